@@ -1,0 +1,1 @@
+//! The ConnectX (mlx5) face of the host channel adapter.

@@ -1,0 +1,1 @@
+//! The subnet as a state machine: switches, links, ports and their management agents.

@@ -1,0 +1,1 @@
+//! The device-independent host channel adapter: verbs objects and transport.

@@ -1,0 +1,2 @@
+//! The `ibvswitch` program.
+fn main() {}

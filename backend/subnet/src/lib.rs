@@ -1,0 +1,1 @@
+//! Subnet management: subnet manager, subnet administration, routing.

@@ -1,0 +1,1 @@
+//! A vfio-user server: framing, DMA maps, regions, interrupts, reset, client loss.

@@ -1,0 +1,1 @@
+//! InfiniBand on the wire: addresses, packet headers, MADs and capture records.

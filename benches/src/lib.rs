@@ -1,0 +1,1 @@
+//! Benchmarks of ibvswitch and its comparison with peers.

@@ -1,0 +1,1 @@
+//! Boots real QEMU guests and runs stock InfiniBand tools in them.
