@@ -1,1 +1,44 @@
 //! InfiniBand on the wire: addresses, packet headers, MADs and capture records.
+//!
+//! Everything here is pure: no I/O, no clock, and reading needs no allocation. Bytes are big
+//! endian as on the wire; the types in this crate hold host-order values.
+//!
+//! * Addresses and numbers: [`Lid`], [`Guid`], [`Gid`], [`PKey`], [`QKey`], [`Qpn`], [`Psn`],
+//!   [`Sl`], [`Vl`], [`Mtu`]. All parse with [`FromStr`](core::str::FromStr) what they print with
+//!   [`Display`](core::fmt::Display).
+//! * Headers: [`header`] has the local and global route headers and the transport headers.
+//! * Management: [`mad`] (the common header), [`smp`] (directed and LID routing), [`attribute`]
+//!   (what subnet management packets carry), [`performance`] (what the performance agent carries),
+//!   [`packet`] (a MAD with its addressing, as a whole packet).
+//! * [`crc`] and [`erf`]: what makes a packet one that a packet analyser accepts.
+//!
+//! "IBA" with a number is a clause of *InfiniBand Architecture Specification, Volume 1*.
+//!
+//! ```
+//! use ibvswitch_wire::{Guid, Lid, PKey};
+//! let lid: Lid = "0x12".parse().unwrap();
+//! assert_eq!(lid.to_string(), "18");
+//! assert_eq!(format!("{lid:#}"), "18 (0x0012)");
+//! let guid: Guid = "0002:c903:0000:0101".parse().unwrap();
+//! assert_eq!(guid.value(), 0x0002_c903_0000_0101);
+//! assert!(PKey::DEFAULT_FULL.matches(PKey::DEFAULT_LIMITED));
+//! ```
+
+mod bits;
+mod error;
+mod gid;
+mod guid;
+#[allow(unused)]
+mod layout;
+mod lid;
+mod link;
+mod partition;
+mod queue_pair;
+
+pub use error::{Error, ParseError, Result};
+pub use gid::Gid;
+pub use guid::Guid;
+pub use lid::Lid;
+pub use link::{LinkSpeed, LinkSpeedExt, LinkWidth, Mtu, PhysicalState, PortState, Sl, Vl};
+pub use partition::{PKey, QKey};
+pub use queue_pair::{Psn, Qpn};
