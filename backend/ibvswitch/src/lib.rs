@@ -1,1 +1,3 @@
-//! Virtual InfiniBand HCAs for QEMU guests.
+//! Virtual InfiniBand HCAs for QEMU guests: the program's parts, as a library.
+
+pub mod config;

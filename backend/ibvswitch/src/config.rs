@@ -1,0 +1,269 @@
+//! The configuration of the daemon: TOML, checked as a whole before anything starts.
+//!
+//! Every key is explained in `docs/users/configuration.md`, and the built-in configuration
+//! ([`DEFAULT`]) shows each with its default. A mistake is a [`Problem`] that names file, line,
+//! key, value and remedy; all mistakes of a file are reported together.
+
+mod document;
+mod guid;
+mod keys;
+mod names;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use wire::{Guid, Lid, LinkWidth, Mtu, PKey};
+
+pub use document::Problem;
+pub use names::LinkRate;
+
+/// The configuration used when none is named: two hypervisors behind one switch, one VF each.
+pub const DEFAULT: &str = include_str!("config/default.toml");
+
+/// What problems in [`DEFAULT`] are attributed to, and what it is called in messages.
+pub const DEFAULT_ORIGIN: &str = "built-in configuration";
+
+/// The most bytes of a UNIX socket's path: `sun_path` holds 108 and the last is a NUL (unix(7)).
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// The most virtual functions of one hypervisor, as on a ConnectX port.
+pub const VFS_PER_HYPERVISOR_MAX: usize = 127;
+
+/// The most hypervisors: the switch has one external port for each, and port 255 means "drop" in
+/// a linear forwarding table (IBA volume 1, 18.2.4.3.3).
+pub const HYPERVISORS_MAX: usize = 254;
+
+/// The most entries in the P_Key table of a virtual function.
+pub const PKEYS_MAX: usize = 128;
+
+/// A checked configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Directory of the sockets and the lock file; absolute.
+    pub runtime_dir: PathBuf,
+    /// Log filter, such as `info` or `info,vfio_user=debug`.
+    pub log: String,
+    /// Permission bits of the VFs' sockets.
+    pub socket_mode: u32,
+    /// The thread that executes work requests.
+    pub engine: Engine,
+    /// The subnet's switch and links.
+    pub fabric: Fabric,
+    /// The embedded subnet manager.
+    pub manager: Manager,
+    /// The hypervisors on the switch, at least one.
+    pub hypervisors: Vec<Hypervisor>,
+}
+
+/// Table `[engine]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Engine {
+    /// Processor to pin the engine thread to; `None` leaves it to the scheduler.
+    pub cpu: Option<usize>,
+}
+
+/// Table `[fabric]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fabric {
+    /// Upper half of every GID.
+    pub subnet_prefix: u64,
+    /// Name of the switch.
+    pub switch: String,
+    /// Node GUID of the switch, derived from its name.
+    pub switch_guid: Guid,
+    /// Largest packet payload of all links.
+    pub mtu: Mtu,
+    /// Lanes of a link.
+    pub link_width: LinkWidth,
+    /// Signalling rate of a lane.
+    pub link_speed: LinkRate,
+}
+
+/// Table `[sm]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manager {
+    /// LID of the port the subnet manager runs on.
+    pub lid: Lid,
+    /// Time between two sweeps.
+    pub sweep_interval: Duration,
+}
+
+/// A table `[[hypervisor]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hypervisor {
+    /// Name, unique among hypervisors.
+    pub name: String,
+    /// Node GUID of its vSwitch, derived from its name.
+    pub vswitch_guid: Guid,
+    /// Port GUID of its physical function, derived from its name.
+    pub pf_guid: Guid,
+    /// Its virtual functions.
+    pub vfs: Vec<Vf>,
+}
+
+/// A table `[[hypervisor.vf]]`: one virtual function, to be attached to one VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vf {
+    /// Name, unique among all VFs.
+    pub name: String,
+    /// LID, or `None` to let the subnet manager choose.
+    pub lid: Option<Lid>,
+    /// Node and port GUID. Derived from the name unless configured.
+    pub guid: Guid,
+    /// P_Key table from index 0, membership bit included; never empty.
+    pub pkeys: Vec<PKey>,
+    /// How the guest's doorbells reach the engine.
+    pub doorbells: Doorbells,
+    /// The vfio-user socket; absolute.
+    pub socket: PathBuf,
+}
+
+/// How doorbells of a VF reach the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Doorbells {
+    /// Each doorbell is a write that leaves the guest: nothing spins.
+    #[default]
+    Trap,
+    /// The guest writes memory and the engine watches doorbell records: one processor spins.
+    Poll,
+    /// As `poll` while there is traffic, as `trap` when there is none.
+    Adaptive,
+}
+
+impl Doorbells {
+    /// All modes with their names in the configuration.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("trap", Self::Trap),
+        ("poll", Self::Poll),
+        ("adaptive", Self::Adaptive),
+    ];
+}
+
+impl fmt::Display for Doorbells {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Trap => "trap",
+            Self::Poll => "poll",
+            Self::Adaptive => "adaptive",
+        })
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("{}: {source}; name a readable file with --config, or leave the option out for the built-in configuration (`ibvswitch config default` prints it)", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The text has mistakes.
+    #[error("{}", lines(.0))]
+    Invalid(Vec<Problem>),
+}
+
+fn lines(problems: &[Problem]) -> String {
+    problems
+        .iter()
+        .map(Problem::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Where a configuration comes from.
+#[derive(Debug, Clone, Default)]
+pub struct Source {
+    /// The file, or `None` for [`DEFAULT`].
+    pub file: Option<PathBuf>,
+    /// A runtime directory that overrides the configured one.
+    pub runtime_dir: Option<PathBuf>,
+}
+
+impl Source {
+    /// Reads and checks the configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError`] says what to mend.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        let fallback = default_runtime_dir();
+        let dirs = Directories {
+            chosen: self.runtime_dir.as_deref(),
+            fallback: &fallback,
+        };
+        match &self.file {
+            None => Config::parse(DEFAULT_ORIGIN, DEFAULT, dirs),
+            Some(path) => {
+                let text =
+                    std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+                        path: path.clone(),
+                        source,
+                    })?;
+                Config::parse(&path.display().to_string(), &text, dirs)
+            }
+        }
+    }
+}
+
+/// The runtime directory where the configuration does not settle it.
+#[derive(Debug, Clone, Copy)]
+pub struct Directories<'a> {
+    /// Given on the command line: goes before the configuration.
+    pub chosen: Option<&'a Path>,
+    /// Used when the configuration has none either.
+    pub fallback: &'a Path,
+}
+
+impl Config {
+    /// Reads and checks a configuration text; `origin` names it in problems.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] with every mistake found.
+    pub fn parse(origin: &str, text: &str, dirs: Directories<'_>) -> Result<Self, ConfigError> {
+        read::read(origin, text, dirs).map_err(ConfigError::Invalid)
+    }
+
+    /// All VFs, each with its hypervisor, in the order of the configuration.
+    pub fn vfs(&self) -> impl Iterator<Item = (&Hypervisor, &Vf)> {
+        self.hypervisors
+            .iter()
+            .flat_map(|hypervisor| hypervisor.vfs.iter().map(move |vf| (hypervisor, vf)))
+    }
+
+    /// The VF of that name.
+    pub fn vf(&self, name: &str) -> Option<(&Hypervisor, &Vf)> {
+        self.vfs().find(|(_, vf)| vf.name == name)
+    }
+
+    /// The socket on which the daemon answers `status` and the like.
+    pub fn control_socket(&self) -> PathBuf {
+        self.runtime_dir.join(CONTROL_SOCKET)
+    }
+}
+
+const CONTROL_SOCKET: &str = "control.sock";
+
+/// `$RUNTIME_DIRECTORY` (systemd's `RuntimeDirectory=`), else `/run/ibvswitch` for root, else
+/// `$XDG_RUNTIME_DIR/ibvswitch`, else `/tmp/ibvswitch-UID`.
+fn default_runtime_dir() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let user = nix::unistd::geteuid();
+    if let Some(dir) = variable("RUNTIME_DIRECTORY") {
+        PathBuf::from(dir)
+    } else if user.is_root() {
+        PathBuf::from("/run/ibvswitch")
+    } else if let Some(dir) = variable("XDG_RUNTIME_DIR") {
+        PathBuf::from(dir).join("ibvswitch")
+    } else {
+        PathBuf::from(format!("/tmp/ibvswitch-{user}"))
+    }
+}

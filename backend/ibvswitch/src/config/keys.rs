@@ -1,0 +1,20 @@
+//! The keys of each table. `docs/users/configuration.md` explains every one; a test holds the two
+//! together.
+
+pub(super) const ROOT: &[&str] = &[
+    "runtime_dir",
+    "log",
+    "socket_mode",
+    "engine",
+    "fabric",
+    "sm",
+    "partitions",
+    "hypervisor",
+];
+pub(super) const ENGINE: &[&str] = &["cpu", "doorbells"];
+pub(super) const FABRIC: &[&str] = &["switch", "subnet_prefix", "mtu", "link_width", "link_speed"];
+pub(super) const SM: &[&str] = &["lid", "sweep_interval"];
+/// Partition names are the user's own.
+pub(super) const PARTITIONS: &[&str] = &[];
+pub(super) const HYPERVISOR: &[&str] = &["name", "vf"];
+pub(super) const VF: &[&str] = &["name", "lid", "guid", "pkeys", "doorbells", "socket"];

@@ -1,0 +1,618 @@
+//! From a document to a checked [`Config`].
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::de::DeValue;
+use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey};
+
+use super::document::{Document, Entry, Problem, Section, list};
+use super::guid::derive_guid;
+use super::names::WIDTHS;
+use super::{
+    CONTROL_SOCKET, Config, Directories, Doorbells, Engine, Fabric, HYPERVISORS_MAX, Hypervisor,
+    LinkRate, Manager, PKEYS_MAX, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, keys,
+};
+
+/// The highest unicast LID (IBA volume 1, 4.1.3).
+const LID_MAX: i64 = 0xbfff;
+const LID_REMEDY: &str = "a unicast LID is 0x0001 to 0xbfff (1 to 49151)";
+const GUID_REMEDY: &str = "write 16 hexadecimal digits, such as \"0002:c903:0000:0101\"";
+const PKEY_REMEDY: &str = "write a name from [partitions], optionally with \":full\" or \
+     \":limited\", or a number from 0x0001 to 0xffff whose lower 15 bits are not zero";
+/// The default partition's P_Key without the membership bit (IBA volume 1, 10.9.1.2).
+const DEFAULT_PARTITION: u16 = 0x7fff;
+const FULL_MEMBER: u16 = 0x8000;
+const NAME_MAX: usize = 31;
+/// Where a LID, GUID and so on is taken, with the line of the configuration, for "already used".
+type Seen<T> = HashMap<T, String>;
+
+/// Reads `text`, or returns everything wrong with it.
+pub(super) fn read(
+    origin: &str,
+    text: &str,
+    dirs: Directories<'_>,
+) -> Result<Config, Vec<Problem>> {
+    let document = Document::new(origin, text);
+    let config = document.parse().and_then(|table| {
+        let root = Section::root(&document, &table, keys::ROOT);
+        Reader {
+            document: &document,
+            names: Names::default(),
+        }
+        .config(&root, dirs)
+    });
+    match (config, document.into_problems()) {
+        (Some(config), problems) if problems.is_empty() => Ok(config),
+        (_, problems) => Err(problems),
+    }
+}
+
+/// What must be unique, as far as read.
+#[derive(Debug, Default)]
+struct Names {
+    hypervisors: Seen<String>,
+    vfs: Seen<String>,
+    lids: Seen<i64>,
+    guids: Seen<u64>,
+    sockets: Seen<PathBuf>,
+    partitions: HashMap<String, u16>,
+}
+
+#[derive(Debug)]
+struct Reader<'d, 'i> {
+    document: &'d Document<'i>,
+    names: Names,
+}
+
+impl<'d, 'i> Reader<'d, 'i> {
+    /// `None` only along with a recorded problem.
+    fn config(mut self, root: &Section<'d, 'i>, dirs: Directories<'_>) -> Option<Config> {
+        let runtime_dir = self.runtime_dir(root, dirs);
+        let log = self.log(root);
+        let socket_mode = self.socket_mode(root);
+        let (engine, doorbells) = self.engine(root);
+        let manager = self.manager(root);
+        let fabric = self.fabric(root);
+        self.partitions(root);
+        let hypervisors = self.hypervisors(root, &runtime_dir, doorbells);
+        Some(Config {
+            runtime_dir,
+            log,
+            socket_mode,
+            engine,
+            fabric: fabric?,
+            manager,
+            hypervisors,
+        })
+    }
+
+    fn runtime_dir(&mut self, root: &Section<'d, 'i>, dirs: Directories<'_>) -> PathBuf {
+        let configured = root.text("runtime_dir");
+        let dir = match (dirs.chosen, &configured) {
+            (Some(chosen), _) => chosen,
+            (None, Some(entry)) => Path::new(entry.value),
+            (None, None) => dirs.fallback,
+        };
+        // A path on the command line is relative to where the command was typed; one in a file
+        // would depend on where the daemon was started.
+        let dir = match (dirs.chosen, &configured) {
+            (None, Some(entry)) if dir.is_relative() => {
+                self.document
+                    .reject(entry, "a relative path", "write a path that begins with /");
+                return dir.to_owned();
+            }
+            _ => std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
+        };
+        let control = dir.join(CONTROL_SOCKET);
+        let length = control.as_os_str().as_bytes().len();
+        if length > SOCKET_PATH_MAX {
+            let what = too_long(&control, length);
+            let remedy = "choose a shorter directory";
+            match (&configured, dirs.chosen) {
+                (Some(entry), None) => self.document.reject(entry, what, remedy),
+                (_, Some(_)) => self.document.reject_whole("--runtime-dir", what, remedy),
+                (None, None) => self.document.reject_whole("runtime_dir", what, remedy),
+            }
+        }
+        self.names
+            .sockets
+            .insert(control, "the daemon's control socket".to_owned());
+        dir
+    }
+
+    fn log(&self, root: &Section<'d, 'i>) -> String {
+        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+        let Some(entry) = root.text("log") else {
+            return "info".to_owned();
+        };
+        for directive in entry.value.split(',') {
+            let level = directive
+                .rsplit_once('=')
+                .map_or(directive, |(_, level)| level);
+            if !LEVELS.contains(&level) {
+                self.document.reject(
+                    &entry,
+                    format!("`{level}` is no log level"),
+                    format!(
+                        "the levels are {}; a directive is LEVEL or MODULE=LEVEL, separated by commas",
+                        list(&LEVELS)
+                    ),
+                );
+            }
+        }
+        entry.value.to_owned()
+    }
+
+    fn socket_mode(&self, root: &Section<'d, 'i>) -> u32 {
+        const OWNER: u32 = 0o600;
+        const REMEDY: &str =
+            "write octal permission bits such as 0o660, of which 0o600 for the owner";
+        let Some(entry) = root.integer("socket_mode", 0..=0o777, REMEDY) else {
+            return OWNER;
+        };
+        let mode = entry.value as u32;
+        if mode & OWNER != OWNER {
+            self.document.reject(&entry, "out of range", REMEDY);
+        }
+        mode
+    }
+
+    fn engine(&self, root: &Section<'d, 'i>) -> (Engine, Doorbells) {
+        let section = root.section("engine", keys::ENGINE);
+        let section = section.as_ref();
+        let cpu = section.and_then(|engine| {
+            engine.integer(
+                "cpu",
+                0..=8191,
+                "write the number of a processor, counted from 0",
+            )
+        });
+        let doorbells =
+            section.and_then(|engine| self.one_of(engine, "doorbells", &Doorbells::NAMES));
+        (
+            Engine {
+                cpu: cpu.map(|cpu| cpu.value as usize),
+            },
+            doorbells.unwrap_or_default(),
+        )
+    }
+
+    fn fabric(&mut self, root: &Section<'d, 'i>) -> Option<Fabric> {
+        const MTU_REMEDY: &str = "the MTUs are 256, 512, 1024, 2048 and 4096";
+        let section = root.section("fabric", keys::FABRIC);
+        let section = section.as_ref();
+        let switch = match section.and_then(|fabric| fabric.text("switch")) {
+            Some(entry) => {
+                self.check_name(&entry);
+                entry.value.to_owned()
+            }
+            None => "sw1".to_owned(),
+        };
+        let subnet_prefix = section
+            .and_then(|fabric| fabric.text("subnet_prefix"))
+            .and_then(|entry| {
+                // A prefix is written as a GUID is: 64 bits in hexadecimal.
+                let prefix = entry.value.parse().ok().map(Guid::value);
+                if prefix.is_none() {
+                    self.document.reject(
+                        &entry,
+                        "not a 64-bit subnet prefix",
+                        "write 16 hexadecimal digits, such as \"fe80:0000:0000:0000\"",
+                    );
+                }
+                prefix
+            })
+            .unwrap_or(Gid::DEFAULT_PREFIX);
+        let mtu = section.and_then(|fabric| {
+            let entry = fabric.integer("mtu", 256..=4096, MTU_REMEDY)?;
+            let mtu = u32::try_from(entry.value).ok().and_then(Mtu::from_bytes);
+            if mtu.is_none() {
+                self.document
+                    .reject(&entry, "not an InfiniBand MTU", MTU_REMEDY);
+            }
+            mtu
+        });
+        let link_width = section.and_then(|fabric| self.one_of(fabric, "link_width", &WIDTHS));
+        let link_speed =
+            section.and_then(|fabric| self.one_of(fabric, "link_speed", &LinkRate::NAMES));
+        let switch_guid = self.derived("switch", &switch);
+        Some(Fabric {
+            subnet_prefix,
+            switch_guid,
+            switch,
+            mtu: mtu.unwrap_or(Mtu::B4096),
+            link_width: link_width.unwrap_or(LinkWidth::X4),
+            link_speed: link_speed.unwrap_or(LinkRate::Edr),
+        })
+    }
+
+    fn manager(&mut self, root: &Section<'d, 'i>) -> Manager {
+        let section = root.section("sm", keys::SM);
+        let section = section.as_ref();
+        let lid = section.and_then(|sm| self.lid(sm, "the subnet manager"));
+        let lid = lid.unwrap_or_else(|| {
+            self.names
+                .lids
+                .entry(1)
+                .or_insert_with(|| "the subnet manager".to_owned());
+            Lid::from(1)
+        });
+        let sweep_interval = section.and_then(|sm| {
+            sm.integer(
+                "sweep_interval",
+                1..=86_400,
+                "write seconds, from 1 to 86400 (a day)",
+            )
+        });
+        Manager {
+            lid,
+            sweep_interval: Duration::from_secs(sweep_interval.map_or(10, |s| s.value as u64)),
+        }
+    }
+
+    fn partitions(&mut self, root: &Section<'d, 'i>) {
+        self.names
+            .partitions
+            .insert("default".to_owned(), DEFAULT_PARTITION);
+        let Some(section) = root.section("partitions", keys::PARTITIONS) else {
+            return;
+        };
+        let mut keys: Seen<u16> = HashMap::new();
+        for (name, entry) in section.entries() {
+            if name == "default" {
+                self.document.reject(
+                    &entry,
+                    "the default partition is 0x7fff by definition",
+                    "choose another name",
+                );
+                continue;
+            }
+            self.check_name(&entry.with(name));
+            let base = integer(entry.value).and_then(|number| u16::try_from(number).ok());
+            match base.filter(|base| (1..DEFAULT_PARTITION).contains(base)) {
+                Some(base) => {
+                    self.claim(&mut keys, &entry.with(base), "P_Key", name);
+                    self.names.partitions.insert(name.to_owned(), base);
+                }
+                None => self.document.reject(
+                    &entry,
+                    "not a partition's P_Key",
+                    "write a number from 0x0001 to 0x7ffe; the membership bit 0x8000 belongs to the members",
+                ),
+            }
+        }
+    }
+
+    fn hypervisors(
+        &mut self,
+        root: &Section<'d, 'i>,
+        runtime_dir: &Path,
+        doorbells: Doorbells,
+    ) -> Vec<Hypervisor> {
+        let sections = root.sections("hypervisor", keys::HYPERVISOR);
+        if root
+            .value("hypervisor")
+            .is_none_or(|list| is_empty_array(list.value))
+        {
+            self.document.reject_whole(
+                "hypervisor",
+                "there is none",
+                "add a table [[hypervisor]] with a name and a table [[hypervisor.vf]] for each VM",
+            );
+        }
+        if let Some(first_too_many) = sections.get(HYPERVISORS_MAX) {
+            self.document.reject_section(
+                first_too_many,
+                "name",
+                format!("{} hypervisors on one switch", sections.len()),
+                format!("a switch has at most {HYPERVISORS_MAX} ports"),
+            );
+        }
+        sections
+            .iter()
+            .filter_map(|section| self.hypervisor(section, runtime_dir, doorbells))
+            .collect()
+    }
+
+    fn hypervisor(
+        &mut self,
+        section: &Section<'d, 'i>,
+        runtime_dir: &Path,
+        doorbells: Doorbells,
+    ) -> Option<Hypervisor> {
+        let name = section.required_text("name");
+        if let Some(name) = &name {
+            self.check_name(name);
+            let mut seen = std::mem::take(&mut self.names.hypervisors);
+            self.claim(
+                &mut seen,
+                &name.with(name.value.to_owned()),
+                "name",
+                "hypervisor",
+            );
+            self.names.hypervisors = seen;
+        }
+        let sections = section.sections("vf", keys::VF);
+        if let Some(first_too_many) = sections.get(VFS_PER_HYPERVISOR_MAX) {
+            self.document.reject_section(
+                first_too_many,
+                "name",
+                format!("{} VFs on one hypervisor", sections.len()),
+                format!("an adapter port has at most {VFS_PER_HYPERVISOR_MAX}; add a hypervisor"),
+            );
+        }
+        let vfs = sections
+            .iter()
+            .filter_map(|vf| self.vf(vf, runtime_dir, doorbells))
+            .collect();
+        let name = name?.value.to_owned();
+        Some(Hypervisor {
+            vswitch_guid: self.derived("vswitch", &name),
+            pf_guid: self.derived("pf", &name),
+            name,
+            vfs,
+        })
+    }
+
+    fn vf(
+        &mut self,
+        section: &Section<'d, 'i>,
+        runtime_dir: &Path,
+        doorbells: Doorbells,
+    ) -> Option<Vf> {
+        let name = section.required_text("name");
+        if let Some(name) = &name {
+            self.check_name(name);
+            let mut seen = std::mem::take(&mut self.names.vfs);
+            self.claim(&mut seen, &name.with(name.value.to_owned()), "name", "VF");
+            self.names.vfs = seen;
+        }
+        let label = name.as_ref().map_or("", |name| name.value);
+        let lid = self.lid(section, label);
+        let guid = self.guid(section, label);
+        let pkeys = self.pkeys(section);
+        let doorbells = self
+            .one_of(section, "doorbells", &Doorbells::NAMES)
+            .unwrap_or(doorbells);
+        let configured = section.text("socket");
+        let name = name?;
+        let socket = self.socket(&name, configured.as_ref(), runtime_dir);
+        Some(Vf {
+            name: name.value.to_owned(),
+            lid,
+            guid: guid?,
+            pkeys,
+            doorbells,
+            socket,
+        })
+    }
+
+    fn lid(&mut self, section: &Section<'d, 'i>, owner: &str) -> Option<Lid> {
+        let entry = section.integer("lid", 1..=LID_MAX, LID_REMEDY)?;
+        let mut seen = std::mem::take(&mut self.names.lids);
+        self.claim(&mut seen, &entry, "LID", owner);
+        self.names.lids = seen;
+        u16::try_from(entry.value).ok().map(Lid::from)
+    }
+
+    fn guid(&mut self, section: &Section<'d, 'i>, name: &str) -> Option<Guid> {
+        let Some(entry) = section.text("guid") else {
+            return Some(self.derived("VF", name));
+        };
+        match entry.value.parse().ok().map(Guid::value) {
+            Some(0) => {
+                self.document.reject(
+                    &entry,
+                    "a GUID must not be zero: applications take such a port for unconfigured",
+                    "leave the key out to have one derived from the name",
+                );
+                None
+            }
+            Some(guid) => {
+                let mut seen = std::mem::take(&mut self.names.guids);
+                self.claim(&mut seen, &entry.with(guid), "GUID", name);
+                self.names.guids = seen;
+                Some(Guid::from(guid))
+            }
+            None => {
+                self.document.reject(&entry, "not a GUID", GUID_REMEDY);
+                None
+            }
+        }
+    }
+
+    /// A derived GUID, which may not meet a configured one or, with bad luck, another derived one.
+    fn derived(&mut self, kind: &str, name: &str) -> Guid {
+        let guid = derive_guid(kind, name);
+        let owner = format!("the {kind} `{name}`, whose GUID is derived from its name");
+        // Two of the same kind and name are a mistake that is reported as such.
+        if let Some(other) = self.names.guids.insert(u64::from(guid), owner.clone())
+            && other != owner
+        {
+            self.document.reject_whole(
+                "hypervisor.vf.guid",
+                format!("the GUID {guid} derived for the {kind} `{name}` is also that of {other}"),
+                "rename one of them, or configure another GUID",
+            );
+        }
+        guid
+    }
+
+    fn pkeys(&self, section: &Section<'d, 'i>) -> Vec<PKey> {
+        let default = vec![PKey::DEFAULT_FULL];
+        let (Some(list), Some(whole)) = (section.array("pkeys"), section.value("pkeys")) else {
+            return default;
+        };
+        if list.is_empty() {
+            self.document.reject(
+                &whole,
+                "no P_Key: the port could talk to nobody",
+                "leave the key out for full membership of the default partition",
+            );
+        }
+        if list.len() > PKEYS_MAX {
+            self.document.reject(
+                &whole,
+                format!("{} entries", list.len()),
+                format!("a P_Key table has {PKEYS_MAX}"),
+            );
+        }
+        let mut seen = Seen::new();
+        list.iter()
+            .filter_map(|entry| {
+                let pkey = self.pkey(entry)?;
+                let partition = pkey & DEFAULT_PARTITION;
+                self.claim(
+                    &mut seen,
+                    &entry.with(partition),
+                    "partition",
+                    "an entry before it",
+                );
+                Some(PKey::from(pkey))
+            })
+            .collect()
+    }
+
+    fn pkey(&self, entry: &Entry<&DeValue<'_>>) -> Option<u16> {
+        let pkey = match entry.value {
+            DeValue::String(text) => {
+                let (name, membership) = text.split_once(':').unwrap_or((text, "full"));
+                let base = self.names.partitions.get(name).copied();
+                match (base, membership) {
+                    (Some(base), "full") => Some(base | FULL_MEMBER),
+                    (Some(base), "limited") => Some(base),
+                    _ => None,
+                }
+            }
+            value => integer(value).and_then(|number| u16::try_from(number).ok()),
+        };
+        let valid = pkey.filter(|pkey| pkey & DEFAULT_PARTITION != 0);
+        if valid.is_none() {
+            self.document.reject(entry, "not a P_Key", PKEY_REMEDY);
+        }
+        valid
+    }
+
+    fn socket(
+        &mut self,
+        name: &Entry<&str>,
+        configured: Option<&Entry<&str>>,
+        runtime_dir: &Path,
+    ) -> PathBuf {
+        let file =
+            configured.map_or_else(|| format!("{}.sock", name.value), |e| e.value.to_owned());
+        let path = runtime_dir.join(&file);
+        // The place to mend is the socket's own key where there is one, else the VF's name.
+        let entry = configured.unwrap_or(name);
+        if file.is_empty() || file.ends_with('/') || file.contains('\0') {
+            self.document.reject(
+                entry,
+                "not the path of a file",
+                "write a file name, which is then in the runtime directory, or a whole path",
+            );
+            return path;
+        }
+        let length = path.as_os_str().as_bytes().len();
+        if length > SOCKET_PATH_MAX {
+            self.document.reject(
+                entry,
+                too_long(&path, length),
+                "choose a shorter `runtime_dir`, name or `socket`",
+            );
+        }
+        let mut seen = std::mem::take(&mut self.names.sockets);
+        self.claim(&mut seen, &entry.with(path.clone()), "socket", name.value);
+        self.names.sockets = seen;
+        path
+    }
+
+    /// Notes that `entry`'s value is `owner`'s, or reports whose it was already.
+    fn claim<T: Eq + Hash + Clone>(
+        &self,
+        seen: &mut Seen<T>,
+        entry: &Entry<T>,
+        noun: &str,
+        owner: &str,
+    ) {
+        let owner = match owner {
+            "" => "another table".to_owned(),
+            owner => format!("{owner} (line {})", self.document.line(entry)),
+        };
+        match seen.get(&entry.value) {
+            Some(first) => self.document.reject(
+                entry,
+                format!("this {noun} is already that of {first}"),
+                format!("give each its own {noun}"),
+            ),
+            None => {
+                seen.insert(entry.value.clone(), owner);
+            }
+        }
+    }
+
+    /// Names go into socket paths, node descriptions and QEMU identifiers.
+    fn check_name(&self, entry: &Entry<&str>) {
+        let name = entry.value;
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.len() > NAME_MAX
+            || !name.bytes().all(allowed)
+            || !name
+                .bytes()
+                .next()
+                .is_some_and(|byte| byte.is_ascii_alphabetic())
+        {
+            self.document.reject(
+                entry,
+                "not a name",
+                format!(
+                    "a name is a letter and up to {} letters, digits, `-`, `_` or `.`",
+                    NAME_MAX - 1
+                ),
+            );
+        }
+    }
+
+    fn one_of<T: Copy>(
+        &self,
+        section: &Section<'d, 'i>,
+        key: &str,
+        names: &[(&str, T)],
+    ) -> Option<T> {
+        let entry = section.text(key)?;
+        let found = names
+            .iter()
+            .find(|(name, _)| *name == entry.value)
+            .map(|&(_, value)| value);
+        if found.is_none() {
+            let names: Vec<&str> = names.iter().map(|&(name, _)| name).collect();
+            self.document.reject(
+                &entry,
+                "unknown value",
+                format!("the values are {}", list(&names)),
+            );
+        }
+        found
+    }
+}
+
+fn integer(value: &DeValue<'_>) -> Option<i64> {
+    match value {
+        DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix()).ok(),
+        _ => None,
+    }
+}
+
+fn is_empty_array(value: &DeValue<'_>) -> bool {
+    value.as_array().is_some_and(|array| array.is_empty())
+}
+
+fn too_long(path: &Path, length: usize) -> String {
+    format!(
+        "the socket {} would have a path of {length} bytes, and a UNIX socket's has at most {SOCKET_PATH_MAX}",
+        path.display()
+    )
+}
