@@ -1,1 +1,4 @@
 //! The ConnectX (mlx5) face of the host channel adapter.
+#![forbid(unsafe_code)]
+
+pub mod bits;

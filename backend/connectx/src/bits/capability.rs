@@ -1,0 +1,90 @@
+//! Capabilities: QUERY_HCA_CAP and SET_HCA_CAP.
+
+use super::structures;
+
+/// Bytes of a capability structure in its command, of which most are unused.
+pub const CAPABILITY_SIZE: usize = 4096;
+
+/// General device capabilities (type 0).
+pub const TYPE_GENERAL: u32 = 0;
+/// Atomic operations (type 3).
+pub const TYPE_ATOMIC: u32 = 3;
+
+structures! {
+    /// General device capabilities.
+    cmd_hca_cap(256) {
+        PAGE_REQUEST_DISABLE: 0x000 [25:25];
+        VHCA_ID: 0x004 [15:0];
+        LOG_MAX_SRQ_SZ: 0x010 [31:24];
+        LOG_MAX_QP_SZ: 0x010 [23:16];
+        LOG_MAX_QP: 0x010 [4:0];
+        LOG_MAX_SRQ: 0x014 [20:16];
+        LOG_MAX_CQ_SZ: 0x018 [23:16];
+        LOG_MAX_CQ: 0x018 [4:0];
+        LOG_MAX_EQ_SZ: 0x01c [31:24];
+        LOG_MAX_MKEY: 0x01c [21:16];
+        FAST_TEARDOWN: 0x01c [4:4];
+        LOG_MAX_EQ: 0x01c [3:0];
+        MAX_INDIRECTION: 0x020 [31:24];
+        LOG_MAX_MRW_SZ: 0x020 [22:16];
+        FORCE_TEARDOWN: 0x020 [15:15];
+        LOG_MAX_KLM_LIST_SIZE: 0x020 [5:0];
+        LOG_MAX_RA_REQ_QP: 0x028 [21:16];
+        LOG_MAX_RA_RES_QP: 0x028 [5:0];
+        GID_TABLE_SIZE: 0x02c [15:0];
+        PKEY_TABLE_SIZE: 0x030 [15:0];
+        IB_VIRT: 0x034 [29:29];
+        LOCAL_CA_ACK_DELAY: 0x034 [20:16];
+        PORT_TYPE: 0x034 [9:8];
+        NUM_PORTS: 0x034 [7:0];
+        LOG_MAX_MSG: 0x038 [28:24];
+        CQE_VERSION: 0x03c [3:0];
+        COMPACT_ADDRESS_VECTOR: 0x040 [31:31];
+        UMR_MODIFY_ENTITY_SIZE_DISABLED: 0x040 [24:24];
+        ATOMIC: 0x040 [1:1];
+        CQ_OI: 0x044 [31:31];
+        CQ_RESIZE: 0x044 [30:30];
+        CQ_MODERATION: 0x044 [29:29];
+        BLOCK_LB_MC: 0x044 [23:23];
+        QKV: 0x044 [9:9];
+        PKV: 0x044 [8:8];
+        SET_DETH_SQPN: 0x044 [7:7];
+        XRC: 0x044 [3:3];
+        UD: 0x044 [2:2];
+        UC: 0x044 [1:1];
+        RC: 0x044 [0:0];
+        UAR_4K: 0x048 [31:31];
+        UAR_SZ: 0x048 [21:16];
+        LOG_PG_SZ: 0x048 [7:0];
+        LOG_BF_REG_SIZE: 0x04c [20:16];
+        MAX_WQE_SZ_SQ: 0x050 [15:0];
+        MAX_WQE_SZ_RQ: 0x054 [15:0];
+        MAX_QP_MCG: 0x05c [24:0];
+        LOG_MAX_MCG: 0x060 [7:0];
+        LOG_MAX_PD: 0x064 [20:16];
+        LOG_MAX_XRCD: 0x064 [4:0];
+        MAX_NUM_EQS: 0x08c [15:0];
+        LOG_UAR_PAGE_SZ: 0x090 [15:0];
+        DEVICE_FREQUENCY_MHZ: 0x098 [31:0];
+        DEVICE_FREQUENCY_KHZ: 0x09c [31:0];
+        NUM_OF_UARS_PER_PAGE: 0x0a4 [31:0];
+    }
+
+    /// Capabilities of atomic operations.
+    atomic_caps(256) {
+        ATOMIC_REQ_8B_ENDIANNESS_MODE: 0x008 [31:30];
+        SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1: 0x008 [25:25];
+        ATOMIC_OPERATIONS: 0x010 [15:0];
+        ATOMIC_SIZE_QP: 0x014 [15:0];
+    }
+
+    /// Reply of QUERY_HCA_CAP.
+    query_hca_cap_out(4112) {
+        CAPABILITY: 0x010 (4096);
+    }
+
+    /// Request of SET_HCA_CAP.
+    set_hca_cap_in(4112) {
+        CAPABILITY: 0x010 (4096);
+    }
+}

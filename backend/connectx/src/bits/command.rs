@@ -1,0 +1,222 @@
+//! The command interface: queue entry, mailbox block, opcodes, statuses, and
+//! the small requests and replies.
+
+use super::structures;
+
+structures! {
+    /// An entry of the command queue.
+    mlx5_cmd_layout(64) {
+        TYPE: 0x00 [31:24];
+        INLEN: 0x04 [31:0];
+        IN_PTR: 0x08 wide;
+        IN: 0x10 (16);
+        OUT: 0x20 (16);
+        OUT_PTR: 0x30 wide;
+        OUTLEN: 0x38 [31:0];
+        TOKEN: 0x3c [31:24];
+        SIG: 0x3c [23:16];
+        STATUS_OWN: 0x3c [7:0];
+    }
+
+    /// A mailbox block: what of a request or reply exceeds 16 bytes is in a
+    /// chain of these.
+    mlx5_cmd_prot_block(576) {
+        DATA: 0x000 (512);
+        NEXT: 0x230 wide;
+        BLOCK_NUM: 0x238 [31:0];
+        TOKEN: 0x23c [23:16];
+    }
+
+    /// Request of CREATE_EQ; the page list follows it. All requests have its
+    /// first two fields.
+    create_eq_in(272) {
+        OPCODE: 0x00 [31:16];
+        OP_MOD: 0x04 [15:0];
+        EQ_CONTEXT_ENTRY: 0x10 (64);
+        EVENT_BITMASK: 0x58 (32);
+    }
+
+    /// Reply of ALLOC_PD. All replies have its first two fields.
+    alloc_pd_out(16) {
+        STATUS: 0x00 [31:24];
+        SYNDROME: 0x04 [31:0];
+        /// Where all objects but event queues have their number, in requests
+        /// as in replies.
+        PD: 0x08 [23:0];
+    }
+
+    /// Reply of QUERY_ISSI.
+    query_issi_out(112) {
+        CURRENT_ISSI: 0x08 [15:0];
+        SUPPORTED_ISSI_DW0: 0x6c [31:0];
+    }
+
+    /// Request of SET_ISSI.
+    set_issi_in(16) {
+        CURRENT_ISSI: 0x08 [15:0];
+    }
+
+    /// Reply of QUERY_PAGES.
+    query_pages_out(16) {
+        NUM_PAGES: 0x0c [31:0];
+    }
+
+    /// Reply of QUERY_ADAPTER.
+    query_adapter_out(272) {
+        QUERY_ADAPTER_STRUCT: 0x10 (256);
+    }
+
+    /// Reply of QUERY_SPECIAL_CONTEXTS.
+    query_special_contexts_out(32) {
+        RESD_LKEY: 0x0c [31:0];
+    }
+
+    /// Request of ATTACH_TO_MCG and DETACH_FROM_MCG.
+    attach_to_mcg_in(32) {
+        QPN: 0x08 [23:0];
+        MULTICAST_GID: 0x10 (16);
+    }
+}
+
+/// Command type of an entry.
+pub const ENTRY_TYPE: u32 = 7;
+/// Bytes of an entry.
+pub const ENTRY_SIZE: usize = mlx5_cmd_layout::SIZE;
+/// Bytes of a mailbox block.
+pub const BLOCK_SIZE: usize = mlx5_cmd_prot_block::SIZE;
+/// Bytes of request or reply in one block.
+pub const BLOCK_DATA: usize = 512;
+/// Bytes of request or reply in the entry itself.
+pub const ENTRY_DATA: usize = 16;
+/// Owner bit in the last byte of an entry: set while the device has it.
+pub const OWNER_HARDWARE: u8 = 1;
+
+/// Offset of the IEEE vendor id in the adapter structure.
+pub const ADAPTER_VENDOR_ID: usize = 0x8;
+/// Offset of the 16-byte board id in the adapter structure.
+pub const ADAPTER_BOARD_ID: usize = 0xf0;
+
+/// Declares an enumeration of codes that come from outside.
+macro_rules! codes {
+    ($(#[$doc:meta])* $name:ident : $type:ty { $( $(#[$note:meta])* $variant:ident = $code:literal, )* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $(
+                #[doc = concat!("Code ", stringify!($code), ".")]
+                $(#[$note])*
+                $variant = $code,
+            )*
+        }
+
+        impl $name {
+            /// The meaning of a code, if it has one.
+            #[must_use]
+            pub const fn from_code(code: $type) -> Option<Self> {
+                match code {
+                    $( $code => Some(Self::$variant), )*
+                    _ => None,
+                }
+            }
+
+            /// The code.
+            #[must_use]
+            pub const fn code(self) -> $type {
+                self as $type
+            }
+        }
+    };
+}
+pub(crate) use codes;
+
+codes! {
+    /// Commands that this device knows.
+    Opcode: u16 {
+        QueryHcaCap = 0x100,
+        QueryAdapter = 0x101,
+        InitHca = 0x102,
+        TeardownHca = 0x103,
+        EnableHca = 0x104,
+        DisableHca = 0x105,
+        QueryPages = 0x107,
+        ManagePages = 0x108,
+        SetHcaCap = 0x109,
+        QueryIssi = 0x10a,
+        SetIssi = 0x10b,
+        CreateMkey = 0x200,
+        QueryMkey = 0x201,
+        DestroyMkey = 0x202,
+        QuerySpecialContexts = 0x203,
+        CreateEq = 0x301,
+        DestroyEq = 0x302,
+        QueryEq = 0x303,
+        CreateCq = 0x400,
+        DestroyCq = 0x401,
+        QueryCq = 0x402,
+        ModifyCq = 0x403,
+        CreateQp = 0x500,
+        DestroyQp = 0x501,
+        Rst2Init = 0x502,
+        Init2Rtr = 0x503,
+        Rtr2Rts = 0x504,
+        Rts2Rts = 0x505,
+        Sqerr2Rts = 0x506,
+        ToErr = 0x507,
+        ToRst = 0x50a,
+        QueryQp = 0x50b,
+        Sqd2Rts = 0x50c,
+        MadIfc = 0x50d,
+        Init2Init = 0x50e,
+        CreateSrq = 0x700,
+        DestroySrq = 0x701,
+        QuerySrq = 0x702,
+        ArmRq = 0x703,
+        QueryHcaVportContext = 0x762,
+        ModifyHcaVportContext = 0x763,
+        QueryHcaVportGid = 0x764,
+        QueryHcaVportPkey = 0x765,
+        AllocPd = 0x800,
+        DeallocPd = 0x801,
+        AllocUar = 0x802,
+        DeallocUar = 0x803,
+        AccessReg = 0x805,
+        AttachToMcg = 0x806,
+        DetachFromMcg = 0x807,
+        AllocXrcd = 0x80e,
+        DeallocXrcd = 0x80f,
+    }
+}
+
+codes! {
+    /// Outcome of a command, in the reply.
+    Status: u8 {
+        Ok = 0x00,
+        Internal = 0x01,
+        BadOperation = 0x02,
+        BadParameter = 0x03,
+        BadSystemState = 0x04,
+        BadResource = 0x05,
+        ResourceBusy = 0x06,
+        ExceededLimits = 0x08,
+        BadResourceState = 0x09,
+        BadIndex = 0x0a,
+        NoResources = 0x0f,
+        BadQpState = 0x10,
+        BadInputLength = 0x50,
+        BadOutputLength = 0x51,
+    }
+}
+
+codes! {
+    /// Outcome of fetching a command, in the queue entry.
+    Delivery: u8 {
+        Ok = 0x00,
+        BadToken = 0x02,
+        BadBlockNumber = 0x03,
+        OutputPointer = 0x04,
+        InputPointer = 0x05,
+        InputLength = 0x07,
+        OutputLength = 0x08,
+        BadDescriptor = 0x10,
+    }
+}

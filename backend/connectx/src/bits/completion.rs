@@ -1,0 +1,109 @@
+//! Completion queues: their context and entries.
+
+use super::command::codes;
+use super::structures;
+
+structures! {
+    /// Context of a completion queue.
+    cqc(64) {
+        STATUS: 0x00 [31:28];
+        CQE_SZ: 0x00 [23:21];
+        OI: 0x00 [17:17];
+        ST: 0x00 [11:8];
+        PAGE_OFFSET: 0x08 [11:6];
+        LOG_CQ_SIZE: 0x0c [28:24];
+        UAR_PAGE: 0x0c [23:0];
+        CQ_PERIOD: 0x10 [27:16];
+        CQ_MAX_COUNT: 0x10 [15:0];
+        C_EQN_OR_APU_ELEMENT: 0x14 [31:0];
+        LOG_PAGE_SIZE: 0x18 [28:24];
+        LAST_NOTIFIED_INDEX: 0x20 [23:0];
+        LAST_SOLICIT_INDEX: 0x24 [23:0];
+        CONSUMER_COUNTER: 0x28 [23:0];
+        PRODUCER_COUNTER: 0x2c [23:0];
+        DBR_ADDR: 0x38 wide;
+    }
+
+    /// Request of CREATE_CQ; the page list follows it.
+    create_cq_in(272) {
+        CQ_CONTEXT: 0x10 (64);
+    }
+
+    /// Request of MODIFY_CQ; the page list follows it.
+    modify_cq_in(272) {
+        CQN: 0x08 [23:0];
+        MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT: 0x0c [31:0];
+        CQ_CONTEXT: 0x10 (64);
+    }
+
+    /// Reply of QUERY_CQ.
+    query_cq_out(272) {
+        CQ_CONTEXT: 0x10 (64);
+    }
+
+    /// A completion queue entry.
+    mlx5_cqe64(64) {
+        ML_PATH: 0x10 [23:16];
+        SLID: 0x14 [15:0];
+        FLAGS_RQPN: 0x18 [31:0];
+        SRQN_UIDX: 0x20 [31:0];
+        IMM_INVAL_PKEY: 0x24 [31:0];
+        BYTE_CNT: 0x2c [31:0];
+        TIMESTAMP: 0x30 wide;
+        SOP_DROP_QPN: 0x38 [31:0];
+        WQE_COUNTER: 0x3c [31:16];
+        SIGNATURE: 0x3c [15:8];
+        OP_OWN: 0x3c [7:0];
+    }
+}
+
+/// Offset of the vendor's error syndrome in an error entry.
+pub const VENDOR_SYNDROME: usize = 0x36;
+/// Offset of the error syndrome in an error entry.
+pub const SYNDROME: usize = 0x37;
+
+codes! {
+    /// Kind of a completion queue entry.
+    CqeOpcode: u8 {
+        Requester = 0,
+        ResponderWriteImm = 1,
+        ResponderSend = 2,
+        ResponderSendImm = 3,
+        ResponderSendInvalidate = 4,
+        Resize = 5,
+        RequesterError = 13,
+        ResponderError = 14,
+        Invalid = 15,
+    }
+}
+
+codes! {
+    /// What went wrong, in an error entry.
+    Syndrome: u8 {
+        LocalLength = 0x01,
+        LocalQpOperation = 0x02,
+        LocalProtection = 0x04,
+        Flushed = 0x05,
+        MemoryWindowBind = 0x06,
+        BadResponse = 0x10,
+        LocalAccess = 0x11,
+        RemoteInvalidRequest = 0x12,
+        RemoteAccess = 0x13,
+        RemoteOperation = 0x14,
+        TransportRetryExceeded = 0x15,
+        RnrRetryExceeded = 0x16,
+    }
+}
+
+/// Arm word: notify for solicited entries only.
+pub const ARM_SOLICITED: u32 = 1 << 24;
+/// Counters of a completion queue have 24 bits.
+pub const COUNTER_MASK: u32 = 0x00ff_ffff;
+/// State of a queue in its context: armed for any entry.
+pub const STATE_ARMED: u32 = 0x9;
+/// State of a queue in its context: armed for solicited entries.
+pub const STATE_SOLICITED_ARMED: u32 = 0x6;
+/// State of a queue in its context: its event has been raised.
+pub const STATE_FIRED: u32 = 0xa;
+/// Status of a queue in its context: it overran.
+pub const STATUS_OVERRUN: u32 = 0x9;

@@ -1,0 +1,97 @@
+//! Work queue entries, as rings of 64-byte blocks made of 16-byte segments.
+
+use super::command::codes;
+use super::structures;
+
+structures! {
+    /// First segment of every send request.
+    mlx5_wqe_ctrl_seg(16) {
+        OPMOD_IDX_OPCODE: 0x00 [31:0];
+        QPN_DS: 0x04 [31:0];
+        FM_CE_SE: 0x08 [7:0];
+        IMM: 0x0c [31:0];
+    }
+
+    /// Remote address of a one-sided operation.
+    mlx5_wqe_raddr_seg(16) {
+        RADDR: 0x00 wide;
+        RKEY: 0x08 [31:0];
+    }
+
+    /// Operands of an atomic operation.
+    mlx5_wqe_atomic_seg(16) {
+        SWAP_ADD: 0x00 wide;
+        COMPARE: 0x08 wide;
+    }
+
+    /// Operands of a masked compare and swap.
+    mlx5_wqe_masked_atomic_seg(32) {
+        SWAP_ADD: 0x00 wide;
+        COMPARE: 0x08 wide;
+        SWAP_ADD_MASK: 0x10 wide;
+        COMPARE_MASK: 0x18 wide;
+    }
+
+    /// Shared receive queue at the responder.
+    mlx5_wqe_xrc_seg(16) {
+        XRC_SRQN: 0x00 [31:0];
+    }
+
+    /// Destination of a datagram. Its first four bytes are the Q_Key.
+    mlx5_wqe_av(48) {
+        DQP_DCT: 0x08 [31:0];
+        STAT_RATE_SL: 0x0c [31:24];
+        FL_MLID: 0x0c [23:16];
+        RLID: 0x0c [15:0];
+        TCLASS: 0x18 [15:8];
+        HOP_LIMIT: 0x18 [7:0];
+        GRH_GID_FL: 0x1c [31:0];
+        RGID: 0x20 (16);
+    }
+
+    /// An element of a gather or scatter list.
+    mlx5_wqe_data_seg(16) {
+        BYTE_COUNT: 0x00 [31:0];
+        LKEY: 0x04 [31:0];
+        ADDR: 0x08 wide;
+    }
+
+    /// First segment of a request in a shared receive queue.
+    mlx5_wqe_srq_next_seg(16) {
+        NEXT_WQE_INDEX: 0x00 [15:0];
+    }
+}
+
+/// Bytes of a block of a send queue.
+pub const BLOCK: usize = 64;
+/// Bytes of a segment.
+pub const SEGMENT: usize = 16;
+/// Most bytes of a send request: 63 segments.
+pub const MAX_SEND: usize = 63 * SEGMENT;
+/// In the byte count of a data segment: the data follows.
+pub const INLINE: u32 = 1 << 31;
+/// Of the byte count of an inline segment, the length.
+pub const INLINE_LENGTH: u32 = 0x3ff;
+/// In the destination of an address vector: it has 48 bytes, not 16.
+pub const AV_EXTENDED: u32 = 1 << 31;
+/// In the flow label of an address vector: it has a global route.
+pub const AV_GRH: u32 = 1 << 30;
+
+codes! {
+    /// Kinds of send requests.
+    SendOpcode: u8 {
+        Nop = 0x00,
+        SendInvalidate = 0x01,
+        RdmaWrite = 0x08,
+        RdmaWriteImm = 0x09,
+        Send = 0x0a,
+        SendImm = 0x0b,
+        RdmaRead = 0x10,
+        CompareSwap = 0x11,
+        FetchAdd = 0x12,
+        MaskedCompareSwap = 0x14,
+        MaskedFetchAdd = 0x15,
+        LocalInvalidate = 0x1b,
+        KeyUpdate = 0x25,
+    }
+}
