@@ -1,1 +1,41 @@
 //! The device-independent host channel adapter: verbs objects and transport.
+//!
+//! An [`Engine`] owns every object of every virtual function of the program:
+//! protection domains, memory keys, completion queues, shared receive queues,
+//! queue pairs, multicast attachments. It is plain data behind `&mut`: whoever
+//! holds it may create and change objects, or let it execute posted work with
+//! [`Engine::run`] (after a doorbell) or [`Engine::poll`] (looking for work).
+//! Messages between two functions of one engine are one copy from guest memory
+//! to guest memory, in bounded slices.
+//!
+//! What it does not know comes in as traits: guest memory ([`Dma`]), the
+//! formats of queues ([`Face`]), the subnet ([`Subnet`]), time ([`Clock`]).
+
+mod access;
+mod cq;
+mod datagram;
+pub mod dma;
+mod engine;
+mod face;
+mod key_update;
+pub mod mr;
+pub mod numbers;
+mod poll;
+mod progress;
+mod qp;
+mod requester;
+mod slab;
+mod srq;
+mod subnet;
+mod vf;
+pub mod work;
+
+pub use dma::{Dma, DmaFault};
+pub use engine::{Clock, Engine, VerbError, VfId};
+pub use face::{CqError, Event, Face, PortChange};
+pub use qp::{
+    AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,
+};
+pub use requester::MAX_MESSAGE;
+pub use subnet::{MadDatagram, NoRoute, Route, Subnet};
+pub use vf::{PortView, Quota, TrafficCounters};

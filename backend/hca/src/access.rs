@@ -1,0 +1,210 @@
+//! Walking memory regions: from keys and addresses to windows of guest memory,
+//! and copying between two such walks.
+
+use vm_memory::VolatileSlice;
+
+use crate::dma::{Dma, copy_in_order};
+use crate::mr::{Access, KeyError, KeyTable};
+use crate::work::Sge;
+
+/// The memory that one protection domain of one function can reach.
+#[derive(Debug)]
+pub struct Domain<'a, D> {
+    /// Guest memory.
+    pub dma: &'a D,
+    /// Memory keys.
+    pub keys: &'a KeyTable,
+    /// Protection domain.
+    pub pd: u32,
+}
+
+impl<D> Clone for Domain<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D> Copy for Domain<'_, D> {}
+
+/// A position in a list of stretches of keyed memory.
+#[derive(Debug)]
+pub struct Cursor<'a, D> {
+    domain: Domain<'a, D>,
+    sges: &'a [Sge],
+    at: u64,
+    needed: Access,
+}
+
+impl<'a, D: Dma> Cursor<'a, D> {
+    /// A walk of `sges` that starts `offset` bytes into them.
+    #[inline]
+    pub fn new(domain: Domain<'a, D>, sges: &'a [Sge], offset: u64, needed: Access) -> Self {
+        let mut cursor = Self {
+            domain,
+            sges,
+            at: offset,
+            needed,
+        };
+        cursor.settle();
+        cursor
+    }
+
+    #[inline]
+    fn settle(&mut self) {
+        while let Some(first) = self.sges.first() {
+            if self.at < u64::from(first.len) {
+                break;
+            }
+            self.at -= u64::from(first.len);
+            self.sges = &self.sges[1..];
+        }
+    }
+
+    /// The window at the position, at most `max` bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the position may not be accessed.
+    #[inline]
+    pub fn window(&self, max: u64) -> Result<Option<VolatileSlice<'a>>, KeyError> {
+        let Some(sge) = self.sges.first() else {
+            return Ok(None);
+        };
+        let addr = sge.addr.wrapping_add(self.at);
+        let len = (u64::from(sge.len) - self.at).min(max);
+        window(self.domain, sge.lkey, addr, len, self.needed).map(Some)
+    }
+
+    /// Moves on by `len` bytes.
+    #[inline]
+    pub fn advance(&mut self, len: u64) {
+        self.at += len;
+        self.settle();
+    }
+}
+
+/// Memory behind `addr` of `key`: at least one and at most `len` bytes.
+///
+/// # Errors
+/// [`KeyError`] when the access is not allowed or nothing is mapped there.
+#[inline]
+pub fn window<'a, D: Dma>(
+    domain: Domain<'a, D>,
+    key: u32,
+    addr: u64,
+    len: u64,
+    needed: Access,
+) -> Result<VolatileSlice<'a>, KeyError> {
+    let region = domain.keys.check(key, domain.pd, addr, len, needed)?;
+    let (dma_addr, run) = domain.keys.translate(region, key, addr, len, needed)?;
+    let run = usize::try_from(run).unwrap_or(usize::MAX);
+    let window = if needed.grants(Access::LOCAL_WRITE)
+        || needed.grants(Access::REMOTE_WRITE)
+        || needed.grants(Access::ATOMIC)
+    {
+        domain.dma.write_window(dma_addr, run)
+    } else {
+        domain.dma.read_window(dma_addr, run)
+    };
+    window
+        .filter(|slice| !slice.is_empty())
+        .ok_or(KeyError::Unmapped(key))
+}
+
+/// Checks every element of a list without touching memory.
+///
+/// # Errors
+/// [`KeyError`] of the first element that may not be accessed.
+#[inline]
+pub fn check_list<D>(domain: Domain<'_, D>, sges: &[Sge], needed: Access) -> Result<(), KeyError> {
+    for sge in sges {
+        if sge.len > 0 {
+            domain
+                .keys
+                .check(sge.lkey, domain.pd, sge.addr, u64::from(sge.len), needed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where bytes come from.
+#[derive(Debug)]
+pub enum Source<'a, D> {
+    /// Bytes that the device holds.
+    Bytes(VolatileSlice<'a>),
+    /// Keyed memory.
+    Memory(Cursor<'a, D>),
+}
+
+impl<'a, D: Dma> Source<'a, D> {
+    #[inline]
+    fn window(&self, max: u64) -> Result<Option<VolatileSlice<'a>>, KeyError> {
+        match self {
+            Self::Bytes(slice) if slice.is_empty() => Ok(None),
+            Self::Bytes(slice) => Ok(Some(*slice)),
+            Self::Memory(cursor) => cursor.window(max),
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, len: usize) {
+        match self {
+            Self::Bytes(slice) => {
+                if let Ok(rest) = slice.offset(len) {
+                    *slice = rest;
+                }
+            }
+            Self::Memory(cursor) => cursor.advance(len as u64),
+        }
+    }
+}
+
+/// Which end of a copy failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyError {
+    /// The memory read from.
+    From(KeyError),
+    /// The memory written to.
+    To(KeyError),
+}
+
+/// Smallest charge for a window, in bytes: lists of tiny elements cost time
+/// without moving bytes.
+const WINDOW_COST: i64 = 64;
+
+/// Copies `len` bytes, or fewer when `budget` (in bytes) runs out, and returns
+/// how many. One copy, from guest memory to guest memory.
+///
+/// # Errors
+/// [`CopyError`] names the failing end; what precedes it has been copied.
+#[inline]
+pub fn copy<A: Dma, B: Dma>(
+    from: &mut Source<'_, A>,
+    to: &mut Cursor<'_, B>,
+    len: u64,
+    budget: &mut i64,
+) -> Result<u64, CopyError> {
+    let mut done = 0;
+    while done < len {
+        if *budget <= 0 {
+            break;
+        }
+        let max = (len - done).min((*budget).max(WINDOW_COST) as u64);
+        let Some(source) = from.window(max).map_err(CopyError::From)? else {
+            break;
+        };
+        let max = max.min(source.len() as u64);
+        let Some(target) = to.window(max).map_err(CopyError::To)? else {
+            break;
+        };
+        let source = match source.subslice(0, source.len().min(max as usize)) {
+            Ok(slice) => slice,
+            Err(_) => break,
+        };
+        let copied = copy_in_order(&source, &target);
+        from.advance(copied);
+        to.advance(copied as u64);
+        done += copied as u64;
+        *budget -= (copied as i64).max(WINDOW_COST);
+    }
+    Ok(done)
+}

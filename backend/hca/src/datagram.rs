@@ -1,0 +1,464 @@
+//! Datagrams: to queue pairs of other ports, to multicast groups, and to
+//! management agents.
+
+use std::sync::atomic::Ordering;
+
+use vm_memory::VolatileSlice;
+use wire::{Gid, Lid, PKey, QKey, Qpn};
+
+use crate::access::{Cursor, Domain, Source as Bytes, copy};
+use crate::engine::{Engine, QpIndex, VfId};
+use crate::face::Face;
+use crate::mr::Access;
+use crate::progress::Outcome;
+use crate::qp::{QpState, RecvQueue, Transport};
+use crate::subnet::{MadDatagram, Route};
+use crate::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
+use crate::work::{
+    AddressVector, CompletionEntry, GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status,
+};
+use crate::work::{RecvWr, WqeError};
+
+/// Longest datagram payload (the largest MTU).
+const MAX_DATAGRAM: usize = 4096;
+/// Room at the start of each datagram receive buffer for a GRH.
+const GRH_LEN: usize = 40;
+/// Length of a MAD.
+const MAD_LEN: usize = 256;
+/// Wire headers of a datagram packet (LRH, BTH, DETH, ICRC, VCRC) in words of
+/// four octets.
+const HEADER_WORDS: u64 = (8 + 12 + 8 + 4 + 2) / 4;
+
+/// A datagram on its way: headers apart, payload gathered.
+#[derive(Debug)]
+struct Datagram<'a> {
+    slid: Lid,
+    dlid: Lid,
+    sl: wire::Sl,
+    pkey: PKey,
+    src_qp: Qpn,
+    qkey: QKey,
+    grh: Option<[u8; GRH_LEN]>,
+    immediate: Option<u32>,
+    solicited: bool,
+    payload: &'a mut [u8],
+}
+
+impl<F: Face> Engine<F> {
+    /// One attempt, which is also the last: nobody acknowledges a datagram.
+    pub(crate) fn send_datagram(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
+        let with_immediate = match wr.operation {
+            Operation::Nop => return Outcome::Done(0),
+            Operation::LocalInvalidate => return self.local_invalidate(index, wr),
+            Operation::UpdateKey => return self.update_key(index, wr),
+            Operation::Send => false,
+            Operation::SendImm => true,
+            _ => return Outcome::Failed(Status::LocalQpOperation),
+        };
+        let Some(qp) = self.qps.get(index.0) else {
+            return Outcome::Failed(Status::LocalQpOperation);
+        };
+        let Some(address) = wr.address else {
+            return Outcome::Failed(Status::LocalQpOperation);
+        };
+        let (from, transport, pd, qp_key) =
+            (qp.core.vf, qp.core.transport, qp.core.pd, qp.core.attr.qkey);
+        let (src_qp, blocks) = (qp.core.source_qpn, qp.core.block_multicast_loopback);
+        let pkey_index = qp.core.attr.pkey_index;
+        let len = wr.payload_len();
+        if len > MAX_DATAGRAM as u64 {
+            return Outcome::Failed(Status::LocalLength);
+        }
+        let len = len as usize;
+        let mut payload = [0_u8; MAX_DATAGRAM];
+        let payload = &mut payload[..len];
+        if !self.gather_datagram(from, pd, wr, payload) {
+            return Outcome::Failed(Status::LocalProtection);
+        }
+        let port = &self.vf(from).port;
+        let src_qp = match transport {
+            Transport::Smi => Qpn::QP0,
+            Transport::Gsi => Qpn::QP1,
+            _ => src_qp,
+        };
+        let qkey = if address.qkey.is_controlled() {
+            qp_key
+        } else {
+            address.qkey
+        };
+        let source_gid = address
+            .global
+            .and_then(|global| port.gids.get(usize::from(global.sgid_index)).copied());
+        let (slid, pkey) = (
+            port.lid,
+            if transport == Transport::Smi {
+                PKey::DEFAULT_FULL
+            } else {
+                port.pkey(pkey_index)
+            },
+        );
+        let active = port.active;
+        let words = len as u64 / 4 + HEADER_WORDS;
+        if address.dest_qp == Qpn::QP0
+            || (address.dest_qp == Qpn::QP1 && !address.dlid.is_multicast())
+        {
+            if len <= MAD_LEN && (active || transport == Transport::Smi) {
+                let mut mad = [0_u8; MAD_LEN];
+                mad[..len].copy_from_slice(payload);
+                self.vf(from).counters.sent(words, 1);
+                let global = address
+                    .global
+                    .map(|global| (global, source_gid.unwrap_or(Gid::NONE)));
+                let (dlid, sl, dest_qp) = (address.dlid, address.sl, address.dest_qp);
+                let datagram = MadDatagram {
+                    slid,
+                    dlid,
+                    sl,
+                    pkey,
+                    src_qp,
+                    dest_qp,
+                    qkey,
+                    global,
+                    mad,
+                };
+                self.subnet.send_mad(from, datagram);
+            }
+            return Outcome::Done(len as u32);
+        }
+        if !active {
+            TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
+            return Outcome::Done(len as u32);
+        }
+        let mut datagram = Datagram {
+            slid,
+            dlid: address.dlid,
+            sl: address.sl,
+            pkey,
+            src_qp,
+            qkey,
+            grh: address
+                .global
+                .map(|global| grh(&global, source_gid.unwrap_or(Gid::NONE), len)),
+            immediate: with_immediate.then_some(wr.immediate),
+            solicited: wr.solicited,
+            payload,
+        };
+        self.vf(from).counters.sent(words, 1);
+        if address.dlid.is_multicast() {
+            TrafficCounters::add(&self.vf(from).counters.multicast_xmit_packets, 1);
+            self.multicast(from, index, blocks, &address, &mut datagram);
+        } else if let Some(route) = self.datagram_route(from, &address, pkey)
+            && len <= route.mtu.bytes() as usize
+        {
+            let target = self
+                .vf(route.to)
+                .qps
+                .get(u32::from(address.dest_qp))
+                .copied();
+            if let Some(target) = target {
+                self.receive_datagram(target, &mut datagram);
+            }
+        } else {
+            TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
+        }
+        Outcome::Done(len as u32)
+    }
+
+    fn gather_datagram(&self, from: VfId, pd: u32, wr: &SendWr, payload: &mut [u8]) -> bool {
+        if wr.is_inline {
+            payload.copy_from_slice(&wr.inline);
+            return true;
+        }
+        let vf = self.vf(from);
+        let mut cursor = Cursor::new(
+            Domain {
+                dma: &vf.dma,
+                keys: &vf.keys,
+                pd,
+            },
+            &wr.sges,
+            0,
+            Access::LOCAL_READ,
+        );
+        let mut done = 0;
+        while done < payload.len() {
+            let Ok(Some(window)) = cursor.window((payload.len() - done) as u64) else {
+                return false;
+            };
+            window.copy_to(&mut payload[done..]);
+            done += window.len();
+            cursor.advance(window.len() as u64);
+        }
+        true
+    }
+
+    /// Route of a datagram, from the function's small cache if it still holds.
+    fn datagram_route(&mut self, from: VfId, address: &AddressVector, pkey: PKey) -> Option<Route> {
+        let generation = self.generation.load(Ordering::Acquire);
+        let slot = usize::from(u16::from(address.dlid)) % ROUTE_CACHE;
+        let sl = address.sl.value();
+        if let Some(cached) = self.vf(from).routes[slot]
+            && cached.dlid == address.dlid
+            && cached.generation == generation
+            && cached.pkey == pkey
+            && cached.sl == sl
+        {
+            return Some(cached.route);
+        }
+        let route = self
+            .subnet
+            .resolve(from, address.dlid, address.sl, pkey)
+            .ok()?;
+        self.vf_mut(from).routes[slot] = Some(CachedRoute {
+            dlid: address.dlid,
+            pkey,
+            sl,
+            generation,
+            route,
+        });
+        Some(route)
+    }
+
+    fn multicast(
+        &mut self,
+        from: VfId,
+        sender: QpIndex,
+        blocks: bool,
+        address: &AddressVector,
+        datagram: &mut Datagram<'_>,
+    ) {
+        // A multicast packet has a GRH; its destination GID names the group (9.8.1).
+        let Some(global) = address.global else { return };
+        let routes = self
+            .subnet
+            .resolve_multicast(from, address.dlid, address.sl, datagram.pkey);
+        for route in routes {
+            if datagram.payload.len() > route.mtu.bytes() as usize {
+                continue;
+            }
+            let members = self
+                .vf(route.to)
+                .multicast
+                .get(&global.dgid)
+                .cloned()
+                .unwrap_or_default();
+            TrafficCounters::add(&self.vf(route.to).counters.multicast_rcv_packets, 1);
+            for member in members {
+                if !(member == sender && blocks) {
+                    self.receive_datagram(member, datagram);
+                }
+            }
+        }
+    }
+
+    /// Hands a management datagram to queue pair 0 or 1 of a function, or to
+    /// an ordinary datagram queue pair. Silently dropped where that cannot
+    /// take it, as on the wire.
+    pub fn deliver_mad(&mut self, vf: VfId, datagram: &MadDatagram) {
+        let target = match u32::from(datagram.dest_qp) {
+            slot @ (0 | 1) => self.vf(vf).special[slot as usize],
+            number => self.vf(vf).qps.get(number).copied(),
+        };
+        let Some(target) = target else { return };
+        let mut mad = datagram.mad;
+        let mut datagram = Datagram {
+            slid: datagram.slid,
+            dlid: datagram.dlid,
+            sl: datagram.sl,
+            pkey: datagram.pkey,
+            src_qp: datagram.src_qp,
+            qkey: datagram.qkey,
+            grh: datagram
+                .global
+                .map(|(global, sgid)| grh(&global, sgid, MAD_LEN)),
+            immediate: None,
+            solicited: false,
+            payload: &mut mad,
+        };
+        self.receive_datagram(target, &mut datagram);
+    }
+
+    /// Delivers to one queue pair, or drops (9.8.3).
+    fn receive_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
+        let Some(qp) = self.qps.get(index.0) else {
+            return;
+        };
+        let (transport, id, state) = (qp.core.transport, qp.core.vf, qp.core.state);
+        if !transport.is_datagram() || !state.receives() {
+            return;
+        }
+        let vf = self.vf(id);
+        let words = datagram.payload.len() as u64 / 4 + HEADER_WORDS;
+        vf.counters.received(words, 1);
+        let key_ok = match transport {
+            Transport::Smi => true,
+            Transport::Gsi => {
+                datagram.qkey == QKey::QP1
+                    && vf.port.pkeys.iter().any(|pkey| pkey.matches(datagram.pkey))
+            }
+            _ => {
+                let own = vf.port.pkey(qp.core.attr.pkey_index);
+                if !own.matches(datagram.pkey) {
+                    TrafficCounters::add(&vf.counters.pkey_violations, 1);
+                }
+                if qp.core.attr.qkey != datagram.qkey {
+                    TrafficCounters::add(&vf.counters.qkey_violations, 1);
+                }
+                own.matches(datagram.pkey) && qp.core.attr.qkey == datagram.qkey
+            }
+        };
+        if !key_ok {
+            return;
+        }
+        let Some((mut recv, srqn)) = self.take_datagram_receive(index) else {
+            return;
+        };
+        let Some(qp) = self.qps.get(index.0) else {
+            return;
+        };
+        let vf = self.vf(id);
+        let pd = match srqn
+            .and_then(|srqn| vf.srqs.get(srqn))
+            .and_then(|srq| self.srqs.get(srq.0))
+        {
+            Some(srq) => srq.pd,
+            None => qp.core.pd,
+        };
+        let capacity: u64 = recv.sges.iter().map(|sge| u64::from(sge.len)).sum();
+        let total = GRH_LEN + datagram.payload.len();
+        let domain = Domain {
+            dma: &vf.dma,
+            keys: &vf.keys,
+            pd,
+        };
+        let status = if capacity < total as u64 {
+            Status::LocalLength
+        } else if scatter_datagram(domain, &recv, datagram) {
+            Status::Success
+        } else {
+            Status::LocalProtection
+        };
+        let entry = CompletionEntry {
+            qpn: qp.core.qpn,
+            index: recv.index,
+            status,
+            byte_len: total as u32,
+            solicited: datagram.solicited || status != Status::Success,
+            side: Side::Recv {
+                kind: if datagram.immediate.is_some() {
+                    RecvKind::SendImm
+                } else {
+                    RecvKind::Send
+                },
+                immediate: datagram.immediate.unwrap_or(0),
+                srqn,
+                source: Some(Source {
+                    slid: datagram.slid,
+                    src_qp: datagram.src_qp,
+                    sl: datagram.sl,
+                    grh: datagram.grh.is_some(),
+                    pkey: datagram.pkey,
+                    path_bits: (u16::from(datagram.dlid) & ((1 << vf.port.lmc) - 1)) as u8,
+                }),
+            },
+        };
+        let cq = qp.resp.cq;
+        recv.clear();
+        self.spare_recvs.push(recv);
+        if let Some(cq) = cq {
+            self.complete(cq, &entry);
+        }
+        if let Some(srqn) = srqn {
+            let state = &mut self.vfs[usize::from(id.0)];
+            if let Some(srq) = state
+                .srqs
+                .get(srqn)
+                .and_then(|srq| self.srqs.get_mut(srq.0))
+            {
+                srq.check_limit(&state.dma, &mut state.face);
+            }
+        }
+        if status != Status::Success {
+            self.fail_qp(index);
+        }
+    }
+
+    fn take_datagram_receive(&mut self, index: QpIndex) -> Option<(Box<RecvWr>, Option<u32>)> {
+        let mut recv = self.spare_recv();
+        recv.clear();
+        let Self { qps, vfs, srqs, .. } = self;
+        let qp = qps.get_mut(index.0)?;
+        let dma = &vfs[usize::from(qp.core.vf.0)].dma;
+        let (taken, srqn) = match &mut qp.resp.queue {
+            RecvQueue::Own(queue) => (F::take_recv(dma, queue, &mut recv), None),
+            RecvQueue::Shared(srq) => match srqs.get_mut(srq.0) {
+                Some(srq) => (
+                    F::take_shared(dma, &mut srq.ring, &mut recv),
+                    Some(srq.srqn),
+                ),
+                None => (Ok(false), None),
+            },
+            RecvQueue::None | RecvQueue::Xrc(_) => (Ok(false), None),
+        };
+        match taken {
+            Ok(true) => return Some((recv, srqn)),
+            // An unreadable list has no room; the length check reports it.
+            Err(WqeError::Malformed { index, .. }) => {
+                recv.clear();
+                recv.index = index;
+                return Some((recv, srqn));
+            }
+            Ok(false) => {}
+            Err(WqeError::Unmapped) => {
+                if qp.core.state != QpState::Error {
+                    self.catastrophe(index);
+                }
+            }
+        }
+        self.spare_recvs.push(recv);
+        None
+    }
+}
+
+/// GRH (or the room for it) and payload, into the receive buffers.
+fn scatter_datagram<D: crate::dma::Dma>(
+    domain: Domain<'_, D>,
+    recv: &RecvWr,
+    datagram: &mut Datagram<'_>,
+) -> bool {
+    let mut budget = i64::MAX;
+    let mut offset = 0;
+    if let Some(header) = &mut datagram.grh {
+        let mut to = Cursor::new(domain, &recv.sges, 0, Access::LOCAL_WRITE);
+        let bytes = VolatileSlice::from(&mut header[..]);
+        match copy::<D, D>(
+            &mut Bytes::Bytes(bytes),
+            &mut to,
+            GRH_LEN as u64,
+            &mut budget,
+        ) {
+            Ok(done) if done == GRH_LEN as u64 => {}
+            _ => return false,
+        }
+    }
+    offset += GRH_LEN as u64;
+    let len = datagram.payload.len() as u64;
+    let mut to = Cursor::new(domain, &recv.sges, offset, Access::LOCAL_WRITE);
+    let bytes = VolatileSlice::from(&mut datagram.payload[..]);
+    matches!(copy::<D, D>(&mut Bytes::Bytes(bytes), &mut to, len, &mut budget), Ok(done) if done == len)
+}
+
+/// The global route header that a receiver sees (8.3).
+fn grh(global: &GlobalRoute, source: Gid, payload: usize) -> [u8; GRH_LEN] {
+    let mut header = [0; GRH_LEN];
+    let first = 6_u32 << 28 | u32::from(global.traffic_class) << 20 | global.flow_label & 0xf_ffff;
+    header[0..4].copy_from_slice(&first.to_be_bytes());
+    // BTH, DETH, payload padded to words, ICRC
+    let length = 12 + 8 + payload.next_multiple_of(4) + 4;
+    header[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+    header[6] = 0x1b;
+    header[7] = global.hop_limit;
+    header[8..24].copy_from_slice(&source.to_bytes());
+    header[24..40].copy_from_slice(&global.dgid.to_bytes());
+    header
+}

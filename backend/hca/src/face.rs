@@ -1,0 +1,159 @@
+//! What a device's face (its queues' formats) gives the engine.
+
+use std::fmt::Debug;
+
+use thiserror::Error;
+use wire::Qpn;
+
+use crate::dma::Dma;
+use crate::work::{CompletionEntry, RecvWr, SendWr, WqeError};
+
+/// A completion that could not be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum CqError {
+    /// The queue is full: the guest does not poll as fast as it posts.
+    #[error("completion queue overrun")]
+    Overrun,
+    /// The queue's memory is not mapped.
+    #[error("completion queue memory is not mapped")]
+    Unmapped,
+}
+
+/// An asynchronous event (specification 11.6.3), for the face to deliver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// First packet arrived while in Ready-to-Receive.
+    CommunicationEstablished(Qpn),
+    /// The send queue has drained.
+    SendQueueDrained(Qpn),
+    /// The last work request of a shared receive queue user was reached.
+    LastWqeReached(Qpn),
+    /// A work queue is unusable.
+    QpCatastrophic(Qpn),
+    /// The peer sent an invalid request.
+    QpInvalidRequest(Qpn),
+    /// The peer violated access rights.
+    QpAccess(Qpn),
+    /// A completion queue overran or cannot be written.
+    CqError {
+        /// The queue.
+        cqn: u32,
+        /// Why.
+        error: CqError,
+    },
+    /// Fewer work requests than the armed limit remain.
+    SrqLimit(u32),
+    /// A shared receive queue is unusable.
+    SrqCatastrophic(u32),
+    /// The port changed.
+    Port(PortChange),
+}
+
+/// What changed at a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortChange {
+    /// Reached Active.
+    Active,
+    /// Went to Init.
+    Initialize,
+    /// Went down.
+    Down,
+    /// Another LID.
+    Lid,
+    /// Another P_Key table.
+    Pkey,
+    /// Another GUID table.
+    Guid,
+    /// The subnet manager asks clients to register again.
+    ClientReregister,
+}
+
+/// The formats of one kind of HCA: how its queues lie in guest memory.
+///
+/// All functions take the DMA space of the virtual function that owns the
+/// queue. They run on the data path: no allocation, no system call.
+pub trait Face: Debug + Sized + Send + 'static {
+    /// Guest memory.
+    type Dma: Dma;
+    /// State of a virtual function: event queues, doorbell pages, interrupts.
+    type Vf: Debug + Send;
+    /// A send queue.
+    type Send: Debug + Send;
+    /// A receive queue.
+    type Recv: Debug + Send;
+    /// A shared receive queue.
+    type Shared: Debug + Send;
+    /// A completion queue.
+    type Completion: Debug + Send;
+
+    /// Whether requests are posted beyond those taken.
+    fn send_posted(dma: &Self::Dma, queue: &Self::Send) -> bool;
+
+    /// Whether receive requests are posted beyond those taken.
+    fn recv_posted(dma: &Self::Dma, queue: &Self::Recv) -> bool;
+
+    /// Takes the next send request into `wr` (which is clear). `Ok(false)` when
+    /// there is none. On an error the request counts as taken.
+    ///
+    /// # Errors
+    /// [`WqeError`] for a request that makes no sense.
+    fn take_send(
+        dma: &Self::Dma,
+        queue: &mut Self::Send,
+        wr: &mut SendWr,
+    ) -> Result<bool, WqeError>;
+
+    /// Takes the next receive request, as [`Face::take_send`].
+    ///
+    /// # Errors
+    /// [`WqeError`] for a request that makes no sense.
+    fn take_recv(
+        dma: &Self::Dma,
+        queue: &mut Self::Recv,
+        wr: &mut RecvWr,
+    ) -> Result<bool, WqeError>;
+
+    /// Takes the next request of a shared receive queue.
+    ///
+    /// # Errors
+    /// [`WqeError`] for a request that makes no sense.
+    fn take_shared(
+        dma: &Self::Dma,
+        queue: &mut Self::Shared,
+        wr: &mut RecvWr,
+    ) -> Result<bool, WqeError>;
+
+    /// Requests posted to a shared receive queue and not taken.
+    fn shared_available(dma: &Self::Dma, queue: &Self::Shared) -> u32;
+
+    /// Back to the state of an empty queue, when its queue pair is reset.
+    fn reset_queues(send: Option<&mut Self::Send>, recv: Option<&mut Self::Recv>);
+
+    /// Writes a completion entry and, where the queue is armed, raises its event.
+    /// `Ok(true)` when the queue's arming is not announced and the engine should
+    /// call [`Face::recheck`] from time to time.
+    ///
+    /// # Errors
+    /// [`CqError`]; the queue is unusable from then on.
+    fn complete(
+        dma: &Self::Dma,
+        vf: &mut Self::Vf,
+        queue: &mut Self::Completion,
+        entry: &CompletionEntry,
+    ) -> Result<bool, CqError>;
+
+    /// Looks again at a queue whose arming is not announced (doorbell pages
+    /// that the guest writes without telling); raises its event if it is due.
+    /// Returns whether the queue should stay under watch.
+    fn recheck(dma: &Self::Dma, vf: &mut Self::Vf, queue: &mut Self::Completion) -> bool;
+
+    /// Delivers an asynchronous event.
+    fn event(dma: &Self::Dma, vf: &mut Self::Vf, event: Event);
+
+    /// Decodes translation entries of a key update: `bytes` as they lie in the
+    /// payload, appended to `pages` or `klms` by the kind of the key.
+    fn decode_pages(bytes: &[u8], pages: &mut Vec<u64>);
+
+    /// As [`Face::decode_pages`], for indirect keys.
+    fn decode_klms(bytes: &[u8], klms: &mut Vec<crate::mr::Klm>);
+}

@@ -1,0 +1,481 @@
+//! Memory regions: keys, bounds, rights, and the translation to DMA addresses.
+
+use std::ops::BitOr;
+
+use thiserror::Error;
+use wire::Qpn;
+
+/// Deepest nesting of indirect keys that is followed.
+pub const MAX_INDIRECTION: u8 = 4;
+
+/// A set of access rights to a memory region (specification 10.6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Access(u8);
+
+impl Access {
+    /// No rights.
+    pub const NONE: Self = Self(0);
+    /// Read by the local HCA, as a gather entry.
+    pub const LOCAL_READ: Self = Self(1);
+    /// Written by the local HCA, as a scatter entry.
+    pub const LOCAL_WRITE: Self = Self(2);
+    /// Target of RDMA reads.
+    pub const REMOTE_READ: Self = Self(4);
+    /// Target of RDMA writes.
+    pub const REMOTE_WRITE: Self = Self(8);
+    /// Target of atomic operations.
+    pub const ATOMIC: Self = Self(16);
+
+    /// Whether all of `needed` is granted.
+    #[inline]
+    #[must_use]
+    pub const fn grants(self, needed: Self) -> bool {
+        self.0 & needed.0 == needed.0
+    }
+
+    /// This set with `right` switched on or off.
+    #[must_use]
+    pub const fn with(self, right: Self, on: bool) -> Self {
+        Self(if on {
+            self.0 | right.0
+        } else {
+            self.0 & !right.0
+        })
+    }
+}
+
+impl BitOr for Access {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// An element of an indirect key: a stretch of another key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Klm {
+    /// Length in bytes.
+    pub len: u32,
+    /// The other key.
+    pub key: u32,
+    /// Address within it.
+    pub addr: u64,
+}
+
+/// How addresses within a region become DMA addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Translation {
+    /// The address is the DMA address.
+    Physical,
+    /// A table of pages.
+    Pages {
+        /// Page size as a power of two.
+        log_size: u8,
+        /// DMA address of each page.
+        pages: Vec<u64>,
+    },
+    /// A list of stretches of other keys.
+    Indirect(KlmList),
+}
+
+/// The stretches of an indirect key, with running totals so that an address is
+/// found without walking the list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KlmList {
+    entries: Vec<Klm>,
+    ends: Vec<u64>,
+}
+
+impl KlmList {
+    /// A list of these entries.
+    #[must_use]
+    pub fn new(entries: Vec<Klm>) -> Self {
+        let mut end = 0_u64;
+        let ends = entries
+            .iter()
+            .map(|klm| {
+                end += u64::from(klm.len);
+                end
+            })
+            .collect();
+        Self { entries, ends }
+    }
+
+    /// The entries.
+    #[must_use]
+    pub fn entries(&self) -> &[Klm] {
+        &self.entries
+    }
+
+    /// The entry that holds byte `offset`, and how far into it that byte lies.
+    fn find(&self, offset: u64) -> Option<(Klm, u64)> {
+        let at = self.ends.partition_point(|&end| end <= offset);
+        let klm = *self.entries.get(at)?;
+        let start = self.ends[at] - u64::from(klm.len);
+        Some((klm, offset - start))
+    }
+}
+
+/// Why a memory key does not allow an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum KeyError {
+    /// No such key, or it is not usable now.
+    #[error("memory key {0:#010x} is not valid")]
+    Invalid(u32),
+    /// The key belongs to another protection domain or queue pair.
+    #[error("memory key {0:#010x} belongs to another protection domain")]
+    Protection(u32),
+    /// The key does not grant the access.
+    #[error("memory key {0:#010x} does not grant this access")]
+    Access(u32),
+    /// The range is not within the region.
+    #[error("{len} bytes at {addr:#x} are not within memory key {key:#010x}")]
+    Bounds {
+        /// The key.
+        key: u32,
+        /// First address.
+        addr: u64,
+        /// Length in bytes.
+        len: u64,
+    },
+    /// The guest memory behind the region is gone.
+    #[error("memory key {0:#010x} points to memory that is not mapped")]
+    Unmapped(u32),
+}
+
+/// A memory key and the region it stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryKey {
+    /// Low byte of the key, chosen by its owner.
+    pub variant: u8,
+    /// Set while the key must not be used.
+    pub free: bool,
+    /// Protection domain.
+    pub pd: u32,
+    /// First address.
+    pub start: u64,
+    /// Length in bytes; [`u64::MAX`] for all memory.
+    pub len: u64,
+    /// Rights.
+    pub access: Access,
+    /// Whether a peer may invalidate the key.
+    pub remote_invalidate: bool,
+    /// Whether the key may be changed by work requests.
+    pub updatable: bool,
+    /// The only queue pair that may use the key remotely, if any.
+    pub qpn: Option<Qpn>,
+    /// Where the bytes are.
+    pub translation: Translation,
+    /// Most translation entries the key may get.
+    pub capacity: usize,
+}
+
+impl MemoryKey {
+    /// Checks that `len` bytes at `addr` may be accessed with `needed` rights
+    /// from protection domain `pd`. Zero-length accesses need a valid key only.
+    ///
+    /// # Errors
+    /// [`KeyError`] with the given `key`, which is the one the user presented.
+    #[inline]
+    pub fn check(
+        &self,
+        key: u32,
+        pd: u32,
+        addr: u64,
+        len: u64,
+        needed: Access,
+    ) -> Result<(), KeyError> {
+        if self.variant != key as u8 || self.free {
+            return Err(KeyError::Invalid(key));
+        }
+        if self.pd != pd {
+            return Err(KeyError::Protection(key));
+        }
+        if !self.access.grants(needed) {
+            return Err(KeyError::Access(key));
+        }
+        let offset = addr.wrapping_sub(self.start);
+        if self.len == u64::MAX || (offset <= self.len && len <= self.len - offset) {
+            Ok(())
+        } else {
+            Err(KeyError::Bounds { key, addr, len })
+        }
+    }
+}
+
+/// The memory keys of one virtual function, by index.
+#[derive(Debug, Default)]
+pub struct KeyTable {
+    slots: crate::numbers::Numbers<MemoryKey>,
+}
+
+impl KeyTable {
+    /// An empty table for at most `1 << log_size` keys with 24-bit indices.
+    #[must_use]
+    pub fn new(log_size: u8, seed: u64) -> Self {
+        Self {
+            slots: crate::numbers::Numbers::new(log_size, 24, 2, seed),
+        }
+    }
+
+    /// Adds a key and returns its index (the key is `index << 8 | variant`).
+    pub fn insert(&mut self, key: MemoryKey) -> Option<u32> {
+        self.slots.insert(key)
+    }
+
+    /// Removes the key with this index.
+    pub fn remove(&mut self, index: u32) -> Option<MemoryKey> {
+        self.slots.remove(index)
+    }
+
+    /// The key with this index.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: u32) -> Option<&MemoryKey> {
+        self.slots.get(index)
+    }
+
+    /// The key with this index, to change it.
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut MemoryKey> {
+        self.slots.get_mut(index)
+    }
+
+    /// Number of keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.len() == 0
+    }
+
+    /// Looks up the full key and checks the access.
+    ///
+    /// # Errors
+    /// [`KeyError`] as [`MemoryKey::check`].
+    #[inline]
+    pub fn check(
+        &self,
+        key: u32,
+        pd: u32,
+        addr: u64,
+        len: u64,
+        needed: Access,
+    ) -> Result<&MemoryKey, KeyError> {
+        let region = self.get(key >> 8).ok_or(KeyError::Invalid(key))?;
+        region.check(key, pd, addr, len, needed)?;
+        Ok(region)
+    }
+
+    /// DMA address of the byte at `addr` of an already checked region, and how
+    /// many of the following `len` bytes lie contiguously behind it. Keys that
+    /// an indirect key leads to must grant `needed` as well.
+    ///
+    /// # Errors
+    /// [`KeyError`] when an indirect key leads nowhere.
+    #[inline]
+    pub fn translate(
+        &self,
+        region: &MemoryKey,
+        key: u32,
+        addr: u64,
+        len: u64,
+        needed: Access,
+    ) -> Result<(u64, u64), KeyError> {
+        match &region.translation {
+            Translation::Physical => Ok((addr, len)),
+            Translation::Pages { log_size, pages } => {
+                translate_pages(*log_size, pages, region.start, addr, len)
+                    .ok_or(KeyError::Unmapped(key))
+            }
+            Translation::Indirect(_) => self.translate_indirect(region, key, addr, len, needed, 0),
+        }
+    }
+
+    #[cold]
+    fn translate_indirect(
+        &self,
+        region: &MemoryKey,
+        key: u32,
+        addr: u64,
+        len: u64,
+        needed: Access,
+        depth: u8,
+    ) -> Result<(u64, u64), KeyError> {
+        match &region.translation {
+            Translation::Physical => Ok((addr, len)),
+            Translation::Pages { log_size, pages } => {
+                translate_pages(*log_size, pages, region.start, addr, len)
+                    .ok_or(KeyError::Unmapped(key))
+            }
+            Translation::Indirect(list) => {
+                if depth >= MAX_INDIRECTION {
+                    return Err(KeyError::Invalid(key));
+                }
+                let offset = addr.wrapping_sub(region.start);
+                let (klm, into) = list
+                    .find(offset)
+                    .ok_or(KeyError::Bounds { key, addr, len })?;
+                let len = len.min(u64::from(klm.len) - into);
+                let addr = klm.addr.wrapping_add(into);
+                let inner = self.check(klm.key, region.pd, addr, len, needed)?;
+                self.translate_indirect(inner, klm.key, addr, len, needed, depth + 1)
+            }
+        }
+    }
+}
+
+/// Page-table translation. The first page holds `start` rounded down.
+#[inline]
+fn translate_pages(
+    log_size: u8,
+    pages: &[u64],
+    start: u64,
+    addr: u64,
+    len: u64,
+) -> Option<(u64, u64)> {
+    let mask = (1_u64 << log_size) - 1;
+    let offset = addr.wrapping_sub(start & !mask);
+    let mut index = usize::try_from(offset >> log_size).ok()?;
+    let within = offset & mask;
+    let base = *pages.get(index)? & !mask;
+    let mut run = mask + 1 - within;
+    // Neighbouring pages often lie side by side; one longer window is cheaper
+    // than several short ones.
+    while run < len {
+        index += 1;
+        match pages.get(index) {
+            Some(&next) if next & !mask == base.wrapping_add(within).wrapping_add(run) => {
+                run += mask + 1
+            }
+            _ => break,
+        }
+    }
+    Some((base + within, run.min(len)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(translation: Translation, start: u64, len: u64) -> MemoryKey {
+        MemoryKey {
+            variant: 7,
+            free: false,
+            pd: 1,
+            start,
+            len,
+            access: Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_READ,
+            remote_invalidate: false,
+            updatable: false,
+            qpn: None,
+            translation,
+            capacity: 0,
+        }
+    }
+
+    #[test]
+    fn pages_start_at_the_rounded_address() {
+        let pages = vec![0x10_0000, 0x20_0000, 0x20_1000];
+        assert_eq!(
+            translate_pages(12, &pages, 0x7f00_0123, 0x7f00_0123, 4096),
+            Some((0x10_0123, 0xedd))
+        );
+        // the two neighbours are one window
+        assert_eq!(
+            translate_pages(12, &pages, 0x7f00_0123, 0x7f00_1000, 8192),
+            Some((0x20_0000, 8192))
+        );
+        assert_eq!(
+            translate_pages(12, &pages, 0x7f00_0123, 0x7f00_3000, 1),
+            None
+        );
+    }
+
+    #[test]
+    fn bounds_do_not_wrap() {
+        let region = key(Translation::Physical, 0x1000, 0x1000);
+        let check = |addr, len| region.check(7, 1, addr, len, Access::LOCAL_READ);
+        assert!(check(0x1000, 0x1000).is_ok());
+        assert!(check(0x2000, 0).is_ok());
+        assert!(check(0x1001, 0x1000).is_err());
+        assert!(check(0xfff, 1).is_err());
+        assert!(check(0x1800, u64::MAX).is_err());
+        assert!(check(u64::MAX, 0x1802).is_err());
+    }
+
+    #[test]
+    fn rights_domain_and_variant_are_checked() {
+        let region = key(Translation::Physical, 0, u64::MAX);
+        assert_eq!(
+            region.check(8, 1, 0, 1, Access::LOCAL_READ),
+            Err(KeyError::Invalid(8))
+        );
+        assert_eq!(
+            region.check(7, 2, 0, 1, Access::LOCAL_READ),
+            Err(KeyError::Protection(7))
+        );
+        assert_eq!(
+            region.check(7, 1, 0, 1, Access::REMOTE_WRITE),
+            Err(KeyError::Access(7))
+        );
+    }
+
+    #[test]
+    fn indirect_keys_find_their_stretch_and_loops_end() {
+        let mut table = KeyTable::new(8, 1);
+        let inner = table
+            .insert(key(Translation::Physical, 0, u64::MAX))
+            .unwrap()
+            << 8
+            | 7;
+        let klms = vec![
+            Klm {
+                len: 16,
+                key: inner,
+                addr: 0x5000,
+            },
+            Klm {
+                len: 0,
+                key: inner,
+                addr: 0x6000,
+            },
+            Klm {
+                len: 32,
+                key: inner,
+                addr: 0x9000,
+            },
+        ];
+        let outer = key(Translation::Indirect(KlmList::new(klms)), 0x100, 48);
+        assert_eq!(
+            table.translate(&outer, 7, 0x100, 48, Access::LOCAL_READ),
+            Ok((0x5000, 16))
+        );
+        assert_eq!(
+            table.translate(&outer, 7, 0x110, 8, Access::LOCAL_READ),
+            Ok((0x9000, 8))
+        );
+        assert!(
+            table
+                .translate(&outer, 7, 0x130, 1, Access::LOCAL_READ)
+                .is_err()
+        );
+
+        let index = table.insert(key(Translation::Physical, 0, 64)).unwrap();
+        let own = index << 8 | 7;
+        table.get_mut(index).unwrap().translation =
+            Translation::Indirect(KlmList::new(vec![Klm {
+                len: 64,
+                key: own,
+                addr: 0,
+            }]));
+        let looped = table.get(index).unwrap();
+        assert_eq!(
+            table.translate(looped, own, 0, 8, Access::LOCAL_READ),
+            Err(KeyError::Invalid(own))
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! Allocation of object numbers that a peer cannot guess and that are not
+//! soon used again.
+
+/// A table of objects with numbers of which the low bits are the slot and the
+/// high bits are drawn anew at each allocation.
+///
+/// A number that was freed does not name its successor, so a stale or guessed
+/// number finds nothing.
+#[derive(Debug)]
+pub struct Numbers<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    len: usize,
+    log_size: u8,
+    bits: u8,
+    first: u32,
+    random: u64,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    number: u32,
+    value: Option<T>,
+}
+
+impl<T> Default for Numbers<T> {
+    fn default() -> Self {
+        Self::new(8, 24, 0, 0)
+    }
+}
+
+impl<T> Numbers<T> {
+    /// A table of at most `1 << log_size` objects with numbers of `bits` bits,
+    /// whose slots below `first` are never given out.
+    #[must_use]
+    pub fn new(log_size: u8, bits: u8, first: u32, seed: u64) -> Self {
+        debug_assert!(log_size <= bits && bits <= 32);
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            len: 0,
+            log_size,
+            bits,
+            first,
+            random: seed,
+        }
+    }
+
+    /// Number of objects.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Stores `value` under a new number; `None` when the table is full.
+    pub fn insert(&mut self, value: T) -> Option<u32> {
+        self.insert_with(|_| value)
+    }
+
+    /// As [`Numbers::insert`], for a value that holds its own number.
+    pub fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot = self.slots.len() as u32;
+                if u64::from(slot) + u64::from(self.first) >= 1 << self.log_size {
+                    return None;
+                }
+                self.slots.push(Slot {
+                    number: 0,
+                    value: None,
+                });
+                slot
+            }
+        };
+        let high = self.next_random() as u32;
+        let mask = if self.bits == 32 {
+            u32::MAX
+        } else {
+            (1 << self.bits) - 1
+        };
+        let low_mask = if self.log_size == 32 {
+            u32::MAX
+        } else {
+            (1 << self.log_size) - 1
+        };
+        let number = (slot + self.first) | (high & mask & !low_mask);
+        self.slots[slot as usize] = Slot {
+            number,
+            value: Some(make(number)),
+        };
+        self.len += 1;
+        Some(number)
+    }
+
+    #[inline]
+    fn slot(&self, number: u32) -> usize {
+        let low_mask = if self.log_size == 32 {
+            u32::MAX
+        } else {
+            (1 << self.log_size) - 1
+        };
+        (number & low_mask).wrapping_sub(self.first) as usize
+    }
+
+    /// The object with this number.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, number: u32) -> Option<&T> {
+        let slot = self.slots.get(self.slot(number))?;
+        if slot.number == number {
+            slot.value.as_ref()
+        } else {
+            None
+        }
+    }
+
+    /// The object with this number, to change it.
+    #[inline]
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        let at = self.slot(number);
+        let slot = self.slots.get_mut(at)?;
+        if slot.number == number {
+            slot.value.as_mut()
+        } else {
+            None
+        }
+    }
+
+    /// Removes the object with this number.
+    pub fn remove(&mut self, number: u32) -> Option<T> {
+        let at = self.slot(number);
+        let slot = self.slots.get_mut(at)?;
+        if slot.number != number {
+            return None;
+        }
+        let value = slot.value.take()?;
+        self.free.push(at as u32);
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// Removes all objects, keeping none of their room.
+    pub fn clear(&mut self) {
+        self.slots = Vec::new();
+        self.free = Vec::new();
+        self.len = 0;
+    }
+
+    /// All objects with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.slots
+            .iter()
+            .filter_map(|slot| slot.value.as_ref().map(|value| (slot.number, value)))
+    }
+
+    /// All objects with their numbers, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        self.slots
+            .iter_mut()
+            .filter_map(|slot| slot.value.as_mut().map(|value| (slot.number, value)))
+    }
+
+    // SplitMix64: the sequence is fixed by the seed, which the program draws
+    // from the system.
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freed_number_names_nobody() {
+        let mut table = Numbers::new(4, 24, 2, 42);
+        let a = table.insert("a").unwrap();
+        assert_eq!(table.remove(a), Some("a"));
+        assert_eq!(table.remove(a), None);
+        let b = table.insert("b").unwrap();
+        assert_ne!(a, b);
+        assert_eq!(table.get(a), None);
+        assert_eq!(table.get(b), Some(&"b"));
+        assert!(b < 1 << 24 && b & 0xf >= 2);
+    }
+
+    #[test]
+    fn full_means_full() {
+        let mut table = Numbers::new(3, 24, 2, 1);
+        let numbers: Vec<_> = (0..6).map(|i| table.insert(i).unwrap()).collect();
+        assert_eq!(table.insert(6), None);
+        table.remove(numbers[3]);
+        assert!(table.insert(7).is_some());
+        assert_eq!(table.len(), 6);
+    }
+}

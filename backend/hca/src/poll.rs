@@ -1,0 +1,161 @@
+//! Finding work without being told: queue pairs whose doorbell pages the guest
+//! writes without leaving the guest.
+//!
+//! The doorbell *record* of each queue pair is reliable, the doorbell page only
+//! a hint (queue pairs of one process overwrite each other there). Looking at
+//! every record on every turn would make each turn as long as there are queue
+//! pairs, so the engine looks at those that were busy lately (`hot`) on every
+//! turn, and at the others a few at a time, when a hint says that something
+//! was rung.
+
+use crate::engine::{CqIndex, Engine, QpIndex, VfId};
+use crate::face::Face;
+use wire::Qpn;
+
+/// Turns without work after which a queue pair is no longer hot.
+const COOL_AFTER: u32 = 20_000;
+/// Cold records looked at per turn while a sweep is on.
+const SWEEP_STEP: usize = 2;
+/// Turns between two reads of the clock.
+const CLOCK_EVERY: u32 = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct PollState {
+    /// All polled queue pairs.
+    all: Vec<QpIndex>,
+    /// Those busy lately, with the turns they were idle.
+    hot: Vec<(QpIndex, u32)>,
+    cursor: usize,
+    /// Records still to look at in this sweep.
+    sweep_left: usize,
+    /// Completion queues whose arming the guest does not announce.
+    watched: Vec<CqIndex>,
+    watch_cursor: usize,
+    turn: u32,
+}
+
+impl PollState {
+    pub fn add(&mut self, qp: QpIndex) {
+        self.all.push(qp);
+    }
+
+    pub fn forget(&mut self, qp: QpIndex) {
+        self.all.retain(|&other| other != qp);
+        self.hot.retain(|&(other, _)| other != qp);
+    }
+
+    pub fn forget_cq(&mut self, cq: CqIndex) {
+        self.watched.retain(|&other| other != cq);
+    }
+
+    pub fn watch(&mut self, cq: CqIndex) {
+        self.watched.push(cq);
+    }
+
+    fn heat(&mut self, qp: QpIndex) {
+        match self.hot.iter_mut().find(|(hot, _)| *hot == qp) {
+            Some((_, idle)) => *idle = 0,
+            None => self.hot.push((qp, 0)),
+        }
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// A doorbell page of `vf` says that `qpn` was rung. Others may have been
+    /// rung before it and overwritten.
+    pub fn hint(&mut self, vf: VfId, qpn: Qpn) {
+        if let Ok(index) = self.qp_index(vf, qpn)
+            && self.qps.get(index.0).is_some_and(|qp| qp.core.polled)
+        {
+            self.poll.heat(index);
+        }
+        self.sweep();
+    }
+
+    /// Starts looking at every polled queue pair's record, a few per turn.
+    pub fn sweep(&mut self) {
+        self.poll.sweep_left = self.poll.all.len();
+    }
+
+    /// Whether any queue pair needs polling.
+    #[must_use]
+    pub fn polls(&self) -> bool {
+        !self.poll.all.is_empty()
+    }
+
+    /// One turn: looks for posted work and does some of it. Returns whether
+    /// there was any.
+    pub fn poll(&mut self) -> bool {
+        let mut busy = false;
+        let mut at = 0;
+        while at < self.poll.hot.len() {
+            let (index, idle) = self.poll.hot[at];
+            if self.qps.get(index.0).is_some_and(|qp| {
+                qp.req
+                    .queue
+                    .as_ref()
+                    .is_some_and(|queue| F::send_posted(&self.vf(qp.core.vf).dma, queue))
+            }) {
+                busy = true;
+                self.poll.hot[at].1 = 0;
+                self.turn(index);
+                at += 1;
+            } else if idle >= COOL_AFTER {
+                self.poll.hot.swap_remove(at);
+            } else {
+                self.poll.hot[at].1 = idle + 1;
+                at += 1;
+            }
+        }
+        for _ in 0..SWEEP_STEP.min(self.poll.sweep_left) {
+            self.poll.sweep_left -= 1;
+            self.poll.cursor += 1;
+            if self.poll.cursor >= self.poll.all.len() {
+                self.poll.cursor = 0;
+            }
+            let Some(&index) = self.poll.all.get(self.poll.cursor) else {
+                continue;
+            };
+            if self.qps.get(index.0).is_some_and(|qp| {
+                qp.req
+                    .queue
+                    .as_ref()
+                    .is_some_and(|queue| F::send_posted(&self.vf(qp.core.vf).dma, queue))
+            }) {
+                self.poll.heat(index);
+                busy = true;
+            }
+        }
+        self.recheck_one();
+        self.poll.turn = self.poll.turn.wrapping_add(1);
+        let clock_due = self.poll.turn.is_multiple_of(CLOCK_EVERY);
+        if !self.ready.is_empty() || clock_due {
+            busy |= self.run_ready(clock_due);
+        }
+        busy
+    }
+
+    /// Looks at the arming of one watched completion queue.
+    fn recheck_one(&mut self) {
+        if self.poll.watched.is_empty() {
+            return;
+        }
+        self.poll.watch_cursor += 1;
+        if self.poll.watch_cursor >= self.poll.watched.len() {
+            self.poll.watch_cursor = 0;
+        }
+        let at = self.poll.watch_cursor;
+        let keep = match self.cqs.get_mut(self.poll.watched[at].0) {
+            Some(cq) => {
+                let vf = &mut self.vfs[usize::from(cq.vf.0)];
+                let keep = F::recheck(&vf.dma, &mut vf.face, &mut cq.ring);
+                cq.watched = keep;
+                keep
+            }
+            None => false,
+        };
+        if !keep {
+            self.poll.watched.swap_remove(at);
+        }
+    }
+}

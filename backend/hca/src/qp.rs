@@ -1,0 +1,365 @@
+//! Queue pairs: their attributes and states.
+
+use wire::{Lid, Mtu, Psn, QKey, Qpn, Sl};
+
+use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
+use crate::face::Face;
+use crate::numbers::Numbers;
+use crate::work::{GlobalRoute, RecvWr, SendWr};
+
+/// Transport service of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// Extended reliable connection: initiator or target.
+    Xrc,
+    /// Queue pair 0, subnet management.
+    Smi,
+    /// Queue pair 1, general services.
+    Gsi,
+    /// No transport: executes memory-key updates only.
+    KeyUpdate,
+}
+
+impl Transport {
+    /// Whether requests carry an address vector each.
+    #[must_use]
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, Self::Ud | Self::Smi | Self::Gsi)
+    }
+
+    /// Whether messages are acknowledged.
+    #[must_use]
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::Xrc)
+    }
+}
+
+/// State of a queue pair (specification 10.3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QpState {
+    /// Just created, or reset.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive.
+    ReadyToReceive,
+    /// Ready to send.
+    ReadyToSend,
+    /// Send queue drained: no new requests start.
+    SendQueueDrain,
+    /// Send queue in error, receive queue alive (unreliable transports).
+    SendQueueError,
+    /// In error: all requests are flushed.
+    Error,
+}
+
+impl QpState {
+    /// Whether incoming packets are processed.
+    #[inline]
+    #[must_use]
+    pub const fn receives(self) -> bool {
+        matches!(
+            self,
+            Self::ReadyToReceive | Self::ReadyToSend | Self::SendQueueDrain | Self::SendQueueError
+        )
+    }
+
+    /// Whether the modify verb allows this transition (specification 10.3.1,
+    /// figure 124).
+    #[must_use]
+    pub const fn may_become(self, next: Self) -> bool {
+        use QpState::{
+            Error, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError,
+        };
+        matches!(
+            (self, next),
+            (_, Reset | Error)
+                | (Reset | Init, Init)
+                | (Init, ReadyToReceive)
+                | (
+                    ReadyToReceive | ReadyToSend | SendQueueDrain | SendQueueError,
+                    ReadyToSend
+                )
+                | (ReadyToSend | SendQueueDrain, SendQueueDrain)
+        )
+    }
+}
+
+/// Rights of the peer of a connected queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RemoteRights {
+    /// RDMA reads.
+    pub read: bool,
+    /// RDMA writes.
+    pub write: bool,
+    /// Atomic operations.
+    pub atomic: bool,
+}
+
+/// Path to the peer of a connected queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressPath {
+    /// Destination LID.
+    pub dlid: Lid,
+    /// Service level.
+    pub sl: Sl,
+    /// Low bits of the source LID under the LMC.
+    pub src_path_bits: u8,
+    /// Global route, if packets carry a GRH.
+    pub global: Option<GlobalRoute>,
+}
+
+/// Attributes of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpAttr {
+    /// Index into the port's P_Key table.
+    pub pkey_index: u16,
+    /// Q_Key (datagrams).
+    pub qkey: QKey,
+    /// Rights of the peer.
+    pub rights: RemoteRights,
+    /// Path MTU.
+    pub mtu: Mtu,
+    /// Path to the peer.
+    pub path: Option<AddressPath>,
+    /// Peer's queue pair.
+    pub dest_qp: Qpn,
+    /// Expected PSN.
+    pub rq_psn: Psn,
+    /// Next PSN to send.
+    pub sq_psn: Psn,
+    /// RNR NAK timer code that the peer is told.
+    pub min_rnr_timer: u8,
+    /// Local ACK timeout code: 4.096 µs · 2^code, 0 for none.
+    pub timeout: u8,
+    /// Transport retries.
+    pub retry_count: u8,
+    /// RNR retries, 7 for ever.
+    pub rnr_retry: u8,
+}
+
+impl Default for QpAttr {
+    fn default() -> Self {
+        Self {
+            pkey_index: 0,
+            qkey: QKey::default(),
+            rights: RemoteRights::default(),
+            mtu: Mtu::B4096,
+            path: None,
+            dest_qp: Qpn::default(),
+            rq_psn: Psn::default(),
+            sq_psn: Psn::default(),
+            min_rnr_timer: 0,
+            timeout: 0,
+            retry_count: 0,
+            rnr_retry: 0,
+        }
+    }
+}
+
+/// Changes to [`QpAttr`]; `None` stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QpChange {
+    /// See [`QpAttr::pkey_index`].
+    pub pkey_index: Option<u16>,
+    /// See [`QpAttr::qkey`].
+    pub qkey: Option<QKey>,
+    /// See [`QpAttr::rights`].
+    pub read: Option<bool>,
+    /// See [`QpAttr::rights`].
+    pub write: Option<bool>,
+    /// See [`QpAttr::rights`].
+    pub atomic: Option<bool>,
+    /// See [`QpAttr::mtu`].
+    pub mtu: Option<Mtu>,
+    /// See [`QpAttr::path`].
+    pub path: Option<AddressPath>,
+    /// See [`QpAttr::dest_qp`].
+    pub dest_qp: Option<Qpn>,
+    /// See [`QpAttr::rq_psn`].
+    pub rq_psn: Option<Psn>,
+    /// See [`QpAttr::sq_psn`].
+    pub sq_psn: Option<Psn>,
+    /// See [`QpAttr::min_rnr_timer`].
+    pub min_rnr_timer: Option<u8>,
+    /// See [`QpAttr::timeout`].
+    pub timeout: Option<u8>,
+    /// See [`QpAttr::retry_count`].
+    pub retry_count: Option<u8>,
+    /// See [`QpAttr::rnr_retry`].
+    pub rnr_retry: Option<u8>,
+}
+
+impl QpAttr {
+    pub(crate) fn apply(&mut self, change: &QpChange) {
+        fn set<T: Copy>(to: &mut T, from: Option<T>) {
+            if let Some(value) = from {
+                *to = value;
+            }
+        }
+        set(&mut self.pkey_index, change.pkey_index);
+        set(&mut self.qkey, change.qkey);
+        set(&mut self.rights.read, change.read);
+        set(&mut self.rights.write, change.write);
+        set(&mut self.rights.atomic, change.atomic);
+        set(&mut self.mtu, change.mtu);
+        if change.path.is_some() {
+            self.path = change.path;
+        }
+        set(&mut self.dest_qp, change.dest_qp);
+        set(&mut self.rq_psn, change.rq_psn);
+        set(&mut self.sq_psn, change.sq_psn);
+        set(&mut self.min_rnr_timer, change.min_rnr_timer);
+        set(&mut self.timeout, change.timeout);
+        set(&mut self.retry_count, change.retry_count);
+        set(&mut self.rnr_retry, change.rnr_retry);
+    }
+}
+
+/// The receive side that a new queue pair gets; numbers are the owner's.
+#[derive(Debug)]
+pub enum RecvSide<R> {
+    /// None: the queue pair only sends.
+    None,
+    /// Its own receive queue.
+    Own(R),
+    /// A shared receive queue.
+    Shared(u32),
+    /// XRC target: the packet names the shared receive queue, which must be of
+    /// this domain.
+    Xrc(u32),
+}
+
+/// A queue pair to be created.
+#[derive(Debug)]
+pub struct QpDesc<F: Face> {
+    /// Transport service.
+    pub transport: Transport,
+    /// Protection domain.
+    pub pd: u32,
+    /// Send queue and its completion queue.
+    pub send: Option<(F::Send, u32)>,
+    /// Receive side.
+    pub recv: RecvSide<F::Recv>,
+    /// Completion queue of the receive side.
+    pub recv_cqn: Option<u32>,
+    /// Queue pair number that packets carry as their source, if not its own
+    /// (general services send as queue pair 1).
+    pub source_qpn: Option<Qpn>,
+    /// Multicast packets it sends do not come back to it.
+    pub block_multicast_loopback: bool,
+    /// Its doorbells are not announced: the engine looks at its records.
+    pub polled: bool,
+}
+
+/// What a query tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpView {
+    /// State now.
+    pub state: QpState,
+    /// Attributes, with the PSNs as they are now.
+    pub attr: QpAttr,
+    /// Message sequence number of the responder.
+    pub msn: u32,
+}
+
+/// What does not change while a queue pair lives, and its state.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub vf: VfId,
+    pub qpn: Qpn,
+    pub transport: Transport,
+    pub pd: u32,
+    pub state: QpState,
+    pub attr: QpAttr,
+    pub source_qpn: Qpn,
+    pub block_multicast_loopback: bool,
+    pub polled: bool,
+}
+
+/// Why a requester does not go on, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// For work.
+    None,
+    /// Receiver not ready.
+    Rnr,
+    /// No acknowledgement.
+    Ack,
+}
+
+/// The requesting half of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Requester<F: Face> {
+    pub queue: Option<F::Send>,
+    pub cq: Option<CqIndex>,
+    /// Request in progress: taken, not completed.
+    pub current: Option<Box<SendWr>>,
+    /// Bytes of it already moved.
+    pub offset: u64,
+    pub psn: Psn,
+    pub retries_left: u8,
+    pub rnr_left: u8,
+    pub wait: Wait,
+    /// Identifies the timer that may end the wait; others are stale.
+    pub timer: u64,
+    /// In the engine's ready queue.
+    pub queued: bool,
+    /// Resolved path and the counters under which it holds.
+    pub peer: Option<Peer>,
+}
+
+/// A resolved peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer {
+    pub qp: QpIndex,
+    pub vf: VfId,
+    pub mtu: u32,
+    pub generation: u64,
+    pub epoch: u64,
+}
+
+/// The receive queue of a queue pair.
+#[derive(Debug)]
+pub(crate) enum RecvQueue<F: Face> {
+    None,
+    Own(F::Recv),
+    Shared(SrqIndex),
+    Xrc(u32),
+}
+
+/// A receive request that a message is being scattered into.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    pub wr: Box<RecvWr>,
+    pub srqn: Option<u32>,
+    pub cq: Option<CqIndex>,
+}
+
+/// The responding half of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Responder<F: Face> {
+    pub queue: RecvQueue<F>,
+    pub cq: Option<CqIndex>,
+    pub psn: Psn,
+    pub msn: u32,
+    pub inbound: Option<Inbound>,
+    pub established: bool,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qp<F: Face> {
+    pub core: Core,
+    pub req: Requester<F>,
+    pub resp: Responder<F>,
+}
+
+/// Queue pairs of one function by number.
+pub(crate) type QpNumbers = Numbers<QpIndex>;

@@ -1,0 +1,65 @@
+//! Storage of objects by a small index that the engine alone uses.
+
+/// Objects by index; indices of removed objects are used again.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    entries: Vec<Option<Box<T>>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T> Slab<T> {
+    pub fn insert(&mut self, value: T) -> u32 {
+        match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = Some(Box::new(value));
+                index
+            }
+            None => {
+                self.entries.push(Some(Box::new(value)));
+                (self.entries.len() - 1) as u32
+            }
+        }
+    }
+
+    pub fn remove(&mut self, index: u32) -> Option<Box<T>> {
+        let value = self.entries.get_mut(index as usize)?.take()?;
+        self.free.push(index);
+        Some(value)
+    }
+
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<&T> {
+        self.entries.get(index as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.entries.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    /// Two different objects at once; `None` when either is gone or both are one.
+    #[inline]
+    pub fn pair_mut(&mut self, a: u32, b: u32) -> Option<(&mut T, &mut T)> {
+        let [a, b] = self
+            .entries
+            .get_disjoint_mut([a as usize, b as usize])
+            .ok()?;
+        Some((a.as_deref_mut()?, b.as_deref_mut()?))
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        self.entries
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(index, entry)| Some((index as u32, entry.as_deref_mut()?)))
+    }
+}

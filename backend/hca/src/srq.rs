@@ -1,0 +1,47 @@
+//! Shared receive queues.
+
+use crate::engine::{CqIndex, VfId};
+use crate::face::{Event, Face};
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq<F: Face> {
+    pub vf: VfId,
+    pub srqn: u32,
+    pub pd: u32,
+    /// XRC domain and completion queue of an XRC one.
+    pub xrc: Option<(u32, CqIndex)>,
+    pub ring: F::Shared,
+    /// The limit event is due when fewer requests remain; 0: not armed.
+    pub limit: u32,
+    /// Queue pairs that receive from here.
+    pub users: u32,
+}
+
+impl<F: Face> Srq<F> {
+    pub const fn new(
+        vf: VfId,
+        srqn: u32,
+        pd: u32,
+        xrc: Option<(u32, CqIndex)>,
+        ring: F::Shared,
+    ) -> Self {
+        Self {
+            vf,
+            srqn,
+            pd,
+            xrc,
+            ring,
+            limit: 0,
+            users: 0,
+        }
+    }
+
+    /// Raises the limit event if it is armed and due.
+    pub fn check_limit(&mut self, dma: &F::Dma, face: &mut F::Vf) {
+        if self.limit > 0 && F::shared_available(dma, &self.ring) < self.limit {
+            self.limit = 0;
+            F::event(dma, face, Event::SrqLimit(self.srqn));
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What the engine asks of the subnet around it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use wire::{Gid, Lid, Mtu, PKey, QKey, Qpn, Sl};
+
+use crate::engine::VfId;
+use crate::work::GlobalRoute;
+
+/// A resolved way from one port to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The function at the far end.
+    pub to: VfId,
+    /// Largest packet payload on the way.
+    pub mtu: Mtu,
+}
+
+/// Why a packet does not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRoute {
+    /// Some hop, link or table drops it: the sender hears nothing.
+    Dropped,
+    /// It reaches a port that has no queue pairs (a switch, a manager).
+    NoQueuePairs,
+}
+
+/// A datagram between management agents, or from one to a queue pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MadDatagram {
+    /// Source LID.
+    pub slid: Lid,
+    /// Destination LID.
+    pub dlid: Lid,
+    /// Service level.
+    pub sl: Sl,
+    /// P_Key.
+    pub pkey: PKey,
+    /// Source queue pair.
+    pub src_qp: Qpn,
+    /// Destination queue pair.
+    pub dest_qp: Qpn,
+    /// Q_Key.
+    pub qkey: QKey,
+    /// Global route, and the source GID with it.
+    pub global: Option<(GlobalRoute, Gid)>,
+    /// The MAD.
+    pub mad: [u8; 256],
+}
+
+/// The subnet. Called when a cached path is stale and for management
+/// datagrams, never for each packet.
+pub trait Subnet: std::fmt::Debug + Send {
+    /// Counter that changes whenever a path may have changed.
+    fn generation(&self) -> Arc<AtomicU64>;
+
+    /// The way of a unicast packet.
+    ///
+    /// # Errors
+    /// [`NoRoute`] says what becomes of it instead.
+    fn resolve(&mut self, from: VfId, dlid: Lid, sl: Sl, pkey: PKey) -> Result<Route, NoRoute>;
+
+    /// Functions that a multicast packet reaches, the sender's own excluded or
+    /// not as the tables say.
+    fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route>;
+
+    /// Takes a datagram that a guest sent to queue pair 0 or 1 of any port. The
+    /// subnet decides whether it goes anywhere and returns it, where it is for
+    /// a function's queue pair, through [`crate::Engine::deliver_mad`].
+    fn send_mad(&mut self, from: VfId, datagram: MadDatagram);
+}

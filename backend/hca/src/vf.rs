@@ -1,0 +1,182 @@
+//! A virtual function, as the engine keeps it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wire::{Gid, Lid, PKey};
+
+use crate::engine::{CqIndex, QpIndex, SrqIndex};
+use crate::face::Face;
+use crate::mr::KeyTable;
+use crate::numbers::Numbers;
+use crate::qp::QpNumbers;
+use crate::subnet::Route;
+
+/// Most objects of each kind that one function may have, as powers of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Queue pairs.
+    pub log_qps: u8,
+    /// Completion queues.
+    pub log_cqs: u8,
+    /// Shared receive queues.
+    pub log_srqs: u8,
+    /// Memory keys.
+    pub log_keys: u8,
+    /// Protection domains, and XRC domains.
+    pub log_pds: u8,
+    /// Multicast attachments.
+    pub log_multicast: u8,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            log_qps: 17,
+            log_cqs: 16,
+            log_srqs: 16,
+            log_keys: 20,
+            log_pds: 16,
+            log_multicast: 13,
+        }
+    }
+}
+
+/// What the engine needs to know of a function's port.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PortView {
+    /// Base LID.
+    pub lid: Lid,
+    /// LID mask control: the port also answers to the LIDs that differ in the
+    /// low `lmc` bits.
+    pub lmc: u8,
+    /// Whether the port is Active: nothing but subnet management passes otherwise.
+    pub active: bool,
+    /// P_Key table.
+    pub pkeys: Vec<PKey>,
+    /// GID table.
+    pub gids: Vec<Gid>,
+}
+
+impl PortView {
+    /// Whether a packet to `lid` is for this port.
+    #[inline]
+    #[must_use]
+    pub fn owns(&self, lid: Lid) -> bool {
+        u16::from(lid) >> self.lmc == u16::from(self.lid) >> self.lmc
+    }
+
+    /// P_Key at `index`, or an invalid one.
+    #[inline]
+    #[must_use]
+    pub fn pkey(&self, index: u16) -> PKey {
+        self.pkeys
+            .get(usize::from(index))
+            .copied()
+            .unwrap_or_default()
+    }
+}
+
+/// Data-plane counters of a port. Written by the engine alone, read by
+/// whoever manages the port.
+#[derive(Debug, Default)]
+pub struct TrafficCounters {
+    /// Sent, in units of four octets.
+    pub xmit_words: AtomicU64,
+    /// Sent packets.
+    pub xmit_packets: AtomicU64,
+    /// Received, in units of four octets.
+    pub rcv_words: AtomicU64,
+    /// Received packets.
+    pub rcv_packets: AtomicU64,
+    /// Sent multicast packets.
+    pub multicast_xmit_packets: AtomicU64,
+    /// Received multicast packets.
+    pub multicast_rcv_packets: AtomicU64,
+    /// Packets with a P_Key that the receiver does not have.
+    pub pkey_violations: AtomicU64,
+    /// Packets with a Q_Key that the receiver does not have.
+    pub qkey_violations: AtomicU64,
+    /// Packets sent that went nowhere.
+    pub xmit_discards: AtomicU64,
+}
+
+impl TrafficCounters {
+    /// Adds without a locked instruction: there is one writer.
+    #[inline]
+    pub(crate) fn add(counter: &AtomicU64, amount: u64) {
+        counter.store(
+            counter.load(Ordering::Relaxed).wrapping_add(amount),
+            Ordering::Relaxed,
+        );
+    }
+
+    #[inline]
+    pub(crate) fn sent(&self, words: u64, packets: u64) {
+        Self::add(&self.xmit_words, words);
+        Self::add(&self.xmit_packets, packets);
+    }
+
+    #[inline]
+    pub(crate) fn received(&self, words: u64, packets: u64) {
+        Self::add(&self.rcv_words, words);
+        Self::add(&self.rcv_packets, packets);
+    }
+}
+
+/// A route cached for datagrams to one LID.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CachedRoute {
+    pub dlid: Lid,
+    pub pkey: PKey,
+    pub sl: u8,
+    pub generation: u64,
+    pub route: Route,
+}
+
+/// Slots of the datagram route cache.
+pub(crate) const ROUTE_CACHE: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Vf<F: Face> {
+    pub dma: F::Dma,
+    pub face: F::Vf,
+    pub keys: KeyTable,
+    pub pds: Numbers<()>,
+    pub xrcds: Numbers<()>,
+    pub qps: QpNumbers,
+    pub cqs: Numbers<CqIndex>,
+    pub srqs: Numbers<SrqIndex>,
+    pub port: PortView,
+    pub counters: Arc<TrafficCounters>,
+    /// Queue pairs 0 and 1.
+    pub special: [Option<QpIndex>; 2],
+    pub multicast: HashMap<Gid, Vec<QpIndex>>,
+    pub multicast_left: u32,
+    pub routes: [Option<CachedRoute>; ROUTE_CACHE],
+    pub quota: Quota,
+}
+
+impl<F: Face> Vf<F> {
+    pub fn new(dma: F::Dma, face: F::Vf, quota: Quota, seed: u64) -> Self {
+        Self {
+            dma,
+            face,
+            keys: KeyTable::new(quota.log_keys, seed),
+            pds: Numbers::new(quota.log_pds, 24, 1, seed ^ 1),
+            xrcds: Numbers::new(quota.log_pds, 24, 1, seed ^ 2),
+            // Numbers 0 and 1 are the management queue pairs'.
+            qps: Numbers::new(quota.log_qps, 24, 16, seed ^ 3),
+            cqs: Numbers::new(quota.log_cqs, 24, 1, seed ^ 4),
+            srqs: Numbers::new(quota.log_srqs, 24, 1, seed ^ 5),
+            port: PortView::default(),
+            counters: Arc::default(),
+            special: [None; 2],
+            multicast: HashMap::new(),
+            multicast_left: 1 << quota.log_multicast,
+            routes: [None; ROUTE_CACHE],
+            quota,
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Work requests and completions, as the transport sees them: free of any
+//! device's encoding.
+
+use thiserror::Error;
+use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
+
+/// Most scatter/gather entries that one work request may carry.
+pub const MAX_SGE: usize = 64;
+/// Most bytes of inline data that one work request may carry.
+pub const MAX_INLINE: usize = 1024;
+
+/// One element of a scatter or gather list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sge {
+    /// Address within the memory region.
+    pub addr: u64,
+    /// Local key of the region.
+    pub lkey: u32,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+/// What a send work request asks for. The names are those of the InfiniBand
+/// specification, chapter 10.8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Operation {
+    /// Nothing; completes like any other request.
+    #[default]
+    Nop,
+    /// Send to the responder's receive queue.
+    Send,
+    /// Send with immediate data.
+    SendImm,
+    /// Send and invalidate the responder's memory region.
+    SendInvalidate,
+    /// Write to the responder's memory.
+    Write,
+    /// Write, and consume a receive request to deliver immediate data.
+    WriteImm,
+    /// Read from the responder's memory.
+    Read,
+    /// Compare and swap eight bytes.
+    CompareSwap,
+    /// Fetch and add eight bytes.
+    FetchAdd,
+    /// Compare and swap under masks.
+    MaskedCompareSwap,
+    /// Fetch and add with field boundaries.
+    MaskedFetchAdd,
+    /// Invalidate a local memory region.
+    LocalInvalidate,
+    /// Change a memory key and its translations (fast registration).
+    UpdateKey,
+}
+
+/// Operands of an atomic operation, host byte order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AtomicOperands {
+    /// Value to swap in, or to add.
+    pub swap_add: u64,
+    /// Value to compare with.
+    pub compare: u64,
+    /// Bits that are swapped (masked compare and swap), or field boundaries
+    /// (masked fetch and add).
+    pub swap_mask: u64,
+    /// Bits that are compared.
+    pub compare_mask: u64,
+}
+
+/// Global route of a datagram or connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GlobalRoute {
+    /// Destination GID.
+    pub dgid: Gid,
+    /// Index of the source GID in the port's table.
+    pub sgid_index: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+}
+
+/// Where a datagram goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressVector {
+    /// Destination LID.
+    pub dlid: Lid,
+    /// Service level.
+    pub sl: Sl,
+    /// Destination queue pair.
+    pub dest_qp: Qpn,
+    /// Q_Key as posted; with its top bit set the queue pair's own is sent
+    /// (specification 10.2.5).
+    pub qkey: QKey,
+    /// Global route, if the datagram carries a GRH.
+    pub global: Option<GlobalRoute>,
+}
+
+/// A change to a memory key, posted as work (fast registration, UMR).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeyUpdate {
+    /// The memory key, index and variant as its users know it before the change.
+    pub mkey: u32,
+    /// New variant byte, if it changes.
+    pub variant: Option<u8>,
+    /// New state: `true` makes the key unusable.
+    pub free: Option<bool>,
+    /// New start address.
+    pub start: Option<u64>,
+    /// New length in bytes.
+    pub len: Option<u64>,
+    /// New page size as a power of two, in bytes.
+    pub log_page_size: Option<u8>,
+    /// New protection domain.
+    pub pd: Option<u32>,
+    /// New access rights, each `None` where it stays.
+    pub local_read: Option<bool>,
+    /// As above.
+    pub local_write: Option<bool>,
+    /// As above.
+    pub remote_read: Option<bool>,
+    /// As above.
+    pub remote_write: Option<bool>,
+    /// As above.
+    pub atomic: Option<bool>,
+    /// Whether remote invalidation is allowed from now on.
+    pub remote_invalidate: Option<bool>,
+    /// Restrict to one queue pair, or (`Some(None)`) lift the restriction.
+    pub qpn: Option<Option<Qpn>>,
+    /// Fail unless the key is free now.
+    pub check_free: bool,
+    /// Translation entries in the payload: index of the first 16-byte octword
+    /// that they replace, and their count. Zero when the payload is none.
+    pub translation_offset: u64,
+    /// Number of 16-byte octwords of translations in the payload.
+    pub translation_octwords: u32,
+}
+
+/// A send work request, copied once from the guest's queue.
+///
+/// The engine keeps these and hands them out to be filled, so that the data
+/// path allocates nothing.
+#[derive(Debug, Clone, Default)]
+pub struct SendWr {
+    /// What to do.
+    pub operation: Operation,
+    /// The face's own opcode; returned in the completion.
+    pub opcode: u8,
+    /// The face's index of the request; returned in the completion.
+    pub index: u16,
+    /// Whether success produces a completion entry (errors always do).
+    pub signaled: bool,
+    /// Whether the responder's completion is a solicited event.
+    pub solicited: bool,
+    /// Wait for earlier reads and atomics.
+    pub fence: bool,
+    /// Immediate data (host order), or the key to invalidate.
+    pub immediate: u32,
+    /// Remote address of a one-sided operation.
+    pub remote_addr: u64,
+    /// Remote key of a one-sided operation.
+    pub rkey: u32,
+    /// Operands of an atomic.
+    pub atomic: AtomicOperands,
+    /// Destination of a datagram.
+    pub address: Option<AddressVector>,
+    /// Shared receive queue at the responder (XRC).
+    pub xrc_srqn: u32,
+    /// Memory-key change.
+    pub key_update: Option<Box<KeyUpdate>>,
+    /// Gather (or, for reads and atomics, scatter) list.
+    pub sges: Vec<Sge>,
+    /// Inline payload; used instead of `sges` when `is_inline`.
+    pub inline: Vec<u8>,
+    /// The payload is in `inline`.
+    pub is_inline: bool,
+}
+
+impl SendWr {
+    /// A request with room for the longest lists, so that filling it never
+    /// allocates.
+    #[must_use]
+    pub fn with_capacity() -> Self {
+        Self {
+            sges: Vec::with_capacity(MAX_SGE),
+            inline: Vec::with_capacity(MAX_INLINE),
+            ..Self::default()
+        }
+    }
+
+    /// Prepares for the next request; keeps the room.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.operation = Operation::Nop;
+        self.signaled = false;
+        self.solicited = false;
+        self.fence = false;
+        self.immediate = 0;
+        self.address = None;
+        self.key_update = None;
+        self.sges.clear();
+        self.inline.clear();
+        self.is_inline = false;
+    }
+
+    /// Length of the payload in bytes.
+    #[inline]
+    #[must_use]
+    pub fn payload_len(&self) -> u64 {
+        if self.is_inline {
+            self.inline.len() as u64
+        } else {
+            self.sges.iter().map(|sge| u64::from(sge.len)).sum()
+        }
+    }
+}
+
+/// A receive work request, copied once from the guest's queue.
+#[derive(Debug, Clone, Default)]
+pub struct RecvWr {
+    /// The face's index of the request; returned in the completion.
+    pub index: u16,
+    /// Scatter list.
+    pub sges: Vec<Sge>,
+}
+
+impl RecvWr {
+    /// A request with room for the longest list.
+    #[must_use]
+    pub fn with_capacity() -> Self {
+        Self {
+            index: 0,
+            sges: Vec::with_capacity(MAX_SGE),
+        }
+    }
+
+    /// Prepares for the next request; keeps the room.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.sges.clear();
+    }
+}
+
+/// A work request that cannot be executed as it stands. The queue pair that
+/// posted it goes to the error state; nobody else notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum WqeError {
+    /// The queue's own memory is not mapped.
+    #[error("work queue memory is not mapped")]
+    Unmapped,
+    /// The encoding is not one the device knows; `index` and `opcode` are as
+    /// far as they could be read.
+    #[error("malformed work queue entry {index} (opcode {opcode:#x})")]
+    Malformed {
+        /// Index of the entry.
+        index: u16,
+        /// Its opcode.
+        opcode: u8,
+    },
+}
+
+/// Completion status (specification 11.6.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Done.
+    Success,
+    /// Message longer than the receive buffers, or than the port allows.
+    LocalLength,
+    /// The work request is inconsistent.
+    LocalQpOperation,
+    /// A local key or its bounds do not allow the access.
+    LocalProtection,
+    /// Flushed, because the queue pair is in error.
+    Flushed,
+    /// Memory-key bind or update failed.
+    MemoryBind,
+    /// The responder sent something that makes no sense.
+    BadResponse,
+    /// Local access error on the responder side.
+    LocalAccess,
+    /// The responder found the request invalid.
+    RemoteInvalidRequest,
+    /// The remote key or its bounds do not allow the access.
+    RemoteAccess,
+    /// The responder failed on its own.
+    RemoteOperation,
+    /// No answer after all retries.
+    RetryExceeded,
+    /// Receiver not ready after all retries.
+    RnrRetryExceeded,
+}
+
+/// What a receive completion reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecvKind {
+    /// Plain send.
+    Send,
+    /// Send with immediate.
+    SendImm,
+    /// Send with invalidate.
+    SendInvalidate,
+    /// RDMA write with immediate.
+    WriteImm,
+}
+
+/// Where a received datagram came from; zero for connected transports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source {
+    /// Source LID.
+    pub slid: Lid,
+    /// Source queue pair.
+    pub src_qp: Qpn,
+    /// Service level.
+    pub sl: Sl,
+    /// The first 40 bytes of the buffer hold a GRH.
+    pub grh: bool,
+    /// P_Key of the packet.
+    pub pkey: PKey,
+    /// Low bits of the destination LID under the LMC.
+    pub path_bits: u8,
+}
+
+/// A completion queue entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompletionEntry {
+    /// Queue pair, as its owner numbers it.
+    pub qpn: Qpn,
+    /// [`SendWr::index`] or [`RecvWr::index`].
+    pub index: u16,
+    /// Outcome.
+    pub status: Status,
+    /// Bytes transferred.
+    pub byte_len: u32,
+    /// Whether this is a solicited (or an error) completion.
+    pub solicited: bool,
+    /// Which side it is for.
+    pub side: Side,
+}
+
+/// The side of a queue pair that a completion belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Of a send work request.
+    Send {
+        /// [`SendWr::opcode`].
+        opcode: u8,
+    },
+    /// Of a receive work request.
+    Recv {
+        /// What arrived.
+        kind: RecvKind,
+        /// Immediate data (host order), or the invalidated key.
+        immediate: u32,
+        /// Shared receive queue, if the request came from one.
+        srqn: Option<u32>,
+        /// Datagram source.
+        source: Option<Source>,
+    },
+}
