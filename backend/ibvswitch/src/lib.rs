@@ -1,3 +1,7 @@
 //! Virtual InfiniBand HCAs for QEMU guests: the program's parts, as a library.
 
 pub mod config;
+pub mod control;
+pub mod logging;
+pub mod qemu;
+pub mod sockets;

@@ -109,12 +109,29 @@ fn every_key_is_documented_and_shown() {
                 shown.iter().any(|form| DEFAULT.contains(form)),
                 "{table}.{key} is not shown"
             );
+            let explained = [
+                format!("| `{key}` |"),
+                format!("## `[{key}]`"),
+                format!("`[[{key}]]`"),
+            ];
             assert!(
-                documentation.contains(&format!("`{key}`")),
+                explained.iter().any(|form| documentation.contains(form)),
                 "{table}.{key} is not in docs/users/configuration.md"
             );
         }
     }
+}
+
+#[test]
+fn the_example_of_the_documentation_is_right() {
+    let documentation = include_str!("../../../../docs/users/configuration.md");
+    let example = documentation.rsplit("```toml\n").next().expect("has one");
+    let config = parse(example.split("```").next().expect("ends"));
+    let pkeys: Vec<_> = config
+        .vfs()
+        .map(|(_, vf)| vf.pkeys[0].to_string())
+        .collect();
+    assert_eq!(pkeys, ["0x0010", "0x8020", "0x8010"]);
 }
 
 #[test]

@@ -1,0 +1,26 @@
+//! The control socket: JSON lines over a UNIX socket, one request and one response per line.
+//!
+//! `ibvswitch status` and the other commands that ask a running daemon use [`Client`]; the daemon
+//! answers with a [`Server`], which gets its answers from a [`StatusSource`]. The socket is for the
+//! daemon's user alone (mode 0600); still, a request is bounded in size and a client in time, so
+//! that a stuck script cannot hold anything up.
+
+mod client;
+mod message;
+mod server;
+
+pub use client::{Client, ClientError};
+pub use message::{
+    Counters, ErrorKind, FabricStatus, Link, LinkEnd, Node, NodeKind, Objects, Request, Response,
+    Status, Topology, VfStatus,
+};
+pub use server::{Server, StatusSource};
+
+/// The most bytes of one line, its newline included. A status line has about 1 KiB for each VF.
+pub const LINE_MAX: usize = 64 * 1024 * 1024;
+
+/// The most bytes of one request, its newline included.
+pub const REQUEST_MAX: usize = 4096;
+
+/// The most clients served at one time; further ones wait in the socket's backlog.
+pub const CLIENTS_MAX: usize = 16;

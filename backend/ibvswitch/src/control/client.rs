@@ -1,0 +1,114 @@
+//! The commands' side of the control socket.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{ErrorKind, LINE_MAX, Request, Response};
+
+/// How long a daemon may take for an answer. It answers from memory; one that does not is stuck.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a daemon gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens on the socket.
+    #[error("no daemon answers on {}: {source}; start one with `ibvswitch run`, or name the one you mean with --runtime-dir", .socket.display())]
+    NotRunning {
+        /// The control socket.
+        socket: PathBuf,
+        /// What connecting said.
+        source: io::Error,
+    },
+    /// The user may not use the socket.
+    #[error("no access to {}: only the daemon's own user and root may ask it; use that user, or sudo", .socket.display())]
+    NoAccess {
+        /// The control socket.
+        socket: PathBuf,
+    },
+    /// The connection failed afterwards.
+    #[error("the daemon on {} gave no answer: {source}; its log says more", .socket.display())]
+    Broken {
+        /// The control socket.
+        socket: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// The daemon refused.
+    #[error("the daemon refused: {message}")]
+    Refused {
+        /// What kind of error.
+        kind: ErrorKind,
+        /// In the daemon's words.
+        message: String,
+    },
+}
+
+/// A connection to a running daemon.
+#[derive(Debug)]
+pub struct Client {
+    socket: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the daemon's control socket.
+    ///
+    /// # Errors
+    /// [`ClientError::NotRunning`] or [`ClientError::NoAccess`].
+    pub fn connect(socket: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(socket).map_err(|source| match source.kind() {
+            io::ErrorKind::PermissionDenied => ClientError::NoAccess {
+                socket: socket.to_owned(),
+            },
+            _ => ClientError::NotRunning {
+                socket: socket.to_owned(),
+                source,
+            },
+        })?;
+        let client = Self {
+            socket: socket.to_owned(),
+            stream: BufReader::new(stream),
+        };
+        let stream = client.stream.get_ref();
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+            .map_err(|source| client.broken(source))?;
+        Ok(client)
+    }
+
+    /// Sends a request and waits for its response.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] for an error response, [`ClientError::Broken`] where none came.
+    pub fn ask(&mut self, request: &Request) -> Result<Response, ClientError> {
+        match self.exchange(request) {
+            Ok(Response::Error { kind, message }) => Err(ClientError::Refused { kind, message }),
+            Ok(response) => Ok(response),
+            Err(source) => Err(self.broken(source)),
+        }
+    }
+
+    fn exchange(&mut self, request: &Request) -> io::Result<Response> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line)?;
+        line.clear();
+        (&mut self.stream)
+            .take(LINE_MAX as u64)
+            .read_until(b'\n', &mut line)?;
+        if line.last() != Some(&b'\n') {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_slice(&line)?)
+    }
+
+    fn broken(&self, source: io::Error) -> ClientError {
+        ClientError::Broken {
+            socket: self.socket.clone(),
+            source,
+        }
+    }
+}

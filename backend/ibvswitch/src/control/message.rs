@@ -1,0 +1,191 @@
+//! What goes over the control socket, and what `--json` prints.
+//!
+//! LIDs are numbers; GUIDs and P_Keys are the strings that InfiniBand tools print.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Doorbells;
+
+/// A request: one line, such as `{"request":"status"}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// The state of the daemon and its VFs: answered with [`Response::Status`].
+    Status {},
+    /// The nodes and links of the subnet: answered with [`Response::Topology`].
+    Topology {},
+}
+
+/// A response: one line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "response", rename_all = "kebab-case")]
+pub enum Response {
+    /// To [`Request::Status`].
+    Status(Status),
+    /// To [`Request::Topology`].
+    Topology(Topology),
+    /// The request was not carried out.
+    Error {
+        /// What kind of error, for programs.
+        kind: ErrorKind,
+        /// What is wrong and what to do, for people.
+        message: String,
+    },
+}
+
+/// Kinds of [`Response::Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorKind {
+    /// The line is no request this daemon knows.
+    BadRequest,
+    /// The line is longer than [`REQUEST_MAX`](super::REQUEST_MAX).
+    TooLong,
+}
+
+/// The state of the daemon.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the daemon.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it began to serve.
+    pub uptime_s: u64,
+    /// Directory of its sockets.
+    pub runtime_dir: String,
+    /// The subnet.
+    pub fabric: FabricStatus,
+    /// The virtual functions, in the order of the configuration.
+    pub vfs: Vec<VfStatus>,
+}
+
+/// The subnet at a glance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FabricStatus {
+    /// Switches, vSwitches included.
+    pub switches: u32,
+    /// Upper half of every GID, as in `fe80:0000:0000:0000`.
+    pub subnet_prefix: String,
+    /// LID of the subnet manager.
+    pub sm_lid: u16,
+    /// Sweeps that the embedded subnet manager completed.
+    pub sweeps: u64,
+    /// Subnet management packets it sent.
+    pub smps: u64,
+}
+
+/// The state of one virtual function.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VfStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its hypervisor.
+    pub hypervisor: String,
+    /// State of its port as `ibstat` names it: `Down`, `Initialize`, `Armed` or `Active`.
+    pub state: String,
+    /// LID, 0 while there is none.
+    pub lid: u16,
+    /// LID of the subnet manager as the port knows it, 0 while there is none.
+    pub sm_lid: u16,
+    /// Node GUID.
+    pub node_guid: String,
+    /// Port GUID.
+    pub port_guid: String,
+    /// P_Key table from index 0, without trailing empty entries.
+    pub pkeys: Vec<String>,
+    /// How doorbells reach the engine.
+    pub doorbells: Doorbells,
+    /// The vfio-user socket.
+    pub socket: String,
+    /// Whether a VMM is connected.
+    pub client_connected: bool,
+    /// What the guest's driver has created.
+    pub objects: Objects,
+    /// Port counters since the daemon began to serve.
+    pub counters: Counters,
+}
+
+/// Numbers of live objects of one VF.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Objects {
+    /// Protection domains.
+    pub pd: u64,
+    /// Memory regions and windows.
+    pub mr: u64,
+    /// Completion queues.
+    pub cq: u64,
+    /// Event queues.
+    pub eq: u64,
+    /// Shared receive queues.
+    pub srq: u64,
+    /// Queue pairs.
+    pub qp: u64,
+}
+
+/// Counters of one VF's port, 64 bits each, named as in PortCountersExtended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Bytes sent. (PortCountersExtended counts in words of 4 bytes.)
+    pub xmit_bytes: u64,
+    /// Bytes received.
+    pub rcv_bytes: u64,
+    /// Packets sent.
+    pub xmit_packets: u64,
+    /// Packets received.
+    pub rcv_packets: u64,
+}
+
+/// The nodes and links of the subnet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Topology {
+    /// The nodes.
+    pub nodes: Vec<Node>,
+    /// The links, each once.
+    pub links: Vec<Link>,
+}
+
+/// A node of the subnet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name: that of the configuration.
+    pub name: String,
+    /// What it is.
+    pub kind: NodeKind,
+    /// Node GUID.
+    pub guid: String,
+    /// LID, `None` while there is none.
+    pub lid: Option<u16>,
+}
+
+/// Kinds of [`Node`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeKind {
+    /// A switch between hypervisors.
+    Switch,
+    /// The switch inside a hypervisor's adapter.
+    Vswitch,
+    /// A hypervisor's physical function.
+    Pf,
+    /// A virtual function.
+    Vf,
+}
+
+/// A link between two ports.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// The end nearer the switch.
+    pub from: LinkEnd,
+    /// The other end.
+    pub to: LinkEnd,
+}
+
+/// A port at the end of a [`Link`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkEnd {
+    /// Name of the node.
+    pub node: String,
+    /// Number of the port.
+    pub port: u8,
+}

@@ -1,0 +1,248 @@
+//! The daemon's side of the control socket.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use tracing::{debug, warn};
+
+use super::{CLIENTS_MAX, ErrorKind, REQUEST_MAX, Request, Response, Status, Topology};
+
+/// How long a client may be silent, and how long it may take to read an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the daemon knows about itself. Called on the server's threads, several at a time.
+pub trait StatusSource: fmt::Debug + Send + Sync {
+    /// The state of the daemon and its VFs.
+    fn status(&self) -> Status;
+
+    /// The nodes and links of the subnet.
+    fn topology(&self) -> Topology;
+}
+
+/// Answers requests on a control socket until it is dropped, from threads of its own.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Begins to answer on `listener`.
+    ///
+    /// # Errors
+    /// Those of creating a thread and an event descriptor.
+    pub fn start(listener: UnixListener, source: Arc<dyn StatusSource>) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let shared = Arc::new(Shared {
+            wake,
+            stopping: AtomicBool::new(false),
+            clients: Mutex::default(),
+        });
+        let acceptor = Acceptor {
+            listener,
+            source,
+            shared: Arc::clone(&shared),
+        };
+        let acceptor = thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || acceptor.run())?;
+        Ok(Self {
+            shared,
+            acceptor: Some(acceptor),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.wake();
+        if self
+            .acceptor
+            .take()
+            .is_some_and(|acceptor| acceptor.join().is_err())
+        {
+            warn!("the control server ended in a panic");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Wakes the acceptor: to stop, or because a place has become free.
+    wake: EventFd,
+    stopping: AtomicBool,
+    /// The clients being served, for ending them all.
+    clients: Mutex<HashMap<u64, UnixStream>>,
+}
+
+impl Shared {
+    fn clients(&self) -> MutexGuard<'_, HashMap<u64, UnixStream>> {
+        // The map is whole, whatever a thread that held it was doing.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        // It can only fail with a counter at its end, and then the acceptor is awake anyway.
+        let _ = self.wake.write(1);
+    }
+}
+
+struct Acceptor {
+    listener: UnixListener,
+    source: Arc<dyn StatusSource>,
+    shared: Arc<Shared>,
+}
+
+impl Acceptor {
+    fn run(self) {
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        let mut serial = 0;
+        while !self.shared.stopping.load(Ordering::Acquire) {
+            threads.retain(|thread| !thread.is_finished());
+            let accepted = match self.wait() {
+                Ok(false) => continue,
+                Ok(true) => self.listener.accept(),
+                Err(error) => {
+                    warn!(%error, "the control server cannot wait for clients and ends");
+                    break;
+                }
+            };
+            serial += 1;
+            match accepted.and_then(|(stream, _)| self.serve(serial, stream)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    warn!(%error, "a control client is not served");
+                    // Out of descriptors or threads, most likely, and the client is still there:
+                    // without a pause this loop would spin.
+                    thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+        for stream in self.shared.clients().values() {
+            // An error means that the client has gone already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        for thread in threads {
+            if thread.join().is_err() {
+                warn!("a control client's thread ended in a panic");
+            }
+        }
+    }
+
+    /// Waits for a client or a wake-up; whether there is a client.
+    fn wait(&self) -> io::Result<bool> {
+        let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
+        let client = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
+        let mut both = [wake, client];
+        let full = self.shared.clients().len() >= CLIENTS_MAX;
+        let waited = if full { &mut both[..1] } else { &mut both[..] };
+        match poll(waited, PollTimeout::NONE) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        if both[0].any().unwrap_or(false) {
+            // Nothing to read means that another wake-up was read along with an earlier one.
+            let _ = self.shared.wake.read();
+        }
+        Ok(!full && both[1].any().unwrap_or(false))
+    }
+
+    fn serve(&self, serial: u64, stream: UnixStream) -> io::Result<JoinHandle<()>> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        self.shared.clients().insert(serial, stream.try_clone()?);
+        let place = Place {
+            serial,
+            shared: Arc::clone(&self.shared),
+        };
+        let source = Arc::clone(&self.source);
+        thread::Builder::new()
+            .name("control-client".to_owned())
+            .spawn(move || {
+                let _place = place;
+                if let Err(error) = converse(stream, &*source) {
+                    debug!(%error, "a control client went away");
+                }
+            })
+    }
+}
+
+/// A client's place among [`CLIENTS_MAX`], given back when its thread ends in whatever way.
+struct Place {
+    serial: u64,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.clients().remove(&self.serial);
+        self.shared.wake();
+    }
+}
+
+/// Answers one client until it goes, sends an overlong line, or is silent for too long.
+fn converse(stream: UnixStream, source: &dyn StatusSource) -> io::Result<()> {
+    let mut reader = BufReader::new(&stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        reader
+            .by_ref()
+            .take(REQUEST_MAX as u64)
+            .read_until(b'\n', &mut line)?;
+        let complete = line.last() == Some(&b'\n');
+        if !complete && line.len() < REQUEST_MAX {
+            return Ok(());
+        }
+        let response = if complete {
+            answer(&line, source)
+        } else {
+            too_long()
+        };
+        let mut text = serde_json::to_vec(&response)?;
+        text.push(b'\n');
+        (&stream).write_all(&text)?;
+        if !complete {
+            // What follows is the rest of that line and cannot be told from a request.
+            return Ok(());
+        }
+    }
+}
+
+fn answer(line: &[u8], source: &dyn StatusSource) -> Response {
+    match serde_json::from_slice(line) {
+        Ok(Request::Status {}) => Response::Status(source.status()),
+        Ok(Request::Topology {}) => Response::Topology(source.topology()),
+        Err(error) => Response::Error {
+            kind: ErrorKind::BadRequest,
+            message: format!(
+                "not a request: {error}; send a line such as {{\"request\":\"status\"}}, and use \
+                 an `ibvswitch` of the daemon's own version, {}",
+                env!("CARGO_PKG_VERSION")
+            ),
+        },
+    }
+}
+
+fn too_long() -> Response {
+    Response::Error {
+        kind: ErrorKind::TooLong,
+        message: format!("a request has at most {REQUEST_MAX} bytes; send a shorter line"),
+    }
+}

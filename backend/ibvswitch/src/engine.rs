@@ -1,0 +1,237 @@
+//! The engine and the thread that keeps it going.
+//!
+//! The engine is plain data behind one mutex, and whoever has work for it takes
+//! the mutex and does that work: a socket thread for a command or a trapped
+//! doorbell, the management thread for a datagram. The engine thread does what
+//! nobody rings for. Where doorbell pages are polled it keeps the mutex and
+//! spins, giving it up only to those who wait for it, so that the data path
+//! takes no lock; otherwise it sleeps until a timer is due or work was left
+//! over.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use hca::{Clock, Engine, Face};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// Turns without work after which an adaptive engine stops spinning.
+const SPIN_TURNS: u32 = 50_000;
+/// Longest pause between two looks of an adaptive engine at rest.
+const LONGEST_PAUSE: Duration = Duration::from_micros(100);
+/// Turns with the mutex kept before the stop flag is looked at.
+const TURNS_PER_ROUND: u32 = 1024;
+
+/// Time since the program started.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+/// What the engine thread does while nothing is posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Idle {
+    /// Sleeps; doorbells are trapped.
+    Sleep,
+    /// Spins for a while, then looks from time to time.
+    Adapt,
+    /// Spins.
+    Spin,
+}
+
+/// Finds what was rung on doorbell pages that the guest writes without telling.
+pub trait Hints<F: Face>: Send {
+    /// Passes what it finds to [`Engine::hint`].
+    fn look(&mut self, engine: &mut Engine<F>);
+}
+
+#[derive(Debug)]
+struct Guarded<F: Face> {
+    engine: Engine<F>,
+    /// When the engine thread wakes up by itself, on the clock; `None` while it
+    /// is awake or waits for ever.
+    wakes_at: Option<u64>,
+    stop: bool,
+}
+
+/// The engine, shared by the threads of the program.
+#[derive(Debug)]
+pub struct SharedEngine<F: Face> {
+    guarded: Mutex<Guarded<F>>,
+    wake: Condvar,
+}
+
+impl<F: Face> SharedEngine<F> {
+    /// Shares `engine`.
+    #[must_use]
+    pub fn new(engine: Engine<F>) -> Arc<Self> {
+        Arc::new(Self {
+            guarded: Mutex::new(Guarded {
+                engine,
+                wakes_at: None,
+                stop: false,
+            }),
+            wake: Condvar::new(),
+        })
+    }
+
+    /// Does something with the engine, lets it execute what became ready, and
+    /// leaves the rest to the engine thread.
+    pub fn with<R>(&self, act: impl FnOnce(&mut Engine<F>) -> R) -> R {
+        let mut guarded = self.guarded.lock();
+        let result = act(&mut guarded.engine);
+        let more = guarded.engine.run();
+        let deadline = guarded.engine.next_deadline();
+        let sooner = match (deadline, guarded.wakes_at) {
+            (Some(deadline), Some(wakes_at)) => deadline < wakes_at,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        // A spinning engine thread needs no call; the condition variable then
+        // has no waiter and this is one load.
+        if more || sooner || guarded.engine.polls() {
+            self.wake.notify_one();
+        }
+        result
+    }
+
+    /// Looks at the engine without letting it work.
+    pub fn inspect<R>(&self, look: impl FnOnce(&Engine<F>) -> R) -> R {
+        look(&self.guarded.lock().engine)
+    }
+
+    /// Starts the engine thread.
+    ///
+    /// # Errors
+    /// When the thread cannot be started, or `cpu` is not a processor it may
+    /// run on.
+    pub fn start(
+        self: &Arc<Self>,
+        idle: Idle,
+        cpu: Option<usize>,
+        clock: Arc<dyn Clock>,
+        hints: Box<dyn Hints<F>>,
+    ) -> io::Result<EngineThread<F>> {
+        let shared = Arc::clone(self);
+        let (pinned, result) = std::sync::mpsc::sync_channel(1);
+        let thread = thread::Builder::new()
+            .name("engine".to_owned())
+            .spawn(move || {
+                let outcome = cpu.map_or(Ok(()), pin);
+                let failed = outcome.is_err();
+                let _ = pinned.send(outcome);
+                if !failed {
+                    shared.serve(idle, clock.as_ref(), hints);
+                }
+            })?;
+        let started = EngineThread {
+            shared: Arc::clone(self),
+            thread: Some(thread),
+        };
+        match result.recv() {
+            Ok(Ok(())) => Ok(started),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::Error::other("the engine thread ended at once")),
+        }
+    }
+
+    fn serve(&self, idle: Idle, clock: &dyn Clock, mut hints: Box<dyn Hints<F>>) {
+        let mut guarded = self.guarded.lock();
+        let mut quiet = 0_u32;
+        while !guarded.stop {
+            if idle != Idle::Sleep && guarded.engine.polls() {
+                quiet = poll_round(&mut guarded, hints.as_mut(), quiet);
+                if idle == Idle::Adapt && quiet >= SPIN_TURNS {
+                    let pause = Duration::from_micros(u64::from(quiet / SPIN_TURNS).saturating_mul(5));
+                    self.wake
+                        .wait_for(&mut guarded, pause.min(LONGEST_PAUSE));
+                }
+            } else if guarded.engine.run() {
+                MutexGuard::bump(&mut guarded);
+            } else {
+                self.sleep(&mut guarded, clock);
+            }
+        }
+    }
+
+    /// Sleeps until called, or until the engine's next deadline.
+    fn sleep(&self, guarded: &mut MutexGuard<'_, Guarded<F>>, clock: &dyn Clock) {
+        let deadline = guarded.engine.next_deadline();
+        match deadline {
+            Some(deadline) => {
+                let now = clock.now();
+                if deadline > now {
+                    guarded.wakes_at = Some(deadline);
+                    self.wake
+                        .wait_for(guarded, Duration::from_nanos(deadline - now));
+                }
+            }
+            None => self.wake.wait(guarded),
+        }
+        guarded.wakes_at = None;
+    }
+
+    fn stop(&self) {
+        self.guarded.lock().stop = true;
+        self.wake.notify_one();
+    }
+}
+
+/// A number of turns; returns how many turns there has been no work.
+fn poll_round<F: Face>(
+    guarded: &mut MutexGuard<'_, Guarded<F>>,
+    hints: &mut dyn Hints<F>,
+    mut quiet: u32,
+) -> u32 {
+    for _ in 0..TURNS_PER_ROUND {
+        hints.look(&mut guarded.engine);
+        if guarded.engine.poll() {
+            quiet = 0;
+        } else {
+            quiet = quiet.saturating_add(1);
+            std::hint::spin_loop();
+        }
+        MutexGuard::bump(guarded);
+    }
+    quiet
+}
+
+fn pin(cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &set)?;
+    Ok(())
+}
+
+/// The running engine thread; stops when dropped.
+#[derive(Debug)]
+pub struct EngineThread<F: Face> {
+    shared: Arc<SharedEngine<F>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<F: Face> Drop for EngineThread<F> {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

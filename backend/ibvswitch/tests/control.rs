@@ -1,0 +1,234 @@
+//! The control socket, as well-behaved and ill-behaved clients see it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ibvswitch::config::Doorbells;
+use ibvswitch::control::{
+    CLIENTS_MAX, Client, ClientError, Counters, FabricStatus, Objects, REQUEST_MAX, Request,
+    Response, Server, Status, StatusSource, Topology, VfStatus,
+};
+
+#[derive(Debug)]
+struct Fixed;
+
+impl StatusSource for Fixed {
+    fn status(&self) -> Status {
+        Status {
+            version: "0.1.0".to_owned(),
+            pid: 7,
+            uptime_s: 3,
+            runtime_dir: "/run/ibvswitch".to_owned(),
+            fabric: FabricStatus {
+                switches: 3,
+                subnet_prefix: "fe80:0000:0000:0000".to_owned(),
+                sm_lid: 1,
+                sweeps: 2,
+                smps: 40,
+            },
+            vfs: vec![VfStatus {
+                name: "vm1".to_owned(),
+                hypervisor: "hv1".to_owned(),
+                state: "Active".to_owned(),
+                lid: 3,
+                sm_lid: 1,
+                node_guid: "0002:c903:0000:0101".to_owned(),
+                port_guid: "0002:c903:0000:0101".to_owned(),
+                pkeys: vec!["0xffff".to_owned()],
+                doorbells: Doorbells::Poll,
+                socket: "/run/ibvswitch/vm1.sock".to_owned(),
+                client_connected: true,
+                objects: Objects {
+                    qp: 2,
+                    ..Objects::default()
+                },
+                counters: Counters {
+                    xmit_bytes: u64::MAX,
+                    ..Counters::default()
+                },
+            }],
+        }
+    }
+
+    fn topology(&self) -> Topology {
+        Topology {
+            nodes: Vec::new(),
+            links: Vec::new(),
+        }
+    }
+}
+
+struct Daemon {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+    server: Option<Server>,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("control.sock");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let server = Server::start(listener, Arc::new(Fixed)).expect("starts");
+        Self {
+            _dir: dir,
+            path,
+            server: Some(server),
+        }
+    }
+
+    fn connect(&self) -> UnixStream {
+        UnixStream::connect(&self.path).expect("is listening")
+    }
+}
+
+/// Sends bytes and reads one line.
+fn exchange(stream: &UnixStream, bytes: &[u8]) -> String {
+    let mut writer = stream;
+    writer.write_all(bytes).expect("is read");
+    let mut line = String::new();
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .expect("is answered");
+    line
+}
+
+#[test]
+fn client_and_server_agree() {
+    let daemon = Daemon::start();
+    let mut client = Client::connect(&daemon.path).expect("is listening");
+    for _ in 0..3 {
+        let response = client.ask(&Request::Status {}).expect("is answered");
+        assert_eq!(response, Response::Status(Fixed.status()));
+    }
+    let response = client.ask(&Request::Topology {}).expect("is answered");
+    assert_eq!(response, Response::Topology(Fixed.topology()));
+}
+
+/// The text itself, which scripts depend on.
+#[test]
+fn status_in_json() {
+    let daemon = Daemon::start();
+    let line = exchange(&daemon.connect(), b"{\"request\":\"status\"}\n");
+    assert_eq!(
+        line,
+        concat!(
+            r#"{"response":"status","version":"0.1.0","pid":7,"uptime_s":3,"#,
+            r#""runtime_dir":"/run/ibvswitch","#,
+            r#""fabric":{"switches":3,"subnet_prefix":"fe80:0000:0000:0000","sm_lid":1,"#,
+            r#""sweeps":2,"smps":40},"#,
+            r#""vfs":[{"name":"vm1","hypervisor":"hv1","state":"Active","lid":3,"sm_lid":1,"#,
+            r#""node_guid":"0002:c903:0000:0101","port_guid":"0002:c903:0000:0101","#,
+            r#""pkeys":["0xffff"],"doorbells":"poll","socket":"/run/ibvswitch/vm1.sock","#,
+            r#""client_connected":true,"#,
+            r#""objects":{"pd":0,"mr":0,"cq":0,"eq":0,"srq":0,"qp":2},"#,
+            r#""counters":{"xmit_bytes":18446744073709551615,"rcv_bytes":0,"xmit_packets":0,"#,
+            r#""rcv_packets":0}}]}"#,
+            "\n"
+        )
+    );
+}
+
+#[test]
+fn malformed_requests_are_answered_and_the_connection_goes_on() {
+    let daemon = Daemon::start();
+    let stream = daemon.connect();
+    for bad in [
+        "\n",
+        "hello\n",
+        "{}\n",
+        "[]\n",
+        "{\"request\":\"reboot\"}\n",
+        "{\"request\":\"status\",\"extra\":1}\n",
+        "\u{0}\n",
+    ] {
+        let line = exchange(&stream, bad.as_bytes());
+        assert!(
+            line.starts_with(r#"{"response":"error","kind":"bad-request","#),
+            "{bad:?}: {line}"
+        );
+    }
+    let line = exchange(&stream, b"\xff\xfe\n");
+    assert!(line.contains("bad-request"), "{line}");
+    let line = exchange(&stream, b"{\"request\":\"status\"}\n");
+    assert!(line.contains("\"vm1\""), "{line}");
+}
+
+#[test]
+fn nested_json_does_not_exhaust_the_stack() {
+    let daemon = Daemon::start();
+    let bytes = [vec![b'['; REQUEST_MAX - 1], b"\n".to_vec()].concat();
+    let line = exchange(&daemon.connect(), &bytes);
+    assert!(line.contains("bad-request"), "{line}");
+}
+
+#[test]
+fn an_overlong_request_ends_the_connection() {
+    let daemon = Daemon::start();
+    let stream = daemon.connect();
+    let line = exchange(&stream, &vec![b'a'; REQUEST_MAX]);
+    assert!(
+        line.starts_with(r#"{"response":"error","kind":"too-long","#),
+        "{line}"
+    );
+    let mut rest = Vec::new();
+    (&stream).read_to_end(&mut rest).expect("is closed");
+    assert!(rest.is_empty());
+}
+
+/// Clients that connect and say nothing take places, but only until they go.
+#[test]
+fn silent_clients_hold_up_nobody_for_good() {
+    let daemon = Daemon::start();
+    let mut silent: Vec<UnixStream> = (0..CLIENTS_MAX).map(|_| daemon.connect()).collect();
+    let waiting = daemon.connect();
+    (&waiting)
+        .write_all(b"{\"request\":\"status\"}\n")
+        .expect("is buffered");
+    silent.pop();
+    let mut line = String::new();
+    BufReader::new(&waiting)
+        .read_line(&mut line)
+        .expect("is answered");
+    assert!(line.contains("\"vm1\""), "{line}");
+}
+
+#[test]
+fn stopping_ends_all_connections() {
+    let mut daemon = Daemon::start();
+    let stream = daemon.connect();
+    exchange(&stream, b"{\"request\":\"status\"}\n");
+    drop(daemon.server.take());
+    let mut rest = Vec::new();
+    (&stream).read_to_end(&mut rest).expect("is closed");
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn a_daemon_that_is_not_there() {
+    let error = Client::connect(Path::new("/nonexistent/control.sock")).expect_err("is not there");
+    assert!(matches!(error, ClientError::NotRunning { .. }));
+    let message = error.to_string();
+    assert!(
+        message.starts_with("no daemon answers on /nonexistent/control.sock: "),
+        "{message}"
+    );
+    assert!(
+        message.contains("start one with `ibvswitch run`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_daemon_that_hangs_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("control.sock");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let server = std::thread::spawn(move || drop(listener.accept()));
+    let mut client = Client::connect(&path).expect("is listening");
+    server.join().expect("ends");
+    let error = client.ask(&Request::Status {}).expect_err("is gone");
+    assert!(matches!(error, ClientError::Broken { .. }), "{error}");
+}
