@@ -1,1 +1,47 @@
 //! A vfio-user server: framing, DMA maps, regions, interrupts, reset, client loss.
+//!
+//! [vfio-user] moves the interface of Linux VFIO over a UNIX socket, so that a
+//! process can serve a PCI device to a virtual machine monitor. This crate is
+//! the server's side of it, as QEMU's `vfio-user-pci` speaks it, and a small
+//! [`client`] for tests, benches and user-space drivers. It knows nothing of
+//! what the device does.
+//!
+//! * A device implements [`Device`]; one [`Server`] serves it on one socket,
+//!   one client at a time, from one thread.
+//! * Guest memory arrives as [`Mapping`]s, which the device keeps in a
+//!   [`DmaTable`] wherever its data path can reach it.
+//! * Interrupts leave through [`Interrupts`], from any thread.
+//!
+//! # What a client can do to the server
+//! The client is not trusted. Every message is read exactly as long as its
+//! header says, up to a fixed limit; file descriptors belong to the message
+//! they came with; a malformed message gets an error reply and leaves the
+//! stream in step, or ends that client. Memory that its owner truncates turns
+//! into zeros instead of a crash ([`memory`]).
+//!
+//! [vfio-user]: https://www.qemu.org/docs/master/interop/vfio-user.html
+
+mod connection;
+mod device;
+mod dma;
+mod irq;
+mod message;
+mod region;
+mod server;
+mod sigbus;
+mod socket;
+mod version;
+
+pub mod client;
+pub mod memory;
+pub mod testing;
+
+pub use connection::{End, serve};
+pub use device::Device;
+pub use dma::{DmaError, DmaTable, MAX_DMA_MAPS, Mapping, PAGE_SIZE, Protection};
+pub use irq::{Interrupts, IrqInfo};
+pub use memory::{MappedFile, SharedMemory};
+pub use message::{Command, Header, MAX_DATA_XFER_SIZE, MAX_MSG_FDS, NUM_IRQS, NUM_REGIONS};
+pub use nix::errno::Errno;
+pub use region::{Region, SparseArea};
+pub use server::{BindError, Server, Stop};

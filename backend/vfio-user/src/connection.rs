@@ -1,0 +1,421 @@
+//! One client: its commands, carried out on the device.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use thiserror::Error;
+use tracing::{debug, info, warn};
+use vfio_bindings::bindings::vfio::{
+    VFIO_DEVICE_FEATURE_GET, VFIO_DEVICE_FEATURE_MASK, VFIO_DEVICE_FEATURE_PROBE,
+    VFIO_DEVICE_FEATURE_SET, VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET,
+    VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, VFIO_DMA_UNMAP_FLAG_ALL,
+    VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP, VFIO_DMA_UNMAP_FLAG_VADDR,
+};
+
+use crate::memory::Files;
+use crate::message::{
+    Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
+    FLAG_REPLY, FLAG_TYPE, HEADER_LEN, Header, IrqInfoFields, IrqSet, MAX_DATA_XFER_SIZE,
+    MAX_PAYLOAD, NUM_IRQS, NUM_REGIONS, RegionAccess,
+};
+use crate::region::RegionInfo;
+use crate::socket::{Lost, ReceivedFds, Socket};
+use crate::version::{Capabilities, Version};
+use crate::{Device, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
+
+/// Failed commands of one client that are logged as warnings; later ones as
+/// debug messages only, or a client could fill the log.
+const WARNINGS: u32 = 16;
+
+/// How a client's connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum End {
+    /// The client closed the socket.
+    #[error("the client closed the socket")]
+    Closed,
+    /// The client closed the socket in the middle of a message.
+    #[error("the client closed the socket in the middle of a message")]
+    Truncated,
+    /// The client sent a message of a length that no message has; what follows
+    /// it cannot be found.
+    #[error(
+        "the client sent a message of {0} bytes, more than a message can have or less than its header"
+    )]
+    BadLength(u32),
+    /// The server was told to stop.
+    #[error("the server was told to stop")]
+    Stopped,
+    /// The socket failed.
+    #[error("the socket failed: {0}")]
+    Failed(Errno),
+}
+
+impl From<Lost> for End {
+    fn from(lost: Lost) -> Self {
+        match lost {
+            Lost::Closed => Self::Closed,
+            Lost::Truncated => Self::Truncated,
+            Lost::Stopped => Self::Stopped,
+            Lost::System(errno) => Self::Failed(errno),
+        }
+    }
+}
+
+/// Serves one client on a connected socket until it goes, misbehaves beyond
+/// repair, or `stop` is signalled.
+///
+/// Then all its interrupts are disconnected, and the device hears
+/// [`Device::disconnected`] if the client had negotiated a version.
+pub fn serve(stream: UnixStream, device: &mut dyn Device, stop: &Stop) -> End {
+    let mut connection = Connection::new(stream, device, stop);
+    let end = loop {
+        if let Err(end) = connection.next_message() {
+            break end;
+        }
+    };
+    let Connection {
+        peer, interrupts, ..
+    } = connection;
+    interrupts.disconnect();
+    if peer.is_some() {
+        device.disconnected();
+    }
+    end
+}
+
+struct Connection<'a> {
+    socket: Socket,
+    device: &'a mut dyn Device,
+    stop: BorrowedFd<'a>,
+    interrupts: Interrupts,
+    /// By index, all of them.
+    regions: Vec<Region>,
+    /// By index, all of them.
+    irqs: Vec<IrqInfo>,
+    files: Files,
+    /// What the client can do, once it has negotiated.
+    peer: Option<Capabilities>,
+    payload: Vec<u8>,
+    reply: Vec<u8>,
+    failures: u32,
+}
+
+impl<'a> Connection<'a> {
+    fn new(stream: UnixStream, device: &'a mut dyn Device, stop: &'a Stop) -> Self {
+        let (mut regions, irqs) = (device.regions(), device.irqs());
+        let regions = (0..NUM_REGIONS)
+            .map(
+                |index| match regions.iter().position(|region| region.index == index) {
+                    Some(at) => regions.swap_remove(at),
+                    None => Region::absent(index),
+                },
+            )
+            .collect();
+        let irqs = (0..NUM_IRQS)
+            .map(|index| {
+                let known = irqs.iter().find(|info| info.index == index);
+                known.copied().unwrap_or(IrqInfo::absent(index))
+            })
+            .collect();
+        Self {
+            socket: Socket::new(stream),
+            interrupts: device.interrupts(),
+            device,
+            stop: stop.as_fd(),
+            regions,
+            irqs,
+            files: Files::default(),
+            peer: None,
+            payload: Vec::new(),
+            reply: Vec::new(),
+            failures: 0,
+        }
+    }
+
+    /// Receives one message and answers it.
+    fn next_message(&mut self) -> Result<(), End> {
+        let stop = Some(self.stop);
+        let mut header = [0; HEADER_LEN];
+        let mut fds = ReceivedFds::default();
+        self.socket.wait(stop)?;
+        self.socket.receive(&mut header, &mut fds, stop)?;
+        let header = Header::parse(&header);
+        let len = (header.size as usize)
+            .checked_sub(HEADER_LEN)
+            .filter(|&len| len <= MAX_PAYLOAD);
+        let Some(len) = len else {
+            if header.flags & FLAG_TYPE == FLAG_COMMAND {
+                self.answer(&header, Err(Errno::EMSGSIZE))?;
+            }
+            return Err(End::BadLength(header.size));
+        };
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.resize(len, 0);
+        self.socket.receive(&mut payload, &mut fds, stop)?;
+
+        let outcome = match header.flags & FLAG_TYPE {
+            FLAG_COMMAND if fds.surplus => Err(Errno::EMFILE),
+            FLAG_COMMAND => self.execute(header.command, &payload, fds.fds),
+            FLAG_REPLY => {
+                debug!(
+                    command = header.command,
+                    "reply to a command that was never sent"
+                );
+                self.payload = payload;
+                return Ok(());
+            }
+            _ => Err(Errno::EINVAL),
+        };
+        self.payload = payload;
+        if let Err(errno) = outcome {
+            self.log_failure(&header, errno);
+        }
+        self.answer(&header, outcome)
+    }
+
+    fn log_failure(&mut self, header: &Header, errno: Errno) {
+        let command = Command::from_number(header.command);
+        self.failures = self.failures.saturating_add(1);
+        if self.failures <= WARNINGS {
+            warn!(?command, number = header.command, size = header.size, %errno, "command failed");
+        } else {
+            debug!(?command, number = header.command, size = header.size, %errno, "command failed");
+        }
+    }
+
+    fn answer(
+        &mut self,
+        header: &Header,
+        outcome: Result<Option<Arc<OwnedFd>>, Errno>,
+    ) -> Result<(), End> {
+        if header.flags & FLAG_NO_REPLY != 0 {
+            return Ok(());
+        }
+        let (flags, error, fd) = match outcome {
+            Ok(fd) => (FLAG_REPLY, 0, fd),
+            Err(errno) => {
+                // An error reply is its header.
+                self.reply.clear();
+                (FLAG_REPLY | FLAG_ERROR, errno as u32, None)
+            }
+        };
+        let size = (HEADER_LEN + self.reply.len()) as u32;
+        let header = Header {
+            id: header.id,
+            command: header.command,
+            size,
+            flags,
+            error,
+        };
+        let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
+        Ok(self
+            .socket
+            .send(&header.to_bytes(), &self.reply, &fds, Some(self.stop))?)
+    }
+
+    /// Carries out a command. Leaves the payload of the reply in
+    /// [`Connection::reply`] and returns the descriptor to go with it.
+    fn execute(
+        &mut self,
+        number: u16,
+        payload: &[u8],
+        fds: Vec<OwnedFd>,
+    ) -> Result<Option<Arc<OwnedFd>>, Errno> {
+        self.reply.clear();
+        let command = Command::from_number(number).ok_or(Errno::EOPNOTSUPP)?;
+        if (command == Command::Version) == self.peer.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        match command {
+            Command::Version => self.version(payload)?,
+            Command::DmaMap => self.dma_map(payload, fds)?,
+            Command::DmaUnmap => self.dma_unmap(payload)?,
+            Command::DeviceGetInfo => self.device_info(payload)?,
+            Command::DeviceGetRegionInfo => return self.region_info(payload),
+            Command::DeviceGetIrqInfo => self.irq_info(payload)?,
+            Command::DeviceSetIrqs => self.set_irqs(payload, fds)?,
+            Command::RegionRead => self.region_read(payload)?,
+            Command::RegionWrite => self.region_write(payload)?,
+            Command::DeviceReset => self.device_reset(payload)?,
+            Command::DeviceFeature => device_feature(payload)?,
+            // Not offered in the negotiation, or not the client's to send.
+            Command::RegionWriteMulti
+            | Command::DeviceGetRegionIoFds
+            | Command::MigDataRead
+            | Command::MigDataWrite
+            | Command::DmaRead
+            | Command::DmaWrite => return Err(Errno::EOPNOTSUPP),
+        }
+        Ok(None)
+    }
+
+    fn version(&mut self, payload: &[u8]) -> Result<(), Errno> {
+        let proposal = Version::parse(payload)?;
+        proposal.answer()?.emit(&mut self.reply);
+        self.peer = Some(proposal.capabilities);
+        info!(minor = proposal.minor, capabilities = ?proposal.capabilities, "client connected");
+        Ok(())
+    }
+
+    fn dma_map(&mut self, payload: &[u8], fds: Vec<OwnedFd>) -> Result<(), Errno> {
+        let DmaMap {
+            flags,
+            offset,
+            addr,
+            size,
+        } = DmaMap::parse(payload)?;
+        if flags & !(VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let protection = Protection {
+            read: flags & VFIO_DMA_MAP_FLAG_READ != 0,
+            write: flags & VFIO_DMA_MAP_FLAG_WRITE != 0,
+        };
+        let mut fds = fds.into_iter();
+        let mapping = match (fds.next(), fds.next()) {
+            (None, _) => Mapping::without_memory(addr, size, protection)?,
+            (Some(fd), None) => {
+                let end = offset.checked_add(size).ok_or(Errno::EINVAL)?;
+                let memory = self
+                    .files
+                    .map(File::from(fd), end, protection.write)
+                    .map_err(|error| {
+                        let (addr, size) = (format_args!("{addr:#x}"), format_args!("{size:#x}"));
+                        warn!(%addr, %size, "guest memory cannot be used: {error}");
+                        error.errno()
+                    })?;
+                Mapping::new(addr, size, protection, memory, offset)?
+            }
+            (Some(_), Some(_)) => return Err(Errno::EINVAL),
+        };
+        self.device.dma_map(mapping)
+    }
+
+    fn dma_unmap(&mut self, payload: &[u8]) -> Result<(), Errno> {
+        let request = DmaUnmap::parse(payload)?;
+        let (addr, size) = match (request.flags, request.addr, request.size) {
+            // All of 2^64 bytes: by the flag, or as a size that wrapped to 0,
+            // which is how it looks where it is computed from an address mask.
+            (0 | VFIO_DMA_UNMAP_FLAG_ALL, 0, 0) => (0, u64::MAX),
+            (0, _, 1..) => (request.addr, request.size),
+            (VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP | VFIO_DMA_UNMAP_FLAG_VADDR, ..) => {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        self.device.dma_unmap(addr, size)?;
+        request.emit(&mut self.reply);
+        Ok(())
+    }
+
+    fn device_info(&mut self, payload: &[u8]) -> Result<(), Errno> {
+        DeviceInfo::parse_request(payload)?;
+        let flags = VFIO_DEVICE_FLAGS_RESET | VFIO_DEVICE_FLAGS_PCI;
+        DeviceInfo {
+            flags,
+            num_regions: NUM_REGIONS,
+            num_irqs: NUM_IRQS,
+        }
+        .emit(&mut self.reply);
+        Ok(())
+    }
+
+    fn region_info(&mut self, payload: &[u8]) -> Result<Option<Arc<OwnedFd>>, Errno> {
+        let (argsz, index) = RegionInfo::parse_request(payload)?;
+        let region = self.regions.get(index as usize).ok_or(Errno::EINVAL)?;
+        // The specification's default is one descriptor.
+        let takes_fds = self.peer.and_then(|peer| peer.max_msg_fds) != Some(0);
+        let info = region.info(takes_fds);
+        info.emit(argsz, &mut self.reply);
+        // A reply cut short says how much room the whole takes, no more: the
+        // descriptor goes with the whole.
+        let complete = argsz >= info.full_len();
+        Ok(region
+            .mmap
+            .as_ref()
+            .filter(|_| complete && info.mmap)
+            .map(Arc::clone))
+    }
+
+    fn irq_info(&mut self, payload: &[u8]) -> Result<(), Errno> {
+        let request = IrqInfoFields::parse(payload)?;
+        let info = self.irqs.get(request.index as usize).ok_or(Errno::EINVAL)?;
+        info.fields().emit(&mut self.reply);
+        Ok(())
+    }
+
+    fn set_irqs(&mut self, payload: &[u8], fds: Vec<OwnedFd>) -> Result<(), Errno> {
+        let (set, booleans) = IrqSet::parse(payload)?;
+        let info = self.irqs.get(set.index as usize).ok_or(Errno::EINVAL)?;
+        self.interrupts.set(info, &set, booleans, fds)
+    }
+
+    fn region_read(&mut self, payload: &[u8]) -> Result<(), Errno> {
+        let (access, rest) = RegionAccess::parse(payload)?;
+        if !rest.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        self.check(&access, false)?;
+        access.emit(&mut self.reply);
+        self.reply
+            .resize(RegionAccess::LEN + access.count as usize, 0);
+        match &mut self.reply[RegionAccess::LEN..] {
+            [] => Ok(()),
+            data => self.device.read(access.region, access.offset, data),
+        }
+    }
+
+    fn region_write(&mut self, payload: &[u8]) -> Result<(), Errno> {
+        let (access, data) = RegionAccess::parse(payload)?;
+        if data.len() != access.count as usize {
+            return Err(Errno::EINVAL);
+        }
+        self.check(&access, true)?;
+        if !data.is_empty() {
+            self.device.write(access.region, access.offset, data)?;
+        }
+        access.emit(&mut self.reply);
+        Ok(())
+    }
+
+    fn check(&self, access: &RegionAccess, write: bool) -> Result<(), Errno> {
+        if access.count > MAX_DATA_XFER_SIZE {
+            return Err(Errno::E2BIG);
+        }
+        let region = self
+            .regions
+            .get(access.region as usize)
+            .ok_or(Errno::EINVAL)?;
+        region.check(access.offset, access.count.into(), write)
+    }
+
+    fn device_reset(&mut self, payload: &[u8]) -> Result<(), Errno> {
+        if !payload.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        self.device.reset();
+        Ok(())
+    }
+}
+
+/// No feature is supported, which VFIO says as `ENOTTY`; QEMU asks for some
+/// all the same.
+fn device_feature(payload: &[u8]) -> Result<(), Errno> {
+    let DeviceFeature { flags } = DeviceFeature::parse(payload)?;
+    let (get, set) = (
+        flags & VFIO_DEVICE_FEATURE_GET != 0,
+        flags & VFIO_DEVICE_FEATURE_SET != 0,
+    );
+    let probe = flags & VFIO_DEVICE_FEATURE_PROBE != 0;
+    let known = VFIO_DEVICE_FEATURE_MASK
+        | VFIO_DEVICE_FEATURE_GET
+        | VFIO_DEVICE_FEATURE_SET
+        | VFIO_DEVICE_FEATURE_PROBE;
+    if flags & !known != 0 || !(get || set || probe) || (get && set && !probe) {
+        return Err(Errno::EINVAL);
+    }
+    Err(Errno::ENOTTY)
+}

@@ -1,0 +1,60 @@
+//! What a device is to the server.
+
+use crate::{Errno, Interrupts, IrqInfo, Mapping, Region};
+
+/// A PCI device, as the server sees it.
+///
+/// All methods are called from the thread that serves the socket, one at a
+/// time, and none may block: the client waits for the answer (QEMU gives up
+/// after 5 s). An `Err` is sent to the client as the error reply's errno.
+pub trait Device: Send {
+    /// The device's regions, by VFIO PCI region index (0 to 5 BARs, 6 ROM, 7
+    /// configuration space, 8 VGA). Indexes not named are regions of size 0.
+    /// Asked once per client.
+    fn regions(&self) -> Vec<Region>;
+
+    /// The device's interrupts, by VFIO PCI interrupt index. Indexes not named
+    /// have no interrupts. Asked once per client.
+    fn irqs(&self) -> Vec<IrqInfo>;
+
+    /// The handle by which the device raises its interrupts. The server puts
+    /// the client's eventfds into it, and takes them out when the client goes.
+    fn interrupts(&self) -> Interrupts;
+
+    /// Reads `data.len()` bytes at `offset` of `region` into `data`, which is
+    /// zeroed. The range lies within a readable region.
+    ///
+    /// # Errors
+    /// The errno for the client.
+    fn read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> Result<(), Errno>;
+
+    /// Writes `data` at `offset` of `region`. The range lies within a writable
+    /// region. The client may not wait for the answer (posted writes).
+    ///
+    /// # Errors
+    /// The errno for the client.
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Errno>;
+
+    /// Guest memory appeared; a device that does DMA puts it in its
+    /// [`DmaTable`](crate::DmaTable).
+    ///
+    /// # Errors
+    /// The errno for the client; `EEXIST` where the range is mapped already.
+    fn dma_map(&mut self, mapping: Mapping) -> Result<(), Errno>;
+
+    /// The guest memory in `addr..addr + size` (saturating: `0, u64::MAX` is
+    /// all of it) goes away. When this returns, the device no longer touches
+    /// it. A range in which nothing is mapped is no error.
+    ///
+    /// # Errors
+    /// The errno for the client.
+    fn dma_unmap(&mut self, addr: u64, size: u64) -> Result<(), Errno>;
+
+    /// Resets the device as a PCI function-level reset does. Mappings and
+    /// eventfds stay.
+    fn reset(&mut self);
+
+    /// The client that had negotiated a version is gone: the device drops all
+    /// mappings. Its interrupts have been disconnected.
+    fn disconnected(&mut self);
+}

@@ -1,0 +1,215 @@
+//! The socket: whole messages with their file descriptors.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use thiserror::Error;
+
+use crate::message::MAX_MSG_FDS;
+
+/// The most descriptors that Linux passes with one sendmsg (SCM_MAX_FD).
+const SCM_MAX_FD: usize = 253;
+
+/// Why no message can be exchanged any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum Lost {
+    /// The peer closed the socket between two messages, or reset it.
+    #[error("the peer closed the socket")]
+    Closed,
+    /// The peer closed the socket in the middle of a message.
+    #[error("the peer closed the socket in the middle of a message")]
+    Truncated,
+    /// Somebody asked to stop.
+    #[error("stopped")]
+    Stopped,
+    /// A system call failed.
+    #[error("{0}")]
+    System(Errno),
+}
+
+impl From<Errno> for Lost {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::ECONNRESET | Errno::EPIPE => Self::Closed,
+            errno => Self::System(errno),
+        }
+    }
+}
+
+/// Descriptors that came with one message.
+#[derive(Debug, Default)]
+pub(crate) struct ReceivedFds {
+    pub(crate) fds: Vec<OwnedFd>,
+    /// There were more than [`MAX_MSG_FDS`], or some were lost.
+    pub(crate) surplus: bool,
+}
+
+/// Waits until `fd` is ready for `events`, or `stop` is signalled.
+pub(crate) fn wait(
+    fd: BorrowedFd<'_>,
+    events: PollFlags,
+    stop: Option<BorrowedFd<'_>>,
+) -> Result<(), Lost> {
+    let mut polled = [
+        PollFd::new(fd, events),
+        PollFd::new(stop.unwrap_or(fd), PollFlags::POLLIN),
+    ];
+    let polled = if stop.is_some() {
+        &mut polled[..]
+    } else {
+        &mut polled[..1]
+    };
+    loop {
+        match poll(polled, PollTimeout::NONE) {
+            Ok(_) => break,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    match polled {
+        [_, stop] if stop.any() == Some(true) => Err(Lost::Stopped),
+        _ => Ok(()),
+    }
+}
+
+/// One end of a connection. Never blocks in the kernel but to wait for the
+/// peer and the stop signal alike.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    stream: UnixStream,
+}
+
+impl Socket {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self { stream }
+    }
+
+    /// Waits for the next message to begin.
+    pub(crate) fn wait(&self, stop: Option<BorrowedFd<'_>>) -> Result<(), Lost> {
+        wait(self.stream.as_fd(), PollFlags::POLLIN, stop)
+    }
+
+    /// Fills `buffer`, and adds the descriptors that come with these bytes.
+    ///
+    /// Linux attaches descriptors to the bytes they were sent with, and does
+    /// not return bytes of two such sends at once: since nothing is read
+    /// beyond the end of a message, they are this message's.
+    pub(crate) fn receive(
+        &self,
+        buffer: &mut [u8],
+        fds: &mut ReceivedFds,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Lost> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.receive_some(&mut buffer[filled..], fds) {
+                Ok(0) if filled == 0 => return Err(Lost::Closed),
+                Ok(0) => return Err(Lost::Truncated),
+                Ok(count) => filled += count,
+                Err(Errno::EAGAIN) => self.wait(stop)?,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_some(&self, buffer: &mut [u8], received: &mut ReceivedFds) -> nix::Result<usize> {
+        // Room for all that can come: the kernel would otherwise cut them off.
+        #[repr(C, align(8))]
+        struct Control([u8; 16 + SCM_MAX_FD * size_of::<RawFd>() + 4]);
+        let mut control = Control([0; _]);
+        let mut bytes = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        // SAFETY: an all-zero msghdr is a valid value of this C structure.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = &mut bytes;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len() as _;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: `message` points to a buffer for bytes and one for control
+        // messages, both valid for writes of the lengths given.
+        let count = unsafe { libc::recvmsg(self.stream.as_raw_fd(), &mut message, flags) };
+        let count = Errno::result(count)?;
+
+        // SAFETY: the kernel has filled in `message`; its control messages lie
+        // in `control`, and these macros stay within msg_controllen.
+        let mut header = unsafe { libc::CMSG_FIRSTHDR(&message) };
+        while !header.is_null() {
+            // SAFETY: not null, so a control message that the kernel wrote.
+            let (level, kind, len) = unsafe {
+                (
+                    (*header).cmsg_level,
+                    (*header).cmsg_type,
+                    (*header).cmsg_len as usize,
+                )
+            };
+            if level == libc::SOL_SOCKET && kind == libc::SCM_RIGHTS {
+                // SAFETY: CMSG_LEN only computes.
+                let data_len = len.saturating_sub(unsafe { libc::CMSG_LEN(0) } as usize);
+                // SAFETY: `header` is valid; its data follow it.
+                let data = unsafe { libc::CMSG_DATA(header) }.cast::<RawFd>();
+                for index in 0..data_len / size_of::<RawFd>() {
+                    // SAFETY: within the control message's data, which need
+                    // not be aligned. The kernel has just made the descriptor
+                    // for this process, and nobody else knows it.
+                    let fd = unsafe { OwnedFd::from_raw_fd(data.add(index).read_unaligned()) };
+                    if received.fds.len() < MAX_MSG_FDS {
+                        received.fds.push(fd);
+                    } else {
+                        received.surplus = true;
+                    }
+                }
+            }
+            // SAFETY: as for CMSG_FIRSTHDR.
+            header = unsafe { libc::CMSG_NXTHDR(&message, header) };
+        }
+        // Some could not be received, where this process has no room for more.
+        received.surplus |= message.msg_flags & libc::MSG_CTRUNC != 0;
+        Ok(count as usize)
+    }
+
+    /// Sends a message, its descriptors with the first bytes.
+    pub(crate) fn send(
+        &self,
+        header: &[u8],
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Lost> {
+        let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        let rights = [ControlMessage::ScmRights(&raw)];
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let mut sent = 0;
+        while sent < header.len() + payload.len() {
+            let parts = [
+                IoSlice::new(header.get(sent..).unwrap_or_default()),
+                IoSlice::new(&payload[sent.saturating_sub(header.len())..]),
+            ];
+            let control = if sent == 0 && !raw.is_empty() {
+                &rights[..]
+            } else {
+                &[]
+            };
+            match sendmsg::<()>(self.stream.as_raw_fd(), &parts, control, flags, None) {
+                Ok(count) => sent += count,
+                Err(Errno::EAGAIN) => wait(self.stream.as_fd(), PollFlags::POLLOUT, stop)?,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer that nothing more comes, and ends waiting for it.
+    pub(crate) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+}
