@@ -73,7 +73,14 @@ coded_field!(
 macro_rules! layout {
     (
         $(#[$meta:meta])*
-        $name:ident, $size:literal bytes $(, view $view:ident)? {
+        $name:ident, $size:literal bytes, view $view:ident { $($fields:tt)+ }
+    ) => {
+        $crate::layout::layout! { $(#[$meta])* $name, $size bytes { $($fields)+ } }
+        $crate::layout::layout! { @view $name, $size, $view { $($fields)+ } }
+    };
+    (
+        $(#[$meta:meta])*
+        $name:ident, $size:literal bytes {
             $( $(#[$fmeta:meta])* $field:ident: $type:ty = $start:literal .. $end:literal, )+
         }
     ) => {
@@ -84,6 +91,11 @@ macro_rules! layout {
         impl $name {
             /// Bytes on the wire.
             pub const SIZE: usize = $size;
+
+            /// Every field's name and place, as bits from the most significant bit of the first
+            /// byte: what a check against a published layout needs.
+            pub const FIELDS: &'static [(&'static str, core::ops::Range<usize>)] =
+                &[ $( (stringify!($field), $start..$end), )+ ];
 
             /// Reads the structure from the front of `bytes`.
             ///
@@ -118,11 +130,6 @@ macro_rules! layout {
                 self.emit(&mut bytes);
                 bytes
             }
-
-            /// Every field's name and place, as bits from the most significant bit of the first
-            /// byte: what a check against a published layout needs.
-            pub const FIELDS: &'static [(&'static str, core::ops::Range<usize>)] =
-                &[ $( (stringify!($field), $start..$end), )+ ];
         }
 
         impl core::fmt::Display for $name {
@@ -132,39 +139,39 @@ macro_rules! layout {
                 Ok(())
             }
         }
-
-        $(
-            #[doc = concat!("A borrowed [`", stringify!($name), "`]: reads single fields in place.")]
-            #[derive(Debug, Clone, Copy)]
-            pub struct $view<T>(T);
-
-            impl<T: AsRef<[u8]>> $view<T> {
-                /// The view, once `bytes` is known to be long enough.
-                ///
-                /// # Errors
-                /// [`Error::Truncated`](crate::Error::Truncated).
-                pub fn new_checked(bytes: T) -> crate::Result<Self> {
-                    $crate::layout::check::<$size>(stringify!($name), bytes.as_ref())?;
-                    Ok(Self(bytes))
-                }
-
-                /// The bytes after this header.
-                pub fn payload(&self) -> &[u8] {
-                    &self.0.as_ref()[$size..]
-                }
-
-                layout!(@getters $( $(#[$fmeta])* $field: $type = $start .. $end, )+);
-            }
-        )?
     };
-    (@getters $( $(#[$fmeta:meta])* $field:ident: $type:ty = $start:literal .. $end:literal, )+) => {
-        $(
-            $(#[$fmeta])*
-            pub fn $field(&self) -> $type {
-                $crate::layout::Field::from_bits($crate::bits::get(self.0.as_ref(), $start..$end))
-                    .unwrap_or_default()
+    (@view $name:ident, $size:literal, $view:ident {
+        $( $(#[$fmeta:meta])* $field:ident: $type:ty = $start:literal .. $end:literal, )+
+    }) => {
+        #[doc = concat!("A borrowed [`", stringify!($name), "`]: reads single fields in place.")]
+        #[derive(Debug, Clone, Copy)]
+        pub struct $view<T>(T);
+
+        impl<T: AsRef<[u8]>> $view<T> {
+            /// The view, once `bytes` is known to be long enough.
+            ///
+            /// # Errors
+            /// [`Error::Truncated`](crate::Error::Truncated).
+            pub fn new_checked(bytes: T) -> crate::Result<Self> {
+                $crate::layout::check::<$size>(stringify!($name), bytes.as_ref())?;
+                Ok(Self(bytes))
             }
-        )+
+
+            /// The bytes after this header.
+            pub fn payload(&self) -> &[u8] {
+                &self.0.as_ref()[$size..]
+            }
+
+            $(
+                $(#[$fmeta])*
+                pub fn $field(&self) -> $type {
+                    $crate::layout::Field::from_bits(
+                        $crate::bits::get(self.0.as_ref(), $start..$end),
+                    )
+                    .unwrap_or_default()
+                }
+            )+
+        }
     };
 }
 pub(crate) use layout;

@@ -24,21 +24,29 @@
 //! assert!(PKey::DEFAULT_FULL.matches(PKey::DEFAULT_LIMITED));
 //! ```
 
+pub mod attribute;
 mod bits;
+pub mod crc;
+pub mod erf;
 mod error;
 mod gid;
 mod guid;
-#[allow(unused)]
+pub mod header;
 mod layout;
 mod lid;
 mod link;
+pub mod mad;
+pub mod packet;
 mod partition;
+pub mod performance;
 mod queue_pair;
+pub mod smp;
 
 pub use error::{Error, ParseError, Result};
 pub use gid::Gid;
 pub use guid::Guid;
 pub use lid::Lid;
 pub use link::{LinkSpeed, LinkSpeedExt, LinkWidth, Mtu, PhysicalState, PortState, Sl, Vl};
+pub use packet::MadPacket;
 pub use partition::{PKey, QKey};
 pub use queue_pair::{Psn, Qpn};

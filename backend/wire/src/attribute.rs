@@ -1,0 +1,17 @@
+//! Attributes of subnet management: the 64 bytes of data in a subnet management packet
+//! (IBA 14.2.5).
+//!
+//! Scalars are structures of named fields; what is an array in the specification is a block type
+//! whose doc comment says which attribute modifier selects which block.
+
+mod node;
+mod port_info;
+mod sm_info;
+mod switch;
+mod table;
+
+pub use node::{GuidInfo, NodeDescription, NodeInfo, NodeType};
+pub use port_info::{CapabilityMask, PortInfo};
+pub use sm_info::{Notice, SmInfo, SmState};
+pub use switch::{LinearBlock, MulticastBlock, SwitchInfo};
+pub use table::{PKeyBlock, SlToVl, VlArbitration, VlWeight};

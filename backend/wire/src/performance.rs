@@ -1,0 +1,114 @@
+//! Attributes of performance management (IBA 16.1).
+//!
+//! A performance management datagram carries its attribute from byte 64 on.
+
+use core::ops::Range;
+
+use crate::layout::layout;
+use crate::mad::{AttributeId, SIZE};
+
+/// Where the attribute lies in a datagram.
+pub const DATA: Range<usize> = 64..SIZE;
+
+/// PortCounters.
+pub const PORT_COUNTERS: AttributeId = AttributeId(0x0012);
+/// PortSamplesControl.
+pub const PORT_SAMPLES_CONTROL: AttributeId = AttributeId(0x0010);
+/// PortCountersExtended.
+pub const PORT_COUNTERS_EXTENDED: AttributeId = AttributeId(0x001d);
+
+/// ClassPortInfo capability: port 255 of a switch means all its ports together.
+pub const ALL_PORT_SELECT: u16 = 1 << 8;
+/// ClassPortInfo capability: PortCountersExtended.
+pub const EXTENDED_WIDTH: u16 = 1 << 9;
+/// ClassPortInfo capability: PortCounters:PortXmitWait.
+pub const XMIT_WAIT: u16 = 1 << 12;
+
+layout! {
+    /// ClassPortInfo (IBA 13.4.8.1), the part that says what an agent can do; redirection and trap
+    /// destinations follow in the datagram and are zero here.
+    ClassPortInfo, 8 bytes {
+        /// Base version, 1.
+        base_version: u8 = 0..8,
+        /// Class version.
+        class_version: u8 = 8..16,
+        /// Capabilities, which each class defines.
+        capability_mask: u16 = 16..32,
+        /// More capabilities.
+        capability_mask2: u32 = 32..59,
+        /// The agent's longest time to answer: 4.096 us * 2^value.
+        resp_time_value: u8 = 59..64,
+    }
+}
+
+layout! {
+    /// PortCounters (IBA 16.1.3.5). Counters stop at their highest value.
+    PortCounters, 44 bytes {
+        /// Port, or 255 for all of a switch.
+        port_select: u8 = 8..16,
+        /// Which counters a Set writes, a bit each in the order of the counters here.
+        counter_select: u16 = 16..32,
+        /// Minor link errors.
+        symbol_error: u16 = 32..48,
+        /// Successful link recoveries.
+        link_error_recovery: u8 = 48..56,
+        /// Failed link recoveries: the link went down.
+        link_downed: u8 = 56..64,
+        /// Packets received with an error.
+        rcv_errors: u16 = 64..80,
+        /// Packets received that a neighbour had marked as bad.
+        rcv_remote_physical_errors: u16 = 80..96,
+        /// Packets received that could not be forwarded.
+        rcv_switch_relay_errors: u16 = 96..112,
+        /// Packets dropped on the way out.
+        xmit_discards: u16 = 112..128,
+        /// Packets not sent for P_Key or raw filtering.
+        xmit_constraint_errors: u8 = 128..136,
+        /// Packets received and dropped for P_Key or raw filtering.
+        rcv_constraint_errors: u8 = 136..144,
+        /// Bit 0: a Set writes `xmit_wait`.
+        counter_select2: u8 = 144..152,
+        /// Times the threshold of physical errors was exceeded.
+        local_link_integrity_errors: u8 = 152..156,
+        /// Times the threshold of overruns was exceeded.
+        excessive_buffer_overrun_errors: u8 = 156..160,
+        /// Management packets dropped for want of buffers.
+        vl15_dropped: u16 = 176..192,
+        /// Data sent, in units of 4 bytes.
+        xmit_data: u32 = 192..224,
+        /// Data received, in units of 4 bytes.
+        rcv_data: u32 = 224..256,
+        /// Packets sent.
+        xmit_packets: u32 = 256..288,
+        /// Packets received.
+        rcv_packets: u32 = 288..320,
+        /// Ticks with data to send and no credits.
+        xmit_wait: u32 = 320..352,
+    }
+}
+
+layout! {
+    /// PortCountersExtended (IBA 16.1.4.11): the same in 64 bits, and packets by kind.
+    PortCountersExtended, 72 bytes {
+        /// Port, or 255 for all of a switch.
+        port_select: u8 = 8..16,
+        /// Which counters a Set writes, a bit each in the order of the counters here.
+        counter_select: u16 = 16..32,
+        /// Data sent, in units of 4 bytes.
+        xmit_data: u64 = 64..128,
+        /// Data received, in units of 4 bytes.
+        rcv_data: u64 = 128..192,
+        /// Packets sent.
+        xmit_packets: u64 = 192..256,
+        /// Packets received.
+        rcv_packets: u64 = 256..320,
+        /// Unicast packets sent.
+        unicast_xmit_packets: u64 = 320..384,
+        /// Unicast packets received.
+        unicast_rcv_packets: u64 = 384..448,
+        /// Multicast packets sent.
+        multicast_xmit_packets: u64 = 448..512,
+        /// Multicast packets received.
+        multicast_rcv_packets: u64 = 512..576,
+    }
+}
