@@ -154,10 +154,19 @@ impl<'a> Connection<'a> {
         };
         let mut payload = std::mem::take(&mut self.payload);
         payload.resize(len, 0);
-        self.socket.receive(&mut payload, &mut fds, stop)?;
+        self.socket
+            .receive(&mut payload, &mut fds, stop)
+            .map_err(|lost| match lost {
+                Lost::Closed => End::Truncated,
+                lost => lost.into(),
+            })?;
 
         let outcome = match header.flags & FLAG_TYPE {
-            FLAG_COMMAND if fds.surplus => Err(Errno::EMFILE),
+            FLAG_COMMAND if fds.surplus => {
+                // Gone before the client hears of it.
+                drop(fds);
+                Err(Errno::EMFILE)
+            }
             FLAG_COMMAND => self.execute(header.command, &payload, fds.fds),
             FLAG_REPLY => {
                 debug!(

@@ -291,6 +291,9 @@ impl DmaTable {
     /// [`DmaError::Bisects`] where a mapping lies there in part only, as the
     /// kernel's VFIO has it; nothing is removed then.
     pub fn unmap(&mut self, addr: u64, size: u64) -> Result<usize, DmaError> {
+        if size == 0 {
+            return Ok(0);
+        }
         let end = addr.saturating_add(size);
         let first = self.mappings.partition_point(|known| known.end() <= addr);
         let last = self.mappings.partition_point(|known| known.addr < end);
@@ -383,5 +386,158 @@ impl DmaTable {
             .as_ref()
             .map(|dirty| dirty.take().pages())
             .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Addresses are pages 0 to 31, so that ranges meet often.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Map {
+            page: u64,
+            pages: u64,
+            file_page: u64,
+            write: bool,
+        },
+        Announce {
+            page: u64,
+            pages: u64,
+        },
+        Unmap {
+            addr: u64,
+            size: u64,
+        },
+        Look {
+            addr: u64,
+            len: usize,
+        },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let size = || {
+            prop_oneof![
+                (0..16u64).prop_map(|pages| pages * PAGE_SIZE),
+                Just(u64::MAX)
+            ]
+        };
+        prop_oneof![
+            (0..32u64, 1..6u64, 0..27u64, any::<bool>()).prop_map(
+                |(page, pages, file_page, write)| Step::Map {
+                    page,
+                    pages,
+                    file_page,
+                    write
+                }
+            ),
+            (0..32u64, 1..6u64).prop_map(|(page, pages)| Step::Announce { page, pages }),
+            (0..32u64, size()).prop_map(|(page, size)| Step::Unmap {
+                addr: page * PAGE_SIZE,
+                size
+            }),
+            (0..40 * PAGE_SIZE, 1..12_000usize).prop_map(|(addr, len)| Step::Look { addr, len }),
+        ]
+    }
+
+    /// A page of the model: the mapping's number, the page of the file if it
+    /// has one, and whether it can be written.
+    type Page = (usize, Option<u64>, bool);
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn the_table_agrees_with_a_page_table(steps in vec(step(), 1..60)) {
+            let memory = SharedMemory::new("model", 32 * PAGE_SIZE as usize).unwrap();
+            for page in 0..32 {
+                let number = [page as u8; PAGE_SIZE as usize];
+                memory.slice(page * PAGE_SIZE as usize, number.len()).unwrap().copy_from(&number);
+            }
+            let mut table = DmaTable::new();
+            let mut model: [Option<Page>; 48] = [None; 48];
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Map { page, pages, .. } | Step::Announce { page, pages } => {
+                        let (addr, size) = (page * PAGE_SIZE, pages * PAGE_SIZE);
+                        let (mapping, file_page, write) = match step {
+                            Step::Map { file_page, write, .. } => {
+                                let protection = Protection { read: true, write };
+                                let mapped = Arc::clone(memory.mapped());
+                                let offset = file_page * PAGE_SIZE;
+                                let mapping = Mapping::new(addr, size, protection, mapped, offset);
+                                (mapping, Some(file_page), write)
+                            }
+                            _ => (Mapping::without_memory(addr, size, Protection::READ_WRITE), None, true),
+                        };
+                        let range = page as usize..(page + pages) as usize;
+                        let outcome = table.map(mapping.unwrap());
+                        if model[range.clone()].iter().any(Option::is_some) {
+                            prop_assert_eq!(outcome, Err(DmaError::Overlap { addr, size }));
+                        } else {
+                            prop_assert_eq!(outcome, Ok(()));
+                            for (index, entry) in model[range].iter_mut().enumerate() {
+                                let file_page = file_page.map(|first| first + index as u64);
+                                *entry = Some((number, file_page, write));
+                            }
+                        }
+                    }
+                    Step::Unmap { addr, size } => {
+                        let end = addr.saturating_add(size).div_ceil(PAGE_SIZE).min(48) as usize;
+                        let range = (addr / PAGE_SIZE) as usize..end;
+                        let owner = |page: &Option<Page>| page.map(|(number, ..)| number);
+                        let inside: Vec<_> = model[range.clone()].iter().filter_map(owner).collect();
+                        let outside = model[..range.start].iter().chain(&model[range.end..]);
+                        let bisects = outside.filter_map(owner).any(|number| inside.contains(&number));
+                        if bisects {
+                            prop_assert_eq!(table.unmap(addr, size), Err(DmaError::Bisects { addr, size }));
+                        } else {
+                            let mut gone = inside;
+                            gone.dedup();
+                            prop_assert_eq!(table.unmap(addr, size), Ok(gone.len()));
+                            model[range].fill(None);
+                        }
+                    }
+                    Step::Look { addr, len } => {
+                        let page = model[(addr / PAGE_SIZE) as usize];
+                        let window = table.read_window(addr, len);
+                        let reachable = page.filter(|(_, file_page, _)| file_page.is_some());
+                        prop_assert_eq!(window.is_some(), reachable.is_some());
+                        let writable = reachable.is_some_and(|(.., write)| write);
+                        prop_assert_eq!(table.write_window(addr, len).is_some(), writable);
+                        if let (Some(window), Some((number, ..))) = (window, reachable) {
+                            let same = |page: &&Option<Page>| page.is_some_and(|(other, ..)| other == number);
+                            let pages = model[(addr / PAGE_SIZE) as usize..].iter().take_while(same).count();
+                            let end = (addr / PAGE_SIZE + pages as u64) * PAGE_SIZE;
+                            prop_assert_eq!(window.len() as u64, (len as u64).min(end - addr));
+                            let mut found = vec![0u8; window.len()];
+                            window.copy_to(&mut found);
+                            for (byte, at) in found.iter().zip(addr..) {
+                                let file_page = model[(at / PAGE_SIZE) as usize].and_then(|(_, page, _)| page);
+                                prop_assert_eq!(Some(u64::from(*byte)), file_page);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_an_end_to_mappings() {
+        let mut table = DmaTable::new();
+        let mapping = |number: usize| {
+            Mapping::without_memory(number as u64 * PAGE_SIZE, PAGE_SIZE, Protection::READ).unwrap()
+        };
+        for number in 0..MAX_DMA_MAPS {
+            table.map(mapping(number)).unwrap();
+        }
+        assert_eq!(table.map(mapping(MAX_DMA_MAPS)), Err(DmaError::Full));
+        assert_eq!(table.unmap(0, u64::MAX), Ok(MAX_DMA_MAPS));
+        table.map(mapping(MAX_DMA_MAPS)).unwrap();
     }
 }

@@ -208,7 +208,6 @@ impl Socket {
         Ok(())
     }
 
-    /// Tells the peer that nothing more comes, and ends waiting for it.
     pub(crate) fn stream(&self) -> &UnixStream {
         &self.stream
     }
