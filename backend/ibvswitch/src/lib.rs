@@ -1,7 +1,10 @@
 //! Virtual InfiniBand HCAs for QEMU guests: the program's parts, as a library.
 
+pub mod cli;
 pub mod config;
+mod configured;
 pub mod control;
 pub mod logging;
 pub mod qemu;
+pub mod run;
 pub mod sockets;

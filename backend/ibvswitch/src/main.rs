@@ -1,2 +1,7 @@
 //! The `ibvswitch` program.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ibvswitch::cli::main()
+}

@@ -6,12 +6,13 @@
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
+use vfio_user::{BindError, Server};
 
-use crate::config::Config;
+use crate::config::{Config, Vf};
 
 const LOCK: &str = "ibvswitch.lock";
 
@@ -36,30 +37,32 @@ pub enum SocketError {
         /// The other daemon's process, if it says.
         pid: Option<u32>,
     },
-    /// Somebody listens on the socket.
-    #[error("the socket {} of {owner} is in use by another process; stop that process, or give {owner} another `socket`", .path.display())]
-    InUse {
+    /// A VF's socket cannot be had.
+    #[error("VF `{vf}`: {source}")]
+    Vf {
+        /// The VF.
+        vf: String,
+        /// Why not.
+        source: BindError,
+    },
+    /// A VF's socket cannot be given its mode.
+    #[error("VF `{vf}`: cannot set the mode of {} to {mode:#o}: {source}; choose another `socket`", .path.display())]
+    Mode {
+        /// The VF.
+        vf: String,
+        /// Its socket.
+        path: PathBuf,
+        /// The mode.
+        mode: u32,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is no control socket.
+    #[error("the control socket {} cannot be created: {source}; remove what has that name, or choose another directory with --runtime-dir", .path.display())]
+    Control {
         /// The socket.
         path: PathBuf,
-        /// Whose it is, such as "VF `vm1`".
-        owner: String,
-    },
-    /// There is a file in its place.
-    #[error("the socket {} of {owner} cannot be created: there is a file of that name that is not a socket; remove it, or give {owner} another `socket`", .path.display())]
-    NotASocket {
-        /// The file.
-        path: PathBuf,
-        /// Whose it is.
-        owner: String,
-    },
-    /// It cannot be created.
-    #[error("the socket {} of {owner} cannot be created: {source}; see that its directory exists and that this user may write there", .path.display())]
-    Create {
-        /// The socket.
-        path: PathBuf,
-        /// Whose it is.
-        owner: String,
-        /// What creating it said.
+        /// Why not.
         source: io::Error,
     },
 }
@@ -68,80 +71,48 @@ fn process(pid: &Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
 
-/// A listening socket whose file is removed with it.
+/// The control socket, for the daemon's user alone. Its file is removed on drop.
 #[derive(Debug)]
-pub struct Socket {
+pub struct ControlSocket {
     listener: UnixListener,
-    file: SocketFile,
+    path: PathBuf,
 }
 
-impl Socket {
-    /// Creates the socket `path` of `owner` with permission bits `mode`, in place of a file that a
-    /// daemon left behind when it was killed.
+impl ControlSocket {
+    /// Creates it, in place of one that a killed daemon left behind: nobody else's can be there,
+    /// since the runtime directory is locked.
+    fn bind(path: PathBuf, _lock: &Lock) -> Result<Self, SocketError> {
+        let bind = || {
+            match fs::symlink_metadata(&path) {
+                Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(&path)?,
+                _ => {}
+            }
+            let listener = UnixListener::bind(&path)?;
+            fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+            Ok(listener)
+        };
+        match bind() {
+            Ok(listener) => Ok(Self { listener, path }),
+            Err(source) => Err(SocketError::Control { path, source }),
+        }
+    }
+
+    /// Another handle to the listening socket.
     ///
     /// # Errors
-    /// [`SocketError`] says why there is none.
-    pub fn bind(path: &Path, owner: &str, mode: u32) -> Result<Self, SocketError> {
-        let create = |source| SocketError::Create {
-            path: path.to_owned(),
-            owner: owner.to_owned(),
-            source,
-        };
-        remove_stale(path, owner)?;
-        let listener = UnixListener::bind(path).map_err(create)?;
-        let file = SocketFile(path.to_owned());
-        fs::set_permissions(path, Permissions::from_mode(mode)).map_err(create)?;
-        Ok(Self { listener, file })
-    }
-
-    /// The listener, and what removes its file when dropped.
-    pub fn into_parts(self) -> (UnixListener, SocketFile) {
-        (self.listener, self.file)
+    /// Where the process has no file descriptors left.
+    pub fn listener(&self) -> io::Result<UnixListener> {
+        self.listener.try_clone()
     }
 }
 
-/// A socket's file, removed when dropped.
-#[derive(Debug)]
-pub struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0)
+        if let Err(error) = fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.0.display(), %error, "a socket cannot be removed");
+            tracing::warn!(path = %self.path.display(), %error, "a socket cannot be removed");
         }
-    }
-}
-
-fn remove_stale(path: &Path, owner: &str) -> Result<(), SocketError> {
-    let create = |source| SocketError::Create {
-        path: path.to_owned(),
-        owner: owner.to_owned(),
-        source,
-    };
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(create(error)),
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(SocketError::NotASocket {
-                path: path.to_owned(),
-                owner: owner.to_owned(),
-            });
-        }
-        Ok(_) => {}
-    }
-    match UnixStream::connect(path) {
-        // Nobody listens: whoever created it has gone.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(create)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(create(error)),
-        Ok(_) | Err(_) => Err(SocketError::InUse {
-            path: path.to_owned(),
-            owner: owner.to_owned(),
-        }),
     }
 }
 
@@ -149,9 +120,9 @@ fn remove_stale(path: &Path, owner: &str) -> Result<(), SocketError> {
 #[derive(Debug)]
 pub struct Sockets {
     /// The control socket.
-    pub control: Socket,
+    pub control: ControlSocket,
     /// The VFs' sockets, in the order of the configuration.
-    pub vfs: Vec<Socket>,
+    pub vfs: Vec<Server>,
     /// The lock on the runtime directory, to be kept as long as the sockets are.
     pub lock: Lock,
 }
@@ -164,15 +135,27 @@ impl Sockets {
     /// [`SocketError`] for the first that cannot be had.
     pub fn create(config: &Config) -> Result<Self, SocketError> {
         let lock = Lock::take(&config.runtime_dir, config.socket_mode)?;
-        let vfs = config
-            .vfs()
-            .map(|(_, vf)| {
-                Socket::bind(&vf.socket, &format!("VF `{}`", vf.name), config.socket_mode)
-            })
-            .collect::<Result<_, _>>()?;
-        let control = Socket::bind(&config.control_socket(), "the daemon", 0o600)?;
+        let vfs = config.vfs().map(|(_, vf)| bind_vf(vf, config.socket_mode));
+        let vfs = vfs.collect::<Result<_, _>>()?;
+        let control = ControlSocket::bind(config.control_socket(), &lock)?;
         Ok(Self { control, vfs, lock })
     }
+}
+
+fn bind_vf(vf: &Vf, mode: u32) -> Result<Server, SocketError> {
+    let server = Server::bind(&vf.socket).map_err(|source| SocketError::Vf {
+        vf: vf.name.clone(),
+        source,
+    })?;
+    fs::set_permissions(&vf.socket, Permissions::from_mode(mode)).map_err(|source| {
+        SocketError::Mode {
+            vf: vf.name.clone(),
+            path: vf.socket.clone(),
+            mode,
+            source,
+        }
+    })?;
+    Ok(server)
 }
 
 /// The lock on a runtime directory: one daemon each.
@@ -197,11 +180,15 @@ impl Lock {
         } else {
             0o755
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(mode)
-            .create(dir)
-            .map_err(|source| error(format!("cannot be created: {source}"), WRITABLE))?;
+        let create = || {
+            if dir.is_dir() {
+                return Ok(());
+            }
+            DirBuilder::new().recursive(true).mode(mode).create(dir)?;
+            // The file mode creation mask may have taken bits away.
+            fs::set_permissions(dir, Permissions::from_mode(mode))
+        };
+        create().map_err(|source| error(format!("cannot be created: {source}"), WRITABLE))?;
         let metadata = fs::metadata(dir)
             .map_err(|source| error(format!("cannot be examined: {source}"), WRITABLE))?;
         if metadata.uid() != nix::unistd::geteuid().as_raw() {
@@ -239,6 +226,8 @@ impl Lock {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
     use crate::config::{DEFAULT, Directories};
 
@@ -293,6 +282,7 @@ mod tests {
         config.socket_mode = 0o660;
         let _sockets = Sockets::create(&config).expect("nothing is in the way");
         let mode = |path: &Path| fs::metadata(path).expect("is there").permissions().mode() & 0o777;
+        assert_eq!(mode(&config.runtime_dir), 0o755);
         assert_eq!(mode(&config.runtime_dir.join("vm1.sock")), 0o660);
         assert_eq!(mode(&config.control_socket()), 0o600);
     }
@@ -337,8 +327,7 @@ mod tests {
         assert_eq!(
             error,
             format!(
-                "the socket {} of VF `vm2` is in use by another process; stop that process, or \
-                 give VF `vm2` another `socket`",
+                "VF `vm2`: another process listens on {}: stop it, or choose another socket path",
                 path.display()
             )
         );
@@ -350,10 +339,7 @@ mod tests {
         let error = Sockets::create(&config)
             .expect_err("vm2.sock is a file")
             .to_string();
-        assert!(
-            error.contains("there is a file of that name that is not a socket"),
-            "{error}"
-        );
+        assert!(error.starts_with("VF `vm2`: "), "{error}");
         assert_eq!(fs::read(&path).expect("is still there"), b"precious");
         assert_eq!(names(dir.path()), ["ibvswitch.lock", "vm2.sock"]);
     }

@@ -1,0 +1,216 @@
+//! The command line.
+//!
+//! Each command is a module with its arguments and a function that carries it out. Results go to
+//! standard output, everything else to standard error. Scripts depend on the
+//! exit statuses, which `ibvswitch --help` and `docs/users/commands.md` list.
+
+mod configuration;
+mod demo;
+mod run;
+mod status;
+mod topology;
+mod vf;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+
+use crate::config::{Config, ConfigError, Source};
+use crate::control::{Client, ClientError, Request, Response};
+use crate::run::RunError;
+
+const AFTER_HELP: &str = "\
+Exit status:
+  0  done
+  1  failed while doing it
+  2  the command line is wrong
+  3  the configuration is wrong
+  4  no daemon answers
+  5  there is nothing of that name
+
+Without --config the built-in configuration is used: two hypervisors behind one switch, with one
+VF each, named vm1 and vm2. `ibvswitch config default` prints it.";
+
+/// Virtual InfiniBand HCAs for QEMU guests.
+///
+/// Gives each VM a ConnectX virtual function that the stock mlx5 driver binds to, over vfio-user,
+/// and connects them by a virtual InfiniBand subnet.
+#[derive(Debug, Parser)]
+#[command(name = "ibvswitch", version, after_help = AFTER_HELP, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    source: SourceArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+struct SourceArgs {
+    /// Configuration file.
+    #[arg(
+        long,
+        short,
+        global = true,
+        value_name = "FILE",
+        env = "IBVSWITCH_CONFIG",
+        hide_env_values = true
+    )]
+    config: Option<PathBuf>,
+    /// Directory of the sockets, in place of the configured one.
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "IBVSWITCH_RUNTIME_DIR",
+        hide_env_values = true
+    )]
+    runtime_dir: Option<PathBuf>,
+}
+
+impl SourceArgs {
+    fn load(self) -> Result<Config, CliError> {
+        Ok(Source {
+            file: self.config,
+            runtime_dir: self.runtime_dir,
+        }
+        .load()?)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the VFs of the configuration until SIGTERM or SIGINT.
+    Run(run::RunArgs),
+    /// Show one VF, or print how to attach it to a VM.
+    #[command(subcommand)]
+    Vf(vf::VfCommand),
+    /// Show the state of the running daemon and of its VFs.
+    Status(status::StatusArgs),
+    /// Show the nodes and links of the running daemon's subnet.
+    Topology(topology::TopologyArgs),
+    /// Check a configuration, or print the built-in one.
+    #[command(subcommand)]
+    Config(configuration::ConfigCommand),
+    /// Boot two VMs on a subnet of their own and measure between them.
+    Demo(demo::DemoArgs),
+}
+
+/// What the exit status of the program means, beside 0 for done and 2, which is clap's for a wrong
+/// command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Exit {
+    /// The operation failed.
+    Failure = 1,
+    /// The configuration is wrong.
+    Configuration = 3,
+    /// No daemon answers.
+    NoDaemon = 4,
+    /// There is nothing of that name.
+    Unknown = 5,
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+enum CliError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("there is no VF `{name}`; {}", known_vfs(.known))]
+    UnknownVf { name: String, known: Vec<String> },
+    #[error(
+        "the daemon answered something else than was asked; use an `ibvswitch` of the daemon's version"
+    )]
+    UnexpectedResponse,
+    #[error("{0}")]
+    Demo(String),
+    #[error("writing the result failed: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl CliError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Config(_) => Exit::Configuration,
+            Self::Client(ClientError::NotRunning { .. }) => Exit::NoDaemon,
+            Self::UnknownVf { .. } => Exit::Unknown,
+            Self::Client(_)
+            | Self::Run(_)
+            | Self::UnexpectedResponse
+            | Self::Demo(_)
+            | Self::Output(_) => Exit::Failure,
+        }
+    }
+}
+
+fn known_vfs(known: &[String]) -> String {
+    match known {
+        [] => "the configuration has none; add a table [[hypervisor.vf]]".to_owned(),
+        known => format!("there are {}", known.join(", ")),
+    }
+}
+
+/// Reads the command line and does what it says.
+pub fn main() -> ExitCode {
+    // On a mistake, clap prints it and leaves with 2.
+    let Cli { source, command } = Cli::parse();
+    let done = match command {
+        Command::Run(args) => run::run(source, &args),
+        Command::Vf(command) => vf::run(source, command),
+        Command::Status(args) => status::run(source, &args),
+        Command::Topology(args) => topology::run(source, &args),
+        Command::Config(command) => configuration::run(source, command),
+        Command::Demo(args) => demo::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads has seen enough, as in `ibvswitch status | head -1`.
+        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            // With standard error gone there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "ibvswitch: {error}");
+            ExitCode::from(error.exit() as u8)
+        }
+    }
+}
+
+/// Writes a result.
+fn print(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes a result as data.
+fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+    let mut text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+    text.push('\n');
+    print(&text)
+}
+
+/// Asks the daemon that this configuration describes.
+fn ask(source: SourceArgs, request: &Request) -> Result<Response, CliError> {
+    let config = source.load()?;
+    Ok(Client::connect(&config.control_socket())?.ask(request)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

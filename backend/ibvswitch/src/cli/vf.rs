@@ -1,0 +1,192 @@
+//! `ibvswitch vf`
+
+use std::fmt::Write;
+
+use clap::{Args, Subcommand};
+use wire::Lid;
+
+use super::{CliError, SourceArgs, ask, print, print_json};
+use crate::config::{Config, Vf};
+use crate::control::{Request, Response, VfStatus};
+use crate::qemu::{Attachment, shell_quote};
+
+/// Commands on VFs.
+#[derive(Debug, Subcommand)]
+pub(super) enum VfCommand {
+    /// Show the state of one VF, or of all, in the running daemon.
+    Show(ShowArgs),
+    /// Print the QEMU arguments that attach a VF. Does not need the daemon.
+    QemuArgs(QemuArgs),
+    /// Print what attaches a VF to a libvirt domain. Does not need the daemon.
+    LibvirtXml(LibvirtArgs),
+}
+
+/// Arguments of `vf show`.
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// The VF; all of them if left out.
+    name: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `vf qemu-args`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The arguments are quoted for a shell:
+
+  eval qemu-system-x86_64 -accel kvm -cpu host -nographic \\
+       -drive file=disk.qcow2,if=virtio \"$(ibvswitch vf qemu-args vm1 --memory 2G)\"
+
+With --device-only the VM's memory is yours to configure, and must be shared: a
+memory-backend-memfd (or -file, or -ram) object with share=on that -machine memory-backend= names.
+A program takes --json, which is an array of the arguments as they are.")]
+pub(super) struct QemuArgs {
+    /// The VF.
+    name: String,
+    /// Print the -device argument alone, for a VM whose memory is shared already.
+    #[arg(long, conflicts_with = "memory")]
+    device_only: bool,
+    /// Memory of the VM, as QEMU writes it.
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory_size)]
+    memory: String,
+    /// Plug the device into this PCI bus, such as the id of a pcie-root-port.
+    #[arg(long, value_name = "ID")]
+    bus: Option<String>,
+    /// Print a JSON array.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `vf libvirt-xml`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Merge it into the domain with `virsh edit`: the attribute xmlns:qemu and the element
+qemu:commandline are what gives the VM the device, and memoryBacking is what lets the device reach
+the VM's memory. libvirt's QEMU runs as a user of its own, which must be able to use the socket:
+see socket_mode.")]
+pub(super) struct LibvirtArgs {
+    /// The VF.
+    name: String,
+}
+
+/// A size as QEMU's `size=` takes it: anything else could smuggle further properties in.
+fn memory_size(text: &str) -> Result<String, String> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
+    let right = text.len() - digits.len() <= 1
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && digits.parse::<u64>().is_ok_and(|size| size > 0);
+    if right {
+        Ok(text.to_owned())
+    } else {
+        Err("write a number with K, M, G or T after it, such as 2G".to_owned())
+    }
+}
+
+pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError> {
+    match command {
+        VfCommand::Show(args) => show(source, &args),
+        VfCommand::QemuArgs(args) => qemu_args(source, args),
+        VfCommand::LibvirtXml(args) => {
+            let config = source.load()?;
+            print(&Attachment::new(find(&config, &args.name)?).libvirt_xml())
+        }
+    }
+}
+
+fn find<'a>(config: &'a Config, name: &str) -> Result<&'a Vf, CliError> {
+    config
+        .vf(name)
+        .map(|(_, vf)| vf)
+        .ok_or_else(|| CliError::UnknownVf {
+            name: name.to_owned(),
+            known: config.vfs().map(|(_, vf)| vf.name.clone()).collect(),
+        })
+}
+
+fn qemu_args(source: SourceArgs, args: QemuArgs) -> Result<(), CliError> {
+    let config = source.load()?;
+    let attachment = Attachment::new(find(&config, &args.name)?)
+        .memory(args.memory)
+        .bus(args.bus);
+    let arguments = match args.device_only {
+        true => attachment.device_arguments(),
+        false => attachment.arguments(),
+    };
+    if args.json {
+        return print_json(&arguments);
+    }
+    let quoted: Vec<String> = arguments
+        .iter()
+        .map(|argument| shell_quote(argument))
+        .collect();
+    print(&format!("{}\n", quoted.join(" ")))
+}
+
+fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
+    let Response::Status(status) = ask(source, &Request::Status {})? else {
+        return Err(CliError::UnexpectedResponse);
+    };
+    let vfs = match &args.name {
+        None => status.vfs,
+        Some(name) => match status.vfs.iter().find(|vf| vf.name == *name) {
+            Some(vf) => vec![vf.clone()],
+            None => {
+                return Err(CliError::UnknownVf {
+                    name: name.clone(),
+                    known: status.vfs.into_iter().map(|vf| vf.name).collect(),
+                });
+            }
+        },
+    };
+    match (args.json, args.name.is_some(), vfs.as_slice()) {
+        (true, true, [vf]) => print_json(vf),
+        (true, _, vfs) => print_json(&vfs),
+        (false, _, vfs) => print(&vfs.iter().map(block).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+/// One VF in the manner of `ibstat`.
+fn block(vf: &VfStatus) -> String {
+    let mut text = format!("VF '{}' on {}\n", vf.name, vf.hypervisor);
+    let mut line = |name: &str, value: String| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "    {name}: {value}");
+    };
+    line("State", vf.state.clone());
+    line("Base lid", format!("{:#}", Lid::from(vf.lid)));
+    line("SM lid", format!("{:#}", Lid::from(vf.sm_lid)));
+    line("Node GUID", vf.node_guid.clone());
+    line("Port GUID", vf.port_guid.clone());
+    line("P_Keys", vf.pkeys.join(" "));
+    line("Doorbells", vf.doorbells.to_string());
+    line("Socket", vf.socket.clone());
+    line(
+        "VM",
+        if vf.client_connected {
+            "connected"
+        } else {
+            "none"
+        }
+        .to_owned(),
+    );
+    let o = &vf.objects;
+    line(
+        "Objects",
+        format!(
+            "{} PDs, {} MRs, {} CQs, {} EQs, {} SRQs, {} QPs",
+            o.pd, o.mr, o.cq, o.eq, o.srq, o.qp
+        ),
+    );
+    let c = &vf.counters;
+    line(
+        "Sent",
+        format!("{} packets, {} bytes", c.xmit_packets, c.xmit_bytes),
+    );
+    line(
+        "Received",
+        format!("{} packets, {} bytes", c.rcv_packets, c.rcv_bytes),
+    );
+    text
+}

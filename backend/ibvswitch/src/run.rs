@@ -1,0 +1,170 @@
+//! The life of a daemon: from a configuration to serving, and down again.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode, umask};
+use sd_notify::NotifyState;
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::control::Server;
+use crate::logging;
+use crate::sockets::{SocketError, Sockets};
+
+/// Why a daemon did not start, or stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The log filter is wrong.
+    #[error("{0}")]
+    Log(String),
+    /// A socket or the runtime directory cannot be had.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The system refused something that a daemon needs.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A part of the daemon failed while it was serving.
+    #[error("stopped: {0}; the log says more")]
+    Aborted(String),
+}
+
+/// Ends the daemon, from any of its threads.
+#[derive(Debug, Clone)]
+pub struct Abort(Arc<AbortState>);
+
+#[derive(Debug)]
+struct AbortState {
+    raised: EventFd,
+    reason: Mutex<Option<String>>,
+}
+
+impl Abort {
+    /// One that has not been raised.
+    ///
+    /// # Errors
+    /// Where the process has no file descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let raised = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        Ok(Self(Arc::new(AbortState {
+            raised,
+            reason: Mutex::new(None),
+        })))
+    }
+
+    /// Ends the daemon. The first reason is the one that is told.
+    pub fn raise(&self, reason: impl Into<String>) {
+        let mut first = self.0.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| reason.into());
+        // Fails where the counter is full: then it has been raised.
+        let _ = self.0.raised.write(1);
+    }
+
+    fn reason(&self) -> Option<String> {
+        self.0
+            .reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl AsFd for Abort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.raised.as_fd()
+    }
+}
+
+/// Serves the VFs of `config` until SIGTERM, SIGINT or SIGHUP. Calls `ready` once VMs can be
+/// started.
+///
+/// To be called once, from a process with a single thread: it sets the signal mask and the file
+/// mode creation mask of the whole process.
+///
+/// # Errors
+/// [`RunError`]; nothing is left of a start that failed.
+pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<(), RunError> {
+    let system = |what| move |source: io::Error| RunError::System { what, source };
+    logging::start(&config.log).map_err(RunError::Log)?;
+    // Before any thread is started, so that all of them leave the signals to the descriptor.
+    let signals = block_signals().map_err(system("take signals"))?;
+    // Nothing is created that others may use, unless it is given to them afterwards.
+    umask(Mode::from_bits_truncate(0o077));
+
+    let sockets = Sockets::create(config)?;
+    let abort = Abort::new().map_err(system("create an event descriptor"))?;
+    let listener = sockets
+        .control
+        .listener()
+        .map_err(system("listen on the control socket"))?;
+    let source = Arc::new(crate::configured::Configured::new(config));
+    let control = Server::start(listener, source).map_err(system("start the control server"))?;
+
+    ready().map_err(system("say that the daemon is ready"))?;
+    notify(&[NotifyState::Ready]);
+    info!(dir = %config.runtime_dir.display(), vfs = config.vfs().count(), "serving");
+
+    let ended = wait(&signals, &abort).map_err(system("wait for signals"))?;
+    notify(&[NotifyState::Stopping]);
+    match ended {
+        Some(signal) => info!(signal = signal.as_str(), "stopping"),
+        None => warn!("stopping"),
+    }
+    drop(control);
+    drop(sockets);
+    match abort.reason() {
+        Some(reason) => Err(RunError::Aborted(reason)),
+        None => Ok(()),
+    }
+}
+
+fn block_signals() -> io::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    signals.thread_block()?;
+    Ok(SignalFd::with_flags(
+        &signals,
+        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
+    )?)
+}
+
+/// Waits for a signal, which it returns, or for an abort.
+fn wait(signals: &SignalFd, abort: &Abort) -> io::Result<Option<Signal>> {
+    loop {
+        let mut waited = [
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(abort.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut waited, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if abort.reason().is_some() {
+            return Ok(None);
+        }
+        if let Some(info) = signals.read_signal()? {
+            // Only the three that were asked for arrive here.
+            return Ok(Signal::try_from(info.ssi_signo as i32).ok());
+        }
+    }
+}
+
+/// Tells systemd, where it is listening.
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        warn!(%error, "systemd cannot be told");
+    }
+}

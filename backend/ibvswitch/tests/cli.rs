@@ -1,0 +1,497 @@
+//! The program as a user runs it: output, messages and exit status.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const SUCCESS: i32 = 0;
+const FAILURE: i32 = 1;
+const USAGE: i32 = 2;
+const CONFIGURATION: i32 = 3;
+const NO_DAEMON: i32 = 4;
+const UNKNOWN: i32 = 5;
+
+fn command(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ibvswitch"));
+    // What the tester's own environment says is not to matter.
+    for variable in [
+        "IBVSWITCH_CONFIG",
+        "IBVSWITCH_RUNTIME_DIR",
+        "RUST_LOG",
+        "NOTIFY_SOCKET",
+    ] {
+        command.env_remove(variable);
+    }
+    command.arg("--runtime-dir").arg(dir).stdin(Stdio::null());
+    command
+}
+
+struct Outcome {
+    status: i32,
+    out: String,
+    err: String,
+}
+
+fn run(dir: &Path, args: &[&str]) -> Outcome {
+    outcome(&command(dir).args(args).output().expect("is started"))
+}
+
+fn outcome(output: &Output) -> Outcome {
+    Outcome {
+        status: output.status.code().expect("is not killed"),
+        out: String::from_utf8(output.stdout.clone()).expect("is text"),
+        err: String::from_utf8(output.stderr.clone()).expect("is text"),
+    }
+}
+
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("is there");
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("is readable").file_name();
+    let mut names: Vec<_> = entries
+        .map(|entry| name(entry).to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A daemon that is ready; killed if a test fails before it stops.
+struct Daemon {
+    child: Child,
+}
+
+impl Daemon {
+    fn start(dir: &Path, args: &[&str]) -> Self {
+        Self::spawn(command(dir).arg("run").args(args))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("is started");
+        let mut line = String::new();
+        let out = child.stdout.as_mut().expect("is piped");
+        BufReader::new(out).read_line(&mut line).expect("is text");
+        let mut daemon = Self { child };
+        if line != "ready\n" {
+            let mut err = String::new();
+            let _ = daemon
+                .child
+                .stderr
+                .as_mut()
+                .expect("is piped")
+                .read_to_string(&mut err);
+            panic!("not ready: {line:?}, {err}");
+        }
+        daemon
+    }
+
+    fn stop(mut self, signal: Signal) -> Outcome {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("is running");
+        let status = self.child.wait().expect("ends");
+        let mut err = String::new();
+        self.child
+            .stderr
+            .take()
+            .expect("is piped")
+            .read_to_string(&mut err)
+            .expect("is text");
+        Outcome {
+            status: status.code().expect("is not killed"),
+            out: String::new(),
+            err,
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_daemon_starts_answers_and_stops() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let dir = scratch();
+        let run_dir = dir.path().join("run");
+        let daemon = Daemon::start(&run_dir, &[]);
+        assert_eq!(
+            names(&run_dir),
+            ["control.sock", "ibvswitch.lock", "vm1.sock", "vm2.sock"]
+        );
+        let status = run(&run_dir, &["status", "--json"]);
+        assert_eq!(status.status, SUCCESS, "{}", status.err);
+        let json: serde_json::Value = serde_json::from_str(&status.out).expect("is JSON");
+        assert_eq!(json["vfs"][0]["name"], "vm1");
+        assert_eq!(json["vfs"][1]["name"], "vm2");
+        assert_eq!(json["pid"], daemon.child.id());
+        let end = daemon.stop(signal);
+        assert_eq!(end.status, SUCCESS, "{}", end.err);
+        assert_eq!(names(&run_dir), ["ibvswitch.lock"]);
+        // Neither escape sequences nor panics in the log.
+        assert!(
+            !end.err.contains('\u{1b}') && !end.err.contains("panicked"),
+            "{}",
+            end.err
+        );
+    }
+}
+
+#[test]
+fn readiness_is_told_to_systemd() {
+    let dir = scratch();
+    let path = dir.path().join("notify.sock");
+    let systemd = UnixDatagram::bind(&path).expect("a socket");
+    let mut command = command(&dir.path().join("run"));
+    let daemon = Daemon::spawn(command.arg("run").env("NOTIFY_SOCKET", &path));
+    let next = || {
+        let mut message = [0; 64];
+        let length = systemd.recv(&mut message).expect("a message");
+        String::from_utf8_lossy(&message[..length])
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(next(), "READY=1");
+    daemon.stop(Signal::SIGTERM);
+    assert_eq!(next(), "STOPPING=1");
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_the_first_goes_on() {
+    let dir = scratch();
+    let daemon = Daemon::start(dir.path(), &[]);
+    let second = run(dir.path(), &["run"]);
+    assert_eq!(second.status, FAILURE);
+    assert_eq!(second.out, "");
+    let wanted = format!(
+        "in use by another ibvswitch (process {})",
+        daemon.child.id()
+    );
+    assert!(second.err.contains(&wanted), "{}", second.err);
+    assert_eq!(run(dir.path(), &["status"]).status, SUCCESS);
+}
+
+#[test]
+fn a_killed_daemon_is_no_obstacle() {
+    let dir = scratch();
+    let daemon = Daemon::start(dir.path(), &[]);
+    drop(daemon);
+    assert!(
+        names(dir.path()).contains(&"vm1.sock".to_owned()),
+        "was not killed"
+    );
+    let daemon = Daemon::start(dir.path(), &[]);
+    assert_eq!(daemon.stop(Signal::SIGTERM).status, SUCCESS);
+}
+
+#[test]
+fn vf_show() {
+    let dir = scratch();
+    let _daemon = Daemon::start(dir.path(), &[]);
+    let one = run(dir.path(), &["vf", "show", "vm2"]);
+    assert!(one.out.starts_with("VF 'vm2' on hv2\n"), "{}", one.out);
+    assert!(one.out.contains("Port GUID: 0002:c903:"), "{}", one.out);
+    let all = run(dir.path(), &["vf", "show"]);
+    assert!(
+        all.out.contains("VF 'vm1' on hv1\n") && all.out.contains("VF 'vm2'"),
+        "{}",
+        all.out
+    );
+    let json = run(dir.path(), &["vf", "show", "vm1", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).expect("is JSON");
+    assert_eq!(json["name"], "vm1");
+    let unknown = run(dir.path(), &["vf", "show", "vm3"]);
+    assert_eq!(unknown.status, UNKNOWN);
+    assert_eq!(
+        unknown.err,
+        "ibvswitch: there is no VF `vm3`; there are vm1, vm2\n"
+    );
+}
+
+#[test]
+fn without_a_daemon() {
+    let dir = scratch();
+    for args in [&["status"][..], &["topology"], &["vf", "show"]] {
+        let outcome = run(dir.path(), args);
+        assert_eq!(outcome.status, NO_DAEMON, "{args:?}");
+        assert_eq!(outcome.out, "");
+        assert!(
+            outcome.err.contains("start one with `ibvswitch run`"),
+            "{}",
+            outcome.err
+        );
+    }
+}
+
+#[test]
+fn qemu_arguments() {
+    let dir = scratch();
+    let socket = dir.path().join("vm1.sock");
+    let device = format!(
+        r#"{{"driver":"vfio-user-pci","id":"vm1","socket":{{"type":"unix","path":"{}"}}}}"#,
+        socket.display()
+    );
+    let outcome = run(dir.path(), &["vf", "qemu-args", "vm1", "--memory", "2G"]);
+    assert_eq!(outcome.status, SUCCESS, "{}", outcome.err);
+    assert_eq!(
+        outcome.out,
+        format!(
+            "-object memory-backend-memfd,id=ibvswitch-ram,size=2G,share=on \
+             -machine q35,memory-backend=ibvswitch-ram -device '{device}'\n"
+        )
+    );
+    let outcome = run(
+        dir.path(),
+        &["vf", "qemu-args", "vm1", "--device-only", "--json"],
+    );
+    let arguments: Vec<String> = serde_json::from_str(&outcome.out).expect("is JSON");
+    assert_eq!(arguments, ["-device", device.as_str()]);
+    let outcome = run(dir.path(), &["vf", "qemu-args", "vm9"]);
+    assert_eq!(outcome.status, UNKNOWN);
+    for memory in ["", "G", "1GG", "0", "1G,share=off", "-1G", "1.5G"] {
+        let outcome = run(
+            dir.path(),
+            &["vf", "qemu-args", "vm1", &format!("--memory={memory}")],
+        );
+        assert_eq!(outcome.status, USAGE, "{memory}");
+    }
+}
+
+#[test]
+fn libvirt_xml() {
+    let dir = scratch();
+    let outcome = run(dir.path(), &["vf", "libvirt-xml", "vm1"]);
+    assert_eq!(outcome.status, SUCCESS, "{}", outcome.err);
+    assert!(
+        outcome.out.contains("<access mode='shared'/>"),
+        "{}",
+        outcome.out
+    );
+    assert!(
+        outcome
+            .out
+            .contains("<qemu:arg value='{\"driver\":\"vfio-user-pci\",")
+    );
+}
+
+/// The file in the source tree is what the program prints, with the socket of the systemd unit.
+#[test]
+fn libvirt_snippet_is_up_to_date() {
+    let outcome = run(Path::new("/run/ibvswitch"), &["vf", "libvirt-xml", "vm1"]);
+    let snippet = include_str!("../../../qemu/libvirt-snippet.xml");
+    assert!(
+        snippet.ends_with(&outcome.out),
+        "{snippet}\n{}",
+        outcome.out
+    );
+}
+
+#[test]
+fn configuration_commands() {
+    let dir = scratch();
+    let printed = run(dir.path(), &["config", "default"]);
+    assert_eq!(printed.status, SUCCESS);
+    let file = dir.path().join("c.toml");
+    std::fs::write(&file, &printed.out).expect("is written");
+    let file = file.to_str().expect("is text");
+    let check = run(dir.path(), &["config", "check", "--config", file]);
+    assert_eq!(check.status, SUCCESS, "{}", check.err);
+    assert!(
+        check.out.contains("2 hypervisors on switch sw1, 2 VFs"),
+        "{}",
+        check.out
+    );
+    let json = run(dir.path(), &["config", "check", "--json", "-c", file]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).expect("is JSON");
+    assert_eq!(json["vfs"][1]["hypervisor"], "hv2");
+}
+
+#[test]
+fn a_wrong_configuration_starts_nothing() {
+    let dir = scratch();
+    let file = dir.path().join("c.toml");
+    let text =
+        "[[hypervisor]]\nname = \"h\"\n[[hypervisor.vf]]\nname = \"v\"\nlid = 0xc000\npkey = 1\n";
+    std::fs::write(&file, text).expect("is written");
+    let run_dir = dir.path().join("run");
+    let outcome = run(
+        &run_dir,
+        &["run", "--config", file.to_str().expect("is text")],
+    );
+    assert_eq!(outcome.status, CONFIGURATION);
+    assert_eq!(
+        outcome.err,
+        format!(
+            "ibvswitch: {0}:5:7: `hypervisor.vf.lid = 0xc000`: out of range; a unicast LID is \
+             0x0001 to 0xbfff (1 to 49151)\n\
+             {0}:6:1: `hypervisor.vf.pkey`: unknown key; did you mean `pkeys`?\n",
+            file.display()
+        )
+    );
+    assert!(!run_dir.exists());
+
+    let outcome = run(&run_dir, &["run", "--config", "/nonexistent.toml"]);
+    assert_eq!(outcome.status, CONFIGURATION);
+    assert!(
+        outcome.err.starts_with("ibvswitch: /nonexistent.toml: "),
+        "{}",
+        outcome.err
+    );
+}
+
+#[test]
+fn a_wrong_log_filter_in_the_environment() {
+    let dir = scratch();
+    let output = command(dir.path())
+        .arg("run")
+        .env("RUST_LOG", "a=b=c")
+        .output()
+        .expect("is started");
+    let outcome = outcome(&output);
+    assert_eq!(outcome.status, FAILURE);
+    assert!(
+        outcome.err.contains("RUST_LOG is `a=b=c`: "),
+        "{}",
+        outcome.err
+    );
+    assert_eq!(names(dir.path()), [""; 0]);
+}
+
+#[test]
+fn configuration_from_the_environment() {
+    let dir = scratch();
+    let file = dir.path().join("c.toml");
+    std::fs::write(
+        &file,
+        "[[hypervisor]]\nname='h'\n[[hypervisor.vf]]\nname='mine'\n",
+    )
+    .expect("is written");
+    let output = command(dir.path())
+        .args(["vf", "qemu-args", "mine"])
+        .env("IBVSWITCH_CONFIG", &file)
+        .output()
+        .expect("is started");
+    assert!(output.status.success());
+}
+
+#[test]
+fn every_command_has_help() {
+    let dir = scratch();
+    for args in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["vf", "--help"],
+        &["vf", "show", "--help"],
+        &["vf", "qemu-args", "--help"],
+        &["vf", "libvirt-xml", "--help"],
+        &["status", "--help"],
+        &["topology", "--help"],
+        &["config", "--help"],
+        &["config", "check", "--help"],
+        &["config", "default", "--help"],
+    ] {
+        let outcome = run(dir.path(), args);
+        assert_eq!(outcome.status, SUCCESS, "{args:?}");
+        assert!(
+            outcome.out.contains("Usage: ibvswitch"),
+            "{args:?}: {}",
+            outcome.out
+        );
+    }
+    assert!(
+        run(dir.path(), &["--version"])
+            .out
+            .starts_with("ibvswitch 0.")
+    );
+}
+
+#[test]
+fn wrong_command_lines() {
+    let dir = scratch();
+    for args in [
+        &[][..],
+        &["walk"],
+        &["vf"],
+        &["status", "--yaml"],
+        &["vf", "qemu-args"],
+    ] {
+        let outcome = run(dir.path(), args);
+        assert_eq!(outcome.status, USAGE, "{args:?}");
+        assert!(outcome.err.contains("Usage: "), "{args:?}: {}", outcome.err);
+    }
+}
+
+#[test]
+fn a_demo_that_was_not_built_says_how_to_get_it() {
+    let dir = scratch();
+    // A copy of the program, so that nothing lies beside it.
+    let copy = dir.path().join("ibvswitch");
+    std::fs::copy(env!("CARGO_BIN_EXE_ibvswitch"), &copy).expect("is copied");
+    let outcome = outcome(
+        &Command::new(&copy)
+            .arg("demo")
+            .output()
+            .expect("is started"),
+    );
+    assert_eq!(outcome.status, FAILURE);
+    assert!(
+        outcome
+            .err
+            .contains("run ./scripts/demo in the source tree"),
+        "{}",
+        outcome.err
+    );
+}
+
+#[test]
+fn the_demo_gets_its_arguments() {
+    let dir = scratch();
+    let copy = dir.path().join("ibvswitch");
+    std::fs::copy(env!("CARGO_BIN_EXE_ibvswitch"), &copy).expect("is copied");
+    let demo = dir.path().join("ibvswitch-demo");
+    std::fs::write(&demo, "#!/bin/sh\nprintf '%s|' \"$@\"\nexit 9\n").expect("is written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&demo, mode).expect("is ours");
+    let output = Command::new(&copy)
+        .args(["demo", "--json", "a b", "--help"])
+        .output()
+        .expect("is started");
+    let outcome = outcome(&output);
+    assert_eq!(
+        (outcome.out.as_str(), outcome.status),
+        ("--json|a b|--help|", 9)
+    );
+}
+
+/// Reading the first line and going away is no failure.
+#[test]
+fn a_reader_that_goes_away() {
+    let dir = scratch();
+    let mut child = command(dir.path())
+        .args(["config", "default"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("is started");
+    drop(child.stdout.take());
+    let mut err = String::new();
+    child
+        .stderr
+        .take()
+        .expect("is piped")
+        .read_to_string(&mut err)
+        .expect("is text");
+    assert!(child.wait().expect("ends").success());
+    assert_eq!(err, "");
+}
