@@ -1,0 +1,91 @@
+//! Boots two guests with a VF each and shows what they can do; `./scripts/demo` runs it.
+
+use std::{fs, path::PathBuf, process::ExitCode, thread};
+
+use clap::{Parser, Subcommand};
+use ibvswitch_guest_tests::{Error, Result, console, demo, image::Kernel, testbed::Testbed};
+use nix::sys::signal::{SigSet, Signal};
+
+/// Boots two guests with an InfiniBand HCA each, and measures between them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "demo",
+    version,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true
+)]
+struct Cli {
+    /// Leave the guests running afterwards, and give their consoles (in tmux if there is one).
+    #[arg(long)]
+    shell: bool,
+    /// Write the results to this file, too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The guests' kernel: 6.1, 6.12 or 7.2.
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    kernel: Kernel,
+    /// Run each test once instead of three times.
+    #[arg(long)]
+    quick: bool,
+    /// Measure Soft-RoCE only; needs no ibvswitch.
+    #[arg(long)]
+    rxe_only: bool,
+    #[command(subcommand)]
+    command: Option<Extra>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Extra {
+    /// Connect this terminal to a guest's console.
+    Console {
+        /// The console's socket.
+        socket: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Some(Extra::Console { socket }) => console::attach(socket),
+        None => demonstrate(&cli),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("demo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn demonstrate(cli: &Cli) -> Result<()> {
+    let bed = Testbed::new(cli.kernel)?;
+    end_on_signals(bed.dir().to_owned())?;
+    let options = demo::Options {
+        rounds: if cli.quick { 1 } else { 3 },
+        json: cli.json.clone(),
+        shell: cli.shell,
+        rxe_only: cli.rxe_only,
+    };
+    demo::run(&bed, &options)
+}
+
+/// Ends the program on SIGINT and SIGTERM, without leaving `dir` behind. Guests and daemon are
+/// bound to this process.
+fn end_on_signals(dir: PathBuf) -> Result<()> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block().map_err(|e| Error::Io {
+        doing: "block signals".into(),
+        source: e.into(),
+    })?;
+    thread::spawn(move || {
+        if let Ok(signal) = signals.wait() {
+            eprintln!("demo: ended by {signal}");
+            let _ = fs::remove_dir_all(&dir);
+            std::process::exit(130);
+        }
+    });
+    Ok(())
+}

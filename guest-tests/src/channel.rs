@@ -1,0 +1,179 @@
+//! A command channel: one virtio serial port, with a shell at the guest's end.
+//!
+//! The guest's end is `guest/channel`. Kernel messages go to the console and never here, and a
+//! channel runs one command at a time, so a command's output is exactly what lies between its
+//! records.
+
+use std::{
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
+
+/// Begins a record; the byte RS of ASCII.
+const RECORD: u8 = 0x1e;
+
+/// Host's end of a channel.
+#[derive(Debug)]
+pub struct Channel {
+    stream: UnixStream,
+    input: Vec<u8>,
+    next_id: u32,
+}
+
+/// What comes out of a channel.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The guest's end has (re)started.
+    Hello,
+    /// The command with this identifier runs in the process group of this number.
+    Pid(u32, i32),
+    /// The command with this identifier ended with this status.
+    Exit(u32, i32),
+    /// Output of the running command.
+    Output(Vec<u8>),
+}
+
+/// Why nothing came out of a channel.
+#[derive(Debug)]
+pub enum Silence {
+    /// The time limit has passed.
+    TimeLimit,
+    /// QEMU has closed its end: it is gone.
+    Closed,
+    /// The socket failed.
+    Io(io::Error),
+}
+
+impl Channel {
+    /// A channel over a connected socket.
+    pub fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            input: Vec::new(),
+            next_id: 0,
+        }
+    }
+
+    /// Sends a command, of any number of lines; gives its identifier.
+    pub fn send(&mut self, command: &str) -> io::Result<u32> {
+        self.next_id += 1;
+        let line = format!("{} {}\n", self.next_id, escape(command));
+        self.stream.write_all(line.as_bytes())?;
+        Ok(self.next_id)
+    }
+
+    /// The next event, waited for until `deadline`.
+    pub fn event(&mut self, deadline: Instant) -> Result<Event, Silence> {
+        loop {
+            if let Some(event) = take_event(&mut self.input) {
+                return Ok(event);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Silence::TimeLimit);
+            }
+            self.fill(left)?;
+        }
+    }
+
+    fn fill(&mut self, limit: Duration) -> Result<(), Silence> {
+        let mut bytes = [0; 16384];
+        let read = self
+            .stream
+            .set_read_timeout(Some(limit))
+            .and_then(|()| self.stream.read(&mut bytes));
+        match read {
+            Ok(0) => Err(Silence::Closed),
+            Ok(count) => {
+                self.input.extend_from_slice(&bytes[..count]);
+                Ok(())
+            }
+            Err(e) => match e.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Err(Silence::TimeLimit),
+                io::ErrorKind::Interrupted => Ok(()),
+                io::ErrorKind::ConnectionReset => Err(Silence::Closed),
+                _ => Err(Silence::Io(e)),
+            },
+        }
+    }
+}
+
+/// A command on one line, as the guest's `printf %b` undoes it.
+fn escape(command: &str) -> String {
+    command.replace('\\', "\\\\").replace('\n', "\\n")
+}
+
+/// Takes one event off the front of `input`, if it holds a whole one.
+fn take_event(input: &mut Vec<u8>) -> Option<Event> {
+    let first = *input.first()?;
+    if first != RECORD {
+        let end = input.iter().position(|&byte| byte == RECORD);
+        let output = input.drain(..end.unwrap_or(input.len())).collect();
+        return Some(Event::Output(output));
+    }
+    let end = input.iter().position(|&byte| byte == b'\n')?;
+    let line: Vec<u8> = input.drain(..=end).collect();
+    // A tool that prints the byte itself gets it back as output.
+    Some(parse_record(&line).unwrap_or(Event::Output(line)))
+}
+
+fn parse_record(line: &[u8]) -> Option<Event> {
+    let text = std::str::from_utf8(line.get(1..)?).ok()?.trim_end();
+    let mut words = text.split(' ');
+    let (id, kind, number) = match (words.next()?, words.next(), words.next()) {
+        ("hello", None, None) => return Some(Event::Hello),
+        (id, Some(kind), Some(number)) => (id.parse().ok()?, kind, number.parse().ok()?),
+        _ => return None,
+    };
+    match kind {
+        "pid" => Some(Event::Pid(id, number)),
+        "exit" => Some(Event::Exit(id, number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_between_output_and_in_pieces() {
+        let mut input =
+            b"\x1ehello\n\x1e7 pid 41\nabc\nno newline\x1e7 exit 137\n\x1e8 pi".to_vec();
+        let mut events = Vec::new();
+        while let Some(event) = take_event(&mut input) {
+            events.push(event);
+        }
+        assert_eq!(
+            events,
+            [
+                Event::Hello,
+                Event::Pid(7, 41),
+                Event::Output(b"abc\nno newline".to_vec()),
+                Event::Exit(7, 137),
+            ]
+        );
+        assert_eq!(input, b"\x1e8 pi");
+    }
+
+    #[test]
+    fn the_record_byte_in_output_is_output() {
+        let mut input = b"\x1enot a record\n".to_vec();
+        assert_eq!(
+            take_event(&mut input),
+            Some(Event::Output(b"\x1enot a record\n".to_vec()))
+        );
+    }
+
+    /// The guest's shell undoes the escaping.
+    #[test]
+    fn escaping_is_undone_by_printf() {
+        let command = "printf 'a\\tb\\n'\necho \"$x\" \\\n  'c'";
+        let shell = std::process::Command::new("sh")
+            .args(["-c", "printf %b \"$1\"", "sh", &escape(command)])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(shell.stdout).unwrap(), command);
+    }
+}

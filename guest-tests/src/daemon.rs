@@ -1,0 +1,199 @@
+//! The `ibvswitch` program under test.
+
+use std::{
+    env,
+    fs::File,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    apt::run,
+    bound::bound,
+    error::{Doing, Error, Result, tail},
+};
+
+/// How long it may take until its sockets listen.
+const READY_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long it may take to end after SIGTERM.
+const END_LIMIT: Duration = Duration::from_secs(20);
+
+/// A running `ibvswitch run`. Dropping it kills it and waits for it.
+#[derive(Debug)]
+pub struct Daemon {
+    program: PathBuf,
+    runtime_dir: PathBuf,
+    config: Option<PathBuf>,
+    child: Child,
+}
+
+/// The program: `$IBVSWITCH_BIN`, or the one built beside this one.
+pub fn program() -> Result<PathBuf> {
+    if let Some(program) = env::var_os("IBVSWITCH_BIN") {
+        return Ok(program.into());
+    }
+    let own = env::current_exe().doing("find this program")?;
+    // A test lies in deps/, one below the programs.
+    let found = own
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|dir| dir.join("ibvswitch"));
+    found.into_iter().find(|program| program.is_file()).ok_or_else(|| {
+        Error::Host(format!(
+            "no program ibvswitch near {}; build it (cargo build --release -p ibvswitch) and name \
+             it in IBVSWITCH_BIN, or use scripts/demo and scripts/test, which do both",
+            own.display()
+        ))
+    })
+}
+
+impl Daemon {
+    /// Starts it with a configuration file, or with its built-in configuration, and waits until
+    /// guests can be started. Sockets and log go to `runtime_dir`.
+    pub fn start(config: Option<&Path>, runtime_dir: &Path) -> Result<Self> {
+        let program = program()?;
+        let log_path = runtime_dir.join("ibvswitch.log");
+        let log = File::options().create(true).append(true).open(&log_path);
+        let mut command = command(&program, runtime_dir, config);
+        command.arg("run");
+        let mut child = bound(&command)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.at("create", &log_path)?)
+            .spawn()
+            .at("start", &program)?;
+        let stdout = child.stdout.take();
+        let daemon = Self {
+            program,
+            runtime_dir: runtime_dir.to_owned(),
+            config: config.map(Path::to_owned),
+            child,
+        };
+        let ready = stdout.is_some_and(is_ready);
+        if !ready {
+            let log = daemon.log();
+            return Err(Error::Host(format!(
+                "ibvswitch did not get ready\n{}",
+                tail(&log, 20)
+            )));
+        }
+        Ok(daemon)
+    }
+
+    /// The value of QEMU's `-device` for the VF `name`, on the PCI bus `bus` if one is named.
+    pub fn device(&self, name: &str, bus: Option<&str>) -> Result<String> {
+        let mut command = self.command();
+        command.args(["vf", "qemu-args", name, "--device-only", "--json"]);
+        if let Some(bus) = bus {
+            command.args(["--bus", bus]);
+        }
+        let text = run(&mut command)?;
+        let words: Vec<String> = serde_json::from_str(&text).unwrap_or_default();
+        match <[String; 2]>::try_from(words) {
+            Ok([option, device]) if option == "-device" => Ok(device),
+            _ => Err(Error::Output {
+                what: "-device argument".into(),
+                text,
+            }),
+        }
+    }
+
+    /// What `ibvswitch status --json` says.
+    pub fn status(&self) -> Result<serde_json::Value> {
+        let text = run(self.command().args(["status", "--json"]))?;
+        serde_json::from_str(&text).map_err(|_| Error::Output {
+            what: "JSON".into(),
+            text,
+        })
+    }
+
+    fn command(&self) -> Command {
+        command(&self.program, &self.runtime_dir, self.config.as_deref())
+    }
+
+    /// All it has logged.
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.runtime_dir.join("ibvswitch.log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether it still runs.
+    pub fn running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Kills it with SIGKILL and waits until it is gone.
+    pub fn kill(&mut self) {
+        // Neither fails but for a process that is already gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Ends it as systemd would, with SIGTERM; gives its exit status.
+    pub fn terminate(mut self) -> Result<ExitStatus> {
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        kill(pid, Signal::SIGTERM).doing("send SIGTERM to ibvswitch")?;
+        // The wait ends on its own or by the kill below, so the thread does not outlive either.
+        let (sender, receiver) = mpsc::channel();
+        let child = &mut self.child;
+        let status = thread::scope(|scope| {
+            scope.spawn(move || {
+                let _ = sender.send(child.wait());
+            });
+            let status = receiver.recv_timeout(END_LIMIT);
+            if status.is_err() {
+                let _ = kill(pid, Signal::SIGKILL);
+            }
+            status
+        });
+        match status {
+            Ok(status) => status.doing("wait for ibvswitch"),
+            Err(_) => Err(Error::Host(format!(
+                "ibvswitch did not end within {END_LIMIT:?} of SIGTERM"
+            ))),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn command(program: &Path, runtime_dir: &Path, config: Option<&Path>) -> Command {
+    let mut command = Command::new(program);
+    command.arg("--runtime-dir").arg(runtime_dir);
+    if let Some(config) = config {
+        command.arg("--config").arg(config);
+    }
+    command
+}
+
+/// Whether the line `ready` comes out in time. The reading goes on in a thread of its own, so
+/// that the daemon never finds its standard output closed.
+fn is_ready(stdout: ChildStdout) -> bool {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout)
+            .lines()
+            .map_while(std::io::Result::ok)
+        {
+            if line == "ready" {
+                let _ = sender.send(());
+            }
+        }
+    });
+    receiver.recv_timeout(READY_LIMIT).is_ok()
+}

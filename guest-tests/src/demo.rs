@@ -1,0 +1,232 @@
+//! The demo: two guests, their HCAs, perftest between them, and the same over Soft-RoCE.
+
+use std::{
+    env, fs,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use crate::{
+    error::{Doing, Error, Result},
+    guest::Guest,
+    hca::{Hca, await_active},
+    perftest::{Figures, Run, Tool},
+    progress,
+    report::{GuestReport, Measurement, Report, Transport, ratios},
+    rxe,
+    testbed::{DEVICE, MLX5, Testbed},
+};
+
+/// What the demo is to do.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How often each test is run; the median counts.
+    pub rounds: usize,
+    /// Where to write the results as JSON.
+    pub json: Option<PathBuf>,
+    /// Whether to leave the guests running and give their consoles.
+    pub shell: bool,
+    /// Whether to measure Soft-RoCE alone, without the device.
+    pub rxe_only: bool,
+}
+
+/// One line of the tables.
+struct Test {
+    tool: Tool,
+    bytes: u64,
+    /// Iterations over the device and over Soft-RoCE, so that either takes a second or so.
+    iterations: [u32; 2],
+}
+
+/// The tests, in the order they are printed in.
+const TESTS: [Test; 8] = [
+    test(Tool::SendLat, 2, [2000, 1000]),
+    test(Tool::WriteLat, 2, [2000, 1000]),
+    test(Tool::ReadLat, 2, [2000, 1000]),
+    test(Tool::AtomicLat, 8, [2000, 1000]),
+    test(Tool::SendBw, 65536, [2000, 400]),
+    test(Tool::WriteBw, 2, [20000, 5000]),
+    test(Tool::WriteBw, 65536, [2000, 400]),
+    test(Tool::ReadBw, 65536, [2000, 400]),
+];
+
+const fn test(tool: Tool, bytes: u64, iterations: [u32; 2]) -> Test {
+    Test {
+        tool,
+        bytes,
+        iterations,
+    }
+}
+
+/// How long one test may take.
+const TEST_LIMIT: Duration = Duration::from_secs(120);
+
+const GUESTS: [&str; 2] = ["vm1", "vm2"];
+
+/// Runs the demo and prints what it finds.
+pub fn run(bed: &Testbed, options: &Options) -> Result<()> {
+    progress::step(format_args!(
+        "QEMU {}, kernel {}, accelerator {}",
+        bed.qemu.version, bed.image.release, bed.accel
+    ));
+    let daemon = match options.rxe_only {
+        true => None,
+        false => {
+            progress::step("ibvswitch: two hypervisors, one switch, one VF each");
+            Some(bed.daemon("ibvswitch", None)?)
+        }
+    };
+    progress::step("booting two guests");
+    let modules: &[&str] = if daemon.is_some() { &MLX5 } else { &[] };
+    let guests = bed.pair(GUESTS, daemon.as_ref(), modules)?;
+    progress::step("both guests are up");
+
+    let mut report = Report {
+        guests: Vec::new(),
+        tests: Vec::new(),
+        ratios: Default::default(),
+        accelerator: bed.accel.to_string(),
+        kernel: bed.image.release.clone(),
+        qemu: bed.qemu.version.clone(),
+    };
+    if daemon.is_some() {
+        for guest in &guests {
+            report.guests.push(examine(guest)?);
+        }
+        measure(&mut report, options, &guests, Transport::Mlx5, [None, None])?;
+    }
+    progress::step("setting up Soft-RoCE in the same guests");
+    let gid_indexes = [rxe::set_up(&guests[0])?, rxe::set_up(&guests[1])?].map(Some);
+    measure(&mut report, options, &guests, Transport::Rxe, gid_indexes)?;
+    report.ratios = ratios(&report.tests);
+    print!("\n{report}");
+    if let Some(path) = &options.json {
+        let json = serde_json::to_string_pretty(&report).map_err(io::Error::from);
+        fs::write(path, json.doing("write the results as JSON")? + "\n").at("write", path)?;
+    }
+    if options.shell {
+        shells(bed, &guests)?;
+    }
+    Ok(())
+}
+
+/// Waits for the guest's HCA and asks about it; anything but a working one is an error.
+fn examine(guest: &Guest) -> Result<GuestReport> {
+    await_active(guest, DEVICE)?;
+    let hca = Hca::of(guest, DEVICE)?;
+    progress::step(format_args!(
+        "{}: {DEVICE} is {}, LID {}",
+        guest.name(),
+        hca.state,
+        hca.lid
+    ));
+    let right = hca.driver == "mlx5_core"
+        && hca.state == "Active"
+        && hca.link_layer == "InfiniBand"
+        && hca.lid != 0
+        && hca.sm_lid != 0
+        && !hca.pkeys.is_empty();
+    if !right {
+        return Err(guest.failed(format!("its HCA is not as it should be: {hca:?}")));
+    }
+    Ok(GuestReport {
+        name: guest.name().into(),
+        hca,
+    })
+}
+
+/// Runs every test over one transport.
+fn measure(
+    report: &mut Report,
+    options: &Options,
+    [server, client]: &[Guest; 2],
+    transport: Transport,
+    gid_indexes: [Option<u8>; 2],
+) -> Result<()> {
+    let (device, which) = match transport {
+        Transport::Mlx5 => (DEVICE, 0),
+        Transport::Rxe => (rxe::DEVICE, 1),
+    };
+    // Both ends are told the same; with the same set-up the tables of GIDs are the same, too.
+    if gid_indexes[0] != gid_indexes[1] {
+        return Err(client.failed("the guests' tables of GIDs differ".into()));
+    }
+    for test in &TESTS {
+        let mut run = Run::new(test.tool, device);
+        run.gid_index = gid_indexes[0];
+        // The size of an atomic is always 8, and its program takes no other.
+        if test.tool != Tool::AtomicLat {
+            run = run.with(&format!("-s {}", test.bytes));
+        }
+        run = run.with(&format!("-n {}", test.iterations[which]));
+        let mut rounds: Vec<Figures> = Vec::new();
+        for _ in 0..options.rounds {
+            let rows = run.between(server, client, TEST_LIMIT)?;
+            rounds.extend(rows.iter().map(|row| row.figures));
+        }
+        let measured = Measurement::of(test.tool, test.bytes, transport, &rounds);
+        if let Some(measured) = measured {
+            let figure = match (measured.median_us, measured.mb_per_s) {
+                (Some(us), _) => format!("{us:.1} µs"),
+                (None, Some(mb)) => format!("{mb:.2} MB/s"),
+                (None, None) => String::new(),
+            };
+            progress::step(format_args!(
+                "{transport}: {} {} bytes: {figure}",
+                test.tool, test.bytes
+            ));
+            report.tests.push(measured);
+        }
+    }
+    Ok(())
+}
+
+/// Leaves the guests running and gives their consoles: in tmux, or by the commands to type.
+fn shells(bed: &Testbed, guests: &[Guest; 2]) -> Result<()> {
+    let own = env::current_exe().doing("find this program")?;
+    let commands: Vec<String> = guests
+        .iter()
+        .map(|guest| console_command(&own, &guest.console()))
+        .collect();
+    let tmux = io::stdin().is_terminal()
+        && env::var_os("TMUX").is_none()
+        && Command::new("tmux").arg("-V").output().is_ok();
+    if !tmux {
+        println!("The guests go on running. Their consoles, one terminal each:");
+        commands
+            .iter()
+            .for_each(|command| println!("    {command}"));
+        println!("Enter here ends them.");
+        io::stdin()
+            .read_line(&mut String::new())
+            .doing("read from the terminal")?;
+        return Ok(());
+    }
+    println!("The guests go on running in tmux; leaving it (Ctrl-b d) ends them.");
+    // A server of its own, so that nobody else's sessions are touched.
+    let socket = bed.dir().join("tmux");
+    let status = Command::new("tmux")
+        .arg("-S")
+        .arg(&socket)
+        .args(["new-session", &commands[0], ";"])
+        .args(["split-window", "-h", &commands[1], ";"])
+        .args(["select-pane", "-L"])
+        .status()
+        .doing("start tmux")?;
+    // Ends what is left of it after a detach; without a server there is nothing to end.
+    let _ = Command::new("tmux")
+        .arg("-S")
+        .arg(&socket)
+        .arg("kill-server")
+        .output();
+    if !status.success() {
+        return Err(Error::Host(format!("tmux ended with {status}")));
+    }
+    Ok(())
+}
+
+fn console_command(own: &Path, console: &Path) -> String {
+    format!("{} console {}", own.display(), console.display())
+}

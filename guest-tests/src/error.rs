@@ -1,0 +1,103 @@
+//! What can go wrong, said so that the reader knows what to do.
+
+use std::{fmt::Display, io, path::Path, process::ExitStatus, time::Duration};
+
+/// The result of anything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong around a guest.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operating system call failed.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done, with the path or name it was done to.
+        doing: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A program on the host failed.
+    #[error("`{program}` on the host failed ({status})\n{output}")]
+    Program {
+        /// The command line.
+        program: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The end of what it printed.
+        output: String,
+    },
+    /// The machine lacks something; the text names the remedy.
+    #[error("{0}")]
+    Host(String),
+    /// A guest (or its QEMU) did not do what was expected of it.
+    #[error("guest {guest}: {what}\n--- end of its console ---\n{console}\n---")]
+    Guest {
+        /// The guest's name.
+        guest: String,
+        /// What happened.
+        what: String,
+        /// The last lines of its console and of QEMU's own messages.
+        console: String,
+    },
+    /// A command in a guest ended with a status other than 0.
+    #[error("`{command}` in guest {guest} ended with status {status}\n{output}")]
+    Command {
+        /// The guest's name.
+        guest: String,
+        /// The command.
+        command: String,
+        /// Its exit status; 128 + signal if a signal ended it.
+        status: i32,
+        /// What it printed (standard output and error together).
+        output: String,
+    },
+    /// A command in a guest did not finish within its time limit; it has been killed.
+    #[error("`{command}` in guest {guest} did not {awaited} within {limit:?}\n{output}")]
+    TimeLimit {
+        /// The guest's name.
+        guest: String,
+        /// The command.
+        command: String,
+        /// What was waited for: `finish`, `print "…"`.
+        awaited: String,
+        /// The limit.
+        limit: Duration,
+        /// What it had printed until then.
+        output: String,
+    },
+    /// A tool's output is not what this crate knows how to read.
+    #[error("no {what} in this output:\n{text}")]
+    Output {
+        /// What was looked for.
+        what: String,
+        /// Where it was looked for.
+        text: String,
+    },
+}
+
+/// Says what was being done when a system call failed.
+pub trait Doing<T> {
+    /// Names the action, with no path.
+    fn doing(self, what: impl Display) -> Result<T>;
+    /// Names the action and the path it was done to.
+    fn at(self, what: &str, path: &Path) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
+    fn doing(self, what: impl Display) -> Result<T> {
+        self.map_err(|source| Error::Io {
+            doing: what.to_string(),
+            source: source.into(),
+        })
+    }
+
+    fn at(self, what: &str, path: &Path) -> Result<T> {
+        self.doing(format_args!("{what} {}", path.display()))
+    }
+}
+
+/// The last `lines` lines of `text`.
+pub fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}

@@ -1,0 +1,627 @@
+//! A running guest: QEMU with Debian's kernel, and commands in it.
+
+use std::{
+    fmt, fs,
+    fs::File,
+    os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nix::poll::{PollFd, PollFlags, poll};
+use serde_json::json;
+
+use crate::{
+    accel::Accel,
+    bound::bound,
+    channel::{Channel, Event, Silence},
+    error::{Doing, Error, Result, tail},
+    image::Image,
+    qemu::Qemu,
+    qmp::Qmp,
+};
+
+/// Command channels of a guest: so many commands can run in it at the same time.
+pub const CHANNELS: usize = 4;
+
+/// How long a guest may take from the start of QEMU to its first command. A guest under emulation
+/// on a busy machine needs about 10 s.
+pub const BOOT_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a killed command may take to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(20);
+
+/// An Ethernet cable between two guests: a UNIX socket.
+#[derive(Debug, Clone)]
+pub enum Link {
+    /// The end to start first.
+    Listen(PathBuf),
+    /// The other end; connects again when the first is restarted.
+    Connect(PathBuf),
+}
+
+/// What a guest is made of.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its name, and host name.
+    pub name: String,
+    /// Kernel and initial RAM file system.
+    pub image: Image,
+    /// How its processor is run.
+    pub accel: Accel,
+    /// Its memory in MiB.
+    pub memory: u32,
+    /// Values for `-device`. The sockets in them have to be listening.
+    pub devices: Vec<String>,
+    /// Its Ethernet interface, with the address (`10.0.0.1/24`) to give it.
+    pub link: Option<(Link, String)>,
+    /// Modules to load before the first command.
+    pub modules: Vec<String>,
+    /// More words for the kernel command line.
+    pub kernel_arguments: Vec<String>,
+    /// More arguments for QEMU.
+    pub qemu_arguments: Vec<String>,
+}
+
+impl Config {
+    /// A guest of 1 GiB without any device.
+    pub fn new(name: &str, image: &Image, accel: Accel) -> Self {
+        Self {
+            name: name.into(),
+            image: image.clone(),
+            accel,
+            memory: 1024,
+            devices: Vec::new(),
+            link: None,
+            modules: Vec::new(),
+            kernel_arguments: Vec::new(),
+            qemu_arguments: Vec::new(),
+        }
+    }
+
+    fn command_line(&self) -> String {
+        // On a panic, boot again: whoever waits for a command then sees the guest restart, at
+        // once, rather than nothing until the time limit.
+        let mut words = vec![
+            "console=ttyS0".to_owned(),
+            "quiet".into(),
+            "panic=-1".into(),
+        ];
+        words.push(format!("hostname={}", self.name));
+        if !self.modules.is_empty() {
+            words.push(format!("modules={}", self.modules.join(",")));
+        }
+        if let Some((_, address)) = &self.link {
+            words.push(format!("address={address}"));
+        }
+        words.extend(self.kernel_arguments.iter().cloned());
+        words.join(" ")
+    }
+
+    fn arguments(&self, dir: &Path) -> Vec<String> {
+        let path = |name: &str| dir.join(name).display().to_string();
+        let mut words: Vec<String> = ["-nodefaults", "-no-user-config", "-display", "none"]
+            .map(str::to_owned)
+            .to_vec();
+        let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
+        add("-name", self.name.clone());
+        add("-machine", "q35,memory-backend=ram".into());
+        add("-accel", self.accel.argument().into());
+        add("-cpu", "max".into());
+        add("-m", format!("{}M", self.memory));
+        // Shared, so that a vfio-user server gets a file to map.
+        add(
+            "-object",
+            format!("memory-backend-memfd,id=ram,size={}M,share=on", self.memory),
+        );
+        add("-kernel", self.image.vmlinuz.display().to_string());
+        add("-initrd", self.image.initramfs.display().to_string());
+        add("-append", self.command_line());
+        add(
+            "-chardev",
+            format!(
+                "socket,id=console,path={},server=on,wait=off,logfile={}",
+                path("console"),
+                path("console.log")
+            ),
+        );
+        add("-serial", "chardev:console".into());
+        add("-qmp", format!("unix:{}", path("qmp")));
+        add("-device", "virtio-serial-pci".into());
+        for number in 1..=CHANNELS {
+            let socket = path(&format!("channel{number}"));
+            add(
+                "-chardev",
+                format!("socket,id=channel{number},path={socket}"),
+            );
+            add(
+                "-device",
+                format!("virtserialport,chardev=channel{number},nr={number}"),
+            );
+        }
+        if let Some((link, _)) = &self.link {
+            add(
+                "-netdev",
+                match link {
+                    Link::Listen(path) => format!(
+                        "stream,id=net,server=on,addr.type=unix,addr.path={}",
+                        path.display()
+                    ),
+                    Link::Connect(path) => format!(
+                        "stream,id=net,server=off,reconnect-ms=200,addr.type=unix,addr.path={}",
+                        path.display()
+                    ),
+                },
+            );
+            // The last byte of the address tells the two ends apart.
+            let last = self
+                .link
+                .as_ref()
+                .and_then(|(_, address)| last_octet(address));
+            add(
+                "-device",
+                format!(
+                    "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:1b:00:{:02x}",
+                    last.unwrap_or(1)
+                ),
+            );
+        }
+        for device in &self.devices {
+            add("-device", device.clone());
+        }
+        words.extend(self.qemu_arguments.iter().cloned());
+        words
+    }
+}
+
+/// `10.0.0.2/24` → 2.
+fn last_octet(address: &str) -> Option<u8> {
+    address.split('/').next()?.rsplit('.').next()?.parse().ok()
+}
+
+/// What a command in a guest left behind.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Its exit status; 128 + signal if a signal ended it.
+    pub status: i32,
+    /// What it printed, standard output and error together.
+    pub text: String,
+}
+
+/// A running guest. Dropping it kills its QEMU and waits for it.
+pub struct Guest {
+    /// What it is made of.
+    pub config: Config,
+    dir: PathBuf,
+    child: Mutex<Child>,
+    channels: Mutex<Vec<Channel>>,
+    qmp: Mutex<Qmp>,
+}
+
+impl fmt::Debug for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guest")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Guest {
+    /// Starts QEMU, without waiting for the guest to boot. Sockets and logs go to `dir`, whose
+    /// path has to be short (sun_path of unix(7) has 108 bytes).
+    ///
+    /// QEMU ends with the thread that started it: start guests from one that outlives them.
+    pub fn start(qemu: &Qemu, config: Config, dir: &Path) -> Result<Self> {
+        fs::create_dir_all(dir).at("create", dir)?;
+        // QEMU connects to these; so they exist before it starts, and nothing has to wait for a
+        // socket to appear.
+        let mut listeners = Vec::new();
+        for name in (1..=CHANNELS)
+            .map(|n| format!("channel{n}"))
+            .chain(["qmp".into()])
+        {
+            let path = dir.join(name);
+            let _ = fs::remove_file(&path);
+            listeners.push(UnixListener::bind(&path).at("listen on", &path)?);
+        }
+        let messages = dir.join("qemu.log");
+        let log = File::create(&messages).at("create", &messages)?;
+        let mut command = qemu.command();
+        command.args(config.arguments(dir));
+        let child = bound(&command)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().at("open", &messages)?)
+            .stderr(log)
+            .spawn()
+            .doing("start QEMU")?;
+        let mut starting = Starting {
+            child: Some(child),
+            dir,
+            name: config.name.clone(),
+        };
+        let deadline = Instant::now() + BOOT_LIMIT;
+        let mut streams = Vec::new();
+        for listener in &listeners {
+            streams.push(starting.accept(listener, deadline)?);
+        }
+        let qmp = streams.pop().map(Qmp::new);
+        let qmp = qmp.ok_or_else(|| starting.failed("no monitor"))??;
+        let Some(child) = starting.child.take() else {
+            return Err(starting.failed("QEMU is gone"));
+        };
+        Ok(Self {
+            config,
+            dir: dir.to_owned(),
+            child: Mutex::new(child),
+            channels: Mutex::new(streams.into_iter().map(Channel::new).collect()),
+            qmp: Mutex::new(qmp),
+        })
+    }
+
+    /// Waits until the guest takes commands.
+    pub fn booted(&self) -> Result<()> {
+        self.booted_by(Instant::now() + BOOT_LIMIT)
+    }
+
+    /// The same, until `deadline`.
+    pub fn booted_by(&self, deadline: Instant) -> Result<()> {
+        let mut channels = lock(&self.channels);
+        for channel in channels.iter_mut() {
+            loop {
+                match channel.event(deadline) {
+                    Ok(Event::Hello) => break,
+                    Ok(_) => {}
+                    Err(silence) => return Err(self.silent(silence, "boot")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The guest's name.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// The address of the guest's Ethernet interface, without the prefix length.
+    pub fn address(&self) -> &str {
+        let address = self.config.link.as_ref().map_or("", |(_, address)| address);
+        address.split('/').next().unwrap_or_default()
+    }
+
+    /// The socket of the serial console.
+    pub fn console(&self) -> PathBuf {
+        self.dir.join("console")
+    }
+
+    /// All that the console has shown since QEMU started.
+    pub fn console_log(&self) -> String {
+        let bytes = fs::read(self.dir.join("console.log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The process of its QEMU.
+    pub fn pid(&self) -> u32 {
+        lock(&self.child).id()
+    }
+
+    /// Runs a shell command to its end, whatever its status.
+    pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
+        self.spawn(command)?.wait(limit)
+    }
+
+    /// Runs a shell command that has to succeed; gives what it printed.
+    pub fn sh(&self, command: &str, limit: Duration) -> Result<String> {
+        let output = self.run(command, limit)?;
+        self.succeeded(command, output)
+    }
+
+    /// The text of an output with status 0; an error for any other.
+    pub fn succeeded(&self, command: &str, output: Output) -> Result<String> {
+        if output.status == 0 {
+            return Ok(output.text);
+        }
+        Err(Error::Command {
+            guest: self.name().into(),
+            command: command.into(),
+            status: output.status,
+            output: output.text,
+        })
+    }
+
+    /// Starts a shell command and leaves it running.
+    pub fn spawn(&self, command: &str) -> Result<Job<'_>> {
+        let Some(mut channel) = lock(&self.channels).pop() else {
+            return Err(self.failed(format!(
+                "cannot run `{command}`: all {CHANNELS} command channels are in use"
+            )));
+        };
+        let sent = channel.send(command);
+        let id = sent.map_err(|e| self.silent(Silence::Io(e), command))?;
+        Ok(Job {
+            guest: self,
+            channel: Some(channel),
+            id,
+            pid: None,
+            command: command.into(),
+            output: Vec::new(),
+            status: None,
+        })
+    }
+
+    /// Resets the machine as its reset button would, and waits until it takes commands again.
+    pub fn reset(&self) -> Result<()> {
+        self.monitor("system_reset", json!({}))?;
+        self.booted()
+    }
+
+    /// Boots the guest again from inside, and waits until it takes commands again.
+    pub fn reboot(&self) -> Result<()> {
+        {
+            let mut channels = lock(&self.channels);
+            let Some(channel) = channels.first_mut() else {
+                return Err(self.failed("cannot reboot: every command channel is in use".into()));
+            };
+            let sent = channel.send("reboot -f");
+            sent.map_err(|e| self.silent(Silence::Io(e), "reboot"))?;
+        }
+        self.booted()
+    }
+
+    /// Executes a QMP command in its QEMU.
+    pub fn monitor(
+        &self,
+        command: &str,
+        arguments: serde_json::Value,
+    ) -> Result<serde_json::Value> {
+        lock(&self.qmp).execute(command, arguments)
+    }
+
+    /// Kills QEMU with SIGKILL and waits until it is gone.
+    pub fn kill(&self) {
+        let mut child = lock(&self.child);
+        // Neither fails but for a process that is already gone.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// An error about this guest, with the end of its console.
+    pub fn failed(&self, what: String) -> Error {
+        guest_error(self.name(), &self.dir, what)
+    }
+
+    fn silent(&self, silence: Silence, doing: &str) -> Error {
+        match silence {
+            Silence::TimeLimit => self.failed(format!("no answer in time ({doing})")),
+            Silence::Io(e) => self.failed(format!("its command channel failed ({doing}): {e}")),
+            Silence::Closed => {
+                let status = lock(&self.child).wait();
+                let status = status.map_or_else(|e| e.to_string(), |s| s.to_string());
+                self.failed(format!("QEMU ended, {status} ({doing})"))
+            }
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// QEMU before it is a [`Guest`]; killed if it never becomes one.
+struct Starting<'a> {
+    child: Option<Child>,
+    dir: &'a Path,
+    name: String,
+}
+
+impl Starting<'_> {
+    /// Accepts one connection of QEMU's; an error as soon as QEMU has ended.
+    fn accept(&mut self, listener: &UnixListener, deadline: Instant) -> Result<UnixStream> {
+        loop {
+            let mut wanted = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+            if poll(&mut wanted, 50u8).doing("wait for QEMU")? > 0 {
+                return Ok(listener.accept().doing("accept QEMU's connection")?.0);
+            }
+            let ended = self.child.as_mut().map(Child::try_wait);
+            if let Some(Ok(Some(status))) = ended {
+                return Err(self.failed(&format!("QEMU ended at its start, {status}")));
+            }
+            if Instant::now() > deadline {
+                return Err(self.failed("QEMU did not open its channels in time"));
+            }
+        }
+    }
+
+    fn failed(&self, what: &str) -> Error {
+        guest_error(&self.name, self.dir, what.into())
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn guest_error(guest: &str, dir: &Path, what: String) -> Error {
+    let mut console = String::new();
+    for (name, lines) in [("console.log", 30), ("qemu.log", 10)] {
+        let bytes = fs::read(dir.join(name)).unwrap_or_default();
+        console += &tail(&String::from_utf8_lossy(&bytes), lines);
+        console += "\n";
+    }
+    Error::Guest {
+        guest: guest.into(),
+        what,
+        console: console.trim().into(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A command that runs in a guest. Dropping it kills the command, with all it started.
+pub struct Job<'guest> {
+    guest: &'guest Guest,
+    /// Taken when the guest's end can no longer be trusted to listen.
+    channel: Option<Channel>,
+    id: u32,
+    pid: Option<i32>,
+    command: String,
+    output: Vec<u8>,
+    status: Option<i32>,
+}
+
+impl fmt::Debug for Job<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("guest", &self.guest.name())
+            .field("command", &self.command)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Job<'_> {
+    /// What the command has printed so far.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.output).into_owned()
+    }
+
+    /// Waits for the command's end; past `limit` it is killed, and that is an error.
+    pub fn wait(mut self, limit: Duration) -> Result<Output> {
+        let deadline = Instant::now() + limit;
+        while self.status.is_none() {
+            self.advance(deadline, "finish", limit)?;
+        }
+        Ok(Output {
+            status: self.status.unwrap_or_default(),
+            text: self.text(),
+        })
+    }
+
+    /// Waits until the command has printed `text`; past `limit`, or if the command ends before,
+    /// that is an error.
+    pub fn await_text(&mut self, text: &str, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while !self.text().contains(text) {
+            if let Some(status) = self.status {
+                return Err(Error::Command {
+                    guest: self.guest.name().into(),
+                    command: self.command.clone(),
+                    status,
+                    output: self.text(),
+                });
+            }
+            self.advance(deadline, &format!("print {text:?}"), limit)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the command still runs, as far as the guest has said.
+    pub fn running(&mut self) -> Result<bool> {
+        while self.status.is_none() {
+            match self.event(Instant::now()) {
+                Ok(()) => {}
+                Err(Silence::TimeLimit) => return Ok(true),
+                Err(silence) => return Err(self.guest.silent(silence, &self.command)),
+            }
+        }
+        Ok(false)
+    }
+
+    fn advance(&mut self, deadline: Instant, awaited: &str, limit: Duration) -> Result<()> {
+        match self.event(deadline) {
+            Ok(()) => Ok(()),
+            Err(Silence::TimeLimit) => {
+                self.kill();
+                Err(Error::TimeLimit {
+                    guest: self.guest.name().into(),
+                    command: self.command.clone(),
+                    awaited: awaited.into(),
+                    limit,
+                    output: self.text(),
+                })
+            }
+            Err(silence) => {
+                self.channel = None;
+                Err(self.guest.silent(silence, &self.command))
+            }
+        }
+    }
+
+    /// Takes in one event.
+    fn event(&mut self, deadline: Instant) -> std::result::Result<(), Silence> {
+        let Some(channel) = &mut self.channel else {
+            return Err(Silence::Closed);
+        };
+        match channel.event(deadline)? {
+            Event::Output(bytes) => self.output.extend(bytes),
+            Event::Pid(id, pid) if id == self.id => self.pid = Some(pid),
+            Event::Exit(id, status) if id == self.id => self.status = Some(status),
+            // Another command's records can only be left over from before a restart.
+            Event::Pid(..) | Event::Exit(..) => {}
+            Event::Hello => {
+                let lost = std::io::Error::other("the guest has restarted");
+                return Err(Silence::Io(lost));
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills the command with all it started, and waits for its end.
+    fn kill(&mut self) {
+        let deadline = Instant::now() + KILL_LIMIT;
+        while self.pid.is_none() && self.status.is_none() {
+            if self.event(deadline).is_err() {
+                self.channel = None;
+                return;
+            }
+        }
+        let Some(pid) = self.pid.filter(|_| self.status.is_none()) else {
+            return;
+        };
+        let killed = self.guest.run(&format!("kill -KILL -- -{pid}"), KILL_LIMIT);
+        while killed.is_ok() && self.status.is_none() {
+            if self.event(deadline).is_err() {
+                break;
+            }
+        }
+        if self.status.is_none() {
+            self.channel = None;
+        }
+    }
+}
+
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        if self.status.is_none() && self.channel.is_some() {
+            self.kill();
+        }
+        if let Some(channel) = self.channel.take() {
+            lock(&self.guest.channels).push(channel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_octet_of_addresses() {
+        assert_eq!(last_octet("10.0.0.2/24"), Some(2));
+        assert_eq!(last_octet("10.0.0.254"), Some(254));
+        assert_eq!(last_octet("fe80::1/64"), None);
+    }
+}

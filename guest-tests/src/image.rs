@@ -1,0 +1,310 @@
+//! The guest: a kernel and an initial RAM file system from Debian's own packages.
+
+use std::{
+    fmt, fs,
+    fs::File,
+    io::BufWriter,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    str::FromStr,
+};
+
+use crate::{
+    apt::{Apt, Package, run},
+    error::{Doing, Error, Result},
+    initramfs::Initramfs,
+    modules, paths, progress,
+    sysroot::Sysroot,
+};
+
+/// The Debian release whose tools every guest runs, whatever its kernel.
+const TOOLS_RELEASE: &str = "trixie";
+
+/// The tools; their dependencies come with them.
+const TOOLS: &[&str] = &[
+    "rdma-core",
+    "ibverbs-utils",
+    "ibverbs-providers",
+    "rdmacm-utils",
+    "infiniband-diags",
+    "perftest",
+    "opensm",
+    "iproute2",
+    "busybox-static",
+    "kmod",
+];
+
+/// Dependencies that a guest whose process 1 is busybox has no use for; names that end in `*`
+/// stand for all that begin so.
+const UNNEEDED: &[&str] = &[
+    "adduser",
+    "base-passwd",
+    "debconf",
+    "gcc-*",
+    "init-system-helpers",
+    "libaudit*",
+    "libdb5*",
+    "libdebconfclient0",
+    "libgdbm*",
+    "libpam*",
+    "libperl*",
+    "libsemanage*",
+    "libsystemd*",
+    "login.defs",
+    "lsb-base",
+    "mount",
+    "openssl-provider-legacy",
+    "passwd",
+    "pci.ids",
+    "perl*",
+    "systemd*",
+    "udev",
+];
+
+/// Parts of packages that no tool reads.
+const UNREAD: &[&str] = &[
+    "usr/share",
+    "usr/include",
+    "usr/lib/systemd",
+    "usr/lib/udev",
+    "usr/lib/x86_64-linux-gnu/gconv",
+    "var",
+];
+
+/// The guest's own scripts: name in the image, content.
+const SCRIPTS: [(&str, &str); 4] = [
+    ("etc/inittab", include_str!("../guest/inittab")),
+    ("etc/guest/boot", include_str!("../guest/boot")),
+    ("etc/guest/channel", include_str!("../guest/channel")),
+    ("usr/bin/await-port", include_str!("../guest/await-port")),
+];
+
+/// A kernel of Debian that guests are tested with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Kernel {
+    /// 6.1, Debian 12 (bookworm).
+    V6_1,
+    /// 6.12, Debian 13 (trixie).
+    #[default]
+    V6_12,
+    /// 7.2, trixie-backports.
+    V7_2,
+}
+
+impl Kernel {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_2];
+
+    /// The suite it comes from, and the suites needed to resolve it.
+    fn suites(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::V6_1 => ("bookworm", &["bookworm"]),
+            Self::V6_12 => ("trixie", &["trixie", "trixie-backports"]),
+            Self::V7_2 => ("trixie-backports", &["trixie", "trixie-backports"]),
+        }
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+            Self::V7_2 => "7.2",
+        })
+    }
+}
+
+impl FromStr for Kernel {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|k| k.to_string() == text);
+        found.ok_or_else(|| format!("no kernel {text}: there are 6.1, 6.12 and 7.2"))
+    }
+}
+
+/// A guest image, ready to boot.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// The kernel.
+    pub vmlinuz: PathBuf,
+    /// The initial RAM file system.
+    pub initramfs: PathBuf,
+    /// The kernel's release, as `uname -r` says it.
+    pub release: String,
+}
+
+impl Image {
+    /// The image with `kernel`, built if it is not in the cache.
+    pub fn get(kernel: Kernel) -> Result<Self> {
+        let tools = tools()?;
+        let linux = linux(kernel, &tools)?;
+        let key = paths::key(&(SCRIPTS, tools.path(), &linux, 4));
+        let dir = paths::cached(&format!("image-{kernel}-{key}"), |dir| {
+            progress::step(format_args!("guest image with kernel {kernel}: writing"));
+            write_initramfs(&dir.join("initramfs"), &[tools.path(), &linux.join("root")])
+        })?;
+        let file = linux.join("release");
+        Ok(Self {
+            vmlinuz: linux.join("vmlinuz"),
+            initramfs: dir.join("initramfs"),
+            release: fs::read_to_string(&file).at("read", &file)?,
+        })
+    }
+}
+
+/// The tree of tools, the same for all kernels.
+fn tools() -> Result<Sysroot> {
+    let key = paths::key(&(TOOLS, UNNEEDED, UNREAD, TOOLS_RELEASE, 2));
+    let dir = paths::cached(&format!("tools-{key}"), |dir| {
+        let apt = Apt::new(Kernel::V6_12.suites().1)?;
+        let mut packages = apt.resolve(TOOLS_RELEASE, TOOLS)?;
+        packages.retain(|package| !unneeded(package));
+        let tree = Sysroot::new(dir);
+        tree.prepare()?;
+        apt.unpack("guest tools", &packages, dir)?;
+        line_buffering(&apt, dir)?;
+        for unread in UNREAD {
+            paths::remove(&dir.join(unread))?;
+        }
+        busybox_links(dir)
+    })?;
+    Ok(Sysroot::new(dir))
+}
+
+fn unneeded(package: &Package) -> bool {
+    UNNEEDED
+        .iter()
+        .any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => package.name.starts_with(prefix),
+            None => package.name == *pattern,
+        })
+}
+
+/// Adds the library that makes programs print line by line into a pipe (stdbuf(1)), and nothing
+/// else of coreutils: busybox has the rest.
+fn line_buffering(apt: &Apt, tree: &Path) -> Result<()> {
+    const LIBRARY: &str = "usr/libexec/coreutils/libstdbuf.so";
+    let mut packages = apt.resolve(TOOLS_RELEASE, &["coreutils"])?;
+    packages.retain(|package| package.name == "coreutils");
+    let whole = tree.join("coreutils.unpacked");
+    apt.unpack("guest tools: stdbuf", &packages, &whole)?;
+    let target = tree.join(LIBRARY);
+    let parent = target.parent().unwrap_or(tree);
+    fs::create_dir_all(parent).at("create", parent)?;
+    fs::rename(whole.join(LIBRARY), &target).at("move to", &target)?;
+    paths::remove(&whole)
+}
+
+/// Links every command that busybox has and no package brings.
+fn busybox_links(tree: &Path) -> Result<()> {
+    let busybox = tree.join("usr/bin/busybox");
+    for applet in run(Command::new(&busybox).arg("--list"))?.lines() {
+        let taken = ["usr/bin", "usr/sbin"]
+            .iter()
+            .any(|dir| fs::symlink_metadata(tree.join(dir).join(applet)).is_ok());
+        if !taken {
+            let link = tree.join("usr/bin").join(applet);
+            symlink("busybox", &link).at("link", &link)?;
+        }
+    }
+    let init = tree.join("init");
+    symlink("usr/bin/busybox", &init).at("link", &init)
+}
+
+/// The folder of a kernel: `vmlinuz`, `release`, and `root/` with its modules.
+fn linux(kernel: Kernel, tools: &Sysroot) -> Result<PathBuf> {
+    let key = paths::key(&(modules::WANTED, modules::OPTIONAL, kernel, 2));
+    paths::cached(&format!("linux-{kernel}-{key}"), |dir| {
+        let (suite, suites) = kernel.suites();
+        let apt = Apt::new(suites)?;
+        let mut packages = apt.resolve(suite, &["linux-image-amd64"])?;
+        // Up to 6.x all is in linux-image-<release>; later the image is in linux-binary-* and
+        // the modules are in linux-modules-*. The rest is tools for installing them.
+        packages.retain(|package| {
+            ["linux-image-", "linux-binary-", "linux-modules-"]
+                .iter()
+                .any(|prefix| package.name.starts_with(prefix))
+        });
+        let whole = dir.join("unpacked");
+        apt.unpack(&format!("kernel {kernel}"), &packages, &whole)?;
+        progress::step(format_args!("kernel {kernel}: choosing modules"));
+        let root = dir.join("root");
+        let release = modules::install(tools, &whole, &root)?;
+        let vmlinuz = find_vmlinuz(&whole)?;
+        let target = dir.join("vmlinuz");
+        fs::copy(&vmlinuz, &target).at("copy", &vmlinuz)?;
+        let file = dir.join("release");
+        fs::write(&file, release).at("write", &file)?;
+        paths::remove(&whole)
+    })
+}
+
+fn find_vmlinuz(tree: &Path) -> Result<PathBuf> {
+    let boot = tree.join("boot");
+    let found = fs::read_dir(&boot)
+        .at("read", &boot)?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz"))
+        });
+    found.ok_or_else(|| Error::Host(format!("no kernel in {}", boot.display())))
+}
+
+fn write_initramfs(path: &Path, trees: &[&Path]) -> Result<()> {
+    let file = File::create(path).at("create", path)?;
+    let mut archive = Initramfs::new(BufWriter::new(file));
+    for folder in [
+        "dev",
+        "proc",
+        "sys",
+        "run",
+        "tmp",
+        "root",
+        "etc",
+        "etc/guest",
+    ] {
+        archive.directory(folder)?;
+    }
+    // The kernel opens it for process 1, before anything could make it.
+    archive.character_device("dev/console", (5, 1))?;
+    for tree in trees {
+        archive.tree(tree)?;
+    }
+    for (name, content) in SCRIPTS {
+        archive.file(name, 0o755, content.as_bytes())?;
+    }
+    archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
+    archive.file("etc/group", 0o644, b"root:x:0:\n")?;
+    archive.finish().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_by_name() {
+        for kernel in Kernel::ALL {
+            assert_eq!(kernel.to_string().parse(), Ok(kernel));
+        }
+        assert!("5.10".parse::<Kernel>().unwrap_err().contains("6.12"));
+    }
+
+    #[test]
+    fn perl_is_not_needed_but_perftest_is() {
+        let package = |name: &str| Package {
+            name: name.into(),
+            version: String::new(),
+            size: 0,
+        };
+        assert!(unneeded(&package("perl-modules-5.40")));
+        assert!(unneeded(&package("udev")));
+        assert!(!unneeded(&package("perftest")));
+        assert!(!unneeded(&package("libudev1")));
+    }
+}

@@ -1,0 +1,187 @@
+//! Kernel modules: those a guest may need, with all they depend on.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    fs::File,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use crate::{
+    apt::run,
+    error::{Doing, Error, Result},
+    sysroot::Sysroot,
+};
+
+/// The modules a guest may load.
+pub const WANTED: &[&str] = &[
+    // the device under test and what stands on it
+    "mlx5_core",
+    "mlx5_ib",
+    "ib_umad",
+    "ib_uverbs",
+    "rdma_ucm",
+    "ib_ipoib",
+    // the way between guests and to the host
+    "virtio_pci",
+    "virtio_net",
+    "virtio_console",
+    // Soft-RoCE
+    "rdma_rxe",
+    // a guest that plays the host of a passed-through function
+    "vfio-pci",
+    "vfio_iommu_type1",
+];
+
+/// Modules that are there in some kernels and built in, or gone, in others.
+pub const OPTIONAL: &[&str] = &["crc32_generic", "crc32c_generic"];
+
+/// Copies the modules of [`WANTED`] and [`OPTIONAL`], with their dependencies and uncompressed,
+/// from the unpacked kernel package at `kernel` to `image`; gives the kernel's release.
+///
+/// Uncompressed, because a guest under emulation unpacks xz slowly.
+pub fn install(tools: &Sysroot, kernel: &Path, image: &Path) -> Result<String> {
+    link_lib(kernel)?;
+    link_lib(image)?;
+    let release = release(kernel)?;
+    depmod(tools, kernel, &release)?;
+    let from = kernel.join("lib/modules").join(&release);
+    let to = image.join("lib/modules").join(&release);
+    let index = from.join("modules.dep");
+    let dependencies = fs::read_to_string(&index).at("read", &index)?;
+    let index = from.join("modules.builtin");
+    let builtin = fs::read_to_string(&index).at("read", &index)?;
+    for path in closure(&dependencies, &builtin)? {
+        let source = from.join(&path);
+        let target = to.join(path.strip_suffix(".xz").unwrap_or(&path));
+        let parent = target.parent().unwrap_or(&to);
+        fs::create_dir_all(parent).at("create", parent)?;
+        if path.ends_with(".xz") {
+            unxz(&source, &target)?;
+        } else {
+            fs::copy(&source, &target).at("copy", &source)?;
+        }
+    }
+    for name in [
+        "modules.builtin",
+        "modules.builtin.modinfo",
+        "modules.order",
+    ] {
+        let source = from.join(name);
+        if source.exists() {
+            fs::copy(&source, to.join(name)).at("copy", &source)?;
+        }
+    }
+    depmod(tools, image, &release)?;
+    Ok(release)
+}
+
+/// Makes `lib` a link to `usr/lib` where a package of a merged-/usr Debian left none: depmod
+/// looks for modules below `lib`.
+fn link_lib(root: &Path) -> Result<()> {
+    let merged = root.join("usr/lib");
+    fs::create_dir_all(&merged).at("create", &merged)?;
+    let lib = root.join("lib");
+    if !lib.exists() {
+        symlink("usr/lib", &lib).at("link", &lib)?;
+    }
+    Ok(())
+}
+
+/// The kernel's release (`6.12.48+deb13-amd64`): the one folder below lib/modules.
+fn release(kernel: &Path) -> Result<String> {
+    let modules = kernel.join("lib/modules");
+    let mut entries = fs::read_dir(&modules).at("read", &modules)?.flatten();
+    match entries.next() {
+        Some(entry) => Ok(entry.file_name().to_string_lossy().into_owned()),
+        None => Err(Error::Host(format!("no modules in {}", modules.display()))),
+    }
+}
+
+/// Makes the index of modules (modules.dep and others) with the depmod of the tools' tree.
+fn depmod(tools: &Sysroot, root: &Path, release: &str) -> Result<()> {
+    let mut command = tools.command("usr/bin/kmod", "depmod");
+    run(command.arg("-b").arg(root).arg(release)).map(drop)
+}
+
+/// The files of the wanted modules and of all they need, from the text of modules.dep, whose
+/// lines are `file: file…` with every dependency, direct or not. What modules.builtin lists is
+/// part of the kernel.
+fn closure(dependencies: &str, builtin: &str) -> Result<BTreeSet<String>> {
+    let mut files = BTreeSet::new();
+    for (name, optional) in WANTED
+        .iter()
+        .map(|name| (name, false))
+        .chain(OPTIONAL.iter().map(|name| (name, true)))
+    {
+        let line = dependencies
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(file, _)| module_name(file) == name.replace('-', "_"));
+        match line {
+            Some((file, needs)) => {
+                files.insert(file.to_owned());
+                files.extend(needs.split_whitespace().map(str::to_owned));
+            }
+            None if optional => {}
+            None if builtin
+                .lines()
+                .any(|file| module_name(file) == name.replace('-', "_")) => {}
+            None => {
+                return Err(Error::Output {
+                    what: format!("module {name}"),
+                    text: "modules.dep of this kernel".into(),
+                });
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// `kernel/drivers/vfio/pci/vfio-pci.ko.xz` → `vfio_pci`.
+fn module_name(file: &str) -> String {
+    let base = file.rsplit('/').next().unwrap_or(file);
+    let stem = base.split('.').next().unwrap_or(base);
+    stem.replace('-', "_")
+}
+
+fn unxz(source: &Path, target: &Path) -> Result<()> {
+    let out = File::create(target).at("create", target)?;
+    let status = Command::new("xz")
+        .arg("-dc")
+        .arg(source)
+        .stdin(Stdio::null())
+        .stdout(out)
+        .status()
+        .doing("start xz (scripts/setup installs xz-utils)")?;
+    if !status.success() {
+        return Err(Error::Host(format!(
+            "xz cannot unpack {}",
+            source.display()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closure_takes_dependencies_and_skips_optional() {
+        let mut text = String::new();
+        for name in WANTED {
+            if *name != "virtio_pci" {
+                text += &format!("kernel/{name}.ko.xz: kernel/needed-by-{name}.ko.xz\n");
+            }
+        }
+        text += "kernel/unrelated.ko.xz:\n";
+        let files = closure(&text, "kernel/drivers/virtio/virtio_pci.ko\n").unwrap();
+        assert_eq!(files.len(), 2 * (WANTED.len() - 1));
+        assert!(files.contains("kernel/needed-by-mlx5_ib.ko.xz"));
+        let error = closure("kernel/x.ko:", "").unwrap_err().to_string();
+        assert!(error.contains("mlx5_core"), "{error}");
+    }
+}

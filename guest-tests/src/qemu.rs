@@ -1,0 +1,135 @@
+//! A QEMU that knows `vfio-user-pci`: the system's own where it does, else a private one.
+//!
+//! The device exists since QEMU 10.1, which no Debian release before forky has; trixie-backports
+//! has a newer one. It is unpacked beside the system and run with its own libraries, so that it
+//! works on any Debian and needs no root. `$IBVSWITCH_QEMU` names another program to use.
+
+use std::{env, path::PathBuf, process::Command};
+
+use crate::{
+    apt::{Apt, run},
+    error::{Error, Result},
+    paths, progress,
+    sysroot::Sysroot,
+};
+
+const PROGRAM: &str = "qemu-system-x86_64";
+const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
+const PACKAGES: [&str; 1] = ["qemu-system-x86"];
+
+/// A QEMU for x86-64 guests with `vfio-user-pci`.
+#[derive(Debug, Clone)]
+pub struct Qemu {
+    place: Place,
+    /// Its version, as `11.1.3`.
+    pub version: String,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    System(PathBuf),
+    Private(Sysroot),
+}
+
+impl Place {
+    fn command(&self) -> Command {
+        match self {
+            Self::System(program) => Command::new(program),
+            Self::Private(tree) => {
+                let mut command = tree.command(&format!("usr/bin/{PROGRAM}"), PROGRAM);
+                // QEMU finds firmware and modules relative to /proc/self/exe, which is the
+                // loader here.
+                for data in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
+                    command.arg("-L").arg(tree.path().join(data));
+                }
+                let modules = tree.path().join("usr/lib/x86_64-linux-gnu/qemu");
+                command.env("QEMU_MODULE_DIR", modules);
+                command
+            }
+        }
+    }
+
+    fn usable(self) -> Result<Option<Qemu>> {
+        let devices = run(self.command().args(["-device", "help"]))?;
+        if !devices.contains("\"vfio-user-pci\"") {
+            return Ok(None);
+        }
+        let version = run(self.command().arg("-version"))?;
+        let version = parse_version(&version).ok_or_else(|| Error::Output {
+            what: "QEMU version".into(),
+            text: version.clone(),
+        })?;
+        Ok(Some(Qemu {
+            place: self,
+            version,
+        }))
+    }
+}
+
+impl Qemu {
+    /// Finds or fetches one.
+    pub fn find() -> Result<Self> {
+        if let Some(program) = env::var_os("IBVSWITCH_QEMU") {
+            let found = Place::System(program.into()).usable()?;
+            return found.ok_or_else(|| {
+                Error::Host(
+                    "the QEMU that IBVSWITCH_QEMU names has no vfio-user-pci (QEMU 10.1 and \
+                     later have it); unset IBVSWITCH_QEMU to have one fetched"
+                        .into(),
+                )
+            });
+        }
+        // A system QEMU that cannot even list its devices is no reason to give up.
+        if let Ok(Some(qemu)) = Place::System(PROGRAM.into()).usable() {
+            return Ok(qemu);
+        }
+        let recipe = paths::key(&(SUITES, PACKAGES, 1));
+        let tree = paths::cached(&format!("qemu-{recipe}"), |dir| {
+            progress::step("QEMU: the system has none with vfio-user-pci; fetching one");
+            let apt = Apt::new(&SUITES)?;
+            let packages = apt.resolve("trixie-backports", &PACKAGES)?;
+            let tree = Sysroot::new(dir);
+            tree.prepare()?;
+            apt.unpack("QEMU", &packages, dir)
+        })?;
+        Place::Private(Sysroot::new(tree)).usable()?.ok_or_else(|| {
+            Error::Host(
+                "the QEMU of trixie-backports on this machine's mirror has no vfio-user-pci; \
+                 is the mirror older than November 2025?"
+                    .into(),
+            )
+        })
+    }
+
+    /// A command line that starts it; arguments are to be added.
+    pub fn command(&self) -> Command {
+        self.place.command()
+    }
+
+    /// The command line's words so far, for a user who wants to start it by hand.
+    pub fn words(&self) -> Vec<String> {
+        let command = self.command();
+        std::iter::once(command.get_program())
+            .chain(command.get_args())
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect()
+    }
+}
+
+/// `QEMU emulator version 11.1.3 (Debian …)` → `11.1.3`.
+fn parse_version(text: &str) -> Option<String> {
+    let after = text.split_once("version ")?.1;
+    Some(after.split_whitespace().next()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_of_debian_build() {
+        let text = "QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)\nCopyright";
+        assert_eq!(parse_version(text).as_deref(), Some("11.1.3"));
+        assert_eq!(parse_version("nonsense"), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! What every scenario needs: a QEMU, a guest image, an accelerator, a folder, and from them
+//! guests.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    accel::Accel,
+    daemon::Daemon,
+    error::{Doing, Result},
+    guest::{Config, Guest, Link},
+    image::{Image, Kernel},
+    progress,
+    qemu::Qemu,
+};
+
+/// Modules that make a guest use its HCA, with verbs, MADs and RDMA CM in user space.
+pub const MLX5: [&str; 4] = ["mlx5_ib", "ib_uverbs", "ib_umad", "rdma_ucm"];
+
+/// The device those modules make of the first VF.
+pub const DEVICE: &str = "mlx5_0";
+
+/// What guests are started with.
+///
+/// Its folder goes when it is dropped, unless `$IBVSWITCH_KEEP` is set: then its place is printed
+/// and the logs in it stay.
+#[derive(Debug)]
+pub struct Testbed {
+    /// The QEMU.
+    pub qemu: Qemu,
+    /// Kernel and tools.
+    pub image: Image,
+    /// How processors are run.
+    pub accel: Accel,
+    // In the path of every socket, so it has to be short.
+    dir: tempfile::TempDir,
+}
+
+impl Testbed {
+    /// Gets all that guests with `kernel` need, fetching and building what is missing.
+    pub fn new(kernel: Kernel) -> Result<Self> {
+        let qemu = Qemu::find()?;
+        let image = Image::get(kernel)?;
+        let accel = Accel::choose(&qemu, &image)?;
+        let mut dir = tempfile::Builder::new();
+        let mut dir = dir
+            .prefix("ibvswitch-")
+            .tempdir()
+            .doing("create a temporary folder")?;
+        if env::var_os("IBVSWITCH_KEEP").is_some() {
+            dir.disable_cleanup(true);
+            progress::step(format_args!("logs stay in {}", dir.path().display()));
+        }
+        Ok(Self {
+            qemu,
+            image,
+            accel,
+            dir,
+        })
+    }
+
+    /// Its folder.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Starts `ibvswitch run` with a configuration, or with the built-in one. Several can run at
+    /// the same time; `name` tells them apart.
+    pub fn daemon(&self, name: &str, config: Option<&str>) -> Result<Daemon> {
+        let dir = self.dir().join(name);
+        fs::create_dir_all(&dir).at("create", &dir)?;
+        let file = config.map(|_| dir.join("config.toml"));
+        if let (Some(file), Some(text)) = (&file, config) {
+            fs::write(file, text).at("write", file)?;
+        }
+        Daemon::start(file.as_deref(), &dir)
+    }
+
+    /// The configuration of a guest without any device.
+    pub fn config(&self, name: &str) -> Config {
+        Config::new(name, &self.image, self.accel)
+    }
+
+    /// Starts a guest, without waiting for it to boot.
+    pub fn start(&self, config: Config) -> Result<Guest> {
+        let dir = self.dir().join(&config.name);
+        Guest::start(&self.qemu, config, &dir)
+    }
+
+    /// Puts an Ethernet cable between two configurations, with addresses 10.0.N.1 and 10.0.N.2.
+    /// The first has to be started first.
+    pub fn link(&self, number: u8, first: &mut Config, second: &mut Config) {
+        let socket: PathBuf = self.dir().join(format!("ethernet{number}"));
+        first.link = Some((Link::Listen(socket.clone()), format!("10.0.{number}.1/24")));
+        second.link = Some((Link::Connect(socket), format!("10.0.{number}.2/24")));
+    }
+
+    /// Boots two guests with an Ethernet cable between them, a VF of `daemon` each (those of the
+    /// guests' names) where there is a daemon, and `modules` loaded.
+    pub fn pair(
+        &self,
+        names: [&str; 2],
+        daemon: Option<&Daemon>,
+        modules: &[&str],
+    ) -> Result<[Guest; 2]> {
+        let mut configs = names.map(|name| self.config(name));
+        for config in &mut configs {
+            if let Some(daemon) = daemon {
+                config.devices.push(daemon.device(&config.name, None)?);
+            }
+            config.modules = modules.iter().map(|&module| module.to_owned()).collect();
+        }
+        let [mut first, mut second] = configs;
+        self.link(0, &mut first, &mut second);
+        // Both boot at the same time.
+        let guests = [self.start(first)?, self.start(second)?];
+        for guest in &guests {
+            guest.booted()?;
+        }
+        Ok(guests)
+    }
+}
