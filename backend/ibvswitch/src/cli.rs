@@ -213,4 +213,25 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn every_command_and_option_is_documented() {
+        fn check(command: &clap::Command, path: &str) {
+            let documentation = include_str!("../../../docs/users/commands.md");
+            let row = documentation
+                .lines()
+                .find(|line| line.starts_with(&format!("| `{path}")));
+            if command.has_subcommands() {
+                for sub in command.get_subcommands() {
+                    check(sub, &format!("{path} {}", sub.get_name()));
+                }
+            } else {
+                let row = row.unwrap_or_else(|| panic!("{path} is not in docs/users/commands.md"));
+                for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+                    assert!(row.contains(&format!("--{option}")), "{path} --{option}");
+                }
+            }
+        }
+        check(&Cli::command(), "ibvswitch");
+    }
 }
