@@ -12,6 +12,21 @@
 //!   [`DmaTable`] wherever its data path can reach it.
 //! * Interrupts leave through [`Interrupts`], from any thread.
 //!
+//! ```no_run
+//! use ibvswitch_vfio_user::testing::Dummy;
+//! use ibvswitch_vfio_user::{Server, Stop};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut device = Dummy::new()?;
+//! let stop = Stop::new()?;
+//! Server::bind("/run/user/1000/vf0.sock")?.run(&mut device, &stop)?;
+//! # Ok(())
+//! # }
+//! ```
+//! and QEMU gets `-device
+//! '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"/run/user/1000/vf0.sock"}}'`
+//! and shared memory (`memory-backend-memfd,share=on`).
+//!
 //! # What a client can do to the server
 //! The client is not trusted. Every message is read exactly as long as its
 //! header says, up to a fixed limit; file descriptors belong to the message

@@ -277,7 +277,7 @@ fn check(file: &File) -> Result<usize, MapError> {
     match system.filesystem_type() {
         HUGETLBFS_MAGIC => Ok(usize::try_from(system.block_size()).unwrap_or(base_page)),
         TMPFS_MAGIC | EXT4_SUPER_MAGIC | XFS_SUPER_MAGIC | BTRFS_SUPER_MAGIC => Ok(base_page),
-        other => Err(MapError::FileSystem(other.0.into())),
+        other => Err(MapError::FileSystem(other.0)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
 };
 use thiserror::Error;
 use tracing::{info, warn};
@@ -134,12 +134,10 @@ impl Server {
         }
         let address =
             UnixAddr::new(path).map_err(|errno| system("use socket path")(errno.into()))?;
-        remove_stale(path)?;
+        remove_stale(path, &address)?;
 
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)
-            .map_err(|errno| system("create a socket for")(errno.into()))?;
-        bind(std::os::fd::AsRawFd::as_raw_fd(&socket), &address).map_err(|errno| match errno {
+        let socket = new_socket().map_err(|errno| system("create a socket for")(errno.into()))?;
+        bind(socket.as_raw_fd(), &address).map_err(|errno| match errno {
             // Another process was faster.
             Errno::EADDRINUSE => BindError::InUse {
                 path: path.to_owned(),
@@ -221,7 +219,7 @@ impl Drop for Server {
 }
 
 /// Removes a socket that nobody listens on.
-fn remove_stale(path: &Path) -> Result<(), BindError> {
+fn remove_stale(path: &Path, address: &UnixAddr) -> Result<(), BindError> {
     let system = |what| {
         move |source: io::Error| BindError::System {
             what,
@@ -239,13 +237,32 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(BindError::InUse {
+    // Without waiting: a server that is stuck accepts nobody, but is there.
+    let probe = new_socket().map_err(|errno| system("create a socket for")(errno.into()))?;
+    match connect(probe.as_raw_fd(), address) {
+        Ok(()) | Err(Errno::EAGAIN) => Err(BindError::InUse {
             path: path.to_owned(),
         }),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(system("remove stale socket"))
-        }
-        Err(error) => Err(system("probe socket")(error)),
+        Err(Errno::ECONNREFUSED) => fs::remove_file(path).map_err(system("remove stale socket")),
+        Err(errno) => Err(system("probe socket")(errno.into())),
     }
+}
+
+fn new_socket() -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(AddressFamily::Unix, SockType::Stream, flags, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{DmaTable, Interrupts, Stop};
+
+    /// Whom the data path may take along to its own threads.
+    const _: () = {
+        const fn send<T: Send>() {}
+        const fn shared<T: Send + Sync + Clone>() {}
+        send::<DmaTable>();
+        shared::<Interrupts>();
+        shared::<Stop>();
+    };
 }

@@ -80,7 +80,8 @@ impl Version {
         let proposed = &self.capabilities;
         Ok(Self {
             major: MAJOR,
-            minor: self.minor.min(MINOR),
+            // Not above any proposal, as it must not be.
+            minor: MINOR,
             capabilities: Capabilities {
                 max_msg_fds: proposed.max_msg_fds.map(|_| MAX_MSG_FDS as u32),
                 max_data_xfer_size: proposed

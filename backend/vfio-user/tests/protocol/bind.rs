@@ -1,10 +1,14 @@
 //! The socket's path.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use ibvswitch_vfio_user::{BindError, Server};
+use ibvswitch_vfio_user::{BindError, Errno, Server};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, connect, listen, socket,
+};
 
 #[test]
 fn only_its_user_may_connect_and_the_file_goes_with_the_server() {
@@ -43,6 +47,28 @@ fn a_socket_in_use_is_not() {
         "{error}"
     );
     assert!(path.exists());
+}
+
+#[test]
+fn a_socket_that_accepts_nobody_is_in_use_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.sock");
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let new = || socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+    let address = UnixAddr::new(&path).unwrap();
+    let stuck = new();
+    nix::sys::socket::bind(stuck.as_raw_fd(), &address).unwrap();
+    listen(&stuck, Backlog::new(0).unwrap()).unwrap();
+    let mut waiting = Vec::new();
+    let full = loop {
+        let client = new();
+        match connect(client.as_raw_fd(), &address) {
+            Ok(()) => waiting.push(client),
+            Err(errno) => break errno,
+        }
+    };
+    assert_eq!(full, Errno::EAGAIN);
+    assert!(matches!(Server::bind(&path), Err(BindError::InUse { .. })));
 }
 
 #[test]

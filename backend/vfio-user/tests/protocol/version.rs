@@ -63,6 +63,8 @@ fn malformed_data_get_an_error_and_a_second_chance() {
         b"\0",
         b"\0\0\0",
         &version(0, 0, b"{}"),
+        &version(0, 0, b"{}x"),
+        &version(0, 0, b"{}\0\0"),
         &version(0, 0, b"\0"),
         &version(0, 0, b"\0\0"),
         &version(0, 0, b"{\0}\0"),
