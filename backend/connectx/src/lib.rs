@@ -1,4 +1,45 @@
-//! The ConnectX (mlx5) face of the host channel adapter.
+//! The ConnectX (mlx5) face of the host channel adapter: a virtual function
+//! that stock drivers bind to.
+//!
+//! * [`Function`] is what the guest sees on the PCI bus: configuration space,
+//!   MSI-X structures, initialization segment, command queue, doorbell pages.
+//! * A [`Backend`] executes its commands and doorbells. [`Software`] does so
+//!   with the objects of an [`hca::Engine`]; a backend for a real device has its
+//!   place beside it.
+//! * [`Mlx5`] gives the engine the formats: where queues lie in guest memory,
+//!   how requests are decoded and completions and events encoded.
+//! * [`Port`] is what the device asks of the subnet about its own port.
+//! * [`bits`] has the layouts, apart from what they mean.
+//!
+//! An access from the guest goes through [`Function::read`] or
+//! [`Function::write`]; where the latter answers [`Effect::Work`], the caller
+//! lets the engine run. Reads need neither engine nor lock.
+//!
+//! Everything that a guest writes, to registers or to memory, is hostile until
+//! it has been checked. It is copied once, its counts are held against limits
+//! before they are used as such, and what is wrong with it hits the command,
+//! the request or the queue that it came with.
+
 #![forbid(unsafe_code)]
 
 pub mod bits;
+mod face;
+mod function;
+pub mod pci;
+mod port;
+pub mod queue;
+pub mod request;
+pub mod segment;
+mod software;
+mod state;
+mod transport;
+
+#[cfg(test)]
+mod testing;
+
+pub use face::Mlx5;
+pub use function::{Backend, Configuration, Doorbells, Effect, Function, Region, TRAPPED_PAGES};
+pub use port::{MadChecks, Port, PortAttributes};
+pub use queue::event::Interrupts;
+pub use software::Software;
+pub use state::FunctionState;

@@ -66,11 +66,6 @@ structures! {
         QUERY_ADAPTER_STRUCT: 0x10 (256);
     }
 
-    /// Reply of QUERY_SPECIAL_CONTEXTS.
-    query_special_contexts_out(32) {
-        RESD_LKEY: 0x0c [31:0];
-    }
-
     /// Request of ATTACH_TO_MCG and DETACH_FROM_MCG.
     attach_to_mcg_in(32) {
         QPN: 0x08 [23:0];
@@ -146,7 +141,6 @@ codes! {
         CreateMkey = 0x200,
         QueryMkey = 0x201,
         DestroyMkey = 0x202,
-        QuerySpecialContexts = 0x203,
         CreateEq = 0x301,
         DestroyEq = 0x302,
         QueryEq = 0x303,

@@ -30,7 +30,11 @@ impl Field {
     #[must_use]
     pub const fn new(offset: usize, high: u32, low: u32) -> Self {
         assert!(offset.is_multiple_of(4) && low <= high && high < 32);
-        Self { offset, shift: low, mask: u32::MAX >> (31 - (high - low)) }
+        Self {
+            offset,
+            shift: low,
+            mask: u32::MAX >> (31 - (high - low)),
+        }
     }
 
     /// The value; zero where the structure ends before the field, as a device
@@ -52,7 +56,10 @@ impl Field {
     /// nothing where the structure ends before the field.
     #[inline]
     pub fn set(self, bytes: &mut [u8], value: u32) {
-        if let Some(dword) = bytes.get_mut(self.offset..).and_then(<[u8]>::first_chunk_mut::<4>) {
+        if let Some(dword) = bytes
+            .get_mut(self.offset..)
+            .and_then(<[u8]>::first_chunk_mut::<4>)
+        {
             let old = u32::from_be_bytes(*dword);
             let new = old & !(self.mask << self.shift) | (value & self.mask) << self.shift;
             *dword = new.to_be_bytes();
@@ -64,7 +71,10 @@ impl Field {
     #[must_use]
     pub const fn position(self) -> (usize, usize) {
         let width = self.mask.count_ones();
-        (self.offset * 8 + (32 - self.shift - width) as usize, width as usize)
+        (
+            self.offset * 8 + (32 - self.shift - width) as usize,
+            width as usize,
+        )
     }
 }
 
@@ -86,13 +96,19 @@ impl Wide {
     #[inline]
     #[must_use]
     pub fn get(self, bytes: &[u8]) -> u64 {
-        bytes.get(self.offset..).and_then(<[u8]>::first_chunk::<8>).map_or(0, |b| u64::from_be_bytes(*b))
+        bytes
+            .get(self.offset..)
+            .and_then(<[u8]>::first_chunk::<8>)
+            .map_or(0, |b| u64::from_be_bytes(*b))
     }
 
     /// Puts `value`; nothing where the structure ends before the field.
     #[inline]
     pub fn set(self, bytes: &mut [u8], value: u64) {
-        if let Some(field) = bytes.get_mut(self.offset..).and_then(<[u8]>::first_chunk_mut::<8>) {
+        if let Some(field) = bytes
+            .get_mut(self.offset..)
+            .and_then(<[u8]>::first_chunk_mut::<8>)
+        {
             *field = value.to_be_bytes();
         }
     }
@@ -163,7 +179,10 @@ impl Span {
 #[inline]
 #[must_use]
 pub fn dword(bytes: &[u8], offset: usize) -> u32 {
-    bytes.get(offset..).and_then(<[u8]>::first_chunk::<4>).map_or(0, |b| u32::from_be_bytes(*b))
+    bytes
+        .get(offset..)
+        .and_then(<[u8]>::first_chunk::<4>)
+        .map_or(0, |b| u32::from_be_bytes(*b))
 }
 
 /// Declares structures. A field is written `NAME: offset kind;` where the kind
@@ -274,7 +293,9 @@ mod tests {
                 for (name, position) in *fields {
                     let expected = known.get(&(*structure, (*name).to_string()));
                     if expected != Some(position) {
-                        wrong.push(format!("{structure}.{name}: {position:?}, not {expected:?}"));
+                        wrong.push(format!(
+                            "{structure}.{name}: {position:?}, not {expected:?}"
+                        ));
                     }
                     checked += 1;
                 }

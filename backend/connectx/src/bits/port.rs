@@ -110,6 +110,3 @@ pub const REGISTER_PVLC: u32 = 0x500f;
 pub const REGISTER_NODE_DESC: u32 = 0x6001;
 /// Register: byte order of the host.
 pub const REGISTER_HOST_ENDIANNESS: u32 = 0x7004;
-
-/// Bit of a port's context mask that lets capability bits change.
-pub const SELECT_CAP_MASK: u32 = 1 << 5;

@@ -1,0 +1,162 @@
+//! The formats of this device, as the engine uses them.
+
+use std::marker::PhantomData;
+
+use hca::mr::Klm;
+use hca::work::{CompletionEntry, RecvWr, SendWr, WqeError};
+use hca::{CqError, Dma, Event, Face, PortChange};
+
+use crate::bits::event::{CQ_ERROR_ACCESS, CQ_ERROR_OVERRUN, EventType, PortSubtype};
+use crate::queue::completion::CompletionQueue;
+use crate::queue::event::Entry;
+use crate::queue::receive::ReceiveQueue;
+use crate::queue::send::SendQueue;
+use crate::queue::shared::SharedQueue;
+use crate::state::FunctionState;
+
+/// The mlx5 formats over guest memory `D`.
+#[derive(Debug)]
+pub struct Mlx5<D>(PhantomData<D>);
+
+/// Offset of an object's number in the data of events about completion queues,
+/// queue pairs and shared receive queues.
+const DATA_NUMBER: usize = 0x18;
+
+impl<D: Dma + 'static> Face for Mlx5<D> {
+    type Dma = D;
+    type Vf = FunctionState;
+    type Send = SendQueue;
+    type Recv = ReceiveQueue;
+    type Shared = SharedQueue;
+    type Completion = CompletionQueue;
+
+    #[inline]
+    fn send_posted(dma: &D, queue: &SendQueue) -> bool {
+        queue
+            .posted(dma)
+            .is_some_and(|posted| posted != queue.taken())
+    }
+
+    #[inline]
+    fn recv_posted(dma: &D, queue: &ReceiveQueue) -> bool {
+        queue
+            .posted(dma)
+            .is_some_and(|posted| posted != queue.taken())
+    }
+
+    #[inline]
+    fn take_send(dma: &D, queue: &mut SendQueue, wr: &mut SendWr) -> Result<bool, WqeError> {
+        queue.take(dma, wr)
+    }
+
+    #[inline]
+    fn take_recv(dma: &D, queue: &mut ReceiveQueue, wr: &mut RecvWr) -> Result<bool, WqeError> {
+        queue.take(dma, wr)
+    }
+
+    #[inline]
+    fn take_shared(dma: &D, queue: &mut SharedQueue, wr: &mut RecvWr) -> Result<bool, WqeError> {
+        queue.take(dma, wr)
+    }
+
+    fn shared_available(dma: &D, queue: &SharedQueue) -> u32 {
+        queue.available(dma)
+    }
+
+    fn reset_queues(send: Option<&mut SendQueue>, recv: Option<&mut ReceiveQueue>) {
+        if let Some(queue) = send {
+            queue.reset();
+        }
+        if let Some(queue) = recv {
+            queue.reset();
+        }
+    }
+
+    #[inline]
+    fn complete(
+        dma: &D,
+        vf: &mut FunctionState,
+        queue: &mut CompletionQueue,
+        entry: &CompletionEntry,
+    ) -> Result<bool, CqError> {
+        if queue.complete(dma, entry)? {
+            vf.completion_event(dma, queue.eqn, queue.cqn);
+        }
+        Ok(!queue.is_announced())
+    }
+
+    fn recheck(dma: &D, vf: &mut FunctionState, queue: &mut CompletionQueue) -> bool {
+        let (due, again) = queue.recheck(dma);
+        if due {
+            vf.completion_event(dma, queue.eqn, queue.cqn);
+        }
+        again
+    }
+
+    fn event(dma: &D, vf: &mut FunctionState, event: Event) {
+        vf.event(dma, &entry(event));
+    }
+
+    fn decode_pages(bytes: &[u8], pages: &mut Vec<u64>) {
+        pages.extend(
+            bytes
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|page| u64::from_be_bytes(*page)),
+        );
+    }
+
+    fn decode_klms(bytes: &[u8], klms: &mut Vec<Klm>) {
+        klms.extend(bytes.as_chunks::<16>().0.iter().map(|klm| {
+            let dword = |at| crate::bits::dword(klm, at);
+            Klm {
+                len: dword(0),
+                key: dword(4),
+                addr: u64::from(dword(8)) << 32 | u64::from(dword(12)),
+            }
+        }));
+    }
+}
+
+/// How an event is told to the driver.
+fn entry(event: Event) -> Entry {
+    let numbered = |kind: EventType, number: u32| Entry::new(kind).with(DATA_NUMBER, number);
+    match event {
+        Event::CommunicationEstablished(qpn) => {
+            numbered(EventType::CommunicationEstablished, qpn.value())
+        }
+        Event::SendQueueDrained(qpn) => numbered(EventType::SendQueueDrained, qpn.value()),
+        Event::LastWqeReached(qpn) => numbered(EventType::SrqLastWqe, qpn.value()),
+        Event::QpCatastrophic(qpn) => numbered(EventType::WqCatastrophic, qpn.value()),
+        Event::QpInvalidRequest(qpn) => numbered(EventType::WqInvalidRequest, qpn.value()),
+        Event::QpAccess(qpn) => numbered(EventType::WqAccess, qpn.value()),
+        Event::SrqLimit(srqn) => numbered(EventType::SrqLimit, srqn),
+        Event::SrqCatastrophic(srqn) => numbered(EventType::SrqCatastrophic, srqn),
+        Event::CqError { cqn, error } => {
+            let syndrome = match error {
+                CqError::Overrun => CQ_ERROR_OVERRUN,
+                CqError::Unmapped => CQ_ERROR_ACCESS,
+            };
+            Entry::new(EventType::CqError)
+                .with(0x0, cqn)
+                .with(0x8, u32::from(syndrome))
+        }
+        Event::Port(change) => {
+            let subtype = match change {
+                PortChange::Active => PortSubtype::Active,
+                PortChange::Initialize => PortSubtype::Initialized,
+                PortChange::Down => PortSubtype::Down,
+                PortChange::Lid => PortSubtype::Lid,
+                PortChange::Pkey => PortSubtype::Pkey,
+                PortChange::Guid => PortSubtype::Guid,
+                PortChange::ClientReregister => PortSubtype::ClientReregister,
+            };
+            // The port's number is the high half of a byte.
+            Entry {
+                subtype: subtype.code(),
+                ..Entry::new(EventType::PortChange).with(0x8, 1 << 28)
+            }
+        }
+    }
+}

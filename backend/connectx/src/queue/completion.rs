@@ -1,0 +1,353 @@
+//! Completion queues: a ring of entries, whose arming raises an event.
+
+use std::sync::atomic::Ordering;
+
+use hca::work::{CompletionEntry, RecvKind, Side, Status};
+use hca::{CqError, Dma};
+use vm_memory::Bytes;
+
+use super::{Buffer, Record};
+use crate::bits::completion::{
+    ARM_SOLICITED, COUNTER_MASK, CqeOpcode, SYNDROME, Syndrome, VENDOR_SYNDROME, mlx5_cqe64 as cqe,
+};
+
+/// What an armed queue waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arm {
+    /// Nothing.
+    No,
+    /// Any entry.
+    Any,
+    /// A solicited one, or an error.
+    Solicited,
+}
+
+/// Bytes of an entry.
+const CQE_SIZE: usize = 64;
+/// Offset of the eight bytes that make an entry the driver's.
+const OWNER_WORD: usize = CQE_SIZE - 8;
+
+/// Where entries lie; what a resize replaces.
+#[derive(Debug)]
+pub struct Ring {
+    /// Memory.
+    pub buffer: Buffer,
+    /// Number of entries, as a power of two.
+    pub log_size: u32,
+    /// Bytes of an entry, as a power of two: 6, or 7 where only the second half
+    /// is used.
+    pub log_stride: u32,
+}
+
+impl Ring {
+    /// Writes an entry at `producer`. Its last eight bytes, with the bit that
+    /// says whose it is, become visible last.
+    #[inline]
+    fn write<D: Dma>(
+        &self,
+        dma: &D,
+        producer: u32,
+        bytes: &mut [u8; CQE_SIZE],
+    ) -> Result<(), CqError> {
+        let owner = (producer >> self.log_size) as u8 & 1;
+        bytes[CQE_SIZE - 1] |= owner;
+        let slot = u64::from(producer & ((1 << self.log_size) - 1)) << self.log_stride;
+        let at = slot + (1 << self.log_stride) - CQE_SIZE as u64;
+        let window = self
+            .buffer
+            .write_window(dma, at, CQE_SIZE)
+            .ok_or(CqError::Unmapped)?;
+        let Some((head, tail)) = bytes.split_last_chunk::<8>() else {
+            return Err(CqError::Unmapped);
+        };
+        window.copy_from(head);
+        window
+            .store(u64::from_ne_bytes(*tail), OWNER_WORD, Ordering::Release)
+            .map_err(|_| CqError::Unmapped)
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    ring: Ring,
+    record: Record,
+    /// Its number.
+    pub cqn: u32,
+    /// The event queue that its events go to.
+    pub eqn: u8,
+    /// The doorbell page it is armed through.
+    pub uar: u32,
+    /// Whether arming is announced, or seen in the record only.
+    announced: bool,
+    ignore_overrun: bool,
+    producer: u32,
+    /// The driver's consumer index when it was last looked at.
+    consumer: u32,
+    arm: Arm,
+    /// Arm word of the record that was last acted upon.
+    arm_word: u32,
+    /// Producer index behind the last solicited entry, if any.
+    last_solicited: Option<u32>,
+    /// Producer index when the last event was raised.
+    last_notified: u32,
+    overrun: bool,
+}
+
+/// How a queue behaves, besides where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traits {
+    /// Its number.
+    pub cqn: u32,
+    /// The event queue that its events go to.
+    pub eqn: u8,
+    /// The doorbell page it is armed through.
+    pub uar: u32,
+    /// Whether arming is announced by a doorbell that the device sees.
+    pub announced: bool,
+    /// Write on although the driver has not taken earlier entries.
+    pub ignore_overrun: bool,
+}
+
+impl CompletionQueue {
+    /// An empty queue.
+    #[must_use]
+    pub const fn new(ring: Ring, record: Record, traits: Traits) -> Self {
+        Self {
+            ring,
+            record,
+            cqn: traits.cqn,
+            eqn: traits.eqn,
+            uar: traits.uar,
+            announced: traits.announced,
+            ignore_overrun: traits.ignore_overrun,
+            producer: 0,
+            consumer: 0,
+            arm: Arm::No,
+            arm_word: 0,
+            last_solicited: None,
+            last_notified: 0,
+            overrun: false,
+        }
+    }
+
+    /// Whether arming is announced by a doorbell.
+    #[must_use]
+    pub const fn is_announced(&self) -> bool {
+        self.announced
+    }
+
+    /// What the queue waits for.
+    #[must_use]
+    pub const fn arm(&self) -> Arm {
+        self.arm
+    }
+
+    /// Producer index, consumer index as last seen, index of the last event,
+    /// and index behind the last solicited entry, of 24 bits each.
+    #[must_use]
+    pub fn counters(&self) -> [u32; 4] {
+        [
+            self.producer,
+            self.consumer,
+            self.last_notified,
+            self.last_solicited.unwrap_or(0),
+        ]
+    }
+
+    /// Whether the queue overran.
+    #[must_use]
+    pub const fn overran(&self) -> bool {
+        self.overrun
+    }
+
+    /// The ring, for queries.
+    #[must_use]
+    pub const fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Entries written that the driver has not taken, at most.
+    #[inline]
+    const fn held(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer) & COUNTER_MASK
+    }
+
+    /// Makes sure that there is room for an entry. The driver's index is only
+    /// read when the last known one does not suffice: it lies in memory that
+    /// the driver's processor writes all the time.
+    #[inline]
+    fn make_room<D: Dma>(&mut self, dma: &D) -> Result<(), CqError> {
+        let size = 1 << self.ring.log_size;
+        if self.held() < size || self.ignore_overrun {
+            return Ok(());
+        }
+        self.consumer = self.record.load(dma, 0).ok_or(CqError::Unmapped)? & COUNTER_MASK;
+        if self.held() < size {
+            return Ok(());
+        }
+        self.overrun = true;
+        Err(CqError::Overrun)
+    }
+
+    /// Writes an entry. Returns whether the queue's event is due, and disarms
+    /// it then.
+    ///
+    /// # Errors
+    /// [`CqError`].
+    #[inline]
+    pub fn complete<D: Dma>(&mut self, dma: &D, entry: &CompletionEntry) -> Result<bool, CqError> {
+        self.make_room(dma)?;
+        let mut bytes = [0; CQE_SIZE];
+        encode(entry, &mut bytes);
+        self.ring.write(dma, self.producer, &mut bytes)?;
+        self.producer = (self.producer + 1) & COUNTER_MASK;
+        if entry.solicited {
+            self.last_solicited = Some(self.producer);
+        }
+        let due = match self.arm {
+            Arm::No => false,
+            Arm::Any => true,
+            Arm::Solicited => entry.solicited,
+        };
+        if due {
+            self.notified();
+        }
+        Ok(due)
+    }
+
+    const fn notified(&mut self) {
+        self.arm = Arm::No;
+        self.last_notified = self.producer;
+    }
+
+    /// The driver arms the queue with `word`. Returns whether the event is due
+    /// at once, for an entry that the driver had not seen.
+    pub fn request_notification(&mut self, word: u32) -> bool {
+        let consumer = word & COUNTER_MASK;
+        let solicited = word & ARM_SOLICITED != 0;
+        self.arm_word = word;
+        self.arm = if solicited { Arm::Solicited } else { Arm::Any };
+        let behind = |index: u32| {
+            let distance = index.wrapping_sub(consumer) & COUNTER_MASK;
+            distance != 0 && distance <= COUNTER_MASK / 2
+        };
+        let due = if solicited {
+            self.last_solicited.is_some_and(behind)
+        } else {
+            consumer != self.producer
+        };
+        if due {
+            self.notified();
+        }
+        due
+    }
+
+    /// Looks whether the driver armed the queue without announcing it. Returns
+    /// whether the event is due, and whether the queue should be looked at
+    /// again although nothing completes.
+    pub fn recheck<D: Dma>(&mut self, dma: &D) -> (bool, bool) {
+        let Some((consumer, word)) = self.record.load_both(dma) else {
+            return (false, false);
+        };
+        self.consumer = consumer & COUNTER_MASK;
+        let due = word != self.arm_word && self.request_notification(word);
+        (due, self.consumer != self.producer)
+    }
+
+    /// Continues in another ring. The entry that says so is the last in the old
+    /// one and counts in the new one too; the driver copies what precedes it.
+    ///
+    /// # Errors
+    /// [`CqError::Overrun`] when the old ring has no room for it; nothing has
+    /// changed then.
+    pub fn resize<D: Dma>(&mut self, dma: &D, ring: Ring) -> Result<(), CqError> {
+        let size = 1_u32 << self.ring.log_size;
+        self.consumer = self.record.load(dma, 0).ok_or(CqError::Unmapped)? & COUNTER_MASK;
+        if self.held() >= size || self.held() + 1 >= 1 << ring.log_size {
+            return Err(CqError::Overrun);
+        }
+        let mut bytes = [0; CQE_SIZE];
+        bytes[CQE_SIZE - 1] = CqeOpcode::Resize.code() << 4;
+        self.ring.write(dma, self.producer, &mut bytes)?;
+        self.producer = (self.producer + 1) & COUNTER_MASK;
+        self.ring = ring;
+        Ok(())
+    }
+}
+
+/// Encodes everything of an entry but the bit that says whose it is.
+#[inline]
+fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
+    let (opcode, send_opcode) = match entry.side {
+        Side::Send { opcode } => (CqeOpcode::Requester, opcode),
+        Side::Recv {
+            kind,
+            immediate,
+            srqn,
+            source,
+        } => {
+            cqe::SRQN_UIDX.set(bytes, srqn.unwrap_or(0));
+            cqe::IMM_INVAL_PKEY.set(bytes, immediate);
+            if let Some(source) = source {
+                cqe::ML_PATH.set(bytes, u32::from(source.path_bits));
+                cqe::SLID.set(bytes, u32::from(source.slid.value()));
+                cqe::FLAGS_RQPN.set(
+                    bytes,
+                    u32::from(source.grh) << 28
+                        | u32::from(source.sl.value()) << 24
+                        | source.src_qp.value(),
+                );
+                if kind == RecvKind::Send {
+                    // Management agents learn the partition here.
+                    cqe::IMM_INVAL_PKEY.set(bytes, u32::from(source.pkey.value()));
+                }
+            }
+            let opcode = match kind {
+                RecvKind::Send => CqeOpcode::ResponderSend,
+                RecvKind::SendImm => CqeOpcode::ResponderSendImm,
+                RecvKind::SendInvalidate => CqeOpcode::ResponderSendInvalidate,
+                RecvKind::WriteImm => CqeOpcode::ResponderWriteImm,
+            };
+            (opcode, 0)
+        }
+    };
+    cqe::BYTE_CNT.set(bytes, entry.byte_len);
+    cqe::SOP_DROP_QPN.set(bytes, u32::from(send_opcode) << 24 | entry.qpn.value());
+    cqe::WQE_COUNTER.set(bytes, u32::from(entry.index));
+    let opcode = if entry.status == Status::Success {
+        opcode
+    } else {
+        encode_error(entry, bytes)
+    };
+    cqe::OP_OWN.set(
+        bytes,
+        u32::from(opcode.code() << 4 | u8::from(entry.solicited) << 1),
+    );
+}
+
+/// The syndrome takes the place of the time stamp.
+#[cold]
+fn encode_error(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcode {
+    let syndrome = match entry.status {
+        Status::Success => 0,
+        Status::LocalLength => Syndrome::LocalLength.code(),
+        Status::LocalQpOperation => Syndrome::LocalQpOperation.code(),
+        Status::LocalProtection => Syndrome::LocalProtection.code(),
+        Status::Flushed => Syndrome::Flushed.code(),
+        Status::MemoryBind => Syndrome::MemoryWindowBind.code(),
+        Status::BadResponse => Syndrome::BadResponse.code(),
+        Status::LocalAccess => Syndrome::LocalAccess.code(),
+        Status::RemoteInvalidRequest => Syndrome::RemoteInvalidRequest.code(),
+        Status::RemoteAccess => Syndrome::RemoteAccess.code(),
+        Status::RemoteOperation => Syndrome::RemoteOperation.code(),
+        Status::RetryExceeded => Syndrome::TransportRetryExceeded.code(),
+        Status::RnrRetryExceeded => Syndrome::RnrRetryExceeded.code(),
+    };
+    bytes[SYNDROME] = syndrome;
+    bytes[VENDOR_SYNDROME] = 0;
+    match entry.side {
+        Side::Send { .. } => CqeOpcode::RequesterError,
+        Side::Recv { .. } => CqeOpcode::ResponderError,
+    }
+}

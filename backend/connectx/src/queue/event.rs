@@ -1,0 +1,189 @@
+//! Event queues: what tells the driver that something happened.
+
+use std::sync::atomic::Ordering;
+
+use hca::{Dma, DmaFault};
+use vm_memory::Bytes;
+
+use super::Buffer;
+use crate::bits::event::{EQE_DATA, EQE_DATA_SIZE, EQE_SIZE, EQE_SUBTYPE, EQE_TYPE, EventType};
+
+/// Raises a message-signalled interrupt.
+pub trait Interrupts: std::fmt::Debug + Send {
+    /// Raises vector `vector`. Called from the data path when an armed queue
+    /// gets an event, so it should not do more than signal.
+    fn raise(&mut self, vector: u16);
+}
+
+/// What an entry says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Kind of event.
+    pub kind: EventType,
+    /// Its subtype, zero for most.
+    pub subtype: u8,
+    /// Its data.
+    pub data: [u8; EQE_DATA_SIZE],
+}
+
+impl Entry {
+    /// An event without data.
+    #[must_use]
+    pub const fn new(kind: EventType) -> Self {
+        Self {
+            kind,
+            subtype: 0,
+            data: [0; EQE_DATA_SIZE],
+        }
+    }
+
+    /// Puts `value` at byte `offset` (a multiple of four below 28) of the data.
+    #[must_use]
+    pub fn with(mut self, offset: usize, value: u32) -> Self {
+        self.data[offset..offset + 4].copy_from_slice(&value.to_be_bytes());
+        self
+    }
+}
+
+/// An event queue.
+#[derive(Debug)]
+pub struct EventQueue {
+    buffer: Buffer,
+    log_size: u32,
+    vector: u16,
+    /// Events that this queue gets, a bit per type.
+    pub mask: u64,
+    /// Whether its consumer index and its arming are announced. If not, every
+    /// event raises the interrupt, and nothing is known of its overrun.
+    announced: bool,
+    producer: u32,
+    consumer: u32,
+    armed: bool,
+    /// The interrupt was raised; of interest to queries only.
+    fired: bool,
+    /// Entries dropped because the driver did not take earlier ones.
+    dropped: u64,
+}
+
+/// Counters of an event queue have 24 bits.
+const COUNTER_MASK: u32 = 0x00ff_ffff;
+
+impl EventQueue {
+    /// A queue of `1 << log_size` entries that raises interrupt `vector`.
+    #[must_use]
+    pub const fn new(
+        buffer: Buffer,
+        log_size: u32,
+        vector: u16,
+        mask: u64,
+        announced: bool,
+    ) -> Self {
+        Self {
+            buffer,
+            log_size,
+            vector,
+            mask,
+            announced,
+            producer: 0,
+            consumer: 0,
+            armed: false,
+            fired: false,
+            dropped: 0,
+        }
+    }
+
+    /// Producer and consumer counters, of 24 bits.
+    #[must_use]
+    pub const fn counters(&self) -> (u32, u32) {
+        (self.producer, self.consumer)
+    }
+
+    /// Whether the next event raises the interrupt.
+    #[must_use]
+    pub const fn is_armed(&self) -> bool {
+        self.armed || !self.announced
+    }
+
+    /// Takes note of the driver's consumer index, and arms the queue or not. A
+    /// queue that is armed while it holds events raises its interrupt at once.
+    pub fn update(&mut self, consumer: u32, arm: bool, interrupts: &mut dyn Interrupts) {
+        self.consumer = consumer & COUNTER_MASK;
+        if arm {
+            self.armed = true;
+            self.fired = false;
+            if self.consumer != self.producer {
+                self.fire(interrupts);
+            }
+        }
+    }
+
+    fn fire(&mut self, interrupts: &mut dyn Interrupts) {
+        self.armed = false;
+        self.fired = true;
+        interrupts.raise(self.vector);
+    }
+
+    /// Appends an entry and raises the interrupt if the queue is armed.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when the queue's memory is not mapped.
+    pub fn push<D: Dma>(
+        &mut self,
+        dma: &D,
+        entry: &Entry,
+        interrupts: &mut dyn Interrupts,
+    ) -> Result<(), DmaFault> {
+        let held = self.producer.wrapping_sub(self.consumer) & COUNTER_MASK;
+        if self.announced && held >= 1 << self.log_size {
+            self.dropped += 1;
+            if self.dropped.is_power_of_two() {
+                tracing::warn!(
+                    dropped = self.dropped,
+                    "event queue overrun: the driver does not take its events"
+                );
+            }
+            return Ok(());
+        }
+        let mut bytes = [0; EQE_SIZE];
+        bytes[EQE_TYPE] = entry.kind.code();
+        bytes[EQE_SUBTYPE] = entry.subtype;
+        bytes[EQE_DATA..EQE_DATA + EQE_DATA_SIZE].copy_from_slice(&entry.data);
+        let owner = (self.producer >> self.log_size) as u8 & 1;
+        bytes[EQE_SIZE - 1] = owner;
+        let at = u64::from(self.producer & ((1 << self.log_size) - 1)) * EQE_SIZE as u64;
+        let window = self
+            .buffer
+            .write_window(dma, at, EQE_SIZE)
+            .ok_or(DmaFault { addr: at })?;
+        let (head, tail) = bytes.split_at(EQE_SIZE - 4);
+        window.copy_from(head);
+        // The owner bit comes last, so that the driver never sees half an entry.
+        let tail = u32::from_ne_bytes([tail[0], tail[1], tail[2], tail[3]]);
+        window
+            .store(tail, EQE_SIZE - 4, Ordering::Release)
+            .map_err(|_| DmaFault { addr: at })?;
+        self.producer = (self.producer + 1) & COUNTER_MASK;
+        if self.is_armed() {
+            self.fire(interrupts);
+        }
+        Ok(())
+    }
+
+    /// Whether the interrupt was raised and the queue not armed since.
+    #[must_use]
+    pub const fn has_fired(&self) -> bool {
+        self.fired
+    }
+
+    /// The interrupt vector.
+    #[must_use]
+    pub const fn vector(&self) -> u16 {
+        self.vector
+    }
+
+    /// Number of entries, as a power of two.
+    #[must_use]
+    pub const fn log_size(&self) -> u32 {
+        self.log_size
+    }
+}

@@ -1,0 +1,102 @@
+//! Receive queues: a ring of scatter lists.
+
+use hca::Dma;
+use hca::work::{RecvWr, WqeError};
+
+use super::{Buffer, Record};
+use crate::request;
+
+/// Most bytes of a receive request.
+pub const MAX_STRIDE: usize = 16 << 7;
+
+/// A receive queue.
+#[derive(Debug)]
+pub struct ReceiveQueue {
+    buffer: Buffer,
+    log_size: u32,
+    /// Logarithm of the bytes of a request, 4 to 11.
+    log_stride: u32,
+    record: Record,
+    taken: u16,
+}
+
+impl ReceiveQueue {
+    /// A queue of `1 << log_size` requests (at most 2^15) of `1 << log_stride`
+    /// bytes each (4 to 11) at the start of `buffer`.
+    #[must_use]
+    pub const fn new(buffer: Buffer, log_size: u32, log_stride: u32, record: Record) -> Self {
+        Self {
+            buffer,
+            log_size,
+            log_stride,
+            record,
+            taken: 0,
+        }
+    }
+
+    /// Requests taken so far, modulo 2^16.
+    #[must_use]
+    pub const fn taken(&self) -> u16 {
+        self.taken
+    }
+
+    /// Requests posted so far, modulo 2^16, as the doorbell record says.
+    #[inline]
+    pub fn posted<D: Dma>(&self, dma: &D) -> Option<u16> {
+        self.record.load(dma, 0).map(|count| count as u16)
+    }
+
+    /// Forgets what was posted: the queue pair was reset.
+    pub const fn reset(&mut self) {
+        self.taken = 0;
+    }
+
+    /// Takes the next request; `Ok(false)` when none is posted.
+    ///
+    /// # Errors
+    /// [`WqeError`]; the request counts as taken.
+    #[inline]
+    pub fn take<D: Dma>(&mut self, dma: &D, wr: &mut RecvWr) -> Result<bool, WqeError> {
+        let posted = self.posted(dma).ok_or(WqeError::Unmapped)?;
+        let available = posted.wrapping_sub(self.taken);
+        if available == 0 {
+            return Ok(false);
+        }
+        let index = self.taken;
+        if u32::from(available) > 1 << self.log_size {
+            self.taken = posted;
+            return Err(WqeError::Malformed { index, opcode: 0 });
+        }
+        self.taken = index.wrapping_add(1);
+        wr.index = index;
+        let at = u64::from(index & ((1 << self.log_size) - 1)) << self.log_stride;
+        take_scatter(&self.buffer, dma, at, 1 << self.log_stride, wr)?;
+        Ok(true)
+    }
+}
+
+/// Reads the scatter list of `len` bytes at position `at`. Short lists, which
+/// most are, do not pay for the room of long ones.
+#[inline]
+pub(super) fn take_scatter<D: Dma>(
+    buffer: &Buffer,
+    dma: &D,
+    at: u64,
+    len: usize,
+    wr: &mut RecvWr,
+) -> Result<(), WqeError> {
+    const SHORT: usize = 64;
+    if len <= SHORT {
+        let mut bytes = [0; SHORT];
+        buffer
+            .read(dma, at, &mut bytes[..len])
+            .map_err(|_| WqeError::Unmapped)?;
+        return request::decode_scatter(&bytes[..len], wr);
+    }
+    let mut bytes = [0; MAX_STRIDE];
+    let bytes = &mut bytes[..len.min(MAX_STRIDE)];
+    buffer
+        .read(dma, at, bytes)
+        .map_err(|_| WqeError::Unmapped)?;
+    request::decode_scatter(bytes, wr)
+}

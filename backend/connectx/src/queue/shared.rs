@@ -1,0 +1,77 @@
+//! Shared receive queues: requests are a chain, since they are freed in any
+//! order.
+
+use hca::Dma;
+use hca::work::{RecvWr, WqeError};
+
+use super::receive::take_scatter;
+use super::{Buffer, Record};
+use crate::bits::work::{SEGMENT, mlx5_wqe_srq_next_seg as next_segment};
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub struct SharedQueue {
+    buffer: Buffer,
+    log_size: u32,
+    /// Logarithm of the bytes of a request, 5 to 11: its first 16 are the link.
+    log_stride: u32,
+    record: Record,
+    /// Index of the next request.
+    head: u16,
+    taken: u16,
+}
+
+impl SharedQueue {
+    /// A queue of `1 << log_size` requests (at most 2^15) of `1 << log_stride`
+    /// bytes each (5 to 11). Its chain begins with request 0.
+    #[must_use]
+    pub const fn new(buffer: Buffer, log_size: u32, log_stride: u32, record: Record) -> Self {
+        Self {
+            buffer,
+            log_size,
+            log_stride,
+            record,
+            head: 0,
+            taken: 0,
+        }
+    }
+
+    /// Requests posted and not taken.
+    #[inline]
+    pub fn available<D: Dma>(&self, dma: &D) -> u32 {
+        let posted = self.record.load(dma, 0).unwrap_or(0) as u16;
+        u32::from(posted.wrapping_sub(self.taken))
+    }
+
+    /// Takes the next request; `Ok(false)` when none is posted.
+    ///
+    /// The link is followed at once: the guest gives a posted request its
+    /// successor before, and gives it another one as soon as it is free again.
+    ///
+    /// # Errors
+    /// [`WqeError`]; the request counts as taken.
+    #[inline]
+    pub fn take<D: Dma>(&mut self, dma: &D, wr: &mut RecvWr) -> Result<bool, WqeError> {
+        let posted = self.record.load(dma, 0).ok_or(WqeError::Unmapped)? as u16;
+        let available = posted.wrapping_sub(self.taken);
+        if available == 0 {
+            return Ok(false);
+        }
+        let index = self.head;
+        if u32::from(available) > 1 << self.log_size {
+            self.taken = posted;
+            return Err(WqeError::Malformed { index, opcode: 0 });
+        }
+        self.taken = self.taken.wrapping_add(1);
+        wr.index = index;
+        let at = u64::from(index) << self.log_stride;
+        let mut link = [0; SEGMENT];
+        self.buffer
+            .read(dma, at, &mut link)
+            .map_err(|_| WqeError::Unmapped)?;
+        self.head = next_segment::NEXT_WQE_INDEX.get(&link) as u16 & ((1 << self.log_size) - 1);
+        let len = (1 << self.log_stride) - SEGMENT;
+        take_scatter(&self.buffer, dma, at + SEGMENT as u64, len, wr)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,201 @@
+//! The initialization segment: how a driver finds the device, gives it a
+//! command queue, and watches its health.
+
+use crate::bits::initialization::mlx5_init_seg as segment;
+
+/// Largest number of entries of the command queue, as a power of two: one bit
+/// of the doorbell per entry.
+pub const LOG_COMMAND_ENTRIES: u32 = 5;
+/// Bytes of an entry, as a power of two.
+pub const LOG_COMMAND_STRIDE: u32 = 6;
+/// Revision of the command interface; drivers know no other.
+const COMMAND_INTERFACE: u32 = 5;
+/// Firmware version: major, minor, sub-minor.
+const FIRMWARE: (u32, u32, u32) = (16, 35, 4030);
+/// Ticks of the health counter are 2^24 ns, about 17 ms; drivers look every
+/// two seconds and count on a change.
+const HEALTH_SHIFT: u32 = 24;
+
+/// How the driver says it uses the device.
+mod interface {
+    pub const FULL: u32 = 0;
+    pub const DISABLED: u32 = 1;
+    pub const SOFTWARE_RESET: u32 = 7;
+}
+
+/// What a write asks of the rest of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum SegmentEffect {
+    /// Nothing.
+    None,
+    /// Look at these entries of the command queue, a bit each.
+    Commands(u32),
+    /// Stop everything: the driver gives up the device without taking down its
+    /// objects one by one.
+    Reset,
+}
+
+/// Registers of the initialization segment. All are big-endian.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InitializationSegment {
+    queue_high: u32,
+    queue_low: u32,
+    interface: u32,
+}
+
+impl InitializationSegment {
+    /// DMA address of the command queue.
+    #[must_use]
+    pub fn command_queue(&self) -> u64 {
+        u64::from(self.queue_high) << 32 | u64::from(self.queue_low)
+    }
+
+    /// Back to the state of power-on.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The dword at `offset`, a multiple of four, at time `now` in
+    /// nanoseconds.
+    fn dword(&self, offset: u64, now: u64) -> u32 {
+        let mut bytes = [0; 4];
+        let registers = [
+            (segment::FW_REV, FIRMWARE.1 << 16 | FIRMWARE.0),
+            (
+                segment::CMDIF_REV_FW_SUB,
+                COMMAND_INTERFACE << 16 | FIRMWARE.2,
+            ),
+            (segment::CMDQ_ADDR_H, self.queue_high),
+            (
+                segment::CMDQ_ADDR_L_SZ,
+                self.queue_low
+                    | self.interface << 8
+                    | LOG_COMMAND_ENTRIES << 4
+                    | LOG_COMMAND_STRIDE,
+            ),
+            // The timer counts nanoseconds: the device's frequency is 1 GHz.
+            (segment::INTERNAL_TIMER_H, (now >> 32) as u32),
+            (segment::INTERNAL_TIMER_L, now as u32),
+            (
+                segment::HEALTH_COUNTER,
+                (now >> HEALTH_SHIFT) as u32 & 0x00ff_ffff,
+            ),
+        ];
+        for (field, value) in registers {
+            if field.position().0 as u64 == offset * 8 {
+                bytes = value.to_be_bytes();
+            }
+        }
+        u32::from_be_bytes(bytes)
+    }
+
+    /// Reads any number of bytes from any offset.
+    pub fn read(&self, offset: u64, data: &mut [u8], now: u64) {
+        let mut dword = [0; 4];
+        let mut held = None;
+        for (at, byte) in (offset..).zip(data) {
+            if held != Some(at & !3) {
+                dword = self.dword(at & !3, now).to_be_bytes();
+                held = Some(at & !3);
+            }
+            *byte = dword[(at & 3) as usize];
+        }
+    }
+
+    /// Writes a whole dword at `offset`. Parts of dwords are no accesses that
+    /// the interface has; a caller drops them.
+    pub fn write(&mut self, offset: u64, value: u32) -> SegmentEffect {
+        let at = |field: crate::bits::Field| field.position().0 as u64 == offset * 8;
+        if at(segment::CMDQ_ADDR_H) {
+            self.queue_high = value;
+        } else if at(segment::CMDQ_ADDR_L_SZ) {
+            self.queue_low = value & !0xfff;
+            return self.set_interface(value >> 8 & 7);
+        } else if at(segment::CMD_DBELL) {
+            return SegmentEffect::Commands(value);
+        }
+        SegmentEffect::None
+    }
+
+    fn set_interface(&mut self, value: u32) -> SegmentEffect {
+        match value {
+            interface::SOFTWARE_RESET => {
+                // Done before the driver can look: it waits for "disabled".
+                self.interface = interface::DISABLED;
+                SegmentEffect::Reset
+            }
+            interface::DISABLED if self.interface == interface::FULL => {
+                self.interface = value;
+                SegmentEffect::Reset
+            }
+            _ => {
+                self.interface = value;
+                SegmentEffect::None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(segment: &InitializationSegment, offset: u64, now: u64) -> u32 {
+        let mut bytes = [0; 4];
+        segment.read(offset, &mut bytes, now);
+        u32::from_be_bytes(bytes)
+    }
+
+    #[test]
+    fn the_queue_address_and_sizes_share_a_register() {
+        let mut segment = InitializationSegment::default();
+        assert_eq!(segment.write(0x10, 0x1), SegmentEffect::None);
+        assert_eq!(segment.write(0x14, 0x2345_6000), SegmentEffect::None);
+        assert_eq!(segment.command_queue(), 0x1_2345_6000);
+        assert_eq!(read(&segment, 0x14, 0), 0x2345_6056);
+        assert_eq!(read(&segment, 0x4, 0) >> 16, 5);
+    }
+
+    #[test]
+    fn giving_up_the_device_reads_back() {
+        let mut segment = InitializationSegment::default();
+        assert_eq!(segment.write(0x14, 0x1000 | 1 << 8), SegmentEffect::Reset);
+        assert_eq!(read(&segment, 0x14, 0) >> 8 & 7, 1);
+        assert_eq!(segment.write(0x14, 0x1000), SegmentEffect::None);
+        assert_eq!(segment.write(0x14, 0x1000 | 7 << 8), SegmentEffect::Reset);
+        assert_eq!(read(&segment, 0x14, 0) >> 8 & 7, 1);
+    }
+
+    #[test]
+    fn health_is_good_and_moves_with_time() {
+        let segment = InitializationSegment::default();
+        let second = 1_000_000_000;
+        let counts: Vec<u32> = (0..4)
+            .map(|i| read(&segment, 0x1010, i * 2 * second))
+            .collect();
+        assert!(counts.windows(2).all(|pair| pair[0] != pair[1]));
+        let mut byte = [0xff];
+        segment.read(0x23d, &mut byte, second);
+        assert_eq!(byte, [0]);
+        assert_eq!(read(&segment, 0x1fc, 0), 0);
+        assert_eq!(
+            (
+                read(&segment, 0x1000, 5 << 32 | 7),
+                read(&segment, 0x1004, 5 << 32 | 7)
+            ),
+            (5, 7)
+        );
+    }
+
+    #[test]
+    fn unaligned_reads_see_the_same_bytes() {
+        let segment = InitializationSegment {
+            queue_low: 0xabcd_e000,
+            ..InitializationSegment::default()
+        };
+        let mut bytes = [0; 7];
+        segment.read(0x13, &mut bytes, 0);
+        assert_eq!(bytes, [0, 0xab, 0xcd, 0xe0, 0x56, 0, 0]);
+    }
+}

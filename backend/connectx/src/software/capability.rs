@@ -1,0 +1,170 @@
+//! What the function can do: QUERY_HCA_CAP and SET_HCA_CAP.
+
+use hca::Dma;
+
+use super::{Outcome, Refusal, Software, refuse};
+use crate::bits::capability::{
+    TYPE_ATOMIC, TYPE_GENERAL, atomic_caps as atomic_cap, cmd_hca_cap as cap, query_hca_cap_out,
+    set_hca_cap_in,
+};
+use crate::bits::command::{Status, create_eq_in as head_in};
+use crate::function::Configuration;
+use crate::state::LOG_MAX_EQ;
+
+/// Largest send and receive queue, as a power of two of blocks and requests.
+pub const LOG_MAX_QP_SIZE: u32 = 15;
+/// Largest shared receive queue, as a power of two of requests.
+pub const LOG_MAX_SRQ_SIZE: u32 = 15;
+/// Largest completion queue, as a power of two of entries.
+pub const LOG_MAX_CQ_SIZE: u32 = 20;
+/// Largest event queue, as a power of two of entries.
+pub const LOG_MAX_EQ_SIZE: u32 = 16;
+/// The device counts nanoseconds.
+const FREQUENCY_KHZ: u32 = 1_000_000;
+
+/// Compare and swap, fetch and add.
+const ATOMIC_OPERATIONS: u32 = 0b11;
+/// Operands of eight bytes (the bit whose number is their size).
+const ATOMIC_SIZES: u32 = 1 << 3;
+
+/// General capabilities of a function.
+///
+/// What is not set here is not there, and drivers do without: Ethernet and its
+/// offloads, on-demand paging, DEVX, dynamic connections, write-combining
+/// doorbells, memory windows, completion compression.
+pub(crate) fn general(configuration: &Configuration) -> Box<[u8; cap::SIZE]> {
+    let quota = &configuration.quota;
+    let mut caps = Box::new([0; cap::SIZE]);
+    let values = [
+        // No page of the guest's memory is needed, so no queue of such requests.
+        (cap::PAGE_REQUEST_DISABLE, 1),
+        (cap::LOG_MAX_SRQ_SZ, LOG_MAX_SRQ_SIZE),
+        (cap::LOG_MAX_QP_SZ, LOG_MAX_QP_SIZE),
+        (cap::LOG_MAX_QP, u32::from(quota.log_qps)),
+        (cap::LOG_MAX_SRQ, u32::from(quota.log_srqs)),
+        (cap::LOG_MAX_CQ_SZ, LOG_MAX_CQ_SIZE),
+        (cap::LOG_MAX_CQ, u32::from(quota.log_cqs)),
+        (cap::LOG_MAX_EQ_SZ, LOG_MAX_EQ_SIZE),
+        (cap::LOG_MAX_MKEY, u32::from(quota.log_keys)),
+        (cap::LOG_MAX_EQ, LOG_MAX_EQ),
+        (cap::MAX_INDIRECTION, u32::from(hca::mr::MAX_INDIRECTION)),
+        (cap::LOG_MAX_MRW_SZ, 0x40),
+        (cap::LOG_MAX_KLM_LIST_SIZE, 16),
+        (cap::LOG_MAX_RA_REQ_QP, 4),
+        (cap::LOG_MAX_RA_RES_QP, 4),
+        // Codes: 8 GIDs, 128 P_Keys.
+        (cap::GID_TABLE_SIZE, 0),
+        (cap::PKEY_TABLE_SIZE, 0),
+        (cap::IB_VIRT, 1),
+        (cap::LOCAL_CA_ACK_DELAY, 16),
+        // InfiniBand.
+        (cap::PORT_TYPE, 0),
+        (cap::NUM_PORTS, 1),
+        (cap::LOG_MAX_MSG, 30),
+        (cap::CQE_VERSION, 0),
+        (cap::COMPACT_ADDRESS_VECTOR, 1),
+        // Memory keys are changed by work requests: fast registration.
+        (cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 0),
+        (cap::ATOMIC, 1),
+        (cap::CQ_OI, 1),
+        (cap::CQ_RESIZE, 1),
+        (cap::CQ_MODERATION, 1),
+        (cap::BLOCK_LB_MC, 1),
+        (cap::QKV, 1),
+        (cap::PKV, 1),
+        (cap::SET_DETH_SQPN, 1),
+        (cap::XRC, 1),
+        (cap::UD, 1),
+        (cap::UC, 1),
+        (cap::RC, 1),
+        (cap::UAR_4K, 1),
+        (cap::LOG_PG_SZ, 12),
+        (cap::LOG_BF_REG_SIZE, 9),
+        (cap::MAX_WQE_SZ_SQ, 1024),
+        (cap::MAX_WQE_SZ_RQ, 512),
+        (cap::MAX_QP_MCG, 1 << quota.log_multicast.min(23)),
+        (cap::LOG_MAX_MCG, u32::from(quota.log_multicast)),
+        (cap::LOG_MAX_PD, u32::from(quota.log_pds)),
+        (cap::LOG_MAX_XRCD, u32::from(quota.log_pds)),
+        (cap::DEVICE_FREQUENCY_MHZ, FREQUENCY_KHZ / 1000),
+        (cap::DEVICE_FREQUENCY_KHZ, FREQUENCY_KHZ),
+        (cap::NUM_OF_UARS_PER_PAGE, 1),
+        // Pages of doorbells: a power of two of MiB.
+        (cap::UAR_SZ, (configuration.bar_size >> 20).max(1).ilog2()),
+    ];
+    for (field, value) in values {
+        field.set(caps.as_mut_slice(), value);
+    }
+    caps
+}
+
+/// Capabilities of atomic operations.
+pub(crate) fn atomic() -> Box<[u8; atomic_cap::SIZE]> {
+    let mut caps = Box::new([0; atomic_cap::SIZE]);
+    atomic_cap::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1.set(caps.as_mut_slice(), 1);
+    atomic_cap::ATOMIC_OPERATIONS.set(caps.as_mut_slice(), ATOMIC_OPERATIONS);
+    atomic_cap::ATOMIC_SIZE_QP.set(caps.as_mut_slice(), ATOMIC_SIZES);
+    caps
+}
+
+impl<D: Dma + 'static> Software<'_, D> {
+    pub(super) fn query_hca_cap(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        let modifier = head_in::OP_MOD.get(request);
+        let current = modifier & 1 == 1;
+        let state = self.state();
+        let out = query_hca_cap_out::CAPABILITY.get_mut(reply);
+        let mut copy = |from: &[u8]| {
+            let len = out.len().min(from.len());
+            out[..len].copy_from_slice(&from[..len]);
+        };
+        match (modifier >> 1, current) {
+            (TYPE_GENERAL, true) => copy(state.capabilities.as_slice()),
+            (TYPE_GENERAL, false) => copy(general(&state.configuration).as_slice()),
+            (TYPE_ATOMIC, true) => copy(state.atomic_capabilities.as_slice()),
+            (TYPE_ATOMIC, false) => copy(atomic().as_slice()),
+            _ => return Err(refuse(Status::BadParameter, "no such kind of capabilities")),
+        }
+        Ok(())
+    }
+
+    /// The driver says which of the capabilities it wants. It gets no more than
+    /// there are; what has no effect here is kept for it to read.
+    pub(super) fn set_hca_cap(&mut self, request: &[u8]) -> Outcome {
+        let wanted = set_hca_cap_in::CAPABILITY.get(request);
+        let kind = head_in::OP_MOD.get(request) >> 1;
+        let state = self.state_mut();
+        match kind {
+            TYPE_GENERAL => {
+                let max = general(&state.configuration);
+                for field in [cap::LOG_MAX_QP, cap::PKEY_TABLE_SIZE, cap::CQE_VERSION] {
+                    if field.get(wanted) > field.get(max.as_slice()) {
+                        return Err(exceeds());
+                    }
+                }
+                cap::LOG_MAX_QP.set(
+                    state.capabilities.as_mut_slice(),
+                    cap::LOG_MAX_QP.get(wanted),
+                );
+                cap::LOG_UAR_PAGE_SZ.set(
+                    state.capabilities.as_mut_slice(),
+                    cap::LOG_UAR_PAGE_SZ.get(wanted),
+                );
+                Ok(())
+            }
+            TYPE_ATOMIC => {
+                let mode = atomic_cap::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(wanted);
+                if mode > 1 {
+                    return Err(exceeds());
+                }
+                atomic_cap::ATOMIC_REQ_8B_ENDIANNESS_MODE
+                    .set(state.atomic_capabilities.as_mut_slice(), mode);
+                Ok(())
+            }
+            _ => Err(refuse(Status::BadParameter, "no such kind of capabilities")),
+        }
+    }
+}
+
+const fn exceeds() -> Refusal {
+    refuse(Status::ExceededLimits, "more than the device has")
+}

@@ -1,0 +1,134 @@
+//! Completion queues: CREATE_CQ, MODIFY_CQ, QUERY_CQ, DESTROY_CQ.
+
+use hca::Dma;
+
+use super::capability::LOG_MAX_CQ_SIZE;
+use super::{NUMBER, Outcome, Refusal, Software, list, refuse};
+use crate::bits::command::{Status, create_eq_in as head_in};
+use crate::bits::completion::{
+    STATE_ARMED, STATE_FIRED, STATE_SOLICITED_ARMED, STATUS_OVERRUN, cqc, create_cq_in,
+    modify_cq_in, query_cq_out,
+};
+use crate::queue::completion::{Arm, CompletionQueue, Ring, Traits};
+use crate::queue::{Buffer, Record};
+
+/// Modifier of MODIFY_CQ: another ring. Without it, moderation: entries are
+/// announced as they come, which is what any moderation allows.
+const RESIZE: u32 = 1;
+/// Code of an entry's size: 64 bytes.
+const ENTRY_64: u32 = 0;
+/// Code of an entry's size: 128 bytes.
+const ENTRY_128: u32 = 1;
+
+/// The ring that a context and the page list behind it describe.
+fn ring(context: &[u8], pages: &[u8]) -> Result<Ring, Refusal> {
+    let log_size = cqc::LOG_CQ_SIZE.get(context);
+    if log_size > LOG_MAX_CQ_SIZE {
+        return Err(refuse(
+            Status::ExceededLimits,
+            "the completion queue is too long",
+        ));
+    }
+    let log_stride = match cqc::CQE_SZ.get(context) {
+        ENTRY_64 => 6,
+        ENTRY_128 => 7,
+        _ => return Err(refuse(Status::BadParameter, "entries have 64 or 128 bytes")),
+    };
+    let buffer = Buffer::new(
+        pages,
+        cqc::LOG_PAGE_SIZE.get(context),
+        cqc::PAGE_OFFSET.get(context),
+        1 << (log_size + log_stride),
+    )?;
+    Ok(Ring {
+        buffer,
+        log_size,
+        log_stride,
+    })
+}
+
+impl<D: Dma + 'static> Software<'_, D> {
+    pub(super) fn create_cq(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        let context = create_cq_in::CQ_CONTEXT.get(request);
+        let ring = ring(context, list(request))?;
+        let record = Record::new(cqc::DBR_ADDR.get(context))?;
+        let eqn = cqc::C_EQN_OR_APU_ELEMENT.get(context) as u8;
+        let uar = cqc::UAR_PAGE.get(context);
+        let state = self.state();
+        if state.events.get(eqn).is_none() {
+            return Err(refuse(Status::BadResource, "no such event queue"));
+        }
+        let announced = state.configuration.traps(uar);
+        let ignore_overrun = cqc::OI.is_set(context);
+        let cqn = self.engine.create_cq(self.vf, |cqn| {
+            CompletionQueue::new(
+                ring,
+                record,
+                Traits {
+                    cqn,
+                    eqn,
+                    uar,
+                    announced,
+                    ignore_overrun,
+                },
+            )
+        })?;
+        NUMBER.set(reply, cqn);
+        Ok(())
+    }
+
+    pub(super) fn modify_cq(&mut self, request: &[u8]) -> Outcome {
+        let context = modify_cq_in::CQ_CONTEXT.get(request);
+        let cqn = modify_cq_in::CQN.get(request);
+        let resized = if head_in::OP_MOD.get(request) == RESIZE {
+            Some(ring(context, list(request))?)
+        } else {
+            None
+        };
+        let (queue, _, dma) = self.engine.cq_mut(self.vf, cqn)?;
+        match resized {
+            Some(ring) => queue.resize(dma, ring).map_err(|_| {
+                refuse(
+                    Status::BadResourceState,
+                    "what the completion queue holds does not fit",
+                )
+            }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn destroy_cq(&mut self, request: &[u8]) -> Outcome {
+        self.engine.destroy_cq(self.vf, NUMBER.get(request))?;
+        Ok(())
+    }
+
+    pub(super) fn query_cq(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        let (queue, _, _) = self.engine.cq_mut(self.vf, NUMBER.get(request))?;
+        let out = query_cq_out::CQ_CONTEXT.get_mut(reply);
+        let [producer, consumer, notified, solicited] = queue.counters();
+        let state = match queue.arm() {
+            Arm::No => STATE_FIRED,
+            Arm::Any => STATE_ARMED,
+            Arm::Solicited => STATE_SOLICITED_ARMED,
+        };
+        let values = [
+            (
+                cqc::STATUS,
+                if queue.overran() { STATUS_OVERRUN } else { 0 },
+            ),
+            (cqc::CQE_SZ, queue.ring().log_stride - 6),
+            (cqc::ST, state),
+            (cqc::LOG_CQ_SIZE, queue.ring().log_size),
+            (cqc::UAR_PAGE, queue.uar),
+            (cqc::C_EQN_OR_APU_ELEMENT, u32::from(queue.eqn)),
+            (cqc::LAST_NOTIFIED_INDEX, notified),
+            (cqc::LAST_SOLICIT_INDEX, solicited),
+            (cqc::CONSUMER_COUNTER, consumer),
+            (cqc::PRODUCER_COUNTER, producer),
+        ];
+        for (field, value) in values {
+            field.set(out, value);
+        }
+        Ok(())
+    }
+}

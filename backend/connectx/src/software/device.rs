@@ -1,0 +1,41 @@
+//! The function as a whole: enabling, initializing, tearing down.
+
+use hca::Dma;
+
+use super::{Outcome, Software, refuse};
+use crate::bits::command::Status;
+use crate::state::Stage;
+
+impl<D: Dma + 'static> Software<'_, D> {
+    pub(super) fn enable_hca(&mut self) -> Outcome {
+        let state = self.state_mut();
+        state.stage = state.stage.max(Stage::Enabled);
+        Ok(())
+    }
+
+    pub(super) fn disable_hca(&mut self) -> Outcome {
+        self.engine.reset_vf(self.vf);
+        self.state_mut().reset();
+        Ok(())
+    }
+
+    pub(super) fn init_hca(&mut self) -> Outcome {
+        let state = self.state_mut();
+        if state.stage == Stage::Initialized {
+            return Err(refuse(
+                Status::BadSystemState,
+                "the function is initialized already",
+            ));
+        }
+        state.stage = Stage::Initialized;
+        Ok(())
+    }
+
+    pub(super) fn teardown_hca(&mut self) -> Outcome {
+        self.engine.reset_vf(self.vf);
+        let state = self.state_mut();
+        state.drop_objects();
+        state.stage = state.stage.min(Stage::Enabled);
+        Ok(())
+    }
+}

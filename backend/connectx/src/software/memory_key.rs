@@ -1,0 +1,179 @@
+//! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
+
+use hca::mr::{Access, KlmList, MemoryKey, Translation};
+use hca::{Dma, Face};
+
+use super::{NUMBER, Outcome, Refusal, Software, list, refuse};
+use crate::bits::command::Status;
+use crate::bits::memory_key::{
+    ANY_QPN, MODE_KLM, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc, query_mkey_out,
+};
+use crate::face::Mlx5;
+use crate::request::{key_length, key_queue_pair};
+
+/// Bytes of an octword, the unit in which translation entries are counted.
+const OCTWORD: usize = 16;
+/// Smallest page, as a power of two.
+const LOG_MIN_PAGE: u32 = 12;
+/// Largest page, as a power of two.
+const LOG_MAX_PAGE: u32 = 31;
+
+/// How a context names each right.
+const RIGHTS: [(crate::bits::Field, Access); 5] = [
+    (mkc::LR, Access::LOCAL_READ),
+    (mkc::LW, Access::LOCAL_WRITE),
+    (mkc::RR, Access::REMOTE_READ),
+    (mkc::RW, Access::REMOTE_WRITE),
+    (mkc::A, Access::ATOMIC),
+];
+
+fn mode(context: &[u8]) -> u32 {
+    mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context)
+}
+
+/// The translation that a context describes, with the entries given, and the
+/// most entries it may get.
+fn translation<D: Dma + 'static>(
+    context: &[u8],
+    entries: &[u8],
+) -> Result<(Translation, usize), Refusal> {
+    let octwords = mkc::TRANSLATIONS_OCTWORD_SIZE.get(context) as usize;
+    match mode(context) {
+        MODE_PHYSICAL => Ok((Translation::Physical, 0)),
+        MODE_MTT => {
+            let given = mkc::LOG_PAGE_SIZE.get(context);
+            // A key without entries yet may leave the page size for later.
+            let log_size = if mkc::FREE.is_set(context) {
+                given.max(LOG_MIN_PAGE)
+            } else {
+                given
+            };
+            if !(LOG_MIN_PAGE..=LOG_MAX_PAGE).contains(&log_size) {
+                return Err(refuse(Status::BadParameter, "pages have 4 KiB to 2 GiB"));
+            }
+            let mut pages = Vec::new();
+            Mlx5::<D>::decode_pages(entries, &mut pages);
+            Ok((
+                Translation::Pages {
+                    log_size: log_size as u8,
+                    pages,
+                },
+                octwords * 2,
+            ))
+        }
+        MODE_KLM => {
+            let mut klms = Vec::new();
+            Mlx5::<D>::decode_klms(entries, &mut klms);
+            Ok((Translation::Indirect(KlmList::new(klms)), octwords))
+        }
+        _ => Err(refuse(
+            Status::BadParameter,
+            "this access mode is not supported",
+        )),
+    }
+}
+
+fn entries(translation: &Translation) -> usize {
+    match translation {
+        Translation::Physical => 0,
+        Translation::Pages { pages, .. } => pages.len(),
+        Translation::Indirect(list) => list.entries().len(),
+    }
+}
+
+impl<D: Dma + 'static> Software<'_, D> {
+    pub(super) fn create_mkey(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        if create_mkey_in::PG_ACCESS.is_set(request)
+            || create_mkey_in::MKEY_UMEM_VALID.is_set(request)
+        {
+            return Err(refuse(
+                Status::BadParameter,
+                "paging on demand and user memory objects are not supported",
+            ));
+        }
+        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
+        let octwords = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.get(request) as usize;
+        let given = octwords
+            .checked_mul(OCTWORD)
+            .and_then(|bytes| list(request).get(..bytes))
+            .ok_or(refuse(
+                Status::BadInputLength,
+                "the translation list is shorter than it says",
+            ))?;
+        let (translation, capacity) = translation::<D>(context, given)?;
+        // Driver and device count in octwords, so a list may be one entry longer
+        // than the region needs; never longer than it was sized for.
+        let capacity = capacity.max(entries(&translation));
+        let charge = capacity as u64;
+        if charge > self.state().translations_left {
+            return Err(refuse(
+                Status::ExceededLimits,
+                "too many translation entries: the function's quota is reached",
+            ));
+        }
+        let access = RIGHTS.iter().fold(Access::NONE, |access, &(field, right)| {
+            access.with(right, field.is_set(context))
+        });
+        let index = self.engine.create_key(
+            self.vf,
+            MemoryKey {
+                variant: mkc::MKEY_7_0.get(context) as u8,
+                free: mkc::FREE.is_set(context),
+                pd: mkc::PD.get(context),
+                start: mkc::START_ADDR.get(context),
+                len: key_length(context),
+                access,
+                remote_invalidate: mkc::EN_RINVAL.is_set(context),
+                updatable: mkc::UMR_EN.is_set(context),
+                qpn: key_queue_pair(context),
+                translation,
+                capacity,
+            },
+        )?;
+        self.state_mut().translations_left -= charge;
+        NUMBER.set(reply, index);
+        Ok(())
+    }
+
+    pub(super) fn destroy_mkey(&mut self, request: &[u8]) -> Outcome {
+        let key = self.engine.destroy_key(self.vf, NUMBER.get(request))?;
+        self.state_mut().translations_left += key.capacity as u64;
+        Ok(())
+    }
+
+    pub(super) fn query_mkey(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        let keys = self.engine.keys(self.vf);
+        let key = keys
+            .get(NUMBER.get(request))
+            .ok_or(refuse(Status::BadResource, "no such memory key"))?;
+        let out = query_mkey_out::MEMORY_KEY_MKEY_ENTRY.get_mut(reply);
+        let (mode, octwords) = match &key.translation {
+            Translation::Physical => (MODE_PHYSICAL, 0),
+            Translation::Pages { log_size, .. } => {
+                mkc::LOG_PAGE_SIZE.set(out, u32::from(*log_size));
+                (MODE_MTT, key.capacity.div_ceil(2))
+            }
+            Translation::Indirect(_) => (MODE_KLM, key.capacity),
+        };
+        for (field, right) in RIGHTS {
+            field.set(out, u32::from(key.access.grants(right)));
+        }
+        let values = [
+            (mkc::FREE, u32::from(key.free)),
+            (mkc::ACCESS_MODE_1_0, mode),
+            (mkc::UMR_EN, u32::from(key.updatable)),
+            (mkc::QPN, key.qpn.map_or(ANY_QPN, wire::Qpn::value)),
+            (mkc::MKEY_7_0, u32::from(key.variant)),
+            (mkc::LENGTH64, u32::from(key.len == u64::MAX)),
+            (mkc::EN_RINVAL, u32::from(key.remote_invalidate)),
+            (mkc::PD, key.pd),
+            (mkc::TRANSLATIONS_OCTWORD_SIZE, octwords as u32),
+        ];
+        for (field, value) in values {
+            field.set(out, value);
+        }
+        mkc::START_ADDR.set(out, key.start);
+        mkc::LEN.set(out, if key.len == u64::MAX { 0 } else { key.len });
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! The virtual port: its context, tables and registers.
+
+use hca::Dma;
+use wire::LinkWidth;
+
+use super::{Outcome, Software, refuse};
+use crate::bits::command::Status;
+use crate::bits::port::{
+    REGISTER_HOST_ENDIANNESS, REGISTER_NODE_DESC, REGISTER_PMTU, REGISTER_PTYS, REGISTER_PVLC,
+    access_register_in, hca_vport_context as context, modify_hca_vport_context_in,
+    pmtu_reg as pmtu, ptys_reg as ptys, pvlc_reg as pvlc, query_hca_vport_context_out,
+    query_hca_vport_gid_in, query_hca_vport_gid_out, query_hca_vport_pkey_in,
+};
+
+/// Bytes of the head of a reply, and of a register's access, behind which the
+/// list or register is.
+const BODY: usize = 0x10;
+/// Entries of the GID table.
+pub const GID_TABLE: u16 = 8;
+/// Entries of the P_Key table: drivers ask for 128 and no other number.
+pub const PKEY_TABLE: u16 = 128;
+/// Index that asks for the whole P_Key table.
+const ALL_PKEYS: u32 = 0xffff;
+/// Speeds up to the one in use.
+const fn speeds_up_to(speed: u16) -> u32 {
+    (speed as u32).next_power_of_two() * 2 - 1
+}
+
+impl<D: Dma + 'static> Software<'_, D> {
+    /// There is one virtual port; naming another asks for a right that a
+    /// virtual function has not.
+    fn own_vport(request: &[u8]) -> Outcome {
+        if modify_hca_vport_context_in::OTHER_VPORT.is_set(request) {
+            return Err(refuse(
+                Status::BadParameter,
+                "a virtual function has no say over other ports",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn query_vport_context(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        Self::own_vport(request)?;
+        let port = self.port.0.attributes();
+        let out = query_hca_vport_context_out::HCA_VPORT_CONTEXT.get_mut(reply);
+        let values = [
+            (context::HAS_SMI, u32::from(port.has_smi)),
+            (
+                context::PORT_PHYSICAL_STATE,
+                u32::from(port.physical_state.code()),
+            ),
+            (context::PORT_STATE, u32::from(port.state.code())),
+            (context::VPORT_STATE, u32::from(port.state.code())),
+            (context::CAP_MASK1, port.capability_mask),
+            (
+                context::CAP_MASK1_FIELD_SELECT,
+                port.capability_mask_writable,
+            ),
+            (context::LID, u32::from(port.lid.value())),
+            (context::INIT_TYPE_REPLY, u32::from(port.init_type_reply)),
+            (context::LMC, u32::from(port.lmc)),
+            (context::SUBNET_TIMEOUT, u32::from(port.subnet_timeout)),
+            (context::SM_LID, u32::from(port.sm_lid.value())),
+            (context::SM_SL, u32::from(port.sm_sl.value())),
+            (
+                context::QKEY_VIOLATION_COUNTER,
+                u32::from(port.qkey_violations),
+            ),
+            (
+                context::PKEY_VIOLATION_COUNTER,
+                u32::from(port.pkey_violations),
+            ),
+        ];
+        for (field, value) in values {
+            field.set(out, value);
+        }
+        context::SYSTEM_IMAGE_GUID.set(out, port.system_image_guid.value());
+        context::PORT_GUID.set(out, port.port_guid.value());
+        context::NODE_GUID.set(out, port.node_guid.value());
+        Ok(())
+    }
+
+    pub(super) fn modify_vport_context(&mut self, request: &[u8]) -> Outcome {
+        Self::own_vport(request)?;
+        let wanted = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.get(request);
+        if context::FIELD_SELECT.get(wanted) != 0 {
+            return Err(refuse(
+                Status::BadParameter,
+                "GUIDs and states of a port are not its guest's to change",
+            ));
+        }
+        let select = context::CAP_MASK1_FIELD_SELECT.get(wanted);
+        if select & !self.port.0.attributes().capability_mask_writable != 0 {
+            return Err(refuse(
+                Status::BadParameter,
+                "these capability bits cannot be changed",
+            ));
+        }
+        if select != 0 {
+            self.port
+                .0
+                .set_capability_mask(context::CAP_MASK1.get(wanted), select);
+        }
+        Ok(())
+    }
+
+    pub(super) fn query_vport_gid(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        Self::own_vport(request)?;
+        let index = query_hca_vport_gid_in::GID_INDEX.get(request) as u16;
+        if index >= GID_TABLE {
+            return Err(refuse(Status::BadIndex, "the GID table is not that long"));
+        }
+        query_hca_vport_gid_out::GIDS_NUM.set(reply, 1);
+        let gid = self.port.0.gid(index).unwrap_or_default();
+        crate::bits::Span::new(BODY, 16).set(reply, &gid.to_bytes());
+        Ok(())
+    }
+
+    pub(super) fn query_vport_pkey(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        Self::own_vport(request)?;
+        let index = query_hca_vport_pkey_in::PKEY_INDEX.get(request);
+        let indices = match index {
+            ALL_PKEYS => 0..PKEY_TABLE,
+            _ if index < u32::from(PKEY_TABLE) => index as u16..index as u16 + 1,
+            _ => return Err(refuse(Status::BadIndex, "the P_Key table is not that long")),
+        };
+        for (at, index) in indices.enumerate() {
+            let field = crate::bits::Field::new(BODY + 4 * at, 15, 0);
+            field.set(reply, u32::from(self.port.0.pkey(index).value()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn access_register(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        let read = access_register_in::OP_MOD.get(request) == 1;
+        let given = request.get(BODY..).unwrap_or_default();
+        let out = reply.get_mut(BODY..).unwrap_or_default();
+        match (access_register_in::REGISTER_ID.get(request), read) {
+            (REGISTER_PTYS, true) => self.speed_register(out),
+            (REGISTER_PMTU, true) => self.mtu_register(out),
+            (REGISTER_PVLC, true) => self.lanes_register(out),
+            (REGISTER_NODE_DESC, true) => {
+                let description = self.port.0.node_description();
+                crate::bits::Span::new(0, description.len()).set(out, &description);
+            }
+            (REGISTER_NODE_DESC, false) => {
+                let description = crate::bits::Span::new(0, 64).array(given);
+                self.port.0.set_node_description(&description);
+            }
+            // Nothing here depends on the byte order of the host.
+            (REGISTER_HOST_ENDIANNESS, _) => {}
+            (register, _) => {
+                const REGISTERS: u32 = 1 << 16;
+                if self.state_mut().first_unknown(REGISTERS | register) {
+                    tracing::info!("register {register:#06x} is not known; the driver is told so");
+                }
+                return Err(refuse(Status::BadParameter, "no such register"));
+            }
+        }
+        Ok(())
+    }
+
+    fn speed_register(&self, out: &mut [u8]) {
+        /// The register speaks of InfiniBand.
+        const INFINIBAND: u32 = 1;
+        let port = self.port.0.attributes();
+        let width = match port.active_width {
+            LinkWidth::X1 => 1,
+            LinkWidth::X2 => 2,
+            LinkWidth::X4 => 4,
+            LinkWidth::X8 => 8,
+            LinkWidth::X12 => 16,
+        };
+        ptys::LOCAL_PORT.set(out, 1);
+        ptys::PROTO_MASK.set(out, INFINIBAND);
+        ptys::IB_LINK_WIDTH_CAPABILITY.set(out, width | 1);
+        ptys::IB_LINK_WIDTH_ADMIN.set(out, width | 1);
+        ptys::IB_LINK_WIDTH_OPER.set(out, width);
+        ptys::IB_PROTO_CAPABILITY.set(out, speeds_up_to(port.active_speed));
+        ptys::IB_PROTO_ADMIN.set(out, speeds_up_to(port.active_speed));
+        ptys::IB_PROTO_OPER.set(out, u32::from(port.active_speed));
+    }
+
+    fn mtu_register(&self, out: &mut [u8]) {
+        let port = self.port.0.attributes();
+        pmtu::LOCAL_PORT.set(out, 1);
+        pmtu::MAX_MTU.set(out, port.max_mtu.bytes());
+        pmtu::ADMIN_MTU.set(out, port.active_mtu.bytes());
+        pmtu::OPER_MTU.set(out, port.active_mtu.bytes());
+    }
+
+    fn lanes_register(&self, out: &mut [u8]) {
+        let port = self.port.0.attributes();
+        // The register has the number of lanes where PortInfo has a code.
+        let lanes = |code: u8| match code {
+            0 | 1 => 1,
+            2 => 2,
+            3 => 4,
+            4 => 8,
+            _ => 15,
+        };
+        pvlc::LOCAL_PORT.set(out, 1);
+        pvlc::VL_HW_CAP.set(out, lanes(port.vl_cap));
+        pvlc::VL_ADMIN.set(out, lanes(port.operational_vls));
+        pvlc::VL_OPERATIONAL.set(out, lanes(port.operational_vls));
+    }
+}

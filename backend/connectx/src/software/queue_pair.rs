@@ -1,0 +1,408 @@
+//! Queue pairs: CREATE_QP, the commands that change their state, QUERY_QP,
+//! DESTROY_QP.
+
+use hca::work::GlobalRoute;
+use hca::{AddressPath, Dma, QpChange, QpDesc, QpState, QpView, RecvSide, Transport};
+use wire::{Gid, Lid, Mtu, Psn, QKey, Qpn, Sl};
+
+use super::capability::LOG_MAX_QP_SIZE;
+use super::{NUMBER, Outcome, Refusal, Software, list, refuse};
+use crate::bits::command::{Opcode, Status};
+use crate::bits::queue_pair::{
+    ReceiveType, ServiceType, State, ads, create_qp_in, optional, qpc, query_qp_out,
+};
+use crate::bits::work::BLOCK;
+use crate::face::Mlx5;
+use crate::queue::receive::ReceiveQueue;
+use crate::queue::send::SendQueue;
+use crate::queue::{Buffer, Record};
+use crate::request::Format;
+
+const fn transport(service: ServiceType) -> Transport {
+    match service {
+        ServiceType::ReliableConnection => Transport::Rc,
+        ServiceType::UnreliableConnection => Transport::Uc,
+        ServiceType::UnreliableDatagram => Transport::Ud,
+        ServiceType::ExtendedReliableConnection => Transport::Xrc,
+        ServiceType::QueuePair0 => Transport::Smi,
+        ServiceType::QueuePair1 => Transport::Gsi,
+        ServiceType::KeyUpdate => Transport::KeyUpdate,
+    }
+}
+
+const fn format(transport: Transport) -> Format {
+    match transport {
+        Transport::Xrc => Format::Xrc,
+        transport if transport.is_datagram() => Format::Datagram,
+        _ => Format::Connected,
+    }
+}
+
+/// The receive side of a new queue pair, before its memory is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Receive {
+    None,
+    Own { log_size: u32, log_stride: u32 },
+    Shared(u32),
+    Xrc(u32),
+}
+
+impl Receive {
+    fn of(context: &[u8], transport: Transport) -> Result<Self, Refusal> {
+        let kind = ReceiveType::from_code(qpc::RQ_TYPE.get(context)).ok_or(refuse(
+            Status::BadParameter,
+            "no such type of receive queue",
+        ))?;
+        if transport == Transport::Xrc {
+            // An initiator receives nothing; a target sends nothing.
+            let target = qpc::NO_SQ.is_set(context);
+            return Ok(if target {
+                Self::Xrc(qpc::XRCD.get(context))
+            } else {
+                Self::None
+            });
+        }
+        Ok(match kind {
+            ReceiveType::None => Self::None,
+            ReceiveType::Shared => Self::Shared(qpc::SRQN_RMPN_XRQN.get(context)),
+            ReceiveType::Own => {
+                let log_size = qpc::LOG_RQ_SIZE.get(context);
+                if log_size > LOG_MAX_QP_SIZE {
+                    return Err(refuse(
+                        Status::ExceededLimits,
+                        "the receive queue is too long",
+                    ));
+                }
+                Self::Own {
+                    log_size,
+                    log_stride: qpc::LOG_RQ_STRIDE.get(context) + 4,
+                }
+            }
+        })
+    }
+
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Own {
+                log_size,
+                log_stride,
+            } => 1 << (log_size + log_stride),
+            _ => 0,
+        }
+    }
+}
+
+impl<D: Dma + 'static> Software<'_, D> {
+    pub(super) fn create_qp(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        let context: [u8; qpc::SIZE] = create_qp_in::QPC.array(request);
+        let desc = self.describe(&context, list(request))?;
+        let qpn = self.engine.create_qp(self.vf, desc)?;
+        self.state_mut()
+            .contexts
+            .qps
+            .insert(qpn.value(), Box::new(context));
+        NUMBER.set(reply, qpn.value());
+        Ok(())
+    }
+
+    fn describe(&self, context: &[u8], pages: &[u8]) -> Result<QpDesc<Mlx5<D>>, Refusal> {
+        let service = ServiceType::from_code(qpc::ST.get(context)).ok_or(refuse(
+            Status::BadParameter,
+            "this service type is not supported",
+        ))?;
+        if qpc::WQ_SIGNATURE.is_set(context) {
+            return Err(refuse(
+                Status::BadParameter,
+                "requests with signatures are not supported",
+            ));
+        }
+        let transport = transport(service);
+        let receive = Receive::of(context, transport)?;
+        let sends = !qpc::NO_SQ.is_set(context);
+        let log_blocks = qpc::LOG_SQ_SIZE.get(context);
+        if log_blocks > LOG_MAX_QP_SIZE {
+            return Err(refuse(Status::ExceededLimits, "the send queue is too long"));
+        }
+        let send_bytes = if sends {
+            (BLOCK as u64) << log_blocks
+        } else {
+            0
+        };
+        let record = Record::new(qpc::DBR_ADDR.get(context))?;
+        // The receive queue comes first, the send queue right behind it.
+        let buffer = Buffer::new(
+            pages,
+            qpc::LOG_PAGE_SIZE.get(context),
+            qpc::PAGE_OFFSET.get(context),
+            receive.bytes() + send_bytes,
+        )?;
+        let recv = match receive {
+            Receive::None => RecvSide::None,
+            Receive::Shared(srqn) => RecvSide::Shared(srqn),
+            Receive::Xrc(xrcd) => RecvSide::Xrc(xrcd),
+            Receive::Own {
+                log_size,
+                log_stride,
+            } => RecvSide::Own(ReceiveQueue::new(
+                buffer.clone(),
+                log_size,
+                log_stride,
+                record,
+            )),
+        };
+        let recv_cqn = match receive {
+            Receive::Own { .. } | Receive::Shared(_) => Some(qpc::CQN_RCV.get(context)),
+            Receive::None | Receive::Xrc(_) => None,
+        };
+        let send = sends.then(|| {
+            let queue = SendQueue::new(
+                buffer,
+                receive.bytes(),
+                log_blocks,
+                record,
+                format(transport),
+            );
+            (queue, qpc::CQN_SND.get(context))
+        });
+        Ok(QpDesc {
+            transport,
+            pd: qpc::PD.get(context),
+            send,
+            recv,
+            recv_cqn,
+            source_qpn: source_qpn(context, transport)?,
+            block_multicast_loopback: qpc::BLOCK_LB_MC.is_set(context),
+            polled: !self.state().configuration.traps(qpc::UAR_PAGE.get(context)),
+        })
+    }
+
+    pub(super) fn destroy_qp(&mut self, request: &[u8]) -> Outcome {
+        let qpn = NUMBER.get(request);
+        self.engine.destroy_qp(self.vf, Qpn::new(qpn))?;
+        self.state_mut().contexts.qps.remove(&qpn);
+        Ok(())
+    }
+
+    pub(super) fn modify_qp(&mut self, opcode: Opcode, request: &[u8]) -> Outcome {
+        let qpn = Qpn::new(NUMBER.get(request));
+        let (from, next) = transition(opcode).ok_or(refuse(
+            Status::BadOperation,
+            "the command does not change a queue pair",
+        ))?;
+        let state = self.engine.query_qp(self.vf, qpn)?.state;
+        if !from.is_empty() && !from.contains(&state) {
+            return Err(refuse(
+                Status::BadQpState,
+                "the queue pair is not in the state that the command begins with",
+            ));
+        }
+        let context = create_qp_in::QPC.get(request);
+        let stored = self.state().contexts.qps.get(&qpn.value());
+        let service =
+            stored.and_then(|stored| ServiceType::from_code(qpc::ST.get(stored.as_slice())));
+        let transport = service.map_or(Transport::Rc, transport);
+        let given = Given::of(opcode, create_qp_in::OPT_PARAM_MASK.get(request));
+        let change = given.change(context, transport)?;
+        self.engine.modify_qp(self.vf, qpn, next, &change)?;
+        if let Some(stored) = self.state_mut().contexts.qps.get_mut(&qpn.value()) {
+            given.remember(context, stored.as_mut_slice());
+        }
+        Ok(())
+    }
+
+    pub(super) fn query_qp(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        let qpn = Qpn::new(NUMBER.get(request));
+        let view = self.engine.query_qp(self.vf, qpn)?;
+        let out = query_qp_out::QPC.get_mut(reply);
+        if let Some(stored) = self.state().contexts.qps.get(&qpn.value()) {
+            let len = out.len().min(stored.len());
+            out[..len].copy_from_slice(&stored[..len]);
+        }
+        show(&view, out);
+        let (send, recv) = self.engine.qp_queues(self.vf, qpn)?;
+        let dma = self.engine.dma(self.vf);
+        if let Some(queue) = send {
+            qpc::HW_SQ_WQEBB_COUNTER.set(out, u32::from(queue.taken()));
+            qpc::SW_SQ_WQEBB_COUNTER.set(out, u32::from(queue.posted(dma).unwrap_or(0)));
+        }
+        if let Some(queue) = recv {
+            qpc::HW_RQ_COUNTER.set(out, u32::from(queue.taken()));
+            qpc::SW_RQ_COUNTER.set(out, u32::from(queue.posted(dma).unwrap_or(0)));
+        }
+        Ok(())
+    }
+}
+
+/// Packets of a datagram queue pair may say that they come from queue pair 1,
+/// which is how a driver sends general services in several partitions. They
+/// may not claim anything else.
+fn source_qpn(context: &[u8], transport: Transport) -> Result<Option<Qpn>, Refusal> {
+    match (qpc::DETH_SQPN.get(context), transport) {
+        (0, _) => Ok(None),
+        (1, Transport::Ud) => Ok(Some(Qpn::QP1)),
+        _ => Err(refuse(
+            Status::BadParameter,
+            "packets cannot have this source queue pair",
+        )),
+    }
+}
+
+/// States that a command begins with (none: any), and the one it leads to.
+const fn transition(opcode: Opcode) -> Option<(&'static [QpState], QpState)> {
+    Some(match opcode {
+        Opcode::Rst2Init => (&[QpState::Reset], QpState::Init),
+        Opcode::Init2Init => (&[QpState::Init], QpState::Init),
+        Opcode::Init2Rtr => (&[QpState::Init], QpState::ReadyToReceive),
+        Opcode::Rtr2Rts => (&[QpState::ReadyToReceive], QpState::ReadyToSend),
+        Opcode::Rts2Rts => (&[QpState::ReadyToSend], QpState::ReadyToSend),
+        Opcode::Sqerr2Rts => (&[QpState::SendQueueError], QpState::ReadyToSend),
+        Opcode::Sqd2Rts => (&[QpState::SendQueueDrain], QpState::ReadyToSend),
+        Opcode::ToErr => (&[], QpState::Error),
+        Opcode::ToRst => (&[], QpState::Reset),
+        _ => return None,
+    })
+}
+
+/// Which fields of the context in a change count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Given {
+    pkey_index: bool,
+    qkey: bool,
+    read: bool,
+    write: bool,
+    atomic: bool,
+    peer: bool,
+    path: bool,
+    sending: bool,
+    min_rnr_timer: bool,
+    retry_count: bool,
+    rnr_retry: bool,
+    timeout: bool,
+}
+
+impl Given {
+    /// What a command must give, and what its mask says that it also gives.
+    const fn of(opcode: Opcode, mask: u32) -> Self {
+        let init = matches!(opcode, Opcode::Rst2Init);
+        let rtr = matches!(opcode, Opcode::Init2Rtr);
+        let rts = matches!(opcode, Opcode::Rtr2Rts);
+        Self {
+            pkey_index: init || mask & optional::PKEY_INDEX != 0,
+            qkey: init || mask & optional::Q_KEY != 0,
+            read: init || mask & optional::RRE != 0,
+            write: init || mask & optional::RWE != 0,
+            atomic: init || mask & optional::RAE != 0,
+            peer: rtr,
+            path: rtr || mask & optional::PRIMARY_PATH != 0,
+            sending: rts,
+            min_rnr_timer: rtr || mask & optional::RNR_TIMEOUT != 0,
+            retry_count: rts || mask & optional::RETRY_COUNT != 0,
+            rnr_retry: rts || mask & optional::RNR_RETRY != 0,
+            timeout: rts || mask & optional::ACK_TIMEOUT != 0,
+        }
+    }
+
+    fn change(self, context: &[u8], transport: Transport) -> Result<QpChange, Refusal> {
+        let primary = qpc::PRIMARY_ADDRESS_PATH.get(context);
+        let connected = !transport.is_datagram() && transport != Transport::KeyUpdate;
+        let mtu = if self.peer && connected {
+            let code = qpc::MTU.get(context) as u8;
+            Some(Mtu::from_code(code).ok_or(refuse(Status::BadParameter, "no such path MTU"))?)
+        } else {
+            None
+        };
+        let field = |given: bool, field: crate::bits::Field| given.then(|| field.get(context));
+        Ok(QpChange {
+            pkey_index: self.pkey_index.then(|| ads::PKEY_INDEX.get(primary) as u16),
+            qkey: field(self.qkey, qpc::Q_KEY).map(QKey::new),
+            read: self.read.then(|| qpc::RRE.is_set(context)),
+            write: self.write.then(|| qpc::RWE.is_set(context)),
+            atomic: self.atomic.then(|| qpc::RAE.is_set(context)),
+            mtu,
+            path: (self.path && connected).then(|| path(primary)),
+            dest_qp: field(self.peer, qpc::REMOTE_QPN).map(Qpn::new),
+            rq_psn: field(self.peer, qpc::NEXT_RCV_PSN).map(Psn::new),
+            sq_psn: field(self.sending, qpc::NEXT_SEND_PSN).map(Psn::new),
+            min_rnr_timer: field(self.min_rnr_timer, qpc::MIN_RNR_NAK).map(|timer| timer as u8),
+            timeout: self.timeout.then(|| ads::ACK_TIMEOUT.get(primary) as u8),
+            retry_count: field(self.retry_count, qpc::RETRY_COUNT).map(|count| count as u8),
+            rnr_retry: field(self.rnr_retry, qpc::RNR_RETRY).map(|count| count as u8),
+        })
+    }
+
+    /// Keeps what queries return as it was given: the parts of a path that have
+    /// no effect here, and the limits of reads and atomics.
+    fn remember(self, context: &[u8], stored: &mut [u8]) {
+        let keep =
+            |field: crate::bits::Field, stored: &mut [u8]| field.set(stored, field.get(context));
+        if self.path {
+            qpc::PRIMARY_ADDRESS_PATH.set(stored, qpc::PRIMARY_ADDRESS_PATH.get(context));
+        }
+        if self.pkey_index {
+            let port = ads::VHCA_PORT_NUM.get(qpc::PRIMARY_ADDRESS_PATH.get(context));
+            ads::VHCA_PORT_NUM.set(qpc::PRIMARY_ADDRESS_PATH.get_mut(stored), port);
+        }
+        if self.peer {
+            keep(qpc::LOG_RRA_MAX, stored);
+            keep(qpc::LOG_MSG_MAX, stored);
+            keep(qpc::MTU, stored);
+        }
+        if self.sending {
+            keep(qpc::LOG_SRA_MAX, stored);
+        }
+    }
+}
+
+/// An address path as the engine has it.
+fn path(context: &[u8]) -> AddressPath {
+    AddressPath {
+        dlid: Lid::new(ads::RLID.get(context) as u16),
+        sl: Sl::new(ads::SL.get(context) as u8),
+        src_path_bits: ads::MLID.get(context) as u8,
+        global: ads::GRH.is_set(context).then(|| GlobalRoute {
+            dgid: Gid::from_bytes(ads::RGID_RIP.array(context)),
+            sgid_index: ads::SRC_ADDR_INDEX.get(context) as u8,
+            flow_label: ads::FLOW_LABEL.get(context),
+            traffic_class: ads::TCLASS.get(context) as u8,
+            hop_limit: ads::HOP_LIMIT.get(context) as u8,
+        }),
+    }
+}
+
+/// Puts what a queue pair is now over what its context was.
+fn show(view: &QpView, out: &mut [u8]) {
+    let state = match view.state {
+        QpState::Reset => State::Reset,
+        QpState::Init => State::Init,
+        QpState::ReadyToReceive => State::ReadyToReceive,
+        QpState::ReadyToSend => State::ReadyToSend,
+        QpState::SendQueueError => State::SendQueueError,
+        QpState::SendQueueDrain => State::SendQueueDrain,
+        QpState::Error => State::Error,
+    };
+    let attr = &view.attr;
+    let values = [
+        (qpc::STATE, state.code()),
+        (qpc::REMOTE_QPN, attr.dest_qp.value()),
+        (qpc::NEXT_SEND_PSN, attr.sq_psn.value()),
+        (qpc::LAST_ACKED_PSN, attr.sq_psn.value()),
+        (qpc::NEXT_RCV_PSN, attr.rq_psn.value()),
+        (qpc::RMSN, view.msn),
+        (qpc::Q_KEY, attr.qkey.value()),
+        (qpc::RRE, u32::from(attr.rights.read)),
+        (qpc::RWE, u32::from(attr.rights.write)),
+        (qpc::RAE, u32::from(attr.rights.atomic)),
+        (qpc::MIN_RNR_NAK, u32::from(attr.min_rnr_timer)),
+        (qpc::RETRY_COUNT, u32::from(attr.retry_count)),
+        (qpc::RNR_RETRY, u32::from(attr.rnr_retry)),
+    ];
+    for (field, value) in values {
+        field.set(out, value);
+    }
+    if attr.path.is_some() {
+        qpc::MTU.set(out, u32::from(attr.mtu.code()));
+    }
+    let primary = qpc::PRIMARY_ADDRESS_PATH.get_mut(out);
+    ads::PKEY_INDEX.set(primary, u32::from(attr.pkey_index));
+    ads::ACK_TIMEOUT.set(primary, u32::from(attr.timeout));
+}

@@ -1,0 +1,233 @@
+//! What a function has besides the engine's objects: event queues, doorbell
+//! pages, capabilities, and the contexts that queries return.
+
+use std::collections::{HashMap, HashSet};
+
+use hca::Dma;
+
+use crate::bits::capability::{atomic_caps, cmd_hca_cap};
+use crate::bits::event::EventType;
+use crate::bits::initialization::FIRST_UAR;
+use crate::bits::queue_pair::qpc;
+use crate::bits::shared_receive::srqc;
+use crate::function::{Configuration, TRAPPED_PAGES};
+use crate::queue::event::{Entry, EventQueue, Interrupts};
+
+/// Most event queues, as a power of two.
+pub const LOG_MAX_EQ: u32 = 6;
+
+/// How far the driver has brought the function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Not enabled: nothing but ENABLE_HCA is understood.
+    Disabled,
+    /// Enabled: capabilities may be set.
+    Enabled,
+    /// Initialized: objects may be created.
+    Initialized,
+}
+
+/// State of one function, kept by the engine beside its objects.
+#[derive(Debug)]
+pub struct FunctionState {
+    pub(crate) configuration: Configuration,
+    interrupts: Box<dyn Interrupts>,
+    pub(crate) events: EventQueues,
+    pub(crate) uars: Uars,
+    pub(crate) stage: Stage,
+    pub(crate) capabilities: Box<[u8; cmd_hca_cap::SIZE]>,
+    pub(crate) atomic_capabilities: Box<[u8; atomic_caps::SIZE]>,
+    pub(crate) contexts: Contexts,
+    /// Translation entries that memory keys may still take.
+    pub(crate) translations_left: u64,
+    unknown: HashSet<u32>,
+}
+
+/// Contexts of objects as their creators gave them, for queries.
+#[derive(Debug, Default)]
+pub(crate) struct Contexts {
+    pub qps: HashMap<u32, Box<[u8; qpc::SIZE]>>,
+    pub srqs: HashMap<u32, Box<[u8; srqc::SIZE]>>,
+}
+
+impl FunctionState {
+    /// State of a function that has just been powered on.
+    #[must_use]
+    pub fn new(configuration: Configuration, interrupts: Box<dyn Interrupts>) -> Self {
+        let configuration = configuration.checked();
+        let mut state = Self {
+            interrupts,
+            events: EventQueues::default(),
+            uars: Uars::new(&configuration),
+            stage: Stage::Disabled,
+            capabilities: Box::new([0; cmd_hca_cap::SIZE]),
+            atomic_capabilities: Box::new([0; atomic_caps::SIZE]),
+            contexts: Contexts::default(),
+            translations_left: 0,
+            unknown: HashSet::new(),
+            configuration,
+        };
+        state.reset();
+        state
+    }
+
+    /// Back to the state of power-on. Interrupts stay connected.
+    pub fn reset(&mut self) {
+        self.stage = Stage::Disabled;
+        self.capabilities = crate::software::capability::general(&self.configuration);
+        self.atomic_capabilities = crate::software::capability::atomic();
+        self.drop_objects();
+    }
+
+    /// Drops everything that objects have left here.
+    pub(crate) fn drop_objects(&mut self) {
+        self.events = EventQueues::default();
+        self.uars = Uars::new(&self.configuration);
+        self.contexts = Contexts::default();
+        self.translations_left = 1 << self.configuration.log_translations;
+    }
+
+    /// Whether something the driver asked for is unknown and has not been
+    /// logged yet.
+    pub(crate) fn first_unknown(&mut self, what: u32) -> bool {
+        const MOST: usize = 4096;
+        self.unknown.len() < MOST && self.unknown.insert(what)
+    }
+
+    /// An event queue, and what raises its interrupt.
+    pub(crate) fn event_queue(
+        &mut self,
+        eqn: u8,
+    ) -> Option<(&mut EventQueue, &mut dyn Interrupts)> {
+        Some((self.events.get_mut(eqn)?, self.interrupts.as_mut()))
+    }
+
+    /// Tells the driver that completion queue `cqn` has entries.
+    pub(crate) fn completion_event<D: Dma>(&mut self, dma: &D, eqn: u8, cqn: u32) {
+        let entry = Entry::new(EventType::Completion).with(0x18, cqn);
+        self.push(dma, eqn, &entry);
+    }
+
+    /// Tells the driver about `entry`, if it has a queue for such events.
+    pub(crate) fn event<D: Dma>(&mut self, dma: &D, entry: &Entry) {
+        if let Some(eqn) = self.events.subscriber(entry.kind) {
+            self.push(dma, eqn, entry);
+        }
+    }
+
+    fn push<D: Dma>(&mut self, dma: &D, eqn: u8, entry: &Entry) {
+        if let Some((queue, interrupts)) = self.event_queue(eqn)
+            && let Err(error) = queue.push(dma, entry, interrupts)
+        {
+            tracing::warn!(eqn, "event dropped: {error}");
+        }
+    }
+}
+
+/// Event queues by number. Numbers begin at one.
+#[derive(Debug)]
+pub(crate) struct EventQueues {
+    slots: Vec<Option<EventQueue>>,
+}
+
+impl Default for EventQueues {
+    fn default() -> Self {
+        Self {
+            slots: std::iter::repeat_with(|| None)
+                .take(1 << LOG_MAX_EQ)
+                .collect(),
+        }
+    }
+}
+
+impl EventQueues {
+    /// Adds a queue and returns its number, if there is room.
+    pub fn insert(&mut self, queue: EventQueue) -> Option<u8> {
+        let free = self.slots.iter().position(Option::is_none)?;
+        self.slots[free] = Some(queue);
+        Some(free as u8 + 1)
+    }
+
+    /// Removes a queue.
+    pub fn remove(&mut self, eqn: u8) -> Option<EventQueue> {
+        self.slots.get_mut(usize::from(eqn.checked_sub(1)?))?.take()
+    }
+
+    /// The queue with this number.
+    pub fn get(&self, eqn: u8) -> Option<&EventQueue> {
+        self.slots.get(usize::from(eqn.checked_sub(1)?))?.as_ref()
+    }
+
+    fn get_mut(&mut self, eqn: u8) -> Option<&mut EventQueue> {
+        self.slots
+            .get_mut(usize::from(eqn.checked_sub(1)?))?
+            .as_mut()
+    }
+
+    /// The queue that events of a kind go to.
+    pub fn subscriber(&self, kind: EventType) -> Option<u8> {
+        let wants = |slot: &Option<EventQueue>| {
+            slot.as_ref()
+                .is_some_and(|eq| eq.mask >> kind.code() & 1 != 0)
+        };
+        self.slots.iter().position(wants).map(|at| at as u8 + 1)
+    }
+}
+
+/// Doorbell pages.
+#[derive(Debug)]
+pub(crate) struct Uars {
+    used: Vec<bool>,
+    any: bool,
+}
+
+impl Uars {
+    fn new(configuration: &Configuration) -> Self {
+        Self {
+            used: vec![false; configuration.pages() as usize],
+            any: false,
+        }
+    }
+
+    /// Allocates a page. The first is the kernel's own and one whose writes the
+    /// device sees; later ones are of programs and may be memory.
+    pub fn allocate(&mut self) -> Option<u32> {
+        let first = if self.any { TRAPPED_PAGES } else { FIRST_UAR };
+        let pages = self.used.len() as u32;
+        let page = (first..pages)
+            .chain(FIRST_UAR..first)
+            .find(|&page| !self.used[page as usize])?;
+        self.used[page as usize] = true;
+        self.any = true;
+        Some(page)
+    }
+
+    /// Frees a page; whether it was allocated.
+    pub fn free(&mut self, page: u32) -> bool {
+        self.used
+            .get_mut(page as usize)
+            .is_some_and(|used| std::mem::replace(used, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_doorbell_page_traps_and_later_ones_need_not() {
+        let mut uars = Uars::new(&Configuration {
+            bar_size: 128 << 10,
+            ..Configuration::default()
+        });
+        assert_eq!(uars.allocate(), Some(FIRST_UAR));
+        assert_eq!(uars.allocate(), Some(TRAPPED_PAGES));
+        let rest: Vec<u32> = std::iter::from_fn(|| uars.allocate()).collect();
+        assert_eq!(rest.len(), 32 - 4 - 2);
+        assert!(uars.free(TRAPPED_PAGES));
+        assert!(!uars.free(TRAPPED_PAGES));
+        assert!(!uars.free(1));
+        assert!(!uars.free(u32::MAX));
+        assert_eq!(uars.allocate(), Some(TRAPPED_PAGES));
+    }
+}

@@ -1,0 +1,56 @@
+//! Guest memory for tests.
+
+use std::sync::Arc;
+
+use hca::{Dma, dma};
+use vm_memory::{GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryMmap, VolatileSlice};
+
+/// Memory from DMA address zero on.
+#[derive(Debug, Clone)]
+pub struct Memory(Arc<GuestMemoryMmap>);
+
+impl Memory {
+    /// `len` bytes of zeros.
+    pub fn new(len: usize) -> Self {
+        Self(Arc::new(
+            GuestMemoryMmap::from_ranges(&[(GuestAddress(0), len)]).unwrap(),
+        ))
+    }
+
+    /// Writes `data`, which must fit.
+    pub fn write(&self, addr: u64, data: &[u8]) {
+        dma::write(self, addr, data).unwrap();
+    }
+
+    /// Writes a big-endian dword.
+    pub fn write32(&self, addr: u64, value: u32) {
+        self.write(addr, &value.to_be_bytes());
+    }
+
+    /// Reads `N` bytes.
+    pub fn read<const N: usize>(&self, addr: u64) -> [u8; N] {
+        let mut data = [0; N];
+        dma::read(self, addr, &mut data).unwrap();
+        data
+    }
+
+    /// Reads a big-endian dword.
+    pub fn read32(&self, addr: u64) -> u32 {
+        u32::from_be_bytes(self.read(addr))
+    }
+}
+
+impl Dma for Memory {
+    fn read_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
+        let end = self.0.last_addr().0;
+        if addr > end {
+            return None;
+        }
+        let len = len.min(usize::try_from(end - addr + 1).ok()?);
+        self.0.get_slice(GuestAddress(addr), len).ok()
+    }
+
+    fn write_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
+        self.read_window(addr, len)
+    }
+}
