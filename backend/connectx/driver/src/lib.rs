@@ -1,1 +1,69 @@
 //! A small user-space mlx5 driver over vfio-user, for tests and benches.
+//!
+//! It initializes a ConnectX virtual function in the stock Linux driver's
+//! order, creates queues, posts work and polls for completions, all in one
+//! process with nothing between it and the device's socket. What it knows of
+//! the interface it read for itself from the kernel's headers: it shares no
+//! code with the device, so that each checks the other.
+//!
+//! * [`Device`] is an open device; it is shared by cloning.
+//! * [`Buffer`]s are memory that the device reaches; [`MemoryRegion`]s make
+//!   them known to it.
+//! * [`QueuePair`], [`SharedReceiveQueue`] and [`CompletionQueue`] are what
+//!   applications use. Posting and polling allocate nothing.
+//! * [`pattern`] fills payload and checks it.
+//! * What begins with `raw` writes what no driver would, for tests of faults.
+//!
+//! ```no_run
+//! use driver::{Access, CompletionQueue, Config, Connection, Data, Device, MemoryRegion};
+//! use driver::{ProtectionDomain, QueuePair, Remote, SendRequest, Transport, Uar, pattern};
+//!
+//! # fn main() -> driver::Result<()> {
+//! let device = Device::open("/run/ibvswitch/vm1.sock")?;
+//! let lid = device.wait_active()?.lid;
+//! let (pd, uar) = (ProtectionDomain::new(&device)?, Uar::new(&device)?);
+//! let mut cq = CompletionQueue::new(&device, &uar, 6, 0)?;
+//! let buffer = device.allocate_pages(8192)?;
+//! let region = MemoryRegion::new(&pd, &buffer, Access::ALL)?;
+//!
+//! // A connection with itself.
+//! let mut qp = QueuePair::new(&Config::new(Transport::Rc, &pd, &uar, &cq))?;
+//! qp.connect(Access::ALL, &Connection::to(lid, qp.number()))?;
+//! let remote = Remote { addr: region.start() + 4096, key: region.key() };
+//! qp.post_send(&SendRequest::write(remote, Data::Inline(b"payload")))?;
+//! let entry = cq.wait()?;
+//! assert!(entry.is_ok());
+//! qp.complete(&entry);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod bits;
+mod command;
+mod completion;
+mod device;
+mod error;
+mod event;
+mod memory;
+pub mod pattern;
+mod port;
+mod queue_pair;
+mod region;
+mod request;
+mod shared;
+mod wait;
+
+pub use command::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes, Opcode, Status, request};
+pub use completion::{CompletionQueue, Cqe, CqeKind, Syndrome};
+pub use device::{BAR0, CONFIG, Device, Options, Uar, initialization};
+pub use error::{Error, Result};
+pub use event::{Event, EventType};
+pub use memory::{Buffer, Memory, PAGE};
+pub use port::Port;
+pub use queue_pair::{Config, Connection, QueuePair, Receive, Transport};
+pub use region::{Access, Klm, MemoryRegion, ProtectionDomain, XrcDomain};
+pub use request::{
+    AddressVector, Atomic, Data, KeyChange, KeyUpdate, MAX_SEGMENTS, PageList, Remote, SendOpcode,
+    SendRequest, Sge,
+};
+pub use shared::SharedReceiveQueue;

@@ -1,0 +1,568 @@
+//! Send requests and how they lie in a send queue: segments of 16 bytes in
+//! blocks of 64.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::bits::{mkc, put_dword, put_qword};
+use crate::command::codes;
+use crate::error::{Error, Result};
+use crate::region::Access;
+
+/// Most segments of a request.
+pub const MAX_SEGMENTS: usize = 63;
+/// In the first dword of an inline segment.
+const INLINE: u32 = 1 << 31;
+/// Longest inline data: its length has 10 bits.
+const MAX_INLINE: usize = 0x3ff;
+
+codes! {
+    /// Kind of a send request.
+    #[allow(missing_docs, reason = "the names are the specification's own")]
+    SendOpcode: u8 {
+        Nop = 0x00,
+        SendInvalidate = 0x01,
+        RdmaWrite = 0x08,
+        RdmaWriteImm = 0x09,
+        Send = 0x0a,
+        SendImm = 0x0b,
+        RdmaRead = 0x10,
+        CompareSwap = 0x11,
+        FetchAdd = 0x12,
+        MaskedCompareSwap = 0x14,
+        MaskedFetchAdd = 0x15,
+        KeyUpdate = 0x25,
+    }
+}
+
+/// An element of a scatter or gather list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sge {
+    /// Address in the region.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u32,
+    /// Local key of the region.
+    pub key: u32,
+}
+
+/// Data of a send request.
+#[derive(Debug, Clone, Copy)]
+pub enum Data<'a> {
+    /// Gathered from memory, or of reads and atomics scattered to memory.
+    Memory(&'a [Sge]),
+    /// Within the request.
+    Inline(&'a [u8]),
+}
+
+/// Memory of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Remote {
+    /// Address in the region.
+    pub addr: u64,
+    /// Remote key.
+    pub key: u32,
+}
+
+/// Operands of an atomic operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Atomic {
+    /// To swap in, or to add.
+    pub swap_add: u64,
+    /// To compare with.
+    pub compare: u64,
+    /// Bits to swap, or field boundaries; of masked operations only.
+    pub swap_add_mask: u64,
+    /// Bits to compare; of masked operations only.
+    pub compare_mask: u64,
+}
+
+/// Where a datagram goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AddressVector {
+    /// Destination LID.
+    pub lid: u16,
+    /// Service level.
+    pub sl: u8,
+    /// Destination queue pair.
+    pub qpn: u32,
+    /// Its Q_Key.
+    pub qkey: u32,
+    /// Destination GID and hop limit, for a global route.
+    pub global: Option<([u8; 16], u8)>,
+}
+
+/// A send request.
+#[derive(Debug, Clone, Copy)]
+pub struct SendRequest<'a> {
+    opcode: SendOpcode,
+    data: Data<'a>,
+    flags: u8,
+    immediate: u32,
+    remote: Option<Remote>,
+    atomic: Option<Atomic>,
+    destination: Option<&'a AddressVector>,
+    srqn: Option<u32>,
+    key_update: Option<KeyUpdate<'a>>,
+}
+
+/// Ask for a completion entry.
+const SIGNALED: u8 = 2 << 2;
+const SOLICITED: u8 = 1 << 1;
+/// Start when all earlier reads and atomics are done.
+const FENCE: u8 = 2 << 5;
+
+impl<'a> SendRequest<'a> {
+    const fn new(opcode: SendOpcode, data: Data<'a>) -> Self {
+        Self {
+            opcode,
+            data,
+            flags: SIGNALED,
+            immediate: 0,
+            remote: None,
+            atomic: None,
+            destination: None,
+            srqn: None,
+            key_update: None,
+        }
+    }
+
+    /// Nothing.
+    pub const fn nop() -> Self {
+        Self::new(SendOpcode::Nop, Data::Memory(&[]))
+    }
+
+    /// SEND.
+    pub const fn send(data: Data<'a>) -> Self {
+        Self::new(SendOpcode::Send, data)
+    }
+
+    /// SEND with immediate data.
+    pub const fn send_imm(data: Data<'a>, immediate: u32) -> Self {
+        let mut request = Self::new(SendOpcode::SendImm, data);
+        request.immediate = immediate;
+        request
+    }
+
+    /// SEND that invalidates a key of the peer.
+    pub const fn send_invalidate(data: Data<'a>, key: u32) -> Self {
+        let mut request = Self::new(SendOpcode::SendInvalidate, data);
+        request.immediate = key;
+        request
+    }
+
+    /// RDMA WRITE.
+    pub const fn write(remote: Remote, data: Data<'a>) -> Self {
+        let mut request = Self::new(SendOpcode::RdmaWrite, data);
+        request.remote = Some(remote);
+        request
+    }
+
+    /// RDMA WRITE with immediate data.
+    pub const fn write_imm(remote: Remote, data: Data<'a>, immediate: u32) -> Self {
+        let mut request = Self::new(SendOpcode::RdmaWriteImm, data);
+        request.remote = Some(remote);
+        request.immediate = immediate;
+        request
+    }
+
+    /// RDMA READ.
+    pub const fn read(remote: Remote, into: &'a [Sge]) -> Self {
+        let mut request = Self::new(SendOpcode::RdmaRead, Data::Memory(into));
+        request.remote = Some(remote);
+        request
+    }
+
+    /// An atomic operation; the original value goes to `into`, 8 bytes.
+    pub const fn atomic(
+        opcode: SendOpcode,
+        remote: Remote,
+        operands: Atomic,
+        into: &'a [Sge],
+    ) -> Self {
+        let mut request = Self::new(opcode, Data::Memory(into));
+        request.remote = Some(remote);
+        request.atomic = Some(operands);
+        request
+    }
+
+    /// A change to a memory key.
+    pub const fn key_update(update: KeyUpdate<'a>) -> Self {
+        let mut request = Self::new(SendOpcode::KeyUpdate, Data::Memory(&[]));
+        request.immediate = update.key;
+        request.key_update = Some(update);
+        request
+    }
+
+    /// Without a completion entry, unless it fails.
+    pub const fn unsignaled(mut self) -> Self {
+        self.flags &= !SIGNALED;
+        self
+    }
+
+    /// Raises an event where the peer waits for solicited ones.
+    pub const fn solicited(mut self) -> Self {
+        self.flags |= SOLICITED;
+        self
+    }
+
+    /// Starts when all earlier reads and atomics are done.
+    pub const fn fenced(mut self) -> Self {
+        self.flags |= FENCE;
+        self
+    }
+
+    /// To a datagram's destination.
+    pub const fn to(mut self, destination: &'a AddressVector) -> Self {
+        self.destination = Some(destination);
+        self
+    }
+
+    /// To a shared receive queue of the peer, over XRC.
+    pub const fn to_srq(mut self, srqn: u32) -> Self {
+        self.srqn = Some(srqn);
+        self
+    }
+
+    /// Segments it needs.
+    fn segments(&self) -> usize {
+        let masked = matches!(
+            self.opcode,
+            SendOpcode::MaskedCompareSwap | SendOpcode::MaskedFetchAdd
+        );
+        1 + 3 * usize::from(self.destination.is_some())
+            + usize::from(self.srqn.is_some())
+            + usize::from(self.remote.is_some())
+            + (1 + usize::from(masked)) * usize::from(self.atomic.is_some())
+            + self.key_update.map_or(0, |update| update.segments())
+            + match self.data {
+                Data::Memory(list) => list.len(),
+                Data::Inline(data) => (4 + data.len()).div_ceil(16),
+            }
+    }
+
+    /// Writes it to a ring (a power of two words long) from block `counter`
+    /// on. Returns its first word, which is the doorbell's too, and how many
+    /// blocks it takes, at most `room`.
+    #[inline]
+    pub(crate) fn emit(
+        &self,
+        ring: &[AtomicU64],
+        counter: u16,
+        qpn: u32,
+        room: usize,
+    ) -> Result<(u64, usize)> {
+        let segments = self.segments();
+        let blocks = segments.div_ceil(4);
+        let long_inline = matches!(self.data, Data::Inline(data) if data.len() > MAX_INLINE);
+        if segments > MAX_SEGMENTS || long_inline || blocks * 8 > ring.len() {
+            return Err(Error::TooLong(segments));
+        }
+        if blocks > room {
+            return Err(Error::Full);
+        }
+        let mut put = Writer {
+            ring,
+            at: usize::from(counter) * 8 + 1,
+        };
+        put.word(u64::from(self.flags) << 32 | u64::from(self.immediate));
+        if let Some(srqn) = self.srqn {
+            put.word(u64::from(srqn) << 32);
+            put.word(0);
+        }
+        if let Some(to) = self.destination {
+            to.emit(&mut put);
+        }
+        if let Some(remote) = self.remote {
+            put.word(remote.addr);
+            put.word(u64::from(remote.key) << 32);
+        }
+        if let Some(operands) = self.atomic {
+            put.word(operands.swap_add);
+            put.word(operands.compare);
+            if matches!(
+                self.opcode,
+                SendOpcode::MaskedCompareSwap | SendOpcode::MaskedFetchAdd
+            ) {
+                put.word(operands.swap_add_mask);
+                put.word(operands.compare_mask);
+            }
+        }
+        if let Some(update) = self.key_update {
+            update.emit(&mut put);
+        }
+        match self.data {
+            Data::Memory(list) => list.iter().for_each(|sge| sge.emit(&mut put)),
+            Data::Inline(data) => put.inline(data),
+        }
+        let first = u64::from(counter) << 40
+            | u64::from(self.opcode.code()) << 32
+            | u64::from(qpn) << 8
+            | segments as u64;
+        put.at = usize::from(counter) * 8;
+        put.word(first);
+        Ok((first, blocks))
+    }
+}
+
+/// Writes words one after the other to a ring.
+struct Writer<'a> {
+    ring: &'a [AtomicU64],
+    at: usize,
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn word(&mut self, value: u64) {
+        self.ring[self.at & (self.ring.len() - 1)].store(value.to_be(), Ordering::Relaxed);
+        self.at += 1;
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.word(u64::from_be_bytes(word));
+        }
+    }
+
+    /// An inline segment: length and data, padded to a whole segment.
+    #[inline]
+    fn inline(&mut self, data: &[u8]) {
+        let (first, rest) = data.split_at(data.len().min(4));
+        let mut head = [0; 4];
+        head[..first.len()].copy_from_slice(first);
+        let len = INLINE | data.len() as u32;
+        self.word(u64::from(len) << 32 | u64::from(u32::from_be_bytes(head)));
+        self.bytes(rest);
+        if rest.len().div_ceil(8).is_multiple_of(2) {
+            self.word(0);
+        }
+    }
+}
+
+impl Sge {
+    #[inline]
+    fn emit(&self, put: &mut Writer<'_>) {
+        put.word(u64::from(self.len) << 32 | u64::from(self.key));
+        put.word(self.addr);
+    }
+}
+
+impl AddressVector {
+    fn emit(&self, put: &mut Writer<'_>) {
+        const EXTENDED: u32 = 1 << 31;
+        const GLOBAL: u32 = 1 << 30;
+        let mut bytes = [0; 48];
+        put_dword(&mut bytes, 0x00, self.qkey);
+        put_dword(&mut bytes, 0x08, EXTENDED | self.qpn);
+        bytes[0x0c] = self.sl & 0xf;
+        bytes[0x0e..0x10].copy_from_slice(&self.lid.to_be_bytes());
+        if let Some((gid, hop_limit)) = self.global {
+            bytes[0x1b] = hop_limit;
+            put_dword(&mut bytes, 0x1c, GLOBAL);
+            bytes[0x20..].copy_from_slice(&gid);
+        }
+        put.bytes(&bytes);
+    }
+}
+
+/// A change to a memory key by a work request (UMR).
+#[derive(Debug, Clone, Copy)]
+pub struct KeyUpdate<'a> {
+    /// The key before the change.
+    pub key: u32,
+    /// What it becomes.
+    pub change: KeyChange<'a>,
+}
+
+/// What a key becomes.
+#[derive(Debug, Clone, Copy)]
+pub enum KeyChange<'a> {
+    /// Unusable, as by IB_WR_LOCAL_INV.
+    Free,
+    /// A region of these pages, as by IB_WR_REG_MR.
+    Region {
+        /// New variant byte.
+        variant: u8,
+        /// Protection domain.
+        pd: Option<u32>,
+        /// Address of the first byte.
+        start: u64,
+        /// Length in bytes.
+        len: u64,
+        /// Page size as a power of two.
+        log_page_size: u32,
+        /// What may be done with it.
+        access: Access,
+        /// The pages.
+        list: PageList<'a>,
+    },
+}
+
+/// Where the pages of a region are listed.
+#[derive(Debug, Clone, Copy)]
+pub enum PageList<'a> {
+    /// In the request, at most 64 of them.
+    Inline(&'a [u64]),
+    /// In memory, 8 bytes each.
+    Memory(Sge),
+}
+
+const UMR_INLINE: u8 = 1 << 7;
+const UMR_CHECK_FREE: u8 = 1 << 5;
+const MASK_LEN: u64 = 1 << 0;
+const MASK_PAGE_SIZE: u64 = 1 << 1;
+const MASK_START: u64 = 1 << 6;
+const MASK_PD: u64 = 1 << 7;
+const MASK_REMOTE_INVALIDATE: u64 = 1 << 8;
+const MASK_VARIANT: u64 = 1 << 13;
+const MASK_RIGHTS: u64 = 1 << 17 | 1 << 18 | 1 << 19 | 1 << 20 | 1 << 21;
+const MASK_FREE: u64 = 1 << 29;
+
+impl KeyUpdate<'_> {
+    /// Inline lists end at a block: 64 bytes, 8 pages.
+    fn inline_segments(pages: &[u64]) -> usize {
+        pages.len().div_ceil(8) * 4
+    }
+
+    fn segments(&self) -> usize {
+        // The control segment of updates, and the key's context.
+        3 + 4
+            + match self.change {
+                KeyChange::Region {
+                    list: PageList::Inline(pages),
+                    ..
+                } => Self::inline_segments(pages),
+                KeyChange::Region { .. } => 1,
+                KeyChange::Free => 0,
+            }
+    }
+
+    fn emit(&self, put: &mut Writer<'_>) {
+        let mut control = [0; 48];
+        let mut context = [0; 64];
+        match self.change {
+            KeyChange::Free => {
+                control[0] = UMR_INLINE;
+                put_qword(&mut control, 8, MASK_FREE);
+                mkc::FREE.set(&mut context, 1);
+            }
+            KeyChange::Region {
+                variant,
+                pd,
+                start,
+                len,
+                log_page_size,
+                access,
+                list,
+            } => {
+                let (flags, count) = match list {
+                    PageList::Inline(pages) => (UMR_INLINE, pages.len()),
+                    PageList::Memory(sge) => (0, sge.len as usize / 8),
+                };
+                control[0] = flags | UMR_CHECK_FREE;
+                // Lists count in blocks of 64 bytes, each 4 octwords.
+                let octwords = (count * 8).next_multiple_of(64) / 16;
+                control[4..6].copy_from_slice(&(octwords as u16).to_be_bytes());
+                let mut mask = MASK_LEN
+                    | MASK_PAGE_SIZE
+                    | MASK_START
+                    | MASK_REMOTE_INVALIDATE
+                    | MASK_VARIANT
+                    | MASK_RIGHTS
+                    | MASK_FREE;
+                if let Some(pd) = pd {
+                    mask |= MASK_PD;
+                    mkc::PD.set(&mut context, pd);
+                }
+                put_qword(&mut control, 8, mask);
+                access.set(&mut context);
+                mkc::ACCESS_MODE.set(&mut context, 1);
+                mkc::QPN.set(&mut context, 0x00ff_ffff);
+                mkc::MKEY_7_0.set(&mut context, variant.into());
+                mkc::EN_RINVAL.set(&mut context, 1);
+                put_qword(&mut context, mkc::START_ADDR, start);
+                put_qword(&mut context, mkc::LEN, len);
+                mkc::TRANSLATIONS_OCTWORD_SIZE.set(&mut context, octwords as u32);
+                mkc::LOG_PAGE_SIZE.set(&mut context, log_page_size);
+            }
+        }
+        put.bytes(&control);
+        put.bytes(&context);
+        if let KeyChange::Region { list, .. } = self.change {
+            match list {
+                PageList::Inline(pages) => {
+                    for index in 0..Self::inline_segments(pages) * 2 {
+                        put.word(pages.get(index).copied().unwrap_or(0));
+                    }
+                }
+                PageList::Memory(sge) => sge.emit(put),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn emit(request: &SendRequest<'_>, counter: u16) -> (Vec<u8>, u64, usize) {
+        let ring: Vec<_> = (0..128).map(|_| AtomicU64::new(u64::MAX)).collect();
+        let (word, blocks) = request.emit(&ring, counter, 0xabcdef, 16).unwrap();
+        let bytes = ring
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
+            .collect();
+        (bytes, word, blocks)
+    }
+
+    #[test]
+    fn an_inline_write_lies_as_the_manual_says() {
+        let remote = Remote {
+            addr: 0x1122_3344_5566_7788,
+            key: 0x99aa_bbcc,
+        };
+        let (bytes, word, blocks) = emit(&SendRequest::write(remote, Data::Inline(b"ABCDEFGH")), 0);
+        assert_eq!(blocks, 1);
+        #[rustfmt::skip]
+        assert_eq!(bytes[..48], [
+            0, 0, 0, 8, 0xab, 0xcd, 0xef, 3, 0, 0, 0, 8, 0, 0, 0, 0,
+            0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0, 0, 0, 0,
+            0x80, 0, 0, 8, b'A', b'B', b'C', b'D', b'E', b'F', b'G', b'H', 0, 0, 0, 0,
+        ]);
+        assert_eq!(word.to_be_bytes(), bytes[..8]);
+        assert!(bytes[48..].iter().all(|&byte| byte == 0xff));
+    }
+
+    #[test]
+    fn a_request_wraps_at_the_end_of_the_ring() {
+        let data = [7; 100];
+        let (bytes, _, blocks) = emit(&SendRequest::send(Data::Inline(&data)), 15);
+        assert_eq!(blocks, 2);
+        assert_eq!(bytes[15 * 64..][..8], [0, 0, 15, 0x0a, 0xab, 0xcd, 0xef, 8]);
+        assert_eq!(bytes[15 * 64 + 20..][..44], [7; 44]);
+        assert_eq!(bytes[..56], [7; 56]);
+        assert_eq!(bytes[56..64], [0; 8]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let ring: Vec<_> = (0..128).map(|_| AtomicU64::new(0)).collect();
+        let sges = [Sge {
+            addr: 0,
+            len: 1,
+            key: 0,
+        }; 63];
+        let long = SendRequest::send(Data::Memory(&sges));
+        assert!(matches!(
+            long.emit(&ring, 0, 1, 16),
+            Err(Error::TooLong(64))
+        ));
+        let fits = SendRequest::send(Data::Memory(&sges[..62]));
+        assert_eq!(fits.emit(&ring, 0, 1, 16).unwrap().1, 16);
+        assert!(matches!(fits.emit(&ring, 0, 1, 15), Err(Error::Full)));
+        let inline = vec![0; 1024];
+        let long = SendRequest::send(Data::Inline(&inline));
+        assert!(long.emit(&ring, 0, 1, 16).is_err());
+    }
+}
