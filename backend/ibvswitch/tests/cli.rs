@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -153,6 +154,9 @@ fn readiness_is_told_to_systemd() {
     let dir = scratch();
     let path = dir.path().join("notify.sock");
     let systemd = UnixDatagram::bind(&path).expect("a socket");
+    systemd
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .expect("is not zero");
     let mut command = command(&dir.path().join("run"));
     let daemon = Daemon::spawn(command.arg("run").env("NOTIFY_SOCKET", &path));
     let next = || {

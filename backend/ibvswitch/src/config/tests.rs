@@ -563,15 +563,14 @@ fn paths_too_long_for_a_socket() {
             what("control.sock", 114)
         )
     );
-    // The longest that fits: 95 + "/control.sock".
-    let fits = format!("/{}", "d".repeat(93));
-    assert_eq!(
-        parse(&format!("runtime_dir = \"{fits}\"\n{RIGHT}"))
-            .control_socket()
-            .as_os_str()
-            .len(),
-        107
-    );
+    // The longest that fits, and one byte more.
+    for (count, fits) in [(93, true), (94, false)] {
+        let dir = format!("/{}", "d".repeat(count));
+        let found = problems(&format!("runtime_dir = \"{dir}\"\n{RIGHT}"));
+        assert_eq!(found.is_empty(), fits, "{found:?}");
+        let vf = format!("socket = \"/{}\"", "s".repeat(count + 13));
+        assert_eq!(problems(&format!("{RIGHT}{vf}\n")).is_empty(), fits);
+    }
 }
 
 #[test]
