@@ -16,7 +16,7 @@ use crate::{
     progress,
     report::{GuestReport, Measurement, Report, Transport, ratios},
     rxe,
-    testbed::{DEVICE, MLX5, Testbed},
+    testbed::{DEVICE, Testbed},
 };
 
 /// What the demo is to do.
@@ -79,8 +79,7 @@ pub fn run(bed: &Testbed, options: &Options) -> Result<()> {
         }
     };
     progress::step("booting two guests");
-    let modules: &[&str] = if daemon.is_some() { &MLX5 } else { &[] };
-    let guests = bed.pair(GUESTS, daemon.as_ref(), modules)?;
+    let guests = bed.pair(0, GUESTS, daemon.as_ref())?;
     progress::step("both guests are up");
 
     let mut report = Report {

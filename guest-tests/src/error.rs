@@ -1,12 +1,12 @@
 //! What can go wrong, said so that the reader knows what to do.
 
-use std::{fmt::Display, io, path::Path, process::ExitStatus, time::Duration};
+use std::{fmt, fmt::Display, io, path::Path, process::ExitStatus, time::Duration};
 
 /// The result of anything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong around a guest.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// An operating system call failed.
     #[error("{doing}: {source}")]
@@ -73,6 +73,13 @@ pub enum Error {
         /// Where it was looked for.
         text: String,
     },
+}
+
+/// As for people: a test that returns an error prints it in this form.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Says what was being done when a system call failed.

@@ -515,17 +515,40 @@ impl Job<'_> {
     pub fn await_text(&mut self, text: &str, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         while !self.text().contains(text) {
-            if let Some(status) = self.status {
-                return Err(Error::Command {
-                    guest: self.guest.name().into(),
-                    command: self.command.clone(),
-                    status,
-                    output: self.text(),
-                });
+            if self.status.is_some() {
+                return Err(self.ended());
             }
             self.advance(deadline, &format!("print {text:?}"), limit)?;
         }
         Ok(())
+    }
+
+    /// Waits until something in the guest listens on TCP port `port`; an error past `limit`, or if
+    /// the command ends before.
+    pub fn await_port(&mut self, port: &str, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while self.pid.is_none() {
+            self.advance(deadline, "start", limit)?;
+        }
+        let pid = self.pid.unwrap_or_default();
+        let awaited = self.guest.run(&format!("await-port {port} {pid}"), limit)?;
+        if awaited.status == 0 {
+            return Ok(());
+        }
+        while self.status.is_none() {
+            self.advance(deadline, "finish", limit)?;
+        }
+        Err(self.ended())
+    }
+
+    /// That the command has ended, as an error.
+    fn ended(&self) -> Error {
+        Error::Command {
+            guest: self.guest.name().into(),
+            command: self.command.clone(),
+            status: self.status.unwrap_or_default(),
+            output: self.text(),
+        }
     }
 
     /// Whether the command still runs, as far as the guest has said.

@@ -221,19 +221,25 @@ fn linux(kernel: Kernel, tools: &Sysroot) -> Result<PathBuf> {
         let (suite, suites) = kernel.suites();
         let apt = Apt::new(suites)?;
         let mut packages = apt.resolve(suite, &["linux-image-amd64"])?;
-        // Up to 6.x all is in linux-image-<release>; later the image is in linux-binary-* and
-        // the modules are in linux-modules-*. The rest is tools for installing them.
+        // Up to 6.x all is in linux-image-<release>; later the image is in linux-binary-*, the
+        // modules are in linux-modules-* and their index in linux-base-*. The rest is tools for
+        // installing them.
         packages.retain(|package| {
-            ["linux-image-", "linux-binary-", "linux-modules-"]
-                .iter()
-                .any(|prefix| package.name.starts_with(prefix))
+            [
+                "linux-image-",
+                "linux-binary-",
+                "linux-modules-",
+                "linux-base-",
+            ]
+            .iter()
+            .any(|prefix| package.name.starts_with(prefix))
         });
         let whole = dir.join("unpacked");
         apt.unpack(&format!("kernel {kernel}"), &packages, &whole)?;
         progress::step(format_args!("kernel {kernel}: choosing modules"));
         let root = dir.join("root");
         let release = modules::install(tools, &whole, &root)?;
-        let vmlinuz = find_vmlinuz(&whole)?;
+        let vmlinuz = find_vmlinuz(&whole, &release)?;
         let target = dir.join("vmlinuz");
         fs::copy(&vmlinuz, &target).at("copy", &vmlinuz)?;
         let file = dir.join("release");
@@ -242,17 +248,17 @@ fn linux(kernel: Kernel, tools: &Sysroot) -> Result<PathBuf> {
     })
 }
 
-fn find_vmlinuz(tree: &Path) -> Result<PathBuf> {
-    let boot = tree.join("boot");
-    let found = fs::read_dir(&boot)
-        .at("read", &boot)?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| {
-            path.file_name()
-                .is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz"))
-        });
-    found.ok_or_else(|| Error::Host(format!("no kernel in {}", boot.display())))
+/// The kernel itself: beside its modules in later packages, in /boot in earlier ones.
+fn find_vmlinuz(tree: &Path, release: &str) -> Result<PathBuf> {
+    let places = [
+        format!("usr/lib/modules/{release}/vmlinuz"),
+        format!("boot/vmlinuz-{release}"),
+    ];
+    let found = places
+        .iter()
+        .map(|place| tree.join(place))
+        .find(|path| path.is_file());
+    found.ok_or_else(|| Error::Host(format!("no kernel {release} in {}", tree.display())))
 }
 
 fn write_initramfs(path: &Path, trees: &[&Path]) -> Result<()> {

@@ -10,7 +10,7 @@
 //! - [`accel`]: whether KVM can run that guest, tried out rather than assumed;
 //! - [`guest`], [`channel`], [`qmp`]: a running guest, commands in it, its monitor;
 //! - [`daemon`]: the `ibvswitch` program under test;
-//! - [`perftest`], [`pingpong`], [`rxe`], [`hca`]: stock tools, run and parsed;
+//! - [`perftest`], [`pingpong`], [`rxe`], [`hca`], [`diags`]: stock tools, run and parsed;
 //! - [`testbed`], [`checks`]: guests booted once for many named assertions;
 //! - [`demo`], [`report`], [`console`]: what `./scripts/demo` does.
 
@@ -22,6 +22,7 @@ pub mod checks;
 pub mod console;
 pub mod daemon;
 pub mod demo;
+pub mod diags;
 pub mod error;
 pub mod guest;
 pub mod hca;

@@ -135,9 +135,8 @@ impl Run {
     /// table. Both ends have to succeed, in `limit` each.
     pub fn between(&self, server: &Guest, client: &Guest, limit: Duration) -> Result<Vec<Row>> {
         let command = self.command();
-        let port = self.port();
-        let serving = server.spawn(&command)?;
-        server.sh(&format!("await-port {port}"), limit)?;
+        let mut serving = server.spawn(&command)?;
+        serving.await_port(self.port(), limit)?;
         let calling = format!("{command} {}", server.address());
         let text = client.sh(&calling, limit)?;
         let served = serving.wait(limit)?;

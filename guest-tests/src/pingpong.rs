@@ -56,8 +56,8 @@ impl Pingpong {
         let events = if events { " -e" } else { "" };
         let command = format!("{self} -d {device}{}{events} {options}", self.check());
         let command = command.trim_end();
-        let serving = server.spawn(command)?;
-        server.sh("await-port 18515", limit)?;
+        let mut serving = server.spawn(command)?;
+        serving.await_port("18515", limit)?;
         let called = client.sh(&format!("{command} {}", server.address()), limit)?;
         let served = serving.wait(limit)?;
         let served = server.succeeded(command, served)?;

@@ -97,28 +97,37 @@ impl Testbed {
         second.link = Some((Link::Connect(socket), format!("10.0.{number}.2/24")));
     }
 
-    /// Boots two guests with an Ethernet cable between them, a VF of `daemon` each (those of the
-    /// guests' names) where there is a daemon, and `modules` loaded.
+    /// Boots two guests with Ethernet cable `number` between them and, where there is a daemon,
+    /// the VF of each guest's name, with its driver loaded.
     pub fn pair(
         &self,
+        number: u8,
         names: [&str; 2],
         daemon: Option<&Daemon>,
-        modules: &[&str],
     ) -> Result<[Guest; 2]> {
         let mut configs = names.map(|name| self.config(name));
-        for config in &mut configs {
-            if let Some(daemon) = daemon {
+        if let Some(daemon) = daemon {
+            for config in &mut configs {
                 config.devices.push(daemon.device(&config.name, None)?);
+                config.modules = MLX5.map(str::to_owned).to_vec();
             }
-            config.modules = modules.iter().map(|&module| module.to_owned()).collect();
         }
         let [mut first, mut second] = configs;
-        self.link(0, &mut first, &mut second);
+        self.link(number, &mut first, &mut second);
         // Both boot at the same time.
         let guests = [self.start(first)?, self.start(second)?];
         for guest in &guests {
             guest.booted()?;
         }
         Ok(guests)
+    }
+
+    /// Starts the same guest again, after its QEMU has ended.
+    pub fn restart(&self, guest: Guest) -> Result<Guest> {
+        let config = guest.config.clone();
+        drop(guest);
+        let guest = self.start(config)?;
+        guest.booted()?;
+        Ok(guest)
     }
 }

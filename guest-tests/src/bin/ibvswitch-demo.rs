@@ -3,7 +3,9 @@
 use std::{fs, path::PathBuf, process::ExitCode, thread};
 
 use clap::{Parser, Subcommand};
-use ibvswitch_guest_tests::{Error, Result, console, demo, image::Kernel, testbed::Testbed};
+use ibvswitch_guest_tests::{
+    Error, Result, console, demo, image::Kernel, progress, testbed::Testbed,
+};
 use nix::sys::signal::{SigSet, Signal};
 
 /// Boots two guests with an InfiniBand HCA each, and measures between them.
@@ -36,6 +38,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Extra {
+    /// Fetch and build what guests need, without starting any.
+    Prepare {
+        /// The kernels; all of them if none is named.
+        kernels: Vec<Kernel>,
+    },
     /// Connect this terminal to a guest's console.
     Console {
         /// The console's socket.
@@ -47,6 +54,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
         Some(Extra::Console { socket }) => console::attach(socket),
+        Some(Extra::Prepare { kernels }) => prepare(kernels),
         None => demonstrate(&cli),
     };
     match done {
@@ -56,6 +64,22 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn prepare(kernels: &[Kernel]) -> Result<()> {
+    let kernels = if kernels.is_empty() {
+        &Kernel::ALL
+    } else {
+        kernels
+    };
+    for &kernel in kernels {
+        let bed = Testbed::new(kernel)?;
+        progress::step(format_args!(
+            "kernel {}, QEMU {}: there",
+            bed.image.release, bed.qemu.version
+        ));
+    }
+    Ok(())
 }
 
 fn demonstrate(cli: &Cli) -> Result<()> {

@@ -1,0 +1,91 @@
+//! perftest on the device: every program with every transport it knows, and what its options ask
+//! of a device.
+
+use std::time::Duration;
+
+use ibvswitch_guest_tests::{
+    Result,
+    checks::Checks,
+    diags::no_kernel_warning,
+    hca::await_active,
+    image::Kernel,
+    perftest::{Run, Tool},
+    testbed::{DEVICE, Testbed},
+};
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// The transports that a program knows.
+fn transports(tool: Tool) -> &'static [&'static str] {
+    match tool {
+        Tool::SendLat | Tool::SendBw => &["RC", "UC", "UD", "XRC"],
+        Tool::WriteLat | Tool::WriteBw => &["RC", "UC", "XRC"],
+        Tool::ReadLat | Tool::ReadBw | Tool::AtomicLat | Tool::AtomicBw => &["RC", "XRC"],
+    }
+}
+
+/// Options that a program is run with besides its defaults, over a transport.
+fn variants(tool: Tool, transport: &str) -> Vec<&'static str> {
+    let atomic = matches!(tool, Tool::AtomicLat | Tool::AtomicBw);
+    let sends = matches!(tool, Tool::SendLat | Tool::SendBw);
+    let reads = matches!(tool, Tool::ReadLat | Tool::ReadBw);
+    let mut variants = vec!["-n 500"];
+    if !atomic {
+        variants.push("-s 1 -n 500");
+    }
+    if transport == "RC" {
+        if !atomic {
+            // 2 bytes to 8 MiB
+            variants.push("-a -n 8 -t 4");
+        }
+        if tool != Tool::WriteLat {
+            // Writes are awaited by looking at memory, which no event tells of.
+            variants.push("-e -n 500");
+        }
+        if !tool.is_latency() {
+            variants.extend(["-b -n 500", "-q 8 -n 200"]);
+        }
+        if !atomic && !reads {
+            variants.push("-I 64 -s 64 -n 500");
+        }
+        if sends {
+            variants.push("--use-srq -n 500");
+        }
+    }
+    if transport == "UD" {
+        variants.push("-s 2048 -n 500");
+    }
+    if atomic {
+        variants.push("-A FETCH_AND_ADD -n 500");
+    }
+    variants
+}
+
+#[test]
+fn every_program_and_transport() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", None)?;
+    let guests = bed.pair(0, ["vm1", "vm2"], Some(&daemon))?;
+    let [server, client] = &guests;
+    for guest in &guests {
+        await_active(guest, DEVICE)?;
+    }
+    let mut checks = Checks::default();
+    for tool in Tool::ALL {
+        for transport in transports(tool) {
+            for variant in variants(tool, transport) {
+                let run = Run::new(tool, DEVICE).with(&format!("-c {transport} {variant}"));
+                checks.check(run.command(), || {
+                    run.between(server, client, LIMIT).map(drop)
+                });
+            }
+        }
+    }
+    checks.check("no kernel warning", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    checks.finish();
+    Ok(())
+}

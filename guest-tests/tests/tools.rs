@@ -1,0 +1,239 @@
+//! Stock tools on the device: what rdma-core and infiniband-diags say, and that payload arrives.
+
+use std::time::Duration;
+
+use ibvswitch_guest_tests::{
+    Result,
+    checks::Checks,
+    diags::{expect, field, no_kernel_warning, number},
+    guest::Guest,
+    hca::{Hca, await_active},
+    image::Kernel,
+    pingpong::Pingpong,
+    testbed::{DEVICE, Testbed},
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Modules in the order in which they can be removed.
+const MODULES: &str = "rdma_ucm ib_ipoib ib_umad mlx5_ib mlx5_core";
+
+fn reload(guest: &Guest) -> Result<()> {
+    guest.sh(
+        &format!("for m in {MODULES}; do modprobe -r $m || exit 1; done"),
+        LIMIT,
+    )?;
+    guest.sh("test ! -e /sys/class/infiniband/mlx5_0", LIMIT)?;
+    guest.sh(
+        "for m in mlx5_ib ib_umad ib_uverbs rdma_ucm; do modprobe $m || exit 1; done",
+        LIMIT,
+    )?;
+    await_active(guest, DEVICE)
+}
+
+fn pingpong(server: &Guest, client: &Guest) -> Result<()> {
+    Pingpong::Rc.between((server, client), DEVICE, false, "", LIMIT)
+}
+
+/// What a port has sent and received: data in units of 4 bytes, and packets.
+fn counters(guest: &Guest) -> Result<[u64; 4]> {
+    let text = guest.sh("perfquery", LIMIT)?;
+    let names = ["PortXmitData", "PortRcvData", "PortXmitPkts", "PortRcvPkts"];
+    let mut values = [0; 4];
+    for (value, name) in values.iter_mut().zip(names) {
+        *value = number(&text, name)?;
+    }
+    Ok(values)
+}
+
+#[test]
+fn stock_tools() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", None)?;
+    let guests = bed.pair(0, ["vm1", "vm2"], Some(&daemon))?;
+    let [server, client] = &guests;
+    for guest in &guests {
+        await_active(guest, DEVICE)?;
+    }
+    let mut checks = Checks::default();
+
+    checks.check("ibstat: two ports of one subnet", || {
+        let hcas = [Hca::of(server, DEVICE)?, Hca::of(client, DEVICE)?];
+        for (guest, hca) in guests.iter().zip(&hcas) {
+            let right = hca.driver == "mlx5_core"
+                && hca.state == "Active"
+                && hca.link_layer == "InfiniBand"
+                && (0x0001..=0xbfff).contains(&hca.lid)
+                && hca.port_guid != "0x0000000000000000"
+                && hca.pkeys == ["0xffff"];
+            if !right {
+                return Err(guest.failed(format!("{hca:?}")));
+            }
+        }
+        let [a, b] = &hcas;
+        let apart = a.lid != b.lid && a.port_guid != b.port_guid;
+        if apart && a.sm_lid == b.sm_lid && a.sm_lid != 0 {
+            return Ok(());
+        }
+        Err(server.failed(format!("{hcas:?}")))
+    });
+    checks.check("ibv_devinfo -v", || {
+        let text = server.sh("ibv_devinfo -v", LIMIT)?;
+        let wanted = [
+            "hca_id:\tmlx5_0",
+            "InfiniBand (0)",
+            "vendor_id:\t\t\t0x02c9",
+            "vendor_part_id:\t\t\t4126",
+            "state:\t\t\tPORT_ACTIVE (4)",
+            "link_layer:\t\tInfiniBand",
+            "GID[  0]:",
+        ];
+        expect(&text, &wanted)
+    });
+    checks.check("smpquery -D nodeinfo, own port", || {
+        let text = server.sh("smpquery -D nodeinfo 0", LIMIT)?;
+        let hca = Hca::of(server, DEVICE)?;
+        let guid = field(&text, "PortGuid")?;
+        let channel_adapter = field(&text, "NodeType")? == "Channel Adapter";
+        if channel_adapter && guid == hca.port_guid {
+            return Ok(());
+        }
+        Err(server.failed(text))
+    });
+    checks.check("smpquery -D portinfo, own port", || {
+        let text = server.sh("smpquery -D portinfo 0 1", LIMIT)?;
+        let hca = Hca::of(server, DEVICE)?;
+        let right = field(&text, "LinkState")? == "Active"
+            && field(&text, "PhysLinkState")? == "LinkUp"
+            && number(&text, "Lid")? == u64::from(hca.lid)
+            && number(&text, "SMLid")? == u64::from(hca.sm_lid);
+        if right {
+            Ok(())
+        } else {
+            Err(server.failed(text))
+        }
+    });
+    checks.check("smpquery -D nodeinfo, the switch next to it", || {
+        let text = server.sh("smpquery -D nodeinfo 0,1", LIMIT)?;
+        if field(&text, "NodeType")? == "Switch" {
+            Ok(())
+        } else {
+            Err(server.failed(text))
+        }
+    });
+    checks.check("sminfo", || {
+        expect(&server.sh("sminfo", LIMIT)?, &["SMINFO_MASTER"])
+    });
+    checks.check("perfquery moves with the traffic", || {
+        let [server_before, client_before] = [counters(server)?, counters(client)?];
+        // 1000 messages of 4096 bytes each way.
+        pingpong(server, client)?;
+        let [server_after, client_after] = [counters(server)?, counters(client)?];
+        for (guest, before, after) in [
+            (server, server_before, server_after),
+            (client, client_before, client_after),
+        ] {
+            let grown: Vec<u64> = before
+                .iter()
+                .zip(after)
+                .map(|(b, a)| a.wrapping_sub(*b))
+                .collect();
+            let data = 1000 * 4096 / 4;
+            if grown[..2].iter().any(|words| *words < data) || grown[2..].iter().any(|p| *p < 1000)
+            {
+                return Err(guest.failed(format!("counters grew by {grown:?}")));
+            }
+        }
+        Ok(())
+    });
+    for tool in Pingpong::ALL {
+        for events in [false, true] {
+            let how = if events { "events" } else { "polling" };
+            checks.check(format_args!("{tool}, {how}"), || {
+                tool.between((server, client), DEVICE, events, "", LIMIT)
+            });
+        }
+    }
+    checks.check("ibv_rc_pingpong of 8 MiB messages", || {
+        Pingpong::Rc.between(
+            (server, client),
+            DEVICE,
+            false,
+            "-s 8388608 -n 20 -r 4",
+            LIMIT,
+        )
+    });
+    checks.check("no kernel warning so far", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    checks.check("modules unloaded and loaded again", || {
+        reload(client)?;
+        pingpong(server, client)
+    });
+    checks.check("guest rebooted from inside", || {
+        client.reboot()?;
+        await_active(client, DEVICE)?;
+        pingpong(server, client)
+    });
+    checks.check("guest reset from outside", || {
+        server.reset()?;
+        await_active(server, DEVICE)?;
+        pingpong(server, client)
+    });
+    checks.check("no kernel warning", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    checks.check("ibvswitch ends cleanly on SIGTERM", || {
+        guests.iter().for_each(Guest::kill);
+        let status = daemon.terminate()?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(server.failed(format!("ibvswitch: {status}")))
+        }
+    });
+    checks.finish();
+    Ok(())
+}
+
+/// Kernels besides the default one bind, work, unload and bind again.
+fn binds_twice(kernel: Kernel) -> Result<()> {
+    let bed = Testbed::new(kernel)?;
+    let daemon = bed.daemon("ibvswitch", None)?;
+    let guests = bed.pair(0, ["vm1", "vm2"], Some(&daemon))?;
+    let [server, client] = &guests;
+    for guest in &guests {
+        await_active(guest, DEVICE)?;
+    }
+    let mut checks = Checks::default();
+    for tool in Pingpong::ALL {
+        checks.check(tool, || {
+            tool.between((server, client), DEVICE, true, "", LIMIT)
+        });
+    }
+    checks.check("modules unloaded and loaded again", || {
+        guests.iter().try_for_each(reload)?;
+        pingpong(server, client)
+    });
+    checks.check("no kernel warning", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    checks.finish();
+    Ok(())
+}
+
+#[test]
+fn kernel_6_1() -> Result<()> {
+    binds_twice(Kernel::V6_1)
+}
+
+#[test]
+fn kernel_7_2() -> Result<()> {
+    binds_twice(Kernel::V7_2)
+}
