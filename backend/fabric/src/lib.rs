@@ -1,1 +1,42 @@
 //! The subnet as a state machine: switches, links, ports and their management agents.
+//!
+//! A [`Topology`] says which nodes there are and how they are cabled; a [`Fabric`] is that subnet in
+//! operation. It knows no threads, sockets or clock: [`Fabric::inject`] puts a management packet on
+//! the wire at a port, [`Fabric::step`] moves one packet by one hop, [`Fabric::poll_output`] hands
+//! out what reached the owner of a port and what happened to that port.
+//!
+//! * Every node answers subnet management packets, with a directed route or routed by LID, and
+//!   performance management packets, as hardware does. Nothing here assigns a LID or fills a
+//!   forwarding table: that is a subnet manager's work, done by packets.
+//! * Payload does not travel through here packet by packet. The data plane asks
+//!   [`Fabric::resolve`] once per path, keeps the answer as long as [`Fabric::generation`] stands
+//!   still, and counts in [`PortCounters`] what it moved.
+//! * A vSwitch is a switch like any other: one per hypervisor, with one uplink, the hypervisor's
+//!   virtual functions being channel adapters behind it ([`Hypervisors`]).
+//!
+//! ```
+//! use ibvswitch_fabric::{Fabric, Hypervisors};
+//! let layout = Hypervisors::new(2, 4).unwrap();
+//! let fabric = Fabric::new(layout.topology()).unwrap();
+//! let vf = fabric.port_by_guid(layout.vf_guid(0, 0)).unwrap();
+//! assert_eq!(fabric.port_info(vf).unwrap().port_state, wire::PortState::Initialize);
+//! ```
+
+mod counters;
+mod directed;
+mod fabric;
+mod forwarding;
+mod hypervisors;
+mod link;
+mod node;
+mod performance;
+mod route;
+mod sma;
+mod topology;
+
+pub use counters::{PortCounters, SmpCounts};
+pub use fabric::{Fabric, Injected, Output, Owner, PortEvent, SmpAccess};
+pub use hypervisors::{Hypervisors, TooMany};
+pub use link::LinkRate;
+pub use route::{NoRoute, Route};
+pub use topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};

@@ -1,0 +1,137 @@
+//! A switch's forwarding tables.
+
+use wire::Lid;
+use wire::attribute::{LinearBlock, MulticastBlock};
+
+/// The linear forwarding table. Blocks that were never set drop everything and take no room.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LinearTable {
+    blocks: Vec<LinearBlock>,
+}
+
+impl LinearTable {
+    /// Entries, as SwitchInfo tells.
+    pub(crate) const CAP: u16 = LinearBlock::COUNT * LinearBlock::LIDS;
+
+    pub(crate) fn block(&self, number: u16) -> LinearBlock {
+        self.blocks
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Whether that changed anything. The caller has checked `number` against the table's size.
+    pub(crate) fn set(&mut self, number: u16, block: LinearBlock) -> bool {
+        if self.block(number) == block {
+            return false;
+        }
+        let number = usize::from(number);
+        if self.blocks.len() <= number {
+            self.blocks.resize(number + 1, LinearBlock::default());
+        }
+        self.blocks[number] = block;
+        true
+    }
+
+    /// The port for a LID; [`LinearBlock::DROP`] for none.
+    pub(crate) fn port(&self, lid: Lid) -> u8 {
+        let lid = lid.value();
+        self.blocks
+            .get(usize::from(lid / LinearBlock::LIDS))
+            .map_or(LinearBlock::DROP, |block| {
+                block.0[usize::from(lid % LinearBlock::LIDS)]
+            })
+    }
+}
+
+/// The multicast forwarding table.
+#[derive(Debug, Clone)]
+pub(crate) struct MulticastTable {
+    positions: u8,
+    /// Blocks in order, each as its positions in order.
+    blocks: Vec<MulticastBlock>,
+}
+
+impl MulticastTable {
+    /// Entries, as SwitchInfo tells.
+    pub(crate) const CAP: u16 = 1024;
+
+    /// A table for a switch with external ports up to `ports`.
+    pub(crate) fn new(ports: u8) -> Self {
+        Self {
+            positions: ports / MulticastBlock::PORTS + 1,
+            blocks: Vec::new(),
+        }
+    }
+
+    fn index(&self, number: u16, position: u8) -> Option<usize> {
+        (number < Self::CAP / MulticastBlock::LIDS && position < self.positions)
+            .then(|| usize::from(number) * usize::from(self.positions) + usize::from(position))
+    }
+
+    /// A block; `None` where the table has none.
+    pub(crate) fn block(&self, number: u16, position: u8) -> Option<MulticastBlock> {
+        let index = self.index(number, position)?;
+        Some(self.blocks.get(index).copied().unwrap_or_default())
+    }
+
+    /// Whether that changed anything; `None` where the table has no such block.
+    pub(crate) fn set(&mut self, number: u16, position: u8, block: MulticastBlock) -> Option<bool> {
+        let index = self.index(number, position)?;
+        if self.block(number, position)? == block {
+            return Some(false);
+        }
+        if self.blocks.len() <= index {
+            self.blocks.resize(index + 1, MulticastBlock::default());
+        }
+        self.blocks[index] = block;
+        Some(true)
+    }
+
+    /// The ports that get a copy of a packet to this multicast LID.
+    pub(crate) fn ports(&self, lid: Lid) -> impl Iterator<Item = u8> {
+        let offset = lid.value().wrapping_sub(Lid::MULTICAST_FIRST.value());
+        let (number, entry) = (offset / MulticastBlock::LIDS, offset % MulticastBlock::LIDS);
+        (0..self.positions).flat_map(move |position| {
+            let mask = self
+                .block(number, position)
+                .map_or(0, |block| block.0[usize::from(entry)]);
+            (0..MulticastBlock::PORTS)
+                .filter(move |bit| mask >> bit & 1 != 0)
+                .map(move |bit| position * MulticastBlock::PORTS + bit)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unset_entries_drop() {
+        let mut table = LinearTable::default();
+        assert_eq!(table.port(Lid::new(5)), LinearBlock::DROP);
+        let mut block = LinearBlock::default();
+        block.0[1] = 7;
+        assert!(table.set(767, block));
+        assert!(!table.set(767, block));
+        assert_eq!(table.port(Lid::new(767 * 64 + 1)), 7);
+        assert_eq!(table.port(Lid::new(5)), LinearBlock::DROP);
+    }
+
+    #[test]
+    fn multicast_ports() {
+        let mut table = MulticastTable::new(36);
+        let mut block = MulticastBlock::default();
+        block.0[1] = 0b1000_0000_0000_0010;
+        assert_eq!(table.set(0, 0, block), Some(true));
+        block.0[1] = 0b1_0000;
+        assert_eq!(table.set(0, 2, block), Some(true));
+        assert_eq!(table.set(0, 3, block), None);
+        assert_eq!(table.set(32, 0, block), None);
+        let ports: Vec<_> = table.ports(Lid::new(0xc001)).collect();
+        assert_eq!(ports, [1, 15, 36]);
+        assert_eq!(table.ports(Lid::new(0xc000)).count(), 0);
+        assert_eq!(table.ports(Lid::new(0xfffe)).count(), 0);
+    }
+}

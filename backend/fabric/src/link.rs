@@ -1,0 +1,136 @@
+//! Links: what a cable carries, and how it comes up and goes down.
+
+use wire::{LinkSpeed, LinkSpeedExt, LinkWidth, PhysicalState, PortState};
+
+use crate::counters::Counter;
+use crate::fabric::{Fabric, PortEvent};
+use crate::topology::PortRef;
+
+/// Width and speed of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkRate {
+    /// Lanes.
+    pub width: LinkWidth,
+    /// Rate per lane up to QDR.
+    pub speed: LinkSpeed,
+    /// Rate per lane above QDR; `speed` is QDR then.
+    pub extended: LinkSpeedExt,
+}
+
+impl Default for LinkRate {
+    /// 4X EDR, 100 Gb/s.
+    fn default() -> Self {
+        Self {
+            width: LinkWidth::X4,
+            speed: LinkSpeed::Qdr,
+            extended: LinkSpeedExt::Edr,
+        }
+    }
+}
+
+/// All codes up to this one: what a port of this rate supports.
+const fn up_to(code: u8) -> u8 {
+    if code == 0 {
+        0
+    } else {
+        (code << 1).wrapping_sub(1)
+    }
+}
+
+impl Fabric {
+    /// Breaks or mends the cable at a port, as pulling it out at either end does.
+    ///
+    /// Returns whether there is a cable at all.
+    pub fn set_cable(&mut self, port: PortRef, whole: bool) -> bool {
+        let Some(peer) = self.port(port).and_then(|port| port.peer) else {
+            return false;
+        };
+        for end in [port, peer] {
+            if let Some(end) = self.port_mut(end) {
+                end.severed = !whole;
+            }
+        }
+        if whole {
+            self.train(port);
+        } else {
+            self.take_down(port, PhysicalState::Polling);
+        }
+        true
+    }
+
+    /// Lays a cable while the fabric is built.
+    pub(crate) fn connect(&mut self, a: PortRef, b: PortRef, rate: LinkRate) {
+        for (end, peer) in [(a, b), (b, a)] {
+            let Some(port) = self.port_mut(end) else {
+                continue;
+            };
+            port.peer = Some(peer);
+            let info = &mut port.info;
+            info.link_width_supported = rate.width.code() | LinkWidth::X1.code();
+            info.link_width_enabled = info.link_width_supported;
+            info.link_width_active = rate.width.code();
+            info.link_speed_supported = up_to(rate.speed.code());
+            info.link_speed_enabled = info.link_speed_supported;
+            info.link_speed_active = rate.speed.code();
+            info.link_speed_ext_supported = up_to(rate.extended.code());
+            info.link_speed_ext_enabled = info.link_speed_ext_supported;
+            info.link_speed_ext_active = rate.extended.code();
+        }
+        self.train(a);
+    }
+
+    /// Brings the link at a port to Initialize, if there is a whole cable and neither end is
+    /// switched off or asleep.
+    pub(crate) fn train(&mut self, port: PortRef) {
+        let Some(peer) = self.port(port).and_then(|port| port.peer) else {
+            return;
+        };
+        let ready = |end| {
+            self.port(end).is_some_and(|port| {
+                !port.severed
+                    && !matches!(
+                        port.info.port_physical_state,
+                        PhysicalState::Disabled | PhysicalState::Sleep
+                    )
+            })
+        };
+        if !(ready(port) && ready(peer)) {
+            return;
+        }
+        for end in [port, peer] {
+            self.set_state(end, PhysicalState::LinkUp, PortState::Initialize);
+        }
+    }
+
+    /// Takes the link at a port down: this end goes to `physical`, the other one looks for it.
+    pub(crate) fn take_down(&mut self, port: PortRef, physical: PhysicalState) {
+        let was_up = self.port(port).is_some_and(|port| port.is_linked());
+        let peer = self.port(port).and_then(|port| port.peer);
+        self.set_state(port, physical, PortState::Down);
+        if let (Some(peer), true) = (peer, was_up) {
+            self.set_state(peer, PhysicalState::Polling, PortState::Down);
+        }
+        if was_up {
+            for end in [Some(port), peer].into_iter().flatten() {
+                self.count(end, Counter::LinkDowned, 1);
+            }
+        }
+    }
+
+    pub(crate) fn set_state(&mut self, at: PortRef, physical: PhysicalState, state: PortState) {
+        let Some(port) = self.port_mut(at) else {
+            return;
+        };
+        port.info.port_physical_state = physical;
+        if std::mem::replace(&mut port.info.port_state, state) == state {
+            return;
+        }
+        self.path_changed();
+        self.tell(at, PortEvent::StateChange(state));
+        // What a subnet manager sets is no news to it (IBA 14.2.5.4).
+        let by_link = matches!(state, PortState::Down | PortState::Initialize);
+        if by_link && let Some(switch) = self.switch_mut(at.node) {
+            switch.info.port_state_change = true;
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! A node and its ports in operation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wire::attribute::{
+    CapabilityMask, NodeDescription, NodeInfo, NodeType, PortInfo, SlToVl, SwitchInfo,
+    VlArbitration,
+};
+use wire::{Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
+
+use crate::counters::{PortCounters, SmpCounts, Totals};
+use crate::fabric::{Owner, SmpAccess};
+use crate::forwarding::{LinearTable, MulticastTable};
+use crate::performance::BaseLines;
+use crate::topology::{NodeSpec, PortRef};
+
+/// P_Keys that an external port of a switch can hold for enforcement.
+pub(crate) const ENFORCEMENT_CAP: u16 = 32;
+/// Alias GUIDs a port can hold, its own included.
+pub(crate) const GUID_CAP: u8 = 8;
+/// VL0 to VL3, in PortInfo's code.
+const VL_CAP: u8 = 3;
+/// Entries of each arbitration table.
+pub(crate) const VL_ARBITRATION_CAP: u8 = 8;
+/// 4.096 us * 2^18: about a second, what adapters commonly say.
+pub(crate) const RESPONSE_TIME: u8 = 18;
+
+#[derive(Debug)]
+pub(crate) struct Port {
+    /// Of an external switch port: none.
+    pub(crate) guid: Guid,
+    /// As PortInfo tells it, but for the number of the port that received the request.
+    pub(crate) info: PortInfo,
+    /// Where the cable ends.
+    pub(crate) peer: Option<PortRef>,
+    /// Whether the cable is broken.
+    pub(crate) severed: bool,
+    pub(crate) guids: [Guid; GUID_CAP as usize],
+    pub(crate) pkeys: Vec<PKey>,
+    /// By the port a packet came in; an adapter's only table is that of 0.
+    sl_to_vl: BTreeMap<u8, SlToVl>,
+    pub(crate) arbitration: BTreeMap<u8, VlArbitration>,
+    pub(crate) counters: Arc<PortCounters>,
+    pub(crate) management: Totals,
+    pub(crate) base_lines: BaseLines,
+    pub(crate) owner: Owner,
+    pub(crate) access: SmpAccess,
+}
+
+impl Port {
+    fn new(guid: Guid, pkeys: u16, capability_mask: CapabilityMask) -> Self {
+        let mut guids = [Guid::NONE; GUID_CAP as usize];
+        guids[0] = guid;
+        Self {
+            guid,
+            info: PortInfo {
+                gid_prefix: Gid::DEFAULT_PREFIX,
+                capability_mask,
+                port_state: PortState::Down,
+                port_physical_state: PhysicalState::Polling,
+                link_down_default_state: PhysicalState::Polling.code(),
+                link_width_enabled: 1,
+                link_width_supported: 1,
+                link_width_active: 1,
+                link_speed_enabled: 1,
+                link_speed_supported: 1,
+                link_speed_active: 1,
+                neighbor_mtu: Mtu::B256.code(),
+                mtu_cap: Mtu::B4096.code(),
+                vl_cap: VL_CAP,
+                operational_vls: 1,
+                vl_arbitration_high_cap: VL_ARBITRATION_CAP,
+                vl_arbitration_low_cap: VL_ARBITRATION_CAP,
+                guid_cap: if guid.is_none() { 0 } else { GUID_CAP },
+                subnet_timeout: RESPONSE_TIME,
+                resp_time_value: RESPONSE_TIME,
+                ..PortInfo::default()
+            },
+            peer: None,
+            severed: false,
+            guids,
+            pkeys: vec![PKey::INVALID; usize::from(pkeys)],
+            sl_to_vl: BTreeMap::new(),
+            arbitration: BTreeMap::new(),
+            counters: Arc::default(),
+            management: Totals::default(),
+            base_lines: BaseLines::default(),
+            owner: Owner::Fabric,
+            access: SmpAccess::Fabric,
+        }
+    }
+
+    /// The lane from the port `from` (0 at an adapter); `None` when the packet is to be dropped.
+    pub(crate) fn lane(&self, from: u8, sl: Sl) -> Option<Vl> {
+        let vl = self.sl_to_vl(from).lane(sl);
+        (vl.value() < PortInfo::lanes(self.info.operational_vls)).then_some(vl)
+    }
+
+    pub(crate) fn sl_to_vl(&self, from: u8) -> SlToVl {
+        self.sl_to_vl.get(&from).copied().unwrap_or_default()
+    }
+
+    /// Whether that changed anything.
+    pub(crate) fn set_sl_to_vl(&mut self, from: u8, table: SlToVl) -> bool {
+        let changed = self.sl_to_vl(from) != table;
+        self.sl_to_vl.insert(from, table);
+        changed
+    }
+
+    pub(crate) fn answers_to(&self, lid: Lid) -> bool {
+        self.info.lid.covers(self.info.lmc, lid)
+    }
+
+    pub(crate) fn holds(&self, pkey: PKey) -> bool {
+        self.pkeys.iter().any(|&own| own.matches(pkey))
+    }
+
+    pub(crate) fn state(&self) -> PortState {
+        self.info.port_state
+    }
+
+    /// Whether the physical link works: management packets pass.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.info.port_physical_state == PhysicalState::LinkUp
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.counters.totals().plus(&self.management)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Switch {
+    /// As SwitchInfo tells it.
+    pub(crate) info: SwitchInfo,
+    pub(crate) linear: LinearTable,
+    pub(crate) multicast: MulticastTable,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) spec: NodeSpec,
+    pub(crate) description: NodeDescription,
+    ports: Vec<Port>,
+    pub(crate) switch: Option<Switch>,
+    pub(crate) smps: SmpCounts,
+}
+
+impl Node {
+    pub(crate) fn new(spec: &NodeSpec) -> Self {
+        let (switch, ports) = match spec.kind {
+            NodeType::Switch => (Some(Self::switch(spec)), Self::switch_ports(spec)),
+            _ => (None, Self::adapter_ports(spec)),
+        };
+        Self {
+            spec: spec.clone(),
+            description: spec.description,
+            ports,
+            switch,
+            smps: SmpCounts::default(),
+        }
+    }
+
+    fn switch(spec: &NodeSpec) -> Switch {
+        Switch {
+            info: SwitchInfo {
+                linear_fdb_cap: LinearTable::CAP,
+                multicast_fdb_cap: MulticastTable::CAP,
+                default_multicast_primary_port: 255,
+                default_multicast_not_primary_port: 255,
+                port_state_change: true,
+                partition_enforcement_cap: ENFORCEMENT_CAP,
+                inbound_enforcement_cap: true,
+                outbound_enforcement_cap: true,
+                ..SwitchInfo::default()
+            },
+            linear: LinearTable::default(),
+            multicast: MulticastTable::new(spec.ports),
+        }
+    }
+
+    fn switch_ports(spec: &NodeSpec) -> Vec<Port> {
+        let capabilities = CapabilityMask::SYSTEM_IMAGE_GUID
+            | CapabilityMask::SL_MAPPING
+            | CapabilityMask::EXTENDED_SPEEDS;
+        let mut port0 = Port::new(spec.port_guids[0], spec.partition_cap, capabilities);
+        port0.pkeys[0] = PKey::DEFAULT_FULL;
+        // Port 0 has no link that could be down: it is a place in the switch.
+        port0.info.port_state = PortState::Active;
+        port0.info.port_physical_state = PhysicalState::LinkUp;
+        port0.info.neighbor_mtu = Mtu::B4096.code();
+        let external = |_| Port::new(Guid::NONE, ENFORCEMENT_CAP, CapabilityMask::default());
+        std::iter::once(port0)
+            .chain((0..spec.ports).map(external))
+            .collect()
+    }
+
+    fn adapter_ports(spec: &NodeSpec) -> Vec<Port> {
+        let capabilities = CapabilityMask::SYSTEM_IMAGE_GUID
+            | CapabilityMask::SL_MAPPING
+            | CapabilityMask::EXTENDED_SPEEDS
+            | CapabilityMask::CLIENT_REREGISTRATION;
+        let adapter = |&guid: &Guid| {
+            let mut port = Port::new(guid, spec.partition_cap, capabilities);
+            port.pkeys[0] = PKey::DEFAULT_FULL;
+            port
+        };
+        spec.port_guids.iter().map(adapter).collect()
+    }
+
+    /// The lowest port number: switches have a port 0.
+    pub(crate) fn first_port(&self) -> u8 {
+        u8::from(self.switch.is_none())
+    }
+
+    pub(crate) fn last_port(&self) -> u8 {
+        self.spec.ports
+    }
+
+    pub(crate) fn port(&self, number: u8) -> Option<&Port> {
+        self.ports
+            .get(usize::from(number.checked_sub(self.first_port())?))
+    }
+
+    pub(crate) fn port_mut(&mut self, number: u8) -> Option<&mut Port> {
+        let index = usize::from(number.checked_sub(self.first_port())?);
+        self.ports.get_mut(index)
+    }
+
+    /// The port whose agents and queue pairs a packet that came in by `ingress` is for.
+    pub(crate) fn management_port(&self, ingress: u8) -> u8 {
+        if self.switch.is_some() { 0 } else { ingress }
+    }
+
+    pub(crate) fn info(&self, ingress: u8) -> NodeInfo {
+        let port = self.port(self.management_port(ingress));
+        NodeInfo {
+            base_version: 1,
+            class_version: 1,
+            node_type: self.spec.kind,
+            num_ports: self.spec.ports,
+            system_image_guid: self.spec.guid,
+            node_guid: self.spec.guid,
+            port_guid: port.map_or(Guid::NONE, |port| port.guid),
+            partition_cap: self.spec.partition_cap,
+            device_id: self.spec.device_id,
+            revision: 0,
+            local_port_num: ingress,
+            vendor_id: self.spec.vendor_id,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The performance management agent of a node (IBA 16.1).
+
+use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
+use wire::performance::{
+    ALL_PORT_SELECT, ClassPortInfo, DATA, EXTENDED_WIDTH, PORT_COUNTERS, PORT_COUNTERS_EXTENDED,
+    PortCounters, PortCountersExtended,
+};
+
+use crate::counters::{Counter, Totals};
+use crate::fabric::Fabric;
+use crate::node::{Port, RESPONSE_TIME};
+use crate::topology::PortRef;
+
+/// Counters of PortCounters, in the order of its selection bits.
+const SHORT: usize = 16;
+/// Counters of PortCountersExtended, in the order of its selection bits.
+const LONG: usize = 8;
+/// All ports of a switch together.
+const ALL_PORTS: u8 = 255;
+
+/// Where each counter of the two attributes began: what a Set moves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BaseLines {
+    short: [u64; SHORT],
+    long: [u64; LONG],
+}
+
+/// A port's totals in the order of PortCounters' selection bits. What a fabric without noise never
+/// sees (symbol errors, link recoveries, integrity, overruns) is zero.
+fn short(totals: &Totals) -> [u64; SHORT] {
+    [
+        0,
+        0,
+        totals.get(Counter::LinkDowned),
+        totals.get(Counter::RcvErrors),
+        0,
+        totals.get(Counter::RcvSwitchRelayErrors),
+        totals.get(Counter::XmitDiscards),
+        totals.get(Counter::XmitConstraintErrors),
+        totals.get(Counter::RcvConstraintErrors),
+        0,
+        0,
+        totals.get(Counter::Vl15Dropped),
+        totals.get(Counter::XmitData),
+        totals.get(Counter::RcvData),
+        totals.xmit_packets(),
+        totals.rcv_packets(),
+    ]
+}
+
+/// A port's totals in the order of PortCountersExtended's selection bits.
+fn long(totals: &Totals) -> [u64; LONG] {
+    [
+        totals.get(Counter::XmitData),
+        totals.get(Counter::RcvData),
+        totals.xmit_packets(),
+        totals.rcv_packets(),
+        totals.get(Counter::UnicastXmit),
+        totals.get(Counter::UnicastRcv),
+        totals.get(Counter::MulticastXmit),
+        totals.get(Counter::MulticastRcv),
+    ]
+}
+
+fn since<const N: usize>(totals: [u64; N], base: &[u64; N]) -> [u64; N] {
+    std::array::from_fn(|i| totals[i].wrapping_sub(base[i]))
+}
+
+/// Moves the selected base lines so that the counters show what was written.
+fn write<const N: usize>(base: &mut [u64; N], totals: [u64; N], select: u16, written: [u64; N]) {
+    for i in 0..N {
+        if select >> i & 1 != 0 {
+            base[i] = totals[i].wrapping_sub(written[i]);
+        }
+    }
+}
+
+/// Adds up counters; a counter stops at its highest value.
+fn sum<const N: usize>(values: impl Iterator<Item = [u64; N]>) -> [u64; N] {
+    values.fold([0; N], |sum, value| {
+        std::array::from_fn(|i| sum[i].saturating_add(value[i]))
+    })
+}
+
+impl Fabric {
+    /// Makes a performance management request for a node its own response; false when it is none.
+    pub(crate) fn answer_performance(&mut self, at: PortRef, bytes: &mut [u8; SIZE]) -> bool {
+        let Ok(mad) = Mad::new_checked(&bytes[..]) else {
+            return false;
+        };
+        let (class, method, attribute) = (mad.class(), mad.method(), mad.attribute());
+        let version = (mad.base_version(), mad.class_version());
+        if class != Class::PERFORMANCE || !matches!(method, Method::GET | Method::SET) {
+            return false;
+        }
+        let set = method == Method::SET;
+        let status = if version != (1, 1) {
+            Status::BAD_VERSION
+        } else {
+            let data = &mut bytes[DATA];
+            let outcome = match attribute {
+                AttributeId::CLASS_PORT_INFO if !set => self.class_port_info(at, data),
+                PORT_COUNTERS => self.port_counters(at, set, data),
+                PORT_COUNTERS_EXTENDED => self.port_counters_extended(at, set, data),
+                _ => Err(Status::UNSUPPORTED_ATTRIBUTE),
+            };
+            outcome.err().unwrap_or(Status::OK)
+        };
+        let Ok(mut mad) = Mad::new_checked(&mut bytes[..]) else {
+            return false;
+        };
+        mad.set_method(Method::GET_RESPONSE);
+        mad.set_status(status);
+        true
+    }
+
+    fn class_port_info(&self, at: PortRef, data: &mut [u8]) -> Result<(), Status> {
+        let all_ports = match self.switch(at.node) {
+            Some(_) => ALL_PORT_SELECT,
+            None => 0,
+        };
+        data.fill(0);
+        ClassPortInfo {
+            base_version: 1,
+            class_version: 1,
+            capability_mask: EXTENDED_WIDTH | all_ports,
+            capability_mask2: 0,
+            resp_time_value: RESPONSE_TIME,
+        }
+        .emit(data);
+        Ok(())
+    }
+
+    /// The numbers of the ports that a request selects.
+    fn selected(&self, at: PortRef, select: u8) -> Result<std::ops::RangeInclusive<u8>, Status> {
+        let node = self
+            .nodes
+            .get(at.node.index())
+            .ok_or(Status::INVALID_FIELD)?;
+        let (first, last) = (node.first_port(), node.last_port());
+        match (select, node.switch.is_some()) {
+            (ALL_PORTS, true) => Ok(first..=last),
+            (select, true) if select <= last => Ok(select..=select),
+            (select, false) if select == at.port => Ok(select..=select),
+            _ => Err(Status::INVALID_FIELD),
+        }
+    }
+
+    fn each<const N: usize>(
+        &mut self,
+        at: PortRef,
+        ports: std::ops::RangeInclusive<u8>,
+        mut counters: impl FnMut(&mut Port) -> [u64; N],
+    ) -> [u64; N] {
+        sum(ports.filter_map(|port| self.port_mut(PortRef { port, ..at }).map(&mut counters)))
+    }
+
+    fn port_counters(&mut self, at: PortRef, set: bool, data: &mut [u8]) -> Result<(), Status> {
+        let asked = PortCounters::parse(data).map_err(|_| Status::INVALID_FIELD)?;
+        let ports = self.selected(at, asked.port_select)?;
+        let written = [
+            u64::from(asked.symbol_error),
+            u64::from(asked.link_error_recovery),
+            u64::from(asked.link_downed),
+            u64::from(asked.rcv_errors),
+            u64::from(asked.rcv_remote_physical_errors),
+            u64::from(asked.rcv_switch_relay_errors),
+            u64::from(asked.xmit_discards),
+            u64::from(asked.xmit_constraint_errors),
+            u64::from(asked.rcv_constraint_errors),
+            u64::from(asked.local_link_integrity_errors),
+            u64::from(asked.excessive_buffer_overrun_errors),
+            u64::from(asked.vl15_dropped),
+            u64::from(asked.xmit_data),
+            u64::from(asked.rcv_data),
+            u64::from(asked.xmit_packets),
+            u64::from(asked.rcv_packets),
+        ];
+        let c = self.each(at, ports, |port| {
+            let totals = short(&port.totals());
+            if set {
+                let base = &mut port.base_lines.short;
+                write(base, totals, asked.counter_select, written);
+            }
+            since(totals, &port.base_lines.short)
+        });
+        let [bits4, bits8] = [0xf, 0xff].map(|max| move |i: usize| c[i].min(max) as u8);
+        let bits16 = |i: usize| c[i].min(0xffff) as u16;
+        let bits32 = |i: usize| c[i].min(0xffff_ffff) as u32;
+        data.fill(0);
+        PortCounters {
+            port_select: asked.port_select,
+            counter_select: asked.counter_select,
+            symbol_error: bits16(0),
+            link_error_recovery: bits8(1),
+            link_downed: bits8(2),
+            rcv_errors: bits16(3),
+            rcv_remote_physical_errors: bits16(4),
+            rcv_switch_relay_errors: bits16(5),
+            xmit_discards: bits16(6),
+            xmit_constraint_errors: bits8(7),
+            rcv_constraint_errors: bits8(8),
+            counter_select2: 0,
+            local_link_integrity_errors: bits4(9),
+            excessive_buffer_overrun_errors: bits4(10),
+            vl15_dropped: bits16(11),
+            xmit_data: bits32(12),
+            rcv_data: bits32(13),
+            xmit_packets: bits32(14),
+            rcv_packets: bits32(15),
+            xmit_wait: 0,
+        }
+        .emit(data);
+        Ok(())
+    }
+
+    fn port_counters_extended(
+        &mut self,
+        at: PortRef,
+        set: bool,
+        data: &mut [u8],
+    ) -> Result<(), Status> {
+        let asked = PortCountersExtended::parse(data).map_err(|_| Status::INVALID_FIELD)?;
+        let ports = self.selected(at, asked.port_select)?;
+        let written = [
+            asked.xmit_data,
+            asked.rcv_data,
+            asked.xmit_packets,
+            asked.rcv_packets,
+            asked.unicast_xmit_packets,
+            asked.unicast_rcv_packets,
+            asked.multicast_xmit_packets,
+            asked.multicast_rcv_packets,
+        ];
+        let c = self.each(at, ports, |port| {
+            let totals = long(&port.totals());
+            if set {
+                let base = &mut port.base_lines.long;
+                write(base, totals, asked.counter_select, written);
+            }
+            since(totals, &port.base_lines.long)
+        });
+        data.fill(0);
+        PortCountersExtended {
+            port_select: asked.port_select,
+            counter_select: asked.counter_select,
+            xmit_data: c[0],
+            rcv_data: c[1],
+            xmit_packets: c[2],
+            rcv_packets: c[3],
+            unicast_xmit_packets: c[4],
+            unicast_rcv_packets: c[5],
+            multicast_xmit_packets: c[6],
+            multicast_rcv_packets: c[7],
+        }
+        .emit(data);
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! Paths: what becomes of a packet, hop by hop, without sending one.
+
+use wire::attribute::LinearBlock;
+use wire::{Lid, Mtu, PKey, PortState, Sl, Vl};
+
+use crate::fabric::{Fabric, HOP_LIMIT};
+use crate::topology::{NodeId, PortRef};
+
+/// A path to a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The port at its end.
+    pub port: PortRef,
+    /// The largest payload that every link takes.
+    pub mtu: Mtu,
+    /// The lane on the first link.
+    pub vl: Vl,
+    /// Links crossed; 0 for the way back to the sender itself.
+    pub hops: u8,
+}
+
+/// Why a packet does not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoRoute {
+    /// The destination is no unicast LID, or no multicast LID where one is needed.
+    #[error("LID {0} is not of the kind that this packet needs")]
+    WrongKind(Lid),
+    /// A port on the way sends no data, or has no cable.
+    #[error("{0} is not Active")]
+    NotActive(PortRef),
+    /// A switch's forwarding table drops the LID.
+    #[error("node {0:?} has no forwarding table entry for the LID")]
+    Dropped(NodeId),
+    /// The SL-to-VL table at a port drops the service level.
+    #[error("{0} drops the service level")]
+    Lane(PortRef),
+    /// A switch checks partitions at a port, and the packet's is not in the table.
+    #[error("{0} drops the partition")]
+    Partition(PortRef),
+    /// The path ends at a port that has another LID.
+    #[error("the path ends at {0}, which has another LID")]
+    NotThere(PortRef),
+    /// The forwarding tables make a circle, or the path is longer than any subnet's.
+    #[error("the forwarding tables make a circle through node {0:?}")]
+    Circle(NodeId),
+}
+
+/// A place on a path: a node, the port by which it was entered, and what the path so far allows.
+#[derive(Clone, Copy)]
+struct Walk {
+    at: PortRef,
+    mtu: Mtu,
+    vl: Vl,
+    hops: u8,
+}
+
+impl Fabric {
+    /// The path of a unicast data packet from a port to a LID.
+    ///
+    /// With `pkey`, switches that enforce partitions check it; without, the path is what the
+    /// forwarding tables say. Membership at the two ends is the adapters' to check.
+    ///
+    /// # Errors
+    /// [`NoRoute`]: on hardware the packet vanishes there.
+    pub fn resolve(
+        &self,
+        from: PortRef,
+        dlid: Lid,
+        sl: Sl,
+        pkey: Option<PKey>,
+    ) -> Result<Route, NoRoute> {
+        if !dlid.is_unicast() {
+            return Err(NoRoute::WrongKind(dlid));
+        }
+        let source = self.port(from).ok_or(NoRoute::NotActive(from))?;
+        if source.answers_to(dlid) {
+            if source.state() != PortState::Active {
+                return Err(NoRoute::NotActive(from));
+            }
+            return Ok(Route {
+                port: from,
+                mtu: source.info.active_mtu(),
+                vl: source.lane(0, sl).ok_or(NoRoute::Lane(from))?,
+                hops: 0,
+            });
+        }
+        let mut walk = self.depart(from, sl, pkey)?;
+        loop {
+            let node = walk.at.node;
+            let arrived = |port, walk: Walk| Route {
+                port,
+                mtu: walk.mtu,
+                vl: walk.vl,
+                hops: walk.hops,
+            };
+            let Some(_) = self.switch(node) else {
+                return match self.port(walk.at) {
+                    Some(port) if port.answers_to(dlid) => Ok(arrived(walk.at, walk)),
+                    _ => Err(NoRoute::NotThere(walk.at)),
+                };
+            };
+            let management = PortRef { node, port: 0 };
+            if self
+                .port(management)
+                .is_some_and(|port| port.answers_to(dlid))
+            {
+                return Ok(arrived(management, walk));
+            }
+            if walk.hops >= HOP_LIMIT {
+                return Err(NoRoute::Circle(node));
+            }
+            let out = self.forwarding_port(node, dlid)?;
+            walk = self.cross(walk, out, sl, pkey)?;
+        }
+    }
+
+    /// The ports that a multicast data packet reaches, the sender's own not among them: whether an
+    /// adapter loops a packet back to its own queue pairs is the adapter's affair.
+    ///
+    /// Copies that are dropped on the way are not told of, as on hardware.
+    pub fn resolve_multicast(
+        &self,
+        from: PortRef,
+        mlid: Lid,
+        sl: Sl,
+        pkey: Option<PKey>,
+    ) -> Vec<Route> {
+        let mut reached = Vec::new();
+        if !mlid.is_multicast() {
+            return reached;
+        }
+        let mut walks: Vec<_> = self.depart(from, sl, pkey).into_iter().collect();
+        // Tables that make circles would copy a packet without end: a port is entered once.
+        let mut entered = std::collections::HashSet::new();
+        while let Some(walk) = walks.pop() {
+            if !entered.insert(walk.at) {
+                continue;
+            }
+            let Some(switch) = self.switch(walk.at.node) else {
+                if walk.at != from {
+                    reached.push(Route {
+                        port: walk.at,
+                        mtu: walk.mtu,
+                        vl: walk.vl,
+                        hops: walk.hops,
+                    });
+                }
+                continue;
+            };
+            for port in switch.multicast.ports(mlid) {
+                let out = PortRef { port, ..walk.at };
+                if port != 0 && port != walk.at.port {
+                    walks.extend(self.cross(walk, out, sl, pkey));
+                }
+            }
+        }
+        reached.sort_by_key(|route| route.port);
+        reached
+    }
+
+    /// The port by which a switch sends a unicast LID on.
+    pub(crate) fn forwarding_port(&self, node: NodeId, dlid: Lid) -> Result<PortRef, NoRoute> {
+        let switch = self.switch(node).ok_or(NoRoute::Dropped(node))?;
+        let within = dlid.is_unicast() && dlid.value() <= switch.info.linear_fdb_top;
+        match switch.linear.port(dlid) {
+            LinearBlock::DROP => Err(NoRoute::Dropped(node)),
+            port if within => Ok(PortRef { node, port }),
+            _ => Err(NoRoute::Dropped(node)),
+        }
+    }
+
+    /// Whether data that came in at `at` by port `from` (0: the node's own) may leave by `out`, and
+    /// on which lane.
+    pub(crate) fn admit(
+        &self,
+        at: PortRef,
+        from: u8,
+        out: PortRef,
+        sl: Sl,
+        pkey: Option<PKey>,
+    ) -> Result<Vl, NoRoute> {
+        let port = self
+            .port(out)
+            .filter(|port| port.state() == PortState::Active && port.is_linked())
+            .ok_or(NoRoute::NotActive(out))?;
+        let peer = port.peer.ok_or(NoRoute::NotActive(out))?;
+        // A port that is armed receives data already.
+        self.port(peer)
+            .filter(|port| port.state() >= PortState::Armed)
+            .ok_or(NoRoute::NotActive(peer))?;
+        if let Some(pkey) = pkey
+            && self.switch(out.node).is_some()
+        {
+            let inbound = self
+                .port(PortRef { port: from, ..at })
+                .filter(|port| from != 0 && port.info.partition_enforcement_inbound);
+            if inbound.is_some_and(|port| !port.holds(pkey)) {
+                return Err(NoRoute::Partition(PortRef { port: from, ..at }));
+            }
+            if port.info.partition_enforcement_outbound && !port.holds(pkey) {
+                return Err(NoRoute::Partition(out));
+            }
+        }
+        port.lane(from, sl).ok_or(NoRoute::Lane(out))
+    }
+
+    /// The first link of a path.
+    fn depart(&self, from: PortRef, sl: Sl, pkey: Option<PKey>) -> Result<Walk, NoRoute> {
+        let vl = self.admit(from, 0, from, sl, pkey)?;
+        let (peer, mtu) = self.beyond(from)?;
+        Ok(Walk {
+            at: peer,
+            mtu,
+            vl,
+            hops: 1,
+        })
+    }
+
+    /// A further link.
+    fn cross(&self, walk: Walk, out: PortRef, sl: Sl, pkey: Option<PKey>) -> Result<Walk, NoRoute> {
+        self.admit(walk.at, walk.at.port, out, sl, pkey)?;
+        let (peer, mtu) = self.beyond(out)?;
+        Ok(Walk {
+            at: peer,
+            mtu: walk.mtu.min(mtu),
+            vl: walk.vl,
+            hops: walk.hops + 1,
+        })
+    }
+
+    fn beyond(&self, out: PortRef) -> Result<(PortRef, Mtu), NoRoute> {
+        let port = self.port(out).ok_or(NoRoute::NotActive(out))?;
+        let peer = port.peer.ok_or(NoRoute::NotActive(out))?;
+        Ok((peer, port.info.active_mtu()))
+    }
+}

@@ -1,0 +1,146 @@
+//! The subnet management agent of a node (IBA 14.3): answers gets and sets of attributes.
+
+mod port;
+mod switch;
+
+use wire::attribute::NodeType;
+use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
+use wire::smp::{DATA, Smp};
+
+use crate::fabric::{Fabric, SmpAccess};
+use crate::topology::{NodeId, PortRef};
+
+/// What an agent is asked: which attribute of which node, by a packet that came in at which port.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    node: NodeId,
+    ingress: u8,
+    modifier: u32,
+    set: bool,
+}
+
+impl Asked {
+    fn port(self, port: u8) -> PortRef {
+        PortRef {
+            node: self.node,
+            port,
+        }
+    }
+}
+
+impl Fabric {
+    /// Answers a management datagram for the port itself without a packet on any link: what a
+    /// driver's MAD_IFC command does.
+    ///
+    /// Serves subnet management requests, whatever the route in them says, and performance
+    /// management. What the port's [`SmpAccess`] denies is answered as an unsupported attribute,
+    /// so that nobody has to wait for a time-out. `None`: no answer belongs to this datagram.
+    pub fn local_mad(&mut self, port: PortRef, mad: &[u8; SIZE]) -> Option<[u8; SIZE]> {
+        let access = self.port(port)?.access;
+        let mut bytes = *mad;
+        let header = Mad::new_checked(&bytes[..]).ok()?;
+        let (class, method, attribute) = (header.class(), header.method(), header.attribute());
+        if class == Class::PERFORMANCE {
+            return self.answer_performance(port, &mut bytes).then_some(bytes);
+        }
+        let mut smp = Smp::new_checked(&mut bytes[..]).ok()?;
+        let allowed = match (method, access) {
+            (Method::GET | Method::SET, SmpAccess::Deny) => false,
+            (Method::GET, _) => attribute != AttributeId::SM_INFO,
+            (Method::SET, SmpAccess::OwnPort) => false,
+            (Method::SET, SmpAccess::Fabric) => attribute != AttributeId::SM_INFO,
+            _ => return None,
+        };
+        if allowed {
+            self.process_smp(port.node, port.port, &mut smp);
+        } else {
+            smp.respond(Status::UNSUPPORTED_ATTRIBUTE);
+        }
+        Some(bytes)
+    }
+
+    /// Makes a get or set request its own response.
+    pub(crate) fn process_smp<T>(&mut self, node: NodeId, ingress: u8, smp: &mut Smp<T>)
+    where
+        T: AsRef<[u8]> + AsMut<[u8]>,
+    {
+        let mad = smp.mad();
+        let (method, attribute) = (mad.method(), mad.attribute());
+        let version = (mad.base_version(), mad.class_version());
+        let asked = Asked {
+            node,
+            ingress,
+            modifier: mad.modifier(),
+            set: method == Method::SET,
+        };
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            *node.smps.answered.entry((method, attribute)).or_default() += 1;
+        }
+        let mut data = *smp.data();
+        let status = if version != (1, 1) {
+            Status::BAD_VERSION
+        } else {
+            match self.attribute(asked, attribute, &mut data) {
+                Ok(()) => Status::OK,
+                Err(status) => status,
+            }
+        };
+        *smp.data_mut() = data;
+        smp.respond(status);
+    }
+
+    fn attribute(
+        &mut self,
+        asked: Asked,
+        attribute: AttributeId,
+        data: &mut [u8; DATA],
+    ) -> Result<(), Status> {
+        match attribute {
+            AttributeId::NODE_DESCRIPTION => self.read_only(asked, data, |fabric, _| {
+                let node = fabric.nodes.get(asked.node.index())?;
+                Some(node.description.to_bytes())
+            }),
+            AttributeId::NODE_INFO => self.read_only(asked, data, |fabric, data| {
+                let node = fabric.nodes.get(asked.node.index())?;
+                let mut bytes = *data;
+                bytes.fill(0);
+                node.info(asked.ingress).emit(&mut bytes);
+                Some(bytes)
+            }),
+            AttributeId::PORT_INFO => self.port_info_attribute(asked, data),
+            AttributeId::GUID_INFO => self.guid_info(asked, data),
+            AttributeId::P_KEY_TABLE => self.pkey_table(asked, data),
+            AttributeId::SL_TO_VL => self.sl_to_vl(asked, data),
+            AttributeId::VL_ARBITRATION => self.vl_arbitration(asked, data),
+            AttributeId::SWITCH_INFO
+            | AttributeId::LINEAR_FORWARDING
+            | AttributeId::MULTICAST_FORWARDING
+                if self.kind(asked) == Some(NodeType::Switch) =>
+            {
+                match attribute {
+                    AttributeId::SWITCH_INFO => self.switch_info(asked, data),
+                    AttributeId::LINEAR_FORWARDING => self.linear_forwarding(asked, data),
+                    _ => self.multicast_forwarding(asked, data),
+                }
+            }
+            _ => Err(Status::UNSUPPORTED_ATTRIBUTE),
+        }
+    }
+
+    fn kind(&self, asked: Asked) -> Option<NodeType> {
+        Some(self.nodes.get(asked.node.index())?.spec.kind)
+    }
+
+    fn read_only(
+        &self,
+        asked: Asked,
+        data: &mut [u8; DATA],
+        read: impl Fn(&Self, &[u8; DATA]) -> Option<[u8; DATA]>,
+    ) -> Result<(), Status> {
+        if asked.set {
+            return Err(Status::UNSUPPORTED_ATTRIBUTE);
+        }
+        *data = read(self, data).ok_or(Status::INVALID_FIELD)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! Attributes of ports.
+
+use wire::attribute::{GuidInfo, PKeyBlock, PortInfo, SlToVl, VlArbitration};
+use wire::mad::Status;
+use wire::smp::DATA;
+use wire::{Lid, Mtu, PhysicalState, PortState};
+
+use super::Asked;
+use crate::fabric::{Fabric, PortEvent};
+use crate::node::VL_ARBITRATION_CAP;
+use crate::topology::PortRef;
+
+const INVALID: Status = Status::INVALID_FIELD;
+
+/// What a Set makes of a set of enabled widths or speeds; `None` when it is not possible.
+fn enabled(wanted: u8, current: u8, supported: u8, all: u8) -> Option<u8> {
+    match wanted {
+        0 => Some(current),
+        wanted if wanted == all => Some(supported),
+        wanted if wanted & !supported == 0 => Some(wanted),
+        _ => None,
+    }
+}
+
+fn is_lid_or_none(lid: Lid) -> bool {
+    lid == Lid::NONE || lid.is_unicast()
+}
+
+impl Fabric {
+    fn is_switch(&self, asked: Asked) -> bool {
+        self.switch(asked.node).is_some()
+    }
+
+    /// The port that a modifier's port number means: at an adapter 0 means the one asked by.
+    fn meant(&self, asked: Asked, number: u8) -> Result<PortRef, Status> {
+        let number = match number {
+            0 if !self.is_switch(asked) => asked.ingress,
+            number => number,
+        };
+        let port = asked.port(number);
+        self.port(port).map(|_| port).ok_or(INVALID)
+    }
+
+    pub(super) fn port_info_attribute(
+        &mut self,
+        asked: Asked,
+        data: &mut [u8; DATA],
+    ) -> Result<(), Status> {
+        let port = self.meant(asked, asked.modifier as u8)?;
+        let mut outcome = Ok(());
+        if asked.set {
+            // An adapter's ports are managed each through itself.
+            if !self.is_switch(asked) && port.port != asked.ingress {
+                return Err(INVALID);
+            }
+            outcome = PortInfo::parse(data)
+                .map_err(|_| INVALID)
+                .and_then(|wanted| self.set_port_info(port, &wanted));
+        }
+        let mut info = self.port(port).ok_or(INVALID)?.info;
+        info.local_port_num = asked.ingress;
+        info.emit(data);
+        outcome
+    }
+
+    /// Sets what of a PortInfo can be set (IBA 14.2.5.6); all of it or nothing.
+    fn set_port_info(&mut self, at: PortRef, wanted: &PortInfo) -> Result<(), Status> {
+        let is_switch = self.switch(at.node).is_some();
+        let has_lid = !is_switch || at.port == 0;
+        let port = self.port(at).ok_or(INVALID)?;
+        let before = port.info;
+        let mut info = before;
+
+        if has_lid {
+            if !is_lid_or_none(wanted.lid) || !is_lid_or_none(wanted.master_sm_lid) {
+                return Err(INVALID);
+            }
+            if is_switch && wanted.lmc != 0 {
+                // A base port 0 has one LID.
+                return Err(INVALID);
+            }
+            info.m_key = wanted.m_key;
+            info.gid_prefix = wanted.gid_prefix;
+            info.lid = wanted.lid;
+            info.lmc = wanted.lmc;
+            info.master_sm_lid = wanted.master_sm_lid;
+            info.master_sm_sl = wanted.master_sm_sl;
+            info.m_key_lease_period = wanted.m_key_lease_period;
+            info.m_key_protect_bits = wanted.m_key_protect_bits;
+            info.m_key_violations = wanted.m_key_violations;
+            info.p_key_violations = wanted.p_key_violations;
+            info.q_key_violations = wanted.q_key_violations;
+            info.subnet_timeout = wanted.subnet_timeout;
+            info.multicast_pkey_trap_suppression = wanted.multicast_pkey_trap_suppression;
+        }
+        info.link_width_enabled = enabled(
+            wanted.link_width_enabled,
+            before.link_width_enabled,
+            before.link_width_supported,
+            u8::MAX,
+        )
+        .ok_or(INVALID)?;
+        info.link_speed_enabled = enabled(
+            wanted.link_speed_enabled,
+            before.link_speed_enabled,
+            before.link_speed_supported,
+            0xf,
+        )
+        .ok_or(INVALID)?;
+        info.link_speed_ext_enabled = enabled(
+            wanted.link_speed_ext_enabled,
+            before.link_speed_ext_enabled,
+            before.link_speed_ext_supported,
+            0x1f,
+        )
+        .ok_or(INVALID)?;
+        info.neighbor_mtu = match wanted.neighbor_mtu {
+            0 => before.neighbor_mtu,
+            mtu if Mtu::from_code(mtu).is_some() && mtu <= before.mtu_cap => mtu,
+            _ => return Err(INVALID),
+        };
+        info.operational_vls = match wanted.operational_vls {
+            0 => before.operational_vls,
+            vls if vls <= before.vl_cap => vls,
+            _ => return Err(INVALID),
+        };
+        info.link_down_default_state = match wanted.link_down_default_state {
+            0 => before.link_down_default_state,
+            state @ 1..=2 => state,
+            _ => return Err(INVALID),
+        };
+        info.init_type = wanted.init_type;
+        info.vl_high_limit = wanted.vl_high_limit;
+        info.vl_stall_count = wanted.vl_stall_count;
+        info.hoq_life = wanted.hoq_life;
+        info.local_phy_errors = wanted.local_phy_errors;
+        info.overrun_errors = wanted.overrun_errors;
+        if is_switch && at.port != 0 {
+            info.partition_enforcement_inbound = wanted.partition_enforcement_inbound;
+            info.partition_enforcement_outbound = wanted.partition_enforcement_outbound;
+            info.filter_raw_inbound = wanted.filter_raw_inbound;
+            info.filter_raw_outbound = wanted.filter_raw_outbound;
+        }
+        let transition = transition(&before, wanted, is_switch && at.port == 0)?;
+
+        if let Some(port) = self.port_mut(at) {
+            port.info = info;
+        }
+        let path = |info: &PortInfo| {
+            (
+                (info.lid, info.lmc, info.neighbor_mtu, info.operational_vls),
+                info.partition_enforcement_inbound,
+                info.partition_enforcement_outbound,
+            )
+        };
+        if path(&before) != path(&info) {
+            self.path_changed();
+        }
+        if (before.lid, before.lmc) != (info.lid, info.lmc) {
+            self.tell(at, PortEvent::LidChange);
+        }
+        if (before.master_sm_lid, before.master_sm_sl) != (info.master_sm_lid, info.master_sm_sl) {
+            self.tell(at, PortEvent::SmChange);
+        }
+        if before.gid_prefix != info.gid_prefix {
+            self.tell(at, PortEvent::GidChange);
+        }
+        match transition {
+            Transition::None => {}
+            Transition::State(state) => self.set_state(at, PhysicalState::LinkUp, state),
+            Transition::Down(physical) => {
+                self.take_down(at, physical);
+                if physical == PhysicalState::Polling {
+                    self.train(at);
+                }
+            }
+        }
+        if wanted.client_reregister {
+            self.tell(at, PortEvent::ClientReregister);
+        }
+        Ok(())
+    }
+
+    pub(super) fn guid_info(&mut self, asked: Asked, data: &mut [u8; DATA]) -> Result<(), Status> {
+        let port = if self.is_switch(asked) {
+            asked.port(0)
+        } else {
+            asked.port(asked.ingress)
+        };
+        // GUIDCap is one block.
+        if asked.modifier != 0 {
+            return Err(INVALID);
+        }
+        let mut entries = self.port(port).ok_or(INVALID)?.guids;
+        if asked.set {
+            let wanted = GuidInfo::parse(data).map_err(|_| INVALID)?.entries();
+            // The port's own GUID is read-only.
+            let changed = entries[1..] != wanted[1..];
+            entries[1..].copy_from_slice(&wanted[1..]);
+            if changed {
+                if let Some(port) = self.port_mut(port) {
+                    port.guids = entries;
+                }
+                self.tell(port, PortEvent::GidChange);
+            }
+        }
+        GuidInfo::from_entries(entries).emit(data);
+        Ok(())
+    }
+
+    pub(super) fn pkey_table(&mut self, asked: Asked, data: &mut [u8; DATA]) -> Result<(), Status> {
+        let port = match self.is_switch(asked) {
+            true => {
+                let number = u8::try_from(asked.modifier >> 16).map_err(|_| INVALID)?;
+                self.meant(asked, number)?
+            }
+            false => asked.port(asked.ingress),
+        };
+        let first = (asked.modifier & 0xffff) as usize * PKeyBlock::ENTRIES;
+        let table = &mut self.port_mut(port).ok_or(INVALID)?.pkeys;
+        let end = table.len().min(first + PKeyBlock::ENTRIES);
+        let entries = table.get_mut(first..end).ok_or(INVALID)?;
+        if entries.is_empty() {
+            return Err(INVALID);
+        }
+        let mut changed = false;
+        if asked.set {
+            let wanted = PKeyBlock::parse(data);
+            let wanted = &wanted.0[..entries.len()];
+            changed = entries != wanted;
+            entries.copy_from_slice(wanted);
+        }
+        let mut block = PKeyBlock::default();
+        block.0[..entries.len()].copy_from_slice(entries);
+        *data = block.to_bytes();
+        if changed {
+            self.path_changed();
+            self.tell(port, PortEvent::PkeyChange);
+        }
+        Ok(())
+    }
+
+    pub(super) fn sl_to_vl(&mut self, asked: Asked, data: &mut [u8; DATA]) -> Result<(), Status> {
+        let (port, from) = match self.is_switch(asked) {
+            true => {
+                let [_, _, from, to] = asked.modifier.to_be_bytes();
+                self.port(asked.port(from)).ok_or(INVALID)?;
+                (self.meant(asked, to)?, from)
+            }
+            false => (asked.port(asked.ingress), 0),
+        };
+        let state = self.port_mut(port).ok_or(INVALID)?;
+        let changed = asked.set && state.set_sl_to_vl(from, SlToVl::parse(data));
+        *data = state.sl_to_vl(from).to_bytes();
+        if changed {
+            self.path_changed();
+        }
+        Ok(())
+    }
+
+    pub(super) fn vl_arbitration(
+        &mut self,
+        asked: Asked,
+        data: &mut [u8; DATA],
+    ) -> Result<(), Status> {
+        let port = self.meant(asked, asked.modifier as u8)?;
+        // With tables this short only the lower halves exist.
+        let half = match asked.modifier >> 16 {
+            half @ (1 | 3) => half as u8,
+            _ => return Err(INVALID),
+        };
+        let tables = &mut self.port_mut(port).ok_or(INVALID)?.arbitration;
+        let mut table = tables.get(&half).copied().unwrap_or_default();
+        if asked.set {
+            let entries = usize::from(VL_ARBITRATION_CAP);
+            table.0[..entries].copy_from_slice(&VlArbitration::parse(data).0[..entries]);
+            tables.insert(half, table);
+        }
+        *data = table.to_bytes();
+        Ok(())
+    }
+}
+
+/// What a Set asks of a port's state.
+enum Transition {
+    None,
+    /// The link stays up.
+    State(PortState),
+    /// The link goes down to this physical state; polling, it comes up again if it can.
+    Down(PhysicalState),
+}
+
+/// What a Set of the two states means to a port (IBA 7.2.7 and 14.2.5.6).
+fn transition(before: &PortInfo, wanted: &PortInfo, is_port0: bool) -> Result<Transition, Status> {
+    use {PhysicalState as P, PortState as S};
+    if is_port0 {
+        return match (wanted.port_state, wanted.port_physical_state) {
+            (S::NoChange | S::Active, _) => Ok(Transition::None),
+            _ => Err(INVALID),
+        };
+    }
+    match (wanted.port_state, wanted.port_physical_state) {
+        // Writing back what a Get told changes nothing.
+        (S::NoChange, P::NoChange | P::LinkUp) => Ok(Transition::None),
+        (S::NoChange | S::Down, physical @ (P::Sleep | P::Polling | P::Disabled)) => {
+            // A port that looks for its neighbour goes on doing so.
+            match physical == P::Polling && before.port_physical_state == P::Polling {
+                true => Ok(Transition::None),
+                false => Ok(Transition::Down(physical)),
+            }
+        }
+        (S::Down, P::NoChange) => {
+            let default = PhysicalState::from_code(before.link_down_default_state);
+            Ok(Transition::Down(default.unwrap_or(P::Polling)))
+        }
+        (wanted, P::NoChange | P::LinkUp) => match (before.port_state, wanted) {
+            (S::Initialize | S::Armed, S::Armed) | (S::Armed | S::Active, S::Active) => {
+                Ok(Transition::State(wanted))
+            }
+            _ => Err(INVALID),
+        },
+        _ => Err(INVALID),
+    }
+}

@@ -1,0 +1,279 @@
+//! Which nodes there are and how they are cabled.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use wire::Guid;
+use wire::attribute::{NodeDescription, NodeType};
+
+use crate::link::LinkRate;
+
+/// A node of a fabric: the index of its [`NodeSpec`] in the topology.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A port of a node: 1 to n; 0 is a switch's management port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortRef {
+    /// The node.
+    pub node: NodeId,
+    /// The port's number.
+    pub port: u8,
+}
+
+impl fmt::Display for PortRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} port {}", self.node.0, self.port)
+    }
+}
+
+/// A node as it leaves its factory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSpec {
+    /// Kind of node; routers are not supported.
+    pub kind: NodeType,
+    /// GUID of the node.
+    pub guid: Guid,
+    /// GUIDs of a channel adapter's ports, the first being port 1's. A switch has one: port 0's.
+    pub port_guids: Vec<Guid>,
+    /// Physical ports.
+    pub ports: u8,
+    /// Text.
+    pub description: NodeDescription,
+    /// The vendor's 24-bit number.
+    pub vendor_id: u32,
+    /// The vendor's number of this device.
+    pub device_id: u16,
+    /// P_Key table entries of each port of a channel adapter and of a switch's port 0.
+    pub partition_cap: u16,
+}
+
+/// The organisation of the GUIDs that the default topologies use.
+const VENDOR: u32 = 0x02c9;
+
+impl NodeSpec {
+    /// A switch with `ports` external ports.
+    pub fn switch(guid: Guid, ports: u8, description: &str) -> Self {
+        Self {
+            kind: NodeType::Switch,
+            guid,
+            port_guids: vec![guid],
+            ports,
+            description: NodeDescription::new(description),
+            vendor_id: VENDOR,
+            device_id: 0,
+            partition_cap: 32,
+        }
+    }
+
+    /// A channel adapter with one port.
+    pub fn channel_adapter(guid: Guid, port_guid: Guid, description: &str) -> Self {
+        Self {
+            kind: NodeType::ChannelAdapter,
+            guid,
+            port_guids: vec![port_guid],
+            ports: 1,
+            description: NodeDescription::new(description),
+            vendor_id: VENDOR,
+            device_id: 0x101e,
+            partition_cap: 128,
+        }
+    }
+}
+
+/// Why nodes and links do not make a fabric.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// A GUID must not be zero.
+    #[error("node {node}: GUID is zero; give every node and port a GUID of its own")]
+    ZeroGuid {
+        /// The node's index.
+        node: usize,
+    },
+    /// Two nodes, or ports of two channel adapters, share a GUID.
+    #[error("GUID {guid} is used twice; give every node and port a GUID of its own")]
+    DuplicateGuid {
+        /// The GUID.
+        guid: Guid,
+    },
+    /// A node's number of ports is impossible.
+    #[error(
+        "node {guid}: {ports} ports; a switch has 1 to 254, an adapter 1 to 254 with a GUID each"
+    )]
+    Ports {
+        /// The node.
+        guid: Guid,
+        /// Its ports.
+        ports: u8,
+    },
+    /// A node of a kind that this fabric has not.
+    #[error("node {guid}: routers are not supported")]
+    Router {
+        /// The node.
+        guid: Guid,
+    },
+    /// A link ends where there is no port.
+    #[error("link to {port}: there is no such external port")]
+    NoSuchPort {
+        /// The end.
+        port: PortRef,
+    },
+    /// Two links end at one port, or a link ends where it starts.
+    #[error("{port} has two cables; a port takes one")]
+    PortTaken {
+        /// The port.
+        port: PortRef,
+    },
+}
+
+/// Nodes and the cables between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Topology {
+    nodes: Vec<NodeSpec>,
+    links: Vec<(PortRef, PortRef, LinkRate)>,
+}
+
+impl Topology {
+    /// No nodes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a node.
+    pub fn add(&mut self, node: NodeSpec) -> NodeId {
+        self.nodes.push(node);
+        NodeId((self.nodes.len() - 1) as u32)
+    }
+
+    /// Lays a cable between two ports.
+    pub fn link(&mut self, a: (NodeId, u8), b: (NodeId, u8), rate: LinkRate) {
+        let end = |(node, port)| PortRef { node, port };
+        self.links.push((end(a), end(b), rate));
+    }
+
+    /// The nodes, in the order of their [`NodeId`]s.
+    pub fn nodes(&self) -> &[NodeSpec] {
+        &self.nodes
+    }
+
+    /// The cables.
+    pub fn links(&self) -> &[(PortRef, PortRef, LinkRate)] {
+        &self.links
+    }
+
+    /// Whether nodes and links make a fabric.
+    ///
+    /// # Errors
+    /// The first thing wrong.
+    pub fn check(&self) -> Result<(), TopologyError> {
+        let mut guids = HashMap::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let guid = node.guid;
+            let switch = match node.kind {
+                NodeType::Switch => true,
+                NodeType::ChannelAdapter => false,
+                NodeType::Router => return Err(TopologyError::Router { guid }),
+            };
+            let port_guids = if switch { 1 } else { usize::from(node.ports) };
+            if !(1..=254).contains(&node.ports) || node.port_guids.len() != port_guids {
+                let ports = node.ports;
+                return Err(TopologyError::Ports { guid, ports });
+            }
+            // A node may share its GUID with its own ports, but with nothing else.
+            for &guid in node.port_guids.iter().chain([&node.guid]) {
+                if guid.is_none() {
+                    return Err(TopologyError::ZeroGuid { node: index });
+                }
+                if guids
+                    .insert(guid, index)
+                    .is_some_and(|other| other != index)
+                {
+                    return Err(TopologyError::DuplicateGuid { guid });
+                }
+            }
+            let mut of_ports = node.port_guids.clone();
+            of_ports.sort_unstable();
+            if let Some(pair) = of_ports.windows(2).find(|pair| pair[0] == pair[1]) {
+                return Err(TopologyError::DuplicateGuid { guid: pair[0] });
+            }
+        }
+        let mut taken = HashMap::new();
+        for &(a, b, _) in &self.links {
+            for port in [a, b] {
+                let node = self.nodes.get(port.node.index());
+                if node.is_none_or(|node| !(1..=node.ports).contains(&port.port)) {
+                    return Err(TopologyError::NoSuchPort { port });
+                }
+                if taken.insert(port, ()).is_some() {
+                    return Err(TopologyError::PortTaken { port });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adapter(guid: u64) -> NodeSpec {
+        NodeSpec::channel_adapter(Guid::new(guid), Guid::new(guid), "")
+    }
+
+    #[test]
+    fn good() {
+        let mut topology = Topology::new();
+        let a = topology.add(adapter(1));
+        let b = topology.add(adapter(2));
+        topology.link((a, 1), (b, 1), LinkRate::default());
+        assert_eq!(topology.check(), Ok(()));
+    }
+
+    #[test]
+    fn guids() {
+        let mut topology = Topology::new();
+        topology.add(adapter(0));
+        assert_eq!(topology.check(), Err(TopologyError::ZeroGuid { node: 0 }));
+
+        let mut topology = Topology::new();
+        topology.add(adapter(1));
+        topology.add(adapter(1));
+        assert!(matches!(
+            topology.check(),
+            Err(TopologyError::DuplicateGuid { .. })
+        ));
+    }
+
+    #[test]
+    fn cables() {
+        let mut topology = Topology::new();
+        let a = topology.add(adapter(1));
+        let b = topology.add(adapter(2));
+        let mut wrong = topology.clone();
+        wrong.link((a, 1), (b, 2), LinkRate::default());
+        assert!(matches!(
+            wrong.check(),
+            Err(TopologyError::NoSuchPort { .. })
+        ));
+        let mut wrong = topology.clone();
+        wrong.link((a, 1), (a, 1), LinkRate::default());
+        assert!(matches!(
+            wrong.check(),
+            Err(TopologyError::PortTaken { .. })
+        ));
+    }
+
+    #[test]
+    fn ports() {
+        let mut topology = Topology::new();
+        topology.add(NodeSpec::switch(Guid::new(1), 255, ""));
+        assert!(matches!(topology.check(), Err(TopologyError::Ports { .. })));
+    }
+}
