@@ -35,9 +35,12 @@ pub const SOCKET_PATH_MAX: usize = 107;
 /// The most virtual functions of one hypervisor, as on a ConnectX port.
 pub const VFS_PER_HYPERVISOR_MAX: usize = 127;
 
-/// The most hypervisors: the switch has one external port for each, and port 255 means "drop" in
-/// a linear forwarding table (IBA volume 1, 18.2.4.3.3).
-pub const HYPERVISORS_MAX: usize = 254;
+/// The most hypervisors. The switch has at most 254 external ports, since 255 means "drop" in a
+/// linear forwarding table (IBA 18.2.4.3.3), and one of them is the subnet manager's.
+pub const HYPERVISORS_MAX: usize = 253;
+
+/// Name of the node that the embedded subnet manager runs on.
+pub const MANAGER: &str = "subnet manager";
 
 /// The most entries in the P_Key table of a virtual function.
 pub const PKEYS_MAX: usize = 128;
@@ -88,8 +91,10 @@ pub struct Fabric {
 /// Table `[sm]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manager {
-    /// LID of the port the subnet manager runs on.
+    /// LID of the port it runs on.
     pub lid: Lid,
+    /// GUID of that port, always the same.
+    pub guid: Guid,
     /// Time between two sweeps.
     pub sweep_interval: Duration,
 }
@@ -101,8 +106,6 @@ pub struct Hypervisor {
     pub name: String,
     /// Node GUID of its vSwitch, derived from its name.
     pub vswitch_guid: Guid,
-    /// Port GUID of its physical function, derived from its name.
-    pub pf_guid: Guid,
     /// Its virtual functions.
     pub vfs: Vec<Vf>,
 }

@@ -2,9 +2,10 @@
 
 pub mod cli;
 pub mod config;
-mod configured;
 pub mod control;
 pub mod logging;
 pub mod qemu;
 pub mod run;
 pub mod sockets;
+pub mod status;
+pub mod topology;

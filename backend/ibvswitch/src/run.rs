@@ -2,8 +2,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fabric::{Fabric, TopologyError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -14,9 +15,11 @@ use sd_notify::NotifyState;
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::control::Server;
+use crate::control::{Server, Status, StatusSource, Topology};
 use crate::logging;
 use crate::sockets::{SocketError, Sockets};
+use crate::status::{Management, Observer};
+use crate::topology::Plan;
 
 /// Why a daemon did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +30,9 @@ pub enum RunError {
     /// A socket or the runtime directory cannot be had.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The configured subnet cannot be.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
     /// The system refused something that a daemon needs.
     #[error("cannot {what}: {source}")]
     System {
@@ -108,7 +114,7 @@ pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<()
         .control
         .listener()
         .map_err(system("listen on the control socket"))?;
-    let source = Arc::new(crate::configured::Configured::new(config));
+    let source = Arc::new(Subnet::new(config)?);
     let control = Server::start(listener, source).map_err(system("start the control server"))?;
 
     ready().map_err(system("say that the daemon is ready"))?;
@@ -126,6 +132,39 @@ pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<()
     match abort.reason() {
         Some(reason) => Err(RunError::Aborted(reason)),
         None => Ok(()),
+    }
+}
+
+/// The subnet, and what can be told of it.
+#[derive(Debug)]
+struct Subnet {
+    observer: Observer,
+    fabric: Mutex<Fabric>,
+}
+
+impl Subnet {
+    fn new(config: &Config) -> Result<Self, RunError> {
+        let plan = Plan::new(config);
+        let fabric = Fabric::new(plan.topology())?;
+        Ok(Self {
+            observer: Observer::new(config.clone(), plan),
+            fabric: Mutex::new(fabric),
+        })
+    }
+
+    fn fabric(&self) -> MutexGuard<'_, Fabric> {
+        self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StatusSource for Subnet {
+    fn status(&self) -> Status {
+        self.observer
+            .status(&self.fabric(), Management::default(), &[])
+    }
+
+    fn topology(&self) -> Topology {
+        self.observer.topology(&self.fabric())
     }
 }
 

@@ -80,16 +80,17 @@ impl<'a> Tree<'a> {
             .lid
             .map_or_else(|| "none".to_owned(), |lid| format!("{:#}", Lid::from(lid)));
         let kind = match node.kind {
-            NodeKind::Switch => "switch",
-            NodeKind::Vswitch => "vSwitch",
-            NodeKind::Pf => "PF",
-            NodeKind::Vf => "VF",
+            NodeKind::Switch => "switch ",
+            NodeKind::Vswitch => "vSwitch ",
+            // Its name says it.
+            NodeKind::Manager => "",
+            NodeKind::Vf => "VF ",
         };
         let indent = depth * 2;
         // Writing to a string does not fail.
         let _ = writeln!(
             self.text,
-            "{:indent$}{by}{kind} {}  LID {lid}  GUID {}",
+            "{:indent$}{by}{kind}{}  LID {lid}  GUID {}",
             "", node.name, node.guid
         );
         if !self.drawn.insert(&node.name) {

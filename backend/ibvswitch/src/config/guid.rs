@@ -50,6 +50,6 @@ mod tests {
 
     #[test]
     fn kinds_keep_equal_names_apart() {
-        assert_ne!(derive_guid("vf", "a"), derive_guid("pf", "a"));
+        assert_ne!(derive_guid("VF", "a"), derive_guid("vswitch", "a"));
     }
 }

@@ -14,16 +14,16 @@ use super::guid::derive_guid;
 use super::names::WIDTHS;
 use super::{
     CONTROL_SOCKET, Config, Directories, Doorbells, Engine, Fabric, HYPERVISORS_MAX, Hypervisor,
-    LinkRate, Manager, PKEYS_MAX, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, keys,
+    LinkRate, MANAGER, Manager, PKEYS_MAX, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, keys,
 };
 
-/// The highest unicast LID (IBA volume 1, 4.1.3).
+/// The highest unicast LID (IBA 4.1.3).
 const LID_MAX: i64 = 0xbfff;
 const LID_REMEDY: &str = "a unicast LID is 0x0001 to 0xbfff (1 to 49151)";
 const GUID_REMEDY: &str = "write 16 hexadecimal digits, such as \"0002:c903:0000:0101\"";
 const PKEY_REMEDY: &str = "write a name from [partitions], optionally with \":full\" or \
      \":limited\", or a number from 0x0001 to 0xffff whose lower 15 bits are not zero";
-/// The default partition's P_Key without the membership bit (IBA volume 1, 10.9.1.2).
+/// The default partition's P_Key without the membership bit (IBA 10.9.1.2).
 const DEFAULT_PARTITION: u16 = 0x7fff;
 const FULL_MEMBER: u16 = 0x8000;
 const NAME_MAX: usize = 31;
@@ -250,6 +250,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         });
         Manager {
             lid,
+            guid: self.derived("node", MANAGER),
             sweep_interval: Duration::from_secs(sweep_interval.map_or(10, |s| s.value as u64)),
         }
     }
@@ -309,7 +310,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 first_too_many,
                 "name",
                 format!("{} hypervisors on one switch", sections.len()),
-                format!("a switch has at most {HYPERVISORS_MAX} ports"),
+                format!("one switch takes at most {HYPERVISORS_MAX}"),
             );
         }
         sections
@@ -352,7 +353,6 @@ impl<'d, 'i> Reader<'d, 'i> {
         let name = name?.value.to_owned();
         Some(Hypervisor {
             vswitch_guid: self.derived("vswitch", &name),
-            pf_guid: self.derived("pf", &name),
             name,
             vfs,
         })

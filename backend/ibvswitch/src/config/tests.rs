@@ -585,13 +585,13 @@ fn too_many_vfs_and_hypervisors() {
             "f.toml:257:1: `hypervisor.vf.name`: 128 VFs on one hypervisor; an adapter port has at most 127; add a hypervisor"
         ]
     );
-    let hypervisors: String = (0..255)
+    let hypervisors: String = (0..254)
         .map(|n| format!("[[hypervisor]]\nname = \"h{n}\"\n"))
         .collect();
     assert_eq!(
         problems(&hypervisors),
         [
-            "f.toml:509:1: `hypervisor.name`: 255 hypervisors on one switch; a switch has at most 254 ports"
+            "f.toml:507:1: `hypervisor.name`: 254 hypervisors on one switch; one switch takes at most 253"
         ]
     );
 }

@@ -166,8 +166,8 @@ pub enum NodeKind {
     Switch,
     /// The switch inside a hypervisor's adapter.
     Vswitch,
-    /// A hypervisor's physical function.
-    Pf,
+    /// The host of the subnet manager.
+    Manager,
     /// A virtual function.
     Vf,
 }

@@ -1,0 +1,166 @@
+//! The state of the daemon, put together from its parts for those who ask.
+
+use std::time::Instant;
+
+use fabric::{Fabric, PortRef};
+use wire::{Guid, PKey};
+
+use crate::config::{Config, Hypervisor, Vf};
+use crate::control::{Counters, FabricStatus, Objects, Status, Topology, VfStatus};
+use crate::topology::Plan;
+
+/// What the subnet manager has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Management {
+    /// Sweeps completed.
+    pub sweeps: u64,
+    /// Subnet management packets sent.
+    pub smps: u64,
+}
+
+/// What a VF's device knows about itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Function {
+    /// Whether a VMM is connected.
+    pub client_connected: bool,
+    /// What the guest's driver has created.
+    pub objects: Objects,
+    /// What went through the port.
+    pub counters: Counters,
+}
+
+/// Knows what a daemon is made of, and describes it.
+#[derive(Debug)]
+pub struct Observer {
+    config: Config,
+    plan: Plan,
+    started: Instant,
+}
+
+impl Observer {
+    /// For a daemon that begins to serve now.
+    pub fn new(config: Config, plan: Plan) -> Self {
+        Self {
+            config,
+            plan,
+            started: Instant::now(),
+        }
+    }
+
+    /// The configuration it describes.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The nodes and cables it describes.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The state of the daemon. `functions` are in the order of [`Config::vfs`]; those missing
+    /// count as idle.
+    pub fn status(
+        &self,
+        fabric: &Fabric,
+        management: Management,
+        functions: &[Function],
+    ) -> Status {
+        let functions = functions
+            .iter()
+            .copied()
+            .chain(std::iter::repeat(Function::default()));
+        let vfs = self.config.vfs().zip(self.plan.vfs()).zip(functions);
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            runtime_dir: self.config.runtime_dir.display().to_string(),
+            fabric: FabricStatus {
+                switches: self.plan.switches() as u32,
+                subnet_prefix: Guid::from(self.config.fabric.subnet_prefix).to_string(),
+                sm_lid: self.config.manager.lid.value(),
+                sweeps: management.sweeps,
+                smps: management.smps,
+            },
+            vfs: vfs
+                .map(|(((hypervisor, vf), port), function)| {
+                    vf_status(hypervisor, vf, fabric, port, function)
+                })
+                .collect(),
+        }
+    }
+
+    /// Nodes and cables, with the LIDs they have now.
+    pub fn topology(&self, fabric: &Fabric) -> Topology {
+        self.plan.describe(fabric)
+    }
+}
+
+fn vf_status(
+    hypervisor: &Hypervisor,
+    vf: &Vf,
+    fabric: &Fabric,
+    port: PortRef,
+    function: Function,
+) -> VfStatus {
+    let info = fabric.port_info(port).unwrap_or_default();
+    let node_guid = fabric
+        .node_info(port)
+        .map_or(vf.guid, |node| node.node_guid);
+    let pkeys = fabric.pkeys(port).unwrap_or_default();
+    let used = pkeys
+        .iter()
+        .rposition(|&pkey| pkey != PKey::INVALID)
+        .map_or(0, |last| last + 1);
+    VfStatus {
+        name: vf.name.clone(),
+        hypervisor: hypervisor.name.clone(),
+        state: info.port_state.to_string(),
+        lid: info.lid.value(),
+        sm_lid: info.master_sm_lid.value(),
+        node_guid: node_guid.to_string(),
+        port_guid: vf.guid.to_string(),
+        pkeys: pkeys[..used].iter().map(ToString::to_string).collect(),
+        doorbells: vf.doorbells,
+        socket: vf.socket.display().to_string(),
+        client_connected: function.client_connected,
+        objects: function.objects,
+        counters: function.counters,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{DEFAULT, Directories};
+
+    #[test]
+    fn a_subnet_that_nobody_manages() {
+        let dirs = Directories {
+            chosen: None,
+            fallback: Path::new("/run/ibvswitch"),
+        };
+        let config = Config::parse("f", DEFAULT, dirs).expect("is right");
+        let plan = Plan::new(&config);
+        let fabric = Fabric::new(plan.topology()).expect("is a fabric");
+        let observer = Observer::new(config, plan);
+        let busy = Function {
+            client_connected: true,
+            ..Function::default()
+        };
+        let management = Management {
+            sweeps: 3,
+            smps: 70,
+        };
+        let status = observer.status(&fabric, management, &[busy]);
+        assert_eq!((status.fabric.switches, status.fabric.smps), (3, 70));
+        let [vm1, vm2] = &status.vfs[..] else {
+            panic!("two VFs")
+        };
+        assert_eq!((vm1.state.as_str(), vm1.lid), ("Initialize", 0));
+        assert_eq!(vm1.node_guid, vm1.port_guid);
+        assert_eq!((vm1.client_connected, vm2.client_connected), (true, false));
+    }
+}

@@ -1,0 +1,290 @@
+//! The subnet that a configuration describes: its nodes and cables.
+//!
+//! One switch; at its ports from 1 the uplinks of the hypervisors' vSwitches, at its last port the
+//! host of the subnet manager. A vSwitch has its uplink at port 1 and its VFs from port 2.
+
+use std::collections::HashMap;
+
+use fabric::{Fabric, LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology};
+use wire::{Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth};
+
+use crate::config::{Config, LinkRate, MANAGER};
+use crate::control::{self, Link, LinkEnd, Node, NodeKind};
+
+/// Port of a vSwitch towards the switch.
+const UPLINK: u8 = 1;
+
+/// The nodes and cables of a configuration, and which node is what.
+#[derive(Debug)]
+pub struct Plan {
+    topology: Topology,
+    nodes: Vec<PlannedNode>,
+    manager: NodeId,
+    vfs: Vec<NodeId>,
+}
+
+#[derive(Debug)]
+struct PlannedNode {
+    id: NodeId,
+    kind: NodeKind,
+    name: String,
+    guid: Guid,
+}
+
+impl Plan {
+    /// The plan of a configuration.
+    pub fn new(config: &Config) -> Self {
+        let rate = cable_rate(config.fabric.link_width, config.fabric.link_speed);
+        let mut builder = Builder::default();
+        let mut vfs = Vec::new();
+        // The limits of a configuration keep all numbers of ports below 255.
+        let manager_port = config.hypervisors.len() as u8 + 1;
+        let fabric = &config.fabric;
+        let switch = builder.switch(
+            NodeKind::Switch,
+            &fabric.switch,
+            fabric.switch_guid,
+            manager_port,
+        );
+        for (hypervisor, port) in config.hypervisors.iter().zip(1..) {
+            let ports = UPLINK + hypervisor.vfs.len() as u8;
+            let guid = hypervisor.vswitch_guid;
+            let vswitch = builder.switch(NodeKind::Vswitch, &hypervisor.name, guid, ports);
+            builder
+                .topology
+                .link((switch, port), (vswitch, UPLINK), rate);
+            for (vf, port) in hypervisor.vfs.iter().zip(UPLINK + 1..) {
+                let node = builder.adapter(NodeKind::Vf, &vf.name, vf.guid);
+                builder.topology.link((vswitch, port), (node, 1), rate);
+                vfs.push(node);
+            }
+        }
+        let manager = builder.adapter(NodeKind::Manager, MANAGER, config.manager.guid);
+        builder
+            .topology
+            .link((switch, manager_port), (manager, 1), rate);
+        Self {
+            topology: builder.topology,
+            nodes: builder.nodes,
+            manager,
+            vfs,
+        }
+    }
+
+    /// The nodes and cables.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The port of the subnet manager's host.
+    pub fn manager(&self) -> PortRef {
+        PortRef {
+            node: self.manager,
+            port: 1,
+        }
+    }
+
+    /// The ports of the VFs, in the order of [`Config::vfs`].
+    pub fn vfs(&self) -> impl Iterator<Item = PortRef> + '_ {
+        self.vfs.iter().map(|&node| PortRef { node, port: 1 })
+    }
+
+    /// Switches, vSwitches included.
+    pub fn switches(&self) -> usize {
+        let is_switch =
+            |node: &&PlannedNode| matches!(node.kind, NodeKind::Switch | NodeKind::Vswitch);
+        self.nodes.iter().filter(is_switch).count()
+    }
+
+    /// Nodes and cables as they are in `fabric`, which is this plan in operation.
+    pub fn describe(&self, fabric: &Fabric) -> control::Topology {
+        let names: HashMap<NodeId, &str> = self
+            .nodes
+            .iter()
+            .map(|node| (node.id, node.name.as_str()))
+            .collect();
+        let end = |port: PortRef| LinkEnd {
+            node: names
+                .get(&port.node)
+                .copied()
+                .unwrap_or_default()
+                .to_owned(),
+            port: port.port,
+        };
+        control::Topology {
+            nodes: self
+                .nodes
+                .iter()
+                .map(|node| node.describe(fabric))
+                .collect(),
+            links: self
+                .topology
+                .links()
+                .iter()
+                .map(|&(from, to, _)| Link {
+                    from: end(from),
+                    to: end(to),
+                })
+                .collect(),
+        }
+    }
+}
+
+impl PlannedNode {
+    fn describe(&self, fabric: &Fabric) -> Node {
+        let lid = fabric
+            .port_by_guid(self.guid)
+            .and_then(|port| fabric.port_info(port))
+            .map(|info| info.lid)
+            .filter(|&lid| lid != Lid::NONE);
+        Node {
+            name: self.name.clone(),
+            kind: self.kind,
+            guid: self.guid.to_string(),
+            lid: lid.map(u16::from),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Builder {
+    topology: Topology,
+    nodes: Vec<PlannedNode>,
+}
+
+impl Builder {
+    fn switch(&mut self, kind: NodeKind, name: &str, guid: Guid, ports: u8) -> NodeId {
+        self.add(kind, name, guid, NodeSpec::switch(guid, ports, name))
+    }
+
+    fn adapter(&mut self, kind: NodeKind, name: &str, guid: Guid) -> NodeId {
+        self.add(
+            kind,
+            name,
+            guid,
+            NodeSpec::channel_adapter(guid, guid, name),
+        )
+    }
+
+    fn add(&mut self, kind: NodeKind, name: &str, guid: Guid, spec: NodeSpec) -> NodeId {
+        let id = self.topology.add(spec);
+        self.nodes.push(PlannedNode {
+            id,
+            kind,
+            name: name.to_owned(),
+            guid,
+        });
+        id
+    }
+}
+
+fn cable_rate(width: LinkWidth, speed: LinkRate) -> CableRate {
+    // A port with an extended speed shows QDR where only the lower speeds have a place.
+    let (speed, extended) = match speed {
+        LinkRate::Sdr => (LinkSpeed::Sdr, LinkSpeedExt::None),
+        LinkRate::Ddr => (LinkSpeed::Ddr, LinkSpeedExt::None),
+        LinkRate::Qdr => (LinkSpeed::Qdr, LinkSpeedExt::None),
+        LinkRate::Fdr => (LinkSpeed::Qdr, LinkSpeedExt::Fdr),
+        LinkRate::Edr => (LinkSpeed::Qdr, LinkSpeedExt::Edr),
+        LinkRate::Hdr => (LinkSpeed::Qdr, LinkSpeedExt::Hdr),
+        LinkRate::Ndr => (LinkSpeed::Qdr, LinkSpeedExt::Ndr),
+    };
+    CableRate {
+        width,
+        speed,
+        extended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{DEFAULT, Directories, HYPERVISORS_MAX, VFS_PER_HYPERVISOR_MAX};
+
+    fn config(text: &str) -> Config {
+        let dirs = Directories {
+            chosen: None,
+            fallback: Path::new("/run/ibvswitch"),
+        };
+        Config::parse("f", text, dirs).expect("is right")
+    }
+
+    #[test]
+    fn the_built_in_configuration() {
+        let plan = Plan::new(&config(DEFAULT));
+        let fabric = Fabric::new(plan.topology()).expect("is a fabric");
+        let described = plan.describe(&fabric);
+        let names: Vec<_> = described
+            .nodes
+            .iter()
+            .map(|node| (node.kind, node.name.as_str()))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                (NodeKind::Switch, "sw1"),
+                (NodeKind::Vswitch, "hv1"),
+                (NodeKind::Vf, "vm1"),
+                (NodeKind::Vswitch, "hv2"),
+                (NodeKind::Vf, "vm2"),
+                (NodeKind::Manager, "subnet manager"),
+            ]
+        );
+        // Nobody has assigned LIDs yet.
+        assert!(described.nodes.iter().all(|node| node.lid.is_none()));
+        let links: Vec<_> = described
+            .links
+            .iter()
+            .map(|Link { from, to }| {
+                format!("{} {} - {} {}", from.node, from.port, to.node, to.port)
+            })
+            .collect();
+        assert_eq!(
+            links,
+            [
+                "sw1 1 - hv1 1",
+                "hv1 2 - vm1 1",
+                "sw1 2 - hv2 1",
+                "hv2 2 - vm2 1",
+                "sw1 3 - subnet manager 1",
+            ]
+        );
+        assert_eq!(plan.switches(), 3);
+        assert_eq!(plan.vfs().count(), 2);
+        assert_eq!(
+            plan.vfs().next(),
+            fabric.port_by_guid(config(DEFAULT).hypervisors[0].vfs[0].guid)
+        );
+    }
+
+    /// What a configuration may ask for, a fabric can be.
+    #[test]
+    fn the_largest_configuration() {
+        let text: String = (0..HYPERVISORS_MAX)
+            .map(|h| {
+                let vfs = if h == 0 { VFS_PER_HYPERVISOR_MAX } else { 1 };
+                let vfs: String = (0..vfs)
+                    .map(|v| format!("[[hypervisor.vf]]\nname = \"v{h}.{v}\"\n"))
+                    .collect();
+                format!("[[hypervisor]]\nname = \"h{h}\"\n{vfs}")
+            })
+            .collect();
+        assert_eq!(Plan::new(&config(&text)).topology().check(), Ok(()));
+    }
+
+    #[test]
+    fn rates_are_those_of_the_links() {
+        let text = format!(
+            "[fabric]\nlink_width = \"1X\"\nlink_speed = \"HDR\"\n{}",
+            "[[hypervisor]]\nname = \"h\"\n"
+        );
+        let plan = Plan::new(&config(&text));
+        let &(_, _, rate) = &plan.topology().links()[0];
+        assert_eq!(
+            (rate.width, rate.speed, rate.extended),
+            (LinkWidth::X1, LinkSpeed::Qdr, LinkSpeedExt::Hdr)
+        );
+    }
+}
