@@ -58,9 +58,6 @@ pub struct Configuration {
     pub doorbells: Doorbells,
     /// Most objects of each kind.
     pub quota: hca::Quota,
-    /// Most translation entries (pages) of all memory keys together, as a power
-    /// of two. Each takes eight bytes in the daemon; 2^26 hold 256 GiB.
-    pub log_translations: u8,
 }
 
 impl Default for Configuration {
@@ -70,7 +67,6 @@ impl Default for Configuration {
             vectors: 32,
             doorbells: Doorbells::Trap,
             quota: hca::Quota::default(),
-            log_translations: 26,
         }
     }
 }
@@ -85,7 +81,6 @@ impl Configuration {
     pub fn checked(mut self) -> Self {
         self.bar_size = self.bar_size.clamp(128 << 10, 1 << 30).next_power_of_two();
         self.vectors = self.vectors.clamp(2, MAX_VECTORS);
-        self.log_translations = self.log_translations.clamp(16, 32);
         self
     }
 

@@ -147,7 +147,7 @@ impl ConfigSpace {
 
     /// Reads from byte `offset`; all ones past the end.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
-        for (at, byte) in (offset..).zip(data) {
+        for (at, byte) in (offset..=u64::MAX).zip(data) {
             *byte = usize::try_from(at)
                 .ok()
                 .and_then(|at| self.bytes.get(at))
@@ -159,7 +159,7 @@ impl ConfigSpace {
     /// Writes to byte `offset` what may be written.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> ConfigEffect {
         let mut effect = ConfigEffect::None;
-        for (at, &byte) in (offset..).zip(data) {
+        for (at, &byte) in (offset..=u64::MAX).zip(data) {
             let Ok(at) = usize::try_from(at) else { break };
             let (Some(old), Some(&mask)) = (self.bytes.get_mut(at), self.writable.get(at)) else {
                 break;
@@ -211,7 +211,7 @@ impl MsixTable {
     /// Reads from byte `offset` of BAR 2. Nothing is ever pending: a masked
     /// vector is held back by whoever masked it.
     pub fn read(&mut self, offset: u64, data: &mut [u8]) {
-        for (at, byte) in (offset..).zip(data) {
+        for (at, byte) in (offset..=u64::MAX).zip(data) {
             let at = usize::try_from(at).unwrap_or(usize::MAX);
             *byte = self
                 .dword(at)
@@ -221,7 +221,7 @@ impl MsixTable {
 
     /// Writes to byte `offset` of BAR 2.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
-        for (at, &value) in (offset..).zip(data) {
+        for (at, &value) in (offset..=u64::MAX).zip(data) {
             let at = usize::try_from(at).unwrap_or(usize::MAX);
             if let Some(dword) = self.dword(at) {
                 let mut bytes = dword.to_le_bytes();
@@ -294,7 +294,7 @@ mod tests {
         table.read(0, &mut data);
         assert_eq!(
             data[12..32],
-            [1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0][..]
+            [1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 1, 0, 0, 0][..]
         );
         assert_eq!(data[32..], [0; 16]);
         table.write(0x20, &[0xff; 4]);

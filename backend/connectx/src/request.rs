@@ -310,3 +310,222 @@ pub fn decode_scatter(bytes: &[u8], wr: &mut RecvWr) -> Result<(), WqeError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::vector;
+
+    fn decoded(name: &str, format: Format) -> SendWr {
+        let mut wr = SendWr::with_capacity();
+        let bytes = vector(name);
+        assert_eq!(len(&bytes), bytes.len());
+        decode(&bytes, format, &mut wr).unwrap();
+        wr
+    }
+
+    #[test]
+    fn a_send_has_a_gather_list() {
+        let wr = decoded("send", Format::Connected);
+        assert_eq!(wr.operation, Operation::Send);
+        assert_eq!((wr.signaled, wr.solicited, wr.fence), (true, false, false));
+        assert_eq!(
+            wr.sges,
+            [
+                Sge {
+                    addr: 0x7f00_0000_1000,
+                    lkey: 0x1234,
+                    len: 0x1000
+                },
+                Sge {
+                    addr: 0x7f00_0000_9000,
+                    lkey: 0x5678,
+                    len: 0x20
+                }
+            ]
+        );
+        assert_eq!(wr.opcode, 0x0a);
+    }
+
+    #[test]
+    fn inline_data_is_found_in_every_segment() {
+        let wr = decoded("send_imm_inline", Format::Connected);
+        assert_eq!(wr.inline, b"thirteen byte");
+        assert_eq!(
+            (wr.operation, wr.immediate),
+            (Operation::SendImm, 0xcafe_0001)
+        );
+        assert_eq!((wr.signaled, wr.solicited), (false, true));
+
+        let wr = decoded("send_inval_inline_twice", Format::Connected);
+        assert_eq!(wr.inline, b"a first stretch of inline dataand another");
+        assert_eq!(
+            (wr.operation, wr.immediate, wr.fence),
+            (Operation::SendInvalidate, 0x0a42, true)
+        );
+        assert!(wr.is_inline);
+    }
+
+    #[test]
+    fn one_sided_operations_name_remote_memory() {
+        for (name, operation) in [
+            ("write", Operation::Write),
+            ("write_imm_empty", Operation::WriteImm),
+            ("read", Operation::Read),
+            ("compare_swap", Operation::CompareSwap),
+            ("fetch_add", Operation::FetchAdd),
+        ] {
+            let wr = decoded(name, Format::Connected);
+            assert_eq!(wr.operation, operation, "{name}");
+            assert_eq!(
+                (wr.remote_addr, wr.rkey),
+                (0x1122_3344_5566_7788, 0x99aa_bbcc),
+                "{name}"
+            );
+        }
+        // A key update in flight is not what this fence waits for.
+        assert!(!decoded("read", Format::Connected).fence);
+        assert_eq!(
+            decoded("write_imm_empty", Format::Connected).payload_len(),
+            0
+        );
+        let swap = decoded("compare_swap", Format::Connected).atomic;
+        assert_eq!(
+            (swap.swap_add, swap.compare),
+            (0x0102_0304_0506_0708, 0x1112_1314_1516_1718)
+        );
+        assert_eq!((swap.swap_mask, swap.compare_mask), (u64::MAX, u64::MAX));
+        assert_eq!(decoded("fetch_add", Format::Connected).atomic.swap_add, 5);
+    }
+
+    #[test]
+    fn datagrams_have_an_address_of_either_length() {
+        let address = decoded("datagram_global", Format::Datagram)
+            .address
+            .unwrap();
+        assert_eq!(address.dlid, Lid::new(0xbeef));
+        assert_eq!(address.sl, Sl::new(5));
+        assert_eq!(address.dest_qp, Qpn::new(0x123));
+        assert_eq!(address.qkey, QKey::new(0x8001_0000));
+        let global = address.global.unwrap();
+        assert_eq!(global.dgid.to_bytes()[..2], [0xf0, 0xf1]);
+        assert_eq!((global.sgid_index, global.flow_label), (2, 0x12345));
+        assert_eq!((global.traffic_class, global.hop_limit), (0x1c, 64));
+
+        let wr = decoded("datagram_compact", Format::Datagram);
+        assert_eq!(wr.address.unwrap().global, None);
+        assert_eq!(wr.address.unwrap().dest_qp, Qpn::new(0x123));
+        assert_eq!(wr.sges.len(), 1);
+    }
+
+    #[test]
+    fn an_xrc_request_names_the_shared_receive_queue() {
+        let mut bytes = vector("write");
+        bytes.splice(16..16, [0, 0x12, 0x34, 0x56].into_iter().chain([0; 12]));
+        bytes[7] += 1;
+        let mut wr = SendWr::with_capacity();
+        decode(&bytes, Format::Xrc, &mut wr).unwrap();
+        assert_eq!((wr.xrc_srqn, wr.rkey), (0x12_3456, 0x99aa_bbcc));
+    }
+
+    #[test]
+    fn a_key_update_says_what_changes_and_nothing_else() {
+        let wr = decoded("key_update", Format::Connected);
+        let update = wr.key_update.unwrap();
+        assert_eq!(
+            *update,
+            KeyUpdate {
+                mkey: 0x0a42,
+                variant: Some(0x43),
+                free: Some(false),
+                start: Some(0x40_0000),
+                len: Some(0x8000),
+                local_write: Some(true),
+                remote_write: Some(false),
+                translation_octwords: 4,
+                ..KeyUpdate::default()
+            }
+        );
+        assert_eq!(
+            wr.sges,
+            [Sge {
+                addr: 0x2000,
+                lkey: 0x1234,
+                len: 64
+            }]
+        );
+
+        let wr = decoded("key_revoke", Format::Connected);
+        assert_eq!(wr.key_update.unwrap().free, Some(true));
+        assert_eq!((wr.sges.len(), wr.inline.len()), (0, 0));
+    }
+
+    #[test]
+    fn nonsense_is_malformed() {
+        let mut wr = SendWr::with_capacity();
+        let mut refused = |bytes: &[u8], format| {
+            wr.clear();
+            decode(bytes, format, &mut wr).is_err()
+        };
+        let mut unknown = vector("send");
+        unknown[3] = 0x77;
+        assert!(refused(&unknown, Format::Connected));
+        assert!(refused(&vector("write"), Format::Datagram));
+        assert!(refused(&vector("write")[..40], Format::Connected));
+        let mut short = vector("send_imm_inline");
+        short[16..20].copy_from_slice(&(INLINE | 1000).to_be_bytes());
+        assert!(refused(&short, Format::Connected));
+        let mut empty = vector("send");
+        empty[7] = 0;
+        assert!(refused(&empty[..16], Format::Connected));
+        // Inline data and a gather list in one request.
+        let mut mixed = vector("send");
+        mixed[32..36].copy_from_slice(&(INLINE | 4).to_be_bytes());
+        assert!(refused(&mixed, Format::Connected));
+    }
+
+    #[test]
+    fn a_scatter_list_ends_at_the_terminator_or_with_its_room() {
+        let mut bytes = [0; 64];
+        for (at, (len, lkey)) in [(16_u32, 1_u32), (0, 1), (32, 2), (0, 0x100)]
+            .into_iter()
+            .enumerate()
+        {
+            bytes[at * 16..at * 16 + 4].copy_from_slice(&len.to_be_bytes());
+            bytes[at * 16 + 4..at * 16 + 8].copy_from_slice(&lkey.to_be_bytes());
+        }
+        let mut wr = RecvWr::with_capacity();
+        decode_scatter(&bytes, &mut wr).unwrap();
+        assert_eq!(
+            wr.sges.iter().map(|sge| sge.len).collect::<Vec<_>>(),
+            [16, 32]
+        );
+        bytes[0] = 0x80;
+        wr.clear();
+        assert!(decode_scatter(&bytes, &mut wr).is_err());
+        // More elements than any list may have.
+        let mut wr = RecvWr::with_capacity();
+        assert!(decode_scatter(&[1; 16 * 65], &mut wr).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn any_bytes_decode_or_are_refused(
+            bytes in prop::collection::vec(any::<u8>(), 16..1009),
+            opcode in prop::sample::select(vec![0_u8, 1, 8, 9, 0xa, 0xb, 0x10, 0x11, 0x12, 0x14, 0x15, 0x1b, 0x25, 0x77]),
+            format in prop::sample::select(vec![Format::Connected, Format::Xrc, Format::Datagram]),
+        ) {
+            let mut bytes = bytes;
+            bytes[3] = opcode;
+            let mut wr = SendWr::with_capacity();
+            let _ = decode(&bytes, format, &mut wr);
+            prop_assert!(wr.sges.len() <= MAX_SGE && wr.inline.len() <= MAX_INLINE);
+            let mut wr = RecvWr::with_capacity();
+            let _ = decode_scatter(&bytes, &mut wr);
+        }
+    }
+}

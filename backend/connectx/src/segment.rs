@@ -94,7 +94,7 @@ impl InitializationSegment {
     pub fn read(&self, offset: u64, data: &mut [u8], now: u64) {
         let mut dword = [0; 4];
         let mut held = None;
-        for (at, byte) in (offset..).zip(data) {
+        for (at, byte) in (offset..=u64::MAX).zip(data) {
             if held != Some(at & !3) {
                 dword = self.dword(at & !3, now).to_be_bytes();
                 held = Some(at & !3);

@@ -2,12 +2,15 @@
 //! pages, capabilities, and the contexts that queries return.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 
 use hca::Dma;
+use vm_memory::{Bytes, VolatileSlice};
+use wire::Qpn;
 
 use crate::bits::capability::{atomic_caps, cmd_hca_cap};
 use crate::bits::event::EventType;
-use crate::bits::initialization::FIRST_UAR;
+use crate::bits::initialization::{FIRST_UAR, PAGE_SIZE, UAR_SEND};
 use crate::bits::queue_pair::qpc;
 use crate::bits::shared_receive::srqc;
 use crate::function::{Configuration, TRAPPED_PAGES};
@@ -38,8 +41,6 @@ pub struct FunctionState {
     pub(crate) capabilities: Box<[u8; cmd_hca_cap::SIZE]>,
     pub(crate) atomic_capabilities: Box<[u8; atomic_caps::SIZE]>,
     pub(crate) contexts: Contexts,
-    /// Translation entries that memory keys may still take.
-    pub(crate) translations_left: u64,
     unknown: HashSet<u32>,
 }
 
@@ -63,7 +64,6 @@ impl FunctionState {
             capabilities: Box::new([0; cmd_hca_cap::SIZE]),
             atomic_capabilities: Box::new([0; atomic_caps::SIZE]),
             contexts: Contexts::default(),
-            translations_left: 0,
             unknown: HashSet::new(),
             configuration,
         };
@@ -84,7 +84,18 @@ impl FunctionState {
         self.events = EventQueues::default();
         self.uars = Uars::new(&self.configuration);
         self.contexts = Contexts::default();
-        self.translations_left = 1 << self.configuration.log_translations;
+    }
+
+    /// Finds a doorbell page that was rung since this was asked last, and returns
+    /// the queue pair that the last doorbell in it was for. `area` is the memory
+    /// behind [`Configuration::mapped_area`]. Ask until there is none; but no
+    /// more often than there are pages, since a guest may ring faster than that.
+    ///
+    /// This is a hint: queue pairs of one program overwrite each other's
+    /// doorbells, and the same one may be rung twice with the same value.
+    #[inline]
+    pub fn next_rung(&mut self, area: &VolatileSlice<'_>) -> Option<Qpn> {
+        self.uars.next_rung(area)
     }
 
     /// Whether something the driver asked for is unknown and has not been
@@ -179,6 +190,9 @@ impl EventQueues {
 pub(crate) struct Uars {
     used: Vec<bool>,
     any: bool,
+    /// Pages in use that are memory, with the last doorbell seen in each.
+    watched: Vec<(u32, u64)>,
+    cursor: usize,
 }
 
 impl Uars {
@@ -186,6 +200,8 @@ impl Uars {
         Self {
             used: vec![false; configuration.pages() as usize],
             any: false,
+            watched: Vec::new(),
+            cursor: 0,
         }
     }
 
@@ -199,14 +215,39 @@ impl Uars {
             .find(|&page| !self.used[page as usize])?;
         self.used[page as usize] = true;
         self.any = true;
+        if page >= TRAPPED_PAGES {
+            self.watched.push((page, 0));
+        }
         Some(page)
     }
 
     /// Frees a page; whether it was allocated.
     pub fn free(&mut self, page: u32) -> bool {
+        self.watched.retain(|&(watched, _)| watched != page);
         self.used
             .get_mut(page as usize)
             .is_some_and(|used| std::mem::replace(used, false))
+    }
+
+    /// Each call goes on behind the page that the last one ended with.
+    #[inline]
+    fn next_rung(&mut self, area: &VolatileSlice<'_>) -> Option<Qpn> {
+        for _ in 0..self.watched.len() {
+            self.cursor += 1;
+            if self.cursor >= self.watched.len() {
+                self.cursor = 0;
+            }
+            let (page, seen) = &mut self.watched[self.cursor];
+            let at = (*page - TRAPPED_PAGES) as usize * PAGE_SIZE as usize + UAR_SEND;
+            let Ok(word) = area.load::<u64>(at, Ordering::Acquire) else {
+                continue;
+            };
+            if word != *seen {
+                *seen = word;
+                return Some(Qpn::new(u64::from_be(word) as u32 >> 8));
+            }
+        }
+        None
     }
 }
 
@@ -229,5 +270,33 @@ mod tests {
         assert!(!uars.free(1));
         assert!(!uars.free(u32::MAX));
         assert_eq!(uars.allocate(), Some(TRAPPED_PAGES));
+    }
+
+    #[test]
+    fn a_doorbell_in_memory_names_its_queue_pair() {
+        let mut uars = Uars::new(&Configuration::default());
+        let pages: Vec<u32> = (0..3).filter_map(|_| uars.allocate()).collect();
+        let mut memory = vec![0_u8; 16 * 4096];
+        let area = VolatileSlice::from(&mut memory[..]);
+        assert_eq!(uars.next_rung(&area), None);
+        let ring = |page: u32, index: u8, qpn: u32| {
+            let at = (page - TRAPPED_PAGES) as usize * 4096 + 0x800;
+            let word = [[0, 0, index, 0x0a], (qpn << 8 | 3).to_be_bytes()].concat();
+            area.write_slice(&word, at).unwrap();
+        };
+        ring(pages[1], 0, 0x1234);
+        ring(pages[2], 0, 0x5678);
+        let mut rung = [uars.next_rung(&area), uars.next_rung(&area)];
+        rung.sort();
+        assert_eq!(rung, [Some(Qpn::new(0x1234)), Some(Qpn::new(0x5678))]);
+        assert_eq!(uars.next_rung(&area), None);
+        ring(pages[1], 1, 0x1234);
+        assert_eq!(uars.next_rung(&area), Some(Qpn::new(0x1234)));
+        uars.free(pages[1]);
+        ring(pages[1], 2, 0x1234);
+        assert_eq!(uars.next_rung(&area), None);
+        // Less memory than there are pages is no reason to look past its end.
+        let mut short = vec![0_u8; 16];
+        assert_eq!(uars.next_rung(&VolatileSlice::from(&mut short[..])), None);
     }
 }

@@ -1,9 +1,10 @@
 //! Guest memory for tests.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use crate::Interrupts;
 use hca::{Dma, dma};
-use vm_memory::{GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryMmap, VolatileSlice};
+use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileSlice};
 
 /// Memory from DMA address zero on.
 #[derive(Debug, Clone)]
@@ -53,4 +54,38 @@ impl Dma for Memory {
     fn write_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
         self.read_window(addr, len)
     }
+}
+
+/// Interrupts that were raised, shared by clones.
+#[derive(Debug, Clone, Default)]
+pub struct Raised(Arc<Mutex<Vec<u16>>>);
+
+impl Raised {
+    /// How often `vector` was raised.
+    pub fn count(&self, vector: u16) -> usize {
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|&&raised| raised == vector)
+            .count()
+    }
+}
+
+impl Interrupts for Raised {
+    fn raise(&mut self, vector: u16) {
+        self.0.lock().unwrap().push(vector);
+    }
+}
+
+/// Bytes that `vectors.c` printed under `name`.
+pub fn vector(name: &str) -> Vec<u8> {
+    let line = include_str!("vectors/vectors.txt")
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let hex = line.unwrap_or_else(|| panic!("no vector {name}"));
+    (0..hex.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+        .collect()
 }

@@ -187,3 +187,66 @@ impl EventQueue {
         self.log_size
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Memory, Raised};
+
+    fn queue(announced: bool) -> EventQueue {
+        let buffer = Buffer::new(&0x1000_u64.to_be_bytes(), 0, 0, 256).unwrap();
+        EventQueue::new(buffer, 2, 3, u64::MAX, announced)
+    }
+
+    fn push(queue: &mut EventQueue, memory: &Memory, raised: &mut Raised) {
+        let entry = Entry::new(EventType::Completion).with(0x18, 0x12_3456);
+        queue.push(memory, &entry, raised).unwrap();
+    }
+
+    #[test]
+    fn an_armed_queue_interrupts_once() {
+        let memory = Memory::new(0x2000);
+        let mut queue = queue(true);
+        let mut raised = Raised::default();
+        push(&mut queue, &memory, &mut raised);
+        assert_eq!(raised.count(3), 0);
+        // Armed while it holds an event.
+        queue.update(0, true, &mut raised);
+        assert_eq!(raised.count(3), 1);
+        push(&mut queue, &memory, &mut raised);
+        assert_eq!(raised.count(3), 1);
+        queue.update(2, true, &mut raised);
+        push(&mut queue, &memory, &mut raised);
+        assert_eq!(raised.count(3), 2);
+        let bytes: [u8; 64] = memory.read(0x1000);
+        assert_eq!((bytes[1], bytes[3], bytes[63]), (0, 0, 0));
+        assert_eq!(bytes[0x38..0x3c], [0, 0x12, 0x34, 0x56]);
+    }
+
+    #[test]
+    fn entries_that_were_not_taken_are_not_overwritten() {
+        let memory = Memory::new(0x2000);
+        let mut queue = queue(true);
+        let mut raised = Raised::default();
+        for _ in 0..4 {
+            push(&mut queue, &memory, &mut raised);
+        }
+        memory.write(0x1000, &[0xaa; 64]);
+        push(&mut queue, &memory, &mut raised);
+        assert_eq!(memory.read::<64>(0x1000), [0xaa; 64]);
+        queue.update(4, false, &mut raised);
+        push(&mut queue, &memory, &mut raised);
+        assert_eq!(memory.read::<1>(0x103f), [1]);
+    }
+
+    #[test]
+    fn without_announcement_every_event_interrupts() {
+        let memory = Memory::new(0x2000);
+        let mut queue = queue(false);
+        let mut raised = Raised::default();
+        for _ in 0..9 {
+            push(&mut queue, &memory, &mut raised);
+        }
+        assert_eq!(raised.count(3), 9);
+    }
+}

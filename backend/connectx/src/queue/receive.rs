@@ -100,3 +100,41 @@ pub(super) fn take_scatter<D: Dma>(
         .map_err(|_| WqeError::Unmapped)?;
     request::decode_scatter(bytes, wr)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Memory;
+
+    #[test]
+    fn requests_are_taken_in_order_up_to_the_count() {
+        let memory = Memory::new(0x8000);
+        // 256 bytes each, from 512 bytes before the end of a page.
+        let pages: Vec<u8> = [0x1000_u64, 0x4000]
+            .iter()
+            .flat_map(|page| page.to_be_bytes())
+            .collect();
+        let buffer = Buffer::new(&pages, 0, 56, 1024).unwrap();
+        let mut queue = ReceiveQueue::new(buffer, 2, 8, Record::new(0x3000).unwrap());
+        for (at, len) in [(0x1e00, 1), (0x1f00, 2), (0x4000, 3), (0x4100, 4)] {
+            memory.write32(at, len);
+            memory.write32(at + 16 + 4, 0x100);
+        }
+        memory.write32(0x3000, 0x0001_0003);
+        let mut wr = RecvWr::with_capacity();
+        for expected in 1..=3 {
+            wr.clear();
+            assert_eq!(queue.take(&memory, &mut wr), Ok(true));
+            assert_eq!(
+                wr.sges.iter().map(|sge| sge.len).collect::<Vec<_>>(),
+                [expected]
+            );
+        }
+        assert_eq!(queue.take(&memory, &mut wr), Ok(false));
+        memory.write32(0x3000, 8);
+        assert!(queue.take(&memory, &mut wr).is_err());
+        queue.reset();
+        memory.write32(0x3000, 0);
+        assert_eq!(queue.take(&memory, &mut wr), Ok(false));
+    }
+}

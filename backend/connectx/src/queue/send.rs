@@ -129,3 +129,154 @@ impl SendQueue {
         request::decode(&bytes[..len], self.format, wr).map(|()| true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hca::work::Operation;
+
+    use super::*;
+    use crate::testing::{Memory, vector};
+
+    const RING: u64 = 0x1000;
+    const RECORD: u64 = 0x3000;
+
+    /// A queue of four blocks behind 128 bytes of something else.
+    fn queue(memory: &Memory) -> SendQueue {
+        let pages: Vec<u8> = [RING]
+            .iter()
+            .flat_map(|page: &u64| page.to_be_bytes())
+            .collect();
+        memory.write32(RECORD + 4, 0);
+        SendQueue::new(
+            Buffer::new(&pages, 0, 0, 128 + 256).unwrap(),
+            128,
+            2,
+            Record::new(RECORD).unwrap(),
+            Format::Connected,
+        )
+    }
+
+    fn put(memory: &Memory, block: u64, bytes: &[u8]) {
+        for (at, chunk) in bytes.chunks(BLOCK).enumerate() {
+            memory.write(RING + 128 + (block + at as u64) % 4 * 64, chunk);
+        }
+    }
+
+    #[test]
+    fn requests_are_taken_in_order_and_wrap() {
+        let memory = Memory::new(0x4000);
+        let mut queue = queue(&memory);
+        let mut wr = SendWr::with_capacity();
+        assert_eq!(queue.take(&memory, &mut wr), Ok(false));
+        put(&memory, 0, &vector("send"));
+        put(&memory, 1, &vector("write"));
+        put(&memory, 2, &vector("fetch_add"));
+        memory.write32(RECORD + 4, 3);
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            wr.clear();
+            assert_eq!(queue.take(&memory, &mut wr), Ok(true));
+            taken.push((wr.index, wr.operation));
+        }
+        assert_eq!(queue.take(&memory, &mut wr), Ok(false));
+        // One of two blocks: the last of the ring and its first.
+        let long = vector("send_inval_inline_twice");
+        assert!(long.len() > BLOCK);
+        put(&memory, 3, &long);
+        memory.write32(RECORD + 4, 5);
+        wr.clear();
+        assert_eq!(queue.take(&memory, &mut wr), Ok(true));
+        taken.push((wr.index, wr.operation));
+        assert_eq!(
+            taken,
+            [
+                (0, Operation::Send),
+                (1, Operation::Write),
+                (2, Operation::FetchAdd),
+                (3, Operation::SendInvalidate)
+            ]
+        );
+        assert_eq!(wr.inline.len(), 41);
+        assert_eq!(queue.taken(), 5);
+    }
+
+    #[test]
+    fn counts_that_cannot_be_are_errors_and_end() {
+        let memory = Memory::new(0x4000);
+        let mut queue = queue(&memory);
+        let mut wr = SendWr::with_capacity();
+        // More than the ring holds.
+        memory.write32(RECORD + 4, 5);
+        assert_eq!(
+            queue.take(&memory, &mut wr),
+            Err(WqeError::Malformed {
+                index: 0,
+                opcode: 0
+            })
+        );
+        assert_eq!(queue.take(&memory, &mut wr), Ok(false));
+        // A request longer than what is posted.
+        put(&memory, 5, &vector("send_inval_inline_twice"));
+        memory.write32(RECORD + 4, 6);
+        assert_eq!(
+            queue.take(&memory, &mut wr),
+            Err(WqeError::Malformed {
+                index: 5,
+                opcode: 1
+            })
+        );
+        assert_eq!(queue.take(&memory, &mut wr), Ok(false));
+        // One of 63 segments in a ring of 16.
+        memory.write(RING + 128 + 2 * 64, &[0, 0, 0, 8, 0, 0, 0, 63]);
+        memory.write32(RECORD + 4, 7);
+        assert!(queue.take(&memory, &mut wr).is_err());
+        assert_eq!(queue.take(&memory, &mut wr), Ok(false));
+    }
+
+    #[test]
+    fn a_counter_wraps_at_sixteen_bits() {
+        let memory = Memory::new(0x4000);
+        let mut queue = queue(&memory);
+        queue.taken = 0xffff;
+        put(&memory, 3, &vector("send"));
+        put(&memory, 0, &vector("write"));
+        memory.write32(RECORD + 4, 1);
+        let mut wr = SendWr::with_capacity();
+        assert_eq!(queue.take(&memory, &mut wr), Ok(true));
+        assert_eq!((wr.index, wr.operation), (0xffff, Operation::Send));
+        wr.clear();
+        assert_eq!(queue.take(&memory, &mut wr), Ok(true));
+        assert_eq!((wr.index, wr.operation), (0, Operation::Write));
+    }
+
+    #[test]
+    fn memory_that_went_away_is_an_error() {
+        let memory = Memory::new(0x4000);
+        let pages: Vec<u8> = 0x9000_u64.to_be_bytes().to_vec();
+        let record = Record::new(RECORD).unwrap();
+        let mut queue = SendQueue::new(
+            Buffer::new(&pages, 0, 0, 256).unwrap(),
+            0,
+            2,
+            record,
+            Format::Connected,
+        );
+        memory.write32(RECORD + 4, 1);
+        assert_eq!(
+            queue.take(&memory, &mut SendWr::with_capacity()),
+            Err(WqeError::Unmapped)
+        );
+        let record = Record::new(0x9000).unwrap();
+        let mut queue = SendQueue::new(
+            Buffer::new(&pages, 0, 0, 256).unwrap(),
+            0,
+            2,
+            record,
+            Format::Connected,
+        );
+        assert_eq!(
+            queue.take(&memory, &mut SendWr::with_capacity()),
+            Err(WqeError::Unmapped)
+        );
+    }
+}

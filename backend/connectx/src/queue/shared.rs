@@ -75,3 +75,62 @@ impl SharedQueue {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Memory;
+
+    const RING: u64 = 0x1000;
+    const RECORD: u64 = 0x3000;
+
+    /// A queue of four requests of 32 bytes; `next` are their links.
+    fn queue(memory: &Memory, next: [u16; 4]) -> SharedQueue {
+        for (at, next) in next.into_iter().enumerate() {
+            let at = RING + at as u64 * 32;
+            memory.write(at + 2, &next.to_be_bytes());
+            memory.write32(at + 16, 0x100 + at as u32);
+        }
+        let buffer = Buffer::new(&RING.to_be_bytes(), 0, 0, 128).unwrap();
+        SharedQueue::new(buffer, 2, 5, Record::new(RECORD).unwrap())
+    }
+
+    fn taken(queue: &mut SharedQueue, memory: &Memory) -> Option<u16> {
+        let mut wr = RecvWr::with_capacity();
+        queue.take(memory, &mut wr).unwrap().then_some(wr.index)
+    }
+
+    #[test]
+    fn the_chain_is_followed_as_it_was_when_posted() {
+        let memory = Memory::new(0x4000);
+        let mut queue = queue(&memory, [2, 3, 1, 0]);
+        memory.write32(RECORD, 2);
+        assert_eq!(queue.available(&memory), 2);
+        assert_eq!(taken(&mut queue, &memory), Some(0));
+        // Freed and linked anew before its successor is taken.
+        memory.write(RING + 2, &3_u16.to_be_bytes());
+        assert_eq!(taken(&mut queue, &memory), Some(2));
+        assert_eq!(taken(&mut queue, &memory), None);
+        memory.write32(RECORD, 3);
+        assert_eq!(taken(&mut queue, &memory), Some(1));
+    }
+
+    #[test]
+    fn links_and_counts_are_not_trusted() {
+        let memory = Memory::new(0x4000);
+        // A loop, and a link that points out of the queue.
+        let mut queue = queue(&memory, [0, 1, 2, 3]);
+        memory.write32(RECORD, 4);
+        for _ in 0..4 {
+            assert_eq!(taken(&mut queue, &memory), Some(0));
+        }
+        assert_eq!(taken(&mut queue, &memory), None);
+        memory.write(RING + 2, &0xffff_u16.to_be_bytes());
+        memory.write32(RECORD, 6);
+        assert_eq!(taken(&mut queue, &memory), Some(0));
+        assert_eq!(taken(&mut queue, &memory), Some(3));
+        memory.write32(RECORD, 100);
+        assert!(queue.take(&memory, &mut RecvWr::with_capacity()).is_err());
+        assert_eq!(taken(&mut queue, &memory), None);
+    }
+}

@@ -104,13 +104,6 @@ impl<D: Dma + 'static> Software<'_, D> {
         // Driver and device count in octwords, so a list may be one entry longer
         // than the region needs; never longer than it was sized for.
         let capacity = capacity.max(entries(&translation));
-        let charge = capacity as u64;
-        if charge > self.state().translations_left {
-            return Err(refuse(
-                Status::ExceededLimits,
-                "too many translation entries: the function's quota is reached",
-            ));
-        }
         let access = RIGHTS.iter().fold(Access::NONE, |access, &(field, right)| {
             access.with(right, field.is_set(context))
         });
@@ -130,14 +123,12 @@ impl<D: Dma + 'static> Software<'_, D> {
                 capacity,
             },
         )?;
-        self.state_mut().translations_left -= charge;
         NUMBER.set(reply, index);
         Ok(())
     }
 
     pub(super) fn destroy_mkey(&mut self, request: &[u8]) -> Outcome {
-        let key = self.engine.destroy_key(self.vf, NUMBER.get(request))?;
-        self.state_mut().translations_left += key.capacity as u64;
+        self.engine.destroy_key(self.vf, NUMBER.get(request))?;
         Ok(())
     }
 
