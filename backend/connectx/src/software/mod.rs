@@ -15,6 +15,8 @@ mod port;
 mod queue_pair;
 mod resource;
 mod shared_receive_queue;
+#[cfg(test)]
+mod tests;
 
 use hca::{Dma, Engine, VerbError, VfId};
 
