@@ -1,1 +1,25 @@
-//! Subnet management: subnet manager, subnet administration, routing.
+//! Subnet management: subnet manager, routing.
+//!
+//! A [`SubnetManager`] discovers a subnet, gives its ports LIDs and partitions, fills the switches'
+//! forwarding tables and brings the ports to Active. It does so by subnet management packets alone,
+//! through a [`Transport`]: the subnet may be one in this process or another one, and another
+//! subnet manager may take this one's place.
+//!
+//! The manager knows no threads and no clock: its owner calls [`SubnetManager::poll`] with the time
+//! whenever a packet came or the time that the last call returned has come.
+
+mod config;
+mod lids;
+mod manager;
+mod model;
+mod multicast;
+mod requests;
+mod routing;
+mod tables;
+
+pub use config::{Config, ConfigError};
+pub use manager::{Report, SubnetManager};
+pub use requests::Transport;
+pub use routing::{
+    Endpoint, ForwardingTable, Graph, MinHop, RoutingEngine, RoutingError, Trunk, Vertex,
+};

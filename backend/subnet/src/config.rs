@@ -1,0 +1,152 @@
+//! What a subnet manager is told by its owner.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use wire::attribute::SlToVl;
+use wire::{Gid, Guid, Lid, Mtu, PKey};
+
+/// What a subnet manager is told by its owner.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Prefix of all GIDs of the subnet.
+    pub gid_prefix: u64,
+    /// Key that ports are given and that requests carry; 0: none.
+    pub m_key: u64,
+    /// Key by which subnet managers trust each other; 0: none.
+    pub sm_key: u64,
+    /// Priority among subnet managers, 15 the highest.
+    pub priority: u8,
+    /// LIDs that ports must get, by port GUID.
+    pub pinned_lids: BTreeMap<Guid, Lid>,
+    /// LIDs that ports had earlier, by port GUID: they get them again.
+    pub known_lids: BTreeMap<Guid, Lid>,
+    /// P_Key tables of channel adapter ports, by port GUID, in the order of their indexes.
+    pub partitions: BTreeMap<Guid, Vec<PKey>>,
+    /// P_Key table of the ports not in `partitions`.
+    pub default_partitions: Vec<PKey>,
+    /// The largest MTU to set.
+    pub mtu: Mtu,
+    /// A packet's longest time through the subnet: 4.096 us * 2^value.
+    pub subnet_timeout: u8,
+    /// What all SL-to-VL tables are set to; `None` leaves them as they are.
+    pub sl_to_vl: Option<SlToVl>,
+    /// How long after a sweep to look for changes; zero: only when told.
+    pub sweep_interval: Duration,
+    /// How long to wait for an answer.
+    pub timeout: Duration,
+    /// How often to ask again.
+    pub retries: u8,
+    /// Requests waiting for an answer at the same time.
+    pub window: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            gid_prefix: Gid::DEFAULT_PREFIX,
+            m_key: 0,
+            sm_key: 0,
+            priority: 0,
+            pinned_lids: BTreeMap::new(),
+            known_lids: BTreeMap::new(),
+            partitions: BTreeMap::new(),
+            default_partitions: vec![PKey::DEFAULT_FULL],
+            mtu: Mtu::B4096,
+            subnet_timeout: 18,
+            sl_to_vl: None,
+            sweep_interval: Duration::from_secs(10),
+            timeout: Duration::from_millis(200),
+            retries: 3,
+            window: 64,
+        }
+    }
+}
+
+/// What is wrong with a [`Config`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A LID outside the unicast range.
+    #[error("LID {lid:#} of port {guid} is no unicast LID; use 0x0001 to 0xbfff")]
+    NotUnicast {
+        /// The port.
+        guid: Guid,
+        /// The LID.
+        lid: Lid,
+    },
+    /// Two ports are to have the same LID.
+    #[error("LID {lid:#} is given to the ports {first} and {second}; give each its own")]
+    SharedLid {
+        /// The LID.
+        lid: Lid,
+        /// One port.
+        first: Guid,
+        /// The other port.
+        second: Guid,
+    },
+    /// A priority has 4 bits.
+    #[error("priority {0} is out of range; use 0 to 15")]
+    Priority(u8),
+    /// Nothing would ever be sent.
+    #[error("a window of 0 requests; use 1 or more")]
+    Window,
+}
+
+impl Config {
+    /// Whether the values are possible and agree with each other.
+    ///
+    /// # Errors
+    /// The first thing wrong.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let mut holders = HashMap::new();
+        for (&guid, &lid) in &self.pinned_lids {
+            if !lid.is_unicast() {
+                return Err(ConfigError::NotUnicast { guid, lid });
+            }
+            if let Some(first) = holders.insert(lid, guid) {
+                let second = guid;
+                return Err(ConfigError::SharedLid { lid, first, second });
+            }
+        }
+        if self.priority > 15 {
+            return Err(ConfigError::Priority(self.priority));
+        }
+        if self.window == 0 {
+            return Err(ConfigError::Window);
+        }
+        Ok(())
+    }
+
+    /// The P_Key table that a channel adapter's port is to have.
+    pub(crate) fn pkeys(&self, port: Guid) -> &[PKey] {
+        self.partitions
+            .get(&port)
+            .unwrap_or(&self.default_partitions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pinned_lids_are_checked() {
+        let with = |lids: &[(u64, u16)]| {
+            let pin = |&(guid, lid): &(u64, u16)| (Guid::new(guid), Lid::new(lid));
+            Config {
+                pinned_lids: lids.iter().map(pin).collect(),
+                ..Config::default()
+            }
+            .check()
+        };
+        assert_eq!(with(&[(1, 5), (2, 6)]), Ok(()));
+        assert!(matches!(
+            with(&[(1, 0xc000)]),
+            Err(ConfigError::NotUnicast { .. })
+        ));
+        assert!(matches!(
+            with(&[(1, 5), (2, 5)]),
+            Err(ConfigError::SharedLid { .. })
+        ));
+    }
+}

@@ -1,0 +1,409 @@
+//! The subnet manager.
+
+mod configuration;
+mod discovery;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+use wire::attribute::{NodeDescription, Notice, PortInfo, SmInfo, SmState, SwitchInfo};
+use wire::mad::{AttributeId, Method, Status};
+use wire::smp::{DATA, Destination, Request, Route, Smp};
+use wire::{Guid, Lid, MadPacket, PKey, PortState};
+
+use crate::config::{Config, ConfigError};
+use crate::model::{At, Subnet};
+use crate::requests::{Failure, Outcome, Requests, Transport};
+use crate::routing::RoutingEngine;
+use crate::tables::Tables;
+use configuration::Step;
+
+/// What the answer to a request is for.
+#[derive(Debug, Clone, Copy)]
+enum Purpose {
+    NodeInfo { from: Option<At> },
+    NodeDescription(usize),
+    SwitchInfo(usize),
+    PortInfo(At),
+    Partitions(At, u16),
+    SlToVl,
+    Linear { switch: Guid, number: u16 },
+    Multicast { switch: Guid, at: (u16, u8) },
+    LightSwitch,
+    LightPort,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Discovering,
+    Configuring(Step),
+    LightSweep,
+}
+
+/// What the last full sweep found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Full sweeps so far.
+    pub sweeps: u64,
+    /// Switches found.
+    pub switches: usize,
+    /// Channel adapters found.
+    pub adapters: usize,
+    /// Ports with a LID that are Active.
+    pub active: usize,
+    /// Packets that the sweep sent, repetitions included.
+    pub packets: u64,
+    /// Of these, requests that set something.
+    pub sets: u64,
+    /// What went wrong, in words; the first 32.
+    pub errors: Vec<String>,
+}
+
+const ERRORS: usize = 32;
+
+/// A subnet manager. See the [crate's description](crate).
+#[derive(Debug)]
+pub struct SubnetManager {
+    config: Config,
+    routing: Box<dyn RoutingEngine>,
+    requests: Requests<Purpose>,
+    phase: Phase,
+    subnet: Subnet,
+    lids: BTreeMap<Guid, Lid>,
+    tables: Tables,
+    /// The sweep that runs, or that ran last.
+    report: Report,
+    sent_before: u64,
+    /// Something changed that a full sweep must look at.
+    changed: bool,
+    next_sweep: Option<Duration>,
+    activity: u32,
+}
+
+impl SubnetManager {
+    /// A manager that sweeps as soon as it is polled.
+    ///
+    /// # Errors
+    /// What [`Config::check`] finds.
+    pub fn new(config: Config, routing: Box<dyn RoutingEngine>) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            requests: Requests::new(config.window, config.timeout, config.retries),
+            lids: config.known_lids.clone(),
+            config,
+            routing,
+            phase: Phase::Idle,
+            subnet: Subnet::default(),
+            tables: Tables::default(),
+            report: Report::default(),
+            sent_before: 0,
+            changed: true,
+            next_sweep: None,
+            activity: 0,
+        })
+    }
+
+    /// Whether a full sweep has ended and no other one is due.
+    pub fn is_up(&self) -> bool {
+        self.report.sweeps > 0
+            && !self.changed
+            && matches!(self.phase, Phase::Idle | Phase::LightSweep)
+    }
+
+    /// What the last full sweep found and did.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// LIDs by port GUID, those of absent ports included: to be kept and given back as
+    /// [`Config::known_lids`].
+    pub fn lids(&self) -> &BTreeMap<Guid, Lid> {
+        &self.lids
+    }
+
+    /// Descriptions of all nodes found, by node GUID.
+    pub fn nodes(&self) -> impl Iterator<Item = (Guid, NodeDescription)> {
+        let nodes = self.subnet.nodes.iter();
+        nodes.map(|node| (node.info.node_guid, node.description))
+    }
+
+    /// Has the next [`SubnetManager::poll`] begin a full sweep.
+    pub fn request_sweep(&mut self) {
+        self.changed = true;
+    }
+
+    /// Gives a port another P_Key table; takes effect with the sweep that this begins.
+    pub fn set_partitions(&mut self, port: Guid, table: Vec<PKey>) {
+        self.config.partitions.insert(port, table);
+        self.changed = true;
+    }
+
+    /// Takes in what came, sends what is to be sent. Returns when to call again if nothing comes
+    /// before: `None` for "not until something comes".
+    ///
+    /// `now` is the time since any fixed moment.
+    pub fn poll(&mut self, now: Duration, transport: &mut impl Transport) -> Option<Duration> {
+        self.activity = self.activity.wrapping_add(1);
+        loop {
+            let mut progress = false;
+            while let Some(packet) = transport.receive() {
+                progress = true;
+                self.receive(&packet, transport);
+            }
+            for outcome in self.requests.overdue(now, transport) {
+                progress = true;
+                self.take(outcome);
+            }
+            if self.requests.is_empty() {
+                progress |= self.advance(now);
+            }
+            self.requests.send(now, transport);
+            if !progress {
+                break;
+            }
+        }
+        let sweep = match self.phase {
+            Phase::Idle => self.next_sweep,
+            _ => None,
+        };
+        self.requests.deadline().into_iter().chain(sweep).min()
+    }
+
+    fn receive(&mut self, packet: &MadPacket, transport: &mut impl Transport) {
+        if let Some(outcome) = self.requests.answered(packet) {
+            self.take(outcome);
+            return;
+        }
+        let header = packet.header();
+        match (header.method(), header.attribute()) {
+            (Method::GET, AttributeId::SM_INFO) => {
+                let mut reply = packet.reply();
+                if let Ok(mut smp) = Smp::new_checked(&mut reply.mad[..]) {
+                    smp.data_mut().fill(0);
+                    self.sm_info().emit(smp.data_mut());
+                    smp.respond(Status::OK);
+                    transport.send(reply);
+                }
+            }
+            (Method::TRAP, AttributeId::NOTICE) => {
+                let mut reply = packet.reply();
+                if let Ok(mut smp) = Smp::new_checked(&mut reply.mad[..]) {
+                    if let Ok(notice) = Notice::parse(smp.data()) {
+                        debug!(trap = notice.trap_number, issuer = %notice.issuer_lid, "trap");
+                    }
+                    smp.mad_mut().set_method(Method::TRAP_REPRESS);
+                    transport.send(reply);
+                    self.changed = true;
+                }
+            }
+            _ => debug!(packet = %header, "not for the subnet manager"),
+        }
+    }
+
+    fn sm_info(&self) -> SmInfo {
+        let own = self.subnet.own.and_then(|at| self.subnet.port(at));
+        SmInfo {
+            guid: own.map_or(Guid::NONE, |port| port.guid),
+            // Whoever asks by a plain request has not shown that it may know the key.
+            sm_key: 0,
+            act_count: self.activity,
+            priority: self.config.priority,
+            state: SmState::Master,
+        }
+    }
+
+    /// Begins what comes next when no request is left; false when there is nothing to do.
+    fn advance(&mut self, now: Duration) -> bool {
+        match self.phase {
+            Phase::Idle if self.changed => self.begin_sweep(),
+            Phase::Idle => {
+                if self.next_sweep.is_none_or(|due| due > now) {
+                    return false;
+                }
+                self.begin_light_sweep();
+            }
+            Phase::Discovering => self.enter(Step::FIRST),
+            Phase::Configuring(step) => match step.next() {
+                Some(step) => self.enter(step),
+                None => self.end_sweep(now),
+            },
+            Phase::LightSweep => {
+                self.phase = Phase::Idle;
+                self.schedule(now);
+            }
+        }
+        true
+    }
+
+    fn begin_sweep(&mut self) {
+        self.changed = false;
+        self.phase = Phase::Discovering;
+        self.subnet = Subnet::default();
+        self.report = Report {
+            sweeps: self.report.sweeps,
+            ..Report::default()
+        };
+        self.sent_before = self.requests.sent();
+        self.explore(Route::default(), None);
+    }
+
+    fn end_sweep(&mut self, now: Duration) {
+        self.phase = Phase::Idle;
+        self.schedule(now);
+        let switches = self.subnet.switches().count();
+        self.report.sweeps += 1;
+        self.report.switches = switches;
+        self.report.adapters = self.subnet.nodes.len() - switches;
+        self.report.packets = self.requests.sent() - self.sent_before;
+        self.report.active = self
+            .subnet
+            .end_ports()
+            .into_iter()
+            .filter(|&at| self.subnet.port(at).map(|port| port.state()) == Some(PortState::Active))
+            .count();
+        info!(
+            sweep = self.report.sweeps,
+            switches,
+            adapters = self.report.adapters,
+            active = self.report.active,
+            packets = self.report.packets,
+            errors = self.report.errors.len(),
+            "subnet up"
+        );
+    }
+
+    fn schedule(&mut self, now: Duration) {
+        let interval = self.config.sweep_interval;
+        self.next_sweep = (!interval.is_zero()).then(|| now + interval);
+    }
+
+    /// Asks whether anything changed: every switch for its change bit, and the own port.
+    fn begin_light_sweep(&mut self) {
+        self.phase = Phase::LightSweep;
+        if !self.report.errors.is_empty() {
+            // What did not answer may do so now.
+            self.changed = true;
+        }
+        let switches: Vec<Route> = self
+            .subnet
+            .switches()
+            .filter_map(|(_, node)| node.route().cloned())
+            .collect();
+        for route in switches {
+            self.get(route, AttributeId::SWITCH_INFO, 0, Purpose::LightSwitch);
+        }
+        self.get(
+            Route::default(),
+            AttributeId::PORT_INFO,
+            0,
+            Purpose::LightPort,
+        );
+    }
+
+    fn get(&mut self, route: Route, attribute: AttributeId, modifier: u32, purpose: Purpose) {
+        self.request(route, Method::GET, attribute, modifier, [0; DATA], purpose);
+    }
+
+    fn set(
+        &mut self,
+        route: Route,
+        attribute: AttributeId,
+        modifier: u32,
+        data: [u8; DATA],
+        purpose: Purpose,
+    ) {
+        self.report.sets += 1;
+        self.request(route, Method::SET, attribute, modifier, data, purpose);
+    }
+
+    fn request(
+        &mut self,
+        route: Route,
+        method: Method,
+        attribute: AttributeId,
+        modifier: u32,
+        data: [u8; DATA],
+        purpose: Purpose,
+    ) {
+        let request = Request {
+            destination: Destination::Directed(route),
+            method,
+            attribute,
+            modifier,
+            transaction: 0,
+            m_key: self.config.m_key,
+            data,
+        };
+        self.requests.push(request, purpose);
+    }
+
+    fn error(&mut self, message: String) {
+        warn!("{message}");
+        if self.report.errors.len() < ERRORS {
+            self.report.errors.push(message);
+        }
+    }
+
+    /// Takes in how a request came out.
+    fn take(&mut self, outcome: Outcome<Purpose>) {
+        let Outcome {
+            purpose,
+            request,
+            answer,
+        } = outcome;
+        let data = match answer {
+            Ok(data) => data,
+            Err(failure) => {
+                self.failed(purpose, &request, failure);
+                return;
+            }
+        };
+        match purpose {
+            Purpose::NodeInfo { from } => self.take_node_info(&request, from, &data),
+            Purpose::NodeDescription(node) => {
+                if let Some(node) = self.subnet.nodes.get_mut(node) {
+                    node.description = NodeDescription::from_bytes(data);
+                }
+            }
+            Purpose::SwitchInfo(node) => self.take_switch_info(&request, node, &data),
+            Purpose::PortInfo(at) => self.take_port_info(&request, at, &data),
+            Purpose::Partitions(at, block) => self.take_partitions(at, block, &data),
+            Purpose::SlToVl => {}
+            Purpose::Linear { switch, number } => self.take_linear(switch, number, &data),
+            Purpose::Multicast { switch, at } => self.take_multicast(switch, at, &data),
+            Purpose::LightSwitch => match SwitchInfo::parse(&data) {
+                Ok(info) if !info.port_state_change => {}
+                _ => self.changed = true,
+            },
+            Purpose::LightPort => match PortInfo::parse(&data) {
+                Ok(info) if info.port_state == PortState::Active => {}
+                _ => self.changed = true,
+            },
+        }
+    }
+
+    fn failed(&mut self, purpose: Purpose, request: &Request, failure: Failure) {
+        if let Purpose::LightSwitch | Purpose::LightPort = purpose {
+            self.changed = true;
+            return;
+        }
+        let Request {
+            method,
+            attribute,
+            modifier,
+            ref destination,
+            ..
+        } = *request;
+        let target = match destination {
+            Destination::Directed(route) => route.to_string(),
+            Destination::Lid(lid) => lid.to_string(),
+        };
+        let what = format!("{method}({attribute}) 0x{modifier:x} at {target}");
+        self.error(match failure {
+            Failure::TimedOut => format!("{what}: no answer; is the link sound?"),
+            Failure::Refused(status) => format!("{what}: {status}"),
+        });
+    }
+}

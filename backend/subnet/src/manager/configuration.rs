@@ -1,0 +1,352 @@
+//! Giving what is there addresses, partitions and paths, and switching it on.
+
+use wire::attribute::{
+    CapabilityMask, LinearBlock, MulticastBlock, PKeyBlock, PortInfo, SwitchInfo,
+};
+use wire::mad::AttributeId;
+use wire::smp::DATA;
+use wire::{Guid, Lid, PhysicalState, PortState, Sl};
+
+use super::discovery::switch_info_data;
+use super::{Phase, Purpose, SubnetManager};
+use crate::lids::{self, Candidate};
+use crate::model::At;
+use crate::multicast;
+use crate::routing::Graph;
+
+/// The order in which a subnet is configured. Each step ends before the next begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Partitions and lanes of ports: before LIDs, so that no port is reachable with the wrong ones.
+    Tables,
+    /// LIDs, MTUs and the like.
+    Ports,
+    /// Forwarding tables.
+    Paths,
+    /// Ports from Initialize to Armed: both ends of a link before either is Active.
+    Arm,
+    /// Ports from Armed to Active.
+    Activate,
+}
+
+impl Step {
+    pub(super) const FIRST: Self = Self::Tables;
+
+    pub(super) fn next(self) -> Option<Self> {
+        match self {
+            Self::Tables => Some(Self::Ports),
+            Self::Ports => Some(Self::Paths),
+            Self::Paths => Some(Self::Arm),
+            Self::Arm => Some(Self::Activate),
+            Self::Activate => None,
+        }
+    }
+}
+
+impl SubnetManager {
+    pub(super) fn enter(&mut self, step: Step) {
+        self.phase = Phase::Configuring(step);
+        match step {
+            Step::Tables => {
+                self.set_partition_tables();
+                self.set_lanes();
+            }
+            Step::Ports => self.set_ports(),
+            Step::Paths => self.set_paths(),
+            Step::Arm => self.set_states(PortState::Initialize, PortState::Armed),
+            Step::Activate => self.set_states(PortState::Armed, PortState::Active),
+        }
+    }
+
+    fn set_partition_tables(&mut self) {
+        for at in self.subnet.end_ports() {
+            let (node, _) = at;
+            if self.subnet.nodes[node].is_switch() {
+                continue;
+            }
+            let Some(port) = self.subnet.port(at) else {
+                continue;
+            };
+            let (guid, route) = (port.guid, port.route.clone());
+            let wanted = self.config.pkeys(guid).to_vec();
+            let entries = usize::from(self.subnet.nodes[node].info.partition_cap);
+            if wanted.len() > entries {
+                self.error(format!(
+                    "port {guid} takes {entries} P_Keys and is to have {}; the last ones are left out",
+                    wanted.len()
+                ));
+            }
+            let held: Vec<_> = port_blocks(&self.subnet, at);
+            for (number, held) in held {
+                let first = usize::from(number) * PKeyBlock::ENTRIES;
+                let mut block = PKeyBlock::default();
+                let keys = wanted.iter().take(entries).skip(first);
+                for (entry, &key) in block.0.iter_mut().zip(keys) {
+                    *entry = key;
+                }
+                if block != held {
+                    let purpose = Purpose::Partitions(at, number);
+                    let modifier = u32::from(number);
+                    let data = block.to_bytes();
+                    self.set(
+                        route.clone(),
+                        AttributeId::P_KEY_TABLE,
+                        modifier,
+                        data,
+                        purpose,
+                    );
+                }
+            }
+        }
+    }
+
+    fn set_lanes(&mut self) {
+        let Some(table) = self.config.sl_to_vl else {
+            return;
+        };
+        let data = table.to_bytes();
+        let mut requests = Vec::new();
+        for ((node, number), port) in self.subnet.ports() {
+            let entry = &self.subnet.nodes[node];
+            if !port.is_linked() {
+                continue;
+            }
+            if !entry.is_switch() {
+                requests.push((port.route.clone(), 0));
+            } else if number != 0 {
+                for from in entry.ports.keys().filter(|&&from| from != number) {
+                    let modifier = u32::from(*from) << 8 | u32::from(number);
+                    requests.push((port.route.clone(), modifier));
+                }
+            }
+        }
+        for (route, modifier) in requests {
+            self.set(
+                route,
+                AttributeId::SL_TO_VL,
+                modifier,
+                data,
+                Purpose::SlToVl,
+            );
+        }
+    }
+
+    fn set_ports(&mut self) {
+        self.assign_lids();
+        let ports: Vec<At> = self.subnet.ports().map(|(at, _)| at).collect();
+        for at in ports {
+            let Some((before, wanted)) = self.wanted(at) else {
+                continue;
+            };
+            if wanted == before {
+                continue;
+            }
+            let addressed =
+                (before.lid, before.master_sm_lid) != (wanted.lid, wanted.master_sm_lid);
+            let reregister = before.port_state == PortState::Active && addressed;
+            self.set_port(at, &wanted, PortState::NoChange, reregister);
+        }
+    }
+
+    fn assign_lids(&mut self) {
+        let candidates: Vec<_> = self
+            .subnet
+            .end_ports()
+            .into_iter()
+            .filter_map(|at| self.subnet.port(at))
+            .map(|port| Candidate {
+                guid: port.guid,
+                current: port.info.map_or(Lid::NONE, |info| info.lid),
+            })
+            .collect();
+        let without = lids::assign(&candidates, &self.config.pinned_lids, &mut self.lids);
+        for guid in without {
+            self.error(format!(
+                "port {guid} gets no LID: all 49151 unicast LIDs are taken"
+            ));
+        }
+    }
+
+    fn lid_of(&self, guid: Guid) -> Lid {
+        self.lids.get(&guid).copied().unwrap_or(Lid::NONE)
+    }
+
+    /// What a port is set to now, and what it is to be set to.
+    fn wanted(&self, at: At) -> Option<(PortInfo, PortInfo)> {
+        let port = self.subnet.port(at)?;
+        let before = port.info?;
+        let mut wanted = before;
+        if !port.guid.is_none() {
+            let own = self.subnet.own.and_then(|own| self.subnet.port(own))?;
+            wanted.lid = self.lid_of(port.guid);
+            wanted.lmc = 0;
+            wanted.master_sm_lid = self.lid_of(own.guid);
+            wanted.master_sm_sl = Sl::default();
+            wanted.gid_prefix = self.config.gid_prefix;
+            wanted.m_key = self.config.m_key;
+            wanted.subnet_timeout = self.config.subnet_timeout;
+        }
+        let peer = port.peer.and_then(|peer| self.subnet.port(peer)?.info);
+        if let Some(peer) = peer.filter(|_| port.is_linked()) {
+            wanted.neighbor_mtu = before.mtu_cap.min(peer.mtu_cap).min(self.config.mtu.code());
+            wanted.operational_vls = before.vl_cap.min(peer.vl_cap);
+        }
+        Some((before, wanted))
+    }
+
+    fn set_port(&mut self, at: At, wanted: &PortInfo, state: PortState, reregister: bool) {
+        let Some(port) = self.subnet.port(at) else {
+            return;
+        };
+        let route = port.route.clone();
+        let can = wanted
+            .capability_mask
+            .contains(CapabilityMask::CLIENT_REREGISTRATION);
+        let request = PortInfo {
+            port_state: state,
+            port_physical_state: PhysicalState::NoChange,
+            link_down_default_state: 0,
+            link_width_enabled: 0,
+            link_speed_enabled: 0,
+            link_speed_ext_enabled: 0,
+            client_reregister: reregister && can,
+            ..*wanted
+        };
+        let mut data = [0; DATA];
+        request.emit(&mut data);
+        let (_, number) = at;
+        self.set(
+            route,
+            AttributeId::PORT_INFO,
+            u32::from(number),
+            data,
+            Purpose::PortInfo(at),
+        );
+    }
+
+    /// Takes ports that are in one state to the next one.
+    fn set_states(&mut self, from: PortState, to: PortState) {
+        let ports: Vec<(At, PortInfo)> = self
+            .subnet
+            .ports()
+            .filter(|(_, port)| port.state() == from && port.peer.is_some())
+            .filter_map(|(at, port)| Some((at, port.info?)))
+            .collect();
+        for (at, info) in ports {
+            self.set_port(at, &info, to, to == PortState::Active);
+        }
+    }
+
+    fn set_paths(&mut self) {
+        let (graph, nodes) = self.subnet.graph();
+        match self.routing.route(&graph) {
+            Ok(tables) => {
+                for (&node, table) in nodes.iter().zip(&tables) {
+                    let guid = self.subnet.nodes[node].info.node_guid;
+                    for (number, block) in self.tables.linear_changes(guid, table) {
+                        let purpose = Purpose::Linear {
+                            switch: guid,
+                            number,
+                        };
+                        self.set_at_switch(
+                            node,
+                            AttributeId::LINEAR_FORWARDING,
+                            u32::from(number),
+                            block.0,
+                            purpose,
+                        );
+                    }
+                }
+            }
+            Err(error) => self.error(error.to_string()),
+        }
+        self.set_tops(&graph, &nodes);
+        self.set_broadcast(&graph, &nodes);
+    }
+
+    /// The highest LID that each switch looks up.
+    fn set_tops(&mut self, graph: &Graph, nodes: &[usize]) {
+        let top = graph.top().value();
+        for &node in nodes {
+            let Some(info) = self.subnet.nodes[node].switch else {
+                continue;
+            };
+            if top >= info.linear_fdb_cap {
+                let guid = self.subnet.nodes[node].info.node_guid;
+                self.error(format!(
+                    "switch {guid} forwards LIDs below {}, the highest is {top}",
+                    info.linear_fdb_cap
+                ));
+                continue;
+            }
+            if info.linear_fdb_top != top {
+                let data = switch_info_data(&SwitchInfo {
+                    linear_fdb_top: top,
+                    port_state_change: false,
+                    ..info
+                });
+                let purpose = Purpose::SwitchInfo(node);
+                self.set_at_switch(node, AttributeId::SWITCH_INFO, 0, data, purpose);
+            }
+        }
+    }
+
+    /// The first multicast LID reaches every adapter.
+    fn set_broadcast(&mut self, graph: &Graph, nodes: &[usize]) {
+        let trees = multicast::spanning_tree(graph);
+        for ((&node, vertex), ports) in nodes.iter().zip(&graph.switches).zip(&trees) {
+            for (position, mask) in multicast::masks(ports, vertex.ports) {
+                let mut block = MulticastBlock::default();
+                block.0[0] = mask;
+                let at = (0, position);
+                if self.tables.multicast_differs(vertex.guid, at, &block) {
+                    let purpose = Purpose::Multicast {
+                        switch: vertex.guid,
+                        at,
+                    };
+                    let modifier = MulticastBlock::modifier(0, position);
+                    let data = block.to_bytes();
+                    self.set_at_switch(
+                        node,
+                        AttributeId::MULTICAST_FORWARDING,
+                        modifier,
+                        data,
+                        purpose,
+                    );
+                }
+            }
+        }
+    }
+
+    fn set_at_switch(
+        &mut self,
+        node: usize,
+        attribute: AttributeId,
+        modifier: u32,
+        data: [u8; DATA],
+        purpose: Purpose,
+    ) {
+        if let Some(route) = self.subnet.nodes[node].route().cloned() {
+            self.set(route, attribute, modifier, data, purpose);
+        }
+    }
+
+    pub(super) fn take_linear(&mut self, switch: Guid, number: u16, data: &[u8; DATA]) {
+        self.tables.holds_linear(switch, number, LinearBlock(*data));
+    }
+
+    pub(super) fn take_multicast(&mut self, switch: Guid, at: (u16, u8), data: &[u8; DATA]) {
+        let block = MulticastBlock::parse(data);
+        self.tables.holds_multicast(switch, at, block);
+    }
+}
+
+/// The P_Key blocks that a port told of.
+fn port_blocks(subnet: &crate::model::Subnet, at: At) -> Vec<(u16, PKeyBlock)> {
+    let blocks = subnet.port(at).map(|port| &port.pkeys);
+    blocks
+        .into_iter()
+        .flatten()
+        .map(|(&number, &block)| (number, block))
+        .collect()
+}

@@ -1,0 +1,143 @@
+//! Finding what is there.
+
+use wire::attribute::{NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo};
+use wire::mad::{AttributeId, Method};
+use wire::smp::{DATA, Destination, Request, Route};
+use wire::{Lid, PortState};
+
+use super::{Phase, Purpose, SubnetManager};
+use crate::model::At;
+
+impl SubnetManager {
+    /// Asks who is at the end of a route.
+    pub(super) fn explore(&mut self, route: Route, from: Option<At>) {
+        self.get(route, AttributeId::NODE_INFO, 0, Purpose::NodeInfo { from });
+    }
+
+    pub(super) fn take_node_info(
+        &mut self,
+        request: &Request,
+        from: Option<At>,
+        data: &[u8; DATA],
+    ) {
+        let Destination::Directed(route) = &request.destination else {
+            return;
+        };
+        let info = match NodeInfo::parse(data) {
+            Ok(info) if !info.node_guid.is_none() => info,
+            Ok(_) => {
+                self.error(format!("the node at {route} has no GUID; it is left out"));
+                return;
+            }
+            Err(error) => {
+                self.error(format!("the node at {route} is left out: {error}"));
+                return;
+            }
+        };
+        let found = self.subnet.found(&info, route);
+        if let Some(from) = from {
+            self.subnet.link(from, (found.node, info.local_port_num));
+        }
+        if found.new_node {
+            let purpose = Purpose::NodeDescription(found.node);
+            self.get(route.clone(), AttributeId::NODE_DESCRIPTION, 0, purpose);
+            if info.node_type == NodeType::Switch {
+                let purpose = Purpose::SwitchInfo(found.node);
+                self.get(route.clone(), AttributeId::SWITCH_INFO, 0, purpose);
+            }
+        }
+        for port in found.new_ports {
+            let purpose = Purpose::PortInfo((found.node, port));
+            let modifier = u32::from(port);
+            self.get(route.clone(), AttributeId::PORT_INFO, modifier, purpose);
+            if info.node_type != NodeType::Switch {
+                let blocks = info.partition_cap.div_ceil(PKeyBlock::ENTRIES as u16);
+                for block in 0..blocks {
+                    let purpose = Purpose::Partitions((found.node, port), block);
+                    let modifier = u32::from(block);
+                    self.get(route.clone(), AttributeId::P_KEY_TABLE, modifier, purpose);
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_switch_info(&mut self, request: &Request, node: usize, data: &[u8; DATA]) {
+        let Ok(info) = SwitchInfo::parse(data) else {
+            return;
+        };
+        let Some(entry) = self.subnet.nodes.get_mut(node) else {
+            return;
+        };
+        entry.switch = Some(info);
+        let guid = entry.info.node_guid;
+        if request.method != Method::GET {
+            return;
+        }
+        if info.linear_fdb_top == 0 {
+            // As after a reset: what it was sent before is gone.
+            self.tables.forget(guid);
+        }
+        if info.port_state_change
+            && let Destination::Directed(route) = &request.destination
+        {
+            // Cleared before the ports are looked at: what changes after that shows again.
+            let data = switch_info_data(&info);
+            let purpose = Purpose::SwitchInfo(node);
+            self.set(route.clone(), AttributeId::SWITCH_INFO, 0, data, purpose);
+        }
+    }
+
+    pub(super) fn take_port_info(&mut self, request: &Request, at: At, data: &[u8; DATA]) {
+        let info = match PortInfo::parse(data) {
+            Ok(info) => info,
+            Err(error) => {
+                let (_, port) = at;
+                self.error(format!("port {port} is left out: {error}"));
+                return;
+            }
+        };
+        let own = self.subnet.own;
+        let (node, number) = at;
+        let Some(entry) = self.subnet.nodes.get(node) else {
+            return;
+        };
+        let (is_switch, guid) = (entry.is_switch(), entry.info.node_guid);
+        let Some(port) = self.subnet.port_mut(at) else {
+            return;
+        };
+        port.info = Some(info);
+        let unexplored = port.peer.is_none();
+        let route = port.route.clone();
+        if self.phase != Phase::Discovering || request.method != Method::GET {
+            return;
+        }
+        if is_switch && number == 0 && info.lid == Lid::NONE {
+            self.tables.forget(guid);
+        }
+        // An adapter passes nothing on, but for the one that the manager itself is at.
+        let passes = match is_switch {
+            true => number != 0,
+            false => own == Some(at),
+        };
+        if passes
+            && unexplored
+            && info.port_state >= PortState::Initialize
+            && let Some(further) = route.then(number)
+        {
+            self.explore(further, Some(at));
+        }
+    }
+
+    pub(super) fn take_partitions(&mut self, at: At, block: u16, data: &[u8; DATA]) {
+        if let Some(port) = self.subnet.port_mut(at) {
+            port.pkeys.insert(block, PKeyBlock::parse(data));
+        }
+    }
+}
+
+/// SwitchInfo as a Set carries it; a set change bit clears the switch's.
+pub(super) fn switch_info_data(info: &SwitchInfo) -> [u8; DATA] {
+    let mut data = [0; DATA];
+    info.emit(&mut data);
+    data
+}

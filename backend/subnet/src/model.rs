@@ -1,0 +1,223 @@
+//! The subnet as the last sweep found it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use wire::attribute::{NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo};
+use wire::smp::Route;
+use wire::{Guid, PortState};
+
+use crate::routing::{Endpoint, Graph, Trunk, Vertex};
+
+/// A port: the node as an index of [`Subnet::nodes`], and the port's number.
+pub(crate) type At = (usize, u8);
+
+#[derive(Debug)]
+pub(crate) struct Port {
+    /// Of an adapter's port and a switch's port 0.
+    pub(crate) guid: Guid,
+    /// How to reach this port's agent.
+    pub(crate) route: Route,
+    /// As last read or set; `None` before the first answer.
+    pub(crate) info: Option<PortInfo>,
+    pub(crate) peer: Option<At>,
+    /// P_Key table of an adapter's port, as last read or set.
+    pub(crate) pkeys: BTreeMap<u16, PKeyBlock>,
+}
+
+impl Port {
+    fn new(guid: Guid, route: Route) -> Self {
+        Self {
+            guid,
+            route,
+            info: None,
+            peer: None,
+            pkeys: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> PortState {
+        self.info
+            .map_or(PortState::NoChange, |info| info.port_state)
+    }
+
+    /// Whether management packets pass the link.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.state() >= PortState::Initialize
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) info: NodeInfo,
+    pub(crate) description: NodeDescription,
+    pub(crate) switch: Option<SwitchInfo>,
+    pub(crate) ports: BTreeMap<u8, Port>,
+}
+
+impl Node {
+    pub(crate) fn is_switch(&self) -> bool {
+        self.info.node_type == NodeType::Switch
+    }
+
+    /// How to reach the node.
+    pub(crate) fn route(&self) -> Option<&Route> {
+        self.ports.values().next().map(|port| &port.route)
+    }
+}
+
+/// What a sweep has found.
+#[derive(Debug, Default)]
+pub(crate) struct Subnet {
+    pub(crate) nodes: Vec<Node>,
+    by_guid: HashMap<Guid, usize>,
+    /// The manager's own port.
+    pub(crate) own: Option<At>,
+}
+
+/// What became of a node that answered.
+pub(crate) struct Found {
+    pub(crate) node: usize,
+    /// Ports not seen before.
+    pub(crate) new_ports: Vec<u8>,
+    pub(crate) new_node: bool,
+}
+
+impl Subnet {
+    /// Takes in a node that answered at the end of `route`.
+    pub(crate) fn found(&mut self, info: &NodeInfo, route: &Route) -> Found {
+        let is_switch = info.node_type == NodeType::Switch;
+        let (node, new_node) = match self.by_guid.get(&info.node_guid) {
+            Some(&node) => (node, false),
+            None => {
+                self.nodes.push(Node {
+                    info: *info,
+                    description: NodeDescription::default(),
+                    switch: None,
+                    ports: BTreeMap::new(),
+                });
+                let node = self.nodes.len() - 1;
+                self.by_guid.insert(info.node_guid, node);
+                (node, true)
+            }
+        };
+        let seen = if is_switch {
+            0..=info.num_ports
+        } else {
+            info.local_port_num..=info.local_port_num
+        };
+        let ports = &mut self.nodes[node].ports;
+        let mut new_ports = Vec::new();
+        for port in seen {
+            let guid = match is_switch && port != 0 {
+                true => Guid::NONE,
+                false => info.port_guid,
+            };
+            ports.entry(port).or_insert_with(|| {
+                new_ports.push(port);
+                Port::new(guid, route.clone())
+            });
+        }
+        if route.ports().is_empty() {
+            let own = if is_switch { 0 } else { info.local_port_num };
+            self.own = Some((node, own));
+        }
+        Found {
+            node,
+            new_ports,
+            new_node,
+        }
+    }
+
+    pub(crate) fn link(&mut self, a: At, b: At) {
+        for (end, peer) in [(a, b), (b, a)] {
+            if let Some(port) = self.port_mut(end) {
+                port.peer = Some(peer);
+            }
+        }
+    }
+
+    pub(crate) fn port(&self, (node, port): At) -> Option<&Port> {
+        self.nodes.get(node)?.ports.get(&port)
+    }
+
+    pub(crate) fn port_mut(&mut self, (node, port): At) -> Option<&mut Port> {
+        self.nodes.get_mut(node)?.ports.get_mut(&port)
+    }
+
+    /// All ports in a fixed order.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (At, &Port)> {
+        self.nodes.iter().enumerate().flat_map(|(node, entry)| {
+            let ports = entry.ports.iter();
+            ports.map(move |(&number, port)| ((node, number), port))
+        })
+    }
+
+    /// Ports that have LIDs: the manager's own first, then by GUID.
+    pub(crate) fn end_ports(&self) -> Vec<At> {
+        let mut ports: Vec<_> = self
+            .ports()
+            .filter(|(_, port)| !port.guid.is_none() && port.info.is_some())
+            .map(|(at, port)| (Some(at) != self.own, port.guid, at))
+            .collect();
+        ports.sort_unstable();
+        ports.into_iter().map(|(_, _, at)| at).collect()
+    }
+
+    pub(crate) fn switches(&self) -> impl Iterator<Item = (usize, &Node)> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| node.is_switch())
+    }
+
+    /// The graph for routing, and which node each of its switches is.
+    pub(crate) fn graph(&self) -> (Graph, Vec<usize>) {
+        let mut nodes: Vec<usize> = self.switches().map(|(node, _)| node).collect();
+        nodes.sort_by_key(|&node| self.nodes[node].info.node_guid);
+        let index: HashMap<usize, usize> = (0..).zip(&nodes).map(|(i, &node)| (node, i)).collect();
+        let switches = nodes
+            .iter()
+            .map(|&node| self.vertex(node, &index))
+            .collect();
+        let mut endpoints: Vec<Endpoint> = self
+            .ports()
+            .filter_map(|((node, number), port)| {
+                let lid = port.info?.lid;
+                if port.guid.is_none() || !lid.is_unicast() {
+                    return None;
+                }
+                let (switch, port) = match index.get(&node) {
+                    Some(&switch) => (switch, number),
+                    None => {
+                        let (peer, port) = port.peer?;
+                        (*index.get(&peer)?, port)
+                    }
+                };
+                Some(Endpoint { lid, switch, port })
+            })
+            .collect();
+        endpoints.sort_unstable_by_key(|endpoint| endpoint.lid);
+        (
+            Graph {
+                switches,
+                endpoints,
+            },
+            nodes,
+        )
+    }
+
+    fn vertex(&self, node: usize, index: &HashMap<usize, usize>) -> Vertex {
+        let entry = &self.nodes[node];
+        let trunk = |(&number, port): (&u8, &Port)| {
+            let (peer, to_port) = port.peer.filter(|_| port.is_linked())?;
+            Some(Trunk {
+                port: number,
+                to: *index.get(&peer)?,
+                to_port,
+            })
+        };
+        Vertex {
+            guid: entry.info.node_guid,
+            ports: entry.info.num_ports,
+            trunks: entry.ports.iter().filter_map(trunk).collect(),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Routing: from a graph of switches to forwarding tables.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use wire::attribute::LinearBlock;
+use wire::{Guid, Lid};
+
+/// A link between two switches, seen from one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trunk {
+    /// The port here.
+    pub port: u8,
+    /// The other switch, as an index of [`Graph::switches`].
+    pub to: usize,
+    /// The port there.
+    pub to_port: u8,
+}
+
+/// A switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vertex {
+    /// Its GUID.
+    pub guid: Guid,
+    /// External ports.
+    pub ports: u8,
+    /// Links to other switches, by rising port.
+    pub trunks: Vec<Trunk>,
+}
+
+/// A LID and where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The LID.
+    pub lid: Lid,
+    /// The switch it is at, as an index of [`Graph::switches`].
+    pub switch: usize,
+    /// The port of that switch; 0 for the switch's own LID.
+    pub port: u8,
+}
+
+/// What routing works on: switches, links between them, LIDs at them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Graph {
+    /// The switches, by rising GUID.
+    pub switches: Vec<Vertex>,
+    /// The LIDs, by rising LID.
+    pub endpoints: Vec<Endpoint>,
+}
+
+impl Graph {
+    /// The highest LID.
+    pub fn top(&self) -> Lid {
+        let lids = self.endpoints.iter().map(|endpoint| endpoint.lid);
+        lids.max().unwrap_or(Lid::NONE)
+    }
+
+    /// Links from every switch to the switch `to`; `None` where there is no way.
+    pub fn distances(&self, to: usize) -> Vec<Option<u32>> {
+        let mut distances = vec![None; self.switches.len()];
+        let mut queue = VecDeque::from([to]);
+        distances[to] = Some(0);
+        while let Some(at) = queue.pop_front() {
+            let next = distances[at].map(|distance: u32| distance + 1);
+            for trunk in &self.switches[at].trunks {
+                if distances[trunk.to].is_none() {
+                    distances[trunk.to] = next;
+                    queue.push_back(trunk.to);
+                }
+            }
+        }
+        distances
+    }
+}
+
+/// The linear forwarding table of a switch: a port for every LID up to the highest.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ForwardingTable(Vec<u8>);
+
+impl ForwardingTable {
+    /// A table that drops every LID up to `top`.
+    pub fn new(top: Lid) -> Self {
+        Self(vec![LinearBlock::DROP; usize::from(top.value()) + 1])
+    }
+
+    /// The port for a LID; [`LinearBlock::DROP`] for none.
+    pub fn port(&self, lid: Lid) -> u8 {
+        let port = self.0.get(usize::from(lid.value()));
+        port.copied().unwrap_or(LinearBlock::DROP)
+    }
+
+    /// Sets the port for a LID up to the table's highest.
+    pub fn set(&mut self, lid: Lid, port: u8) {
+        if let Some(entry) = self.0.get_mut(usize::from(lid.value())) {
+            *entry = port;
+        }
+    }
+
+    /// The table in blocks of 64 LIDs, as it is sent.
+    pub fn blocks(&self) -> impl Iterator<Item = LinearBlock> {
+        self.0.chunks(usize::from(LinearBlock::LIDS)).map(|ports| {
+            let mut block = LinearBlock::default();
+            block.0[..ports.len()].copy_from_slice(ports);
+            block
+        })
+    }
+}
+
+impl fmt::Debug for ForwardingTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = (0u16..).zip(&self.0);
+        f.debug_map()
+            .entries(entries.filter(|(_, port)| **port != LinearBlock::DROP))
+            .finish()
+    }
+}
+
+/// Why there are no forwarding tables.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{engine} cannot route this subnet: {reason}")]
+pub struct RoutingError {
+    /// The engine.
+    pub engine: &'static str,
+    /// What is in its way.
+    pub reason: String,
+}
+
+/// Computes forwarding tables.
+pub trait RoutingEngine: fmt::Debug + Send {
+    /// The name it is configured by.
+    fn name(&self) -> &'static str;
+
+    /// The tables of the switches, in the order of [`Graph::switches`]. LIDs that cannot be reached
+    /// are left out.
+    ///
+    /// # Errors
+    /// [`RoutingError`] when the graph is not one this engine can route.
+    fn route(&self, graph: &Graph) -> Result<Vec<ForwardingTable>, RoutingError>;
+}
+
+/// Every LID by a shortest path; among the ports on shortest paths the one that the fewest adapters'
+/// LIDs use so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MinHop;
+
+impl RoutingEngine for MinHop {
+    fn name(&self) -> &'static str {
+        "minhop"
+    }
+
+    fn route(&self, graph: &Graph) -> Result<Vec<ForwardingTable>, RoutingError> {
+        let mut tables = vec![ForwardingTable::new(graph.top()); graph.switches.len()];
+        let mut loads = vec![[0u32; 256]; graph.switches.len()];
+        let mut at = vec![Vec::new(); graph.switches.len()];
+        for endpoint in &graph.endpoints {
+            at[endpoint.switch].push(*endpoint);
+        }
+        for (target, endpoints) in at.iter().enumerate() {
+            if endpoints.is_empty() {
+                continue;
+            }
+            let distances = graph.distances(target);
+            for (switch, vertex) in graph.switches.iter().enumerate() {
+                let Some(distance) = distances[switch] else {
+                    continue;
+                };
+                let shorter =
+                    |trunk: &&Trunk| distances[trunk.to].is_some_and(|other| other + 1 == distance);
+                let ports: Vec<u8> = vertex
+                    .trunks
+                    .iter()
+                    .filter(shorter)
+                    .map(|trunk| trunk.port)
+                    .collect();
+                for endpoint in endpoints {
+                    let load = |port: &&u8| loads[switch][usize::from(**port)];
+                    let port = match switch == target {
+                        true => endpoint.port,
+                        false => match ports.iter().min_by_key(load) {
+                            Some(&port) => port,
+                            None => continue,
+                        },
+                    };
+                    tables[switch].set(endpoint.lid, port);
+                    // Hardly anything is sent to a switch itself.
+                    if endpoint.port != 0 {
+                        loads[switch][usize::from(port)] += 1;
+                    }
+                }
+            }
+        }
+        Ok(tables)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Two leaves with two hosts each, two spines between them; LIDs 1 to 4 switches, 5 to 8 hosts.
+    pub(crate) fn fat_tree() -> Graph {
+        let trunk = |port, to, to_port| Trunk { port, to, to_port };
+        let vertex = |guid, trunks: [Trunk; 2]| Vertex {
+            guid: Guid::new(guid),
+            ports: 4,
+            trunks: trunks.to_vec(),
+        };
+        let endpoint = |lid, switch, port| Endpoint {
+            lid: Lid::new(lid),
+            switch,
+            port,
+        };
+        Graph {
+            switches: vec![
+                vertex(1, [trunk(3, 2, 1), trunk(4, 3, 1)]),
+                vertex(2, [trunk(3, 2, 2), trunk(4, 3, 2)]),
+                vertex(3, [trunk(1, 0, 3), trunk(2, 1, 3)]),
+                vertex(4, [trunk(1, 0, 4), trunk(2, 1, 4)]),
+            ],
+            endpoints: vec![
+                endpoint(1, 0, 0),
+                endpoint(2, 1, 0),
+                endpoint(3, 2, 0),
+                endpoint(4, 3, 0),
+                endpoint(5, 0, 1),
+                endpoint(6, 0, 2),
+                endpoint(7, 1, 1),
+                endpoint(8, 1, 2),
+            ],
+        }
+    }
+
+    #[test]
+    fn shortest_and_spread() {
+        let tables = MinHop.route(&fat_tree()).unwrap();
+        let port = |switch: usize, lid| tables[switch].port(Lid::new(lid));
+        assert_eq!([port(0, 5), port(0, 6), port(0, 1)], [1, 2, 0]);
+        let mut up = [port(0, 7), port(0, 8)];
+        up.sort_unstable();
+        assert_eq!(up, [3, 4], "two hosts of the other leaf by two spines");
+        assert_eq!([port(2, 5), port(2, 7)], [1, 2]);
+        assert_eq!(port(0, 9), LinearBlock::DROP);
+    }
+
+    #[test]
+    fn a_part_that_cannot_be_reached() {
+        let mut graph = fat_tree();
+        for vertex in &mut graph.switches {
+            vertex.trunks.clear();
+        }
+        let tables = MinHop.route(&graph).unwrap();
+        assert_eq!(tables[0].port(Lid::new(5)), 1);
+        assert_eq!(tables[0].port(Lid::new(7)), LinearBlock::DROP);
+    }
+
+    #[test]
+    fn blocks_of_64() {
+        let mut table = ForwardingTable::new(Lid::new(64));
+        table.set(Lid::new(64), 9);
+        let blocks: Vec<_> = table.blocks().collect();
+        assert_eq!(blocks.len(), 2);
+        assert_eq!(blocks[1].0[0], 9);
+        assert_eq!(blocks[1].0[1], LinearBlock::DROP);
+    }
+}

@@ -1,0 +1,87 @@
+//! What switches hold in their forwarding tables, as far as they have confirmed it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use wire::Guid;
+use wire::attribute::{LinearBlock, MulticastBlock};
+
+use crate::routing::ForwardingTable;
+
+#[derive(Debug, Default)]
+struct Held {
+    linear: BTreeMap<u16, LinearBlock>,
+    multicast: BTreeMap<(u16, u8), MulticastBlock>,
+}
+
+/// What switches hold, by their GUID. Only blocks that differ are sent.
+#[derive(Debug, Default)]
+pub(crate) struct Tables(HashMap<Guid, Held>);
+
+impl Tables {
+    /// Forgets a switch that has lost its tables, or may have.
+    pub(crate) fn forget(&mut self, switch: Guid) {
+        self.0.remove(&switch);
+    }
+
+    pub(crate) fn linear_changes(
+        &self,
+        switch: Guid,
+        table: &ForwardingTable,
+    ) -> Vec<(u16, LinearBlock)> {
+        let held = self.0.get(&switch).map(|held| &held.linear);
+        let differs = |number: u16, block: &LinearBlock| {
+            held.and_then(|held| held.get(&number)) != Some(block)
+        };
+        (0u16..)
+            .zip(table.blocks())
+            .filter(|(number, block)| differs(*number, block))
+            .collect()
+    }
+
+    pub(crate) fn holds_linear(&mut self, switch: Guid, number: u16, block: LinearBlock) {
+        let held = self.0.entry(switch).or_default();
+        held.linear.insert(number, block);
+    }
+
+    pub(crate) fn multicast_differs(
+        &self,
+        switch: Guid,
+        at: (u16, u8),
+        block: &MulticastBlock,
+    ) -> bool {
+        let held = self.0.get(&switch);
+        held.and_then(|held| held.multicast.get(&at)) != Some(block)
+    }
+
+    pub(crate) fn holds_multicast(&mut self, switch: Guid, at: (u16, u8), block: MulticastBlock) {
+        let held = self.0.entry(switch).or_default();
+        held.multicast.insert(at, block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::Lid;
+
+    use super::*;
+
+    #[test]
+    fn only_what_differs() {
+        let mut tables = Tables::default();
+        let switch = Guid::new(1);
+        let mut table = ForwardingTable::new(Lid::new(130));
+        table.set(Lid::new(70), 3);
+        let changes = tables.linear_changes(switch, &table);
+        assert_eq!(changes.len(), 3);
+        for (number, block) in changes {
+            tables.holds_linear(switch, number, block);
+        }
+        assert_eq!(tables.linear_changes(switch, &table), []);
+        table.set(Lid::new(70), 4);
+        let changes = tables.linear_changes(switch, &table);
+        assert_eq!(changes.len(), 1);
+        assert_eq!(changes[0].0, 1);
+        tables.forget(switch);
+        assert_eq!(tables.linear_changes(switch, &table).len(), 3);
+    }
+}

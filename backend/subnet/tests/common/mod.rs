@@ -1,0 +1,134 @@
+//! A subnet manager on a fabric in this process.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fabric::{Fabric, Hypervisors, Output, Owner, PortEvent, PortRef, SmpAccess};
+use ibvswitch_subnet::{Config, MinHop, SubnetManager, Transport};
+use wire::attribute::CapabilityMask;
+use wire::{Guid, MadPacket, PortState};
+
+/// The port that the manager talks through; keeps what is for others.
+pub struct Link {
+    pub fabric: Fabric,
+    pub port: PortRef,
+    pub others: VecDeque<Output>,
+    pub lose: u32,
+    inbox: VecDeque<MadPacket>,
+}
+
+impl Transport for Link {
+    fn send(&mut self, packet: MadPacket) {
+        if self.lose > 0 {
+            self.lose -= 1;
+            return;
+        }
+        self.fabric.inject(self.port, packet);
+    }
+
+    fn receive(&mut self) -> Option<MadPacket> {
+        self.fabric.run();
+        while let Some(output) = self.fabric.poll_output() {
+            match output {
+                Output::Deliver { port, packet } if port == self.port => {
+                    self.inbox.push_back(*packet);
+                }
+                other => self.others.push_back(other),
+            }
+        }
+        self.inbox.pop_front()
+    }
+}
+
+pub struct Managed {
+    pub link: Link,
+    pub manager: SubnetManager,
+    pub now: Duration,
+}
+
+impl Managed {
+    pub fn new(fabric: Fabric, manager: Guid, config: Config) -> Self {
+        let port = fabric.port_by_guid(manager).unwrap();
+        let mut link = Link {
+            fabric,
+            port,
+            others: VecDeque::new(),
+            lose: 0,
+            inbox: VecDeque::new(),
+        };
+        link.fabric
+            .set_owner(port, Owner::Consumer, SmpAccess::Fabric);
+        link.fabric
+            .set_capabilities(port, CapabilityMask::IS_SM, CapabilityMask::default());
+        Self {
+            link,
+            manager: SubnetManager::new(config, Box::new(MinHop)).unwrap(),
+            now: Duration::ZERO,
+        }
+    }
+
+    pub fn hypervisors(hypervisors: u16, functions: u16, config: Config) -> (Self, Hypervisors) {
+        let layout = Hypervisors::new(hypervisors, functions).unwrap();
+        let fabric = Fabric::new(layout.topology()).unwrap();
+        (Self::new(fabric, layout.manager_guid(), config), layout)
+    }
+
+    /// Polls until the subnet is up, letting time pass as the manager asks for.
+    pub fn settle(&mut self) {
+        for _ in 0..1000 {
+            let next = self.manager.poll(self.now, &mut self.link);
+            if self.manager.is_up() {
+                return;
+            }
+            self.now = next.expect("a manager that is not up waits for something");
+        }
+        panic!("not up: {:?}", self.manager.report());
+    }
+
+    /// Lets the time for the next light sweep come.
+    pub fn pass_interval(&mut self) {
+        self.now = self
+            .manager
+            .poll(self.now, &mut self.link)
+            .expect("a sweep is due");
+        self.manager.poll(self.now, &mut self.link);
+    }
+
+    /// Every port with a LID.
+    pub fn end_ports(&self) -> Vec<PortRef> {
+        let fabric = &self.link.fabric;
+        fabric
+            .nodes()
+            .flat_map(|node| (0..=254).map(move |port| PortRef { node, port }))
+            .filter(|&port| fabric.port_info(port).is_some_and(|info| info.guid_cap > 0))
+            .collect()
+    }
+
+    pub fn events(&mut self, port: PortRef) -> Vec<PortEvent> {
+        let mine = |output: &Output| match *output {
+            Output::Event { port: at, event } if at == port => Some(event),
+            _ => None,
+        };
+        self.link.others.iter().filter_map(mine).collect()
+    }
+
+    pub fn all_active_and_reachable(&self) {
+        let fabric = &self.link.fabric;
+        let ports = self.end_ports();
+        for &to in &ports {
+            let info = fabric.port_info(to).unwrap();
+            assert_eq!(info.port_state, PortState::Active, "{to}");
+            assert!(info.lid.is_unicast(), "{to}");
+            for &from in &ports {
+                if fabric.node_info(from).unwrap().num_ports != 1 {
+                    continue;
+                }
+                let route = fabric
+                    .resolve(from, info.lid, wire::Sl::default(), None)
+                    .unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
+                assert_eq!(route.port, to);
+                assert_eq!(route.mtu, wire::Mtu::B4096);
+            }
+        }
+    }
+}

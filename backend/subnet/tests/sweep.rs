@@ -1,0 +1,341 @@
+//! A subnet manager brings up fabrics, by packets alone.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use common::Managed;
+use fabric::{Fabric, LinkRate, NodeSpec, Owner, PortEvent, SmpAccess, Topology};
+use ibvswitch_subnet::{Config, MinHop, SubnetManager};
+use wire::attribute::SlToVl;
+use wire::mad::{AttributeId, Method};
+use wire::{Gid, Guid, Lid, PKey, PortState, Sl};
+
+#[test]
+fn the_default_topology() {
+    let (mut managed, layout) = Managed::hypervisors(2, 3, Config::default());
+    let vf = managed
+        .link
+        .fabric
+        .port_by_guid(layout.vf_guid(1, 2))
+        .unwrap();
+    managed
+        .link
+        .fabric
+        .set_owner(vf, Owner::Consumer, SmpAccess::OwnPort);
+    managed.settle();
+    managed.all_active_and_reachable();
+
+    let report = managed.manager.report().clone();
+    assert_eq!(report.errors, Vec::<String>::new());
+    assert_eq!((report.switches, report.adapters), (3, 7));
+    assert_eq!(report.active, 10);
+
+    let fabric = &managed.link.fabric;
+    let own = fabric.port_info(managed.link.port).unwrap();
+    assert_eq!(own.lid, Lid::new(1), "the manager comes first");
+    let info = fabric.port_info(vf).unwrap();
+    assert_eq!(info.master_sm_lid, Lid::new(1));
+    assert_eq!(info.gid_prefix, Gid::DEFAULT_PREFIX);
+    assert_eq!(
+        fabric.pkeys(vf).unwrap()[..2],
+        [PKey::DEFAULT_FULL, PKey::INVALID]
+    );
+
+    let events = managed.events(vf);
+    for event in [
+        PortEvent::LidChange,
+        PortEvent::SmChange,
+        PortEvent::StateChange(PortState::Armed),
+        PortEvent::StateChange(PortState::Active),
+        PortEvent::ClientReregister,
+    ] {
+        assert!(events.contains(&event), "{event:?} is not in {events:?}");
+    }
+}
+
+/// Counts of packets: what a bring-up costs a vSwitch and a virtual function.
+#[test]
+fn what_a_sweep_costs() {
+    let (mut managed, layout) = Managed::hypervisors(1, 2, Config::default());
+    managed.settle();
+    let fabric = &managed.link.fabric;
+    let node = |guid: Guid| fabric.port_by_guid(guid).unwrap().node;
+    let of = |guid: Guid, method, attribute| {
+        let counts = fabric.smp_counts(node(guid)).unwrap();
+        counts.answered_of(method, attribute)
+    };
+    let vf = layout.vf_guid(0, 0);
+    assert_eq!(of(vf, Method::GET, AttributeId::NODE_INFO), 1);
+    assert_eq!(of(vf, Method::GET, AttributeId::NODE_DESCRIPTION), 1);
+    assert_eq!(of(vf, Method::GET, AttributeId::PORT_INFO), 1);
+    assert_eq!(of(vf, Method::GET, AttributeId::P_KEY_TABLE), 4);
+    assert_eq!(
+        of(vf, Method::SET, AttributeId::P_KEY_TABLE),
+        0,
+        "right from the start"
+    );
+    // LID; Armed; Active.
+    assert_eq!(of(vf, Method::SET, AttributeId::PORT_INFO), 3);
+
+    let vswitch = Guid::new(0x0002_c903_0000_0100);
+    assert_eq!(of(vswitch, Method::GET, AttributeId::PORT_INFO), 4);
+    assert_eq!(of(vswitch, Method::SET, AttributeId::LINEAR_FORWARDING), 1);
+    assert_eq!(
+        of(vswitch, Method::SET, AttributeId::MULTICAST_FORWARDING),
+        1
+    );
+    // The manager's own count agrees with what all the nodes answered.
+    let answered: u64 = fabric
+        .nodes()
+        .flat_map(|node| fabric.smp_counts(node).unwrap().answered())
+        .map(|(_, _, count)| count)
+        .sum();
+    assert_eq!(managed.manager.report().packets, answered);
+}
+
+#[test]
+fn a_second_sweep_sets_nothing() {
+    let (mut managed, _) = Managed::hypervisors(2, 2, Config::default());
+    managed.settle();
+    let generation = |managed: &Managed| {
+        let generation = managed.link.fabric.generation();
+        generation.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let before = generation(&managed);
+    managed.manager.request_sweep();
+    managed.settle();
+    assert_eq!(managed.manager.report().sweeps, 2);
+    assert_eq!(managed.manager.report().sets, 0);
+    assert_eq!(generation(&managed), before);
+}
+
+#[test]
+fn light_sweeps_see_links_come_and_go() {
+    let (mut managed, layout) = Managed::hypervisors(2, 1, Config::default());
+    managed.settle();
+    managed.pass_interval();
+    assert_eq!(managed.manager.report().sweeps, 1, "nothing changed");
+
+    let vf = managed
+        .link
+        .fabric
+        .port_by_guid(layout.vf_guid(1, 0))
+        .unwrap();
+    let lid = managed.link.fabric.port_info(vf).unwrap().lid;
+    managed.link.fabric.set_cable(vf, false);
+    managed.pass_interval();
+    managed.settle();
+    assert_eq!(managed.manager.report().adapters, 2);
+    let from = managed.link.port;
+    assert!(
+        managed
+            .link
+            .fabric
+            .resolve(from, lid, Sl::default(), None)
+            .is_err()
+    );
+
+    managed.link.fabric.set_cable(vf, true);
+    managed.pass_interval();
+    managed.settle();
+    managed.all_active_and_reachable();
+    assert_eq!(managed.link.fabric.port_info(vf).unwrap().lid, lid, "kept");
+}
+
+#[test]
+fn lost_packets_are_sent_again() {
+    let (mut managed, _) = Managed::hypervisors(1, 1, Config::default());
+    managed.link.lose = 3;
+    managed.settle();
+    managed.all_active_and_reachable();
+    assert_eq!(managed.manager.report().errors, Vec::<String>::new());
+}
+
+#[test]
+fn pinned_and_known_lids() {
+    let (layout_vf, other) = (0x0002_c903_0000_0101, 0x0002_c903_0000_0201);
+    let config = Config {
+        pinned_lids: BTreeMap::from([(Guid::new(layout_vf), Lid::new(0xbfff))]),
+        known_lids: BTreeMap::from([(Guid::new(other), Lid::new(77))]),
+        ..Config::default()
+    };
+    let (mut managed, _) = Managed::hypervisors(2, 1, config);
+    managed.settle();
+    managed.all_active_and_reachable();
+    assert_eq!(
+        managed.manager.lids()[&Guid::new(layout_vf)],
+        Lid::new(0xbfff)
+    );
+    assert_eq!(managed.manager.lids()[&Guid::new(other)], Lid::new(77));
+    // The highest LID decides how many blocks there are, not the number of LIDs.
+    let switch = managed
+        .link
+        .fabric
+        .port_by_guid(Guid::new(0x0002_c903_0100_0000))
+        .unwrap();
+    let counts = managed.link.fabric.smp_counts(switch.node).unwrap();
+    assert_eq!(
+        counts.answered_of(Method::SET, AttributeId::LINEAR_FORWARDING),
+        768
+    );
+}
+
+#[test]
+fn partitions_change_while_ports_are_active() {
+    let guid = Guid::new(0x0002_c903_0000_0101);
+    let config = Config {
+        partitions: BTreeMap::from([(guid, vec![PKey::new(0x8001), PKey::DEFAULT_LIMITED])]),
+        ..Config::default()
+    };
+    let (mut managed, _) = Managed::hypervisors(1, 1, config);
+    managed.settle();
+    let vf = managed.link.fabric.port_by_guid(guid).unwrap();
+    assert_eq!(
+        managed.link.fabric.pkeys(vf).unwrap()[..3],
+        [PKey::new(0x8001), PKey::DEFAULT_LIMITED, PKey::INVALID]
+    );
+    managed
+        .link
+        .fabric
+        .set_owner(vf, Owner::Consumer, SmpAccess::OwnPort);
+    managed
+        .manager
+        .set_partitions(guid, vec![PKey::new(0x8002)]);
+    managed.settle();
+    assert_eq!(
+        managed.link.fabric.pkeys(vf).unwrap()[..2],
+        [PKey::new(0x8002), PKey::INVALID]
+    );
+    assert_eq!(managed.events(vf), [PortEvent::PkeyChange]);
+    assert_eq!(managed.manager.report().sets, 1);
+}
+
+#[test]
+fn lanes() {
+    let config = Config {
+        sl_to_vl: Some(SlToVl::modulo(4)),
+        ..Config::default()
+    };
+    let (mut managed, layout) = Managed::hypervisors(2, 1, config);
+    managed.settle();
+    assert_eq!(managed.manager.report().errors, Vec::<String>::new());
+    let fabric = &managed.link.fabric;
+    let from = fabric.port_by_guid(layout.vf_guid(0, 0)).unwrap();
+    let to = fabric.port_by_guid(layout.vf_guid(1, 0)).unwrap();
+    let lid = fabric.port_info(to).unwrap().lid;
+    let route = fabric.resolve(from, lid, Sl::new(6), None).unwrap();
+    assert_eq!(route.vl.value(), 2);
+}
+
+#[test]
+fn multicast_reaches_every_adapter_once() {
+    let (mut managed, layout) = Managed::hypervisors(3, 3, Config::default());
+    managed.settle();
+    let fabric = &managed.link.fabric;
+    let from = fabric.port_by_guid(layout.vf_guid(1, 1)).unwrap();
+    let mlid = Lid::MULTICAST_FIRST;
+    let reached = fabric.resolve_multicast(from, mlid, Sl::default(), None);
+    let ports: BTreeSet<_> = reached.iter().map(|route| route.port).collect();
+    assert_eq!(ports.len(), reached.len());
+    let adapters: BTreeSet<_> = managed
+        .end_ports()
+        .into_iter()
+        .filter(|&port| port.port == 1 && port != from)
+        .collect();
+    assert_eq!(ports, adapters);
+    assert!(
+        fabric
+            .resolve_multicast(from, Lid::new(0xc001), Sl::default(), None)
+            .is_empty()
+    );
+}
+
+#[test]
+fn two_adapters_without_a_switch() {
+    let mut topology = Topology::new();
+    let adapter = |guid| NodeSpec::channel_adapter(Guid::new(guid), Guid::new(guid), "");
+    let a = topology.add(adapter(1));
+    let b = topology.add(adapter(2));
+    topology.link((a, 1), (b, 1), LinkRate::default());
+    let fabric = Fabric::new(&topology).unwrap();
+    let mut managed = Managed::new(fabric, Guid::new(1), Config::default());
+    managed.settle();
+    managed.all_active_and_reachable();
+}
+
+/// A ring of switches, so that discovery meets nodes it knows and trees must cut circles.
+#[test]
+fn a_ring() {
+    let mut topology = Topology::new();
+    let switches: Vec<_> = (0..5)
+        .map(|i| topology.add(NodeSpec::switch(Guid::new(0x10 + i), 4, "")))
+        .collect();
+    for (i, &switch) in switches.iter().enumerate() {
+        let next = switches[(i + 1) % switches.len()];
+        topology.link((switch, 1), (next, 2), LinkRate::default());
+        let guid = Guid::new(0x20 + i as u64);
+        let adapter = topology.add(NodeSpec::channel_adapter(guid, guid, ""));
+        topology.link((switch, 3), (adapter, 1), LinkRate::default());
+    }
+    let fabric = Fabric::new(&topology).unwrap();
+    let mut managed = Managed::new(fabric, Guid::new(0x20), Config::default());
+    managed.settle();
+    managed.all_active_and_reachable();
+    let fabric = &managed.link.fabric;
+    let from = managed.link.port;
+    let mlid = Lid::MULTICAST_FIRST;
+    let reached = fabric.resolve_multicast(from, mlid, Sl::default(), None);
+    assert_eq!(reached.len(), 4);
+    // The tables that a switch holds never send a LID round the ring.
+    let longest = managed
+        .end_ports()
+        .iter()
+        .map(|&to| fabric.port_info(to).unwrap().lid)
+        .map(|lid| fabric.resolve(from, lid, Sl::default(), None).unwrap().hops)
+        .max();
+    assert_eq!(longest, Some(4));
+}
+
+#[test]
+fn the_largest_default_topology() {
+    let (mut managed, layout) = Managed::hypervisors(60, 15, Config::default());
+    managed.settle();
+    let report = managed.manager.report();
+    assert_eq!(report.errors, Vec::<String>::new());
+    assert_eq!(report.active, 61 + 900 + 1);
+    let fabric = &managed.link.fabric;
+    let from = fabric.port_by_guid(layout.vf_guid(0, 0)).unwrap();
+    let to = fabric.port_by_guid(layout.vf_guid(59, 14)).unwrap();
+    let lid = fabric.port_info(to).unwrap().lid;
+    let route = fabric.resolve(from, lid, Sl::default(), None).unwrap();
+    assert_eq!((route.port, route.hops), (to, 4));
+}
+
+/// Another manager takes over with empty hands: LIDs stay where they are.
+#[test]
+fn a_restarted_manager_keeps_lids() {
+    let (mut managed, layout) = Managed::hypervisors(2, 2, Config::default());
+    managed.settle();
+    let before = managed.manager.lids().clone();
+    let generation = managed.link.fabric.generation().clone();
+    let count = || generation.load(std::sync::atomic::Ordering::Relaxed);
+    let old = count();
+    managed.manager = SubnetManager::new(Config::default(), Box::new(MinHop)).unwrap();
+    managed.settle();
+    assert_eq!(managed.manager.lids(), &before);
+    assert_eq!(count(), old, "no path changed");
+    assert!(before.contains_key(&layout.vf_guid(1, 1)));
+}
+
+#[test]
+fn time_without_anything_to_do() {
+    let config = Config {
+        sweep_interval: Duration::ZERO,
+        ..Config::default()
+    };
+    let (mut managed, _) = Managed::hypervisors(1, 1, config);
+    managed.settle();
+    assert_eq!(managed.manager.poll(managed.now, &mut managed.link), None);
+}
