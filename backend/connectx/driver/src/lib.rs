@@ -15,6 +15,7 @@
 //! * What begins with `raw` writes what no driver would, for tests of faults.
 //!
 //! ```no_run
+//! # use ibvswitch_driver as driver;
 //! use driver::{Access, CompletionQueue, Config, Connection, Data, Device, MemoryRegion};
 //! use driver::{ProtectionDomain, QueuePair, Remote, SendRequest, Transport, Uar, pattern};
 //!
