@@ -55,7 +55,11 @@ impl Buffer {
     ) -> Result<Self, BufferError> {
         let shift = (log_page_size & 0x1f) + 12;
         let offset = u64::from(page_offset & 0x3f) << (shift - 6);
-        let needed = (offset + len).div_ceil(1 << shift);
+        let needed = if len == 0 {
+            0
+        } else {
+            (offset + len).div_ceil(1 << shift)
+        };
         let given = (list.len() / 8) as u64;
         if given < needed {
             return Err(BufferError::TooFewPages { needed, given });
@@ -227,6 +231,7 @@ mod tests {
         );
         assert!(Buffer::new(&pages[..15], 0, 0, 8192).is_err());
         assert!(Buffer::new(&[], 31, 63, 1).is_err());
+        assert!(Buffer::new(&[], 0, 63, 0).is_ok());
     }
 
     #[test]

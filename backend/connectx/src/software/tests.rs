@@ -12,6 +12,7 @@ use crate::bits::completion::{cqc, create_cq_in};
 use crate::bits::event::eqc;
 use crate::bits::memory_key::{create_mkey_in, mkc};
 use crate::bits::queue_pair::{State, ads, create_qp_in, qpc, query_qp_out};
+use crate::bits::shared_receive::{create_srq_in, srqc};
 use crate::testing::{Memory, Raised};
 use crate::{
     Configuration, Effect, Function, FunctionState, MadChecks, Mlx5, Port, PortAttributes, Region,
@@ -969,16 +970,116 @@ fn opcodes() -> impl Strategy<Value = u16> {
 /// Requests of sparse bytes: small numbers that may name something, among
 /// zeros, with noise in between.
 fn requests() -> impl Strategy<Value = Vec<u8>> {
-    let byte = prop_oneof![6 => Just(0_u8), 2 => 0..8_u8, 1 => any::<u8>()];
-    (opcodes(), prop::collection::vec(byte, 14..0x300)).prop_map(|(opcode, rest)| {
+    let sparse = |byte: u8| match byte {
+        0..=159 => 0,
+        160..=223 => byte & 7,
+        _ => byte,
+    };
+    (opcodes(), prop::collection::vec(any::<u8>(), 14..0x300)).prop_map(move |(opcode, rest)| {
         let mut request = opcode.to_be_bytes().to_vec();
-        request.extend(rest);
+        request.extend(rest.into_iter().map(sparse));
         request
     })
 }
 
+impl Pair {
+    /// Requests that create one object each, all of them good.
+    fn templates(&self) -> [Vec<u8>; 5] {
+        let mut eq = Guest::request(Opcode::CreateEq, &[0x50_0000]);
+        eqc::LOG_EQ_SIZE.set(create_eq_in::EQ_CONTEXT_ENTRY.get_mut(&mut eq), 6);
+        let mut cq = Guest::request(Opcode::CreateCq, &[0x50_0000]);
+        let context = create_cq_in::CQ_CONTEXT.get_mut(&mut cq);
+        cqc::LOG_CQ_SIZE.set(context, 6);
+        cqc::C_EQN_OR_APU_ELEMENT.set(context, self.eq.0);
+        cqc::DBR_ADDR.set(context, 0x51_0000);
+        let mut srq = Guest::request(Opcode::CreateSrq, &[0x50_0000]);
+        let context = create_srq_in::SRQ_CONTEXT_ENTRY.get_mut(&mut srq);
+        srqc::LOG_SRQ_SIZE.set(context, 4);
+        srqc::LOG_RQ_STRIDE.set(context, 2);
+        srqc::PD.set(context, self.pd);
+        srqc::DBR_ADDR.set(context, 0x51_0040);
+        let mut key = Guest::request(
+            Opcode::CreateMkey,
+            &[0x50_0000, 0x50_1000, 0x50_2000, 0x50_3000],
+        );
+        create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut key, 2);
+        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get_mut(&mut key);
+        mkc::ACCESS_MODE_1_0.set(context, 1);
+        mkc::LW.set(context, 1);
+        mkc::LOG_PAGE_SIZE.set(context, 12);
+        mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, 2);
+        mkc::LEN.set(context, 0x4000);
+        mkc::PD.set(context, self.pd);
+        let mut qp = Guest::request(Opcode::CreateQp, &[0x50_0000]);
+        let context = create_qp_in::QPC.get_mut(&mut qp);
+        qpc::PD.set(context, self.pd);
+        qpc::LOG_RQ_SIZE.set(context, 4);
+        qpc::LOG_SQ_SIZE.set(context, 4);
+        qpc::UAR_PAGE.set(context, self.uar);
+        qpc::CQN_SND.set(context, self.cq.0);
+        qpc::CQN_RCV.set(context, self.cq.0);
+        qpc::DBR_ADDR.set(context, 0x51_0080);
+        [eq, cq, srq, key, qp]
+    }
+}
+
+#[test]
+fn the_templates_are_good_as_they_stand() {
+    let mut pair = Pair::new();
+    for template in pair.templates() {
+        assert_eq!(
+            pair.guest.command(&template, 16).status(),
+            Some(Status::Ok),
+            "{:02x?}",
+            &template[..2]
+        );
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn objects_that_are_almost_good_harm_nobody(
+        which in 0..5_usize,
+        damage in prop::collection::vec((16..0x130_usize, any::<u8>()), 0..4),
+        steps in prop::collection::vec((16..0x100_usize, any::<u8>()), 3),
+        counts in any::<[u32; 2]>(),
+        noise in prop::collection::vec(any::<u8>(), 1024),
+    ) {
+        let mut pair = Pair::new();
+        let mut request = pair.templates()[which].clone();
+        for (at, value) in damage {
+            if let Some(byte) = request.get_mut(at) {
+                *byte = value;
+            }
+        }
+        pair.guest.memory.write(0x50_0000, &noise);
+        for (at, count) in counts.into_iter().enumerate() {
+            pair.guest.memory.write32(0x51_0080 + at as u64 * 4, count);
+        }
+        let answer = pair.guest.command(&request, 16);
+        if which == 4 && answer.status() == Some(Status::Ok) {
+            let qpn = answer.number();
+            for (opcode, (at, value)) in [Opcode::Rst2Init, Opcode::Init2Rtr, Opcode::Rtr2Rts].into_iter().zip(steps) {
+                pair.guest.modify(opcode, qpn, |context| {
+                    qpc::MTU.set(context, 5);
+                    if let Some(byte) = context.get_mut(at) {
+                        *byte = value;
+                    }
+                });
+            }
+            let word = [[0; 4], (qpn << 8).to_be_bytes()].concat();
+            let _ = pair.guest.write(Region::Bar0, u64::from(pair.uar) * 4096 + 0x800, &word);
+            let _ = pair.guest.modify(Opcode::ToErr, qpn, |_| ());
+        }
+        let (source, target) = (pair.guest.allocate(4096), pair.guest.allocate(4096));
+        pair.guest.memory.write(source, b"unharmed");
+        let key = pair.key;
+        pair.guest.post_receive(&mut pair.b, &data(8, key, target));
+        pair.guest.post_send(&mut pair.a, 0x0a, 0, &data(8, key, source));
+        prop_assert_eq!(&pair.guest.memory.read::<8>(target), b"unharmed");
+    }
 
     #[test]
     fn garbage_commands_harm_nobody(requests in prop::collection::vec(requests(), 1..60)) {
