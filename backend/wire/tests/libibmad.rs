@@ -1,0 +1,264 @@
+//! The layouts of attributes against libibmad's table of fields (rdma-core 56.1,
+//! libibmad/fields.c): name there, bit offset, width.
+
+use std::ops::Range;
+
+use ibvswitch_wire::attribute::{NodeInfo, Notice, PortInfo, SmInfo, SwitchInfo};
+use ibvswitch_wire::performance::{ClassPortInfo, PortCounters, PortCountersExtended};
+
+/// Our name, libibmad's name, offset in bits, width in bits.
+type Row = (&'static str, &'static str, usize, usize);
+
+fn compare(attribute: &str, fields: &[(&str, Range<usize>)], published: &[Row]) {
+    assert_eq!(fields.len(), published.len(), "{attribute}");
+    for ((name, bits), (ours, theirs, offset, width)) in fields.iter().zip(published) {
+        assert_eq!(name, ours, "{attribute}:{theirs}");
+        assert_eq!(*bits, *offset..offset + width, "{attribute}:{theirs}");
+    }
+}
+
+#[test]
+fn port_info() {
+    compare(
+        "PortInfo",
+        PortInfo::FIELDS,
+        &[
+            ("m_key", "Mkey", 0, 64),
+            ("gid_prefix", "GidPrefix", 64, 64),
+            ("lid", "Lid", 128, 16),
+            ("master_sm_lid", "SMLid", 144, 16),
+            ("capability_mask", "CapMask", 160, 32),
+            ("diag_code", "DiagCode", 192, 16),
+            ("m_key_lease_period", "MkeyLeasePeriod", 208, 16),
+            ("local_port_num", "LocalPort", 224, 8),
+            ("link_width_enabled", "LinkWidthEnabled", 232, 8),
+            ("link_width_supported", "LinkWidthSupported", 240, 8),
+            ("link_width_active", "LinkWidthActive", 248, 8),
+            ("link_speed_supported", "LinkSpeedSupported", 256, 4),
+            ("port_state", "LinkState", 260, 4),
+            ("port_physical_state", "PhysLinkState", 264, 4),
+            ("link_down_default_state", "LinkDownDefState", 268, 4),
+            ("m_key_protect_bits", "ProtectBits", 272, 2),
+            ("lmc", "LMC", 277, 3),
+            ("link_speed_active", "LinkSpeedActive", 280, 4),
+            ("link_speed_enabled", "LinkSpeedEnabled", 284, 4),
+            ("neighbor_mtu", "NeighborMTU", 288, 4),
+            ("master_sm_sl", "SMSL", 292, 4),
+            ("vl_cap", "VLCap", 296, 4),
+            ("init_type", "InitType", 300, 4),
+            ("vl_high_limit", "VLHighLimit", 304, 8),
+            ("vl_arbitration_high_cap", "VLArbHighCap", 312, 8),
+            ("vl_arbitration_low_cap", "VLArbLowCap", 320, 8),
+            ("init_type_reply", "InitReply", 328, 4),
+            ("mtu_cap", "MtuCap", 332, 4),
+            ("vl_stall_count", "VLStallCount", 336, 3),
+            ("hoq_life", "HoqLife", 339, 5),
+            ("operational_vls", "OperVLs", 344, 4),
+            ("partition_enforcement_inbound", "PartEnforceInb", 348, 1),
+            ("partition_enforcement_outbound", "PartEnforceOutb", 349, 1),
+            ("filter_raw_inbound", "FilterRawInb", 350, 1),
+            ("filter_raw_outbound", "FilterRawOutb", 351, 1),
+            ("m_key_violations", "MkeyViolations", 352, 16),
+            ("p_key_violations", "PkeyViolations", 368, 16),
+            ("q_key_violations", "QkeyViolations", 384, 16),
+            ("guid_cap", "GuidCap", 400, 8),
+            ("client_reregister", "ClientReregister", 408, 1),
+            (
+                "multicast_pkey_trap_suppression",
+                "McastPkeyTrapSuppressionEnabled",
+                409,
+                2,
+            ),
+            ("subnet_timeout", "SubnetTimeout", 411, 5),
+            ("resp_time_value", "RespTimeVal", 419, 5),
+            ("local_phy_errors", "LocalPhysErr", 424, 4),
+            ("overrun_errors", "OverrunErr", 428, 4),
+            ("max_credit_hint", "MaxCreditHint", 432, 16),
+            ("link_round_trip_latency", "RoundTrip", 456, 24),
+            ("capability_mask2", "CapabilityMask2", 480, 16),
+            ("link_speed_ext_active", "LinkSpeedExtActive", 496, 4),
+            ("link_speed_ext_supported", "LinkSpeedExtSupported", 500, 4),
+            ("link_speed_ext_enabled", "LinkSpeedExtEnabled", 507, 5),
+        ],
+    );
+}
+
+#[test]
+fn node_info() {
+    compare(
+        "NodeInfo",
+        NodeInfo::FIELDS,
+        &[
+            ("base_version", "BaseVers", 0, 8),
+            ("class_version", "ClassVers", 8, 8),
+            ("node_type", "NodeType", 16, 8),
+            ("num_ports", "NumPorts", 24, 8),
+            ("system_image_guid", "SystemGuid", 32, 64),
+            ("node_guid", "Guid", 96, 64),
+            ("port_guid", "PortGuid", 160, 64),
+            ("partition_cap", "PartCap", 224, 16),
+            ("device_id", "DevId", 240, 16),
+            ("revision", "Revision", 256, 32),
+            ("local_port_num", "LocalPort", 288, 8),
+            ("vendor_id", "VendorId", 296, 24),
+        ],
+    );
+}
+
+#[test]
+fn switch_info() {
+    compare(
+        "SwitchInfo",
+        SwitchInfo::FIELDS,
+        &[
+            ("linear_fdb_cap", "LinearFdbCap", 0, 16),
+            ("random_fdb_cap", "RandomFdbCap", 16, 16),
+            ("multicast_fdb_cap", "McastFdbCap", 32, 16),
+            ("linear_fdb_top", "LinearFdbTop", 48, 16),
+            ("default_port", "DefPort", 64, 8),
+            ("default_multicast_primary_port", "DefMcastPrimPort", 72, 8),
+            (
+                "default_multicast_not_primary_port",
+                "DefMcastNotPrimPort",
+                80,
+                8,
+            ),
+            ("lifetime_value", "LifeTime", 88, 5),
+            ("port_state_change", "StateChange", 93, 1),
+            ("optimized_sl_to_vl", "OptSLtoVLMapping", 94, 2),
+            ("lids_per_port", "LidsPerPort", 96, 16),
+            ("partition_enforcement_cap", "PartEnforceCap", 112, 16),
+            ("inbound_enforcement_cap", "InboundPartEnf", 128, 1),
+            ("outbound_enforcement_cap", "OutboundPartEnf", 129, 1),
+            ("filter_raw_inbound_cap", "FilterRawInbound", 130, 1),
+            ("filter_raw_outbound_cap", "FilterRawOutbound", 131, 1),
+            ("enhanced_port0", "EnhancedPort0", 132, 1),
+            ("multicast_fdb_top", "MulticastFDBTop", 144, 16),
+        ],
+    );
+}
+
+#[test]
+fn notice() {
+    compare(
+        "Notice",
+        Notice::FIELDS,
+        &[
+            ("generic", "NoticeIsGeneric", 0, 1),
+            ("notice_type", "NoticeType", 1, 7),
+            ("producer_type", "NoticeProducerType", 8, 24),
+            ("trap_number", "NoticeTrapNumber", 32, 16),
+            ("issuer_lid", "NoticeIssuerLID", 48, 16),
+            ("toggle", "NoticeToggle", 64, 1),
+            ("count", "NoticeCount", 65, 15),
+            ("detail", "NoticeDataLID", 80, 16),
+            ("changed_lid", "NoticeDataTrap144LID", 96, 16),
+            (
+                "changed_capability_mask",
+                "NoticeDataTrap144CapMask",
+                128,
+                32,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn port_counters() {
+    compare(
+        "PortCounters",
+        PortCounters::FIELDS,
+        &[
+            ("port_select", "PortSelect", 8, 8),
+            ("counter_select", "CounterSelect", 16, 16),
+            ("symbol_error", "SymbolErrorCounter", 32, 16),
+            ("link_error_recovery", "LinkErrorRecoveryCounter", 48, 8),
+            ("link_downed", "LinkDownedCounter", 56, 8),
+            ("rcv_errors", "PortRcvErrors", 64, 16),
+            (
+                "rcv_remote_physical_errors",
+                "PortRcvRemotePhysicalErrors",
+                80,
+                16,
+            ),
+            (
+                "rcv_switch_relay_errors",
+                "PortRcvSwitchRelayErrors",
+                96,
+                16,
+            ),
+            ("xmit_discards", "PortXmitDiscards", 112, 16),
+            ("xmit_constraint_errors", "PortXmitConstraintErrors", 128, 8),
+            ("rcv_constraint_errors", "PortRcvConstraintErrors", 136, 8),
+            ("counter_select2", "CounterSelect2", 144, 8),
+            (
+                "local_link_integrity_errors",
+                "LocalLinkIntegrityErrors",
+                152,
+                4,
+            ),
+            (
+                "excessive_buffer_overrun_errors",
+                "ExcessiveBufferOverrunErrors",
+                156,
+                4,
+            ),
+            ("vl15_dropped", "VL15Dropped", 176, 16),
+            ("xmit_data", "PortXmitData", 192, 32),
+            ("rcv_data", "PortRcvData", 224, 32),
+            ("xmit_packets", "PortXmitPkts", 256, 32),
+            ("rcv_packets", "PortRcvPkts", 288, 32),
+            ("xmit_wait", "PortXmitWait", 320, 32),
+        ],
+    );
+}
+
+#[test]
+fn sm_info() {
+    compare(
+        "SmInfo",
+        SmInfo::FIELDS,
+        &[
+            ("guid", "SmInfoGuid", 0, 64),
+            ("sm_key", "SmInfoKey", 64, 64),
+            ("act_count", "SmActivity", 128, 32),
+            ("priority", "SmPriority", 160, 4),
+            ("state", "SmState", 164, 4),
+        ],
+    );
+}
+
+#[test]
+fn port_counters_extended() {
+    compare(
+        "PortCountersExtended",
+        PortCountersExtended::FIELDS,
+        &[
+            ("port_select", "PortSelect", 8, 8),
+            ("counter_select", "CounterSelect", 16, 16),
+            ("xmit_data", "PortXmitData", 64, 64),
+            ("rcv_data", "PortRcvData", 128, 64),
+            ("xmit_packets", "PortXmitPkts", 192, 64),
+            ("rcv_packets", "PortRcvPkts", 256, 64),
+            ("unicast_xmit_packets", "PortUnicastXmitPkts", 320, 64),
+            ("unicast_rcv_packets", "PortUnicastRcvPkts", 384, 64),
+            ("multicast_xmit_packets", "PortMulticastXmitPkts", 448, 64),
+            ("multicast_rcv_packets", "PortMulticastRcvPkts", 512, 64),
+        ],
+    );
+}
+
+#[test]
+fn class_port_info() {
+    compare(
+        "ClassPortInfo",
+        ClassPortInfo::FIELDS,
+        &[
+            ("base_version", "BaseVersion", 0, 8),
+            ("class_version", "ClassVersion", 8, 8),
+            ("capability_mask", "CapabilityMask", 16, 16),
+            ("capability_mask2", "CapabilityMask2", 32, 27),
+            ("resp_time_value", "RespTimeVal", 59, 5),
+        ],
+    );
+}
