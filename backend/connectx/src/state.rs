@@ -98,6 +98,12 @@ impl FunctionState {
         self.uars.next_rung(area)
     }
 
+    /// Number of event queues.
+    #[must_use]
+    pub fn event_queues(&self) -> usize {
+        self.events.slots.iter().flatten().count()
+    }
+
     /// Whether something the driver asked for is unknown and has not been
     /// logged yet.
     pub(crate) fn first_unknown(&mut self, what: u32) -> bool {
@@ -296,7 +302,7 @@ mod tests {
         ring(pages[1], 2, 0x1234);
         assert_eq!(uars.next_rung(&area), None);
         // Less memory than there are pages is no reason to look past its end.
-        let mut short = vec![0_u8; 16];
+        let mut short = [0_u8; 16];
         assert_eq!(uars.next_rung(&VolatileSlice::from(&mut short[..])), None);
     }
 }

@@ -34,11 +34,6 @@ impl Memory {
         dma::read(self, addr, &mut data).unwrap();
         data
     }
-
-    /// Reads a big-endian dword.
-    pub fn read32(&self, addr: u64) -> u32 {
-        u32::from_be_bytes(self.read(addr))
-    }
 }
 
 impl Dma for Memory {

@@ -300,7 +300,7 @@ fn set_issi(request: &[u8]) -> Outcome {
 fn query_adapter(reply: &mut [u8]) -> Outcome {
     use crate::bits::command::{ADAPTER_BOARD_ID, ADAPTER_VENDOR_ID, query_adapter_out as out};
     /// Organization that the vendor id names; the low 24 bits.
-    const ORGANIZATION: u32 = 0x0002_c9;
+    const ORGANIZATION: u32 = 0x02c9;
     const BOARD_ID: &[u8; 16] = b"IBV0000000001\0\0\0";
     let adapter = out::QUERY_ADAPTER_STRUCT.get_mut(reply);
     crate::bits::Field::new(ADAPTER_VENDOR_ID, 23, 0).set(adapter, ORGANIZATION);

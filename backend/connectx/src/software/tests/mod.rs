@@ -1,0 +1,337 @@
+//! The whole function, under a driver.
+
+mod guest;
+mod hostile;
+
+use guest::{Guest, INTERRUPTS, Pair, QUEUE, data, remote};
+
+use crate::bits::command::{Opcode, Status, create_eq_in};
+use crate::bits::memory_key::{create_mkey_in, mkc};
+use crate::bits::queue_pair::{State, ads, qpc, query_qp_out};
+use crate::{Configuration, Effect, Region, TRAPPED_PAGES};
+
+#[test]
+fn a_driver_gets_from_power_on_to_objects() {
+    let mut guest = Guest::new();
+    assert_eq!(guest.read32(0x04) >> 16, 5);
+    assert_eq!(
+        guest.plain(Opcode::AllocPd, &[]).status(),
+        Some(Status::BadSystemState)
+    );
+    assert_eq!(
+        guest.plain(Opcode::EnableHca, &[]).status(),
+        Some(Status::Ok)
+    );
+    assert_eq!(
+        guest.plain(Opcode::AllocPd, &[]).status(),
+        Some(Status::BadSystemState)
+    );
+    let issi = guest.plain(Opcode::QueryIssi, &[]);
+    assert_eq!(crate::bits::dword(&issi.reply, 0x6c), 1);
+    assert_eq!(
+        crate::bits::dword(&guest.plain(Opcode::QueryPages, &[1]).reply, 0x0c),
+        0
+    );
+    let caps = guest.command(&[1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], 0x1010);
+    assert_eq!(caps.status(), Some(Status::Ok));
+    let caps = &caps.reply[0x10..];
+    assert!(crate::bits::capability::cmd_hca_cap::XRC.is_set(caps));
+    assert_eq!(
+        crate::bits::capability::cmd_hca_cap::LOG_MAX_QP.get(caps),
+        17
+    );
+    assert_eq!(guest.plain(Opcode::InitHca, &[]).status(), Some(Status::Ok));
+    assert_eq!(
+        guest.plain(Opcode::InitHca, &[]).status(),
+        Some(Status::BadSystemState)
+    );
+    let pd = guest.plain(Opcode::AllocPd, &[]).number();
+    assert_eq!(
+        guest.plain(Opcode::DeallocPd, &[0, pd]).status(),
+        Some(Status::Ok)
+    );
+    assert_eq!(
+        guest.plain(Opcode::DeallocPd, &[0, pd]).status(),
+        Some(Status::BadResource)
+    );
+    assert_eq!(
+        guest.plain(Opcode::TeardownHca, &[]).status(),
+        Some(Status::Ok)
+    );
+    assert_eq!(
+        guest.plain(Opcode::AllocPd, &[]).status(),
+        Some(Status::BadSystemState)
+    );
+    assert_eq!(
+        guest.plain(Opcode::DisableHca, &[]).status(),
+        Some(Status::Ok)
+    );
+}
+
+#[test]
+fn commands_complete_by_event_once_there_is_a_queue_for_them() {
+    let mut guest = Guest::initialized();
+    let uar = guest.plain(Opcode::AllocUar, &[]).number();
+    let (eqn, ring) = guest.create_eq(0, 1 << 0x0a, uar);
+    // Not the command that made the queue: its driver was looking.
+    assert_eq!(guest.memory.read::<1>(ring + 63), [1]);
+    guest.arm_eq(uar, eqn, 0);
+    guest.plain(Opcode::AllocPd, &[]).number();
+    let event: [u8; 64] = guest.memory.read(ring);
+    assert_eq!((event[1], event[63]), (0x0a, 0));
+    assert_eq!(crate::bits::dword(&event, 0x20), 1);
+    assert_eq!(guest.raised.count(0), 1);
+    assert_eq!(
+        guest.plain(Opcode::DestroyEq, &[0, eqn]).status(),
+        Some(Status::Ok)
+    );
+    assert_eq!(guest.memory.read::<1>(ring + 64 + 63), [1]);
+}
+
+#[test]
+fn a_send_arrives_and_both_sides_complete() {
+    let mut pair = Pair::new();
+    let (source, target) = (pair.guest.allocate(4096), pair.guest.allocate(4096));
+    pair.guest.memory.write(source, b"over the virtual wire");
+    pair.guest
+        .post_receive(&mut pair.b, &data(100, pair.key, target));
+    // Armed before anything completes.
+    let mut arm = vec![0; 4];
+    arm.extend(pair.cq.0.to_be_bytes());
+    let _ = pair
+        .guest
+        .write(Region::Bar0, u64::from(pair.uar) * 4096 + 0x20, &arm);
+    pair.guest
+        .post_send(&mut pair.a, 0x0b, 0xcafe, &data(21, pair.key, source));
+    assert_eq!(
+        &pair.guest.memory.read::<21>(target),
+        b"over the virtual wire"
+    );
+    let mut opcodes = [pair.cqe(0), pair.cqe(1)]
+        .map(|cqe| (cqe[63] >> 4, crate::bits::dword(&cqe, 0x38) & 0xff_ffff));
+    opcodes.sort_unstable();
+    assert_eq!(opcodes, [(0, pair.a.qpn), (3, pair.b.qpn)]);
+    assert_eq!(pair.cqe(2)[63], 0xf1);
+    let event: [u8; 64] = pair.guest.memory.read(pair.eq.1);
+    assert_eq!((event[1], crate::bits::dword(&event, 0x38)), (0, pair.cq.0));
+    assert_eq!(pair.guest.raised.count(INTERRUPTS as u16), 1);
+}
+
+#[test]
+fn a_query_tells_what_a_queue_pair_is() {
+    let mut pair = Pair::new();
+    let target = pair.guest.allocate(4096);
+    let segments = [remote(target, pair.key), data(8, pair.key, target + 64)].concat();
+    for _ in 0..3 {
+        pair.guest.post_send(&mut pair.a, 0x08, 0, &segments);
+    }
+    let mut request = vec![0; 16];
+    create_eq_in::OPCODE.set(&mut request, u32::from(Opcode::QueryQp.code()));
+    super::NUMBER.set(&mut request, pair.a.qpn);
+    let answer = pair.guest.command(&request, query_qp_out::SIZE);
+    let context = query_qp_out::QPC.get(&answer.reply);
+    let path = qpc::PRIMARY_ADDRESS_PATH.get(context);
+    assert_eq!(qpc::STATE.get(context), State::ReadyToSend.code());
+    assert_eq!(qpc::NEXT_SEND_PSN.get(context), 0x114);
+    assert_eq!(qpc::REMOTE_QPN.get(context), pair.b.qpn);
+    assert_eq!(
+        (
+            qpc::MTU.get(context),
+            qpc::RNR_RETRY.get(context),
+            qpc::RETRY_COUNT.get(context)
+        ),
+        (5, 6, 7)
+    );
+    assert_eq!(
+        (
+            ads::RLID.get(path),
+            ads::SL.get(path),
+            ads::ACK_TIMEOUT.get(path)
+        ),
+        (5, 3, 14)
+    );
+    assert_eq!(ads::VHCA_PORT_NUM.get(path), 1);
+    assert_eq!(qpc::HW_SQ_WQEBB_COUNTER.get(context), 3);
+    assert_eq!(
+        pair.guest.modify(Opcode::Rtr2Rts, pair.a.qpn, |_| ()),
+        Some(Status::BadQpState)
+    );
+    assert_eq!(
+        pair.guest.modify(Opcode::ToRst, pair.a.qpn, |_| ()),
+        Some(Status::Ok)
+    );
+    let answer = pair.guest.command(&request, query_qp_out::SIZE);
+    assert_eq!(
+        qpc::STATE.get(query_qp_out::QPC.get(&answer.reply)),
+        State::Reset.code()
+    );
+}
+
+#[test]
+fn a_key_registered_by_a_work_request_is_usable_and_revocable() {
+    let mut pair = Pair::new();
+    let buffer = pair.guest.allocate(8192);
+    // A free key with room for two octwords of pages.
+    let mut request = Guest::request(Opcode::CreateMkey, &[]);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get_mut(&mut request);
+    mkc::FREE.set(context, 1);
+    mkc::UMR_EN.set(context, 1);
+    mkc::ACCESS_MODE_1_0.set(context, 1);
+    mkc::QPN.set(context, 0xff_ffff);
+    mkc::PD.set(context, pair.pd);
+    mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, 8);
+    mkc::LOG_PAGE_SIZE.set(context, 12);
+    let key = pair.guest.command(&request, 16).number() << 8;
+    // Pages in the order opposite to that of the memory.
+    let list = pair.guest.allocate(4096);
+    pair.guest
+        .memory
+        .write(list, &(buffer + 4096).to_be_bytes());
+    pair.guest.memory.write(list + 8, &buffer.to_be_bytes());
+    let mut update = vec![0; 48 + 64];
+    update[0] = 0x20;
+    update[4..6].copy_from_slice(&4_u16.to_be_bytes());
+    update[8..16].copy_from_slice(&0x203e_20c3_u64.to_be_bytes());
+    let context = &mut update[48..];
+    mkc::LR.set(context, 1);
+    mkc::LW.set(context, 1);
+    mkc::RW.set(context, 1);
+    mkc::PD.set(context, pair.pd);
+    mkc::START_ADDR.set(context, 0x7000_0000);
+    mkc::LEN.set(context, 8192);
+    mkc::LOG_PAGE_SIZE.set(context, 12);
+    update.extend(data(64, pair.key, list));
+    pair.guest.post_send(&mut pair.a, 0x25, key, &update);
+    assert_eq!(pair.cqe(0)[63] >> 4, 0, "{:02x?}", pair.cqe(0));
+    let source = pair.guest.allocate(4096);
+    pair.guest.memory.write(source, b"twisted!");
+    pair.guest.post_send(
+        &mut pair.a,
+        0x08,
+        0,
+        &[remote(0x7000_0000 + 4092, key), data(8, pair.key, source)].concat(),
+    );
+    assert_eq!(pair.cqe(1)[63] >> 4, 0);
+    assert_eq!(&pair.guest.memory.read::<4>(buffer + 8188), b"twis");
+    assert_eq!(&pair.guest.memory.read::<4>(buffer), b"ted!");
+    // Revoked, it is refused at the responder.
+    let mut revoke = vec![0; 48 + 64];
+    revoke[0] = 0x80;
+    revoke[8..16].copy_from_slice(&(1_u64 << 29).to_be_bytes());
+    mkc::FREE.set(&mut revoke[48..], 1);
+    pair.guest.post_send(&mut pair.a, 0x25, key, &revoke);
+    assert_eq!(pair.cqe(2)[63] >> 4, 0);
+    pair.guest.post_send(
+        &mut pair.a,
+        0x08,
+        0,
+        &[remote(0x7000_0000, key), data(8, pair.key, source)].concat(),
+    );
+    let failed = pair.cqe(3);
+    assert_eq!((failed[63] >> 4, failed[0x37]), (13, 0x13));
+}
+
+#[test]
+fn a_port_answers_for_itself_only() {
+    let mut guest = Guest::initialized();
+    let mut request = vec![0; 16];
+    create_eq_in::OPCODE.set(&mut request, u32::from(Opcode::QueryHcaVportContext.code()));
+    let answer = guest.command(&request, 0x210);
+    assert_eq!(crate::bits::dword(&answer.reply, 0x10 + 0x60) >> 16, 5);
+    request[8] = 0x80;
+    assert_eq!(
+        guest.command(&request, 0x210).status(),
+        Some(Status::BadParameter)
+    );
+    let pkeys = guest.plain(Opcode::QueryHcaVportPkey, &[0, 0, 0xffff]);
+    assert_eq!(crate::bits::dword(&pkeys.reply, 0x10), 0xffff);
+    assert_eq!(
+        guest
+            .plain(Opcode::QueryHcaVportPkey, &[0, 0, 128])
+            .status(),
+        Some(Status::BadIndex)
+    );
+    assert_eq!(
+        guest.plain(Opcode::QueryHcaVportGid, &[0, 0, 8]).status(),
+        Some(Status::BadIndex)
+    );
+    let speed = guest.plain(Opcode::AccessReg, &[1, 0x5004]);
+    assert_eq!(crate::bits::dword(&speed.reply, 0x10 + 0x28), 4 << 16 | 32);
+    assert_eq!(
+        guest.plain(Opcode::AccessReg, &[1, 0x1234]).status(),
+        Some(Status::BadParameter)
+    );
+    // Capability bits, of which some are the guest's.
+    let mut modify = vec![0; 0x210];
+    create_eq_in::OPCODE.set(&mut modify, u32::from(Opcode::ModifyHcaVportContext.code()));
+    modify[0x10 + 0x40..0x10 + 0x48].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
+    assert_eq!(guest.command(&modify, 16).status(), Some(Status::Ok));
+    assert_eq!(guest.port.capability_bits, 0x1_0000);
+    modify[0x10 + 0x44] = 0x80;
+    assert_eq!(
+        guest.command(&modify, 16).status(),
+        Some(Status::BadParameter)
+    );
+}
+
+#[test]
+fn management_datagrams_are_answered_or_refused() {
+    let mut guest = Guest::initialized();
+    let mut request = vec![0; 0x110];
+    create_eq_in::OPCODE.set(&mut request, u32::from(Opcode::MadIfc.code()));
+    request[0x13] = 1;
+    let answer = guest.command(&request, 0x110);
+    assert_eq!(
+        (answer.status(), answer.reply[0x13]),
+        (Some(Status::Ok), 0x81)
+    );
+    request[0x13] = 7;
+    assert_eq!(guest.command(&request, 0x110).status(), Some(Status::Ok));
+    request[0x13] = 9;
+    assert_eq!(
+        guest.command(&request, 0x110).status(),
+        Some(Status::BadParameter)
+    );
+}
+
+#[test]
+fn a_reset_forgets_everything() {
+    let mut pair = Pair::new();
+    let effect = pair
+        .guest
+        .write(Region::Bar0, 0x14, &0x0000_1100_u32.to_be_bytes());
+    assert_eq!(effect, Effect::Reset);
+    assert!(
+        pair.guest
+            .engine
+            .object_counts(pair.guest.vf)
+            .iter()
+            .all(|&(_, count)| count == 0)
+    );
+    // And the driver may begin again.
+    pair.guest.write32(0x14, QUEUE as u32);
+    pair.guest.initialize();
+    assert_eq!(
+        pair.guest.plain(Opcode::AllocUar, &[]).number(),
+        crate::bits::initialization::FIRST_UAR
+    );
+}
+
+#[test]
+fn a_polled_function_maps_what_it_does_not_trap() {
+    let configuration = Configuration {
+        doorbells: crate::Doorbells::Poll,
+        ..Configuration::default()
+    };
+    let (start, len) = configuration.mapped_area().unwrap();
+    assert_eq!(
+        (start, start + len),
+        (u64::from(TRAPPED_PAGES) * 4096, configuration.bar_size)
+    );
+    assert_eq!(Configuration::default().mapped_area(), None);
+    let mut guest = Guest::with(configuration);
+    guest.initialize();
+    let kernel = guest.plain(Opcode::AllocUar, &[]).number();
+    let program = guest.plain(Opcode::AllocUar, &[]).number();
+    assert!(configuration.traps(kernel) && !configuration.traps(program));
+}
