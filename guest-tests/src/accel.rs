@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A stock kernel under working KVM takes about a second.
-const TRIAL_LIMIT: Duration = Duration::from_secs(20);
+const TRIAL_LIMIT: Duration = Duration::from_secs(15);
 
 /// How a guest's processor is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +61,11 @@ impl Accel {
             }
             Err(_) => {}
         }
+        let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
+        if let Err(e) = device {
+            say_emulated(&format!("/dev/kvm: {e}"));
+            return Ok(Self::Tcg);
+        }
         let boot = Path::new("/proc/sys/kernel/random/boot_id");
         let boot = fs::read_to_string(boot).at("read", boot)?;
         let file = paths::cache()?.join("accelerator");
@@ -72,35 +77,37 @@ impl Accel {
                 Self::Tcg
             });
         }
-        let accel = match try_kvm(qemu, image)? {
-            None => Self::Kvm,
-            Some(why) => {
-                progress::step(format_args!(
-                    "no usable KVM ({why}): guests are emulated, which is slower"
-                ));
-                Self::Tcg
-            }
+        let accel = if try_kvm(qemu, image)? {
+            Self::Kvm
+        } else {
+            Self::Tcg
         };
         fs::write(&file, format!("{boot}{accel}")).at("write", &file)?;
         Ok(accel)
     }
 }
 
-/// Boots a guest under KVM; says why that did not work, if it did not.
-fn try_kvm(qemu: &Qemu, image: &Image) -> Result<Option<String>> {
-    let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
-    if let Err(e) = device {
-        return Ok(Some(format!("/dev/kvm: {e}")));
-    }
+fn say_emulated(why: &str) {
+    progress::step(format_args!(
+        "no usable KVM ({why}): guests are emulated, which is slower"
+    ));
+}
+
+/// Whether a guest boots under KVM.
+fn try_kvm(qemu: &Qemu, image: &Image) -> Result<bool> {
     progress::step("trying KVM");
     let dir = tempfile::tempdir().doing("create a temporary folder")?;
     let mut config = Config::new("kvm-trial", image, Accel::Kvm);
     config.memory = 512;
     let limit = Instant::now() + TRIAL_LIMIT;
-    let booted = Guest::start(qemu, config, dir.path()).and_then(|guest| guest.booted_by(limit));
-    Ok(match booted {
-        Ok(()) => None,
-        Err(Error::Guest { what, .. }) => Some(format!("a stock kernel does not boot: {what}")),
-        Err(other) => return Err(other),
-    })
+    let guest = Guest::start(qemu, config, dir.path());
+    match guest.and_then(|guest| guest.booted_by(limit)) {
+        Ok(()) => Ok(true),
+        Err(Error::Guest { .. }) => {
+            let seconds = TRIAL_LIMIT.as_secs();
+            say_emulated(&format!("it boots no stock kernel within {seconds} s"));
+            Ok(false)
+        }
+        Err(other) => Err(other),
+    }
 }

@@ -7,6 +7,7 @@
 
 use std::{
     fs,
+    fs::File,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -15,8 +16,7 @@ use std::{
 
 use crate::{
     error::{Doing, Error, Result, tail},
-    paths::cache,
-    progress, sources,
+    paths, progress, sources,
 };
 
 /// Package lists younger than this are used as they are.
@@ -26,6 +26,8 @@ const LISTS_FRESH: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct Apt {
     dir: PathBuf,
+    /// Locked while this lives: another process that wants the same waits.
+    _lock: File,
 }
 
 /// One package file that a mirror offers.
@@ -42,8 +44,11 @@ pub struct Package {
 impl Apt {
     /// The private state for `suites`, with lists no older than an hour.
     pub fn new(suites: &[&str]) -> Result<Self> {
-        let dir = cache()?.join(format!("apt_{}", suites.join("_")));
-        let apt = Self { dir };
+        let dir = paths::cache()?.join(format!("apt_{}", suites.join("_")));
+        fs::create_dir_all(&dir).at("create", &dir)?;
+        let lock = File::create(dir.join("in-use")).at("create a lock in", &dir)?;
+        lock.lock().at("lock", &dir)?;
+        let apt = Self { dir, _lock: lock };
         let updated = apt.dir.join("updated");
         let fresh = fs::metadata(&updated)
             .and_then(|m| m.modified())
@@ -98,11 +103,12 @@ impl Apt {
         let megabytes = packages.iter().map(|p| p.size).sum::<u64>() as f64 / 1e6;
         let count = packages.len();
         progress::step(format_args!("{label}: {count} packages, {megabytes:.1} MB"));
-        let archives = tempfile::tempdir_in(&self.dir).at("create a folder in", &self.dir)?;
-        self.download(label, packages, archives.path())?;
-        fs::create_dir_all(root).at("create", root)?;
-        let mut files: Vec<PathBuf> = fs::read_dir(archives.path())
-            .at("read", archives.path())?
+        // Below the root, which is in a folder that does not outlive an interrupted run.
+        let archives = root.join("archives.partial");
+        fs::create_dir_all(&archives).at("create", &archives)?;
+        self.download(label, packages, &archives)?;
+        let mut files: Vec<PathBuf> = fs::read_dir(&archives)
+            .at("read", &archives)?
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|e| e == "deb"))
@@ -118,7 +124,7 @@ impl Apt {
         for file in files {
             run(Command::new("dpkg-deb").arg("-x").arg(&file).arg(root))?;
         }
-        Ok(())
+        paths::remove(&archives)
     }
 
     fn download(&self, label: &str, packages: &[Package], into: &Path) -> Result<()> {
@@ -127,7 +133,7 @@ impl Apt {
         command.args(packages.iter().map(|p| format!("{}={}", p.name, p.version)));
         command.current_dir(into);
         let errors = into.join("errors");
-        let to = fs::File::create(&errors).at("create", &errors)?;
+        let to = File::create(&errors).at("create", &errors)?;
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
