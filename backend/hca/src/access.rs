@@ -97,10 +97,7 @@ pub fn window<'a, D: Dma>(
     let region = domain.keys.check(key, domain.pd, addr, len, needed)?;
     let (dma_addr, run) = domain.keys.translate(region, key, addr, len, needed)?;
     let run = usize::try_from(run).unwrap_or(usize::MAX);
-    let window = if needed.grants(Access::LOCAL_WRITE)
-        || needed.grants(Access::REMOTE_WRITE)
-        || needed.grants(Access::ATOMIC)
-    {
+    let window = if needed.writes() {
         domain.dma.write_window(dma_addr, run)
     } else {
         domain.dma.read_window(dma_addr, run)

@@ -1,10 +1,9 @@
-//! Datagrams: to queue pairs of other ports, to multicast groups, and to
-//! management agents.
+//! Datagrams: to queue pairs of other ports, and to management agents.
 
 use std::sync::atomic::Ordering;
 
 use vm_memory::VolatileSlice;
-use wire::{Gid, Lid, PKey, QKey, Qpn};
+use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
 use crate::access::{Cursor, Domain, Source as Bytes, copy};
 use crate::engine::{Engine, QpIndex, VfId};
@@ -20,9 +19,11 @@ use crate::work::{
 use crate::work::{RecvWr, WqeError};
 
 /// Longest datagram payload (the largest MTU).
-const MAX_DATAGRAM: usize = 4096;
+pub(crate) const MAX_DATAGRAM: usize = 4096;
 /// Room at the start of each datagram receive buffer for a GRH.
 const GRH_LEN: usize = 40;
+/// Length of the header with immediate data.
+const IMMEDIATE_LEN: usize = 4;
 /// Length of a MAD.
 const MAD_LEN: usize = 256;
 /// Wire headers of a datagram packet (LRH, BTH, DETH, ICRC, VCRC) in words of
@@ -31,104 +32,136 @@ const HEADER_WORDS: u64 = (8 + 12 + 8 + 4 + 2) / 4;
 
 /// A datagram on its way: headers apart, payload gathered.
 #[derive(Debug)]
-struct Datagram<'a> {
-    slid: Lid,
-    dlid: Lid,
-    sl: wire::Sl,
-    pkey: PKey,
-    src_qp: Qpn,
-    qkey: QKey,
-    grh: Option<[u8; GRH_LEN]>,
-    immediate: Option<u32>,
-    solicited: bool,
-    payload: &'a mut [u8],
+pub(crate) struct Datagram<'a> {
+    pub slid: Lid,
+    pub dlid: Lid,
+    pub sl: Sl,
+    pub pkey: PKey,
+    pub src_qp: Qpn,
+    pub qkey: QKey,
+    pub grh: Option<[u8; GRH_LEN]>,
+    pub immediate: Option<u32>,
+    pub solicited: bool,
+    pub payload: &'a mut [u8],
 }
 
 impl<F: Face> Engine<F> {
     /// One attempt, which is also the last: nobody acknowledges a datagram.
-    pub(crate) fn send_datagram(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
-        let with_immediate = match wr.operation {
+    pub(crate) fn send_datagram(
+        &mut self,
+        index: QpIndex,
+        wr: &mut SendWr,
+        budget: &mut i64,
+    ) -> Outcome {
+        match wr.operation {
             Operation::Nop => return Outcome::Done(0),
             Operation::LocalInvalidate => return self.local_invalidate(index, wr),
-            Operation::UpdateKey => return self.update_key(index, wr),
-            Operation::Send => false,
-            Operation::SendImm => true,
+            Operation::UpdateKey => return self.update_key(index, wr, budget),
+            Operation::Send | Operation::SendImm => {}
             _ => return Outcome::Failed(Status::LocalQpOperation),
-        };
+        }
         let Some(qp) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         let Some(address) = wr.address else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
-        let (from, transport, pd, qp_key) =
-            (qp.core.vf, qp.core.transport, qp.core.pd, qp.core.attr.qkey);
-        let (src_qp, blocks) = (qp.core.source_qpn, qp.core.block_multicast_loopback);
-        let pkey_index = qp.core.attr.pkey_index;
+        let (from, pd) = (qp.core.vf, qp.core.pd);
         let len = wr.payload_len();
-        if len > MAX_DATAGRAM as u64 {
+        if len > u64::from(qp.core.attr.mtu.bytes()).min(MAX_DATAGRAM as u64) {
             return Outcome::Failed(Status::LocalLength);
         }
         let len = len as usize;
-        let mut payload = [0_u8; MAX_DATAGRAM];
-        let payload = &mut payload[..len];
-        if !self.gather_datagram(from, pd, wr, payload) {
-            return Outcome::Failed(Status::LocalProtection);
+        let mut buffer = self
+            .datagram
+            .take()
+            .unwrap_or_else(|| Box::new([0; MAX_DATAGRAM]));
+        let gathered = self.gather_datagram(from, pd, wr, &mut buffer[..len]);
+        if gathered {
+            *budget -= len as i64;
+            self.dispatch_datagram(index, wr, &address, &mut buffer[..len], budget);
         }
+        self.datagram = Some(buffer);
+        if gathered {
+            Outcome::Done(len as u32)
+        } else {
+            Outcome::Failed(Status::LocalProtection)
+        }
+    }
+
+    /// Sends a gathered datagram to whom it may concern.
+    fn dispatch_datagram(
+        &mut self,
+        index: QpIndex,
+        wr: &SendWr,
+        address: &AddressVector,
+        payload: &mut [u8],
+        budget: &mut i64,
+    ) {
+        let Some(qp) = self.qps.get(index.0) else {
+            return;
+        };
+        let (from, transport) = (qp.core.vf, qp.core.transport);
+        let blocks = qp.core.block_multicast_loopback;
         let port = &self.vf(from).port;
         let src_qp = match transport {
             Transport::Smi => Qpn::QP0,
             Transport::Gsi => Qpn::QP1,
-            _ => src_qp,
+            _ => qp.core.source_qpn,
         };
+        // A controlled Q_Key in the request stands for the queue pair's own,
+        // which only a privileged consumer could have set (10.2.5).
         let qkey = if address.qkey.is_controlled() {
-            qp_key
+            qp.core.attr.qkey
         } else {
             address.qkey
         };
+        let pkey = if transport == Transport::Smi {
+            PKey::DEFAULT_FULL
+        } else {
+            port.pkey(qp.core.attr.pkey_index)
+        };
         let source_gid = address
             .global
-            .and_then(|global| port.gids.get(usize::from(global.sgid_index)).copied());
-        let (slid, pkey) = (
-            port.lid,
-            if transport == Transport::Smi {
-                PKey::DEFAULT_FULL
+            .and_then(|global| port.gids.get(usize::from(global.sgid_index)).copied())
+            .unwrap_or(Gid::NONE);
+        let (slid, active) = (port.lid, port.active);
+        let counters = &self.vf(from).counters;
+        let words = payload.len() as u64 / 4 + HEADER_WORDS;
+        let multicast = address.dlid.is_multicast();
+        let to_agent = address.dest_qp == Qpn::QP0 || (address.dest_qp == Qpn::QP1 && !multicast);
+        if to_agent {
+            // Subnet management is between queue pairs 0 and passes any link;
+            // general services have their well-known Q_Key (C9-49, 10.2.5).
+            let allowed = if address.dest_qp == Qpn::QP0 {
+                transport == Transport::Smi
             } else {
-                port.pkey(pkey_index)
-            },
-        );
-        let active = port.active;
-        let words = len as u64 / 4 + HEADER_WORDS;
-        if address.dest_qp == Qpn::QP0
-            || (address.dest_qp == Qpn::QP1 && !address.dlid.is_multicast())
-        {
-            if len <= MAD_LEN && (active || transport == Transport::Smi) {
-                let mut mad = [0_u8; MAD_LEN];
-                mad[..len].copy_from_slice(payload);
-                self.vf(from).counters.sent(words, 1);
-                let global = address
-                    .global
-                    .map(|global| (global, source_gid.unwrap_or(Gid::NONE)));
-                let (dlid, sl, dest_qp) = (address.dlid, address.sl, address.dest_qp);
-                let datagram = MadDatagram {
-                    slid,
-                    dlid,
-                    sl,
-                    pkey,
-                    src_qp,
-                    dest_qp,
-                    qkey,
-                    global,
-                    mad,
-                };
-                self.subnet.send_mad(from, datagram);
+                active && qkey == QKey::QP1
+            };
+            if !allowed || payload.len() > MAD_LEN {
+                return TrafficCounters::add(&counters.xmit_discards, 1);
             }
-            return Outcome::Done(len as u32);
+            counters.sent(words, 1);
+            let mut mad = [0_u8; MAD_LEN];
+            mad[..payload.len()].copy_from_slice(payload);
+            let datagram = MadDatagram {
+                slid,
+                dlid: address.dlid,
+                sl: address.sl,
+                pkey,
+                src_qp,
+                dest_qp: address.dest_qp,
+                qkey,
+                global: address.global.map(|global| (global, source_gid)),
+                mad,
+            };
+            return self.subnet.send_mad(from, datagram);
         }
-        if !active {
-            TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
-            return Outcome::Done(len as u32);
+        if !active || !pkey.is_valid() {
+            return TrafficCounters::add(&counters.xmit_discards, 1);
         }
+        counters.sent(words, 1);
+        let immediate = (wr.operation == Operation::SendImm).then_some(wr.immediate);
         let mut datagram = Datagram {
             slid,
             dlid: address.dlid,
@@ -136,32 +169,42 @@ impl<F: Face> Engine<F> {
             pkey,
             src_qp,
             qkey,
-            grh: address
-                .global
-                .map(|global| grh(&global, source_gid.unwrap_or(Gid::NONE), len)),
-            immediate: with_immediate.then_some(wr.immediate),
+            grh: address.global.map(|global| {
+                let extra = if immediate.is_some() {
+                    IMMEDIATE_LEN
+                } else {
+                    0
+                };
+                grh(&global, source_gid, payload.len() + extra)
+            }),
+            immediate,
             solicited: wr.solicited,
             payload,
         };
-        self.vf(from).counters.sent(words, 1);
-        if address.dlid.is_multicast() {
+        if multicast {
             TrafficCounters::add(&self.vf(from).counters.multicast_xmit_packets, 1);
-            self.multicast(from, index, blocks, &address, &mut datagram);
-        } else if let Some(route) = self.datagram_route(from, &address, pkey)
-            && len <= route.mtu.bytes() as usize
+            let sender = blocks.then_some(index);
+            self.multicast(from, sender, address, &mut datagram, budget);
+        } else if let Some(route) = self.datagram_route(from, address, pkey)
+            && datagram.payload.len() <= route.mtu.bytes() as usize
         {
             let target = self
                 .vf(route.to)
                 .qps
                 .get(u32::from(address.dest_qp))
                 .copied();
-            if let Some(target) = target {
+            // The management queue pairs are reached as 0 and 1 alone.
+            if let Some(target) = target
+                && self
+                    .qps
+                    .get(target.0)
+                    .is_some_and(|qp| qp.core.transport == Transport::Ud)
+            {
                 self.receive_datagram(target, &mut datagram);
             }
         } else {
             TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
         }
-        Outcome::Done(len as u32)
     }
 
     fn gather_datagram(&self, from: VfId, pd: u32, wr: &SendWr, payload: &mut [u8]) -> bool {
@@ -196,59 +239,21 @@ impl<F: Face> Engine<F> {
     fn datagram_route(&mut self, from: VfId, address: &AddressVector, pkey: PKey) -> Option<Route> {
         let generation = self.generation.load(Ordering::Acquire);
         let slot = usize::from(u16::from(address.dlid)) % ROUTE_CACHE;
-        let sl = address.sl.value();
+        let (dlid, sl) = (address.dlid, address.sl);
         if let Some(cached) = self.vf(from).routes[slot]
-            && cached.dlid == address.dlid
-            && cached.generation == generation
-            && cached.pkey == pkey
-            && cached.sl == sl
+            && cached.holds(dlid, sl, pkey, generation)
         {
-            return Some(cached.route);
+            return cached.route;
         }
-        let route = self
-            .subnet
-            .resolve(from, address.dlid, address.sl, pkey)
-            .ok()?;
+        let route = self.subnet.resolve(from, dlid, sl, pkey).ok();
         self.vf_mut(from).routes[slot] = Some(CachedRoute {
-            dlid: address.dlid,
+            dlid,
             pkey,
             sl,
             generation,
             route,
         });
-        Some(route)
-    }
-
-    fn multicast(
-        &mut self,
-        from: VfId,
-        sender: QpIndex,
-        blocks: bool,
-        address: &AddressVector,
-        datagram: &mut Datagram<'_>,
-    ) {
-        // A multicast packet has a GRH; its destination GID names the group (9.8.1).
-        let Some(global) = address.global else { return };
-        let routes = self
-            .subnet
-            .resolve_multicast(from, address.dlid, address.sl, datagram.pkey);
-        for route in routes {
-            if datagram.payload.len() > route.mtu.bytes() as usize {
-                continue;
-            }
-            let members = self
-                .vf(route.to)
-                .multicast
-                .get(&global.dgid)
-                .cloned()
-                .unwrap_or_default();
-            TrafficCounters::add(&self.vf(route.to).counters.multicast_rcv_packets, 1);
-            for member in members {
-                if !(member == sender && blocks) {
-                    self.receive_datagram(member, datagram);
-                }
-            }
-        }
+        route
     }
 
     /// Hands a management datagram to queue pair 0 or 1 of a function, or to
@@ -279,32 +284,33 @@ impl<F: Face> Engine<F> {
     }
 
     /// Delivers to one queue pair, or drops (9.8.3).
-    fn receive_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
+    pub(crate) fn receive_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
         let Some(qp) = self.qps.get(index.0) else {
             return;
         };
         let (transport, id, state) = (qp.core.transport, qp.core.vf, qp.core.state);
-        if !transport.is_datagram() || !state.receives() {
+        let vf = self.vf(id);
+        // Subnet management brings ports up, so it does not need them up.
+        if !transport.is_datagram()
+            || !state.receives()
+            || !(vf.port.active || transport == Transport::Smi)
+        {
             return;
         }
-        let vf = self.vf(id);
         let words = datagram.payload.len() as u64 / 4 + HEADER_WORDS;
         vf.counters.received(words, 1);
         let key_ok = match transport {
             Transport::Smi => true,
             Transport::Gsi => {
-                datagram.qkey == QKey::QP1
-                    && vf.port.pkeys.iter().any(|pkey| pkey.matches(datagram.pkey))
+                let member = vf.port.pkeys.iter().any(|pkey| pkey.matches(datagram.pkey));
+                vf.counters.check_keys(member, datagram.qkey == QKey::QP1)
             }
             _ => {
                 let own = vf.port.pkey(qp.core.attr.pkey_index);
-                if !own.matches(datagram.pkey) {
-                    TrafficCounters::add(&vf.counters.pkey_violations, 1);
-                }
-                if qp.core.attr.qkey != datagram.qkey {
-                    TrafficCounters::add(&vf.counters.qkey_violations, 1);
-                }
-                own.matches(datagram.pkey) && qp.core.attr.qkey == datagram.qkey
+                vf.counters.check_keys(
+                    own.matches(datagram.pkey),
+                    qp.core.attr.qkey == datagram.qkey,
+                )
             }
         };
         if !key_ok {
@@ -369,14 +375,7 @@ impl<F: Face> Engine<F> {
             self.complete(cq, &entry);
         }
         if let Some(srqn) = srqn {
-            let state = &mut self.vfs[usize::from(id.0)];
-            if let Some(srq) = state
-                .srqs
-                .get(srqn)
-                .and_then(|srq| self.srqs.get_mut(srq.0))
-            {
-                srq.check_limit(&state.dma, &mut state.face);
-            }
+            self.check_srq_limit(id, srqn);
         }
         if status != Status::Success {
             self.fail_qp(index);
@@ -448,7 +447,8 @@ fn scatter_datagram<D: crate::dma::Dma>(
     matches!(copy::<D, D>(&mut Bytes::Bytes(bytes), &mut to, len, &mut budget), Ok(done) if done == len)
 }
 
-/// The global route header that a receiver sees (8.3).
+/// The global route header that a receiver sees (8.3); `payload` includes the
+/// header with immediate data.
 fn grh(global: &GlobalRoute, source: Gid, payload: usize) -> [u8; GRH_LEN] {
     let mut header = [0; GRH_LEN];
     let first = 6_u32 << 28 | u32::from(global.traffic_class) << 20 | global.flow_label & 0xf_ffff;

@@ -6,14 +6,18 @@ use crate::access::{Cursor, Domain};
 use crate::dma::Dma;
 use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
-use crate::mr::{Access, KlmList, MemoryKey, Translation};
+use crate::mr::{Access, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
 use crate::progress::Outcome;
+use crate::qp::Transport;
 use crate::work::{KeyUpdate, SendWr, Status};
 
 /// Bytes of an octword, the unit in which translations are counted.
 const OCTWORD: u64 = 16;
 /// Page addresses in an octword.
 const PAGES_PER_OCTWORD: u64 = 2;
+/// Octwords by which a driver may pad the entries beyond what the key holds:
+/// the stock one rounds each list up to 64 bytes. The padding is not kept.
+const PADDING: u64 = 4;
 
 impl<F: Face> Engine<F> {
     /// Invalidates a key of the requester's own domain (10.6.5).
@@ -38,7 +42,16 @@ impl<F: Face> Engine<F> {
     }
 
     /// Applies a key update whose translations, if any, are the payload.
-    pub(crate) fn update_key(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
+    ///
+    /// A queue pair that exists for key updates (its owner is the guest's
+    /// kernel) may change any key of the function; all others change keys of
+    /// their own protection domain, and leave them there.
+    pub(crate) fn update_key(
+        &mut self,
+        index: QpIndex,
+        wr: &mut SendWr,
+        budget: &mut i64,
+    ) -> Outcome {
         let Some(update) = wr.key_update.take() else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
@@ -46,27 +59,74 @@ impl<F: Face> Engine<F> {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         let (id, pd) = (qp.core.vf, qp.core.pd);
+        let any_domain = qp.core.transport == Transport::KeyUpdate;
         let vf = &mut self.vfs[usize::from(id.0)];
-        let applied = match payload(
-            Domain {
-                dma: &vf.dma,
-                keys: &vf.keys,
-                pd,
-            },
-            wr,
-            &update,
-        ) {
-            Some(bytes) => vf.keys.get_mut(update.mkey >> 8).is_some_and(|region| {
-                region.variant == update.mkey as u8 && apply::<F>(region, &update, &bytes)
-            }),
-            None => return Outcome::Failed(Status::LocalProtection),
+        let failed = Outcome::Failed(Status::MemoryBind);
+        let Some(region) = vf.keys.get(update.mkey >> 8) else {
+            return failed;
         };
-        if applied {
-            Outcome::Done(0)
-        } else {
-            Outcome::Failed(Status::MemoryBind)
+        let own = any_domain || (region.pd == pd && update.pd.is_none_or(|new| new == pd));
+        // A request that sets the variant names the key by its new value (fast
+        // registration) or its old one.
+        let named = update.variant.is_some() || region.variant == update.mkey as u8;
+        if !own || !named || !permits(region, &update) {
+            return failed;
         }
+        if update.pd.is_some_and(|new| vf.pds.get(new).is_none()) {
+            return failed;
+        }
+        let old_pd = region.pd;
+        // A queue pair for key updates has no protection domain of its own; it
+        // reads entries with the keys of whichever its owner uses.
+        let payload_pd = match wr.sges.first() {
+            Some(sge) if any_domain => vf.keys.get(sge.lkey >> 8).map_or(pd, |key| key.pd),
+            _ => pd,
+        };
+        let domain = Domain {
+            dma: &vf.dma,
+            keys: &vf.keys,
+            pd: payload_pd,
+        };
+        let Some(bytes) = payload(domain, wr, &update) else {
+            return Outcome::Failed(Status::LocalProtection);
+        };
+        *budget -= bytes.len() as i64;
+        let applied = vf.keys.update(update.mkey >> 8, |region, spare| {
+            apply::<F>(region, &update, &bytes, spare)
+        });
+        if applied != Some(true) {
+            return failed;
+        }
+        if let Some(new_pd) = update.pd {
+            vf.hold_pd(new_pd);
+            vf.release_pd(old_pd);
+        }
+        Outcome::Done(0)
     }
+}
+
+/// Whether the key can be changed as `update` says, translations aside.
+fn permits(region: &MemoryKey, update: &KeyUpdate) -> bool {
+    let first = update.translation_offset;
+    let count = u64::from(update.translation_octwords);
+    // Looked at before the payload is read, so that nobody makes the device
+    // read what the key cannot hold.
+    let fits = match &region.translation {
+        Translation::Physical => count == 0,
+        Translation::Pages { .. } => first
+            .checked_add(count)
+            .and_then(|end| end.checked_mul(PAGES_PER_OCTWORD))
+            .is_some_and(|end| end <= region.capacity as u64 + PADDING * PAGES_PER_OCTWORD),
+        Translation::Indirect(_) => first
+            .checked_add(count)
+            .is_some_and(|end| end <= region.capacity.min(MAX_KLMS) as u64 + PADDING),
+    };
+    region.updatable
+        && (count == 0 || fits)
+        && !(update.check_free && !region.free)
+        && update
+            .log_page_size
+            .is_none_or(|log_size| PAGE_SIZES.contains(&log_size))
 }
 
 /// Bytes of the translations, gathered; empty when the update has none.
@@ -88,23 +148,18 @@ fn payload<D: Dma>(domain: Domain<'_, D>, wr: &SendWr, update: &KeyUpdate) -> Op
     Some(bytes)
 }
 
-/// Changes what `update` names; everything else stays as the key was created.
-fn apply<F: Face>(region: &mut MemoryKey, update: &KeyUpdate, bytes: &[u8]) -> bool {
-    if !region.updatable || (update.check_free && !region.free) {
-        return false;
-    }
+/// Changes what `update` names, all or nothing; everything else stays as the
+/// key was created. The key may get `spare` more translation entries.
+fn apply<F: Face>(region: &mut MemoryKey, update: &KeyUpdate, bytes: &[u8], spare: usize) -> bool {
     let octwords = bytes.len() as u64 / OCTWORD;
-    if octwords > 0 && !replace_translations::<F>(region, update.translation_offset, bytes) {
+    if octwords > 0 && !replace_translations::<F>(region, update.translation_offset, bytes, spare) {
         return false;
     }
-    let log_size = update.log_page_size;
-    if let (Some(new), Translation::Pages { log_size, .. }) = (log_size, &mut region.translation) {
-        if !(12..=31).contains(&new) {
-            return false;
-        }
+    if let (Some(new), Translation::Pages { log_size, .. }) =
+        (update.log_page_size, &mut region.translation)
+    {
         *log_size = new;
     }
-    let mut access = region.access;
     for (right, change) in [
         (Access::LOCAL_READ, update.local_read),
         (Access::LOCAL_WRITE, update.local_write),
@@ -113,10 +168,9 @@ fn apply<F: Face>(region: &mut MemoryKey, update: &KeyUpdate, bytes: &[u8]) -> b
         (Access::ATOMIC, update.atomic),
     ] {
         if let Some(on) = change {
-            access = access.with(right, on);
+            region.access = region.access.with(right, on);
         }
     }
-    region.access = access;
     set(&mut region.variant, update.variant);
     set(&mut region.free, update.free);
     set(&mut region.start, update.start);
@@ -133,52 +187,46 @@ fn set<T>(to: &mut T, from: Option<T>) {
     }
 }
 
-fn replace_translations<F: Face>(region: &mut MemoryKey, offset: u64, bytes: &[u8]) -> bool {
+/// Replaces entries from octword `offset` on; the key's capacity has been
+/// checked, the function's quota is `spare`.
+fn replace_translations<F: Face>(
+    region: &mut MemoryKey,
+    offset: u64,
+    bytes: &[u8],
+    spare: usize,
+) -> bool {
+    let had = region.translation.entries();
+    let Ok(offset) = usize::try_from(offset) else {
+        return false;
+    };
+    let affordable = |end: usize| end.saturating_sub(had) <= spare;
     match &mut region.translation {
         Translation::Physical => false,
         Translation::Pages { pages, .. } => {
             let mut new = Vec::with_capacity(bytes.len() / 8);
             F::decode_pages(bytes, &mut new);
-            splice(
-                pages,
-                offset.saturating_mul(PAGES_PER_OCTWORD),
-                new,
-                region.capacity,
-                0,
-            )
+            let at = offset * PAGES_PER_OCTWORD as usize;
+            new.truncate(region.capacity.saturating_sub(at));
+            let end = at + new.len();
+            if new.is_empty() || !affordable(end) {
+                return false;
+            }
+            if pages.len() < end {
+                pages.resize(end, 0);
+            }
+            pages[at..end].copy_from_slice(&new);
+            true
         }
         Translation::Indirect(list) => {
             let mut new = Vec::with_capacity(bytes.len() / OCTWORD as usize);
             F::decode_klms(bytes, &mut new);
-            let mut entries = list.entries().to_vec();
-            let empty = crate::mr::Klm {
-                len: 0,
-                key: 0,
-                addr: 0,
-            };
-            let fits = splice(&mut entries, offset, new, region.capacity, empty);
-            if fits {
-                *list = KlmList::new(entries);
+            new.truncate(region.capacity.min(MAX_KLMS).saturating_sub(offset));
+            let end = offset + new.len();
+            if new.is_empty() || !affordable(end) {
+                return false;
             }
-            fits
+            list.replace(offset, &new);
+            true
         }
     }
-}
-
-/// Puts `new` at index `at` of `entries`, growing it up to `capacity`.
-fn splice<T: Copy>(entries: &mut Vec<T>, at: u64, new: Vec<T>, capacity: usize, filler: T) -> bool {
-    let Ok(at) = usize::try_from(at) else {
-        return false;
-    };
-    let Some(end) = at.checked_add(new.len()) else {
-        return false;
-    };
-    if end > capacity {
-        return false;
-    }
-    if entries.len() < end {
-        entries.resize(end, filler);
-    }
-    entries[at..end].copy_from_slice(&new);
-    true
 }

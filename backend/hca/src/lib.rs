@@ -12,14 +12,21 @@
 //! formats of queues ([`Face`]), the subnet ([`Subnet`]), time ([`Clock`]).
 
 mod access;
+mod atomic;
+mod connection;
 mod cq;
 mod datagram;
 pub mod dma;
 mod engine;
 mod face;
+mod failure;
 mod key_update;
+mod message;
 pub mod mr;
+mod multicast;
 pub mod numbers;
+mod objects;
+mod path;
 mod poll;
 mod progress;
 mod qp;

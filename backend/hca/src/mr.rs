@@ -5,6 +5,12 @@ use std::ops::BitOr;
 use thiserror::Error;
 use wire::Qpn;
 
+use crate::numbers::Numbers;
+
+/// Page sizes that a translation may have, as powers of two.
+pub const PAGE_SIZES: std::ops::RangeInclusive<u8> = 12..=40;
+/// Most elements of an indirect key.
+pub const MAX_KLMS: usize = 1 << 16;
 /// Deepest nesting of indirect keys that is followed.
 pub const MAX_INDIRECTION: u8 = 4;
 
@@ -31,6 +37,24 @@ impl Access {
     #[must_use]
     pub const fn grants(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
+    }
+
+    /// Whether any of these rights is one to write memory.
+    #[inline]
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        self.0 & (Self::LOCAL_WRITE.0 | Self::REMOTE_WRITE.0 | Self::ATOMIC.0) != 0
+    }
+
+    /// The rights that the same access needs of the keys behind an indirect
+    /// one: the HCA reaches through those itself, whoever asked.
+    #[must_use]
+    pub const fn behind_indirection(self) -> Self {
+        if self.writes() {
+            Self::LOCAL_WRITE
+        } else {
+            Self::LOCAL_READ
+        }
     }
 
     /// This set with `right` switched on or off.
@@ -107,12 +131,51 @@ impl KlmList {
         &self.entries
     }
 
+    /// Puts `new` at index `at`, which with what precedes it is there or is
+    /// filled with empty entries.
+    pub(crate) fn replace(&mut self, at: usize, new: &[Klm]) {
+        let end = at + new.len();
+        if self.entries.len() < end {
+            self.entries.resize(
+                end,
+                Klm {
+                    len: 0,
+                    key: 0,
+                    addr: 0,
+                },
+            );
+        }
+        self.entries[at..end].copy_from_slice(new);
+        let mut total = match self.ends.len().min(at) {
+            0 => 0,
+            before => self.ends[before - 1],
+        };
+        let from = self.ends.len().min(at);
+        self.ends.truncate(from);
+        self.ends.extend(self.entries[from..].iter().map(|klm| {
+            total += u64::from(klm.len);
+            total
+        }));
+    }
+
     /// The entry that holds byte `offset`, and how far into it that byte lies.
     fn find(&self, offset: u64) -> Option<(Klm, u64)> {
         let at = self.ends.partition_point(|&end| end <= offset);
         let klm = *self.entries.get(at)?;
         let start = self.ends[at] - u64::from(klm.len);
         Some((klm, offset - start))
+    }
+}
+
+impl Translation {
+    /// Number of entries, which is what counts against [`crate::Quota`].
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        match self {
+            Self::Physical => 0,
+            Self::Pages { pages, .. } => pages.len(),
+            Self::Indirect(list) => list.entries.len(),
+        }
     }
 }
 
@@ -206,26 +269,41 @@ impl MemoryKey {
 /// The memory keys of one virtual function, by index.
 #[derive(Debug, Default)]
 pub struct KeyTable {
-    slots: crate::numbers::Numbers<MemoryKey>,
+    slots: Numbers<MemoryKey>,
+    /// Translation entries of all keys.
+    entries: usize,
+    most_entries: usize,
 }
 
 impl KeyTable {
-    /// An empty table for at most `1 << log_size` keys with 24-bit indices.
+    /// An empty table for at most `1 << log_size` keys with 24-bit indices,
+    /// which together have at most `most_entries` translation entries.
     #[must_use]
-    pub fn new(log_size: u8, seed: u64) -> Self {
+    pub fn new(log_size: u8, most_entries: usize, seed: u64) -> Self {
         Self {
-            slots: crate::numbers::Numbers::new(log_size, 24, 2, seed),
+            slots: Numbers::new(log_size, 24, 2, seed),
+            entries: 0,
+            most_entries,
         }
     }
 
-    /// Adds a key and returns its index (the key is `index << 8 | variant`).
+    /// Adds a key and returns its index (the key is `index << 8 | variant`), or
+    /// `None` when the table is full or the key has too many translation entries.
     pub fn insert(&mut self, key: MemoryKey) -> Option<u32> {
-        self.slots.insert(key)
+        let entries = key.translation.entries();
+        if entries > self.most_entries - self.entries {
+            return None;
+        }
+        let index = self.slots.insert(key)?;
+        self.entries += entries;
+        Some(index)
     }
 
     /// Removes the key with this index.
     pub fn remove(&mut self, index: u32) -> Option<MemoryKey> {
-        self.slots.remove(index)
+        let key = self.slots.remove(index)?;
+        self.entries -= key.translation.entries();
+        Some(key)
     }
 
     /// The key with this index.
@@ -235,9 +313,30 @@ impl KeyTable {
         self.slots.get(index)
     }
 
-    /// The key with this index, to change it.
-    pub fn get_mut(&mut self, index: u32) -> Option<&mut MemoryKey> {
+    /// The key with this index, to change it in place.
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut MemoryKey> {
         self.slots.get_mut(index)
+    }
+
+    /// Lets `change` do what it likes to a key and counts its translation
+    /// entries anew; the second argument is how many it may add.
+    pub(crate) fn update<R>(
+        &mut self,
+        index: u32,
+        change: impl FnOnce(&mut MemoryKey, usize) -> R,
+    ) -> Option<R> {
+        let spare = self.most_entries - self.entries;
+        let key = self.slots.get_mut(index)?;
+        let before = key.translation.entries();
+        let result = change(key, spare);
+        self.entries = self.entries - before + key.translation.entries();
+        Some(result)
+    }
+
+    /// Removes all keys.
+    pub(crate) fn clear(&mut self) {
+        self.slots.clear();
+        self.entries = 0;
     }
 
     /// Number of keys.
@@ -272,7 +371,7 @@ impl KeyTable {
 
     /// DMA address of the byte at `addr` of an already checked region, and how
     /// many of the following `len` bytes lie contiguously behind it. Keys that
-    /// an indirect key leads to must grant `needed` as well.
+    /// an indirect key leads to must grant the HCA itself the access.
     ///
     /// # Errors
     /// [`KeyError`] when an indirect key leads nowhere.
@@ -321,6 +420,7 @@ impl KeyTable {
                     .ok_or(KeyError::Bounds { key, addr, len })?;
                 let len = len.min(u64::from(klm.len) - into);
                 let addr = klm.addr.wrapping_add(into);
+                let needed = needed.behind_indirection();
                 let inner = self.check(klm.key, region.pd, addr, len, needed)?;
                 self.translate_indirect(inner, klm.key, addr, len, needed, depth + 1)
             }
@@ -426,7 +526,7 @@ mod tests {
 
     #[test]
     fn indirect_keys_find_their_stretch_and_loops_end() {
-        let mut table = KeyTable::new(8, 1);
+        let mut table = KeyTable::new(8, 100, 1);
         let inner = table
             .insert(key(Translation::Physical, 0, u64::MAX))
             .unwrap()

@@ -1,15 +1,23 @@
 //! Allocation of object numbers that a peer cannot guess and that are not
 //! soon used again.
 
+use std::collections::VecDeque;
+
+/// Freed slots that rest before the first of them is used again, as long as the
+/// table is not full.
+const RESTING: usize = 64;
+
 /// A table of objects with numbers of which the low bits are the slot and the
 /// high bits are drawn anew at each allocation.
 ///
 /// A number that was freed does not name its successor, so a stale or guessed
-/// number finds nothing.
+/// number finds nothing: a slot rests while others have been free for longer,
+/// and its next number differs in the high bits.
 #[derive(Debug)]
 pub struct Numbers<T> {
     slots: Vec<Slot<T>>,
-    free: Vec<u32>,
+    /// Freed slots, in the order they were freed.
+    free: VecDeque<u32>,
     len: usize,
     log_size: u8,
     bits: u8,
@@ -34,10 +42,10 @@ impl<T> Numbers<T> {
     /// whose slots below `first` are never given out.
     #[must_use]
     pub fn new(log_size: u8, bits: u8, first: u32, seed: u64) -> Self {
-        debug_assert!(log_size <= bits && bits <= 32);
+        debug_assert!(log_size <= bits && (1..=32).contains(&bits));
         Self {
             slots: Vec::new(),
-            free: Vec::new(),
+            free: VecDeque::new(),
             len: 0,
             log_size,
             bits,
@@ -59,32 +67,24 @@ impl<T> Numbers<T> {
 
     /// As [`Numbers::insert`], for a value that holds its own number.
     pub fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                let slot = self.slots.len() as u32;
-                if u64::from(slot) + u64::from(self.first) >= 1 << self.log_size {
-                    return None;
-                }
-                self.slots.push(Slot {
-                    number: 0,
-                    value: None,
-                });
-                slot
-            }
-        };
-        let high = self.next_random() as u32;
-        let mask = if self.bits == 32 {
-            u32::MAX
+        let full = self.slots.len() as u64 + u64::from(self.first) >= 1 << self.log_size;
+        let slot = if full || self.free.len() > RESTING {
+            self.free.pop_front()?
         } else {
-            (1 << self.bits) - 1
+            self.slots.push(Slot {
+                number: 0,
+                value: None,
+            });
+            (self.slots.len() - 1) as u32
         };
-        let low_mask = if self.log_size == 32 {
-            u32::MAX
-        } else {
-            (1 << self.log_size) - 1
-        };
-        let number = (slot + self.first) | (high & mask & !low_mask);
+        let low_mask = self.low_mask();
+        let mask = (u64::from(u32::MAX) >> (32 - self.bits)) as u32;
+        let last = self.slots[slot as usize].number;
+        let mut high = self.next_random() as u32 & mask & !low_mask;
+        if high == last & !low_mask {
+            high = high.wrapping_add(low_mask.wrapping_add(1)) & mask & !low_mask;
+        }
+        let number = (slot + self.first) | high;
         self.slots[slot as usize] = Slot {
             number,
             value: Some(make(number)),
@@ -95,12 +95,12 @@ impl<T> Numbers<T> {
 
     #[inline]
     fn slot(&self, number: u32) -> usize {
-        let low_mask = if self.log_size == 32 {
-            u32::MAX
-        } else {
-            (1 << self.log_size) - 1
-        };
-        (number & low_mask).wrapping_sub(self.first) as usize
+        (number & self.low_mask()).wrapping_sub(self.first) as usize
+    }
+
+    #[inline]
+    const fn low_mask(&self) -> u32 {
+        ((1_u64 << self.log_size) - 1) as u32
     }
 
     /// The object with this number.
@@ -135,7 +135,7 @@ impl<T> Numbers<T> {
             return None;
         }
         let value = slot.value.take()?;
-        self.free.push(at as u32);
+        self.free.push_back(at as u32);
         self.len -= 1;
         Some(value)
     }
@@ -143,7 +143,7 @@ impl<T> Numbers<T> {
     /// Removes all objects, keeping none of their room.
     pub fn clear(&mut self) {
         self.slots = Vec::new();
-        self.free = Vec::new();
+        self.free = VecDeque::new();
         self.len = 0;
     }
 
@@ -187,6 +187,25 @@ mod tests {
         assert_eq!(table.get(a), None);
         assert_eq!(table.get(b), Some(&"b"));
         assert!(b < 1 << 24 && b & 0xf >= 2);
+    }
+
+    #[test]
+    fn numbers_are_not_used_again_soon() {
+        for log_size in [1, 4, 8, 17] {
+            let mut table = Numbers::new(log_size, 24, 1, 7);
+            let mut last = 0;
+            let mut seen = std::collections::HashSet::new();
+            for turn in 0..1000 {
+                let number = table.insert(turn).unwrap();
+                assert_ne!(number, last, "log_size {log_size}");
+                // With a large table nothing comes back while others rest.
+                if log_size > 8 && turn < 64 {
+                    assert!(seen.insert(number & 0x1_ffff));
+                }
+                table.remove(number);
+                last = number;
+            }
+        }
     }
 
     #[test]

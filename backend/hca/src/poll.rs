@@ -10,6 +10,7 @@
 
 use crate::engine::{CqIndex, Engine, QpIndex, VfId};
 use crate::face::Face;
+use crate::qp::{QpState, Wait};
 use wire::Qpn;
 
 /// Turns without work after which a queue pair is no longer hot.
@@ -39,24 +40,17 @@ impl PollState {
         self.all.push(qp);
     }
 
-    pub fn forget(&mut self, qp: QpIndex) {
-        self.all.retain(|&other| other != qp);
-        self.hot.retain(|&(other, _)| other != qp);
+    pub fn forget_qps(&mut self, gone: impl Fn(QpIndex) -> bool) {
+        self.all.retain(|&qp| !gone(qp));
+        self.hot.retain(|&(qp, _)| !gone(qp));
     }
 
-    pub fn forget_cq(&mut self, cq: CqIndex) {
-        self.watched.retain(|&other| other != cq);
+    pub fn forget_cqs(&mut self, gone: impl Fn(CqIndex) -> bool) {
+        self.watched.retain(|&cq| !gone(cq));
     }
 
     pub fn watch(&mut self, cq: CqIndex) {
         self.watched.push(cq);
-    }
-
-    fn heat(&mut self, qp: QpIndex) {
-        match self.hot.iter_mut().find(|(hot, _)| *hot == qp) {
-            Some((_, idle)) => *idle = 0,
-            None => self.hot.push((qp, 0)),
-        }
     }
 }
 
@@ -64,10 +58,8 @@ impl<F: Face> Engine<F> {
     /// A doorbell page of `vf` says that `qpn` was rung. Others may have been
     /// rung before it and overwritten.
     pub fn hint(&mut self, vf: VfId, qpn: Qpn) {
-        if let Ok(index) = self.qp_index(vf, qpn)
-            && self.qps.get(index.0).is_some_and(|qp| qp.core.polled)
-        {
-            self.poll.heat(index);
+        if let Ok(index) = self.qp_index(vf, qpn) {
+            self.heat(index);
         }
         self.sweep();
     }
@@ -90,18 +82,16 @@ impl<F: Face> Engine<F> {
         let mut at = 0;
         while at < self.poll.hot.len() {
             let (index, idle) = self.poll.hot[at];
-            if self.qps.get(index.0).is_some_and(|qp| {
-                qp.req
-                    .queue
-                    .as_ref()
-                    .is_some_and(|queue| F::send_posted(&self.vf(qp.core.vf).dma, queue))
-            }) {
+            if self.has_work(index) {
                 busy = true;
                 self.poll.hot[at].1 = 0;
                 self.turn(index);
                 at += 1;
             } else if idle >= COOL_AFTER {
                 self.poll.hot.swap_remove(at);
+                if let Some(qp) = self.qps.get_mut(index.0) {
+                    qp.core.hot = false;
+                }
             } else {
                 self.poll.hot[at].1 = idle + 1;
                 at += 1;
@@ -116,13 +106,8 @@ impl<F: Face> Engine<F> {
             let Some(&index) = self.poll.all.get(self.poll.cursor) else {
                 continue;
             };
-            if self.qps.get(index.0).is_some_and(|qp| {
-                qp.req
-                    .queue
-                    .as_ref()
-                    .is_some_and(|queue| F::send_posted(&self.vf(qp.core.vf).dma, queue))
-            }) {
-                self.poll.heat(index);
+            if self.has_work(index) {
+                self.heat(index);
                 busy = true;
             }
         }
@@ -133,6 +118,35 @@ impl<F: Face> Engine<F> {
             busy |= self.run_ready(clock_due);
         }
         busy
+    }
+
+    /// Whether a turn of this queue pair would find something to do. One that
+    /// waits for a timer has nothing, whatever is posted.
+    #[inline]
+    fn has_work(&self, index: QpIndex) -> bool {
+        self.qps.get(index.0).is_some_and(|qp| {
+            let executes = match qp.core.state {
+                QpState::ReadyToSend => qp.req.wait == Wait::None,
+                QpState::Error | QpState::SendQueueError => true,
+                _ => false,
+            };
+            executes
+                && qp
+                    .req
+                    .queue
+                    .as_ref()
+                    .is_some_and(|queue| F::send_posted(&self.vf(qp.core.vf).dma, queue))
+        })
+    }
+
+    fn heat(&mut self, index: QpIndex) {
+        if let Some(qp) = self.qps.get_mut(index.0)
+            && qp.core.polled
+            && !qp.core.hot
+        {
+            qp.core.hot = true;
+            self.poll.hot.push((index, 0));
+        }
     }
 
     /// Looks at the arming of one watched completion queue.

@@ -1,17 +1,15 @@
-//! Making progress: turns of ready queue pairs, timers, completions, and what
-//! happens to a queue pair in error.
+//! Making progress: turns of ready queue pairs, attempts at requests, retries
+//! and timers.
 
 use std::cmp::Reverse;
 
-use wire::Qpn;
-
-use crate::engine::{CqIndex, Engine, QpIndex, VfId};
-use crate::face::{CqError, Event, Face};
-use crate::qp::{Inbound, QpState, RecvQueue, Wait};
-use crate::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, Status, WqeError};
+use crate::engine::{Engine, QpIndex};
+use crate::face::{Event, Face};
+use crate::qp::{QpState, Transport, Wait};
+use crate::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
 
 /// Requests that one queue pair may start in one turn.
-const TURN_REQUESTS: u32 = 64;
+pub(crate) const TURN_REQUESTS: u32 = 64;
 /// Bytes that one queue pair may move in one turn.
 const TURN_BYTES: i64 = 256 * 1024;
 /// Turns of [`Engine::run`] before it returns to its caller.
@@ -19,10 +17,6 @@ const RUN_TURNS: usize = 64;
 /// How long a queue pair without a local ACK timeout waits before it looks
 /// again whether the path is back, in nanoseconds.
 const NO_TIMEOUT_RECHECK: u64 = 100_000_000;
-/// How often queue pairs in error are looked at for receive requests, which
-/// come without a doorbell, in nanoseconds.
-const ERROR_RECHECK: u64 = 1_000_000;
-
 /// RNR NAK timer field in units of 10 µs (specification table 45).
 const RNR_TIMER: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
@@ -40,6 +34,8 @@ pub(crate) enum Outcome {
     NotReady(u8),
     /// Nobody answers.
     Unanswered,
+    /// The responder expects another packet.
+    OutOfSequence,
     /// Failed.
     Failed(Status),
 }
@@ -71,11 +67,14 @@ impl<F: Face> Engine<F> {
     }
 
     /// When [`Engine::run`] must be called again although nothing rings, in
-    /// the clock's nanoseconds.
+    /// the clock's nanoseconds; a time in the past when there is work now.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
+        if !self.ready.is_empty() || !self.failed_cqs.is_empty() {
+            return Some(0);
+        }
         let timer = self.timers.peek().map(|Reverse((at, _, _))| *at);
-        let errored = (!self.errored.is_empty()).then(|| self.clock.now() + ERROR_RECHECK);
+        let errored = (!self.errored.is_empty()).then_some(self.errored_due);
         match (timer, errored) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -91,9 +90,8 @@ impl<F: Face> Engine<F> {
             self.timers.pop();
             self.timer_fired(QpIndex(index), id);
         }
-        for at in (0..self.errored.len()).rev() {
-            let index = self.errored[at];
-            self.flush(index);
+        if now >= self.errored_due {
+            self.look_at_errored(now);
         }
     }
 
@@ -109,8 +107,8 @@ impl<F: Face> Engine<F> {
             Wait::Rnr => None,
             // Without a timeout there is no retry to count (9.7.6.1.3).
             Wait::Ack if qp.core.attr.timeout == 0 => None,
-            Wait::Ack if qp.req.retries_left == 0 => Some(Status::RetryExceeded),
-            Wait::Ack => {
+            Wait::Ack | Wait::Nak if qp.req.retries_left == 0 => Some(Status::RetryExceeded),
+            Wait::Ack | Wait::Nak => {
                 qp.req.retries_left -= 1;
                 None
             }
@@ -134,6 +132,15 @@ impl<F: Face> Engine<F> {
             qp.req.timer = id;
             self.timers
                 .push(Reverse((self.clock.now() + nanoseconds, index.0, id)));
+        }
+        self.trim();
+    }
+
+    /// Keeps no more structures than a steady load needs.
+    #[inline]
+    fn trim_spares(&mut self) {
+        if self.spare_sends.len().max(self.spare_recvs.len()) > crate::engine::SPARE_REQUESTS {
+            self.trim();
         }
     }
 
@@ -159,7 +166,10 @@ impl<F: Face> Engine<F> {
             match qp.core.state {
                 QpState::ReadyToSend => {}
                 QpState::SendQueueDrain if qp.req.current.is_some() => {}
-                QpState::Error | QpState::SendQueueError => return self.flush(index),
+                QpState::Error | QpState::SendQueueError => {
+                    self.flush(index);
+                    return;
+                }
                 _ => return,
             }
             if qp.req.wait != Wait::None {
@@ -169,7 +179,7 @@ impl<F: Face> Engine<F> {
                 Some(wr) => wr,
                 None => match self.take_request(index) {
                     Some(wr) => wr,
-                    None => return,
+                    None => return self.trim_spares(),
                 },
             };
             if !self.attempt(index, wr, &mut budget) {
@@ -221,7 +231,7 @@ impl<F: Face> Engine<F> {
         };
         let transport = qp.core.transport;
         let outcome = if transport.is_datagram() {
-            self.send_datagram(index, &mut wr)
+            self.send_datagram(index, &mut wr, budget)
         } else {
             self.send_connected(index, &mut wr, budget)
         };
@@ -235,18 +245,25 @@ impl<F: Face> Engine<F> {
                 return false;
             }
             Outcome::Partly => {
+                if let Some(qp) = self.qps.get_mut(index.0) {
+                    qp.req.reload_retries(&qp.core.attr);
+                }
                 self.keep(index, wr);
                 self.make_ready(index);
             }
             Outcome::NotReady(code) => self.not_ready(index, wr, code),
-            Outcome::Unanswered => {
-                let timeout =
-                    qp_timeout(self.qps.get(index.0).map_or(0, |qp| qp.core.attr.timeout));
-                self.keep(index, wr);
-                self.wait(index, Wait::Ack, timeout);
-            }
+            Outcome::Unanswered => self.wait_answer(index, wr, Wait::Ack),
+            Outcome::OutOfSequence => self.wait_answer(index, wr, Wait::Nak),
         }
         false
+    }
+
+    /// Waits for an answer that does not come, as long as it would be waited for.
+    #[cold]
+    fn wait_answer(&mut self, index: QpIndex, wr: Box<SendWr>, wait: Wait) {
+        let code = self.qps.get(index.0).map_or(0, |qp| qp.core.attr.timeout);
+        self.keep(index, wr);
+        self.wait(index, wait, local_ack_timeout(code));
     }
 
     #[inline]
@@ -260,6 +277,8 @@ impl<F: Face> Engine<F> {
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
+        // It is an answer, if not the one hoped for.
+        qp.req.retries_left = qp.core.attr.retry_count;
         match qp.req.rnr_left {
             0 => return self.finish(index, wr, Status::RnrRetryExceeded, 0),
             7 => {}
@@ -287,8 +306,8 @@ impl<F: Face> Engine<F> {
             return;
         };
         qp.req.offset = 0;
-        qp.req.retries_left = qp.core.attr.retry_count;
-        qp.req.rnr_left = qp.core.attr.rnr_retry;
+        qp.req.reload_retries(&qp.core.attr);
+        let drained = qp.core.state == QpState::SendQueueDrain;
         if wr.signaled || status != Status::Success {
             let entry = CompletionEntry {
                 qpn: qp.core.qpn,
@@ -305,6 +324,17 @@ impl<F: Face> Engine<F> {
         self.spare_sends.push(wr);
         if status != Status::Success {
             self.fail_sender(index);
+        } else if drained {
+            self.drained(index);
+        }
+    }
+
+    /// The last request before a drain is done (11.6.3.1.6).
+    #[cold]
+    fn drained(&mut self, index: QpIndex) {
+        if let Some(qp) = self.qps.get(index.0) {
+            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
+            self.notify(vf, Event::SendQueueDrained(qpn));
         }
     }
 
@@ -315,274 +345,21 @@ impl<F: Face> Engine<F> {
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
-        if qp.core.transport.is_reliable() || qp.core.state == QpState::Error {
-            self.fail_qp(index);
-        } else {
+        let send_queue_alone = matches!(
+            qp.core.transport,
+            Transport::Uc | Transport::Ud | Transport::Smi | Transport::Gsi
+        );
+        if send_queue_alone && qp.core.state != QpState::Error {
             qp.core.state = QpState::SendQueueError;
             self.flush(index);
-        }
-    }
-
-    /// Writes a completion entry.
-    #[inline]
-    pub(crate) fn complete(&mut self, cq: CqIndex, entry: &CompletionEntry) {
-        let Some(state) = self.cqs.get_mut(cq.0) else {
-            return;
-        };
-        if state.failed {
-            return;
-        }
-        let vf = &mut self.vfs[usize::from(state.vf.0)];
-        match F::complete(&vf.dma, &mut vf.face, &mut state.ring, entry) {
-            Ok(watch) => {
-                if watch && !state.watched {
-                    state.watched = true;
-                    self.poll.watch(cq);
-                }
-            }
-            Err(error) => self.cq_failed(cq, error),
-        }
-    }
-
-    #[cold]
-    pub(crate) fn cq_failed(&mut self, cq: CqIndex, error: CqError) {
-        let Some(state) = self.cqs.get_mut(cq.0) else {
-            return;
-        };
-        if state.failed {
-            return;
-        }
-        state.failed = true;
-        let (vf, cqn) = (state.vf, state.cqn);
-        self.failed_cqs.push(cq);
-        self.notify(vf, Event::CqError { cqn, error });
-    }
-
-    /// Every user of a failed completion queue fails with it.
-    #[cold]
-    fn fail_users(&mut self) {
-        while let Some(cq) = self.failed_cqs.pop() {
-            let users: Vec<(QpIndex, VfId, Qpn)> = self
-                .qps
-                .iter_mut()
-                .filter(|(_, qp)| {
-                    (qp.req.cq == Some(cq) || qp.resp.cq == Some(cq))
-                        && !matches!(qp.core.state, QpState::Error | QpState::Reset)
-                })
-                .map(|(index, qp)| (QpIndex(index), qp.core.vf, qp.core.qpn))
-                .collect();
-            for (index, vf, qpn) in users {
-                self.fail_qp(index);
-                self.notify(vf, Event::QpCatastrophic(qpn));
-            }
-        }
-    }
-
-    /// A work queue cannot be read: the queue pair is unusable.
-    #[cold]
-    pub(crate) fn catastrophe(&mut self, index: QpIndex) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
-            return;
-        };
-        if qp.core.state == QpState::Error {
-            return;
-        }
-        let (vf, qpn) = (qp.core.vf, qp.core.qpn);
-        self.fail_qp(index);
-        self.notify(vf, Event::QpCatastrophic(qpn));
-    }
-
-    /// Moves a queue pair to the error state and flushes it.
-    #[cold]
-    pub(crate) fn fail_qp(&mut self, index: QpIndex) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
-            return;
-        };
-        let (vf, qpn) = (qp.core.vf, qp.core.qpn);
-        let earlier = std::mem::replace(&mut qp.core.state, QpState::Error);
-        qp.req.wait = Wait::None;
-        qp.req.timer = 0;
-        self.epoch += 1;
-        if earlier != QpState::Error {
-            let shared = matches!(qp.resp.queue, RecvQueue::Shared(_));
-            if !self.errored.contains(&index) {
-                self.errored.push(index);
-            }
-            self.flush(index);
-            if shared {
-                self.notify(vf, Event::LastWqeReached(qpn));
-            }
-        }
-    }
-
-    /// Flushes what is posted to a queue pair in error, a bounded number of
-    /// requests; the rest on a later turn.
-    #[cold]
-    pub(crate) fn flush(&mut self, index: QpIndex) {
-        let mut left = TURN_REQUESTS;
-        while left > 0 {
-            let Some(qp) = self.qps.get_mut(index.0) else {
-                return;
-            };
-            if !matches!(qp.core.state, QpState::Error | QpState::SendQueueError) {
-                return;
-            }
-            let flush_recv = qp.core.state == QpState::Error;
-            left -= 1;
-            if !self.flush_send(index) && !(flush_recv && self.flush_recv(index)) {
-                return;
-            }
-        }
-        self.make_ready(index);
-    }
-
-    fn flush_send(&mut self, index: QpIndex) -> bool {
-        let Some(qp) = self.qps.get_mut(index.0) else {
-            return false;
-        };
-        let wr = match qp.req.current.take() {
-            Some(wr) => wr,
-            None => {
-                let mut wr = self.spare_send();
-                wr.clear();
-                let Self { qps, vfs, .. } = self;
-                let Some(qp) = qps.get_mut(index.0) else {
-                    return false;
-                };
-                let taken = match qp.req.queue.as_mut() {
-                    Some(queue) => {
-                        F::take_send(&vfs[usize::from(qp.core.vf.0)].dma, queue, &mut wr)
-                    }
-                    None => Ok(false),
-                };
-                match taken {
-                    Ok(true) => {}
-                    Err(WqeError::Malformed { index, opcode }) => {
-                        wr.index = index;
-                        wr.opcode = opcode;
-                    }
-                    Ok(false) | Err(WqeError::Unmapped) => {
-                        self.spare_sends.push(wr);
-                        return false;
-                    }
-                }
-                wr
-            }
-        };
-        let Some(qp) = self.qps.get_mut(index.0) else {
-            return false;
-        };
-        let entry = CompletionEntry {
-            qpn: qp.core.qpn,
-            index: wr.index,
-            status: Status::Flushed,
-            byte_len: 0,
-            solicited: true,
-            side: Side::Send { opcode: wr.opcode },
-        };
-        let cq = qp.req.cq;
-        self.spare_sends.push(wr);
-        if let Some(cq) = cq {
-            self.complete(cq, &entry);
-        }
-        true
-    }
-
-    fn flush_recv(&mut self, index: QpIndex) -> bool {
-        let Some(qp) = self.qps.get_mut(index.0) else {
-            return false;
-        };
-        let inbound = match qp.resp.inbound.take() {
-            Some(inbound) => inbound,
-            None => {
-                let cq = qp.resp.cq;
-                let mut wr = self.spare_recv();
-                wr.clear();
-                let Self { qps, vfs, .. } = self;
-                let Some(qp) = qps.get_mut(index.0) else {
-                    return false;
-                };
-                let taken = match &mut qp.resp.queue {
-                    RecvQueue::Own(queue) => {
-                        F::take_recv(&vfs[usize::from(qp.core.vf.0)].dma, queue, &mut wr)
-                    }
-                    _ => Ok(false),
-                };
-                match taken {
-                    Ok(true) => {}
-                    Err(WqeError::Malformed { index, .. }) => wr.index = index,
-                    Ok(false) | Err(WqeError::Unmapped) => {
-                        self.spare_recvs.push(wr);
-                        return false;
-                    }
-                }
-                Inbound { wr, srqn: None, cq }
-            }
-        };
-        self.complete_recv(index, inbound, Status::Flushed, 0, RecvKind::Send, 0);
-        true
-    }
-
-    /// Completes a receive request of a connected queue pair.
-    pub(crate) fn complete_recv(
-        &mut self,
-        index: QpIndex,
-        inbound: Inbound,
-        status: Status,
-        byte_len: u32,
-        kind: RecvKind,
-        immediate: u32,
-    ) {
-        let Some(qp) = self.qps.get(index.0) else {
-            return;
-        };
-        let entry = CompletionEntry {
-            qpn: qp.core.qpn,
-            index: inbound.wr.index,
-            status,
-            byte_len,
-            solicited: status != Status::Success,
-            side: Side::Recv {
-                kind,
-                immediate,
-                srqn: inbound.srqn,
-                source: None,
-            },
-        };
-        self.spare_recvs.push(inbound.wr);
-        if let Some(cq) = inbound.cq {
-            self.complete(cq, &entry);
-        }
-    }
-
-    /// Back to Reset: nothing posted, nothing in progress, no completions.
-    pub(crate) fn empty_qp(&mut self, index: QpIndex) {
-        self.errored.retain(|&errored| errored != index);
-        let Some(qp) = self.qps.get_mut(index.0) else {
-            return;
-        };
-        qp.core.state = QpState::Reset;
-        qp.core.attr = crate::qp::QpAttr::default();
-        qp.req.wait = Wait::None;
-        qp.req.timer = 0;
-        qp.req.offset = 0;
-        qp.req.peer = None;
-        qp.resp.msn = 0;
-        qp.resp.established = false;
-        let recv = if let RecvQueue::Own(queue) = &mut qp.resp.queue {
-            Some(queue)
         } else {
-            None
-        };
-        F::reset_queues(qp.req.queue.as_mut(), recv);
-        self.spare_sends.extend(qp.req.current.take());
-        self.spare_recvs
-            .extend(qp.resp.inbound.take().map(|inbound| inbound.wr));
+            self.fail_qp(index);
+        }
     }
 }
 
 /// Local ACK timeout in nanoseconds (specification 9.7.6.1.3).
-const fn qp_timeout(code: u8) -> u64 {
+const fn local_ack_timeout(code: u8) -> u64 {
     if code == 0 {
         NO_TIMEOUT_RECHECK
     } else {

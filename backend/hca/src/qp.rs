@@ -5,6 +5,7 @@ use wire::{Lid, Mtu, Psn, QKey, Qpn, Sl};
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
 use crate::numbers::Numbers;
+use crate::vf::CachedRoute;
 use crate::work::{GlobalRoute, RecvWr, SendWr};
 
 /// Transport service of a queue pair.
@@ -281,6 +282,8 @@ pub(crate) struct Core {
     pub source_qpn: Qpn,
     pub block_multicast_loopback: bool,
     pub polled: bool,
+    /// Among those that the engine looks at on every turn.
+    pub hot: bool,
 }
 
 /// Why a requester does not go on, and until when.
@@ -292,6 +295,8 @@ pub(crate) enum Wait {
     Rnr,
     /// No acknowledgement.
     Ack,
+    /// To send again what the responder did not expect (sequence error NAK).
+    Nak,
 }
 
 /// The requesting half of a queue pair.
@@ -311,16 +316,46 @@ pub(crate) struct Requester<F: Face> {
     pub timer: u64,
     /// In the engine's ready queue.
     pub queued: bool,
-    /// Resolved path and the counters under which it holds.
+    /// Path, as last resolved.
+    pub route: Option<CachedRoute>,
+    /// Peer, as last found.
     pub peer: Option<Peer>,
 }
 
-/// A resolved peer.
+impl<F: Face> Requester<F> {
+    pub fn new(queue: Option<F::Send>, cq: Option<CqIndex>) -> Self {
+        Self {
+            queue,
+            cq,
+            current: None,
+            offset: 0,
+            psn: Psn::default(),
+            retries_left: 0,
+            rnr_left: 0,
+            wait: Wait::None,
+            timer: 0,
+            queued: false,
+            route: None,
+            peer: None,
+        }
+    }
+
+    /// There was progress: both retry counters begin anew.
+    #[inline]
+    pub const fn reload_retries(&mut self, attr: &QpAttr) {
+        self.retries_left = attr.retry_count;
+        self.rnr_left = attr.rnr_retry;
+    }
+}
+
+/// The queue pair at the other end, and the counters under which it is that.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub qp: QpIndex,
-    pub vf: VfId,
+    /// Payload bytes per packet.
     pub mtu: u32,
+    /// Longest message that gets through: all, or one packet that fits the path.
+    pub longest: u64,
     pub generation: u64,
     pub epoch: u64,
 }
@@ -338,8 +373,10 @@ pub(crate) enum RecvQueue<F: Face> {
 #[derive(Debug)]
 pub(crate) struct Inbound {
     pub wr: Box<RecvWr>,
+    /// Shared receive queue that it came from.
     pub srqn: Option<u32>,
-    pub cq: Option<CqIndex>,
+    /// Protection domain of its buffers.
+    pub pd: u32,
 }
 
 /// The responding half of a queue pair.
@@ -350,7 +387,23 @@ pub(crate) struct Responder<F: Face> {
     pub psn: Psn,
     pub msn: u32,
     pub inbound: Option<Inbound>,
+    /// Bytes received of a message that is not complete.
+    pub received: u64,
     pub established: bool,
+}
+
+impl<F: Face> Responder<F> {
+    pub fn new(queue: RecvQueue<F>, cq: Option<CqIndex>) -> Self {
+        Self {
+            queue,
+            cq,
+            psn: Psn::default(),
+            msn: 0,
+            inbound: None,
+            received: 0,
+            established: false,
+        }
+    }
 }
 
 /// A queue pair.

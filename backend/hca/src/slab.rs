@@ -36,6 +36,11 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
         self.entries.get(index as usize)?.as_deref()

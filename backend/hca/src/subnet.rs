@@ -55,14 +55,16 @@ pub trait Subnet: std::fmt::Debug + Send {
     /// Counter that changes whenever a path may have changed.
     fn generation(&self) -> Arc<AtomicU64>;
 
-    /// The way of a unicast packet.
+    /// The way of a unicast packet, also of one to the sender's own port. The
+    /// answer is kept, be it a route or none, until [`Subnet::generation`]
+    /// changes.
     ///
     /// # Errors
     /// [`NoRoute`] says what becomes of it instead.
     fn resolve(&mut self, from: VfId, dlid: Lid, sl: Sl, pkey: PKey) -> Result<Route, NoRoute>;
 
-    /// Functions that a multicast packet reaches, the sender's own excluded or
-    /// not as the tables say.
+    /// Functions that a multicast packet reaches. The sender's own makes no
+    /// difference: the HCA delivers to it without the subnet.
     fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route>;
 
     /// Takes a datagram that a guest sent to queue pair 0 or 1 of any port. The

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wire::{Gid, Lid, PKey};
+use wire::{Gid, Lid, PKey, Sl};
 
 use crate::engine::{CqIndex, QpIndex, SrqIndex};
 use crate::face::Face;
@@ -28,6 +28,8 @@ pub struct Quota {
     pub log_pds: u8,
     /// Multicast attachments.
     pub log_multicast: u8,
+    /// Translation entries (pages, or stretches) of all memory keys together.
+    pub log_translations: u8,
 }
 
 impl Default for Quota {
@@ -39,6 +41,7 @@ impl Default for Quota {
             log_keys: 20,
             log_pds: 16,
             log_multicast: 13,
+            log_translations: 25,
         }
     }
 }
@@ -112,6 +115,17 @@ impl TrafficCounters {
         );
     }
 
+    /// Counts a packet whose keys are not the receiver's. Whether both are.
+    #[inline]
+    pub(crate) fn check_keys(&self, pkey: bool, qkey: bool) -> bool {
+        if !pkey {
+            Self::add(&self.pkey_violations, 1);
+        } else if !qkey {
+            Self::add(&self.qkey_violations, 1);
+        }
+        pkey && qkey
+    }
+
     #[inline]
     pub(crate) fn sent(&self, words: u64, packets: u64) {
         Self::add(&self.xmit_words, words);
@@ -125,16 +139,37 @@ impl TrafficCounters {
     }
 }
 
-/// A route cached for datagrams to one LID.
+/// What became of looking for a way, cached for packets to one LID.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CachedRoute {
     pub dlid: Lid,
     pub pkey: PKey,
-    pub sl: u8,
+    pub sl: Sl,
     pub generation: u64,
-    pub route: Route,
+    /// `None`: packets do not arrive.
+    pub route: Option<Route>,
 }
 
+impl CachedRoute {
+    /// Whether this still answers for such a packet.
+    #[inline]
+    pub fn holds(&self, dlid: Lid, sl: Sl, pkey: PKey, generation: u64) -> bool {
+        self.dlid == dlid && self.generation == generation && self.pkey == pkey && self.sl == sl
+    }
+}
+
+/// Where multicast packets to one LID go.
+#[derive(Debug)]
+pub(crate) struct CachedFanout {
+    pub mlid: Lid,
+    pub pkey: PKey,
+    pub sl: Sl,
+    pub generation: u64,
+    pub routes: Vec<Route>,
+}
+
+/// Slots of the multicast route cache.
+pub(crate) const FANOUT_CACHE: usize = 16;
 /// Slots of the datagram route cache.
 pub(crate) const ROUTE_CACHE: usize = 64;
 
@@ -143,8 +178,10 @@ pub(crate) struct Vf<F: Face> {
     pub dma: F::Dma,
     pub face: F::Vf,
     pub keys: KeyTable,
-    pub pds: Numbers<()>,
-    pub xrcds: Numbers<()>,
+    /// Protection domains: how many objects are of each.
+    pub pds: Numbers<u32>,
+    /// XRC domains, likewise.
+    pub xrcds: Numbers<u32>,
     pub qps: QpNumbers,
     pub cqs: Numbers<CqIndex>,
     pub srqs: Numbers<SrqIndex>,
@@ -155,6 +192,7 @@ pub(crate) struct Vf<F: Face> {
     pub multicast: HashMap<Gid, Vec<QpIndex>>,
     pub multicast_left: u32,
     pub routes: [Option<CachedRoute>; ROUTE_CACHE],
+    pub fanouts: [Option<CachedFanout>; FANOUT_CACHE],
     pub quota: Quota,
 }
 
@@ -163,7 +201,7 @@ impl<F: Face> Vf<F> {
         Self {
             dma,
             face,
-            keys: KeyTable::new(quota.log_keys, seed),
+            keys: KeyTable::new(quota.log_keys, 1 << quota.log_translations, seed),
             pds: Numbers::new(quota.log_pds, 24, 1, seed ^ 1),
             xrcds: Numbers::new(quota.log_pds, 24, 1, seed ^ 2),
             // Numbers 0 and 1 are the management queue pairs'.
@@ -176,7 +214,35 @@ impl<F: Face> Vf<F> {
             multicast: HashMap::new(),
             multicast_left: 1 << quota.log_multicast,
             routes: [None; ROUTE_CACHE],
+            fanouts: [const { None }; FANOUT_CACHE],
             quota,
+        }
+    }
+    /// One more object of a protection domain.
+    pub fn hold_pd(&mut self, pd: u32) {
+        if let Some(users) = self.pds.get_mut(pd) {
+            *users += 1;
+        }
+    }
+
+    /// One object less of a protection domain.
+    pub fn release_pd(&mut self, pd: u32) {
+        if let Some(users) = self.pds.get_mut(pd) {
+            *users = users.saturating_sub(1);
+        }
+    }
+
+    /// One more object of an XRC domain.
+    pub fn hold_xrcd(&mut self, xrcd: u32) {
+        if let Some(users) = self.xrcds.get_mut(xrcd) {
+            *users += 1;
+        }
+    }
+
+    /// One object less of an XRC domain.
+    pub fn release_xrcd(&mut self, xrcd: u32) {
+        if let Some(users) = self.xrcds.get_mut(xrcd) {
+            *users = users.saturating_sub(1);
         }
     }
 }

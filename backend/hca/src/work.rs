@@ -53,6 +53,23 @@ pub enum Operation {
     UpdateKey,
 }
 
+impl Operation {
+    /// Whether the request's list is where the answer goes, not where the
+    /// payload comes from.
+    #[inline]
+    #[must_use]
+    pub const fn fills_list(self) -> bool {
+        matches!(
+            self,
+            Self::Read
+                | Self::CompareSwap
+                | Self::FetchAdd
+                | Self::MaskedCompareSwap
+                | Self::MaskedFetchAdd
+        )
+    }
+}
+
 /// Operands of an atomic operation, host byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AtomicOperands {

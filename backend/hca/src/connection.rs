@@ -1,0 +1,268 @@
+//! The verbs for queue pairs.
+
+use wire::Qpn;
+
+use crate::engine::{Engine, QpIndex, VerbError, VfId};
+use crate::face::{Event, Face};
+use crate::qp::{
+    Core, Qp, QpAttr, QpChange, QpDesc, QpState, QpView, RecvQueue, RecvSide, Requester, Responder,
+    Transport,
+};
+
+impl<F: Face> Engine<F> {
+    /// Creates a queue pair in the Reset state and returns its number.
+    ///
+    /// # Errors
+    /// [`VerbError::Exhausted`], [`VerbError::NotFound`] for what it names,
+    /// [`VerbError::InUse`] for a second queue pair 0 or 1, or
+    /// [`VerbError::Invalid`] for a receive queue that completes nowhere.
+    pub fn create_qp(&mut self, vf: VfId, desc: QpDesc<F>) -> Result<Qpn, VerbError> {
+        let state = self.vf(vf);
+        if desc.transport != Transport::KeyUpdate || desc.pd != 0 {
+            state.pds.get(desc.pd).ok_or(VerbError::NotFound)?;
+        }
+        let special = special_slot(desc.transport);
+        if special.is_some_and(|slot| state.special[slot].is_some()) {
+            return Err(VerbError::InUse);
+        }
+        let (send_queue, send_cq) = match desc.send {
+            Some((queue, cqn)) => (Some(queue), Some(self.cq_index(vf, cqn)?)),
+            None => (None, None),
+        };
+        let recv_cq = desc
+            .recv_cqn
+            .map(|cqn| self.cq_index(vf, cqn))
+            .transpose()?;
+        let recv_queue = match desc.recv {
+            RecvSide::None => RecvQueue::None,
+            RecvSide::Own(_) | RecvSide::Shared(_) if recv_cq.is_none() => {
+                return Err(VerbError::Invalid);
+            }
+            RecvSide::Own(queue) => RecvQueue::Own(queue),
+            RecvSide::Shared(srqn) => RecvQueue::Shared(self.srq_index(vf, srqn)?),
+            RecvSide::Xrc(xrcd) => {
+                self.vf(vf).xrcds.get(xrcd).ok_or(VerbError::NotFound)?;
+                RecvQueue::Xrc(xrcd)
+            }
+        };
+        let (shared, xrcd) = match recv_queue {
+            RecvQueue::Shared(srq) => (Some(srq), None),
+            RecvQueue::Xrc(xrcd) => (None, Some(xrcd)),
+            RecvQueue::None | RecvQueue::Own(_) => (None, None),
+        };
+        let polled = desc.polled && send_queue.is_some();
+        let Self { vfs, qps, .. } = self;
+        let state = &mut vfs[usize::from(vf.0)];
+        let mut index = None;
+        let number = state
+            .qps
+            .insert_with(|number| {
+                let qpn = Qpn::new(number);
+                let core = Core {
+                    vf,
+                    qpn,
+                    transport: desc.transport,
+                    pd: desc.pd,
+                    state: QpState::Reset,
+                    attr: QpAttr::default(),
+                    source_qpn: desc.source_qpn.unwrap_or(qpn),
+                    block_multicast_loopback: desc.block_multicast_loopback,
+                    polled,
+                    hot: false,
+                };
+                let req = Requester::new(send_queue, send_cq);
+                let resp = Responder::new(recv_queue, recv_cq);
+                let qp = QpIndex(qps.insert(Qp { core, req, resp }));
+                index = Some(qp);
+                qp
+            })
+            .ok_or(VerbError::Exhausted)?;
+        let index = index.ok_or(VerbError::Exhausted)?;
+        state.hold_pd(desc.pd);
+        if let Some(xrcd) = xrcd {
+            state.hold_xrcd(xrcd);
+        }
+        if let Some(slot) = special {
+            state.special[slot] = Some(index);
+        }
+        for cq in [send_cq, recv_cq].into_iter().flatten() {
+            if let Some(cq) = self.cqs.get_mut(cq.0) {
+                cq.users += 1;
+            }
+        }
+        if let Some(srq) = shared.and_then(|srq| self.srqs.get_mut(srq.0)) {
+            srq.users += 1;
+        }
+        if polled {
+            self.poll.add(index);
+        }
+        self.epoch += 1;
+        Ok(Qpn::new(number))
+    }
+
+    pub(crate) fn qp_index(&self, vf: VfId, qpn: Qpn) -> Result<QpIndex, VerbError> {
+        self.vf(vf)
+            .qps
+            .get(u32::from(qpn))
+            .copied()
+            .ok_or(VerbError::NotFound)
+    }
+
+    /// Moves a queue pair to `next`, changing what `change` names.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`], or [`VerbError::BadState`] when the transition
+    /// is not one of the specification's.
+    pub fn modify_qp(
+        &mut self,
+        vf: VfId,
+        qpn: Qpn,
+        next: QpState,
+        change: &QpChange,
+    ) -> Result<(), VerbError> {
+        let index = self.qp_index(vf, qpn)?;
+        let qp = self.qps.get_mut(index.0).ok_or(VerbError::NotFound)?;
+        if !qp.core.state.may_become(next) {
+            return Err(VerbError::BadState);
+        }
+        self.epoch += 1;
+        match next {
+            QpState::Error => self.fail_qp(index),
+            QpState::Reset => self.empty_qp(index),
+            _ => {
+                let earlier = qp.core.state;
+                qp.core.attr.apply(change);
+                qp.core.state = next;
+                // Where the path leads may be what has changed.
+                qp.req.route = None;
+                qp.req.peer = None;
+                if let Some(psn) = change.rq_psn {
+                    qp.resp.psn = psn;
+                }
+                if let Some(psn) = change.sq_psn {
+                    qp.req.psn = psn;
+                }
+                if next == QpState::ReadyToSend {
+                    qp.req.retries_left = qp.core.attr.retry_count;
+                    qp.req.rnr_left = qp.core.attr.rnr_retry;
+                    self.make_ready(index);
+                } else if next == QpState::SendQueueDrain
+                    && earlier == QpState::ReadyToSend
+                    && qp.req.current.is_none()
+                {
+                    self.notify(vf, Event::SendQueueDrained(qpn));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a queue pair is now.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn query_qp(&self, vf: VfId, qpn: Qpn) -> Result<QpView, VerbError> {
+        let index = self.qp_index(vf, qpn)?;
+        let qp = self.qps.get(index.0).ok_or(VerbError::NotFound)?;
+        let attr = QpAttr {
+            rq_psn: qp.resp.psn,
+            sq_psn: qp.req.psn,
+            ..qp.core.attr
+        };
+        Ok(QpView {
+            state: qp.core.state,
+            attr,
+            msn: qp.resp.msn,
+        })
+    }
+
+    /// The queues of a queue pair, for queries.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn qp_queues(
+        &self,
+        vf: VfId,
+        qpn: Qpn,
+    ) -> Result<(Option<&F::Send>, Option<&F::Recv>), VerbError> {
+        let index = self.qp_index(vf, qpn)?;
+        let qp = self.qps.get(index.0).ok_or(VerbError::NotFound)?;
+        let recv = if let RecvQueue::Own(queue) = &qp.resp.queue {
+            Some(queue)
+        } else {
+            None
+        };
+        Ok((qp.req.queue.as_ref(), recv))
+    }
+
+    /// Destroys a queue pair. Requests in progress are dropped.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn destroy_qp(&mut self, vf: VfId, qpn: Qpn) -> Result<(), VerbError> {
+        let index = self
+            .vf_mut(vf)
+            .qps
+            .remove(u32::from(qpn))
+            .ok_or(VerbError::NotFound)?;
+        let qp = self.qps.remove(index.0).ok_or(VerbError::NotFound)?;
+        self.epoch += 1;
+        if qp.core.polled {
+            self.poll.forget_qps(|other| other == index);
+        }
+        if qp.req.queued {
+            self.ready.retain(|&ready| ready != index);
+        }
+        if qp.core.state == QpState::Error {
+            self.errored.retain(|errored| errored.qp != index);
+        }
+        self.spare_sends.extend(qp.req.current);
+        self.spare_recvs
+            .extend(qp.resp.inbound.map(|inbound| inbound.wr));
+        self.trim();
+        self.release_cq(qp.req.cq);
+        self.release_cq(qp.resp.cq);
+        let state = &mut self.vfs[usize::from(vf.0)];
+        state.release_pd(qp.core.pd);
+        match qp.resp.queue {
+            RecvQueue::Shared(srq) => {
+                if let Some(srq) = self.srqs.get_mut(srq.0) {
+                    srq.users -= 1;
+                }
+            }
+            RecvQueue::Xrc(xrcd) => state.release_xrcd(xrcd),
+            RecvQueue::None | RecvQueue::Own(_) => {}
+        }
+        if let Some(slot) = special_slot(qp.core.transport) {
+            state.special[slot] = None;
+        }
+        if qp.core.transport == Transport::Ud {
+            let mut detached = 0;
+            state.multicast.retain(|_, members| {
+                let before = members.len();
+                members.retain(|&member| member != index);
+                detached += before - members.len();
+                !members.is_empty()
+            });
+            state.multicast_left += detached as u32;
+        }
+        Ok(())
+    }
+
+    /// Rings the send doorbell of a queue pair: new requests are posted. They
+    /// are executed by [`Engine::run`].
+    pub fn ring_send(&mut self, vf: VfId, qpn: Qpn) {
+        if let Ok(index) = self.qp_index(vf, qpn) {
+            self.make_ready(index);
+        }
+    }
+}
+
+/// Slot of a management queue pair in `Vf::special`.
+const fn special_slot(transport: Transport) -> Option<usize> {
+    match transport {
+        Transport::Smi => Some(0),
+        Transport::Gsi => Some(1),
+        _ => None,
+    }
+}

@@ -1,0 +1,356 @@
+//! Completions, and what happens to a queue pair or a completion queue in error.
+
+use wire::{Psn, Qpn};
+
+use crate::engine::{CqIndex, Engine, Errored, QpIndex, VfId};
+use crate::face::{CqError, Event, Face};
+use crate::progress::TURN_REQUESTS;
+use crate::qp::{Inbound, QpState, RecvQueue, Wait};
+use crate::srq::Srq;
+use crate::work::{CompletionEntry, RecvKind, Side, Status, WqeError};
+
+/// How soon a queue pair in error is looked at again after there was something
+/// to flush, in nanoseconds.
+const ERROR_RECHECK: u64 = 1_000_000;
+/// How long it is not looked at when there was nothing for long, in nanoseconds.
+const LONGEST_ERROR_RECHECK: u64 = 100_000_000;
+
+impl<F: Face> Engine<F> {
+    /// Writes a completion entry.
+    #[inline]
+    pub(crate) fn complete(&mut self, cq: CqIndex, entry: &CompletionEntry) {
+        let Some(state) = self.cqs.get_mut(cq.0) else {
+            return;
+        };
+        if state.failed {
+            return;
+        }
+        let vf = &mut self.vfs[usize::from(state.vf.0)];
+        match F::complete(&vf.dma, &mut vf.face, &mut state.ring, entry) {
+            Ok(watch) => {
+                if watch && !state.watched {
+                    state.watched = true;
+                    self.poll.watch(cq);
+                }
+            }
+            Err(error) => self.cq_failed(cq, error),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn cq_failed(&mut self, cq: CqIndex, error: CqError) {
+        let Some(state) = self.cqs.get_mut(cq.0) else {
+            return;
+        };
+        if state.failed {
+            return;
+        }
+        state.failed = true;
+        let (vf, cqn) = (state.vf, state.cqn);
+        self.failed_cqs.push(cq);
+        self.notify(vf, Event::CqError { cqn, error });
+    }
+
+    /// Every user of a failed completion queue fails with it.
+    #[cold]
+    pub(crate) fn fail_users(&mut self) {
+        while let Some(cq) = self.failed_cqs.pop() {
+            let users: Vec<(QpIndex, VfId, Qpn)> = self
+                .qps
+                .iter_mut()
+                .filter(|(_, qp)| {
+                    (qp.req.cq == Some(cq) || qp.resp.cq == Some(cq))
+                        && !matches!(qp.core.state, QpState::Error | QpState::Reset)
+                })
+                .map(|(index, qp)| (QpIndex(index), qp.core.vf, qp.core.qpn))
+                .collect();
+            for (index, vf, qpn) in users {
+                self.fail_qp(index);
+                self.notify(vf, Event::QpCatastrophic(qpn));
+            }
+            let shared: Vec<(VfId, u32)> = self
+                .srqs
+                .iter_mut()
+                .filter(|(_, srq)| srq.xrc.is_some_and(|(_, other)| other == cq))
+                .map(|(_, srq)| (srq.vf, srq.srqn))
+                .collect();
+            for (vf, srqn) in shared {
+                self.notify(vf, Event::SrqCatastrophic(srqn));
+            }
+        }
+    }
+
+    /// A work queue cannot be read: the queue pair is unusable.
+    #[cold]
+    pub(crate) fn catastrophe(&mut self, index: QpIndex) {
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        if qp.core.state == QpState::Error {
+            return;
+        }
+        let (vf, qpn) = (qp.core.vf, qp.core.qpn);
+        self.fail_qp(index);
+        self.notify(vf, Event::QpCatastrophic(qpn));
+    }
+
+    /// Moves a queue pair to the error state and flushes it.
+    #[cold]
+    pub(crate) fn fail_qp(&mut self, index: QpIndex) {
+        if self.enter_error(index) {
+            self.flush(index);
+            self.last_request_reached(index);
+        }
+    }
+
+    /// Moves a queue pair to the error state, to be flushed later. Whether it
+    /// was not there already.
+    #[cold]
+    pub(crate) fn enter_error(&mut self, index: QpIndex) -> bool {
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return false;
+        };
+        let earlier = std::mem::replace(&mut qp.core.state, QpState::Error);
+        qp.req.wait = Wait::None;
+        qp.req.timer = 0;
+        self.epoch += 1;
+        if earlier == QpState::Error {
+            return false;
+        }
+        let due = self.clock.now() + ERROR_RECHECK;
+        self.errored.push(Errored {
+            qp: index,
+            due,
+            pause: ERROR_RECHECK,
+        });
+        self.errored_due = self.errored_due.min(due);
+        true
+    }
+
+    /// No more of a shared receive queue goes to this queue pair (11.6.3.1.7).
+    pub(crate) fn last_request_reached(&mut self, index: QpIndex) {
+        if let Some(qp) = self.qps.get(index.0)
+            && matches!(qp.resp.queue, RecvQueue::Shared(_))
+        {
+            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
+            self.notify(vf, Event::LastWqeReached(qpn));
+        }
+    }
+
+    /// Looks for requests that were posted to queue pairs in error: receive
+    /// requests come without a doorbell. A queue pair that gets none is looked
+    /// at less and less often.
+    pub(crate) fn look_at_errored(&mut self, now: u64) {
+        let mut next = u64::MAX;
+        for at in 0..self.errored.len() {
+            let Errored { qp, due, pause } = self.errored[at];
+            let (due, pause) = if due > now {
+                (due, pause)
+            } else if self.flush(qp) {
+                (now + ERROR_RECHECK, ERROR_RECHECK)
+            } else {
+                let pause = (pause * 2).min(LONGEST_ERROR_RECHECK);
+                (now + pause, pause)
+            };
+            self.errored[at] = Errored { qp, due, pause };
+            next = next.min(due);
+        }
+        self.errored_due = next;
+    }
+
+    /// Flushes what is posted to a queue pair in error, a bounded number of
+    /// requests; the rest on a later turn. Whether there was any.
+    #[cold]
+    pub(crate) fn flush(&mut self, index: QpIndex) -> bool {
+        for done in 0..TURN_REQUESTS {
+            let Some(qp) = self.qps.get_mut(index.0) else {
+                return false;
+            };
+            if !matches!(qp.core.state, QpState::Error | QpState::SendQueueError) {
+                return false;
+            }
+            let flush_recv = qp.core.state == QpState::Error;
+            if !self.flush_send(index) && !(flush_recv && self.flush_recv(index)) {
+                return done > 0;
+            }
+        }
+        self.make_ready(index);
+        true
+    }
+
+    fn flush_send(&mut self, index: QpIndex) -> bool {
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return false;
+        };
+        let wr = match qp.req.current.take() {
+            Some(wr) => wr,
+            None => {
+                let mut wr = self.spare_send();
+                wr.clear();
+                let Self { qps, vfs, .. } = self;
+                let Some(qp) = qps.get_mut(index.0) else {
+                    return false;
+                };
+                let taken = match qp.req.queue.as_mut() {
+                    Some(queue) => {
+                        F::take_send(&vfs[usize::from(qp.core.vf.0)].dma, queue, &mut wr)
+                    }
+                    None => Ok(false),
+                };
+                match taken {
+                    Ok(true) => {}
+                    Err(WqeError::Malformed { index, opcode }) => {
+                        wr.index = index;
+                        wr.opcode = opcode;
+                    }
+                    Ok(false) | Err(WqeError::Unmapped) => {
+                        self.spare_sends.push(wr);
+                        return false;
+                    }
+                }
+                wr
+            }
+        };
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return false;
+        };
+        let entry = CompletionEntry {
+            qpn: qp.core.qpn,
+            index: wr.index,
+            status: Status::Flushed,
+            byte_len: 0,
+            solicited: true,
+            side: Side::Send { opcode: wr.opcode },
+        };
+        let cq = qp.req.cq;
+        self.spare_sends.push(wr);
+        if let Some(cq) = cq {
+            self.complete(cq, &entry);
+        }
+        true
+    }
+
+    fn flush_recv(&mut self, index: QpIndex) -> bool {
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return false;
+        };
+        let inbound = match qp.resp.inbound.take() {
+            Some(inbound) => inbound,
+            None => {
+                let mut wr = self.spare_recv();
+                wr.clear();
+                let Self { qps, vfs, .. } = self;
+                let Some(qp) = qps.get_mut(index.0) else {
+                    return false;
+                };
+                let taken = match &mut qp.resp.queue {
+                    RecvQueue::Own(queue) => {
+                        F::take_recv(&vfs[usize::from(qp.core.vf.0)].dma, queue, &mut wr)
+                    }
+                    _ => Ok(false),
+                };
+                match taken {
+                    Ok(true) => {}
+                    Err(WqeError::Malformed { index, .. }) => wr.index = index,
+                    Ok(false) | Err(WqeError::Unmapped) => {
+                        self.spare_recvs.push(wr);
+                        return false;
+                    }
+                }
+                let (srqn, pd) = (None, qp.core.pd);
+                Inbound { wr, srqn, pd }
+            }
+        };
+        let received = (RecvKind::Send, 0);
+        self.complete_recv(index, inbound, Status::Flushed, 0, received, true);
+        true
+    }
+
+    /// Completes a receive request of a connected queue pair.
+    #[inline]
+    pub(crate) fn complete_recv(
+        &mut self,
+        index: QpIndex,
+        inbound: Inbound,
+        status: Status,
+        byte_len: u32,
+        (kind, immediate): (RecvKind, u32),
+        solicited: bool,
+    ) {
+        let Some(qp) = self.qps.get(index.0) else {
+            return;
+        };
+        let srqn = inbound.srqn;
+        let entry = CompletionEntry {
+            qpn: qp.core.qpn,
+            index: inbound.wr.index,
+            status,
+            byte_len,
+            solicited,
+            side: Side::Recv {
+                kind,
+                immediate,
+                srqn,
+                source: None,
+            },
+        };
+        let vf = qp.core.vf;
+        let cq = match (&qp.resp.queue, srqn) {
+            // The queue may be gone since; then nobody waits for this.
+            (RecvQueue::Xrc(_), Some(srqn)) => self.srq(vf, srqn).and_then(|srq| srq.xrc),
+            _ => qp.resp.cq.map(|cq| (0, cq)),
+        };
+        self.spare_recvs.push(inbound.wr);
+        if let Some((_, cq)) = cq {
+            self.complete(cq, &entry);
+        }
+        if let Some(srqn) = srqn {
+            self.check_srq_limit(vf, srqn);
+        }
+    }
+
+    fn srq(&self, vf: VfId, srqn: u32) -> Option<&Srq<F>> {
+        self.srqs.get(self.vf(vf).srqs.get(srqn)?.0)
+    }
+
+    /// Raises a shared receive queue's limit event if it is due.
+    pub(crate) fn check_srq_limit(&mut self, vf: VfId, srqn: u32) {
+        let state = &mut self.vfs[usize::from(vf.0)];
+        if let Some(srq) = state
+            .srqs
+            .get(srqn)
+            .and_then(|srq| self.srqs.get_mut(srq.0))
+        {
+            srq.check_limit(&state.dma, &mut state.face);
+        }
+    }
+
+    /// Back to Reset: nothing posted, nothing in progress, no completions.
+    pub(crate) fn empty_qp(&mut self, index: QpIndex) {
+        self.errored.retain(|errored| errored.qp != index);
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        qp.core.state = QpState::Reset;
+        qp.core.attr = crate::qp::QpAttr::default();
+        qp.req.wait = Wait::None;
+        qp.req.timer = 0;
+        qp.req.offset = 0;
+        qp.req.psn = Psn::default();
+        qp.req.route = None;
+        qp.req.peer = None;
+        qp.resp.psn = Psn::default();
+        qp.resp.msn = 0;
+        qp.resp.received = 0;
+        qp.resp.established = false;
+        let recv = if let RecvQueue::Own(queue) = &mut qp.resp.queue {
+            Some(queue)
+        } else {
+            None
+        };
+        F::reset_queues(qp.req.queue.as_mut(), recv);
+        self.spare_sends.extend(qp.req.current.take());
+        self.spare_recvs
+            .extend(qp.resp.inbound.take().map(|inbound| inbound.wr));
+    }
+}

@@ -1,0 +1,500 @@
+//! One message between the two halves of a connection, on the local path: one
+//! copy from guest memory to guest memory, in slices.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vm_memory::{VolatileMemory, VolatileSlice};
+
+use crate::access::{CopyError, Cursor, Domain, Source, check_list, copy, window};
+use crate::atomic::atomic_result;
+use crate::dma::Dma;
+use crate::face::Face;
+use crate::mr::{Access, KeyError};
+use crate::qp::{Core, Inbound, RecvQueue, RemoteRights, Requester, Responder};
+use crate::slab::Slab;
+use crate::srq::Srq;
+use crate::vf::Vf;
+use crate::work::{Operation, RecvWr, SendWr, Sge, WqeError};
+
+/// Bytes of headers that one packet of a connected transport has on the wire
+/// (LRH, BTH, ICRC, VCRC), in words of four octets as the port counters count.
+const HEADER_WORDS: u64 = (8 + 12 + 4 + 2) / 4;
+
+/// Longest local list element that is not checked ahead of the copy, in bytes:
+/// what is copied in one go is checked by the copy itself.
+const CHECKED_BY_COPY: u64 = 4096;
+
+/// How the responder refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// NAK, invalid request.
+    Invalid,
+    /// NAK, remote access error.
+    Access,
+    /// NAK, remote operational error.
+    Operation,
+    /// RNR NAK with this timer code.
+    NotReady(u8),
+    /// Nothing: the requester's own memory is at fault.
+    Local,
+    /// Nothing: the requester's own list has the wrong length.
+    LocalLength,
+    /// The responder's receive queue is unreadable.
+    Catastrophe,
+}
+
+/// How far a message got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Done,
+    /// The budget is used up.
+    Partly,
+}
+
+/// One message between two halves of queue pairs.
+pub(crate) struct Message<'a, F: Face> {
+    pub from_core: &'a Core,
+    pub to_core: &'a Core,
+    pub req: &'a mut Requester<F>,
+    pub resp: &'a mut Responder<F>,
+    pub vfs: &'a mut [Vf<F>],
+    pub srqs: &'a mut Slab<Srq<F>>,
+    pub spare_recvs: &'a mut Vec<Box<RecvWr>>,
+    pub len: u64,
+    pub mtu: u32,
+}
+
+impl<F: Face> Message<'_, F> {
+    /// Packets of the message, or of the response to a read.
+    #[inline]
+    pub fn packets(&self) -> u32 {
+        if self.len <= u64::from(self.mtu) {
+            1
+        } else {
+            self.len.div_ceil(u64::from(self.mtu)) as u32
+        }
+    }
+
+    /// Advances sequence numbers and counters by the whole message.
+    /// Acknowledgements are not counted.
+    #[inline]
+    pub fn account(&mut self, operation: Operation) {
+        let packets = self.packets();
+        // A read that is behind is answered again; it is not a new message.
+        if self.resp.psn == self.req.psn {
+            self.resp.psn = self.resp.psn.plus(packets);
+            self.resp.msn = (self.resp.msn + 1) & 0xff_ffff;
+        }
+        self.req.psn = self.req.psn.plus(packets);
+        self.resp.received = 0;
+        let packets = u64::from(packets);
+        let words = self.len / 4 + packets * HEADER_WORDS;
+        let from = &self.vfs[usize::from(self.from_core.vf.0)].counters;
+        let to = &self.vfs[usize::from(self.to_core.vf.0)].counters;
+        if operation == Operation::Read {
+            // The request, and the data in response.
+            from.sent(HEADER_WORDS, 1);
+            to.received(HEADER_WORDS, 1);
+            to.sent(words, packets);
+            from.received(words, packets);
+        } else {
+            from.sent(words, packets);
+            to.received(words, packets);
+        }
+    }
+
+    fn from_domain(&self) -> Domain<'_, F::Dma> {
+        let vf = &self.vfs[usize::from(self.from_core.vf.0)];
+        Domain {
+            dma: &vf.dma,
+            keys: &vf.keys,
+            pd: self.from_core.pd,
+        }
+    }
+
+    fn to_domain(&self) -> Domain<'_, F::Dma> {
+        let vf = &self.vfs[usize::from(self.to_core.vf.0)];
+        Domain {
+            dma: &vf.dma,
+            keys: &vf.keys,
+            pd: self.to_core.pd,
+        }
+    }
+
+    /// Moves the message on.
+    ///
+    /// # Errors
+    /// [`Refusal`]; whose fault it is. Where both ends are at fault it is the
+    /// requester's, whose HCA would not have sent anything.
+    #[inline]
+    pub fn execute(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
+        if self.req.offset == 0 {
+            self.resp.received = 0;
+        }
+        let result = self.dispatch(wr, budget);
+        match result {
+            Ok(_) | Err(Refusal::Local | Refusal::LocalLength) => result,
+            Err(refusal) => Err(self.blame(wr, refusal)),
+        }
+    }
+
+    #[inline]
+    fn dispatch(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
+        let rights = self.to_core.attr.rights;
+        match wr.operation {
+            Operation::Write | Operation::WriteImm => self.write(wr, rights, budget),
+            Operation::Send | Operation::SendImm | Operation::SendInvalidate => {
+                self.send(wr, budget)
+            }
+            Operation::Read => self.read(wr, rights, budget),
+            Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::MaskedCompareSwap
+            | Operation::MaskedFetchAdd => self.atomic(wr, rights),
+            Operation::Nop | Operation::LocalInvalidate | Operation::UpdateKey => {
+                Ok(Progress::Done)
+            }
+        }
+    }
+
+    #[cold]
+    fn blame(&self, wr: &SendWr, refusal: Refusal) -> Refusal {
+        match check_local(self.from_domain(), wr) {
+            Ok(()) => refusal,
+            Err(_) => Refusal::Local,
+        }
+    }
+
+    /// Checks what the copy would notice only when the responder's memory has
+    /// changed already.
+    #[inline]
+    fn check_ahead(&self, wr: &SendWr) -> Result<(), Refusal> {
+        if self.req.offset == 0 && (wr.sges.len() > 1 || self.len > CHECKED_BY_COPY) {
+            check_local(self.from_domain(), wr).map_err(|_| Refusal::Local)?;
+        }
+        Ok(())
+    }
+
+    /// A remote key must be unrestricted or meant for this responder.
+    fn check_remote(&self, wr: &SendWr, len: u64, needed: Access) -> Result<(), Refusal> {
+        let domain = self.to_domain();
+        let region = domain
+            .keys
+            .check(wr.rkey, domain.pd, wr.remote_addr, len, needed)
+            .map_err(|_| Refusal::Access)?;
+        match region.qpn {
+            Some(only) if only != self.to_core.qpn => Err(Refusal::Access),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the message stands after `done` more bytes. A copy stops early
+    /// only for its budget; were it to stop otherwise, it would for ever.
+    #[inline]
+    fn advance(&mut self, done: u64, budget: i64) -> Result<Progress, Refusal> {
+        self.req.offset += done;
+        self.resp.received = self.req.offset;
+        if self.req.offset >= self.len {
+            Ok(Progress::Done)
+        } else if budget <= 0 {
+            Ok(Progress::Partly)
+        } else {
+            Err(Refusal::LocalLength)
+        }
+    }
+
+    #[inline]
+    fn write(
+        &mut self,
+        wr: &mut SendWr,
+        rights: RemoteRights,
+        budget: &mut i64,
+    ) -> Result<Progress, Refusal> {
+        // Operations that the receive queue does not do are invalid requests,
+        // whatever the key says (9.7.4.1.3, 11.6.2).
+        if !rights.write {
+            return Err(Refusal::Invalid);
+        }
+        // The key of a write of no bytes is not looked at (9.7.4.1.5).
+        if self.req.offset < self.len {
+            self.check_ahead(wr)?;
+            self.check_remote(wr, self.len, Access::REMOTE_WRITE)?;
+            let target = [Sge {
+                addr: wr.remote_addr,
+                lkey: wr.rkey,
+                len: self.len as u32,
+            }];
+            let mut to = Cursor::new(
+                self.to_domain(),
+                &target,
+                self.req.offset,
+                Access::REMOTE_WRITE,
+            );
+            let done = self.gather(wr, &mut to, budget, Refusal::Access)?;
+            if self.advance(done, *budget)? == Progress::Partly {
+                return Ok(Progress::Partly);
+            }
+        }
+        if wr.operation == Operation::WriteImm {
+            self.take_receive(wr)?;
+        }
+        Ok(Progress::Done)
+    }
+
+    #[inline]
+    fn send(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
+        if self.req.offset == 0 {
+            // The gather list is checked before the responder gives up a
+            // receive request for a message that will never come.
+            check_local(self.from_domain(), wr).map_err(|_| Refusal::Local)?;
+            self.take_receive(wr)?;
+        }
+        let Some(inbound) = self.resp.inbound.take() else {
+            return Err(Refusal::Operation);
+        };
+        let result = self.scatter(wr, &inbound, budget);
+        self.resp.inbound = Some(inbound);
+        if self.advance(result?, *budget)? == Progress::Partly {
+            return Ok(Progress::Partly);
+        }
+        if wr.operation == Operation::SendInvalidate {
+            self.invalidate(wr.immediate)?;
+        }
+        Ok(Progress::Done)
+    }
+
+    fn scatter(
+        &self,
+        wr: &mut SendWr,
+        inbound: &Inbound,
+        budget: &mut i64,
+    ) -> Result<u64, Refusal> {
+        let domain = Domain {
+            pd: inbound.pd,
+            ..self.to_domain()
+        };
+        let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
+        if capacity < self.len {
+            return Err(Refusal::Invalid);
+        }
+        let mut to = Cursor::new(
+            domain,
+            &inbound.wr.sges,
+            self.req.offset,
+            Access::LOCAL_WRITE,
+        );
+        self.gather(wr, &mut to, budget, Refusal::Operation)
+    }
+
+    /// Copies the requester's payload, from the current offset on, to `to`.
+    #[inline]
+    fn gather(
+        &self,
+        wr: &mut SendWr,
+        to: &mut Cursor<'_, F::Dma>,
+        budget: &mut i64,
+        at_fault: Refusal,
+    ) -> Result<u64, Refusal> {
+        let left = self.len - self.req.offset;
+        let copied = if wr.is_inline {
+            let bytes = VolatileSlice::from(&mut wr.inline[..]);
+            let bytes = bytes
+                .offset(self.req.offset as usize)
+                .map_err(|_| Refusal::LocalLength)?;
+            copy::<F::Dma, F::Dma>(&mut Source::Bytes(bytes), to, left, budget)
+        } else {
+            let from = Cursor::new(
+                self.from_domain(),
+                &wr.sges,
+                self.req.offset,
+                Access::LOCAL_READ,
+            );
+            copy(&mut Source::Memory(from), to, left, budget)
+        };
+        copied.map_err(|error| match error {
+            CopyError::From(_) => Refusal::Local,
+            CopyError::To(_) => at_fault,
+        })
+    }
+
+    fn read(
+        &mut self,
+        wr: &SendWr,
+        rights: RemoteRights,
+        budget: &mut i64,
+    ) -> Result<Progress, Refusal> {
+        if !rights.read {
+            return Err(Refusal::Invalid);
+        }
+        if self.len == 0 {
+            return Ok(Progress::Done);
+        }
+        self.check_ahead(wr)?;
+        self.check_remote(wr, self.len, Access::REMOTE_READ)?;
+        let source = [Sge {
+            addr: wr.remote_addr,
+            lkey: wr.rkey,
+            len: self.len as u32,
+        }];
+        let from = Cursor::new(
+            self.to_domain(),
+            &source,
+            self.req.offset,
+            Access::REMOTE_READ,
+        );
+        let mut to = Cursor::new(
+            self.from_domain(),
+            &wr.sges,
+            self.req.offset,
+            Access::LOCAL_WRITE,
+        );
+        let left = self.len - self.req.offset;
+        let done =
+            copy(&mut Source::Memory(from), &mut to, left, budget).map_err(
+                |error| match error {
+                    CopyError::From(_) => Refusal::Access,
+                    CopyError::To(_) => Refusal::Local,
+                },
+            )?;
+        self.advance(done, *budget)
+    }
+
+    fn atomic(&mut self, wr: &SendWr, rights: RemoteRights) -> Result<Progress, Refusal> {
+        if self.len != 8 {
+            return Err(Refusal::LocalLength);
+        }
+        if !rights.atomic || !wr.remote_addr.is_multiple_of(8) {
+            return Err(Refusal::Invalid);
+        }
+        self.check_remote(wr, 8, Access::ATOMIC)?;
+        check_local(self.from_domain(), wr).map_err(|_| Refusal::Local)?;
+        let original = atomic_at(self.to_domain(), wr).map_err(|_| Refusal::Access)?;
+        // Values lie in memory in the host's order (atomic 8-byte endianness
+        // mode 1 of the interface), little endian for every host we run on.
+        let mut bytes = original.to_le_bytes();
+        let source = VolatileSlice::from(&mut bytes[..]);
+        let mut to = Cursor::new(self.from_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
+        let mut budget = i64::MAX;
+        copy::<F::Dma, F::Dma>(&mut Source::Bytes(source), &mut to, 8, &mut budget)
+            .map_err(|_| Refusal::Local)?;
+        Ok(Progress::Done)
+    }
+
+    /// Takes the responder's next receive request, for the message to fill. One
+    /// that an aborted message left behind is filled anew.
+    #[inline]
+    fn take_receive(&mut self, wr: &SendWr) -> Result<(), Refusal> {
+        if let Some(inbound) = &self.resp.inbound {
+            return match self.resp.queue {
+                RecvQueue::Xrc(_) if inbound.srqn != Some(wr.xrc_srqn) => Err(Refusal::Invalid),
+                _ => Ok(()),
+            };
+        }
+        let mut recv = self
+            .spare_recvs
+            .pop()
+            .unwrap_or_else(|| Box::new(RecvWr::with_capacity()));
+        recv.clear();
+        let vf = &self.vfs[usize::from(self.to_core.vf.0)];
+        let srq = match &self.resp.queue {
+            RecvQueue::None | RecvQueue::Own(_) => None,
+            RecvQueue::Shared(index) => self.srqs.get_mut(index.0),
+            RecvQueue::Xrc(domain) => {
+                let named = vf.srqs.get(wr.xrc_srqn);
+                match named.and_then(|index| self.srqs.get_mut(index.0)) {
+                    Some(srq) if srq.xrc.is_some_and(|(xrcd, _)| xrcd == *domain) => Some(srq),
+                    _ => return Err(self.give_back(recv, Refusal::Invalid)),
+                }
+            }
+        };
+        let (taken, srqn, pd) = match (srq, &mut self.resp.queue) {
+            (Some(srq), _) => (
+                F::take_shared(&vf.dma, &mut srq.ring, &mut recv),
+                Some(srq.srqn),
+                srq.pd,
+            ),
+            (None, RecvQueue::Own(queue)) => (
+                F::take_recv(&vf.dma, queue, &mut recv),
+                None,
+                self.to_core.pd,
+            ),
+            (None, _) => (Ok(false), None, self.to_core.pd),
+        };
+        match taken {
+            Ok(true) => {
+                self.resp.inbound = Some(Inbound { wr: recv, srqn, pd });
+                Ok(())
+            }
+            Ok(false) => {
+                let code = self.to_core.attr.min_rnr_timer;
+                Err(self.give_back(recv, Refusal::NotReady(code)))
+            }
+            Err(WqeError::Malformed { index, .. }) => {
+                recv.index = index;
+                self.resp.inbound = Some(Inbound { wr: recv, srqn, pd });
+                Err(Refusal::Operation)
+            }
+            Err(WqeError::Unmapped) => Err(self.give_back(recv, Refusal::Catastrophe)),
+        }
+    }
+
+    fn give_back(&mut self, recv: Box<RecvWr>, refusal: Refusal) -> Refusal {
+        self.spare_recvs.push(recv);
+        refusal
+    }
+
+    /// Invalidates a key of the responder on behalf of its peer (10.6.5).
+    fn invalidate(&mut self, key: u32) -> Result<(), Refusal> {
+        let (pd, qpn) = (self.to_core.pd, self.to_core.qpn);
+        let keys = &mut self.vfs[usize::from(self.to_core.vf.0)].keys;
+        match keys.get_mut(key >> 8) {
+            Some(region)
+                if region.variant == key as u8
+                    && region.pd == pd
+                    && region.qpn.is_none_or(|only| only == qpn)
+                    && region.remote_invalidate
+                    && !region.free =>
+            {
+                region.free = true;
+                Ok(())
+            }
+            _ => Err(Refusal::Access),
+        }
+    }
+}
+
+/// Checks the requester's own list against its own keys.
+///
+/// # Errors
+/// [`KeyError`] of the first element at fault.
+#[inline]
+pub(crate) fn check_local<D>(domain: Domain<'_, D>, wr: &SendWr) -> Result<(), KeyError> {
+    if wr.is_inline {
+        return Ok(());
+    }
+    let needed = if wr.operation.fills_list() {
+        Access::LOCAL_WRITE
+    } else {
+        Access::LOCAL_READ
+    };
+    check_list(domain, &wr.sges, needed)
+}
+
+/// Executes an atomic on guest memory, atomically with respect to the guest's
+/// processors as well, and returns the original value.
+fn atomic_at<D: Dma>(domain: Domain<'_, D>, wr: &SendWr) -> Result<u64, KeyError> {
+    let unmapped = KeyError::Unmapped(wr.rkey);
+    let slice = window(domain, wr.rkey, wr.remote_addr, 8, Access::ATOMIC)?;
+    let Ok(cell) = slice.get_atomic_ref::<AtomicU64>(0) else {
+        // Eight aligned bytes lie in one page of a translation; what remains
+        // is memory that ends here, or a stretch of an indirect key that
+        // begins off alignment.
+        return Err(unmapped);
+    };
+    let operands = wr.atomic;
+    let update = |value: u64| atomic_result(wr.operation, operands, value);
+    let original = cell
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, update)
+        .unwrap_or_else(|value| value);
+    Ok(original)
+}

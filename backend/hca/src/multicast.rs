@@ -1,0 +1,147 @@
+//! Multicast groups: who is attached, and the way of a packet to them.
+
+use std::sync::atomic::Ordering;
+
+use wire::{Gid, PKey, Qpn};
+
+use crate::datagram::Datagram;
+use crate::engine::{Engine, QpIndex, VerbError, VfId};
+use crate::face::Face;
+use crate::qp::Transport;
+use crate::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
+use crate::work::AddressVector;
+
+impl<F: Face> Engine<F> {
+    /// Attaches a datagram queue pair to a multicast group.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`], [`VerbError::Invalid`] for another transport,
+    /// [`VerbError::Exhausted`].
+    pub fn attach_multicast(&mut self, vf: VfId, qpn: Qpn, mgid: Gid) -> Result<(), VerbError> {
+        let index = self.qp_index(vf, qpn)?;
+        if self
+            .qps
+            .get(index.0)
+            .is_none_or(|qp| qp.core.transport != Transport::Ud)
+        {
+            return Err(VerbError::Invalid);
+        }
+        let state = self.vf_mut(vf);
+        if state
+            .multicast
+            .get(&mgid)
+            .is_some_and(|members| members.contains(&index))
+        {
+            return Ok(());
+        }
+        if state.multicast_left == 0 {
+            return Err(VerbError::Exhausted);
+        }
+        state.multicast_left -= 1;
+        state.multicast.entry(mgid).or_default().push(index);
+        Ok(())
+    }
+
+    /// Detaches a queue pair from a multicast group.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn detach_multicast(&mut self, vf: VfId, qpn: Qpn, mgid: Gid) -> Result<(), VerbError> {
+        let index = self.qp_index(vf, qpn)?;
+        let state = self.vf_mut(vf);
+        let members = state.multicast.get_mut(&mgid).ok_or(VerbError::NotFound)?;
+        let at = members
+            .iter()
+            .position(|&member| member == index)
+            .ok_or(VerbError::NotFound)?;
+        members.swap_remove(at);
+        if members.is_empty() {
+            state.multicast.remove(&mgid);
+        }
+        state.multicast_left += 1;
+        Ok(())
+    }
+
+    /// Sends a packet to every queue pair attached to its group: those of its
+    /// own port, `blocked` excepted, and those of the ports that it reaches.
+    pub(crate) fn multicast(
+        &mut self,
+        from: VfId,
+        blocked: Option<QpIndex>,
+        address: &AddressVector,
+        datagram: &mut Datagram<'_>,
+        budget: &mut i64,
+    ) {
+        // A multicast packet has a GRH whose destination GID names the group,
+        // and goes to the multicast queue pair number (9.8.1, 10.5.2).
+        let Some(global) = address.global else { return };
+        if address.dest_qp != Qpn::MULTICAST {
+            return;
+        }
+        self.to_members(from, global.dgid, blocked, datagram, budget);
+        let slot = self.fan_out(from, address, datagram.pkey);
+        let mut at = 0;
+        while let Some(&route) = self.vf(from).fanouts[slot]
+            .as_ref()
+            .and_then(|fanout| fanout.routes.get(at))
+        {
+            at += 1;
+            // The HCA itself has served its own port.
+            if route.to != from && datagram.payload.len() <= route.mtu.bytes() as usize {
+                let counters = &self.vf(route.to).counters;
+                TrafficCounters::add(&counters.multicast_rcv_packets, 1);
+                self.to_members(route.to, global.dgid, None, datagram, budget);
+            }
+        }
+    }
+
+    fn to_members(
+        &mut self,
+        vf: VfId,
+        group: Gid,
+        blocked: Option<QpIndex>,
+        datagram: &mut Datagram<'_>,
+        budget: &mut i64,
+    ) {
+        let mut at = 0;
+        while let Some(&member) = self
+            .vf(vf)
+            .multicast
+            .get(&group)
+            .and_then(|members| members.get(at))
+        {
+            at += 1;
+            if Some(member) != blocked {
+                *budget -= (datagram.payload.len() as i64).max(DELIVERY_COST);
+                self.receive_datagram(member, datagram);
+            }
+        }
+    }
+
+    /// Slot of the cache that holds where a multicast packet goes.
+    fn fan_out(&mut self, from: VfId, address: &AddressVector, pkey: PKey) -> usize {
+        let generation = self.generation.load(Ordering::Acquire);
+        let (mlid, sl) = (address.dlid, address.sl);
+        let slot = usize::from(u16::from(mlid)) % FANOUT_CACHE;
+        let holds = self.vf(from).fanouts[slot].as_ref().is_some_and(|cached| {
+            cached.mlid == mlid
+                && cached.pkey == pkey
+                && cached.sl == sl
+                && cached.generation == generation
+        });
+        if !holds {
+            let routes = self.subnet.resolve_multicast(from, mlid, sl, pkey);
+            self.vf_mut(from).fanouts[slot] = Some(CachedFanout {
+                mlid,
+                pkey,
+                sl,
+                generation,
+                routes,
+            });
+        }
+        slot
+    }
+}
+
+/// Smallest charge for the delivery of a packet, in bytes.
+const DELIVERY_COST: i64 = 256;

@@ -1,0 +1,248 @@
+//! The verbs for domains, memory keys, completion queues and shared receive
+//! queues.
+
+use crate::cq::Cq;
+use crate::engine::{CqIndex, Engine, SrqIndex, VerbError, VfId};
+use crate::face::Face;
+use crate::mr::{MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::numbers::Numbers;
+use crate::srq::Srq;
+
+impl<F: Face> Engine<F> {
+    // Protection and XRC domains.
+
+    /// Allocates a protection domain.
+    ///
+    /// # Errors
+    /// [`VerbError::Exhausted`].
+    pub fn alloc_pd(&mut self, vf: VfId) -> Result<u32, VerbError> {
+        self.vf_mut(vf).pds.insert(0).ok_or(VerbError::Exhausted)
+    }
+
+    /// Frees a protection domain.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`], or [`VerbError::InUse`] by memory keys, queue
+    /// pairs or shared receive queues.
+    pub fn dealloc_pd(&mut self, vf: VfId, pd: u32) -> Result<(), VerbError> {
+        free(&mut self.vf_mut(vf).pds, pd)
+    }
+
+    /// Allocates an XRC domain.
+    ///
+    /// # Errors
+    /// [`VerbError::Exhausted`].
+    pub fn alloc_xrcd(&mut self, vf: VfId) -> Result<u32, VerbError> {
+        self.vf_mut(vf).xrcds.insert(0).ok_or(VerbError::Exhausted)
+    }
+
+    /// Frees an XRC domain.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs or
+    /// shared receive queues.
+    pub fn dealloc_xrcd(&mut self, vf: VfId, xrcd: u32) -> Result<(), VerbError> {
+        free(&mut self.vf_mut(vf).xrcds, xrcd)
+    }
+
+    // Memory keys.
+
+    /// Creates a memory key and returns its index; the key is
+    /// `index << 8 | variant`.
+    ///
+    /// # Errors
+    /// [`VerbError::Exhausted`], [`VerbError::NotFound`] for the domain, or
+    /// [`VerbError::Invalid`] for a page size that is none of [`PAGE_SIZES`] or
+    /// more than [`MAX_KLMS`] stretches.
+    pub fn create_key(&mut self, vf: VfId, key: MemoryKey) -> Result<u32, VerbError> {
+        let state = self.vf_mut(vf);
+        let pd = key.pd;
+        state.pds.get(pd).ok_or(VerbError::NotFound)?;
+        let valid = match &key.translation {
+            Translation::Physical => true,
+            Translation::Pages { log_size, .. } => PAGE_SIZES.contains(log_size),
+            Translation::Indirect(list) => list.entries().len() <= MAX_KLMS,
+        };
+        if !valid {
+            return Err(VerbError::Invalid);
+        }
+        let index = state.keys.insert(key).ok_or(VerbError::Exhausted)?;
+        state.hold_pd(pd);
+        Ok(index)
+    }
+
+    /// Destroys the memory key with this index.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn destroy_key(&mut self, vf: VfId, index: u32) -> Result<MemoryKey, VerbError> {
+        let state = self.vf_mut(vf);
+        let key = state.keys.remove(index).ok_or(VerbError::NotFound)?;
+        state.release_pd(key.pd);
+        Ok(key)
+    }
+
+    // Completion queues.
+
+    /// Creates a completion queue; `make` builds its ring, knowing its number.
+    ///
+    /// # Errors
+    /// [`VerbError::Exhausted`].
+    pub fn create_cq(
+        &mut self,
+        vf: VfId,
+        make: impl FnOnce(u32) -> F::Completion,
+    ) -> Result<u32, VerbError> {
+        let Self { vfs, cqs, .. } = self;
+        vfs[usize::from(vf.0)]
+            .cqs
+            .insert_with(|cqn| CqIndex(cqs.insert(Cq::new(vf, cqn, make(cqn)))))
+            .ok_or(VerbError::Exhausted)
+    }
+
+    /// The ring of a completion queue, with the function's face and memory.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn cq_mut(
+        &mut self,
+        vf: VfId,
+        cqn: u32,
+    ) -> Result<(&mut F::Completion, &mut F::Vf, &F::Dma), VerbError> {
+        let state = &mut self.vfs[usize::from(vf.0)];
+        let index = *state.cqs.get(cqn).ok_or(VerbError::NotFound)?;
+        let cq = self.cqs.get_mut(index.0).ok_or(VerbError::NotFound)?;
+        Ok((&mut cq.ring, &mut state.face, &state.dma))
+    }
+
+    /// Destroys a completion queue.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs.
+    pub fn destroy_cq(&mut self, vf: VfId, cqn: u32) -> Result<F::Completion, VerbError> {
+        let index = self.cq_index(vf, cqn)?;
+        if self.cqs.get(index.0).is_some_and(|cq| cq.users > 0) {
+            return Err(VerbError::InUse);
+        }
+        self.vf_mut(vf).cqs.remove(cqn);
+        self.poll.forget_cqs(|other| other == index);
+        self.failed_cqs.retain(|&failed| failed != index);
+        self.cqs
+            .remove(index.0)
+            .map(|cq| cq.ring)
+            .ok_or(VerbError::NotFound)
+    }
+
+    pub(crate) fn cq_index(&self, vf: VfId, cqn: u32) -> Result<CqIndex, VerbError> {
+        self.vf(vf).cqs.get(cqn).copied().ok_or(VerbError::NotFound)
+    }
+
+    // Shared receive queues.
+
+    /// Creates a shared receive queue. `xrc` names the XRC domain and the
+    /// completion queue of an XRC one.
+    ///
+    /// # Errors
+    /// [`VerbError::Exhausted`], or [`VerbError::NotFound`] for what it names.
+    pub fn create_srq(
+        &mut self,
+        vf: VfId,
+        pd: u32,
+        xrc: Option<(u32, u32)>,
+        ring: F::Shared,
+    ) -> Result<u32, VerbError> {
+        self.vf(vf).pds.get(pd).ok_or(VerbError::NotFound)?;
+        let xrc = match xrc {
+            Some((xrcd, cqn)) => {
+                self.vf(vf).xrcds.get(xrcd).ok_or(VerbError::NotFound)?;
+                Some((xrcd, self.cq_index(vf, cqn)?))
+            }
+            None => None,
+        };
+        let Self { vfs, srqs, cqs, .. } = self;
+        let number = vfs[usize::from(vf.0)]
+            .srqs
+            .insert_with(|srqn| SrqIndex(srqs.insert(Srq::new(vf, srqn, pd, xrc, ring))))
+            .ok_or(VerbError::Exhausted)?;
+        let state = &mut vfs[usize::from(vf.0)];
+        state.hold_pd(pd);
+        if let Some((xrcd, cq)) = xrc {
+            state.hold_xrcd(xrcd);
+            if let Some(cq) = cqs.get_mut(cq.0) {
+                cq.users += 1;
+            }
+        }
+        Ok(number)
+    }
+
+    pub(crate) fn srq_index(&self, vf: VfId, srqn: u32) -> Result<SrqIndex, VerbError> {
+        self.vf(vf)
+            .srqs
+            .get(srqn)
+            .copied()
+            .ok_or(VerbError::NotFound)
+    }
+
+    /// The ring of a shared receive queue and its armed limit (0: not armed).
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn srq_mut(&mut self, vf: VfId, srqn: u32) -> Result<(&mut F::Shared, u32), VerbError> {
+        let index = self.srq_index(vf, srqn)?;
+        let srq = self.srqs.get_mut(index.0).ok_or(VerbError::NotFound)?;
+        Ok((&mut srq.ring, srq.limit))
+    }
+
+    /// Arms the limit event of a shared receive queue: it is raised once, when
+    /// fewer than `limit` requests remain.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn arm_srq(&mut self, vf: VfId, srqn: u32, limit: u32) -> Result<(), VerbError> {
+        let index = self.srq_index(vf, srqn)?;
+        let srq = self.srqs.get_mut(index.0).ok_or(VerbError::NotFound)?;
+        srq.limit = limit;
+        let state = &mut self.vfs[usize::from(vf.0)];
+        srq.check_limit(&state.dma, &mut state.face);
+        Ok(())
+    }
+
+    /// Destroys a shared receive queue.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs.
+    pub fn destroy_srq(&mut self, vf: VfId, srqn: u32) -> Result<(), VerbError> {
+        let index = self.srq_index(vf, srqn)?;
+        if self.srqs.get(index.0).is_some_and(|srq| srq.users > 0) {
+            return Err(VerbError::InUse);
+        }
+        if let Some(srq) = self.srqs.remove(index.0) {
+            let state = self.vf_mut(vf);
+            state.srqs.remove(srqn);
+            state.release_pd(srq.pd);
+            if let Some((xrcd, cq)) = srq.xrc {
+                state.release_xrcd(xrcd);
+                self.release_cq(Some(cq));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release_cq(&mut self, cq: Option<CqIndex>) {
+        if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(cq.0)) {
+            cq.users -= 1;
+        }
+    }
+}
+
+/// Frees a domain that nothing is of.
+fn free(domains: &mut Numbers<u32>, number: u32) -> Result<(), VerbError> {
+    match domains.get(number) {
+        None => Err(VerbError::NotFound),
+        Some(0) => {
+            domains.remove(number);
+            Ok(())
+        }
+        Some(_) => Err(VerbError::InUse),
+    }
+}

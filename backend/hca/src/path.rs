@@ -1,0 +1,103 @@
+//! The way from a connected queue pair to its peer, found once and kept until
+//! the subnet or a queue pair changes.
+
+use std::sync::atomic::Ordering;
+
+use crate::engine::{Engine, QpIndex};
+use crate::face::Face;
+use crate::qp::{AddressPath, Peer, Qp};
+use crate::subnet::Route;
+use crate::vf::{CachedRoute, TrafficCounters};
+
+impl<F: Face> Engine<F> {
+    /// The peer of a connected queue pair, if a packet to it would arrive and
+    /// be taken for this connection's.
+    #[inline]
+    pub(crate) fn peer(&mut self, index: QpIndex) -> Option<Peer> {
+        let generation = self.generation.load(Ordering::Acquire);
+        match self.qps.get(index.0)?.req.peer {
+            Some(peer) if peer.generation == generation && peer.epoch == self.epoch => Some(peer),
+            _ => self.find_peer(index, generation),
+        }
+    }
+
+    #[cold]
+    fn find_peer(&mut self, index: QpIndex, generation: u64) -> Option<Peer> {
+        let path = self.qps.get(index.0)?.core.attr.path?;
+        let route = self.connection_route(index, path, generation)?;
+        let qp = self.qps.get(index.0)?;
+        let to = self.vf(route.to);
+        if !to.port.active {
+            return None;
+        }
+        let peer_index = *to.qps.get(u32::from(qp.core.attr.dest_qp))?;
+        let peer = self.qps.get(peer_index.0)?;
+        if !self.connected(qp, peer) {
+            return None;
+        }
+        let pkey = self.vf(qp.core.vf).port.pkey(qp.core.attr.pkey_index);
+        if !pkey.matches(to.port.pkey(peer.core.attr.pkey_index)) {
+            TrafficCounters::add(&to.counters.pkey_violations, 1);
+            return None;
+        }
+        let mtu = qp.core.attr.mtu.bytes();
+        let resolved = Peer {
+            qp: peer_index,
+            mtu,
+            // Full packets that the way is too narrow for get lost on it.
+            longest: if mtu <= route.mtu.bytes() {
+                u64::MAX
+            } else {
+                u64::from(route.mtu.bytes())
+            },
+            generation,
+            epoch: self.epoch,
+        };
+        self.qps.get_mut(index.0)?.req.peer = Some(resolved);
+        Some(resolved)
+    }
+
+    /// The way to a queue pair's peer; the subnet is asked when something
+    /// changed in it, or at the queue pair or the port.
+    fn connection_route(
+        &mut self,
+        index: QpIndex,
+        path: AddressPath,
+        generation: u64,
+    ) -> Option<Route> {
+        let qp = self.qps.get(index.0)?;
+        let from = qp.core.vf;
+        let port = &self.vf(from).port;
+        let pkey = port.pkey(qp.core.attr.pkey_index);
+        if !port.active || !pkey.is_valid() {
+            return None;
+        }
+        if let Some(cached) = qp.req.route
+            && cached.holds(path.dlid, path.sl, pkey, generation)
+        {
+            return cached.route;
+        }
+        let route = self.subnet.resolve(from, path.dlid, path.sl, pkey).ok();
+        self.qps.get_mut(index.0)?.req.route = Some(CachedRoute {
+            dlid: path.dlid,
+            pkey,
+            sl: path.sl,
+            generation,
+            route,
+        });
+        route
+    }
+
+    /// Whether `peer` takes packets of `qp` for its connection's: a responder
+    /// listens to its own peer only (9.6.1.1, 9.6.1.5).
+    fn connected(&self, qp: &Qp<F>, peer: &Qp<F>) -> bool {
+        peer.core.transport == qp.core.transport
+            && peer.core.attr.dest_qp == qp.core.qpn
+            && peer.core.state.receives()
+            && peer
+                .core
+                .attr
+                .path
+                .is_some_and(|back| self.vf(qp.core.vf).port.owns(back.dlid))
+    }
+}

@@ -1,0 +1,14 @@
+//! The engine against the rules of the InfiniBand specification, over queues
+//! and a subnet that are as simple as can be.
+
+extern crate ibvswitch_hca as hca;
+
+mod lab;
+
+mod connected;
+mod datagrams;
+mod errors;
+mod keys;
+mod lifecycle;
+mod model;
+mod progress;
