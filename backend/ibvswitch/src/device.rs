@@ -4,12 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use connectx::bits::initialization::PAGE_SIZE;
 use connectx::{Configuration, Effect, Function, Mlx5, Port, Software};
 use hca::{Clock, Engine, VfId};
 use nix::errno::Errno;
 use vfio_user::{Device, Interrupts, IrqInfo, Mapping, Region, SharedMemory, SparseArea};
-use wire::Qpn;
 
 use crate::dma::GuestMemory;
 use crate::engine::{Hints, SharedEngine};
@@ -43,7 +41,10 @@ pub struct VfDevice {
 
 impl std::fmt::Debug for VfDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VfDevice").field("name", &self.name).field("vf", &self.vf).finish_non_exhaustive()
+        f.debug_struct("VfDevice")
+            .field("name", &self.name)
+            .field("vf", &self.vf)
+            .finish_non_exhaustive()
     }
 }
 
@@ -69,7 +70,10 @@ pub struct Parts {
 
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").field("name", &self.name).field("vf", &self.vf).finish_non_exhaustive()
+        f.debug_struct("Parts")
+            .field("name", &self.name)
+            .field("vf", &self.vf)
+            .finish_non_exhaustive()
     }
 }
 
@@ -78,7 +82,10 @@ impl std::fmt::Debug for Parts {
 ///
 /// # Errors
 /// When the system has no memory or descriptors left.
-pub fn doorbell_pages(name: &str, configuration: &Configuration) -> std::io::Result<Option<Arc<SharedMemory>>> {
+pub fn doorbell_pages(
+    name: &str,
+    configuration: &Configuration,
+) -> std::io::Result<Option<Arc<SharedMemory>>> {
     configuration
         .mapped_area()
         .map(|_| SharedMemory::new(name, configuration.bar_size as usize).map(Arc::new))
@@ -112,20 +119,24 @@ impl VfDevice {
 impl Device for VfDevice {
     fn regions(&self) -> Vec<Region> {
         self.connected.store(true, Ordering::Relaxed);
-        [(0, connectx::Region::Bar0), (2, connectx::Region::Bar2), (7, connectx::Region::Config)]
-            .into_iter()
-            .map(|(index, region)| {
-                let mut described = Region::trapped(index, self.function.region_size(region));
-                if region == connectx::Region::Bar0
-                    && let (Some((offset, size)), Some(pages)) =
-                        (self.function.configuration().mapped_area(), &self.pages)
-                {
-                    described.areas = vec![SparseArea { offset, size }];
-                    described.mmap = Some(Arc::clone(pages.fd()));
-                }
-                described
-            })
-            .collect()
+        [
+            (0, connectx::Region::Bar0),
+            (2, connectx::Region::Bar2),
+            (7, connectx::Region::Config),
+        ]
+        .into_iter()
+        .map(|(index, region)| {
+            let mut described = Region::trapped(index, self.function.region_size(region));
+            if region == connectx::Region::Bar0
+                && let (Some((offset, size)), Some(pages)) =
+                    (self.function.configuration().mapped_area(), &self.pages)
+            {
+                described.areas = vec![SparseArea { offset, size }];
+                described.mmap = Some(Arc::clone(pages.fd()));
+            }
+            described
+        })
+        .collect()
     }
 
     fn irqs(&self) -> Vec<IrqInfo> {
@@ -157,19 +168,28 @@ impl Device for VfDevice {
 
     fn dma_map(&mut self, mapping: Mapping) -> Result<(), Errno> {
         if !mapping.has_memory() {
-            tracing::debug!(vf = self.name, addr = mapping.addr(), size = mapping.size(), "mapping without memory");
+            tracing::debug!(
+                vf = self.name,
+                addr = mapping.addr(),
+                size = mapping.size(),
+                "mapping without memory"
+            );
         }
-        Ok(self.engine.with(|engine| engine.dma_mut(self.vf).0.map(mapping))?)
+        Ok(self
+            .engine
+            .with(|engine| engine.dma_mut(self.vf).0.map(mapping))?)
     }
 
     fn dma_unmap(&mut self, addr: u64, size: u64) -> Result<(), Errno> {
-        self.engine.with(|engine| engine.dma_mut(self.vf).0.unmap(addr, size))?;
+        self.engine
+            .with(|engine| engine.dma_mut(self.vf).0.unmap(addr, size))?;
         Ok(())
     }
 
     fn reset(&mut self) {
         let (function, port, vf) = (&mut self.function, self.port.as_mut(), self.vf);
-        self.engine.with(|engine| function.reset(&mut Software::new(engine, vf, port)));
+        self.engine
+            .with(|engine| function.reset(&mut Software::new(engine, vf, port)));
     }
 
     fn disconnected(&mut self) {
@@ -180,85 +200,46 @@ impl Device for VfDevice {
     }
 }
 
-/// Looks at the doorbell pages of polled functions: a page is rung when the
-/// eight bytes at its send doorbell have changed since the last look.
+/// Looks at the doorbell pages of the functions that have them in memory.
 #[derive(Debug, Default)]
-pub struct PageHints {
+pub struct DoorbellPages {
     functions: Vec<Pages>,
-    turn: usize,
 }
 
 #[derive(Debug)]
 struct Pages {
     vf: VfId,
     memory: Arc<SharedMemory>,
-    /// Offset of the send doorbell of each page and what was last seen there.
-    seen: Vec<(usize, u64)>,
-    /// Pages that were rung lately are at the front.
-    busy: usize,
+    offset: usize,
+    len: usize,
 }
 
-/// Pages looked at per turn beside the busy ones.
-const COLD_STEP: usize = 4;
-/// Most pages looked at on every turn.
-const MOST_BUSY: usize = 8;
-/// Offset of the send doorbell in a page: libmlx5 and the kernel ring at the
-/// start of the send register area when they do not use BlueFlame.
-const SEND_DOORBELL: usize = 0x800;
-
-impl PageHints {
-    /// Adds a function whose doorbell pages are polled.
+impl DoorbellPages {
+    /// Adds a function and the memory of its pages.
     pub fn add(&mut self, vf: VfId, configuration: &Configuration, memory: Arc<SharedMemory>) {
-        let Some((start, size)) = configuration.mapped_area() else { return };
-        let page = PAGE_SIZE as usize;
-        let seen = (start as usize..(start + size) as usize).step_by(page).map(|at| (at + SEND_DOORBELL, 0)).collect();
-        self.functions.push(Pages { vf, memory, seen, busy: 0 });
-    }
-}
-
-impl Pages {
-    /// Whether the page was rung, and for which queue pair.
-    #[inline]
-    fn rung(&mut self, at: usize) -> Option<Qpn> {
-        use vm_memory::Bytes;
-        let (offset, last) = self.seen[at];
-        let word: u64 = self.memory.slice(offset, 8)?.load(0, Ordering::Acquire).ok()?;
-        if word == last {
-            return None;
+        if let Some((offset, len)) = configuration.mapped_area() {
+            let (offset, len) = (offset as usize, len as usize);
+            self.functions.push(Pages {
+                vf,
+                memory,
+                offset,
+                len,
+            });
         }
-        self.seen[at].1 = word;
-        // The doorbell is the start of the request's control segment, big
-        // endian: index and opcode, then queue pair number and size.
-        let qpn = (u64::from_be(word) as u32) >> 8;
-        Some(Qpn::new(qpn))
     }
 }
 
-impl Hints<Format> for PageHints {
+impl Hints<Format> for DoorbellPages {
     #[inline]
     fn look(&mut self, engine: &mut Engine<Format>) {
-        self.turn = self.turn.wrapping_add(COLD_STEP);
-        for pages in &mut self.functions {
-            for at in 0..pages.busy {
-                if let Some(qpn) = pages.rung(at) {
-                    engine.hint(pages.vf, qpn);
-                }
-            }
-            let cold = pages.seen.len() - pages.busy;
-            for step in 0..COLD_STEP.min(cold) {
-                let at = pages.busy + (self.turn + step) % cold;
-                if let Some(qpn) = pages.rung(at) {
-                    engine.hint(pages.vf, qpn);
-                    // The busiest pages are where the look begins; the oldest
-                    // of them makes room.
-                    let front = if pages.busy < MOST_BUSY {
-                        pages.busy += 1;
-                        pages.busy - 1
-                    } else {
-                        self.turn % MOST_BUSY
-                    };
-                    pages.seen.swap(at, front);
-                }
+        for pages in &self.functions {
+            let Some(area) = pages.memory.slice(pages.offset, pages.len) else {
+                continue;
+            };
+            // One page per turn: a guest that rings without pause must not keep
+            // the engine here.
+            if let Some(qpn) = engine.face_mut(pages.vf).0.next_rung(&area) {
+                engine.hint(pages.vf, qpn);
             }
         }
     }

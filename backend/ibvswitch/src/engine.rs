@@ -159,9 +159,9 @@ impl<F: Face> SharedEngine<F> {
             if idle != Idle::Sleep && guarded.engine.polls() {
                 quiet = poll_round(&mut guarded, hints.as_mut(), quiet);
                 if idle == Idle::Adapt && quiet >= SPIN_TURNS {
-                    let pause = Duration::from_micros(u64::from(quiet / SPIN_TURNS).saturating_mul(5));
-                    self.wake
-                        .wait_for(&mut guarded, pause.min(LONGEST_PAUSE));
+                    let pause =
+                        Duration::from_micros(u64::from(quiet / SPIN_TURNS).saturating_mul(5));
+                    self.wake.wait_for(&mut guarded, pause.min(LONGEST_PAUSE));
                 }
             } else if guarded.engine.run() {
                 MutexGuard::bump(&mut guarded);

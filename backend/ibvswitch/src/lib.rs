@@ -1,9 +1,14 @@
 //! Virtual InfiniBand HCAs for QEMU guests: the program's parts, as a library.
 
+pub mod assembly;
 pub mod cli;
 pub mod config;
 pub mod control;
+pub mod device;
+pub mod dma;
+pub mod engine;
 pub mod logging;
+pub mod management;
 pub mod qemu;
 pub mod run;
 pub mod sockets;

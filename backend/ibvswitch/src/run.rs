@@ -2,9 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use fabric::{Fabric, TopologyError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -14,12 +13,11 @@ use nix::sys::stat::{Mode, umask};
 use sd_notify::NotifyState;
 use tracing::{info, warn};
 
+use crate::assembly::{Assembly, AssemblyError};
 use crate::config::Config;
-use crate::control::{Server, Status, StatusSource, Topology};
+use crate::control::Server;
 use crate::logging;
 use crate::sockets::{SocketError, Sockets};
-use crate::status::{Management, Observer};
-use crate::topology::Plan;
 
 /// Why a daemon did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -30,9 +28,9 @@ pub enum RunError {
     /// A socket or the runtime directory cannot be had.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The configured subnet cannot be.
+    /// The parts of the daemon cannot be put together.
     #[error(transparent)]
-    Topology(#[from] TopologyError),
+    Assembly(#[from] AssemblyError),
     /// The system refused something that a daemon needs.
     #[error("cannot {what}: {source}")]
     System {
@@ -108,14 +106,18 @@ pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<()
     // Nothing is created that others may use, unless it is given to them afterwards.
     umask(Mode::from_bits_truncate(0o077));
 
-    let sockets = Sockets::create(config)?;
+    let Sockets {
+        control,
+        vfs,
+        lock: _lock,
+    } = Sockets::create(config)?;
     let abort = Abort::new().map_err(system("create an event descriptor"))?;
-    let listener = sockets
-        .control
+    let listener = control
         .listener()
         .map_err(system("listen on the control socket"))?;
-    let source = Arc::new(Subnet::new(config)?);
-    let control = Server::start(listener, source).map_err(system("start the control server"))?;
+    let assembly = Assembly::start(config, vfs, &abort)?;
+    let answering = Server::start(listener, assembly.status_source())
+        .map_err(system("start the control server"))?;
 
     ready().map_err(system("say that the daemon is ready"))?;
     notify(&[NotifyState::Ready]);
@@ -127,44 +129,12 @@ pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<()
         Some(signal) => info!(signal = signal.as_str(), "stopping"),
         None => warn!("stopping"),
     }
+    drop(answering);
+    drop(assembly);
     drop(control);
-    drop(sockets);
     match abort.reason() {
         Some(reason) => Err(RunError::Aborted(reason)),
         None => Ok(()),
-    }
-}
-
-/// The subnet, and what can be told of it.
-#[derive(Debug)]
-struct Subnet {
-    observer: Observer,
-    fabric: Mutex<Fabric>,
-}
-
-impl Subnet {
-    fn new(config: &Config) -> Result<Self, RunError> {
-        let plan = Plan::new(config);
-        let fabric = Fabric::new(plan.topology())?;
-        Ok(Self {
-            observer: Observer::new(config.clone(), plan),
-            fabric: Mutex::new(fabric),
-        })
-    }
-
-    fn fabric(&self) -> MutexGuard<'_, Fabric> {
-        self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl StatusSource for Subnet {
-    fn status(&self) -> Status {
-        self.observer
-            .status(&self.fabric(), Management::default(), &[])
-    }
-
-    fn topology(&self) -> Topology {
-        self.observer.topology(&self.fabric())
     }
 }
 

@@ -1,0 +1,283 @@
+//! A daemon's parts, put together: subnet, engine, and a device per VF, each on
+//! its threads.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use connectx::{Configuration, FunctionState};
+use hca::{Clock, Engine, TrafficCounters, VfId};
+use vfio_user::{Interrupts, IrqInfo, Server, Stop};
+
+use crate::config::{Config, Doorbells};
+use crate::control::{Counters, Objects, Status, StatusSource, Topology};
+use crate::device::{DoorbellPages, Format, Parts, Vectors, VfDevice, doorbell_pages};
+use crate::dma::GuestMemory;
+use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
+use crate::management::{FunctionPort, Management, ManagementError, ManagementThread};
+use crate::run::Abort;
+use crate::status::{Function, Observer};
+use crate::topology::Plan;
+
+/// Why the parts cannot be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum AssemblyError {
+    /// There is no subnet.
+    #[error("the subnet cannot be set up: {0}")]
+    Subnet(#[from] ManagementError),
+    /// The system refused something.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> AssemblyError {
+    move |source| AssemblyError::System {
+        what: what.into(),
+        source,
+    }
+}
+
+/// A daemon at work. Stops when dropped: clients first, then the engine, then
+/// the subnet.
+#[derive(Debug)]
+pub struct Assembly {
+    status: Arc<Whole>,
+    sockets: Vec<SocketThread>,
+    _engine: EngineThread<Format>,
+    _management: ManagementThread,
+}
+
+#[derive(Debug)]
+struct SocketThread {
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Assembly {
+    /// Starts everything that `config` asks for. `servers` are the listening
+    /// sockets of the VFs, in the order of [`Config::vfs`]; `abort` is raised
+    /// when one of them fails later.
+    ///
+    /// # Errors
+    /// [`AssemblyError`]; nothing keeps running then.
+    pub fn start(
+        config: &Config,
+        servers: Vec<Server>,
+        abort: &Abort,
+    ) -> Result<Self, AssemblyError> {
+        let plan = Plan::new(config);
+        let management = Management::new(config, &plan)?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let seed = random().map_err(system("read random bytes"))?;
+        let mut engine = Engine::new(management.for_engine(), Arc::clone(&clock), seed);
+        let mut pages = DoorbellPages::default();
+        let mut made = Vec::new();
+        for (_, vf) in config.vfs() {
+            let configuration = configuration(vf.doorbells);
+            let interrupts = Interrupts::new(&[IrqInfo::msix(configuration.vectors)]);
+            let state = FunctionState::new(configuration, Box::new(Vectors(interrupts.clone())));
+            let id = engine.add_vf(GuestMemory::default(), state, configuration.quota);
+            let counters = engine.counters(id);
+            management.count_traffic(id, Arc::clone(&counters));
+            engine.set_port(id, management.port_view(id));
+            let memory = doorbell_pages(&vf.name, &configuration).map_err(system(format!(
+                "create the doorbell pages of VF `{}`",
+                vf.name
+            )))?;
+            if let Some(memory) = &memory {
+                pages.add(id, &configuration, Arc::clone(memory));
+            }
+            made.push((
+                vf.name.clone(),
+                id,
+                configuration,
+                interrupts,
+                counters,
+                memory,
+            ));
+        }
+        let engine = SharedEngine::new(engine);
+        let idle = config
+            .vfs()
+            .map(|(_, vf)| idle(vf.doorbells))
+            .max()
+            .unwrap_or(Idle::Sleep);
+        let management_thread = management
+            .start(Arc::clone(&engine))
+            .map_err(system("start the management thread"))?;
+        let what = config.engine.cpu.map_or_else(
+            || "start the engine thread".to_owned(),
+            |cpu| format!("pin the engine thread to processor {cpu} (`engine.cpu`; choose one that `nproc` counts, or leave it out)"),
+        );
+        let engine_thread = engine
+            .start(idle, config.engine.cpu, Arc::clone(&clock), Box::new(pages))
+            .map_err(system(what))?;
+        let mut functions = Vec::new();
+        let mut sockets = Vec::new();
+        for (server, (name, vf, configuration, interrupts, counters, memory)) in
+            servers.into_iter().zip(made)
+        {
+            let Some(port) = FunctionPort::new(&management, vf, Arc::clone(&counters)) else {
+                continue;
+            };
+            let device = VfDevice::new(Parts {
+                name: name.clone(),
+                vf,
+                configuration,
+                engine: Arc::clone(&engine),
+                clock: Arc::clone(&clock),
+                port: Box::new(port),
+                interrupts,
+                pages: memory,
+            });
+            functions.push((vf, device.connected(), counters));
+            sockets.push(serve(name, server, device, abort.clone())?);
+        }
+        let status = Arc::new(Whole {
+            observer: Observer::new(config.clone(), plan),
+            management,
+            engine,
+            functions,
+        });
+        Ok(Self {
+            status,
+            sockets,
+            _engine: engine_thread,
+            _management: management_thread,
+        })
+    }
+
+    /// Describes the daemon to those who ask.
+    #[must_use]
+    pub fn status_source(&self) -> Arc<dyn StatusSource> {
+        Arc::clone(&self.status) as Arc<dyn StatusSource>
+    }
+}
+
+impl Drop for Assembly {
+    fn drop(&mut self) {
+        for socket in &self.sockets {
+            socket.stop.signal();
+        }
+        for socket in &mut self.sockets {
+            if let Some(thread) = socket.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn serve(
+    name: String,
+    mut server: Server,
+    mut device: VfDevice,
+    abort: Abort,
+) -> Result<SocketThread, AssemblyError> {
+    let stop = Stop::new().map_err(system("create an event descriptor"))?;
+    let stopped = stop.clone();
+    let thread = thread::Builder::new()
+        .name(format!("vf {name}"))
+        .spawn(move || {
+            if let Err(error) = server.run(&mut device, &stopped) {
+                abort.raise(format!("VF `{name}` cannot be served: {error}"));
+            }
+        })
+        .map_err(system("start the thread of a VF"))?;
+    Ok(SocketThread {
+        stop,
+        thread: Some(thread),
+    })
+}
+
+fn configuration(doorbells: Doorbells) -> Configuration {
+    Configuration {
+        doorbells: match doorbells {
+            Doorbells::Trap => connectx::Doorbells::Trap,
+            Doorbells::Poll | Doorbells::Adaptive => connectx::Doorbells::Poll,
+        },
+        ..Configuration::default()
+    }
+    .checked()
+}
+
+const fn idle(doorbells: Doorbells) -> Idle {
+    match doorbells {
+        Doorbells::Trap => Idle::Sleep,
+        Doorbells::Adaptive => Idle::Adapt,
+        Doorbells::Poll => Idle::Spin,
+    }
+}
+
+/// A seed for the numbers of objects, so that guests cannot guess each other's.
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Everything that has a state to tell.
+#[derive(Debug)]
+struct Whole {
+    observer: Observer,
+    management: Arc<Management>,
+    engine: Arc<SharedEngine<Format>>,
+    functions: Vec<(VfId, Arc<AtomicBool>, Arc<TrafficCounters>)>,
+}
+
+impl StatusSource for Whole {
+    fn status(&self) -> Status {
+        let functions: Vec<Function> = self
+            .functions
+            .iter()
+            .map(|(vf, connected, counters)| Function {
+                client_connected: connected.load(Ordering::Relaxed),
+                objects: self.engine.inspect(|engine| objects(engine, *vf)),
+                counters: read_counters(counters),
+            })
+            .collect();
+        let manager = self.management.manager_status();
+        self.management
+            .with(|state| self.observer.status(&state.fabric, manager, &functions))
+    }
+
+    fn topology(&self) -> Topology {
+        self.management
+            .with(|state| self.observer.topology(&state.fabric))
+    }
+}
+
+fn objects(engine: &Engine<Format>, vf: VfId) -> Objects {
+    let mut objects = Objects {
+        eq: engine.face(vf).event_queues() as u64,
+        ..Objects::default()
+    };
+    for (kind, count) in engine.object_counts(vf) {
+        let count = count as u64;
+        match kind {
+            "pd" => objects.pd = count,
+            "mkey" => objects.mr = count,
+            "cq" => objects.cq = count,
+            "srq" => objects.srq = count,
+            "qp" => objects.qp = count,
+            _ => {}
+        }
+    }
+    objects
+}
+
+fn read_counters(counters: &TrafficCounters) -> Counters {
+    let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    Counters {
+        xmit_bytes: read(&counters.xmit_words) * 4,
+        rcv_bytes: read(&counters.rcv_words) * 4,
+        xmit_packets: read(&counters.xmit_packets),
+        rcv_packets: read(&counters.rcv_packets),
+    }
+}

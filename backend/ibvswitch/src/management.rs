@@ -1,0 +1,691 @@
+//! The subnet in operation: the fabric, the embedded subnet manager, and the
+//! thread that moves management packets between them and the guests.
+//!
+//! The fabric has its own lock. Who holds the engine may take it (to resolve a
+//! path, to ask about a port); who holds it never waits for the engine: what
+//! the fabric has for the guests is collected first and handed to the engine
+//! after the lock is gone.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use fabric::{Fabric, Output, Owner, PortEvent, PortRef, SmpAccess, TopologyError};
+use hca::work::GlobalRoute;
+use hca::{
+    Event, Face, MadDatagram, NoRoute, PortChange, PortView, Route, Subnet, TrafficCounters, VfId,
+};
+use parking_lot::Mutex;
+use subnet::{MinHop, SubnetManager, Transport};
+use tracing::{info, warn};
+use wire::attribute::NodeDescription;
+use wire::{Lid, MadPacket, PKey, PortState, Sl};
+
+use crate::config::Config;
+use crate::engine::SharedEngine;
+use crate::status::Management as ManagerStatus;
+use crate::topology::Plan;
+
+/// Management packets of guests that wait to enter the fabric; more are
+/// dropped, as a full receive queue of an agent drops them.
+const WAITING: usize = 1024;
+
+/// Why there is no subnet.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagementError {
+    /// The nodes do not make a fabric.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// The subnet manager's configuration is wrong.
+    #[error(transparent)]
+    Manager(#[from] subnet::ConfigError),
+}
+
+#[derive(Debug)]
+enum Message {
+    /// A guest sends a packet.
+    Send(VfId, Box<MadDatagram>),
+    /// The fabric has outputs that nobody asked the thread for.
+    Look,
+    /// Ends the thread.
+    Stop,
+}
+
+/// The fabric and its manager.
+#[derive(Debug)]
+pub struct SubnetState {
+    /// The fabric.
+    pub fabric: Fabric,
+    manager: SubnetManager,
+    manager_port: PortRef,
+    for_manager: VecDeque<MadPacket>,
+    /// Counters of the data plane, and what of them the fabric knows.
+    traffic: Vec<Option<Traffic>>,
+}
+
+#[derive(Debug)]
+struct Traffic {
+    counters: Arc<TrafficCounters>,
+    told: [u64; 7],
+}
+
+/// The subnet, shared by those who manage it and those who use it.
+#[derive(Debug)]
+pub struct Management {
+    state: Mutex<SubnetState>,
+    generation: Arc<AtomicU64>,
+    ports: Vec<PortRef>,
+    functions: HashMap<PortRef, VfId>,
+    sender: Sender<Message>,
+    receiver: Receiver<Message>,
+}
+
+struct ManagerPort<'a> {
+    fabric: &'a mut Fabric,
+    port: PortRef,
+    received: &'a mut VecDeque<MadPacket>,
+}
+
+impl Transport for ManagerPort<'_> {
+    fn send(&mut self, packet: MadPacket) {
+        self.fabric.inject(self.port, packet);
+    }
+
+    fn receive(&mut self) -> Option<MadPacket> {
+        self.received.pop_front()
+    }
+}
+
+impl Management {
+    /// The subnet of `config`, not yet managed. VFs are numbered in the order
+    /// of [`Config::vfs`].
+    ///
+    /// # Errors
+    /// [`ManagementError`].
+    pub fn new(config: &Config, plan: &Plan) -> Result<Arc<Self>, ManagementError> {
+        let mut fabric = Fabric::new(plan.topology())?;
+        let ports: Vec<PortRef> = plan.vfs().collect();
+        for &port in &ports {
+            fabric.set_owner(port, Owner::Consumer, SmpAccess::OwnPort);
+        }
+        fabric.set_owner(plan.manager(), Owner::Consumer, SmpAccess::Fabric);
+        let manager = SubnetManager::new(manager_config(config), Box::new(MinHop))?;
+        let generation = Arc::clone(fabric.generation());
+        let functions = ports
+            .iter()
+            .enumerate()
+            .map(|(at, &port)| (port, VfId(at as u16)))
+            .collect();
+        let (sender, receiver) = bounded(WAITING);
+        let state = SubnetState {
+            fabric,
+            manager,
+            manager_port: plan.manager(),
+            for_manager: VecDeque::new(),
+            traffic: ports.iter().map(|_| None).collect(),
+        };
+        Ok(Arc::new(Self {
+            state: Mutex::new(state),
+            generation,
+            ports,
+            functions,
+            sender,
+            receiver,
+        }))
+    }
+
+    /// The subnet as the engine sees it.
+    #[must_use]
+    pub fn for_engine(self: &Arc<Self>) -> Box<dyn Subnet> {
+        Box::new(EngineSubnet(Arc::clone(self)))
+    }
+
+    /// The port of a function.
+    #[must_use]
+    pub fn port(&self, vf: VfId) -> Option<PortRef> {
+        self.ports.get(usize::from(vf.0)).copied()
+    }
+
+    /// Where the data plane counts a function's traffic.
+    pub fn count_traffic(&self, vf: VfId, counters: Arc<TrafficCounters>) {
+        if let Some(slot) = self.state.lock().traffic.get_mut(usize::from(vf.0)) {
+            *slot = Some(Traffic {
+                counters,
+                told: [0; 7],
+            });
+        }
+    }
+
+    /// Looks at the subnet, with the counters of the data plane up to date.
+    pub fn with<R>(&self, act: impl FnOnce(&mut SubnetState) -> R) -> R {
+        let mut state = self.state.lock();
+        state.tell_traffic(&self.ports);
+        act(&mut state)
+    }
+
+    /// What the subnet manager has done.
+    #[must_use]
+    pub fn manager_status(&self) -> ManagerStatus {
+        let state = self.state.lock();
+        let report = state.manager.report();
+        ManagerStatus {
+            sweeps: report.sweeps,
+            smps: report.packets,
+        }
+    }
+
+    /// Has the management thread look for what the fabric put out.
+    pub fn look(&self) {
+        // A full channel means that it will look anyway.
+        let _ = self.sender.try_send(Message::Look);
+    }
+
+    /// Moves packets until the fabric rests, and returns what is for guests.
+    fn settle(&self, now: Duration) -> (Vec<Delivery>, Option<Duration>) {
+        let mut state = self.state.lock();
+        state.tell_traffic(&self.ports);
+        let mut deliveries = Vec::new();
+        let next = loop {
+            let SubnetState {
+                fabric,
+                manager,
+                manager_port,
+                for_manager,
+                ..
+            } = &mut *state;
+            let mut port = ManagerPort {
+                fabric,
+                port: *manager_port,
+                received: for_manager,
+            };
+            let next = manager.poll(now, &mut port);
+            fabric.run();
+            let mut moved = false;
+            while let Some(output) = fabric.poll_output() {
+                moved = true;
+                match output {
+                    Output::Deliver { port, packet } if port == *manager_port => {
+                        for_manager.push_back(*packet)
+                    }
+                    Output::Deliver { port, packet } => {
+                        if let Some(&vf) = self.functions.get(&port) {
+                            deliveries.push(Delivery::Packet(vf, packet));
+                        }
+                    }
+                    Output::Event { port, event } => {
+                        if let Some(&vf) = self.functions.get(&port) {
+                            deliveries.push(Delivery::Event(vf, event));
+                        }
+                    }
+                }
+            }
+            if !moved {
+                break next;
+            }
+        };
+        for delivery in &mut deliveries {
+            if let Delivery::Event(vf, event) = *delivery {
+                let view = port_view(&state.fabric, self.ports[usize::from(vf.0)]);
+                *delivery = Delivery::Change(vf, event, view);
+            }
+        }
+        (deliveries, next)
+    }
+
+    /// The port of a function as the engine is to know it.
+    #[must_use]
+    pub fn port_view(&self, vf: VfId) -> PortView {
+        match self.port(vf) {
+            Some(port) => port_view(&self.state.lock().fabric, port),
+            None => PortView::default(),
+        }
+    }
+
+    /// Brings the subnet up, before anybody uses it, and starts the thread that
+    /// manages it from then on.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start<F: Face>(
+        self: &Arc<Self>,
+        engine: Arc<SharedEngine<F>>,
+    ) -> io::Result<ManagementThread> {
+        let started = Instant::now();
+        let (deliveries, next) = self.settle(started.elapsed());
+        deliver(&engine, deliveries);
+        {
+            let state = self.state.lock();
+            let report = state.manager.report();
+            info!(
+                switches = report.switches,
+                adapters = report.adapters,
+                active = report.active,
+                smps = report.packets,
+                "subnet up"
+            );
+            for error in &report.errors {
+                warn!("subnet manager: {error}");
+            }
+        }
+        let management = Arc::clone(self);
+        let thread = thread::Builder::new()
+            .name("management".to_owned())
+            .spawn(move || management.serve(&engine, started, next))?;
+        Ok(ManagementThread {
+            management: Arc::clone(self),
+            thread: Some(thread),
+        })
+    }
+
+    fn serve<F: Face>(
+        &self,
+        engine: &SharedEngine<F>,
+        started: Instant,
+        mut next: Option<Duration>,
+    ) {
+        loop {
+            let message = match next {
+                Some(next) => match self.receiver.recv_deadline(started + next) {
+                    Ok(message) => Some(message),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                },
+                None => match self.receiver.recv() {
+                    Ok(message) => Some(message),
+                    Err(_) => return,
+                },
+            };
+            for message in message
+                .into_iter()
+                .chain(self.receiver.try_iter().take(WAITING))
+            {
+                match message {
+                    Message::Send(vf, datagram) => self.send(vf, &datagram),
+                    Message::Look => {}
+                    Message::Stop => return,
+                }
+            }
+            let (deliveries, then) = self.settle(started.elapsed());
+            next = then;
+            deliver(engine, deliveries);
+        }
+    }
+
+    fn send(&self, vf: VfId, datagram: &MadDatagram) {
+        if let Some(port) = self.port(vf) {
+            self.state.lock().fabric.inject(port, packet(datagram));
+        }
+    }
+}
+
+impl SubnetState {
+    /// Passes on what the data plane has counted since the last time.
+    fn tell_traffic(&mut self, ports: &[PortRef]) {
+        for (traffic, &port) in self.traffic.iter_mut().zip(ports) {
+            let (Some(traffic), Some(counters)) = (traffic, self.fabric.counters(port)) else {
+                continue;
+            };
+            let from = &traffic.counters;
+            let now = [
+                &from.xmit_words,
+                &from.xmit_packets,
+                &from.rcv_words,
+                &from.rcv_packets,
+                &from.multicast_xmit_packets,
+                &from.multicast_rcv_packets,
+                &from.xmit_discards,
+            ]
+            .map(|counter| counter.load(Ordering::Relaxed));
+            let mut new = [0; 7];
+            for (new, (now, told)) in new.iter_mut().zip(now.iter().zip(&traffic.told)) {
+                *new = now.wrapping_sub(*told);
+            }
+            traffic.told = now;
+            let [
+                xmit_words,
+                xmit,
+                rcv_words,
+                rcv,
+                multicast_xmit,
+                multicast_rcv,
+                discards,
+            ] = new;
+            counters.sent(xmit.saturating_sub(multicast_xmit), xmit_words);
+            counters.sent_multicast(multicast_xmit, 0);
+            counters.received(rcv.saturating_sub(multicast_rcv), rcv_words);
+            counters.received_multicast(multicast_rcv, 0);
+            counters.discarded(discards);
+        }
+    }
+}
+
+/// Something for a guest.
+#[derive(Debug)]
+enum Delivery {
+    Packet(VfId, Box<MadPacket>),
+    Event(VfId, PortEvent),
+    Change(VfId, PortEvent, PortView),
+}
+
+fn deliver<F: Face>(engine: &SharedEngine<F>, deliveries: Vec<Delivery>) {
+    if deliveries.is_empty() {
+        return;
+    }
+    engine.with(|engine| {
+        for delivery in deliveries {
+            match delivery {
+                Delivery::Packet(vf, packet) => engine.deliver_mad(vf, &datagram(&packet)),
+                Delivery::Change(vf, event, view) => {
+                    engine.set_port(vf, view);
+                    if let Some(change) = port_change(event) {
+                        engine.notify(vf, Event::Port(change));
+                    }
+                }
+                Delivery::Event(..) => {}
+            }
+        }
+    });
+}
+
+fn port_change(event: PortEvent) -> Option<PortChange> {
+    match event {
+        PortEvent::StateChange(PortState::Active) => Some(PortChange::Active),
+        PortEvent::StateChange(PortState::Down) => Some(PortChange::Down),
+        PortEvent::StateChange(PortState::Initialize) => Some(PortChange::Initialize),
+        PortEvent::StateChange(_) => None,
+        PortEvent::LidChange => Some(PortChange::Lid),
+        PortEvent::PkeyChange => Some(PortChange::Pkey),
+        PortEvent::GidChange => Some(PortChange::Guid),
+        // The device has no event of its own for another subnet manager; this
+        // one makes drivers look for it again.
+        PortEvent::SmChange | PortEvent::ClientReregister => Some(PortChange::ClientReregister),
+    }
+}
+
+fn port_view(fabric: &Fabric, port: PortRef) -> PortView {
+    let info = fabric.port_info(port).unwrap_or_default();
+    PortView {
+        lid: info.lid,
+        lmc: info.lmc,
+        active: info.port_state == PortState::Active,
+        pkeys: fabric.pkeys(port).unwrap_or_default().to_vec(),
+        gids: fabric.gids(port).collect(),
+    }
+}
+
+fn packet(datagram: &MadDatagram) -> MadPacket {
+    MadPacket {
+        slid: datagram.slid,
+        dlid: datagram.dlid,
+        sl: datagram.sl,
+        pkey: datagram.pkey,
+        src_qp: datagram.src_qp,
+        dst_qp: datagram.dest_qp,
+        qkey: datagram.qkey,
+        grh: datagram
+            .global
+            .map(|(global, sgid)| wire::header::GlobalRoute {
+                ip_version: 6,
+                traffic_class: global.traffic_class,
+                flow_label: global.flow_label,
+                payload_length: 0,
+                next_header: wire::header::GlobalRoute::IBA_TRANSPORT,
+                hop_limit: global.hop_limit,
+                sgid,
+                dgid: global.dgid,
+            }),
+        mad: datagram.mad,
+    }
+}
+
+fn datagram(packet: &MadPacket) -> MadDatagram {
+    MadDatagram {
+        slid: packet.slid,
+        dlid: packet.dlid,
+        sl: packet.sl,
+        pkey: packet.pkey,
+        src_qp: packet.src_qp,
+        dest_qp: packet.dst_qp,
+        qkey: packet.qkey,
+        global: packet.grh.as_ref().map(|grh| {
+            let global = GlobalRoute {
+                dgid: grh.dgid,
+                sgid_index: 0,
+                flow_label: grh.flow_label,
+                traffic_class: grh.traffic_class,
+                hop_limit: grh.hop_limit,
+            };
+            (global, grh.sgid)
+        }),
+        mad: packet.mad,
+    }
+}
+
+fn manager_config(config: &Config) -> subnet::Config {
+    let mut manager = subnet::Config {
+        gid_prefix: config.fabric.subnet_prefix,
+        mtu: config.fabric.mtu,
+        sweep_interval: config.manager.sweep_interval,
+        ..subnet::Config::default()
+    };
+    manager
+        .pinned_lids
+        .insert(config.manager.guid, config.manager.lid);
+    for (_, vf) in config.vfs() {
+        if let Some(lid) = vf.lid {
+            manager.pinned_lids.insert(vf.guid, lid);
+        }
+        manager.partitions.insert(vf.guid, vf.pkeys.clone());
+    }
+    manager
+}
+
+#[derive(Debug)]
+struct EngineSubnet(Arc<Management>);
+
+impl Subnet for EngineSubnet {
+    fn generation(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.0.generation)
+    }
+
+    fn resolve(&mut self, from: VfId, dlid: Lid, sl: Sl, pkey: PKey) -> Result<Route, NoRoute> {
+        let from = self.0.port(from).ok_or(NoRoute::Dropped)?;
+        let route = self
+            .0
+            .state
+            .lock()
+            .fabric
+            .resolve(from, dlid, sl, Some(pkey))
+            .map_err(|_| NoRoute::Dropped)?;
+        let to = *self
+            .0
+            .functions
+            .get(&route.port)
+            .ok_or(NoRoute::NoQueuePairs)?;
+        Ok(Route { to, mtu: route.mtu })
+    }
+
+    fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route> {
+        let Some(from) = self.0.port(from) else {
+            return Vec::new();
+        };
+        let routes = self
+            .0
+            .state
+            .lock()
+            .fabric
+            .resolve_multicast(from, mlid, sl, Some(pkey));
+        routes
+            .into_iter()
+            .filter_map(|route| {
+                Some(Route {
+                    to: *self.0.functions.get(&route.port)?,
+                    mtu: route.mtu,
+                })
+            })
+            .collect()
+    }
+
+    fn send_mad(&mut self, from: VfId, datagram: MadDatagram) {
+        if let Err(TrySendError::Full(_)) = self
+            .0
+            .sender
+            .try_send(Message::Send(from, Box::new(datagram)))
+        {
+            tracing::debug!(vf = from.0, "management packet dropped: too many wait");
+        }
+    }
+}
+
+/// A function's port, as its device sees it.
+#[derive(Debug)]
+pub struct FunctionPort {
+    management: Arc<Management>,
+    port: PortRef,
+    counters: Arc<TrafficCounters>,
+}
+
+impl FunctionPort {
+    /// The port of `vf`, whose traffic is counted in `counters`; `None` when
+    /// there is no such function.
+    #[must_use]
+    pub fn new(
+        management: &Arc<Management>,
+        vf: VfId,
+        counters: Arc<TrafficCounters>,
+    ) -> Option<Self> {
+        let port = management.port(vf)?;
+        Some(Self {
+            management: Arc::clone(management),
+            port,
+            counters,
+        })
+    }
+}
+
+/// The device's registers have one set of speed bits: those of PortInfo, and
+/// from the fifth on what PortInfo calls extended speeds.
+const EXTENDED_SPEED_SHIFT: u32 = 4;
+
+impl connectx::Port for FunctionPort {
+    fn attributes(&self) -> connectx::PortAttributes {
+        let state = self.management.state.lock();
+        let info = state.fabric.port_info(self.port).unwrap_or_default();
+        let node = state.fabric.node_info(self.port).unwrap_or_default();
+        let extended = u16::from(info.link_speed_ext_active);
+        connectx::PortAttributes {
+            lid: info.lid,
+            lmc: info.lmc,
+            sm_lid: info.master_sm_lid,
+            sm_sl: info.master_sm_sl,
+            state: info.port_state,
+            physical_state: info.port_physical_state,
+            system_image_guid: node.system_image_guid,
+            node_guid: node.node_guid,
+            port_guid: node.port_guid,
+            capability_mask: info.capability_mask.0,
+            capability_mask_writable: WRITABLE_CAPABILITIES,
+            subnet_timeout: info.subnet_timeout,
+            init_type_reply: info.init_type_reply,
+            max_mtu: info.max_mtu(),
+            active_mtu: info.active_mtu(),
+            active_width: info.active_width().unwrap_or_default(),
+            active_speed: if extended == 0 {
+                u16::from(info.link_speed_active)
+            } else {
+                extended << EXTENDED_SPEED_SHIFT
+            },
+            vl_cap: info.vl_cap,
+            operational_vls: info.operational_vls,
+            qkey_violations: saturated(&self.counters.qkey_violations),
+            pkey_violations: saturated(&self.counters.pkey_violations),
+            has_smi: true,
+        }
+    }
+
+    fn gid(&self, index: u16) -> Option<wire::Gid> {
+        self.management
+            .state
+            .lock()
+            .fabric
+            .gids(self.port)
+            .nth(usize::from(index))
+    }
+
+    fn pkey(&self, index: u16) -> PKey {
+        let state = self.management.state.lock();
+        let table = state.fabric.pkeys(self.port).unwrap_or_default();
+        table
+            .get(usize::from(index))
+            .copied()
+            .unwrap_or(PKey::INVALID)
+    }
+
+    fn node_description(&self) -> [u8; 64] {
+        let state = self.management.state.lock();
+        state
+            .fabric
+            .node_description(self.port.node)
+            .map_or([0; 64], |text| text.to_bytes())
+    }
+
+    fn set_node_description(&mut self, description: &[u8; 64]) {
+        let text = NodeDescription::from_bytes(*description);
+        self.management
+            .state
+            .lock()
+            .fabric
+            .set_node_description(self.port.node, text);
+    }
+
+    fn set_capability_mask(&mut self, value: u32, select: u32) {
+        use wire::attribute::CapabilityMask;
+        let (set, clear) = (
+            CapabilityMask(value & select),
+            CapabilityMask(!value & select),
+        );
+        self.management
+            .state
+            .lock()
+            .fabric
+            .set_capabilities(self.port, set, clear);
+    }
+
+    fn process_mad(&mut self, mad: &[u8; 256], _checks: connectx::MadChecks) -> Option<[u8; 256]> {
+        let answer = self
+            .management
+            .with(|state| state.fabric.local_mad(self.port, mad));
+        // A Set may have changed the port.
+        self.management.look();
+        answer
+    }
+}
+
+/// Capabilities that a driver may switch: its subnet manager and its
+/// communication manager come and go.
+const WRITABLE_CAPABILITIES: u32 = wire::attribute::CapabilityMask::IS_SM.0
+    | wire::attribute::CapabilityMask::COMMUNICATION_MANAGEMENT.0;
+
+fn saturated(counter: &AtomicU64) -> u16 {
+    counter.load(Ordering::Relaxed).min(u64::from(u16::MAX)) as u16
+}
+
+/// The running management thread; stops when dropped.
+#[derive(Debug)]
+pub struct ManagementThread {
+    management: Arc<Management>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ManagementThread {
+    fn drop(&mut self) {
+        let _ = self.management.sender.send(Message::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! A daemon with four VFs on two hypervisors, and drivers on its sockets.
+
+// Each test program uses its part of this.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use driver::{
+    Access, Buffer, CompletionQueue, Config, Connection, Cqe, Device, Event, EventType,
+    MemoryRegion, Port, ProtectionDomain, QueuePair, Remote, SendRequest, Sge, Transport, Uar,
+    pattern,
+};
+
+/// Bytes that a peer can send from, and as many to receive to.
+pub const HALF: usize = 4 << 20;
+
+/// The program, serving; killed when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Daemon {
+    /// Starts it with all VFs taking doorbells in this way: "trap" or "poll".
+    pub fn start(doorbells: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = dir.path().join("config.toml");
+        let text = format!(
+            "log = \"warn\"\n\
+             [engine]\ndoorbells = \"{doorbells}\"\n\
+             [[hypervisor]]\nname = \"hv1\"\n\
+             [[hypervisor.vf]]\nname = \"vm1\"\n\
+             [[hypervisor.vf]]\nname = \"vm3\"\n\
+             [[hypervisor]]\nname = \"hv2\"\n\
+             [[hypervisor.vf]]\nname = \"vm2\"\n\
+             [[hypervisor.vf]]\nname = \"vm4\"\n"
+        );
+        std::fs::write(&config, text).expect("is written");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+            .env_remove("RUST_LOG")
+            .env_remove("NOTIFY_SOCKET")
+            .arg("--runtime-dir")
+            .arg(dir.path())
+            .arg("run")
+            .arg("--config")
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let out = child.stdout.take().expect("its output");
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).expect("is text");
+        assert_eq!(line, "ready\n");
+        Self { child, dir }
+    }
+
+    /// The socket of a VF.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}.sock"))
+    }
+
+    /// Opens a VF.
+    pub fn open(&self, name: &str) -> Device {
+        Device::open(self.socket(name)).expect("the device opens")
+    }
+
+    /// Whether it is still running.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.try_wait().expect("can be waited for").is_none()
+    }
+
+    /// Its resident memory without that of guests, in KiB.
+    pub fn private_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("is running");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"))
+            .expect("the kernel says");
+        let number = line.split_whitespace().next().expect("a number");
+        number.parse().expect("a number")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let alive = self.is_alive();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // Not while another failure is being told.
+        if !std::thread::panicking() {
+            assert!(alive, "the daemon ended before its test");
+        }
+    }
+}
+
+/// An open VF with what every test needs.
+#[derive(Debug)]
+pub struct Peer {
+    pub cq: CompletionQueue,
+    pub region: MemoryRegion,
+    pub uar: Arc<Uar>,
+    pub pd: Arc<ProtectionDomain>,
+    /// The lower half is to send from, the upper half to receive to.
+    pub buffer: Buffer,
+    pub port: Port,
+    pub device: Device,
+}
+
+impl Peer {
+    /// Opens a VF and waits until its port is Active.
+    pub fn open(daemon: &Daemon, name: &str) -> Self {
+        Self::new(daemon.open(name))
+    }
+
+    pub fn new(device: Device) -> Self {
+        let port = device.wait_active().expect("a subnet manager");
+        let pd = ProtectionDomain::new(&device).expect("a PD");
+        let uar = Uar::new(&device).expect("a UAR");
+        let cq = CompletionQueue::new(&device, &uar, 8, 0).expect("a CQ");
+        let buffer = device.allocate_pages(2 * HALF).expect("memory");
+        let region = MemoryRegion::new(&pd, &buffer, Access::ALL).expect("an MR");
+        Self {
+            cq,
+            region,
+            uar,
+            pd,
+            buffer,
+            port,
+            device,
+        }
+    }
+
+    pub fn config(&self, transport: Transport) -> Config<'_> {
+        Config::new(transport, &self.pd, &self.uar, &self.cq)
+    }
+
+    pub fn qp(&self, transport: Transport) -> QueuePair {
+        QueuePair::new(&self.config(transport)).expect("a QP")
+    }
+
+    /// `len` bytes at `offset` of the buffer.
+    pub fn sge(&self, offset: usize, len: usize) -> Sge {
+        Sge {
+            addr: self.region.start() + offset as u64,
+            len: len as u32,
+            key: self.region.key(),
+        }
+    }
+
+    /// The same for a peer.
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote {
+            addr: self.region.start() + offset as u64,
+            key: self.region.key(),
+        }
+    }
+
+    pub fn fill(&self, offset: usize, len: usize, seed: u64) {
+        pattern::fill(&self.buffer, offset, len, seed);
+    }
+
+    #[track_caller]
+    pub fn verify(&self, offset: usize, len: usize, seed: u64) {
+        if let Err(mismatch) = pattern::verify(&self.buffer, offset, len, seed) {
+            panic!("{mismatch}");
+        }
+    }
+
+    pub fn word(&self, offset: usize) -> u64 {
+        let mut bytes = [0; 8];
+        self.buffer.read(offset, &mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    pub fn set_word(&self, offset: usize, value: u64) {
+        self.buffer.write(offset, &value.to_le_bytes());
+    }
+
+    /// The next completion, of a send request on `qp`.
+    #[track_caller]
+    pub fn sent(&mut self, qp: &mut QueuePair) -> Cqe {
+        let entry = self.cq.wait().expect("a completion");
+        assert_eq!(entry.qpn(), qp.number());
+        qp.complete(&entry);
+        entry
+    }
+
+    /// Waits for the next event of this kind; others, as of the port, pass.
+    pub fn event(&self, kind: EventType) -> Event {
+        loop {
+            let event = self.device.wait_event().expect("an event");
+            if event.kind() == kind {
+                return event;
+            }
+        }
+    }
+
+    /// Posts a request and waits until it has completed well.
+    #[track_caller]
+    pub fn execute(&mut self, qp: &mut QueuePair, request: &SendRequest<'_>) -> Cqe {
+        qp.post_send(request).expect("is posted");
+        let entry = self.sent(qp);
+        assert!(entry.is_ok(), "{:?} {entry:?}", entry.syndrome());
+        entry
+    }
+}
+
+/// Two peers of one daemon.
+pub fn peers(daemon: &Daemon) -> (Peer, Peer) {
+    (Peer::open(daemon, "vm1"), Peer::open(daemon, "vm2"))
+}
+
+/// A connection between them.
+pub fn connected(transport: Transport, a: &Peer, b: &Peer) -> (QueuePair, QueuePair) {
+    connected_by(&a.config(transport), &b.config(transport), a, b, |_| {})
+}
+
+/// A connection with other parameters than usual.
+pub fn connected_by(
+    a_config: &Config<'_>,
+    b_config: &Config<'_>,
+    a: &Peer,
+    b: &Peer,
+    change: impl Fn(&mut Connection),
+) -> (QueuePair, QueuePair) {
+    let qa = QueuePair::new(a_config).expect("a QP");
+    let qb = QueuePair::new(b_config).expect("a QP");
+    let mut to_b = Connection {
+        receive_psn: 0x00b0_0000,
+        send_psn: 0x00ff_fff0,
+        ..Connection::to(b.port.lid, qb.number())
+    };
+    let mut to_a = Connection {
+        receive_psn: 0x00ff_fff0,
+        send_psn: 0x00b0_0000,
+        ..Connection::to(a.port.lid, qa.number())
+    };
+    change(&mut to_b);
+    change(&mut to_a);
+    qa.connect(Access::ALL, &to_b).expect("connects");
+    qb.connect(Access::ALL, &to_a).expect("connects");
+    (qa, qb)
+}
+
+/// Runs tests with both kinds of doorbells.
+#[macro_export]
+macro_rules! with_both_doorbells {
+    ($($name:ident),* $(,)?) => {
+        mod trapped {
+            $(#[test] fn $name() { super::$name(&super::daemon::Daemon::start("trap")); })*
+        }
+        mod polled {
+            $(#[test] fn $name() { super::$name(&super::daemon::Daemon::start("poll")); })*
+        }
+    };
+}
+
+/// A pair that transfers all the time and checks every byte, in a thread of
+/// its own, until dropped.
+#[derive(Debug)]
+pub struct Bystanders {
+    stop: Arc<std::sync::atomic::AtomicBool>,
+    thread: Option<std::thread::JoinHandle<u64>>,
+}
+
+impl Bystanders {
+    /// Starts transfers from `vm3` to `vm4`.
+    pub fn start(daemon: &Daemon) -> Self {
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (mut a, b) = (Peer::open(daemon, "vm3"), Peer::open(daemon, "vm4"));
+        let (mut qa, qb) = connected(Transport::Rc, &a, &b);
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut rounds = 0;
+            while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                let len = 1 + (rounds as usize * 7919) % 40_000;
+                a.fill(0, len, rounds);
+                let sges = [a.sge(0, len)];
+                let write = SendRequest::write(b.remote(HALF), driver::Data::Memory(&sges));
+                a.execute(&mut qa, &write);
+                b.verify(HALF, len, rounds);
+                let back = [a.sge(HALF, len)];
+                a.execute(&mut qa, &SendRequest::read(b.remote(HALF), &back));
+                a.verify(HALF, len, rounds);
+                rounds += 1;
+            }
+            drop(qb);
+            rounds
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends the transfers; returns how many there were.
+    ///
+    /// # Panics
+    /// Where one was not right.
+    pub fn stop(mut self) -> u64 {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let thread = self.thread.take().expect("is running");
+        let rounds = thread.join().expect("every transfer was right");
+        assert!(rounds > 0, "there was no transfer");
+        rounds
+    }
+}
+
+impl Drop for Bystanders {
+    fn drop(&mut self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
