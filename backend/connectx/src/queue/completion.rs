@@ -6,7 +6,7 @@ use hca::work::{CompletionEntry, RecvKind, Side, Status};
 use hca::{CqError, Dma};
 use vm_memory::Bytes;
 
-use super::{Buffer, Record};
+use super::{Buffer, Record, write_words};
 use crate::bits::completion::{
     ARM_SOLICITED, COUNTER_MASK, CqeOpcode, SYNDROME, Syndrome, VENDOR_SYNDROME, mlx5_cqe64 as cqe,
 };
@@ -57,10 +57,10 @@ impl Ring {
             .buffer
             .write_window(dma, at, CQE_SIZE)
             .ok_or(CqError::Unmapped)?;
-        let Some((head, tail)) = bytes.split_last_chunk::<8>() else {
+        let Some((tail, head)) = bytes.as_chunks::<8>().0.split_last() else {
             return Err(CqError::Unmapped);
         };
-        window.copy_from(head);
+        write_words(&window, head);
         window
             .store(u64::from_ne_bytes(*tail), OWNER_WORD, Ordering::Release)
             .map_err(|_| CqError::Unmapped)

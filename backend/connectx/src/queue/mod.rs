@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use hca::{Dma, DmaFault, dma};
 use thiserror::Error;
-use vm_memory::{Bytes, VolatileSlice};
+use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
 
 /// A queue's memory that makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -113,7 +113,7 @@ impl Buffer {
             && let Some(window) = dma.read_window(addr, data.len())
             && window.len() == data.len()
         {
-            window.copy_to(data);
+            read_words(&window, data);
             return Ok(());
         }
         self.read_scattered(dma, at, data)
@@ -150,6 +150,34 @@ impl Buffer {
         }
         dma.write_window(addr, len)
             .filter(|window| window.len() == len)
+    }
+}
+
+/// Copies a window of a few words, both of the same length, without the call of
+/// a general copy.
+#[inline]
+fn read_words(window: &VolatileSlice<'_>, data: &mut [u8]) {
+    let (words, rest) = data.as_chunks_mut::<8>();
+    match window.get_array_ref::<u64>(0, words.len()) {
+        Ok(from) if rest.is_empty() => {
+            for (index, word) in words.iter_mut().enumerate() {
+                *word = from.load(index).to_ne_bytes();
+            }
+        }
+        _ => {
+            window.copy_to(data);
+        }
+    }
+}
+
+/// Writes `data` at the start of a window that is at least as long, as
+/// [`read_words`].
+#[inline]
+fn write_words(window: &VolatileSlice<'_>, data: &[[u8; 8]]) {
+    if let Ok(to) = window.get_array_ref::<u64>(0, data.len()) {
+        for (index, word) in data.iter().enumerate() {
+            to.store(index, u64::from_ne_bytes(*word));
+        }
     }
 }
 
