@@ -309,7 +309,7 @@ fn transition(before: &PortInfo, wanted: &PortInfo, is_port0: bool) -> Result<Tr
                 false => Ok(Transition::Down(physical)),
             }
         }
-        (S::Down, P::NoChange) => {
+        (S::Down, P::NoChange | P::LinkUp) => {
             let default = PhysicalState::from_code(before.link_down_default_state);
             Ok(Transition::Down(default.unwrap_or(P::Polling)))
         }

@@ -1,0 +1,129 @@
+//! Random packets never panic, and what a guest may not change stays.
+
+mod common;
+
+use common::Host;
+use ibvswitch_fabric::{Owner, PortRef, SmpAccess};
+use proptest::prelude::*;
+use wire::mad::SIZE;
+use wire::{Lid, MadPacket, PKey, QKey, Qpn, Sl};
+
+/// Bytes that look like a management datagram more often than chance would have it.
+fn datagram() -> impl Strategy<Value = [u8; SIZE]> {
+    let header = (
+        prop::sample::select(vec![0u8, 1, 2, 255]),
+        prop::sample::select(vec![0x01u8, 0x03, 0x04, 0x07, 0x81, 0x0a]),
+        prop::sample::select(vec![0u8, 1, 2, 255]),
+        prop::sample::select(vec![0x01u8, 0x02, 0x03, 0x05, 0x07, 0x81, 0x82, 0x12]),
+        prop::sample::select(vec![0x00u8, 0x80, 0xff]),
+        (
+            0u8..6,
+            prop::sample::select(vec![0u8, 1, 2, 3, 63, 64, 255]),
+        ),
+        prop::sample::select(vec![
+            0u16, 1, 2, 0x10, 0x11, 0x12, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1b, 0x1d, 0x20,
+            0xff90,
+        ]),
+        prop_oneof![Just(0u32), 0u32..4, any::<u32>()],
+    );
+    let path = prop::collection::vec(0u8..5, 128);
+    let lids = prop_oneof![Just(u32::MAX), any::<u32>(), 0u32..0x0006_0006];
+    (header, any::<[u8; 64]>(), path, lids).prop_map(|(header, data, path, lids)| {
+        let (base, class, version, method, status, (pointer, count), attribute, modifier) = header;
+        let mut bytes = [0; SIZE];
+        bytes[..8].copy_from_slice(&[base, class, version, method, status, 0, pointer, count]);
+        bytes[16..18].copy_from_slice(&attribute.to_be_bytes());
+        bytes[20..24].copy_from_slice(&modifier.to_be_bytes());
+        bytes[32..36].copy_from_slice(&lids.to_be_bytes());
+        bytes[64..128].copy_from_slice(&data);
+        bytes[128..].copy_from_slice(&path);
+        bytes
+    })
+}
+
+fn packet() -> impl Strategy<Value = MadPacket> {
+    let lid = || prop_oneof![0u16..8, Just(0xc000), Just(0xffff), any::<u16>()].prop_map(Lid::new);
+    let qp = || {
+        prop_oneof![
+            Just(Qpn::QP0),
+            Just(Qpn::QP1),
+            any::<u32>().prop_map(Qpn::new)
+        ]
+    };
+    let key = prop_oneof![Just(QKey::QP1), any::<u32>().prop_map(QKey::new)];
+    let lane = (0u8..16).prop_map(Sl::new);
+    let pkey = any::<u16>().prop_map(PKey::new);
+    (lid(), lid(), lane, pkey, qp(), qp(), key, datagram()).prop_map(
+        |(slid, dlid, sl, pkey, src_qp, dst_qp, qkey, mad)| MadPacket {
+            slid,
+            dlid,
+            sl,
+            pkey,
+            src_qp,
+            dst_qp,
+            qkey,
+            grh: None,
+            mad,
+        },
+    )
+}
+
+/// Everything that subnet management sets, of all ports.
+fn settings(host: &Host) -> impl PartialEq + std::fmt::Debug + use<> {
+    let fabric = &host.fabric;
+    let ports = fabric
+        .nodes()
+        .flat_map(|node| (0..4).map(move |port| PortRef { node, port }));
+    let settings: Vec<_> = ports
+        .map(|port| {
+            (
+                fabric.port_info(port),
+                fabric.pkeys(port).map(<[_]>::to_vec),
+                fabric.guids(port).map(<[_]>::to_vec),
+            )
+        })
+        .collect();
+    let generation = fabric.generation();
+    (
+        settings,
+        generation.load(std::sync::atomic::Ordering::Relaxed),
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_guest_changes_nothing(
+        packets in prop::collection::vec(packet(), 1..16),
+        local in prop::collection::vec(datagram(), 1..16),
+    ) {
+        let mut host = Host::new();
+        host.bring_up();
+        let vf = host.vf(0);
+        host.fabric.set_owner(vf, Owner::Consumer, SmpAccess::OwnPort);
+        let before = settings(&host);
+        for packet in packets {
+            host.fabric.inject(vf, packet);
+            host.fabric.run();
+        }
+        for mad in local {
+            host.fabric.local_mad(vf, &mad);
+        }
+        prop_assert_eq!(settings(&host), before);
+    }
+
+    #[test]
+    fn nothing_panics(packets in prop::collection::vec(packet(), 1..64)) {
+        let mut host = Host::new();
+        host.bring_up();
+        for packet in packets {
+            host.fabric.inject(host.port, packet);
+            host.fabric.run();
+            while host.fabric.poll_output().is_some() {}
+            let (a, b) = (host.vf(0), Lid::new(5));
+            let _ = host.fabric.resolve(a, b, Sl::default(), Some(PKey::DEFAULT_FULL));
+            host.fabric.resolve_multicast(a, Lid::MULTICAST_FIRST, Sl::default(), None);
+        }
+    }
+}
