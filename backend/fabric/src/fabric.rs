@@ -355,7 +355,11 @@ impl Fabric {
                 .port(management)
                 .is_some_and(|port| port.answers_to(dlid));
         if !transit.packet.is_smp() {
+            let sl = transit.packet.sl;
             match (ours, transit.origin, is_switch) {
+                (true, Origin::Own(_), false) if self.loop_back(at, sl).is_err() => {
+                    self.count(at, Counter::XmitDiscards, 1);
+                }
                 (true, _, _) => self.arrive(management, at.port, transit.packet),
                 (false, Origin::Own(_), false) | (false, _, true) => self.route_by_lid(transit),
                 // A packet to a LID that is not this adapter's.

@@ -74,13 +74,10 @@ impl Fabric {
         }
         let source = self.port(from).ok_or(NoRoute::NotActive(from))?;
         if source.answers_to(dlid) {
-            if source.state() != PortState::Active {
-                return Err(NoRoute::NotActive(from));
-            }
             return Ok(Route {
                 port: from,
                 mtu: source.info.active_mtu(),
-                vl: source.lane(0, sl).ok_or(NoRoute::Lane(from))?,
+                vl: self.loop_back(from, sl)?,
                 hops: 0,
             });
         }
@@ -202,6 +199,15 @@ impl Fabric {
             }
         }
         port.lane(from, sl).ok_or(NoRoute::Lane(out))
+    }
+
+    /// Whether a port sends data to itself, and on which lane.
+    pub(crate) fn loop_back(&self, at: PortRef, sl: Sl) -> Result<Vl, NoRoute> {
+        let port = self
+            .port(at)
+            .filter(|port| port.state() == PortState::Active)
+            .ok_or(NoRoute::NotActive(at))?;
+        port.lane(0, sl).ok_or(NoRoute::Lane(at))
     }
 
     /// The first link of a path.

@@ -16,6 +16,7 @@ struct Asked {
     node: NodeId,
     ingress: u8,
     modifier: u32,
+    m_key: u64,
     set: bool,
 }
 
@@ -71,6 +72,7 @@ impl Fabric {
             node,
             ingress,
             modifier: mad.modifier(),
+            m_key: smp.m_key(),
             set: method == Method::SET,
         };
         if let Some(node) = self.nodes.get_mut(node.index()) {

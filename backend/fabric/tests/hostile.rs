@@ -5,7 +5,8 @@ mod common;
 use common::Host;
 use ibvswitch_fabric::{Owner, PortRef, SmpAccess};
 use proptest::prelude::*;
-use wire::mad::SIZE;
+use wire::mad::{AttributeId, Method, SIZE};
+use wire::smp::{DATA, Destination, Request, Route};
 use wire::{Lid, MadPacket, PKey, QKey, Qpn, Sl};
 
 /// Bytes that look like a management datagram more often than chance would have it.
@@ -53,7 +54,7 @@ fn packet() -> impl Strategy<Value = MadPacket> {
     let key = prop_oneof![Just(QKey::QP1), any::<u32>().prop_map(QKey::new)];
     let lane = (0u8..16).prop_map(Sl::new);
     let pkey = any::<u16>().prop_map(PKey::new);
-    (lid(), lid(), lane, pkey, qp(), qp(), key, datagram()).prop_map(
+    let any_packet = (lid(), lid(), lane, pkey, qp(), qp(), key, datagram()).prop_map(
         |(slid, dlid, sl, pkey, src_qp, dst_qp, qkey, mad)| MadPacket {
             slid,
             dlid,
@@ -65,7 +66,39 @@ fn packet() -> impl Strategy<Value = MadPacket> {
             grh: None,
             mad,
         },
-    )
+    );
+    prop_oneof![any_packet, well_formed_set()]
+}
+
+/// A request to set something somewhere that is right in every respect but for who sends it.
+fn well_formed_set() -> impl Strategy<Value = MadPacket> {
+    let attributes = vec![
+        AttributeId::SWITCH_INFO,
+        AttributeId::GUID_INFO,
+        AttributeId::P_KEY_TABLE,
+        AttributeId::SL_TO_VL,
+        AttributeId::LINEAR_FORWARDING,
+        AttributeId::MULTICAST_FORWARDING,
+    ];
+    let destination = prop_oneof![
+        (1u16..6).prop_map(|lid| Destination::Lid(Lid::new(lid))),
+        prop::sample::select(vec![&[][..], &[1], &[1, 1], &[1, 3], &[1, 1, 2]])
+            .prop_map(|ports| Destination::Directed(Route::new(ports).unwrap())),
+    ];
+    let data = prop::collection::vec(any::<u8>(), DATA);
+    let attribute = prop::sample::select(attributes);
+    (destination, attribute, data).prop_map(|(destination, attribute, data)| {
+        let request = Request {
+            destination,
+            method: Method::SET,
+            attribute,
+            modifier: 0,
+            transaction: 1,
+            m_key: 0,
+            data: data.try_into().unwrap(),
+        };
+        MadPacket::smp(Lid::NONE, request.dlid(), request.to_bytes())
+    })
 }
 
 /// Everything that subnet management sets, of all ports.

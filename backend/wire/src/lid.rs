@@ -56,7 +56,7 @@ impl Lid {
     /// answers to `lid` as well.
     pub const fn covers(self, lmc: u8, lid: Self) -> bool {
         let paths = !((1u16 << (lmc & 7)) - 1);
-        self.is_unicast() && lid.0 & paths == self.0 & paths
+        self.is_unicast() && lid.is_unicast() && lid.0 & paths == self.0 & paths
     }
 }
 
@@ -120,6 +120,7 @@ mod tests {
         assert!(!Lid::new(8).covers(2, Lid::new(12)));
         assert!(!Lid::NONE.covers(7, Lid::NONE));
         assert!(Lid::new(5).covers(0, Lid::new(5)));
+        assert!(!Lid::new(1).covers(1, Lid::NONE));
     }
 
     #[test]

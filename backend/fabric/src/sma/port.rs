@@ -59,6 +59,10 @@ impl Fabric {
         }
         let mut info = self.port(port).ok_or(INVALID)?.info;
         info.local_port_num = asked.ingress;
+        // Who does not know the key is not told it (IBA 14.2.4).
+        if asked.m_key != info.m_key {
+            info.m_key = 0;
+        }
         info.emit(data);
         outcome
     }

@@ -1,0 +1,146 @@
+//! What `resolve` says is what happens to a packet, whatever state the fabric is in.
+
+mod common;
+
+use common::{ALL_EXTERNAL, Host, SWITCH, VF, VSWITCH};
+use ibvswitch_fabric::{Output, Owner, PortRef, SmpAccess};
+use proptest::prelude::*;
+use wire::attribute::{LinearBlock, PKeyBlock, PortInfo, SlToVl};
+use wire::mad::{AttributeId, Method, SIZE};
+use wire::smp::DATA;
+use wire::{Lid, MadPacket, PKey, PortState, Sl, Vl};
+
+/// A change that a subnet manager, or somebody at the cables, may make.
+#[derive(Debug, Clone)]
+enum Change {
+    Cable(usize, bool),
+    State(usize, PortState),
+    Lid(u16, u8),
+    Forwarding(bool, usize, u8),
+    Lane(bool, u8, u8, u8),
+    Partition(bool, u8, u16, bool),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let end = 0..ALL_EXTERNAL.len();
+    let state = prop::sample::select(vec![PortState::Down, PortState::Armed, PortState::Active]);
+    let key = prop::sample::select(vec![0x7fffu16, 0xffff, 0x8001]);
+    let lane = prop::sample::select(vec![0u8, 1, 15]);
+    let vswitch = any::<bool>;
+    prop_oneof![
+        (0usize..3, any::<bool>()).prop_map(|(end, whole)| Change::Cable(end, whole)),
+        (end, state).prop_map(|(end, state)| Change::State(end, state)),
+        (1u16..8, 0u8..2).prop_map(|(lid, lmc)| Change::Lid(lid, lmc)),
+        (vswitch(), 1usize..8, 0u8..5).prop_map(|(v, lid, port)| Change::Forwarding(v, lid, port)),
+        (vswitch(), 0u8..4, 0u8..4, lane)
+            .prop_map(|(v, from, to, vl)| { Change::Lane(v, from, to, vl) }),
+        (vswitch(), 1u8..4, key, any::<bool>())
+            .prop_map(|(v, port, key, inbound)| { Change::Partition(v, port, key, inbound) }),
+    ]
+}
+
+/// Makes a change. What lies beyond a broken cable does not hear of it: a state like any other.
+fn apply(host: &mut Host, change: &Change) {
+    let switch = |vswitch| if vswitch { VSWITCH } else { SWITCH };
+    match *change {
+        Change::Cable(end, whole) => {
+            let (a, b) = (host.vf(0), host.vf(1));
+            let node = host.fabric.peer(a).unwrap().node;
+            let uplink = PortRef { node, port: 1 };
+            host.fabric.set_cable([a, b, uplink][end], whole);
+        }
+        Change::State(end, state) => {
+            let (route, port) = ALL_EXTERNAL[end];
+            change_port(host, route, port, |info| info.port_state = state);
+        }
+        Change::Lid(lid, lmc) => change_port(host, VF, 1, |info| {
+            info.lid = Lid::new(lid);
+            info.lmc = lmc;
+        }),
+        Change::Forwarding(vswitch, lid, port) => {
+            let mut block = LinearBlock::default();
+            let ports = [[2, 0, 1, 1, 1], [1, 1, 0, 2, 3]][usize::from(vswitch)];
+            block.0[1..6].copy_from_slice(&ports);
+            block.0[lid] = port;
+            let attribute = AttributeId::LINEAR_FORWARDING;
+            set(host, switch(vswitch), attribute, 0, block.0);
+        }
+        Change::Lane(vswitch, from, to, vl) => {
+            let mut table = SlToVl::default();
+            table.0[0] = Vl::new(vl);
+            let modifier = u32::from(from) << 8 | u32::from(to);
+            let attribute = AttributeId::SL_TO_VL;
+            set(host, switch(vswitch), attribute, modifier, table.to_bytes());
+        }
+        Change::Partition(vswitch, port, key, inbound) => {
+            let mut keys = PKeyBlock::default();
+            keys.0[0] = PKey::new(key);
+            let (route, modifier) = (switch(vswitch), u32::from(port) << 16);
+            let attribute = AttributeId::P_KEY_TABLE;
+            set(host, route, attribute, modifier, keys.to_bytes());
+            change_port(host, route, port, |info| {
+                info.partition_enforcement_inbound = inbound;
+                info.partition_enforcement_outbound = !inbound;
+            });
+        }
+    }
+}
+
+fn set(
+    host: &mut Host,
+    route: &[u8],
+    attribute: AttributeId,
+    modifier: u32,
+    data: [u8; DATA],
+) -> Option<[u8; DATA]> {
+    let asked = common::request(route, Method::SET, attribute, modifier, data);
+    host.ask(&asked).map(|(_, data)| data)
+}
+
+fn change_port(host: &mut Host, route: &[u8], port: u8, change: impl Fn(&mut PortInfo)) {
+    let (attribute, modifier) = (AttributeId::PORT_INFO, u32::from(port));
+    let asked = common::request(route, Method::GET, attribute, modifier, [0; DATA]);
+    if let Some((_, mut data)) = host.ask(&asked)
+        && let Ok(mut info) = PortInfo::parse(&data)
+    {
+        info.port_state = PortState::NoChange;
+        change(&mut info);
+        info.emit(&mut data);
+        set(host, route, attribute, modifier, data);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn resolved_as_walked(changes in prop::collection::vec(change(), 0..12)) {
+        let mut host = Host::new();
+        host.bring_up();
+        for change in &changes {
+            apply(&mut host, change);
+        }
+        let adapters = [host.port, host.vf(0), host.vf(1)];
+        for port in adapters {
+            host.fabric.set_owner(port, Owner::Consumer, SmpAccess::OwnPort);
+        }
+        while host.fabric.poll_output().is_some() {}
+        let (sl, key) = (Sl::default(), PKey::DEFAULT_FULL);
+        for from in adapters {
+            for dlid in (0..9).map(Lid::new) {
+                let resolved = host.fabric.resolve(from, dlid, sl, Some(key));
+                let packet = MadPacket::gmp(Lid::NONE, dlid, sl, key, [0; SIZE]);
+                host.fabric.inject(from, packet);
+                host.fabric.run();
+                let arrived = match host.fabric.poll_output() {
+                    Some(Output::Deliver { port, .. }) => Some(port),
+                    _ => None,
+                };
+                prop_assert_eq!(host.fabric.poll_output(), None);
+                // A switch takes the packet in silence.
+                let to_adapter = resolved.ok().map(|route| route.port).filter(|to| to.port != 0);
+                prop_assert_eq!(arrived, to_adapter, "{} to {}: {:?}", from, dlid, resolved);
+            }
+        }
+    }
+}
