@@ -1,1 +1,569 @@
+//! Random sequences of requests against a model that knows memory as bytes and
+//! a message as one step.
 
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use hca::mr::{Access, MemoryKey, Translation};
+use hca::work::{AtomicOperands, Operation, RecvKind, SendWr, Sge, Status};
+use hca::{QpState, Transport};
+
+use crate::lab::{Lab, Qp, VARIANT, base, everything, pattern, physical, received, sent};
+
+/// Bytes of each function's memory that the keys here reach.
+const SPACE: u64 = 1 << 14;
+const NODES: usize = 3;
+const QPS: usize = 4;
+/// Keys of each function that the requests choose from.
+const KEYS: usize = 4;
+
+/// A piece of memory by key, address and length, within the key or not.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    key: usize,
+    offset: u64,
+    len: u32,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Receive {
+        qp: usize,
+        pieces: Vec<Piece>,
+    },
+    Send {
+        qp: usize,
+        operation: Operation,
+        pieces: Vec<Piece>,
+        remote: Piece,
+        operand: u64,
+        signaled: bool,
+    },
+    /// Executes a bounded part of what is posted.
+    Run,
+    /// Cuts all paths, or restores them.
+    Cut(bool),
+}
+
+fn piece() -> impl Strategy<Value = Piece> {
+    let offset = prop_oneof![
+        8 => 0_u64..SPACE,
+        1 => Just(SPACE - 1),
+        1 => SPACE..SPACE + 64,
+    ];
+    let len = prop_oneof![6 => 0_u32..64, 3 => 0_u32..1000, 2 => Just(8_u32), 1 => 0_u32..12_000];
+    (0..KEYS, offset, len).prop_map(|(key, offset, len)| Piece { key, offset, len })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let operation = prop_oneof![
+        4 => Just(Operation::Send),
+        2 => Just(Operation::SendImm),
+        6 => Just(Operation::Write),
+        2 => Just(Operation::WriteImm),
+        4 => Just(Operation::Read),
+        2 => Just(Operation::CompareSwap),
+        2 => Just(Operation::FetchAdd),
+        1 => Just(Operation::Nop),
+    ];
+    let send = (
+        0..QPS,
+        operation,
+        prop::collection::vec(piece(), 0..4),
+        piece(),
+        any::<u64>(),
+        any::<bool>(),
+    );
+    prop_oneof![
+        6 => (0..QPS, prop::collection::vec(piece(), 0..4))
+            .prop_map(|(qp, pieces)| Step::Receive { qp, pieces }),
+        12 => send.prop_map(|(qp, operation, pieces, remote, operand, signaled)| {
+            // Atomics mostly as they should be.
+            let (pieces, remote) = match operation {
+                Operation::CompareSwap | Operation::FetchAdd if operand % 8 != 0 => (
+                    vec![Piece { len: 8, offset: remote.offset / 2, key: 0 }],
+                    Piece { offset: remote.offset & !7, key: remote.key % 2, ..remote },
+                ),
+                _ => (pieces, remote),
+            };
+            Step::Send { qp, operation, pieces, remote, operand, signaled }
+        }),
+        3 => Just(Step::Run),
+        1 => any::<bool>().prop_map(Step::Cut),
+    ]
+}
+
+/// The keys of every function: all rights; all rights over scattered pages; no
+/// remote rights; read only.
+fn rights(key: usize) -> Access {
+    match key {
+        0 | 1 => everything(),
+        2 => Access::LOCAL_READ | Access::LOCAL_WRITE,
+        _ => Access::LOCAL_READ | Access::REMOTE_READ,
+    }
+}
+
+/// Where a byte of a key lies in memory; beyond the key, nowhere.
+fn place(key: usize, offset: u64) -> usize {
+    if key == 1 && offset < SPACE {
+        // Pages in reverse order.
+        let pages = SPACE / 4096;
+        ((pages - 1 - offset / 4096) * 4096 + offset % 4096) as usize
+    } else {
+        offset as usize
+    }
+}
+
+/// A byte of memory, or [`UNDEFINED`].
+type Cell = u16;
+/// What a message that failed half-way leaves behind.
+const UNDEFINED: Cell = 0x100;
+
+struct Model {
+    memory: Vec<Vec<Cell>>,
+    qps: Vec<ModelQp>,
+    /// No packet arrives anywhere.
+    cut: bool,
+}
+
+#[derive(Default)]
+struct ModelQp {
+    sends: VecDeque<SendStep>,
+    receives: VecDeque<(u16, Vec<Piece>)>,
+    sent: Vec<(u16, Status)>,
+    received: Vec<(u16, Status, u32, RecvKind, u32)>,
+    failed: bool,
+}
+
+#[derive(Clone)]
+struct SendStep {
+    index: u16,
+    operation: Operation,
+    pieces: Vec<Piece>,
+    remote: Piece,
+    operand: u64,
+    signaled: bool,
+    /// The data is there; the receive request for the immediate data is not.
+    written: bool,
+}
+
+/// Pairs: 0 with 1 between functions 0 and 1, 2 with 3 between 1 and 2.
+const fn peer(qp: usize) -> usize {
+    qp ^ 1
+}
+
+const fn node(qp: usize) -> usize {
+    [0, 1, 1, 2][qp]
+}
+
+fn allowed(piece: &Piece, needed: Access) -> bool {
+    rights(piece.key).grants(needed) && piece.offset + u64::from(piece.len) <= SPACE
+}
+
+fn list_allowed(pieces: &[Piece], needed: Access) -> bool {
+    pieces
+        .iter()
+        .all(|piece| piece.len == 0 || allowed(piece, needed))
+}
+
+fn total(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(|piece| u64::from(piece.len)).sum()
+}
+
+/// Every byte of a list, as a place in memory.
+fn places(pieces: &[Piece]) -> Vec<usize> {
+    pieces
+        .iter()
+        .flat_map(|piece| (0..u64::from(piece.len)).map(|at| place(piece.key, piece.offset + at)))
+        .collect()
+}
+
+impl Model {
+    fn copy(&mut self, from: usize, sources: &[usize], to: usize, targets: &[usize]) {
+        for (source, target) in sources.iter().zip(targets) {
+            self.memory[to][*target] = self.memory[from][*source];
+        }
+    }
+
+    /// Executes what is posted to `qp`, one message after the other.
+    fn run(&mut self, qp: usize) {
+        while !self.qps[qp].failed {
+            let Some(mut wr) = self.qps[qp].sends.front().cloned() else {
+                return;
+            };
+            let Some((requester, responder)) = self.execute(qp, &mut wr) else {
+                self.qps[qp].sends[0] = wr;
+                return;
+            };
+            self.qps[qp].sends.pop_front();
+            if wr.signaled || requester != Status::Success {
+                self.qps[qp].sent.push((wr.index, requester));
+            }
+            if responder {
+                self.fail(peer(qp));
+            }
+            if requester != Status::Success {
+                self.fail(qp);
+            }
+        }
+        // What comes late is flushed too.
+        self.fail(qp);
+    }
+
+    fn fail(&mut self, qp: usize) {
+        let qp = &mut self.qps[qp];
+        qp.failed = true;
+        for wr in qp.sends.drain(..) {
+            qp.sent.push((wr.index, Status::Flushed));
+        }
+        for (index, _) in qp.receives.drain(..) {
+            qp.received
+                .push((index, Status::Flushed, 0, RecvKind::Send, 0));
+        }
+    }
+
+    /// The requester's status and whether the responder fails; `None` when the
+    /// responder is not ready.
+    fn execute(&mut self, qp: usize, wr: &mut SendStep) -> Option<(Status, bool)> {
+        use Operation::{CompareSwap, FetchAdd, Nop, Read, Send, SendImm, Write, WriteImm};
+        let (here, there) = (node(qp), node(peer(qp)));
+        let len = total(&wr.pieces);
+        let local = if wr.operation.fills_list() {
+            Access::LOCAL_WRITE
+        } else {
+            Access::LOCAL_READ
+        };
+        let remote = Piece {
+            len: len as u32,
+            ..wr.remote
+        };
+        if wr.operation == Nop {
+            return Some((Status::Success, false));
+        }
+        if self.qps[peer(qp)].failed || self.cut {
+            // Local faults are found all the same; otherwise nobody answers.
+            return (!list_allowed(&wr.pieces, local)).then_some((Status::LocalProtection, false));
+        }
+        if matches!(wr.operation, CompareSwap | FetchAdd) && len != 8 {
+            return Some((Status::LocalLength, false));
+        }
+        if !list_allowed(&wr.pieces, local) {
+            return Some((Status::LocalProtection, false));
+        }
+        let mine = places(&wr.pieces);
+        match wr.operation {
+            Send | SendImm => {
+                let (index, pieces) = self.qps[peer(qp)].receives.front().cloned()?;
+                self.qps[peer(qp)].receives.pop_front();
+                let kind = if wr.operation == Send {
+                    RecvKind::Send
+                } else {
+                    RecvKind::SendImm
+                };
+                let completions = &mut self.qps[peer(qp)].received;
+                let mut refuse = |status| completions.push((index, status, 0, RecvKind::Send, 0));
+                if total(&pieces) < len {
+                    refuse(Status::LocalLength);
+                    return Some((Status::RemoteInvalidRequest, true));
+                }
+                // Buffers are looked at as far as the message goes.
+                let mut left = len;
+                for piece in &pieces {
+                    let used = left.min(u64::from(piece.len));
+                    let part = Piece {
+                        len: used as u32,
+                        ..*piece
+                    };
+                    if used > 0 && !allowed(&part, Access::LOCAL_WRITE) {
+                        for at in places(&pieces) {
+                            if let Some(cell) = self.memory[there].get_mut(at) {
+                                *cell = UNDEFINED;
+                            }
+                        }
+                        refuse(Status::LocalProtection);
+                        return Some((Status::RemoteOperation, true));
+                    }
+                    left -= used;
+                }
+                self.copy(here, &mine, there, &places(&pieces));
+                let entry = (index, Status::Success, len as u32, kind, wr.immediate());
+                self.qps[peer(qp)].received.push(entry);
+            }
+            Write | WriteImm => {
+                if len > 0 && !allowed(&remote, Access::REMOTE_WRITE) {
+                    return Some((Status::RemoteAccess, true));
+                }
+                if !wr.written {
+                    self.copy(here, &mine, there, &places(&[remote]));
+                    wr.written = true;
+                }
+                if wr.operation == WriteImm {
+                    let (index, _) = self.qps[peer(qp)].receives.pop_front()?;
+                    let kind = RecvKind::WriteImm;
+                    let entry = (index, Status::Success, len as u32, kind, wr.immediate());
+                    self.qps[peer(qp)].received.push(entry);
+                }
+            }
+            Read => {
+                if len > 0 && !allowed(&remote, Access::REMOTE_READ) {
+                    return Some((Status::RemoteAccess, true));
+                }
+                self.copy(there, &places(&[remote]), here, &mine);
+            }
+            CompareSwap | FetchAdd => {
+                if !remote.offset.is_multiple_of(8) {
+                    return Some((Status::RemoteInvalidRequest, true));
+                }
+                if !allowed(&remote, Access::ATOMIC) {
+                    return Some((Status::RemoteAccess, true));
+                }
+                let at = place(remote.key, remote.offset);
+                let cells: [Cell; 8] = self.memory[there][at..at + 8].try_into().unwrap();
+                let next = if cells.contains(&UNDEFINED) {
+                    [UNDEFINED; 8]
+                } else {
+                    let value = u64::from_le_bytes(cells.map(|cell| cell as u8));
+                    let next = match wr.operation {
+                        FetchAdd => value.wrapping_add(wr.operand),
+                        _ if value == wr.operand >> 32 => wr.operand,
+                        _ => value,
+                    };
+                    next.to_le_bytes().map(Cell::from)
+                };
+                self.memory[there][at..at + 8].copy_from_slice(&next);
+                for (target, cell) in mine.iter().zip(cells) {
+                    self.memory[here][*target] = cell;
+                }
+            }
+            _ => unreachable!("not among the steps"),
+        }
+        Some((Status::Success, false))
+    }
+}
+
+impl SendStep {
+    fn immediate(&self) -> u32 {
+        match self.operation {
+            Operation::SendImm | Operation::WriteImm => self.operand as u32,
+            _ => 0,
+        }
+    }
+}
+
+struct Bench {
+    lab: Lab,
+    qps: Vec<Qp>,
+    keys: Vec<Vec<u32>>,
+}
+
+impl Bench {
+    fn new(longest: usize) -> Self {
+        let mut lab = Lab::new(NODES);
+        for node in 0..NODES {
+            lab.engine.dma_mut(lab.nodes[node].vf).longest = longest;
+        }
+        let mut keys = Vec::new();
+        for node in 0..NODES {
+            lab.memory(node)
+                .write(base(node), &pattern(node as u64, 2 * SPACE as usize));
+            let (vf, pd) = (lab.nodes[node].vf, lab.nodes[node].pd);
+            let mut list = Vec::new();
+            for key in 0..KEYS {
+                let pages = SPACE / 4096;
+                let translation = Translation::Pages {
+                    log_size: 12,
+                    pages: (0..pages)
+                        .map(|page| base(node) + place(key, page * 4096) as u64)
+                        .collect(),
+                };
+                let region = MemoryKey {
+                    start: base(node),
+                    len: SPACE,
+                    access: rights(key),
+                    translation,
+                    ..physical(pd)
+                };
+                let index = lab.engine.create_key(vf, region).unwrap();
+                list.push(index << 8 | u32::from(VARIANT));
+            }
+            keys.push(list);
+        }
+        let qps: Vec<_> = (0..QPS).map(|qp| lab.qp(node(qp), Transport::Rc)).collect();
+        for qp in [0, 2] {
+            // Nobody's retries run out.
+            lab.connect_with(&qps[qp], &qps[qp + 1], |change| change.timeout = Some(0));
+        }
+        Self { lab, qps, keys }
+    }
+
+    fn list(&self, node: usize, pieces: &[Piece]) -> Vec<Sge> {
+        pieces
+            .iter()
+            .map(|piece| Sge {
+                addr: base(node) + piece.offset,
+                lkey: self.keys[node][piece.key],
+                len: piece.len,
+            })
+            .collect()
+    }
+
+    fn post(&mut self, qp: usize, wr: &SendStep) {
+        let (here, there) = (node(qp), node(peer(qp)));
+        let posted = SendWr {
+            operation: wr.operation,
+            opcode: 1,
+            index: wr.index,
+            signaled: wr.signaled,
+            immediate: wr.immediate(),
+            remote_addr: base(there) + wr.remote.offset,
+            rkey: self.keys[there][wr.remote.key],
+            atomic: AtomicOperands {
+                swap_add: wr.operand,
+                compare: wr.operand >> 32,
+                ..AtomicOperands::default()
+            },
+            sges: self.list(here, &wr.pieces),
+            ..SendWr::default()
+        };
+        let qp = self.qps[qp].clone();
+        self.lab.post(&qp, posted);
+    }
+
+    fn cut(&self, cut: bool) {
+        if cut {
+            for from in &self.lab.nodes {
+                for to in &self.lab.nodes {
+                    self.lab.net.cut(from.vf, to.vf);
+                }
+            }
+        } else {
+            self.lab.net.restore();
+        }
+    }
+}
+
+/// Whether pieces that are written lie on one another: which of them wins is
+/// not defined.
+fn ambiguous(pieces: &[Piece]) -> bool {
+    let mut all = places(pieces);
+    all.sort_unstable();
+    all.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// Takes the steps. At any time at most one queue pair has something to do
+/// (others wait for receive requests), so that there is one order of events.
+fn check(steps: Vec<Step>, longest: usize) {
+    let mut bench = Bench::new(longest);
+    let cells = |bench: &Bench, node| -> Vec<Cell> {
+        let bytes = bench.lab.memory(node).read(base(node), 2 * SPACE as usize);
+        bytes.into_iter().map(Cell::from).collect()
+    };
+    let mut model = Model {
+        memory: (0..NODES).map(|node| cells(&bench, node)).collect(),
+        qps: (0..QPS).map(|_| ModelQp::default()).collect(),
+        cut: false,
+    };
+    let mut active = 0;
+    for (index, step) in steps.into_iter().enumerate() {
+        let index = index as u16;
+        match step {
+            Step::Receive { qp, pieces } => {
+                if ambiguous(&pieces) || model.cut {
+                    continue;
+                }
+                rest(&mut bench, &mut model);
+                let list = bench.list(node(qp), &pieces);
+                bench.lab.receive(&bench.qps[qp], index, &list);
+                model.qps[qp].receives.push_back((index, pieces));
+                rest(&mut bench, &mut model);
+            }
+            Step::Send {
+                qp,
+                operation,
+                pieces,
+                remote,
+                operand,
+                signaled,
+            } => {
+                if operation.fills_list() && ambiguous(&pieces) {
+                    continue;
+                }
+                if active != qp {
+                    rest(&mut bench, &mut model);
+                    if model.cut && model.qps.iter().any(|qp| !qp.sends.is_empty()) {
+                        continue;
+                    }
+                    active = qp;
+                }
+                let wr = SendStep {
+                    index,
+                    operation,
+                    pieces,
+                    remote,
+                    operand,
+                    signaled,
+                    written: false,
+                };
+                bench.post(qp, &wr);
+                model.qps[qp].sends.push_back(wr);
+            }
+            Step::Run => {
+                bench.lab.engine.run();
+            }
+            Step::Cut(cut) => {
+                rest(&mut bench, &mut model);
+                bench.cut(cut);
+                model.cut = cut;
+                rest(&mut bench, &mut model);
+            }
+        }
+    }
+    bench.cut(false);
+    model.cut = false;
+    rest(&mut bench, &mut model);
+    for node in 0..NODES {
+        let got = cells(&bench, node);
+        let differs = (0..got.len()).find(|&at| {
+            let expected = model.memory[node][at];
+            expected != UNDEFINED && got[at] != expected
+        });
+        if let Some(at) = differs {
+            panic!("memory of function {node} differs at byte {at:#x}");
+        }
+    }
+    for (qp, expected) in bench.qps.iter().zip(&model.qps) {
+        let entries = qp.cq.poll();
+        assert_eq!(sent(&entries), expected.sent);
+        assert_eq!(received(&entries), expected.received);
+        let state = bench.lab.state(qp);
+        assert_eq!(state == QpState::Error, expected.failed);
+    }
+}
+
+/// Lets both come to rest: whoever waits for a timer gets two turns.
+fn rest(bench: &mut Bench, model: &mut Model) {
+    bench.lab.settle();
+    for _ in 0..2 {
+        bench.lab.advance(100_000_000);
+    }
+    for _ in 0..2 {
+        for qp in 0..QPS {
+            model.run(qp);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_engine_does_what_the_model_does(
+        steps in prop::collection::vec(step(), 1..80),
+        // Short windows use up turns, so that messages go in slices. (An atomic
+        // needs eight bytes at once, which real memory always has.)
+        longest in prop::sample::select(vec![usize::MAX, 61, 9]),
+    ) {
+        check(steps, longest);
+    }
+}

@@ -2,10 +2,13 @@
 
 use std::collections::HashSet;
 
-use hca::work::{Operation, RecvKind, Status};
-use hca::{Event, QpChange, QpState, Transport};
+use proptest::prelude::*;
 
-use crate::lab::{ALIAS, Lab, TIMEOUT_NS, base, received, remote, request, sent};
+use hca::work::{Operation, RecvKind, Status};
+use hca::{Event, QpChange, QpState, Transport, VfId};
+use wire::Lid;
+
+use crate::lab::{ALIAS, Lab, QKEY, TIMEOUT_NS, base, datagram, received, remote, request, sent};
 
 /// RNR timer code 12 is 0.64 ms (specification table 45).
 const RNR_NS: u64 = 640_000;
@@ -206,6 +209,71 @@ fn a_changed_subnet_is_asked_again_and_an_unchanged_one_is_not() {
     assert_eq!(sent(&a.cq.poll()), [(1, Status::Success)]);
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// The cached way is always the one that the subnet would name now.
+    #[test]
+    fn the_next_message_uses_the_new_answer(
+        changes in prop::collection::vec((0..3_usize, any::<bool>(), any::<bool>()), 1..40)
+    ) {
+        let mut lab = Lab::new(4);
+        // Functions 1 to 3 each have a datagram queue pair of the same number
+        // as seen from function 0; the LID in question moves among them.
+        let lid = Lid::new(0x77);
+        let change = QpChange { qkey: Some(QKEY), ..QpChange::default() };
+        let sender = lab.qp(0, Transport::Ud);
+        lab.bring_up(&sender, &change);
+        let (rc, mut homes) = (lab.qp(0, Transport::Rc), Vec::new());
+        for node in 1..4 {
+            let qp = lab.qp(node, Transport::Ud);
+            lab.bring_up(&qp, &change);
+            homes.push(qp);
+        }
+        let far = lab.qp(1, Transport::Rc);
+        lab.connect_with(&rc, &far, |change| change.timeout = Some(0));
+        for (home, cut, peer_cut) in changes {
+            let to = homes[home].vf;
+            lab.net.change(|net| {
+                net.lids.insert(lid, to);
+                net.cut.clear();
+                if cut {
+                    net.cut.insert((sender.vf, to));
+                }
+                if peer_cut {
+                    net.cut.insert((sender.vf, far.vf));
+                }
+            });
+            let reached = !net_cut(&lab, sender.vf, to);
+            for _ in 0..2 {
+                lab.receive(&homes[home], 1, &[lab.sge(home + 1, 0, 100)]);
+                let mut wr = datagram(&lab, &homes[home], 1, &[lab.sge(0, 0, 8)]);
+                if let Some(address) = &mut wr.address {
+                    address.dlid = lid;
+                }
+                lab.execute(&sender, wr);
+                prop_assert_eq!(received(&homes[home].cq.poll()).len() == 1, reached);
+            }
+            lab.advance(1_000_000_000);
+            rc.cq.poll();
+            lab.receive(&far, 1, &[]);
+            lab.execute(&rc, request(Operation::Send, 1, &[]));
+            let arrives = !net_cut(&lab, sender.vf, far.vf);
+            prop_assert_eq!(!rc.cq.poll().is_empty(), arrives);
+            if !arrives {
+                // It goes through as soon as there is a way again.
+                lab.net.restore();
+                lab.advance(1_000_000_000);
+                prop_assert_eq!(rc.cq.poll().len(), 1);
+            }
+        }
+    }
+}
+
+fn net_cut(lab: &Lab, from: VfId, to: VfId) -> bool {
+    lab.net.look().cut.contains(&(from, to))
+}
+
 #[test]
 fn a_huge_message_starves_nobody() {
     let mut lab = Lab::new(3);
@@ -302,7 +370,9 @@ fn waits_that_are_cut_short_do_not_pile_up() {
     }
     let shown = format!("{:?}", lab.engine);
     let timers = shown.split("timers: [").nth(1).unwrap();
-    let timers = timers[..timers.find(']').unwrap()].matches("Reverse").count();
+    let timers = timers[..timers.find(']').unwrap()]
+        .matches("Reverse")
+        .count();
     assert!(timers < 1000, "{timers} timers");
 }
 
