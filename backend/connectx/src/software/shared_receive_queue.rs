@@ -46,7 +46,7 @@ impl<D: Dma + 'static> Software<'_, D> {
         // Drivers give basic queues a domain and a completion queue too, of
         // their own; it does no harm that XRC could reach them there.
         let xrc = match (srqc::XRCD.get(context), srqc::CQN.get(context)) {
-            (0, 0) => None,
+            (0, _) => None,
             pair => Some(pair),
         };
         let queue = SharedQueue::new(buffer, log_size, log_stride, record);

@@ -2,6 +2,7 @@
 
 mod guest;
 mod hostile;
+mod shared;
 
 use guest::{Guest, INTERRUPTS, Pair, QUEUE, data, remote};
 
