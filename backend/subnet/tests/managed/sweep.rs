@@ -1,11 +1,9 @@
 //! A subnet manager brings up fabrics, by packets alone.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use common::Managed;
+use crate::harness::Managed;
 use fabric::{Fabric, LinkRate, NodeSpec, Owner, PortEvent, SmpAccess, Topology};
 use ibvswitch_subnet::{Config, MinHop, SubnetManager};
 use wire::attribute::SlToVl;

@@ -1,0 +1,5 @@
+//! A subnet manager and a fabric, driven in step.
+
+mod capture;
+mod harness;
+mod sweep;
