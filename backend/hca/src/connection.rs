@@ -9,6 +9,9 @@ use crate::qp::{
     Transport,
 };
 
+/// Send and receive queue of a queue pair, where it has one of its own.
+pub type QpQueues<'a, F> = (Option<&'a <F as Face>::Send>, Option<&'a <F as Face>::Recv>);
+
 impl<F: Face> Engine<F> {
     /// Creates a queue pair in the Reset state and returns its number.
     ///
@@ -180,11 +183,7 @@ impl<F: Face> Engine<F> {
     ///
     /// # Errors
     /// [`VerbError::NotFound`].
-    pub fn qp_queues(
-        &self,
-        vf: VfId,
-        qpn: Qpn,
-    ) -> Result<(Option<&F::Send>, Option<&F::Recv>), VerbError> {
+    pub fn qp_queues(&self, vf: VfId, qpn: Qpn) -> Result<QpQueues<'_, F>, VerbError> {
         let index = self.qp_index(vf, qpn)?;
         let qp = self.qps.get(index.0).ok_or(VerbError::NotFound)?;
         let recv = if let RecvQueue::Own(queue) = &qp.resp.queue {

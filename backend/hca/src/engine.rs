@@ -52,6 +52,10 @@ pub(crate) struct Errored {
     pub pause: u64,
 }
 
+/// Work requests kept for the next ones. They go from here to queue pairs and
+/// back, so by pointer and not by the kilobyte.
+pub(crate) type Spares<T> = Vec<Box<T>>;
+
 /// Work request structures kept for the next requests.
 pub(crate) const SPARE_REQUESTS: usize = 256;
 
@@ -100,8 +104,8 @@ pub struct Engine<F: Face> {
     /// Completion queues that failed; their users are yet to be told.
     pub(crate) failed_cqs: Vec<CqIndex>,
     pub(crate) poll: crate::poll::PollState,
-    pub(crate) spare_sends: Vec<Box<SendWr>>,
-    pub(crate) spare_recvs: Vec<Box<RecvWr>>,
+    pub(crate) spare_sends: Spares<SendWr>,
+    pub(crate) spare_recvs: Spares<RecvWr>,
     /// Where datagrams are gathered; taken out while one is on its way.
     pub(crate) datagram: Option<Box<[u8; MAX_DATAGRAM]>>,
     seed: u64,

@@ -170,7 +170,8 @@ impl<F: Face> Engine<F> {
                 return false;
             }
             let flush_recv = qp.core.state == QpState::Error;
-            if !self.flush_send(index) && !(flush_recv && self.flush_recv(index)) {
+            let flushed = self.flush_send(index) || (flush_recv && self.flush_recv(index));
+            if !flushed {
                 return done > 0;
             }
         }

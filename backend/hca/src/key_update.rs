@@ -123,7 +123,7 @@ fn permits(region: &MemoryKey, update: &KeyUpdate) -> bool {
     };
     region.updatable
         && (count == 0 || fits)
-        && !(update.check_free && !region.free)
+        && (region.free || !update.check_free)
         && update
             .log_page_size
             .is_none_or(|log_size| PAGE_SIZES.contains(&log_size))

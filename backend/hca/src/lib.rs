@@ -37,9 +37,11 @@ mod subnet;
 mod vf;
 pub mod work;
 
+pub use connection::QpQueues;
 pub use dma::{Dma, DmaFault};
 pub use engine::{Clock, Engine, VerbError, VfId};
 pub use face::{CqError, Event, Face, PortChange};
+pub use objects::CqParts;
 pub use qp::{
     AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,
 };

@@ -8,6 +8,7 @@ use vm_memory::{VolatileMemory, VolatileSlice};
 use crate::access::{CopyError, Cursor, Domain, Source, check_list, copy, window};
 use crate::atomic::atomic_result;
 use crate::dma::Dma;
+use crate::engine::Spares;
 use crate::face::Face;
 use crate::mr::{Access, KeyError};
 use crate::qp::{Core, Inbound, RecvQueue, RemoteRights, Requester, Responder};
@@ -59,7 +60,7 @@ pub(crate) struct Message<'a, F: Face> {
     pub resp: &'a mut Responder<F>,
     pub vfs: &'a mut [Vf<F>],
     pub srqs: &'a mut Slab<Srq<F>>,
-    pub spare_recvs: &'a mut Vec<Box<RecvWr>>,
+    pub spare_recvs: &'a mut Spares<RecvWr>,
     pub len: u64,
     pub mtu: u32,
 }
@@ -103,7 +104,7 @@ impl<F: Face> Message<'_, F> {
         }
     }
 
-    fn from_domain(&self) -> Domain<'_, F::Dma> {
+    fn requester_domain(&self) -> Domain<'_, F::Dma> {
         let vf = &self.vfs[usize::from(self.from_core.vf.0)];
         Domain {
             dma: &vf.dma,
@@ -112,7 +113,7 @@ impl<F: Face> Message<'_, F> {
         }
     }
 
-    fn to_domain(&self) -> Domain<'_, F::Dma> {
+    fn responder_domain(&self) -> Domain<'_, F::Dma> {
         let vf = &self.vfs[usize::from(self.to_core.vf.0)];
         Domain {
             dma: &vf.dma,
@@ -159,7 +160,7 @@ impl<F: Face> Message<'_, F> {
 
     #[cold]
     fn blame(&self, wr: &SendWr, refusal: Refusal) -> Refusal {
-        match check_local(self.from_domain(), wr) {
+        match check_local(self.requester_domain(), wr) {
             Ok(()) => refusal,
             Err(_) => Refusal::Local,
         }
@@ -170,14 +171,14 @@ impl<F: Face> Message<'_, F> {
     #[inline]
     fn check_ahead(&self, wr: &SendWr) -> Result<(), Refusal> {
         if self.req.offset == 0 && (wr.sges.len() > 1 || self.len > CHECKED_BY_COPY) {
-            check_local(self.from_domain(), wr).map_err(|_| Refusal::Local)?;
+            check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
         }
         Ok(())
     }
 
     /// A remote key must be unrestricted or meant for this responder.
     fn check_remote(&self, wr: &SendWr, len: u64, needed: Access) -> Result<(), Refusal> {
-        let domain = self.to_domain();
+        let domain = self.responder_domain();
         let region = domain
             .keys
             .check(wr.rkey, domain.pd, wr.remote_addr, len, needed)
@@ -225,7 +226,7 @@ impl<F: Face> Message<'_, F> {
                 len: self.len as u32,
             }];
             let mut to = Cursor::new(
-                self.to_domain(),
+                self.responder_domain(),
                 &target,
                 self.req.offset,
                 Access::REMOTE_WRITE,
@@ -246,7 +247,7 @@ impl<F: Face> Message<'_, F> {
         if self.req.offset == 0 {
             // The gather list is checked before the responder gives up a
             // receive request for a message that will never come.
-            check_local(self.from_domain(), wr).map_err(|_| Refusal::Local)?;
+            check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
             self.take_receive(wr)?;
         }
         let Some(inbound) = self.resp.inbound.take() else {
@@ -271,7 +272,7 @@ impl<F: Face> Message<'_, F> {
     ) -> Result<u64, Refusal> {
         let domain = Domain {
             pd: inbound.pd,
-            ..self.to_domain()
+            ..self.responder_domain()
         };
         let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
         if capacity < self.len {
@@ -304,7 +305,7 @@ impl<F: Face> Message<'_, F> {
             copy::<F::Dma, F::Dma>(&mut Source::Bytes(bytes), to, left, budget)
         } else {
             let from = Cursor::new(
-                self.from_domain(),
+                self.requester_domain(),
                 &wr.sges,
                 self.req.offset,
                 Access::LOCAL_READ,
@@ -337,13 +338,13 @@ impl<F: Face> Message<'_, F> {
             len: self.len as u32,
         }];
         let from = Cursor::new(
-            self.to_domain(),
+            self.responder_domain(),
             &source,
             self.req.offset,
             Access::REMOTE_READ,
         );
         let mut to = Cursor::new(
-            self.from_domain(),
+            self.requester_domain(),
             &wr.sges,
             self.req.offset,
             Access::LOCAL_WRITE,
@@ -367,13 +368,13 @@ impl<F: Face> Message<'_, F> {
             return Err(Refusal::Invalid);
         }
         self.check_remote(wr, 8, Access::ATOMIC)?;
-        check_local(self.from_domain(), wr).map_err(|_| Refusal::Local)?;
-        let original = atomic_at(self.to_domain(), wr).map_err(|_| Refusal::Access)?;
+        check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
+        let original = atomic_at(self.responder_domain(), wr).map_err(|_| Refusal::Access)?;
         // Values lie in memory in the host's order (atomic 8-byte endianness
         // mode 1 of the interface), little endian for every host we run on.
         let mut bytes = original.to_le_bytes();
         let source = VolatileSlice::from(&mut bytes[..]);
-        let mut to = Cursor::new(self.from_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
+        let mut to = Cursor::new(self.requester_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
         let mut budget = i64::MAX;
         copy::<F::Dma, F::Dma>(&mut Source::Bytes(source), &mut to, 8, &mut budget)
             .map_err(|_| Refusal::Local)?;

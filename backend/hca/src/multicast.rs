@@ -78,7 +78,7 @@ impl<F: Face> Engine<F> {
         if address.dest_qp != Qpn::MULTICAST {
             return;
         }
-        self.to_members(from, global.dgid, blocked, datagram, budget);
+        self.serve_members(from, global.dgid, blocked, datagram, budget);
         let slot = self.fan_out(from, address, datagram.pkey);
         let mut at = 0;
         while let Some(&route) = self.vf(from).fanouts[slot]
@@ -90,12 +90,12 @@ impl<F: Face> Engine<F> {
             if route.to != from && datagram.payload.len() <= route.mtu.bytes() as usize {
                 let counters = &self.vf(route.to).counters;
                 TrafficCounters::add(&counters.multicast_rcv_packets, 1);
-                self.to_members(route.to, global.dgid, None, datagram, budget);
+                self.serve_members(route.to, global.dgid, None, datagram, budget);
             }
         }
     }
 
-    fn to_members(
+    fn serve_members(
         &mut self,
         vf: VfId,
         group: Gid,

@@ -60,6 +60,12 @@ impl<T> Numbers<T> {
         self.len
     }
 
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Stores `value` under a new number; `None` when the table is full.
     pub fn insert(&mut self, value: T) -> Option<u32> {
         self.insert_with(|_| value)

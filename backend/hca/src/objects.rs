@@ -8,6 +8,13 @@ use crate::mr::{MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
 use crate::numbers::Numbers;
 use crate::srq::Srq;
 
+/// The ring of a completion queue, and the face state and memory of its function.
+pub type CqParts<'a, F> = (
+    &'a mut <F as Face>::Completion,
+    &'a mut <F as Face>::Vf,
+    &'a <F as Face>::Dma,
+);
+
 impl<F: Face> Engine<F> {
     // Protection and XRC domains.
 
@@ -104,11 +111,7 @@ impl<F: Face> Engine<F> {
     ///
     /// # Errors
     /// [`VerbError::NotFound`].
-    pub fn cq_mut(
-        &mut self,
-        vf: VfId,
-        cqn: u32,
-    ) -> Result<(&mut F::Completion, &mut F::Vf, &F::Dma), VerbError> {
+    pub fn cq_mut(&mut self, vf: VfId, cqn: u32) -> Result<CqParts<'_, F>, VerbError> {
         let state = &mut self.vfs[usize::from(vf.0)];
         let index = *state.cqs.get(cqn).ok_or(VerbError::NotFound)?;
         let cq = self.cqs.get_mut(index.0).ok_or(VerbError::NotFound)?;

@@ -138,7 +138,8 @@ fn quotas_hold_per_function() {
     };
     let mut lab = Lab::with_quota(2, quota);
     let (vf, pd) = (lab.nodes[0].vf, lab.nodes[0].pd);
-    let fill = |lab: &mut Lab, mut make: Box<dyn FnMut(&mut Lab) -> Option<VerbError>>| loop {
+    type Make = Box<dyn FnMut(&mut Lab) -> Option<VerbError>>;
+    let fill = |lab: &mut Lab, mut make: Make| loop {
         if let Some(error) = make(lab) {
             return assert_eq!(error, VerbError::Exhausted);
         }
