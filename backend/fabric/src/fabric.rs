@@ -99,6 +99,26 @@ const IN_TRANSIT: usize = 16_384;
 /// Links a LID-routed packet may cross: more means that forwarding tables make a circle.
 pub(crate) const HOP_LIMIT: u8 = 64;
 
+/// Whether a subnet management packet reads an attribute of the port that sends it, and neither it
+/// nor the answer can leave that port.
+fn asks_itself(port: &Port, packet: &MadPacket) -> bool {
+    let Ok(smp) = Smp::new_checked(&packet.mad[..]) else {
+        return false;
+    };
+    if smp.mad().method() != Method::GET {
+        return false;
+    }
+    let own = port.answers_to(packet.dlid);
+    match smp.is_directed() {
+        true => {
+            let nowhere = smp.hop_count() == 0
+                && (smp.dr_slid(), smp.dr_dlid()) == (Lid::PERMISSIVE, Lid::PERMISSIVE);
+            nowhere && (own || packet.dlid == Lid::PERMISSIVE)
+        }
+        false => own,
+    }
+}
+
 /// A subnet in operation. See the [crate's description](crate).
 #[derive(Debug)]
 pub struct Fabric {
@@ -252,7 +272,12 @@ impl Fabric {
         if is_smp != (packet.src_qp == Qpn::QP0) {
             return Injected::Denied;
         }
-        if is_smp && port.access != SmpAccess::Fabric {
+        let allowed = match port.access {
+            SmpAccess::Fabric => true,
+            SmpAccess::OwnPort => !is_smp || asks_itself(port, &packet),
+            SmpAccess::Deny => !is_smp,
+        };
+        if !allowed {
             self.drop_smp(from.node);
             return Injected::Denied;
         }

@@ -615,6 +615,24 @@ fn a_guest_reads_its_own_port_only() {
     let asked = request(&[1, 1], Method::GET, AttributeId::NODE_INFO, 0, [0; DATA]);
     let packet = MadPacket::smp(Lid::NONE, Lid::PERMISSIVE, asked.to_bytes());
     assert_eq!(host.fabric.inject(vf, packet), Injected::Denied);
+    // Its own port it may ask by LID as well, but not change.
+    host.fabric
+        .set_owner(vf, Owner::Consumer, SmpAccess::OwnPort);
+    for (method, injected, answers) in [
+        (Method::GET, Injected::Sent, 1),
+        (Method::SET, Injected::Denied, 0),
+    ] {
+        let asked = Request {
+            destination: Destination::Lid(Lid::new(4)),
+            ..request(OWN, method, AttributeId::PORT_INFO, 1, [0; DATA])
+        };
+        let packet = MadPacket::smp(Lid::NONE, Lid::new(4), asked.to_bytes());
+        assert_eq!(host.fabric.inject(vf, packet), injected);
+        host.fabric.run();
+        let outputs = std::iter::from_fn(|| host.fabric.poll_output());
+        let delivered = outputs.filter(|output| matches!(output, Output::Deliver { .. }));
+        assert_eq!(delivered.count(), answers);
+    }
     // Nor by another queue pair, nor from queue pair 0 to another one.
     let mut packet = MadPacket::smp(Lid::NONE, Lid::new(3), asked.to_bytes());
     packet.src_qp = Qpn::QP1;
