@@ -33,7 +33,7 @@ fn the_port_registers_tell_width_speed_and_mtu() {
     let device = daemon.open("vm1");
     // PTYS, asked for InfiniBand: 4 lanes, EDR, as configured by default.
     let ptys = device.register(0x5004, 64).unwrap();
-    assert_eq!(ptys[0x28..0x2c], [0, 2, 0, 32]);
+    assert_eq!(ptys[0x28..0x2c], [0, 4, 0, 32]);
     let pmtu = device.register(0x5003, 16).unwrap();
     assert_eq!(u16::from_be_bytes([pmtu[4], pmtu[5]]), 4096);
     assert_eq!(u16::from_be_bytes([pmtu[12], pmtu[13]]), 4096);

@@ -221,20 +221,24 @@ impl CompletionQueue {
         Some(Cqe(entry))
     }
 
+    /// The next entry, which stays where it is.
+    pub fn peek_next(&self) -> Option<Cqe> {
+        self.peek(self.taken)
+    }
+
+    /// How many entries there are to take.
+    pub fn pending(&self) -> u32 {
+        (0..self.size())
+            .take_while(|&index| self.peek(self.taken.wrapping_add(index)).is_some())
+            .count() as u32
+    }
+
     /// Takes the next entry and gives its room back.
     #[inline]
     pub fn poll(&mut self) -> Option<Cqe> {
         let entry = self.peek(self.taken)?;
         self.taken = self.taken.wrapping_add(1);
         self.give_back();
-        Some(entry)
-    }
-
-    /// Takes the next entry without telling the device, so that its room
-    /// stays taken.
-    pub fn poll_silently(&mut self) -> Option<Cqe> {
-        let entry = self.peek(self.taken)?;
-        self.taken = self.taken.wrapping_add(1);
         Some(entry)
     }
 

@@ -121,6 +121,11 @@ impl SharedReceiveQueue {
         self.record.halves()[0].store(u32::from(posted).to_be(), Ordering::Release);
     }
 
+    /// The index of the request that is posted next.
+    pub fn next_index(&self) -> u16 {
+        self.head
+    }
+
     /// Most requests that can be posted at a time.
     pub fn capacity(&self) -> usize {
         (1 << self.log_size) - 1
