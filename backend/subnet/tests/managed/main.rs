@@ -2,4 +2,5 @@
 
 mod capture;
 mod harness;
+mod liars;
 mod sweep;
