@@ -137,6 +137,28 @@ fn atomics_return_what_was_there(daemon: &Daemon) {
 }
 
 #[test]
+fn masked_atomics_touch_the_masked_bits() {
+    let daemon = Daemon::start("trap");
+    let (mut a, b) = peers(&daemon);
+    let (mut qa, _qb) = connected(Transport::Rc, &a, &b);
+    let into = [a.sge(HALF, 8)];
+    let atomic = |opcode, operands| SendRequest::atomic(opcode, b.remote(64), operands, &into);
+    // The low half is compared, the second byte swapped.
+    b.set_word(64, 0x1111_2222_3333_4444);
+    let operands = Atomic {
+        swap_add: u64::MAX,
+        compare: 0xffff_ffff_3333_4444,
+        swap_add_mask: 0xff00,
+        compare_mask: 0xffff_ffff,
+    };
+    a.execute(&mut qa, &atomic(SendOpcode::MaskedCompareSwap, operands));
+    assert_eq!(a.word(HALF), 0x1111_2222_3333_4444);
+    assert_eq!(b.word(64), 0x1111_2222_3333_ff44);
+    a.execute(&mut qa, &atomic(SendOpcode::MaskedCompareSwap, operands));
+    assert_eq!(b.word(64), 0x1111_2222_3333_ff44);
+}
+
+#[test]
 fn atomics_of_two_peers_lose_nothing() {
     const EACH: u64 = 500;
     let daemon = Daemon::start("trap");
