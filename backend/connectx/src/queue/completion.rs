@@ -123,7 +123,10 @@ impl CompletionQueue {
             ignore_overrun: traits.ignore_overrun,
             producer: 0,
             consumer: 0,
-            arm: Arm::No,
+            // Where arming is seen in the record only, the driver's first one
+            // cannot be: its word is zero, as the record was before. Such a
+            // queue is born armed; at worst there is one event too many.
+            arm: if traits.announced { Arm::No } else { Arm::Any },
             arm_word: 0,
             last_solicited: None,
             last_notified: 0,
@@ -557,6 +560,16 @@ mod tests {
         memory.write32(RECORD + 4, 2 << 28 | 1);
         assert_eq!(queue.recheck(&memory), (false, false));
         assert_eq!(queue.complete(&memory, &entry(false)), Ok(true));
+    }
+
+    #[test]
+    fn a_queue_whose_first_arming_cannot_be_seen_is_born_armed() {
+        let memory = Memory::new(0x5000);
+        let mut queue = queue(false);
+        // What libmlx5 writes when it arms for the first time: all zero.
+        memory.write32(RECORD + 4, 0);
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(true));
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
     }
 
     #[test]
