@@ -611,3 +611,43 @@ fn a_shared_queue_that_cannot_be_read() {
         ]
     );
 }
+
+#[test]
+fn strangers_are_not_listened_to() {
+    let mut lab = Lab::new(3);
+    let (_a, b) = lab.pair(Transport::Rc);
+    // Another queue pair of the peer's port, one of another port that bears
+    // the peer's number, and one of another transport.
+    let neighbour = lab.qp(0, Transport::Rc);
+    let far = lab.qp(2, Transport::Rc);
+    let unreliable = lab.qp(0, Transport::Uc);
+    for stranger in [&neighbour, &far, &unreliable] {
+        let change = lab.attributes(&b);
+        lab.bring_up(stranger, &change);
+    }
+    let to_far = QpChange {
+        dest_qp: Some(far.qpn),
+        ..QpChange::default()
+    };
+    let before = lab.memory(1).snapshot();
+    let rounds = [
+        (QpChange::default(), vec![&neighbour, &unreliable]),
+        (to_far, vec![&far]),
+    ];
+    for (dest, strangers) in rounds {
+        lab.modify(&b, QpState::ReadyToSend, &dest);
+        for stranger in strangers {
+            lab.memory(stranger.node)
+                .write(base(stranger.node), &[9; 8]);
+            let sge = lab.sge(stranger.node, 0, 8);
+            let wr = remote(Operation::Write, 1, &[sge], base(1), lab.nodes[1].key);
+            lab.execute(stranger, wr);
+        }
+        for _ in 0..4 {
+            lab.advance(TIMEOUT_NS);
+        }
+    }
+    assert_eq!(lab.memory(1).snapshot(), before);
+    assert_eq!(sent(&neighbour.cq.poll()), [(1, Status::RetryExceeded)]);
+    assert_eq!(sent(&far.cq.poll()), [(1, Status::RetryExceeded)]);
+}

@@ -422,3 +422,33 @@ fn posts_before_ready_to_send_wait() {
     assert_eq!(sent(&a.cq.poll()), [(2, Status::RetryExceeded)]);
     assert_eq!(lab.events(0), [] as [Event; 0]);
 }
+
+#[test]
+fn the_failure_of_a_completion_queue_is_not_its_successors() {
+    for reset in [true, false] {
+        let mut lab = Lab::new(2);
+        let (cqn, cq) = lab.cq(0, 1);
+        let qp = lab.qp_on(0, Transport::Rc, (cqn, cq), |_| {});
+        lab.receive(&qp, 1, &[]);
+        lab.receive(&qp, 2, &[]);
+        // Overrun by the flush; the users would be told on the next turn.
+        lab.modify(&qp, QpState::Error, &QpChange::default());
+        if reset {
+            lab.engine.reset_vf(qp.vf);
+        } else {
+            lab.engine.destroy_qp(qp.vf, qp.qpn).unwrap();
+            lab.engine.destroy_cq(qp.vf, cqn).unwrap();
+        }
+        // In the engine's own tables these take the places of those.
+        let others: Vec<_> = (0..4).map(|_| lab.qp(1, Transport::Ud)).collect();
+        for other in &others {
+            let change = lab.attributes(other);
+            lab.bring_up(other, &change);
+        }
+        lab.settle();
+        for other in &others {
+            assert_eq!(lab.state(other), QpState::ReadyToSend);
+        }
+        assert_eq!(lab.events(1), []);
+    }
+}
