@@ -26,16 +26,14 @@ fn gsi(peer: &Peer) -> QueuePair {
     qp
 }
 
-fn send(peer: &mut Peer, qp: &mut QueuePair, lid: u16, mad: &[u8; MAD]) {
+fn send(qp: &mut QueuePair, lid: u16, mad: &[u8; MAD]) {
     let to = AddressVector {
         lid,
         qpn: 1,
         qkey: GSI_QKEY,
         ..AddressVector::default()
     };
-    peer.buffer.write(0, mad);
-    let from = [peer.sge(0, MAD)];
-    qp.post_send(&SendRequest::send(Data::Memory(&from)).to(&to))
+    qp.post_send(&SendRequest::send(Data::Inline(mad)).to(&to))
         .expect("is posted");
 }
 
@@ -53,7 +51,7 @@ fn performance_agents_of_switches_answer_queue_pair_1() {
         let number = qp.post_receive(&[peer.sge(place, GRH + MAD)]).unwrap();
         assert_eq!(usize::from(number), index);
         let get = mad(4, 1, 1, CLASS_PORT_INFO, lid.into());
-        send(&mut peer, &mut qp, lid, &get);
+        send(&mut qp, lid, &get);
     }
     // The switch between the hypervisors, and one in each of them.
     let (mut answers, mut sent) = (0, 0);
@@ -90,7 +88,7 @@ fn datagrams_between_two_queue_pairs_1_arrive() {
     }
     qb.post_receive(&[b.sge(HALF, GRH + MAD)]).unwrap();
     let lid = b.port.lid;
-    send(&mut a, &mut qa, lid, &message);
+    send(&mut qa, lid, &message);
     assert!(a.sent(&mut qa).is_ok());
     let entry = b.cq.wait().unwrap();
     qb.complete_receive(&entry);
