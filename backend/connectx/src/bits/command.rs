@@ -66,6 +66,13 @@ structures! {
         QUERY_ADAPTER_STRUCT: 0x10 (256);
     }
 
+    /// The adapter, as QUERY_ADAPTER describes it.
+    query_adapter_param_block(256) {
+        IEEE_VENDOR_ID: 0x18 [23:0];
+        /// Sixteen characters that identify the board.
+        VSD_CONTD_PSID: 0xf0 (16);
+    }
+
     /// Request of ATTACH_TO_MCG and DETACH_FROM_MCG.
     attach_to_mcg_in(32) {
         QPN: 0x08 [23:0];
@@ -85,11 +92,6 @@ pub const BLOCK_DATA: usize = 512;
 pub const ENTRY_DATA: usize = 16;
 /// Owner bit in the last byte of an entry: set while the device has it.
 pub const OWNER_HARDWARE: u8 = 1;
-
-/// Offset of the IEEE vendor id in the adapter structure.
-pub const ADAPTER_VENDOR_ID: usize = 0x8;
-/// Offset of the 16-byte board id in the adapter structure.
-pub const ADAPTER_BOARD_ID: usize = 0xf0;
 
 /// Declares an enumeration of codes that come from outside.
 macro_rules! codes {

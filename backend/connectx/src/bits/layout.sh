@@ -16,7 +16,7 @@ ifc='cmd_hca_cap atomic_caps query_hca_cap_out set_hca_cap_in eqc create_eq_in c
 create_qp_in query_qp_out query_eq_out query_cq_out query_mkey_out query_srq_out mkc create_mkey_in srqc create_srq_in
 hca_vport_context modify_hca_vport_context_in query_hca_vport_gid_in query_hca_vport_gid_out query_hca_vport_pkey_in
 query_hca_vport_context_out access_register_in access_register_out ptys_reg pmtu_reg pvlc_reg mad_ifc_in mad_ifc_out
-query_issi_out set_issi_in query_pages_out query_adapter_out arm_rq_in attach_to_mcg_in query_special_contexts_out
+query_issi_out set_issi_in query_pages_out query_adapter_out query_adapter_param_block arm_rq_in attach_to_mcg_in query_special_contexts_out
 alloc_uar_out create_eq_out destroy_eq_in create_cq_out create_qp_out create_mkey_out create_srq_out alloc_pd_out
 alloc_xrcd_out'
 # device.h and qp.h of the kernel, mlx5dv.h and wqe.h of rdma-core: plain C.

@@ -298,12 +298,12 @@ fn set_issi(request: &[u8]) -> Outcome {
 }
 
 fn query_adapter(reply: &mut [u8]) -> Outcome {
-    use crate::bits::command::{ADAPTER_BOARD_ID, ADAPTER_VENDOR_ID, query_adapter_out as out};
-    /// Organization that the vendor id names; the low 24 bits.
+    use crate::bits::command::{query_adapter_out, query_adapter_param_block as adapter};
+    /// Organization that the vendor id names.
     const ORGANIZATION: u32 = 0x02c9;
     const BOARD_ID: &[u8; 16] = b"IBV0000000001\0\0\0";
-    let adapter = out::QUERY_ADAPTER_STRUCT.get_mut(reply);
-    crate::bits::Field::new(ADAPTER_VENDOR_ID, 23, 0).set(adapter, ORGANIZATION);
-    crate::bits::Span::new(ADAPTER_BOARD_ID, 16).set(adapter, BOARD_ID);
+    let out = query_adapter_out::QUERY_ADAPTER_STRUCT.get_mut(reply);
+    adapter::IEEE_VENDOR_ID.set(out, ORGANIZATION);
+    adapter::VSD_CONTD_PSID.set(out, BOARD_ID);
     Ok(())
 }
