@@ -136,7 +136,7 @@ impl FunctionState {
         if let Some((queue, interrupts)) = self.event_queue(eqn)
             && let Err(error) = queue.push(dma, entry, interrupts)
         {
-            tracing::warn!(eqn, "event dropped: {error}");
+            tracing::debug!(eqn, "event dropped: {error}");
         }
     }
 }
