@@ -213,10 +213,18 @@ impl CompletionQueue {
             Arm::Any => true,
             Arm::Solicited => entry.solicited,
         };
-        if due {
-            self.notified();
+        if !due {
+            return Ok(false);
         }
-        Ok(due)
+        if !self.announced
+            && let Some(word) = self.record.load(dma, 1)
+            && word != self.arm_word
+        {
+            // Armed anew, perhaps for less than what is known of.
+            return Ok(self.request_notification(word));
+        }
+        self.notified();
+        Ok(true)
     }
 
     const fn notified(&mut self) {
@@ -550,8 +558,9 @@ mod tests {
         let memory = Memory::new(0x5000);
         let mut queue = queue(false);
         assert_eq!(queue.recheck(&memory), (false, false));
-        queue.complete(&memory, &entry(false)).unwrap();
-        // Not armed: nothing is due, but the driver may arm for this entry yet.
+        // The first arming cannot be told from none.
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(true));
+        // Nothing is due, but the driver may arm for this entry yet.
         assert_eq!(queue.recheck(&memory), (false, true));
         memory.write32(RECORD + 4, 1 << 28);
         assert_eq!(queue.recheck(&memory), (true, true));
@@ -570,6 +579,15 @@ mod tests {
         memory.write32(RECORD + 4, 0);
         assert_eq!(queue.complete(&memory, &entry(false)), Ok(true));
         assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
+    }
+
+    #[test]
+    fn what_was_armed_last_counts_although_nobody_announced_it() {
+        let memory = Memory::new(0x5000);
+        let mut queue = queue(false);
+        memory.write32(RECORD + 4, ARM_SOLICITED);
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
+        assert_eq!(queue.complete(&memory, &entry(true)), Ok(true));
     }
 
     #[test]
