@@ -80,7 +80,6 @@ pub fn run(bed: &Testbed, options: &Options) -> Result<()> {
     };
     progress::step("booting two guests");
     let guests = bed.pair(0, GUESTS, daemon.as_ref())?;
-    progress::step("both guests are up");
 
     let mut report = Report {
         guests: Vec::new(),

@@ -65,6 +65,14 @@ pub enum Error {
         /// What it had printed until then.
         output: String,
     },
+    /// A server in one guest and its client in another did not both succeed.
+    #[error("{client}\n--- the other end ---\n{server}")]
+    Exchange {
+        /// The server's command, end and output.
+        server: String,
+        /// The client's.
+        client: String,
+    },
     /// A tool's output is not what this crate knows how to read.
     #[error("no {what} in this output:\n{text}")]
     Output {

@@ -553,14 +553,69 @@ impl Job<'_> {
 
     /// Whether the command still runs, as far as the guest has said.
     pub fn running(&mut self) -> Result<bool> {
+        Ok(!self.ends_within(Duration::ZERO)?)
+    }
+
+    /// Whether the command ends within `limit`; it goes on if it does not.
+    pub fn ends_within(&mut self, limit: Duration) -> Result<bool> {
+        let deadline = Instant::now() + limit;
         while self.status.is_none() {
-            match self.event(Instant::now()) {
+            match self.event(deadline) {
                 Ok(()) => {}
-                Err(Silence::TimeLimit) => return Ok(true),
+                Err(Silence::TimeLimit) => return Ok(false),
                 Err(silence) => return Err(self.guest.silent(silence, &self.command)),
             }
         }
-        Ok(false)
+        Ok(true)
+    }
+
+    /// Runs the client of which this command is the server to its end. Both have to succeed; gives
+    /// what server and client printed. If either fails the other is not waited for.
+    pub fn with_client(
+        mut self,
+        client: &Guest,
+        command: &str,
+        limit: Duration,
+    ) -> Result<[String; 2]> {
+        const OTHER_END: Duration = Duration::from_secs(5);
+        let deadline = Instant::now() + limit;
+        let mut calling = client.spawn(command)?;
+        let mut failed = false;
+        while !calling.ends_within(Duration::from_millis(200))? && !failed {
+            failed = self.status.is_some_and(|status| status != 0) || Instant::now() > deadline;
+            self.ends_within(Duration::ZERO)?;
+        }
+        failed |= calling.status != Some(0);
+        let limit = if failed { OTHER_END } else { limit };
+        let ends = [self, calling].map(|mut end| {
+            let ended = end.ends_within(limit);
+            ended.map(|ended| {
+                (
+                    end.describe(ended),
+                    ended && end.status == Some(0),
+                    end.text(),
+                )
+            })
+        });
+        match ends {
+            [Ok((_, true, served)), Ok((_, true, called))] => Ok([served, called]),
+            [Ok((server, ..)), Ok((client, ..))] => Err(Error::Exchange { server, client }),
+            [Err(error), _] | [_, Err(error)] => Err(error),
+        }
+    }
+
+    /// The command, how it ended, and what it printed.
+    fn describe(&self, ended: bool) -> String {
+        let end = match self.status {
+            Some(status) if ended => format!("ended with status {status}"),
+            _ => "did not end in time".into(),
+        };
+        format!(
+            "`{}` in guest {} {end}\n{}",
+            self.command,
+            self.guest.name(),
+            self.text()
+        )
     }
 
     fn advance(&mut self, deadline: Instant, awaited: &str, limit: Duration) -> Result<()> {

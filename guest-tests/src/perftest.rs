@@ -138,10 +138,8 @@ impl Run {
         let mut serving = server.spawn(&command)?;
         serving.await_port(self.port(), limit)?;
         let calling = format!("{command} {}", server.address());
-        let text = client.sh(&calling, limit)?;
-        let served = serving.wait(limit)?;
-        server.succeeded(&command, served)?;
-        parse(&text)
+        let [_, called] = serving.with_client(client, &calling, limit)?;
+        parse(&called)
     }
 
     fn port(&self) -> &str {

@@ -58,10 +58,9 @@ impl Pingpong {
         let command = command.trim_end();
         let mut serving = server.spawn(command)?;
         serving.await_port("18515", limit)?;
-        let called = client.sh(&format!("{command} {}", server.address()), limit)?;
-        let served = serving.wait(limit)?;
-        let served = server.succeeded(command, served)?;
-        for text in [&called, &served] {
+        let calling = format!("{command} {}", server.address());
+        let printed = serving.with_client(client, &calling, limit)?;
+        for text in &printed {
             // The programs end with status 0 though the payload was wrong.
             let moved = text.contains(" bytes in ") || self == Self::Xsrq;
             if !moved || text.contains("invalid data") {

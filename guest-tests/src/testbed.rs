@@ -41,6 +41,7 @@ pub struct Testbed {
 impl Testbed {
     /// Gets all that guests with `kernel` need, fetching and building what is missing.
     pub fn new(kernel: Kernel) -> Result<Self> {
+        progress::start();
         let qemu = Qemu::find()?;
         let image = Image::get(kernel)?;
         let accel = Accel::choose(&qemu, &image)?;
@@ -118,6 +119,7 @@ impl Testbed {
         let guests = [self.start(first)?, self.start(second)?];
         for guest in &guests {
             guest.booted()?;
+            progress::step(format_args!("{}: up", guest.name()));
         }
         Ok(guests)
     }
