@@ -4,9 +4,11 @@
 //! standard output, everything else to standard error. Scripts depend on the
 //! exit statuses, which `ibvswitch --help` and `docs/users/commands.md` list.
 
+mod bench;
 mod configuration;
 mod demo;
 mod run;
+mod sibling;
 mod status;
 mod topology;
 mod vf;
@@ -96,6 +98,8 @@ enum Command {
     Config(configuration::ConfigCommand),
     /// Boot two VMs on a subnet of their own and measure between them.
     Demo(demo::DemoArgs),
+    /// Measure the device without VMs.
+    Bench(bench::BenchArgs),
 }
 
 /// What the exit status of the program means, beside 0 for done and 2, which is clap's for a wrong
@@ -129,7 +133,7 @@ enum CliError {
     )]
     UnexpectedResponse,
     #[error("{0}")]
-    Demo(String),
+    Sibling(String),
     #[error("writing the result failed: {0}")]
     Output(#[from] io::Error),
 }
@@ -143,7 +147,7 @@ impl CliError {
             Self::Client(_)
             | Self::Run(_)
             | Self::UnexpectedResponse
-            | Self::Demo(_)
+            | Self::Sibling(_)
             | Self::Output(_) => Exit::Failure,
         }
     }
@@ -167,6 +171,7 @@ pub fn main() -> ExitCode {
         Command::Topology(args) => topology::run(source, &args),
         Command::Config(command) => configuration::run(source, command),
         Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

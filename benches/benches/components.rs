@@ -1,0 +1,217 @@
+//! Parts of the device, each by itself: what `cargo bench` watches for
+//! changes. The suites of `ibvswitch bench` say what they add up to.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::time::Duration;
+
+use connectx::queue::completion::{CompletionQueue, Ring, Traits};
+use connectx::queue::{Buffer, Record};
+use connectx::request::{self, Format};
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use fabric::{Fabric, Hypervisors, Output, Owner, PortRef, SmpAccess};
+use hca::Dma;
+use hca::work::{CompletionEntry, SendWr, Side, Status};
+use ibvswitch::dma::GuestMemory;
+use ibvswitch_benches::{Daemon, Processors};
+use subnet::{Config, MinHop, SubnetManager, Transport};
+use vfio_user::{DmaTable, Mapping, SharedMemory};
+use wire::attribute::CapabilityMask;
+use wire::{MadPacket, Qpn, Sl};
+
+/// DMA address of the first of [`MAPPINGS`].
+const BASE: u64 = 1 << 32;
+/// Bytes of a mapping.
+const SIZE: usize = 1 << 16;
+/// Mappings, as many as a guest with several memory slots has.
+const MAPPINGS: u64 = 8;
+
+fn memory() -> GuestMemory {
+    let mut table = DmaTable::new();
+    for number in 0..MAPPINGS {
+        let memory = SharedMemory::new("bench", SIZE).expect("memory");
+        let addr = BASE + number * SIZE as u64;
+        let mapping = Mapping::of_shared(addr, &memory).expect("is valid");
+        table.map(mapping).expect("there is room");
+    }
+    GuestMemory(table)
+}
+
+/// An RDMA WRITE of 8 inline bytes, as the interface has it.
+fn write_request() -> Vec<u8> {
+    let words: [u32; 12] = [
+        0x0000_0108,
+        0x0000_4203,
+        0x0000_0008,
+        0, // control: WRITE, QP 0x42, 3 segments, signaled
+        0x0000_0001,
+        0x0000_1000,
+        0x0000_0a10,
+        0, // remote address and key
+        0x8000_0008,
+        0x0102_0304,
+        0x0506_0708,
+        0, // 8 bytes inline
+    ];
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+fn queues(criterion: &mut Criterion) {
+    let bytes = write_request();
+    let mut wr = SendWr::with_capacity();
+    criterion.bench_function("decode an 8-byte WRITE", |bencher| {
+        bencher.iter(|| {
+            wr.clear();
+            request::decode(black_box(&bytes), Format::Connected, &mut wr).expect("is well formed");
+        });
+    });
+    assert_eq!(wr.inline, [1, 2, 3, 4, 5, 6, 7, 8]);
+
+    let memory = memory();
+    let pages: Vec<u8> = (0..4)
+        .flat_map(|page| (BASE + page * 4096).to_be_bytes())
+        .collect();
+    let ring = Ring {
+        buffer: Buffer::new(&pages, 0, 0, 64 << 8).expect("pages enough"),
+        log_size: 8,
+        log_stride: 6,
+    };
+    let traits = Traits {
+        cqn: 1,
+        eqn: 1,
+        uar: 4,
+        announced: true,
+        ignore_overrun: true,
+    };
+    let record = Record::new(BASE + SIZE as u64).expect("is aligned");
+    let mut queue = CompletionQueue::new(ring, record, traits);
+    let entry = CompletionEntry {
+        qpn: Qpn::new(0x42),
+        index: 7,
+        status: Status::Success,
+        byte_len: 8,
+        solicited: false,
+        side: Side::Send { opcode: 8 },
+    };
+    criterion.bench_function("write a completion entry", |bencher| {
+        bencher.iter(|| {
+            queue
+                .complete(&memory, black_box(&entry))
+                .expect("is mapped")
+        });
+    });
+}
+
+fn windows(criterion: &mut Criterion) {
+    let memory = memory();
+    criterion.bench_function("find a window in the same mapping", |bencher| {
+        bencher.iter(|| {
+            memory
+                .write_window(black_box(BASE + 64), 8)
+                .map(|found| found.len())
+        });
+    });
+    let mut number = 0;
+    criterion.bench_function("find a window in the next mapping", |bencher| {
+        bencher.iter(|| {
+            number = (number + 1) % MAPPINGS;
+            let addr = BASE + number * SIZE as u64;
+            memory
+                .write_window(black_box(addr), 8)
+                .map(|found| found.len())
+        });
+    });
+}
+
+/// The port that the subnet manager talks through.
+struct Link {
+    fabric: Fabric,
+    port: PortRef,
+    inbox: VecDeque<MadPacket>,
+}
+
+impl Transport for Link {
+    fn send(&mut self, packet: MadPacket) {
+        self.fabric.inject(self.port, packet);
+    }
+
+    fn receive(&mut self) -> Option<MadPacket> {
+        self.fabric.run();
+        while let Some(output) = self.fabric.poll_output() {
+            if let Output::Deliver { port, packet } = output
+                && port == self.port
+            {
+                self.inbox.push_back(*packet);
+            }
+        }
+        self.inbox.pop_front()
+    }
+}
+
+/// Hypervisors of the subnet, each with as many VFs.
+const HYPERVISORS: u16 = 8;
+
+fn down() -> (Link, SubnetManager, Hypervisors) {
+    let layout = Hypervisors::new(HYPERVISORS, HYPERVISORS).expect("there are LIDs");
+    let mut fabric = Fabric::new(layout.topology()).expect("is a topology");
+    let port = fabric
+        .port_by_guid(layout.manager_guid())
+        .expect("is there");
+    fabric.set_owner(port, Owner::Consumer, SmpAccess::Fabric);
+    fabric.set_capabilities(port, CapabilityMask::IS_SM, CapabilityMask::default());
+    let link = Link {
+        fabric,
+        port,
+        inbox: VecDeque::new(),
+    };
+    let manager = SubnetManager::new(Config::default(), Box::new(MinHop)).expect("is valid");
+    (link, manager, layout)
+}
+
+fn bring_up(
+    (mut link, mut manager, layout): (Link, SubnetManager, Hypervisors),
+) -> (Link, Hypervisors) {
+    let mut now = Duration::ZERO;
+    while !manager.is_up() {
+        now = manager.poll(now, &mut link).expect("waits for something");
+    }
+    (link, layout)
+}
+
+fn management(criterion: &mut Criterion) {
+    criterion.bench_function("bring up a subnet of 64 VFs", |bencher| {
+        bencher.iter_batched(down, bring_up, BatchSize::LargeInput);
+    });
+    let (link, layout) = bring_up(down());
+    let port = |hypervisor| {
+        let guid = layout.vf_guid(hypervisor, 0);
+        link.fabric.port_by_guid(guid).expect("is there")
+    };
+    let (from, to) = (port(0), port(HYPERVISORS - 1));
+    let lid = link.fabric.port_info(to).expect("is there").lid;
+    criterion.bench_function("resolve a path over five nodes", |bencher| {
+        bencher.iter(|| {
+            link.fabric
+                .resolve(from, black_box(lid), Sl::default(), None)
+        });
+    });
+}
+
+fn socket(criterion: &mut Criterion) {
+    // Commands are executed on the socket's thread; nothing polls here.
+    let processors = Processors::choose().expect("two processors");
+    let daemon = Daemon::start(processors).expect("a daemon");
+    let [peer, _other] = daemon.peers(4096).expect("two VFs");
+    criterion.bench_function("read a register over vfio-user", |bencher| {
+        bencher.iter(|| {
+            let health = driver::initialization::HEALTH_COUNTER;
+            peer.device.read_dword(health).expect("is answered")
+        });
+    });
+    criterion.bench_function("execute a command over vfio-user", |bencher| {
+        bencher.iter(|| driver::ProtectionDomain::new(&peer.device).expect("is allocated"));
+    });
+}
+
+criterion_group!(components, queues, windows, management, socket);
+criterion_main!(components);

@@ -1,0 +1,7 @@
+//! Measures the device without guests.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ibvswitch_benches::cli::main()
+}

@@ -1,0 +1,114 @@
+//! The command line of `ibvswitch-bench`, which `ibvswitch bench` starts.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+use crate::footprint::{self, SERVE};
+use crate::{BenchError, Context, Effort, Processors, Report, Result, Suite};
+
+/// Measures the device without guests, against what this machine can do at all.
+///
+/// A user-space driver moves data between two VFs of a daemon in the same process, with the engine
+/// on one processor and the driver on another. Other work on these two disturbs the figures:
+/// measure on a machine at rest.
+#[derive(Debug, Parser)]
+#[command(name = "ibvswitch bench", version, max_term_width = 100)]
+struct Cli {
+    /// What to measure, in place of everything.
+    #[arg(value_enum)]
+    suites: Vec<Suite>,
+    /// Write the results to FILE as JSON, too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Processors of the driver's and of the engine's thread, in place of the last two.
+    #[arg(
+        long,
+        value_name = "DRIVER,ENGINE",
+        value_delimiter = ',',
+        num_args = 2
+    )]
+    cpus: Option<Vec<usize>>,
+    /// Only see whether everything works: the figures mean nothing.
+    #[arg(long)]
+    smoke: bool,
+}
+
+impl Cli {
+    fn run(self) -> Result<()> {
+        let processors = match self.cpus.as_deref() {
+            Some(&[driver, engine]) => Processors { driver, engine }.checked()?,
+            _ => Processors::choose()?,
+        };
+        let context = Context {
+            processors,
+            effort: if self.smoke {
+                Effort::SMOKE
+            } else {
+                Effort::FULL
+            },
+            program: std::env::current_exe()
+                .map_err(BenchError::system("find this program's own path"))?,
+        };
+        let suites = if self.suites.is_empty() {
+            Suite::value_variants()
+        } else {
+            &self.suites
+        };
+        let mut report = Report::default();
+        for &suite in suites {
+            for result in suite.run(&context)? {
+                print(&format!("{result}\n"))?;
+                report.results.push(result);
+            }
+        }
+        if let Some(file) = self.json {
+            let mut text = serde_json::to_string_pretty(&report)
+                .map_err(BenchError::system("write the results as JSON"))?;
+            text.push('\n');
+            fs::write(file, text).map_err(BenchError::system("write the results to their file"))?;
+        }
+        Ok(())
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(BenchError::system("write to standard output"))
+}
+
+/// Reads the command line and does what it says.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let done = match arguments.as_slice() {
+        [serve, dir] if serve == SERVE => footprint::serve(dir),
+        _ => Cli::parse().run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With standard error gone there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "ibvswitch-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,74 @@
+//! What can go wrong.
+
+use std::io;
+
+use ibvswitch::assembly::AssemblyError;
+use ibvswitch::config::ConfigError;
+use ibvswitch::run::RunError;
+use ibvswitch::sockets::SocketError;
+
+/// Why a suite has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The driver failed.
+    #[error("the device, as the driver sees it: {0}")]
+    Driver(#[from] driver::Error),
+    /// A request completed with an error.
+    #[error("a request failed: {0:?}")]
+    Completion(driver::Syndrome),
+    /// The payload is not what was sent.
+    #[error(transparent)]
+    Payload(#[from] driver::pattern::Mismatch),
+    /// A word of the payload is not what was sent.
+    #[error("word {index} of the payload is {found}, sent was {expected}")]
+    Word {
+        /// Its place.
+        index: usize,
+        /// What is there.
+        found: u64,
+        /// What was sent.
+        expected: u64,
+    },
+    /// What was sent does not arrive.
+    #[error("waited in vain for {0}")]
+    Timeout(&'static str),
+    /// The processors are not as needed.
+    #[error("{0}")]
+    Processors(String),
+    /// The daemon's configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The daemon's sockets cannot be had.
+    #[error(transparent)]
+    Sockets(#[from] SocketError),
+    /// The daemon's parts cannot be put together.
+    #[error(transparent)]
+    Assembly(#[from] AssemblyError),
+    /// The daemon stopped.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The daemon process says something else than that it is ready.
+    #[error("the daemon process did not start: it said {0:?}")]
+    Daemon(String),
+    /// The system refused something.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl BenchError {
+    /// Says what was tried.
+    pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self::System {
+            what,
+            source: source.into(),
+        }
+    }
+}
+
+/// The usual result.
+pub type Result<T> = std::result::Result<T, BenchError>;

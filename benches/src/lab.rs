@@ -1,0 +1,161 @@
+//! A daemon in this process, and drivers on its VFs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use driver::{
+    Access, Buffer, CompletionQueue, Device, MemoryRegion, Options, Port, ProtectionDomain, Remote,
+    Sge, Uar,
+};
+use ibvswitch::assembly::Assembly;
+use ibvswitch::config::{Config, Directories};
+use ibvswitch::run::Abort;
+use ibvswitch::sockets::{ControlSocket, Lock, Sockets};
+use tempfile::TempDir;
+
+use crate::{BenchError, Processors, Result};
+
+/// Names of the VFs, each on a hypervisor of its own.
+const VFS: [&str; 2] = ["vm1", "vm2"];
+
+/// The configuration of a daemon with two VFs and its sockets in `dir`, whose
+/// engine runs on processor `engine`, where one is given.
+///
+/// # Errors
+/// [`crate::BenchError::Config`] where the system's limits forbid it, as for
+/// a path too long for a socket.
+pub fn configuration(engine: Option<usize>, doorbells: &str, dir: &Path) -> Result<Config> {
+    let cpu = engine.map_or_else(String::new, |cpu| format!("cpu = {cpu}\n"));
+    let hypervisors: String = VFS
+        .iter()
+        .enumerate()
+        .map(|(number, vf)| {
+            format!("[[hypervisor]]\nname = \"hv{number}\"\n[[hypervisor.vf]]\nname = \"{vf}\"\n")
+        })
+        .collect();
+    let text = format!("log = \"warn\"\n[engine]\n{cpu}doorbells = \"{doorbells}\"\n{hypervisors}");
+    let dirs = Directories {
+        chosen: Some(dir),
+        fallback: dir,
+    };
+    Ok(Config::parse("the bench's", &text, dirs)?)
+}
+
+/// A daemon's parts, at work in this process until dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    config: Config,
+    // In this order: who serves, its sockets, and the directory they are in.
+    _assembly: Assembly,
+    _control: ControlSocket,
+    _lock: Lock,
+    _dir: TempDir,
+}
+
+impl Daemon {
+    /// Starts it with an engine that polls, on its processor.
+    ///
+    /// # Errors
+    /// [`BenchError`].
+    pub fn start(processors: Processors) -> Result<Self> {
+        let dir =
+            tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
+        let config = configuration(Some(processors.engine), "poll", dir.path())?;
+        let Sockets { control, vfs, lock } = Sockets::create(&config)?;
+        let abort = Abort::new().map_err(BenchError::system("create an event descriptor"))?;
+        Ok(Self {
+            _assembly: Assembly::start(&config, vfs, &abort)?,
+            config,
+            _control: control,
+            _lock: lock,
+            _dir: dir,
+        })
+    }
+
+    /// Opens both VFs, each with `buffer` bytes to send from and receive to.
+    ///
+    /// # Errors
+    /// [`BenchError::Driver`].
+    pub fn peers(&self, buffer: usize) -> Result<[Peer; 2]> {
+        let peer = |name| {
+            let socket = self.config.vf(name).map(|(_, vf)| vf.socket.as_path());
+            Peer::open(socket.unwrap_or_else(|| name.as_ref()), buffer)
+        };
+        Ok([peer(VFS[0])?, peer(VFS[1])?])
+    }
+}
+
+/// An open VF, with what every suite needs.
+#[derive(Debug)]
+pub struct Peer {
+    /// Where requests complete.
+    pub cq: CompletionQueue,
+    /// The buffer, registered.
+    pub region: MemoryRegion,
+    /// To send from and to receive to.
+    pub buffer: Buffer,
+    /// Doorbell page.
+    pub uar: Arc<Uar>,
+    /// Protection domain.
+    pub pd: Arc<ProtectionDomain>,
+    /// Its port, Active.
+    pub port: Port,
+    /// The device.
+    pub device: Device,
+}
+
+impl Peer {
+    /// Memory for queues, besides buffers: enough for ten thousand queue pairs.
+    const QUEUES: usize = 192 << 20;
+    /// Completion queue entries, as a power of two.
+    const LOG_CQ: u32 = 10;
+
+    /// Opens the VF at `socket` and waits until its port is Active.
+    ///
+    /// # Errors
+    /// [`BenchError::Driver`].
+    pub fn open(socket: &Path, buffer: usize) -> Result<Self> {
+        let device = Device::open_with(
+            socket,
+            Options {
+                memory: Self::QUEUES + buffer,
+                ..Options::default()
+            },
+        )?;
+        let port = device.wait_active()?;
+        let pd = ProtectionDomain::new(&device)?;
+        let uar = Uar::new(&device)?;
+        let cq = CompletionQueue::new(&device, &uar, Self::LOG_CQ, 0)?;
+        let buffer = device.allocate_pages(buffer)?;
+        let region = MemoryRegion::new(&pd, &buffer, Access::ALL)?;
+        Ok(Self {
+            cq,
+            region,
+            buffer,
+            uar,
+            pd,
+            port,
+            device,
+        })
+    }
+
+    /// The first `len` bytes of the buffer, to send from.
+    #[must_use]
+    pub fn sge(&self, len: usize) -> Sge {
+        Sge {
+            addr: self.region.start(),
+            len: len as u32,
+            key: self.region.key(),
+        }
+    }
+
+    /// The buffer from `offset` on, for a peer.
+    #[inline]
+    #[must_use]
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote {
+            addr: self.region.start() + offset as u64,
+            key: self.region.key(),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! One-way time of a small RDMA WRITE.
+
+use std::sync::atomic::Ordering;
+
+use driver::{Data, SendRequest};
+
+use crate::pace::{median, timed, until};
+use crate::reference::CacheLine;
+use crate::{Connected, Context, Daemon, Measurement, Peer, Pinned, Reference, Result};
+
+/// Messages of a batch, one at a time.
+const BATCH: u64 = 16;
+/// Blocks of the send queue, as a power of two.
+const LOG_BLOCKS: u32 = 8;
+
+/// Messages of eight bytes, one after the other: each is posted when the one
+/// before it has been seen in the peer's memory.
+#[derive(Debug)]
+pub struct PingStream {
+    connection: Connected,
+    sent: u64,
+}
+
+impl PingStream {
+    /// Connects two peers for it.
+    ///
+    /// # Errors
+    /// [`crate::BenchError`].
+    pub fn new(peers: &[Peer; 2]) -> Result<Self> {
+        Ok(Self {
+            connection: Connected::new(peers, LOG_BLOCKS)?,
+            sent: 0,
+        })
+    }
+
+    /// Nanoseconds from writing a request (its queue entry, then its doorbell
+    /// record, then its doorbell) to the payload's being seen at the other
+    /// end, over one batch.
+    ///
+    /// # Errors
+    /// [`crate::BenchError`].
+    pub fn one_way(&mut self, peers: &mut [Peer; 2]) -> Result<f64> {
+        let [a, b] = peers;
+        let remote = b.remote(0);
+        let seen = &b.buffer.words()[0];
+        let Self { connection, sent } = self;
+        let mut send = |last: bool| {
+            *sent += 1;
+            let payload = sent.to_ne_bytes();
+            let request = SendRequest::write(remote, Data::Inline(&payload));
+            if last {
+                connection.post_signaled(&request)?;
+            } else {
+                connection.post(&request.unsignaled())?;
+            }
+            until("the payload", || seen.load(Ordering::Acquire) == *sent)
+        };
+        let time = timed(|| (1..BATCH).try_for_each(|_| send(false)))?;
+        // Gives the send queue's room back; its completion is not timed.
+        send(true)?;
+        connection.drain(a)?;
+        Ok(time / (BATCH - 1) as f64)
+    }
+}
+
+/// Measures it.
+///
+/// # Errors
+/// [`crate::BenchError`].
+pub fn run(context: &Context) -> Result<Vec<Measurement>> {
+    let daemon = Daemon::start(context.processors)?;
+    let mut peers = daemon.peers(4096)?;
+    let _pinned = Pinned::to(context.processors.driver)?;
+    let (mut ratios, mut lines) = (Vec::new(), Vec::new());
+    for _ in 0..context.effort.rounds {
+        let mut line = CacheLine::start(context.processors.engine)?;
+        // A batch of these is shorter than those of other suites.
+        let batches = 0..8 * context.effort.batches;
+        let bare = batches.clone().map(|_| line.one_way());
+        let bare = median(bare.collect::<Result<_>>()?);
+        drop(line);
+        // The engine spins, on the line's processor, while there is a queue pair.
+        let mut stream = PingStream::new(&peers)?;
+        let device = batches.map(|_| stream.one_way(&mut peers));
+        let device = median(device.collect::<Result<_>>()?);
+        ratios.push(device / bare);
+        lines.push(bare);
+    }
+    Ok(vec![Measurement {
+        name: "write_8b_over_cacheline",
+        value: median(ratios),
+        unit: "times",
+        reference: Some(Reference {
+            name: "one-way time of a cache line, ns",
+            value: median(lines),
+        }),
+    }])
+}

@@ -1,0 +1,55 @@
+//! The suites.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use crate::{
+    Effort, Measurement, Processors, Result, bandwidth, footprint, idle, latency, rate,
+    registration,
+};
+
+/// What a suite needs to know.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// Where to run.
+    pub processors: Processors,
+    /// How long to measure.
+    pub effort: Effort,
+    /// This program, to start once more as a daemon.
+    pub program: PathBuf,
+}
+
+/// A suite of measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Suite {
+    /// One-way time of an 8-byte WRITE.
+    Latency,
+    /// Rate of 8-byte WRITEs.
+    Rate,
+    /// WRITEs of 64 KiB and 1 MiB.
+    Bandwidth,
+    /// What idle queue pairs cost.
+    Idle,
+    /// Registration of memory.
+    Registration,
+    /// Memory of an idle daemon.
+    Footprint,
+}
+
+impl Suite {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`crate::BenchError`].
+    pub fn run(self, context: &Context) -> Result<Vec<Measurement>> {
+        match self {
+            Self::Latency => latency::run(context),
+            Self::Rate => rate::run(context),
+            Self::Bandwidth => bandwidth::run(context),
+            Self::Idle => idle::run(context),
+            Self::Registration => registration::run(context),
+            Self::Footprint => footprint::run(context),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Every suite runs, and its results are as programs expect them. What the
+//! figures are is not for a test to judge.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+#[test]
+fn every_suite_has_its_results() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("results.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch-bench"))
+        .args(["--smoke", "--json"])
+        .arg(&file)
+        .output()
+        .expect("the program starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+
+    let text = std::fs::read_to_string(&file).expect("results");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("is JSON");
+    let results = report["results"].as_array().expect("a list");
+    let mut names = BTreeSet::new();
+    for result in results {
+        let name = result["name"].as_str().expect("a name");
+        assert!(names.insert(name), "{name} is there twice");
+        assert!(
+            result["value"].as_f64().is_some_and(|value| value > 0.0),
+            "{result}"
+        );
+        assert!(result["unit"].is_string(), "{result}");
+        assert_eq!(
+            result["reference"].is_string(),
+            result["reference_value"].is_number(),
+            "{result}"
+        );
+    }
+    let expected = [
+        "daemon_rss_mib",
+        "idle_qp_cost",
+        "register_1g_ms",
+        "write_1m_over_memcpy",
+        "write_64k_over_memcpy",
+        "write_8b_mops",
+        "write_8b_mops_64qp",
+        "write_8b_over_cacheline",
+        "write_8b_over_spsc",
+    ];
+    assert_eq!(names, BTreeSet::from(expected));
+}
+
+#[test]
+fn what_cannot_be_measured_on_is_said() {
+    let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch-bench"))
+        .args(["latency", "--cpus", "0,0"])
+        .output()
+        .expect("the program starts");
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("processor"), "{errors}");
+}
