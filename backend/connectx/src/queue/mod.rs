@@ -102,6 +102,12 @@ impl Buffer {
         )
     }
 
+    /// How many bytes lie side by side from position `at` on.
+    #[inline]
+    fn run(&self, at: u64) -> usize {
+        self.locate(at).1
+    }
+
     /// Reads bytes from position `at`.
     ///
     /// # Errors

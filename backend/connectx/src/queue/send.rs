@@ -7,6 +7,9 @@ use super::{Buffer, Record};
 use crate::bits::work::{BLOCK, MAX_SEND, SEGMENT};
 use crate::request::{self, Format};
 
+/// Most blocks that are fetched at once.
+const FETCH: usize = 4;
+
 /// A send queue.
 #[derive(Debug)]
 pub struct SendQueue {
@@ -18,6 +21,40 @@ pub struct SendQueue {
     format: Format,
     /// Blocks taken, as the producer counts them.
     taken: u16,
+    /// Blocks posted when the record was last looked at: it lies in memory that
+    /// the driver's processor writes, so it is looked at once for all of them.
+    posted: u16,
+    fetched: Fetched,
+}
+
+/// Posted blocks, copied several at a time: their way from the cache of the
+/// driver's processor is most of what a small request costs, and takes no
+/// longer for some than for one.
+#[derive(Debug)]
+struct Fetched {
+    blocks: [[u8; BLOCK]; FETCH],
+    /// Where in the ring the first of them is.
+    first: u16,
+    count: u16,
+}
+
+impl Fetched {
+    const EMPTY: Self = Self {
+        blocks: [[0; BLOCK]; FETCH],
+        first: 0,
+        count: 0,
+    };
+
+    /// The block with this number, where it is there.
+    #[inline]
+    fn get(&self, number: u16) -> Option<&[u8; BLOCK]> {
+        let at = number.wrapping_sub(self.first);
+        if at < self.count {
+            self.blocks.get(usize::from(at))
+        } else {
+            None
+        }
+    }
 }
 
 impl SendQueue {
@@ -38,6 +75,8 @@ impl SendQueue {
             record,
             format,
             taken: 0,
+            posted: 0,
+            fetched: Fetched::EMPTY,
         }
     }
 
@@ -56,6 +95,8 @@ impl SendQueue {
     /// Forgets what was posted: the queue pair was reset.
     pub const fn reset(&mut self) {
         self.taken = 0;
+        self.posted = 0;
+        self.fetched.count = 0;
     }
 
     #[inline]
@@ -69,28 +110,51 @@ impl SendQueue {
     /// [`WqeError`]; the request counts as taken.
     #[inline]
     pub fn take<D: Dma>(&mut self, dma: &D, wr: &mut SendWr) -> Result<bool, WqeError> {
-        let posted = self.posted(dma).ok_or(WqeError::Unmapped)?;
-        let available = posted.wrapping_sub(self.taken);
+        let index = self.taken;
+        if self.posted == index {
+            self.posted = self.posted(dma).ok_or(WqeError::Unmapped)?;
+        }
+        let available = self.posted.wrapping_sub(index);
         if available == 0 {
             return Ok(false);
         }
-        let index = self.taken;
         if u32::from(available) > 1 << self.log_blocks {
             // More than the ring holds: nothing in it can be trusted.
-            self.taken = posted;
+            self.taken = self.posted;
             return Err(WqeError::Malformed { index, opcode: 0 });
         }
-        let mut first = [0; BLOCK];
-        self.buffer
-            .read(dma, self.position(index), &mut first)
-            .map_err(|_| WqeError::Unmapped)?;
-        let len = request::len(&first);
+        if self.fetched.get(index).is_none() {
+            self.fetch(dma, index, available)?;
+        }
+        let Some(first) = self.fetched.get(index) else {
+            return Err(WqeError::Unmapped);
+        };
+        let len = request::len(first);
         wr.index = index;
         if len <= BLOCK {
             self.taken = index.wrapping_add(1);
             return request::decode(&first[..len.max(SEGMENT)], self.format, wr).map(|()| true);
         }
+        let first = *first;
         self.take_long(dma, wr, &first, len, available)
+    }
+
+    /// Copies posted blocks from number `index` on, as many as lie side by side.
+    #[inline]
+    fn fetch<D: Dma>(&mut self, dma: &D, index: u16, available: u16) -> Result<(), WqeError> {
+        let to_end = (1 << self.log_blocks) - u32::from(index & ((1 << self.log_blocks) - 1));
+        let count = usize::from(available).min(FETCH).min(to_end as usize);
+        let at = self.position(index);
+        // Blocks never lie across pages.
+        let count = count.min(self.buffer.run(at) / BLOCK).max(1);
+        self.fetched.count = 0;
+        let blocks = self.fetched.blocks[..count].as_flattened_mut();
+        self.buffer
+            .read(dma, at, blocks)
+            .map_err(|_| WqeError::Unmapped)?;
+        self.fetched.first = index;
+        self.fetched.count = count as u16;
+        Ok(())
     }
 
     fn take_long<D: Dma>(
