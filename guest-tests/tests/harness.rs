@@ -102,6 +102,14 @@ fn two_guests_over_soft_roce() -> Result<()> {
             other => wrong(server, other),
         }
     });
+    checks.check("a client whose server fails is not waited for", || {
+        let serving = server.spawn("exit 3")?;
+        let both = serving.with_client(client, "sleep 1000", Duration::from_secs(600));
+        match both {
+            Err(Error::Exchange { server, .. }) if server.contains("status 3") => Ok(()),
+            other => wrong(server, other),
+        }
+    });
     checks.check("reboot from inside", || {
         client.sh("touch /run/before", LIMIT)?;
         client.reboot()?;
