@@ -4,7 +4,7 @@
 use vm_memory::VolatileSlice;
 
 use crate::dma::{Dma, copy_in_order};
-use crate::mr::{Access, KeyError, KeyTable};
+use crate::mr::{Access, KeyError, KeyTable, MemoryKey};
 use crate::work::Sge;
 
 /// The memory that one protection domain of one function can reach.
@@ -95,6 +95,22 @@ pub fn window<'a, D: Dma>(
     needed: Access,
 ) -> Result<VolatileSlice<'a>, KeyError> {
     let region = domain.keys.check(key, domain.pd, addr, len, needed)?;
+    checked_window(domain, region, key, addr, len, needed)
+}
+
+/// As [`window`], of a region that has been checked for all of it.
+///
+/// # Errors
+/// [`KeyError`] when nothing is mapped there.
+#[inline]
+pub(crate) fn checked_window<'a, D: Dma>(
+    domain: Domain<'a, D>,
+    region: &MemoryKey,
+    key: u32,
+    addr: u64,
+    len: u64,
+    needed: Access,
+) -> Result<VolatileSlice<'a>, KeyError> {
     let (dma_addr, run) = domain.keys.translate(region, key, addr, len, needed)?;
     let run = usize::try_from(run).unwrap_or(usize::MAX);
     let window = if needed.writes() {
@@ -166,7 +182,7 @@ pub enum CopyError {
 
 /// Smallest charge for a window, in bytes: lists of tiny elements cost time
 /// without moving bytes.
-const WINDOW_COST: i64 = 64;
+pub(crate) const WINDOW_COST: i64 = 64;
 
 /// Copies `len` bytes, or fewer when `budget` (in bytes) runs out, and returns
 /// how many. One copy, from guest memory to guest memory.

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vm_memory::{VolatileMemory, VolatileSlice};
 
-use crate::access::{CopyError, Cursor, Domain, Source, check_list, copy, window};
+use crate::access::{
+    CopyError, Cursor, Domain, Source, WINDOW_COST, check_list, checked_window, copy, window,
+};
 use crate::atomic::atomic_result;
-use crate::dma::Dma;
+use crate::dma::{Dma, copy_in_order};
 use crate::engine::Spares;
 use crate::face::Face;
-use crate::mr::{Access, KeyError};
+use crate::mr::{Access, KeyError, MemoryKey};
 use crate::qp::{Core, Inbound, RecvQueue, RemoteRights, Requester, Responder};
 use crate::slab::Slab;
 use crate::srq::Srq;
@@ -177,7 +179,8 @@ impl<F: Face> Message<'_, F> {
     }
 
     /// A remote key must be unrestricted or meant for this responder.
-    fn check_remote(&self, wr: &SendWr, len: u64, needed: Access) -> Result<(), Refusal> {
+    #[inline]
+    fn check_remote(&self, wr: &SendWr, len: u64, needed: Access) -> Result<&MemoryKey, Refusal> {
         let domain = self.responder_domain();
         let region = domain
             .keys
@@ -185,7 +188,7 @@ impl<F: Face> Message<'_, F> {
             .map_err(|_| Refusal::Access)?;
         match region.qpn {
             Some(only) if only != self.to_core.qpn => Err(Refusal::Access),
-            _ => Ok(()),
+            _ => Ok(region),
         }
     }
 
@@ -218,20 +221,10 @@ impl<F: Face> Message<'_, F> {
         }
         // The key of a write of no bytes is not looked at (9.7.4.1.5).
         if self.req.offset < self.len {
-            self.check_ahead(wr)?;
-            self.check_remote(wr, self.len, Access::REMOTE_WRITE)?;
-            let target = [Sge {
-                addr: wr.remote_addr,
-                lkey: wr.rkey,
-                len: self.len as u32,
-            }];
-            let mut to = Cursor::new(
-                self.responder_domain(),
-                &target,
-                self.req.offset,
-                Access::REMOTE_WRITE,
-            );
-            let done = self.gather(wr, &mut to, budget, Refusal::Access)?;
+            let done = match self.write_at_once(wr, budget)? {
+                Some(done) => done,
+                None => self.write_piecewise(wr, budget)?,
+            };
             if self.advance(done, *budget)? == Progress::Partly {
                 return Ok(Progress::Partly);
             }
@@ -240,6 +233,52 @@ impl<F: Face> Message<'_, F> {
             self.take_receive(wr)?;
         }
         Ok(Progress::Done)
+    }
+
+    /// Writes a message that lies in one piece on either side, as most do, and
+    /// returns its length; `None` where it does not, with nothing written.
+    #[inline]
+    fn write_at_once(&self, wr: &mut SendWr, budget: &mut i64) -> Result<Option<u64>, Refusal> {
+        if self.req.offset != 0 || self.len > (*budget).max(0) as u64 {
+            return Ok(None);
+        }
+        let (key, addr, len) = (wr.rkey, wr.remote_addr, self.len);
+        let region = self.check_remote(wr, len, Access::REMOTE_WRITE)?;
+        let source = if wr.is_inline {
+            VolatileSlice::from(&mut wr.inline[..])
+        } else if let [sge] = wr.sges[..] {
+            let domain = self.requester_domain();
+            window(domain, sge.lkey, sge.addr, len, Access::LOCAL_READ)
+                .map_err(|_| Refusal::Local)?
+        } else {
+            return Ok(None);
+        };
+        let domain = self.responder_domain();
+        let target = checked_window(domain, region, key, addr, len, Access::REMOTE_WRITE)
+            .map_err(|_| Refusal::Access)?;
+        if source.len() as u64 != len || target.len() as u64 != len {
+            return Ok(None);
+        }
+        copy_in_order(&source, &target);
+        *budget -= (len as i64).max(WINDOW_COST);
+        Ok(Some(len))
+    }
+
+    fn write_piecewise(&self, wr: &mut SendWr, budget: &mut i64) -> Result<u64, Refusal> {
+        self.check_ahead(wr)?;
+        self.check_remote(wr, self.len, Access::REMOTE_WRITE)?;
+        let target = [Sge {
+            addr: wr.remote_addr,
+            lkey: wr.rkey,
+            len: self.len as u32,
+        }];
+        let mut to = Cursor::new(
+            self.responder_domain(),
+            &target,
+            self.req.offset,
+            Access::REMOTE_WRITE,
+        );
+        self.gather(wr, &mut to, budget, Refusal::Access)
     }
 
     #[inline]

@@ -439,22 +439,49 @@ fn translate_pages(
 ) -> Option<(u64, u64)> {
     let mask = (1_u64 << log_size) - 1;
     let offset = addr.wrapping_sub(start & !mask);
-    let mut index = usize::try_from(offset >> log_size).ok()?;
+    let index = usize::try_from(offset >> log_size).ok()?;
     let within = offset & mask;
     let base = *pages.get(index)? & !mask;
     let mut run = mask + 1 - within;
     // Neighbouring pages often lie side by side; one longer window is cheaper
     // than several short ones.
-    while run < len {
-        index += 1;
-        match pages.get(index) {
-            Some(&next) if next & !mask == base.wrapping_add(within).wrapping_add(run) => {
-                run += mask + 1
-            }
-            _ => break,
-        }
+    if run < len {
+        let wanted = usize::try_from((len - run).div_ceil(mask + 1)).unwrap_or(usize::MAX);
+        let following = &pages[index + 1..];
+        let following = &following[..wanted.min(following.len())];
+        run += side_by_side(base, mask, following) * (mask + 1);
     }
     Some((base + within, run.min(len)))
+}
+
+/// How many of `pages` continue the page at `base`, one behind the other.
+#[inline]
+fn side_by_side(base: u64, mask: u64, pages: &[u64]) -> u64 {
+    /// Pages compared without a branch between them.
+    const GROUP: usize = 8;
+    let size = mask + 1;
+    let mut expected = base.wrapping_add(size);
+    let mut found = 0;
+    for group in pages.chunks(GROUP) {
+        let continues = |(at, &page): (usize, &u64)| {
+            page & !mask == expected.wrapping_add(size.wrapping_mul(at as u64))
+        };
+        let whole = group
+            .iter()
+            .enumerate()
+            .fold(true, |all, each| all & continues(each));
+        if !whole {
+            return found
+                + group
+                    .iter()
+                    .enumerate()
+                    .take_while(|&each| continues(each))
+                    .count() as u64;
+        }
+        found += group.len() as u64;
+        expected = expected.wrapping_add(size.wrapping_mul(GROUP as u64));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -484,6 +511,13 @@ mod tests {
             translate_pages(12, &pages, 0x7f00_0123, 0x7f00_0123, 4096),
             Some((0x10_0123, 0xedd))
         );
+        // of a longer run too, whatever it ends with
+        let mut run: Vec<u64> = (0..21).map(|page| 0x40_0000 + page * 4096).collect();
+        for gap in [20, 8, 7, 1] {
+            run[gap] += 4096;
+            let window = translate_pages(12, &run, 0, 16, 1 << 20);
+            assert_eq!(window, Some((0x40_0010, gap as u64 * 4096 - 16)), "{gap}");
+        }
         // the two neighbours are one window
         assert_eq!(
             translate_pages(12, &pages, 0x7f00_0123, 0x7f00_1000, 8192),

@@ -17,6 +17,9 @@ use wire::Qpn;
 const COOL_AFTER: u32 = 20_000;
 /// Cold records looked at per turn while a sweep is on.
 const SWEEP_STEP: usize = 2;
+/// Turns between two cold records that are looked at for queue pairs whose
+/// doorbells were overwritten by those of busy ones.
+const PATROL_EVERY: u32 = 32;
 /// Turns between two reads of the clock.
 const CLOCK_EVERY: u32 = 64;
 /// Turns between two looks at the arming of a completion queue. It lies beside
@@ -33,6 +36,8 @@ pub(crate) struct PollState {
     cursor: usize,
     /// Records still to look at in this sweep.
     sweep_left: usize,
+    /// Records to look at now and then, when the sweep is over.
+    patrol_left: usize,
     /// Completion queues whose arming the guest does not announce.
     watched: Vec<CqIndex>,
     watch_cursor: usize,
@@ -62,10 +67,15 @@ impl<F: Face> Engine<F> {
     /// A doorbell page of `vf` says that `qpn` was rung. Others may have been
     /// rung before it and overwritten.
     pub fn hint(&mut self, vf: VfId, qpn: Qpn) {
-        if let Ok(index) = self.qp_index(vf, qpn) {
-            self.heat(index);
+        let known = self.qp_index(vf, qpn).ok();
+        if known.is_some_and(|index| self.heat(index)) {
+            // One that rested was rung: others are likely to follow, or were.
+            self.sweep();
+        } else {
+            // Busy ones ring all the time. A cold record costs several cache
+            // misses, which those must not pay for on every turn.
+            self.poll.patrol_left = self.poll.all.len();
         }
-        self.sweep();
     }
 
     /// Starts looking at every polled queue pair's record, a few per turn.
@@ -108,8 +118,7 @@ impl<F: Face> Engine<F> {
                 at += 1;
             }
         }
-        for _ in 0..SWEEP_STEP.min(self.poll.sweep_left) {
-            self.poll.sweep_left -= 1;
+        for _ in 0..self.cold_looks() {
             self.poll.cursor += 1;
             if self.poll.cursor >= self.poll.all.len() {
                 self.poll.cursor = 0;
@@ -152,13 +161,34 @@ impl<F: Face> Engine<F> {
         })
     }
 
-    fn heat(&mut self, index: QpIndex) {
+    /// How many cold records to look at in this turn.
+    #[inline]
+    fn cold_looks(&mut self) -> usize {
+        let poll = &mut self.poll;
+        if poll.sweep_left > 0 {
+            let looks = SWEEP_STEP.min(poll.sweep_left);
+            poll.sweep_left -= looks;
+            looks
+        } else if poll.patrol_left > 0 && poll.turn.is_multiple_of(PATROL_EVERY) {
+            poll.patrol_left -= 1;
+            1
+        } else {
+            0
+        }
+    }
+
+    /// Looks at a queue pair's record on every turn from now on. Whether it did
+    /// not before.
+    fn heat(&mut self, index: QpIndex) -> bool {
         if let Some(qp) = self.qps.get_mut(index.0)
             && qp.core.polled
             && !qp.core.hot
         {
             qp.core.hot = true;
             self.poll.hot.push((index, 0));
+            true
+        } else {
+            false
         }
     }
 

@@ -27,7 +27,7 @@ const TURNS_PER_ROUND: u32 = 1024;
 /// Turns between two looks at the doorbell pages while there are queue pairs
 /// whose records are looked at anyway: each look takes a line from a processor
 /// that is about to write it.
-const LOOK_EVERY: u32 = 8;
+const LOOK_EVERY: u32 = 4;
 /// Turns without work after which the engine leaves more of its core to a
 /// thread that may share it. Before, that would delay the next request.
 const PAUSE_AFTER: u32 = 4096;

@@ -8,7 +8,7 @@ use crate::bits::work::{BLOCK, MAX_SEND, SEGMENT};
 use crate::request::{self, Format};
 
 /// Most blocks that are fetched at once.
-const FETCH: usize = 4;
+const FETCH: usize = 8;
 
 /// A send queue.
 #[derive(Debug)]
