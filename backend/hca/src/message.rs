@@ -58,6 +58,9 @@ pub(crate) enum Progress {
 pub(crate) struct Message<'a, F: Face> {
     pub from_core: &'a Core,
     pub to_core: &'a Core,
+    /// Protection domain in which the responder takes the message: its own, or
+    /// that of the shared receive queue which an XRC packet names.
+    pub pd: u32,
     pub req: &'a mut Requester<F>,
     pub resp: &'a mut Responder<F>,
     pub vfs: &'a mut [Vf<F>],
@@ -120,7 +123,7 @@ impl<F: Face> Message<'_, F> {
         Domain {
             dma: &vf.dma,
             keys: &vf.keys,
-            pd: self.to_core.pd,
+            pd: self.pd,
         }
     }
 
@@ -143,6 +146,17 @@ impl<F: Face> Message<'_, F> {
 
     #[inline]
     fn dispatch(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
+        if let RecvQueue::Xrc(xrcd) = self.resp.queue {
+            // The target belongs to whoever opened the XRC domain first, often
+            // the guest's kernel; memory is that of the queue's owner (annex A14).
+            let named = self.vfs[usize::from(self.to_core.vf.0)]
+                .srqs
+                .get(wr.xrc_srqn);
+            match named.and_then(|index| self.srqs.get(index.0)) {
+                Some(srq) if srq.xrc.is_some_and(|(domain, _)| domain == xrcd) => self.pd = srq.pd,
+                _ => return Err(Refusal::Invalid),
+            }
+        }
         let rights = self.to_core.attr.rights;
         match wr.operation {
             Operation::Write | Operation::WriteImm => self.write(wr, rights, budget),
@@ -485,7 +499,7 @@ impl<F: Face> Message<'_, F> {
 
     /// Invalidates a key of the responder on behalf of its peer (10.6.5).
     fn invalidate(&mut self, key: u32) -> Result<(), Refusal> {
-        let (pd, qpn) = (self.to_core.pd, self.to_core.qpn);
+        let (pd, qpn) = (self.pd, self.to_core.qpn);
         let keys = &mut self.vfs[usize::from(self.to_core.vf.0)].keys;
         match keys.get_mut(key >> 8) {
             Some(region)

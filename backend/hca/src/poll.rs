@@ -17,9 +17,10 @@ use wire::Qpn;
 const COOL_AFTER: u32 = 20_000;
 /// Cold records looked at per turn while a sweep is on.
 const SWEEP_STEP: usize = 2;
-/// Turns between two cold records that are looked at for queue pairs whose
-/// doorbells were overwritten by those of busy ones.
-const PATROL_EVERY: u32 = 32;
+/// Turns, at most, between two cold records that are looked at for queue pairs
+/// whose doorbells were overwritten by those of busy ones. The fewer there are,
+/// the more of them stay in the cache, and the less a look costs.
+const PATROL_EVERY: u32 = 256;
 /// Turns between two reads of the clock.
 const CLOCK_EVERY: u32 = 64;
 /// Turns between two looks at the arming of a completion queue. It lies beside
@@ -38,6 +39,8 @@ pub(crate) struct PollState {
     sweep_left: usize,
     /// Records to look at now and then, when the sweep is over.
     patrol_left: usize,
+    /// Turns until the next of these.
+    patrol_pause: u32,
     /// Completion queues whose arming the guest does not announce.
     watched: Vec<CqIndex>,
     watch_cursor: usize,
@@ -169,10 +172,12 @@ impl<F: Face> Engine<F> {
             let looks = SWEEP_STEP.min(poll.sweep_left);
             poll.sweep_left -= looks;
             looks
-        } else if poll.patrol_left > 0 && poll.turn.is_multiple_of(PATROL_EVERY) {
+        } else if poll.patrol_left > 0 && poll.patrol_pause == 0 {
             poll.patrol_left -= 1;
+            poll.patrol_pause = PATROL_EVERY.min(poll.all.len() as u32 / 4);
             1
         } else {
+            poll.patrol_pause = poll.patrol_pause.saturating_sub(1);
             0
         }
     }

@@ -70,6 +70,7 @@ impl<F: Face> Engine<F> {
             Message {
                 from_core: &*core,
                 to_core: &*core,
+                pd: core.pd,
                 req,
                 resp,
                 vfs,
@@ -85,6 +86,7 @@ impl<F: Face> Engine<F> {
             Message {
                 from_core: &from.core,
                 to_core: &to.core,
+                pd: to.core.pd,
                 req: &mut from.req,
                 resp: &mut to.resp,
                 vfs,

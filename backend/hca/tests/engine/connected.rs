@@ -401,6 +401,26 @@ fn extended_connections_name_the_shared_queue() {
         assert_eq!(entries[0].qpn, b.qpn);
     }
     assert_eq!(sent(&a.cq.poll()).len(), 2);
+    // Keys are those of the named queue's protection domain, which need not be
+    // the target's.
+    let (vf, other_pd) = (
+        lab.nodes[1].vf,
+        lab.engine.alloc_pd(lab.nodes[1].vf).unwrap(),
+    );
+    let key = lab.engine.create_key(vf, physical(other_pd)).unwrap() << 8 | 0x5a;
+    let (cqn, _cq) = lab.cq(1, 10);
+    let ring = lab.qp(1, Transport::Ud).recv;
+    let srqn = lab
+        .engine
+        .create_srq(vf, other_pd, Some((xrcd, cqn)), ring)
+        .unwrap();
+    lab.memory(0).write(base(0), b"to its owner");
+    let sge = lab.sge(0, 0, 12);
+    let mut wr = request(Operation::Write, 5, &[sge]);
+    (wr.remote_addr, wr.rkey, wr.xrc_srqn) = (base(1) + TARGET, key, srqn);
+    lab.execute(&a, wr);
+    assert_eq!(sent(&a.cq.poll()), [(5, Status::Success)]);
+    assert_eq!(lab.memory(1).read(base(1) + TARGET, 12), b"to its owner");
     // A queue of another domain is out of reach.
     queues[2].1.push(Ok(hca::work::RecvWr::default()));
     let mut wr = request(Operation::Send, 9, &[]);
