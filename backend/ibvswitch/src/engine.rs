@@ -15,15 +15,24 @@ use std::time::{Duration, Instant};
 
 use hca::{Clock, Engine, Face};
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::prctl::set_timerslack;
 use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Turns without work after which an adaptive engine stops spinning.
-const SPIN_TURNS: u32 = 50_000;
+/// Turns without work after which an adaptive engine pauses between looks. Few:
+/// where processors are scarce, a thread that spins is put off for
+/// milliseconds, and one that has slept runs at once.
+const SPIN_TURNS: u32 = 512;
+/// Turns of a look between pauses.
+const LOOK_TURNS: u32 = 16;
+/// By how much each pause is longer than the one before.
+const PAUSE_STEP: Duration = Duration::from_micros(1);
 /// Longest pause between two looks of an adaptive engine at rest.
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);
+/// How late the kernel may end a pause, in nanoseconds; 50 µs unless told.
+const TIMER_SLACK: u64 = 1000;
 /// Turns with the mutex kept before the stop flag is looked at.
-const TURNS_PER_ROUND: u32 = 1024;
+const TURNS_PER_ROUND: u32 = 256;
 /// Turns between two looks at the doorbell pages while there are queue pairs
 /// whose records are looked at anyway: each look takes a line from a processor
 /// that is about to write it.
@@ -160,15 +169,24 @@ impl<F: Face> SharedEngine<F> {
     }
 
     fn serve(&self, idle: Idle, clock: &dyn Clock, mut hints: Box<dyn Hints<F>>) {
+        if idle == Idle::Adapt
+            && let Err(error) = set_timerslack(TIMER_SLACK)
+        {
+            tracing::warn!("pauses of the engine will be longer than they need be: {error}");
+        }
         let mut guarded = self.guarded.lock();
         let mut quiet = 0_u32;
+        let mut pause = Duration::ZERO;
         while !guarded.stop {
             if idle != Idle::Sleep && guarded.engine.polls() {
-                quiet = poll_round(&mut guarded, hints.as_mut(), quiet);
+                let pausing = idle == Idle::Adapt && quiet >= SPIN_TURNS;
+                let turns = if pausing { LOOK_TURNS } else { TURNS_PER_ROUND };
+                quiet = poll_round(&mut guarded, hints.as_mut(), quiet, turns);
                 if idle == Idle::Adapt && quiet >= SPIN_TURNS {
-                    let pause =
-                        Duration::from_micros(u64::from(quiet / SPIN_TURNS).saturating_mul(5));
-                    self.wake.wait_for(&mut guarded, pause.min(LONGEST_PAUSE));
+                    pause = (pause + PAUSE_STEP).min(LONGEST_PAUSE);
+                    self.wake.wait_for(&mut guarded, pause);
+                } else {
+                    pause = Duration::ZERO;
                 }
             } else if guarded.engine.run() {
                 MutexGuard::bump(&mut guarded);
@@ -206,8 +224,9 @@ fn poll_round<F: Face>(
     guarded: &mut MutexGuard<'_, Guarded<F>>,
     hints: &mut dyn Hints<F>,
     mut quiet: u32,
+    turns: u32,
 ) -> u32 {
-    for turn in 0..TURNS_PER_ROUND {
+    for turn in 0..turns {
         if turn.is_multiple_of(LOOK_EVERY) || !guarded.engine.is_hot() {
             hints.look(&mut guarded.engine);
         }
