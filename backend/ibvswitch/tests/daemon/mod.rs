@@ -22,6 +22,8 @@ pub const HALF: usize = 4 << 20;
 pub struct Daemon {
     child: Child,
     dir: tempfile::TempDir,
+    /// The device sees every doorbell.
+    pub traps: bool,
 }
 
 impl Daemon {
@@ -56,7 +58,11 @@ impl Daemon {
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line).expect("is text");
         assert_eq!(line, "ready\n");
-        Self { child, dir }
+        Self {
+            child,
+            dir,
+            traps: doorbells == "trap",
+        }
     }
 
     /// The socket of a VF.
