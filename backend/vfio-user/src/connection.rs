@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use thiserror::Error;
@@ -101,7 +102,17 @@ struct Connection<'a> {
     payload: Vec<u8>,
     reply: Vec<u8>,
     failures: u32,
+    /// When the last message came, and how long after the one before.
+    received: Instant,
+    gap: Duration,
+    /// Messages since the stop signal was looked at.
+    unchecked: u32,
 }
+
+/// Messages closer together than this are waited for awake.
+const DENSE: Duration = Duration::from_micros(25);
+/// Messages after which the stop signal is looked at, however dense they are.
+const CHECK_EVERY: u32 = 256;
 
 impl<'a> Connection<'a> {
     fn new(stream: UnixStream, device: &'a mut dyn Device, stop: &'a Stop) -> Self {
@@ -132,7 +143,25 @@ impl<'a> Connection<'a> {
             payload: Vec::new(),
             reply: Vec::new(),
             failures: 0,
+            received: Instant::now(),
+            gap: Duration::MAX,
+            unchecked: 0,
         }
+    }
+
+    /// Waits for the next message, awake where the client sends one after the
+    /// other: to wake a thread that sleeps costs the sender more than all that
+    /// the message asks for.
+    fn await_message(&mut self) -> Result<(), End> {
+        let dense = self.gap < DENSE;
+        self.unchecked += 1;
+        if !dense || self.unchecked >= CHECK_EVERY || !self.socket.watch(DENSE) {
+            // Sees the stop signal as well.
+            self.unchecked = 0;
+            self.socket.wait(Some(self.stop))?;
+        }
+        self.gap = self.received.elapsed();
+        Ok(())
     }
 
     /// Receives one message and answers it.
@@ -140,8 +169,9 @@ impl<'a> Connection<'a> {
         let stop = Some(self.stop);
         let mut header = [0; HEADER_LEN];
         let mut fds = ReceivedFds::default();
-        self.socket.wait(stop)?;
+        self.await_message()?;
         self.socket.receive(&mut header, &mut fds, stop)?;
+        self.received = Instant::now();
         let header = Header::parse(&header);
         let len = (header.size as usize)
             .checked_sub(HEADER_LEN)

@@ -3,10 +3,11 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use thiserror::Error;
 
 use crate::message::MAX_MSG_FDS;
@@ -91,6 +92,27 @@ impl Socket {
     /// Waits for the next message to begin.
     pub(crate) fn wait(&self, stop: Option<BorrowedFd<'_>>) -> Result<(), Lost> {
         wait(self.stream.as_fd(), PollFlags::POLLIN, stop)
+    }
+
+    /// Looks for the next message for this long without sleeping; whether it
+    /// has begun, or the peer has gone.
+    pub(crate) fn watch(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        let mut first = [0];
+        loop {
+            let peeked = recv(
+                self.stream.as_raw_fd(),
+                &mut first,
+                MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT,
+            );
+            if peeked != Err(Errno::EAGAIN) {
+                return true;
+            }
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// Fills `buffer`, and adds the descriptors that come with these bytes.
