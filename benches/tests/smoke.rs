@@ -51,7 +51,7 @@ fn every_suite_has_its_results() {
 #[test]
 fn what_cannot_be_measured_on_is_said() {
     let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch-bench"))
-        .args(["latency", "--cpus", "0,0"])
+        .args(["latency", "--cpus", "0", "0"])
         .output()
         .expect("the program starts");
     assert!(!output.status.success());

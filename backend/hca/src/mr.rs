@@ -458,25 +458,17 @@ fn translate_pages(
 #[inline]
 fn side_by_side(base: u64, mask: u64, pages: &[u64]) -> u64 {
     /// Pages compared without a branch between them.
-    const GROUP: usize = 8;
+    const GROUP: usize = 16;
     let size = mask + 1;
     let mut expected = base.wrapping_add(size);
     let mut found = 0;
     for group in pages.chunks(GROUP) {
-        let continues = |(at, &page): (usize, &u64)| {
-            page & !mask == expected.wrapping_add(size.wrapping_mul(at as u64))
+        let strays = |(at, &page): (usize, &u64)| {
+            (page & !mask) ^ expected.wrapping_add(size.wrapping_mul(at as u64))
         };
-        let whole = group
-            .iter()
-            .enumerate()
-            .fold(true, |all, each| all & continues(each));
-        if !whole {
-            return found
-                + group
-                    .iter()
-                    .enumerate()
-                    .take_while(|&each| continues(each))
-                    .count() as u64;
+        let each = || group.iter().enumerate();
+        if each().fold(0, |all, page| all | strays(page)) != 0 {
+            return found + each().take_while(|&page| strays(page) == 0).count() as u64;
         }
         found += group.len() as u64;
         expected = expected.wrapping_add(size.wrapping_mul(GROUP as u64));
