@@ -38,6 +38,11 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
     }
 
     #[inline]
+    fn send_announced(queue: &SendQueue) -> bool {
+        queue.is_announced()
+    }
+
+    #[inline]
     fn recv_posted(dma: &D, queue: &ReceiveQueue) -> bool {
         queue
             .posted(dma)

@@ -89,6 +89,14 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// Whether requests are posted beyond those taken.
     fn send_posted(dma: &Self::Dma, queue: &Self::Send) -> bool;
 
+    /// Whether requests remain of those that the last look at the queue's record
+    /// found posted. `true` where that is not known. What was posted since then
+    /// is announced by a doorbell of its own, or found by polling.
+    #[inline]
+    fn send_announced(_queue: &Self::Send) -> bool {
+        true
+    }
+
     /// Whether receive requests are posted beyond those taken.
     fn recv_posted(dma: &Self::Dma, queue: &Self::Recv) -> bool;
 

@@ -189,8 +189,17 @@ impl<F: Face> Engine<F> {
             if budget <= 0 {
                 return self.make_ready(index);
             }
+            if !self.send_announced(index) {
+                return self.trim_spares();
+            }
         }
         self.make_ready(index);
+    }
+
+    #[inline]
+    fn send_announced(&self, index: QpIndex) -> bool {
+        let queue = self.qps.get(index.0).and_then(|qp| qp.req.queue.as_ref());
+        queue.is_some_and(F::send_announced)
     }
 
     /// Takes the next posted request, or handles a malformed one.

@@ -92,6 +92,13 @@ impl SendQueue {
         self.record.load(dma, 1).map(|count| count as u16)
     }
 
+    /// Whether blocks remain of those that the last look at the record found.
+    #[inline]
+    #[must_use]
+    pub const fn is_announced(&self) -> bool {
+        self.posted != self.taken
+    }
+
     /// Forgets what was posted: the queue pair was reset.
     pub const fn reset(&mut self) {
         self.taken = 0;
