@@ -6,6 +6,11 @@
 //! the fabric has for the guests is collected first and handed to the engine
 //! after the lock is gone.
 
+mod datagram;
+mod datapath;
+mod delivery;
+mod function;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -13,22 +18,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
-use fabric::{Fabric, Output, Owner, PortEvent, PortRef, SmpAccess, TopologyError};
-use hca::work::GlobalRoute;
-use hca::{
-    Event, Face, MadDatagram, NoRoute, PortChange, PortView, Route, Subnet, TrafficCounters, VfId,
-};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use fabric::{Fabric, Output, Owner, PortRef, SmpAccess, TopologyError};
+use hca::{Face, MadDatagram, PortView, Subnet, TrafficCounters, VfId};
 use parking_lot::Mutex;
 use subnet::{MinHop, SubnetManager, Transport};
 use tracing::{info, warn};
-use wire::attribute::NodeDescription;
-use wire::{Lid, MadPacket, PKey, PortState, Sl};
+use wire::MadPacket;
 
 use crate::config::Config;
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
+use datagram::packet;
+use datapath::EngineSubnet;
+use delivery::{Delivery, deliver, port_view};
+pub use function::FunctionPort;
 
 /// Management packets of guests that wait to enter the fabric; more are
 /// dropped, as a full receive queue of an agent drops them.
@@ -363,108 +368,6 @@ impl SubnetState {
     }
 }
 
-/// Something for a guest.
-#[derive(Debug)]
-enum Delivery {
-    Packet(VfId, Box<MadPacket>),
-    Event(VfId, PortEvent),
-    Change(VfId, PortEvent, PortView),
-}
-
-fn deliver<F: Face>(engine: &SharedEngine<F>, deliveries: Vec<Delivery>) {
-    if deliveries.is_empty() {
-        return;
-    }
-    engine.with(|engine| {
-        for delivery in deliveries {
-            match delivery {
-                Delivery::Packet(vf, packet) => engine.deliver_mad(vf, &datagram(&packet)),
-                Delivery::Change(vf, event, view) => {
-                    engine.set_port(vf, view);
-                    if let Some(change) = port_change(event) {
-                        engine.notify(vf, Event::Port(change));
-                    }
-                }
-                Delivery::Event(..) => {}
-            }
-        }
-    });
-}
-
-fn port_change(event: PortEvent) -> Option<PortChange> {
-    match event {
-        PortEvent::StateChange(PortState::Active) => Some(PortChange::Active),
-        PortEvent::StateChange(PortState::Down) => Some(PortChange::Down),
-        PortEvent::StateChange(PortState::Initialize) => Some(PortChange::Initialize),
-        PortEvent::StateChange(_) => None,
-        PortEvent::LidChange => Some(PortChange::Lid),
-        PortEvent::PkeyChange => Some(PortChange::Pkey),
-        PortEvent::GidChange => Some(PortChange::Guid),
-        // The device has no event of its own for another subnet manager; this
-        // one makes drivers look for it again.
-        PortEvent::SmChange | PortEvent::ClientReregister => Some(PortChange::ClientReregister),
-    }
-}
-
-fn port_view(fabric: &Fabric, port: PortRef) -> PortView {
-    let info = fabric.port_info(port).unwrap_or_default();
-    PortView {
-        lid: info.lid,
-        lmc: info.lmc,
-        active: info.port_state == PortState::Active,
-        pkeys: fabric.pkeys(port).unwrap_or_default().to_vec(),
-        gids: fabric.gids(port).collect(),
-    }
-}
-
-fn packet(datagram: &MadDatagram) -> MadPacket {
-    MadPacket {
-        slid: datagram.slid,
-        dlid: datagram.dlid,
-        sl: datagram.sl,
-        pkey: datagram.pkey,
-        src_qp: datagram.src_qp,
-        dst_qp: datagram.dest_qp,
-        qkey: datagram.qkey,
-        grh: datagram
-            .global
-            .map(|(global, sgid)| wire::header::GlobalRoute {
-                ip_version: 6,
-                traffic_class: global.traffic_class,
-                flow_label: global.flow_label,
-                payload_length: 0,
-                next_header: wire::header::GlobalRoute::IBA_TRANSPORT,
-                hop_limit: global.hop_limit,
-                sgid,
-                dgid: global.dgid,
-            }),
-        mad: datagram.mad,
-    }
-}
-
-fn datagram(packet: &MadPacket) -> MadDatagram {
-    MadDatagram {
-        slid: packet.slid,
-        dlid: packet.dlid,
-        sl: packet.sl,
-        pkey: packet.pkey,
-        src_qp: packet.src_qp,
-        dest_qp: packet.dst_qp,
-        qkey: packet.qkey,
-        global: packet.grh.as_ref().map(|grh| {
-            let global = GlobalRoute {
-                dgid: grh.dgid,
-                sgid_index: 0,
-                flow_label: grh.flow_label,
-                traffic_class: grh.traffic_class,
-                hop_limit: grh.hop_limit,
-            };
-            (global, grh.sgid)
-        }),
-        mad: packet.mad,
-    }
-}
-
 fn manager_config(config: &Config) -> subnet::Config {
     let mut manager = subnet::Config {
         gid_prefix: config.fabric.subnet_prefix,
@@ -482,196 +385,6 @@ fn manager_config(config: &Config) -> subnet::Config {
         manager.partitions.insert(vf.guid, vf.pkeys.clone());
     }
     manager
-}
-
-#[derive(Debug)]
-struct EngineSubnet(Arc<Management>);
-
-impl Subnet for EngineSubnet {
-    fn generation(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.0.generation)
-    }
-
-    fn resolve(&mut self, from: VfId, dlid: Lid, sl: Sl, pkey: PKey) -> Result<Route, NoRoute> {
-        let from = self.0.port(from).ok_or(NoRoute::Dropped)?;
-        let route = self
-            .0
-            .state
-            .lock()
-            .fabric
-            .resolve(from, dlid, sl, Some(pkey))
-            .map_err(|_| NoRoute::Dropped)?;
-        let to = *self
-            .0
-            .functions
-            .get(&route.port)
-            .ok_or(NoRoute::NoQueuePairs)?;
-        Ok(Route { to, mtu: route.mtu })
-    }
-
-    fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route> {
-        let Some(from) = self.0.port(from) else {
-            return Vec::new();
-        };
-        let routes = self
-            .0
-            .state
-            .lock()
-            .fabric
-            .resolve_multicast(from, mlid, sl, Some(pkey));
-        routes
-            .into_iter()
-            .filter_map(|route| {
-                Some(Route {
-                    to: *self.0.functions.get(&route.port)?,
-                    mtu: route.mtu,
-                })
-            })
-            .collect()
-    }
-
-    fn send_mad(&mut self, from: VfId, datagram: MadDatagram) {
-        if let Err(TrySendError::Full(_)) = self
-            .0
-            .sender
-            .try_send(Message::Send(from, Box::new(datagram)))
-        {
-            tracing::debug!(vf = from.0, "management packet dropped: too many wait");
-        }
-    }
-}
-
-/// A function's port, as its device sees it.
-#[derive(Debug)]
-pub struct FunctionPort {
-    management: Arc<Management>,
-    port: PortRef,
-    counters: Arc<TrafficCounters>,
-}
-
-impl FunctionPort {
-    /// The port of `vf`, whose traffic is counted in `counters`; `None` when
-    /// there is no such function.
-    #[must_use]
-    pub fn new(
-        management: &Arc<Management>,
-        vf: VfId,
-        counters: Arc<TrafficCounters>,
-    ) -> Option<Self> {
-        let port = management.port(vf)?;
-        Some(Self {
-            management: Arc::clone(management),
-            port,
-            counters,
-        })
-    }
-}
-
-/// The device's registers have one set of speed bits: those of PortInfo, and
-/// from the fifth on what PortInfo calls extended speeds.
-const EXTENDED_SPEED_SHIFT: u32 = 4;
-
-impl connectx::Port for FunctionPort {
-    fn attributes(&self) -> connectx::PortAttributes {
-        let state = self.management.state.lock();
-        let info = state.fabric.port_info(self.port).unwrap_or_default();
-        let node = state.fabric.node_info(self.port).unwrap_or_default();
-        let extended = u16::from(info.link_speed_ext_active);
-        connectx::PortAttributes {
-            lid: info.lid,
-            lmc: info.lmc,
-            sm_lid: info.master_sm_lid,
-            sm_sl: info.master_sm_sl,
-            state: info.port_state,
-            physical_state: info.port_physical_state,
-            system_image_guid: node.system_image_guid,
-            node_guid: node.node_guid,
-            port_guid: node.port_guid,
-            capability_mask: info.capability_mask.0,
-            capability_mask_writable: WRITABLE_CAPABILITIES,
-            subnet_timeout: info.subnet_timeout,
-            init_type_reply: info.init_type_reply,
-            max_mtu: info.max_mtu(),
-            active_mtu: info.active_mtu(),
-            active_width: info.active_width().unwrap_or_default(),
-            active_speed: if extended == 0 {
-                u16::from(info.link_speed_active)
-            } else {
-                extended << EXTENDED_SPEED_SHIFT
-            },
-            vl_cap: info.vl_cap,
-            operational_vls: info.operational_vls,
-            qkey_violations: saturated(&self.counters.qkey_violations),
-            pkey_violations: saturated(&self.counters.pkey_violations),
-            has_smi: true,
-        }
-    }
-
-    fn gid(&self, index: u16) -> Option<wire::Gid> {
-        self.management
-            .state
-            .lock()
-            .fabric
-            .gids(self.port)
-            .nth(usize::from(index))
-    }
-
-    fn pkey(&self, index: u16) -> PKey {
-        let state = self.management.state.lock();
-        let table = state.fabric.pkeys(self.port).unwrap_or_default();
-        table
-            .get(usize::from(index))
-            .copied()
-            .unwrap_or(PKey::INVALID)
-    }
-
-    fn node_description(&self) -> [u8; 64] {
-        let state = self.management.state.lock();
-        state
-            .fabric
-            .node_description(self.port.node)
-            .map_or([0; 64], |text| text.to_bytes())
-    }
-
-    fn set_node_description(&mut self, description: &[u8; 64]) {
-        let text = NodeDescription::from_bytes(*description);
-        self.management
-            .state
-            .lock()
-            .fabric
-            .set_node_description(self.port.node, text);
-    }
-
-    fn set_capability_mask(&mut self, value: u32, select: u32) {
-        use wire::attribute::CapabilityMask;
-        let (set, clear) = (
-            CapabilityMask(value & select),
-            CapabilityMask(!value & select),
-        );
-        self.management
-            .state
-            .lock()
-            .fabric
-            .set_capabilities(self.port, set, clear);
-    }
-
-    fn process_mad(&mut self, mad: &[u8; 256], _checks: connectx::MadChecks) -> Option<[u8; 256]> {
-        let answer = self
-            .management
-            .with(|state| state.fabric.local_mad(self.port, mad));
-        // A Set may have changed the port.
-        self.management.look();
-        answer
-    }
-}
-
-/// Capabilities that a driver may switch: its subnet manager and its
-/// communication manager come and go.
-const WRITABLE_CAPABILITIES: u32 = wire::attribute::CapabilityMask::IS_SM.0
-    | wire::attribute::CapabilityMask::COMMUNICATION_MANAGEMENT.0;
-
-fn saturated(counter: &AtomicU64) -> u16 {
-    counter.load(Ordering::Relaxed).min(u64::from(u16::MAX)) as u16
 }
 
 /// The running management thread; stops when dropped.

@@ -1,0 +1,62 @@
+//! What the fabric has for the guests.
+
+use fabric::{Fabric, PortEvent, PortRef};
+use hca::{Event, Face, PortChange, PortView, VfId};
+use wire::{MadPacket, PortState};
+
+use super::datagram::datagram;
+use crate::engine::SharedEngine;
+
+/// Something for a guest.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    Packet(VfId, Box<MadPacket>),
+    Event(VfId, PortEvent),
+    Change(VfId, PortEvent, PortView),
+}
+
+pub(super) fn deliver<F: Face>(engine: &SharedEngine<F>, deliveries: Vec<Delivery>) {
+    if deliveries.is_empty() {
+        return;
+    }
+    engine.with(|engine| {
+        for delivery in deliveries {
+            match delivery {
+                Delivery::Packet(vf, packet) => engine.deliver_mad(vf, &datagram(&packet)),
+                Delivery::Change(vf, event, view) => {
+                    engine.set_port(vf, view);
+                    if let Some(change) = port_change(event) {
+                        engine.notify(vf, Event::Port(change));
+                    }
+                }
+                Delivery::Event(..) => {}
+            }
+        }
+    });
+}
+
+fn port_change(event: PortEvent) -> Option<PortChange> {
+    match event {
+        PortEvent::StateChange(PortState::Active) => Some(PortChange::Active),
+        PortEvent::StateChange(PortState::Down) => Some(PortChange::Down),
+        PortEvent::StateChange(PortState::Initialize) => Some(PortChange::Initialize),
+        PortEvent::StateChange(_) => None,
+        PortEvent::LidChange => Some(PortChange::Lid),
+        PortEvent::PkeyChange => Some(PortChange::Pkey),
+        PortEvent::GidChange => Some(PortChange::Guid),
+        // The device has no event of its own for another subnet manager; this
+        // one makes drivers look for it again.
+        PortEvent::SmChange | PortEvent::ClientReregister => Some(PortChange::ClientReregister),
+    }
+}
+
+pub(super) fn port_view(fabric: &Fabric, port: PortRef) -> PortView {
+    let info = fabric.port_info(port).unwrap_or_default();
+    PortView {
+        lid: info.lid,
+        lmc: info.lmc,
+        active: info.port_state == PortState::Active,
+        pkeys: fabric.pkeys(port).unwrap_or_default().to_vec(),
+        gids: fabric.gids(port).collect(),
+    }
+}

@@ -1,0 +1,144 @@
+//! A function's port, as its device sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fabric::PortRef;
+use hca::{TrafficCounters, VfId};
+use wire::PKey;
+use wire::attribute::NodeDescription;
+
+use super::Management;
+
+/// A function's port, as its device sees it.
+#[derive(Debug)]
+pub struct FunctionPort {
+    management: Arc<Management>,
+    port: PortRef,
+    counters: Arc<TrafficCounters>,
+}
+
+impl FunctionPort {
+    /// The port of `vf`, whose traffic is counted in `counters`; `None` when
+    /// there is no such function.
+    #[must_use]
+    pub fn new(
+        management: &Arc<Management>,
+        vf: VfId,
+        counters: Arc<TrafficCounters>,
+    ) -> Option<Self> {
+        let port = management.port(vf)?;
+        Some(Self {
+            management: Arc::clone(management),
+            port,
+            counters,
+        })
+    }
+}
+
+/// The device's registers have one set of speed bits: those of PortInfo, and
+/// from the fifth on what PortInfo calls extended speeds.
+const EXTENDED_SPEED_SHIFT: u32 = 4;
+
+impl connectx::Port for FunctionPort {
+    fn attributes(&self) -> connectx::PortAttributes {
+        let state = self.management.state.lock();
+        let info = state.fabric.port_info(self.port).unwrap_or_default();
+        let node = state.fabric.node_info(self.port).unwrap_or_default();
+        let extended = u16::from(info.link_speed_ext_active);
+        connectx::PortAttributes {
+            lid: info.lid,
+            lmc: info.lmc,
+            sm_lid: info.master_sm_lid,
+            sm_sl: info.master_sm_sl,
+            state: info.port_state,
+            physical_state: info.port_physical_state,
+            system_image_guid: node.system_image_guid,
+            node_guid: node.node_guid,
+            port_guid: node.port_guid,
+            capability_mask: info.capability_mask.0,
+            capability_mask_writable: WRITABLE_CAPABILITIES,
+            subnet_timeout: info.subnet_timeout,
+            init_type_reply: info.init_type_reply,
+            max_mtu: info.max_mtu(),
+            active_mtu: info.active_mtu(),
+            active_width: info.active_width().unwrap_or_default(),
+            active_speed: if extended == 0 {
+                u16::from(info.link_speed_active)
+            } else {
+                extended << EXTENDED_SPEED_SHIFT
+            },
+            vl_cap: info.vl_cap,
+            operational_vls: info.operational_vls,
+            qkey_violations: saturated(&self.counters.qkey_violations),
+            pkey_violations: saturated(&self.counters.pkey_violations),
+            has_smi: true,
+        }
+    }
+
+    fn gid(&self, index: u16) -> Option<wire::Gid> {
+        self.management
+            .state
+            .lock()
+            .fabric
+            .gids(self.port)
+            .nth(usize::from(index))
+    }
+
+    fn pkey(&self, index: u16) -> PKey {
+        let state = self.management.state.lock();
+        let table = state.fabric.pkeys(self.port).unwrap_or_default();
+        table
+            .get(usize::from(index))
+            .copied()
+            .unwrap_or(PKey::INVALID)
+    }
+
+    fn node_description(&self) -> [u8; 64] {
+        let state = self.management.state.lock();
+        state
+            .fabric
+            .node_description(self.port.node)
+            .map_or([0; 64], |text| text.to_bytes())
+    }
+
+    fn set_node_description(&mut self, description: &[u8; 64]) {
+        let text = NodeDescription::from_bytes(*description);
+        self.management
+            .state
+            .lock()
+            .fabric
+            .set_node_description(self.port.node, text);
+    }
+
+    fn set_capability_mask(&mut self, value: u32, select: u32) {
+        use wire::attribute::CapabilityMask;
+        let (set, clear) = (
+            CapabilityMask(value & select),
+            CapabilityMask(!value & select),
+        );
+        self.management
+            .state
+            .lock()
+            .fabric
+            .set_capabilities(self.port, set, clear);
+    }
+
+    fn process_mad(&mut self, mad: &[u8; 256], _checks: connectx::MadChecks) -> Option<[u8; 256]> {
+        let answer = self
+            .management
+            .with(|state| state.fabric.local_mad(self.port, mad));
+        // A Set may have changed the port.
+        self.management.look();
+        answer
+    }
+}
+
+/// Capabilities that a driver may switch: its subnet manager and its
+/// communication manager come and go.
+const WRITABLE_CAPABILITIES: u32 = wire::attribute::CapabilityMask::IS_SM.0
+    | wire::attribute::CapabilityMask::COMMUNICATION_MANAGEMENT.0;
+
+fn saturated(counter: &AtomicU64) -> u16 {
+    counter.load(Ordering::Relaxed).min(u64::from(u16::MAX)) as u16
+}
