@@ -17,11 +17,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fabric::SmpAccess;
 use serde::{Deserialize, Serialize};
 use wire::{Guid, Lid, LinkWidth, Mtu, PKey};
 
 pub use document::Problem;
 pub use names::LinkRate;
+pub(crate) use names::SMP_ACCESS;
 
 /// The configuration used when none is named: two hypervisors behind one switch, one VF each.
 pub const DEFAULT: &str = include_str!("config/default.toml");
@@ -123,6 +125,8 @@ pub struct Vf {
     pub pkeys: Vec<PKey>,
     /// How the guest's doorbells reach the engine.
     pub doorbells: Doorbells,
+    /// How far the guest's subnet management packets go.
+    pub smp: SmpAccess,
     /// The vfio-user socket; absolute.
     pub socket: PathBuf,
 }

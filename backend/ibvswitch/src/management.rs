@@ -114,8 +114,8 @@ impl Management {
     pub fn new(config: &Config, plan: &Plan) -> Result<Arc<Self>, ManagementError> {
         let mut fabric = Fabric::new(plan.topology())?;
         let ports: Vec<PortRef> = plan.vfs().collect();
-        for &port in &ports {
-            fabric.set_owner(port, Owner::Consumer, SmpAccess::OwnPort);
+        for (&port, (_, vf)) in ports.iter().zip(config.vfs()) {
+            fabric.set_owner(port, Owner::Consumer, vf.smp);
         }
         fabric.set_owner(plan.manager(), Owner::Consumer, SmpAccess::Fabric);
         let manager = SubnetManager::new(manager_config(config), Box::new(MinHop))?;

@@ -17,4 +17,4 @@ pub(super) const SM: &[&str] = &["lid", "sweep_interval"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
 pub(super) const HYPERVISOR: &[&str] = &["name", "vf"];
-pub(super) const VF: &[&str] = &["name", "lid", "guid", "pkeys", "doorbells", "socket"];
+pub(super) const VF: &[&str] = &["name", "lid", "guid", "pkeys", "doorbells", "smp", "socket"];

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use fabric::SmpAccess;
 use wire::LinkWidth;
 
 /// All widths with their names in the configuration.
@@ -11,6 +12,13 @@ pub(super) const WIDTHS: [(&str, LinkWidth); 5] = [
     ("4X", LinkWidth::X4),
     ("8X", LinkWidth::X8),
     ("12X", LinkWidth::X12),
+];
+
+/// How far a guest's subnet management packets go.
+pub(crate) const SMP_ACCESS: [(&str, SmpAccess); 3] = [
+    ("deny", SmpAccess::Deny),
+    ("own-port", SmpAccess::OwnPort),
+    ("fabric", SmpAccess::Fabric),
 ];
 
 /// Signalling rate of a lane. PortInfo tells the lower and the upper rates in two components;

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fabric::SmpAccess;
 use toml::de::DeValue;
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey};
 
@@ -14,7 +15,8 @@ use super::guid::derive_guid;
 use super::names::WIDTHS;
 use super::{
     CONTROL_SOCKET, Config, Directories, Doorbells, Engine, Fabric, HYPERVISORS_MAX, Hypervisor,
-    LinkRate, MANAGER, Manager, PKEYS_MAX, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, keys,
+    LinkRate, MANAGER, Manager, PKEYS_MAX, SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf,
+    keys,
 };
 
 /// The highest unicast LID (IBA 4.1.3).
@@ -378,6 +380,9 @@ impl<'d, 'i> Reader<'d, 'i> {
         let doorbells = self
             .one_of(section, "doorbells", &Doorbells::NAMES)
             .unwrap_or(doorbells);
+        let smp = self
+            .one_of(section, "smp", &SMP_ACCESS)
+            .unwrap_or(SmpAccess::OwnPort);
         let configured = section.text("socket");
         let name = name?;
         let socket = self.socket(&name, configured.as_ref(), runtime_dir);
@@ -387,6 +392,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             guid: guid?,
             pkeys,
             doorbells,
+            smp,
             socket,
         })
     }

@@ -163,6 +163,7 @@ fn all_values_arrive() {
         guid = "0x0002c90300000101"
         pkeys = ["default:limited", "storage", 0x8005]
         doorbells = "adaptive"
+        smp = "fabric"
         socket = "/srv/a.sock"
         [[hypervisor.vf]]
         name = "b"
@@ -189,6 +190,7 @@ fn all_values_arrive() {
     assert_eq!(a.doorbells, Doorbells::Adaptive);
     assert_eq!(a.socket, Path::new("/srv/a.sock"));
     assert_eq!((b.lid, b.doorbells), (None, Doorbells::Poll));
+    assert_eq!((a.smp, b.smp), (SmpAccess::Fabric, SmpAccess::OwnPort));
     assert_eq!(b.pkeys, [PKey::DEFAULT_FULL]);
 }
 
@@ -363,7 +365,7 @@ fn unknown_keys() {
     vf_case(
         "password = 3",
         "1: `hypervisor.vf.password`: unknown key; the keys here are `name`, `lid`, `guid`, \
-         `pkeys`, `doorbells` and `socket`",
+         `pkeys`, `doorbells`, `smp` and `socket`",
     );
     head_case(
         "[engin]",
@@ -409,6 +411,10 @@ fn values_of_the_other_tables() {
         (
             "[engine]\ndoorbells = \"push\"",
             "2:13: `engine.doorbells = \"push\"`: unknown value; the values are `trap`, `poll` and `adaptive`",
+        ),
+        (
+            "[[hypervisor]]\nname = \"h\"\n[[hypervisor.vf]]\nname = \"v\"\nsmp = \"all\"",
+            "5:7: `hypervisor.vf.smp = \"all\"`: unknown value; the values are `deny`, `own-port` and `fabric`",
         ),
         (
             "[fabric]\nswitch = \"\"",

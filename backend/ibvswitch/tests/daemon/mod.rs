@@ -29,19 +29,22 @@ pub struct Daemon {
 impl Daemon {
     /// Starts it with all VFs taking doorbells in this way: "trap" or "poll".
     pub fn start(doorbells: &str) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let config = dir.path().join("config.toml");
-        let text = format!(
-            "log = \"warn\"\n\
-             [engine]\ndoorbells = \"{doorbells}\"\n\
+        Self::configured(&format!(
+            "[engine]\ndoorbells = \"{doorbells}\"\n\
              [[hypervisor]]\nname = \"hv1\"\n\
              [[hypervisor.vf]]\nname = \"vm1\"\n\
              [[hypervisor.vf]]\nname = \"vm3\"\n\
              [[hypervisor]]\nname = \"hv2\"\n\
              [[hypervisor.vf]]\nname = \"vm2\"\n\
              [[hypervisor.vf]]\nname = \"vm4\"\n"
-        );
-        std::fs::write(&config, text).expect("is written");
+        ))
+    }
+
+    /// Starts it with a configuration of the test's own.
+    pub fn configured(text: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = dir.path().join("config.toml");
+        std::fs::write(&config, format!("log = \"warn\"\n{text}")).expect("is written");
         let mut child = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
             .env_remove("RUST_LOG")
             .env_remove("NOTIFY_SOCKET")
@@ -61,7 +64,7 @@ impl Daemon {
         Self {
             child,
             dir,
-            traps: doorbells == "trap",
+            traps: !text.contains("\"poll\"") && !text.contains("\"adaptive\""),
         }
     }
 
