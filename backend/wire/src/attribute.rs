@@ -5,13 +5,18 @@
 //! whose doc comment says which attribute modifier selects which block.
 
 mod node;
+mod notice;
 mod port_info;
 mod sm_info;
 mod switch;
 mod table;
 
 pub use node::{GuidInfo, NodeDescription, NodeInfo, NodeType};
+pub use notice::{
+    GidChange, KeyViolation, LinkStateChange, LinkViolation, LocalChange, MKeyViolation, Notice,
+    SwitchPKeyViolation, SystemImageChange, Trap,
+};
 pub use port_info::{CapabilityMask, PortInfo};
-pub use sm_info::{Notice, SmInfo, SmState};
+pub use sm_info::{SmInfo, SmState};
 pub use switch::{LinearBlock, MulticastBlock, SwitchInfo};
 pub use table::{PKeyBlock, SlToVl, VlArbitration, VlWeight};

@@ -1,7 +1,7 @@
-//! Subnet managers and what they are told.
+//! Subnet managers.
 
+use crate::Guid;
 use crate::layout::{Field, layout};
-use crate::{Guid, Lid};
 
 /// What a subnet manager is doing (SMInfo:SMState).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,37 +58,4 @@ layout! {
         /// State.
         state: SmState = 164..168,
     }
-}
-
-layout! {
-    /// Notice (IBA 13.4.8.2), as traps of the generic kind carry it.
-    Notice, 64 bytes {
-        /// The specification defines this notice, not a vendor.
-        generic: bool = 0..1,
-        /// 0 fatal, 1 urgent, 2 security, 3 subnet management, 4 informational.
-        notice_type: u8 = 1..8,
-        /// Producer: 1 channel adapter, 2 switch, 3 router, 4 class manager; or the vendor.
-        producer_type: u32 = 8..32,
-        /// Number of the trap.
-        trap_number: u16 = 32..48,
-        /// LID of who reports.
-        issuer_lid: Lid = 48..64,
-        /// Toggles with every notice that is read.
-        toggle: bool = 64..65,
-        /// Notices waiting.
-        count: u16 = 65..80,
-        /// Details, first word of 16 bits: for traps 128 to 131 the LID of the switch.
-        detail: u16 = 80..96,
-        /// Details of trap 144: the LID of the port that changed.
-        changed_lid: Lid = 96..112,
-        /// Details of trap 144: its new capability mask.
-        changed_capability_mask: u32 = 128..160,
-    }
-}
-
-impl Notice {
-    /// The state of a port of the switch changed.
-    pub const LINK_STATE_CHANGE: u16 = 128;
-    /// Capability mask, node description or another property of a port changed.
-    pub const LOCAL_CHANGE: u16 = 144;
 }
