@@ -324,6 +324,21 @@ impl Fabric {
         self.nodes.get_mut(node.index())?.switch.as_mut()
     }
 
+    pub(crate) fn is_virtual_function(&self, node: NodeId) -> bool {
+        let node = self.nodes.get(node.index());
+        node.is_some_and(|node| node.spec.virtual_function)
+    }
+
+    /// Gives a virtual function's port another GUID. Where two ports have one for a while, the
+    /// last to get it is found by it.
+    pub(crate) fn set_port_guid(&mut self, at: PortRef, guid: Guid) {
+        if let Some(port) = self.port_mut(at) {
+            port.guid = guid;
+            port.guids[0] = guid;
+            self.by_guid.insert(guid, at);
+        }
+    }
+
     pub(crate) fn count(&mut self, port: PortRef, counter: Counter, value: u64) {
         if let Some(port) = self.port_mut(port) {
             port.management.add(counter, value);

@@ -64,8 +64,7 @@ impl Hypervisors {
             topology.link((switch, number as u8), (vswitch, 1), rate);
             for function in 0..functions {
                 let guid = guid_of(hypervisor, Some(function));
-                let vf = topology.add(NodeSpec::channel_adapter(
-                    guid,
+                let vf = topology.add(NodeSpec::virtual_function(
                     guid,
                     &format!("hypervisor {number} VF {}", function + 1),
                 ));

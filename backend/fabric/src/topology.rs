@@ -52,6 +52,9 @@ pub struct NodeSpec {
     pub device_id: u16,
     /// P_Key table entries of each port of a channel adapter and of a switch's port 0.
     pub partition_cap: u16,
+    /// Whether it is a virtual function: a subnet manager may give its port another GUID, as it
+    /// does when a VM moves from one function to another.
+    pub virtual_function: bool,
 }
 
 /// The organisation of the GUIDs that the default topologies use.
@@ -69,6 +72,7 @@ impl NodeSpec {
             vendor_id: VENDOR,
             device_id: 0,
             partition_cap: 32,
+            virtual_function: false,
         }
     }
 
@@ -83,6 +87,16 @@ impl NodeSpec {
             vendor_id: VENDOR,
             device_id: 0x101e,
             partition_cap: 128,
+            virtual_function: false,
+        }
+    }
+
+    /// A virtual function behind a vSwitch: a channel adapter whose port is of the node's GUID
+    /// until a subnet manager gives it another one, in entry 0 of GUIDInfo.
+    pub fn virtual_function(guid: Guid, description: &str) -> Self {
+        Self {
+            virtual_function: true,
+            ..Self::channel_adapter(guid, guid, description)
         }
     }
 }

@@ -167,11 +167,36 @@ fn what_is_set_can_be_read() {
     }
     let mut data = [0; DATA];
     guids.emit(&mut data);
-    host.set(VF, AttributeId::GUID_INFO, 0, data);
-    let (_, data) = host.get(VF, AttributeId::GUID_INFO, 0);
+    host.set(OWN, AttributeId::GUID_INFO, 0, data);
+    let (_, data) = host.get(OWN, AttributeId::GUID_INFO, 0);
     let guids = GuidInfo::parse(&data).unwrap();
-    assert_eq!(guids.guid0, host.layout.vf_guid(0, 0), "read-only");
+    assert_eq!(guids.guid0, host.layout.manager_guid(), "read-only");
     assert_eq!(guids.guid3, Guid::new(0x1234));
+}
+
+/// The port of a virtual function takes the GUID of the VM that it is to serve; others keep theirs.
+#[test]
+fn the_guid_of_a_virtual_function() {
+    let mut host = Host::new();
+    let vm = Guid::new(0x0002_c903_00aa_0001);
+    let mut data = [0; DATA];
+    GuidInfo::from_entries([vm, vm, vm, vm, vm, vm, vm, vm]).emit(&mut data);
+    let before = host.layout.vf_guid(0, 0);
+    for (route, moves) in [(VF, true), (OWN, false), (SWITCH, false), (VSWITCH, false)] {
+        let (status, answer) = host.set(route, AttributeId::GUID_INFO, 0, data);
+        assert_eq!(status, Status::OK);
+        let answer = GuidInfo::parse(&answer).unwrap();
+        assert_eq!(answer.guid0 == vm, moves, "{route:?}");
+        let (_, info) = host.get(route, AttributeId::NODE_INFO, 0);
+        let info = NodeInfo::parse(&info).unwrap();
+        assert_eq!(info.port_guid == vm, moves, "{route:?}");
+        if moves {
+            assert_eq!(info.node_guid, before, "the node stays what it is");
+        }
+    }
+    let port = host.fabric.port_by_guid(vm).unwrap();
+    assert_eq!(host.fabric.node_info(port).unwrap().node_guid, before);
+    assert_eq!(host.fabric.guids(port).unwrap()[0], vm);
 }
 
 #[test]

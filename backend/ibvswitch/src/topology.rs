@@ -158,12 +158,11 @@ impl Builder {
     }
 
     fn adapter(&mut self, kind: NodeKind, name: &str, guid: Guid) -> NodeId {
-        self.add(
-            kind,
-            name,
-            guid,
-            NodeSpec::channel_adapter(guid, guid, name),
-        )
+        let spec = match kind {
+            NodeKind::Vf => NodeSpec::virtual_function(guid, name),
+            _ => NodeSpec::channel_adapter(guid, guid, name),
+        };
+        self.add(kind, name, guid, spec)
     }
 
     fn add(&mut self, kind: NodeKind, name: &str, guid: Guid, spec: NodeSpec) -> NodeId {

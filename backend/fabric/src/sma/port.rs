@@ -198,8 +198,15 @@ impl Fabric {
         let mut entries = self.port(port).ok_or(INVALID)?.guids;
         if asked.set {
             let wanted = GuidInfo::parse(data).map_err(|_| INVALID)?.entries();
-            // The port's own GUID is read-only.
-            let changed = entries[1..] != wanted[1..];
+            // The port's own GUID is read-only, but for a virtual function's: that one is the
+            // VM's, and moves with it.
+            let own = wanted[0];
+            let moves = !own.is_none() && own != entries[0] && self.is_virtual_function(port.node);
+            if moves {
+                self.set_port_guid(port, own);
+                entries[0] = own;
+            }
+            let changed = moves || entries[1..] != wanted[1..];
             entries[1..].copy_from_slice(&wanted[1..]);
             if changed {
                 if let Some(port) = self.port_mut(port) {
