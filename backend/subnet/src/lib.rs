@@ -15,6 +15,7 @@ mod model;
 mod multicast;
 mod requests;
 mod routing;
+mod sa;
 mod tables;
 
 pub use config::{Config, ConfigError};

@@ -4,11 +4,12 @@ mod configuration;
 mod discovery;
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
 use wire::attribute::{NodeDescription, Notice, PortInfo, SmInfo, SmState, SwitchInfo};
-use wire::mad::{AttributeId, Method, Status};
+use wire::mad::{AttributeId, Class, Method, Status};
 use wire::smp::{DATA, Destination, Request, Route, Smp};
 use wire::{Guid, Lid, MadPacket, PKey, PortState};
 
@@ -16,6 +17,7 @@ use crate::config::{Config, ConfigError};
 use crate::model::{At, Subnet};
 use crate::requests::{Failure, Outcome, Requests, Transport};
 use crate::routing::RoutingEngine;
+use crate::sa::{Administration, Paths, View};
 use crate::tables::Tables;
 use configuration::Step;
 
@@ -40,6 +42,8 @@ enum Phase {
     Discovering,
     Configuring(Step),
     LightSweep,
+    /// Writes multicast forwarding tables between sweeps.
+    Multicast,
 }
 
 /// What the last full sweep found and did.
@@ -70,7 +74,12 @@ pub struct SubnetManager {
     routing: Box<dyn RoutingEngine>,
     requests: Requests<Purpose>,
     phase: Phase,
+    /// As the sweep that runs, or that ran last, finds it.
     subnet: Subnet,
+    /// As the sweep before found it, while a sweep runs.
+    before: Option<Subnet>,
+    paths: Paths,
+    administration: Administration,
     lids: BTreeMap<Guid, Lid>,
     tables: Tables,
     /// The sweep that runs, or that ran last.
@@ -96,6 +105,9 @@ impl SubnetManager {
             routing,
             phase: Phase::Idle,
             subnet: Subnet::default(),
+            before: None,
+            paths: Paths::default(),
+            administration: Administration::default(),
             tables: Tables::default(),
             report: Report::default(),
             sent_before: 0,
@@ -109,7 +121,7 @@ impl SubnetManager {
     pub fn is_up(&self) -> bool {
         self.report.sweeps > 0
             && !self.changed
-            && matches!(self.phase, Phase::Idle | Phase::LightSweep)
+            && !matches!(self.phase, Phase::Discovering | Phase::Configuring(_))
     }
 
     /// What the last full sweep found and did.
@@ -150,28 +162,49 @@ impl SubnetManager {
             let mut progress = false;
             while let Some(packet) = transport.receive() {
                 progress = true;
-                self.receive(&packet, transport);
+                self.receive(&packet, now, transport);
             }
             for outcome in self.requests.overdue(now, transport) {
                 progress = true;
                 self.take(outcome);
             }
             if self.requests.is_empty() {
-                progress |= self.advance(now);
+                progress |= self.advance(now, transport);
             }
             self.requests.send(now, transport);
             if !progress {
                 break;
             }
         }
+        let (administration, view) = self.administration();
+        let administration = administration.poll(&view, now, transport);
         let sweep = match self.phase {
             Phase::Idle => self.next_sweep,
             _ => None,
         };
-        self.requests.deadline().into_iter().chain(sweep).min()
+        let due = [self.requests.deadline(), administration, sweep];
+        due.into_iter().flatten().min()
     }
 
-    fn receive(&mut self, packet: &MadPacket, transport: &mut impl Transport) {
+    /// The subnet administration, and what it may look at.
+    fn administration(&mut self) -> (&mut Administration, View<'_>) {
+        let view = View {
+            config: &self.config,
+            subnet: self.before.as_ref().unwrap_or(&self.subnet),
+            lids: &self.lids,
+            paths: &self.paths,
+        };
+        (&mut self.administration, view)
+    }
+
+    fn receive(&mut self, packet: &MadPacket, now: Duration, transport: &mut impl Transport) {
+        if !packet.is_smp() {
+            if packet.header().class() == Class::SUBN_ADM {
+                let (administration, view) = self.administration();
+                administration.receive(packet, &view, now, transport);
+            }
+            return;
+        }
         if let Some(outcome) = self.requests.answered(packet) {
             self.take(outcome);
             return;
@@ -192,6 +225,8 @@ impl SubnetManager {
                 if let Ok(mut smp) = Smp::new_checked(&mut reply.mad[..]) {
                     if let Ok(notice) = Notice::parse(smp.data()) {
                         debug!(trap = notice.trap_number, issuer = %notice.issuer_lid, "trap");
+                        let (administration, view) = self.administration();
+                        administration.trap(&notice, &view, now, transport);
                     }
                     smp.mad_mut().set_method(Method::TRAP_REPRESS);
                     transport.send(reply);
@@ -215,9 +250,13 @@ impl SubnetManager {
     }
 
     /// Begins what comes next when no request is left; false when there is nothing to do.
-    fn advance(&mut self, now: Duration) -> bool {
+    fn advance(&mut self, now: Duration, transport: &mut impl Transport) -> bool {
         match self.phase {
             Phase::Idle if self.changed => self.begin_sweep(),
+            Phase::Idle if self.administration.multicast_changed() => {
+                self.phase = Phase::Multicast;
+                self.set_multicast();
+            }
             Phase::Idle => {
                 if self.next_sweep.is_none_or(|due| due > now) {
                     return false;
@@ -227,8 +266,13 @@ impl SubnetManager {
             Phase::Discovering => self.enter(Step::FIRST),
             Phase::Configuring(step) => match step.next() {
                 Some(step) => self.enter(step),
-                None => self.end_sweep(now),
+                None => {
+                    self.end_sweep(now);
+                    let (administration, view) = self.administration();
+                    administration.swept(&view, now, transport);
+                }
             },
+            Phase::Multicast => self.phase = Phase::Idle,
             Phase::LightSweep => {
                 self.phase = Phase::Idle;
                 self.schedule(now);
@@ -240,7 +284,7 @@ impl SubnetManager {
     fn begin_sweep(&mut self) {
         self.changed = false;
         self.phase = Phase::Discovering;
-        self.subnet = Subnet::default();
+        self.before = Some(mem::take(&mut self.subnet));
         self.report = Report {
             sweeps: self.report.sweeps,
             ..Report::default()
@@ -251,6 +295,7 @@ impl SubnetManager {
 
     fn end_sweep(&mut self, now: Duration) {
         self.phase = Phase::Idle;
+        self.before = None;
         self.schedule(now);
         let switches = self.subnet.switches().count();
         self.report.sweeps += 1;

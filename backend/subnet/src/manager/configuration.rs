@@ -11,8 +11,8 @@ use super::discovery::switch_info_data;
 use super::{Phase, Purpose, SubnetManager};
 use crate::lids::{self, Candidate};
 use crate::model::At;
-use crate::multicast;
 use crate::routing::Graph;
+use crate::sa::Paths;
 
 /// The order in which a subnet is configured. Each step ends before the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,29 +239,33 @@ impl SubnetManager {
 
     fn set_paths(&mut self) {
         let (graph, nodes) = self.subnet.graph();
-        match self.routing.route(&graph) {
-            Ok(tables) => {
-                for (&node, table) in nodes.iter().zip(&tables) {
-                    let guid = self.subnet.nodes[node].info.node_guid;
-                    for (number, block) in self.tables.linear_changes(guid, table) {
-                        let purpose = Purpose::Linear {
-                            switch: guid,
-                            number,
-                        };
-                        self.set_at_switch(
-                            node,
-                            AttributeId::LINEAR_FORWARDING,
-                            u32::from(number),
-                            block.0,
-                            purpose,
-                        );
-                    }
-                }
+        let tables = self.routing.route(&graph).unwrap_or_else(|error| {
+            self.error(error.to_string());
+            Vec::new()
+        });
+        for (&node, table) in nodes.iter().zip(&tables) {
+            let guid = self.subnet.nodes[node].info.node_guid;
+            for (number, block) in self.tables.linear_changes(guid, table) {
+                let purpose = Purpose::Linear {
+                    switch: guid,
+                    number,
+                };
+                self.set_at_switch(
+                    node,
+                    AttributeId::LINEAR_FORWARDING,
+                    u32::from(number),
+                    block.0,
+                    purpose,
+                );
             }
-            Err(error) => self.error(error.to_string()),
         }
         self.set_tops(&graph, &nodes);
-        self.set_broadcast(&graph, &nodes);
+        self.paths = Paths {
+            graph,
+            nodes,
+            tables,
+        };
+        self.set_multicast();
     }
 
     /// The highest LID that each switch looks up.
@@ -291,30 +295,26 @@ impl SubnetManager {
         }
     }
 
-    /// The first multicast LID reaches every adapter.
-    fn set_broadcast(&mut self, graph: &Graph, nodes: &[usize]) {
-        let trees = multicast::spanning_tree(graph);
-        for ((&node, vertex), ports) in nodes.iter().zip(&graph.switches).zip(&trees) {
-            for (position, mask) in multicast::masks(ports, vertex.ports) {
-                let mut block = MulticastBlock::default();
-                block.0[0] = mask;
-                let at = (0, position);
-                if self.tables.multicast_differs(vertex.guid, at, &block) {
-                    let purpose = Purpose::Multicast {
-                        switch: vertex.guid,
-                        at,
-                    };
-                    let modifier = MulticastBlock::modifier(0, position);
-                    let data = block.to_bytes();
-                    self.set_at_switch(
-                        node,
-                        AttributeId::MULTICAST_FORWARDING,
-                        modifier,
-                        data,
-                        purpose,
-                    );
+    /// Writes what differs in the multicast forwarding tables.
+    pub(super) fn set_multicast(&mut self) {
+        let wanted = self.administration.multicast(&self.paths.graph);
+        let mut requests = Vec::new();
+        for (&node, blocks) in self.paths.nodes.iter().zip(wanted) {
+            let switch = self.subnet.nodes[node].info.node_guid;
+            for (at, block) in blocks {
+                if self.tables.multicast_differs(switch, at, &block) {
+                    requests.push((node, Purpose::Multicast { switch, at }, at, block));
                 }
             }
+        }
+        for (node, purpose, (number, position), block) in requests {
+            self.set_at_switch(
+                node,
+                AttributeId::MULTICAST_FORWARDING,
+                MulticastBlock::modifier(number, position),
+                block.to_bytes(),
+                purpose,
+            );
         }
     }
 
