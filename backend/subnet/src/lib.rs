@@ -8,6 +8,7 @@
 //! The manager knows no threads and no clock: its owner calls [`SubnetManager::poll`] with the time
 //! whenever a packet came or the time that the last call returned has come.
 
+pub mod assignment;
 mod config;
 mod lids;
 mod manager;

@@ -1,0 +1,36 @@
+//! LID assignment: which LIDs a destination needs so that given paths can be forwarded.
+//!
+//! A linear forwarding table sends each LID out of one port, so two paths to the same destination
+//! that part at some node need different LIDs there; paths that never part may share one. Routing
+//! is thus two problems: computing paths (see [`paths`]) and giving them LIDs (this module).
+//!
+//! The model, the heuristics and the exact formulation are those of "LID Assignment in InfiniBand
+//! Networks" (Nienaber, Yuan, Duan); sections and figures below are of that paper. Destinations are
+//! independent of each other: everything here works on the paths to one destination, in parallel
+//! over destinations if the caller likes.
+//!
+//! ```
+//! use ibvswitch_subnet::assignment::{Heuristic, Network, SplitGraph};
+//! let mut network = Network::default();
+//! let machines = [network.add_machine(), network.add_machine(), network.add_machine()];
+//! let switches = [network.add_switch(), network.add_switch()];
+//! for (machine, switch) in [(0, 0), (1, 0), (2, 1)] {
+//!     network.cable(machines[machine], switches[switch]);
+//! }
+//! network.cable(switches[0], switches[1]);
+//! network.cable(switches[0], switches[1]);
+//! let path = |from, parallel| network.path(&[from, switches[0], switches[1], machines[2]], &[0, parallel, 0]);
+//! let paths = [path(machines[0], 0).unwrap(), path(machines[1], 1).unwrap()];
+//! let assignment = Heuristic::ColorLargest.assign(&network, &paths);
+//! assert_eq!(assignment.configurations(), 2, "the paths part at the first switch");
+//! ```
+
+mod conflict;
+mod heuristic;
+mod network;
+mod range;
+
+pub use conflict::{SplitGraph, Violation};
+pub use heuristic::{Assignment, Elsewhere, Heuristic};
+pub use network::{Kind, Link, LinkId, Network, NodeIndex, Path, PathError};
+pub use range::{LidRanges, RangeError, charged, lmc};
