@@ -14,6 +14,7 @@ mod lids;
 mod manager;
 mod model;
 mod multicast;
+pub mod paths;
 mod requests;
 mod routing;
 mod sa;

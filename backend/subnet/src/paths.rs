@@ -1,0 +1,18 @@
+//! Path computation: which way packets between machines shall go.
+//!
+//! The schemes compared in "LID Assignment in InfiniBand Networks" (Nienaber, Yuan, Duan). They work
+//! on a [`Network`](crate::assignment::Network) and answer with paths; [`crate::assignment`] then
+//! finds the LIDs with which forwarding tables realise them. Up*/down* keeps the paths of a scheme
+//! free of deadlock.
+
+mod load;
+mod selection;
+mod shortest;
+mod single;
+mod up_down;
+
+pub use load::{LinkLoads, maximum_load};
+pub use selection::{CANDIDATES, PathSelection};
+pub use shortest::{ShortestWidest, repair};
+pub use single::SingleLid;
+pub use up_down::{Legality, NotConnected, UpDown};
