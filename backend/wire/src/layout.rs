@@ -20,7 +20,7 @@ macro_rules! integer_field {
         }
     )+};
 }
-integer_field!(u8, u16, u32, u64);
+integer_field!(u8, u16, u32, u64, u128);
 
 impl Field for bool {
     fn from_bits(bits: u128) -> Option<Self> {

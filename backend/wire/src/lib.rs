@@ -9,7 +9,8 @@
 //! * Headers: [`header`] has the local and global route headers and the transport headers.
 //! * Management: [`mad`] (the common header), [`smp`] (directed and LID routing), [`attribute`]
 //!   (what subnet management packets carry), [`performance`] (what the performance agent carries),
-//!   [`packet`] (a MAD with its addressing, as a whole packet).
+//!   [`sa`] (subnet administration and its records), [`rmpp`] (how long answers travel), [`packet`]
+//!   (a MAD with its addressing, as a whole packet).
 //! * [`crc`] and [`erf`]: what makes a packet one that a packet analyser accepts.
 //!
 //! "IBA" with a number is a clause of *InfiniBand Architecture Specification, Volume 1*.
@@ -40,6 +41,8 @@ pub mod packet;
 mod partition;
 pub mod performance;
 mod queue_pair;
+pub mod rmpp;
+pub mod sa;
 pub mod smp;
 
 pub use error::{Error, ParseError, Result};

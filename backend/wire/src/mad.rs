@@ -98,6 +98,10 @@ named! {
         TRAP_REPRESS = 0x07, "TrapRepress";
         /// Asks for several records (subnet administration).
         GET_TABLE = 0x12, "GetTable";
+        /// Asks for the hops of a path (subnet administration).
+        GET_TRACE_TABLE = 0x13, "GetTraceTable";
+        /// Asks for several records by a request of several packets (subnet administration).
+        GET_MULTI = 0x14, "GetMulti";
         /// Removes a record (subnet administration).
         DELETE = 0x15, "Delete";
         /// Answers a get or a set.
@@ -106,6 +110,8 @@ named! {
         REPORT_RESPONSE = 0x86, "ReportResp";
         /// Answers with several records.
         GET_TABLE_RESPONSE = 0x92, "GetTableResp";
+        /// Answers a request of several packets.
+        GET_MULTI_RESPONSE = 0x94, "GetMultiResp";
         /// Acknowledges a removal.
         DELETE_RESPONSE = 0x95, "DeleteResp";
     }
@@ -126,6 +132,8 @@ named! {
         CLASS_PORT_INFO = 0x0001, "ClassPortInfo";
         /// An event.
         NOTICE = 0x0002, "Notice";
+        /// A subscription to events.
+        INFORM_INFO = 0x0003, "InformInfo";
         /// A node's text.
         NODE_DESCRIPTION = 0x0010, "NodeDescription";
         /// What a node is.
