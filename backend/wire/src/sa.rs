@@ -17,7 +17,7 @@ use crate::rmpp::{self, Rmpp};
 
 pub use event::{InformInfo, InformInfoRecord};
 pub use group::{JoinState, McMemberRecord};
-pub use path::{MultiPathRecord, PathRecord, Rate, Selector};
+pub use path::{PathRecord, Rate, Selector};
 pub use record::{
     GuidInfoRecord, LinearForwardingRecord, LinkRecord, MulticastForwardingRecord, NodeRecord,
     PKeyTableRecord, PortInfoRecord, ServiceRecord, SlToVlRecord, SmInfoRecord, SwitchInfoRecord,
@@ -63,8 +63,6 @@ pub mod id {
     pub const VL_ARBITRATION: AttributeId = AttributeId(0x0036);
     /// MCMemberRecord.
     pub const MC_MEMBER: AttributeId = AttributeId(0x0038);
-    /// MultiPathRecord.
-    pub const MULTI_PATH: AttributeId = AttributeId(0x003a);
     /// InformInfoRecord.
     pub const INFORM_INFO: AttributeId = AttributeId(0x00f3);
 }

@@ -128,52 +128,6 @@ impl PathRecord {
     pub const PACKET_LIFE_TIME: u64 = 1 << 21;
 }
 
-layout! {
-    /// MultiPathRecord (IBA 15.2.5.20) without the GIDs, which follow: sources, then destinations.
-    MultiPathRecord, 24 bytes {
-        /// For raw packets.
-        raw_traffic: bool = 0..1,
-        /// Flow label.
-        flow_label: u32 = 4..24,
-        /// Hop limit.
-        hop_limit: u8 = 24..32,
-        /// Traffic class.
-        traffic_class: u8 = 32..40,
-        /// Only paths that lead back.
-        reversible: bool = 40..41,
-        /// How many paths at most between two ports.
-        numb_path: u8 = 41..48,
-        /// Partition.
-        pkey: PKey = 48..64,
-        /// Class of service.
-        qos_class: u16 = 64..76,
-        /// Service level.
-        sl: Sl = 76..80,
-        /// How `mtu` counts.
-        mtu_selector: u8 = 80..82,
-        /// MTU.
-        mtu: u8 = 82..88,
-        /// How `rate` counts.
-        rate_selector: u8 = 88..90,
-        /// Rate.
-        rate: u8 = 90..96,
-        /// How `packet_life_time` counts.
-        packet_life_time_selector: u8 = 96..98,
-        /// Packet life time.
-        packet_life_time: u8 = 98..104,
-        /// Upper part of the service ID.
-        service_id_upper: u8 = 104..112,
-        /// How independent of each other the paths are to be.
-        independence_selector: u8 = 112..114,
-        /// Sources.
-        sgid_count: u8 = 120..128,
-        /// Destinations.
-        dgid_count: u8 = 128..136,
-        /// Lower part of the service ID.
-        service_id_lower: u64 = 136..192,
-    }
-}
-
 /// How a value in a request counts (IBA 15.2.5.16).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Selector {
@@ -209,7 +163,7 @@ impl Selector {
     }
 
     /// What a request that asks for `wanted` gets from a path that can do `best` or less; `None`
-    /// when it cannot be. `below` and `above` step to the neighbouring codes.
+    /// when it cannot be. `rank` orders the codes.
     pub fn choose(self, wanted: u8, best: u8, rank: impl Fn(u8) -> Option<u32>) -> Option<u8> {
         let (wanted_rank, best_rank) = (rank(wanted), rank(best)?);
         match self {
