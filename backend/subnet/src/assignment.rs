@@ -26,11 +26,13 @@
 //! ```
 
 mod conflict;
+mod exact;
 mod heuristic;
 mod network;
 mod range;
 
 pub use conflict::{SplitGraph, Violation};
+pub use exact::{ExactError, Formulation, optimum};
 pub use heuristic::{Assignment, Elsewhere, Heuristic};
 pub use network::{Kind, Link, LinkId, Network, NodeIndex, Path, PathError};
 pub use range::{LidRanges, RangeError, charged, lmc};

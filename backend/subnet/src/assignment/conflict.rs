@@ -97,6 +97,22 @@ impl SplitGraph {
         &self.edges[path]
     }
 
+    /// The split graph of some of the paths.
+    pub(super) fn restrict(&self, paths: &[usize]) -> Self {
+        let edges = paths.iter().map(|&path| {
+            let kept = paths.iter().enumerate();
+            let mut edges = FixedBitSet::with_capacity(paths.len());
+            edges.extend(
+                kept.filter(|&(_, &other)| self.splits(path, other))
+                    .map(|(at, _)| at),
+            );
+            edges
+        });
+        Self {
+            edges: edges.collect(),
+        }
+    }
+
     /// A set of paths of which every two part, found greedily: as many LIDs are needed at least.
     #[must_use]
     pub fn clique(&self) -> Vec<usize> {

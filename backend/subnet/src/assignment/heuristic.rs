@@ -15,6 +15,17 @@ pub struct Assignment {
 }
 
 impl Assignment {
+    /// Of a label per path, whatever the numbers.
+    pub(super) fn compact(mut labels: Vec<usize>) -> Self {
+        let mut used = labels.clone();
+        used.sort_unstable();
+        used.dedup();
+        for label in &mut labels {
+            *label = used.partition_point(|other| other < label);
+        }
+        Self::new(labels)
+    }
+
     /// Of a label per path. Labels count from 0 without gaps.
     pub(super) fn new(labels: Vec<usize>) -> Self {
         let configurations = labels.iter().max().map_or(0, |&label| label + 1);
@@ -226,7 +237,7 @@ fn color(graph: &SplitGraph, rank: impl Fn(usize) -> isize) -> Assignment {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::super::conflict::Violation;
@@ -256,7 +267,7 @@ mod tests {
     }
 
     /// Figure 5: machines m0 to m4 are nodes 0 to 4, switches s0 to s5 are 5 to 10.
-    fn figure_5() -> (Network, Vec<Path>) {
+    pub(in super::super) fn figure_5() -> (Network, Vec<Path>) {
         let cables = [
             (0, 5),
             (1, 9),
@@ -356,7 +367,10 @@ mod tests {
     }
 
     /// The reduction from graph colouring (section III): the split graph of the paths is the graph.
-    fn reduction(vertices: usize, edges: &[(usize, usize)]) -> (Network, Vec<Path>) {
+    pub(in super::super) fn reduction(
+        vertices: usize,
+        edges: &[(usize, usize)],
+    ) -> (Network, Vec<Path>) {
         let mut network = Network::default();
         let destination = network.add_machine();
         let between: Vec<NodeIndex> = edges.iter().map(|_| network.add_switch()).collect();

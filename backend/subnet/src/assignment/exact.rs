@@ -1,0 +1,295 @@
+//! The fewest configurations, by integer programming.
+
+use std::time::Duration;
+
+use fixedbitset::FixedBitSet;
+use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, SolveOutcome, Variable};
+
+use super::conflict::SplitGraph;
+use super::heuristic::Assignment;
+
+/// Why the optimum is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExactError {
+    /// The time for one problem is over.
+    #[error(
+        "whether {configurations} LIDs suffice for {paths} paths was not found out in time; allow more time, or take the heuristic's answer"
+    )]
+    TimedOut {
+        /// The number tried.
+        configurations: usize,
+        /// Paths that part enough to matter.
+        paths: usize,
+    },
+    /// The solver failed.
+    #[error("the solver failed: {0}")]
+    Solver(String),
+}
+
+/// Whether paths fit into so many configurations, as a 0-1 program (section IV): a variable
+/// `X[p, i]` for each path and configuration, 1 where the path is in it; each path in exactly one;
+/// of two paths that part at most one in each. There is no objective.
+#[derive(Debug)]
+pub struct Formulation<'a> {
+    graph: &'a SplitGraph,
+    configurations: usize,
+}
+
+impl<'a> Formulation<'a> {
+    /// The program for so many configurations.
+    #[must_use]
+    pub fn new(graph: &'a SplitGraph, configurations: usize) -> Self {
+        Self {
+            graph,
+            configurations,
+        }
+    }
+
+    /// Variables, as many as bounds.
+    #[must_use]
+    pub fn variables(&self) -> usize {
+        self.graph.len() * self.configurations
+    }
+
+    /// Equalities: one per path.
+    #[must_use]
+    pub fn equalities(&self) -> usize {
+        self.graph.len()
+    }
+
+    /// Inequalities: one per pair that parts and configuration.
+    #[must_use]
+    pub fn inequalities(&self) -> usize {
+        pairs(self.graph).count() * self.configurations
+    }
+
+    /// An assignment with at most so many configurations; `None` when there is none.
+    ///
+    /// Paths of which every two part are given different configurations to begin with, which loses
+    /// no solution and spares the solver the permutations.
+    ///
+    /// # Errors
+    /// [`ExactError`], when `limit` is over or the solver fails.
+    pub fn solve(&self, limit: Duration) -> Result<Option<Vec<usize>>, ExactError> {
+        let clique = self.graph.clique();
+        if clique.len() > self.configurations {
+            return Ok(None);
+        }
+        let mut problem = Problem::new(OptimizationDirection::Minimize);
+        problem.set_time_limit(limit);
+        let of_path: Vec<Vec<Variable>> = (0..self.graph.len())
+            .map(|path| {
+                let fixed = clique.iter().position(|&other| other == path);
+                let variable = |configuration| match fixed {
+                    Some(fixed) => {
+                        let value = i32::from(fixed == configuration);
+                        problem.add_integer_var(0.0, (value, value))
+                    }
+                    None => problem.add_binary_var(0.0),
+                };
+                (0..self.configurations).map(variable).collect()
+            })
+            .collect();
+        for variables in &of_path {
+            let sum: Vec<(Variable, f64)> = variables.iter().map(|&x| (x, 1.0)).collect();
+            problem.add_constraint(sum, ComparisonOp::Eq, 1.0);
+        }
+        for (p, q) in pairs(self.graph) {
+            for (&x, &y) in of_path[p].iter().zip(&of_path[q]) {
+                problem.add_constraint([(x, 1.0), (y, 1.0)], ComparisonOp::Le, 1.0);
+            }
+        }
+        match problem.solve() {
+            Err(Error::Infeasible) => Ok(None),
+            Err(error) => Err(ExactError::Solver(error.to_string())),
+            Ok(SolveOutcome::Solution(solution)) => {
+                let label = |variables: &Vec<Variable>| {
+                    variables
+                        .iter()
+                        .position(|&x| solution.var_value(x) > 0.5)
+                        .unwrap_or_default()
+                };
+                Ok(Some(of_path.iter().map(label).collect()))
+            }
+            Ok(_) => Err(ExactError::TimedOut {
+                configurations: self.configurations,
+                paths: self.graph.len(),
+            }),
+        }
+    }
+}
+
+fn pairs(graph: &SplitGraph) -> impl Iterator<Item = (usize, usize)> + '_ {
+    (0..graph.len()).flat_map(|p| {
+        let neighbours = graph.neighbours(p).ones();
+        neighbours.filter(move |&q| p < q).map(move |q| (p, q))
+    })
+}
+
+/// What of a split graph decides whether `configurations` suffice, and how to put the rest back.
+///
+/// A path that parts from fewer others than there are configurations always finds one free; a path
+/// that parts from no other path than another one does, with which it may share, can follow that.
+struct Kernel {
+    core: Vec<usize>,
+    /// Paths taken away, in that order, with the one each follows.
+    removed: Vec<(usize, Option<usize>)>,
+}
+
+impl Kernel {
+    fn new(graph: &SplitGraph, configurations: usize) -> Self {
+        let mut left = FixedBitSet::with_capacity(graph.len());
+        left.insert_range(..);
+        let mut removed = Vec::new();
+        loop {
+            let within = |path: usize| {
+                let mut neighbours = graph.neighbours(path).clone();
+                neighbours.intersect_with(&left);
+                neighbours
+            };
+            let next = left.ones().find_map(|path| {
+                let neighbours = within(path);
+                if neighbours.count_ones(..) < configurations {
+                    return Some((path, None));
+                }
+                let follows = |&other: &usize| {
+                    other != path
+                        && !graph.splits(path, other)
+                        && neighbours.is_subset(graph.neighbours(other))
+                };
+                left.ones().find(follows).map(|other| (path, Some(other)))
+            });
+            let Some(taken) = next else {
+                let core = left.ones().collect();
+                return Self { core, removed };
+            };
+            left.set(taken.0, false);
+            removed.push(taken);
+        }
+    }
+
+    fn restore(&self, graph: &SplitGraph, core: &[usize]) -> Assignment {
+        let mut labels: Vec<Option<usize>> = vec![None; graph.len()];
+        for (&path, &label) in self.core.iter().zip(core) {
+            labels[path] = Some(label);
+        }
+        for &(path, follows) in self.removed.iter().rev() {
+            let label = follows.and_then(|other| labels[other]).unwrap_or_else(|| {
+                let taken: Vec<usize> = graph
+                    .neighbours(path)
+                    .ones()
+                    .filter_map(|other| labels[other])
+                    .collect();
+                let free = (0..).find(|label| !taken.contains(label));
+                free.expect("there are more numbers than paths")
+            });
+            labels[path] = Some(label);
+        }
+        Assignment::compact(labels.into_iter().flatten().collect())
+    }
+}
+
+/// The fewest configurations, from `known` downwards until fewer are proved impossible (section IV).
+/// `limit` is the time for each problem; the paper allowed four hours.
+///
+/// # Errors
+/// [`ExactError`]; the caller still has `known`.
+pub fn optimum(
+    graph: &SplitGraph,
+    known: &Assignment,
+    limit: Duration,
+) -> Result<Assignment, ExactError> {
+    let fewest = graph.clique().len();
+    let mut best = known.clone();
+    while best.configurations() > fewest {
+        let fewer = best.configurations() - 1;
+        let kernel = Kernel::new(graph, fewer);
+        let core = graph.restrict(&kernel.core);
+        match Formulation::new(&core, fewer).solve(limit)? {
+            Some(labels) => best = kernel.restore(graph, &labels),
+            None => break,
+        }
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Heuristic;
+    use super::super::heuristic::tests::{figure_5, reduction};
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn the_papers_program() {
+        let (network, paths) = figure_5();
+        let graph = SplitGraph::new(&network, &paths);
+        let program = Formulation::new(&graph, 2);
+        let sizes = (
+            program.variables(),
+            program.equalities(),
+            program.inequalities(),
+        );
+        assert_eq!(sizes, (8, 4, 6));
+        let labels = program.solve(LIMIT).unwrap().unwrap();
+        assert_eq!((labels[0], labels[1]), (labels[3], labels[2]));
+        assert_ne!(labels[0], labels[1]);
+        assert_eq!(Formulation::new(&graph, 1).solve(LIMIT), Ok(None));
+    }
+
+    #[test]
+    fn greedy_is_improved_on() {
+        let (network, paths) = figure_5();
+        let graph = SplitGraph::new(&network, &paths);
+        let greedy = Heuristic::Greedy.assign_graph(&network, &paths, &graph);
+        assert_eq!(greedy.configurations(), 3);
+        let best = optimum(&graph, &greedy, LIMIT).unwrap();
+        assert_eq!(best.configurations(), 2);
+        assert_eq!(graph.check(&best), Ok(()));
+    }
+
+    /// Whether `colors` suffice, by trying everything.
+    fn colorable(graph: &SplitGraph, colors: usize, labels: &mut Vec<usize>) -> bool {
+        if labels.len() == graph.len() {
+            return true;
+        }
+        let path = labels.len();
+        let used = labels.iter().max().map_or(0, |&most| most + 1);
+        (0..colors.min(used + 1)).any(|color| {
+            let free = (0..path).all(|other| labels[other] != color || !graph.splits(path, other));
+            labels.push(color);
+            let found = free && colorable(graph, colors, labels);
+            labels.pop();
+            found
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn the_optimum_is_what_trying_everything_finds(
+            vertices in 1usize..11,
+            pattern in any::<u64>(),
+        ) {
+            let all = (0..vertices).flat_map(|a| (a + 1..vertices).map(move |b| (a, b)));
+            let edges: Vec<_> = all
+                .enumerate()
+                .filter(|(bit, _)| pattern >> (bit % 64) & 1 == 1)
+                .map(|(_, edge)| edge)
+                .collect();
+            let (network, paths) = reduction(vertices, &edges);
+            let graph = SplitGraph::new(&network, &paths);
+            // A start that is far from good.
+            let known = Assignment::compact((0..vertices).collect());
+            let best = optimum(&graph, &known, LIMIT).unwrap();
+            let needed = (1..).find(|&colors| colorable(&graph, colors, &mut Vec::new()));
+            prop_assert_eq!(Some(best.configurations()), needed);
+            for (p, q) in pairs(&graph) {
+                prop_assert_ne!(best.configuration(p), best.configuration(q));
+            }
+        }
+    }
+}
