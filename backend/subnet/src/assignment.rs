@@ -27,12 +27,14 @@
 
 mod conflict;
 mod exact;
+mod forwarding;
 mod heuristic;
 mod network;
 mod range;
 
 pub use conflict::{SplitGraph, Violation};
 pub use exact::{ExactError, Formulation, optimum};
+pub use forwarding::{Destination, Forwarding, ForwardingError};
 pub use heuristic::{Assignment, Elsewhere, Heuristic};
 pub use network::{Kind, Link, LinkId, Network, NodeIndex, Path, PathError};
 pub use range::{LidRanges, RangeError, charged, lmc};
