@@ -89,12 +89,14 @@ pub(crate) enum Counter {
     UnicastRcv,
     MulticastXmit,
     MulticastRcv,
+    SymbolErrors,
     LinkDowned,
     RcvErrors,
     RcvSwitchRelayErrors,
     XmitDiscards,
     XmitConstraintErrors,
     RcvConstraintErrors,
+    LocalLinkIntegrityErrors,
     Vl15Dropped,
 }
 

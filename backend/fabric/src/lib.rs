@@ -25,6 +25,7 @@
 mod counters;
 mod directed;
 mod fabric;
+mod fault;
 mod forwarding;
 mod hypervisors;
 mod link;
@@ -32,11 +33,18 @@ mod node;
 mod performance;
 mod route;
 mod sma;
+mod tap;
+mod timers;
 mod topology;
+mod transit;
+mod trap;
 
 pub use counters::{PortCounters, SmpCounts};
-pub use fabric::{Fabric, Injected, Output, Owner, PortEvent, SmpAccess};
+pub use fabric::{Fabric, Output, Owner, PortEvent, SmpAccess};
+pub use fault::LinkFault;
 pub use hypervisors::{Hypervisors, TooMany};
 pub use link::LinkRate;
 pub use route::{NoRoute, Route};
+pub use tap::{Direction, Tap};
 pub use topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
+pub use transit::Injected;

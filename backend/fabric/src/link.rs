@@ -131,6 +131,7 @@ impl Fabric {
         let by_link = matches!(state, PortState::Down | PortState::Initialize);
         if by_link && let Some(switch) = self.switch_mut(at.node) {
             switch.info.port_state_change = true;
+            self.link_state_changed(at);
         }
     }
 }

@@ -11,9 +11,11 @@ use wire::{Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
 
 use crate::counters::{PortCounters, SmpCounts, Totals};
 use crate::fabric::{Owner, SmpAccess};
+use crate::fault::Fault;
 use crate::forwarding::{LinearTable, MulticastTable};
 use crate::performance::BaseLines;
 use crate::topology::{NodeSpec, PortRef};
+use crate::trap::Told;
 
 /// P_Keys that an external port of a switch can hold for enforcement.
 pub(crate) const ENFORCEMENT_CAP: u16 = 32;
@@ -25,6 +27,17 @@ const VL_CAP: u8 = 3;
 pub(crate) const VL_ARBITRATION_CAP: u8 = 8;
 /// 4.096 us * 2^18: about a second, what adapters commonly say.
 pub(crate) const RESPONSE_TIME: u8 = 18;
+
+/// Damaged packets in a row that are no news yet.
+const ERROR_THRESHOLD: u8 = 8;
+
+/// What every agent can do.
+const CAPABILITIES: CapabilityMask = CapabilityMask::SYSTEM_IMAGE_GUID
+    .with(CapabilityMask::SL_MAPPING)
+    .with(CapabilityMask::EXTENDED_SPEEDS)
+    .with(CapabilityMask::TRAP)
+    .with(CapabilityMask::CAPABILITY_MASK_NOTICE)
+    .with(CapabilityMask::OTHER_LOCAL_CHANGES_NOTICE);
 
 #[derive(Debug)]
 pub(crate) struct Port {
@@ -46,6 +59,12 @@ pub(crate) struct Port {
     pub(crate) base_lines: BaseLines,
     pub(crate) owner: Owner,
     pub(crate) access: SmpAccess,
+    /// Traps that the port has sent, or is to send.
+    pub(crate) told: Vec<Told>,
+    /// What is wrong with the link, on the way out.
+    pub(crate) fault: Option<Box<Fault>>,
+    /// Damaged packets received that sound ones have not made up for.
+    pub(crate) physical_errors: u8,
 }
 
 impl Port {
@@ -75,6 +94,8 @@ impl Port {
                 guid_cap: if guid.is_none() { 0 } else { GUID_CAP },
                 subnet_timeout: RESPONSE_TIME,
                 resp_time_value: RESPONSE_TIME,
+                local_phy_errors: ERROR_THRESHOLD,
+                overrun_errors: ERROR_THRESHOLD,
                 ..PortInfo::default()
             },
             peer: None,
@@ -88,6 +109,9 @@ impl Port {
             base_lines: BaseLines::default(),
             owner: Owner::Fabric,
             access: SmpAccess::Fabric,
+            told: Vec::new(),
+            fault: None,
+            physical_errors: 0,
         }
     }
 
@@ -142,6 +166,7 @@ pub(crate) struct Switch {
 pub(crate) struct Node {
     pub(crate) spec: NodeSpec,
     pub(crate) description: NodeDescription,
+    pub(crate) system_image_guid: Guid,
     ports: Vec<Port>,
     pub(crate) switch: Option<Switch>,
     pub(crate) smps: SmpCounts,
@@ -156,6 +181,7 @@ impl Node {
         Self {
             spec: spec.clone(),
             description: spec.description,
+            system_image_guid: spec.guid,
             ports,
             switch,
             smps: SmpCounts::default(),
@@ -181,9 +207,7 @@ impl Node {
     }
 
     fn switch_ports(spec: &NodeSpec) -> Vec<Port> {
-        let capabilities = CapabilityMask::SYSTEM_IMAGE_GUID
-            | CapabilityMask::SL_MAPPING
-            | CapabilityMask::EXTENDED_SPEEDS;
+        let capabilities = CAPABILITIES;
         let mut port0 = Port::new(spec.port_guids[0], spec.partition_cap, capabilities);
         port0.pkeys[0] = PKey::DEFAULT_FULL;
         // Port 0 has no link that could be down: it is a place in the switch.
@@ -197,10 +221,7 @@ impl Node {
     }
 
     fn adapter_ports(spec: &NodeSpec) -> Vec<Port> {
-        let capabilities = CapabilityMask::SYSTEM_IMAGE_GUID
-            | CapabilityMask::SL_MAPPING
-            | CapabilityMask::EXTENDED_SPEEDS
-            | CapabilityMask::CLIENT_REREGISTRATION;
+        let capabilities = CAPABILITIES.with(CapabilityMask::CLIENT_REREGISTRATION);
         let adapter = |&guid: &Guid| {
             let mut port = Port::new(guid, spec.partition_cap, capabilities);
             port.pkeys[0] = PKey::DEFAULT_FULL;
@@ -240,7 +261,7 @@ impl Node {
             class_version: 1,
             node_type: self.spec.kind,
             num_ports: self.spec.ports,
-            system_image_guid: self.spec.guid,
+            system_image_guid: self.system_image_guid,
             node_guid: self.spec.guid,
             port_guid: port.map_or(Guid::NONE, |port| port.guid),
             partition_cap: self.spec.partition_cap,

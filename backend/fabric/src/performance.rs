@@ -26,10 +26,10 @@ pub(crate) struct BaseLines {
 }
 
 /// A port's totals in the order of PortCounters' selection bits. What a fabric without noise never
-/// sees (symbol errors, link recoveries, integrity, overruns) is zero.
+/// sees (link recoveries, neighbours' errors, overruns) is zero.
 fn short(totals: &Totals) -> [u64; SHORT] {
     [
-        0,
+        totals.get(Counter::SymbolErrors),
         0,
         totals.get(Counter::LinkDowned),
         totals.get(Counter::RcvErrors),
@@ -38,7 +38,7 @@ fn short(totals: &Totals) -> [u64; SHORT] {
         totals.get(Counter::XmitDiscards),
         totals.get(Counter::XmitConstraintErrors),
         totals.get(Counter::RcvConstraintErrors),
-        0,
+        totals.get(Counter::LocalLinkIntegrityErrors),
         0,
         totals.get(Counter::Vl15Dropped),
         totals.get(Counter::XmitData),

@@ -3,8 +3,9 @@
 use wire::attribute::LinearBlock;
 use wire::{Lid, Mtu, PKey, PortState, Sl, Vl};
 
-use crate::fabric::{Fabric, HOP_LIMIT};
+use crate::fabric::Fabric;
 use crate::topology::{NodeId, PortRef};
+use crate::transit::HOP_LIMIT;
 
 /// A path to a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -208,6 +208,7 @@ impl Management {
                 received: for_manager,
             };
             let next = manager.poll(now, &mut port);
+            fabric.advance(now);
             fabric.run();
             let mut moved = false;
             while let Some(output) = fabric.poll_output() {
@@ -226,10 +227,12 @@ impl Management {
                             deliveries.push(Delivery::Event(vf, event));
                         }
                     }
+                    // Nobody has asked for a tap.
+                    Output::Tapped { .. } => {}
                 }
             }
             if !moved {
-                break next;
+                break next.into_iter().chain(fabric.deadline()).min();
             }
         };
         for delivery in &mut deliveries {

@@ -47,7 +47,7 @@ impl Host {
         while let Some(output) = self.fabric.poll_output() {
             match output {
                 Output::Deliver { port, packet } if port == self.port => packets.push(*packet),
-                Output::Deliver { .. } => {}
+                Output::Deliver { .. } | Output::Tapped { .. } => {}
                 Output::Event { port, event } => self.events.push((port, event)),
             }
         }

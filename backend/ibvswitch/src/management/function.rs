@@ -109,6 +109,8 @@ impl connectx::Port for FunctionPort {
             .lock()
             .fabric
             .set_node_description(self.port.node, text);
+        // The subnet manager is told.
+        self.management.look();
     }
 
     fn set_capability_mask(&mut self, value: u32, select: u32) {
@@ -122,6 +124,7 @@ impl connectx::Port for FunctionPort {
             .lock()
             .fabric
             .set_capabilities(self.port, set, clear);
+        self.management.look();
     }
 
     fn process_mad(&mut self, mad: &[u8; 256], _checks: connectx::MadChecks) -> Option<[u8; 256]> {

@@ -409,7 +409,8 @@ mod tests {
             let [high, low] = number.to_be_bytes();
             [0x80 | kind, 0, 0, 2, high, low, 0, 9]
         };
-        let cases: &[(Trap, u8, &[(usize, &[u8])])] = &[
+        type Field<'a> = (usize, &'a [u8]);
+        let cases: &[(Trap, u8, &[Field<'_>])] = &[
             (
                 Trap::GidInService(GidChange { gid }),
                 4,

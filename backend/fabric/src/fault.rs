@@ -1,0 +1,110 @@
+//! Links that lose packets, or are slow.
+
+use std::time::Duration;
+
+use crate::counters::Counter;
+use crate::fabric::Fabric;
+use crate::node::Port;
+use crate::topology::PortRef;
+use crate::transit::Transit;
+
+/// What is wrong with a link. Holds for management packets, both ways; payload does not travel
+/// packet by packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkFault {
+    /// Packets of a million that arrive damaged, and are dropped by the port that receives them.
+    pub loss_ppm: u32,
+    /// Time that a packet spends on the link.
+    pub delay: Duration,
+    /// Where the random numbers begin that choose the packets to lose.
+    pub seed: u64,
+}
+
+/// A fault at one end of a link.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    loss_ppm: u32,
+    delay: Duration,
+    random: u64,
+}
+
+impl Fault {
+    /// Whether the next packet is lost.
+    fn loses(&mut self) -> bool {
+        // SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.random;
+        value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^= value >> 31;
+        value % 1_000_000 < u64::from(self.loss_ppm)
+    }
+}
+
+/// What becomes of a packet on a link.
+pub(crate) enum Passage {
+    Lost,
+    At(Duration),
+}
+
+impl Fabric {
+    /// Has the link at a port lose or delay management packets; `None` mends it.
+    ///
+    /// Returns whether there is a cable at all.
+    pub fn set_link_fault(&mut self, port: PortRef, fault: Option<LinkFault>) -> bool {
+        let Some(peer) = self.port(port).and_then(|port| port.peer) else {
+            return false;
+        };
+        // The two directions lose packets independently of each other.
+        for (end, seed) in [(port, 0), (peer, 1)] {
+            if let Some(end) = self.port_mut(end) {
+                end.fault = fault.map(|fault| {
+                    Box::new(Fault {
+                        loss_ppm: fault.loss_ppm,
+                        delay: fault.delay,
+                        random: fault.seed.wrapping_mul(2).wrapping_add(seed),
+                    })
+                });
+            }
+        }
+        true
+    }
+
+    /// What a faulty link does with a packet that leaves by `out`.
+    pub(crate) fn passage(&mut self, out: PortRef) -> Passage {
+        let now = self.timers.now();
+        let Some(fault) = self
+            .port_mut(out)
+            .and_then(|port| port.fault.as_deref_mut())
+        else {
+            return Passage::At(now);
+        };
+        match fault.loses() {
+            true => Passage::Lost,
+            false => Passage::At(now + fault.delay),
+        }
+    }
+
+    /// A port has received a damaged packet: it drops and counts it, and too many of them in too
+    /// few packets are told to the manager (IBA 7.12.2).
+    pub(crate) fn receive_damaged(&mut self, transit: &Transit) {
+        let Some(port) = self.port_mut(transit.at) else {
+            return;
+        };
+        port.management.add(Counter::SymbolErrors, 1);
+        port.management.add(Counter::RcvErrors, 1);
+        port.physical_errors += 1;
+        if port.physical_errors > port.info.local_phy_errors {
+            port.physical_errors = 0;
+            port.management.add(Counter::LocalLinkIntegrityErrors, 1);
+            self.integrity_lost(transit.at);
+        }
+    }
+}
+
+impl Port {
+    /// A sound packet makes up for a damaged one.
+    pub(crate) fn receive_sound(&mut self) {
+        self.physical_errors = self.physical_errors.saturating_sub(1);
+    }
+}

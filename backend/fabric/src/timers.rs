@@ -1,0 +1,79 @@
+//! The fabric's clock: what is to happen later.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::fabric::Fabric;
+use crate::topology::PortRef;
+use crate::transit::Transit;
+
+/// Something that is due at a time.
+#[derive(Debug)]
+pub(crate) enum Timer {
+    /// A port may send this trap again.
+    Trap { port: PortRef, number: u16 },
+    /// A slow link delivers a packet.
+    Packet(Transit),
+}
+
+/// What is due when. What is due at the same time happens in the order it was scheduled.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    now: Duration,
+    serial: u64,
+    due: BTreeMap<(Duration, u64), Timer>,
+    packets: usize,
+}
+
+impl Timers {
+    pub(crate) fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// Packets that a slow link has not delivered yet.
+    pub(crate) fn packets(&self) -> usize {
+        self.packets
+    }
+
+    pub(crate) fn schedule(&mut self, at: Duration, timer: Timer) {
+        self.packets += usize::from(matches!(timer, Timer::Packet(_)));
+        self.due.insert((at, self.serial), timer);
+        self.serial += 1;
+    }
+
+    fn next(&self) -> Option<Duration> {
+        Some(self.due.first_key_value()?.0.0)
+    }
+
+    fn pop(&mut self) -> Option<Timer> {
+        if self.next()? > self.now {
+            return None;
+        }
+        let (_, timer) = self.due.pop_first()?;
+        self.packets -= usize::from(matches!(timer, Timer::Packet(_)));
+        Some(timer)
+    }
+}
+
+impl Fabric {
+    /// Tells the fabric what time it is, as the time since any fixed moment: slow links deliver,
+    /// traps that nobody acknowledged are sent again. The time never runs backwards.
+    ///
+    /// Returns [`Fabric::deadline`].
+    pub fn advance(&mut self, now: Duration) -> Option<Duration> {
+        self.timers.now = self.timers.now.max(now);
+        while let Some(timer) = self.timers.pop() {
+            match timer {
+                Timer::Trap { port, number } => self.trap_due(port, number),
+                Timer::Packet(transit) => self.transit.push_back(transit),
+            }
+        }
+        self.deadline()
+    }
+
+    /// When [`Fabric::advance`] has something to do; `None` for not until something happens. What
+    /// [`Fabric::run`] does may bring it nearer.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.timers.next()
+    }
+}

@@ -1,0 +1,384 @@
+//! Packets on their way: from a port's queue pairs, hop by hop, to the agents and queue pairs of
+//! another.
+
+use std::time::Duration;
+
+use wire::attribute::CapabilityMask;
+use wire::mad::{AttributeId, Class, Method};
+use wire::smp::Smp;
+use wire::{Lid, MadPacket, QKey, Qpn};
+
+use crate::counters::Counter;
+use crate::directed::{self, Origin, Step};
+use crate::fabric::{Fabric, Output, Owner, SmpAccess};
+use crate::fault::Passage;
+use crate::node::Port;
+use crate::tap::Direction;
+use crate::timers::Timer;
+use crate::topology::{NodeId, PortRef};
+
+/// What became of a packet that was to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Injected {
+    /// It is on its way.
+    Sent,
+    /// The owner of the port may not send it.
+    Denied,
+    /// There are too many packets on their way, or the port does not exist; it was dropped.
+    Dropped,
+}
+
+/// A packet between two steps.
+#[derive(Debug)]
+pub(crate) struct Transit {
+    pub(crate) at: PortRef,
+    pub(crate) origin: Origin,
+    pub(crate) hops: u8,
+    pub(crate) packet: Box<MadPacket>,
+}
+
+/// Packets on their way at most: what all buffers of the fabric hold together. A sweep keeps some
+/// hundreds busy; more than this is a flood.
+const IN_TRANSIT: usize = 16_384;
+/// Links a LID-routed packet may cross: more means that forwarding tables make a circle.
+pub(crate) const HOP_LIMIT: u8 = 64;
+
+/// Whether a subnet management packet reads an attribute of the port that sends it, and neither it
+/// nor the answer can leave that port.
+fn asks_itself(port: &Port, packet: &MadPacket) -> bool {
+    let Ok(smp) = Smp::new_checked(&packet.mad[..]) else {
+        return false;
+    };
+    if smp.mad().method() != Method::GET {
+        return false;
+    }
+    let own = port.answers_to(packet.dlid);
+    match smp.is_directed() {
+        true => {
+            let nowhere = smp.hop_count() == 0
+                && (smp.dr_slid(), smp.dr_dlid()) == (Lid::PERMISSIVE, Lid::PERMISSIVE);
+            nowhere && (own || packet.dlid == Lid::PERMISSIVE)
+        }
+        false => own,
+    }
+}
+
+impl Fabric {
+    /// Sends a packet from a port's queue pair 0 or 1.
+    ///
+    /// The port stamps the source LID, unless the one there is one of its own (path bits) or, in a
+    /// packet for a directed route, permissive.
+    pub fn inject(&mut self, from: PortRef, packet: MadPacket) -> Injected {
+        let Some(port) = self.port(from) else {
+            return Injected::Dropped;
+        };
+        let is_smp = packet.is_smp();
+        // Queue pair 0 talks to queue pair 0 and to no other (IBA 10.2.3).
+        if is_smp != (packet.src_qp == Qpn::QP0) {
+            return Injected::Denied;
+        }
+        let allowed = match port.access {
+            SmpAccess::Fabric => true,
+            SmpAccess::OwnPort => !is_smp || asks_itself(port, &packet),
+            SmpAccess::Deny => !is_smp,
+        };
+        if !allowed {
+            self.drop_smp(from.node);
+            return Injected::Denied;
+        }
+        let mut packet = Box::new(packet);
+        let keeps = port.answers_to(packet.slid) || is_smp && packet.slid == Lid::PERMISSIVE;
+        if !keeps {
+            packet.slid = port.info.lid;
+        }
+        let sent = self.push(Transit {
+            at: from,
+            origin: Origin::Own(from.port),
+            hops: 0,
+            packet,
+        });
+        if sent {
+            Injected::Sent
+        } else {
+            Injected::Dropped
+        }
+    }
+
+    /// Moves one packet on; false when there is none.
+    pub fn step(&mut self) -> bool {
+        let Some(transit) = self.transit.pop_front() else {
+            return false;
+        };
+        self.pass(transit);
+        true
+    }
+
+    /// Moves packets on until all have arrived.
+    pub fn run(&mut self) {
+        while self.step() {}
+    }
+
+    /// Puts a packet among those on their way; false when they are too many.
+    pub(crate) fn push(&mut self, transit: Transit) -> bool {
+        if self.transit.len() + self.timers.packets() >= IN_TRANSIT {
+            self.count(transit.at, Counter::Vl15Dropped, 1);
+            return false;
+        }
+        self.transit.push_back(transit);
+        true
+    }
+
+    fn push_later(&mut self, time: Duration, transit: Transit) {
+        if self.transit.len() + self.timers.packets() >= IN_TRANSIT {
+            self.count(transit.at, Counter::Vl15Dropped, 1);
+            return;
+        }
+        self.timers.schedule(time, Timer::Packet(transit));
+    }
+
+    fn drop_smp(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.smps.dropped += 1;
+        }
+    }
+
+    fn pass(&mut self, mut transit: Transit) {
+        let at = transit.at;
+        if let Origin::Neighbour(_) = transit.origin {
+            let words = u64::from(transit.packet.words());
+            if let Some(port) = self.port_mut(at) {
+                port.management.add(Counter::UnicastRcv, 1);
+                port.management.add(Counter::RcvData, words);
+                port.receive_sound();
+            }
+            if self.tap.is_some() {
+                self.show(at, Direction::Received, &transit.packet);
+            }
+        }
+        let Some(node) = self.nodes.get(at.node.index()) else {
+            return;
+        };
+        let management = PortRef {
+            port: node.management_port(at.port),
+            ..at
+        };
+        let is_switch = node.switch.is_some();
+        let dlid = transit.packet.dlid;
+        let ours = dlid == Lid::PERMISSIVE
+            || self
+                .port(management)
+                .is_some_and(|port| port.answers_to(dlid));
+        if !transit.packet.is_smp() {
+            let sl = transit.packet.sl;
+            match (ours, transit.origin, is_switch) {
+                (true, Origin::Own(_), false) if self.loop_back(at, sl).is_err() => {
+                    self.count(at, Counter::XmitDiscards, 1);
+                }
+                (true, _, _) => self.arrive(management, at.port, transit.packet),
+                (false, Origin::Own(_), false) | (false, _, true) => self.route_by_lid(transit),
+                // A packet to a LID that is not this adapter's.
+                _ => self.count(at, Counter::RcvErrors, 1),
+            }
+            return;
+        }
+        if Smp::new_checked(&transit.packet.mad[..]).is_err() {
+            self.drop_smp(at.node);
+            return;
+        }
+        let directed = transit.packet.header().class() == Class::SUBN_DIRECTED;
+        let Ok(mut smp) = Smp::new_checked(&mut transit.packet.mad[..]) else {
+            return;
+        };
+        let step = match (directed, transit.origin) {
+            // By its LID a packet finds the interface where its directed part begins or ends.
+            (true, Origin::Neighbour(_)) if dlid != Lid::PERMISSIVE && ours => {
+                directed::step(&mut smp, Origin::ByLid, is_switch)
+            }
+            // The same at a requester, and at a responder that is reached by its LID in the end.
+            (true, Origin::Own(_))
+                if dlid != Lid::PERMISSIVE
+                    && !ours
+                    && (!smp.is_returning() || smp.dr_dlid() != Lid::PERMISSIVE) =>
+            {
+                Step::ByLid(dlid)
+            }
+            (true, Origin::Neighbour(_)) if dlid != Lid::PERMISSIVE => Step::ByLid(dlid),
+            (true, origin) => directed::step(&mut smp, origin, is_switch),
+            (false, _) if ours => Step::Local,
+            (false, _) => Step::ByLid(dlid),
+        };
+        match step {
+            Step::Local => self.arrive(management, at.port, transit.packet),
+            Step::Forward(out) => {
+                transit.packet.slid = Lid::PERMISSIVE;
+                transit.packet.dlid = Lid::PERMISSIVE;
+                let out = PortRef { port: out, ..at };
+                self.transmit(out, 0, transit.packet);
+            }
+            Step::ByLid(lid) => {
+                if transit.packet.dlid != lid {
+                    transit.packet.dlid = lid;
+                    transit.packet.slid = self
+                        .port(management)
+                        .map_or(Lid::NONE, |port| port.info.lid);
+                }
+                if is_switch || matches!(transit.origin, Origin::Own(_)) {
+                    self.route_by_lid(transit);
+                } else {
+                    self.drop_smp(at.node);
+                }
+            }
+            Step::Discard => self.drop_smp(at.node),
+        }
+    }
+
+    /// Sends a packet on by its LID, from a switch by its forwarding table.
+    fn route_by_lid(&mut self, transit: Transit) {
+        let Transit {
+            at,
+            origin,
+            hops,
+            packet,
+        } = transit;
+        let is_smp = packet.is_smp();
+        let from = match origin {
+            Origin::Neighbour(port) => port,
+            Origin::Own(_) | Origin::ByLid => 0,
+        };
+        let out = if self.switch(at.node).is_none() {
+            Ok(at)
+        } else {
+            self.forwarding_port(at.node, packet.dlid)
+        };
+        let out = out.and_then(|out| {
+            if !is_smp {
+                self.admit(at, from, out, packet.sl, Some(packet.pkey))?;
+            }
+            Ok(out)
+        });
+        match out {
+            Ok(out) if hops < HOP_LIMIT => self.transmit(out, hops, packet),
+            _ => {
+                self.count(at, Counter::RcvSwitchRelayErrors, 1);
+                if is_smp {
+                    self.drop_smp(at.node);
+                }
+            }
+        }
+    }
+
+    /// Puts a packet on the link at a port.
+    fn transmit(&mut self, out: PortRef, hops: u8, packet: Box<MadPacket>) {
+        let is_smp = packet.is_smp();
+        let peer = self
+            .port(out)
+            .filter(|port| out.port != 0 && port.is_linked())
+            .and_then(|port| port.peer);
+        let Some(peer) = peer else {
+            self.count(out, Counter::XmitDiscards, 1);
+            if is_smp {
+                self.drop_smp(out.node);
+            }
+            return;
+        };
+        self.count(out, Counter::UnicastXmit, 1);
+        self.count(out, Counter::XmitData, u64::from(packet.words()));
+        if is_smp && let Some(node) = self.nodes.get_mut(out.node.index()) {
+            node.smps.forwarded += 1;
+        }
+        if self.tap.is_some() {
+            self.show(out, Direction::Sent, &packet);
+        }
+        let transit = Transit {
+            at: peer,
+            origin: Origin::Neighbour(peer.port),
+            hops: hops + 1,
+            packet,
+        };
+        match self.passage(out) {
+            Passage::Lost => self.receive_damaged(&transit),
+            Passage::At(time) if time <= self.timers.now() => {
+                self.push(transit);
+            }
+            Passage::At(time) => self.push_later(time, transit),
+        }
+    }
+
+    /// A packet has reached the port that it is for.
+    fn arrive(&mut self, at: PortRef, ingress: u8, packet: Box<MadPacket>) {
+        let Some(port) = self.port(at) else {
+            return;
+        };
+        let consumer = port.owner == Owner::Consumer;
+        let is_sm = port.info.capability_mask.contains(CapabilityMask::IS_SM);
+        let method = packet.header().method();
+        if packet.is_smp() {
+            let attribute = packet.header().attribute();
+            let for_manager = match method {
+                Method::GET | Method::SET => attribute == AttributeId::SM_INFO && consumer && is_sm,
+                Method::TRAP_REPRESS => false,
+                _ => true,
+            };
+            if for_manager {
+                self.deliver(at, packet);
+            } else if method == Method::TRAP_REPRESS {
+                if attribute == AttributeId::NOTICE {
+                    self.repress(at, packet.header().transaction());
+                }
+            } else if matches!(method, Method::GET | Method::SET) {
+                self.answer_smp(at, ingress, packet);
+            }
+            return;
+        }
+        if consumer {
+            self.deliver(at, packet);
+            return;
+        }
+        // The node's own general services: its performance agent.
+        let allowed = packet.dst_qp == Qpn::QP1
+            && packet.qkey == QKey::QP1
+            && port.holds(packet.pkey)
+            && packet.src_qp != Qpn::QP0;
+        if !allowed {
+            self.count(at, Counter::RcvConstraintErrors, 1);
+            return;
+        }
+        let mut reply = packet.reply();
+        if self.answer_performance(at, &mut reply.mad) {
+            self.push(Transit {
+                at,
+                origin: Origin::Own(at.port),
+                hops: 0,
+                packet: Box::new(reply),
+            });
+        }
+    }
+
+    fn deliver(&mut self, port: PortRef, packet: Box<MadPacket>) {
+        if self
+            .port(port)
+            .is_some_and(|port| port.owner == Owner::Consumer)
+        {
+            self.outputs.push_back(Output::Deliver { port, packet });
+        }
+    }
+
+    /// Has the node's subnet management agent answer and sends the answer back.
+    fn answer_smp(&mut self, at: PortRef, ingress: u8, mut packet: Box<MadPacket>) {
+        let Ok(mut smp) = Smp::new_checked(&mut packet.mad[..]) else {
+            return;
+        };
+        self.process_smp(at.node, ingress, &mut smp);
+        let own = self.port(at).map_or(Lid::NONE, |port| port.info.lid);
+        let mut reply = packet.reply();
+        if reply.slid == Lid::PERMISSIVE && reply.dlid != Lid::PERMISSIVE {
+            reply.slid = own;
+        }
+        self.push(Transit {
+            at,
+            origin: Origin::Own(at.port),
+            hops: 0,
+            packet: Box::new(reply),
+        });
+    }
+}

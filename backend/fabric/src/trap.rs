@@ -1,0 +1,177 @@
+//! Traps: what a node tells its subnet manager unasked (IBA 13.4.9, 14.2.5.1, 14.3.13).
+//!
+//! A trap is repeated, at intervals of PortInfo:SubnetTimeOut, until the manager acknowledges it
+//! with a TrapRepress. While one waits for that, a newer one of the same number takes its place, so
+//! that a port has at most one trap of each number to tell, and none of them more often than that.
+
+use std::time::Duration;
+
+use wire::MadPacket;
+use wire::attribute::{LinkStateChange, LinkViolation, LocalChange, NodeType, Trap};
+use wire::mad::{AttributeId, Method};
+use wire::smp::{DATA, Destination, Request};
+
+use crate::directed::Origin;
+use crate::fabric::Fabric;
+use crate::node::Port;
+use crate::timers::Timer;
+use crate::topology::{NodeId, PortRef};
+use crate::transit::Transit;
+
+/// A trap that a port has sent, or is to send.
+#[derive(Debug)]
+pub(crate) struct Told {
+    number: u16,
+    /// What nobody has acknowledged yet.
+    notice: Option<[u8; DATA]>,
+    transaction: u64,
+    /// When the next one of this number may be sent.
+    next: Duration,
+    scheduled: bool,
+}
+
+/// The time that a code of SubnetTimeOut stands for: 4.096 us * 2^code.
+fn interval(code: u8) -> Duration {
+    Duration::from_nanos(4096 << (code & 0x1f))
+}
+
+/// Whether a manager can be told: it has given this port a LID and its own.
+fn can_tell(port: &Port) -> bool {
+    port.is_linked() && port.info.lid.is_unicast() && port.info.master_sm_lid.is_unicast()
+}
+
+impl Fabric {
+    /// The port that speaks for a port's subnet management agent.
+    pub(crate) fn management_port(&self, port: PortRef) -> PortRef {
+        match self.switch(port.node) {
+            Some(_) => PortRef { port: 0, ..port },
+            None => port,
+        }
+    }
+
+    /// Has a port tell its subnet manager something. A port that has no manager keeps it to
+    /// itself: whoever manages it one day will read its attributes first.
+    pub(crate) fn raise(&mut self, at: PortRef, trap: &Trap) {
+        let Some(kind) = self.kind_of(at.node) else {
+            return;
+        };
+        self.last_transaction += 1;
+        let (now, transaction) = (self.timers.now(), self.last_transaction);
+        let Some(port) = self.port_mut(at).filter(|port| can_tell(port)) else {
+            return;
+        };
+        let number = trap.number();
+        let notice = Some(trap.from_node(kind, port.info.lid));
+        let told = match port.told.iter().position(|told| told.number == number) {
+            Some(index) => &mut port.told[index],
+            None => port.told.push_mut(Told {
+                number,
+                notice: None,
+                transaction: 0,
+                next: Duration::ZERO,
+                scheduled: false,
+            }),
+        };
+        told.notice = notice;
+        told.transaction = transaction;
+        if told.next <= now {
+            self.send_trap(at, number);
+        }
+    }
+
+    fn kind_of(&self, node: NodeId) -> Option<NodeType> {
+        Some(self.nodes.get(node.index())?.spec.kind)
+    }
+
+    /// The time has come to send a trap once more, if nobody has acknowledged it.
+    pub(crate) fn trap_due(&mut self, at: PortRef, number: u16) {
+        if let Some(port) = self.port_mut(at)
+            && let Some(told) = port.told.iter_mut().find(|told| told.number == number)
+        {
+            told.scheduled = false;
+            self.send_trap(at, number);
+        }
+    }
+
+    fn send_trap(&mut self, at: PortRef, number: u16) {
+        let now = self.timers.now();
+        let Some(port) = self.port_mut(at) else {
+            return;
+        };
+        let reachable = can_tell(port);
+        let info = port.info;
+        let Some(told) = port.told.iter_mut().find(|told| told.number == number) else {
+            return;
+        };
+        if !reachable {
+            told.notice = None;
+        }
+        let Some(data) = told.notice else {
+            return;
+        };
+        told.next = now + interval(info.subnet_timeout);
+        let (next, schedule) = (told.next, !told.scheduled);
+        told.scheduled = true;
+        let request = Request {
+            destination: Destination::Lid(info.master_sm_lid),
+            method: Method::TRAP,
+            attribute: AttributeId::NOTICE,
+            modifier: 0,
+            transaction: told.transaction,
+            m_key: 0,
+            data,
+        };
+        if schedule {
+            let port = at;
+            self.timers.schedule(next, Timer::Trap { port, number });
+        }
+        let mut packet = MadPacket::smp(info.lid, info.master_sm_lid, request.to_bytes());
+        packet.sl = info.master_sm_sl;
+        self.push(Transit {
+            at,
+            origin: Origin::Own(at.port),
+            hops: 0,
+            packet: Box::new(packet),
+        });
+    }
+
+    /// A manager has acknowledged a trap.
+    pub(crate) fn repress(&mut self, at: PortRef, transaction: u64) {
+        if let Some(port) = self.port_mut(at) {
+            for told in &mut port.told {
+                if told.transaction == transaction {
+                    told.notice = None;
+                }
+            }
+        }
+    }
+
+    /// Trap 128, of the switch that this port is at.
+    pub(crate) fn link_state_changed(&mut self, at: PortRef) {
+        let port0 = self.management_port(at);
+        if let Some(switch) = self.port(port0).map(|port| port.info.lid) {
+            self.raise(port0, &Trap::LinkStateChange(LinkStateChange { switch }));
+        }
+    }
+
+    /// Trap 129, of the node that this port is at.
+    pub(crate) fn integrity_lost(&mut self, at: PortRef) {
+        let port = self.management_port(at);
+        if let Some(lid) = self.port(port).map(|port| port.info.lid) {
+            let violation = LinkViolation { lid, port: at.port };
+            self.raise(port, &Trap::LinkIntegrity(violation));
+        }
+    }
+
+    /// Trap 144 with what `change` makes of it.
+    pub(crate) fn local_change(&mut self, at: PortRef, change: LocalChange) {
+        if let Some(port) = self.port(at) {
+            let change = LocalChange {
+                lid: port.info.lid,
+                capability_mask: port.info.capability_mask,
+                ..change
+            };
+            self.raise(at, &Trap::LocalChange(change));
+        }
+    }
+}
