@@ -24,5 +24,6 @@ pub use config::{Config, ConfigError};
 pub use manager::{Report, SubnetManager};
 pub use requests::Transport;
 pub use routing::{
-    Endpoint, ForwardingTable, Graph, MinHop, RoutingEngine, RoutingError, Trunk, Vertex,
+    Endpoint, ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, ServiceLevels,
+    Trunk, Vertex,
 };

@@ -1,10 +1,14 @@
 //! Routing: from a graph of switches to forwarding tables.
 
+mod levels;
+
 use std::collections::VecDeque;
 use std::fmt;
 
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
+
+pub use levels::ServiceLevels;
 
 /// A link between two switches, seen from one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,17 +129,35 @@ pub struct RoutingError {
     pub reason: String,
 }
 
+/// How a subnet is routed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Routing {
+    /// The tables of the switches, in the order of [`Graph::switches`].
+    pub tables: Vec<ForwardingTable>,
+    /// The service level of every path.
+    pub levels: ServiceLevels,
+}
+
+impl From<Vec<ForwardingTable>> for Routing {
+    /// All paths on one service level.
+    fn from(tables: Vec<ForwardingTable>) -> Self {
+        Self {
+            tables,
+            levels: ServiceLevels::uniform(),
+        }
+    }
+}
+
 /// Computes forwarding tables.
 pub trait RoutingEngine: fmt::Debug + Send {
     /// The name it is configured by.
     fn name(&self) -> &'static str;
 
-    /// The tables of the switches, in the order of [`Graph::switches`]. LIDs that cannot be reached
-    /// are left out.
+    /// Tables and service levels. LIDs that cannot be reached are left out.
     ///
     /// # Errors
     /// [`RoutingError`] when the graph is not one this engine can route.
-    fn route(&self, graph: &Graph) -> Result<Vec<ForwardingTable>, RoutingError>;
+    fn route(&self, graph: &Graph) -> Result<Routing, RoutingError>;
 }
 
 /// Every LID by a shortest path; among the ports on shortest paths the one that the fewest adapters'
@@ -148,7 +170,7 @@ impl RoutingEngine for MinHop {
         "minhop"
     }
 
-    fn route(&self, graph: &Graph) -> Result<Vec<ForwardingTable>, RoutingError> {
+    fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
         let mut tables = vec![ForwardingTable::new(graph.top()); graph.switches.len()];
         let mut loads = vec![[0u32; 256]; graph.switches.len()];
         let mut at = vec![Vec::new(); graph.switches.len()];
@@ -189,7 +211,7 @@ impl RoutingEngine for MinHop {
                 }
             }
         }
-        Ok(tables)
+        Ok(tables.into())
     }
 }
 
@@ -232,7 +254,7 @@ pub(crate) mod tests {
 
     #[test]
     fn shortest_and_spread() {
-        let tables = MinHop.route(&fat_tree()).unwrap();
+        let tables = MinHop.route(&fat_tree()).unwrap().tables;
         let port = |switch: usize, lid| tables[switch].port(Lid::new(lid));
         assert_eq!([port(0, 5), port(0, 6), port(0, 1)], [1, 2, 0]);
         let mut up = [port(0, 7), port(0, 8)];
@@ -248,7 +270,7 @@ pub(crate) mod tests {
         for vertex in &mut graph.switches {
             vertex.trunks.clear();
         }
-        let tables = MinHop.route(&graph).unwrap();
+        let tables = MinHop.route(&graph).unwrap().tables;
         assert_eq!(tables[0].port(Lid::new(5)), 1);
         assert_eq!(tables[0].port(Lid::new(7)), LinearBlock::DROP);
     }

@@ -239,10 +239,13 @@ impl SubnetManager {
 
     fn set_paths(&mut self) {
         let (graph, nodes) = self.subnet.graph();
-        let tables = self.routing.route(&graph).unwrap_or_else(|error| {
-            self.error(error.to_string());
-            Vec::new()
-        });
+        let tables = match self.routing.route(&graph) {
+            Ok(routing) => routing.tables,
+            Err(error) => {
+                self.error(error.to_string());
+                Vec::new()
+            }
+        };
         for (&node, table) in nodes.iter().zip(&tables) {
             let guid = self.subnet.nodes[node].info.node_guid;
             for (number, block) in self.tables.linear_changes(guid, table) {
