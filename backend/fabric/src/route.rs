@@ -156,6 +156,11 @@ impl Fabric {
         reached
     }
 
+    /// The port by which a switch sends a unicast LID on; `None` where it drops it.
+    pub fn forwarding(&self, node: NodeId, dlid: Lid) -> Option<u8> {
+        Some(self.forwarding_port(node, dlid).ok()?.port)
+    }
+
     /// The port by which a switch sends a unicast LID on.
     pub(crate) fn forwarding_port(&self, node: NodeId, dlid: Lid) -> Result<PortRef, NoRoute> {
         let switch = self.switch(node).ok_or(NoRoute::Dropped(node))?;

@@ -1,6 +1,6 @@
 //! What a subnet manager is told by its owner.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use wire::attribute::SlToVl;
@@ -25,6 +25,11 @@ pub struct Config {
     pub partitions: BTreeMap<Guid, Vec<PKey>>,
     /// P_Key table of the ports not in `partitions`.
     pub default_partitions: Vec<PKey>,
+    /// GUIDs of functions that no VM has: where a VM may move to. A GUID of a function that a VM
+    /// moved to is then at the function it left.
+    pub spare_functions: BTreeSet<Guid>,
+    /// Whether functions without a VM get no LID.
+    pub spares_without_lid: bool,
     /// The largest MTU to set.
     pub mtu: Mtu,
     /// A packet's longest time through the subnet: 4.096 us * 2^value.
@@ -52,6 +57,8 @@ impl Default for Config {
             known_lids: BTreeMap::new(),
             partitions: BTreeMap::new(),
             default_partitions: vec![PKey::DEFAULT_FULL],
+            spare_functions: BTreeSet::new(),
+            spares_without_lid: false,
             mtu: Mtu::B4096,
             subnet_timeout: 18,
             sl_to_vl: None,

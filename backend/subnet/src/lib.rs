@@ -12,6 +12,7 @@ pub mod assignment;
 mod config;
 mod lids;
 mod manager;
+mod migration;
 mod model;
 mod multicast;
 pub mod paths;
@@ -21,7 +22,8 @@ mod sa;
 mod tables;
 
 pub use config::{Config, ConfigError};
-pub use manager::{Report, SubnetManager};
+pub use manager::{Report, SubnetManager, Ticket};
+pub use migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
 pub use requests::Transport;
 pub use routing::{
     Endpoint, ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, ServiceLevels,

@@ -2,6 +2,7 @@
 
 mod configuration;
 mod discovery;
+mod migration;
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -20,6 +21,8 @@ use crate::routing::RoutingEngine;
 use crate::sa::{Administration, Paths, View};
 use crate::tables::Tables;
 use configuration::Step;
+pub use migration::Ticket;
+use migration::{Migrations, Stage};
 
 /// What the answer to a request is for.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +33,7 @@ enum Purpose {
     PortInfo(At),
     Partitions(At, u16),
     SlToVl,
+    Identity(At, Guid),
     Linear { switch: Guid, number: u16 },
     Multicast { switch: Guid, at: (u16, u8) },
     LightSwitch,
@@ -44,6 +48,7 @@ enum Phase {
     LightSweep,
     /// Writes multicast forwarding tables between sweeps.
     Multicast,
+    Migrating(Stage),
 }
 
 /// What the last full sweep found and did.
@@ -89,6 +94,7 @@ pub struct SubnetManager {
     changed: bool,
     next_sweep: Option<Duration>,
     activity: u32,
+    migrations: Migrations,
 }
 
 impl SubnetManager {
@@ -114,6 +120,7 @@ impl SubnetManager {
             changed: true,
             next_sweep: None,
             activity: 0,
+            migrations: Migrations::default(),
         })
     }
 
@@ -257,6 +264,13 @@ impl SubnetManager {
                 self.phase = Phase::Multicast;
                 self.set_multicast();
             }
+            Phase::Idle if self.has_migrations() => self.begin_migration(),
+            Phase::Migrating(stage) => {
+                if self.advance_migration(stage, now) {
+                    let (administration, view) = self.administration();
+                    administration.swept(&view, now, transport);
+                }
+            }
             Phase::Idle => {
                 if self.next_sweep.is_none_or(|due| due > now) {
                     return false;
@@ -317,6 +331,7 @@ impl SubnetManager {
             errors = self.report.errors.len(),
             "subnet up"
         );
+        self.settle_migration();
     }
 
     fn schedule(&mut self, now: Duration) {
@@ -372,8 +387,21 @@ impl SubnetManager {
         data: [u8; DATA],
         purpose: Purpose,
     ) {
+        let destination = Destination::Directed(route);
+        self.request_to(destination, method, attribute, modifier, data, purpose);
+    }
+
+    fn request_to(
+        &mut self,
+        destination: Destination,
+        method: Method,
+        attribute: AttributeId,
+        modifier: u32,
+        data: [u8; DATA],
+        purpose: Purpose,
+    ) {
         let request = Request {
-            destination: Destination::Directed(route),
+            destination,
             method,
             attribute,
             modifier,
@@ -397,7 +425,11 @@ impl SubnetManager {
             purpose,
             request,
             answer,
+            sent,
         } = outcome;
+        if let Phase::Migrating(_) = self.phase {
+            self.count_migration(&purpose, sent, answer.is_ok());
+        }
         let data = match answer {
             Ok(data) => data,
             Err(failure) => {
@@ -416,6 +448,7 @@ impl SubnetManager {
             Purpose::PortInfo(at) => self.take_port_info(&request, at, &data),
             Purpose::Partitions(at, block) => self.take_partitions(at, block, &data),
             Purpose::SlToVl => {}
+            Purpose::Identity(at, guid) => self.take_identity(at, guid, &data),
             Purpose::Linear { switch, number } => self.take_linear(switch, number, &data),
             Purpose::Multicast { switch, at } => self.take_multicast(switch, at, &data),
             Purpose::LightSwitch => match SwitchInfo::parse(&data) {
@@ -446,9 +479,17 @@ impl SubnetManager {
             Destination::Lid(lid) => lid.to_string(),
         };
         let what = format!("{method}({attribute}) 0x{modifier:x} at {target}");
-        self.error(match failure {
+        let message = match failure {
             Failure::TimedOut => format!("{what}: no answer; is the link sound?"),
             Failure::Refused(status) => format!("{what}: {status}"),
-        });
+        };
+        if let Purpose::Linear { switch, .. } = purpose {
+            // The answer may be lost, not the request.
+            self.tables.forget(switch);
+        }
+        match self.phase {
+            Phase::Migrating(_) => self.migration_failed(message),
+            _ => self.error(message),
+        }
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Outcome<P> {
     pub(crate) purpose: P,
     pub(crate) request: Request,
     pub(crate) answer: Result<[u8; DATA], Failure>,
+    /// Packets that carried it.
+    pub(crate) sent: u32,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,7 @@ struct Outstanding<P> {
     purpose: P,
     due: Duration,
     left: u8,
+    sent: u32,
 }
 
 /// Requests, each with the purpose its answer serves.
@@ -94,6 +97,7 @@ impl<P> Requests<P> {
             let outstanding = Outstanding {
                 due: now + self.timeout,
                 left: self.retries,
+                sent: 1,
                 purpose,
                 request,
             };
@@ -115,9 +119,13 @@ impl<P> Requests<P> {
             return None;
         }
         let Outstanding {
-            request, purpose, ..
+            request,
+            purpose,
+            sent,
+            ..
         } = self.outstanding.remove(&transaction)?;
         Some(Outcome {
+            sent,
             purpose,
             request,
             answer: match mad.status() {
@@ -147,6 +155,7 @@ impl<P> Requests<P> {
             };
             if outstanding.left > 0 {
                 outstanding.left -= 1;
+                outstanding.sent += 1;
                 outstanding.due = now + self.timeout;
                 transport.send(packet(&outstanding.request));
                 self.sent += 1;
@@ -154,6 +163,7 @@ impl<P> Requests<P> {
                 failed.push(Outcome {
                     purpose: outstanding.purpose,
                     request: outstanding.request,
+                    sent: outstanding.sent,
                     answer: Err(Failure::TimedOut),
                 });
             }

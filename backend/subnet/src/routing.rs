@@ -100,6 +100,14 @@ impl ForwardingTable {
         }
     }
 
+    /// Sets the ports for a block of 64 LIDs, as far as the table reaches.
+    pub(crate) fn set_block(&mut self, number: u16, block: &LinearBlock) {
+        let first = usize::from(number) * usize::from(LinearBlock::LIDS);
+        for (entry, &port) in self.0.iter_mut().skip(first).zip(&block.0) {
+            *entry = port;
+        }
+    }
+
     /// The table in blocks of 64 LIDs, as it is sent.
     pub fn blocks(&self) -> impl Iterator<Item = LinearBlock> {
         self.0.chunks(usize::from(LinearBlock::LIDS)).map(|ports| {

@@ -38,6 +38,11 @@ impl Tables {
             .collect()
     }
 
+    /// A block of a switch's linear table.
+    pub(crate) fn linear(&self, switch: Guid, number: u16) -> Option<LinearBlock> {
+        self.0.get(&switch)?.linear.get(&number).cloned()
+    }
+
     pub(crate) fn holds_linear(&mut self, switch: Guid, number: u16, block: LinearBlock) {
         let held = self.0.entry(switch).or_default();
         held.linear.insert(number, block);

@@ -17,6 +17,8 @@ use crate::sa::Paths;
 /// The order in which a subnet is configured. Each step ends before the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
+    /// GUIDs of functions, where a migration was interrupted: all else goes by them.
+    Identities,
     /// Partitions and lanes of ports: before LIDs, so that no port is reachable with the wrong ones.
     Tables,
     /// LIDs, MTUs and the like.
@@ -30,10 +32,11 @@ pub(super) enum Step {
 }
 
 impl Step {
-    pub(super) const FIRST: Self = Self::Tables;
+    pub(super) const FIRST: Self = Self::Identities;
 
     pub(super) fn next(self) -> Option<Self> {
         match self {
+            Self::Identities => Some(Self::Tables),
             Self::Tables => Some(Self::Ports),
             Self::Ports => Some(Self::Paths),
             Self::Paths => Some(Self::Arm),
@@ -47,6 +50,7 @@ impl SubnetManager {
     pub(super) fn enter(&mut self, step: Step) {
         self.phase = Phase::Configuring(step);
         match step {
+            Step::Identities => self.mend_identities(),
             Step::Tables => {
                 self.set_partition_tables();
                 self.set_lanes();
@@ -154,6 +158,7 @@ impl SubnetManager {
             .end_ports()
             .into_iter()
             .filter_map(|at| self.subnet.port(at))
+            .filter(|port| self.has_lid(port.guid))
             .map(|port| Candidate {
                 guid: port.guid,
                 current: port.info.map_or(Lid::NONE, |info| info.lid),
@@ -167,12 +172,20 @@ impl SubnetManager {
         }
     }
 
-    fn lid_of(&self, guid: Guid) -> Lid {
+    /// Whether a port of this GUID is to have a LID.
+    fn has_lid(&self, guid: Guid) -> bool {
+        !(self.config.spares_without_lid && self.config.spare_functions.contains(&guid))
+    }
+
+    pub(super) fn lid_of(&self, guid: Guid) -> Lid {
+        if !self.has_lid(guid) {
+            return Lid::NONE;
+        }
         self.lids.get(&guid).copied().unwrap_or(Lid::NONE)
     }
 
     /// What a port is set to now, and what it is to be set to.
-    fn wanted(&self, at: At) -> Option<(PortInfo, PortInfo)> {
+    pub(super) fn wanted(&self, at: At) -> Option<(PortInfo, PortInfo)> {
         let port = self.subnet.port(at)?;
         let before = port.info?;
         let mut wanted = before;
@@ -194,7 +207,13 @@ impl SubnetManager {
         Some((before, wanted))
     }
 
-    fn set_port(&mut self, at: At, wanted: &PortInfo, state: PortState, reregister: bool) {
+    pub(super) fn set_port(
+        &mut self,
+        at: At,
+        wanted: &PortInfo,
+        state: PortState,
+        reregister: bool,
+    ) {
         let Some(port) = self.subnet.port(at) else {
             return;
         };

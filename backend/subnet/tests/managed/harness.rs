@@ -4,9 +4,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use fabric::{Fabric, Hypervisors, Output, Owner, PortEvent, PortRef, SmpAccess};
-use ibvswitch_subnet::{Config, MinHop, SubnetManager, Transport};
+use ibvswitch_subnet::{
+    Config, Migration, MigrationError, MinHop, Moved, SubnetManager, Transport,
+};
 use wire::attribute::CapabilityMask;
 use wire::{Guid, MadPacket, PortState};
+
+/// What of a request gets lost.
+#[derive(Debug, Clone, Copy)]
+pub enum Lost {
+    Request,
+    Answer,
+}
 
 /// The port that the manager talks through; keeps what is for others.
 pub struct Link {
@@ -14,11 +23,32 @@ pub struct Link {
     pub port: PortRef,
     pub others: VecDeque<Output>,
     pub lose: u32,
+    /// Lets this many packets pass and loses all then.
+    pub cut_after: Option<u32>,
+    /// Lets this many requests pass; the next one is lost however often it is sent, or its answer.
+    pub lose_request: Option<(u32, Lost)>,
+    lost: Option<[u8; 256]>,
     inbox: VecDeque<MadPacket>,
 }
 
 impl Transport for Link {
     fn send(&mut self, packet: MadPacket) {
+        match &mut self.cut_after {
+            Some(0) => return,
+            Some(pass) => *pass -= 1,
+            None => {}
+        }
+        if let (None, Some((pass, _))) = (self.lost, &mut self.lose_request) {
+            match pass.checked_sub(1) {
+                Some(left) => *pass = left,
+                None => self.lost = Some(packet.mad),
+            }
+        }
+        if let (Some(lost), Some((_, Lost::Request))) = (self.lost, self.lose_request)
+            && lost == packet.mad
+        {
+            return;
+        }
         if self.lose > 0 {
             self.lose -= 1;
             return;
@@ -36,7 +66,13 @@ impl Transport for Link {
                 other => self.others.push_back(other),
             }
         }
-        self.inbox.pop_front()
+        let packet = self.inbox.pop_front()?;
+        // The transaction, as the MAD header has it.
+        let answers = |lost: [u8; 256]| lost[8..16] == packet.mad[8..16];
+        match self.lose_request {
+            Some((_, Lost::Answer)) if self.lost.is_some_and(answers) => self.receive(),
+            _ => Some(packet),
+        }
     }
 }
 
@@ -54,6 +90,9 @@ impl Managed {
             port,
             others: VecDeque::new(),
             lose: 0,
+            cut_after: None,
+            lose_request: None,
+            lost: None,
             inbox: VecDeque::new(),
         };
         link.fabric
@@ -83,6 +122,25 @@ impl Managed {
             self.now = next.expect("a manager that is not up waits for something");
         }
         panic!("not up: {:?}", self.manager.report());
+    }
+
+    /// Whether the request that was to be lost was ever sent.
+    pub fn has_lost(&mut self) -> bool {
+        self.link.lose_request = None;
+        self.link.lost.take().is_some()
+    }
+
+    /// Moves a VM, letting time pass as the manager asks for.
+    pub fn migrate(&mut self, migration: Migration) -> Result<Moved, MigrationError> {
+        let ticket = self.manager.migrate(migration);
+        for _ in 0..1000 {
+            let next = self.manager.poll(self.now, &mut self.link);
+            if let Some(result) = self.manager.take_migration(ticket) {
+                return result;
+            }
+            self.now = next.expect("a manager that has a migration to do waits for something");
+        }
+        panic!("not moved: {:?}", self.manager.report());
     }
 
     /// Lets the time for the next light sweep come.

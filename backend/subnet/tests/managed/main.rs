@@ -3,4 +3,5 @@
 mod capture;
 mod harness;
 mod liars;
+mod migration;
 mod sweep;

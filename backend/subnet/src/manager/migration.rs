@@ -1,0 +1,695 @@
+//! Moving a VM's addresses from one function to another.
+//!
+//! The GUID at a function's port says whose it is. LIDs and P_Key tables belong to GUIDs, so that
+//! whoever sweeps the subnet next puts them where the GUIDs are. A migration is therefore done, or
+//! not done, with one packet: the one that gives the function at the destination the VM's GUID.
+//! Before it, the function at the source gives its LID up; whoever finds two functions with one
+//! GUID afterwards knows that the one without a LID is what the VM left, and gives that one the
+//! GUID that is missing.
+//!
+//! In order: *detach* takes the LID away at the source and prepares the P_Key table at the
+//! destination; *identify* sets the GUID there; *address* sets the LID there, and the GUID and
+//! P_Keys at the source; *restore* the LID there, where it is to have one; *forward* changes the
+//! forwarding tables. Each ends before the next begins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tracing::info;
+use wire::attribute::{GuidInfo, LinearBlock, PKeyBlock};
+use wire::mad::{AttributeId, Method as MadMethod};
+use wire::smp::{DATA, Destination};
+use wire::{Guid, Lid, PortState};
+
+use super::{Phase, Purpose, SubnetManager};
+use crate::migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
+use crate::model::At;
+
+/// A part of a migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Detach,
+    Identify,
+    Address,
+    Restore,
+    Forward,
+}
+
+impl Stage {
+    fn next(self) -> Option<Self> {
+        match self {
+            Self::Detach => Some(Self::Identify),
+            Self::Identify => Some(Self::Address),
+            Self::Address => Some(Self::Restore),
+            Self::Restore => Some(Self::Forward),
+            Self::Forward => None,
+        }
+    }
+}
+
+/// Names a migration that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// Migrations that wait, the one that runs, and how those before came out.
+#[derive(Debug, Default)]
+pub(super) struct Migrations {
+    waiting: std::collections::VecDeque<(Ticket, Migration)>,
+    current: Option<Current>,
+    results: BTreeMap<Ticket, Result<Moved, MigrationError>>,
+    tickets: u64,
+}
+
+/// Results that nobody has asked for.
+const RESULTS: usize = 64;
+
+#[derive(Debug)]
+struct Current {
+    ticket: Ticket,
+    asked: Migration,
+    plan: Plan,
+    moved: Moved,
+    per_switch: BTreeMap<Guid, Packets>,
+    dropping: bool,
+    failure: Option<String>,
+}
+
+/// What a migration is going to do; made before anything is sent.
+#[derive(Debug)]
+struct Plan {
+    from: At,
+    to: At,
+    /// GUID of the function at the destination, which the source gets.
+    spare: Guid,
+    /// Blocks to be sent, by switch.
+    blocks: BTreeMap<usize, BTreeMap<u16, LinearBlock>>,
+    vswitches: BTreeSet<Guid>,
+}
+
+impl SubnetManager {
+    /// Asks for a VM to be moved. It is when no sweep runs and those asked for before have been;
+    /// [`SubnetManager::take_migration`] tells how it came out.
+    pub fn migrate(&mut self, migration: Migration) -> Ticket {
+        let migrations = &mut self.migrations;
+        migrations.tickets += 1;
+        let ticket = Ticket(migrations.tickets);
+        migrations.waiting.push_back((ticket, migration));
+        ticket
+    }
+
+    /// How a migration came out; `None` while it has not. Tells it once.
+    pub fn take_migration(&mut self, ticket: Ticket) -> Option<Result<Moved, MigrationError>> {
+        self.migrations.results.remove(&ticket)
+    }
+
+    /// Node GUID of the function that has this port GUID, as far as the last sweep knows.
+    pub fn function_of(&self, vm: Guid) -> Option<Guid> {
+        let at = self.function_at(vm)?;
+        Some(self.subnet.nodes[at.0].info.node_guid)
+    }
+
+    pub(super) fn has_migrations(&self) -> bool {
+        !self.migrations.waiting.is_empty()
+    }
+
+    /// Begins the migration that has waited longest.
+    pub(super) fn begin_migration(&mut self) {
+        let Some((ticket, asked)) = self.migrations.waiting.pop_front() else {
+            return;
+        };
+        match self.plan(&asked) {
+            Ok((plan, moved)) => {
+                self.migrations.current = Some(Current {
+                    ticket,
+                    asked,
+                    plan,
+                    moved,
+                    per_switch: BTreeMap::new(),
+                    dropping: false,
+                    failure: None,
+                });
+                self.enter_stage(Stage::Detach);
+            }
+            Err(error) => self.end_migration(ticket, Err(error)),
+        }
+    }
+
+    /// Goes on after a stage whose requests are all answered; whether the migration is done.
+    pub(super) fn advance_migration(&mut self, stage: Stage, now: Duration) -> bool {
+        let Some(current) = &self.migrations.current else {
+            self.phase = Phase::Idle;
+            return false;
+        };
+        if current.failure.is_some() {
+            // A sweep finds out where the VM is and puts everything there.
+            self.phase = Phase::Idle;
+            self.changed = true;
+            return false;
+        }
+        if let Some(stage) = stage.next() {
+            self.enter_stage(stage);
+            return false;
+        }
+        self.phase = Phase::Idle;
+        self.schedule(now);
+        if let Some(current) = self.migrations.current.take() {
+            self.paths_moved(&current);
+            let Current {
+                plan,
+                mut moved,
+                per_switch,
+                ..
+            } = current;
+            let each = |(guid, packets)| SwitchPackets {
+                guid,
+                is_vswitch: plan.vswitches.contains(&guid),
+                packets,
+            };
+            moved.per_switch = per_switch.into_iter().map(each).collect();
+            info!(
+                vm = %moved.vm, lid = %moved.lid, from = %moved.from, to = %moved.to,
+                switches = moved.switches.sent, vswitches = moved.vswitches.sent,
+                functions = moved.functions.sent,
+                "migrated"
+            );
+            self.end_migration(current.ticket, Ok(moved));
+        }
+        true
+    }
+
+    /// What the subnet administration knows of paths, as it is now.
+    fn paths_moved(&mut self, current: &Current) {
+        let (plan, lid) = (&current.plan, current.moved.lid);
+        let edges = [plan.from, plan.to].map(|at| self.edge(at));
+        let [Some(from), Some(to)] = edges else {
+            return;
+        };
+        let left = self.lid_of(plan.spare);
+        let paths = &mut self.paths;
+        for (lid, (node, port)) in [(lid, to), (left, from)] {
+            let switch = paths.nodes.iter().position(|&other| other == node);
+            let endpoints = &mut paths.graph.endpoints;
+            let place = endpoints.binary_search_by_key(&lid, |endpoint| endpoint.lid);
+            if let (Ok(place), Some(switch)) = (place, switch) {
+                endpoints[place].switch = switch;
+                endpoints[place].port = port;
+            }
+        }
+        for (&node, table) in paths.nodes.iter().zip(&mut paths.tables) {
+            for (&number, block) in plan.blocks.get(&node).into_iter().flatten() {
+                table.set_block(number, block);
+            }
+        }
+    }
+
+    /// After a sweep: tells of the migration that it has cleaned up after.
+    pub(super) fn settle_migration(&mut self) {
+        if let Some(current) = self.migrations.current.take() {
+            let now_at = self.function_of(current.asked.vm);
+            let reason = current.failure.unwrap_or_default();
+            let error = MigrationError::Interrupted { reason, now_at };
+            self.end_migration(current.ticket, Err(error));
+        }
+    }
+
+    fn end_migration(&mut self, ticket: Ticket, result: Result<Moved, MigrationError>) {
+        let results = &mut self.migrations.results;
+        results.insert(ticket, result);
+        while results.len() > RESULTS {
+            results.pop_first();
+        }
+    }
+
+    fn enter_stage(&mut self, stage: Stage) {
+        self.phase = Phase::Migrating(stage);
+        let Some(current) = &mut self.migrations.current else {
+            return;
+        };
+        current.dropping = stage == Stage::Detach;
+        let (from, to) = (current.plan.from, current.plan.to);
+        let (vm, spare) = (current.asked.vm, current.plan.spare);
+        let drop_first = current.asked.drop_first;
+        match stage {
+            Stage::Detach => {
+                self.set_lid(from, Lid::NONE, false);
+                self.set_pkeys(to, vm);
+                if drop_first {
+                    self.send_drops();
+                }
+            }
+            Stage::Identify => self.set_guid(to, vm),
+            Stage::Address => {
+                self.set_lid(to, self.lid_of(vm), true);
+                self.set_guid(from, spare);
+                self.set_pkeys(from, spare);
+            }
+            Stage::Restore => {
+                let left = self.lid_of(spare);
+                if left != Lid::NONE {
+                    self.set_lid(from, left, false);
+                }
+            }
+            Stage::Forward => self.send_blocks(),
+        }
+    }
+
+    fn set_lid(&mut self, at: At, lid: Lid, reregister: bool) {
+        if let Some((_, mut info)) = self.wanted(at) {
+            info.lid = lid;
+            self.set_port(at, &info, PortState::NoChange, reregister);
+        }
+    }
+
+    pub(super) fn set_guid(&mut self, at: At, guid: Guid) {
+        let Some(port) = self.subnet.port(at) else {
+            return;
+        };
+        let route = port.route.clone();
+        let mut data = [0; DATA];
+        // Alias GUIDs are the guests' own to ask for anew.
+        let mut entries = [Guid::NONE; 8];
+        entries[0] = guid;
+        GuidInfo::from_entries(entries).emit(&mut data);
+        let purpose = Purpose::Identity(at, guid);
+        self.set(route, AttributeId::GUID_INFO, 0, data, purpose);
+    }
+
+    pub(super) fn take_identity(&mut self, at: At, guid: Guid, data: &[u8; DATA]) {
+        let given = GuidInfo::parse(data).map(|info| info.guid0);
+        if given != Ok(guid) {
+            let node = self.subnet.nodes.get(at.0);
+            let node = node.map_or(Guid::NONE, |node| node.info.node_guid);
+            return self.migration_failed(format!(
+                "the node {node} keeps its port GUID: it is no virtual function"
+            ));
+        }
+        if let Some(port) = self.subnet.port_mut(at) {
+            port.guid = guid;
+        }
+    }
+
+    fn set_pkeys(&mut self, at: At, of: Guid) {
+        let Some(port) = self.subnet.port(at) else {
+            return;
+        };
+        let route = port.route.clone();
+        let wanted = self.config.pkeys(of).to_vec();
+        let held: Vec<(u16, PKeyBlock)> =
+            port.pkeys.iter().map(|(&n, &block)| (n, block)).collect();
+        for (number, held) in held {
+            let mut block = PKeyBlock::default();
+            let keys = wanted.iter().skip(usize::from(number) * PKeyBlock::ENTRIES);
+            for (entry, &key) in block.0.iter_mut().zip(keys) {
+                *entry = key;
+            }
+            if block != held {
+                let data = block.to_bytes();
+                let purpose = Purpose::Partitions(at, number);
+                let modifier = u32::from(number);
+                self.set(
+                    route.clone(),
+                    AttributeId::P_KEY_TABLE,
+                    modifier,
+                    data,
+                    purpose,
+                );
+            }
+        }
+    }
+
+    /// Sends the blocks that the plan changes, with the VM's LID dropped and nothing else changed.
+    fn send_drops(&mut self) {
+        let Some(current) = &self.migrations.current else {
+            return;
+        };
+        let lid = current.moved.lid;
+        let (number, entry) = place(lid);
+        let switches: Vec<usize> = current.plan.blocks.keys().copied().collect();
+        for node in switches {
+            let guid = self.subnet.nodes[node].info.node_guid;
+            if let Some(mut block) = self.tables.linear(guid, number)
+                && block.0[entry] != LinearBlock::DROP
+            {
+                block.0[entry] = LinearBlock::DROP;
+                self.send_block(node, number, block);
+            }
+        }
+    }
+
+    fn send_blocks(&mut self) {
+        let Some(current) = &self.migrations.current else {
+            return;
+        };
+        if current.moved.method == Method::Full {
+            return self.send_everything();
+        }
+        let blocks = current.plan.blocks.clone();
+        for (node, blocks) in blocks {
+            for (number, block) in blocks {
+                self.send_block(node, number, block);
+            }
+        }
+    }
+
+    /// What a subnet manager does that knows of no vSwitches.
+    fn send_everything(&mut self) {
+        let (graph, nodes) = self.subnet.graph();
+        match self.routing.route(&graph) {
+            Ok(tables) => {
+                for (&node, table) in nodes.iter().zip(&tables) {
+                    for (number, block) in (0u16..).zip(table.blocks()) {
+                        self.send_block(node, number, block);
+                    }
+                }
+                let mut blocks = BTreeMap::new();
+                for (&node, table) in nodes.iter().zip(&tables) {
+                    blocks.insert(node, (0u16..).zip(table.blocks()).collect());
+                }
+                if let Some(current) = &mut self.migrations.current {
+                    current.plan.blocks = blocks;
+                }
+            }
+            Err(error) => self.migration_failed(error.to_string()),
+        }
+    }
+
+    fn send_block(&mut self, node: usize, number: u16, block: LinearBlock) {
+        let by_lid = self
+            .migrations
+            .current
+            .as_ref()
+            .is_some_and(|current| current.asked.destination_routed);
+        let entry = &self.subnet.nodes[node];
+        let own = entry.ports.get(&0).and_then(|port| port.info);
+        let destination = match own.map(|info| info.lid) {
+            Some(lid) if by_lid && lid.is_unicast() => Destination::Lid(lid),
+            _ => match entry.route() {
+                Some(route) => Destination::Directed(route.clone()),
+                None => return,
+            },
+        };
+        let purpose = Purpose::Linear {
+            switch: entry.info.node_guid,
+            number,
+        };
+        self.report.sets += 1;
+        self.request_to(
+            destination,
+            MadMethod::SET,
+            AttributeId::LINEAR_FORWARDING,
+            u32::from(number),
+            block.0,
+            purpose,
+        );
+    }
+
+    /// Counts the packets of a request that has come out.
+    pub(super) fn count_migration(&mut self, purpose: &Purpose, sent: u32, done: bool) {
+        let Some(current) = &mut self.migrations.current else {
+            return;
+        };
+        let moved = &mut current.moved;
+        let Purpose::Linear { switch, .. } = purpose else {
+            return moved.functions.count(sent, done);
+        };
+        let each = current.per_switch.entry(*switch).or_default();
+        each.count(sent, done);
+        let sum = if current.dropping {
+            &mut moved.drops
+        } else if current.plan.vswitches.contains(switch) {
+            &mut moved.vswitches
+        } else {
+            &mut moved.switches
+        };
+        sum.count(sent, done);
+    }
+
+    pub(super) fn migration_failed(&mut self, reason: String) {
+        if let Some(current) = &mut self.migrations.current {
+            current.failure.get_or_insert(reason);
+        } else {
+            self.error(reason);
+        }
+    }
+
+    /// Functions that an interrupted migration has left with the GUID of a VM that is elsewhere get
+    /// the GUID back that is missing.
+    pub(super) fn mend_identities(&mut self) {
+        let mut holders: BTreeMap<Guid, Vec<At>> = BTreeMap::new();
+        for (at, port) in self.subnet.ports() {
+            if !port.guid.is_none() && !self.subnet.nodes[at.0].is_switch() {
+                holders.entry(port.guid).or_default().push(at);
+            }
+        }
+        let spares = self.config.spare_functions.iter();
+        let mut missing: Vec<Guid> = spares
+            .filter(|guid| !holders.contains_key(guid))
+            .copied()
+            .collect();
+        let left_behind: Vec<At> = holders
+            .into_values()
+            .filter(|ports| ports.len() > 1)
+            .flatten()
+            .filter(|&at| {
+                let info = self.subnet.port(at).and_then(|port| port.info);
+                info.is_some_and(|info| info.lid == Lid::NONE)
+            })
+            .collect();
+        for at in left_behind {
+            if let Some(guid) = missing.pop() {
+                self.set_guid(at, guid);
+            }
+        }
+    }
+
+    fn function_at(&self, guid: Guid) -> Option<At> {
+        let mut ports = self.subnet.ports();
+        let is_function = |at: At| !self.subnet.nodes[at.0].is_switch();
+        ports
+            .find(|&(at, port)| port.guid == guid && is_function(at) && port.info.is_some())
+            .map(|(at, _)| at)
+    }
+
+    /// The switch that a function is at, and its port there.
+    fn edge(&self, at: At) -> Option<At> {
+        let peer = self.subnet.port(at)?.peer?;
+        self.subnet.nodes[peer.0].is_switch().then_some(peer)
+    }
+
+    /// The switch above a vSwitch, which is a switch with one link to another switch.
+    fn above(&self, vswitch: usize) -> Option<usize> {
+        let ports = self.subnet.nodes[vswitch].ports.values();
+        let mut trunks = ports
+            .filter(|port| port.is_linked())
+            .filter_map(|port| port.peer)
+            .filter(|peer| self.subnet.nodes[peer.0].is_switch());
+        match (trunks.next(), trunks.next()) {
+            (Some((above, _)), None) => Some(above),
+            _ => None,
+        }
+    }
+
+    fn plan(&self, asked: &Migration) -> Result<(Plan, Moved), MigrationError> {
+        let vm = asked.vm;
+        let no_vm = MigrationError::NoSuchVm { vm };
+        if self.config.spare_functions.contains(&vm) {
+            return Err(no_vm);
+        }
+        let from = self.function_at(vm).ok_or(no_vm.clone())?;
+        let from_edge = self.edge(from).ok_or(no_vm.clone())?;
+        let lid = self.lid_of(vm);
+        if !lid.is_unicast() {
+            return Err(no_vm);
+        }
+        let to = self.destination(asked, lid, from_edge.0)?;
+        if to == from {
+            return Err(MigrationError::AlreadyThere);
+        }
+        let function = self.subnet.nodes[to.0].info.node_guid;
+        let no_target = MigrationError::NoSuchTarget {
+            what: "function",
+            guid: function,
+        };
+        let spare = self.subnet.port(to).ok_or(no_target.clone())?.guid;
+        let to_edge = self.edge(to).ok_or(no_target)?;
+        let spare_lid = self.lid_of(spare);
+        let swaps = spare_lid.is_unicast();
+        let method = match asked.method {
+            Some(Method::Swap) if !swaps => {
+                return Err(MigrationError::NothingToSwap { function });
+            }
+            Some(Method::Copy) if swaps => return Err(MigrationError::HasLid { function }),
+            Some(method) => method,
+            None if swaps => Method::Swap,
+            None => Method::Copy,
+        };
+        let vswitches: BTreeSet<usize> = [from_edge.0, to_edge.0]
+            .into_iter()
+            .filter(|&edge| self.above(edge).is_some())
+            .collect();
+        let plan = Plan {
+            from,
+            to,
+            spare,
+            blocks: self.changes(lid, spare_lid, from_edge, to_edge)?,
+            vswitches: vswitches
+                .iter()
+                .map(|&node| self.subnet.nodes[node].info.node_guid)
+                .collect(),
+        };
+        let moved = Moved {
+            vm,
+            lid,
+            from: self.subnet.nodes[from.0].info.node_guid,
+            to: function,
+            method,
+            functions: Packets::default(),
+            drops: Packets::default(),
+            vswitches: Packets::default(),
+            switches: Packets::default(),
+            per_switch: Vec::new(),
+        };
+        Ok((plan, moved))
+    }
+
+    fn destination(
+        &self,
+        asked: &Migration,
+        lid: Lid,
+        from_edge: usize,
+    ) -> Result<At, MigrationError> {
+        let is_free = |at: At| {
+            let port = self.subnet.port(at);
+            port.is_some_and(|port| {
+                self.config.spare_functions.contains(&port.guid) && port.info.is_some()
+            })
+        };
+        match asked.to {
+            Target::Function(guid) => {
+                let nodes = self.subnet.nodes.iter();
+                let node = nodes
+                    .enumerate()
+                    .find(|(_, node)| node.info.node_guid == guid && !node.is_switch());
+                let what = "function";
+                let no_target = MigrationError::NoSuchTarget { what, guid };
+                let (node, entry) = node.ok_or(no_target.clone())?;
+                let &number = entry.ports.keys().next().ok_or(no_target)?;
+                let at = (node, number);
+                if self
+                    .subnet
+                    .port(at)
+                    .is_some_and(|port| port.guid == asked.vm)
+                {
+                    return Err(MigrationError::AlreadyThere);
+                }
+                match is_free(at) {
+                    true => Ok(at),
+                    false => Err(MigrationError::Occupied { function: guid }),
+                }
+            }
+            Target::Hypervisor(guid) => {
+                let mut switches = self.subnet.switches();
+                let found = switches.find(|(_, node)| node.info.node_guid == guid);
+                let what = "hypervisor with vSwitch";
+                let (vswitch, entry) = found.ok_or(MigrationError::NoSuchTarget { what, guid })?;
+                if vswitch == from_edge {
+                    return Err(MigrationError::AlreadyThere);
+                }
+                let functions: Vec<At> = entry
+                    .ports
+                    .values()
+                    .filter_map(|port| port.peer)
+                    .filter(|peer| !self.subnet.nodes[peer.0].is_switch())
+                    .collect();
+                let (block, _) = place(lid);
+                let other_block = |&at: &At| {
+                    let port = self.subnet.port(at);
+                    let lid = port.map_or(Lid::NONE, |port| self.lid_of(port.guid));
+                    place(lid).0 != block
+                };
+                functions
+                    .iter()
+                    .copied()
+                    .filter(|&at| is_free(at))
+                    .min_by_key(other_block)
+                    .ok_or(MigrationError::NoFreeFunction {
+                        hypervisor: guid,
+                        functions: functions.len(),
+                    })
+            }
+        }
+    }
+
+    /// The blocks that change, by switch: every switch and block is looked at, and those that
+    /// differ are sent (ItRC in the paper). Where both functions are below one leaf switch, nobody
+    /// but that switch can tell the difference, and the others keep what they have.
+    fn changes(
+        &self,
+        lid: Lid,
+        spare: Lid,
+        from: At,
+        to: At,
+    ) -> Result<BTreeMap<usize, BTreeMap<u16, LinearBlock>>, MigrationError> {
+        let vswitch_lid = |at: At| {
+            let port = self.subnet.port((at.0, 0))?;
+            Some(port.info?.lid).filter(|lid| lid.is_unicast())
+        };
+        let (from_leaf, to_leaf) = (self.above(from.0), self.above(to.0));
+        let within: Option<Vec<usize>> = if from.0 == to.0 {
+            Some(vec![from.0])
+        } else if from_leaf.is_some() && from_leaf == to_leaf {
+            Some(
+                [Some(from.0), Some(to.0), from_leaf]
+                    .into_iter()
+                    .flatten()
+                    .collect(),
+            )
+        } else {
+            None
+        };
+        let switches = within.unwrap_or_else(|| self.subnet.switches().map(|(n, _)| n).collect());
+        let mut changes: BTreeMap<usize, BTreeMap<u16, LinearBlock>> = BTreeMap::new();
+        for node in switches {
+            let switch = self.subnet.nodes[node].info.node_guid;
+            let unknown = MigrationError::UnknownTables { switch };
+            let port = |lid: Lid| {
+                let (number, entry) = place(lid);
+                let block = self.tables.linear(switch, number);
+                block.map(|block| block.0[entry]).ok_or(unknown.clone())
+            };
+            let mut wanted = Vec::new();
+            if spare.is_unicast() {
+                wanted.push((lid, port(spare)?));
+                wanted.push((spare, port(lid)?));
+            } else if node == to.0 {
+                wanted.push((lid, to.1));
+            } else {
+                let above = vswitch_lid(to).ok_or(unknown.clone())?;
+                wanted.push((lid, port(above)?));
+            }
+            for (lid, wanted) in wanted {
+                if port(lid)? == wanted {
+                    continue;
+                }
+                let (number, entry) = place(lid);
+                let blocks = changes.entry(node).or_default();
+                let block = match blocks.get_mut(&number) {
+                    Some(block) => block,
+                    None => {
+                        let held = self.tables.linear(switch, number);
+                        let held = held.ok_or(unknown.clone())?;
+                        blocks.entry(number).or_insert(held)
+                    }
+                };
+                block.0[entry] = wanted;
+            }
+        }
+        Ok(changes)
+    }
+}
+
+/// The block of a LID's entry, and the entry in it.
+fn place(lid: Lid) -> (u16, usize) {
+    let (lid, lids) = (lid.value(), LinearBlock::LIDS);
+    (lid / lids, usize::from(lid % lids))
+}

@@ -1,0 +1,200 @@
+//! A VM's addresses move with it: what is asked, and what it took.
+
+use std::fmt;
+
+use wire::{Guid, Lid};
+
+/// How forwarding tables follow a VM (*Towards the InfiniBand SR-IOV vSwitch Architecture*, V).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// The entries of the VM's LID and of the LID that the destination has are exchanged in each
+    /// switch: for subnets where every function has a LID, used or not.
+    Swap,
+    /// The VM's LID gets the entry of the destination's vSwitch in each switch: for subnets where
+    /// functions without a VM have no LID.
+    Copy,
+    /// All paths are computed anew and all blocks sent, as a subnet manager does that knows of no
+    /// vSwitches: to compare with.
+    Full,
+}
+
+impl Method {
+    /// All methods with their names on the command line.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("swap", Self::Swap),
+        ("copy", Self::Copy),
+        ("full", Self::Full),
+    ];
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = Self::NAMES.iter();
+        let name = names.find(|(_, method)| method == self);
+        f.pad(name.map_or("", |(name, _)| name))
+    }
+}
+
+/// Where a VM is to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Any free function of the hypervisor with the vSwitch of this node GUID: rather one whose LID
+    /// is in the same block of forwarding tables as the VM's, so that one packet per switch does.
+    Hypervisor(Guid),
+    /// The function of this node GUID.
+    Function(Guid),
+}
+
+/// A VM's move from one function to another, as it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Migration {
+    /// Port GUID of the VM.
+    pub vm: Guid,
+    /// Where it is to go.
+    pub to: Target,
+    /// How forwarding tables follow it; `None` for what the destination allows: swap if it has a
+    /// LID, else copy.
+    pub method: Option<Method>,
+    /// Has the switches that will be changed drop packets to the VM first, so that old and new
+    /// paths never exist side by side.
+    pub drop_first: bool,
+    /// Reaches switches by their LIDs, which spares the directed route's work in each switch on the
+    /// way.
+    pub destination_routed: bool,
+}
+
+impl Migration {
+    /// The move of `vm` to `to` by what the destination allows.
+    pub fn new(vm: Guid, to: Target) -> Self {
+        Self {
+            vm,
+            to,
+            method: None,
+            drop_first: false,
+            destination_routed: false,
+        }
+    }
+}
+
+/// Packets sent, repetitions included, and how many of them were confirmed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Packets {
+    /// Sent.
+    pub sent: u64,
+    /// Confirmed: what they set is set.
+    pub updated: u64,
+}
+
+impl Packets {
+    pub(crate) fn count(&mut self, sent: u32, done: bool) {
+        self.sent += u64::from(sent);
+        self.updated += u64::from(done);
+    }
+}
+
+/// Forwarding table blocks sent to one switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwitchPackets {
+    /// The switch.
+    pub guid: Guid,
+    /// Whether it is the vSwitch of a hypervisor.
+    pub is_vswitch: bool,
+    /// Blocks.
+    pub packets: Packets,
+}
+
+/// What a migration did, in packets really sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// Port GUID of the VM.
+    pub vm: Guid,
+    /// Its LID, before and after.
+    pub lid: Lid,
+    /// Node GUID of the function that it left.
+    pub from: Guid,
+    /// Node GUID of the function that it has now.
+    pub to: Guid,
+    /// How forwarding tables followed.
+    pub method: Method,
+    /// To the two functions: LIDs, GUIDs, P_Key tables.
+    pub functions: Packets,
+    /// To switches, so that they drop packets to the VM.
+    pub drops: Packets,
+    /// To vSwitches: forwarding table blocks.
+    pub vswitches: Packets,
+    /// To the other switches: forwarding table blocks.
+    pub switches: Packets,
+    /// Each switch that was sent blocks, dropping ones included, by rising GUID.
+    pub per_switch: Vec<SwitchPackets>,
+}
+
+/// Why a VM did not move.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MigrationError {
+    /// No port has this GUID, or it is not a function behind a switch.
+    #[error("no function of the subnet has the GUID {vm}; name a VM that is on the subnet")]
+    NoSuchVm {
+        /// The GUID.
+        vm: Guid,
+    },
+    /// The destination is not there.
+    #[error("there is no {what} {guid} in the subnet")]
+    NoSuchTarget {
+        /// What was looked for.
+        what: &'static str,
+        /// Its GUID.
+        guid: Guid,
+    },
+    /// All functions of the hypervisor have a VM.
+    #[error(
+        "none of the {functions} functions of the hypervisor with vSwitch {hypervisor} is free; \
+         move a VM away from it, or give it spare functions"
+    )]
+    NoFreeFunction {
+        /// Node GUID of the vSwitch.
+        hypervisor: Guid,
+        /// Functions that it has.
+        functions: usize,
+    },
+    /// The named function has a VM.
+    #[error("the function {function} has a VM; name a free one")]
+    Occupied {
+        /// Node GUID of the function.
+        function: Guid,
+    },
+    /// The VM is where it is to go.
+    #[error("the VM is there already")]
+    AlreadyThere,
+    /// Nothing can be exchanged.
+    #[error("the function {function} has no LID to exchange; use the method copy")]
+    NothingToSwap {
+        /// Node GUID of the function at the destination.
+        function: Guid,
+    },
+    /// The function's own LID would lead nowhere.
+    #[error("the function {function} has a LID of its own; use the method swap")]
+    HasLid {
+        /// Node GUID of the function at the destination.
+        function: Guid,
+    },
+    /// What the switches hold is not known: no sweep has filled their tables.
+    #[error("the forwarding tables of switch {switch} are not known; wait for the next sweep")]
+    UnknownTables {
+        /// Node GUID of the switch.
+        switch: Guid,
+    },
+    /// A packet was not answered, or refused. A sweep has put things in order since.
+    #[error(
+        "interrupted: {reason}; {}",
+        match .now_at {
+            Some(function) => format!("the VM's addresses are at the function {function}"),
+            None => "no function has the VM's addresses; mend the links and try again".to_owned(),
+        }
+    )]
+    Interrupted {
+        /// What went wrong.
+        reason: String,
+        /// Node GUID of the function that has the VM's GUID after the sweep.
+        now_at: Option<Guid>,
+    },
+}
