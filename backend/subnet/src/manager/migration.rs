@@ -355,15 +355,13 @@ impl SubnetManager {
     fn send_everything(&mut self) {
         let (graph, nodes) = self.subnet.graph();
         match self.routing.route(&graph) {
-            Ok(tables) => {
-                for (&node, table) in nodes.iter().zip(&tables) {
+            Ok(routing) => {
+                let mut blocks: BTreeMap<usize, BTreeMap<u16, LinearBlock>> = BTreeMap::new();
+                for (&node, table) in nodes.iter().zip(&routing.tables) {
                     for (number, block) in (0u16..).zip(table.blocks()) {
                         self.send_block(node, number, block);
+                        blocks.entry(node).or_default().insert(number, block);
                     }
-                }
-                let mut blocks = BTreeMap::new();
-                for (&node, table) in nodes.iter().zip(&tables) {
-                    blocks.insert(node, (0u16..).zip(table.blocks()).collect());
                 }
                 if let Some(current) = &mut self.migrations.current {
                     current.plan.blocks = blocks;
