@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wire::attribute::{
     CapabilityMask, NodeDescription, NodeInfo, NodeType, PortInfo, SlToVl, SwitchInfo,
@@ -61,6 +62,8 @@ pub(crate) struct Port {
     pub(crate) access: SmpAccess,
     /// Traps that the port has sent, or is to send.
     pub(crate) told: Vec<Told>,
+    /// When the lease of the management key ends, once it has begun.
+    pub(crate) lease: Option<Duration>,
     /// What is wrong with the link, on the way out.
     pub(crate) fault: Option<Box<Fault>>,
     /// Damaged packets received that sound ones have not made up for.
@@ -110,6 +113,7 @@ impl Port {
             owner: Owner::Fabric,
             access: SmpAccess::Fabric,
             told: Vec::new(),
+            lease: None,
             fault: None,
             physical_errors: 0,
         }

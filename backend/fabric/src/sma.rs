@@ -1,8 +1,10 @@
 //! The subnet management agent of a node (IBA 14.3): answers gets and sets of attributes.
 
+mod m_key;
 mod port;
 mod switch;
 
+use wire::Lid;
 use wire::attribute::NodeType;
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use wire::smp::{DATA, Smp};
@@ -17,6 +19,8 @@ struct Asked {
     ingress: u8,
     modifier: u32,
     m_key: u64,
+    /// Whether the port's owner asks, who does not manage the subnet.
+    by_owner: bool,
     set: bool,
 }
 
@@ -35,7 +39,8 @@ impl Fabric {
     ///
     /// Serves subnet management requests, whatever the route in them says, and performance
     /// management. What the port's [`SmpAccess`] denies is answered as an unsupported attribute,
-    /// so that nobody has to wait for a time-out. `None`: no answer belongs to this datagram.
+    /// so that nobody has to wait for a time-out. The management key that a port has need not be
+    /// known to read, but is not shown either. `None`: no answer belongs to this datagram.
     pub fn local_mad(&mut self, port: PortRef, mad: &[u8; SIZE]) -> Option<[u8; SIZE]> {
         let access = self.port(port)?.access;
         let mut bytes = *mad;
@@ -53,7 +58,13 @@ impl Fabric {
             _ => return None,
         };
         if allowed {
-            self.process_smp(port.node, port.port, &mut smp);
+            let agent = self.management_port(port);
+            let own = self.port(agent).map_or(Lid::NONE, |port| port.info.lid);
+            if method == Method::SET && !self.check_m_key(agent, own, &smp) {
+                return None;
+            }
+            let by_owner = access != SmpAccess::Fabric;
+            self.process_smp(port.node, port.port, by_owner, &mut smp);
         } else {
             smp.respond(Status::UNSUPPORTED_ATTRIBUTE);
         }
@@ -61,8 +72,13 @@ impl Fabric {
     }
 
     /// Makes a get or set request its own response.
-    pub(crate) fn process_smp<T>(&mut self, node: NodeId, ingress: u8, smp: &mut Smp<T>)
-    where
+    pub(crate) fn process_smp<T>(
+        &mut self,
+        node: NodeId,
+        ingress: u8,
+        by_owner: bool,
+        smp: &mut Smp<T>,
+    ) where
         T: AsRef<[u8]> + AsMut<[u8]>,
     {
         let mad = smp.mad();
@@ -73,6 +89,7 @@ impl Fabric {
             ingress,
             modifier: mad.modifier(),
             m_key: smp.m_key(),
+            by_owner,
             set: method == Method::SET,
         };
         if let Some(node) = self.nodes.get_mut(node.index()) {

@@ -12,6 +12,8 @@ use crate::transit::Transit;
 pub(crate) enum Timer {
     /// A port may send this trap again.
     Trap { port: PortRef, number: u16 },
+    /// The lease of a port's management key runs out.
+    Lease { port: PortRef },
     /// A slow link delivers a packet.
     Packet(Transit),
 }
@@ -57,7 +59,8 @@ impl Timers {
 
 impl Fabric {
     /// Tells the fabric what time it is, as the time since any fixed moment: slow links deliver,
-    /// traps that nobody acknowledged are sent again. The time never runs backwards.
+    /// traps that nobody acknowledged are sent again, leases
+    /// run out. The time never runs backwards.
     ///
     /// Returns [`Fabric::deadline`].
     pub fn advance(&mut self, now: Duration) -> Option<Duration> {
@@ -65,6 +68,7 @@ impl Fabric {
         while let Some(timer) = self.timers.pop() {
             match timer {
                 Timer::Trap { port, number } => self.trap_due(port, number),
+                Timer::Lease { port } => self.lease_due(port),
                 Timer::Packet(transit) => self.transit.push_back(transit),
             }
         }

@@ -174,7 +174,7 @@ impl Fabric {
                 (true, Origin::Own(_), false) if self.loop_back(at, sl).is_err() => {
                     self.count(at, Counter::XmitDiscards, 1);
                 }
-                (true, _, _) => self.arrive(management, at.port, transit.packet),
+                (true, _, _) => self.arrive(management, at.port, transit),
                 (false, Origin::Own(_), false) | (false, _, true) => self.route_by_lid(transit),
                 // A packet to a LID that is not this adapter's.
                 _ => self.count(at, Counter::RcvErrors, 1),
@@ -208,7 +208,7 @@ impl Fabric {
             (false, _) => Step::ByLid(dlid),
         };
         match step {
-            Step::Local => self.arrive(management, at.port, transit.packet),
+            Step::Local => self.arrive(management, at.port, transit),
             Step::Forward(out) => {
                 transit.packet.slid = Lid::PERMISSIVE;
                 transit.packet.dlid = Lid::PERMISSIVE;
@@ -305,7 +305,8 @@ impl Fabric {
     }
 
     /// A packet has reached the port that it is for.
-    fn arrive(&mut self, at: PortRef, ingress: u8, packet: Box<MadPacket>) {
+    fn arrive(&mut self, at: PortRef, ingress: u8, transit: Transit) {
+        let Transit { origin, packet, .. } = transit;
         let Some(port) = self.port(at) else {
             return;
         };
@@ -321,12 +322,9 @@ impl Fabric {
             };
             if for_manager {
                 self.deliver(at, packet);
-            } else if method == Method::TRAP_REPRESS {
-                if attribute == AttributeId::NOTICE {
-                    self.repress(at, packet.header().transaction());
-                }
-            } else if matches!(method, Method::GET | Method::SET) {
-                self.answer_smp(at, ingress, packet);
+            } else {
+                let by_owner = matches!(origin, Origin::Own(_)) && port.access != SmpAccess::Fabric;
+                self.for_agent(at, ingress, by_owner, packet);
             }
             return;
         }
@@ -363,12 +361,25 @@ impl Fabric {
         }
     }
 
-    /// Has the node's subnet management agent answer and sends the answer back.
-    fn answer_smp(&mut self, at: PortRef, ingress: u8, mut packet: Box<MadPacket>) {
+    /// A packet has reached a node's subnet management agent.
+    fn for_agent(&mut self, at: PortRef, ingress: u8, by_owner: bool, mut packet: Box<MadPacket>) {
+        let source = packet.slid;
         let Ok(mut smp) = Smp::new_checked(&mut packet.mad[..]) else {
             return;
         };
-        self.process_smp(at.node, ingress, &mut smp);
+        // What the owner reads of its own port needs no key.
+        let reads_itself = by_owner && smp.mad().method() == Method::GET;
+        if !reads_itself && !self.check_m_key(at, source, &smp) {
+            self.drop_smp(at.node);
+            return;
+        }
+        if smp.mad().method() == Method::TRAP_REPRESS {
+            if smp.mad().attribute() == AttributeId::NOTICE {
+                self.repress(at, smp.mad().transaction());
+            }
+            return;
+        }
+        self.process_smp(at.node, ingress, by_owner, &mut smp);
         let own = self.port(at).map_or(Lid::NONE, |port| port.info.lid);
         let mut reply = packet.reply();
         if reply.slid == Lid::PERMISSIVE && reply.dlid != Lid::PERMISSIVE {

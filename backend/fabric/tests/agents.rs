@@ -305,19 +305,6 @@ fn impossible_port_infos_change_nothing() {
 }
 
 #[test]
-fn a_key_is_told_to_who_knows_it() {
-    let mut host = Host::new();
-    host.change_port(VF, 1, |info| info.m_key = 77);
-    assert_eq!(host.port_info(VF, 1).m_key, 0);
-    let asked = Request {
-        m_key: 77,
-        ..request(VF, Method::GET, AttributeId::PORT_INFO, 1, [0; DATA])
-    };
-    let (_, data) = host.ask(&asked).unwrap();
-    assert_eq!(wire::attribute::PortInfo::parse(&data).unwrap().m_key, 77);
-}
-
-#[test]
 fn events_at_a_port() {
     let mut host = Host::new();
     let vf = host.vf(0);

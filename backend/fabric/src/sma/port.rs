@@ -57,10 +57,11 @@ impl Fabric {
                 .map_err(|_| INVALID)
                 .and_then(|wanted| self.set_port_info(port, &wanted));
         }
-        let mut info = self.port(port).ok_or(INVALID)?.info;
+        let port = self.port(port).ok_or(INVALID)?;
+        let mut info = port.info;
         info.local_port_num = asked.ingress;
-        // Who does not know the key is not told it (IBA 14.2.4).
-        if asked.m_key != info.m_key {
+        let shown = port.shows_m_key(asked.m_key) && !asked.by_owner;
+        if !shown && asked.m_key != info.m_key {
             info.m_key = 0;
         }
         info.emit(data);
@@ -91,9 +92,16 @@ impl Fabric {
             info.master_sm_sl = wanted.master_sm_sl;
             info.m_key_lease_period = wanted.m_key_lease_period;
             info.m_key_protect_bits = wanted.m_key_protect_bits;
-            info.m_key_violations = wanted.m_key_violations;
-            info.p_key_violations = wanted.p_key_violations;
-            info.q_key_violations = wanted.q_key_violations;
+            // These count up; all that can be set is to begin anew.
+            for (counter, wanted) in [
+                (&mut info.m_key_violations, wanted.m_key_violations),
+                (&mut info.p_key_violations, wanted.p_key_violations),
+                (&mut info.q_key_violations, wanted.q_key_violations),
+            ] {
+                if wanted == 0 {
+                    *counter = 0;
+                }
+            }
             info.subnet_timeout = wanted.subnet_timeout;
             info.multicast_pkey_trap_suppression = wanted.multicast_pkey_trap_suppression;
         }
