@@ -25,8 +25,10 @@
 mod counters;
 mod directed;
 mod fabric;
+mod fat_tree;
 mod fault;
 mod forwarding;
+mod hosts;
 mod hypervisors;
 mod link;
 mod node;
@@ -41,7 +43,9 @@ mod trap;
 
 pub use counters::{PortCounters, SmpCounts};
 pub use fabric::{Fabric, Output, Owner, PortEvent, SmpAccess};
+pub use fat_tree::{FatTree, FatTreeError};
 pub use fault::LinkFault;
+pub use hosts::Hosts;
 pub use hypervisors::{Hypervisors, TooMany};
 pub use link::LinkRate;
 pub use route::{NoRoute, Route};
