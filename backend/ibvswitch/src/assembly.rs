@@ -240,6 +240,7 @@ impl StatusSource for Whole {
                 client_connected: connected.load(Ordering::Relaxed),
                 objects: self.engine.inspect(|engine| objects(engine, *vf)),
                 counters: read_counters(counters),
+                mads: self.management.proxy_report(*vf).into(),
             })
             .collect();
         let manager = self.management.manager_status();

@@ -7,6 +7,7 @@
 mod document;
 mod guid;
 mod keys;
+mod mads;
 mod names;
 mod read;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use wire::{Guid, Lid, LinkWidth, Mtu, PKey};
 
 pub use document::Problem;
+pub use mads::{GmpClass, GmpClasses, MadRate, MadRules};
 pub use names::LinkRate;
 pub(crate) use names::SMP_ACCESS;
 
@@ -127,6 +129,8 @@ pub struct Vf {
     pub doorbells: Doorbells,
     /// How far the guest's subnet management packets go.
     pub smp: SmpAccess,
+    /// Which of its management packets pass, and how many.
+    pub mads: MadRules,
     /// The vfio-user socket; absolute.
     pub socket: PathBuf,
 }

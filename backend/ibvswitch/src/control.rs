@@ -11,8 +11,8 @@ mod server;
 
 pub use client::{Client, ClientError};
 pub use message::{
-    Counters, ErrorKind, FabricStatus, Link, LinkEnd, Node, NodeKind, Objects, Request, Response,
-    Status, Topology, VfStatus,
+    Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, Node, NodeKind, Objects, RefusedMad,
+    Request, Response, Status, Topology, VfStatus,
 };
 pub use server::{Server, StatusSource};
 

@@ -10,17 +10,18 @@ mod datagram;
 mod datapath;
 mod delivery;
 mod function;
+mod proxy;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use fabric::{Fabric, Output, Owner, PortRef, SmpAccess, TopologyError};
-use hca::{Face, MadDatagram, PortView, Subnet, TrafficCounters, VfId};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use fabric::{Fabric, Injected, Output, Owner, PortRef, SmpAccess, TopologyError};
+use hca::{Face, PortView, Subnet, TrafficCounters, VfId};
 use parking_lot::Mutex;
 use subnet::{MinHop, SubnetManager, Transport};
 use tracing::{info, warn};
@@ -30,14 +31,14 @@ use crate::config::Config;
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
-use datagram::packet;
 use datapath::EngineSubnet;
 use delivery::{Delivery, deliver, port_view};
 pub use function::FunctionPort;
+use proxy::Own;
+pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
 
-/// Management packets of guests that wait to enter the fabric; more are
-/// dropped, as a full receive queue of an agent drops them.
-const WAITING: usize = 1024;
+/// Messages that the management thread takes before it lets the fabric work.
+const BATCH: usize = 1024;
 
 /// Why there is no subnet.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +54,7 @@ pub enum ManagementError {
 #[derive(Debug)]
 enum Message {
     /// A guest sends a packet.
-    Send(VfId, Box<MadDatagram>),
+    Send(VfId, Box<MadPacket>),
     /// The fabric has outputs that nobody asked the thread for.
     Look,
     /// Ends the thread.
@@ -85,8 +86,14 @@ pub struct Management {
     generation: Arc<AtomicU64>,
     ports: Vec<PortRef>,
     functions: HashMap<PortRef, VfId>,
+    proxy: Proxy,
+    /// When the subnet was made: what times are counted from.
+    epoch: Instant,
+    /// Not bounded, since the proxy bounds what each guest puts into it and
+    /// a wish to look waits there once at most.
     sender: Sender<Message>,
     receiver: Receiver<Message>,
+    looking: AtomicBool,
 }
 
 struct ManagerPort<'a> {
@@ -125,7 +132,7 @@ impl Management {
             .enumerate()
             .map(|(at, &port)| (port, VfId(at as u16)))
             .collect();
-        let (sender, receiver) = bounded(WAITING);
+        let (sender, receiver) = unbounded();
         let state = SubnetState {
             fabric,
             manager,
@@ -138,8 +145,11 @@ impl Management {
             generation,
             ports,
             functions,
+            proxy: Proxy::new(config),
+            epoch: Instant::now(),
             sender,
             receiver,
+            looking: AtomicBool::new(false),
         }))
     }
 
@@ -185,8 +195,10 @@ impl Management {
 
     /// Has the management thread look for what the fabric put out.
     pub fn look(&self) {
-        // A full channel means that it will look anyway.
-        let _ = self.sender.try_send(Message::Look);
+        if !self.looking.swap(true, Ordering::AcqRel) {
+            // The thread that would receive it may have ended.
+            let _ = self.sender.send(Message::Look);
+        }
     }
 
     /// Moves packets until the fabric rests, and returns what is for guests.
@@ -219,6 +231,8 @@ impl Management {
                     }
                     Output::Deliver { port, packet } => {
                         if let Some(&vf) = self.functions.get(&port) {
+                            let mut packet = packet;
+                            self.proxy.clean(vf, &mut packet.mad);
                             deliveries.push(Delivery::Packet(vf, packet));
                         }
                     }
@@ -262,7 +276,7 @@ impl Management {
         self: &Arc<Self>,
         engine: Arc<SharedEngine<F>>,
     ) -> io::Result<ManagementThread> {
-        let started = Instant::now();
+        let started = self.epoch;
         let (deliveries, next) = self.settle(started.elapsed());
         deliver(&engine, deliveries);
         {
@@ -309,11 +323,11 @@ impl Management {
             };
             for message in message
                 .into_iter()
-                .chain(self.receiver.try_iter().take(WAITING))
+                .chain(self.receiver.try_iter().take(BATCH))
             {
                 match message {
-                    Message::Send(vf, datagram) => self.send(vf, &datagram),
-                    Message::Look => {}
+                    Message::Send(vf, packet) => self.send(vf, *packet),
+                    Message::Look => self.looking.store(false, Ordering::Release),
                     Message::Stop => return,
                 }
             }
@@ -323,10 +337,39 @@ impl Management {
         }
     }
 
-    fn send(&self, vf: VfId, datagram: &MadDatagram) {
-        if let Some(port) = self.port(vf) {
-            self.state.lock().fabric.inject(port, packet(datagram));
+    /// Lets a guest's packet into the fabric, if the proxy does.
+    fn send(&self, vf: VfId, mut packet: MadPacket) {
+        self.proxy.taken(vf);
+        let Some(port) = self.port(vf) else {
+            return;
+        };
+        let now = self.now();
+        let mut state = self.state.lock();
+        let info = state.fabric.port_info(port).unwrap_or_default();
+        let gids: Vec<_> = state.fabric.gids(port).collect();
+        let own = Own {
+            lid: info.lid,
+            lmc: info.lmc,
+            gids: &gids,
+            pkeys: state.fabric.pkeys(port).unwrap_or_default(),
+        };
+        if !self.proxy.examine(now, vf, &mut packet, &own) {
+            return;
         }
+        let sent = packet.clone();
+        if state.fabric.inject(port, packet) == Injected::Denied {
+            self.proxy.refuse(now, vf, Reason::Smp, &sent);
+        }
+    }
+
+    /// What became of the management packets of a function's guest.
+    #[must_use]
+    pub fn proxy_report(&self, vf: VfId) -> ProxyReport {
+        self.proxy.report(vf)
+    }
+
+    fn now(&self) -> Duration {
+        self.epoch.elapsed()
     }
 }
 

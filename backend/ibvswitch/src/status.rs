@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use fabric::{Fabric, PortRef};
+use fabric::{Fabric, PortRef, SmpAccess};
 use wire::{Guid, PKey};
 
-use crate::config::{Config, Hypervisor, Vf};
-use crate::control::{Counters, FabricStatus, Objects, Status, Topology, VfStatus};
+use crate::config::{Config, Hypervisor, SMP_ACCESS, Vf};
+use crate::control::{Counters, FabricStatus, Mads, Objects, Status, Topology, VfStatus};
 use crate::topology::Plan;
 
 /// What the subnet manager has done.
@@ -19,7 +19,7 @@ pub struct Management {
 }
 
 /// What a VF's device knows about itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Function {
     /// Whether a VMM is connected.
     pub client_connected: bool,
@@ -27,6 +27,8 @@ pub struct Function {
     pub objects: Objects,
     /// What went through the port.
     pub counters: Counters,
+    /// What became of its guest's management packets.
+    pub mads: Mads,
 }
 
 /// Knows what a daemon is made of, and describes it.
@@ -67,7 +69,7 @@ impl Observer {
     ) -> Status {
         let functions = functions
             .iter()
-            .copied()
+            .cloned()
             .chain(std::iter::repeat(Function::default()));
         let vfs = self.config.vfs().zip(self.plan.vfs()).zip(functions);
         Status {
@@ -121,12 +123,19 @@ fn vf_status(
         node_guid: node_guid.to_string(),
         port_guid: vf.guid.to_string(),
         pkeys: pkeys[..used].iter().map(ToString::to_string).collect(),
+        smp: smp_name(vf.smp).to_owned(),
+        mads: function.mads,
         doorbells: vf.doorbells,
         socket: vf.socket.display().to_string(),
         client_connected: function.client_connected,
         objects: function.objects,
         counters: function.counters,
     }
+}
+
+fn smp_name(access: SmpAccess) -> &'static str {
+    let found = SMP_ACCESS.iter().find(|(_, known)| *known == access);
+    found.map_or("", |(name, _)| name)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ibvswitch::config::Doorbells;
 use ibvswitch::control::{
-    CLIENTS_MAX, Client, ClientError, Counters, FabricStatus, Objects, REQUEST_MAX, Request,
-    Response, Server, Status, StatusSource, Topology, VfStatus,
+    CLIENTS_MAX, Client, ClientError, Counters, FabricStatus, Mads, Objects, REQUEST_MAX,
+    RefusedMad, Request, Response, Server, Status, StatusSource, Topology, VfStatus,
 };
 
 #[derive(Debug)]
@@ -37,6 +37,17 @@ impl StatusSource for Fixed {
                 node_guid: "0002:c903:0000:0101".to_owned(),
                 port_guid: "0002:c903:0000:0101".to_owned(),
                 pkeys: vec!["0xffff".to_owned()],
+                smp: "own-port".to_owned(),
+                mads: Mads {
+                    passed: 5,
+                    refused: [("smp".to_owned(), 1)].into(),
+                    last_refused: vec![RefusedMad {
+                        at_ms: 1500,
+                        packet: "SubnDirectedSet(PortInfo)".to_owned(),
+                        dlid: 0xffff,
+                        reason: "smp".to_owned(),
+                    }],
+                },
                 doorbells: Doorbells::Poll,
                 socket: "/run/ibvswitch/vm1.sock".to_owned(),
                 client_connected: true,
@@ -121,7 +132,10 @@ fn status_in_json() {
             r#""sweeps":2,"smps":40},"#,
             r#""vfs":[{"name":"vm1","hypervisor":"hv1","state":"Active","lid":3,"sm_lid":1,"#,
             r#""node_guid":"0002:c903:0000:0101","port_guid":"0002:c903:0000:0101","#,
-            r#""pkeys":["0xffff"],"doorbells":"poll","socket":"/run/ibvswitch/vm1.sock","#,
+            r#""pkeys":["0xffff"],"smp":"own-port","#,
+            r#""mads":{"passed":5,"refused":{"smp":1},"last_refused":[{"at_ms":1500,"#,
+            r#""packet":"SubnDirectedSet(PortInfo)","dlid":65535,"reason":"smp"}]},"#,
+            r#""doorbells":"poll","socket":"/run/ibvswitch/vm1.sock","#,
             r#""client_connected":true,"#,
             r#""objects":{"pd":0,"mr":0,"cq":0,"eq":0,"srq":0,"qp":2},"#,
             r#""counters":{"xmit_bytes":18446744073709551615,"rcv_bytes":0,"xmit_packets":0,"#,

@@ -39,7 +39,11 @@ fn send(qp: &mut QueuePair, lid: u16, mad: &[u8; MAD]) {
 
 #[test]
 fn performance_agents_of_switches_answer_queue_pair_1() {
-    let daemon = Daemon::start("trap");
+    let daemon = Daemon::configured(
+        "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
+         gmp = { allow = [\"perf\"] }\n\
+         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
+    );
     let mut peer = Peer::open(&daemon, "vm1");
     let mut qp = gsi(&peer);
     // Which LIDs are of switches, the manager has decided: ask all that may
@@ -81,8 +85,9 @@ fn datagrams_between_two_queue_pairs_1_arrive() {
     let daemon = Daemon::start("trap");
     let (mut a, mut b) = peers(&daemon);
     let (mut qa, mut qb) = (gsi(&a), gsi(&b));
-    // Of the class that connection managers speak.
-    let mut message = mad(7, 2, 3, 0x0010, 0x1234_5678);
+    // Of the class that connection managers speak: a reply, which has no
+    // addresses inside.
+    let mut message = mad(7, 2, 3, 0x0013, 0x1234_5678);
     for (index, byte) in message.iter_mut().enumerate().skip(24) {
         *byte = index as u8;
     }

@@ -27,6 +27,7 @@
 
 pub mod attribute;
 mod bits;
+pub mod cm;
 pub mod crc;
 pub mod erf;
 mod error;

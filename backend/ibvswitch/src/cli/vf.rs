@@ -7,7 +7,7 @@ use wire::Lid;
 
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::{Config, Vf};
-use crate::control::{Request, Response, VfStatus};
+use crate::control::{Mads, Request, Response, VfStatus};
 use crate::qemu::{Attachment, shell_quote};
 
 /// Commands on VFs.
@@ -172,6 +172,20 @@ fn block(vf: &VfStatus) -> String {
         .to_owned(),
     );
     let o = &vf.objects;
+    line("Subnet management", vf.smp.clone());
+    line("Management packets", mads(&vf.mads));
+    for refused in &vf.mads.last_refused {
+        line(
+            "Refused",
+            format!(
+                "{:.3} s: {} to LID {}: {}",
+                refused.at_ms as f64 / 1000.0,
+                refused.packet,
+                refused.dlid,
+                refused.reason
+            ),
+        );
+    }
     line(
         "Objects",
         format!(
@@ -188,5 +202,21 @@ fn block(vf: &VfStatus) -> String {
         "Received",
         format!("{} packets, {} bytes", c.rcv_packets, c.rcv_bytes),
     );
+    text
+}
+
+/// As in `12 passed, 3 refused (rate 1, smp 2)`.
+fn mads(mads: &Mads) -> String {
+    let mut text = format!("{} passed", mads.passed);
+    let refused: Vec<String> = mads
+        .refused
+        .iter()
+        .map(|(reason, count)| format!("{reason} {count}"))
+        .collect();
+    if !refused.is_empty() {
+        let sum: u64 = mads.refused.values().sum();
+        // Writing to a string does not fail.
+        let _ = write!(text, ", {sum} refused ({})", refused.join(", "));
+    }
     text
 }

@@ -17,4 +17,20 @@ pub(super) const SM: &[&str] = &["lid", "sweep_interval"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
 pub(super) const HYPERVISOR: &[&str] = &["name", "vf"];
-pub(super) const VF: &[&str] = &["name", "lid", "guid", "pkeys", "doorbells", "smp", "socket"];
+pub(super) const VF: &[&str] = &[
+    "name",
+    "lid",
+    "guid",
+    "pkeys",
+    "doorbells",
+    "smp",
+    "gmp",
+    "mad_rate",
+    "mad_burst",
+    "mad_rates",
+    "socket",
+];
+/// In the table `gmp` of a VF.
+pub(super) const GMP: &[&str] = &["allow", "deny"];
+/// The classes' names, which are checked as values are.
+pub(super) const MAD_RATES: &[&str] = &[];

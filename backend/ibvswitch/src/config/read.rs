@@ -1,5 +1,7 @@
 //! From a document to a checked [`Config`].
 
+mod mads;
+
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
@@ -383,6 +385,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let smp = self
             .one_of(section, "smp", &SMP_ACCESS)
             .unwrap_or(SmpAccess::OwnPort);
+        let mads = self.mads(section, smp);
         let configured = section.text("socket");
         let name = name?;
         let socket = self.socket(&name, configured.as_ref(), runtime_dir);
@@ -393,6 +396,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             pkeys,
             doorbells,
             smp,
+            mads,
             socket,
         })
     }

@@ -191,6 +191,9 @@ fn all_values_arrive() {
     assert_eq!(a.socket, Path::new("/srv/a.sock"));
     assert_eq!((b.lid, b.doorbells), (None, Doorbells::Poll));
     assert_eq!((a.smp, b.smp), (SmpAccess::Fabric, SmpAccess::OwnPort));
+    assert_eq!((a.mads.classes, a.mads.rate), (GmpClasses::ALL, None));
+    assert_eq!(b.mads.classes, GmpClasses::default());
+    assert_eq!(b.mads.rate, Some(MadRate::default()));
     assert_eq!(b.pkeys, [PKey::DEFAULT_FULL]);
 }
 
@@ -365,7 +368,7 @@ fn unknown_keys() {
     vf_case(
         "password = 3",
         "1: `hypervisor.vf.password`: unknown key; the keys here are `name`, `lid`, `guid`, \
-         `pkeys`, `doorbells`, `smp` and `socket`",
+         `pkeys`, `doorbells`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates` and `socket`",
     );
     head_case(
         "[engin]",
@@ -617,4 +620,49 @@ proptest::proptest! {
             }
         }
     }
+}
+
+#[test]
+fn rules_for_management_packets() {
+    let config = parse(&format!(
+        "{RIGHT}gmp = {{ deny = [\"vendor\"] }}\nmad_rate = 50\nmad_burst = 20\n\
+         mad_rates = {{ subn-adm = 10, cm = 40 }}\n"
+    ));
+    let mads = &config.hypervisors[0].vfs[0].mads;
+    assert_eq!(mads.classes, GmpClasses::ALL.without(GmpClass::Vendor));
+    let rate = |per_second, burst| MadRate { per_second, burst };
+    assert_eq!(mads.rate, Some(rate(50, 20)));
+    assert_eq!(
+        mads.class_rates,
+        [
+            (GmpClass::Cm, rate(40, 20)),
+            (GmpClass::SubnAdm, rate(10, 10))
+        ]
+    );
+    let classes = "the classes are `subn-adm`, `perf`, `bm`, `dev-mgt`, `cm`, `snmp`, `cong-mgt`, \
+                   `application` and `vendor`";
+    vf_case(
+        "gmp = { allow = [\"sa\"] }",
+        &format!(
+            "18: `hypervisor.vf.gmp.allow = \"sa\"`: `sa` is no class of management packets; {classes}"
+        ),
+    );
+    vf_case(
+        "mad_rates = { mad = 1 }",
+        &format!(
+            "21: `hypervisor.vf.mad_rates.mad = 1`: `mad` is no class of management packets; {classes}"
+        ),
+    );
+    vf_case(
+        "mad_rates = { cm = 0 }",
+        "20: `hypervisor.vf.mad_rates.cm = 0`: not a rate; write packets per second, from 1 to 1000000",
+    );
+    vf_case(
+        "mad_rate = -1",
+        "12: `hypervisor.vf.mad_rate = -1`: out of range; write packets per second, from 1 to 1000000, or 0 for no limit",
+    );
+    vf_case(
+        "gmp = { allow = [], deny = [] }",
+        "7: `hypervisor.vf.gmp.allow`: both `allow` and `deny`; write the classes that may pass, or those that may not",
+    );
 }

@@ -2,6 +2,8 @@
 //!
 //! LIDs are numbers; GUIDs and P_Keys are the strings that InfiniBand tools print.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::Doorbells;
@@ -94,6 +96,10 @@ pub struct VfStatus {
     pub port_guid: String,
     /// P_Key table from index 0, without trailing empty entries.
     pub pkeys: Vec<String>,
+    /// How far its guest's subnet management packets go: `deny`, `own-port` or `fabric`.
+    pub smp: String,
+    /// What became of its guest's management packets.
+    pub mads: Mads,
     /// How doorbells reach the engine.
     pub doorbells: Doorbells,
     /// The vfio-user socket.
@@ -104,6 +110,31 @@ pub struct VfStatus {
     pub objects: Objects,
     /// Port counters since the daemon began to serve.
     pub counters: Counters,
+}
+
+/// Management packets that one VF's guest sent to others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mads {
+    /// Packets let pass.
+    pub passed: u64,
+    /// How many were refused, by reason: `smp`, `class`, `manager`, `address`, `partition`,
+    /// `service-level`, `cluster`, `rate` or `queue`.
+    pub refused: BTreeMap<String, u64>,
+    /// The last ones refused, oldest first.
+    pub last_refused: Vec<RefusedMad>,
+}
+
+/// A management packet that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedMad {
+    /// Milliseconds since the daemon began to serve.
+    pub at_ms: u64,
+    /// What it was, as in `SubnDirectedGet(NodeInfo)`.
+    pub packet: String,
+    /// Its destination LID, as the guest wrote it.
+    pub dlid: u16,
+    /// Why it was refused.
+    pub reason: String,
 }
 
 /// Numbers of live objects of one VF.

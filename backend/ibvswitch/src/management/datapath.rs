@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crossbeam_channel::TrySendError;
 use hca::{MadDatagram, NoRoute, Route, Subnet, VfId};
 use wire::{Lid, PKey, Sl};
 
+use super::datagram::packet;
 use super::{Management, Message};
 
 #[derive(Debug)]
@@ -56,12 +56,10 @@ impl Subnet for EngineSubnet {
     }
 
     fn send_mad(&mut self, from: VfId, datagram: MadDatagram) {
-        if let Err(TrySendError::Full(_)) = self
-            .0
-            .sender
-            .try_send(Message::Send(from, Box::new(datagram)))
-        {
-            tracing::debug!(vf = from.0, "management packet dropped: too many wait");
+        let packet = packet(&datagram);
+        if self.0.proxy.admit(self.0.now(), from, &packet) {
+            // The thread that would receive it may have ended.
+            let _ = self.0.sender.send(Message::Send(from, Box::new(packet)));
         }
     }
 }

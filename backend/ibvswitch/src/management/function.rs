@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fabric::PortRef;
+use fabric::{PortRef, SmpAccess};
 use hca::{TrafficCounters, VfId};
 use wire::PKey;
 use wire::attribute::NodeDescription;
@@ -14,6 +14,7 @@ use super::Management;
 #[derive(Debug)]
 pub struct FunctionPort {
     management: Arc<Management>,
+    vf: VfId,
     port: PortRef,
     counters: Arc<TrafficCounters>,
 }
@@ -30,6 +31,7 @@ impl FunctionPort {
         let port = management.port(vf)?;
         Some(Self {
             management: Arc::clone(management),
+            vf,
             port,
             counters,
         })
@@ -57,7 +59,7 @@ impl connectx::Port for FunctionPort {
             node_guid: node.node_guid,
             port_guid: node.port_guid,
             capability_mask: info.capability_mask.0,
-            capability_mask_writable: WRITABLE_CAPABILITIES,
+            capability_mask_writable: self.writable_capabilities(),
             subnet_timeout: info.subnet_timeout,
             init_type_reply: info.init_type_reply,
             max_mtu: info.max_mtu(),
@@ -72,7 +74,7 @@ impl connectx::Port for FunctionPort {
             operational_vls: info.operational_vls,
             qkey_violations: saturated(&self.counters.qkey_violations),
             pkey_violations: saturated(&self.counters.pkey_violations),
-            has_smi: true,
+            has_smi: self.access() != SmpAccess::Deny,
         }
     }
 
@@ -128,19 +130,39 @@ impl connectx::Port for FunctionPort {
     }
 
     fn process_mad(&mut self, mad: &[u8; 256], _checks: connectx::MadChecks) -> Option<[u8; 256]> {
-        let answer = self
+        let proxy = &self.management.proxy;
+        if !proxy.admit_local(self.management.now(), self.vf, mad) {
+            return None;
+        }
+        let mut answer = self
             .management
             .with(|state| state.fabric.local_mad(self.port, mad));
+        if let Some(answer) = &mut answer {
+            proxy.clean(self.vf, answer);
+        }
         // A Set may have changed the port.
         self.management.look();
         answer
     }
 }
 
-/// Capabilities that a driver may switch: its subnet manager and its
-/// communication manager come and go.
-const WRITABLE_CAPABILITIES: u32 = wire::attribute::CapabilityMask::IS_SM.0
-    | wire::attribute::CapabilityMask::COMMUNICATION_MANAGEMENT.0;
+impl FunctionPort {
+    fn access(&self) -> SmpAccess {
+        self.management.proxy.smp_access(self.vf)
+    }
+
+    /// Capabilities that a driver may switch: its communication manager comes
+    /// and goes, and its subnet manager where there may be one. A guest that
+    /// may not manage must not make managers talk to it either.
+    fn writable_capabilities(&self) -> u32 {
+        use wire::attribute::CapabilityMask;
+        let always = CapabilityMask::COMMUNICATION_MANAGEMENT.0;
+        match self.access() {
+            SmpAccess::Fabric => always | CapabilityMask::IS_SM.0,
+            SmpAccess::OwnPort | SmpAccess::Deny => always,
+        }
+    }
+}
 
 fn saturated(counter: &AtomicU64) -> u16 {
     counter.load(Ordering::Relaxed).min(u64::from(u16::MAX)) as u16

@@ -73,6 +73,19 @@ impl Daemon {
         self.dir.path().join(format!("{name}.sock"))
     }
 
+    /// What the program prints, in JSON, about the running daemon.
+    pub fn ask(&self, arguments: &[&str]) -> serde_json::Value {
+        let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+            .arg("--runtime-dir")
+            .arg(self.dir.path())
+            .args(arguments)
+            .arg("--json")
+            .output()
+            .expect("the program runs");
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("is JSON")
+    }
+
     /// Opens a VF.
     pub fn open(&self, name: &str) -> Device {
         Device::open(self.socket(name)).expect("the device opens")

@@ -1,0 +1,87 @@
+//! Where addresses stand in messages of the communication manager (IBA 12.6).
+//!
+//! A connection manager tells its peer inside the message who it is and by which way it is reached;
+//! these are the fields that whoever passes messages on must check, or translate.
+
+use crate::mad::AttributeId;
+
+/// Bytes of the header before a message (IBA 13.4.3).
+const HEADER: usize = 24;
+
+/// The messages that carry addresses.
+impl AttributeId {
+    /// Request for a connection (communication management).
+    pub const CM_REQ: Self = Self(0x0010);
+    /// Loads an alternate path (communication management).
+    pub const CM_LAP: Self = Self(0x0019);
+    /// Asks for the queue pair of a service (communication management).
+    pub const CM_SIDR_REQ: Self = Self(0x0017);
+}
+
+/// One end-to-end path inside a message: byte offsets within the 256 bytes of the datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathPlaces {
+    /// LID of the sender's port, 16 bits, big endian as all of them.
+    pub local_lid: usize,
+    /// LID of the receiver's port, 16 bits.
+    pub remote_lid: usize,
+    /// GID of the sender's port, 128 bits.
+    pub local_gid: usize,
+    /// GID of the receiver's port, 128 bits.
+    pub remote_gid: usize,
+    /// Service level, in the upper 4 bits of this byte.
+    pub sl: usize,
+}
+
+/// What a message says about addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    /// Its paths: primary and alternate, or the alternate one.
+    pub paths: &'static [PathPlaces],
+    /// Offset of the P_Key of the connection to be, 16 bits.
+    pub pkey: Option<usize>,
+}
+
+/// The places in a message of this attribute (tables 106, 115 and 119 of IBA 12.6); those of all
+/// others carry none.
+pub const fn places(attribute: AttributeId) -> Places {
+    const PRIMARY: PathPlaces = PathPlaces {
+        local_lid: HEADER + 52,
+        remote_lid: HEADER + 54,
+        local_gid: HEADER + 56,
+        remote_gid: HEADER + 72,
+        sl: HEADER + 94,
+    };
+    const ALTERNATE: PathPlaces = PathPlaces {
+        local_lid: HEADER + 96,
+        remote_lid: HEADER + 98,
+        local_gid: HEADER + 100,
+        remote_gid: HEADER + 116,
+        sl: HEADER + 138,
+    };
+    const LOADED: PathPlaces = PathPlaces {
+        local_lid: HEADER + 20,
+        remote_lid: HEADER + 22,
+        local_gid: HEADER + 24,
+        remote_gid: HEADER + 40,
+        sl: HEADER + 62,
+    };
+    match attribute {
+        AttributeId::CM_REQ => Places {
+            paths: &[PRIMARY, ALTERNATE],
+            pkey: Some(HEADER + 48),
+        },
+        AttributeId::CM_LAP => Places {
+            paths: &[LOADED],
+            pkey: None,
+        },
+        AttributeId::CM_SIDR_REQ => Places {
+            paths: &[],
+            pkey: Some(HEADER + 4),
+        },
+        _ => Places {
+            paths: &[],
+            pkey: None,
+        },
+    }
+}
