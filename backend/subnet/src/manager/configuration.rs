@@ -229,6 +229,8 @@ impl SubnetManager {
             link_speed_enabled: 0,
             link_speed_ext_enabled: 0,
             client_reregister: reregister && can,
+            // Not what an answer said: a port with a key that nobody knows is lost.
+            m_key: self.config.m_key,
             ..*wanted
         };
         let mut data = [0; DATA];
