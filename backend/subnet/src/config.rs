@@ -13,7 +13,8 @@ pub struct Config {
     pub gid_prefix: u64,
     /// Key that ports are given and that requests carry; 0: none.
     pub m_key: u64,
-    /// Key by which subnet managers trust each other; 0: none.
+    /// Key by which subnet managers know that they belong together, 0: any will do. OpenSM's is 1
+    /// unless it is told another one.
     pub sm_key: u64,
     /// Priority among subnet managers, 15 the highest.
     pub priority: u8,
@@ -38,6 +39,12 @@ pub struct Config {
     pub sl_to_vl: Option<SlToVl>,
     /// How long after a sweep to look for changes; zero: only when told.
     pub sweep_interval: Duration,
+    /// The shortest time between two looks at what traps tell of.
+    pub trap_interval: Duration,
+    /// How often a standby asks whether the master is alive.
+    pub poll_interval: Duration,
+    /// How often it asks again before it takes over.
+    pub poll_retries: u32,
     /// How long to wait for an answer.
     pub timeout: Duration,
     /// How often to ask again.
@@ -51,7 +58,7 @@ impl Default for Config {
         Self {
             gid_prefix: Gid::DEFAULT_PREFIX,
             m_key: 0,
-            sm_key: 0,
+            sm_key: 1,
             priority: 0,
             pinned_lids: BTreeMap::new(),
             known_lids: BTreeMap::new(),
@@ -63,6 +70,9 @@ impl Default for Config {
             subnet_timeout: 18,
             sl_to_vl: None,
             sweep_interval: Duration::from_secs(10),
+            trap_interval: Duration::from_millis(250),
+            poll_interval: Duration::from_secs(1),
+            poll_retries: 4,
             timeout: Duration::from_millis(200),
             retries: 3,
             window: 64,

@@ -2,16 +2,18 @@
 
 mod configuration;
 mod discovery;
+mod mastery;
 mod migration;
+mod traps;
 
 use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
-use wire::attribute::{NodeDescription, Notice, PortInfo, SmInfo, SmState, SwitchInfo};
-use wire::mad::{AttributeId, Class, Method, Status};
-use wire::smp::{DATA, Destination, Request, Route, Smp};
+use wire::attribute::{NodeDescription, PortInfo, SmState, SwitchInfo};
+use wire::mad::{AttributeId, Class, Method};
+use wire::smp::{DATA, Destination, Request, Route};
 use wire::{Guid, Lid, MadPacket, PKey, PortState};
 
 use crate::config::{Config, ConfigError};
@@ -21,23 +23,40 @@ use crate::routing::RoutingEngine;
 use crate::sa::{Administration, Paths, View};
 use crate::tables::Tables;
 use configuration::Step;
+use mastery::Mastery;
 pub use migration::Ticket;
 use migration::{Migrations, Stage};
+use traps::Traps;
 
 /// What the answer to a request is for.
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
-    NodeInfo { from: Option<At> },
+    NodeInfo {
+        from: Option<At>,
+    },
     NodeDescription(usize),
     SwitchInfo(usize),
     PortInfo(At),
+    /// As [`Purpose::PortInfo`], between sweeps.
+    ChangedPort(At),
+    SmInfo(At),
     Partitions(At, u16),
     SlToVl,
     Identity(At, Guid),
-    Linear { switch: Guid, number: u16 },
-    Multicast { switch: Guid, at: (u16, u8) },
+    Linear {
+        switch: Guid,
+        number: u16,
+    },
+    Multicast {
+        switch: Guid,
+        at: (u16, u8),
+    },
     LightSwitch,
     LightPort,
+    /// A standby asks whether the master is alive.
+    Poll,
+    Handover,
+    Acknowledge,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +68,8 @@ enum Phase {
     /// Writes multicast forwarding tables between sweeps.
     Multicast,
     Migrating(Stage),
+    /// Gives the subnet to another manager.
+    HandingOver,
 }
 
 /// What the last full sweep found and did.
@@ -56,6 +77,8 @@ enum Phase {
 pub struct Report {
     /// Full sweeps so far.
     pub sweeps: u64,
+    /// Light sweeps so far.
+    pub light_sweeps: u64,
     /// Switches found.
     pub switches: usize,
     /// Channel adapters found.
@@ -66,6 +89,10 @@ pub struct Report {
     pub packets: u64,
     /// Of these, requests that set something.
     pub sets: u64,
+    /// When the sweep ended, as [`SubnetManager::poll`] knows the time.
+    pub ended: Duration,
+    /// How long it took.
+    pub took: Duration,
     /// What went wrong, in words; the first 32.
     pub errors: Vec<String>,
 }
@@ -79,6 +106,8 @@ pub struct SubnetManager {
     routing: Box<dyn RoutingEngine>,
     requests: Requests<Purpose>,
     phase: Phase,
+    mastery: Mastery,
+    traps: Traps,
     /// As the sweep that runs, or that ran last, finds it.
     subnet: Subnet,
     /// As the sweep before found it, while a sweep runs.
@@ -90,11 +119,17 @@ pub struct SubnetManager {
     /// The sweep that runs, or that ran last.
     report: Report,
     sent_before: u64,
+    /// When the sweep that runs began.
+    began: Duration,
     /// Something changed that a full sweep must look at.
     changed: bool,
+    /// Something did not answer, or not well: the next light sweep becomes a full one.
+    unanswered: bool,
     next_sweep: Option<Duration>,
-    activity: u32,
     migrations: Migrations,
+    /// Packets that nobody answers.
+    outbox: Vec<MadPacket>,
+    now: Duration,
 }
 
 impl SubnetManager {
@@ -110,6 +145,8 @@ impl SubnetManager {
             config,
             routing,
             phase: Phase::Idle,
+            mastery: Mastery::default(),
+            traps: Traps::default(),
             subnet: Subnet::default(),
             before: None,
             paths: Paths::default(),
@@ -117,16 +154,20 @@ impl SubnetManager {
             tables: Tables::default(),
             report: Report::default(),
             sent_before: 0,
+            began: Duration::ZERO,
             changed: true,
+            unanswered: false,
             next_sweep: None,
-            activity: 0,
             migrations: Migrations::default(),
+            outbox: Vec::new(),
+            now: Duration::ZERO,
         })
     }
 
-    /// Whether a full sweep has ended and no other one is due.
+    /// Whether this manager is the master, a full sweep of it has ended, and no other one is due.
     pub fn is_up(&self) -> bool {
-        self.report.sweeps > 0
+        self.state() == SmState::Master
+            && self.report.sweeps > 0
             && !self.changed
             && !matches!(self.phase, Phase::Discovering | Phase::Configuring(_))
     }
@@ -134,6 +175,21 @@ impl SubnetManager {
     /// What the last full sweep found and did.
     pub fn report(&self) -> &Report {
         &self.report
+    }
+
+    /// Requests sent so far, by method and attribute, repetitions included.
+    pub fn requests(&self) -> impl Iterator<Item = (Method, AttributeId, u64)> {
+        self.requests.counts()
+    }
+
+    /// Traps that came so far, repetitions included, by number.
+    pub fn traps(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.traps.counts()
+    }
+
+    /// The name of the routing engine.
+    pub fn routing(&self) -> &'static str {
+        self.routing.name()
     }
 
     /// LIDs by port GUID, those of absent ports included: to be kept and given back as
@@ -148,7 +204,7 @@ impl SubnetManager {
         nodes.map(|node| (node.info.node_guid, node.description))
     }
 
-    /// Has the next [`SubnetManager::poll`] begin a full sweep.
+    /// Has the next [`SubnetManager::poll`] begin a full sweep, unless another manager is the master.
     pub fn request_sweep(&mut self) {
         self.changed = true;
     }
@@ -164,33 +220,51 @@ impl SubnetManager {
     ///
     /// `now` is the time since any fixed moment.
     pub fn poll(&mut self, now: Duration, transport: &mut impl Transport) -> Option<Duration> {
-        self.activity = self.activity.wrapping_add(1);
+        self.now = now;
+        self.mastery.polled();
         loop {
             let mut progress = false;
             while let Some(packet) = transport.receive() {
                 progress = true;
-                self.receive(&packet, now, transport);
+                self.receive(&packet, transport);
             }
             for outcome in self.requests.overdue(now, transport) {
                 progress = true;
                 self.take(outcome);
             }
             if self.requests.is_empty() {
-                progress |= self.advance(now, transport);
+                progress |= self.advance(transport);
             }
             self.requests.send(now, transport);
+            for packet in self.outbox.drain(..) {
+                transport.send(packet);
+            }
             if !progress {
                 break;
             }
         }
-        let (administration, view) = self.administration();
-        let administration = administration.poll(&view, now, transport);
-        let sweep = match self.phase {
-            Phase::Idle => self.next_sweep,
+        let administration = match self.state() {
+            SmState::Master => {
+                let (administration, view) = self.administration();
+                administration.poll(&view, now, transport)
+            }
             _ => None,
         };
-        let due = [self.requests.deadline(), administration, sweep];
+        let due = [self.requests.deadline(), administration, self.next()];
         due.into_iter().flatten().min()
+    }
+
+    /// When to do something unasked.
+    fn next(&self) -> Option<Duration> {
+        match (self.phase, self.state()) {
+            (Phase::Idle, SmState::Master) if !self.mastery.waits() => self
+                .next_sweep
+                .into_iter()
+                .chain(self.traps.due(self.config.trap_interval))
+                .min(),
+            (Phase::Idle, _) => self.mastery.due(),
+            _ => None,
+        }
     }
 
     /// The subnet administration, and what it may look at.
@@ -204,9 +278,10 @@ impl SubnetManager {
         (&mut self.administration, view)
     }
 
-    fn receive(&mut self, packet: &MadPacket, now: Duration, transport: &mut impl Transport) {
+    fn receive(&mut self, packet: &MadPacket, transport: &mut impl Transport) {
+        let now = self.now;
         if !packet.is_smp() {
-            if packet.header().class() == Class::SUBN_ADM {
+            if packet.header().class() == Class::SUBN_ADM && self.state() == SmState::Master {
                 let (administration, view) = self.administration();
                 administration.receive(packet, &view, now, transport);
             }
@@ -218,104 +293,102 @@ impl SubnetManager {
         }
         let header = packet.header();
         match (header.method(), header.attribute()) {
-            (Method::GET, AttributeId::SM_INFO) => {
-                let mut reply = packet.reply();
-                if let Ok(mut smp) = Smp::new_checked(&mut reply.mad[..]) {
-                    smp.data_mut().fill(0);
-                    self.sm_info().emit(smp.data_mut());
-                    smp.respond(Status::OK);
-                    transport.send(reply);
-                }
+            (Method::GET | Method::SET, AttributeId::SM_INFO) => {
+                self.answer_sm_info(packet, transport);
             }
-            (Method::TRAP, AttributeId::NOTICE) => {
-                let mut reply = packet.reply();
-                if let Ok(mut smp) = Smp::new_checked(&mut reply.mad[..]) {
-                    if let Ok(notice) = Notice::parse(smp.data()) {
-                        debug!(trap = notice.trap_number, issuer = %notice.issuer_lid, "trap");
-                        let (administration, view) = self.administration();
-                        administration.trap(&notice, &view, now, transport);
-                    }
-                    smp.mad_mut().set_method(Method::TRAP_REPRESS);
-                    transport.send(reply);
-                    self.changed = true;
-                }
-            }
+            (Method::TRAP, AttributeId::NOTICE) => self.take_trap(packet, transport),
             _ => debug!(packet = %header, "not for the subnet manager"),
         }
     }
 
-    fn sm_info(&self) -> SmInfo {
-        let own = self.subnet.own.and_then(|at| self.subnet.port(at));
-        SmInfo {
-            guid: own.map_or(Guid::NONE, |port| port.guid),
-            // Whoever asks by a plain request has not shown that it may know the key.
-            sm_key: 0,
-            act_count: self.activity,
-            priority: self.config.priority,
-            state: SmState::Master,
-        }
-    }
-
     /// Begins what comes next when no request is left; false when there is nothing to do.
-    fn advance(&mut self, now: Duration, transport: &mut impl Transport) -> bool {
+    fn advance(&mut self, transport: &mut impl Transport) -> bool {
         match self.phase {
-            Phase::Idle if self.changed => self.begin_sweep(),
-            Phase::Idle if self.administration.multicast_changed() => {
-                self.phase = Phase::Multicast;
-                self.set_multicast();
+            Phase::Idle => return self.begin(),
+            Phase::Discovering => {
+                self.settle_links();
+                self.decide_mastery();
             }
-            Phase::Idle if self.has_migrations() => self.begin_migration(),
             Phase::Migrating(stage) => {
-                if self.advance_migration(stage, now) {
+                if self.advance_migration(stage) {
+                    let now = self.now;
                     let (administration, view) = self.administration();
                     administration.swept(&view, now, transport);
                 }
             }
-            Phase::Idle => {
-                if self.next_sweep.is_none_or(|due| due > now) {
-                    return false;
-                }
-                self.begin_light_sweep();
-            }
-            Phase::Discovering => self.enter(Step::FIRST),
             Phase::Configuring(step) => match step.next() {
                 Some(step) => self.enter(step),
                 None => {
-                    self.end_sweep(now);
+                    self.end_sweep();
+                    let now = self.now;
                     let (administration, view) = self.administration();
                     administration.swept(&view, now, transport);
                 }
             },
-            Phase::Multicast => self.phase = Phase::Idle,
             Phase::LightSweep => {
                 self.phase = Phase::Idle;
-                self.schedule(now);
+                self.schedule();
             }
+            Phase::Multicast => self.phase = Phase::Idle,
+            Phase::HandingOver => self.stand_by_for_heir(),
+        }
+        true
+    }
+
+    /// Begins what is due; false when nothing is.
+    fn begin(&mut self) -> bool {
+        let now = self.now;
+        match self.state() {
+            SmState::NotActive => return false,
+            SmState::Standby => return self.poll_master(),
+            SmState::Discovering => self.begin_sweep(),
+            SmState::Master if self.changed => self.begin_sweep(),
+            SmState::Master if self.mastery.waits() => return self.poll_master(),
+            SmState::Master if self.administration.multicast_changed() => {
+                self.phase = Phase::Multicast;
+                self.set_multicast();
+            }
+            SmState::Master if self.has_migrations() => self.begin_migration(),
+            SmState::Master if self.next_sweep.is_some_and(|due| due <= now) => {
+                self.begin_light_sweep();
+            }
+            SmState::Master => return self.look_after_traps(),
         }
         true
     }
 
     fn begin_sweep(&mut self) {
         self.changed = false;
+        self.unanswered = false;
         self.phase = Phase::Discovering;
-        self.before = Some(mem::take(&mut self.subnet));
+        self.began = self.now;
+        self.mastery.forget_others();
+        self.traps.swept(self.now);
+        let found = mem::take(&mut self.subnet);
+        if self.report.sweeps > 0 {
+            // What a sweep that was cut short found is not the subnet.
+            self.before.get_or_insert(found);
+        }
         self.report = Report {
             sweeps: self.report.sweeps,
+            light_sweeps: self.report.light_sweeps,
             ..Report::default()
         };
         self.sent_before = self.requests.sent();
         self.explore(Route::default(), None);
     }
 
-    fn end_sweep(&mut self, now: Duration) {
+    fn end_sweep(&mut self) {
         self.phase = Phase::Idle;
         self.before = None;
-        self.schedule(now);
+        self.schedule();
         let switches = self.subnet.switches().count();
         self.report.sweeps += 1;
         self.report.switches = switches;
         self.report.adapters = self.subnet.nodes.len() - switches;
         self.report.packets = self.requests.sent() - self.sent_before;
+        self.report.ended = self.now;
+        self.report.took = self.now.saturating_sub(self.began);
         self.report.active = self
             .subnet
             .end_ports()
@@ -334,15 +407,17 @@ impl SubnetManager {
         self.settle_migration();
     }
 
-    fn schedule(&mut self, now: Duration) {
+    fn schedule(&mut self) {
         let interval = self.config.sweep_interval;
-        self.next_sweep = (!interval.is_zero()).then(|| now + interval);
+        self.next_sweep = (!interval.is_zero()).then(|| self.now + interval);
     }
 
-    /// Asks whether anything changed: every switch for its change bit, and the own port.
+    /// Asks whether anything changed: every switch for its change bit, the own port, and the other
+    /// managers.
     fn begin_light_sweep(&mut self) {
         self.phase = Phase::LightSweep;
-        if !self.report.errors.is_empty() {
+        self.report.light_sweeps += 1;
+        if self.unanswered {
             // What did not answer may do so now.
             self.changed = true;
         }
@@ -360,6 +435,7 @@ impl SubnetManager {
             0,
             Purpose::LightPort,
         );
+        self.ask_others();
     }
 
     fn get(&mut self, route: Route, attribute: AttributeId, modifier: u32, purpose: Purpose) {
@@ -446,6 +522,8 @@ impl SubnetManager {
             }
             Purpose::SwitchInfo(node) => self.take_switch_info(&request, node, &data),
             Purpose::PortInfo(at) => self.take_port_info(&request, at, &data),
+            Purpose::ChangedPort(at) => self.take_changed_port(at, &data),
+            Purpose::SmInfo(at) => self.take_sm_info(at, &data),
             Purpose::Partitions(at, block) => self.take_partitions(at, block, &data),
             Purpose::SlToVl => {}
             Purpose::Identity(at, guid) => self.take_identity(at, guid, &data),
@@ -459,13 +537,24 @@ impl SubnetManager {
                 Ok(info) if info.port_state == PortState::Active => {}
                 _ => self.changed = true,
             },
+            Purpose::Poll => self.take_poll(&data),
+            Purpose::Handover | Purpose::Acknowledge => {}
         }
     }
 
     fn failed(&mut self, purpose: Purpose, request: &Request, failure: Failure) {
-        if let Purpose::LightSwitch | Purpose::LightPort = purpose {
-            self.changed = true;
-            return;
+        match purpose {
+            Purpose::LightSwitch | Purpose::LightPort | Purpose::ChangedPort(_) => {
+                self.changed = true;
+                return;
+            }
+            Purpose::Poll => {
+                self.missed_poll();
+                return;
+            }
+            // Nothing manages there, whatever the port's capability mask says.
+            Purpose::SmInfo(_) => return,
+            _ => self.unanswered = true,
         }
         let Request {
             method,

@@ -19,7 +19,10 @@ pub(crate) struct Port {
     pub(crate) route: Route,
     /// As last read or set; `None` before the first answer.
     pub(crate) info: Option<PortInfo>,
+    /// The port at the other end of the cable, once both ends have been looked at.
     pub(crate) peer: Option<At>,
+    /// Who answered at the other end.
+    pub(crate) claim: Option<At>,
     /// P_Key table of an adapter's port, as last read or set.
     pub(crate) pkeys: BTreeMap<u16, PKeyBlock>,
 }
@@ -31,6 +34,7 @@ impl Port {
             route,
             info: None,
             peer: None,
+            claim: None,
             pkeys: BTreeMap::new(),
         }
     }
@@ -128,12 +132,49 @@ impl Subnet {
         }
     }
 
-    pub(crate) fn link(&mut self, a: At, b: At) {
-        for (end, peer) in [(a, b), (b, a)] {
-            if let Some(port) = self.port_mut(end) {
-                port.peer = Some(peer);
+    /// Notes who answered at the other end of a port's cable.
+    pub(crate) fn claim(&mut self, from: At, other: At) {
+        if let Some(port) = self.port_mut(from) {
+            port.claim = Some(other);
+        }
+    }
+
+    /// Makes links of what answered where. Returns the ports whose cable ends at a node that says
+    /// its cable ends elsewhere: there are two nodes with its GUID.
+    pub(crate) fn link(&mut self) -> Vec<At> {
+        let claims: Vec<(At, At)> = self
+            .ports()
+            .filter_map(|(at, port)| Some((at, port.claim?)))
+            .collect();
+        let mut contradicted = Vec::new();
+        for (at, other) in claims {
+            let (Some(here), Some(there)) = (self.port(at), self.port(other)) else {
+                continue;
+            };
+            let mutual = match there.claim {
+                Some(claim) => claim == at,
+                // A switch's port without a link that somebody came in by.
+                None if self.nodes[other.0].is_switch() => {
+                    there.info.is_none() || there.is_linked()
+                }
+                // Nobody looks behind an adapter: the one that is reached this way is meant.
+                None => here.route.then(at.1).as_ref() == Some(&there.route),
+            };
+            if !mutual {
+                contradicted.push(at);
+                continue;
+            }
+            for (end, peer) in [(at, other), (other, at)] {
+                if let Some(port) = self.port_mut(end) {
+                    port.peer = Some(peer);
+                }
             }
         }
+        contradicted
+    }
+
+    pub(crate) fn node_by_guid(&self, guid: Guid) -> Option<usize> {
+        self.by_guid.get(&guid).copied()
     }
 
     pub(crate) fn port(&self, (node, port): At) -> Option<&Port> {

@@ -1,9 +1,9 @@
 //! Requests on their way: a window of them, repeated when no answer comes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use wire::mad::Status;
+use wire::mad::{AttributeId, Method, Status};
 use wire::smp::{DATA, Request, Smp};
 use wire::{Lid, MadPacket};
 
@@ -55,6 +55,7 @@ pub(crate) struct Requests<P> {
     waiting: VecDeque<(Request, P)>,
     outstanding: HashMap<u64, Outstanding<P>>,
     sent: u64,
+    counts: BTreeMap<(Method, AttributeId), u64>,
 }
 
 impl<P> Requests<P> {
@@ -67,12 +68,31 @@ impl<P> Requests<P> {
             waiting: VecDeque::new(),
             outstanding: HashMap::new(),
             sent: 0,
+            counts: BTreeMap::new(),
         }
     }
 
     /// Packets sent, repetitions included.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
+    }
+
+    /// Packets sent by method and attribute.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Method, AttributeId, u64)> {
+        let counts = self.counts.iter();
+        counts.map(|(&(method, attribute), &count)| (method, attribute, count))
+    }
+
+    fn count(&mut self, request: &Request) {
+        self.sent += 1;
+        let key = (request.method, request.attribute);
+        *self.counts.entry(key).or_default() += 1;
+    }
+
+    /// Forgets all requests: answers to those on their way count no more.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+        self.outstanding.clear();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -93,7 +113,7 @@ impl<P> Requests<P> {
             && let Some((request, purpose)) = self.waiting.pop_front()
         {
             transport.send(packet(&request));
-            self.sent += 1;
+            self.count(&request);
             let outstanding = Outstanding {
                 due: now + self.timeout,
                 left: self.retries,
@@ -159,6 +179,8 @@ impl<P> Requests<P> {
                 outstanding.due = now + self.timeout;
                 transport.send(packet(&outstanding.request));
                 self.sent += 1;
+                let key = (outstanding.request.method, outstanding.request.attribute);
+                *self.counts.entry(key).or_default() += 1;
             } else if let Some(outstanding) = self.outstanding.remove(&transaction) {
                 failed.push(Outcome {
                     purpose: outstanding.purpose,
@@ -183,7 +205,6 @@ fn packet(request: &Request) -> MadPacket {
 
 #[cfg(test)]
 mod tests {
-    use wire::mad::{AttributeId, Method};
     use wire::smp::{Destination, Route};
 
     use super::*;

@@ -23,6 +23,25 @@ impl Tables {
         self.0.remove(&switch);
     }
 
+    /// Forgets all switches: another manager may have written to them.
+    pub(crate) fn forget_all(&mut self) {
+        self.0.clear();
+    }
+
+    /// A block is written: until that is answered nobody knows what the switch holds.
+    pub(crate) fn writes_linear(&mut self, switch: Guid, number: u16) {
+        if let Some(held) = self.0.get_mut(&switch) {
+            held.linear.remove(&number);
+        }
+    }
+
+    /// As [`Tables::writes_linear`].
+    pub(crate) fn writes_multicast(&mut self, switch: Guid, at: (u16, u8)) {
+        if let Some(held) = self.0.get_mut(&switch) {
+            held.multicast.remove(&at);
+        }
+    }
+
     pub(crate) fn linear_changes(
         &self,
         switch: Guid,

@@ -251,7 +251,8 @@ impl SubnetManager {
             .subnet
             .ports()
             .filter(|(_, port)| port.state() == from && port.peer.is_some())
-            .filter_map(|(at, port)| Some((at, port.info?)))
+            // Not what the port told last: that need not be what was asked of it.
+            .filter_map(|(at, _)| Some((at, self.wanted(at)?.1)))
             .collect();
         for (at, info) in ports {
             self.set_port(at, &info, to, to == PortState::Active);
@@ -270,6 +271,7 @@ impl SubnetManager {
         for (&node, table) in nodes.iter().zip(&tables) {
             let guid = self.subnet.nodes[node].info.node_guid;
             for (number, block) in self.tables.linear_changes(guid, table) {
+                self.tables.writes_linear(guid, number);
                 let purpose = Purpose::Linear {
                     switch: guid,
                     number,
@@ -332,6 +334,8 @@ impl SubnetManager {
             }
         }
         for (node, purpose, (number, position), block) in requests {
+            let switch = self.subnet.nodes[node].info.node_guid;
+            self.tables.writes_multicast(switch, (number, position));
             self.set_at_switch(
                 node,
                 AttributeId::MULTICAST_FORWARDING,

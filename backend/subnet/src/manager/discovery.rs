@@ -1,12 +1,12 @@
 //! Finding what is there.
 
-use wire::attribute::{NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo};
+use wire::attribute::{NodeInfo, NodeType, PKeyBlock, PortInfo, SmState, SwitchInfo};
 use wire::mad::{AttributeId, Method};
 use wire::smp::{DATA, Destination, Request, Route};
 use wire::{Lid, PortState};
 
 use super::{Phase, Purpose, SubnetManager};
-use crate::model::At;
+use crate::model::{At, Subnet};
 
 impl SubnetManager {
     /// Asks who is at the end of a route.
@@ -36,7 +36,7 @@ impl SubnetManager {
         };
         let found = self.subnet.found(&info, route);
         if let Some(from) = from {
-            self.subnet.link(from, (found.node, info.local_port_num));
+            self.subnet.claim(from, (found.node, info.local_port_num));
         }
         if found.new_node {
             let purpose = Purpose::NodeDescription(found.node);
@@ -61,6 +61,25 @@ impl SubnetManager {
         }
     }
 
+    /// All has been asked: the cables that were found become links.
+    pub(super) fn settle_links(&mut self) {
+        for at in self.subnet.link() {
+            let Some(port) = self.subnet.port(at) else {
+                continue;
+            };
+            let (other, _) = port.claim.unwrap_or(at);
+            let (Some(route), other) = (port.route.then(at.1), &self.subnet.nodes[other]) else {
+                continue;
+            };
+            let guid = other.info.node_guid;
+            let first = other.route().cloned().unwrap_or_default();
+            self.error(format!(
+                "two nodes have the GUID {guid}, one at {first} and one at {route}; the second is \
+                 left out until one of them gets another GUID"
+            ));
+        }
+    }
+
     pub(super) fn take_switch_info(&mut self, request: &Request, node: usize, data: &[u8; DATA]) {
         let Ok(info) = SwitchInfo::parse(data) else {
             return;
@@ -77,13 +96,30 @@ impl SubnetManager {
             // As after a reset: what it was sent before is gone.
             self.tables.forget(guid);
         }
-        if info.port_state_change
-            && let Destination::Directed(route) = &request.destination
-        {
+        // Another manager's switch keeps its bit until that manager has seen it.
+        let ours = |before: &Subnet| before.node_by_guid(guid).is_some();
+        if self.state() == SmState::Master && self.before.as_ref().is_some_and(ours) {
             // Cleared before the ports are looked at: what changes after that shows again.
+            self.clear_change(node);
+        }
+    }
+
+    /// Clears a switch's change bit, if it is set.
+    fn clear_change(&mut self, node: usize) {
+        let entry = &self.subnet.nodes[node];
+        if let (Some(info), Some(route)) = (entry.switch, entry.route().cloned())
+            && info.port_state_change
+        {
             let data = switch_info_data(&info);
             let purpose = Purpose::SwitchInfo(node);
-            self.set(route.clone(), AttributeId::SWITCH_INFO, 0, data, purpose);
+            self.set(route, AttributeId::SWITCH_INFO, 0, data, purpose);
+        }
+    }
+
+    /// Clears all change bits that are left.
+    pub(super) fn clear_changes(&mut self) {
+        for node in 0..self.subnet.nodes.len() {
+            self.clear_change(node);
         }
     }
 
@@ -106,7 +142,6 @@ impl SubnetManager {
             return;
         };
         port.info = Some(info);
-        let unexplored = port.peer.is_none();
         let route = port.route.clone();
         if self.phase != Phase::Discovering || request.method != Method::GET {
             return;
@@ -114,13 +149,13 @@ impl SubnetManager {
         if is_switch && number == 0 && info.lid == Lid::NONE {
             self.tables.forget(guid);
         }
+        self.ask_manager(at);
         // An adapter passes nothing on, but for the one that the manager itself is at.
         let passes = match is_switch {
             true => number != 0,
             false => own == Some(at),
         };
         if passes
-            && unexplored
             && info.port_state >= PortState::Initialize
             && let Some(further) = route.then(number)
         {

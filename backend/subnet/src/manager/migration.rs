@@ -13,7 +13,6 @@
 //! forwarding tables. Each ends before the next begins.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use tracing::info;
 use wire::attribute::{GuidInfo, LinearBlock, PKeyBlock};
@@ -135,7 +134,7 @@ impl SubnetManager {
     }
 
     /// Goes on after a stage whose requests are all answered; whether the migration is done.
-    pub(super) fn advance_migration(&mut self, stage: Stage, now: Duration) -> bool {
+    pub(super) fn advance_migration(&mut self, stage: Stage) -> bool {
         let Some(current) = &self.migrations.current else {
             self.phase = Phase::Idle;
             return false;
@@ -151,7 +150,7 @@ impl SubnetManager {
             return false;
         }
         self.phase = Phase::Idle;
-        self.schedule(now);
+        self.schedule();
         if let Some(current) = self.migrations.current.take() {
             self.paths_moved(&current);
             let Current {

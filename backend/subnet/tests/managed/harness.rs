@@ -143,6 +143,17 @@ impl Managed {
         panic!("not moved: {:?}", self.manager.report());
     }
 
+    /// Lets time pass until the manager, which does not sweep unasked, has nothing to do.
+    pub fn run(&mut self) {
+        for _ in 0..1000 {
+            match self.manager.poll(self.now, &mut self.link) {
+                Some(next) => self.now = self.now.max(next),
+                None => return,
+            }
+        }
+        panic!("never at rest: {:?}", self.manager.report());
+    }
+
     /// Lets the time for the next light sweep come.
     pub fn pass_interval(&mut self) {
         self.now = self

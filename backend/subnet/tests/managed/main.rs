@@ -3,5 +3,7 @@
 mod capture;
 mod harness;
 mod liars;
+mod mastery;
 mod migration;
 mod sweep;
+mod traps;

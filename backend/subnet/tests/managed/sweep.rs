@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::harness::Managed;
+use crate::harness::{Link, Managed};
 use fabric::{Fabric, LinkRate, NodeSpec, Owner, PortEvent, SmpAccess, Topology};
-use ibvswitch_subnet::{Config, MinHop, SubnetManager};
-use wire::attribute::SlToVl;
+use ibvswitch_subnet::{Config, MinHop, SubnetManager, Transport};
+use wire::attribute::{NodeInfo, SlToVl};
 use wire::mad::{AttributeId, Method};
-use wire::{Gid, Guid, Lid, PKey, PortState, Sl};
+use wire::smp::Smp;
+use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState, Sl};
 
 #[test]
 fn the_default_topology() {
@@ -336,4 +337,77 @@ fn time_without_anything_to_do() {
     let (mut managed, _) = Managed::hypervisors(1, 1, config);
     managed.settle();
     assert_eq!(managed.manager.poll(managed.now, &mut managed.link), None);
+}
+
+/// Nodes say that they have another GUID than they have.
+struct Impostor<'a> {
+    link: &'a mut Link,
+    is: Guid,
+    says: Guid,
+}
+
+impl Transport for Impostor<'_> {
+    fn send(&mut self, packet: MadPacket) {
+        self.link.send(packet);
+    }
+
+    fn receive(&mut self) -> Option<MadPacket> {
+        let mut packet = self.link.receive()?;
+        let is_node_info = packet.header().attribute() == AttributeId::NODE_INFO;
+        if let Ok(mut smp) = Smp::new_checked(&mut packet.mad[..])
+            && is_node_info
+            && let Ok(info) = NodeInfo::parse(smp.data())
+            && info.node_guid == self.is
+        {
+            NodeInfo {
+                node_guid: self.says,
+                port_guid: self.says,
+                ..info
+            }
+            .emit(smp.data_mut());
+        }
+        Some(packet)
+    }
+}
+
+/// Three switches in a row, each with an adapter; the last one, or its adapter, has the GUID of the
+/// one before.
+#[test]
+fn two_nodes_with_one_guid() {
+    for (is, says) in [(3, 2), (12, 11)] {
+        let mut topology = Topology::new();
+        let switches =
+            [1, 2, 3].map(|guid| topology.add(NodeSpec::switch(Guid::new(guid), 4, "switch")));
+        for pair in switches.windows(2) {
+            topology.link((pair[0], 1), (pair[1], 2), LinkRate::default());
+        }
+        for (&switch, guid) in switches.iter().zip([10, 11, 12]) {
+            let guid = Guid::new(guid);
+            let adapter = topology.add(NodeSpec::channel_adapter(guid, guid, ""));
+            topology.link((switch, 3), (adapter, 1), LinkRate::default());
+        }
+        let fabric = Fabric::new(&topology).unwrap();
+        let mut managed = Managed::new(fabric, Guid::new(10), Config::default());
+        let mut now = Duration::ZERO;
+        while managed.manager.report().sweeps == 0 {
+            let mut impostor = Impostor {
+                link: &mut managed.link,
+                is: Guid::new(is),
+                says: Guid::new(says),
+            };
+            now = managed.manager.poll(now, &mut impostor).unwrap();
+        }
+        let errors = &managed.manager.report().errors;
+        let expected = format!("two nodes have the GUID {}, one at ", Guid::new(says));
+        assert!(
+            errors.iter().any(|error| error.starts_with(&expected)),
+            "{errors:?}"
+        );
+        // The rest is managed.
+        let fabric = &managed.link.fabric;
+        let to = fabric.port_by_guid(Guid::new(11)).unwrap();
+        let lid = fabric.port_info(to).unwrap().lid;
+        let route = fabric.resolve(managed.link.port, lid, Sl::default(), None);
+        assert_eq!(route.unwrap().port, to);
+    }
 }
