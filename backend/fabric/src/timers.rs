@@ -80,4 +80,9 @@ impl Fabric {
     pub fn deadline(&self) -> Option<Duration> {
         self.timers.next()
     }
+
+    /// Whether packets are on a link that delays them.
+    pub fn is_delaying(&self) -> bool {
+        self.timers.packets() > 0
+    }
 }

@@ -69,6 +69,13 @@ impl Fabric {
     /// The port stamps the source LID, unless the one there is one of its own (path bits) or, in a
     /// packet for a directed route, permissive.
     pub fn inject(&mut self, from: PortRef, packet: MadPacket) -> Injected {
+        let access = self.port(from).map_or(SmpAccess::Deny, |port| port.access);
+        self.inject_as(from, packet, access)
+    }
+
+    /// The same for a sender at this port whose subnet management packets go as far as `access`
+    /// says, and not as far as the owner's do: a program of the host, for example.
+    pub fn inject_as(&mut self, from: PortRef, packet: MadPacket, access: SmpAccess) -> Injected {
         let Some(port) = self.port(from) else {
             return Injected::Dropped;
         };
@@ -77,7 +84,7 @@ impl Fabric {
         if is_smp != (packet.src_qp == Qpn::QP0) {
             return Injected::Denied;
         }
-        let allowed = match port.access {
+        let allowed = match access {
             SmpAccess::Fabric => true,
             SmpAccess::OwnPort => !is_smp || asks_itself(port, &packet),
             SmpAccess::Deny => !is_smp,

@@ -16,6 +16,7 @@ use crate::control::{Counters, Objects, Status, StatusSource, Topology};
 use crate::device::{DoorbellPages, Format, Parts, Vectors, VfDevice, doorbell_pages};
 use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
+use crate::external::{ExternalServer, StartError};
 use crate::management::{FunctionPort, Management, ManagementError, ManagementThread};
 use crate::run::Abort;
 use crate::status::{Function, Observer};
@@ -27,6 +28,9 @@ pub enum AssemblyError {
     /// There is no subnet.
     #[error("the subnet cannot be set up: {0}")]
     Subnet(#[from] ManagementError),
+    /// Programs of the host cannot be served.
+    #[error(transparent)]
+    External(#[from] StartError),
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {
@@ -50,6 +54,7 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> AssemblyError {
 pub struct Assembly {
     status: Arc<Whole>,
     sockets: Vec<SocketThread>,
+    _external: Option<ExternalServer>,
     _engine: EngineThread<Format>,
     _management: ManagementThread,
 }
@@ -140,6 +145,10 @@ impl Assembly {
             functions.push((vf, device.connected(), counters));
             sockets.push(serve(name, server, device, abort.clone())?);
         }
+        let external = config.external.socket.as_deref().map(|socket| {
+            ExternalServer::start(socket, Arc::clone(&management), Arc::clone(&engine))
+        });
+        let external = external.transpose()?;
         let status = Arc::new(Whole {
             observer: Observer::new(config.clone(), plan),
             management,
@@ -149,6 +158,7 @@ impl Assembly {
         Ok(Self {
             status,
             sockets,
+            _external: external,
             _engine: engine_thread,
             _management: management_thread,
         })

@@ -7,6 +7,7 @@
 mod bench;
 mod configuration;
 mod demo;
+mod external;
 mod run;
 mod sibling;
 mod status;
@@ -93,6 +94,9 @@ enum Command {
     Status(status::StatusArgs),
     /// Show the nodes and links of the running daemon's subnet.
     Topology(topology::TopologyArgs),
+    /// Put programs of the host on the subnet: opensm and infiniband-diags.
+    #[command(subcommand)]
+    External(external::ExternalCommand),
     /// Check a configuration, or print the built-in one.
     #[command(subcommand)]
     Config(configuration::ConfigCommand),
@@ -133,6 +137,8 @@ enum CliError {
     )]
     UnexpectedResponse,
     #[error("{0}")]
+    External(String),
+    #[error("{0}")]
     Sibling(String),
     #[error("writing the result failed: {0}")]
     Output(#[from] io::Error),
@@ -147,6 +153,7 @@ impl CliError {
             Self::Client(_)
             | Self::Run(_)
             | Self::UnexpectedResponse
+            | Self::External(_)
             | Self::Sibling(_)
             | Self::Output(_) => Exit::Failure,
         }
@@ -169,6 +176,7 @@ pub fn main() -> ExitCode {
         Command::Vf(command) => vf::run(source, command),
         Command::Status(args) => status::run(source, &args),
         Command::Topology(args) => topology::run(source, &args),
+        Command::External(command) => external::run(source, command),
         Command::Config(command) => configuration::run(source, command),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),

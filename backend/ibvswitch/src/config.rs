@@ -62,8 +62,10 @@ pub struct Config {
     pub engine: Engine,
     /// The subnet's switch and links.
     pub fabric: Fabric,
-    /// The embedded subnet manager.
+    /// The subnet manager.
     pub manager: Manager,
+    /// Programs of the host on the subnet.
+    pub external: External,
     /// The hypervisors on the switch, at least one.
     pub hypervisors: Vec<Hypervisor>,
 }
@@ -95,12 +97,39 @@ pub struct Fabric {
 /// Table `[sm]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manager {
+    /// Where it is.
+    pub place: ManagerPlace,
     /// LID of the port it runs on.
     pub lid: Lid,
     /// GUID of that port, always the same.
     pub guid: Guid,
     /// Time between two sweeps.
     pub sweep_interval: Duration,
+}
+
+/// Where the subnet manager is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ManagerPlace {
+    /// In the daemon.
+    #[default]
+    Embedded,
+    /// A program of the host, or in a guest.
+    External,
+}
+
+impl ManagerPlace {
+    /// All places with their names in the configuration.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("embedded", Self::Embedded), ("external", Self::External)];
+}
+
+/// Table `[external]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct External {
+    /// What the names of the sockets begin with, in the abstract namespace; `None` when programs
+    /// of the host are not served.
+    pub socket: Option<String>,
 }
 
 /// A table `[[hypervisor]]`.

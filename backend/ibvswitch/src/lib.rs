@@ -7,6 +7,7 @@ pub mod control;
 pub mod device;
 pub mod dma;
 pub mod engine;
+pub mod external;
 pub mod logging;
 pub mod management;
 pub mod qemu;

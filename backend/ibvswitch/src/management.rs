@@ -10,6 +10,7 @@ mod datagram;
 mod datapath;
 mod delivery;
 mod function;
+mod hosts;
 mod proxy;
 
 use std::collections::{HashMap, VecDeque};
@@ -27,13 +28,15 @@ use subnet::{MinHop, SubnetManager, Transport};
 use tracing::{info, warn};
 use wire::MadPacket;
 
-use crate::config::Config;
+use crate::config::{Config, ManagerPlace};
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
 use datapath::EngineSubnet;
 use delivery::{Delivery, deliver, port_view};
 pub use function::FunctionPort;
+use hosts::Hosts;
+pub use hosts::{HostPort, HostTag, Mailbox, Sent};
 use proxy::Own;
 pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
 
@@ -66,8 +69,8 @@ enum Message {
 pub struct SubnetState {
     /// The fabric.
     pub fabric: Fabric,
-    manager: SubnetManager,
-    manager_port: PortRef,
+    /// None while a program of the host or a guest manages the subnet.
+    manager: Option<SubnetManager>,
     for_manager: VecDeque<MadPacket>,
     /// Counters of the data plane, and what of them the fabric knows.
     traffic: Vec<Option<Traffic>>,
@@ -91,6 +94,9 @@ pub struct Management {
     epoch: Instant,
     /// Not bounded, since the proxy bounds what each guest puts into it and
     /// a wish to look waits there once at most.
+    manager_port: PortRef,
+    names: HashMap<String, PortRef>,
+    hosts: Hosts,
     sender: Sender<Message>,
     receiver: Receiver<Message>,
     looking: AtomicBool,
@@ -125,7 +131,13 @@ impl Management {
             fabric.set_owner(port, Owner::Consumer, vf.smp);
         }
         fabric.set_owner(plan.manager(), Owner::Consumer, SmpAccess::Fabric);
-        let manager = SubnetManager::new(manager_config(config), Box::new(MinHop))?;
+        let manager = match config.manager.place {
+            ManagerPlace::Embedded => Some(SubnetManager::new(
+                manager_config(config),
+                Box::new(MinHop),
+            )?),
+            ManagerPlace::External => None,
+        };
         let generation = Arc::clone(fabric.generation());
         let functions = ports
             .iter()
@@ -136,7 +148,6 @@ impl Management {
         let state = SubnetState {
             fabric,
             manager,
-            manager_port: plan.manager(),
             for_manager: VecDeque::new(),
             traffic: ports.iter().map(|_| None).collect(),
         };
@@ -147,6 +158,9 @@ impl Management {
             functions,
             proxy: Proxy::new(config),
             epoch: Instant::now(),
+            manager_port: plan.manager(),
+            names: plan.host_ports().collect(),
+            hosts: Hosts::default(),
             sender,
             receiver,
             looking: AtomicBool::new(false),
@@ -182,15 +196,17 @@ impl Management {
         act(&mut state)
     }
 
-    /// What the subnet manager has done.
+    /// What the embedded subnet manager has done, if there is one.
     #[must_use]
-    pub fn manager_status(&self) -> ManagerStatus {
+    pub fn manager_status(&self) -> Option<ManagerStatus> {
         let state = self.state.lock();
-        let report = state.manager.report();
-        ManagerStatus {
-            sweeps: report.sweeps,
-            smps: report.packets,
-        }
+        state.manager.as_ref().map(|manager| {
+            let report = manager.report();
+            ManagerStatus {
+                sweeps: report.sweeps,
+                smps: report.packets,
+            }
+        })
     }
 
     /// Has the management thread look for what the fabric put out.
@@ -210,52 +226,64 @@ impl Management {
             let SubnetState {
                 fabric,
                 manager,
-                manager_port,
                 for_manager,
                 ..
             } = &mut *state;
-            let mut port = ManagerPort {
-                fabric,
-                port: *manager_port,
-                received: for_manager,
-            };
-            let next = manager.poll(now, &mut port);
-            fabric.advance(now);
-            fabric.run();
-            let mut moved = false;
-            while let Some(output) = fabric.poll_output() {
-                moved = true;
-                match output {
-                    Output::Deliver { port, packet } if port == *manager_port => {
-                        for_manager.push_back(*packet)
-                    }
-                    Output::Deliver { port, packet } => {
-                        if let Some(&vf) = self.functions.get(&port) {
-                            let mut packet = packet;
-                            self.proxy.clean(vf, &mut packet.mad);
-                            deliveries.push(Delivery::Packet(vf, packet));
-                        }
-                    }
-                    Output::Event { port, event } => {
-                        if let Some(&vf) = self.functions.get(&port) {
-                            deliveries.push(Delivery::Event(vf, event));
-                        }
-                    }
-                    // Nobody has asked for a tap.
-                    Output::Tapped { .. } => {}
-                }
-            }
+            let next = manager.as_mut().and_then(|manager| {
+                let mut port = ManagerPort {
+                    fabric,
+                    port: self.manager_port,
+                    received: for_manager,
+                };
+                manager.poll(now, &mut port)
+            });
+            state.fabric.advance(now);
+            state.fabric.run();
+            let moved = self.drain(&mut state, &mut deliveries, |_| {});
             if !moved {
-                break next.into_iter().chain(fabric.deadline()).min();
+                break next.into_iter().chain(state.fabric.deadline()).min();
             }
         };
-        for delivery in &mut deliveries {
-            if let Delivery::Event(vf, event) = *delivery {
-                let view = port_view(&state.fabric, self.ports[usize::from(vf.0)]);
-                *delivery = Delivery::Change(vf, event, view);
+        (deliveries, next)
+    }
+
+    /// Sorts what the fabric put out; false when there was nothing. `look` sees every packet for
+    /// somebody outside the fabric.
+    fn drain(
+        &self,
+        state: &mut SubnetState,
+        deliveries: &mut Vec<Delivery>,
+        mut look: impl FnMut(&MadPacket),
+    ) -> bool {
+        let mut moved = false;
+        while let Some(output) = state.fabric.poll_output() {
+            moved = true;
+            match output {
+                Output::Deliver { port, packet } => {
+                    look(&packet);
+                    if let Some(mailbox) = self.hosts.of(port, &packet) {
+                        mailbox.put(&packet);
+                        deliveries.push(Delivery::Host(mailbox));
+                    } else if let Some(&vf) = self.functions.get(&port) {
+                        let mut packet = packet;
+                        self.proxy.clean(vf, &mut packet.mad);
+                        deliveries.push(Delivery::Packet(vf, packet));
+                    } else if state.answer_for(port, &packet) {
+                    } else if port == self.manager_port && state.manager.is_some() {
+                        state.for_manager.push_back(*packet);
+                    }
+                }
+                Output::Event { port, event } => {
+                    if let Some(&vf) = self.functions.get(&port) {
+                        let view = port_view(&state.fabric, port);
+                        deliveries.push(Delivery::Change(vf, event, view));
+                    }
+                }
+                // Nobody has asked for a tap.
+                Output::Tapped { .. } => {}
             }
         }
-        (deliveries, next)
+        moved
     }
 
     /// The port of a function as the engine is to know it.
@@ -281,16 +309,21 @@ impl Management {
         deliver(&engine, deliveries);
         {
             let state = self.state.lock();
-            let report = state.manager.report();
-            info!(
-                switches = report.switches,
-                adapters = report.adapters,
-                active = report.active,
-                smps = report.packets,
-                "subnet up"
-            );
-            for error in &report.errors {
-                warn!("subnet manager: {error}");
+            match &state.manager {
+                Some(manager) => {
+                    let report = manager.report();
+                    info!(
+                        switches = report.switches,
+                        adapters = report.adapters,
+                        active = report.active,
+                        smps = report.packets,
+                        "subnet up"
+                    );
+                    for error in &report.errors {
+                        warn!("subnet manager: {error}");
+                    }
+                }
+                None => info!("the subnet waits for a subnet manager from outside"),
             }
         }
         let management = Arc::clone(self);

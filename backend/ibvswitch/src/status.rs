@@ -64,7 +64,7 @@ impl Observer {
     pub fn status(
         &self,
         fabric: &Fabric,
-        management: Management,
+        management: Option<Management>,
         functions: &[Function],
     ) -> Status {
         let functions = functions
@@ -80,9 +80,12 @@ impl Observer {
             fabric: FabricStatus {
                 switches: self.plan.switches() as u32,
                 subnet_prefix: Guid::from(self.config.fabric.subnet_prefix).to_string(),
-                sm_lid: self.config.manager.lid.value(),
-                sweeps: management.sweeps,
-                smps: management.smps,
+                sm_lid: fabric
+                    .port_info(self.plan.manager())
+                    .map_or(0, |info| info.master_sm_lid.value()),
+                manager: self.config.manager.place,
+                sweeps: management.unwrap_or_default().sweeps,
+                smps: management.unwrap_or_default().smps,
             },
             vfs: vfs
                 .map(|(((hypervisor, vf), port), function)| {
@@ -163,7 +166,7 @@ mod tests {
             sweeps: 3,
             smps: 70,
         };
-        let status = observer.status(&fabric, management, &[busy]);
+        let status = observer.status(&fabric, Some(management), &[busy]);
         assert_eq!((status.fabric.switches, status.fabric.smps), (3, 70));
         let [vm1, vm2] = &status.vfs[..] else {
             panic!("two VFs")

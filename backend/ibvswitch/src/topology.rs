@@ -84,6 +84,18 @@ impl Plan {
         }
     }
 
+    /// The names of all nodes, each with the port at which a program of the host attaches.
+    pub fn host_ports(&self) -> impl Iterator<Item = (String, PortRef)> + '_ {
+        self.nodes.iter().map(|planned| {
+            let port = match planned.kind {
+                NodeKind::Switch | NodeKind::Vswitch => 0,
+                NodeKind::Manager | NodeKind::Vf => 1,
+            };
+            let node = planned.id;
+            (planned.name.clone(), PortRef { node, port })
+        })
+    }
+
     /// The ports of the VFs, in the order of [`Config::vfs`].
     pub fn vfs(&self) -> impl Iterator<Item = PortRef> + '_ {
         self.vfs.iter().map(|&node| PortRef { node, port: 1 })

@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ibvswitch::config::Doorbells;
+use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
     CLIENTS_MAX, Client, ClientError, Counters, FabricStatus, Mads, Objects, REQUEST_MAX,
     RefusedMad, Request, Response, Server, Status, StatusSource, Topology, VfStatus,
@@ -25,6 +25,7 @@ impl StatusSource for Fixed {
                 switches: 3,
                 subnet_prefix: "fe80:0000:0000:0000".to_owned(),
                 sm_lid: 1,
+                manager: ManagerPlace::Embedded,
                 sweeps: 2,
                 smps: 40,
             },
@@ -129,7 +130,7 @@ fn status_in_json() {
             r#"{"response":"status","version":"0.1.0","pid":7,"uptime_s":3,"#,
             r#""runtime_dir":"/run/ibvswitch","#,
             r#""fabric":{"switches":3,"subnet_prefix":"fe80:0000:0000:0000","sm_lid":1,"#,
-            r#""sweeps":2,"smps":40},"#,
+            r#""manager":"embedded","sweeps":2,"smps":40},"#,
             r#""vfs":[{"name":"vm1","hypervisor":"hv1","state":"Active","lid":3,"sm_lid":1,"#,
             r#""node_guid":"0002:c903:0000:0101","port_guid":"0002:c903:0000:0101","#,
             r#""pkeys":["0xffff"],"smp":"own-port","#,

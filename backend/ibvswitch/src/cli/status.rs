@@ -4,6 +4,7 @@ use clap::Args;
 use wire::Lid;
 
 use super::{CliError, SourceArgs, ask, print, print_json};
+use crate::config::ManagerPlace;
 use crate::control::{Request, Response, Status};
 
 /// Arguments of `status`.
@@ -63,7 +64,7 @@ fn text(status: &Status) -> String {
     }));
     format!(
         "ibvswitch {}, process {}, up {}, sockets in {}\n\
-         Subnet {}: {} switches, SM lid {:#}, {} sweeps, {} SMPs sent\n\n{}",
+         Subnet {}: {} switches, SM lid {:#}, {}\n\n{}",
         status.version,
         status.pid,
         duration(status.uptime_s),
@@ -71,8 +72,11 @@ fn text(status: &Status) -> String {
         fabric.subnet_prefix,
         fabric.switches,
         Lid::from(fabric.sm_lid),
-        fabric.sweeps,
-        fabric.smps,
+        match fabric.manager {
+            ManagerPlace::Embedded =>
+                format!("{} sweeps, {} SMPs sent", fabric.sweeps, fabric.smps),
+            ManagerPlace::External => "managed from outside".to_owned(),
+        },
         table(&rows)
     )
 }

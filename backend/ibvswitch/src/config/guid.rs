@@ -15,6 +15,12 @@ pub(super) fn derive_guid(kind: &str, name: &str) -> Guid {
     Guid::from((u64::from(DERIVED_PREFIX) << 32) | (hash & u64::from(u32::MAX)))
 }
 
+/// A name of this kind for the thing that `text` says: `KIND-` and 16 hexadecimal digits, always
+/// the same.
+pub(super) fn derive_name(kind: &str, text: &str) -> String {
+    format!("{kind}-{:016x}", mix(fnv1a(text.bytes())))
+}
+
 /// FNV-1a, 64 bits wide: chosen because its definition is a few lines that will not change, which
 /// `std`'s hashers do not promise.
 fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {

@@ -8,12 +8,14 @@ pub(super) const ROOT: &[&str] = &[
     "engine",
     "fabric",
     "sm",
+    "external",
     "partitions",
     "hypervisor",
 ];
 pub(super) const ENGINE: &[&str] = &["cpu", "doorbells"];
 pub(super) const FABRIC: &[&str] = &["switch", "subnet_prefix", "mtu", "link_width", "link_speed"];
-pub(super) const SM: &[&str] = &["lid", "sweep_interval"];
+pub(super) const SM: &[&str] = &["manager", "lid", "sweep_interval"];
+pub(super) const EXTERNAL: &[&str] = &["socket"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
 pub(super) const HYPERVISOR: &[&str] = &["name", "vf"];

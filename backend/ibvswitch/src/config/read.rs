@@ -13,12 +13,12 @@ use toml::de::DeValue;
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey};
 
 use super::document::{Document, Entry, Problem, Section, list};
-use super::guid::derive_guid;
+use super::guid::{derive_guid, derive_name};
 use super::names::WIDTHS;
 use super::{
-    CONTROL_SOCKET, Config, Directories, Doorbells, Engine, Fabric, HYPERVISORS_MAX, Hypervisor,
-    LinkRate, MANAGER, Manager, PKEYS_MAX, SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf,
-    keys,
+    CONTROL_SOCKET, Config, Directories, Doorbells, Engine, External, Fabric, HYPERVISORS_MAX,
+    Hypervisor, LinkRate, MANAGER, Manager, ManagerPlace, PKEYS_MAX, SMP_ACCESS, SOCKET_PATH_MAX,
+    VFS_PER_HYPERVISOR_MAX, Vf, keys,
 };
 
 /// The highest unicast LID (IBA 4.1.3).
@@ -80,6 +80,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let socket_mode = self.socket_mode(root);
         let (engine, doorbells) = self.engine(root);
         let manager = self.manager(root);
+        let external = self.external(root, &runtime_dir);
         let fabric = self.fabric(root);
         self.partitions(root);
         let hypervisors = self.hypervisors(root, &runtime_dir, doorbells);
@@ -90,6 +91,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             engine,
             fabric: fabric?,
             manager,
+            external,
             hypervisors,
         })
     }
@@ -252,11 +254,28 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "write seconds, from 1 to 86400 (a day)",
             )
         });
+        let place = section.and_then(|sm| self.one_of(sm, "manager", &ManagerPlace::NAMES));
         Manager {
+            place: place.unwrap_or_default(),
             lid,
             guid: self.derived("node", MANAGER),
             sweep_interval: Duration::from_secs(sweep_interval.map_or(10, |s| s.value as u64)),
         }
+    }
+
+    fn external(&self, root: &Section<'d, 'i>, runtime_dir: &Path) -> External {
+        let section = root.section("external", keys::EXTERNAL);
+        let socket = section.and_then(|section| section.text("socket"));
+        let socket = match socket {
+            Some(entry) if entry.value.is_empty() => None,
+            Some(entry) => {
+                self.check_name(&entry);
+                Some(entry.value.to_owned())
+            }
+            // Daemons that run at the same time have runtime directories of their own.
+            None => Some(derive_name("ibvswitch", &runtime_dir.to_string_lossy())),
+        };
+        External { socket }
     }
 
     fn partitions(&mut self, root: &Section<'d, 'i>) {

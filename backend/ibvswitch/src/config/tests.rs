@@ -86,6 +86,31 @@ fn commented_keys_of_the_built_in_configuration() {
     assert_eq!(vf.pkeys, [PKey::DEFAULT_FULL]);
     assert_eq!(vf.socket, Path::new("/run/ibvswitch/vm1.sock"));
     assert_eq!(config.engine.cpu, Some(1));
+    assert_eq!(config.external.socket.as_deref(), Some("ibvswitch"));
+}
+
+#[test]
+fn programs_of_the_host() {
+    let socket = |text: &str| parse(&format!("{text}\n{RIGHT}")).external.socket;
+    assert_eq!(socket("[external]\nsocket = \"\""), None);
+    // Always the same for a runtime directory, and another for another.
+    let derived = socket("").expect("has a default");
+    assert_eq!(
+        socket("runtime_dir = \"/run/ibvswitch\""),
+        Some(derived.clone())
+    );
+    assert_ne!(socket("runtime_dir = \"/run/other\""), Some(derived));
+    head_case(
+        "[external]\nsocket = \"a/b\"",
+        "2:10: `external.socket = \"a/b\"`: not a name; \
+         a name is a letter and up to 30 letters, digits, `-`, `_` or `.`",
+    );
+    let config = parse(&format!("[sm]\nmanager = \"external\"\n{RIGHT}"));
+    assert_eq!(config.manager.place, ManagerPlace::External);
+    head_case(
+        "[sm]\nmanager = \"none\"",
+        "2:11: `sm.manager = \"none\"`: unknown value; the values are `embedded` and `external`",
+    );
 }
 
 #[test]
@@ -96,6 +121,7 @@ fn every_key_is_documented_and_shown() {
         ("engine", keys::ENGINE),
         ("fabric", keys::FABRIC),
         ("sm", keys::SM),
+        ("external", keys::EXTERNAL),
         ("hypervisor", keys::HYPERVISOR),
         ("hypervisor.vf", keys::VF),
     ] {
@@ -376,7 +402,7 @@ fn unknown_keys() {
     );
     head_case(
         "[sm]\nsweep = 3",
-        "2:1: `sm.sweep`: unknown key; the keys here are `lid` and `sweep_interval`",
+        "2:1: `sm.sweep`: unknown key; the keys here are `manager`, `lid` and `sweep_interval`",
     );
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Doorbells;
+use crate::config::{Doorbells, ManagerPlace};
 
 /// A request: one line, such as `{"request":"status"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,8 +69,10 @@ pub struct FabricStatus {
     pub switches: u32,
     /// Upper half of every GID, as in `fe80:0000:0000:0000`.
     pub subnet_prefix: String,
-    /// LID of the subnet manager.
+    /// LID of the subnet manager, 0 while there is none.
     pub sm_lid: u16,
+    /// Where the subnet manager is.
+    pub manager: ManagerPlace,
     /// Sweeps that the embedded subnet manager completed.
     pub sweeps: u64,
     /// Subnet management packets it sent.

@@ -1,26 +1,37 @@
 //! What the fabric has for the guests.
 
+use std::sync::Arc;
+
 use fabric::{Fabric, PortEvent, PortRef};
 use hca::{Event, Face, PortChange, PortView, VfId};
 use wire::{MadPacket, PortState};
 
 use super::datagram::datagram;
+use super::hosts::Mailbox;
 use crate::engine::SharedEngine;
 
-/// Something for a guest.
+/// Something for a guest, or for a program of the host.
 #[derive(Debug)]
 pub(super) enum Delivery {
     Packet(VfId, Box<MadPacket>),
-    Event(VfId, PortEvent),
     Change(VfId, PortEvent, PortView),
+    Host(Arc<dyn Mailbox>),
 }
 
 pub(super) fn deliver<F: Face>(engine: &SharedEngine<F>, deliveries: Vec<Delivery>) {
-    if deliveries.is_empty() {
+    let (hosts, guests): (Vec<_>, Vec<_>) = deliveries
+        .into_iter()
+        .partition(|delivery| matches!(delivery, Delivery::Host(_)));
+    for host in hosts {
+        if let Delivery::Host(mailbox) = host {
+            mailbox.flush();
+        }
+    }
+    if guests.is_empty() {
         return;
     }
     engine.with(|engine| {
-        for delivery in deliveries {
+        for delivery in guests {
             match delivery {
                 Delivery::Packet(vf, packet) => engine.deliver_mad(vf, &datagram(&packet)),
                 Delivery::Change(vf, event, view) => {
@@ -29,7 +40,7 @@ pub(super) fn deliver<F: Face>(engine: &SharedEngine<F>, deliveries: Vec<Deliver
                         engine.notify(vf, Event::Port(change));
                     }
                 }
-                Delivery::Event(..) => {}
+                Delivery::Host(_) => {}
             }
         }
     });

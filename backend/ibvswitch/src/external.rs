@@ -1,0 +1,34 @@
+//! Programs of the host on the subnet, by the client protocol of the InfiniBand fabric simulator
+//! ibsim.
+//!
+//! Its library libumad2sim, loaded before a program, takes the place of the kernel's MAD
+//! devices: what an unmodified `opensm` or `ibnetdiscover` sends to them arrives here as
+//! datagrams, and enters the subnet at the port of the node the program attached to. As a kernel
+//! would, this side tells programs at one port apart by their transactions, hands requests to
+//! those that serve them, and returns a request that nobody answers.
+//!
+//! The sockets are in the abstract namespace, where there are no permissions: whoever attaches
+//! must be root or the daemon's own user, which the kernel vouches for.
+
+mod client;
+mod protocol;
+mod server;
+
+pub use client::CLIENTS_MAX;
+pub use server::{ExternalServer, StartError};
+
+/// Name of the control socket of the daemon whose sockets' names begin with `base`, in the
+/// abstract namespace. The library counts the NUL that ends a string as part of the name.
+fn control_name(base: &str) -> String {
+    format!("{base}:ctl\0")
+}
+
+/// Name of the socket that client `id` sends to.
+fn service_name(base: &str, id: u16) -> String {
+    format!("{base}:out{id}\0")
+}
+
+/// Name of the socket that the client of process `pid` receives from.
+fn client_name(base: &str, pid: u32) -> String {
+    format!("{base}:in{pid}\0")
+}

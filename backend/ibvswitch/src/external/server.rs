@@ -1,0 +1,454 @@
+//! Attaches programs, and serves each from a thread of its own.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use hca::Face;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, UnixCredentials,
+    bind, recvmsg, sendto, setsockopt, socket, sockopt,
+};
+use tracing::{debug, info, warn};
+use wire::attribute::{NodeInfo, NodeType};
+use wire::smp::DATA as ATTRIBUTE;
+use wire::{Gid, Guid};
+
+use super::client::{CLIENTS_MAX, Client};
+use super::protocol::{self, CONTROL_SIZE, Connect, Control, DATAGRAM_SIZE, Kind};
+use super::{client_name, control_name, service_name};
+use crate::engine::SharedEngine;
+use crate::management::{HostPort, Management, Sent};
+
+/// How often it is looked whether programs are still there.
+const PROBE: Duration = Duration::from_secs(1);
+/// Questions answered before anything else is looked at.
+const QUESTIONS: usize = 64;
+/// Stack of a program's thread: its work is shallow.
+const STACK: usize = 256 << 10;
+
+/// Why programs of the host cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Somebody has the socket.
+    #[error(
+        "`external.socket = \"{socket}\"`: a socket of that name exists already; choose another name, or stop the process that has it (`ss -xlp` and `ss -xap` show it)"
+    )]
+    Taken {
+        /// The configured name.
+        socket: String,
+    },
+    /// The system refused something.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> StartError {
+    move |source| StartError::System {
+        what,
+        source: source.into(),
+    }
+}
+
+/// Serves programs of the host until it is dropped.
+#[derive(Debug)]
+pub struct ExternalServer {
+    stopping: Arc<AtomicBool>,
+    attention: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ExternalServer {
+    /// Begins to serve on sockets whose names begin with `base`.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start<F: Face + Send + 'static>(
+        base: &str,
+        management: Arc<Management>,
+        engine: Arc<SharedEngine<F>>,
+    ) -> Result<Self, StartError> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let control = socket(AddressFamily::Unix, SockType::Datagram, flags, None)
+            .map_err(system("create a socket"))?;
+        setsockopt(&control, sockopt::PassCred, &true).map_err(system("ask for credentials"))?;
+        let name = control_name(base);
+        let address = UnixAddr::new_abstract(name.as_bytes()).map_err(system("name a socket"))?;
+        match bind(control.as_raw_fd(), &address) {
+            Ok(()) => {}
+            Err(Errno::EADDRINUSE) => {
+                return Err(StartError::Taken {
+                    socket: base.to_owned(),
+                });
+            }
+            Err(error) => return Err(system("name a socket")(error)),
+        }
+        let attention = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(system("create an event descriptor"))?;
+        let attention = Arc::new(attention);
+        let stopping = Arc::new(AtomicBool::new(false));
+        let serving = Serving {
+            base: base.to_owned(),
+            control,
+            management,
+            engine,
+            attention: Arc::clone(&attention),
+            stopping: Arc::clone(&stopping),
+            clients: BTreeMap::new(),
+        };
+        let thread = thread::Builder::new()
+            .name("external".to_owned())
+            .spawn(move || serving.run())
+            .map_err(system("start a thread"))?;
+        Ok(Self {
+            stopping,
+            attention,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for ExternalServer {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        // It can only fail with a counter at its end, and then the thread is awake anyway.
+        let _ = self.attention.write(1);
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
+            warn!("the server for programs of the host ended in a panic");
+        }
+    }
+}
+
+struct Attached {
+    client: Arc<Client>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Serving<F: Face> {
+    base: String,
+    control: OwnedFd,
+    management: Arc<Management>,
+    engine: Arc<SharedEngine<F>>,
+    attention: Arc<EventFd>,
+    stopping: Arc<AtomicBool>,
+    clients: BTreeMap<u16, Attached>,
+}
+
+impl<F: Face + Send + 'static> Serving<F> {
+    fn run(mut self) {
+        let mut probe = Instant::now();
+        while !self.stopping.load(Ordering::Acquire) {
+            let now = Instant::now();
+            let mut due = None;
+            for attached in self.clients.values() {
+                let next = attached.client.expire(now);
+                due = due.into_iter().chain(next).min();
+            }
+            if now >= probe {
+                for attached in self.clients.values() {
+                    if !attached.client.is_reachable() {
+                        attached.client.close();
+                    }
+                }
+                probe = now + PROBE;
+            }
+            self.bury();
+            if !self.clients.is_empty() {
+                due = due.into_iter().chain([probe]).min();
+            }
+            if let Err(error) = self.wait(due) {
+                warn!(%error, "programs of the host are no longer served");
+                break;
+            }
+            for _ in 0..QUESTIONS {
+                if !self.question() {
+                    break;
+                }
+            }
+        }
+        for attached in self.clients.values() {
+            attached.client.close();
+        }
+        self.bury();
+    }
+
+    /// Waits until there is something to do, or it is `due`.
+    fn wait(&self, due: Option<Instant>) -> io::Result<()> {
+        let timeout = due.map_or(PollTimeout::NONE, |due| {
+            let left = due.saturating_duration_since(Instant::now());
+            // Up to the next millisecond, so that it is due then.
+            let millis = left.as_millis().saturating_add(1);
+            PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+        });
+        let behind: Vec<&Arc<Client>> = self
+            .clients
+            .values()
+            .map(|attached| &attached.client)
+            .filter(|client| client.is_behind())
+            .collect();
+        let mut waited = vec![
+            PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.attention.as_fd(), PollFlags::POLLIN),
+        ];
+        waited.extend(
+            behind
+                .iter()
+                .map(|client| PollFd::new(client.socket().as_fd(), PollFlags::POLLOUT)),
+        );
+        match poll(&mut waited, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Nothing to read means that another wake-up was read along with an earlier one. What is
+        // behind is sent on the next turn, by `expire`.
+        let _ = self.attention.read();
+        Ok(())
+    }
+
+    /// Forgets programs that are gone.
+    fn bury(&mut self) {
+        let gone: Vec<u16> = self
+            .clients
+            .values()
+            .filter(|attached| attached.client.is_gone())
+            .map(|attached| attached.client.id)
+            .collect();
+        for id in gone {
+            let Some(mut attached) = self.clients.remove(&id) else {
+                continue;
+            };
+            self.management.detach_host(attached.client.tag);
+            if attached
+                .thread
+                .take()
+                .is_some_and(|thread| thread.join().is_err())
+            {
+                warn!("the thread of a program of the host ended in a panic");
+            }
+            debug!(pid = attached.client.pid, "a program of the host is gone");
+        }
+    }
+
+    /// Answers one question on the control socket; false when there is none.
+    fn question(&mut self) -> bool {
+        let mut buffer = [0; CONTROL_SIZE + 1];
+        let mut parts = [io::IoSliceMut::new(&mut buffer)];
+        let mut space = nix::cmsg_space!(UnixCredentials);
+        let received = recvmsg::<UnixAddr>(
+            self.control.as_raw_fd(),
+            &mut parts,
+            Some(&mut space),
+            MsgFlags::MSG_CMSG_CLOEXEC,
+        );
+        let (length, from, credentials) = match received {
+            Ok(message) => {
+                let credentials = message.cmsgs().ok().and_then(|mut messages| {
+                    messages.find_map(|message| match message {
+                        ControlMessageOwned::ScmCredentials(credentials) => Some(credentials),
+                        _ => None,
+                    })
+                });
+                (message.bytes, message.address, credentials)
+            }
+            Err(Errno::EAGAIN) => return false,
+            Err(Errno::EINTR) => return true,
+            Err(error) => {
+                warn!(%error, "a program of the host cannot be heard");
+                return false;
+            }
+        };
+        let question = buffer.get(..length).and_then(Control::parse);
+        let (Some(question), Some(from), Some(credentials)) = (question, from, credentials) else {
+            return true;
+        };
+        let allowed = [0, nix::unistd::geteuid().as_raw()].contains(&credentials.uid());
+        let answer = if allowed {
+            self.answer(&question, credentials.pid())
+        } else {
+            warn!(
+                pid = credentials.pid(),
+                uid = credentials.uid(),
+                "refused a program of the host: only root and the daemon's own user may attach"
+            );
+            question.refusal()
+        };
+        // Whoever cannot take the answer goes without.
+        let _ = sendto(
+            self.control.as_raw_fd(),
+            &answer.emit(),
+            &from,
+            MsgFlags::MSG_DONTWAIT,
+        );
+        true
+    }
+
+    fn answer(&mut self, question: &Control, pid: i32) -> Control {
+        if question.kind == Kind::Connect {
+            return match self.connect(&Connect::parse(&question.data), pid) {
+                Ok(connected) => question.answer(&connected.emit()),
+                Err(what) => {
+                    warn!(pid, "refused a program of the host: {what}");
+                    question.refusal()
+                }
+            };
+        }
+        let attached = u16::try_from(question.client)
+            .ok()
+            .and_then(|id| self.clients.get(&id))
+            .filter(|attached| attached.client.pid == pid);
+        let Some(attached) = attached else {
+            return question.refusal();
+        };
+        let client = &attached.client;
+        let Some(facts) = self.management.host_facts(client.port) else {
+            return question.refusal();
+        };
+        match question.kind {
+            Kind::Error | Kind::Connect => question.refusal(),
+            Kind::Disconnect => {
+                client.close();
+                question.answer(&[])
+            }
+            Kind::GetPort => {
+                let lid = facts.port.lid.value().to_be_bytes();
+                question.answer(&[lid[0], lid[1], facts.port.port_state as u8, 0])
+            }
+            Kind::GetVendor => question.answer(&protocol::vendor(
+                facts.node.vendor_id,
+                u32::from(facts.node.device_id),
+                facts.node.revision,
+            )),
+            Kind::GetGid => {
+                let gid = Gid::new(facts.port.gid_prefix, facts.node.port_guid);
+                question.answer(&gid.to_bytes())
+            }
+            Kind::GetGuid => question.answer(&facts.node.port_guid.value().to_be_bytes()),
+            Kind::GetNodeInfo => question.answer(&node_info(&facts)),
+            Kind::GetPortInfo => {
+                // A program is told of the port it is at, whatever port it asks for: it has one.
+                let mut data = [0; ATTRIBUTE];
+                facts.port.emit(&mut data);
+                question.answer(&data)
+            }
+            Kind::SetIsSm => {
+                let is = question.data[..4] != [0; 4];
+                if self.management.set_host_manager(client.tag, is) {
+                    question.answer(&[])
+                } else {
+                    warn!(
+                        pid,
+                        "a program of the host cannot be subnet manager where another one is; \
+                         attach it to a node of its own, or set `sm.manager = \"external\"`"
+                    );
+                    question.refusal()
+                }
+            }
+            Kind::GetPkeys => {
+                let pkeys: Vec<u8> = facts
+                    .pkeys
+                    .iter()
+                    .flat_map(|pkey| pkey.value().to_be_bytes())
+                    .collect();
+                question.answer(&pkeys)
+            }
+        }
+    }
+
+    fn connect(&mut self, wanted: &Connect, pid: i32) -> Result<Connect, String> {
+        let node = Some(wanted.node.as_str()).filter(|name| !name.is_empty());
+        let (port, name) = self
+            .management
+            .host_port(node)
+            .ok_or_else(|| format!("there is no node `{}`", wanted.node))?;
+        let mut refused = format!("there are {CLIENTS_MAX} already");
+        for id in 0..CLIENTS_MAX {
+            if self.clients.contains_key(&id) {
+                continue;
+            }
+            let own = service_name(&self.base, id);
+            let peer = client_name(&self.base, wanted.id);
+            let attention = Arc::clone(&self.attention);
+            let client = match Client::new(id, pid, port, (&own, &peer), attention) {
+                Ok(client) => Arc::new(client),
+                // Somebody else has this name: try the next.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    refused = format!("the name {} is taken", own.trim_end_matches('\0'));
+                    continue;
+                }
+                Err(error) => return Err(format!("its socket cannot be reached: {error}")),
+            };
+            self.management.attach_host(
+                client.tag,
+                port,
+                wanted.responder,
+                Arc::clone(&client) as Arc<dyn crate::management::Mailbox>,
+            );
+            let thread = self.serve(&client).map_err(|error| {
+                self.management.detach_host(client.tag);
+                format!("its thread cannot be started: {error}")
+            })?;
+            let thread = Some(thread);
+            self.clients.insert(id, Attached { client, thread });
+            info!(pid, node = name, "a program of the host attaches");
+            return Ok(Connect {
+                id: u32::from(id),
+                responder: wanted.responder,
+                node: name,
+            });
+        }
+        Err(refused)
+    }
+
+    fn serve(&self, client: &Arc<Client>) -> io::Result<JoinHandle<()>> {
+        let client = Arc::clone(client);
+        let management = Arc::clone(&self.management);
+        let engine = Arc::clone(&self.engine);
+        thread::Builder::new()
+            .name(format!("external {}", client.id))
+            .stack_size(STACK)
+            .spawn(move || {
+                let mut bytes = [0; DATAGRAM_SIZE];
+                while client.receive(&mut bytes).is_some() {
+                    let sent = match client.packet(&bytes) {
+                        Some(packet) => {
+                            management.send_from_host(&engine, client.tag, client.port, packet)
+                        }
+                        None => Sent::Done,
+                    };
+                    client.settle(&bytes, sent == Sent::Elsewhere);
+                }
+            })
+    }
+}
+
+/// NodeInfo for the library, which takes the port's GUID to be the node's plus the port's number
+/// (a switch's: the node's).
+fn node_info(facts: &HostPort) -> [u8; ATTRIBUTE] {
+    let offset = match facts.node.node_type {
+        NodeType::Switch => 0,
+        _ => u64::from(facts.node.local_port_num),
+    };
+    let node = NodeInfo {
+        node_guid: Guid::new(facts.node.port_guid.value().wrapping_sub(offset)),
+        ..facts.node
+    };
+    let mut data = [0; ATTRIBUTE];
+    node.emit(&mut data);
+    data
+}
