@@ -241,10 +241,9 @@ struct Whole {
     functions: Vec<(VfId, Arc<AtomicBool>, Arc<TrafficCounters>)>,
 }
 
-impl StatusSource for Whole {
-    fn status(&self) -> Status {
-        let functions: Vec<Function> = self
-            .functions
+impl Whole {
+    fn functions(&self) -> Vec<Function> {
+        self.functions
             .iter()
             .map(|(vf, connected, counters)| Function {
                 client_connected: connected.load(Ordering::Relaxed),
@@ -252,15 +251,22 @@ impl StatusSource for Whole {
                 counters: read_counters(counters),
                 mads: self.management.proxy_report(*vf).into(),
             })
-            .collect();
+            .collect()
+    }
+}
+
+impl StatusSource for Whole {
+    fn status(&self) -> Status {
+        let functions = self.functions();
         let manager = self.management.manager_status();
         self.management
             .with(|state| self.observer.status(&state.fabric, manager, &functions))
     }
 
     fn topology(&self) -> Topology {
+        let functions = self.functions();
         self.management
-            .with(|state| self.observer.topology(&state.fabric))
+            .with(|state| self.observer.topology(&state.fabric, &functions))
     }
 }
 

@@ -92,7 +92,7 @@ enum Command {
     Vf(vf::VfCommand),
     /// Show the state of the running daemon and of its VFs.
     Status(status::StatusArgs),
-    /// Show the nodes and links of the running daemon's subnet.
+    /// Show the nodes and links of the subnet: as text, as a picture, or as data.
     Topology(topology::TopologyArgs),
     /// Put programs of the host on the subnet: opensm and infiniband-diags.
     #[command(subcommand)]
@@ -140,6 +140,8 @@ enum CliError {
     External(String),
     #[error("{0}")]
     Sibling(String),
+    #[error("{0}")]
+    Planned(String),
     #[error("writing the result failed: {0}")]
     Output(#[from] io::Error),
 }
@@ -155,6 +157,7 @@ impl CliError {
             | Self::UnexpectedResponse
             | Self::External(_)
             | Self::Sibling(_)
+            | Self::Planned(_)
             | Self::Output(_) => Exit::Failure,
         }
     }

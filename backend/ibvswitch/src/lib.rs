@@ -10,6 +10,7 @@ pub mod engine;
 pub mod external;
 pub mod logging;
 pub mod management;
+pub mod picture;
 pub mod qemu;
 pub mod run;
 pub mod sockets;

@@ -295,6 +295,11 @@ impl Management {
         }
     }
 
+    /// Brings the subnet up where nobody will use it: to see what becomes of it.
+    pub fn bring_up(&self) {
+        self.settle(Duration::ZERO);
+    }
+
     /// Brings the subnet up, before anybody uses it, and starts the thread that
     /// manages it from then on.
     ///

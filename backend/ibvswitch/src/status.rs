@@ -1,13 +1,16 @@
 //! The state of the daemon, put together from its parts for those who ask.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use fabric::{Fabric, PortRef, SmpAccess};
-use wire::{Guid, PKey};
+use wire::Guid;
 
 use crate::config::{Config, Hypervisor, SMP_ACCESS, Vf};
-use crate::control::{Counters, FabricStatus, Mads, Objects, Status, Topology, VfStatus};
-use crate::topology::Plan;
+use crate::control::{
+    Counters, FabricStatus, Mads, NodeKind, Objects, Status, Topology, VfStatus,
+};
+use crate::topology::{Plan, used_pkeys};
 
 /// What the subnet manager has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -95,9 +98,19 @@ impl Observer {
         }
     }
 
-    /// Nodes and cables, with the LIDs they have now.
-    pub fn topology(&self, fabric: &Fabric) -> Topology {
-        self.plan.describe(fabric)
+    /// Nodes and cables, with the LIDs they have now. `functions` are as for [`Observer::status`].
+    pub fn topology(&self, fabric: &Fabric, functions: &[Function]) -> Topology {
+        let mut topology = self.plan.describe(fabric);
+        let vfs = self.config.vfs().map(|(_, vf)| vf.name.as_str());
+        let connected: HashMap<&str, bool> = vfs
+            .zip(functions.iter().map(|function| function.client_connected))
+            .collect();
+        for node in &mut topology.nodes {
+            if node.kind == NodeKind::Vf {
+                node.connected = connected.get(node.name.as_str()).copied();
+            }
+        }
+        topology
     }
 }
 
@@ -112,11 +125,6 @@ fn vf_status(
     let node_guid = fabric
         .node_info(port)
         .map_or(vf.guid, |node| node.node_guid);
-    let pkeys = fabric.pkeys(port).unwrap_or_default();
-    let used = pkeys
-        .iter()
-        .rposition(|&pkey| pkey != PKey::INVALID)
-        .map_or(0, |last| last + 1);
     VfStatus {
         name: vf.name.clone(),
         hypervisor: hypervisor.name.clone(),
@@ -125,7 +133,7 @@ fn vf_status(
         sm_lid: info.master_sm_lid.value(),
         node_guid: node_guid.to_string(),
         port_guid: vf.guid.to_string(),
-        pkeys: pkeys[..used].iter().map(ToString::to_string).collect(),
+        pkeys: used_pkeys(fabric, port),
         smp: smp_name(vf.smp).to_owned(),
         mads: function.mads,
         doorbells: vf.doorbells,

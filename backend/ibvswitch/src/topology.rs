@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use fabric::{Fabric, LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology};
-use wire::{Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth};
+use wire::attribute::PortInfo;
+use wire::{Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
 
 use crate::config::{Config, LinkRate, MANAGER};
 use crate::control::{self, Link, LinkEnd, Node, NodeKind};
@@ -28,7 +29,9 @@ struct PlannedNode {
     id: NodeId,
     kind: NodeKind,
     name: String,
-    guid: Guid,
+    hypervisor: Option<String>,
+    /// Whether the configuration says which LID it has.
+    pinned: bool,
 }
 
 impl Plan {
@@ -45,21 +48,30 @@ impl Plan {
             &fabric.switch,
             fabric.switch_guid,
             manager_port,
+            None,
         );
         for (hypervisor, port) in config.hypervisors.iter().zip(1..) {
             let ports = UPLINK + hypervisor.vfs.len() as u8;
             let guid = hypervisor.vswitch_guid;
-            let vswitch = builder.switch(NodeKind::Vswitch, &hypervisor.name, guid, ports);
+            let vswitch = builder.switch(
+                NodeKind::Vswitch,
+                &hypervisor.name,
+                guid,
+                ports,
+                Some(&hypervisor.name),
+            );
             builder
                 .topology
                 .link((switch, port), (vswitch, UPLINK), rate);
             for (vf, port) in hypervisor.vfs.iter().zip(UPLINK + 1..) {
-                let node = builder.adapter(NodeKind::Vf, &vf.name, vf.guid);
+                let of = Some(hypervisor.name.as_str());
+                let pinned = vf.lid.is_some();
+                let node = builder.adapter(NodeKind::Vf, &vf.name, vf.guid, of, pinned);
                 builder.topology.link((vswitch, port), (node, 1), rate);
                 vfs.push(node);
             }
         }
-        let manager = builder.adapter(NodeKind::Manager, MANAGER, config.manager.guid);
+        let manager = builder.adapter(NodeKind::Manager, MANAGER, config.manager.guid, None, true);
         builder
             .topology
             .link((switch, manager_port), (manager, 1), rate);
@@ -121,6 +133,11 @@ impl Plan {
                 .copied()
                 .unwrap_or_default()
                 .to_owned(),
+            guid: fabric
+                .node_info(port)
+                .unwrap_or_default()
+                .node_guid
+                .to_string(),
             port: port.port,
         };
         control::Topology {
@@ -133,9 +150,16 @@ impl Plan {
                 .topology
                 .links()
                 .iter()
-                .map(|&(from, to, _)| Link {
-                    from: end(from),
-                    to: end(to),
+                .map(|&(from, to, _)| {
+                    let info = fabric.port_info(from).unwrap_or_default();
+                    let (width, speed) = rate_of(&info);
+                    Link {
+                        from: end(from),
+                        to: end(to),
+                        state: info.port_state.to_string(),
+                        width,
+                        speed,
+                    }
                 })
                 .collect(),
         }
@@ -144,18 +168,63 @@ impl Plan {
 
 impl PlannedNode {
     fn describe(&self, fabric: &Fabric) -> Node {
-        let lid = fabric
-            .port_by_guid(self.guid)
-            .and_then(|port| fabric.port_info(port))
-            .map(|info| info.lid)
-            .filter(|&lid| lid != Lid::NONE);
+        let port = PortRef {
+            node: self.id,
+            port: u8::from(!self.is_switch()),
+        };
+        let info = fabric.port_info(port).unwrap_or_default();
+        let node = fabric.node_info(port).unwrap_or_default();
+        let lid = (info.lid != Lid::NONE).then_some(info.lid);
+        let reason = match (lid, self.pinned) {
+            (Some(_), true) => "set in the configuration".to_owned(),
+            (Some(_), false) => "chosen by the subnet manager".to_owned(),
+            (None, _) if self.is_switch() => "no subnet manager has been here".to_owned(),
+            (None, _) if info.port_state == PortState::Down => "the link is down".to_owned(),
+            (None, _) => "no subnet manager has been here".to_owned(),
+        };
+        let pkeys = match self.is_switch() {
+            true => Vec::new(),
+            false => used_pkeys(fabric, port),
+        };
         Node {
             name: self.name.clone(),
             kind: self.kind,
-            guid: self.guid.to_string(),
+            guid: node.node_guid.to_string(),
+            port_guid: node.port_guid.to_string(),
+            hypervisor: self.hypervisor.clone(),
+            ports: node.num_ports,
             lid: lid.map(u16::from),
+            reason,
+            state: (!self.is_switch()).then(|| info.port_state.to_string()),
+            pkeys,
+            connected: None,
         }
     }
+
+    fn is_switch(&self) -> bool {
+        matches!(self.kind, NodeKind::Switch | NodeKind::Vswitch)
+    }
+}
+
+/// A port's P_Key table without the empty entries at its end.
+pub(crate) fn used_pkeys(fabric: &Fabric, port: PortRef) -> Vec<String> {
+    let pkeys = fabric.pkeys(port).unwrap_or_default();
+    let used = pkeys
+        .iter()
+        .rposition(|&pkey| pkey != PKey::INVALID)
+        .map_or(0, |last| last + 1);
+    pkeys[..used].iter().map(ToString::to_string).collect()
+}
+
+/// Lanes and signalling rate in use at a port, as InfiniBand tools name them.
+fn rate_of(info: &PortInfo) -> (String, String) {
+    let width = info.active_width().unwrap_or_default().to_string();
+    let speed = match LinkSpeedExt::from_code(info.link_speed_ext_active) {
+        Some(extended) if extended != LinkSpeedExt::None => extended.to_string(),
+        _ => LinkSpeed::from_code(info.link_speed_active)
+            .map_or_else(|| "none".to_owned(), |speed| speed.to_string()),
+    };
+    (width, speed)
 }
 
 #[derive(Debug, Default)]
@@ -165,25 +234,48 @@ struct Builder {
 }
 
 impl Builder {
-    fn switch(&mut self, kind: NodeKind, name: &str, guid: Guid, ports: u8) -> NodeId {
-        self.add(kind, name, guid, NodeSpec::switch(guid, ports, name))
+    fn switch(
+        &mut self,
+        kind: NodeKind,
+        name: &str,
+        guid: Guid,
+        ports: u8,
+        hypervisor: Option<&str>,
+    ) -> NodeId {
+        let spec = NodeSpec::switch(guid, ports, name);
+        self.add(kind, name, spec, hypervisor, false)
     }
 
-    fn adapter(&mut self, kind: NodeKind, name: &str, guid: Guid) -> NodeId {
+    fn adapter(
+        &mut self,
+        kind: NodeKind,
+        name: &str,
+        guid: Guid,
+        hypervisor: Option<&str>,
+        pinned: bool,
+    ) -> NodeId {
         let spec = match kind {
             NodeKind::Vf => NodeSpec::virtual_function(guid, name),
             _ => NodeSpec::channel_adapter(guid, guid, name),
         };
-        self.add(kind, name, guid, spec)
+        self.add(kind, name, spec, hypervisor, pinned)
     }
 
-    fn add(&mut self, kind: NodeKind, name: &str, guid: Guid, spec: NodeSpec) -> NodeId {
+    fn add(
+        &mut self,
+        kind: NodeKind,
+        name: &str,
+        spec: NodeSpec,
+        hypervisor: Option<&str>,
+        pinned: bool,
+    ) -> NodeId {
         let id = self.topology.add(spec);
         self.nodes.push(PlannedNode {
             id,
             kind,
             name: name.to_owned(),
-            guid,
+            hypervisor: hypervisor.map(str::to_owned),
+            pinned,
         });
         id
     }
@@ -248,7 +340,7 @@ mod tests {
         let links: Vec<_> = described
             .links
             .iter()
-            .map(|Link { from, to }| {
+            .map(|Link { from, to, .. }| {
                 format!("{} {} - {} {}", from.node, from.port, to.node, to.port)
             })
             .collect();

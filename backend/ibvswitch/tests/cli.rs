@@ -223,6 +223,40 @@ fn vf_show() {
     );
 }
 
+/// The daemon's subnet and the planned one are the same, but for VMs, of which the plan has none.
+#[test]
+fn topology_live_and_planned() {
+    let dir = scratch();
+    let daemon = Daemon::start(dir.path(), &[]);
+    let json = |args: &[&str]| -> serde_json::Value {
+        let outcome = run(dir.path(), args);
+        assert_eq!(outcome.status, SUCCESS, "{}", outcome.err);
+        serde_json::from_str(&outcome.out).expect("is JSON")
+    };
+    let mut live = json(&["topology", "--json"]);
+    let planned = json(&["topology", "--planned", "--format", "json"]);
+    for node in live["nodes"].as_array_mut().expect("is an array") {
+        if node["kind"] == "vf" {
+            assert_eq!(node["connected"], false);
+            assert_eq!(node["state"], "Active");
+            node["connected"] = serde_json::Value::Null;
+        }
+    }
+    assert_eq!(live, planned);
+    for (format, beginning) in [
+        ("text", "NODE "),
+        ("dot", "graph subnet {"),
+        ("svg", "<svg xmlns="),
+    ] {
+        let live = run(dir.path(), &["topology", "--format", format]);
+        assert!(live.out.starts_with(beginning), "{}", live.out);
+        assert!(live.out.contains("vm1") && live.out.contains("sw1"));
+    }
+    let text = run(dir.path(), &["topology"]).out;
+    assert!(text.contains("chosen by the subnet manager"), "{text}");
+    drop(daemon);
+}
+
 #[test]
 fn without_a_daemon() {
     let dir = scratch();

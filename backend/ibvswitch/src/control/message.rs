@@ -187,8 +187,23 @@ pub struct Node {
     pub kind: NodeKind,
     /// Node GUID.
     pub guid: String,
+    /// GUID of its port: port 1 of an adapter, port 0 of a switch.
+    pub port_guid: String,
+    /// The hypervisor it is part of, for a vSwitch and a VF.
+    pub hypervisor: Option<String>,
+    /// External ports.
+    pub ports: u8,
     /// LID, `None` while there is none.
     pub lid: Option<u16>,
+    /// Why it has this LID, or none.
+    pub reason: String,
+    /// State of an adapter's port as `ibstat` names it; `None` for a switch, whose port 0 has none
+    /// that could change.
+    pub state: Option<String>,
+    /// P_Key table of an adapter's port from index 0, without trailing empty entries.
+    pub pkeys: Vec<String>,
+    /// Whether a VMM is connected, for a VF.
+    pub connected: Option<bool>,
 }
 
 /// Kinds of [`Node`].
@@ -212,6 +227,12 @@ pub struct Link {
     pub from: LinkEnd,
     /// The other end.
     pub to: LinkEnd,
+    /// State of the port at the nearer end: `Down`, `Initialize`, `Armed` or `Active`.
+    pub state: String,
+    /// Lanes in use, as in `4X`.
+    pub width: String,
+    /// Signalling rate of a lane, as in `EDR`.
+    pub speed: String,
 }
 
 /// A port at the end of a [`Link`].
@@ -219,6 +240,8 @@ pub struct Link {
 pub struct LinkEnd {
     /// Name of the node.
     pub node: String,
+    /// Node GUID, which no other node has.
+    pub guid: String,
     /// Number of the port.
     pub port: u8,
 }

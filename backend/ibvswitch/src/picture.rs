@@ -1,0 +1,138 @@
+//! The subnet for people to look at: as a tree of text, as a graph for Graphviz, as a drawing.
+
+mod dot;
+mod layout;
+mod svg;
+mod text;
+
+pub use dot::dot;
+pub use svg::{Theme, svg};
+pub use text::text;
+
+use wire::Lid;
+
+use crate::control::{Node, NodeKind};
+
+/// What a node is, in one word.
+const fn kind(node: &Node) -> &'static str {
+    match node.kind {
+        NodeKind::Switch => "switch",
+        NodeKind::Vswitch => "vSwitch",
+        // Its name says it.
+        NodeKind::Manager => "",
+        NodeKind::Vf => "VF",
+    }
+}
+
+const fn is_switch(node: &Node) -> bool {
+    matches!(node.kind, NodeKind::Switch | NodeKind::Vswitch)
+}
+
+fn lid(node: &Node) -> Option<Lid> {
+    node.lid.map(Lid::from)
+}
+
+/// The first P_Keys of a table, and how many more there are.
+fn pkeys(node: &Node, shown: usize) -> String {
+    let first: Vec<&str> = node.pkeys.iter().take(shown).map(String::as_str).collect();
+    match node.pkeys.len().saturating_sub(shown) {
+        0 => first.join(" "),
+        more => format!("{} +{more}", first.join(" ")),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod examples {
+    //! Subnets to draw.
+
+    use std::path::Path;
+
+    use fabric::Fabric;
+
+    use crate::config::{Config, DEFAULT, Directories};
+    use crate::control::{Link, LinkEnd, Node, NodeKind, Topology};
+    use crate::topology::Plan;
+
+    /// The built-in configuration, before anybody manages it.
+    pub fn built_in() -> Topology {
+        let dirs = Directories {
+            chosen: None,
+            fallback: Path::new("/run/ibvswitch"),
+        };
+        let plan = Plan::new(&Config::parse("f", DEFAULT, dirs).expect("is right"));
+        plan.describe(&Fabric::new(plan.topology()).expect("is a fabric"))
+    }
+
+    pub fn node(name: &str, kind: NodeKind, hypervisor: Option<&str>, lid: Option<u16>) -> Node {
+        let adapter = matches!(kind, NodeKind::Vf | NodeKind::Manager);
+        Node {
+            name: name.to_owned(),
+            kind,
+            guid: format!("guid of {name}"),
+            port_guid: format!("port of {name}"),
+            hypervisor: hypervisor.map(str::to_owned),
+            ports: 36,
+            lid,
+            reason: "chosen by the subnet manager".to_owned(),
+            state: adapter.then(|| "Active".to_owned()),
+            pkeys: if adapter {
+                vec!["0xffff".to_owned()]
+            } else {
+                Vec::new()
+            },
+            connected: (kind == NodeKind::Vf).then_some(true),
+        }
+    }
+
+    pub fn link(from: (&str, u8), to: (&str, u8)) -> Link {
+        let end = |(node, port): (&str, u8)| LinkEnd {
+            node: node.to_owned(),
+            guid: format!("guid of {node}"),
+            port,
+        };
+        Link {
+            from: end(from),
+            to: end(to),
+            state: "Active".to_owned(),
+            width: "4X".to_owned(),
+            speed: "EDR".to_owned(),
+        }
+    }
+
+    /// Two spines, `leaves` leaf switches, each with `hypervisors` of `vfs` VFs.
+    pub fn two_levels(leaves: u8, hypervisors: u8, vfs: u8) -> Topology {
+        let mut topology = Topology {
+            nodes: Vec::new(),
+            links: Vec::new(),
+        };
+        let mut lid = 0;
+        let mut add = |nodes: &mut Vec<Node>, name: &str, kind, hypervisor: Option<&str>| {
+            lid += 1;
+            nodes.push(node(name, kind, hypervisor, Some(lid)));
+        };
+        let Topology { nodes, links } = &mut topology;
+        for spine in ["spine1", "spine2"] {
+            add(nodes, spine, NodeKind::Switch, None);
+        }
+        for leaf in 1..=leaves {
+            let switch = format!("leaf{leaf}");
+            add(nodes, &switch, NodeKind::Switch, None);
+            for spine in 1..=2 {
+                links.push(link((&format!("spine{spine}"), leaf), (&switch, spine)));
+            }
+            for hypervisor in 1..=hypervisors {
+                let name = format!("hv{leaf}-{hypervisor}");
+                add(nodes, &name, NodeKind::Vswitch, Some(&name));
+                links.push(link((&switch, 2 + hypervisor), (&name, 1)));
+                for vf in 1..=vfs {
+                    let vm = format!("vm{leaf}-{hypervisor}-{vf}");
+                    add(nodes, &vm, NodeKind::Vf, Some(&name));
+                    links.push(link((&name, 1 + vf), (&vm, 1)));
+                }
+            }
+        }
+        add(nodes, "subnet manager", NodeKind::Manager, None);
+        links.push(link(("leaf1", 36), ("subnet manager", 1)));
+        topology
+    }
+}

@@ -1,0 +1,582 @@
+//! Where the parts of a drawing go: switches in levels, below them a card for each hypervisor with
+//! its functions in it, and for each adapter outside of hypervisors.
+//!
+//! All lengths are in pixels of the drawing.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use crate::control::{Link, Node, NodeKind, Topology};
+
+/// Width of a card.
+pub(super) const CARD: i32 = 236;
+/// Height of a card's title.
+pub(super) const TITLE: i32 = 46;
+/// Height of a function's row in a card.
+pub(super) const ROW: i32 = 42;
+/// Width and height of a switch.
+pub(super) const SWITCH: (i32, i32) = (168, 50);
+const MARGIN: i32 = 32;
+/// What the drawing is of, at its top.
+pub(super) const HEADER: i32 = 64;
+/// What its signs mean, at its bottom.
+const LEGEND: i32 = 44;
+const GAP: i32 = 36;
+const BETWEEN_GROUPS: i32 = 44;
+const BETWEEN_LEVELS: i32 = 96;
+const CARD_PADDING: i32 = 8;
+
+/// A rectangle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Area {
+    pub x: i32,
+    pub y: i32,
+    pub width: i32,
+    pub height: i32,
+}
+
+impl Area {
+    pub(super) const fn middle(&self) -> i32 {
+        self.x + self.width / 2
+    }
+
+    pub(super) const fn bottom(&self) -> i32 {
+        self.y + self.height
+    }
+}
+
+/// A switch in its place.
+#[derive(Debug)]
+pub(super) struct Chip<'a> {
+    pub area: Area,
+    pub node: &'a Node,
+}
+
+/// A hypervisor, or an adapter outside of one, in its place.
+#[derive(Debug)]
+pub(super) struct Card<'a> {
+    pub area: Area,
+    pub title: &'a str,
+    /// The node that the title is about: the vSwitch, or the adapter itself.
+    pub head: Option<&'a Node>,
+    pub rows: Vec<&'a Node>,
+}
+
+/// A link in its place: straight pieces from point to point.
+#[derive(Debug)]
+pub(super) struct Wire<'a> {
+    pub points: Vec<(i32, i32)>,
+    pub link: &'a Link,
+    /// Where the number of the switch's port goes, if there is room for it.
+    pub label: Option<(i32, i32, u8)>,
+}
+
+/// A drawing.
+#[derive(Debug)]
+pub(super) struct Layout<'a> {
+    pub width: i32,
+    pub height: i32,
+    pub chips: Vec<Chip<'a>>,
+    pub cards: Vec<Card<'a>>,
+    pub wires: Vec<Wire<'a>>,
+}
+
+/// What a node is drawn as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Chip(usize),
+    Card(usize),
+}
+
+/// Cards below one switch, and where they go relative to each other.
+struct Group {
+    cards: Vec<usize>,
+    columns: usize,
+    /// The tallest card of each row.
+    heights: Vec<i32>,
+}
+
+impl Group {
+    fn new(cards: Vec<usize>, columns: usize, all: &[Card<'_>]) -> Self {
+        let heights = cards
+            .chunks(columns)
+            .map(|row| row.iter().map(|&card| all[card].area.height).max())
+            .map(Option::unwrap_or_default)
+            .collect();
+        Self {
+            cards,
+            columns,
+            heights,
+        }
+    }
+
+    fn width(&self) -> i32 {
+        // Without cards, the switch's own.
+        let cards = self.columns.min(self.cards.len()) as i32;
+        (cards * (CARD + GAP) - GAP).max(SWITCH.0)
+    }
+}
+
+impl<'a> Layout<'a> {
+    pub(super) fn new(topology: &'a Topology) -> Self {
+        let (mut chips, mut cards, places) = parts(topology);
+        let between: Vec<(&Link, Place, Place)> = topology
+            .links
+            .iter()
+            .filter_map(|link| {
+                let place = |guid: &str| places.get(guid).copied();
+                Some((link, place(&link.from.guid)?, place(&link.to.guid)?))
+            })
+            .filter(|(_, from, to)| from != to)
+            .collect();
+        let above = switch_above(cards.len(), &between);
+        let levels = levels(chips.len(), &cards, &above, &between);
+
+        // Groups of cards side by side, below their switches.
+        let deepest = levels.iter().copied().max().unwrap_or(0);
+        let below = |chip: usize| -> Vec<usize> {
+            let has = |&card: &usize| above[card] == Some(chip);
+            (0..cards.len()).filter(has).collect()
+        };
+        let order: Vec<usize> = (0..chips.len())
+            .filter(|&chip| levels[chip] == 0 || !below(chip).is_empty())
+            .collect();
+        let mut groups: Vec<(Option<usize>, Vec<usize>)> = order
+            .iter()
+            .map(|&chip| (Some(chip), below(chip)))
+            .collect();
+        let alone: Vec<usize> = (0..cards.len())
+            .filter(|&card| above[card].is_none())
+            .collect();
+        if !alone.is_empty() {
+            groups.push((None, alone));
+        }
+        let columns = columns(&groups, &cards);
+        let groups: Vec<(Option<usize>, Group)> = groups
+            .into_iter()
+            .map(|(chip, members)| {
+                let columns = columns.min(members.len()).max(1);
+                (chip, Group::new(members, columns, &cards))
+            })
+            .collect();
+        let level_y =
+            |level: usize| HEADER + (deepest - level) as i32 * (SWITCH.1 + BETWEEN_LEVELS);
+        let cards_y = level_y(0) + SWITCH.1 + BETWEEN_LEVELS * 2 / 3;
+        let mut x = MARGIN;
+        for (chip, group) in &groups {
+            let many = group.heights.len() > 1;
+            // The rail that leads to the cards of further rows.
+            let rail = if many { GAP } else { 0 };
+            for (at, &card) in group.cards.iter().enumerate() {
+                let (row, column) = (at / group.columns, at % group.columns);
+                let above: i32 = group.heights[..row].iter().map(|height| height + GAP).sum();
+                let area = &mut cards[card].area;
+                area.x = x + rail + column as i32 * (CARD + GAP);
+                area.y = cards_y + above;
+            }
+            if let Some(chip) = *chip {
+                chips[chip].area.x = x + rail + (group.width() - SWITCH.0) / 2;
+            }
+            x += rail + group.width() + BETWEEN_GROUPS;
+        }
+        let mut width = x - BETWEEN_GROUPS + MARGIN;
+        place_upper_switches(&mut chips, &levels, &between, &order, &mut width);
+        for (chip, &level) in chips.iter_mut().zip(&levels) {
+            chip.area.y = level_y(level);
+        }
+        let lowest = cards
+            .iter()
+            .map(|card| card.area.bottom())
+            .chain(chips.iter().map(|chip| chip.area.bottom()))
+            .max()
+            .unwrap_or(HEADER);
+        let several_rows: HashSet<usize> = groups
+            .iter()
+            .filter(|(_, group)| group.heights.len() > 1)
+            .flat_map(|(_, group)| group.cards.iter().copied())
+            .collect();
+        let wires = wires(&chips, &cards, &levels, &several_rows, &between);
+        Self {
+            width: width.max(560),
+            height: lowest + LEGEND + MARGIN / 2,
+            chips,
+            cards,
+            wires,
+        }
+    }
+}
+
+/// The switches and cards, not yet in their places, and which of them a node is part of.
+fn parts(topology: &Topology) -> (Vec<Chip<'_>>, Vec<Card<'_>>, HashMap<&str, Place>) {
+    let (mut chips, mut cards): (Vec<Chip<'_>>, Vec<Card<'_>>) = Default::default();
+    let mut places = HashMap::new();
+    let mut of_hypervisor: BTreeMap<&str, usize> = BTreeMap::new();
+    let nowhere = Area {
+        x: 0,
+        y: 0,
+        width: 0,
+        height: 0,
+    };
+    for node in &topology.nodes {
+        let place = match (&node.kind, &node.hypervisor) {
+            (_, Some(hypervisor)) => {
+                let card = *of_hypervisor.entry(hypervisor).or_insert_with(|| {
+                    cards.push(Card {
+                        area: nowhere,
+                        title: hypervisor,
+                        head: None,
+                        rows: Vec::new(),
+                    });
+                    cards.len() - 1
+                });
+                match node.kind {
+                    NodeKind::Vswitch => cards[card].head = Some(node),
+                    _ => cards[card].rows.push(node),
+                }
+                Place::Card(card)
+            }
+            (NodeKind::Switch | NodeKind::Vswitch, None) => {
+                chips.push(Chip {
+                    area: Area {
+                        width: SWITCH.0,
+                        height: SWITCH.1,
+                        ..nowhere
+                    },
+                    node,
+                });
+                Place::Chip(chips.len() - 1)
+            }
+            (_, None) => {
+                cards.push(Card {
+                    area: nowhere,
+                    title: &node.name,
+                    head: Some(node),
+                    rows: Vec::new(),
+                });
+                Place::Card(cards.len() - 1)
+            }
+        };
+        places.insert(node.guid.as_str(), place);
+    }
+    for card in &mut cards {
+        let rows = card.rows.len() as i32;
+        card.area.width = CARD;
+        card.area.height = TITLE + rows * ROW + if rows > 0 { CARD_PADDING } else { 0 };
+    }
+    (chips, cards, places)
+}
+
+/// The switch each card hangs from: the first that a link leads to.
+fn switch_above(cards: usize, between: &[(&Link, Place, Place)]) -> Vec<Option<usize>> {
+    let mut above = vec![None; cards];
+    for &(_, from, to) in between {
+        if let (Place::Chip(chip), Place::Card(card)) | (Place::Card(card), Place::Chip(chip)) =
+            (from, to)
+        {
+            above[card].get_or_insert(chip);
+        }
+    }
+    above
+}
+
+/// How far each switch is from those that hypervisors hang from.
+fn levels(
+    chips: usize,
+    cards: &[Card<'_>],
+    above: &[Option<usize>],
+    between: &[(&Link, Place, Place)],
+) -> Vec<usize> {
+    let hypervisors = cards
+        .iter()
+        .zip(above)
+        .filter(|(card, _)| !card.rows.is_empty())
+        .filter_map(|(_, above)| *above);
+    let mut lowest: Vec<usize> = hypervisors.collect();
+    if lowest.is_empty() {
+        lowest = above.iter().flatten().copied().collect();
+    }
+    let mut neighbours: Vec<Vec<usize>> = vec![Vec::new(); chips];
+    for &(_, from, to) in between {
+        if let (Place::Chip(from), Place::Chip(to)) = (from, to) {
+            neighbours[from].push(to);
+            neighbours[to].push(from);
+        }
+    }
+    let mut level: Vec<Option<usize>> = vec![None; chips];
+    let mut waiting = VecDeque::new();
+    for chip in lowest {
+        if level[chip].is_none() {
+            level[chip] = Some(0);
+            waiting.push_back((chip, 0));
+        }
+    }
+    while let Some((chip, of_chip)) = waiting.pop_front() {
+        for &next in &neighbours[chip] {
+            if level[next].is_none() {
+                level[next] = Some(of_chip + 1);
+                waiting.push_back((next, of_chip + 1));
+            }
+        }
+    }
+    level.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+/// Columns of cards below a switch, so that the whole is neither a ribbon nor a tower.
+fn columns(groups: &[(Option<usize>, Vec<usize>)], cards: &[Card<'_>]) -> usize {
+    const SHAPE: f64 = 1.7;
+    let most = groups.iter().map(|(_, cards)| cards.len()).max();
+    let most = most.unwrap_or(1).max(1);
+    let off = |columns: usize| {
+        let width: usize = groups
+            .iter()
+            .map(|(_, cards)| cards.len().clamp(1, columns))
+            .sum();
+        let height = groups
+            .iter()
+            .map(|(_, of_group)| {
+                let group = Group::new(of_group.clone(), columns, cards);
+                group.heights.iter().map(|height| height + GAP).sum()
+            })
+            .max()
+            .unwrap_or(0);
+        let above = HEADER + LEGEND + 2 * (SWITCH.1 + BETWEEN_LEVELS);
+        let shape = f64::from(width as i32 * (CARD + GAP)) / f64::from(height + above);
+        (shape / SHAPE).ln().abs()
+    };
+    let best = (1..=most)
+        .min_by(|&one, &other| off(one).total_cmp(&off(other)))
+        .unwrap_or(most);
+    // The last row as full as the others.
+    most.div_ceil(most.div_ceil(best))
+}
+
+/// Puts the switches that nothing but switches hang from above the middle of their neighbours
+/// below, in an order that crosses few links.
+fn place_upper_switches(
+    chips: &mut [Chip<'_>],
+    levels: &[usize],
+    between: &[(&Link, Place, Place)],
+    placed: &[usize],
+    width: &mut i32,
+) {
+    let deepest = levels.iter().copied().max().unwrap_or(0);
+    let placed: HashSet<usize> = placed.iter().copied().collect();
+    for level in 1..=deepest {
+        let mut here: Vec<(i32, usize)> = (0..chips.len())
+            .filter(|chip| levels[*chip] == level && !placed.contains(chip))
+            .map(|chip| {
+                let below: Vec<i32> = between
+                    .iter()
+                    .filter_map(|&(_, from, to)| match (from, to) {
+                        (Place::Chip(one), Place::Chip(other)) if one == chip => Some(other),
+                        (Place::Chip(other), Place::Chip(one)) if one == chip => Some(other),
+                        _ => None,
+                    })
+                    .filter(|&other| levels[other] + 1 == level)
+                    .map(|other| chips[other].area.middle())
+                    .collect();
+                let count = below.len().max(1) as i32;
+                (below.iter().sum::<i32>() / count, chip)
+            })
+            .collect();
+        here.sort_unstable();
+        let count = here.len() as i32;
+        let needed = count * (SWITCH.0 + GAP) - GAP + 2 * MARGIN;
+        *width = (*width).max(needed);
+        // Evenly across the drawing, but not farther apart than looks connected.
+        let pitch = ((*width - 2 * MARGIN) / count.max(1)).clamp(SWITCH.0 + GAP, 3 * SWITCH.0);
+        let first = (*width - pitch * (count - 1)) / 2 - SWITCH.0 / 2;
+        for (at, (_, chip)) in here.into_iter().enumerate() {
+            chips[chip].area.x = first + at as i32 * pitch;
+        }
+    }
+}
+
+fn wires<'a>(
+    chips: &[Chip<'_>],
+    cards: &[Card<'_>],
+    levels: &[usize],
+    several_rows: &HashSet<usize>,
+    between: &[(&'a Link, Place, Place)],
+) -> Vec<Wire<'a>> {
+    let mut parallel: HashMap<(usize, usize), i32> = HashMap::new();
+    between
+        .iter()
+        .map(|&(link, from, to)| match (from, to) {
+            (Place::Chip(chip), Place::Card(card)) => {
+                let port = link.from.port;
+                to_card(
+                    link,
+                    port,
+                    &chips[chip],
+                    &cards[card],
+                    several_rows.contains(&card),
+                )
+            }
+            (Place::Card(card), Place::Chip(chip)) => {
+                let port = link.to.port;
+                to_card(
+                    link,
+                    port,
+                    &chips[chip],
+                    &cards[card],
+                    several_rows.contains(&card),
+                )
+            }
+            (Place::Chip(from), Place::Chip(to)) => {
+                let nth = parallel.entry((from.min(to), from.max(to))).or_default();
+                let shift = (*nth + 1) / 2 * 6 * if *nth % 2 == 0 { 1 } else { -1 };
+                *nth += 1;
+                let (upper, lower) = match levels[from] >= levels[to] {
+                    true => (&chips[from].area, &chips[to].area),
+                    false => (&chips[to].area, &chips[from].area),
+                };
+                let points = if upper.y == lower.y {
+                    // A bow above switches of one level.
+                    let bow = upper.y - 22 - shift;
+                    vec![
+                        (upper.middle(), upper.y),
+                        (upper.middle(), bow),
+                        (lower.middle(), bow),
+                        (lower.middle(), lower.y),
+                    ]
+                } else {
+                    vec![
+                        (upper.middle() + shift, upper.bottom()),
+                        (lower.middle() + shift, lower.y),
+                    ]
+                };
+                Wire {
+                    points,
+                    link,
+                    label: None,
+                }
+            }
+            (Place::Card(from), Place::Card(to)) => Wire {
+                points: vec![
+                    (cards[from].area.middle(), cards[from].area.y),
+                    (cards[from].area.middle(), cards[from].area.y - 16),
+                    (cards[to].area.middle(), cards[to].area.y - 16),
+                    (cards[to].area.middle(), cards[to].area.y),
+                ],
+                link,
+                label: None,
+            },
+        })
+        .collect()
+}
+
+/// From a switch down to a bus, along it and down to the card: into its top where the cards are in
+/// one row, else by the gap left of it into its side.
+fn to_card<'a>(
+    link: &'a Link,
+    port: u8,
+    chip: &Chip<'_>,
+    card: &Card<'_>,
+    several_rows: bool,
+) -> Wire<'a> {
+    let start = (chip.area.middle(), chip.area.bottom());
+    let bus = chip.area.bottom() + 26;
+    let (points, label) = if several_rows {
+        let rail = card.area.x - 22;
+        let into = card.area.y + TITLE / 2;
+        (
+            vec![
+                start,
+                (start.0, bus),
+                (rail, bus),
+                (rail, into),
+                (card.area.x, into),
+            ],
+            (rail + 4, into - 5),
+        )
+    } else {
+        let end = (card.area.middle(), card.area.y);
+        (
+            vec![start, (start.0, bus), (end.0, bus), end],
+            (end.0 + 6, card.area.y - 8),
+        )
+    };
+    Wire {
+        points,
+        link,
+        label: Some((label.0, label.1, port)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::examples::{built_in, two_levels};
+
+    fn apart(one: &Area, other: &Area) -> bool {
+        one.x + one.width <= other.x
+            || other.x + other.width <= one.x
+            || one.bottom() <= other.y
+            || other.bottom() <= one.y
+    }
+
+    #[test]
+    fn nothing_is_in_the_way_of_anything() {
+        for topology in [
+            built_in(),
+            two_levels(1, 1, 1),
+            two_levels(2, 2, 1),
+            two_levels(4, 2, 3),
+            two_levels(2, 12, 2),
+            two_levels(12, 1, 1),
+        ] {
+            let layout = Layout::new(&topology);
+            let areas: Vec<&Area> = layout
+                .chips
+                .iter()
+                .map(|chip| &chip.area)
+                .chain(layout.cards.iter().map(|card| &card.area))
+                .collect();
+            for (at, one) in areas.iter().enumerate() {
+                for other in &areas[at + 1..] {
+                    assert!(apart(one, other), "{one:?} {other:?}");
+                }
+                assert!(one.x >= 0 && one.x + one.width <= layout.width, "{one:?}");
+                assert!(one.y >= HEADER && one.bottom() <= layout.height, "{one:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_link_between_parts_has_a_wire() {
+        let topology = two_levels(4, 2, 3);
+        let layout = Layout::new(&topology);
+        // Those inside a hypervisor are its rows.
+        let inside = 4 * 2 * 3;
+        assert_eq!(layout.wires.len(), topology.links.len() - inside);
+        assert_eq!(
+            layout
+                .cards
+                .iter()
+                .map(|card| card.rows.len())
+                .sum::<usize>(),
+            inside
+        );
+    }
+
+    #[test]
+    fn spines_are_above_leaves() {
+        let topology = two_levels(3, 1, 1);
+        let layout = Layout::new(&topology);
+        let y = |name: &str| {
+            let chip = layout.chips.iter().find(|chip| chip.node.name == name);
+            chip.expect("is drawn").area.y
+        };
+        assert!(y("spine1") < y("leaf1"));
+        assert_eq!(y("leaf1"), y("leaf3"));
+    }
+
+    #[test]
+    fn no_nodes() {
+        let topology = Topology {
+            nodes: Vec::new(),
+            links: Vec::new(),
+        };
+        assert!(Layout::new(&topology).height > 0);
+    }
+}

@@ -1,0 +1,255 @@
+//! A subnet as a tree of text.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{kind, lid, pkeys};
+use crate::control::{Link, Node, Topology};
+
+const COLUMNS: usize = 7;
+
+/// A tree from each node that no link leads to, in the order of the nodes: one line per node, with
+/// its port towards the node above it, LID, state, GUID, P_Keys, and why it has that LID. A node
+/// that several links lead to is described once.
+#[must_use]
+pub fn text(topology: &Topology) -> String {
+    let mut tree = Tree {
+        nodes: topology
+            .nodes
+            .iter()
+            .map(|node| (node.guid.as_str(), node))
+            .collect(),
+        links: HashMap::new(),
+        drawn: HashSet::new(),
+        rows: vec![
+            [
+                "NODE",
+                "LID",
+                "STATE",
+                "PORT GUID",
+                "P_KEYS",
+                "VM",
+                "WHY THIS LID",
+            ]
+            .map(str::to_owned),
+        ],
+    };
+    for link in &topology.links {
+        tree.links
+            .entry(link.from.guid.as_str())
+            .or_default()
+            .push(link);
+    }
+    let led_to: HashSet<&str> = topology
+        .links
+        .iter()
+        .map(|link| link.to.guid.as_str())
+        .collect();
+    let roots = topology
+        .nodes
+        .iter()
+        .filter(|node| !led_to.contains(node.guid.as_str()));
+    for root in roots {
+        tree.draw(root);
+    }
+    // Whatever only a ring of links leads to.
+    for node in &topology.nodes {
+        if !tree.drawn.contains(node.guid.as_str()) {
+            tree.draw(node);
+        }
+    }
+    table(&tree.rows)
+}
+
+struct Tree<'a> {
+    nodes: HashMap<&'a str, &'a Node>,
+    links: HashMap<&'a str, Vec<&'a Link>>,
+    drawn: HashSet<&'a str>,
+    rows: Vec<[String; COLUMNS]>,
+}
+
+/// A node yet to be drawn: its link, the strokes before it, and whether it is the last there.
+struct Branch<'a> {
+    node: &'a Node,
+    link: Option<&'a Link>,
+    strokes: String,
+    last: bool,
+}
+
+impl<'a> Tree<'a> {
+    /// Draws a node and what is below it. Not recursive: a chain may be as long as a subnet.
+    fn draw(&mut self, root: &'a Node) {
+        let mut waiting = vec![Branch {
+            node: root,
+            link: None,
+            strokes: String::new(),
+            last: true,
+        }];
+        while let Some(branch) = waiting.pop() {
+            let below = self.line(&branch);
+            let links = self
+                .links
+                .remove(branch.node.guid.as_str())
+                .unwrap_or_default();
+            let children: Vec<_> = links
+                .into_iter()
+                .filter_map(|link| Some((link, *self.nodes.get(link.to.guid.as_str())?)))
+                .collect();
+            let count = children.len();
+            for (at, (link, node)) in children.into_iter().enumerate().rev() {
+                waiting.push(Branch {
+                    node,
+                    link: Some(link),
+                    strokes: below.clone(),
+                    last: at + 1 == count,
+                });
+            }
+        }
+    }
+
+    /// Adds a node's row; returns the strokes before what is below it.
+    fn line(&mut self, branch: &Branch<'a>) -> String {
+        let Branch {
+            node,
+            link,
+            strokes,
+            last,
+        } = branch;
+        let name = match kind(node) {
+            "" => node.name.clone(),
+            kind => format!("{kind} {}", node.name),
+        };
+        let (name, below) = match link {
+            None => (name, String::new()),
+            Some(link) => {
+                let (corner, pipe) = if *last {
+                    ("└─", "   ")
+                } else {
+                    ("├─", "│  ")
+                };
+                let broken = match link.state.as_str() {
+                    "Active" => String::new(),
+                    state => format!(" (link {state})"),
+                };
+                let ports = format!("{} {} {name}", link.from.port, corner_of(link.to.port));
+                (
+                    format!("{strokes}{corner}{ports}{broken}"),
+                    format!("{strokes}{pipe}"),
+                )
+            }
+        };
+        if !self.drawn.insert(&node.guid) {
+            let mut row = [const { String::new() }; COLUMNS];
+            row[0] = name;
+            row[1] = "above".to_owned();
+            self.rows.push(row);
+            return below;
+        }
+        self.rows.push([
+            name,
+            lid(node).map_or_else(|| "none".to_owned(), |lid| format!("{lid:#}")),
+            node.state.clone().unwrap_or_else(|| "-".to_owned()),
+            node.port_guid.clone(),
+            match pkeys(node, 4) {
+                none if none.is_empty() => "-".to_owned(),
+                some => some,
+            },
+            match node.connected {
+                Some(true) => "connected",
+                Some(false) => "none",
+                None => "-",
+            }
+            .to_owned(),
+            node.reason.clone(),
+        ]);
+        below
+    }
+}
+
+/// The far port of a link, where it is not the only one a reader would expect.
+fn corner_of(port: u8) -> String {
+    match port {
+        1 => "──".to_owned(),
+        port => format!("── {port}"),
+    }
+}
+
+/// Columns as wide as their widest cell, two spaces apart.
+fn table(rows: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let line = |row: &[String; COLUMNS]| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::NodeKind;
+    use crate::picture::examples::{link, node, two_levels};
+
+    #[test]
+    fn a_tree() {
+        let mut down = link(("hv1", 4), ("vm2", 1));
+        down.state = "Down".to_owned();
+        let topology = Topology {
+            nodes: vec![
+                node("sw1", NodeKind::Switch, None, Some(2)),
+                node("hv1", NodeKind::Vswitch, Some("hv1"), None),
+                node("vm1", NodeKind::Vf, Some("hv1"), Some(0x10)),
+                node("vm2", NodeKind::Vf, Some("hv1"), Some(0x11)),
+            ],
+            links: vec![
+                link(("sw1", 1), ("hv1", 1)),
+                link(("hv1", 3), ("vm1", 1)),
+                down,
+            ],
+        };
+        let text = text(&topology);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].starts_with("switch sw1 "), "{text}");
+        assert!(lines[2].starts_with("└─1 ── vSwitch hv1 "), "{text}");
+        assert!(lines[3].starts_with("   ├─3 ── VF vm1 "), "{text}");
+        assert!(
+            lines[4].starts_with("   └─4 ── VF vm2 (link Down) "),
+            "{text}"
+        );
+        assert!(lines[3].contains("16 (0x0010)"), "{text}");
+        assert!(
+            lines[3].contains("Active  port of vm1  0xffff  connected"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_ring_ends() {
+        let topology = Topology {
+            nodes: vec![
+                node("a", NodeKind::Switch, None, None),
+                node("b", NodeKind::Switch, None, None),
+            ],
+            links: vec![link(("a", 1), ("b", 1)), link(("b", 2), ("a", 2))],
+        };
+        assert_eq!(text(&topology).lines().count(), 4);
+    }
+
+    #[test]
+    fn each_node_is_described_once() {
+        let topology = two_levels(4, 2, 3);
+        let text = text(&topology);
+        for node in &topology.nodes {
+            assert_eq!(
+                text.matches(&format!("{}  ", node.port_guid)).count(),
+                1,
+                "{text}"
+            );
+        }
+        assert_eq!(text.matches("above").count(), 4, "{text}");
+    }
+}
