@@ -6,6 +6,8 @@ use std::time::Duration;
 use wire::attribute::SlToVl;
 use wire::{Gid, Guid, Lid, Mtu, PKey};
 
+use crate::sa::PresetGroup;
+
 /// What a subnet manager is told by its owner.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -16,6 +18,9 @@ pub struct Config {
     /// Key by which subnet managers know that they belong together, 0: any will do. OpenSM's is 1
     /// unless it is told another one.
     pub sm_key: u64,
+    /// Key by which the subnet administration knows those it trusts with everything; 0: it trusts
+    /// nobody but the manager's own port.
+    pub sa_key: u64,
     /// Priority among subnet managers, 15 the highest.
     pub priority: u8,
     /// LIDs that ports must get, by port GUID.
@@ -37,6 +42,11 @@ pub struct Config {
     pub subnet_timeout: u8,
     /// What all SL-to-VL tables are set to; `None` leaves them as they are.
     pub sl_to_vl: Option<SlToVl>,
+    /// Multicast groups that are there whether anybody is in them or not. IPoIB's broadcast group
+    /// of every partition is there besides, unless one of these takes its place.
+    pub groups: Vec<PresetGroup>,
+    /// Whether clients are told that they may keep PathRecords.
+    pub path_caching: bool,
     /// How long after a sweep to look for changes; zero: only when told.
     pub sweep_interval: Duration,
     /// The shortest time between two looks at what traps tell of.
@@ -59,6 +69,7 @@ impl Default for Config {
             gid_prefix: Gid::DEFAULT_PREFIX,
             m_key: 0,
             sm_key: 1,
+            sa_key: 0,
             priority: 0,
             pinned_lids: BTreeMap::new(),
             known_lids: BTreeMap::new(),
@@ -69,6 +80,8 @@ impl Default for Config {
             mtu: Mtu::B4096,
             subnet_timeout: 18,
             sl_to_vl: None,
+            groups: Vec::new(),
+            path_caching: false,
             sweep_interval: Duration::from_secs(10),
             trap_interval: Duration::from_millis(250),
             poll_interval: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! Subnet management: subnet manager, routing.
+//! Subnet management: subnet manager, subnet administration, routing.
 //!
 //! A [`SubnetManager`] discovers a subnet, gives its ports LIDs and partitions, fills the switches'
 //! forwarding tables and brings the ports to Active. It does so by subnet management packets alone,
@@ -29,3 +29,4 @@ pub use routing::{
     Endpoint, ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, ServiceLevels,
     Trunk, Vertex,
 };
+pub use sa::{PresetGroup, SaCounts};

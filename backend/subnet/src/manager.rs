@@ -20,7 +20,7 @@ use crate::config::{Config, ConfigError};
 use crate::model::{At, Subnet};
 use crate::requests::{Failure, Outcome, Requests, Transport};
 use crate::routing::RoutingEngine;
-use crate::sa::{Administration, Paths, View};
+use crate::sa::{Administration, Paths, SaCounts, View};
 use crate::tables::Tables;
 use configuration::Step;
 use mastery::Mastery;
@@ -204,6 +204,11 @@ impl SubnetManager {
         nodes.map(|node| (node.info.node_guid, node.description))
     }
 
+    /// What the subnet administration has answered.
+    pub fn sa_counts(&self) -> SaCounts {
+        self.administration.counts()
+    }
+
     /// Has the next [`SubnetManager::poll`] begin a full sweep, unless another manager is the master.
     pub fn request_sweep(&mut self) {
         self.changed = true;
@@ -272,7 +277,6 @@ impl SubnetManager {
         let view = View {
             config: &self.config,
             subnet: self.before.as_ref().unwrap_or(&self.subnet),
-            lids: &self.lids,
             paths: &self.paths,
         };
         (&mut self.administration, view)

@@ -1,62 +1,171 @@
-//! The tree that multicast packets take.
+//! The trees that multicast packets take.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use wire::attribute::MulticastBlock;
+use wire::{Guid, Lid};
 
-use crate::routing::Graph;
+use crate::routing::{Endpoint, Graph};
 
-/// For every switch the ports of a tree that spans all switches and all adapters.
-///
-/// Its root is the switch with the least sum of distances to the others. Switches that the root
-/// cannot reach have no ports in it.
-pub(crate) fn spanning_tree(graph: &Graph) -> Vec<BTreeSet<u8>> {
-    let mut ports = vec![BTreeSet::new(); graph.switches.len()];
-    let reach = |switch: usize| {
-        let distances = graph.distances(switch);
-        let unreached = distances
-            .iter()
-            .filter(|distance| distance.is_none())
-            .count();
-        let sum: u64 = distances.into_iter().flatten().map(u64::from).sum();
-        (unreached, sum)
-    };
-    let Some(root) = (0..graph.switches.len()).min_by_key(|&switch| reach(switch)) else {
-        return ports;
-    };
-    let distances = graph.distances(root);
-    for (switch, vertex) in graph.switches.iter().enumerate() {
-        let Some(distance) = distances[switch] else {
-            continue;
-        };
-        let up = vertex
-            .trunks
-            .iter()
-            .find(|trunk| distances[trunk.to].is_some_and(|other| other + 1 == distance));
-        if let Some(up) = up {
-            ports[switch].insert(up.port);
-            ports[up.to].insert(up.to_port);
-        }
-    }
-    for endpoint in &graph.endpoints {
-        if endpoint.port != 0 && distances[endpoint.switch].is_some() {
-            ports[endpoint.switch].insert(endpoint.port);
-        }
-    }
-    ports
+/// The way from a switch towards the root of the spanning tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Up {
+    switch: usize,
+    /// The port here.
+    port: u8,
+    /// The port of the other switch.
+    back: u8,
 }
 
-/// The masks of these ports, by position of a multicast forwarding table with external ports up to
-/// `last`.
-pub(crate) fn masks(ports: &BTreeSet<u8>, last: u8) -> BTreeMap<u8, u16> {
-    let mut masks: BTreeMap<u8, u16> = (0..=last / MulticastBlock::PORTS)
-        .map(|position| (position, 0))
-        .collect();
-    for port in ports {
-        *masks.entry(port / MulticastBlock::PORTS).or_default() |=
-            1 << (port % MulticastBlock::PORTS);
+/// A tree for every group, all cut from one spanning tree of the switches.
+#[derive(Debug, Default)]
+pub(crate) struct Trees {
+    /// The switches' links, by which a new graph is told from a known one.
+    graph: Graph,
+    /// By switch; `None` at the root and where there is no way to it.
+    up: Vec<Option<Up>>,
+    depth: Vec<Option<u32>>,
+    /// What tables are to hold, by switch.
+    wanted: Vec<BTreeMap<(u16, u8), MulticastBlock>>,
+    /// The switches and ports of each group's tree.
+    grown: BTreeMap<Lid, Vec<(usize, u8)>>,
+    /// The highest block that any switch has been given.
+    top: u16,
+}
+
+impl Trees {
+    /// Makes the spanning tree of a graph; false when it is the one that there is.
+    pub(crate) fn span(&mut self, graph: &Graph) -> bool {
+        if self.graph == *graph {
+            return false;
+        }
+        self.graph = graph.clone();
+        let switches = graph.switches.len();
+        self.up = vec![None; switches];
+        self.wanted = vec![BTreeMap::new(); switches];
+        self.grown.clear();
+        self.depth = vec![None; switches];
+        // Parts of a subnet that are cut off from each other have a root each.
+        for switch in 0..switches {
+            if self.depth[switch].is_none() {
+                self.span_part(graph, switch);
+            }
+        }
+        true
     }
-    masks
+
+    fn span_part(&mut self, graph: &Graph, any: usize) {
+        let depth = graph.distances(middle(graph, any));
+        for (switch, vertex) in graph.switches.iter().enumerate() {
+            let Some(own) = depth[switch] else {
+                continue;
+            };
+            self.depth[switch] = Some(own);
+            let nearer = |to: usize| depth[to].is_some_and(|other| other + 1 == own);
+            let trunk = vertex.trunks.iter().find(|trunk| nearer(trunk.to));
+            self.up[switch] = trunk.map(|trunk| Up {
+                switch: trunk.to,
+                port: trunk.port,
+                back: trunk.to_port,
+            });
+        }
+    }
+
+    /// Makes the tree of a multicast LID anew: the least of the spanning tree that joins `ends`.
+    pub(crate) fn grow<'a>(&mut self, mlid: Lid, ends: impl Iterator<Item = &'a Endpoint>) {
+        for (switch, port) in self.grown.remove(&mlid).unwrap_or_default() {
+            self.write(mlid, switch, port, false);
+        }
+        let mut tree: BTreeSet<(usize, u8)> = BTreeSet::new();
+        // Switches by depth, the deepest first: each passes its part on to the one above.
+        let mut open: BTreeSet<(u32, usize)> = BTreeSet::new();
+        for end in ends {
+            let Some(depth) = self.depth.get(end.switch).copied().flatten() else {
+                continue;
+            };
+            tree.insert((end.switch, end.port));
+            open.insert((depth, end.switch));
+        }
+        while open.len() > 1 {
+            let Some((depth, switch)) = open.pop_last() else {
+                break;
+            };
+            let Some(up) = self.up[switch] else {
+                // The root of a part that is cut off.
+                continue;
+            };
+            tree.insert((switch, up.port));
+            tree.insert((up.switch, up.back));
+            open.insert((depth - 1, up.switch));
+        }
+        for &(switch, port) in &tree {
+            self.write(mlid, switch, port, true);
+        }
+        if !tree.is_empty() {
+            self.grown.insert(mlid, tree.into_iter().collect());
+        }
+    }
+
+    fn write(&mut self, mlid: Lid, switch: usize, port: u8, on: bool) {
+        let offset = mlid.value().saturating_sub(Lid::MULTICAST_FIRST.value());
+        let (block, entry) = (
+            offset / MulticastBlock::LIDS,
+            usize::from(offset % MulticastBlock::LIDS),
+        );
+        let at = (block, port / MulticastBlock::PORTS);
+        self.top = self.top.max(block);
+        let Some(wanted) = self.wanted.get_mut(switch) else {
+            return;
+        };
+        let mask = 1 << (port % MulticastBlock::PORTS);
+        let ports = &mut wanted.entry(at).or_default().0[entry];
+        *ports = if on { *ports | mask } else { *ports & !mask };
+    }
+
+    /// What a switch's table is to hold, where it is not empty.
+    pub(crate) fn of(&self, switch: Guid) -> impl Iterator<Item = (&(u16, u8), &MulticastBlock)> {
+        let at = self
+            .graph
+            .switches
+            .binary_search_by_key(&switch, |vertex| vertex.guid);
+        let wanted = at.ok().and_then(|at| self.wanted.get(at));
+        wanted.into_iter().flatten()
+    }
+
+    /// What the switches' tables are to hold, empty blocks included.
+    pub(crate) fn blocks(&self, graph: &Graph) -> Vec<BTreeMap<(u16, u8), MulticastBlock>> {
+        let switches = graph.switches.iter().zip(&self.wanted);
+        switches
+            .map(|(vertex, wanted)| {
+                let mut blocks = wanted.clone();
+                for block in 0..=self.top {
+                    for position in 0..=vertex.ports / MulticastBlock::PORTS {
+                        blocks.entry((block, position)).or_default();
+                    }
+                }
+                blocks
+            })
+            .collect()
+    }
+}
+
+/// A switch in the middle of the part of the graph that `any` is in: of those on the way between
+/// two that are far apart the one that is nearest to both.
+fn middle(graph: &Graph, any: usize) -> usize {
+    let farthest = |distances: &[Option<u32>]| {
+        let reached = distances.iter().enumerate();
+        let reached = reached.filter_map(|(switch, distance)| Some((switch, (*distance)?)));
+        reached
+            .max_by_key(|&(switch, distance)| (distance, std::cmp::Reverse(switch)))
+            .map_or(any, |(switch, _)| switch)
+    };
+    let one = farthest(&graph.distances(any));
+    let from_one = graph.distances(one);
+    let from_other = graph.distances(farthest(&from_one));
+    let both = from_one.iter().zip(&from_other).enumerate();
+    both.filter_map(|(switch, (a, b))| Some((switch, (*a)?, (*b)?)))
+        .min_by_key(|&(switch, a, b)| (a.max(b), a + b, switch))
+        .map_or(any, |(switch, _, _)| switch)
 }
 
 #[cfg(test)]
@@ -64,26 +173,79 @@ mod tests {
     use super::*;
     use crate::routing::tests::fat_tree;
 
-    #[test]
-    fn a_tree_has_no_circle() {
-        let graph = fat_tree();
-        let ports = spanning_tree(&graph);
-        let trunk_ends: usize = graph
-            .switches
-            .iter()
-            .zip(&ports)
-            .map(|(vertex, ports)| {
-                let trunks = vertex.trunks.iter();
-                trunks.filter(|trunk| ports.contains(&trunk.port)).count()
-            })
-            .sum();
-        assert_eq!(trunk_ends, 2 * (graph.switches.len() - 1));
-        assert!(ports[0].contains(&1) && ports[0].contains(&2));
+    const MLID: Lid = Lid::MULTICAST_FIRST;
+
+    /// Switches that a packet reaches from an endpoint, and the endpoints' ports; panics when it
+    /// comes to a switch twice.
+    fn flood(trees: &Trees, graph: &Graph, from: &Endpoint) -> BTreeSet<(usize, u8)> {
+        let mut reached = BTreeSet::new();
+        let mut visited = BTreeSet::new();
+        let mut open = vec![(from.switch, from.port)];
+        while let Some((switch, came_by)) = open.pop() {
+            assert!(visited.insert(switch), "twice at switch {switch}");
+            for &(_, port) in trees.grown[&MLID].iter().filter(|(at, _)| *at == switch) {
+                if port == came_by {
+                    continue;
+                }
+                let trunks = &graph.switches[switch].trunks;
+                match trunks.iter().find(|trunk| trunk.port == port) {
+                    Some(trunk) => open.push((trunk.to, trunk.to_port)),
+                    None => {
+                        reached.insert((switch, port));
+                    }
+                }
+            }
+        }
+        reached
     }
 
     #[test]
-    fn sixteen_ports_each() {
-        let masks = masks(&BTreeSet::from([1, 15, 16, 36]), 36);
-        assert_eq!(masks, BTreeMap::from([(0, 0x8002), (1, 1), (2, 0x10)]));
+    fn a_tree_joins_its_ends_and_nobody_else() {
+        let graph = fat_tree();
+        let mut trees = Trees::default();
+        assert!(trees.span(&graph));
+        assert!(!trees.span(&graph), "the same again");
+        let all: Vec<&Endpoint> = graph.endpoints.iter().filter(|end| end.port != 0).collect();
+        assert!(all.len() >= 4);
+        for some in [
+            &all[..],
+            &all[..2],
+            &[all[0], all[all.len() - 1]],
+            &all[..1],
+        ] {
+            trees.grow(MLID, some.iter().copied());
+            for from in some {
+                let others: BTreeSet<_> = some
+                    .iter()
+                    .filter(|end| end.lid != from.lid)
+                    .map(|end| (end.switch, end.port))
+                    .collect();
+                assert_eq!(flood(&trees, &graph, from), others);
+            }
+        }
+        trees.grow(MLID, [].into_iter());
+        let empty = trees.blocks(&graph);
+        assert!(
+            empty
+                .iter()
+                .flatten()
+                .all(|(_, block)| *block == MulticastBlock::default())
+        );
+        assert!(!empty[0].is_empty(), "what was set is cleared");
+    }
+
+    #[test]
+    fn ends_at_one_switch_need_no_other() {
+        let graph = fat_tree();
+        let mut trees = Trees::default();
+        trees.span(&graph);
+        let first = graph.endpoints.iter().find(|end| end.port != 0).unwrap();
+        let same = |end: &&Endpoint| end.switch == first.switch && end.port != 0;
+        trees.grow(MLID, graph.endpoints.iter().filter(same));
+        let switches: BTreeSet<usize> = trees.grown[&MLID]
+            .iter()
+            .map(|&(switch, _)| switch)
+            .collect();
+        assert_eq!(switches, BTreeSet::from([first.switch]));
     }
 }

@@ -1,17 +1,36 @@
 //! Subnet administration: what the manager knows, told to those who ask.
 
-use std::collections::BTreeMap;
+mod directory;
+mod inventory;
+mod membership;
+mod path;
+mod request;
+mod service;
+mod subscription;
+mod transfer;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tracing::debug;
-use wire::attribute::{MulticastBlock, Notice};
-use wire::{Guid, Lid, MadPacket};
+use wire::attribute::{GidChange, MulticastBlock, Notice, Trap};
+use wire::mad::{AttributeId, Mad, Method, Status};
+use wire::rmpp::{self, Rmpp};
+use wire::sa::{self, SaHeader, id};
+use wire::smp;
+use wire::{Gid, Guid, Lid, MadPacket, PKey, Qpn};
 
 use crate::config::Config;
 use crate::model::Subnet;
-use crate::multicast;
 use crate::requests::Transport;
 use crate::routing::{ForwardingTable, Graph};
+use directory::Directory;
+use membership::Groups;
+pub use membership::PresetGroup;
+use request::{Request, Table};
+use service::Services;
+use subscription::{Audience, Subscriptions};
+use transfer::Transfers;
 
 /// How the subnet was routed by the last sweep that ended.
 #[derive(Debug, Default)]
@@ -28,19 +47,47 @@ pub(crate) struct Paths {
 pub(crate) struct View<'a> {
     pub(crate) config: &'a Config,
     pub(crate) subnet: &'a Subnet,
-    /// By port GUID; those of absent ports are among them.
-    pub(crate) lids: &'a BTreeMap<Guid, Lid>,
     pub(crate) paths: &'a Paths,
 }
 
 /// The blocks of a switch's multicast forwarding table that hold anything, by number and position.
 pub(crate) type MulticastBlocks = BTreeMap<(u16, u8), MulticastBlock>;
 
+/// Something that subscribers may want to hear of, besides what ports report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    PortCame(Guid),
+    PortWent(Guid),
+    GroupCreated(Gid, PKey),
+    GroupDeleted(Gid, PKey),
+}
+
+/// What the subnet administration has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SaCounts {
+    /// Requests answered, refusals included.
+    pub answered: u64,
+    /// Of these, refused.
+    pub refused: u64,
+    /// Packets that made no sense, or came from nobody known.
+    pub dropped: u64,
+    /// Requests for PathRecords.
+    pub path_queries: u64,
+}
+
 /// The subnet administration, at queue pair 1 of the manager's port.
 #[derive(Debug, Default)]
 pub(crate) struct Administration {
-    /// Multicast groups changed since the forwarding tables were last asked for.
-    changed: bool,
+    directory: Directory,
+    groups: Groups,
+    services: Services,
+    subscriptions: Subscriptions,
+    transfers: Transfers,
+    table: Table,
+    counts: SaCounts,
+    /// Ports as subscribers know them.
+    known: BTreeSet<Guid>,
+    swept: bool,
 }
 
 impl Administration {
@@ -48,66 +95,344 @@ impl Administration {
     pub(crate) fn receive(
         &mut self,
         packet: &MadPacket,
-        _view: &View<'_>,
-        _now: Duration,
-        _transport: &mut impl Transport,
+        view: &View<'_>,
+        now: Duration,
+        transport: &mut impl Transport,
     ) {
-        debug!(packet = %packet.header(), "nobody answers for the subnet administration");
+        let (Ok(header), Ok(rmpp)) = (SaHeader::of(&packet.mad), Rmpp::of(&packet.mad)) else {
+            return;
+        };
+        let mad = packet.header();
+        let method = mad.method();
+        // Before the first sweep nobody can be known; who asks then asks again.
+        let requester = self.directory.by_lid(packet.slid);
+        let (true, Some(requester)) = (self.swept && packet.dst_qp == Qpn::QP1, requester) else {
+            self.counts.dropped += 1;
+            return;
+        };
+        if method == Method::REPORT_RESPONSE {
+            self.subscriptions.acknowledged(packet);
+            return;
+        }
+        if rmpp.is_active() {
+            // Nothing that comes in segments is taken; what is active belongs to a transfer.
+            self.transfers.receive(packet, &rmpp, now, transport);
+            return;
+        }
+        if method.is_response() || matches!(method, Method::SEND | Method::TRAP | Method::REPORT) {
+            self.counts.dropped += 1;
+            return;
+        }
+        let key = view.config.sa_key;
+        let request = Request {
+            packet,
+            method,
+            attribute: mad.attribute(),
+            modifier: mad.modifier(),
+            mask: header.component_mask,
+            data: &packet.mad[sa::DATA],
+            requester,
+            trusted: self.directory.own == Some(requester) || key != 0 && header.sm_key == key,
+        };
+        self.counts.answered += 1;
+        let sound = (mad.base_version(), mad.class_version()) == (1, 2);
+        let outcome = match sound {
+            true => self.serve(&request, view, now, transport),
+            false => Err(Status::BAD_VERSION),
+        };
+        let status = match outcome {
+            Ok(()) if method == Method::GET_TABLE => {
+                self.send_table(packet, now, transport);
+                return;
+            }
+            Ok(()) if method == Method::GET && self.table.count == 0 => Status::SA_NO_RECORDS,
+            Ok(()) if method == Method::GET && self.table.count > 1 => Status::SA_TOO_MANY_RECORDS,
+            Ok(()) => Status::OK,
+            Err(status) => status,
+        };
+        if !status.is_ok() {
+            debug!(request = %mad, lid = %packet.slid, %status, "refused");
+            self.counts.refused += 1;
+        }
+        let data: &[u8] = match status {
+            Status::OK => &self.table.bytes,
+            _ => &[],
+        };
+        transport.send(response(packet, status, data));
+    }
+
+    /// Finds what is asked for, or does it; the answer's records are in `table` then.
+    fn serve(
+        &mut self,
+        request: &Request<'_>,
+        view: &View<'_>,
+        now: Duration,
+        transport: &mut impl Transport,
+    ) -> Result<(), Status> {
+        let Self {
+            directory,
+            groups,
+            services,
+            subscriptions,
+            table,
+            ..
+        } = self;
+        table.bytes.clear();
+        match request.method {
+            Method::GET | Method::GET_TABLE => match request.attribute {
+                id::PATH => {
+                    self.counts.path_queries += 1;
+                    path::answer(request, directory, groups, view, table)
+                }
+                id::MC_MEMBER => groups.answer(request, directory, table),
+                id::NODE => inventory::nodes(request, directory, table),
+                id::PORT_INFO => inventory::ports(request, directory, table),
+                id::SWITCH_INFO => inventory::switch_infos(request, directory, table),
+                id::LINK => inventory::links(request, directory, table),
+                id::LINEAR_FORWARDING => inventory::linear_tables(request, directory, table),
+                id::MULTICAST_FORWARDING => {
+                    inventory::multicast_tables(request, directory, groups, table)
+                }
+                id::GUID_INFO => inventory::guids(request, directory, table),
+                id::P_KEY_TABLE => inventory::partitions(request, directory, table),
+                id::SL_TO_VL => inventory::lanes(request, directory, view, table),
+                id::SM_INFO => inventory::managers(request, directory, view, table),
+                id::SERVICE => services.answer(request, directory, now, table),
+                id::INFORM_INFO => subscriptions.answer(request, directory, table),
+                AttributeId::CLASS_PORT_INFO if request.method == Method::GET => {
+                    class_port_info(view, table);
+                    Ok(())
+                }
+                _ => Err(Status::UNSUPPORTED_ATTRIBUTE),
+            },
+            Method::SET | Method::DELETE => {
+                let event = match (request.method, request.attribute) {
+                    (Method::SET, id::MC_MEMBER) => groups.join(request, directory, table)?,
+                    (Method::DELETE, id::MC_MEMBER) => groups.leave(request, directory, table)?,
+                    (Method::SET, id::SERVICE) => {
+                        services.register(request, directory, now, table)?;
+                        None
+                    }
+                    (Method::DELETE, id::SERVICE) => {
+                        services.remove(request, directory, table)?;
+                        None
+                    }
+                    (Method::SET, AttributeId::INFORM_INFO) => {
+                        let info = subscriptions.set(request, directory)?;
+                        table.bytes.extend(info.to_bytes());
+                        None
+                    }
+                    _ => return Err(Status::UNSUPPORTED_ATTRIBUTE),
+                };
+                self.tell(event, now, transport);
+                Ok(())
+            }
+            _ => Err(Status::UNSUPPORTED_METHOD),
+        }
+    }
+
+    /// Answers with a table, in as many segments as it takes.
+    fn send_table(&mut self, packet: &MadPacket, now: Duration, transport: &mut impl Transport) {
+        let bytes = std::mem::take(&mut self.table.bytes);
+        if !self.transfers.has_room(packet.slid, bytes.len()) {
+            self.counts.refused += 1;
+            transport.send(response(packet, Status::SA_NO_RESOURCES, &[]));
+            return;
+        }
+        let mut template = response(packet, Status::OK, &[]);
+        SaHeader {
+            attribute_offset: (self.table.stride / 8) as u16,
+            ..SaHeader::of(&packet.mad).unwrap_or_default()
+        }
+        .emit(&mut template.mad[sa::HEADER]);
+        self.transfers.begin(template, bytes, now, transport);
     }
 
     /// A sweep ended: ports may have come, gone or changed.
-    pub(crate) fn swept(
-        &mut self,
-        _view: &View<'_>,
-        _now: Duration,
-        _transport: &mut impl Transport,
-    ) {
+    pub(crate) fn swept(&mut self, view: &View<'_>, now: Duration, transport: &mut impl Transport) {
+        self.refresh(view);
+        let first = !self.swept;
+        self.swept = true;
+        let end_ports = self.directory.end_ports();
+        let there: BTreeSet<Guid> = end_ports
+            .map(|index| self.directory.port(index).guid)
+            .collect();
+        let known = std::mem::replace(&mut self.known, there);
+        let mut events = Vec::new();
+        if !first {
+            events.extend(known.difference(&self.known).copied().map(Event::PortWent));
+            events.extend(self.known.difference(&known).copied().map(Event::PortCame));
+        }
+        events.extend(self.groups.swept(&self.directory, view));
+        self.services.expire(&self.directory, now);
+        self.subscriptions.swept(&self.directory);
+        for event in events {
+            self.tell(Some(event), now, transport);
+        }
     }
 
-    /// A trap came, the first time.
+    /// Addresses or paths changed without a sweep: answers are as the view is from now on.
+    pub(crate) fn refresh(&mut self, view: &View<'_>) {
+        self.directory = Directory::new(view);
+    }
+
+    /// A trap came, the first time; `data` is the notice.
     pub(crate) fn trap(
         &mut self,
-        _notice: &Notice,
+        data: &[u8; smp::DATA],
         _view: &View<'_>,
-        _now: Duration,
-        _transport: &mut impl Transport,
+        now: Duration,
+        transport: &mut impl Transport,
     ) {
+        let Ok(notice) = Notice::parse(data) else {
+            return;
+        };
+        let issuer = self.directory.by_lid(notice.issuer_lid);
+        let gid = issuer.map(|port| self.directory.gid(self.directory.port(port)));
+        self.report(data, gid, Audience::Of(notice.issuer_lid), now, transport);
     }
 
     /// Does what is due. Returns when something is next.
     pub(crate) fn poll(
         &mut self,
         _view: &View<'_>,
-        _now: Duration,
-        _transport: &mut impl Transport,
+        now: Duration,
+        transport: &mut impl Transport,
     ) -> Option<Duration> {
-        None
+        self.transfers.poll(now, transport);
+        self.subscriptions.poll(now, transport);
+        if self.services.deadline().is_some_and(|due| due <= now) {
+            self.services.expire(&self.directory, now);
+        }
+        let due = [
+            self.transfers.deadline(),
+            self.subscriptions.deadline(),
+            self.services.deadline(),
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    /// What it has done so far.
+    pub(crate) fn counts(&self) -> SaCounts {
+        self.counts
     }
 
     /// Whether groups changed since [`Administration::multicast`]: the manager then writes the
     /// multicast forwarding tables anew.
     pub(crate) fn multicast_changed(&self) -> bool {
-        self.changed
+        self.groups.is_changed()
     }
 
     /// What the multicast forwarding tables of the graph's switches are to hold. Every block that
-    /// the switch has been given before is among them, empty ones included.
-    pub(crate) fn multicast(&mut self, graph: &Graph) -> Vec<MulticastBlocks> {
-        self.changed = false;
-        // The first multicast LID reaches every adapter.
-        let trees = multicast::spanning_tree(graph);
-        let switches = graph.switches.iter().zip(&trees);
-        switches
-            .map(|(vertex, ports)| {
-                let masks = multicast::masks(ports, vertex.ports).into_iter();
-                masks
-                    .map(|(position, mask)| {
-                        let mut block = MulticastBlock::default();
-                        block.0[0] = mask;
-                        ((0, position), block)
-                    })
-                    .collect()
-            })
-            .collect()
+    /// the switch has been given before is among them, empty ones included. `lids` says where the
+    /// members are.
+    pub(crate) fn multicast(
+        &mut self,
+        graph: &Graph,
+        lids: &BTreeMap<Guid, Lid>,
+    ) -> Vec<MulticastBlocks> {
+        self.groups.blocks(graph, lids)
     }
+
+    /// Tells an event to its subscribers.
+    fn tell(&mut self, event: Option<Event>, now: Duration, transport: &mut impl Transport) {
+        let Some(event) = event else {
+            return;
+        };
+        let own = self.directory.own.map(|own| self.directory.port(own));
+        let issuer = own.map_or(Lid::NONE, |own| own.info.lid);
+        let of_port = |guid| {
+            let port = self.directory.by_guid(guid);
+            let port = port.map(|port| self.directory.port(port));
+            let prefix = own.map_or(Gid::DEFAULT_PREFIX, |own| own.info.gid_prefix);
+            let audience = match port {
+                Some(port) => Audience::Of(port.info.lid),
+                // Nobody knows any more which partitions it was in.
+                None => Audience::Partition(PKey::DEFAULT_FULL),
+            };
+            (
+                GidChange {
+                    gid: Gid::new(prefix, guid),
+                },
+                audience,
+            )
+        };
+        let (trap, audience) = match event {
+            Event::PortCame(guid) => {
+                let (change, audience) = of_port(guid);
+                (Trap::GidInService(change), audience)
+            }
+            Event::PortWent(guid) => {
+                let (change, audience) = of_port(guid);
+                (Trap::GidOutOfService(change), audience)
+            }
+            Event::GroupCreated(gid, pkey) => (
+                Trap::GroupCreated(GidChange { gid }),
+                Audience::Partition(pkey),
+            ),
+            Event::GroupDeleted(gid, pkey) => (
+                Trap::GroupDeleted(GidChange { gid }),
+                Audience::Partition(pkey),
+            ),
+        };
+        let notice = trap.to_notice(Notice::CLASS_MANAGER, issuer);
+        let gid = own.map(|own| self.directory.gid(own));
+        self.report(&notice, gid, audience, now, transport);
+    }
+
+    fn report(
+        &mut self,
+        notice: &[u8; smp::DATA],
+        issuer: Option<Gid>,
+        audience: Audience,
+        now: Duration,
+        transport: &mut impl Transport,
+    ) {
+        // In a report the GID of who issued the notice follows it (IBA 13.4.8.2).
+        let mut bytes = [0; smp::DATA + 16];
+        bytes[..smp::DATA].copy_from_slice(notice);
+        bytes[smp::DATA..].copy_from_slice(&issuer.unwrap_or_default().to_bytes());
+        self.subscriptions
+            .report(&bytes, issuer, audience, &self.directory, now, transport);
+    }
+}
+
+/// The response to a request, with a record or none.
+fn response(packet: &MadPacket, status: Status, data: &[u8]) -> MadPacket {
+    let mut reply = packet.reply();
+    let method = Method(packet.header().method().0 | 0x80);
+    if let Ok(mut mad) = Mad::new_checked(&mut reply.mad[..]) {
+        // A removal is answered by a response of its own; all others by the method's.
+        mad.set_method(match method {
+            Method(0x82) => Method::GET_RESPONSE,
+            method => method,
+        });
+        mad.set_status(status);
+    }
+    reply.mad[rmpp::HEADER].fill(0);
+    let length = data.len().min(sa::DATA_SIZE);
+    reply.mad[sa::DATA].fill(0);
+    reply.mad[sa::DATA][..length].copy_from_slice(&data[..length]);
+    reply
+}
+
+/// What this subnet administration can do (IBA 15.2.4).
+fn class_port_info(view: &View<'_>, table: &mut Table) {
+    const OPTIONAL_RECORDS: u16 = 1 << 8;
+    const UD_MULTICAST: u16 = 1 << 9;
+    const CAPABILITY_MATCH: u16 = 1 << 13;
+    const SEND_ONLY_FULL_MEMBERS: u32 = 1 << 12;
+    let mut bytes = [0; 72];
+    wire::performance::ClassPortInfo {
+        base_version: 1,
+        class_version: 2,
+        capability_mask: OPTIONAL_RECORDS | UD_MULTICAST | CAPABILITY_MATCH,
+        capability_mask2: SEND_ONLY_FULL_MEMBERS,
+        resp_time_value: view.config.subnet_timeout.min(20),
+    }
+    .emit(&mut bytes);
+    table.stride = bytes.len();
+    table.count = 1;
+    table.bytes.clear();
+    table.bytes.extend(bytes);
 }

@@ -323,7 +323,7 @@ impl SubnetManager {
 
     /// Writes what differs in the multicast forwarding tables.
     pub(super) fn set_multicast(&mut self) {
-        let wanted = self.administration.multicast(&self.paths.graph);
+        let wanted = self.administration.multicast(&self.paths.graph, &self.lids);
         let mut requests = Vec::new();
         for (&node, blocks) in self.paths.nodes.iter().zip(wanted) {
             let switch = self.subnet.nodes[node].info.node_guid;

@@ -61,6 +61,7 @@ impl SubnetManager {
         let (Ok(notice), Ok(trap)) = (Notice::parse(smp.data()), Trap::parse(smp.data())) else {
             return;
         };
+        let data = *smp.data();
         smp.mad_mut().set_method(Method::TRAP_REPRESS);
         transport.send(reply);
         let issuer = packet.slid;
@@ -71,7 +72,7 @@ impl SubnetManager {
         }
         let now = self.now;
         let (administration, view) = self.administration();
-        administration.trap(&notice, &view, now, transport);
+        administration.trap(&data, &view, now, transport);
         match trap {
             // The details could name any switch: who sends it is the one to look at.
             Some(Trap::LinkStateChange(_)) => {

@@ -1,5 +1,6 @@
 //! A subnet manager and a fabric, driven in step.
 
+mod administration;
 mod capture;
 mod harness;
 mod liars;

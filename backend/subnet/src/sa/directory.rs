@@ -1,0 +1,286 @@
+//! The subnet as the last sweep left it, arranged for those who ask about it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use wire::attribute::{NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo};
+use wire::sa::Rate;
+use wire::{Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey};
+
+use super::View;
+use crate::routing::ForwardingTable;
+
+/// A port, as an index of [`Directory::ports`].
+pub(super) type PortIndex = u32;
+
+const NONE: u32 = u32::MAX;
+/// Links on a path: more means that forwarding tables make a circle.
+const HOPS: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) info: NodeInfo,
+    pub(super) description: NodeDescription,
+    pub(super) switch: Option<SwitchInfo>,
+    /// Ports by number; of an adapter only those that the sweep came by.
+    ports: Vec<u32>,
+    pub(super) table: Option<ForwardingTable>,
+}
+
+impl Node {
+    pub(super) fn is_switch(&self) -> bool {
+        self.info.node_type == NodeType::Switch
+    }
+
+    pub(super) fn port(&self, number: u8) -> Option<PortIndex> {
+        let port = *self.ports.get(usize::from(number))?;
+        (port != NONE).then_some(port)
+    }
+
+    pub(super) fn ports(&self) -> impl Iterator<Item = PortIndex> {
+        self.ports.iter().copied().filter(|&port| port != NONE)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) node: u32,
+    pub(super) number: u8,
+    /// Of ports that have LIDs.
+    pub(super) guid: Guid,
+    pub(super) info: PortInfo,
+    pub(super) peer: Option<PortIndex>,
+    /// The GUID table.
+    pub(super) guids: Vec<Guid>,
+    /// The P_Key table of an adapter's port, by number of the block.
+    pub(super) pkey_blocks: BTreeMap<u16, PKeyBlock>,
+    /// Partitions; empty for a switch's external port.
+    pub(super) pkeys: Vec<PKey>,
+    /// Rate of the link.
+    pub(super) rate: Rate,
+}
+
+impl Port {
+    /// Whether this port and a packet's or another port's key are of one partition.
+    pub(super) fn holds(&self, pkey: PKey) -> bool {
+        self.pkeys.iter().any(|own| own.matches(pkey))
+    }
+
+    /// Whether the two ports may talk to each other in any partition.
+    pub(super) fn shares(&self, other: &Self) -> bool {
+        self.pkeys.iter().any(|&own| other.holds(own))
+    }
+}
+
+/// What a path allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Capacity {
+    /// In the code of [`wire::Mtu`].
+    pub(super) mtu: u8,
+    pub(super) rate: Rate,
+    /// The port at its end is the one it begins at.
+    pub(super) loops: bool,
+}
+
+/// The subnet as the last sweep left it.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    pub(super) nodes: Vec<Node>,
+    pub(super) ports: Vec<Port>,
+    /// By LID.
+    lids: Vec<u32>,
+    guids: HashMap<Guid, PortIndex>,
+    prefix: u64,
+    /// The manager's own port.
+    pub(super) own: Option<PortIndex>,
+}
+
+impl Directory {
+    pub(super) fn new(view: &View<'_>) -> Self {
+        let subnet = view.subnet;
+        let mut directory = Self {
+            prefix: view.config.gid_prefix,
+            ..Self::default()
+        };
+        let mut at = HashMap::new();
+        for (index, entry) in (0..).zip(&subnet.nodes) {
+            let mut node = Node {
+                info: entry.info,
+                description: entry.description,
+                switch: entry.switch,
+                ports: Vec::new(),
+                table: None,
+            };
+            for (&number, port) in &entry.ports {
+                let Some(info) = port.info else {
+                    continue;
+                };
+                let slot = usize::from(number);
+                if node.ports.len() <= slot {
+                    node.ports.resize(slot + 1, NONE);
+                }
+                let here = directory.ports.len() as PortIndex;
+                node.ports[slot] = here;
+                at.insert((index as usize, number), here);
+                let mut pkeys: Vec<PKey> = port
+                    .pkeys
+                    .values()
+                    .flat_map(|block| block.0)
+                    .filter(|key| key.is_valid())
+                    .collect();
+                if node.is_switch() && number == 0 {
+                    // A switch's own port is a member of the default partition.
+                    pkeys.push(PKey::DEFAULT_FULL);
+                }
+                directory.ports.push(Port {
+                    node: index,
+                    number,
+                    guid: port.guid,
+                    info,
+                    peer: None,
+                    guids: vec![port.guid],
+                    pkey_blocks: port.pkeys.clone(),
+                    pkeys,
+                    rate: rate(&info),
+                });
+            }
+            directory.nodes.push(node);
+        }
+        for (place, port) in subnet.ports() {
+            let Some(&here) = at.get(&place) else {
+                continue;
+            };
+            let entry = &mut directory.ports[here as usize];
+            entry.peer = port.peer.and_then(|peer| at.get(&peer)).copied();
+            if entry.guid.is_none() {
+                continue;
+            }
+            let (guid, lid, lmc) = (entry.guid, entry.info.lid, entry.info.lmc);
+            directory.guids.insert(guid, here);
+            if lid.is_unicast() {
+                let last = usize::from(lid.value()) + (1 << lmc.min(7)) - 1;
+                if directory.lids.len() <= last {
+                    directory.lids.resize(last + 1, NONE);
+                }
+                directory.lids[usize::from(lid.value())..=last].fill(here);
+            }
+        }
+        directory.own = subnet.own.and_then(|own| at.get(&own)).copied();
+        for (&node, table) in view.paths.nodes.iter().zip(&view.paths.tables) {
+            if let Some(node) = directory.nodes.get_mut(node) {
+                node.table = Some(table.clone());
+            }
+        }
+        directory
+    }
+
+    pub(super) fn port(&self, index: PortIndex) -> &Port {
+        &self.ports[index as usize]
+    }
+
+    pub(super) fn node_of(&self, port: &Port) -> &Node {
+        &self.nodes[port.node as usize]
+    }
+
+    pub(super) fn by_lid(&self, lid: Lid) -> Option<PortIndex> {
+        let port = *self.lids.get(usize::from(lid.value()))?;
+        (port != NONE).then_some(port)
+    }
+
+    pub(super) fn by_guid(&self, guid: Guid) -> Option<PortIndex> {
+        self.guids.get(&guid).copied()
+    }
+
+    pub(super) fn by_gid(&self, gid: Gid) -> Option<PortIndex> {
+        if gid.prefix() != self.prefix && gid.prefix() != Gid::DEFAULT_PREFIX {
+            return None;
+        }
+        self.by_guid(gid.guid())
+    }
+
+    pub(super) fn gid(&self, port: &Port) -> Gid {
+        Gid::new(self.prefix, port.guid)
+    }
+
+    /// Ports that have LIDs, by rising LID.
+    pub(super) fn end_ports(&self) -> impl Iterator<Item = PortIndex> {
+        let mut before = NONE;
+        self.lids.iter().copied().filter(move |&port| {
+            let new = port != NONE && port != before;
+            before = port;
+            new
+        })
+    }
+
+    /// The LID by which a port's records go: of a switch's port that of the switch.
+    pub(super) fn lid(&self, port: &Port) -> Lid {
+        let node = self.node_of(port);
+        if !node.is_switch() {
+            return port.info.lid;
+        }
+        node.port(0)
+            .map_or(Lid::NONE, |management| self.port(management).info.lid)
+    }
+
+    /// The port with a LID that answers for a port: of a switch's port its port 0.
+    pub(super) fn end_port<'a>(&'a self, port: &'a Port) -> &'a Port {
+        let node = self.node_of(port);
+        match node.port(0) {
+            Some(management) if node.is_switch() => self.port(management),
+            _ => port,
+        }
+    }
+
+    /// What the path from a port to a LID allows: the least of all links, as the forwarding tables
+    /// lead. `None` where they lead nowhere.
+    pub(super) fn capacity(&self, from: PortIndex, dlid: Lid) -> Option<Capacity> {
+        let to = self.by_lid(dlid)?;
+        let source = self.port(from);
+        let mut capacity = Capacity {
+            mtu: source.info.neighbor_mtu,
+            rate: source.rate,
+            loops: from == to,
+        };
+        if capacity.loops {
+            return Some(capacity);
+        }
+        let mut node = self.node_of(source);
+        if !node.is_switch() {
+            let entered = self.port(source.peer?);
+            if source.peer == Some(to) {
+                return Some(capacity);
+            }
+            node = self.node_of(entered);
+        } else {
+            // A switch's port 0 has no link.
+            capacity.mtu = source.info.mtu_cap;
+            capacity.rate = Rate(0);
+        }
+        for _ in 0..HOPS {
+            if !node.is_switch() {
+                return None;
+            }
+            if node.port(0) == Some(to) {
+                return Some(capacity);
+            }
+            let out = self.port(node.port(node.table.as_ref()?.port(dlid))?);
+            capacity.mtu = capacity.mtu.min(out.info.neighbor_mtu);
+            if capacity.rate == Rate(0) || out.rate.gigabits() < capacity.rate.gigabits() {
+                capacity.rate = out.rate;
+            }
+            let peer = out.peer?;
+            if peer == to {
+                return Some(capacity);
+            }
+            node = self.node_of(self.port(peer));
+        }
+        None
+    }
+}
+
+fn rate(info: &PortInfo) -> Rate {
+    Rate::of_link(
+        info.active_width().unwrap_or(LinkWidth::X1),
+        info.active_speed().unwrap_or(LinkSpeed::Sdr),
+        info.active_speed_ext().unwrap_or(LinkSpeedExt::None),
+    )
+}

@@ -1,0 +1,298 @@
+//! Which paths there are.
+
+use wire::mad::{Method, Status};
+use wire::sa::{McMemberRecord, PathRecord, Rate, Selector};
+use wire::{Lid, Mtu, PKey};
+
+use super::View;
+use super::directory::{Capacity, Directory, Port, PortIndex};
+use super::membership::Groups;
+use super::request::{Request, Table};
+
+/// Paths between two ports that a request may ask for, unless it says how many.
+const NUMB_PATH: u8 = 127;
+
+/// Adds the paths that a request for PathRecords asks for.
+pub(super) fn answer(
+    request: &Request<'_>,
+    directory: &Directory,
+    groups: &Groups,
+    view: &View<'_>,
+    table: &mut Table,
+) -> Result<(), Status> {
+    table.begin::<PathRecord>(request.method);
+    let wanted: PathRecord = request.record()?;
+    let asked = Asked {
+        request,
+        wanted,
+        directory,
+        view,
+    };
+    let to_group = request.gives(PathRecord::DGID) && wanted.dgid.is_multicast()
+        || request.gives(PathRecord::DLID) && wanted.dlid.is_multicast();
+    let sources = asked.source()?;
+    if to_group {
+        return asked.group(sources, groups, table);
+    }
+    let destinations = asked.destination()?;
+    let all: Vec<PortIndex> = match (sources, destinations) {
+        (Some(from), Some(to)) => {
+            asked.between(from, to, table);
+            return Ok(());
+        }
+        _ => directory.end_ports().collect(),
+    };
+    let ends = |given: &Option<PortIndex>| match given {
+        Some(port) => vec![*port],
+        None => all.clone(),
+    };
+    let destinations = ends(&destinations);
+    for from in ends(&sources) {
+        for &to in &destinations {
+            asked.between(from, to, table);
+            if table.is_full() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Asked<'a> {
+    request: &'a Request<'a>,
+    wanted: PathRecord,
+    directory: &'a Directory,
+    view: &'a View<'a>,
+}
+
+impl Asked<'_> {
+    fn gives(&self, component: u64) -> bool {
+        self.request.gives(component)
+    }
+
+    /// The port that GID and LID of one end name; `None` when neither is given.
+    fn end(&self, gid: (u64, wire::Gid), lid: (u64, Lid)) -> Result<Option<PortIndex>, Status> {
+        let mut port = None;
+        if self.gives(gid.0) {
+            let found = self.directory.by_gid(gid.1);
+            port = Some(found.ok_or(Status::SA_INVALID_GID)?);
+        }
+        if self.gives(lid.0) {
+            let found = self.directory.by_lid(lid.1).ok_or(Status::SA_NO_RECORDS)?;
+            if port.is_some_and(|port| port != found) {
+                return Err(Status::SA_NO_RECORDS);
+            }
+            port = Some(found);
+        }
+        Ok(port)
+    }
+
+    fn source(&self) -> Result<Option<PortIndex>, Status> {
+        let PathRecord { sgid, slid, .. } = self.wanted;
+        self.end((PathRecord::SGID, sgid), (PathRecord::SLID, slid))
+    }
+
+    fn destination(&self) -> Result<Option<PortIndex>, Status> {
+        let PathRecord { dgid, dlid, .. } = self.wanted;
+        self.end((PathRecord::DGID, dgid), (PathRecord::DLID, dlid))
+    }
+
+    /// The key that packets from one port to the other carry.
+    fn partition(&self, from: &Port, to: &Port) -> Option<PKey> {
+        if self.gives(PathRecord::PKEY) {
+            let pkey = self.wanted.pkey;
+            let of = |port: &Port| {
+                let same = |own: &&PKey| own.partition() == pkey.partition();
+                port.pkeys.iter().copied().filter(|own| same(&own)).max()
+            };
+            return of(from)?.matches(of(to)?).then_some(pkey);
+        }
+        from.pkeys.iter().copied().find(|&own| to.holds(own))
+    }
+
+    /// Adds the paths between two ports.
+    fn between(&self, from: PortIndex, to: PortIndex, table: &mut Table) {
+        let (source, destination) = (self.directory.port(from), self.directory.port(to));
+        if !self.request.may_see(self.directory, source)
+            || !self.request.may_see(self.directory, destination)
+        {
+            return;
+        }
+        let Some(pkey) = self.partition(source, destination) else {
+            return;
+        };
+        let paths = 1u16 << destination.info.lmc.min(7);
+        let most = match self.request.method {
+            Method::GET => 1,
+            _ if self.gives(PathRecord::NUMB_PATH) => u16::from(self.wanted.numb_path.max(1)),
+            _ => u16::from(NUMB_PATH),
+        };
+        let mut found = 0;
+        for bits in 0..paths {
+            let dlid = match self.gives(PathRecord::DLID) {
+                true if bits > 0 => break,
+                true => self.wanted.dlid,
+                false => Lid::new(destination.info.lid.value() + bits),
+            };
+            let Some(capacity) = self.directory.capacity(from, dlid) else {
+                continue;
+            };
+            let slid = match self.gives(PathRecord::SLID) {
+                true => self.wanted.slid,
+                false => {
+                    let own = (1u16 << source.info.lmc.min(7)) - 1;
+                    Lid::new(source.info.lid.value() + (bits & own))
+                }
+            };
+            if let Some(record) = self.path(source, destination, (slid, dlid), pkey, capacity) {
+                table.push(&record);
+                found += 1;
+                if found >= most || table.is_full() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// A path with what was asked for of it, if it can be had.
+    fn path(
+        &self,
+        from: &Port,
+        to: &Port,
+        (slid, dlid): (Lid, Lid),
+        pkey: PKey,
+        capacity: Capacity,
+    ) -> Option<PathRecord> {
+        let life = match capacity.loops {
+            true => 0,
+            false => self.view.config.subnet_timeout,
+        };
+        let wanted = &self.wanted;
+        let record = PathRecord {
+            dgid: self.directory.gid(to),
+            sgid: self.directory.gid(from),
+            dlid,
+            slid,
+            cacheable: self.view.config.path_caching,
+            reversible: true,
+            numb_path: 0,
+            pkey,
+            ..self.common(capacity.mtu, capacity.rate, life)?
+        };
+        // What the subnet has no use for is answered as it was asked.
+        let given = |component, value, default| match self.gives(component) {
+            true => value,
+            false => default,
+        };
+        Some(PathRecord {
+            flow_label: given(PathRecord::FLOW_LABEL, wanted.flow_label, 0),
+            hop_limit: given(
+                PathRecord::HOP_LIMIT,
+                u32::from(wanted.hop_limit),
+                u32::from(record.hop_limit),
+            ) as u8,
+            traffic_class: given(
+                PathRecord::TRAFFIC_CLASS,
+                u32::from(wanted.traffic_class),
+                0,
+            ) as u8,
+            ..record
+        })
+    }
+
+    /// MTU, rate, life time and service level.
+    fn common(&self, mtu: u8, rate: Rate, life: u8) -> Option<PathRecord> {
+        let wanted = &self.wanted;
+        let choose =
+            |components: (u64, u64), selector, value, best, rank: &dyn Fn(u8) -> Option<u32>| {
+                match self.gives(components.0) && self.gives(components.1) {
+                    true => Selector::from_code(selector).choose(value, best, rank),
+                    false => Some(best),
+                }
+            };
+        let exactly = Selector::Exactly.code();
+        // Less time is better: a path that takes `life` can be had for any longer time.
+        let life_fits = match self
+            .gives(PathRecord::PACKET_LIFE_TIME_SELECTOR | PathRecord::PACKET_LIFE_TIME)
+        {
+            false => true,
+            true => match Selector::from_code(wanted.packet_life_time_selector) {
+                Selector::Greater => life > wanted.packet_life_time,
+                Selector::Less => life < wanted.packet_life_time,
+                Selector::Exactly => life == wanted.packet_life_time,
+                Selector::Largest => true,
+            },
+        };
+        Some(PathRecord {
+            sl: match self.gives(PathRecord::SL) {
+                true => wanted.sl,
+                false => wire::Sl::default(),
+            },
+            mtu_selector: exactly,
+            mtu: choose(
+                (PathRecord::MTU_SELECTOR, PathRecord::MTU),
+                wanted.mtu_selector,
+                wanted.mtu,
+                mtu,
+                &|code| Mtu::from_code(code).map(Mtu::bytes),
+            )?,
+            rate_selector: exactly,
+            rate: choose(
+                (PathRecord::RATE_SELECTOR, PathRecord::RATE),
+                wanted.rate_selector,
+                wanted.rate,
+                rate.0,
+                &|code| Rate(code).gigabits(),
+            )?,
+            packet_life_time_selector: exactly,
+            packet_life_time: life_fits.then_some(life)?,
+            ..PathRecord::default()
+        })
+    }
+
+    /// Adds the path to a multicast group.
+    fn group(
+        &self,
+        source: Option<PortIndex>,
+        groups: &Groups,
+        table: &mut Table,
+    ) -> Result<(), Status> {
+        let group = match self.gives(PathRecord::DGID) {
+            true => groups
+                .by_gid(self.wanted.dgid)
+                .ok_or(Status::SA_INVALID_GID)?,
+            false => groups
+                .by_lid(self.wanted.dlid)
+                .ok_or(Status::SA_NO_RECORDS)?,
+        };
+        let of: McMemberRecord = group.record();
+        if self.gives(PathRecord::DLID) && self.wanted.dlid != of.mlid {
+            return Err(Status::SA_NO_RECORDS);
+        }
+        let source = source.unwrap_or(self.request.requester);
+        let port = self.directory.port(source);
+        let visible = self.request.may_see(self.directory, port);
+        let fits = port.holds(of.pkey)
+            && (!self.gives(PathRecord::PKEY)
+                || self.wanted.pkey.partition() == of.pkey.partition());
+        if !visible || !fits {
+            return Err(Status::SA_NO_RECORDS);
+        }
+        let common = self.common(of.mtu, Rate(of.rate), of.packet_life_time);
+        if let Some(common) = common {
+            table.push(&PathRecord {
+                dgid: of.mgid,
+                sgid: self.directory.gid(port),
+                dlid: of.mlid,
+                slid: port.info.lid,
+                flow_label: of.flow_label,
+                hop_limit: of.hop_limit,
+                traffic_class: of.traffic_class,
+                pkey: of.pkey,
+                sl: of.sl,
+                ..common
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! Answers that are longer than a packet (IBA 13.6): sent in segments, as the receiver takes them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tracing::debug;
+use wire::mad::SIZE;
+use wire::rmpp::{self, Rmpp};
+use wire::{Lid, MadPacket, Qpn, sa};
+
+use crate::requests::Transport;
+
+/// Transfers at the same time, of all receivers and of one.
+const ALL: usize = 512;
+const OF_A_PORT: usize = 8;
+/// Bytes of all tables on their way.
+const BYTES: usize = 64 << 20;
+/// Segments sent at once at most, however large the receiver's window is.
+const BURST: u32 = 64;
+/// How long to wait for an acknowledgement, and how often to repeat.
+const TIMEOUT: Duration = Duration::from_secs(2);
+const RETRIES: u8 = 3;
+
+type Key = (Lid, Qpn, u64);
+
+#[derive(Debug)]
+struct Transfer {
+    /// The first packet without the reliable protocol's header and without data.
+    template: MadPacket,
+    bytes: Vec<u8>,
+    segments: u32,
+    acknowledged: u32,
+    sent: u32,
+    /// The last segment that the receiver takes.
+    window: u32,
+    due: Duration,
+    left: u8,
+}
+
+/// Transfers on their way.
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    all: HashMap<Key, Transfer>,
+    bytes: usize,
+}
+
+impl Transfers {
+    /// Whether one more to this receiver can be begun.
+    pub(super) fn has_room(&self, to: Lid, bytes: usize) -> bool {
+        let of_port = self.all.keys().filter(|(lid, ..)| *lid == to).count();
+        self.all.len() < ALL && of_port < OF_A_PORT && self.bytes + bytes <= BYTES
+    }
+
+    /// Sends a table in answer to a request; `template` is the response but for its data.
+    pub(super) fn begin(
+        &mut self,
+        template: MadPacket,
+        bytes: Vec<u8>,
+        now: Duration,
+        transport: &mut impl Transport,
+    ) {
+        let key = (
+            template.dlid,
+            template.dst_qp,
+            template.header().transaction(),
+        );
+        // Who asks again has given up on the first answer.
+        self.end(&key);
+        let segments = bytes.len().div_ceil(sa::DATA_SIZE).max(1) as u32;
+        self.bytes += bytes.len();
+        let mut transfer = Transfer {
+            template,
+            bytes,
+            segments,
+            acknowledged: 0,
+            sent: 0,
+            // The receiver says with the first acknowledgement how many more it takes.
+            window: 1,
+            due: now + TIMEOUT,
+            left: RETRIES,
+        };
+        transfer.advance(transport);
+        self.all.insert(key, transfer);
+    }
+
+    fn end(&mut self, key: &Key) {
+        if let Some(transfer) = self.all.remove(key) {
+            self.bytes -= transfer.bytes.len();
+        }
+    }
+
+    /// Takes in what a receiver says. Packets of no transfer are dropped: answering them would
+    /// have two ends abort at each other for ever.
+    pub(super) fn receive(
+        &mut self,
+        packet: &MadPacket,
+        header: &Rmpp,
+        now: Duration,
+        transport: &mut impl Transport,
+    ) {
+        let key = (packet.slid, packet.src_qp, packet.header().transaction());
+        let Some(transfer) = self.all.get_mut(&key) else {
+            return;
+        };
+        let failure = if header.version != Rmpp::VERSION {
+            Some(Rmpp::UNSUPPORTED_VERSION)
+        } else {
+            match header.kind {
+                Rmpp::ACK => transfer.take(header),
+                Rmpp::STOP | Rmpp::ABORT => {
+                    debug!(lid = %packet.slid, status = header.status, "receiver gives up");
+                    self.end(&key);
+                    return;
+                }
+                _ => Some(Rmpp::BAD_TYPE),
+            }
+        };
+        if let Some(status) = failure {
+            transfer.abort(status, transport);
+            self.end(&key);
+        } else if transfer.acknowledged == transfer.segments {
+            self.end(&key);
+        } else {
+            transfer.due = now + TIMEOUT;
+            transfer.left = RETRIES;
+            transfer.advance(transport);
+        }
+    }
+
+    /// Repeats what nobody acknowledged.
+    pub(super) fn poll(&mut self, now: Duration, transport: &mut impl Transport) {
+        if self.deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        let mut ended = Vec::new();
+        for (key, transfer) in self.all.iter_mut().filter(|(_, t)| t.due <= now) {
+            if transfer.left == 0 {
+                transfer.abort(Rmpp::TOO_MANY_RETRIES, transport);
+                ended.push(*key);
+                continue;
+            }
+            transfer.left -= 1;
+            transfer.due = now + TIMEOUT;
+            transfer.sent = transfer.acknowledged;
+            transfer.advance(transport);
+        }
+        for key in ended {
+            self.end(&key);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.all.values().map(|transfer| transfer.due).min()
+    }
+}
+
+impl Transfer {
+    /// Takes in an acknowledgement; returns the status to abort with when it makes no sense.
+    fn take(&mut self, header: &Rmpp) -> Option<u8> {
+        let (segment, window) = (header.segment, header.length);
+        if segment > self.sent {
+            return Some(Rmpp::SEGMENT_TOO_BIG);
+        }
+        if window < segment {
+            return Some(Rmpp::WINDOW_TOO_SMALL);
+        }
+        if segment >= self.acknowledged {
+            self.acknowledged = segment;
+            self.window = self.window.max(window.min(self.segments));
+        }
+        None
+    }
+
+    /// Sends what the window allows.
+    fn advance(&mut self, transport: &mut impl Transport) {
+        let last = self.window.min(self.acknowledged.saturating_add(BURST));
+        while self.sent < last {
+            self.sent += 1;
+            transport.send(self.segment(self.sent));
+        }
+    }
+
+    fn segment(&self, number: u32) -> MadPacket {
+        let at = (number as usize - 1) * sa::DATA_SIZE;
+        let end = self.bytes.len().min(at + sa::DATA_SIZE);
+        let data = self.bytes.get(at..end).unwrap_or_default();
+        let header = sa::HEADER.len();
+        let (first, last) = (number == 1, number == self.segments);
+        let mut flags = Rmpp::ACTIVE;
+        let mut length = 0;
+        if first {
+            flags |= Rmpp::FIRST;
+            length = self.segments as usize * header + self.bytes.len();
+        }
+        if last {
+            flags |= Rmpp::LAST;
+            length = header + data.len();
+        }
+        let mut packet = self.template.clone();
+        Rmpp {
+            version: Rmpp::VERSION,
+            kind: Rmpp::DATA,
+            response_time: Rmpp::NO_RESPONSE_TIME,
+            flags,
+            status: 0,
+            segment: number,
+            length: length as u32,
+        }
+        .emit(&mut packet.mad[rmpp::HEADER]);
+        packet.mad[sa::DATA].fill(0);
+        packet.mad[sa::DATA][..data.len()].copy_from_slice(data);
+        packet
+    }
+
+    fn abort(&self, status: u8, transport: &mut impl Transport) {
+        let mut packet = self.template.clone();
+        Rmpp {
+            version: Rmpp::VERSION,
+            kind: Rmpp::ABORT,
+            response_time: Rmpp::NO_RESPONSE_TIME,
+            flags: Rmpp::ACTIVE,
+            status,
+            ..Rmpp::default()
+        }
+        .emit(&mut packet.mad[rmpp::HEADER]);
+        packet.mad[rmpp::HEADER.end..SIZE].fill(0);
+        transport.send(packet);
+    }
+}
