@@ -93,7 +93,7 @@ impl Bed {
         mine.into_iter()
             .filter_map(|output| match output {
                 Output::Deliver { packet, .. } => Some(*packet),
-                Output::Event { .. } => None,
+                _ => None,
             })
             .collect()
     }
