@@ -34,9 +34,14 @@ pub(crate) struct Trees {
 }
 
 impl Trees {
+    /// Whether the trees are those of this graph.
+    pub(crate) fn are_of(&self, graph: &Graph) -> bool {
+        self.graph == *graph
+    }
+
     /// Makes the spanning tree of a graph; false when it is the one that there is.
     pub(crate) fn span(&mut self, graph: &Graph) -> bool {
-        if self.graph == *graph {
+        if self.are_of(graph) {
             return false;
         }
         self.graph = graph.clone();

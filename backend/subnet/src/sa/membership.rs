@@ -84,6 +84,8 @@ pub(super) struct Groups {
     memberships: BTreeMap<Guid, usize>,
     /// Multicast LIDs of which members came or went since the trees were last made.
     changed: Vec<Lid>,
+    /// Members are elsewhere than the trees have them.
+    moved: bool,
     /// LIDs that switches can forward, as the smallest of their tables has it.
     capacity: u16,
     trees: Trees,
@@ -100,7 +102,7 @@ impl Groups {
     }
 
     pub(super) fn is_changed(&self) -> bool {
-        !self.changed.is_empty()
+        self.moved || !self.changed.is_empty()
     }
 
     /// A sweep ended: ports that are gone leave, and the groups that are to be there are made.
@@ -108,6 +110,7 @@ impl Groups {
         let tables = directory.nodes.iter().filter_map(|node| node.switch);
         let least = tables.map(|switch| switch.multicast_fdb_cap).min();
         self.capacity = least.unwrap_or(0).min(0x3fff);
+        self.moved = !self.by_lid.is_empty() && !self.trees.are_of(&view.paths.graph);
         let mut events = Vec::new();
         let mut emptied = Vec::new();
         for (&mgid, group) in &mut self.by_gid {
@@ -148,6 +151,7 @@ impl Groups {
         graph: &Graph,
         lids: &BTreeMap<Guid, Lid>,
     ) -> Vec<BTreeMap<(u16, u8), MulticastBlock>> {
+        self.moved = false;
         let new = self.trees.span(graph);
         let changed: Vec<Lid> = match new {
             true => {
