@@ -1,7 +1,7 @@
 //! Path selection: many candidates, of which the links with most of them lose first.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use super::load::LinkLoads;
 use super::up_down::{CLIMBING, Legality, NotConnected, Phase};
@@ -152,19 +152,26 @@ fn drop_most_loaded(network: &Network, candidates: &mut [Candidate], alternative
     for candidate in candidates.iter() {
         loads.add(&candidate.links);
     }
-    // Of each link, the candidates over it. What is worth most changes as pairs lose alternatives,
-    // which only ever makes it less: an entry that is out of date is put back with its new worth.
-    let worth = |candidate: &Candidate, alternatives: &[u32]| {
-        (
-            alternatives[candidate.pair as usize],
-            candidate.links.len() as u32,
-        )
-    };
-    let mut over: Vec<BinaryHeap<_>> = network.links().map(|_| BinaryHeap::new()).collect();
+    // Of each link, the pairs that have candidates over it, by their alternatives and the longest of
+    // these candidates. Both only ever become less: an entry that is out of date is put back where
+    // it belongs.
+    let mut over: Vec<BinaryHeap<(u32, u32, Reverse<u32>)>> =
+        network.links().map(|_| BinaryHeap::new()).collect();
+    let mut of_pair: Vec<Vec<u32>> = vec![Vec::new(); alternatives.len()];
     for (index, candidate) in candidates.iter().enumerate() {
-        let (alternatives, length) = worth(candidate, alternatives);
-        for link in &candidate.links {
-            over[link.at()].push((alternatives, length, Reverse(index as u32)));
+        of_pair[candidate.pair as usize].push(index as u32);
+    }
+    for (pair, members) in of_pair.iter().enumerate() {
+        let mut longest: BTreeMap<LinkId, u32> = BTreeMap::new();
+        for &index in members {
+            let links = &candidates[index as usize].links;
+            for &link in links {
+                let longest = longest.entry(link).or_default();
+                *longest = (*longest).max(links.len() as u32);
+            }
+        }
+        for (link, longest) in longest {
+            over[link.at()].push((alternatives[pair], longest, Reverse(pair as u32)));
         }
     }
     let mut busiest: BinaryHeap<(u32, Reverse<u32>)> = network
@@ -172,30 +179,44 @@ fn drop_most_loaded(network: &Network, candidates: &mut [Candidate], alternative
         .map(|link| (loads.get(link), Reverse(link.0)))
         .collect();
     while let Some((load, Reverse(link))) = busiest.pop() {
-        let now = loads.get(LinkId(link));
+        let link = LinkId(link);
+        let now = loads.get(link);
         if now < load {
-            busiest.push((now, Reverse(link)));
+            busiest.push((now, Reverse(link.0)));
             continue;
         }
-        let heap = &mut over[link as usize];
-        while let Some((before, length, Reverse(index))) = heap.pop() {
-            let candidate = &mut candidates[index as usize];
-            if candidate.dropped {
-                continue;
-            }
-            let (now, _) = worth(candidate, alternatives);
+        let heap = &mut over[link.at()];
+        while let Some((before, longest, Reverse(pair))) = heap.pop() {
+            let now = alternatives[pair as usize];
             if now < 2 {
-                // It is the last of its pair, and stays.
+                // The last of its pair stays.
                 continue;
             }
-            if now < before {
-                heap.push((now, length, Reverse(index)));
+            let over_link = of_pair[pair as usize]
+                .iter()
+                .map(|&index| {
+                    (
+                        candidates[index as usize].links.len() as u32,
+                        Reverse(index),
+                    )
+                })
+                .filter(|(_, Reverse(index))| {
+                    let candidate = &candidates[*index as usize];
+                    !candidate.dropped && candidate.links.contains(&link)
+                });
+            let Some((length, Reverse(index))) = over_link.max() else {
+                continue;
+            };
+            if (now, length) < (before, longest) {
+                heap.push((now, length, Reverse(pair)));
                 continue;
             }
+            let candidate = &mut candidates[index as usize];
             candidate.dropped = true;
-            alternatives[candidate.pair as usize] -= 1;
+            alternatives[pair as usize] -= 1;
             loads.remove(&candidate.links);
-            busiest.push((loads.get(LinkId(link)), Reverse(link)));
+            heap.push((now - 1, length, Reverse(pair)));
+            busiest.push((loads.get(link), Reverse(link.0)));
             break;
         }
     }

@@ -1,0 +1,9 @@
+//! Large subnets in memory: experiments with routing, LIDs and virtual machines that come and go.
+//!
+//! Nothing here sends a packet. Every experiment is a function of its parameters and a seed: the
+//! same seed gives the same numbers, on any machine and with any number of threads.
+
+pub mod lids;
+mod random;
+
+pub use random::generator;
