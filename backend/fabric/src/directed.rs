@@ -18,6 +18,16 @@ pub(crate) enum Origin {
     ByLid,
 }
 
+impl Origin {
+    /// The port by which the packet came in from outside, 0 for none.
+    pub(crate) const fn port(self) -> u8 {
+        match self {
+            Self::Neighbour(port) => port,
+            Self::Own(_) | Self::ByLid => 0,
+        }
+    }
+}
+
 /// Where the packet goes now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {

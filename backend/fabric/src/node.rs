@@ -22,8 +22,8 @@ use crate::trap::Told;
 pub(crate) const ENFORCEMENT_CAP: u16 = 32;
 /// Alias GUIDs a port can hold, its own included.
 pub(crate) const GUID_CAP: u8 = 8;
-/// VL0 to VL3, in PortInfo's code.
-const VL_CAP: u8 = 3;
+/// VL0 to VL7, in PortInfo's code.
+const VL_CAP: u8 = 4;
 /// Entries of each arbitration table.
 pub(crate) const VL_ARBITRATION_CAP: u8 = 8;
 /// 4.096 us * 2^18: about a second, what adapters commonly say.
@@ -37,6 +37,7 @@ const CAPABILITIES: CapabilityMask = CapabilityMask::SYSTEM_IMAGE_GUID
     .with(CapabilityMask::SL_MAPPING)
     .with(CapabilityMask::EXTENDED_SPEEDS)
     .with(CapabilityMask::TRAP)
+    .with(CapabilityMask::DIRECTED_ROUTE_NOTICE)
     .with(CapabilityMask::CAPABILITY_MASK_NOTICE)
     .with(CapabilityMask::OTHER_LOCAL_CHANGES_NOTICE);
 
@@ -144,6 +145,13 @@ impl Port {
         self.pkeys.iter().any(|&own| own.matches(pkey))
     }
 
+    /// A partition's key as the port's table has it; `pkey` itself when it has none.
+    pub(crate) fn own_key(&self, pkey: PKey) -> PKey {
+        let base = |key: PKey| key.value() & 0x7fff;
+        let own = self.pkeys.iter().find(|&&own| base(own) == base(pkey));
+        own.copied().unwrap_or(pkey)
+    }
+
     pub(crate) fn state(&self) -> PortState {
         self.info.port_state
     }
@@ -203,6 +211,7 @@ impl Node {
                 partition_enforcement_cap: ENFORCEMENT_CAP,
                 inbound_enforcement_cap: true,
                 outbound_enforcement_cap: true,
+                optimized_sl_to_vl: 1,
                 ..SwitchInfo::default()
             },
             linear: LinearTable::default(),
@@ -211,7 +220,7 @@ impl Node {
     }
 
     fn switch_ports(spec: &NodeSpec) -> Vec<Port> {
-        let capabilities = CAPABILITIES;
+        let capabilities = CAPABILITIES.with(CapabilityMask::SWITCH_PKEY_TRAP);
         let mut port0 = Port::new(spec.port_guids[0], spec.partition_cap, capabilities);
         port0.pkeys[0] = PKey::DEFAULT_FULL;
         // Port 0 has no link that could be down: it is a place in the switch.

@@ -108,6 +108,9 @@ impl Fabric {
                 return Err(NoRoute::Circle(node));
             }
             let out = self.forwarding_port(node, dlid)?;
+            if out == walk.at {
+                return Err(NoRoute::Circle(node));
+            }
             walk = self.cross(walk, out, sl, pkey)?;
         }
     }

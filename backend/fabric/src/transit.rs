@@ -13,6 +13,7 @@ use crate::directed::{self, Origin, Step};
 use crate::fabric::{Fabric, Output, Owner, SmpAccess};
 use crate::fault::Passage;
 use crate::node::Port;
+use crate::route::NoRoute;
 use crate::tap::Direction;
 use crate::timers::Timer;
 use crate::topology::{NodeId, PortRef};
@@ -66,7 +67,8 @@ fn asks_itself(port: &Port, packet: &MadPacket) -> bool {
 impl Fabric {
     /// Sends a packet from a port's queue pair 0 or 1.
     ///
-    /// The port stamps the source LID, unless the one there is one of its own (path bits) or, in a
+    /// The port stamps the partition key as its table has it, full or limited member, and the source
+    /// LID, unless the one there is one of its own (path bits) or, in a
     /// packet for a directed route, permissive.
     pub fn inject(&mut self, from: PortRef, packet: MadPacket) -> Injected {
         let access = self.port(from).map_or(SmpAccess::Deny, |port| port.access);
@@ -97,6 +99,9 @@ impl Fabric {
         let keeps = port.answers_to(packet.slid) || is_smp && packet.slid == Lid::PERMISSIVE;
         if !keeps {
             packet.slid = port.info.lid;
+        }
+        if !is_smp {
+            packet.pkey = port.own_key(packet.pkey);
         }
         let sent = self.push(Transit {
             at: from,
@@ -153,8 +158,12 @@ impl Fabric {
         let at = transit.at;
         if let Origin::Neighbour(_) = transit.origin {
             let words = u64::from(transit.packet.words());
+            let kind = match transit.packet.dlid.is_multicast() {
+                true => Counter::MulticastRcv,
+                false => Counter::UnicastRcv,
+            };
             if let Some(port) = self.port_mut(at) {
-                port.management.add(Counter::UnicastRcv, 1);
+                port.management.add(kind, 1);
                 port.management.add(Counter::RcvData, words);
                 port.receive_sound();
             }
@@ -175,6 +184,13 @@ impl Fabric {
             || self
                 .port(management)
                 .is_some_and(|port| port.answers_to(dlid));
+        if !transit.packet.is_smp() && dlid.is_multicast() {
+            match transit.origin {
+                Origin::Neighbour(_) if !is_switch => self.arrive(at, at.port, transit),
+                _ => self.route_by_group(&transit),
+            }
+            return;
+        }
         if !transit.packet.is_smp() {
             let sl = transit.packet.sl;
             match (ours, transit.origin, is_switch) {
@@ -241,36 +257,89 @@ impl Fabric {
 
     /// Sends a packet on by its LID, from a switch by its forwarding table.
     fn route_by_lid(&mut self, transit: Transit) {
-        let Transit {
-            at,
-            origin,
-            hops,
-            packet,
-        } = transit;
-        let is_smp = packet.is_smp();
-        let from = match origin {
-            Origin::Neighbour(port) => port,
-            Origin::Own(_) | Origin::ByLid => 0,
-        };
-        let out = if self.switch(at.node).is_none() {
-            Ok(at)
-        } else {
-            self.forwarding_port(at.node, packet.dlid)
-        };
-        let out = out.and_then(|out| {
-            if !is_smp {
-                self.admit(at, from, out, packet.sl, Some(packet.pkey))?;
+        let at = transit.at;
+        let is_smp = transit.packet.is_smp();
+        match self.next_port(&transit) {
+            Ok(out) if transit.hops < HOP_LIMIT => {
+                self.transmit(out, transit.hops, transit.packet);
             }
-            Ok(out)
-        });
-        match out {
-            Ok(out) if hops < HOP_LIMIT => self.transmit(out, hops, packet),
-            _ => {
-                self.count(at, Counter::RcvSwitchRelayErrors, 1);
+            Ok(_) => self.count(at, Counter::RcvSwitchRelayErrors, 1),
+            Err(reason) => {
+                self.refuse(at, reason, &transit.packet);
                 if is_smp {
                     self.drop_smp(at.node);
                 }
             }
+        }
+    }
+
+    /// The port by which a packet with a unicast LID leaves a node.
+    fn next_port(&self, transit: &Transit) -> Result<PortRef, NoRoute> {
+        let Transit {
+            at, origin, packet, ..
+        } = transit;
+        let out = if self.switch(at.node).is_none() {
+            *at
+        } else {
+            self.forwarding_port(at.node, packet.dlid)?
+        };
+        // The two parts of a combined route may well share a link.
+        if *origin == Origin::Neighbour(out.port) && packet.header().class() != Class::SUBN_DIRECTED
+        {
+            return Err(NoRoute::Circle(at.node));
+        }
+        if !packet.is_smp() {
+            let from = origin.port();
+            self.admit(*at, from, out, packet.sl, Some(packet.pkey))?;
+        }
+        Ok(out)
+    }
+
+    /// Sends copies of a packet on by its multicast LID.
+    fn route_by_group(&mut self, transit: &Transit) {
+        let Transit {
+            at,
+            origin,
+            hops,
+            ref packet,
+        } = *transit;
+        let from = origin.port();
+        let outs: Vec<u8> = match self.switch(at.node) {
+            None => vec![at.port],
+            Some(_) if hops >= HOP_LIMIT => Vec::new(),
+            Some(switch) => {
+                let ports = switch.multicast.ports(packet.dlid);
+                ports.filter(|&port| port != 0 && port != from).collect()
+            }
+        };
+        if outs.is_empty() {
+            self.count(at, Counter::RcvSwitchRelayErrors, 1);
+        }
+        for port in outs {
+            let out = PortRef { port, ..at };
+            match self.admit(at, from, out, packet.sl, Some(packet.pkey)) {
+                Ok(_) => self.transmit(out, hops, packet.clone()),
+                Err(reason) => self.refuse(at, reason, packet),
+            }
+        }
+    }
+
+    /// Counts a packet that a node does not send on, where the specification says (IBA 16.1.3.5),
+    /// and tells the manager of a partition that a switch keeps apart.
+    fn refuse(&mut self, at: PortRef, reason: NoRoute, packet: &MadPacket) {
+        match reason {
+            NoRoute::NotActive(out) if self.port(out).is_some() => {
+                self.count(out, Counter::XmitDiscards, 1);
+            }
+            NoRoute::Partition(port) => {
+                let counter = match port == at {
+                    true => Counter::RcvConstraintErrors,
+                    false => Counter::XmitConstraintErrors,
+                };
+                self.count(port, counter, 1);
+                self.partition_kept_apart(port, packet);
+            }
+            _ => self.count(at, Counter::RcvSwitchRelayErrors, 1),
         }
     }
 
@@ -288,8 +357,15 @@ impl Fabric {
             }
             return;
         };
-        self.count(out, Counter::UnicastXmit, 1);
-        self.count(out, Counter::XmitData, u64::from(packet.words()));
+        let words = u64::from(packet.words());
+        let kind = match packet.dlid.is_multicast() {
+            true => Counter::MulticastXmit,
+            false => Counter::UnicastXmit,
+        };
+        if let Some(port) = self.port_mut(out) {
+            port.management.add(kind, 1);
+            port.management.add(Counter::XmitData, words);
+        }
         if is_smp && let Some(node) = self.nodes.get_mut(out.node.index()) {
             node.smps.forwarded += 1;
         }
@@ -335,20 +411,24 @@ impl Fabric {
             }
             return;
         }
-        if consumer {
+        let port_takes = port.holds(packet.pkey);
+        if !port_takes {
+            self.wrong_partition(at, &packet);
+        } else if packet.dst_qp == Qpn::QP1 && packet.qkey != QKey::QP1 {
+            self.wrong_queue_key(at, &packet);
+        } else if consumer {
             self.deliver(at, packet);
-            return;
+        } else if packet.dst_qp == Qpn::QP1 && packet.src_qp != Qpn::QP0 {
+            self.for_performance_agent(at, &packet);
         }
-        // The node's own general services: its performance agent.
-        let allowed = packet.dst_qp == Qpn::QP1
-            && packet.qkey == QKey::QP1
-            && port.holds(packet.pkey)
-            && packet.src_qp != Qpn::QP0;
-        if !allowed {
-            self.count(at, Counter::RcvConstraintErrors, 1);
-            return;
-        }
+    }
+
+    /// A packet has reached a node's performance agent.
+    fn for_performance_agent(&mut self, at: PortRef, packet: &MadPacket) {
         let mut reply = packet.reply();
+        if let Some(port) = self.port(at) {
+            reply.pkey = port.own_key(packet.pkey);
+        }
         if self.answer_performance(at, &mut reply.mad) {
             self.push(Transit {
                 at,

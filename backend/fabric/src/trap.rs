@@ -6,10 +6,12 @@
 
 use std::time::Duration;
 
-use wire::MadPacket;
-use wire::attribute::{LinkStateChange, LinkViolation, LocalChange, NodeType, Trap};
+use wire::attribute::{
+    KeyViolation, LinkStateChange, LinkViolation, LocalChange, NodeType, SwitchPKeyViolation, Trap,
+};
 use wire::mad::{AttributeId, Method};
 use wire::smp::{DATA, Destination, Request};
+use wire::{Gid, MadPacket};
 
 use crate::directed::Origin;
 use crate::fabric::Fabric;
@@ -38,6 +40,27 @@ fn interval(code: u8) -> Duration {
 /// Whether a manager can be told: it has given this port a LID and its own.
 fn can_tell(port: &Port) -> bool {
     port.is_linked() && port.info.lid.is_unicast() && port.info.master_sm_lid.is_unicast()
+}
+
+fn gids(packet: &MadPacket) -> (Gid, Gid) {
+    packet
+        .grh
+        .map_or((Gid::NONE, Gid::NONE), |grh| (grh.sgid, grh.dgid))
+}
+
+/// What traps 257 and 258 tell of a packet.
+fn violation(packet: &MadPacket, key: u32) -> KeyViolation {
+    let (source_gid, destination_gid) = gids(packet);
+    KeyViolation {
+        source: packet.slid,
+        destination: packet.dlid,
+        key,
+        sl: packet.sl,
+        source_qp: packet.src_qp,
+        destination_qp: packet.dst_qp,
+        source_gid,
+        destination_gid,
+    }
 }
 
 impl Fabric {
@@ -161,6 +184,52 @@ impl Fabric {
             let violation = LinkViolation { lid, port: at.port };
             self.raise(port, &Trap::LinkIntegrity(violation));
         }
+    }
+
+    /// A packet came to a channel adapter in a partition that its port is not in: counted, trap 257.
+    pub(crate) fn wrong_partition(&mut self, at: PortRef, packet: &MadPacket) {
+        if let Some(port) = self.port_mut(at) {
+            let violations = &mut port.info.p_key_violations;
+            *violations = violations.saturating_add(1);
+            let violation = violation(packet, u32::from(packet.pkey.value()));
+            self.raise(at, &Trap::BadPKey(violation));
+        }
+    }
+
+    /// A packet came with a queue key that is not the queue pair's: counted, trap 258.
+    pub(crate) fn wrong_queue_key(&mut self, at: PortRef, packet: &MadPacket) {
+        if let Some(port) = self.port_mut(at) {
+            let violations = &mut port.info.q_key_violations;
+            *violations = violations.saturating_add(1);
+            let violation = violation(packet, packet.qkey.value());
+            self.raise(at, &Trap::BadQKey(violation));
+        }
+    }
+
+    /// A switch dropped a packet at a port that enforces partitions: trap 259.
+    pub(crate) fn partition_kept_apart(&mut self, at: PortRef, packet: &MadPacket) {
+        let port0 = self.management_port(at);
+        let Some(switch) = self.port(port0).map(|port| port.info.lid) else {
+            return;
+        };
+        let (source_gid, destination_gid) = gids(packet);
+        let violation = SwitchPKeyViolation {
+            valid: match packet.grh {
+                Some(_) => SwitchPKeyViolation::ALL,
+                None => SwitchPKeyViolation::WITHOUT_GIDS,
+            },
+            source: packet.slid,
+            destination: packet.dlid,
+            pkey: packet.pkey,
+            sl: packet.sl,
+            source_qp: packet.src_qp,
+            destination_qp: packet.dst_qp,
+            source_gid,
+            destination_gid,
+            switch,
+            port: at.port,
+        };
+        self.raise(port0, &Trap::BadPKeyAtSwitch(violation));
     }
 
     /// Trap 144 with what `change` makes of it.

@@ -199,6 +199,45 @@ fn the_guid_of_a_virtual_function() {
     assert_eq!(host.fabric.guids(port).unwrap()[0], vm);
 }
 
+/// One packet for all pairs of ports, as OpenSM's `use_optimized_slvl` sends it.
+#[test]
+fn lanes_of_all_ports_together() {
+    let mut host = Host::new();
+    let tables = |host: &mut Host| -> Vec<(u32, u32, SlToVl)> {
+        let pairs = (0..4).flat_map(|from| (1..4).map(move |to| (from, to)));
+        pairs
+            .map(|(from, to)| {
+                let modifier = from << 8 | to;
+                let (_, data) = host.get(VSWITCH, AttributeId::SL_TO_VL, modifier);
+                (from, to, SlToVl::parse(&data))
+            })
+            .collect()
+    };
+    let [all, to2, from3, one] = [8, 4, 2, 3].map(SlToVl::modulo);
+    for (modifier, table) in [
+        (0x3_0000, all),
+        (0x2_0002, to2),
+        (0x1_0300, from3),
+        (0x0_0101, one),
+    ] {
+        let (status, _) = host.set(VSWITCH, AttributeId::SL_TO_VL, modifier, table.to_bytes());
+        assert_eq!(status, Status::OK, "{modifier:x}");
+    }
+    for (from, to, table) in tables(&mut host) {
+        let expected = match (from, to) {
+            (1, 1) => one,
+            (3, _) => from3,
+            (_, 2) => to2,
+            _ => all,
+        };
+        assert_eq!(table, expected, "{from} to {to}");
+    }
+    let (_, data) = host.get(VSWITCH, AttributeId::SWITCH_INFO, 0);
+    assert_eq!(SwitchInfo::parse(&data).unwrap().optimized_sl_to_vl, 1);
+    let (status, _) = host.get(VSWITCH, AttributeId::SL_TO_VL, 0x4_0000);
+    assert_eq!(status, Status::INVALID_FIELD);
+}
+
 #[test]
 fn port_states() {
     let mut host = Host::new();

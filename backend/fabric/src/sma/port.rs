@@ -259,18 +259,56 @@ impl Fabric {
         Ok(())
     }
 
+    /// At a switch the modifier says from which port to which port; its bits 16 and 17 stand for
+    /// all ports to leave by and all to come in by (IBA 14.2.5.8).
     pub(super) fn sl_to_vl(&mut self, asked: Asked, data: &mut [u8; DATA]) -> Result<(), Status> {
-        let (port, from) = match self.is_switch(asked) {
-            true => {
-                let [_, _, from, to] = asked.modifier.to_be_bytes();
-                self.port(asked.port(from)).ok_or(INVALID)?;
-                (self.meant(asked, to)?, from)
+        let last = match self.nodes.get(asked.node.index()) {
+            Some(node) if node.switch.is_some() => node.last_port(),
+            _ => {
+                let at = asked.port(asked.ingress);
+                return self.sl_to_vl_of(asked.set, &[at], 0..=0, data);
             }
-            false => (asked.port(asked.ingress), 0),
         };
-        let state = self.port_mut(port).ok_or(INVALID)?;
-        let changed = asked.set && state.set_sl_to_vl(from, SlToVl::parse(data));
-        *data = state.sl_to_vl(from).to_bytes();
+        let [_, all, from, to] = asked.modifier.to_be_bytes();
+        if all & !0b11 != 0 || from > last || to > last {
+            return Err(INVALID);
+        }
+        let outs: Vec<PortRef> = match all & 0b01 != 0 {
+            true => (1..=last).map(|port| asked.port(port)).collect(),
+            false => vec![asked.port(to)],
+        };
+        let ins = if all & 0b10 != 0 {
+            0..=last
+        } else {
+            from..=from
+        };
+        self.sl_to_vl_of(asked.set, &outs, ins, data)
+    }
+
+    /// Sets the tables between these ports, if asked to, and reads the first of them.
+    fn sl_to_vl_of(
+        &mut self,
+        set: bool,
+        outs: &[PortRef],
+        ins: std::ops::RangeInclusive<u8>,
+        data: &mut [u8; DATA],
+    ) -> Result<(), Status> {
+        let first = *ins.start();
+        let mut changed = false;
+        if set {
+            let table = SlToVl::parse(data);
+            for &out in outs {
+                let port = self.port_mut(out).ok_or(INVALID)?;
+                for from in ins.clone() {
+                    changed |= port.set_sl_to_vl(from, table);
+                }
+            }
+        }
+        let out = outs
+            .first()
+            .and_then(|&out| self.port(out))
+            .ok_or(INVALID)?;
+        *data = out.sl_to_vl(first).to_bytes();
         if changed {
             self.path_changed();
         }

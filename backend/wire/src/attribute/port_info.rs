@@ -27,6 +27,8 @@ impl CapabilityMask {
     pub const SM_DISABLED: Self = Self(1 << 10);
     /// NodeInfo has a system image GUID.
     pub const SYSTEM_IMAGE_GUID: Self = Self(1 << 11);
+    /// A switch sends traps about partitions that its external ports keep apart.
+    pub const SWITCH_PKEY_TRAP: Self = Self(1 << 12);
     /// LinkSpeedExt* of PortInfo mean something.
     pub const EXTENDED_SPEEDS: Self = Self(1 << 14);
     /// CapabilityMask2 of PortInfo means something.
@@ -41,6 +43,8 @@ impl CapabilityMask {
     pub const DEVICE_MANAGEMENT: Self = Self(1 << 19);
     /// A vendor's class.
     pub const VENDOR_CLASS: Self = Self(1 << 20);
+    /// Traps tell the path of a directed route.
+    pub const DIRECTED_ROUTE_NOTICE: Self = Self(1 << 21);
     /// A trap tells of a change of this mask.
     pub const CAPABILITY_MASK_NOTICE: Self = Self(1 << 22);
     /// Baseboard management.
