@@ -53,9 +53,12 @@ pub const TABLE_IV: [((usize, usize), [f64; 3]); 9] = [
     ((192, 64), [646.4, 754.8, 664.6]),
 ];
 
+/// The largest load of a link, and LIDs.
+pub type LoadAndLids = (f64, f64);
+
 /// Table VI: settings, and largest load and LIDs of one LID per destination, destination renaming and
 /// the separate scheme. The loads of 128/64 are those of 128/32: one of the rows is probably a copy.
-pub const TABLE_VI: [((usize, usize), [(f64, f64); 3]); 9] = [
+pub const TABLE_VI: [((usize, usize), [LoadAndLids; 3]); 9] = [
     ((128, 16), [(4.34, 128.0), (3.84, 477.8), (3.70, 466.0)]),
     ((256, 16), [(8.65, 256.0), (7.52, 1044.9), (7.35, 851.2)]),
     (
