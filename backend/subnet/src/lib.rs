@@ -17,7 +17,7 @@ mod model;
 mod multicast;
 pub mod paths;
 mod requests;
-mod routing;
+pub mod routing;
 mod sa;
 mod tables;
 

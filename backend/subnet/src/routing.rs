@@ -1,6 +1,11 @@
 //! Routing: from a graph of switches to forwarding tables.
 
+mod check;
+mod dependency;
+mod fat_tree;
 mod levels;
+mod skeleton;
+mod tree;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,6 +13,8 @@ use std::fmt;
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
+pub use check::{Break, Circle, Fault, Loads, Verdict};
+pub use fat_tree::{FatTree, VSwitchFatTree};
 pub use levels::ServiceLevels;
 
 /// A link between two switches, seen from one of them.
@@ -78,7 +85,7 @@ impl Graph {
 }
 
 /// The linear forwarding table of a switch: a port for every LID up to the highest.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct ForwardingTable(Vec<u8>);
 
 impl ForwardingTable {

@@ -1,0 +1,426 @@
+//! Whether forwarding tables do what they should, found by walking them.
+
+use std::fmt;
+
+use wire::Lid;
+use wire::attribute::LinearBlock;
+
+use super::dependency::Channels;
+use super::{Graph, Routing};
+
+/// A path that does not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Break {
+    /// A switch drops the LID.
+    Dropped,
+    /// A switch sends the LID to a port where it is not.
+    WrongPort,
+    /// The tables send the LID round in a circle.
+    Circle,
+}
+
+/// Where a path does not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// What is wrong.
+    pub what: Break,
+    /// The switch where it is, or where the path that comes to it begins, as an index of
+    /// [`Graph::switches`].
+    pub switch: usize,
+    /// The LID.
+    pub lid: Lid,
+}
+
+/// Channels that wait for each other in a circle on one virtual lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Circle {
+    /// The lane, which is the service level.
+    pub lane: u8,
+    /// The channels in order: switch, as an index of [`Graph::switches`], and port of it.
+    pub channels: Vec<(usize, u8)>,
+}
+
+/// How many paths from one adapter to another cross the directions of the cables between switches.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Loads {
+    /// The most on one.
+    pub maximum: u64,
+    /// The fewest on one.
+    pub minimum: u64,
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation.
+    pub deviation: f64,
+}
+
+/// What walking the tables has shown.
+///
+/// Paths begin at switches. Between two switches that have no adapters only management would
+/// travel, on a lane of its own: these paths are walked, but not held against an engine.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Verdict {
+    /// Paths that arrive.
+    pub arriving: u64,
+    /// Paths that do not.
+    pub failing: u64,
+    /// The first of these.
+    pub faults: Vec<Fault>,
+    /// Paths between switches without adapters that do not arrive.
+    pub between_switches: u64,
+    /// Paths that cross more links than they must.
+    pub detours: u64,
+    /// Paths by the number of links between switches that they cross.
+    pub hops: Vec<u64>,
+    /// Lanes in use.
+    pub lanes: u8,
+    /// A circle of channels, where there is one: packets may wait for each other for ever.
+    pub circle: Option<Circle>,
+    /// Paths per direction of a cable.
+    pub loads: Loads,
+}
+
+const FAULTS: usize = 16;
+const UNKNOWN: u32 = u32::MAX;
+const LOST: u32 = u32::MAX - 1;
+const NOWHERE: u32 = u32::MAX;
+
+impl Verdict {
+    /// Walks the tables from every switch to every LID.
+    pub fn new(graph: &Graph, routing: &Routing) -> Self {
+        Walker::new(graph, routing).walk()
+    }
+
+    /// Whether every path arrives.
+    pub fn is_connected(&self) -> bool {
+        self.failing == 0
+    }
+
+    /// Whether every path is a shortest one.
+    pub fn is_shortest(&self) -> bool {
+        self.is_connected() && self.detours == 0
+    }
+
+    /// Whether no packets can wait for each other for ever.
+    pub fn is_free_of_deadlock(&self) -> bool {
+        self.circle.is_none()
+    }
+
+    /// The mean number of links between switches that a path crosses.
+    pub fn mean_hops(&self) -> f64 {
+        let links = (0u64..).zip(&self.hops).map(|(hops, paths)| hops * paths);
+        links.sum::<u64>() as f64 / self.arriving.max(1) as f64
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            arriving,
+            failing,
+            detours,
+            lanes,
+            loads,
+            ..
+        } = self;
+        write!(
+            f,
+            "{arriving} paths arrive, {failing} do not, {detours} are detours; {:.2} links on \
+             average; {lanes} lanes, {}; {} to {} paths per link, {:.1} on average",
+            self.mean_hops(),
+            match &self.circle {
+                None => "no deadlock".to_owned(),
+                Some(circle) => format!("a circle of {} channels", circle.channels.len()),
+            },
+            loads.minimum,
+            loads.maximum,
+            loads.mean,
+        )
+    }
+}
+
+struct Walker<'a> {
+    graph: &'a Graph,
+    routing: &'a Routing,
+    channels: Channels,
+    /// By switch and port: the channel that begins there.
+    channel: Vec<[u32; 256]>,
+    /// By channel: the switch where it begins, and where it ends.
+    ends: Vec<(u32, u32)>,
+    adapters: Vec<u64>,
+    /// By dependency: the lanes on which there is one.
+    lanes: Vec<u16>,
+    loads: Vec<u64>,
+    verdict: Verdict,
+}
+
+impl<'a> Walker<'a> {
+    fn new(graph: &'a Graph, routing: &'a Routing) -> Self {
+        let switches = graph.switches.len();
+        let mut first = vec![0u32];
+        let mut ends = Vec::new();
+        let mut channel = vec![[NOWHERE; 256]; switches];
+        for (at, vertex) in graph.switches.iter().enumerate() {
+            for trunk in &vertex.trunks {
+                channel[at][usize::from(trunk.port)] = ends.len() as u32;
+                ends.push((at as u32, trunk.to as u32));
+            }
+            first.push(ends.len() as u32);
+        }
+        let back: Vec<usize> = graph
+            .switches
+            .iter()
+            .flat_map(|vertex| &vertex.trunks)
+            .map(|trunk| channel[trunk.to][usize::from(trunk.to_port)] as usize)
+            .collect();
+        let to = ends.iter().map(|&(_, to)| to).collect();
+        let channels = Channels::new(first, to, |channel| back[channel]);
+        let mut adapters = vec![0; switches];
+        for endpoint in graph.endpoints.iter().filter(|endpoint| endpoint.port != 0) {
+            adapters[endpoint.switch] += 1;
+        }
+        Self {
+            lanes: vec![0; channels.dependencies()],
+            loads: vec![0; ends.len()],
+            graph,
+            routing,
+            channels,
+            channel,
+            ends,
+            adapters,
+            verdict: Verdict {
+                lanes: routing.levels.count(),
+                ..Verdict::default()
+            },
+        }
+    }
+
+    fn walk(mut self) -> Verdict {
+        let mut at = vec![Vec::new(); self.graph.switches.len()];
+        for endpoint in &self.graph.endpoints {
+            at[endpoint.switch].push((endpoint.lid, endpoint.port));
+        }
+        for (switch, endpoints) in at.iter().enumerate() {
+            if endpoints.is_empty() {
+                continue;
+            }
+            let shortest = self.graph.distances(switch);
+            for &(lid, port) in endpoints {
+                self.walk_to(switch, lid, port, &shortest);
+            }
+        }
+        let count = self.loads.len().max(1) as f64;
+        let sum: u64 = self.loads.iter().sum();
+        let mean = sum as f64 / count;
+        let squares = self.loads.iter().map(|&load| (load as f64 - mean).powi(2));
+        self.verdict.loads = Loads {
+            maximum: self.loads.iter().copied().max().unwrap_or(0),
+            minimum: self.loads.iter().copied().min().unwrap_or(0),
+            mean,
+            deviation: (squares.sum::<f64>() / count).sqrt(),
+        };
+        self.verdict.circle = (0..self.verdict.lanes).find_map(|lane| {
+            let circle = self
+                .channels
+                .circle(|dependency| self.lanes[dependency] & 1 << lane != 0)?;
+            let channels = circle.into_iter().map(|channel| {
+                let from = self.ends[channel].0 as usize;
+                let trunk = channel - self.channels.onward_of(from).start;
+                (from, self.graph.switches[from].trunks[trunk].port)
+            });
+            Some(Circle {
+                lane,
+                channels: channels.collect(),
+            })
+        });
+        self.verdict
+    }
+
+    fn walk_to(&mut self, target: usize, lid: Lid, port: u8, shortest: &[Option<u32>]) {
+        let switches = self.graph.switches.len();
+        let tables = &self.routing.tables;
+        let out = |at: usize| tables.get(at).map_or(LinearBlock::DROP, |t| t.port(lid));
+        let mut next = vec![NOWHERE; switches];
+        let mut hops = vec![UNKNOWN; switches];
+        let mut breaks = vec![None; switches];
+        match out(target) {
+            found if found == port => hops[target] = 0,
+            LinearBlock::DROP => (hops[target], breaks[target]) = (LOST, Some(Break::Dropped)),
+            _ => (hops[target], breaks[target]) = (LOST, Some(Break::WrongPort)),
+        }
+        let mut order = Vec::with_capacity(switches);
+        if hops[target] == 0 {
+            order.push(target);
+        }
+        let mut path = Vec::new();
+        let mut on_path = vec![false; switches];
+        for start in 0..switches {
+            let mut at = start;
+            while hops[at] == UNKNOWN && !on_path[at] {
+                on_path[at] = true;
+                path.push(at);
+                let channel = self.channel[at][usize::from(out(at))];
+                if channel == NOWHERE {
+                    hops[at] = LOST;
+                    breaks[at] = Some(match out(at) {
+                        LinearBlock::DROP => Break::Dropped,
+                        _ => Break::WrongPort,
+                    });
+                    break;
+                }
+                next[at] = channel;
+                at = self.ends[channel as usize].1 as usize;
+            }
+            if hops[at] == UNKNOWN {
+                hops[at] = LOST;
+                breaks[at] = Some(Break::Circle);
+            }
+            let mut reached = hops[at];
+            let mut why = breaks[at];
+            while let Some(back) = path.pop() {
+                on_path[back] = false;
+                if hops[back] == UNKNOWN {
+                    hops[back] = if reached == LOST { LOST } else { reached + 1 };
+                    if hops[back] != LOST {
+                        order.push(back);
+                    }
+                }
+                (reached, why) = (hops[back], why.or(breaks[back]));
+                if reached == LOST {
+                    breaks[back] = why;
+                }
+            }
+        }
+        let to_adapter = port != 0;
+        for at in 0..switches {
+            if !to_adapter && self.adapters[at] == 0 {
+                self.verdict.between_switches += u64::from(hops[at] == LOST);
+                continue;
+            }
+            match hops[at] {
+                LOST => {
+                    self.verdict.failing += 1;
+                    if self.verdict.faults.len() < FAULTS {
+                        self.verdict.faults.push(Fault {
+                            what: breaks[at].unwrap_or(Break::Dropped),
+                            switch: at,
+                            lid,
+                        });
+                    }
+                }
+                hops => {
+                    self.verdict.arriving += 1;
+                    self.verdict.detours += u64::from(shortest[at].is_some_and(|s| s < hops));
+                    let index = hops as usize;
+                    if self.verdict.hops.len() <= index {
+                        self.verdict.hops.resize(index + 1, 0);
+                    }
+                    self.verdict.hops[index] += 1;
+                }
+            }
+        }
+        // From the ends of the tree inwards: what comes through each switch, and on which lanes.
+        order.sort_unstable_by_key(|&at| std::cmp::Reverse(hops[at]));
+        let mut flow = self.adapters.clone();
+        let mut lanes = vec![0u16; switches];
+        for at in order {
+            if self.adapters[at] > 0 || to_adapter {
+                lanes[at] |= 1 << self.routing.levels.level(at, lid).value();
+            }
+            let channel = next[at];
+            if channel == NOWHERE || at == target {
+                continue;
+            }
+            let to = self.ends[channel as usize].1 as usize;
+            flow[to] += flow[at];
+            lanes[to] |= lanes[at];
+            if to_adapter {
+                self.loads[channel as usize] += flow[at];
+            }
+            if to != target && next[to] != NOWHERE {
+                let dependency = self.channels.dependency(channel as usize, next[to] as usize);
+                self.lanes[dependency] |= lanes[at];
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::fat_tree;
+    use super::super::{MinHop, RoutingEngine};
+    use super::*;
+
+    fn routed() -> (Graph, Routing) {
+        let graph = fat_tree();
+        let routing = MinHop.route(&graph).unwrap();
+        (graph, routing)
+    }
+
+    #[test]
+    fn sound_tables() {
+        let (graph, routing) = routed();
+        let verdict = Verdict::new(&graph, &routing);
+        assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
+        // 4 switches to 4 hosts, 2 leaves to 4 switches.
+        assert_eq!(verdict.arriving, 4 * 4 + 2 * 4);
+        // Two hosts of a leaf send to each of two hosts of the other by its own spine.
+        let loads = verdict.loads;
+        assert_eq!((loads.minimum, loads.maximum, loads.mean), (2, 2, 2.0));
+        assert_eq!(loads.deviation, 0.0);
+        // To each host 0 from its leaf, 1 from the spines, 2 from the other leaf; to the switches
+        // from the leaves alone.
+        assert_eq!(verdict.hops, [4 + 2, 8 + 4, 4 + 2]);
+    }
+
+    #[test]
+    fn a_lid_dropped() {
+        let (graph, mut routing) = routed();
+        let lid = Lid::new(7);
+        let spine = match routing.tables[0].port(lid) {
+            3 => 2,
+            _ => 3,
+        };
+        routing.tables[spine].set(lid, LinearBlock::DROP);
+        let verdict = Verdict::new(&graph, &routing);
+        // The spine itself and the leaf before it.
+        assert_eq!(verdict.failing, 2);
+        assert!(!verdict.is_connected());
+        assert_eq!(verdict.faults[1].what, Break::Dropped);
+        assert_eq!(verdict.faults[1].switch, spine);
+    }
+
+    #[test]
+    fn a_lid_sent_to_the_wrong_host() {
+        let (graph, mut routing) = routed();
+        routing.tables[1].set(Lid::new(7), 2);
+        let verdict = Verdict::new(&graph, &routing);
+        assert_eq!(verdict.failing, 4);
+        assert!(verdict.faults.iter().all(|f| f.what == Break::WrongPort));
+    }
+
+    #[test]
+    fn a_circle() {
+        let (graph, mut routing) = routed();
+        let lid = Lid::new(7);
+        // Both spines send it back to where it comes from.
+        routing.tables[2].set(lid, 1);
+        routing.tables[3].set(lid, 1);
+        let verdict = Verdict::new(&graph, &routing);
+        assert_eq!(verdict.failing, 3);
+        assert!(verdict.faults.iter().all(|f| f.what == Break::Circle));
+    }
+
+    #[test]
+    fn a_detour() {
+        let (graph, mut routing) = routed();
+        // From spine 2 to host 5 by leaf 1 and spine 3.
+        let lid = Lid::new(5);
+        routing.tables[0].set(lid, 1);
+        routing.tables[1].set(lid, 4);
+        routing.tables[2].set(lid, 2);
+        routing.tables[3].set(lid, 1);
+        let verdict = Verdict::new(&graph, &routing);
+        assert!(verdict.is_connected() && !verdict.is_shortest());
+        assert_eq!(verdict.detours, 1);
+    }
+}

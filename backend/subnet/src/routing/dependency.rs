@@ -1,0 +1,152 @@
+//! Channel dependency graphs: whether packets can wait for each other in a circle.
+//!
+//! A channel is one direction of a cable on one virtual lane. A packet that sits in the buffer
+//! behind channel a and is to leave by channel b holds a while it waits for b: b depends on a. No
+//! deadlock is possible on a lane whose dependencies make no circle (Dally and Seitz, "Deadlock-Free
+//! Message Routing in Multiprocessor Interconnection Networks").
+
+/// Numbers for channels and for dependencies between them. Channel numbers rise with the vertex at
+/// which they begin.
+#[derive(Debug)]
+pub(super) struct Channels {
+    /// Where the channels that begin at each vertex begin, and where the last ones end.
+    first: Vec<u32>,
+    /// Where each channel leads to.
+    to: Vec<u32>,
+    /// Its place among the channels that lead there.
+    arrival: Vec<u32>,
+    /// Where the dependencies at each vertex begin, and where the last ones end.
+    base: Vec<u32>,
+}
+
+impl Channels {
+    /// `first[v]..first[v + 1]` are the channels that begin at vertex v; `to` says where each leads
+    /// to and `back` which one is its other direction.
+    pub(super) fn new(first: Vec<u32>, to: Vec<u32>, back: impl Fn(usize) -> usize) -> Self {
+        let arrival = (0..to.len())
+            .map(|channel| back(channel) as u32 - first[to[channel] as usize])
+            .collect();
+        let mut base = vec![0u32];
+        for pair in first.windows(2) {
+            let degree = pair[1] - pair[0];
+            base.push(base.last().copied().unwrap_or(0) + degree * degree);
+        }
+        Self {
+            first,
+            to,
+            arrival,
+            base,
+        }
+    }
+
+    pub(super) fn channels(&self) -> usize {
+        self.to.len()
+    }
+
+    /// How many dependencies there can be.
+    pub(super) fn dependencies(&self) -> usize {
+        self.base.last().copied().unwrap_or(0) as usize
+    }
+
+    /// The number of the dependency of `after` on `before`, which leads to where `after` begins.
+    pub(super) fn dependency(&self, before: usize, after: usize) -> usize {
+        let at = self.to[before] as usize;
+        let degree = self.first[at + 1] - self.first[at];
+        let place = self.arrival[before] * degree + (after as u32 - self.first[at]);
+        (self.base[at] + place) as usize
+    }
+
+    /// The channels that a packet behind `channel` could wait for.
+    pub(super) fn onward(&self, channel: usize) -> std::ops::Range<usize> {
+        let at = self.to[channel] as usize;
+        self.first[at] as usize..self.first[at + 1] as usize
+    }
+
+    /// The channels that begin at a vertex.
+    pub(super) fn onward_of(&self, vertex: usize) -> std::ops::Range<usize> {
+        self.first[vertex] as usize..self.first[vertex + 1] as usize
+    }
+
+    /// Channels that wait for each other in a circle, given which dependencies there are.
+    pub(super) fn circle(&self, holds: impl Fn(usize) -> bool) -> Option<Vec<usize>> {
+        const NEW: u8 = 0;
+        const OPEN: u8 = 1;
+        const DONE: u8 = 2;
+        let mut state = vec![NEW; self.channels()];
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        for start in 0..self.channels() {
+            if state[start] != NEW {
+                continue;
+            }
+            state[start] = OPEN;
+            path.push((start, self.onward(start).start));
+            while let Some((channel, next)) = path.last_mut() {
+                let onward = self.onward(*channel);
+                let base = self.dependency(*channel, onward.start.min(self.channels()));
+                let found = (*next..onward.end).find(|&after| {
+                    state[after] != DONE && holds(base + (after - onward.start))
+                });
+                let Some(after) = found else {
+                    state[*channel] = DONE;
+                    path.pop();
+                    continue;
+                };
+                *next = after + 1;
+                if state[after] == OPEN {
+                    let from = path.iter().position(|&(channel, _)| channel == after);
+                    let circle = path[from.unwrap_or(0)..].iter();
+                    return Some(circle.map(|&(channel, _)| channel).collect());
+                }
+                state[after] = OPEN;
+                path.push((after, self.onward(after).start));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ring of switches; channels 2v to the next one and 2v + 1 to the one before.
+    fn ring(size: u32) -> Channels {
+        let first = (0..=size).map(|vertex| 2 * vertex).collect();
+        let to = (0..size)
+            .flat_map(|vertex| [(vertex + 1) % size, (vertex + size - 1) % size])
+            .collect();
+        let back = move |channel: usize| {
+            let (vertex, side) = (channel as u32 / 2, channel as u32 % 2);
+            let other = if side == 0 { vertex + 1 } else { vertex + size - 1 };
+            (2 * (other % size) + (1 - side)) as usize
+        };
+        Channels::new(first, to, back)
+    }
+
+    #[test]
+    fn a_ring_deadlocks_when_all_turn_the_same_way() {
+        let ring = ring(4);
+        let mut held = vec![false; ring.dependencies()];
+        assert_eq!(ring.circle(|at| held[at]), None);
+        for (before, after) in [(0, 2), (2, 4), (4, 6)] {
+            held[ring.dependency(before, after)] = true;
+        }
+        assert_eq!(ring.circle(|at| held[at]), None);
+        held[ring.dependency(6, 0)] = true;
+        let mut circle = ring.circle(|at| held[at]).unwrap();
+        circle.sort_unstable();
+        assert_eq!(circle, [0, 2, 4, 6]);
+    }
+
+    #[test]
+    fn dependencies_have_numbers_of_their_own() {
+        let ring = ring(5);
+        let mut seen = std::collections::HashSet::new();
+        for channel in 0..ring.channels() {
+            for after in ring.onward(channel) {
+                assert!(seen.insert(ring.dependency(channel, after)));
+            }
+        }
+        assert_eq!(seen.len(), ring.dependencies());
+    }
+}

@@ -1,0 +1,430 @@
+//! Routing for fat-trees: as OpenSM's, and with the weight that virtual machines give to links.
+
+use super::skeleton::{Skeleton, Target};
+use super::tree::Tree;
+use super::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
+
+/// Fat-tree routing as OpenSM's: from each leaf in order, every adapter goes down by the cable that
+/// the fewest go down by, and is gone up to by those that the fewest go up by.
+///
+/// Different from OpenSM's: a tree that has lost cables is still routed as one, as long as every
+/// adapter can be reached by going up and then down; cables between switches of a level make it no
+/// fat-tree; and a single switch is one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FatTree;
+
+/// Fat-tree routing for vSwitches: a virtual machine weighs the less the more of them share its
+/// vSwitch's uplink ("Efficient Routing and Reconfiguration in Virtualized HPC Environments with
+/// vSwitch-enabled Lossless Networks", section 5). With one on each it is [`FatTree`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct VSwitchFatTree;
+
+impl RoutingEngine for FatTree {
+    fn name(&self) -> &'static str {
+        "ftree"
+    }
+
+    fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
+        route(self.name(), graph, |targets| {
+            targets.iter().map(|&target| (target, WHOLE)).collect()
+        })
+    }
+}
+
+impl RoutingEngine for VSwitchFatTree {
+    fn name(&self) -> &'static str {
+        "vswitch-ftree"
+    }
+
+    fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
+        route(self.name(), graph, |targets| {
+            let sharing = |port| targets.iter().filter(|other| other.port == port).count();
+            let mut weighed: Vec<_> = targets
+                .chunk_by(|a, b| a.port == b.port)
+                .flat_map(|machines| {
+                    let count = sharing(machines[0].port);
+                    machines.iter().map(move |&machine| (count, machine))
+                })
+                .collect();
+            // Those of the emptiest vSwitches first; ports and LIDs are in order already.
+            weighed.sort_by_key(|&(count, _)| count);
+            let weigh = |(count, machine)| (machine, WHOLE / count as u64);
+            weighed.into_iter().map(weigh).collect()
+        })
+    }
+}
+
+/// The weight of an uplink: divides evenly among up to 16 machines.
+const WHOLE: u64 = 720_720;
+
+/// No adapter, in the place of a missing one.
+const DUMMY: Option<Target> = None;
+
+fn route(
+    engine: &'static str,
+    graph: &Graph,
+    weigh: impl Fn(&[Target]) -> Vec<(Target, u64)>,
+) -> Result<Routing, RoutingError> {
+    let skeleton = Skeleton::new(graph);
+    let error = |reason| RoutingError { engine, reason };
+    let tree = Tree::new(graph, &skeleton).map_err(error)?;
+    let mut router = Router::new(&skeleton, &tree);
+    let machines: Vec<Vec<(Target, u64)>> = tree
+        .leaves
+        .iter()
+        .map(|&leaf| {
+            let targets = skeleton.targets[leaf].iter();
+            let adapters: Vec<_> = targets.filter(|target| target.adapter).copied().collect();
+            weigh(&adapters)
+        })
+        .collect();
+    let weight = |machines: &Vec<(Target, u64)>| machines.iter().map(|&(_, weight)| weight).sum();
+    let heaviest: u64 = machines.iter().map(weight).max().unwrap_or(0);
+    for (&leaf, machines) in tree.leaves.iter().zip(&machines) {
+        for &(machine, weight) in machines {
+            router.route(leaf, Some(machine), weight, true);
+        }
+        // Leaves that lack adapters would shift the order of the next ones.
+        let missing = heaviest - weight(machines);
+        for _ in 0..(missing + WHOLE / 2) / WHOLE {
+            router.route(leaf, DUMMY, WHOLE, true);
+        }
+    }
+    // The LIDs of vSwitches weigh as much as each other, those of switches nothing.
+    for &leaf in &tree.leaves {
+        for &target in &skeleton.targets[leaf] {
+            if !target.adapter && target.port != 0 {
+                router.route(leaf, Some(target), WHOLE, true);
+            }
+        }
+    }
+    for vertex in 0..skeleton.len() {
+        for &target in &skeleton.targets[vertex] {
+            if !target.adapter && (target.port == 0 || tree.level[vertex] != tree.leaf_level) {
+                router.route(vertex, Some(target), 0, false);
+            }
+        }
+    }
+    if let Some((vertex, lid)) = router.unreached {
+        let guid = graph.switches[skeleton.switches[vertex]].guid;
+        return Err(error(format!(
+            "from switch {guid} LID {lid} cannot be reached by going up and then down; the tree \
+             has lost too many cables"
+        )));
+    }
+    let tables = router.tables;
+    Ok(skeleton.unfold(graph, tables).into())
+}
+
+/// The lower end of the cables to a vertex above.
+#[derive(Debug, Clone)]
+struct Uplinks {
+    to: u32,
+    /// What goes down by them.
+    weight: u64,
+    cables: Vec<Cable>,
+}
+
+/// The upper end of the cables to a vertex below.
+#[derive(Debug, Clone)]
+struct Downlinks {
+    to: u32,
+    cables: Vec<Cable>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cable {
+    /// The port at the far end.
+    far: u8,
+    /// What goes down by it, counted at its lower end, or up by it, counted at its upper end.
+    weight: u64,
+}
+
+/// The first of the cables that the least goes by.
+fn lightest(cables: &[Cable]) -> usize {
+    let cables = cables.iter().enumerate();
+    cables
+        .min_by_key(|(_, cable)| cable.weight)
+        .map_or(0, |(at, _)| at)
+}
+
+const NOT_REACHED: u8 = u8::MAX;
+
+/// Takes one LID after the other up to the roots and down again to everyone else.
+struct Router<'a> {
+    tree: &'a Tree,
+    up: Vec<Vec<Uplinks>>,
+    down: Vec<Vec<Downlinks>>,
+    tables: Vec<ForwardingTable>,
+    /// By vertex: links to the LID that is being routed.
+    hops: Vec<u8>,
+    /// By level: vertices that do not reach it yet.
+    unrouted: Vec<usize>,
+    /// Vertices by level.
+    sizes: Vec<usize>,
+    /// A leaf that does not reach a LID.
+    unreached: Option<(usize, u16)>,
+}
+
+impl<'a> Router<'a> {
+    fn new(skeleton: &Skeleton, tree: &'a Tree) -> Self {
+        let cables = |arcs: &[u32]| -> Vec<Cable> {
+            let backs = arcs.iter().map(|&arc| skeleton.arcs[arc as usize].back);
+            let far = backs.map(|back| skeleton.arcs[back as usize].port);
+            far.map(|far| Cable { far, weight: 0 }).collect()
+        };
+        let up = tree.up.iter().map(|groups| {
+            let groups = groups.iter().map(|group| Uplinks {
+                to: group.to,
+                weight: 0,
+                cables: cables(&group.arcs),
+            });
+            groups.collect()
+        });
+        let down = tree.down.iter().map(|groups| {
+            let groups = groups.iter().map(|group| Downlinks {
+                to: group.to,
+                cables: cables(&group.arcs),
+            });
+            groups.collect()
+        });
+        let mut sizes = vec![0; usize::from(tree.leaf_level) + 1];
+        for &level in &tree.level {
+            sizes[usize::from(level)] += 1;
+        }
+        Self {
+            up: up.collect(),
+            down: down.collect(),
+            tables: skeleton.tables(),
+            hops: vec![NOT_REACHED; skeleton.len()],
+            unrouted: sizes.clone(),
+            sizes,
+            unreached: None,
+            tree,
+        }
+    }
+
+    /// Routes a LID at a vertex, or nothing for a dummy, whose weight alone counts.
+    fn route(&mut self, vertex: usize, target: Option<Target>, weight: u64, main: bool) {
+        self.hops.fill(NOT_REACHED);
+        self.unrouted.clone_from(&self.sizes);
+        self.set(vertex, target, target.map_or(0, |target| target.port), 0);
+        self.climb(vertex, usize::MAX, target, weight, main);
+        if let Some(target) = target
+            && self.unreached.is_none()
+            && self.unrouted[usize::from(self.tree.leaf_level)] > 0
+        {
+            let mut leaves = self.tree.leaves.iter();
+            let leaf = leaves.find(|&&leaf| self.hops[leaf] == NOT_REACHED);
+            self.unreached = leaf.map(|&leaf| (leaf, target.lid.value()));
+        }
+    }
+
+    fn set(&mut self, vertex: usize, target: Option<Target>, port: u8, hops: u8) {
+        if self.hops[vertex] == NOT_REACHED {
+            self.unrouted[usize::from(self.tree.level[vertex])] -= 1;
+        }
+        self.hops[vertex] = hops;
+        if let Some(target) = target {
+            self.tables[vertex].set(target.lid, port);
+        }
+    }
+
+    /// From a vertex that reaches the LID: how those above it get down to it.
+    fn climb(
+        &mut self,
+        at: usize,
+        from: usize,
+        target: Option<Target>,
+        weight: u64,
+        main: bool,
+    ) {
+        self.descend(at, from, target, weight);
+        let groups = self.up[at].len();
+        let hops = self.hops[at] + 1;
+        let mut chosen = usize::MAX;
+        if main && groups > 0 {
+            let weights = self.up[at].iter().enumerate();
+            let least = weights.min_by_key(|(_, group)| group.weight);
+            chosen = least.map_or(0, |(index, _)| index);
+            let group = &mut self.up[at][chosen];
+            group.weight += weight;
+            let cable = lightest(&group.cables);
+            group.cables[cable].weight += weight;
+            let (to, port) = (group.to as usize, group.cables[cable].far);
+            if hops < self.hops[to] {
+                self.set(to, target, port, hops);
+                self.climb(to, at, target, weight, true);
+            }
+        }
+        // The others only need to know the way; nothing is counted on it.
+        for index in (0..groups).filter(|&index| index != chosen) {
+            let group = &self.up[at][index];
+            let to = group.to as usize;
+            if hops < self.hops[to] {
+                let port = group.cables[lightest(&group.cables)].far;
+                self.set(to, target, port, hops);
+                self.climb(to, at, target, 0, false);
+            }
+        }
+    }
+
+    /// From a vertex that reaches the LID: how those below it get up to it. Returns whether any
+    /// adapters do so by way of it.
+    fn descend(&mut self, at: usize, from: usize, target: Option<Target>, weight: u64) -> bool {
+        let level = self.tree.level[at];
+        if level >= self.tree.leaf_level {
+            return true;
+        }
+        let mut created = false;
+        let hops = self.hops[at] + 1;
+        for index in 0..self.down[at].len() {
+            // What is left reaches it by a path as short: tables once set are changed for shorter
+            // ones only, and those come first.
+            if self.unrouted[usize::from(level) + 1] == 0 {
+                break;
+            }
+            let group = &self.down[at][index];
+            let to = group.to as usize;
+            if to == from || hops >= self.hops[to] {
+                continue;
+            }
+            let cable = lightest(&group.cables);
+            let port = group.cables[cable].far;
+            self.set(to, target, port, hops);
+            if self.descend(to, usize::MAX, target, weight) {
+                created = true;
+                self.down[at][index].cables[cable].weight += weight;
+            }
+        }
+        created
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{Guid, Lid};
+
+    use super::super::tests::fat_tree;
+    use super::super::{Endpoint, Trunk, Verdict, Vertex};
+    use super::*;
+
+    #[test]
+    fn a_small_tree() {
+        let graph = fat_tree();
+        for engine in [&FatTree as &dyn RoutingEngine, &VSwitchFatTree] {
+            let routing = engine.route(&graph).unwrap();
+            let verdict = Verdict::new(&graph, &routing);
+            assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
+            assert_eq!((verdict.loads.minimum, verdict.loads.maximum), (2, 2));
+        }
+    }
+
+    /// Fig. 2 of the paper: roots R1 and R2, leaves L1 and L2; vSw1 (VM1, VM2) and vSw2 (VM3, VM4)
+    /// at L1, vSw3 (VM5 to VM7) and vSw4 (VM8) at L2. LIDs: VMs 1 to 8, vSwitches 11 to 14, switches
+    /// 21 to 24.
+    fn example() -> Graph {
+        let trunk = |port, to, to_port| Trunk { port, to, to_port };
+        let vertex = |guid, trunks: &[Trunk]| Vertex {
+            guid: Guid::new(guid),
+            ports: 8,
+            trunks: trunks.to_vec(),
+        };
+        let endpoint = |lid, switch, port| Endpoint {
+            lid: Lid::new(lid),
+            switch,
+            port,
+        };
+        Graph {
+            switches: vec![
+                vertex(1, &[trunk(1, 2, 3), trunk(2, 3, 3)]),
+                vertex(2, &[trunk(1, 2, 4), trunk(2, 3, 4)]),
+                vertex(3, &[trunk(1, 4, 1), trunk(2, 5, 1), trunk(3, 0, 1), trunk(4, 1, 1)]),
+                vertex(4, &[trunk(1, 6, 1), trunk(2, 7, 1), trunk(3, 0, 2), trunk(4, 1, 2)]),
+                vertex(5, &[trunk(1, 2, 1)]),
+                vertex(6, &[trunk(1, 2, 2)]),
+                vertex(7, &[trunk(1, 3, 1)]),
+                vertex(8, &[trunk(1, 3, 2)]),
+            ],
+            endpoints: vec![
+                endpoint(1, 4, 2),
+                endpoint(2, 4, 3),
+                endpoint(3, 5, 2),
+                endpoint(4, 5, 3),
+                endpoint(5, 6, 2),
+                endpoint(6, 6, 3),
+                endpoint(7, 6, 4),
+                endpoint(8, 7, 2),
+                endpoint(11, 4, 0),
+                endpoint(12, 5, 0),
+                endpoint(13, 6, 0),
+                endpoint(14, 7, 0),
+                endpoint(21, 0, 0),
+                endpoint(22, 1, 0),
+                endpoint(23, 2, 0),
+                endpoint(24, 3, 0),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_worked_example() {
+        let graph = example();
+        let routing = VSwitchFatTree.route(&graph).unwrap();
+        let verdict = Verdict::new(&graph, &routing);
+        assert!(verdict.is_connected(), "{:?}", verdict.faults);
+        assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
+        // The root by which the other leaf sends to a VM.
+        let by = |leaf: usize, vm| match routing.tables[leaf].port(Lid::new(vm)) {
+            3 => "R1",
+            4 => "R2",
+            port => panic!("VM{vm} by port {port}"),
+        };
+        assert_eq!([1, 2, 3, 4].map(|vm| by(3, vm)), ["R1", "R2", "R1", "R2"]);
+        assert_eq!([8, 5, 6, 7].map(|vm| by(2, vm)), ["R1", "R2", "R2", "R2"]);
+        // At the vSwitches: their own to their ports, the rest up.
+        assert_eq!(routing.tables[4].port(Lid::new(2)), 3);
+        assert_eq!(routing.tables[4].port(Lid::new(11)), 0);
+        assert_eq!(routing.tables[4].port(Lid::new(8)), 1);
+        // Plain fat-tree routing counts VMs, not vSwitches.
+        let plain = FatTree.route(&graph).unwrap();
+        let port = |vm| plain.tables[2].port(Lid::new(vm));
+        assert_eq!([port(5), port(6), port(7), port(8)], [3, 4, 3, 4]);
+    }
+
+    #[test]
+    fn a_tree_that_is_none() {
+        let mut graph = fat_tree();
+        graph.switches[0].trunks.push(Trunk {
+            port: 9,
+            to: 1,
+            to_port: 9,
+        });
+        graph.switches[1].trunks.push(Trunk {
+            port: 9,
+            to: 0,
+            to_port: 9,
+        });
+        let error = FatTree.route(&graph).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "ftree cannot route this subnet: switches 0000:0000:0000:0001 and 0000:0000:0000:0002 \
+             are cabled to each other though both are 0 links from the nearest adapter; a fat-tree \
+             has no such cables"
+        );
+        let empty = FatTree.route(&Graph::default()).unwrap_err();
+        assert!(empty.to_string().contains("no channel adapters"));
+    }
+
+    #[test]
+    fn a_tree_with_a_cable_lost() {
+        let mut graph = fat_tree();
+        graph.switches[0].trunks.pop();
+        graph.switches[3].trunks.remove(0);
+        let routing = FatTree.route(&graph).unwrap();
+        let verdict = Verdict::new(&graph, &routing);
+        assert!(verdict.is_free_of_deadlock());
+        // The spine that has lost it cannot reach the leaf by going down.
+        assert!(verdict.faults.iter().all(|fault| fault.switch == 3));
+    }
+}

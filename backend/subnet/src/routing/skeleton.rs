@@ -1,0 +1,234 @@
+//! The graph as engines walk it: plain arrays, vSwitches folded away.
+
+use wire::Lid;
+use wire::attribute::LinearBlock;
+
+use super::{ForwardingTable, Graph};
+
+/// A way from a vertex to its neighbour: one direction of a cable.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arc {
+    /// The vertex that it leads to.
+    pub(super) to: u32,
+    /// The other direction, as an index of [`Skeleton::arcs`].
+    pub(super) back: u32,
+    /// The port at its beginning.
+    pub(super) port: u8,
+}
+
+/// A LID at a vertex.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    pub(super) lid: Lid,
+    /// The port of the vertex; 0 for its own LID.
+    pub(super) port: u8,
+    /// Of an adapter's port, or else of a switch.
+    pub(super) adapter: bool,
+}
+
+/// A vSwitch that is not among the vertices.
+#[derive(Debug)]
+struct Folded {
+    switch: usize,
+    parent: usize,
+    uplink: u8,
+}
+
+/// The graph as engines walk it.
+///
+/// A vSwitch, known by its one uplink, leaves no choice: its LIDs are taken to be at the port of the
+/// switch above it.
+#[derive(Debug)]
+pub(super) struct Skeleton {
+    /// The switch that each vertex is, as an index of [`Graph::switches`].
+    pub(super) switches: Vec<usize>,
+    /// Where the arcs of each vertex begin, and where the last ones end.
+    first: Vec<u32>,
+    /// By vertex, then by port.
+    pub(super) arcs: Vec<Arc>,
+    /// The LIDs of each vertex by port, then by LID.
+    pub(super) targets: Vec<Vec<Target>>,
+    /// LIDs of adapters at each vertex.
+    pub(super) adapters: Vec<u32>,
+    folded: Vec<Folded>,
+    top: Lid,
+}
+
+impl Skeleton {
+    pub(super) fn new(graph: &Graph) -> Self {
+        let count = graph.switches.len();
+        let mut has_adapters = vec![false; count];
+        for endpoint in &graph.endpoints {
+            has_adapters[endpoint.switch] |= endpoint.port != 0;
+        }
+        let single = |at: usize| graph.switches[at].trunks.len() == 1;
+        // Where some neighbour with adapters has several cables, the others have lost theirs.
+        let folds: Vec<bool> = (0..count)
+            .map(|at| {
+                let trunks = &graph.switches[at].trunks;
+                trunks.len() > 1
+                    && trunks
+                        .iter()
+                        .all(|trunk| single(trunk.to) || !has_adapters[trunk.to])
+            })
+            .collect();
+        let parent = |at: usize| {
+            let trunk = graph.switches[at].trunks.first();
+            trunk.filter(|trunk| single(at) && folds[trunk.to])
+        };
+        let switches: Vec<usize> = (0..count).filter(|&at| parent(at).is_none()).collect();
+        let mut vertex = vec![usize::MAX; count];
+        for (index, &at) in switches.iter().enumerate() {
+            vertex[at] = index;
+        }
+        let mut first = vec![0u32];
+        let mut arcs = Vec::new();
+        for &at in &switches {
+            for trunk in &graph.switches[at].trunks {
+                if parent(trunk.to).is_none() {
+                    arcs.push(Arc {
+                        to: vertex[trunk.to] as u32,
+                        // The port there, for now.
+                        back: trunk.to_port.into(),
+                        port: trunk.port,
+                    });
+                }
+            }
+            first.push(arcs.len() as u32);
+        }
+        let of = |at: u32| first[at as usize] as usize..first[at as usize + 1] as usize;
+        let backs: Vec<u32> = arcs
+            .iter()
+            .map(|arc| {
+                let range = of(arc.to);
+                let back = arcs[range.clone()]
+                    .binary_search_by_key(&arc.back, |back| back.port.into())
+                    .unwrap_or_default();
+                (range.start + back) as u32
+            })
+            .collect();
+        for (arc, back) in arcs.iter_mut().zip(backs) {
+            arc.back = back;
+        }
+        let mut targets = vec![Vec::new(); switches.len()];
+        let mut adapters = vec![0; switches.len()];
+        for endpoint in &graph.endpoints {
+            let (at, port) = match parent(endpoint.switch) {
+                Some(uplink) => (vertex[uplink.to], uplink.to_port),
+                None => (vertex[endpoint.switch], endpoint.port),
+            };
+            let adapter = endpoint.port != 0;
+            targets[at].push(Target {
+                lid: endpoint.lid,
+                port,
+                adapter,
+            });
+            adapters[at] += u32::from(adapter);
+        }
+        for targets in &mut targets {
+            targets.sort_by_key(|target: &Target| (target.port, target.lid));
+        }
+        let folded = (0..count)
+            .filter_map(|switch| {
+                let uplink = parent(switch)?;
+                Some(Folded {
+                    switch,
+                    parent: vertex[uplink.to],
+                    uplink: uplink.port,
+                })
+            })
+            .collect();
+        Self {
+            switches,
+            first,
+            arcs,
+            targets,
+            adapters,
+            folded,
+            top: graph.top(),
+        }
+    }
+
+    /// Vertices.
+    pub(super) fn len(&self) -> usize {
+        self.switches.len()
+    }
+
+    /// The arcs of a vertex, as indices of [`Skeleton::arcs`].
+    pub(super) fn arcs_of(&self, vertex: usize) -> std::ops::Range<usize> {
+        self.first[vertex] as usize..self.first[vertex + 1] as usize
+    }
+
+    /// Tables for the vertices, all LIDs dropped.
+    pub(super) fn tables(&self) -> Vec<ForwardingTable> {
+        vec![ForwardingTable::new(self.top); self.len()]
+    }
+
+    /// The vertices by rising distance from `from`, with the distances: `u32::MAX` for no way. For
+    /// re-use, both are given.
+    pub(super) fn distances(&self, from: usize, distance: &mut Vec<u32>, order: &mut Vec<u32>) {
+        distance.clear();
+        distance.resize(self.len(), u32::MAX);
+        order.clear();
+        order.push(from as u32);
+        distance[from] = 0;
+        let mut next = 0;
+        while let Some(&at) = order.get(next) {
+            next += 1;
+            let beyond = distance[at as usize] + 1;
+            for arc in &self.arcs[self.arcs_of(at as usize)] {
+                let known = &mut distance[arc.to as usize];
+                if *known == u32::MAX {
+                    *known = beyond;
+                    order.push(arc.to);
+                }
+            }
+        }
+    }
+
+    /// The tables of all switches of the graph, from those of the vertices.
+    pub(super) fn unfold(
+        &self,
+        graph: &Graph,
+        tables: Vec<ForwardingTable>,
+    ) -> Vec<ForwardingTable> {
+        if self.folded.is_empty() {
+            return tables;
+        }
+        let mut all = vec![ForwardingTable::default(); graph.switches.len()];
+        for folded in &self.folded {
+            // Up, what the switch above knows how to reach.
+            let ports = tables[folded.parent].0.iter();
+            let up = ports.map(|&port| match port {
+                LinearBlock::DROP => LinearBlock::DROP,
+                _ => folded.uplink,
+            });
+            all[folded.switch] = ForwardingTable(up.collect());
+        }
+        let mut is_folded = vec![false; graph.switches.len()];
+        for folded in &self.folded {
+            is_folded[folded.switch] = true;
+        }
+        for endpoint in &graph.endpoints {
+            if is_folded[endpoint.switch] {
+                all[endpoint.switch].set(endpoint.lid, endpoint.port);
+            }
+        }
+        for (&switch, table) in self.switches.iter().zip(tables) {
+            all[switch] = table;
+        }
+        all
+    }
+
+    /// For every switch of the graph the vertex that it is, or that it hangs at.
+    pub(super) fn vertices(&self, graph: &Graph) -> Vec<usize> {
+        let mut vertices = vec![0; graph.switches.len()];
+        for (vertex, &switch) in self.switches.iter().enumerate() {
+            vertices[switch] = vertex;
+        }
+        for folded in &self.folded {
+            vertices[folded.switch] = folded.parent;
+        }
+        vertices
+    }
+}

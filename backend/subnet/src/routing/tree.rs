@@ -1,0 +1,169 @@
+//! Fat-trees: levels, the switches above and below each one, and their tuples.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::Graph;
+use super::skeleton::Skeleton;
+
+/// The levels of switches that OpenSM's fat-tree routing takes.
+const MOST_LEVELS: usize = 8;
+
+/// The cables between a switch and one above or below it.
+#[derive(Debug, Clone)]
+pub(super) struct Group {
+    /// The vertex at the other end.
+    pub(super) to: u32,
+    /// Its arcs, by rising port.
+    pub(super) arcs: Vec<u32>,
+}
+
+/// A fat-tree: vertices in levels, cables between neighbouring levels only.
+///
+/// Level 0 are the roots. A vertex has a tuple: its level, and a digit for every level below the
+/// roots, so that neighbours on levels l and l + 1 agree in all digits but digit l + 1. They are
+/// given as OpenSM's fat-tree routing gives them, and put the vertices into an order.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// By vertex, from the roots' 0.
+    pub(super) level: Vec<u8>,
+    /// The level of the vertices with adapters.
+    pub(super) leaf_level: u8,
+    /// By vertex.
+    pub(super) tuple: Vec<Vec<u16>>,
+    /// Towards the roots, by vertex, by rising tuple.
+    pub(super) up: Vec<Vec<Group>>,
+    /// Away from the roots, by vertex, by rising tuple.
+    pub(super) down: Vec<Vec<Group>>,
+    /// The vertices with adapters, by rising tuple.
+    pub(super) leaves: Vec<usize>,
+}
+
+impl Tree {
+    /// The tree that a graph is.
+    ///
+    /// # Errors
+    /// What shows that it is none.
+    pub(super) fn new(graph: &Graph, skeleton: &Skeleton) -> Result<Self, String> {
+        let count = skeleton.len();
+        let name = |vertex: usize| graph.switches[skeleton.switches[vertex]].guid;
+        // How far it is to a vertex with adapters.
+        let mut height = vec![u32::MAX; count];
+        let mut queue: VecDeque<usize> = (0..count)
+            .filter(|&vertex| skeleton.adapters[vertex] > 0)
+            .collect();
+        if queue.is_empty() {
+            return Err("there are no channel adapters".to_owned());
+        }
+        for &leaf in &queue {
+            height[leaf] = 0;
+        }
+        while let Some(at) = queue.pop_front() {
+            let above = height[at] + 1;
+            for arc in &skeleton.arcs[skeleton.arcs_of(at)] {
+                let known = &mut height[arc.to as usize];
+                if *known == u32::MAX {
+                    *known = above;
+                    queue.push_back(arc.to as usize);
+                }
+            }
+        }
+        if let Some(alone) = height.iter().position(|&height| height == u32::MAX) {
+            return Err(format!("switch {} is connected to no other", name(alone)));
+        }
+        let top = height.iter().copied().max().unwrap_or(0);
+        if top as usize >= MOST_LEVELS {
+            return Err(format!("{} levels of switches, at most {MOST_LEVELS} are routed", top + 1));
+        }
+        for (at, &own) in height.iter().enumerate() {
+            let arcs = &skeleton.arcs[skeleton.arcs_of(at)];
+            if let Some(arc) = arcs.iter().find(|arc| height[arc.to as usize] == own) {
+                return Err(format!(
+                    "switches {} and {} are cabled to each other though both are {own} links from \
+                     the nearest adapter; a fat-tree has no such cables",
+                    name(at),
+                    name(arc.to as usize),
+                ));
+            }
+        }
+        let level: Vec<u8> = height.iter().map(|&height| (top - height) as u8).collect();
+        let mut up = vec![Vec::new(); count];
+        let mut down = vec![Vec::new(); count];
+        for at in 0..count {
+            let mut groups: Vec<Group> = Vec::new();
+            for index in skeleton.arcs_of(at) {
+                let to = skeleton.arcs[index].to;
+                match groups.iter_mut().find(|group| group.to == to) {
+                    Some(group) => group.arcs.push(index as u32),
+                    None => groups.push(Group {
+                        to,
+                        arcs: vec![index as u32],
+                    }),
+                }
+            }
+            (up[at], down[at]) = groups
+                .into_iter()
+                .partition(|group| level[group.to as usize] < level[at]);
+        }
+        let mut tree = Self {
+            leaf_level: top as u8,
+            leaves: (0..count).filter(|&at| height[at] == 0).collect(),
+            tuple: vec![Vec::new(); count],
+            level,
+            up,
+            down,
+        };
+        tree.index();
+        Ok(tree)
+    }
+
+    /// Gives the tuples: breadth first from the first leaf, each vertex taking its neighbour's with
+    /// the digit between their levels changed to the first that is free.
+    fn index(&mut self) {
+        let mut taken: HashSet<Vec<u16>> = HashSet::new();
+        let mut queue = VecDeque::new();
+        let digits = usize::from(self.leaf_level) + 1;
+        // A tree in parts never gets here, but every vertex must have a tuple.
+        let starts: Vec<usize> = self.leaves.clone();
+        for start in starts {
+            if !self.tuple[start].is_empty() {
+                continue;
+            }
+            let mut first = vec![0; digits];
+            first[0] = u16::from(self.level[start]);
+            let first = Self::free(&mut taken, first, digits - 1);
+            self.tuple[start] = first;
+            queue.push_back(start);
+            while let Some(at) = queue.pop_front() {
+                let own = u16::from(self.level[at]);
+                let below = self.down[at].iter().map(|group| (group.to, own + 1, own + 1));
+                let above = self.up[at].iter();
+                let above = above.map(|group| (group.to, own.wrapping_sub(1), own));
+                for (to, level, digit) in below.chain(above).collect::<Vec<_>>() {
+                    let to = to as usize;
+                    if !self.tuple[to].is_empty() {
+                        continue;
+                    }
+                    let mut tuple = self.tuple[at].clone();
+                    tuple[0] = level;
+                    self.tuple[to] = Self::free(&mut taken, tuple, usize::from(digit));
+                    queue.push_back(to);
+                }
+            }
+        }
+        let tuple = &self.tuple;
+        for groups in self.up.iter_mut().chain(&mut self.down) {
+            groups.sort_by(|a, b| tuple[a.to as usize].cmp(&tuple[b.to as usize]));
+        }
+        self.leaves.sort_by(|&a, &b| tuple[a].cmp(&tuple[b]));
+    }
+
+    fn free(taken: &mut HashSet<Vec<u16>>, mut tuple: Vec<u16>, digit: usize) -> Vec<u16> {
+        if digit > 0 {
+            tuple[digit] = 0;
+        }
+        while !taken.insert(tuple.clone()) {
+            tuple[digit] += 1;
+        }
+        tuple
+    }
+}
