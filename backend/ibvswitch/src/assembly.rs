@@ -12,12 +12,16 @@ use hca::{Clock, Engine, TrafficCounters, VfId};
 use vfio_user::{Interrupts, IrqInfo, Server, Stop};
 
 use crate::config::{Config, Doorbells};
-use crate::control::{Counters, Objects, Status, StatusSource, Topology};
+use crate::control::{
+    Counters, ErrorKind, Migrated, MigrationRequest, Objects, Status, StatusSource, Topology,
+};
 use crate::device::{DoorbellPages, Format, Parts, Vectors, VfDevice, doorbell_pages};
 use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
 use crate::external::{ExternalServer, StartError};
-use crate::management::{FunctionPort, Management, ManagementError, ManagementThread};
+use crate::management::{
+    FunctionPort, Management, ManagementError, ManagementThread, MigrateError,
+};
 use crate::run::Abort;
 use crate::status::{Function, Observer};
 use crate::topology::Plan;
@@ -245,7 +249,10 @@ impl Whole {
     fn functions(&self) -> Vec<Function> {
         self.functions
             .iter()
-            .map(|(vf, connected, counters)| Function {
+            .zip(self.management.holders())
+            .map(|((vf, connected, counters), holds)| Function {
+                holds,
+                smp: Some(self.management.smp_access(*vf)),
                 client_connected: connected.load(Ordering::Relaxed),
                 objects: self.engine.inspect(|engine| objects(engine, *vf)),
                 counters: read_counters(counters),
@@ -261,6 +268,22 @@ impl StatusSource for Whole {
         let manager = self.management.manager_status();
         self.management
             .with(|state| self.observer.status(&state.fabric, manager, &functions))
+    }
+
+    fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
+        let is_connected = |vf: VfId| {
+            let mut functions = self.functions.iter();
+            functions.any(|(id, connected, _)| *id == vf && connected.load(Ordering::Relaxed))
+        };
+        self.management
+            .migrate(request, is_connected)
+            .map_err(|error| {
+                let kind = match error {
+                    MigrateError::Unknown { .. } => ErrorKind::Unknown,
+                    _ => ErrorKind::Failed,
+                };
+                (kind, error.to_string())
+            })
     }
 
     fn topology(&self) -> Topology {

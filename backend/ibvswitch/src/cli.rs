@@ -22,7 +22,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::config::{Config, ConfigError, Source};
-use crate::control::{Client, ClientError, Request, Response};
+use crate::control::{Client, ClientError, ErrorKind, Request, Response};
 use crate::run::RunError;
 
 const AFTER_HELP: &str = "\
@@ -151,7 +151,11 @@ impl CliError {
         match self {
             Self::Config(_) => Exit::Configuration,
             Self::Client(ClientError::NotRunning { .. }) => Exit::NoDaemon,
-            Self::UnknownVf { .. } => Exit::Unknown,
+            Self::UnknownVf { .. }
+            | Self::Client(ClientError::Refused {
+                kind: ErrorKind::Unknown,
+                ..
+            }) => Exit::Unknown,
             Self::Client(_)
             | Self::Run(_)
             | Self::UnexpectedResponse

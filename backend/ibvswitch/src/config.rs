@@ -139,7 +139,7 @@ pub struct Hypervisor {
     pub name: String,
     /// Node GUID of its vSwitch, derived from its name.
     pub vswitch_guid: Guid,
-    /// Its virtual functions.
+    /// Its virtual functions, the spare ones last.
     pub vfs: Vec<Vf>,
 }
 
@@ -162,6 +162,8 @@ pub struct Vf {
     pub mads: MadRules,
     /// The vfio-user socket; absolute.
     pub socket: PathBuf,
+    /// Whether it has no VM of its own: a VM may move to it.
+    pub spare: bool,
 }
 
 /// How doorbells of a VF reach the engine.

@@ -7,6 +7,7 @@
 
 mod client;
 mod message;
+mod migration;
 mod server;
 
 pub use client::{Client, ClientError};
@@ -14,6 +15,7 @@ pub use message::{
     Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, Node, NodeKind, Objects, RefusedMad,
     Request, Response, Status, Topology, VfStatus,
 };
+pub use migration::{Method, Migrated, MigrationRequest, Packets, Place, SwitchPackets};
 pub use server::{Server, StatusSource};
 
 /// The most bytes of one line, its newline included. A status line has about 1 KiB for each VF.

@@ -11,6 +11,7 @@ mod datapath;
 mod delivery;
 mod function;
 mod hosts;
+mod migration;
 mod proxy;
 
 use std::collections::{HashMap, VecDeque};
@@ -37,6 +38,8 @@ use delivery::{Delivery, deliver, port_view};
 pub use function::FunctionPort;
 use hosts::Hosts;
 pub use hosts::{HostPort, HostTag, Mailbox, Sent};
+pub use migration::MigrateError;
+use migration::{Pending, Slot};
 use proxy::Own;
 pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
 
@@ -58,6 +61,8 @@ pub enum ManagementError {
 enum Message {
     /// A guest sends a packet.
     Send(VfId, Box<MadPacket>),
+    /// A VM is to move.
+    Migrate(Pending),
     /// The fabric has outputs that nobody asked the thread for.
     Look,
     /// Ends the thread.
@@ -74,6 +79,8 @@ pub struct SubnetState {
     for_manager: VecDeque<MadPacket>,
     /// Counters of the data plane, and what of them the fabric knows.
     traffic: Vec<Option<Traffic>>,
+    /// Migrations that somebody waits for.
+    migrations: Vec<(subnet::Ticket, Pending)>,
 }
 
 #[derive(Debug)]
@@ -97,6 +104,7 @@ pub struct Management {
     manager_port: PortRef,
     names: HashMap<String, PortRef>,
     hosts: Hosts,
+    slots: Vec<Slot>,
     sender: Sender<Message>,
     receiver: Receiver<Message>,
     looking: AtomicBool,
@@ -150,6 +158,7 @@ impl Management {
             manager,
             for_manager: VecDeque::new(),
             traffic: ports.iter().map(|_| None).collect(),
+            migrations: Vec::new(),
         };
         Ok(Arc::new(Self {
             state: Mutex::new(state),
@@ -161,6 +170,7 @@ impl Management {
             manager_port: plan.manager(),
             names: plan.host_ports().collect(),
             hosts: Hosts::default(),
+            slots: migration::slots(config),
             sender,
             receiver,
             looking: AtomicBool::new(false),
@@ -244,6 +254,7 @@ impl Management {
                 break next.into_iter().chain(state.fabric.deadline()).min();
             }
         };
+        self.answer_migrations(&mut state);
         (deliveries, next)
     }
 
@@ -365,6 +376,7 @@ impl Management {
             {
                 match message {
                     Message::Send(vf, packet) => self.send(vf, *packet),
+                    Message::Migrate(pending) => self.begin_migration(pending),
                     Message::Look => self.looking.store(false, Ordering::Release),
                     Message::Stop => return,
                 }
@@ -398,6 +410,12 @@ impl Management {
         if state.fabric.inject(port, packet) == Injected::Denied {
             self.proxy.refuse(now, vf, Reason::Smp, &sent);
         }
+    }
+
+    /// How far the subnet management packets of a function's guest go.
+    #[must_use]
+    pub fn smp_access(&self, vf: VfId) -> SmpAccess {
+        self.proxy.smp_access(vf)
     }
 
     /// What became of the management packets of a function's guest.
@@ -465,6 +483,9 @@ fn manager_config(config: &Config) -> subnet::Config {
     for (_, vf) in config.vfs() {
         if let Some(lid) = vf.lid {
             manager.pinned_lids.insert(vf.guid, lid);
+        }
+        if vf.spare {
+            manager.spare_functions.insert(vf.guid);
         }
         manager.partitions.insert(vf.guid, vf.pkeys.clone());
     }

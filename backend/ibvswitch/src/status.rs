@@ -7,9 +7,7 @@ use fabric::{Fabric, PortRef, SmpAccess};
 use wire::Guid;
 
 use crate::config::{Config, Hypervisor, SMP_ACCESS, Vf};
-use crate::control::{
-    Counters, FabricStatus, Mads, NodeKind, Objects, Status, Topology, VfStatus,
-};
+use crate::control::{Counters, FabricStatus, Mads, NodeKind, Objects, Status, Topology, VfStatus};
 use crate::topology::{Plan, used_pkeys};
 
 /// What the subnet manager has done.
@@ -24,6 +22,10 @@ pub struct Management {
 /// What a VF's device knows about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Function {
+    /// The VM whose addresses are at it; `None` where it is nobody's.
+    pub holds: Option<String>,
+    /// How far its guest's subnet management packets go; `None` for what the configuration says.
+    pub smp: Option<SmpAccess>,
     /// Whether a VMM is connected.
     pub client_connected: bool,
     /// What the guest's driver has created.
@@ -132,11 +134,15 @@ fn vf_status(
         lid: info.lid.value(),
         sm_lid: info.master_sm_lid.value(),
         node_guid: node_guid.to_string(),
-        port_guid: vf.guid.to_string(),
+        port_guid: fabric
+            .node_info(port)
+            .map_or(vf.guid, |node| node.port_guid)
+            .to_string(),
         pkeys: used_pkeys(fabric, port),
-        smp: smp_name(vf.smp).to_owned(),
+        smp: smp_name(function.smp.unwrap_or(vf.smp)).to_owned(),
         mads: function.mads,
         doorbells: vf.doorbells,
+        holds: function.holds,
         socket: vf.socket.display().to_string(),
         client_connected: function.client_connected,
         objects: function.objects,

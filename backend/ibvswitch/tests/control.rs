@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
-    CLIENTS_MAX, Client, ClientError, Counters, FabricStatus, Mads, Objects, REQUEST_MAX,
-    RefusedMad, Request, Response, Server, Status, StatusSource, Topology, VfStatus,
+    CLIENTS_MAX, Client, ClientError, Counters, ErrorKind, FabricStatus, Mads, Migrated,
+    MigrationRequest, Objects, REQUEST_MAX, RefusedMad, Request, Response, Server, Status,
+    StatusSource, Topology, VfStatus,
 };
 
 #[derive(Debug)]
@@ -50,6 +51,7 @@ impl StatusSource for Fixed {
                     }],
                 },
                 doorbells: Doorbells::Poll,
+                holds: Some("vm1".to_owned()),
                 socket: "/run/ibvswitch/vm1.sock".to_owned(),
                 client_connected: true,
                 objects: Objects {
@@ -62,6 +64,13 @@ impl StatusSource for Fixed {
                 },
             }],
         }
+    }
+
+    fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
+        Err((
+            ErrorKind::Unknown,
+            format!("there is no VM `{}`", request.vm),
+        ))
     }
 
     fn topology(&self) -> Topology {
@@ -136,7 +145,7 @@ fn status_in_json() {
             r#""pkeys":["0xffff"],"smp":"own-port","#,
             r#""mads":{"passed":5,"refused":{"smp":1},"last_refused":[{"at_ms":1500,"#,
             r#""packet":"SubnDirectedSet(PortInfo)","dlid":65535,"reason":"smp"}]},"#,
-            r#""doorbells":"poll","socket":"/run/ibvswitch/vm1.sock","#,
+            r#""doorbells":"poll","holds":"vm1","socket":"/run/ibvswitch/vm1.sock","#,
             r#""client_connected":true,"#,
             r#""objects":{"pd":0,"mr":0,"cq":0,"eq":0,"srq":0,"qp":2},"#,
             r#""counters":{"xmit_bytes":18446744073709551615,"rcv_bytes":0,"xmit_packets":0,"#,
@@ -246,4 +255,14 @@ fn a_daemon_that_hangs_up() {
     server.join().expect("ends");
     let error = client.ask(&Request::Status {}).expect_err("is gone");
     assert!(matches!(error, ClientError::Broken { .. }), "{error}");
+}
+
+#[test]
+fn a_migration_in_json() {
+    let daemon = Daemon::start();
+    let request = b"{\"request\":\"migrate\",\"vm\":\"vm9\",\"to\":\"hv2\"}\n";
+    assert_eq!(
+        exchange(&daemon.connect(), request),
+        "{\"response\":\"error\",\"kind\":\"unknown\",\"message\":\"there is no VM `vm9`\"}\n"
+    );
 }

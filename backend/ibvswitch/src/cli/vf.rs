@@ -7,7 +7,9 @@ use wire::Lid;
 
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::{Config, Vf};
-use crate::control::{Mads, Request, Response, VfStatus};
+use crate::control::{
+    self, Mads, Migrated, MigrationRequest, Packets, Request, Response, VfStatus,
+};
 use crate::qemu::{Attachment, shell_quote};
 
 /// Commands on VFs.
@@ -15,6 +17,8 @@ use crate::qemu::{Attachment, shell_quote};
 pub(super) enum VfCommand {
     /// Show the state of one VF, or of all, in the running daemon.
     Show(ShowArgs),
+    /// Move a VM's LID, GUID and P_Keys to a VF of another hypervisor.
+    Migrate(MigrateArgs),
     /// Print the QEMU arguments that attach a VF. Does not need the daemon.
     QemuArgs(QemuArgs),
     /// Print what attaches a VF to a libvirt domain. Does not need the daemon.
@@ -26,6 +30,34 @@ pub(super) enum VfCommand {
 pub(super) struct ShowArgs {
     /// The VF; all of them if left out.
     name: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `vf migrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The VM's addresses move: to a free VF of the destination, rather to one that a VMM is connected to.
+The VM itself moves by QEMU's migration, before or after: docs/users/migrate-a-vm.md says how.")]
+pub(super) struct MigrateArgs {
+    /// The VM: the name of the VF that the configuration has for it.
+    vm: String,
+    /// The hypervisor that it goes to.
+    #[arg(long, value_name = "HYPERVISOR")]
+    to: String,
+    /// The VF there.
+    #[arg(long, value_name = "VF")]
+    vf: Option<String>,
+    /// How forwarding tables follow: swap where all VFs have LIDs, copy where spare ones have none.
+    #[arg(long, value_enum)]
+    method: Option<control::Method>,
+    /// Have switches drop packets to the VM before their tables are changed.
+    #[arg(long)]
+    drop_first: bool,
+    /// Reach switches by their LIDs instead of by directed routes.
+    #[arg(long)]
+    destination_routed: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -87,6 +119,7 @@ fn memory_size(text: &str) -> Result<String, String> {
 pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError> {
     match command {
         VfCommand::Show(args) => show(source, &args),
+        VfCommand::Migrate(args) => migrate(source, args),
         VfCommand::QemuArgs(args) => qemu_args(source, args),
         VfCommand::LibvirtXml(args) => {
             let config = source.load()?;
@@ -147,6 +180,60 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
     }
 }
 
+fn migrate(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError> {
+    let request = Request::Migrate(MigrationRequest {
+        vm: args.vm,
+        to: args.to,
+        vf: args.vf,
+        method: args.method,
+        drop_first: args.drop_first,
+        destination_routed: args.destination_routed,
+    });
+    let Response::Migrated(migrated) = ask(source, &request)? else {
+        return Err(CliError::UnexpectedResponse);
+    };
+    if args.json {
+        print_json(&migrated)
+    } else {
+        print(&migration(&migrated))
+    }
+}
+
+/// What a migration did, and with how many packets.
+fn migration(migrated: &Migrated) -> String {
+    let Migrated { from, to, .. } = migrated;
+    let mut text = format!(
+        "{} moved from {} ({}) to {} ({})\n    LID {:#}, GUID {}\n    socket {}\n    \
+         {:<28}sent confirmed\n",
+        migrated.vm,
+        from.hypervisor,
+        from.vf,
+        to.hypervisor,
+        to.vf,
+        Lid::from(migrated.lid),
+        migrated.guid,
+        to.socket,
+        "packets",
+    );
+    let mut line = |name: &str, packets: Packets| {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "    {name:<28}{:>4} {:>9}",
+            packets.sent, packets.updated
+        );
+    };
+    line("to the two VFs", migrated.functions);
+    line("to switches, to drop first", migrated.drops);
+    line("to vSwitches", migrated.vswitches);
+    line("to switches", migrated.switches);
+    for switch in &migrated.per_switch {
+        let kind = if switch.vswitch { "vSwitch" } else { "switch" };
+        line(&format!("  {kind} {}", switch.name), switch.packets);
+    }
+    text
+}
+
 /// One VF in the manner of `ibstat`.
 fn block(vf: &VfStatus) -> String {
     let mut text = format!("VF '{}' on {}\n", vf.name, vf.hypervisor);
@@ -161,6 +248,12 @@ fn block(vf: &VfStatus) -> String {
     line("Port GUID", vf.port_guid.clone());
     line("P_Keys", vf.pkeys.join(" "));
     line("Doorbells", vf.doorbells.to_string());
+    line(
+        "Addresses of",
+        vf.holds
+            .clone()
+            .unwrap_or_else(|| "nobody (spare)".to_owned()),
+    );
     line("Socket", vf.socket.clone());
     line(
         "VM",

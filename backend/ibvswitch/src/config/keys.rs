@@ -18,7 +18,7 @@ pub(super) const SM: &[&str] = &["manager", "lid", "sweep_interval"];
 pub(super) const EXTERNAL: &[&str] = &["socket"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
-pub(super) const HYPERVISOR: &[&str] = &["name", "vf"];
+pub(super) const HYPERVISOR: &[&str] = &["name", "spare_vfs", "vf"];
 pub(super) const VF: &[&str] = &[
     "name",
     "lid",

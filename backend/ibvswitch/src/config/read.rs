@@ -16,9 +16,9 @@ use super::document::{Document, Entry, Problem, Section, list};
 use super::guid::{derive_guid, derive_name};
 use super::names::WIDTHS;
 use super::{
-    CONTROL_SOCKET, Config, Directories, Doorbells, Engine, External, Fabric, HYPERVISORS_MAX,
-    Hypervisor, LinkRate, MANAGER, Manager, ManagerPlace, PKEYS_MAX, SMP_ACCESS, SOCKET_PATH_MAX,
-    VFS_PER_HYPERVISOR_MAX, Vf, keys,
+    CONTROL_SOCKET, Config, Directories, Doorbells, Engine, External, Fabric, GmpClasses,
+    HYPERVISORS_MAX, Hypervisor, LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerPlace,
+    PKEYS_MAX, SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, keys,
 };
 
 /// The highest unicast LID (IBA 4.1.3).
@@ -369,11 +369,33 @@ impl<'d, 'i> Reader<'d, 'i> {
                 format!("an adapter port has at most {VFS_PER_HYPERVISOR_MAX}; add a hypervisor"),
             );
         }
-        let vfs = sections
+        let mut vfs: Vec<Vf> = sections
             .iter()
             .filter_map(|vf| self.vf(vf, runtime_dir, doorbells))
             .collect();
-        let name = name?.value.to_owned();
+        let spares = section.integer(
+            "spare_vfs",
+            0..=VFS_PER_HYPERVISOR_MAX as i64,
+            "write how many VFs without a VM the hypervisor has, from 0 to 127",
+        );
+        let name = name?;
+        if let Some(spares) = spares {
+            let count = sections.len() + spares.value as usize;
+            if sections.len() <= VFS_PER_HYPERVISOR_MAX && count > VFS_PER_HYPERVISOR_MAX {
+                self.document.reject(
+                    &spares,
+                    format!(
+                        "{count} VFs on one hypervisor, with the {} that have a VM",
+                        sections.len()
+                    ),
+                    format!("an adapter port has at most {VFS_PER_HYPERVISOR_MAX}"),
+                );
+            } else {
+                let spares = 1..=spares.value;
+                vfs.extend(spares.map(|number| self.spare(&name, number, runtime_dir, doorbells)));
+            }
+        }
+        let name = name.value.to_owned();
         Some(Hypervisor {
             vswitch_guid: self.derived("vswitch", &name),
             name,
@@ -417,7 +439,39 @@ impl<'d, 'i> Reader<'d, 'i> {
             smp,
             mads,
             socket,
+            spare: false,
         })
+    }
+
+    /// A virtual function without a VM.
+    fn spare(
+        &mut self,
+        hypervisor: &Entry<&str>,
+        number: i64,
+        runtime_dir: &Path,
+        doorbells: Doorbells,
+    ) -> Vf {
+        let name = format!("{}-spare{number}", hypervisor.value);
+        let entry = hypervisor.with(name.as_str());
+        self.check_name(&entry);
+        let mut seen = std::mem::take(&mut self.names.vfs);
+        self.claim(&mut seen, &entry.with(name.clone()), "name", "VF");
+        self.names.vfs = seen;
+        Vf {
+            lid: None,
+            guid: self.derived("VF", &name),
+            pkeys: vec![PKey::DEFAULT_FULL],
+            doorbells,
+            smp: SmpAccess::OwnPort,
+            mads: MadRules {
+                classes: GmpClasses::default(),
+                rate: Some(MadRate::default()),
+                class_rates: Vec::new(),
+            },
+            socket: self.socket(&entry, None, runtime_dir),
+            spare: true,
+            name,
+        }
     }
 
     fn lid(&mut self, section: &Section<'d, 'i>, owner: &str) -> Option<Lid> {

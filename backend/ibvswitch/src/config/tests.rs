@@ -692,3 +692,36 @@ fn rules_for_management_packets() {
         "7: `hypervisor.vf.gmp.allow`: both `allow` and `deny`; write the classes that may pass, or those that may not",
     );
 }
+
+#[test]
+fn spare_vfs() {
+    let config =
+        parse("[[hypervisor]]\nname = \"h\"\nspare_vfs = 2\n[[hypervisor.vf]]\nname = \"v\"\n");
+    let vfs: Vec<_> = config
+        .vfs()
+        .map(|(_, vf)| (vf.name.as_str(), vf.spare))
+        .collect();
+    assert_eq!(vfs, [("v", false), ("h-spare1", true), ("h-spare2", true)]);
+    let socket = |index: usize| config.hypervisors[0].vfs[index].socket.clone();
+    assert!(socket(2).ends_with("h-spare2.sock"));
+    for (text, problem) in [
+        (
+            "[[hypervisor]]\nname = \"h\"\nspare_vfs = 128\n",
+            "3:13: `hypervisor.spare_vfs = 128`: out of range; write how many VFs without a VM the \
+             hypervisor has, from 0 to 127",
+        ),
+        (
+            "[[hypervisor]]\nname = \"h\"\nspare_vfs = 127\n[[hypervisor.vf]]\nname = \"v\"\n",
+            "3:13: `hypervisor.spare_vfs = 127`: 128 VFs on one hypervisor, with the 1 that have a \
+             VM; an adapter port has at most 127",
+        ),
+        (
+            "[[hypervisor]]\nname = \"h\"\nspare_vfs = 1\n[[hypervisor.vf]]\nname = \"h-spare1\"\n",
+            "2:8: `hypervisor.name = \"h\"`: this name is already that of VF (line 5); give \
+             each its own name",
+        ),
+    ] {
+        let problems = problems(text);
+        assert_eq!(problems[0], format!("f.toml:{problem}"));
+    }
+}

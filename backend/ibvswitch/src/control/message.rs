@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Migrated, MigrationRequest};
 use crate::config::{Doorbells, ManagerPlace};
 
 /// A request: one line, such as `{"request":"status"}`.
@@ -16,6 +17,8 @@ pub enum Request {
     Status {},
     /// The nodes and links of the subnet: answered with [`Response::Topology`].
     Topology {},
+    /// Moves a VM: answered with [`Response::Migrated`] when it has moved.
+    Migrate(MigrationRequest),
 }
 
 /// A response: one line.
@@ -26,6 +29,8 @@ pub enum Response {
     Status(Status),
     /// To [`Request::Topology`].
     Topology(Topology),
+    /// To [`Request::Migrate`].
+    Migrated(Migrated),
     /// The request was not carried out.
     Error {
         /// What kind of error, for programs.
@@ -43,6 +48,10 @@ pub enum ErrorKind {
     BadRequest,
     /// The line is longer than [`REQUEST_MAX`](super::REQUEST_MAX).
     TooLong,
+    /// There is nothing of a name in the request.
+    Unknown,
+    /// It could not be done; the message says why.
+    Failed,
 }
 
 /// The state of the daemon.
@@ -104,6 +113,8 @@ pub struct VfStatus {
     pub mads: Mads,
     /// How doorbells reach the engine.
     pub doorbells: Doorbells,
+    /// The VM whose addresses are at it, as the configuration names it; `None` at a spare one.
+    pub holds: Option<String>,
     /// The vfio-user socket.
     pub socket: String,
     /// Whether a VMM is connected.

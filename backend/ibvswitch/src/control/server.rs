@@ -16,7 +16,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tracing::{debug, warn};
 
-use super::{CLIENTS_MAX, ErrorKind, REQUEST_MAX, Request, Response, Status, Topology};
+use super::{
+    CLIENTS_MAX, ErrorKind, Migrated, MigrationRequest, REQUEST_MAX, Request, Response, Status,
+    Topology,
+};
 
 /// How long a client may be silent, and how long it may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,6 +31,12 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
 
     /// The nodes and links of the subnet.
     fn topology(&self) -> Topology;
+
+    /// Moves a VM.
+    ///
+    /// # Errors
+    /// What kind of error, and what is wrong.
+    fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)>;
 }
 
 /// Answers requests on a control socket until it is dropped, from threads of its own.
@@ -229,6 +238,10 @@ fn answer(line: &[u8], source: &dyn StatusSource) -> Response {
     match serde_json::from_slice(line) {
         Ok(Request::Status {}) => Response::Status(source.status()),
         Ok(Request::Topology {}) => Response::Topology(source.topology()),
+        Ok(Request::Migrate(request)) => match source.migrate(&request) {
+            Ok(migrated) => Response::Migrated(migrated),
+            Err((kind, message)) => Response::Error { kind, message },
+        },
         Err(error) => Response::Error {
             kind: ErrorKind::BadRequest,
             message: format!(

@@ -56,7 +56,8 @@ impl connectx::Port for FunctionPort {
             state: info.port_state,
             physical_state: info.port_physical_state,
             system_image_guid: node.system_image_guid,
-            node_guid: node.node_guid,
+            // A VM has one HCA, wherever its port is.
+            node_guid: node.port_guid,
             port_guid: node.port_guid,
             capability_mask: info.capability_mask.0,
             capability_mask_writable: self.writable_capabilities(),

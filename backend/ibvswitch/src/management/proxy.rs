@@ -284,6 +284,18 @@ impl Proxy {
         }
     }
 
+    /// From now on another VM is at this VF, or the same one still: its rules hold there.
+    pub fn serve(&self, vf: VfId, name: &str, smp: SmpAccess, rules: &MadRules) {
+        if let Some(guest) = self.guest(vf) {
+            let mut guest = guest.lock();
+            if guest.name != name {
+                let waiting = guest.waiting;
+                *guest = Guest::new(name, smp, rules.clone());
+                guest.waiting = waiting;
+            }
+        }
+    }
+
     /// How far a guest's subnet management packets go.
     pub fn smp_access(&self, vf: VfId) -> SmpAccess {
         self.guest(vf)

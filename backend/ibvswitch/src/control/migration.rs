@@ -1,0 +1,116 @@
+//! Migrations over the control socket.
+
+use serde::{Deserialize, Serialize};
+
+/// Which VM is to move where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MigrationRequest {
+    /// The VM: the name of the VF that is configured for it.
+    pub vm: String,
+    /// Name of the destination's hypervisor.
+    pub to: String,
+    /// The VF there; a free one if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vf: Option<String>,
+    /// How forwarding tables follow; what the destination allows if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    /// Has switches drop packets to the VM before they are changed.
+    #[serde(default)]
+    pub drop_first: bool,
+    /// Reaches switches by their LIDs.
+    #[serde(default)]
+    pub destination_routed: bool,
+}
+
+/// How forwarding tables follow a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// The entries of the VM's LID and of the destination's are exchanged.
+    Swap,
+    /// The VM's LID gets the entry of the destination's hypervisor.
+    Copy,
+    /// All paths are computed anew and all tables sent.
+    Full,
+}
+
+impl From<Method> for subnet::Method {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Swap => Self::Swap,
+            Method::Copy => Self::Copy,
+            Method::Full => Self::Full,
+        }
+    }
+}
+
+impl From<subnet::Method> for Method {
+    fn from(method: subnet::Method) -> Self {
+        match method {
+            subnet::Method::Swap => Self::Swap,
+            subnet::Method::Copy => Self::Copy,
+            subnet::Method::Full => Self::Full,
+        }
+    }
+}
+
+/// A migration that has been done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Migrated {
+    /// The VM.
+    pub vm: String,
+    /// Its LID, before and after.
+    pub lid: u16,
+    /// Its GUID, before and after.
+    pub guid: String,
+    /// Where it was.
+    pub from: Place,
+    /// Where it is.
+    pub to: Place,
+    /// How forwarding tables followed.
+    pub method: Method,
+    /// Subnet management packets to the two VFs.
+    pub functions: Packets,
+    /// To switches, so that they drop packets to the VM first.
+    pub drops: Packets,
+    /// Forwarding table blocks to vSwitches.
+    pub vswitches: Packets,
+    /// Forwarding table blocks to other switches.
+    pub switches: Packets,
+    /// All that was sent to each switch.
+    pub per_switch: Vec<SwitchPackets>,
+}
+
+/// A VF on a hypervisor.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The VF.
+    pub vf: String,
+    /// Its hypervisor.
+    pub hypervisor: String,
+    /// Its vfio-user socket.
+    pub socket: String,
+}
+
+/// Packets sent, repetitions included, and how many were confirmed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Packets {
+    /// Sent.
+    pub sent: u64,
+    /// Confirmed.
+    pub updated: u64,
+}
+
+/// Packets to one switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchPackets {
+    /// Its name.
+    pub name: String,
+    /// Whether it is a hypervisor's.
+    pub vswitch: bool,
+    /// Packets.
+    #[serde(flatten)]
+    pub packets: Packets,
+}
