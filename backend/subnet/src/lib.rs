@@ -27,6 +27,6 @@ pub use migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPac
 pub use requests::Transport;
 pub use routing::{
     Endpoint, ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, ServiceLevels,
-    Trunk, Vertex,
+    Trunk, UpDown, Vertex,
 };
 pub use sa::{PresetGroup, SaCounts};

@@ -1,11 +1,14 @@
 //! Routing: from a graph of switches to forwarding tables.
 
+mod balance;
 mod check;
 mod dependency;
 mod fat_tree;
 mod levels;
+mod min_hop;
 mod skeleton;
 mod tree;
+mod up_down;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,6 +19,8 @@ use wire::{Guid, Lid};
 pub use check::{Break, Circle, Fault, Loads, Verdict};
 pub use fat_tree::{FatTree, VSwitchFatTree};
 pub use levels::ServiceLevels;
+pub use min_hop::MinHop;
+pub use up_down::UpDown;
 
 /// A link between two switches, seen from one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,60 +178,18 @@ pub trait RoutingEngine: fmt::Debug + Send {
     /// # Errors
     /// [`RoutingError`] when the graph is not one this engine can route.
     fn route(&self, graph: &Graph) -> Result<Routing, RoutingError>;
-}
 
-/// Every LID by a shortest path; among the ports on shortest paths the one that the fewest adapters'
-/// LIDs use so far.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct MinHop;
-
-impl RoutingEngine for MinHop {
-    fn name(&self) -> &'static str {
-        "minhop"
-    }
-
-    fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
-        let mut tables = vec![ForwardingTable::new(graph.top()); graph.switches.len()];
-        let mut loads = vec![[0u32; 256]; graph.switches.len()];
-        let mut at = vec![Vec::new(); graph.switches.len()];
-        for endpoint in &graph.endpoints {
-            at[endpoint.switch].push(*endpoint);
-        }
-        for (target, endpoints) in at.iter().enumerate() {
-            if endpoints.is_empty() {
-                continue;
-            }
-            let distances = graph.distances(target);
-            for (switch, vertex) in graph.switches.iter().enumerate() {
-                let Some(distance) = distances[switch] else {
-                    continue;
-                };
-                let shorter =
-                    |trunk: &&Trunk| distances[trunk.to].is_some_and(|other| other + 1 == distance);
-                let ports: Vec<u8> = vertex
-                    .trunks
-                    .iter()
-                    .filter(shorter)
-                    .map(|trunk| trunk.port)
-                    .collect();
-                for endpoint in endpoints {
-                    let load = |port: &&u8| loads[switch][usize::from(**port)];
-                    let port = match switch == target {
-                        true => endpoint.port,
-                        false => match ports.iter().min_by_key(load) {
-                            Some(&port) => port,
-                            None => continue,
-                        },
-                    };
-                    tables[switch].set(endpoint.lid, port);
-                    // Hardly anything is sent to a switch itself.
-                    if endpoint.port != 0 {
-                        loads[switch][usize::from(port)] += 1;
-                    }
-                }
-            }
-        }
-        Ok(tables.into())
+    /// As [`RoutingEngine::route`], for a subnet that was routed before as these tables of this
+    /// graph say: an engine may leave paths as they are that are still good.
+    ///
+    /// # Errors
+    /// [`RoutingError`] when the graph is not one this engine can route.
+    fn reroute(
+        &self,
+        graph: &Graph,
+        _before: (&Graph, &[ForwardingTable]),
+    ) -> Result<Routing, RoutingError> {
+        self.route(graph)
     }
 }
 

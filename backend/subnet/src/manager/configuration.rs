@@ -1,5 +1,7 @@
 //! Giving what is there addresses, partitions and paths, and switching it on.
 
+use std::mem;
+
 use wire::attribute::{
     CapabilityMask, LinearBlock, MulticastBlock, PKeyBlock, PortInfo, SwitchInfo,
 };
@@ -11,7 +13,7 @@ use super::discovery::switch_info_data;
 use super::{Phase, Purpose, SubnetManager};
 use crate::lids::{self, Candidate};
 use crate::model::At;
-use crate::routing::Graph;
+use crate::routing::{ForwardingTable, Graph, MinHop, RoutingEngine};
 use crate::sa::Paths;
 
 /// The order in which a subnet is configured. Each step ends before the next begins.
@@ -261,13 +263,7 @@ impl SubnetManager {
 
     fn set_paths(&mut self) {
         let (graph, nodes) = self.subnet.graph();
-        let tables = match self.routing.route(&graph) {
-            Ok(routing) => routing.tables,
-            Err(error) => {
-                self.error(error.to_string());
-                Vec::new()
-            }
-        };
+        let tables = self.route(&graph);
         for (&node, table) in nodes.iter().zip(&tables) {
             let guid = self.subnet.nodes[node].info.node_guid;
             for (number, block) in self.tables.linear_changes(guid, table) {
@@ -292,6 +288,28 @@ impl SubnetManager {
             tables,
         };
         self.set_multicast();
+    }
+
+    fn route(&mut self, graph: &Graph) -> Vec<ForwardingTable> {
+        let before = mem::take(&mut self.paths);
+        if !before.tables.is_empty() && before.graph == *graph {
+            return before.tables;
+        }
+        let routing = match before.tables.is_empty() {
+            true => self.routing.route(graph),
+            // A path that is good stays: each change costs packets, and may reorder others.
+            false => self.routing.reroute(graph, (&before.graph, &before.tables)),
+        };
+        match routing.or_else(|error| {
+            self.error(format!("{error}; minhop does it instead"));
+            MinHop.route(graph)
+        }) {
+            Ok(routing) => routing.tables,
+            Err(error) => {
+                self.error(error.to_string());
+                Vec::new()
+            }
+        }
     }
 
     /// The highest LID that each switch looks up.

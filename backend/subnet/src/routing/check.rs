@@ -337,7 +337,9 @@ impl<'a> Walker<'a> {
                 self.loads[channel as usize] += flow[at];
             }
             if to != target && next[to] != NOWHERE {
-                let dependency = self.channels.dependency(channel as usize, next[to] as usize);
+                let dependency = self
+                    .channels
+                    .dependency(channel as usize, next[to] as usize);
                 self.lanes[dependency] |= lanes[at];
             }
         }

@@ -83,9 +83,8 @@ impl Channels {
             while let Some((channel, next)) = path.last_mut() {
                 let onward = self.onward(*channel);
                 let base = self.dependency(*channel, onward.start.min(self.channels()));
-                let found = (*next..onward.end).find(|&after| {
-                    state[after] != DONE && holds(base + (after - onward.start))
-                });
+                let found = (*next..onward.end)
+                    .find(|&after| state[after] != DONE && holds(base + (after - onward.start)));
                 let Some(after) = found else {
                     state[*channel] = DONE;
                     path.pop();
@@ -117,7 +116,11 @@ mod tests {
             .collect();
         let back = move |channel: usize| {
             let (vertex, side) = (channel as u32 / 2, channel as u32 % 2);
-            let other = if side == 0 { vertex + 1 } else { vertex + size - 1 };
+            let other = if side == 0 {
+                vertex + 1
+            } else {
+                vertex + size - 1
+            };
             (2 * (other % size) + (1 - side)) as usize
         };
         Channels::new(first, to, back)

@@ -231,14 +231,7 @@ impl<'a> Router<'a> {
     }
 
     /// From a vertex that reaches the LID: how those above it get down to it.
-    fn climb(
-        &mut self,
-        at: usize,
-        from: usize,
-        target: Option<Target>,
-        weight: u64,
-        main: bool,
-    ) {
+    fn climb(&mut self, at: usize, from: usize, target: Option<Target>, weight: u64, main: bool) {
         self.descend(at, from, target, weight);
         let groups = self.up[at].len();
         let hops = self.hops[at] + 1;
@@ -339,8 +332,24 @@ mod tests {
             switches: vec![
                 vertex(1, &[trunk(1, 2, 3), trunk(2, 3, 3)]),
                 vertex(2, &[trunk(1, 2, 4), trunk(2, 3, 4)]),
-                vertex(3, &[trunk(1, 4, 1), trunk(2, 5, 1), trunk(3, 0, 1), trunk(4, 1, 1)]),
-                vertex(4, &[trunk(1, 6, 1), trunk(2, 7, 1), trunk(3, 0, 2), trunk(4, 1, 2)]),
+                vertex(
+                    3,
+                    &[
+                        trunk(1, 4, 1),
+                        trunk(2, 5, 1),
+                        trunk(3, 0, 1),
+                        trunk(4, 1, 1),
+                    ],
+                ),
+                vertex(
+                    4,
+                    &[
+                        trunk(1, 6, 1),
+                        trunk(2, 7, 1),
+                        trunk(3, 0, 2),
+                        trunk(4, 1, 2),
+                    ],
+                ),
                 vertex(5, &[trunk(1, 2, 1)]),
                 vertex(6, &[trunk(1, 2, 2)]),
                 vertex(7, &[trunk(1, 3, 1)]),

@@ -72,7 +72,10 @@ impl Tree {
         }
         let top = height.iter().copied().max().unwrap_or(0);
         if top as usize >= MOST_LEVELS {
-            return Err(format!("{} levels of switches, at most {MOST_LEVELS} are routed", top + 1));
+            return Err(format!(
+                "{} levels of switches, at most {MOST_LEVELS} are routed",
+                top + 1
+            ));
         }
         for (at, &own) in height.iter().enumerate() {
             let arcs = &skeleton.arcs[skeleton.arcs_of(at)];
@@ -135,7 +138,9 @@ impl Tree {
             queue.push_back(start);
             while let Some(at) = queue.pop_front() {
                 let own = u16::from(self.level[at]);
-                let below = self.down[at].iter().map(|group| (group.to, own + 1, own + 1));
+                let below = self.down[at]
+                    .iter()
+                    .map(|group| (group.to, own + 1, own + 1));
                 let above = self.up[at].iter();
                 let above = above.map(|group| (group.to, own.wrapping_sub(1), own));
                 for (to, level, digit) in below.chain(above).collect::<Vec<_>>() {

@@ -1,0 +1,186 @@
+//! Choosing among equally good ports.
+
+use std::collections::HashMap;
+
+use wire::attribute::LinearBlock;
+use wire::{Guid, Lid};
+
+use super::{Endpoint, ForwardingTable, Graph};
+
+/// The trunks of all switches in one place: what a search over thousands of switches runs through.
+#[derive(Debug)]
+pub(super) struct Trunks {
+    first: Vec<u32>,
+    /// The switch at the other end, and the port here.
+    ends: Vec<(u32, u8)>,
+}
+
+impl Trunks {
+    pub(super) fn new(graph: &Graph) -> Self {
+        let mut first = vec![0];
+        let mut ends = Vec::new();
+        for vertex in &graph.switches {
+            let trunks = vertex.trunks.iter();
+            ends.extend(trunks.map(|trunk| (trunk.to as u32, trunk.port)));
+            first.push(ends.len() as u32);
+        }
+        Self { first, ends }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.first.len() - 1
+    }
+
+    /// The trunks of a switch, by rising port.
+    pub(super) fn of(&self, switch: usize) -> impl Iterator<Item = (usize, u8)> + Clone + '_ {
+        let range = self.first[switch] as usize..self.first[switch + 1] as usize;
+        self.ends[range]
+            .iter()
+            .map(|&(to, port)| (to as usize, port))
+    }
+}
+
+/// "No way" among distances.
+pub(super) const FAR: u32 = u32::MAX;
+
+/// Links from every switch to the switch `to`; [`FAR`] where there is no way.
+pub(super) fn distances(trunks: &Trunks, to: usize, found: &mut Vec<u32>, queue: &mut Vec<usize>) {
+    found.clear();
+    found.resize(trunks.len(), FAR);
+    found[to] = 0;
+    queue.clear();
+    queue.push(to);
+    let mut next = 0;
+    while let Some(&at) = queue.get(next) {
+        next += 1;
+        let distance = found[at] + 1;
+        for (neighbour, _) in trunks.of(at) {
+            if found[neighbour] == FAR {
+                found[neighbour] = distance;
+                queue.push(neighbour);
+            }
+        }
+    }
+}
+
+/// For every switch, the ports by which it may send to one switch.
+#[derive(Debug, Default)]
+pub(super) struct Ways {
+    first: Vec<u32>,
+    ports: Vec<u8>,
+}
+
+impl Ways {
+    /// Notes the ports of the next switch, by rising index.
+    pub(super) fn next(&mut self, ports: impl Iterator<Item = u8>) {
+        self.ports.extend(ports);
+        self.first.push(self.ports.len() as u32);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.first.clear();
+        self.first.push(0);
+        self.ports.clear();
+    }
+
+    fn of(&self, switch: usize) -> &[u8] {
+        &self.ports[self.first[switch] as usize..self.first[switch + 1] as usize]
+    }
+}
+
+/// Routes from before, for a graph of the same switches and the same links, or fewer.
+struct Kept<'a> {
+    tables: &'a [ForwardingTable],
+    /// By LID: whether it is where it was.
+    same: Vec<bool>,
+}
+
+impl<'a> Kept<'a> {
+    fn new(graph: &Graph, before: Option<(&Graph, &'a [ForwardingTable])>) -> Option<Self> {
+        let (old, tables) = before?;
+        let guids = |graph: &Graph| -> Vec<Guid> {
+            let switches = graph.switches.iter();
+            switches.map(|vertex| vertex.guid).collect()
+        };
+        // Where a link is new, the load is to be spread anew.
+        let within = || {
+            let mut pairs = graph.switches.iter().zip(&old.switches);
+            pairs.all(|(new, old)| new.trunks.iter().all(|trunk| old.trunks.contains(trunk)))
+        };
+        if tables.len() != graph.switches.len() || guids(graph) != guids(old) || !within() {
+            return None;
+        }
+        let old: HashMap<Lid, Endpoint> = old.endpoints.iter().map(|one| (one.lid, *one)).collect();
+        let mut same = vec![false; usize::from(graph.top().value()) + 1];
+        for endpoint in &graph.endpoints {
+            same[usize::from(endpoint.lid.value())] = old.get(&endpoint.lid) == Some(endpoint);
+        }
+        Some(Self { tables, same })
+    }
+
+    fn port(&self, switch: usize, lid: Lid) -> Option<u8> {
+        let port = self.tables[switch].port(lid);
+        (self.same[usize::from(lid.value())] && port != LinearBlock::DROP).then_some(port)
+    }
+}
+
+/// The tables that send every LID by one of the ways to its switch: by the one it had before if
+/// that is still one of them, else by the one that the fewest adapters' LIDs use so far.
+pub(super) fn spread(
+    graph: &Graph,
+    before: Option<(&Graph, &[ForwardingTable])>,
+    mut ways: impl FnMut(usize, &mut Ways),
+) -> Vec<ForwardingTable> {
+    let switches = graph.switches.len();
+    let mut tables = vec![ForwardingTable::new(graph.top()); switches];
+    let mut loads = vec![[0u32; 256]; switches];
+    let mut at = vec![Vec::new(); switches];
+    for endpoint in &graph.endpoints {
+        at[endpoint.switch].push(*endpoint);
+    }
+    let kept = Kept::new(graph, before);
+    if let Some(kept) = &kept {
+        for endpoint in graph.endpoints.iter().filter(|one| one.port != 0) {
+            for (switch, loads) in loads.iter_mut().enumerate() {
+                if let Some(port) = kept.port(switch, endpoint.lid) {
+                    loads[usize::from(port)] += 1;
+                }
+            }
+        }
+    }
+    let mut found = Ways::default();
+    for (target, endpoints) in at.iter().enumerate() {
+        if endpoints.is_empty() {
+            continue;
+        }
+        found.clear();
+        ways(target, &mut found);
+        for (switch, (table, loads)) in tables.iter_mut().zip(&mut loads).enumerate() {
+            let ports = found.of(switch);
+            for endpoint in endpoints {
+                if switch == target {
+                    table.set(endpoint.lid, endpoint.port);
+                    continue;
+                }
+                // Hardly anything is sent to a switch itself.
+                let weight = u32::from(endpoint.port != 0);
+                if let Some(port) = kept
+                    .as_ref()
+                    .and_then(|kept| kept.port(switch, endpoint.lid))
+                {
+                    if ports.contains(&port) {
+                        table.set(endpoint.lid, port);
+                        continue;
+                    }
+                    loads[usize::from(port)] -= weight;
+                }
+                let least = ports.iter().min_by_key(|&&port| loads[usize::from(port)]);
+                if let Some(&port) = least {
+                    table.set(endpoint.lid, port);
+                    loads[usize::from(port)] += weight;
+                }
+            }
+        }
+    }
+    tables
+}
