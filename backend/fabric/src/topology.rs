@@ -13,7 +13,8 @@ use crate::link::LinkRate;
 pub struct NodeId(pub(crate) u32);
 
 impl NodeId {
-    pub(crate) const fn index(self) -> usize {
+    /// The index of the node in [`Topology::nodes`].
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 }

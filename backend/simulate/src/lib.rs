@@ -4,6 +4,8 @@
 //! same seed gives the same numbers, on any machine and with any number of threads.
 
 pub mod lids;
+mod network;
 mod random;
 
+pub use network::{TooManyLids, graph};
 pub use random::generator;

@@ -3,10 +3,12 @@
 mod balance;
 mod check;
 mod dependency;
+mod dfsssp;
 mod fat_tree;
 mod levels;
 mod min_hop;
 mod skeleton;
+mod spread;
 mod tree;
 mod up_down;
 
@@ -17,6 +19,7 @@ use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
 pub use check::{Break, Circle, Fault, Loads, Verdict};
+pub use dfsssp::Dfsssp;
 pub use fat_tree::{FatTree, VSwitchFatTree};
 pub use levels::ServiceLevels;
 pub use min_hop::MinHop;

@@ -7,7 +7,8 @@ use super::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
 /// Fat-tree routing as OpenSM's: from each leaf in order, every adapter goes down by the cable that
 /// the fewest go down by, and is gone up to by those that the fewest go up by.
 ///
-/// Different from OpenSM's: a tree that has lost cables is still routed as one, as long as every
+/// Different from OpenSM's: of cables that as few go down by, the one from the switch with the least
+/// to send down is taken, so that trees with fewer adapters than uplinks are balanced, too; a tree that has lost cables is still routed as one, as long as every
 /// adapter can be reached by going up and then down; cables between switches of a level make it no
 /// fat-tree; and a single switch is one.
 #[derive(Debug, Clone, Copy, Default)]
@@ -155,6 +156,8 @@ struct Router<'a> {
     tree: &'a Tree,
     up: Vec<Vec<Uplinks>>,
     down: Vec<Vec<Downlinks>>,
+    /// What goes down from each vertex.
+    falling: Vec<u64>,
     tables: Vec<ForwardingTable>,
     /// By vertex: links to the LID that is being routed.
     hops: Vec<u8>,
@@ -195,6 +198,7 @@ impl<'a> Router<'a> {
         Self {
             up: up.collect(),
             down: down.collect(),
+            falling: vec![0; skeleton.len()],
             tables: skeleton.tables(),
             hops: vec![NOT_REACHED; skeleton.len()],
             unrouted: sizes.clone(),
@@ -238,10 +242,12 @@ impl<'a> Router<'a> {
         let mut chosen = usize::MAX;
         if main && groups > 0 {
             let weights = self.up[at].iter().enumerate();
-            let least = weights.min_by_key(|(_, group)| group.weight);
+            let falling = &self.falling;
+            let least = weights.min_by_key(|(_, group)| (group.weight, falling[group.to as usize]));
             chosen = least.map_or(0, |(index, _)| index);
             let group = &mut self.up[at][chosen];
             group.weight += weight;
+            self.falling[group.to as usize] += weight;
             let cable = lightest(&group.cables);
             group.cables[cable].weight += weight;
             let (to, port) = (group.to as usize, group.cables[cable].far);

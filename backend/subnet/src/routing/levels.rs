@@ -13,7 +13,9 @@ pub struct ServiceLevels {
     columns: usize,
     /// By LID: which column tells of it.
     column: Vec<u32>,
-    /// By switch, then by column.
+    /// By switch: its row.
+    row: Vec<usize>,
+    /// By row, then by column.
     levels: Vec<u8>,
 }
 
@@ -24,21 +26,24 @@ impl ServiceLevels {
             count: 1,
             columns: 0,
             column: Vec::new(),
+            row: Vec::new(),
             levels: Vec::new(),
         }
     }
 
-    /// Levels by switch and column, `levels` holding a row of `columns` for every switch; `column`
-    /// names the column of every LID, any other number standing for level 0.
-    pub fn by_column(columns: usize, column: Vec<u32>, levels: Vec<u8>) -> Self {
+    /// Levels by row and column: `row` names the row of every switch, `column` the column of every
+    /// LID, a number too high standing for level 0.
+    pub(super) fn by_column(column: Vec<u32>, row: Vec<usize>, levels: Vec<u8>) -> Self {
         let count = levels.iter().max().map_or(1, |&level| level + 1);
+        let rows = row.iter().max().map_or(1, |&row| row + 1);
         if count == 1 {
             return Self::uniform();
         }
         Self {
             count,
-            columns,
+            columns: levels.len() / rows,
             column,
+            row,
             levels,
         }
     }
@@ -54,7 +59,8 @@ impl ServiceLevels {
         let column = self.column.get(usize::from(destination.value()));
         let level = column
             .filter(|&&column| (column as usize) < self.columns)
-            .and_then(|&column| self.levels.get(switch * self.columns + column as usize));
+            .zip(self.row.get(switch))
+            .and_then(|(&column, row)| self.levels.get(row * self.columns + column as usize));
         Sl::new(level.copied().unwrap_or_default())
     }
 }
@@ -71,11 +77,13 @@ mod tests {
 
     #[test]
     fn by_switch_and_lid() {
-        let levels = ServiceLevels::by_column(2, vec![u32::MAX, 0, 0, 1], vec![0, 1, 2, 3]);
+        let levels =
+            ServiceLevels::by_column(vec![u32::MAX, 0, 0, 1], vec![0, 1, 0], vec![0, 1, 2, 3]);
         assert_eq!(levels.count(), 4);
         let level = |switch, lid| levels.level(switch, Lid::new(lid)).value();
         assert_eq!([level(0, 1), level(0, 2), level(0, 3)], [0, 0, 1]);
         assert_eq!([level(1, 1), level(1, 2), level(1, 3)], [2, 2, 3]);
+        assert_eq!([level(2, 1), level(2, 2), level(2, 3)], [0, 0, 1]);
         assert_eq!([level(1, 0), level(1, 9), level(7, 1)], [0, 0, 0]);
         assert_eq!(ServiceLevels::uniform().level(3, Lid::new(1)).value(), 0);
     }

@@ -1,0 +1,333 @@
+//! Deadlock-free single-source shortest-path routing.
+
+use super::dependency::Channels;
+use super::levels::ServiceLevels;
+use super::skeleton::Skeleton;
+use super::spread::{NONE, Spread};
+use super::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
+
+/// Shortest paths that spread over the links, and over virtual lanes so that no packets can wait for
+/// each other in a circle ("Deadlock-Free Oblivious Routing for Arbitrary Topologies", Domke,
+/// Hoefler, Nagel).
+///
+/// All paths begin on lane 0. As long as its channels depend on each other in a circle, the paths
+/// that make the circle's rarest dependency move to the next lane, and so on. Paths between switches
+/// that have no adapters are not among them.
+#[derive(Debug, Clone, Copy)]
+pub struct Dfsssp {
+    /// Virtual lanes that may be used, 1 to 15.
+    pub lanes: u8,
+}
+
+impl Default for Dfsssp {
+    /// The 8 lanes that most adapters have.
+    fn default() -> Self {
+        Self { lanes: 8 }
+    }
+}
+
+impl RoutingEngine for Dfsssp {
+    fn name(&self) -> &'static str {
+        "dfsssp"
+    }
+
+    fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
+        let skeleton = Skeleton::new(graph);
+        let mut tables = skeleton.tables();
+        let mut spread = Spread::new(&skeleton);
+        // The vertices with most adapters first, while the links are free.
+        let mut order: Vec<usize> = (0..skeleton.len()).collect();
+        order.sort_by_key(|&vertex| std::cmp::Reverse(skeleton.adapters[vertex]));
+        let mut lids = Vec::new();
+        for vertex in order {
+            let targets = &skeleton.targets[vertex];
+            if targets.is_empty() {
+                continue;
+            }
+            spread.aim(vertex);
+            for target in targets {
+                spread.find();
+                if target.adapter {
+                    spread.count(1);
+                }
+                for (at, &arc) in spread.next.iter().enumerate() {
+                    if arc != NONE {
+                        tables[at].set(target.lid, skeleton.arcs[arc as usize].port);
+                    }
+                }
+                tables[vertex].set(target.lid, target.port);
+                lids.push(Destination {
+                    lid: usize::from(target.lid.value()),
+                    vertex: vertex as u32,
+                    adapter: target.adapter,
+                });
+            }
+        }
+        let mut layers = Layers::new(&skeleton, &tables, &lids);
+        let levels = layers
+            .spread(self.lanes.clamp(1, 15))
+            .map_err(|reason| RoutingError {
+                engine: self.name(),
+                reason,
+            })?;
+        let levels = match levels {
+            None => ServiceLevels::uniform(),
+            Some(levels) => {
+                let mut column = vec![u32::MAX; usize::from(graph.top().value()) + 1];
+                for (index, destination) in (0..).zip(&lids) {
+                    column[destination.lid] = index;
+                }
+                ServiceLevels::by_column(column, skeleton.vertices(graph), levels)
+            }
+        };
+        Ok(Routing {
+            tables: skeleton.unfold(graph, tables),
+            levels,
+        })
+    }
+}
+
+/// A LID that paths lead to.
+struct Destination {
+    lid: usize,
+    vertex: u32,
+    adapter: bool,
+}
+
+/// The channels of a skeleton.
+pub(super) fn channels(skeleton: &Skeleton) -> Channels {
+    let mut first = vec![0];
+    first.extend((0..skeleton.len()).map(|vertex| skeleton.arcs_of(vertex).end as u32));
+    let to = skeleton.arcs.iter().map(|arc| arc.to).collect();
+    Channels::new(first, to, |arc| skeleton.arcs[arc].back as usize)
+}
+
+struct Layers<'a> {
+    skeleton: &'a Skeleton,
+    tables: &'a [ForwardingTable],
+    destinations: &'a [Destination],
+    channels: Channels,
+    /// By vertex and port: the arc.
+    arc: Vec<[u32; 256]>,
+}
+
+/// Paths by dependency, on one lane.
+type Counts = Vec<u32>;
+
+impl<'a> Layers<'a> {
+    fn new(
+        skeleton: &'a Skeleton,
+        tables: &'a [ForwardingTable],
+        destinations: &'a [Destination],
+    ) -> Self {
+        let mut arc = vec![[NONE; 256]; skeleton.len()];
+        for (vertex, arcs) in arc.iter_mut().enumerate() {
+            for index in skeleton.arcs_of(vertex) {
+                arcs[usize::from(skeleton.arcs[index].port)] = index as u32;
+            }
+        }
+        Self {
+            channels: channels(skeleton),
+            skeleton,
+            tables,
+            destinations,
+            arc,
+        }
+    }
+
+    fn next(&self, at: usize, destination: &Destination) -> u32 {
+        if at == destination.vertex as usize {
+            return NONE;
+        }
+        self.arc[at][usize::from(self.tables[at].0[destination.lid])]
+    }
+
+    fn to(&self, arc: u32) -> usize {
+        self.skeleton.arcs[arc as usize].to as usize
+    }
+
+    /// Whether a path from here is among those that must not deadlock.
+    fn counts(&self, at: usize, destination: &Destination) -> bool {
+        destination.adapter || self.skeleton.adapters[at] > 0
+    }
+
+    /// The dependencies of all paths together.
+    fn all(&self) -> Counts {
+        let mut counts = vec![0; self.channels.dependencies()];
+        let mut passing = vec![0u32; self.skeleton.len()];
+        let mut distance = Vec::new();
+        let mut order = Vec::new();
+        let mut before = NONE;
+        for destination in self.destinations {
+            if before != destination.vertex {
+                before = destination.vertex;
+                let target = before as usize;
+                self.skeleton.distances(target, &mut distance, &mut order);
+            }
+            for (at, passing) in passing.iter_mut().enumerate() {
+                *passing = u32::from(self.counts(at, destination));
+            }
+            for &at in order.iter().rev() {
+                let arc = self.next(at as usize, destination);
+                if arc == NONE || passing[at as usize] == 0 {
+                    continue;
+                }
+                let to = self.to(arc);
+                passing[to] += passing[at as usize];
+                let after = self.next(to, destination);
+                if after != NONE {
+                    let dependency = self.channels.dependency(arc as usize, after as usize);
+                    counts[dependency] += passing[at as usize];
+                }
+            }
+        }
+        counts
+    }
+
+    /// The lane of every path, by vertex and destination; `None` when one lane will do.
+    fn spread(&mut self, lanes: u8) -> Result<Option<Vec<u8>>, String> {
+        let mut counts = self.all();
+        if self.channels.circle(|at| counts[at] > 0).is_none() {
+            return Ok(None);
+        }
+        let mut levels = vec![0u8; self.skeleton.len() * self.destinations.len()];
+        for lane in 0..lanes {
+            if lane + 1 == lanes {
+                return match self.channels.circle(|at| counts[at] > 0) {
+                    None => Ok(Some(levels)),
+                    Some(_) => Err(format!(
+                        "{lanes} virtual lanes do not suffice to keep its paths from waiting for \
+                         each other; allow more"
+                    )),
+                };
+            }
+            let mut above = vec![0; counts.len()];
+            let moved = self.break_circles(lane, &mut counts, &mut above, &mut levels);
+            if !moved {
+                return Ok(Some(levels));
+            }
+            counts = above;
+        }
+        Ok(Some(levels))
+    }
+
+    /// Moves paths from a lane to the next until no circle is left; false if there was none.
+    ///
+    /// One search through the channels: what has been left behind cannot become part of a circle,
+    /// since dependencies only vanish.
+    fn break_circles(
+        &self,
+        lane: u8,
+        counts: &mut Counts,
+        above: &mut Counts,
+        levels: &mut [u8],
+    ) -> bool {
+        const NEW: u32 = u32::MAX;
+        const DONE: u32 = u32::MAX - 1;
+        let mut moved = false;
+        // NEW, DONE, or the place on the path.
+        let mut state = vec![NEW; self.channels.channels()];
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        for start in 0..self.channels.channels() {
+            if state[start] != NEW {
+                continue;
+            }
+            state[start] = 0;
+            path.push((start, self.channels.onward(start).start));
+            while let Some(&(channel, next)) = path.last() {
+                let end = self.channels.onward(channel).end;
+                let found = (next..end).find(|&after| {
+                    state[after] != DONE && counts[self.channels.dependency(channel, after)] > 0
+                });
+                let Some(after) = found else {
+                    state[channel] = DONE;
+                    path.pop();
+                    continue;
+                };
+                if state[after] == NEW {
+                    if let Some(last) = path.last_mut() {
+                        last.1 = after + 1;
+                    }
+                    state[after] = path.len() as u32;
+                    path.push((after, self.channels.onward(after).start));
+                    continue;
+                }
+                // A circle: from `after` along the path to `channel` and back.
+                let from = state[after] as usize;
+                let ring: Vec<usize> = path[from..].iter().map(|&(channel, _)| channel).collect();
+                let link = |at: usize| (ring[at], ring[(at + 1) % ring.len()]);
+                let rarest = (0..ring.len()).min_by_key(|&at| {
+                    let (before, after) = link(at);
+                    counts[self.channels.dependency(before, after)]
+                });
+                let (before, after) = link(rarest.unwrap_or(0));
+                self.lift(lane, before, after, counts, above, levels);
+                moved = true;
+                // Back to before the first dependency that is gone: others along the path may be, too.
+                let gone = (1..path.len()).find(|&at| {
+                    let (before, after) = (path[at - 1].0, path[at].0);
+                    counts[self.channels.dependency(before, after)] == 0
+                });
+                let keep = gone.unwrap_or(path.len());
+                for &(channel, _) in &path[keep..] {
+                    state[channel] = NEW;
+                }
+                path.truncate(keep);
+                // What was passed over as open or done need not be looked at again, but what is new
+                // again must be.
+                if let Some(last) = path.last_mut() {
+                    last.1 = self.channels.onward(last.0).start;
+                }
+            }
+        }
+        moved
+    }
+
+    /// Moves all paths that make a dependency to the next lane.
+    fn lift(
+        &self,
+        lane: u8,
+        before: usize,
+        after: usize,
+        counts: &mut Counts,
+        above: &mut Counts,
+        levels: &mut [u8],
+    ) {
+        let via = self.skeleton.arcs[self.skeleton.arcs[before].back as usize].to as usize;
+        let columns = self.destinations.len();
+        let mut upstream = Vec::new();
+        for (column, destination) in self.destinations.iter().enumerate() {
+            if self.next(via, destination) != before as u32
+                || self.next(self.to(before as u32), destination) != after as u32
+            {
+                continue;
+            }
+            upstream.clear();
+            upstream.push(via);
+            while let Some(at) = upstream.pop() {
+                for arc in self.skeleton.arcs_of(at) {
+                    let arc = self.skeleton.arcs[arc];
+                    if self.next(arc.to as usize, destination) == arc.back {
+                        upstream.push(arc.to as usize);
+                    }
+                }
+                let level = &mut levels[at * columns + column];
+                if *level != lane || !self.counts(at, destination) {
+                    continue;
+                }
+                *level = lane + 1;
+                let mut arc = self.next(at, destination);
+                while arc != NONE {
+                    let after = self.next(self.to(arc), destination);
+                    if after == NONE {
+                        break;
+                    }
+                    let dependency = self.channels.dependency(arc as usize, after as usize);
+                    counts[dependency] -= 1;
+                    above[dependency] += 1;
+                    arc = after;
+                }
+            }
+        }
+    }
+}
