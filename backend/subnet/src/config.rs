@@ -34,8 +34,9 @@ pub struct Config {
     /// GUIDs of functions that no VM has: where a VM may move to. A GUID of a function that a VM
     /// moved to is then at the function it left.
     pub spare_functions: BTreeSet<Guid>,
-    /// Whether functions without a VM get no LID.
-    pub spares_without_lid: bool,
+    /// GUIDs of functions that have no LID as long as no VM runs there:
+    /// [`SubnetManager::start`](crate::SubnetManager::start) gives them one.
+    pub without_lid: BTreeSet<Guid>,
     /// The largest MTU to set.
     pub mtu: Mtu,
     /// A packet's longest time through the subnet: 4.096 us * 2^value.
@@ -76,7 +77,7 @@ impl Default for Config {
             partitions: BTreeMap::new(),
             default_partitions: vec![PKey::DEFAULT_FULL],
             spare_functions: BTreeSet::new(),
-            spares_without_lid: false,
+            without_lid: BTreeSet::new(),
             mtu: Mtu::B4096,
             subnet_timeout: 18,
             sl_to_vl: None,

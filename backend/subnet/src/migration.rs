@@ -103,16 +103,16 @@ pub struct SwitchPackets {
     pub packets: Packets,
 }
 
-/// What a migration did, in packets really sent.
+/// What a VM's migration, start or end did, in packets really sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
     /// Port GUID of the VM.
     pub vm: Guid,
-    /// Its LID, before and after.
+    /// Its LID, which a migration does not change.
     pub lid: Lid,
     /// Node GUID of the function that it left.
     pub from: Guid,
-    /// Node GUID of the function that it has now.
+    /// Node GUID of the function that it has now; the same when it started or ended.
     pub to: Guid,
     /// How forwarding tables followed.
     pub method: Method,
@@ -176,6 +176,24 @@ pub enum MigrationError {
     HasLid {
         /// Node GUID of the function at the destination.
         function: Guid,
+    },
+    /// It has no LID that could move along.
+    #[error("the VM {vm} does not run: it has no LID; start it first")]
+    NotRunning {
+        /// Port GUID of the VM.
+        vm: Guid,
+    },
+    /// All LIDs are taken.
+    #[error(
+        "no LID for the VM {vm}: all {} unicast LIDs are taken, {pinned} of them reserved by the \
+         configuration; end a VM, or use shared LIDs",
+        Lid::UNICAST_LAST.value()
+    )]
+    NoFreeLid {
+        /// Port GUID of the VM.
+        vm: Guid,
+        /// LIDs that are kept for ports that may be absent.
+        pinned: usize,
     },
     /// What the switches hold is not known: no sweep has filled their tables.
     #[error("the forwarding tables of switch {switch} are not known; wait for the next sweep")]

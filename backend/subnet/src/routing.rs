@@ -115,9 +115,13 @@ impl ForwardingTable {
         }
     }
 
-    /// Sets the ports for a block of 64 LIDs, as far as the table reaches.
+    /// Sets the ports for a block of 64 LIDs.
     pub(crate) fn set_block(&mut self, number: u16, block: &LinearBlock) {
         let first = usize::from(number) * usize::from(LinearBlock::LIDS);
+        let end = first + block.0.len();
+        if self.0.len() < end && block.0.iter().any(|&port| port != LinearBlock::DROP) {
+            self.0.resize(end, LinearBlock::DROP);
+        }
         for (entry, &port) in self.0.iter_mut().skip(first).zip(&block.0) {
             *entry = port;
         }

@@ -57,9 +57,16 @@ impl Tables {
             .collect()
     }
 
-    /// A block of a switch's linear table.
+    /// A block of a switch's linear table; `None` where the switch's table is not known. What lies
+    /// beyond the highest LID was never sent, and counts as dropped.
     pub(crate) fn linear(&self, switch: Guid, number: u16) -> Option<LinearBlock> {
-        self.0.get(&switch)?.linear.get(&number).cloned()
+        let held = &self.0.get(&switch)?.linear;
+        let (&last, _) = held.last_key_value()?;
+        match held.get(&number) {
+            Some(block) => Some(*block),
+            None if number > last => Some(LinearBlock::default()),
+            None => None,
+        }
     }
 
     pub(crate) fn holds_linear(&mut self, switch: Guid, number: u16, block: LinearBlock) {

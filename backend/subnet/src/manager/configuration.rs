@@ -176,7 +176,7 @@ impl SubnetManager {
 
     /// Whether a port of this GUID is to have a LID.
     fn has_lid(&self, guid: Guid) -> bool {
-        !(self.config.spares_without_lid && self.config.spare_functions.contains(&guid))
+        !self.config.without_lid.contains(&guid)
     }
 
     pub(super) fn lid_of(&self, guid: Guid) -> Lid {
@@ -314,7 +314,21 @@ impl SubnetManager {
 
     /// The highest LID that each switch looks up.
     fn set_tops(&mut self, graph: &Graph, nodes: &[usize]) {
-        let top = graph.top().value();
+        // A VM that starts later takes the lowest free LID, and finds it within reach.
+        let ports = self.subnet.end_ports().len() as u16;
+        let pinned = self
+            .config
+            .pinned_lids
+            .values()
+            .map(|lid| lid.value())
+            .max();
+        let reach = match self.config.without_lid.is_empty() {
+            true => 0,
+            false => ports
+                .max(pinned.unwrap_or(0))
+                .min(Lid::UNICAST_LAST.value()),
+        };
+        let top = graph.top().value().max(reach);
         for &node in nodes {
             let Some(info) = self.subnet.nodes[node].switch else {
                 continue;

@@ -1,4 +1,5 @@
-//! Moving a VM's addresses from one function to another.
+//! Moving a VM's addresses from one function to another; giving it a LID when it starts, where LIDs
+//! are dynamic, and taking it back when it ends.
 //!
 //! The GUID at a function's port says whose it is. LIDs and P_Key tables belong to GUIDs, so that
 //! whoever sweeps the subnet next puts them where the GUIDs are. A migration is therefore done, or
@@ -12,7 +13,7 @@
 //! P_Keys at the source; *restore* the LID there, where it is to have one; *forward* changes the
 //! forwarding tables. Each ends before the next begins.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tracing::info;
 use wire::attribute::{GuidInfo, LinearBlock, PKeyBlock};
@@ -23,6 +24,7 @@ use wire::{Guid, Lid, PortState};
 use super::{Phase, Purpose, SubnetManager};
 use crate::migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
 use crate::model::At;
+use crate::routing::Endpoint;
 
 /// A part of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,14 +48,25 @@ impl Stage {
     }
 }
 
-/// Names a migration that was asked for.
+/// What is to be done with a VM's addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Job {
+    /// They move.
+    Move,
+    /// It gets a LID where it is.
+    Start,
+    /// Its LID is free again.
+    End,
+}
+
+/// Names a migration, a start or an end that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
 /// Migrations that wait, the one that runs, and how those before came out.
 #[derive(Debug, Default)]
 pub(super) struct Migrations {
-    waiting: std::collections::VecDeque<(Ticket, Migration)>,
+    waiting: VecDeque<(Ticket, Job, Migration)>,
     current: Option<Current>,
     results: BTreeMap<Ticket, Result<Moved, MigrationError>>,
     tickets: u64,
@@ -65,6 +78,7 @@ const RESULTS: usize = 64;
 #[derive(Debug)]
 struct Current {
     ticket: Ticket,
+    job: Job,
     asked: Migration,
     plan: Plan,
     moved: Moved,
@@ -89,10 +103,25 @@ impl SubnetManager {
     /// Asks for a VM to be moved. It is when no sweep runs and those asked for before have been;
     /// [`SubnetManager::take_migration`] tells how it came out.
     pub fn migrate(&mut self, migration: Migration) -> Ticket {
+        self.ask(Job::Move, migration)
+    }
+
+    /// Asks for a LID for a VM that is among [`Config::without_lid`](crate::Config::without_lid):
+    /// the lowest free one, which all switches forward as they forward the LID of the VM's vSwitch.
+    pub fn start(&mut self, vm: Guid) -> Ticket {
+        self.ask(Job::Start, Migration::new(vm, Target::Function(vm)))
+    }
+
+    /// Asks for a VM's LID to be free again.
+    pub fn end(&mut self, vm: Guid) -> Ticket {
+        self.ask(Job::End, Migration::new(vm, Target::Function(vm)))
+    }
+
+    fn ask(&mut self, job: Job, asked: Migration) -> Ticket {
         let migrations = &mut self.migrations;
         migrations.tickets += 1;
         let ticket = Ticket(migrations.tickets);
-        migrations.waiting.push_back((ticket, migration));
+        migrations.waiting.push_back((ticket, job, asked));
         ticket
     }
 
@@ -113,13 +142,19 @@ impl SubnetManager {
 
     /// Begins the migration that has waited longest.
     pub(super) fn begin_migration(&mut self) {
-        let Some((ticket, asked)) = self.migrations.waiting.pop_front() else {
+        let Some((ticket, job, asked)) = self.migrations.waiting.pop_front() else {
             return;
         };
-        match self.plan(&asked) {
+        let plan = match job {
+            Job::Move => self.plan(&asked),
+            Job::Start => self.plan_start(asked.vm),
+            Job::End => self.plan_end(asked.vm),
+        };
+        match plan {
             Ok((plan, moved)) => {
                 self.migrations.current = Some(Current {
                     ticket,
+                    job,
                     asked,
                     plan,
                     moved,
@@ -127,7 +162,10 @@ impl SubnetManager {
                     dropping: false,
                     failure: None,
                 });
-                self.enter_stage(Stage::Detach);
+                self.enter_stage(match job {
+                    Job::Move => Stage::Detach,
+                    Job::Start | Job::End => Stage::Address,
+                });
             }
             Err(error) => self.end_migration(ticket, Err(error)),
         }
@@ -183,15 +221,23 @@ impl SubnetManager {
         let [Some(from), Some(to)] = edges else {
             return;
         };
-        let left = self.lid_of(plan.spare);
+        let left = match current.job {
+            Job::Move => self.lid_of(plan.spare),
+            Job::Start | Job::End => Lid::NONE,
+        };
         let paths = &mut self.paths;
         for (lid, (node, port)) in [(lid, to), (left, from)] {
             let switch = paths.nodes.iter().position(|&other| other == node);
             let endpoints = &mut paths.graph.endpoints;
             let place = endpoints.binary_search_by_key(&lid, |endpoint| endpoint.lid);
-            if let (Ok(place), Some(switch)) = (place, switch) {
-                endpoints[place].switch = switch;
-                endpoints[place].port = port;
+            let Some(switch) = switch.filter(|_| lid.is_unicast()) else {
+                continue;
+            };
+            match (place, current.job) {
+                (Ok(place), Job::End) => drop(endpoints.remove(place)),
+                (Ok(place), _) => endpoints[place] = Endpoint { lid, switch, port },
+                (Err(place), Job::Start) => endpoints.insert(place, Endpoint { lid, switch, port }),
+                (Err(_), _) => {}
             }
         }
         for (&node, table) in paths.nodes.iter().zip(&mut paths.tables) {
@@ -228,7 +274,13 @@ impl SubnetManager {
         let (from, to) = (current.plan.from, current.plan.to);
         let (vm, spare) = (current.asked.vm, current.plan.spare);
         let drop_first = current.asked.drop_first;
+        let job = current.job;
         match stage {
+            Stage::Address if job != Job::Move => {
+                self.set_pkeys(to, vm);
+                self.set_lid(to, self.lid_of(vm), job == Job::Start);
+            }
+            Stage::Restore if job != Job::Move => {}
             Stage::Detach => {
                 self.set_lid(from, Lid::NONE, false);
                 self.set_pkeys(to, vm);
@@ -496,7 +548,7 @@ impl SubnetManager {
         let from_edge = self.edge(from).ok_or(no_vm.clone())?;
         let lid = self.lid_of(vm);
         if !lid.is_unicast() {
-            return Err(no_vm);
+            return Err(MigrationError::NotRunning { vm });
         }
         let to = self.destination(asked, lid, from_edge.0)?;
         if to == from {
@@ -528,7 +580,10 @@ impl SubnetManager {
             from,
             to,
             spare,
-            blocks: self.changes(lid, spare_lid, from_edge, to_edge)?,
+            blocks: {
+                let switches = self.affected(from_edge, to_edge);
+                self.changes(lid, spare_lid, to_edge, switches)?
+            },
             vswitches: vswitches
                 .iter()
                 .map(|&node| self.subnet.nodes[node].info.node_guid)
@@ -617,34 +672,124 @@ impl SubnetManager {
         }
     }
 
-    /// The blocks that change, by switch: every switch and block is looked at, and those that
-    /// differ are sent (ItRC in the paper). Where both functions are below one leaf switch, nobody
-    /// but that switch can tell the difference, and the others keep what they have.
+    fn plan_start(&mut self, vm: Guid) -> Result<(Plan, Moved), MigrationError> {
+        let no_vm = MigrationError::NoSuchVm { vm };
+        let at = self.function_at(vm).ok_or(no_vm.clone())?;
+        let edge = self.edge(at).ok_or(no_vm)?;
+        if !self.config.without_lid.contains(&vm) {
+            return Err(MigrationError::AlreadyThere);
+        }
+        let pinned = &self.config.pinned_lids;
+        let lid = match pinned.get(&vm) {
+            Some(&lid) => lid,
+            None => {
+                let taken: BTreeSet<Lid> =
+                    self.lids.values().chain(pinned.values()).copied().collect();
+                let all = Lid::UNICAST_FIRST.value()..=Lid::UNICAST_LAST.value();
+                all.map(Lid::new).find(|lid| !taken.contains(lid)).ok_or(
+                    MigrationError::NoFreeLid {
+                        vm,
+                        pinned: pinned.len(),
+                    },
+                )?
+            }
+        };
+        let switches = self.subnet.switches().map(|(node, _)| node).collect();
+        let blocks = self.changes(lid, Lid::NONE, edge, switches)?;
+        self.config.without_lid.remove(&vm);
+        self.lids.insert(vm, lid);
+        Ok(self.in_place(vm, lid, at, edge, blocks))
+    }
+
+    fn plan_end(&mut self, vm: Guid) -> Result<(Plan, Moved), MigrationError> {
+        let no_vm = MigrationError::NoSuchVm { vm };
+        let at = self.function_at(vm).ok_or(no_vm.clone())?;
+        let edge = self.edge(at).ok_or(no_vm)?;
+        let lid = self.lid_of(vm);
+        if !lid.is_unicast() {
+            return Err(MigrationError::NotRunning { vm });
+        }
+        let (number, entry) = place(lid);
+        let mut blocks: BTreeMap<usize, BTreeMap<u16, LinearBlock>> = BTreeMap::new();
+        for (node, switch) in self.subnet.switches() {
+            if let Some(mut block) = self.tables.linear(switch.info.node_guid, number)
+                && block.0[entry] != LinearBlock::DROP
+            {
+                block.0[entry] = LinearBlock::DROP;
+                blocks.entry(node).or_default().insert(number, block);
+            }
+        }
+        self.config.without_lid.insert(vm);
+        self.lids.remove(&vm);
+        Ok(self.in_place(vm, lid, at, edge, blocks))
+    }
+
+    /// The plan of a VM that starts or ends where it is.
+    fn in_place(
+        &self,
+        vm: Guid,
+        lid: Lid,
+        at: At,
+        edge: At,
+        blocks: BTreeMap<usize, BTreeMap<u16, LinearBlock>>,
+    ) -> (Plan, Moved) {
+        let function = self.subnet.nodes[at.0].info.node_guid;
+        let vswitch = self
+            .above(edge.0)
+            .map(|_| self.subnet.nodes[edge.0].info.node_guid);
+        let others = self
+            .subnet
+            .switches()
+            .filter(|&(node, _)| self.above(node).is_some());
+        let others = others.map(|(_, node)| node.info.node_guid);
+        let plan = Plan {
+            from: at,
+            to: at,
+            spare: vm,
+            blocks,
+            vswitches: vswitch.into_iter().chain(others).collect(),
+        };
+        let moved = Moved {
+            vm,
+            lid,
+            from: function,
+            to: function,
+            method: Method::Copy,
+            functions: Packets::default(),
+            drops: Packets::default(),
+            vswitches: Packets::default(),
+            switches: Packets::default(),
+            per_switch: Vec::new(),
+        };
+        (plan, moved)
+    }
+
+    /// The switches that a migration may change. Every one is looked at (ItRC in the paper); where
+    /// both functions are below one leaf switch, nobody but that switch can tell the difference, and
+    /// the others keep what they have.
+    fn affected(&self, from: At, to: At) -> Vec<usize> {
+        let (from_leaf, to_leaf) = (self.above(from.0), self.above(to.0));
+        if from.0 == to.0 {
+            vec![from.0]
+        } else if let (Some(leaf), true) = (from_leaf, from_leaf == to_leaf) {
+            vec![from.0, to.0, leaf]
+        } else {
+            self.subnet.switches().map(|(node, _)| node).collect()
+        }
+    }
+
+    /// The blocks that change, by switch, among these.
     fn changes(
         &self,
         lid: Lid,
         spare: Lid,
-        from: At,
         to: At,
+        switches: Vec<usize>,
     ) -> Result<BTreeMap<usize, BTreeMap<u16, LinearBlock>>, MigrationError> {
         let vswitch_lid = |at: At| {
             let port = self.subnet.port((at.0, 0))?;
             Some(port.info?.lid).filter(|lid| lid.is_unicast())
         };
-        let (from_leaf, to_leaf) = (self.above(from.0), self.above(to.0));
-        let within: Option<Vec<usize>> = if from.0 == to.0 {
-            Some(vec![from.0])
-        } else if from_leaf.is_some() && from_leaf == to_leaf {
-            Some(
-                [Some(from.0), Some(to.0), from_leaf]
-                    .into_iter()
-                    .flatten()
-                    .collect(),
-            )
-        } else {
-            None
-        };
-        let switches = within.unwrap_or_else(|| self.subnet.switches().map(|(n, _)| n).collect());
         let mut changes: BTreeMap<usize, BTreeMap<u16, LinearBlock>> = BTreeMap::new();
         for node in switches {
             let switch = self.subnet.nodes[node].info.node_guid;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fabric::{Fabric, Hypervisors, Output, Owner, PortEvent, PortRef, SmpAccess};
 use ibvswitch_subnet::{
-    Config, Migration, MigrationError, MinHop, Moved, SubnetManager, Transport,
+    Config, Migration, MigrationError, MinHop, Moved, SubnetManager, Ticket, Transport,
 };
 use wire::attribute::CapabilityMask;
 use wire::{Guid, MadPacket, PortState};
@@ -133,6 +133,22 @@ impl Managed {
     /// Moves a VM, letting time pass as the manager asks for.
     pub fn migrate(&mut self, migration: Migration) -> Result<Moved, MigrationError> {
         let ticket = self.manager.migrate(migration);
+        self.await_ticket(ticket)
+    }
+
+    /// Starts a VM, likewise.
+    pub fn start(&mut self, vm: Guid) -> Result<Moved, MigrationError> {
+        let ticket = self.manager.start(vm);
+        self.await_ticket(ticket)
+    }
+
+    /// Ends a VM, likewise.
+    pub fn end(&mut self, vm: Guid) -> Result<Moved, MigrationError> {
+        let ticket = self.manager.end(vm);
+        self.await_ticket(ticket)
+    }
+
+    fn await_ticket(&mut self, ticket: Ticket) -> Result<Moved, MigrationError> {
         for _ in 0..1000 {
             let next = self.manager.poll(self.now, &mut self.link);
             if let Some(result) = self.manager.take_migration(ticket) {
