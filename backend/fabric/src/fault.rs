@@ -23,8 +23,7 @@ pub struct LinkFault {
 /// A fault at one end of a link.
 #[derive(Debug)]
 pub(crate) struct Fault {
-    loss_ppm: u32,
-    delay: Duration,
+    what: LinkFault,
     random: u64,
 }
 
@@ -37,7 +36,7 @@ impl Fault {
         value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         value ^= value >> 31;
-        value % 1_000_000 < u64::from(self.loss_ppm)
+        value % 1_000_000 < u64::from(self.what.loss_ppm)
     }
 }
 
@@ -60,14 +59,19 @@ impl Fabric {
             if let Some(end) = self.port_mut(end) {
                 end.fault = fault.map(|fault| {
                     Box::new(Fault {
-                        loss_ppm: fault.loss_ppm,
-                        delay: fault.delay,
+                        what: fault,
                         random: fault.seed.wrapping_mul(2).wrapping_add(seed),
                     })
                 });
             }
         }
         true
+    }
+
+    /// What is wrong with the link at a port.
+    pub fn link_fault(&self, port: PortRef) -> Option<LinkFault> {
+        let fault = self.port(port)?.fault.as_deref()?;
+        Some(fault.what)
     }
 
     /// What a faulty link does with a packet that leaves by `out`.
@@ -81,7 +85,7 @@ impl Fabric {
         };
         match fault.loses() {
             true => Passage::Lost,
-            false => Passage::At(now + fault.delay),
+            false => Passage::At(now + fault.what.delay),
         }
     }
 

@@ -58,6 +58,12 @@ impl Fabric {
         true
     }
 
+    /// Whether there is a cable at a port, and it is whole.
+    pub fn has_cable(&self, port: PortRef) -> bool {
+        self.port(port)
+            .is_some_and(|port| port.peer.is_some() && !port.severed)
+    }
+
     /// Lays a cable while the fabric is built.
     pub(crate) fn connect(&mut self, a: PortRef, b: PortRef, rate: LinkRate) {
         for (end, peer) in [(a, b), (b, a)] {

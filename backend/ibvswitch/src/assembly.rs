@@ -13,14 +13,15 @@ use vfio_user::{Interrupts, IrqInfo, Server, Stop};
 
 use crate::config::{Config, Doorbells};
 use crate::control::{
-    Counters, ErrorKind, Migrated, MigrationRequest, Objects, Status, StatusSource, Topology,
+    Counters, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest, Objects, Status,
+    StatusSource, Topology,
 };
 use crate::device::{DoorbellPages, Format, Parts, Vectors, VfDevice, doorbell_pages};
 use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
 use crate::external::{ExternalServer, StartError};
 use crate::management::{
-    FunctionPort, Management, ManagementError, ManagementThread, MigrateError,
+    FunctionPort, LinkError, Management, ManagementError, ManagementThread, MigrateError,
 };
 use crate::run::Abort;
 use crate::status::{Function, Observer};
@@ -284,6 +285,17 @@ impl StatusSource for Whole {
                 };
                 (kind, error.to_string())
             })
+    }
+
+    fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)> {
+        let plan = self.observer.plan();
+        self.management.change_link(plan, request).map_err(|error| {
+            let kind = match error {
+                LinkError::Unknown { .. } | LinkError::NoCable { .. } => ErrorKind::Unknown,
+                LinkError::TooMany(_) | LinkError::TooSlow(_) => ErrorKind::Failed,
+            };
+            (kind, error.to_string())
+        })
     }
 
     fn topology(&self) -> Topology {

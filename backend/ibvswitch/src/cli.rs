@@ -8,6 +8,7 @@ mod bench;
 mod configuration;
 mod demo;
 mod external;
+mod link;
 mod run;
 mod sibling;
 mod status;
@@ -94,6 +95,9 @@ enum Command {
     Status(status::StatusArgs),
     /// Show the nodes and links of the subnet: as text, as a picture, or as data.
     Topology(topology::TopologyArgs),
+    /// Show a link, or take it down and up, or have it lose or delay management packets.
+    #[command(subcommand)]
+    Link(link::LinkCommand),
     /// Put programs of the host on the subnet: opensm and infiniband-diags.
     #[command(subcommand)]
     External(external::ExternalCommand),
@@ -183,6 +187,7 @@ pub fn main() -> ExitCode {
         Command::Vf(command) => vf::run(source, command),
         Command::Status(args) => status::run(source, &args),
         Command::Topology(args) => topology::run(source, &args),
+        Command::Link(command) => link::run(source, command),
         Command::External(command) => external::run(source, command),
         Command::Config(command) => configuration::run(source, command),
         Command::Demo(args) => demo::run(&args),

@@ -6,11 +6,13 @@
 //! that a stuck script cannot hold anything up.
 
 mod client;
+mod link;
 mod message;
 mod migration;
 mod server;
 
 pub use client::{Client, ClientError};
+pub use link::{LinkAction, LinkReport, LinkRequest};
 pub use message::{
     Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, Node, NodeKind, Objects, RefusedMad,
     Request, Response, Status, Topology, VfStatus,

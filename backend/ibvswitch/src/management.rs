@@ -11,6 +11,7 @@ mod datapath;
 mod delivery;
 mod function;
 mod hosts;
+mod link;
 mod migration;
 mod proxy;
 
@@ -38,6 +39,7 @@ use delivery::{Delivery, deliver, port_view};
 pub use function::FunctionPort;
 use hosts::Hosts;
 pub use hosts::{HostPort, HostTag, Mailbox, Sent};
+pub use link::LinkError;
 pub use migration::MigrateError;
 use migration::{Pending, Slot};
 use proxy::Own;

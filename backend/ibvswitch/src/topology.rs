@@ -83,6 +83,31 @@ impl Plan {
         }
     }
 
+    /// The node of this name, or with this node GUID.
+    pub fn node(&self, fabric: &Fabric, name: &str) -> Option<NodeId> {
+        let guid: Option<Guid> = name.parse().ok();
+        let of = |node| {
+            let port = PortRef { node, port: 1 };
+            fabric.node_info(port).map(|info| info.node_guid)
+        };
+        let mut nodes = self.nodes.iter();
+        let is_it = |node: &&PlannedNode| {
+            node.name == name || guid.is_some_and(|guid| of(node.id) == Some(guid))
+        };
+        nodes.find(is_it).map(|node| node.id)
+    }
+
+    /// The name of a node.
+    pub fn name(&self, node: NodeId) -> Option<&str> {
+        let found = self.nodes.iter().find(|other| other.id == node);
+        found.map(|node| node.name.as_str())
+    }
+
+    /// The names of all nodes.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().map(|node| node.name.as_str())
+    }
+
     /// The nodes and cables.
     pub fn topology(&self) -> &Topology {
         &self.topology

@@ -533,3 +533,75 @@ fn a_reader_that_goes_away() {
     assert!(child.wait().expect("ends").success());
     assert_eq!(err, "");
 }
+
+#[test]
+fn a_link_goes_down_and_up() {
+    let dir = scratch();
+    let _daemon = Daemon::start(dir.path(), &[]);
+    let link = |args: &[&str]| run(dir.path(), &[&["link"], args].concat());
+    let show = link(&["show", "vm1:1"]);
+    assert_eq!(show.status, SUCCESS, "{}", show.err);
+    assert_eq!(show.out, "vm1:1 - hv1:2: Active, LinkUp\n");
+
+    let down = link(&["down", "hv1:2"]);
+    assert_eq!(down.out, "hv1:2 - vm1:1: Down, Polling, cable out\n");
+    let state = || -> String {
+        let status = run(dir.path(), &["status", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&status.out).expect("is JSON");
+        json["vfs"][0]["state"]
+            .as_str()
+            .expect("is text")
+            .to_owned()
+    };
+    assert_eq!(state(), "Down");
+
+    // A trap tells the subnet manager, and it brings the port up again.
+    assert_eq!(link(&["up", "vm1:1"]).status, SUCCESS);
+    while state() != "Active" {
+        std::thread::yield_now();
+    }
+
+    let drop = link(&["drop", "hv1:1", "12.5", "--seed", "7"]);
+    assert_eq!(
+        drop.out,
+        "hv1:1 - sw1:1: Active, LinkUp, loses 12.5 % of management packets\n"
+    );
+    let delay = link(&["delay", "sw1:1", "2.5", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&delay.out).expect("is JSON");
+    assert_eq!(json["lost_per_million"], 125_000);
+    assert_eq!(json["delay_us"], 2500);
+    assert_eq!(json["peer"]["node"], "hv1");
+    let by_guid = format!("{}:1", json["port"]["guid"].as_str().expect("is text"));
+    assert_eq!(
+        link(&["show", &by_guid]).out,
+        drop.out
+            .replace("hv1:1 - sw1:1", "sw1:1 - hv1:1")
+            .replace(" packets\n", " packets, delays them by 2.5 ms\n")
+    );
+    link(&["drop", "hv1:1", "0"]);
+    let sound = link(&["delay", "hv1:1", "0"]);
+    assert_eq!(sound.out, "hv1:1 - sw1:1: Active, LinkUp\n");
+
+    for (args, status, message) in [
+        (
+            &["down", "vm9:1"][..],
+            UNKNOWN,
+            "there is no node `vm9`; there are sw1, hv1, vm1, hv2, vm2, subnet manager",
+        ),
+        (
+            &["down", "vm1:2"],
+            UNKNOWN,
+            "no cable is at port 2 of `vm1`; `ibvswitch topology` shows the links",
+        ),
+        (
+            &["down", "vm1"],
+            USAGE,
+            "write a node and a port from 1 on, such as sw1:2",
+        ),
+        (&["drop", "vm1:1", "101"], USAGE, "give 0 to 100"),
+    ] {
+        let wrong = link(args);
+        assert_eq!(wrong.status, status, "{args:?}");
+        assert!(wrong.err.contains(message), "{}", wrong.err);
+    }
+}

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
-    CLIENTS_MAX, Client, ClientError, Counters, ErrorKind, FabricStatus, Mads, Migrated,
-    MigrationRequest, Objects, REQUEST_MAX, RefusedMad, Request, Response, Server, Status,
-    StatusSource, Topology, VfStatus,
+    CLIENTS_MAX, Client, ClientError, Counters, ErrorKind, FabricStatus, LinkAction, LinkEnd,
+    LinkReport, LinkRequest, Mads, Migrated, MigrationRequest, Objects, REQUEST_MAX, RefusedMad,
+    Request, Response, Server, Status, StatusSource, Topology, VfStatus,
 };
 
 #[derive(Debug)]
@@ -71,6 +71,23 @@ impl StatusSource for Fixed {
             ErrorKind::Unknown,
             format!("there is no VM `{}`", request.vm),
         ))
+    }
+
+    fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)> {
+        let end = |node: &str, port| LinkEnd {
+            node: node.to_owned(),
+            guid: "0002:c903:0000:0100".to_owned(),
+            port,
+        };
+        Ok(LinkReport {
+            port: end(&request.node, request.port),
+            peer: end("hv1", 1),
+            cable: request.action != LinkAction::Down,
+            state: "Active".to_owned(),
+            physical_state: "LinkUp".to_owned(),
+            lost_per_million: 0,
+            delay_us: 2500,
+        })
     }
 
     fn topology(&self) -> Topology {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Migrated, MigrationRequest};
+use super::{LinkReport, LinkRequest, Migrated, MigrationRequest};
 use crate::config::{Doorbells, ManagerPlace};
 
 /// A request: one line, such as `{"request":"status"}`.
@@ -19,6 +19,8 @@ pub enum Request {
     Topology {},
     /// Moves a VM: answered with [`Response::Migrated`] when it has moved.
     Migrate(MigrationRequest),
+    /// Changes a link, or shows it: answered with [`Response::Link`].
+    Link(LinkRequest),
 }
 
 /// A response: one line.
@@ -31,6 +33,8 @@ pub enum Response {
     Topology(Topology),
     /// To [`Request::Migrate`].
     Migrated(Migrated),
+    /// To [`Request::Link`].
+    Link(LinkReport),
     /// The request was not carried out.
     Error {
         /// What kind of error, for programs.

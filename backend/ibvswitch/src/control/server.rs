@@ -17,8 +17,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tracing::{debug, warn};
 
 use super::{
-    CLIENTS_MAX, ErrorKind, Migrated, MigrationRequest, REQUEST_MAX, Request, Response, Status,
-    Topology,
+    CLIENTS_MAX, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest, REQUEST_MAX,
+    Request, Response, Status, Topology,
 };
 
 /// How long a client may be silent, and how long it may take to read an answer.
@@ -37,6 +37,12 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// What kind of error, and what is wrong.
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)>;
+
+    /// Changes a link, or tells how it is.
+    ///
+    /// # Errors
+    /// What kind of error, and what is wrong.
+    fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)>;
 }
 
 /// Answers requests on a control socket until it is dropped, from threads of its own.
@@ -240,6 +246,10 @@ fn answer(line: &[u8], source: &dyn StatusSource) -> Response {
         Ok(Request::Topology {}) => Response::Topology(source.topology()),
         Ok(Request::Migrate(request)) => match source.migrate(&request) {
             Ok(migrated) => Response::Migrated(migrated),
+            Err((kind, message)) => Response::Error { kind, message },
+        },
+        Ok(Request::Link(request)) => match source.link(&request) {
+            Ok(report) => Response::Link(report),
             Err((kind, message)) => Response::Error { kind, message },
         },
         Err(error) => Response::Error {
