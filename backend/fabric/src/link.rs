@@ -45,9 +45,15 @@ impl Fabric {
         let Some(peer) = self.port(port).and_then(|port| port.peer) else {
             return false;
         };
+        // What a subnet manager takes down by a packet is no failure, and not counted as one
+        // (IBA 16.1.3.5).
+        let failed = !whole && self.port(port).is_some_and(|port| port.is_linked());
         for end in [port, peer] {
             if let Some(end) = self.port_mut(end) {
                 end.severed = !whole;
+            }
+            if failed {
+                self.count(end, Counter::LinkDowned, 1);
             }
         }
         if whole {
@@ -115,11 +121,6 @@ impl Fabric {
         self.set_state(port, physical, PortState::Down);
         if let (Some(peer), true) = (peer, was_up) {
             self.set_state(peer, PhysicalState::Polling, PortState::Down);
-        }
-        if was_up {
-            for end in [Some(port), peer].into_iter().flatten() {
-                self.count(end, Counter::LinkDowned, 1);
-            }
         }
     }
 

@@ -259,12 +259,14 @@ impl<F: Face> Engine<F> {
     /// Hands a management datagram to queue pair 0 or 1 of a function, or to
     /// an ordinary datagram queue pair. Silently dropped where that cannot
     /// take it, as on the wire.
-    pub fn deliver_mad(&mut self, vf: VfId, datagram: &MadDatagram) {
+    ///
+    /// False when there is no such queue pair, as where no driver runs.
+    pub fn deliver_mad(&mut self, vf: VfId, datagram: &MadDatagram) -> bool {
         let target = match u32::from(datagram.dest_qp) {
             slot @ (0 | 1) => self.vf(vf).special[slot as usize],
             number => self.vf(vf).qps.get(number).copied(),
         };
-        let Some(target) = target else { return };
+        let Some(target) = target else { return false };
         let mut mad = datagram.mad;
         let mut datagram = Datagram {
             slid: datagram.slid,
@@ -281,6 +283,7 @@ impl<F: Face> Engine<F> {
             payload: &mut mad,
         };
         self.receive_datagram(target, &mut datagram);
+        true
     }
 
     /// Delivers to one queue pair, or drops (9.8.3).

@@ -299,6 +299,23 @@ impl Management {
         moved
     }
 
+    /// Hands out what the fabric put out. A function without a driver still has a device, which
+    /// answers what it can by itself.
+    fn deliver<F: Face>(&self, engine: &SharedEngine<F>, deliveries: Vec<Delivery>) {
+        let unclaimed = deliver(engine, deliveries);
+        if unclaimed.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        for (vf, packet) in unclaimed {
+            if let Some(port) = self.port(vf) {
+                state.answer_for(port, &packet);
+            }
+        }
+        drop(state);
+        self.look();
+    }
+
     /// The port of a function as the engine is to know it.
     #[must_use]
     pub fn port_view(&self, vf: VfId) -> PortView {
@@ -324,7 +341,7 @@ impl Management {
     ) -> io::Result<ManagementThread> {
         let started = self.epoch;
         let (deliveries, next) = self.settle(started.elapsed());
-        deliver(&engine, deliveries);
+        self.deliver(&engine, deliveries);
         {
             let state = self.state.lock();
             match &state.manager {
@@ -385,7 +402,7 @@ impl Management {
             }
             let (deliveries, then) = self.settle(started.elapsed());
             next = then;
-            deliver(engine, deliveries);
+            self.deliver(engine, deliveries);
         }
     }
 

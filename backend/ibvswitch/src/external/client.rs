@@ -131,18 +131,18 @@ impl Client {
         let mad = Mad::new_checked(&datagram.mad[..]).ok()?;
         let class = mad.class();
         let own = mad.transaction();
-        if !mad.method().is_response() {
-            if is_request(&mad) {
-                let mut waiting = self.waiting.lock();
-                if waiting.len() >= WAITING && !waiting.contains_key(&(own & OWN)) {
-                    return None;
-                }
-                let request = Waiting {
-                    request: Box::new(*bytes),
-                    due: None,
-                };
-                waiting.insert(own & OWN, request);
+        // What acknowledges a trap carries the trap's transaction.
+        if is_request(&mad) {
+            let mut waiting = self.waiting.lock();
+            if waiting.len() >= WAITING && !waiting.contains_key(&(own & OWN)) {
+                return None;
             }
+            let request = Waiting {
+                request: Box::new(*bytes),
+                due: None,
+            };
+            waiting.insert(own & OWN, request);
+            drop(waiting);
             let marked = self.tag.mark(own);
             Mad::new_checked(&mut datagram.mad[..])
                 .ok()?

@@ -18,7 +18,12 @@ pub(super) enum Delivery {
     Host(Arc<dyn Mailbox>),
 }
 
-pub(super) fn deliver<F: Face>(engine: &SharedEngine<F>, deliveries: Vec<Delivery>) {
+/// Hands everything out; returns what functions have no queue pair for.
+pub(super) fn deliver<F: Face>(
+    engine: &SharedEngine<F>,
+    deliveries: Vec<Delivery>,
+) -> Vec<(VfId, Box<MadPacket>)> {
+    let mut unclaimed = Vec::new();
     let (hosts, guests): (Vec<_>, Vec<_>) = deliveries
         .into_iter()
         .partition(|delivery| matches!(delivery, Delivery::Host(_)));
@@ -28,12 +33,16 @@ pub(super) fn deliver<F: Face>(engine: &SharedEngine<F>, deliveries: Vec<Deliver
         }
     }
     if guests.is_empty() {
-        return;
+        return unclaimed;
     }
     engine.with(|engine| {
         for delivery in guests {
             match delivery {
-                Delivery::Packet(vf, packet) => engine.deliver_mad(vf, &datagram(&packet)),
+                Delivery::Packet(vf, packet) => {
+                    if !engine.deliver_mad(vf, &datagram(&packet)) {
+                        unclaimed.push((vf, packet));
+                    }
+                }
                 Delivery::Change(vf, event, view) => {
                     engine.set_port(vf, view);
                     if let Some(change) = port_change(event) {
@@ -44,6 +53,7 @@ pub(super) fn deliver<F: Face>(engine: &SharedEngine<F>, deliveries: Vec<Deliver
             }
         }
     });
+    unclaimed
 }
 
 fn port_change(event: PortEvent) -> Option<PortChange> {

@@ -16,7 +16,6 @@ use wire::attribute::{CapabilityMask, NodeInfo, PortInfo};
 use wire::mad::Class;
 use wire::{Guid, PKey};
 
-use super::delivery::deliver;
 use super::{Management, SubnetState};
 use crate::engine::SharedEngine;
 
@@ -282,7 +281,7 @@ impl Management {
             let then = state.fabric.deadline();
             for_thread |= then.is_some() && then != deadline;
         }
-        deliver(engine, deliveries);
+        self.deliver(engine, deliveries);
         if for_thread {
             self.look();
         }

@@ -73,6 +73,17 @@ impl Daemon {
         self.dir.path().join(format!("{name}.sock"))
     }
 
+    /// The program, told which daemon is meant.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ibvswitch"));
+        command
+            .arg("--runtime-dir")
+            .arg(self.dir.path())
+            .arg("--config")
+            .arg(self.dir.path().join("config.toml"));
+        command
+    }
+
     /// What the program prints, in JSON, about the running daemon.
     pub fn ask(&self, arguments: &[&str]) -> serde_json::Value {
         let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
