@@ -339,6 +339,8 @@ impl Fabric {
                 self.count(port, counter, 1);
                 self.partition_kept_apart(port, packet);
             }
+            // What a switch itself sends to nowhere, it has not received.
+            _ if at.port == 0 => {}
             _ => self.count(at, Counter::RcvSwitchRelayErrors, 1),
         }
     }

@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use subnet::{MinHop, SubnetManager, Transport};
 use tracing::{info, warn};
 use wire::MadPacket;
+use wire::attribute::CapabilityMask;
 
 use crate::config::{Config, ManagerPlace};
 use crate::engine::SharedEngine;
@@ -142,10 +143,12 @@ impl Management {
         }
         fabric.set_owner(plan.manager(), Owner::Consumer, SmpAccess::Fabric);
         let manager = match config.manager.place {
-            ManagerPlace::Embedded => Some(SubnetManager::new(
-                manager_config(config),
-                Box::new(MinHop),
-            )?),
+            ManagerPlace::Embedded => {
+                let here = CapabilityMask::IS_SM;
+                fabric.set_capabilities(plan.manager(), here, CapabilityMask::default());
+                let config = manager_config(config);
+                Some(SubnetManager::new(config, Box::new(MinHop))?)
+            }
             ManagerPlace::External => None,
         };
         let generation = Arc::clone(fabric.generation());

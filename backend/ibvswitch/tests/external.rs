@@ -220,7 +220,7 @@ fn programs_beside_the_embedded_manager() {
 
     // Many more than ibsim takes.
     let many: Vec<_> = (0..70)
-        .map(|_| programs.start(&["--host", "vm3", "--responder", "ibping", "-S"]))
+        .map(|_| programs.start(&["--host", &hexadecimal, "--responder", "ibping", "-S"]))
         .collect();
     for program in &many {
         program.attached();

@@ -216,6 +216,11 @@ impl Management {
             let Some(at) = hosts.iter().position(|host| host.tag == tag) else {
                 return false;
             };
+            // The library calls every responder a manager, and such a program would not survive
+            // what managers are sent.
+            if hosts[at].responder {
+                return true;
+            }
             let port = hosts[at].port;
             let taken = |host: &Host| host.tag != tag && host.port == port && host.manager;
             let embedded = state.manager.is_some() && port == self.manager_port;

@@ -95,7 +95,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Waits until it is attached.
+    /// Waits until it is attached; one with `--host` must have given a GUID, or it says nothing.
     pub fn attached(&self) {
         self.line("attached as client");
     }
