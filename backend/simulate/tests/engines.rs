@@ -2,7 +2,9 @@
 
 use fabric::{FatTree, Hosts, Irregular, Topology, Torus};
 use ibvswitch_simulate::graph;
-use subnet::routing::{Dfsssp, FatTree as FatTreeRouting, VSwitchFatTree, Verdict};
+use subnet::routing::{
+    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, VSwitchFatTree, Verdict,
+};
 use subnet::{Graph, MinHop, RoutingEngine};
 
 fn tree(text: &str, hosts: Hosts) -> Graph {
@@ -43,7 +45,8 @@ fn fat_trees() {
             let plain = checked(&FatTreeRouting, &graph, text);
             let weighed = checked(&VSwitchFatTree, &graph, text);
             let spread = checked(&Dfsssp::default(), &graph, text);
-            for verdict in [&plain, &weighed, &spread] {
+            let layered = checked(&Lash::default(), &graph, text);
+            for verdict in [&plain, &weighed, &spread, &layered] {
                 assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
                 assert_eq!(verdict.lanes, 1);
                 assert_eq!(verdict.hops, minhop.hops);
@@ -87,9 +90,21 @@ fn tori() {
             let graph = of(torus.topology(Hosts::Adapters));
             let what = format!("{shape:?} less {broken}");
             let minhop = checked(&MinHop, &graph, &what);
-            let verdict = checked(&Dfsssp::default(), &graph, &what);
-            assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
-            assert_eq!(verdict.hops, minhop.hops);
+            for engine in [&Dfsssp::default() as &dyn RoutingEngine, &Lash::default()] {
+                let verdict = checked(engine, &graph, &what);
+                assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
+                assert_eq!(verdict.hops, minhop.hops);
+            }
+            // A ring with a cable broken is a mesh.
+            if broken == 0 || shape.len() == 1 {
+                let verdict = checked(&DimensionOrder, &graph, &what);
+                assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
+                assert_eq!(verdict.hops, minhop.hops);
+                assert!(verdict.loads.maximum <= minhop.loads.maximum, "{what}");
+            } else {
+                let error = DimensionOrder.route(&graph).unwrap_err().to_string();
+                assert!(error.contains("use dfsssp or lash"), "{error}");
+            }
             assert!(FatTreeRouting.route(&graph).is_err());
         }
     }
@@ -102,15 +117,43 @@ fn irregular() {
         let graph = of(network.topology(Hosts::Hypervisors { functions: 2 }));
         let what = format!("seed {seed}");
         let minhop = checked(&MinHop, &graph, &what);
-        let verdict = checked(&Dfsssp::default(), &graph, &what);
-        assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
-        assert_eq!(verdict.hops, minhop.hops);
-        // Without lanes of its own the same paths could deadlock.
-        assert!(verdict.lanes > 1);
-        let mut routing = Dfsssp::default().route(&graph).unwrap();
-        routing.levels = subnet::ServiceLevels::uniform();
-        assert!(!Verdict::new(&graph, &routing).is_free_of_deadlock());
+        for engine in [&Dfsssp::default() as &dyn RoutingEngine, &Lash::default()] {
+            let verdict = checked(engine, &graph, &what);
+            assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
+            assert_eq!(verdict.hops, minhop.hops);
+            // Without lanes of its own the same paths could deadlock.
+            assert!(verdict.lanes > 1);
+            let mut routing = engine.route(&graph).unwrap();
+            routing.levels = subnet::ServiceLevels::uniform();
+            assert!(!Verdict::new(&graph, &routing).is_free_of_deadlock());
+        }
         let error = Dfsssp { lanes: 1 }.route(&graph).unwrap_err();
         assert!(error.to_string().contains("1 virtual lanes do not suffice"));
     }
+}
+
+/// A mesh needs one lane, a torus one more for every ring.
+#[test]
+fn lanes_of_dimension_order() {
+    let lanes = |torus: Torus| {
+        let graph = of(torus.topology(Hosts::Adapters));
+        let verdict = checked(&DimensionOrder, &graph, "grid");
+        assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
+        verdict.lanes
+    };
+    assert_eq!(lanes(Torus::mesh(&[4, 5, 3], 1).unwrap()), 1);
+    assert_eq!(lanes(Torus::new(&[3, 3, 3], 1).unwrap()), 1);
+    assert_eq!(lanes(Torus::new(&[6, 3], 1).unwrap()), 2);
+    assert_eq!(lanes(Torus::new(&[6, 5], 1).unwrap()), 4);
+    assert_eq!(lanes(Torus::new(&[4, 4, 4], 1).unwrap()), 8);
+    let graph = of(Torus::new(&[4, 4, 4, 4], 1)
+        .unwrap()
+        .topology(Hosts::Adapters));
+    let error = DimensionOrder.route(&graph).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "dor cannot route this subnet: 4 rings need 16 virtual lanes, 8 are there; use dfsssp or lash"
+    );
+    let graph = tree("XGFT(2;4,4;4,1)", Hosts::Adapters);
+    assert!(DimensionOrder.route(&graph).is_err());
 }

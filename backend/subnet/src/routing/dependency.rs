@@ -15,6 +15,8 @@ pub(super) struct Channels {
     to: Vec<u32>,
     /// Its place among the channels that lead there.
     arrival: Vec<u32>,
+    /// Its other direction.
+    back: Vec<u32>,
     /// Where the dependencies at each vertex begin, and where the last ones end.
     base: Vec<u32>,
 }
@@ -23,8 +25,10 @@ impl Channels {
     /// `first[v]..first[v + 1]` are the channels that begin at vertex v; `to` says where each leads
     /// to and `back` which one is its other direction.
     pub(super) fn new(first: Vec<u32>, to: Vec<u32>, back: impl Fn(usize) -> usize) -> Self {
-        let arrival = (0..to.len())
-            .map(|channel| back(channel) as u32 - first[to[channel] as usize])
+        let back: Vec<u32> = (0..to.len()).map(|channel| back(channel) as u32).collect();
+        let arrivals = back.iter().zip(&to);
+        let arrival = arrivals
+            .map(|(&back, &to)| back - first[to as usize])
             .collect();
         let mut base = vec![0u32];
         for pair in first.windows(2) {
@@ -35,6 +39,7 @@ impl Channels {
             first,
             to,
             arrival,
+            back,
             base,
         }
     }
@@ -60,6 +65,12 @@ impl Channels {
     pub(super) fn onward(&self, channel: usize) -> std::ops::Range<usize> {
         let at = self.to[channel] as usize;
         self.first[at] as usize..self.first[at + 1] as usize
+    }
+
+    /// The channels whose packets could wait for `channel`.
+    pub(super) fn behind(&self, channel: usize) -> impl Iterator<Item = usize> {
+        let at = self.to[self.back[channel] as usize] as usize;
+        self.onward_of(at).map(|onward| self.back[onward] as usize)
     }
 
     /// The channels that begin at a vertex.

@@ -1,0 +1,143 @@
+//! Layered shortest-path routing.
+
+use super::dfsssp::channels;
+use super::layer::Layer;
+use super::levels::ServiceLevels;
+use super::skeleton::Skeleton;
+use super::spread::{NONE, Spread};
+use super::{Graph, Routing, RoutingEngine, RoutingError};
+
+/// Shortest paths between switches, each on the first virtual lane where it closes no circle of
+/// channels that wait for each other ("Layered Shortest Path (LASH) Routing in Irregular System Area
+/// Networks", Skeie, Lysne, Theiss).
+///
+/// Different from OpenSM's: among the shortest paths those are taken whose links carry the fewest
+/// others, and paths between switches that have no adapters are given no lane.
+#[derive(Debug, Clone, Copy)]
+pub struct Lash {
+    /// Virtual lanes that may be used, 1 to 15.
+    pub lanes: u8,
+}
+
+impl Default for Lash {
+    /// The 8 lanes that most adapters have.
+    fn default() -> Self {
+        Self { lanes: 8 }
+    }
+}
+
+impl RoutingEngine for Lash {
+    fn name(&self) -> &'static str {
+        "lash"
+    }
+
+    fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
+        let skeleton = Skeleton::new(graph);
+        let count = skeleton.len();
+        let lanes = self.lanes.clamp(1, 15);
+        let channels = channels(&skeleton);
+        let order = up_down(&skeleton);
+        let mut layers = vec![Layer::new(&channels, &order)];
+        let mut tables = skeleton.tables();
+        let mut spread = Spread::new(&skeleton);
+        let mut levels = vec![0u8; count * count];
+        let mut path = Vec::new();
+        for target in 0..count {
+            let targets = &skeleton.targets[target];
+            if targets.is_empty() {
+                continue;
+            }
+            spread.aim(target);
+            spread.find();
+            spread.count(skeleton.adapters[target].into());
+            for lid in targets {
+                for (at, &arc) in spread.next.iter().enumerate() {
+                    if arc != NONE {
+                        tables[at].set(lid.lid, skeleton.arcs[arc as usize].port);
+                    }
+                }
+                tables[target].set(lid.lid, lid.port);
+            }
+            for source in 0..count {
+                if skeleton.adapters[source] == 0 && skeleton.adapters[target] == 0 {
+                    continue;
+                }
+                path.clear();
+                let mut arc = spread.next[source];
+                while arc != NONE {
+                    path.push(arc as usize);
+                    arc = spread.next[skeleton.arcs[arc as usize].to as usize];
+                }
+                let found = layers
+                    .iter_mut()
+                    .position(|layer| layer.add(&channels, &path));
+                let lane = match found {
+                    Some(lane) => lane,
+                    None if layers.len() < usize::from(lanes) => {
+                        let mut layer = Layer::new(&channels, &order);
+                        layer.add(&channels, &path);
+                        layers.push(layer);
+                        layers.len() - 1
+                    }
+                    None => {
+                        return Err(RoutingError {
+                            engine: self.name(),
+                            reason: format!(
+                                "{lanes} virtual lanes do not suffice to keep its paths from \
+                                 waiting for each other; allow more"
+                            ),
+                        });
+                    }
+                };
+                levels[source * count + target] = lane as u8;
+            }
+        }
+        let mut column = vec![u32::MAX; usize::from(graph.top().value()) + 1];
+        for (vertex, targets) in (0..).zip(&skeleton.targets) {
+            for target in targets {
+                column[usize::from(target.lid.value())] = vertex;
+            }
+        }
+        Ok(Routing {
+            tables: skeleton.unfold(graph, tables),
+            levels: ServiceLevels::by_column(column, skeleton.vertices(graph), levels),
+        })
+    }
+}
+
+/// The arcs in an order in which every path that goes up and then down leads forward, up being where
+/// the adapters are not: in trees all shortest paths do.
+fn up_down(skeleton: &Skeleton) -> Vec<u32> {
+    // The vertex that is farthest from adapters is at the top, or one of those.
+    let mut height = vec![u32::MAX; skeleton.len()];
+    let mut reached: Vec<usize> = (0..skeleton.len())
+        .filter(|&vertex| skeleton.adapters[vertex] > 0)
+        .collect();
+    for &vertex in &reached {
+        height[vertex] = 0;
+    }
+    let mut next = 0;
+    while let Some(&at) = reached.get(next) {
+        next += 1;
+        for arc in &skeleton.arcs[skeleton.arcs_of(at)] {
+            let to = arc.to as usize;
+            if height[to] == u32::MAX {
+                height[to] = height[at] + 1;
+                reached.push(to);
+            }
+        }
+    }
+    let mut order: Vec<u32> = (0..skeleton.arcs.len() as u32).collect();
+    order.sort_by_key(|&arc| {
+        let arc = skeleton.arcs[arc as usize];
+        let to = (height[arc.to as usize], arc.to);
+        let from = skeleton.arcs[arc.back as usize].to;
+        let from = (height[from as usize], from);
+        let height = i64::from(from.0);
+        match to > from {
+            true => (0, height, from.1),
+            false => (1, -height, from.1),
+        }
+    });
+    order
+}
