@@ -146,6 +146,10 @@ impl Assembly {
                 port: Box::new(port),
                 interrupts,
                 pages: memory,
+                presence: {
+                    let management = Arc::clone(&management);
+                    Box::new(move |present| management.presence(vf, present))
+                },
             });
             functions.push((vf, device.connected(), counters));
             sockets.push(serve(name, server, device, abort.clone())?);

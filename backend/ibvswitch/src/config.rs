@@ -8,6 +8,7 @@ mod document;
 mod guid;
 mod keys;
 mod mads;
+mod model;
 mod names;
 mod read;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use wire::{Guid, Lid, LinkWidth, Mtu, PKey};
 
 pub use document::Problem;
 pub use mads::{GmpClass, GmpClasses, MadRate, MadRules};
+pub use model::AddressModel;
 pub use names::LinkRate;
 pub(crate) use names::SMP_ACCESS;
 
@@ -86,6 +88,8 @@ pub struct Fabric {
     pub switch: String,
     /// Node GUID of the switch, derived from its name.
     pub switch_guid: Guid,
+    /// How VFs come by LIDs.
+    pub model: AddressModel,
     /// Largest packet payload of all links.
     pub mtu: Mtu,
     /// Lanes of a link.

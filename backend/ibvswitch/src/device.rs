@@ -37,6 +37,7 @@ pub struct VfDevice {
     /// BAR 0 as memory, where its doorbell pages are not trapped.
     pages: Option<Arc<SharedMemory>>,
     connected: Arc<AtomicBool>,
+    presence: Box<dyn Fn(bool) + Send>,
 }
 
 impl std::fmt::Debug for VfDevice {
@@ -64,6 +65,8 @@ pub struct Parts {
     pub port: Box<dyn Port + Send>,
     /// The handle that its state in the engine raises.
     pub interrupts: Interrupts,
+    /// Told when a client connects, and when it goes.
+    pub presence: Box<dyn Fn(bool) + Send>,
     /// Its doorbell pages, see [`doorbell_pages`].
     pub pages: Option<Arc<SharedMemory>>,
 }
@@ -106,6 +109,7 @@ impl VfDevice {
             interrupts: parts.interrupts,
             pages: parts.pages,
             connected: Arc::default(),
+            presence: parts.presence,
         }
     }
 
@@ -118,7 +122,9 @@ impl VfDevice {
 
 impl Device for VfDevice {
     fn regions(&self) -> Vec<Region> {
-        self.connected.store(true, Ordering::Relaxed);
+        if !self.connected.swap(true, Ordering::Relaxed) {
+            (self.presence)(true);
+        }
         [
             (0, connectx::Region::Bar0),
             (2, connectx::Region::Bar2),
@@ -196,6 +202,7 @@ impl Device for VfDevice {
         self.reset();
         self.engine.with(|engine| engine.dma_mut(self.vf).0.clear());
         self.connected.store(false, Ordering::Relaxed);
+        (self.presence)(false);
         tracing::info!(vf = self.name, "client gone");
     }
 }

@@ -31,7 +31,7 @@ use tracing::{info, warn};
 use wire::MadPacket;
 use wire::attribute::CapabilityMask;
 
-use crate::config::{Config, ManagerPlace};
+use crate::config::{AddressModel, Config, ManagerPlace};
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
@@ -42,7 +42,7 @@ use hosts::Hosts;
 pub use hosts::{HostPort, HostTag, Mailbox, Sent};
 pub use link::LinkError;
 pub use migration::MigrateError;
-use migration::{Pending, Slot};
+use migration::{Pending, Slot, Waiter};
 use proxy::Own;
 pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
 
@@ -66,6 +66,8 @@ enum Message {
     Send(VfId, Box<MadPacket>),
     /// A VM is to move.
     Migrate(Pending),
+    /// A VMM has connected to a VF, or has gone.
+    Presence(VfId, bool),
     /// The fabric has outputs that nobody asked the thread for.
     Look,
     /// Ends the thread.
@@ -82,8 +84,8 @@ pub struct SubnetState {
     for_manager: VecDeque<MadPacket>,
     /// Counters of the data plane, and what of them the fabric knows.
     traffic: Vec<Option<Traffic>>,
-    /// Migrations that somebody waits for.
-    migrations: Vec<(subnet::Ticket, Pending)>,
+    /// What VMs are waiting for.
+    migrations: Vec<(subnet::Ticket, Waiter)>,
 }
 
 #[derive(Debug)]
@@ -108,6 +110,7 @@ pub struct Management {
     names: HashMap<String, PortRef>,
     hosts: Hosts,
     slots: Vec<Slot>,
+    model: AddressModel,
     sender: Sender<Message>,
     receiver: Receiver<Message>,
     looking: AtomicBool,
@@ -176,6 +179,7 @@ impl Management {
             names: plan.host_ports().collect(),
             hosts: Hosts::default(),
             slots: migration::slots(config),
+            model: config.fabric.model,
             sender,
             receiver,
             looking: AtomicBool::new(false),
@@ -399,6 +403,7 @@ impl Management {
                 match message {
                     Message::Send(vf, packet) => self.send(vf, *packet),
                     Message::Migrate(pending) => self.begin_migration(pending),
+                    Message::Presence(vf, present) => self.change_presence(vf, present),
                     Message::Look => self.looking.store(false, Ordering::Release),
                     Message::Stop => return,
                 }
@@ -505,6 +510,9 @@ fn manager_config(config: &Config) -> subnet::Config {
     for (_, vf) in config.vfs() {
         if let Some(lid) = vf.lid {
             manager.pinned_lids.insert(vf.guid, lid);
+        }
+        if config.fabric.model == AddressModel::Dynamic {
+            manager.without_lid.insert(vf.guid);
         }
         if vf.spare {
             manager.spare_functions.insert(vf.guid);

@@ -9,7 +9,7 @@ use fabric::{Fabric, LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology}
 use wire::attribute::PortInfo;
 use wire::{Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
 
-use crate::config::{Config, LinkRate, MANAGER};
+use crate::config::{AddressModel, Config, LinkRate, MANAGER};
 use crate::control::{self, Link, LinkEnd, Node, NodeKind};
 
 /// Port of a vSwitch towards the switch.
@@ -32,13 +32,17 @@ struct PlannedNode {
     hypervisor: Option<String>,
     /// Whether the configuration says which LID it has.
     pinned: bool,
+    model: AddressModel,
 }
 
 impl Plan {
     /// The plan of a configuration.
     pub fn new(config: &Config) -> Self {
         let rate = cable_rate(config.fabric.link_width, config.fabric.link_speed);
-        let mut builder = Builder::default();
+        let mut builder = Builder {
+            model: config.fabric.model,
+            ..Builder::default()
+        };
         let mut vfs = Vec::new();
         // The limits of a configuration keep all numbers of ports below 255.
         let manager_port = config.hypervisors.len() as u8 + 1;
@@ -200,7 +204,14 @@ impl PlannedNode {
         let info = fabric.port_info(port).unwrap_or_default();
         let node = fabric.node_info(port).unwrap_or_default();
         let lid = (info.lid != Lid::NONE).then_some(info.lid);
+        let dynamic = self.kind == NodeKind::Vf && self.model == AddressModel::Dynamic;
         let reason = match (lid, self.pinned) {
+            // The node's GUID is that of the VM which is configured here.
+            (Some(_), _) if self.kind == NodeKind::Vf && node.port_guid != node.node_guid => {
+                format!("moved here with the GUID {}", node.port_guid)
+            }
+            (Some(_), false) if dynamic => "chosen when the VM started".to_owned(),
+            (None, _) if dynamic => "no VM runs here".to_owned(),
             (Some(_), true) => "set in the configuration".to_owned(),
             (Some(_), false) => "chosen by the subnet manager".to_owned(),
             (None, _) if self.is_switch() => "no subnet manager has been here".to_owned(),
@@ -256,6 +267,7 @@ fn rate_of(info: &PortInfo) -> (String, String) {
 struct Builder {
     topology: Topology,
     nodes: Vec<PlannedNode>,
+    model: AddressModel,
 }
 
 impl Builder {
@@ -301,6 +313,7 @@ impl Builder {
             name: name.to_owned(),
             hypervisor: hypervisor.map(str::to_owned),
             pinned,
+            model: self.model,
         });
         id
     }

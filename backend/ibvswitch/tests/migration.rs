@@ -217,3 +217,55 @@ fn what_cannot_be_moved() {
     let back = run(&daemon, &["vf", "migrate", "vm1", "--to", "hv1"]);
     assert_eq!(back.status, Some(0), "{}", back.err);
 }
+
+/// LIDs come and go with VMMs, and move with VMs.
+#[test]
+fn dynamic_lids() {
+    let daemon = Daemon::configured(&format!("[fabric]\nmodel = \"vswitch-dynamic\"\n{SUBNET}"));
+    let lids = || -> Vec<u64> {
+        let status = json(&daemon, &["status", "--json"]);
+        let vfs = status["vfs"].as_array().expect("VFs").iter();
+        vfs.map(|vf| vf["lid"].as_u64().expect("a number"))
+            .collect()
+    };
+    assert_eq!(lids(), [0; 5]);
+    let open = |name: &str| {
+        let peer = Peer::open(&daemon, name);
+        // The port is Active from the start; a LID makes the VM one that can be talked to.
+        while peer.device.port().expect("is answered").lid == 0 {
+            peer.device.wait_event().expect("an event of the port");
+        }
+        Peer::new(peer.device)
+    };
+    let (vm1, vm2) = (open("vm1"), open("vm2"));
+    let first = u64::from(vm1.port.lid);
+    assert_eq!(lids(), [first, 0, first + 1, 0, 0]);
+    let topology = json(&daemon, &["topology", "--json"]);
+    let reason = |name: &str| {
+        let mut nodes = topology["nodes"].as_array().expect("nodes").iter();
+        nodes.find(|node| node["name"] == name).expect("is there")["reason"].clone()
+    };
+    assert_eq!(reason("vm1"), "chosen when the VM started");
+    assert_eq!(reason("hv1-spare1"), "no VM runs here");
+
+    let moved = json(&daemon, &["vf", "migrate", "vm1", "--to", "hv2", "--json"]);
+    assert_eq!(
+        (&moved["method"], &moved["lid"]),
+        (&"copy".into(), &first.into())
+    );
+    assert_eq!(lids(), [0, 0, first + 1, first, 0]);
+    let waiting = open("hv2-spare1");
+    assert_eq!(u64::from(waiting.port.lid), first, "not another one");
+    // The VMM at the source goes, and nothing changes.
+    drop(vm1);
+    let (mut a, b) = (waiting, vm2);
+    let (mut qa, _qb) = connected(Transport::Rc, &a, &b);
+    a.fill(0, 100, 6);
+    let sges = [a.sge(0, 100)];
+    let write = SendRequest::write(b.remote(daemon::HALF), driver::Data::Memory(&sges));
+    a.execute(&mut qa, &write);
+    b.verify(daemon::HALF, 100, 6);
+    assert_eq!(lids(), [0, 0, first + 1, first, 0]);
+    let again = run(&daemon, &["vf", "migrate", "vm9", "--to", "hv2"]);
+    assert_eq!(again.status, Some(5));
+}

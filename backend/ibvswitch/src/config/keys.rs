@@ -13,7 +13,14 @@ pub(super) const ROOT: &[&str] = &[
     "hypervisor",
 ];
 pub(super) const ENGINE: &[&str] = &["cpu", "doorbells"];
-pub(super) const FABRIC: &[&str] = &["switch", "subnet_prefix", "mtu", "link_width", "link_speed"];
+pub(super) const FABRIC: &[&str] = &[
+    "switch",
+    "model",
+    "subnet_prefix",
+    "mtu",
+    "link_width",
+    "link_speed",
+];
 pub(super) const SM: &[&str] = &["manager", "lid", "sweep_interval"];
 pub(super) const EXTERNAL: &[&str] = &["socket"];
 /// Partition names are the user's own.

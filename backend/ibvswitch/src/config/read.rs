@@ -14,11 +14,12 @@ use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey};
 
 use super::document::{Document, Entry, Problem, Section, list};
 use super::guid::{derive_guid, derive_name};
+use super::model::Population;
 use super::names::WIDTHS;
 use super::{
-    CONTROL_SOCKET, Config, Directories, Doorbells, Engine, External, Fabric, GmpClasses,
-    HYPERVISORS_MAX, Hypervisor, LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerPlace,
-    PKEYS_MAX, SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, keys,
+    AddressModel, CONTROL_SOCKET, Config, Directories, Doorbells, Engine, External, Fabric,
+    GmpClasses, HYPERVISORS_MAX, Hypervisor, LinkRate, MANAGER, MadRate, MadRules, Manager,
+    ManagerPlace, PKEYS_MAX, SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, keys,
 };
 
 /// The highest unicast LID (IBA 4.1.3).
@@ -84,6 +85,9 @@ impl<'d, 'i> Reader<'d, 'i> {
         let fabric = self.fabric(root);
         self.partitions(root);
         let hypervisors = self.hypervisors(root, &runtime_dir, doorbells);
+        if let Some(fabric) = &fabric {
+            self.addresses(fabric, &manager, &hypervisors);
+        }
         Some(Config {
             runtime_dir,
             log,
@@ -94,6 +98,29 @@ impl<'d, 'i> Reader<'d, 'i> {
             external,
             hypervisors,
         })
+    }
+
+    /// Whether the model of addresses fits the manager and the number of VFs.
+    fn addresses(&self, fabric: &Fabric, manager: &Manager, hypervisors: &[Hypervisor]) {
+        const KEY: &str = "fabric.model";
+        if fabric.model == AddressModel::Dynamic && manager.place == ManagerPlace::External {
+            self.document.reject_whole(
+                KEY,
+                "an external subnet manager gives every port a LID",
+                "write \"vswitch-prepopulated\", or sm.manager = \"embedded\"",
+            );
+        }
+        let population = Population {
+            hypervisors: hypervisors.len(),
+            vfs: hypervisors
+                .iter()
+                .map(|hypervisor| hypervisor.vfs.len())
+                .sum(),
+            switches: 1,
+        };
+        if let Err((what, remedy)) = population.check(fabric.model) {
+            self.document.reject_whole(KEY, what, remedy);
+        }
     }
 
     fn runtime_dir(&mut self, root: &Section<'d, 'i>, dirs: Directories<'_>) -> PathBuf {
@@ -226,7 +253,9 @@ impl<'d, 'i> Reader<'d, 'i> {
         let link_speed =
             section.and_then(|fabric| self.one_of(fabric, "link_speed", &LinkRate::NAMES));
         let switch_guid = self.derived("switch", &switch);
+        let model = section.and_then(|fabric| self.one_of(fabric, "model", &AddressModel::NAMES));
         Some(Fabric {
+            model: model.unwrap_or_default(),
             subnet_prefix,
             switch_guid,
             switch,

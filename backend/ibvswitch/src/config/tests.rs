@@ -725,3 +725,23 @@ fn spare_vfs() {
         assert_eq!(problems[0], format!("f.toml:{problem}"));
     }
 }
+
+#[test]
+fn models_of_addresses() {
+    let model = |text: &str| parse(&format!("{text}{RIGHT}")).fabric.model;
+    assert_eq!(model(""), AddressModel::Prepopulated);
+    assert_eq!(
+        model("[fabric]\nmodel = \"vswitch-dynamic\"\n"),
+        AddressModel::Dynamic
+    );
+    let problems = problems(&format!(
+        "[fabric]\nmodel = \"vswitch-dynamic\"\n[sm]\nmanager = \"external\"\n{RIGHT}"
+    ));
+    assert_eq!(
+        problems,
+        [
+            "f.toml: `fabric.model`: an external subnet manager gives every port a LID; write \
+             \"vswitch-prepopulated\", or sm.manager = \"embedded\""
+        ]
+    );
+}

@@ -8,10 +8,11 @@ use crossbeam_channel::{Sender, bounded};
 use fabric::{Owner, PortRef, SmpAccess};
 use hca::VfId;
 use subnet::{Migration, MigrationError, Moved, Target};
+use tracing::{debug, warn};
 use wire::Guid;
 
 use super::{Management, Message, SubnetState};
-use crate::config::{Config, MadRules};
+use crate::config::{AddressModel, Config, MadRules};
 use crate::control::{Migrated, MigrationRequest, Packets, Place, SwitchPackets};
 
 /// A VF, and the VM that is configured there.
@@ -48,6 +49,15 @@ pub(super) fn slots(config: &Config) -> Vec<Slot> {
 pub(super) struct Pending {
     migration: Migration,
     reply: Sender<Result<Moved, MigrationError>>,
+}
+
+/// Who wants to know how something with a VM's addresses came out.
+#[derive(Debug)]
+pub(super) enum Waiter {
+    /// Somebody who asked for a migration.
+    Client(Pending),
+    /// The log: the VM of this name has started or ended.
+    Log(String),
 }
 
 /// Why a VM did not move.
@@ -291,11 +301,38 @@ impl Management {
         }
     }
 
+    /// A VMM has connected to a VF, or has gone.
+    pub fn presence(&self, vf: VfId, present: bool) {
+        if self.model == AddressModel::Dynamic {
+            // Without the thread the daemon is ending.
+            let _ = self.sender.send(Message::Presence(vf, present));
+        }
+    }
+
+    /// Has the subnet manager give a LID to the VM at a VF, or take it back.
+    pub(super) fn change_presence(&self, vf: VfId, present: bool) {
+        let mut state = self.state.lock();
+        let occupants = self.occupants(&state);
+        let occupant = occupants.get(usize::from(vf.0)).copied().flatten();
+        let Some(slot) = occupant.map(|index| &self.slots[index]) else {
+            return;
+        };
+        if let (false, Some(manager)) = (slot.spare, &mut state.manager) {
+            let ticket = match present {
+                true => manager.start(slot.guid),
+                false => manager.end(slot.guid),
+            };
+            state
+                .migrations
+                .push((ticket, Waiter::Log(slot.name.clone())));
+        }
+    }
+
     pub(super) fn begin_migration(&self, pending: Pending) {
         let mut state = self.state.lock();
         if let Some(manager) = &mut state.manager {
             let ticket = manager.migrate(pending.migration);
-            state.migrations.push((ticket, pending));
+            state.migrations.push((ticket, Waiter::Client(pending)));
         }
     }
 
@@ -310,14 +347,27 @@ impl Management {
         else {
             return;
         };
-        migrations.retain(|(ticket, pending)| match manager.take_migration(*ticket) {
-            Some(result) => {
-                moved = true;
-                // Who asked may have gone.
-                let _ = pending.reply.try_send(result);
-                false
+        migrations.retain(|(ticket, waiter)| {
+            let Some(result) = manager.take_migration(*ticket) else {
+                return true;
+            };
+            match (waiter, result) {
+                (Waiter::Client(pending), result) => {
+                    moved = true;
+                    // Who asked may have gone.
+                    let _ = pending.reply.try_send(result);
+                }
+                (Waiter::Log(vm), Ok(moved)) => {
+                    debug!(vm, lid = %moved.lid, switches = moved.switches.sent, "LID set or freed");
+                }
+                // It has a LID already, having come with it; or none, having left.
+                (
+                    Waiter::Log(_),
+                    Err(MigrationError::AlreadyThere | MigrationError::NotRunning { .. }),
+                ) => {}
+                (Waiter::Log(vm), Err(error)) => warn!(vm, "{error}"),
             }
-            None => true,
+            false
         });
         if moved {
             let occupants = self.occupants(state);
