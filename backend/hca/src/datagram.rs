@@ -80,6 +80,10 @@ impl<F: Face> Engine<F> {
         if gathered {
             *budget -= len as i64;
             self.dispatch_datagram(index, wr, &address, &mut buffer[..len], budget);
+            // Nobody looks at it, but every packet has its own (9.8.3.1).
+            if let Some(qp) = self.qps.get_mut(index.0) {
+                qp.req.psn = qp.req.psn.next();
+            }
         }
         self.datagram = Some(buffer);
         if gathered {
@@ -185,6 +189,10 @@ impl<F: Face> Engine<F> {
             TrafficCounters::add(&self.vf(from).counters.multicast_xmit_packets, 1);
             let sender = blocks.then_some(index);
             self.multicast(from, sender, address, &mut datagram, budget);
+            if self.watch.is_some() {
+                let reached = self.reached(from, address, pkey);
+                self.watch_datagram(index, reached, address, &datagram);
+            }
         } else if let Some(route) = self.datagram_route(from, address, pkey)
             && datagram.payload.len() <= route.mtu.bytes() as usize
         {
@@ -201,6 +209,9 @@ impl<F: Face> Engine<F> {
                     .is_some_and(|qp| qp.core.transport == Transport::Ud)
             {
                 self.receive_datagram(target, &mut datagram);
+            }
+            if self.watch.is_some() {
+                self.watch_datagram(index, vec![route.to], address, &datagram);
             }
         } else {
             TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);

@@ -18,6 +18,7 @@ use crate::slab::Slab;
 use crate::srq::Srq;
 use crate::subnet::Subnet;
 use crate::vf::{PortView, Quota, TrafficCounters, Vf};
+use crate::watch::Watch;
 use crate::work::{RecvWr, SendWr};
 
 /// A virtual function of the engine.
@@ -108,6 +109,8 @@ pub struct Engine<F: Face> {
     pub(crate) spare_recvs: Spares<RecvWr>,
     /// Where datagrams are gathered; taken out while one is on its way.
     pub(crate) datagram: Option<Box<[u8; MAX_DATAGRAM]>>,
+    /// Is told of each message, where there is somebody.
+    pub(crate) watch: Option<Box<dyn Watch>>,
     seed: u64,
 }
 
@@ -136,6 +139,7 @@ impl<F: Face> Engine<F> {
             spare_sends: Vec::new(),
             spare_recvs: Vec::new(),
             datagram: None,
+            watch: None,
             seed,
         }
     }

@@ -26,6 +26,7 @@ pub mod mr;
 mod multicast;
 pub mod numbers;
 mod objects;
+pub mod packets;
 mod path;
 mod poll;
 mod progress;
@@ -35,6 +36,7 @@ mod slab;
 mod srq;
 mod subnet;
 mod vf;
+pub mod watch;
 pub mod work;
 
 pub use connection::QpQueues;

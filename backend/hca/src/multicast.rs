@@ -95,6 +95,16 @@ impl<F: Face> Engine<F> {
         }
     }
 
+    /// Functions that a multicast packet reaches, but the sender's own.
+    #[cold]
+    pub(crate) fn reached(&mut self, from: VfId, address: &AddressVector, pkey: PKey) -> Vec<VfId> {
+        let slot = self.fan_out(from, address, pkey);
+        let fanout = self.vf(from).fanouts[slot].as_ref();
+        let routes = fanout.into_iter().flat_map(|fanout| &fanout.routes);
+        let others = routes.map(|route| route.to).filter(|&to| to != from);
+        others.collect()
+    }
+
     fn serve_members(
         &mut self,
         vf: VfId,

@@ -110,6 +110,7 @@ impl<F: Face> Engine<F> {
                 Outcome::OutOfSequence
             };
         }
+        let psn = message.req.psn;
         let finished = match message.execute(wr, budget) {
             Ok(Progress::Done) => {
                 message.account(wr.operation);
@@ -122,6 +123,9 @@ impl<F: Face> Engine<F> {
             self.established(peer);
         }
         if finished != Outcome::Partly {
+            if self.watch.is_some() {
+                self.watch_connected(index, peer, wr, psn, len);
+            }
             self.deliver(peer, wr, len as u32);
         }
         finished

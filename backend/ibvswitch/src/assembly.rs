@@ -11,6 +11,7 @@ use connectx::{Configuration, FunctionState};
 use hca::{Clock, Engine, TrafficCounters, VfId};
 use vfio_user::{Interrupts, IrqInfo, Server, Stop};
 
+use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells};
 use crate::control::{
     Counters, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest, Objects, Status,
@@ -306,6 +307,15 @@ impl StatusSource for Whole {
         let functions = self.functions();
         self.management
             .with(|state| self.observer.topology(&state.fabric, &functions))
+    }
+
+    fn capture(&self, wish: &Wish) -> Result<Subscription, String> {
+        let config = self.observer.config();
+        let names: Vec<String> = config.vfs().map(|(_, vf)| vf.name.clone()).collect();
+        let engine = Arc::clone(&self.engine);
+        Subscription::start(&self.management, &names, wish, move |watch| {
+            engine.with(|engine| engine.set_watch(watch));
+        })
     }
 }
 

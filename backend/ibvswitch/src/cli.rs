@@ -5,6 +5,7 @@
 //! exit statuses, which `ibvswitch --help` and `docs/users/commands.md` list.
 
 mod bench;
+mod capture;
 mod configuration;
 mod demo;
 mod external;
@@ -101,6 +102,8 @@ enum Command {
     /// Put programs of the host on the subnet: opensm and infiniband-diags.
     #[command(subcommand)]
     External(external::ExternalCommand),
+    /// Write the packets at ports of VFs to a file, or to tshark or Wireshark.
+    Capture(capture::CaptureArgs),
     /// Check a configuration, or print the built-in one.
     #[command(subcommand)]
     Config(configuration::ConfigCommand),
@@ -146,6 +149,8 @@ enum CliError {
     Sibling(String),
     #[error("{0}")]
     Planned(String),
+    #[error("{0}")]
+    Capture(String),
     #[error("writing the result failed: {0}")]
     Output(#[from] io::Error),
 }
@@ -166,6 +171,7 @@ impl CliError {
             | Self::External(_)
             | Self::Sibling(_)
             | Self::Planned(_)
+            | Self::Capture(_)
             | Self::Output(_) => Exit::Failure,
         }
     }
@@ -188,6 +194,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(source, &args),
         Command::Topology(args) => topology::run(source, &args),
         Command::Link(command) => link::run(source, command),
+        Command::Capture(args) => capture::run(source, &args),
         Command::External(command) => external::run(source, command),
         Command::Config(command) => configuration::run(source, command),
         Command::Demo(args) => demo::run(&args),

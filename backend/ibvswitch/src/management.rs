@@ -28,9 +28,10 @@ use hca::{Face, PortView, Subnet, TrafficCounters, VfId};
 use parking_lot::Mutex;
 use subnet::{MinHop, SubnetManager, Transport};
 use tracing::{info, warn};
-use wire::MadPacket;
 use wire::attribute::CapabilityMask;
+use wire::{Lid, MadPacket};
 
+use crate::capture::Captures;
 use crate::config::{AddressModel, Config, ManagerPlace};
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
@@ -102,6 +103,7 @@ pub struct Management {
     ports: Vec<PortRef>,
     functions: HashMap<PortRef, VfId>,
     proxy: Proxy,
+    captures: Arc<Captures>,
     /// When the subnet was made: what times are counted from.
     epoch: Instant,
     /// Not bounded, since the proxy bounds what each guest puts into it and
@@ -174,6 +176,7 @@ impl Management {
             ports,
             functions,
             proxy: Proxy::new(config),
+            captures: Arc::default(),
             epoch: Instant::now(),
             manager_port: plan.manager(),
             names: plan.host_ports().collect(),
@@ -196,6 +199,32 @@ impl Management {
     #[must_use]
     pub fn port(&self, vf: VfId) -> Option<PortRef> {
         self.ports.get(usize::from(vf.0)).copied()
+    }
+
+    /// The port of the subnet manager's host.
+    #[must_use]
+    pub fn manager_port(&self) -> PortRef {
+        self.manager_port
+    }
+
+    /// The LID of a function's port in the subnet, whatever its guest is told.
+    #[must_use]
+    pub fn physical_lid(&self, vf: VfId) -> Lid {
+        let state = self.state.lock();
+        let info = self.port(vf).and_then(|port| state.fabric.port_info(port));
+        info.unwrap_or_default().lid
+    }
+
+    /// Counter that changes with every change of the subnet that could alter a path.
+    #[must_use]
+    pub fn generation(&self) -> &AtomicU64 {
+        &self.generation
+    }
+
+    /// Those who capture packets.
+    #[must_use]
+    pub fn captures(&self) -> &Arc<Captures> {
+        &self.captures
     }
 
     /// Where the data plane counts a function's traffic.
@@ -299,8 +328,11 @@ impl Management {
                         deliveries.push(Delivery::Change(vf, event, view));
                     }
                 }
-                // Nobody has asked for a tap.
-                Output::Tapped { .. } => {}
+                Output::Tapped {
+                    port,
+                    direction,
+                    packet,
+                } => self.captures.mad(port, direction, &packet),
             }
         }
         moved

@@ -5,6 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ibvswitch::capture::{Subscription, Wish};
 use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
     CLIENTS_MAX, Client, ClientError, Counters, ErrorKind, FabricStatus, LinkAction, LinkEnd,
@@ -95,6 +96,10 @@ impl StatusSource for Fixed {
             nodes: Vec::new(),
             links: Vec::new(),
         }
+    }
+
+    fn capture(&self, _: &Wish) -> Result<Subscription, String> {
+        Err("there is nothing to capture".to_owned())
     }
 }
 

@@ -35,10 +35,23 @@ pub fn file_header() -> [u8; FILE_HEADER] {
 ///
 /// `None` when the packet is longer than [`MAX_PACKET`].
 pub fn record_header(time: Duration, interface: u8, length: usize) -> Option<[u8; RECORD_HEADER]> {
-    if length > MAX_PACKET {
+    beginning_header(time, interface, length, length)
+}
+
+/// The same for the first `captured` bytes of a packet of `length` bytes.
+///
+/// `None` when the packet is longer than [`MAX_PACKET`], or shorter than what was captured of it.
+pub fn beginning_header(
+    time: Duration,
+    interface: u8,
+    captured: usize,
+    length: usize,
+) -> Option<[u8; RECORD_HEADER]> {
+    if length > MAX_PACKET || captured > length {
         return None;
     }
-    let record = (ERF_HEADER + length) as u16;
+    let record = (ERF_HEADER + captured) as u16;
+    let whole = (ERF_HEADER + length) as u32;
     let seconds = time.as_secs() as u32;
     // The fraction of a second in units of 2^-32 s.
     let fraction = ((u64::from(time.subsec_nanos()) << 32) / 1_000_000_000) as u32;
@@ -47,7 +60,7 @@ pub fn record_header(time: Duration, interface: u8, length: usize) -> Option<[u8
     bytes[0..4].copy_from_slice(&seconds.to_le_bytes());
     bytes[4..8].copy_from_slice(&time.subsec_nanos().to_le_bytes());
     bytes[8..12].copy_from_slice(&u32::from(record).to_le_bytes());
-    bytes[12..16].copy_from_slice(&u32::from(record).to_le_bytes());
+    bytes[12..16].copy_from_slice(&whole.to_le_bytes());
     bytes[16..20].copy_from_slice(&fraction.to_le_bytes());
     bytes[20..24].copy_from_slice(&seconds.to_le_bytes());
     bytes[24] = TYPE_INFINIBAND;
@@ -66,6 +79,15 @@ mod tests {
     fn too_long() {
         assert!(record_header(Duration::ZERO, 0, MAX_PACKET).is_some());
         assert!(record_header(Duration::ZERO, 0, MAX_PACKET + 1).is_none());
+    }
+
+    #[test]
+    fn the_beginning_of_a_packet() {
+        let header = beginning_header(Duration::ZERO, 0, 80, 290).unwrap();
+        assert_eq!(header[8..16], [96, 0, 0, 0, 0x32, 1, 0, 0]);
+        assert_eq!(header[26..28], [0, 96]);
+        assert_eq!(header[30..32], [1, 0x22]);
+        assert!(beginning_header(Duration::ZERO, 0, 291, 290).is_none());
     }
 
     #[test]

@@ -91,6 +91,13 @@ impl Client {
         }
     }
 
+    /// The connection itself, for what follows a response that is not a line, and what of that has
+    /// been read already.
+    pub fn into_stream(self) -> (UnixStream, Vec<u8>) {
+        let early = self.stream.buffer().to_vec();
+        (self.stream.into_inner(), early)
+    }
+
     fn exchange(&mut self, request: &Request) -> io::Result<Response> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');

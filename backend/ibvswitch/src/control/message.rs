@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{LinkReport, LinkRequest, Migrated, MigrationRequest};
+use crate::capture::Wish;
 use crate::config::{Doorbells, ManagerPlace};
 
 /// A request: one line, such as `{"request":"status"}`.
@@ -21,6 +22,8 @@ pub enum Request {
     Migrate(MigrationRequest),
     /// Changes a link, or shows it: answered with [`Response::Link`].
     Link(LinkRequest),
+    /// A capture: answered with [`Response::Capture`], after which the connection carries it.
+    Capture(Wish),
 }
 
 /// A response: one line.
@@ -35,6 +38,8 @@ pub enum Response {
     Migrated(Migrated),
     /// To [`Request::Link`].
     Link(LinkReport),
+    /// To [`Request::Capture`]: what follows is no line, but the capture.
+    Capture {},
     /// The request was not carried out.
     Error {
         /// What kind of error, for programs.

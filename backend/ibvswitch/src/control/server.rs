@@ -20,6 +20,7 @@ use super::{
     CLIENTS_MAX, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest, REQUEST_MAX,
     Request, Response, Status, Topology,
 };
+use crate::capture::{Subscription, Wish};
 
 /// How long a client may be silent, and how long it may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,6 +44,12 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// What kind of error, and what is wrong.
     fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)>;
+
+    /// Starts a capture.
+    ///
+    /// # Errors
+    /// What is wrong with the wish.
+    fn capture(&self, wish: &Wish) -> Result<Subscription, String>;
 }
 
 /// Answers requests on a control socket until it is dropped, from threads of its own.
@@ -225,14 +232,18 @@ fn converse(stream: UnixStream, source: &dyn StatusSource) -> io::Result<()> {
         if !complete && line.len() < REQUEST_MAX {
             return Ok(());
         }
+        let mut capture = None;
         let response = if complete {
-            answer(&line, source)
+            answer(&line, source, &mut capture)
         } else {
             too_long()
         };
         let mut text = serde_json::to_vec(&response)?;
         text.push(b'\n');
         (&stream).write_all(&text)?;
+        if let Some(capture) = capture {
+            return capture.serve(&stream);
+        }
         if !complete {
             // What follows is the rest of that line and cannot be told from a request.
             return Ok(());
@@ -240,7 +251,7 @@ fn converse(stream: UnixStream, source: &dyn StatusSource) -> io::Result<()> {
     }
 }
 
-fn answer(line: &[u8], source: &dyn StatusSource) -> Response {
+fn answer(line: &[u8], source: &dyn StatusSource, capture: &mut Option<Subscription>) -> Response {
     match serde_json::from_slice(line) {
         Ok(Request::Status {}) => Response::Status(source.status()),
         Ok(Request::Topology {}) => Response::Topology(source.topology()),
@@ -251,6 +262,16 @@ fn answer(line: &[u8], source: &dyn StatusSource) -> Response {
         Ok(Request::Link(request)) => match source.link(&request) {
             Ok(report) => Response::Link(report),
             Err((kind, message)) => Response::Error { kind, message },
+        },
+        Ok(Request::Capture(wish)) => match source.capture(&wish) {
+            Ok(started) => {
+                *capture = Some(started);
+                Response::Capture {}
+            }
+            Err(message) => Response::Error {
+                kind: ErrorKind::Unknown,
+                message,
+            },
         },
         Err(error) => Response::Error {
             kind: ErrorKind::BadRequest,

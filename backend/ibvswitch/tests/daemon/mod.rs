@@ -68,6 +68,16 @@ impl Daemon {
         }
     }
 
+    /// Its runtime directory.
+    pub fn dir(&self) -> &str {
+        self.dir.path().to_str().expect("is text")
+    }
+
+    /// Its configuration file.
+    pub fn config(&self) -> String {
+        format!("{}/config.toml", self.dir())
+    }
+
     /// The socket of a VF.
     pub fn socket(&self, name: &str) -> PathBuf {
         self.dir.path().join(format!("{name}.sock"))

@@ -1,0 +1,212 @@
+//! Captures of what crosses the ports of VFs: management packets as the fabric moves them, and, on
+//! request, the packets that messages of the local data path would be.
+//!
+//! Nothing that moves packets waits for a capture: what it sees goes into a queue of bounded size,
+//! and what finds no room there is counted. Packets and their file format are made by the thread
+//! that serves whoever captures.
+
+mod record;
+mod subscription;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use fabric::{Direction, PortRef, Tap};
+use hca::VfId;
+use hca::watch::{Seen, Watch};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use wire::MadPacket;
+
+pub use subscription::{PART_HEADER, PART_MAX, RECORD, SUMMARY, Subscription};
+
+/// Bytes that may wait for one client. About a second of a saturated data path with the payload
+/// cut short, and little enough for sixteen clients.
+const QUEUE_BYTES: usize = 16 << 20;
+
+/// What is to be captured.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wish {
+    /// VFs whose ports to capture at.
+    pub vfs: Vec<String>,
+    /// Whether to capture at the port of the subnet manager.
+    pub manager: bool,
+    /// Whether to make packets of the data path's messages.
+    pub data: bool,
+    /// Bytes of payload of each of those to keep.
+    pub snaplen: u32,
+}
+
+/// What a capture came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// Packets written.
+    pub packets: u64,
+    /// Management packets and messages that found no room in the queue.
+    pub lost: u64,
+    /// Packets of long messages past those that are made, and of operations without a published
+    /// packet format.
+    pub left_out: u64,
+}
+
+/// Something to write.
+#[derive(Debug)]
+enum Item {
+    Mad {
+        direction: Direction,
+        packet: Box<MadPacket>,
+    },
+    Message(Arc<Seen>),
+}
+
+impl Item {
+    fn size(&self) -> usize {
+        match self {
+            Self::Mad { .. } => size_of::<MadPacket>(),
+            Self::Message(seen) => size_of::<Seen>() + seen.payload.len(),
+        }
+    }
+}
+
+/// One who captures.
+#[derive(Debug)]
+struct Subscriber {
+    functions: HashSet<VfId>,
+    ports: HashSet<PortRef>,
+    data: bool,
+    snaplen: u32,
+    queue: Sender<(Duration, Item)>,
+    queued: AtomicUsize,
+    lost: AtomicU64,
+}
+
+impl Subscriber {
+    fn put(&self, time: Duration, item: Item) {
+        let size = item.size();
+        if self.queued.load(Ordering::Relaxed) + size > QUEUE_BYTES {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.queued.fetch_add(size, Ordering::Relaxed);
+        // The client may have gone just now.
+        let _ = self.queue.send((time, item));
+    }
+
+    fn wants(&self, vf: VfId) -> bool {
+        self.data && self.functions.contains(&vf)
+    }
+}
+
+/// Those who capture at present.
+#[derive(Debug, Default)]
+pub struct Captures {
+    /// Held while fabric and engine are told, so that the last to change has the last word.
+    changing: Mutex<()>,
+    subscribers: Mutex<Vec<Arc<Subscriber>>>,
+}
+
+type Queue = Receiver<(Duration, Item)>;
+
+impl Captures {
+    fn subscribe(
+        &self,
+        functions: HashSet<VfId>,
+        ports: HashSet<PortRef>,
+        wish: &Wish,
+    ) -> (Arc<Subscriber>, Queue) {
+        let (queue, receiver) = unbounded();
+        let subscriber = Arc::new(Subscriber {
+            functions,
+            ports,
+            data: wish.data,
+            snaplen: wish.snaplen,
+            queue,
+            queued: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+        });
+        self.subscribers.lock().push(Arc::clone(&subscriber));
+        (subscriber, receiver)
+    }
+
+    fn unsubscribe(&self, subscriber: &Arc<Subscriber>) {
+        let is_other = |other: &Arc<Subscriber>| !Arc::ptr_eq(other, subscriber);
+        self.subscribers.lock().retain(is_other);
+    }
+
+    /// The ports that somebody captures at.
+    fn tap(&self) -> Option<Tap> {
+        let subscribers = self.subscribers.lock();
+        if subscribers.is_empty() {
+            return None;
+        }
+        let ports = subscribers.iter().flat_map(|one| &one.ports).copied();
+        Some(Tap::Ports(ports.collect()))
+    }
+
+    /// Who is to be told of messages, if anybody is interested in any.
+    fn watch(self: &Arc<Self>) -> Option<Box<dyn Watch>> {
+        let subscribers = self.subscribers.lock();
+        let payload = subscribers
+            .iter()
+            .filter(|one| one.data)
+            .map(|one| one.snaplen)
+            .max()?;
+        Some(Box::new(Watcher {
+            captures: Arc::clone(self),
+            payload,
+        }))
+    }
+
+    /// A management packet passes a port.
+    pub fn mad(&self, port: PortRef, direction: Direction, packet: &MadPacket) {
+        let time = now();
+        for one in &*self.subscribers.lock() {
+            if one.ports.contains(&port) {
+                let packet = Box::new(packet.clone());
+                one.put(time, Item::Mad { direction, packet });
+            }
+        }
+    }
+}
+
+/// Tells subscribers of messages.
+#[derive(Debug)]
+struct Watcher {
+    captures: Arc<Captures>,
+    payload: u32,
+}
+
+impl Watch for Watcher {
+    fn wants(&self, vf: VfId) -> bool {
+        self.captures
+            .subscribers
+            .lock()
+            .iter()
+            .any(|one| one.wants(vf))
+    }
+
+    fn payload(&self) -> u32 {
+        self.payload
+    }
+
+    fn saw(&mut self, message: Seen) {
+        let time = now();
+        let seen = Arc::new(message);
+        for one in &*self.captures.subscribers.lock() {
+            if one.wants(seen.requester.vf) || seen.reached.iter().any(|&vf| one.wants(vf)) {
+                one.put(time, Item::Message(Arc::clone(&seen)));
+            }
+        }
+    }
+}
+
+/// Time since 1970.
+fn now() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}

@@ -1,0 +1,134 @@
+//! Records of a capture file.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fabric::Direction;
+use hca::VfId;
+use hca::packets::{Physical, Shown};
+use hca::watch::Seen;
+use parking_lot::Mutex;
+use wire::{Lid, MadPacket, PKey, Vl, erf};
+
+use super::{Item, Subscriber};
+use crate::management::Management;
+
+/// The interface number of packets that leave a port.
+const LEAVES: u8 = 0;
+/// That of packets that reach one.
+const REACHES: u8 = 1;
+
+/// The subnet's own numbers of functions, asked for once per state of the subnet.
+pub(super) struct Numbers<'a> {
+    management: &'a Management,
+    lids: Mutex<HashMap<VfId, (u64, Lid)>>,
+}
+
+impl<'a> Numbers<'a> {
+    pub(super) fn new(management: &'a Management) -> Self {
+        Self {
+            management,
+            lids: Mutex::default(),
+        }
+    }
+}
+
+impl Physical for Numbers<'_> {
+    fn lid(&self, vf: VfId) -> Lid {
+        let generation = self.management.generation().load(Ordering::Acquire);
+        let mut lids = self.lids.lock();
+        match lids.get(&vf) {
+            Some(&(at, lid)) if at == generation => lid,
+            _ => {
+                let lid = self.management.physical_lid(vf);
+                lids.insert(vf, (generation, lid));
+                lid
+            }
+        }
+    }
+
+    fn pkey(&self, _vf: VfId, pkey: PKey) -> PKey {
+        pkey
+    }
+}
+
+/// What became of an item: records, how many, and how many packets were left out.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    pub bytes: Vec<Vec<u8>>,
+    pub left_out: u64,
+}
+
+pub(super) fn records(
+    subscriber: &Subscriber,
+    numbers: &Numbers<'_>,
+    time: Duration,
+    item: &Item,
+) -> Records {
+    let mut records = Records::default();
+    match item {
+        Item::Mad { direction, packet } => {
+            let interface = match direction {
+                Direction::Sent => LEAVES,
+                Direction::Received => REACHES,
+            };
+            records.bytes.extend(mad(time, interface, packet));
+        }
+        Item::Message(seen) => message(subscriber, numbers, time, seen, &mut records),
+    }
+    records
+}
+
+fn mad(time: Duration, interface: u8, packet: &MadPacket) -> Option<Vec<u8>> {
+    let vl = match packet.is_smp() {
+        true => Vl::MANAGEMENT,
+        false => Vl::new(0),
+    };
+    let mut bytes = [0; MadPacket::MAX_SIZE];
+    let size = packet.emit(vl, &mut bytes);
+    record(time, interface, &bytes[..size], size)
+}
+
+/// The packets of a message as each captured port sees them. What a port sends to itself crosses
+/// no link.
+fn message(
+    subscriber: &Subscriber,
+    numbers: &Numbers<'_>,
+    time: Duration,
+    seen: &Seen,
+    records: &mut Records,
+) {
+    let requester = seen.requester.vf;
+    let left_out = seen.packets(numbers, |packet: Shown<'_>| {
+        let back = [requester];
+        let reached: &[VfId] = if packet.from == requester {
+            &seen.reached
+        } else {
+            &back
+        };
+        let others = || reached.iter().filter(|&&vf| vf != packet.from);
+        let multicast = seen.responder.is_none() && seen.requester.dlid.is_multicast();
+        if subscriber.wants(packet.from) && (multicast || others().next().is_some()) {
+            records
+                .bytes
+                .extend(record(time, LEAVES, packet.bytes, packet.length));
+        }
+        for &vf in others() {
+            if subscriber.wants(vf) {
+                records
+                    .bytes
+                    .extend(record(time, REACHES, packet.bytes, packet.length));
+            }
+        }
+    });
+    records.left_out += left_out;
+}
+
+fn record(time: Duration, interface: u8, bytes: &[u8], length: usize) -> Option<Vec<u8>> {
+    let header = erf::beginning_header(time, interface, bytes.len(), length)?;
+    let mut record = Vec::with_capacity(header.len() + bytes.len());
+    record.extend_from_slice(&header);
+    record.extend_from_slice(bytes);
+    Some(record)
+}
