@@ -1,0 +1,140 @@
+//! Writing.
+
+use std::fmt::Write;
+
+use wire::attribute::{NodeType, PortInfo};
+use wire::{LinkSpeed, LinkSpeedExt, PortState};
+
+use super::rate_name;
+use crate::fabric::Fabric;
+use crate::link::LinkRate;
+use crate::node::Node;
+use crate::topology::{NodeId, PortRef, Topology, TopologyError};
+
+impl Topology {
+    /// The topology as `ibnetdiscover` prints it, without LIDs.
+    ///
+    /// # Errors
+    /// What [`Topology::check`] finds.
+    pub fn to_netlist(&self) -> Result<String, TopologyError> {
+        Ok(Fabric::new(self)?.to_netlist())
+    }
+}
+
+impl Fabric {
+    /// The nodes and the links that are up, with their LIDs, as `ibnetdiscover` prints them.
+    pub fn to_netlist(&self) -> String {
+        let mut text = String::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let id = NodeId(number as u32);
+            // Writing to a string does not fail.
+            let _ = self.write_node(&mut text, id, node);
+        }
+        text
+    }
+
+    fn write_node(&self, text: &mut String, id: NodeId, node: &Node) -> std::fmt::Result {
+        let spec = &node.spec;
+        let is_switch = spec.kind == NodeType::Switch;
+        let guid = spec.guid.value();
+        if !text.is_empty() {
+            writeln!(text)?;
+        }
+        writeln!(text, "vendid=0x{:x}", spec.vendor_id)?;
+        writeln!(text, "devid=0x{:x}", spec.device_id)?;
+        writeln!(text, "sysimgguid=0x{guid:x}")?;
+        let name = name(node);
+        if is_switch {
+            let port = PortRef { node: id, port: 0 };
+            let own = self.port_info(port).unwrap_or_default();
+            let port_guid = self.guids(port).map_or(0, |guids| guids[0].value());
+            writeln!(text, "switchguid=0x{guid:x}({port_guid:x})")?;
+            let enhanced = node
+                .switch
+                .as_ref()
+                .is_some_and(|it| it.info.enhanced_port0);
+            writeln!(
+                text,
+                "Switch\t{} \"{name}\"\t\t# \"{}\" {} port 0 lid {} lmc {}",
+                spec.ports,
+                description(node),
+                if enhanced { "enhanced" } else { "base" },
+                own.lid,
+                own.lmc,
+            )?;
+        } else {
+            writeln!(text, "caguid=0x{guid:x}")?;
+            writeln!(
+                text,
+                "Ca\t{} \"{name}\"\t\t# \"{}\"",
+                spec.ports,
+                description(node)
+            )?;
+        }
+        for port in 1..=spec.ports {
+            let at = PortRef { node: id, port };
+            let (Some(own), Some(peer)) = (self.port_info(at), self.peer(at)) else {
+                continue;
+            };
+            let remote = self.nodes.get(peer.node.index());
+            let (Some(remote), true) = (remote, own.port_state != PortState::Down) else {
+                continue;
+            };
+            write!(text, "[{port}]")?;
+            if !is_switch {
+                let guid = self.guids(at).map_or(0, |guids| guids[0].value());
+                write!(text, "({guid:x}) ")?;
+            }
+            write!(text, "\t\"{}\"[{}]", self::name(remote), peer.port)?;
+            let remote_is_switch = remote.spec.kind == NodeType::Switch;
+            if !remote_is_switch {
+                let guid = self.guids(peer).map_or(0, |guids| guids[0].value());
+                write!(text, "({guid:x}) ")?;
+            }
+            write!(text, "\t\t# ")?;
+            if !is_switch {
+                write!(text, "lid {} lmc {} ", own.lid, own.lmc)?;
+            }
+            let addressed = PortRef {
+                port: if remote_is_switch { 0 } else { peer.port },
+                ..peer
+            };
+            let lid = self.port_info(addressed).unwrap_or_default().lid;
+            writeln!(
+                text,
+                "\"{}\" lid {lid} {}",
+                description(remote),
+                rate_name(active(&own))
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What `ibnetdiscover` calls a node.
+fn name(node: &Node) -> String {
+    let kind = match node.spec.kind {
+        NodeType::Switch => 'S',
+        _ => 'H',
+    };
+    format!("{kind}-{:016x}", node.spec.guid.value())
+}
+
+/// A node's text where quotation marks end it.
+fn description(node: &Node) -> String {
+    let text = node.description.to_string();
+    let printable = |letter: char| match letter {
+        '"' => '\'',
+        letter if letter.is_control() => ' ',
+        letter => letter,
+    };
+    text.chars().map(printable).collect()
+}
+
+fn active(info: &PortInfo) -> LinkRate {
+    LinkRate {
+        width: info.active_width().unwrap_or_default(),
+        speed: LinkSpeed::from_code(info.link_speed_active).unwrap_or_default(),
+        extended: LinkSpeedExt::from_code(info.link_speed_ext_active).unwrap_or(LinkSpeedExt::None),
+    }
+}
