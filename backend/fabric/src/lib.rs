@@ -22,6 +22,7 @@
 //! assert_eq!(fabric.port_info(vf).unwrap().port_state, wire::PortState::Initialize);
 //! ```
 
+mod arbitration;
 mod counters;
 mod directed;
 mod fabric;
@@ -45,6 +46,7 @@ mod torus;
 mod transit;
 mod trap;
 
+pub use arbitration::{Arbiter, Flow};
 pub use counters::{PortCounters, SmpCounts};
 pub use fabric::{Fabric, Output, Owner, PortEvent, SmpAccess};
 pub use fat_tree::{FatTree, FatTreeError};

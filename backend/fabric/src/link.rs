@@ -28,6 +28,31 @@ impl Default for LinkRate {
     }
 }
 
+impl LinkRate {
+    /// Bytes per second each way, without what the line code takes.
+    pub fn bytes_per_second(&self) -> f64 {
+        let lanes = match self.width {
+            LinkWidth::X1 => 1.0,
+            LinkWidth::X2 => 2.0,
+            LinkWidth::X4 => 4.0,
+            LinkWidth::X8 => 8.0,
+            LinkWidth::X12 => 12.0,
+        };
+        let gigabits = match (self.extended, self.speed) {
+            // 8 bits of 10 up to QDR, 64 of 66 from FDR on, 256 of 257 and error correction (34
+            // symbols of 544) from HDR on.
+            (LinkSpeedExt::None, LinkSpeed::Sdr) => 2.0,
+            (LinkSpeedExt::None, LinkSpeed::Ddr) => 4.0,
+            (LinkSpeedExt::None, LinkSpeed::Qdr) => 8.0,
+            (LinkSpeedExt::Fdr, _) => 14.0625 * 64.0 / 66.0,
+            (LinkSpeedExt::Edr, _) => 25.0,
+            (LinkSpeedExt::Hdr, _) => 50.0,
+            (LinkSpeedExt::Ndr, _) => 100.0,
+        };
+        lanes * gigabits * 1e9 / 8.0
+    }
+}
+
 /// All codes up to this one: what a port of this rate supports.
 const fn up_to(code: u8) -> u8 {
     if code == 0 {

@@ -70,6 +70,34 @@ impl Fabric {
         sl: Sl,
         pkey: Option<PKey>,
     ) -> Result<Route, NoRoute> {
+        self.walk(from, dlid, sl, pkey, |_, _| ())
+    }
+
+    /// The ports by which a unicast data packet leaves the nodes on its path, and the lane there:
+    /// one for each link. None on the way back to the sender itself.
+    ///
+    /// # Errors
+    /// As [`Fabric::resolve`].
+    pub fn trace(
+        &self,
+        from: PortRef,
+        dlid: Lid,
+        sl: Sl,
+        pkey: Option<PKey>,
+    ) -> Result<Vec<(PortRef, Vl)>, NoRoute> {
+        let mut crossed = Vec::new();
+        self.walk(from, dlid, sl, pkey, |port, vl| crossed.push((port, vl)))?;
+        Ok(crossed)
+    }
+
+    fn walk(
+        &self,
+        from: PortRef,
+        dlid: Lid,
+        sl: Sl,
+        pkey: Option<PKey>,
+        mut leave: impl FnMut(PortRef, Vl),
+    ) -> Result<Route, NoRoute> {
         if !dlid.is_unicast() {
             return Err(NoRoute::WrongKind(dlid));
         }
@@ -83,6 +111,7 @@ impl Fabric {
             });
         }
         let mut walk = self.depart(from, sl, pkey)?;
+        leave(from, walk.vl);
         loop {
             let node = walk.at.node;
             let arrived = |port, walk: Walk| Route {
@@ -111,7 +140,9 @@ impl Fabric {
             if out == walk.at {
                 return Err(NoRoute::Circle(node));
             }
-            walk = self.cross(walk, out, sl, pkey)?;
+            let vl;
+            (walk, vl) = self.cross(walk, out, sl, pkey)?;
+            leave(out, vl);
         }
     }
 
@@ -151,7 +182,7 @@ impl Fabric {
             for port in switch.multicast.ports(mlid) {
                 let out = PortRef { port, ..walk.at };
                 if port != 0 && port != walk.at.port {
-                    walks.extend(self.cross(walk, out, sl, pkey));
+                    walks.extend(self.cross(walk, out, sl, pkey).map(|(walk, _)| walk));
                 }
             }
         }
@@ -231,16 +262,23 @@ impl Fabric {
         })
     }
 
-    /// A further link.
-    fn cross(&self, walk: Walk, out: PortRef, sl: Sl, pkey: Option<PKey>) -> Result<Walk, NoRoute> {
-        self.admit(walk.at, walk.at.port, out, sl, pkey)?;
+    /// A further link, and the lane on it.
+    fn cross(
+        &self,
+        walk: Walk,
+        out: PortRef,
+        sl: Sl,
+        pkey: Option<PKey>,
+    ) -> Result<(Walk, Vl), NoRoute> {
+        let vl = self.admit(walk.at, walk.at.port, out, sl, pkey)?;
         let (peer, mtu) = self.beyond(out)?;
-        Ok(Walk {
+        let walk = Walk {
             at: peer,
             mtu: walk.mtu.min(mtu),
             vl: walk.vl,
             hops: walk.hops + 1,
-        })
+        };
+        Ok((walk, vl))
     }
 
     fn beyond(&self, out: PortRef) -> Result<(PortRef, Mtu), NoRoute> {
