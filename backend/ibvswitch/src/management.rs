@@ -15,7 +15,7 @@ mod link;
 mod migration;
 mod proxy;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use subnet::{MinHop, SubnetManager, Transport};
 use tracing::{info, warn};
 use wire::attribute::CapabilityMask;
-use wire::{Lid, MadPacket};
+use wire::{Lid, MadPacket, PKey};
 
 use crate::capture::Captures;
 use crate::config::{AddressModel, Config, ManagerPlace};
@@ -551,7 +551,18 @@ fn manager_config(config: &Config) -> subnet::Config {
         }
         manager.partitions.insert(vf.guid, vf.pkeys.clone());
     }
+    let own = manager_partitions(config);
+    manager.partitions.insert(config.manager.guid, own);
     manager
+}
+
+/// The manager's port is a full member of every partition, so that a guest reaches the subnet
+/// administration with whichever P_Key it uses.
+fn manager_partitions(config: &Config) -> Vec<PKey> {
+    let all = config.vfs().flat_map(|(_, vf)| &vf.pkeys);
+    let full = all.map(|pkey| PKey::new(pkey.value() | 0x8000));
+    let others: BTreeSet<PKey> = full.filter(|pkey| *pkey != PKey::DEFAULT_FULL).collect();
+    [PKey::DEFAULT_FULL].into_iter().chain(others).collect()
 }
 
 /// The running management thread; stops when dropped.

@@ -158,7 +158,7 @@ impl Administration {
             Status::OK => &self.table.bytes,
             _ => &[],
         };
-        transport.send(response(packet, status, data));
+        transport.send(self.response(packet, status, data));
     }
 
     /// Finds what is asked for, or does it; the answer's records are in `table` then.
@@ -231,15 +231,26 @@ impl Administration {
         }
     }
 
+    /// The keys of the manager's port.
+    fn own_pkeys(&self) -> &[PKey] {
+        let own = self.directory.own.map(|own| self.directory.port(own));
+        own.map_or(&[], |own| &own.pkeys)
+    }
+
+    /// The response to a request, with a record or none.
+    fn response(&self, packet: &MadPacket, status: Status, data: &[u8]) -> MadPacket {
+        response(packet, self.own_pkeys(), status, data)
+    }
+
     /// Answers with a table, in as many segments as it takes.
     fn send_table(&mut self, packet: &MadPacket, now: Duration, transport: &mut impl Transport) {
         let bytes = std::mem::take(&mut self.table.bytes);
         if !self.transfers.has_room(packet.slid, bytes.len()) {
             self.counts.refused += 1;
-            transport.send(response(packet, Status::SA_NO_RESOURCES, &[]));
+            transport.send(self.response(packet, Status::SA_NO_RESOURCES, &[]));
             return;
         }
-        let mut template = response(packet, Status::OK, &[]);
+        let mut template = self.response(packet, Status::OK, &[]);
         SaHeader {
             attribute_offset: (self.table.stride / 8) as u16,
             ..SaHeader::of(&packet.mad).unwrap_or_default()
@@ -397,9 +408,19 @@ impl Administration {
     }
 }
 
-/// The response to a request, with a record or none.
-fn response(packet: &MadPacket, status: Status, data: &[u8]) -> MadPacket {
-    let mut reply = packet.reply();
+/// The answer to a packet, as the port whose table `own` is sends it: with the port's own key of
+/// the packet's partition. A limited member that asks would not take an answer with its own.
+fn reply(packet: &MadPacket, own: &[PKey]) -> MadPacket {
+    let pkey = own.iter().find(|own| own.matches(packet.pkey));
+    MadPacket {
+        pkey: pkey.copied().unwrap_or(packet.pkey),
+        ..packet.reply()
+    }
+}
+
+/// What is left of a response to fill in.
+fn response(packet: &MadPacket, own: &[PKey], status: Status, data: &[u8]) -> MadPacket {
+    let mut reply = reply(packet, own);
     let method = Method(packet.header().method().0 | 0x80);
     if let Ok(mut mad) = Mad::new_checked(&mut reply.mad[..]) {
         // A removal is answered by a response of its own; all others by the method's.

@@ -61,6 +61,8 @@ impl Subscriptions {
         request: &Request<'_>,
         directory: &Directory,
     ) -> Result<InformInfo, Status> {
+        let own = directory.own.map(|own| &directory.port(own).pkeys[..]);
+        let own = own.unwrap_or_default();
         let info = InformInfo::parse(request.data).map_err(|_| Status::SA_REQUEST_INVALID)?;
         let gid = request.gid(directory);
         let qp = request.packet.src_qp;
@@ -100,7 +102,7 @@ impl Subscriptions {
                     number,
                     info: InformInfo { qpn: qp, ..info },
                     trusted: request.trusted,
-                    address: request.packet.reply(),
+                    address: super::reply(request.packet, own),
                 });
             }
             _ => return Err(Status::SA_REQUEST_INVALID),

@@ -72,7 +72,7 @@ impl Bed {
             info.lid,
             info.master_sm_lid,
             Sl::default(),
-            PKey::DEFAULT_FULL,
+            PKey::DEFAULT_LIMITED,
             mad,
         );
         let sent = self.managed.link.fabric.inject(self.ports[port], packet);
@@ -104,6 +104,8 @@ impl Bed {
         assert_eq!(answers.len(), 1, "{answers:?}");
         let answer = answers.remove(0);
         assert_eq!(answer.qkey, QKey::QP1);
+        // The manager's port is a full member: a limited one would not take a limited key.
+        assert_eq!(answer.pkey, PKey::DEFAULT_FULL);
         let (asked, answered) = (Mad::new_checked(&mad[..]).unwrap(), answer.header());
         assert_eq!(answered.transaction(), asked.transaction());
         answer.mad
