@@ -50,6 +50,9 @@ pub enum BenchError {
     /// The daemon process says something else than that it is ready.
     #[error("the daemon process did not start: it said {0:?}")]
     Daemon(String),
+    /// A subnet is not as its manager should leave it.
+    #[error("the subnet: {0}")]
+    Subnet(String),
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {

@@ -30,6 +30,7 @@ pub mod rate;
 pub mod reference;
 pub mod registration;
 mod report;
+pub mod sm;
 mod suite;
 
 pub use connection::Connected;

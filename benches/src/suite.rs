@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::{
     Effort, Measurement, Processors, Result, bandwidth, footprint, idle, latency, rate,
-    registration,
+    registration, sm,
 };
 
 /// What a suite needs to know.
@@ -35,6 +35,8 @@ pub enum Suite {
     Registration,
     /// Memory of an idle daemon.
     Footprint,
+    /// The subnet manager on 648 and 5832 nodes.
+    Sm,
 }
 
 impl Suite {
@@ -50,6 +52,7 @@ impl Suite {
             Self::Idle => idle::run(context),
             Self::Registration => registration::run(context),
             Self::Footprint => footprint::run(context),
+            Self::Sm => sm::run(context),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use wire::attribute::SlToVl;
 use wire::{Gid, Guid, Lid, Mtu, PKey};
 
+use crate::partitions::{Candidate, Partitions};
 use crate::sa::PresetGroup;
 
 /// What a subnet manager is told by its owner.
@@ -29,8 +30,12 @@ pub struct Config {
     pub known_lids: BTreeMap<Guid, Lid>,
     /// P_Key tables of channel adapter ports, by port GUID, in the order of their indexes.
     pub partitions: BTreeMap<Guid, Vec<PKey>>,
-    /// P_Key table of the ports not in `partitions`.
+    /// What decides the P_Key tables of the ports not in `partitions`.
+    pub partition_file: Option<Partitions>,
+    /// P_Key table of the other ports.
     pub default_partitions: Vec<PKey>,
+    /// Whether switches check, at ports with an adapter, that packets have one of its P_Keys.
+    pub enforce_partitions: bool,
     /// GUIDs of functions that no VM has: where a VM may move to. A GUID of a function that a VM
     /// moved to is then at the function it left.
     pub spare_functions: BTreeSet<Guid>,
@@ -75,6 +80,8 @@ impl Default for Config {
             pinned_lids: BTreeMap::new(),
             known_lids: BTreeMap::new(),
             partitions: BTreeMap::new(),
+            partition_file: None,
+            enforce_partitions: false,
             default_partitions: vec![PKey::DEFAULT_FULL],
             spare_functions: BTreeSet::new(),
             without_lid: BTreeSet::new(),
@@ -148,11 +155,19 @@ impl Config {
         Ok(())
     }
 
-    /// The P_Key table that a channel adapter's port is to have.
-    pub(crate) fn pkeys(&self, port: Guid) -> &[PKey] {
-        self.partitions
-            .get(&port)
-            .unwrap_or(&self.default_partitions)
+    /// The P_Key table that a port is to have.
+    pub(crate) fn pkeys(&self, port: &Candidate) -> Vec<PKey> {
+        match (self.partitions.get(&port.guid), &self.partition_file) {
+            (Some(table), _) => table.clone(),
+            (None, Some(file)) => file.table(port),
+            (None, None) => self.default_partitions.clone(),
+        }
+    }
+
+    /// Multicast groups that are there from the start.
+    pub(crate) fn preset_groups(&self) -> Vec<PresetGroup> {
+        let file = self.partition_file.iter().flat_map(Partitions::groups);
+        self.groups.iter().chain(file).copied().collect()
     }
 }
 

@@ -15,7 +15,9 @@ mod manager;
 mod migration;
 mod model;
 mod multicast;
+mod partitions;
 pub mod paths;
+pub mod persistence;
 mod requests;
 pub mod routing;
 mod sa;
@@ -24,6 +26,7 @@ mod tables;
 pub use config::{Config, ConfigError};
 pub use manager::{Report, SubnetManager, Ticket};
 pub use migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
+pub use partitions::{FILE_MAX, Mistake, Partitions};
 pub use requests::Transport;
 pub use routing::{
     Endpoint, ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, ServiceLevels,

@@ -18,6 +18,7 @@ use wire::{Guid, Lid, MadPacket, PKey, PortState};
 
 use crate::config::{Config, ConfigError};
 use crate::model::{At, Subnet};
+use crate::partitions::Partitions;
 use crate::requests::{Failure, Outcome, Requests, Transport};
 use crate::routing::RoutingEngine;
 use crate::sa::{Administration, Paths, SaCounts, View};
@@ -41,6 +42,10 @@ enum Purpose {
     ChangedPort(At),
     SmInfo(At),
     Partitions(At, u16),
+    Enforcement {
+        switch: Guid,
+        place: (u8, u16),
+    },
     SlToVl,
     Identity(At, Guid),
     Linear {
@@ -217,6 +222,13 @@ impl SubnetManager {
     /// Gives a port another P_Key table; takes effect with the sweep that this begins.
     pub fn set_partitions(&mut self, port: Guid, table: Vec<PKey>) {
         self.config.partitions.insert(port, table);
+        self.changed = true;
+    }
+
+    /// Gives the ports without a table of their own those of another partition configuration file;
+    /// takes effect with the sweep that this begins.
+    pub fn set_partition_file(&mut self, file: Option<Partitions>) {
+        self.config.partition_file = file;
         self.changed = true;
     }
 
@@ -529,6 +541,7 @@ impl SubnetManager {
             Purpose::ChangedPort(at) => self.take_changed_port(at, &data),
             Purpose::SmInfo(at) => self.take_sm_info(at, &data),
             Purpose::Partitions(at, block) => self.take_partitions(at, block, &data),
+            Purpose::Enforcement { switch, place } => self.take_enforcement(switch, place, &data),
             Purpose::SlToVl => {}
             Purpose::Identity(at, guid) => self.take_identity(at, guid, &data),
             Purpose::Linear { switch, number } => self.take_linear(switch, number, &data),

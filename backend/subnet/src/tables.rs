@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use wire::Guid;
-use wire::attribute::{LinearBlock, MulticastBlock};
+use wire::attribute::{LinearBlock, MulticastBlock, PKeyBlock};
 
 use crate::routing::ForwardingTable;
 
@@ -11,6 +11,8 @@ use crate::routing::ForwardingTable;
 struct Held {
     linear: BTreeMap<u16, LinearBlock>,
     multicast: BTreeMap<(u16, u8), MulticastBlock>,
+    /// By port and number: the P_Keys that an external port lets through.
+    partitions: BTreeMap<(u8, u16), PKeyBlock>,
 }
 
 /// What switches hold, by their GUID. Only blocks that differ are sent.
@@ -82,6 +84,39 @@ impl Tables {
     ) -> bool {
         let held = self.0.get(&switch);
         held.and_then(|held| held.multicast.get(&at)) != Some(block)
+    }
+
+    /// P_Key blocks that a port is known to hold, or was sent.
+    pub(crate) fn partition_blocks(&self, switch: Guid, port: u8) -> u16 {
+        let held = self.0.get(&switch).map(|held| &held.partitions);
+        let mut of_port = held
+            .into_iter()
+            .flat_map(|held| held.range((port, 0)..=(port, u16::MAX)));
+        of_port
+            .next_back()
+            .map_or(0, |(&(_, number), _)| number + 1)
+    }
+
+    pub(crate) fn partitions_differ(
+        &self,
+        switch: Guid,
+        place: (u8, u16),
+        block: &PKeyBlock,
+    ) -> bool {
+        let held = self.0.get(&switch);
+        held.and_then(|held| held.partitions.get(&place)) != Some(block)
+    }
+
+    /// As [`Tables::writes_linear`].
+    pub(crate) fn writes_partitions(&mut self, switch: Guid, place: (u8, u16)) {
+        if let Some(held) = self.0.get_mut(&switch) {
+            held.partitions.remove(&place);
+        }
+    }
+
+    pub(crate) fn holds_partitions(&mut self, switch: Guid, place: (u8, u16), block: PKeyBlock) {
+        let held = self.0.entry(switch).or_default();
+        held.partitions.insert(place, block);
     }
 
     pub(crate) fn holds_multicast(&mut self, switch: Guid, at: (u16, u8), block: MulticastBlock) {

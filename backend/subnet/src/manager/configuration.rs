@@ -7,12 +7,13 @@ use wire::attribute::{
 };
 use wire::mad::AttributeId;
 use wire::smp::DATA;
-use wire::{Guid, Lid, PhysicalState, PortState, Sl};
+use wire::{Guid, Lid, PKey, PhysicalState, PortState, Sl};
 
 use super::discovery::switch_info_data;
 use super::{Phase, Purpose, SubnetManager};
-use crate::lids::{self, Candidate};
+use crate::lids;
 use crate::model::At;
+use crate::partitions::Candidate;
 use crate::routing::{ForwardingTable, Graph, MinHop, RoutingEngine};
 use crate::sa::Paths;
 
@@ -64,6 +65,15 @@ impl SubnetManager {
         }
     }
 
+    /// The P_Key table that a port with this GUID is to have.
+    pub(super) fn pkeys(&self, at: At, guid: Guid) -> Vec<PKey> {
+        self.config.pkeys(&Candidate {
+            guid,
+            kind: self.subnet.nodes[at.0].info.node_type,
+            is_own: self.subnet.own == Some(at),
+        })
+    }
+
     fn set_partition_tables(&mut self) {
         for at in self.subnet.end_ports() {
             let (node, _) = at;
@@ -74,7 +84,7 @@ impl SubnetManager {
                 continue;
             };
             let (guid, route) = (port.guid, port.route.clone());
-            let wanted = self.config.pkeys(guid).to_vec();
+            let wanted = self.pkeys(at, guid);
             let entries = usize::from(self.subnet.nodes[node].info.partition_cap);
             if wanted.len() > entries {
                 self.error(format!(
@@ -103,6 +113,70 @@ impl SubnetManager {
                     );
                 }
             }
+            if self.config.enforce_partitions {
+                self.set_enforcement(at, &wanted);
+            }
+        }
+    }
+
+    /// Gives the switch's port at the other end of an adapter's cable the same keys to let through.
+    fn set_enforcement(&mut self, adapter: At, keys: &[PKey]) {
+        let Some((at, _)) = self.enforcer(adapter) else {
+            return;
+        };
+        let (node, number) = at;
+        let switch = self.subnet.nodes[node].info.node_guid;
+        let Some(route) = self.subnet.port(at).map(|port| port.route.clone()) else {
+            return;
+        };
+        let needed = keys.len().div_ceil(PKeyBlock::ENTRIES).max(1) as u16;
+        for block_number in 0..needed.max(self.tables.partition_blocks(switch, number)) {
+            let first = usize::from(block_number) * PKeyBlock::ENTRIES;
+            let mut block = PKeyBlock::default();
+            for (entry, &key) in block.0.iter_mut().zip(keys.iter().skip(first)) {
+                *entry = key;
+            }
+            let place = (number, block_number);
+            if self.tables.partitions_differ(switch, place, &block) {
+                self.tables.writes_partitions(switch, place);
+                let modifier = u32::from(number) << 16 | u32::from(block_number);
+                self.set(
+                    route.clone(),
+                    AttributeId::P_KEY_TABLE,
+                    modifier,
+                    block.to_bytes(),
+                    Purpose::Enforcement { switch, place },
+                );
+            }
+        }
+    }
+
+    pub(super) fn take_enforcement(&mut self, switch: Guid, place: (u8, u16), data: &[u8; DATA]) {
+        let block = PKeyBlock::parse(data);
+        self.tables.holds_partitions(switch, place, block);
+    }
+
+    /// The switch's port that an adapter's port is cabled to, and how many keys it can check.
+    fn enforcer(&self, adapter: At) -> Option<(At, u16)> {
+        let peer = self.subnet.port(adapter)?.peer?;
+        let switch = self.subnet.nodes[peer.0].switch?;
+        let can = switch.inbound_enforcement_cap && switch.outbound_enforcement_cap;
+        (can && switch.partition_enforcement_cap > 0)
+            .then_some((peer, switch.partition_enforcement_cap))
+    }
+
+    /// Whether a switch's port is to check partitions: it has an adapter, all of whose keys fit.
+    fn enforces(&self, at: At) -> bool {
+        let adapter = self.subnet.port(at).and_then(|port| port.peer);
+        let Some(adapter) = adapter.filter(|_| self.config.enforce_partitions) else {
+            return false;
+        };
+        let port = self.subnet.port(adapter);
+        match (port, self.enforcer(adapter)) {
+            (Some(port), Some((_, room))) if !self.subnet.nodes[adapter.0].is_switch() => {
+                self.pkeys(adapter, port.guid).len() <= usize::from(room)
+            }
+            _ => false,
         }
     }
 
@@ -161,7 +235,7 @@ impl SubnetManager {
             .into_iter()
             .filter_map(|at| self.subnet.port(at))
             .filter(|port| self.has_lid(port.guid))
-            .map(|port| Candidate {
+            .map(|port| lids::Candidate {
                 guid: port.guid,
                 current: port.info.map_or(Lid::NONE, |info| info.lid),
             })
@@ -200,6 +274,11 @@ impl SubnetManager {
             wanted.gid_prefix = self.config.gid_prefix;
             wanted.m_key = self.config.m_key;
             wanted.subnet_timeout = self.config.subnet_timeout;
+        }
+        if self.subnet.nodes[at.0].is_switch() && at.1 != 0 && port.is_linked() {
+            let enforces = self.enforces(at);
+            wanted.partition_enforcement_inbound = enforces;
+            wanted.partition_enforcement_outbound = enforces;
         }
         let peer = port.peer.and_then(|peer| self.subnet.port(peer)?.info);
         if let Some(peer) = peer.filter(|_| port.is_linked()) {

@@ -344,7 +344,7 @@ impl SubnetManager {
             return;
         };
         let route = port.route.clone();
-        let wanted = self.config.pkeys(of).to_vec();
+        let wanted = self.pkeys(at, of);
         let held: Vec<(u16, PKeyBlock)> =
             port.pkeys.iter().map(|(&n, &block)| (n, block)).collect();
         for (number, held) in held {

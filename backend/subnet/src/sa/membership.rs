@@ -402,7 +402,7 @@ impl Groups {
 /// The groups that are to be there: those of the configuration, and IPoIB's broadcast group of
 /// every partition that a port is in.
 fn presets(directory: &Directory, view: &View<'_>) -> Vec<PresetGroup> {
-    let mut all = view.config.groups.clone();
+    let mut all = view.config.preset_groups();
     let mut partitions: Vec<u16> = directory
         .ports
         .iter()

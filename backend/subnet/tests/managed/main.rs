@@ -6,5 +6,6 @@ mod harness;
 mod liars;
 mod mastery;
 mod migration;
+mod partitions;
 mod sweep;
 mod traps;

@@ -1,0 +1,144 @@
+//! What a manager remembers from one run to the next, in the files that OpenSM keeps for it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use wire::{Guid, Lid};
+
+/// A line of a file that cannot be what it says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct Unreadable {
+    /// From 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+/// A GUID and the numbers after it; `None` for what is no number.
+type Entry = (Guid, Vec<Option<u64>>);
+
+/// Lines, from 1, with what is on them.
+fn entries(text: &str) -> impl Iterator<Item = (usize, Option<Entry>)> {
+    let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let lines = (1..).zip(text.lines());
+    lines
+        .filter(|(_, line)| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+        .map(move |(number, line)| {
+            let mut words = line.split_whitespace().map(hex);
+            let guid = words.next().flatten().map(Guid::new);
+            (number, guid.map(|guid| (guid, words.collect())))
+        })
+}
+
+/// Reads OpenSM's `guid2lid`: port GUID, first and last LID of a port on every line.
+///
+/// # Errors
+/// The first line that is something else.
+pub fn parse_lids(text: &str) -> Result<BTreeMap<Guid, Lid>, Unreadable> {
+    let mut lids = BTreeMap::new();
+    for (line, entry) in entries(text) {
+        let wrong = |what| Unreadable { line, what };
+        let (guid, words) = entry.ok_or(wrong("no GUID; write 0x and 16 hexadecimal digits"))?;
+        let [Some(first), Some(last)] = words[..] else {
+            return Err(wrong("not two LIDs after the GUID"));
+        };
+        let lid = u16::try_from(first).map(Lid::new).ok();
+        let lid = lid.filter(|lid| lid.is_unicast() && first <= last && last <= 0xbfff);
+        lids.insert(
+            guid,
+            lid.ok_or(wrong(
+                "LIDs are 0x0001 to 0xbfff, the first not above the last",
+            ))?,
+        );
+    }
+    Ok(lids)
+}
+
+/// Writes OpenSM's `guid2lid`.
+pub fn format_lids(lids: &BTreeMap<Guid, Lid>, lmc: u8) -> String {
+    let mut text = String::new();
+    for (guid, lid) in lids {
+        let (first, more) = (lid.value(), (1u16 << lmc.min(7)) - 1);
+        let last = first.saturating_add(more);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "0x{:016x} 0x{first:04x} 0x{last:04x}\n", guid.value());
+    }
+    text
+}
+
+/// Reads OpenSM's `guid2mkey`: GUID and M_Key on every line.
+///
+/// # Errors
+/// The first line that is something else.
+pub fn parse_keys(text: &str) -> Result<BTreeMap<Guid, u64>, Unreadable> {
+    let mut keys = BTreeMap::new();
+    for (line, entry) in entries(text) {
+        let wrong = |what| Unreadable { line, what };
+        let (guid, words) = entry.ok_or(wrong("no GUID; write 0x and 16 hexadecimal digits"))?;
+        let [Some(key)] = words[..] else {
+            return Err(wrong("not one M_Key after the GUID"));
+        };
+        keys.insert(guid, key);
+    }
+    Ok(keys)
+}
+
+/// Writes OpenSM's `guid2mkey`.
+pub fn format_keys(keys: &BTreeMap<Guid, u64>) -> String {
+    let mut text = String::new();
+    for (guid, key) in keys {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "0x{:016x} 0x{key:016x}\n", guid.value());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `osm_db_files.c` and `osm_db_pack.c` of OpenSM 3.3.23 write them.
+    #[test]
+    fn the_files_of_opensm() {
+        let text = "0x0002c90300000101 0x0010 0x0013\n\n0x0002c90300000201 0x0003 0x0003\n\n";
+        let lids = parse_lids(text).unwrap();
+        let expected = [(0x0002_c903_0000_0101, 0x10), (0x0002_c903_0000_0201, 3)];
+        let expected: BTreeMap<_, _> = expected
+            .map(|(guid, lid)| (Guid::new(guid), Lid::new(lid)))
+            .into();
+        assert_eq!(lids, expected);
+        assert_eq!(
+            format_lids(&lids, 0),
+            "0x0002c90300000101 0x0010 0x0010\n\n0x0002c90300000201 0x0003 0x0003\n\n"
+        );
+        let keys = parse_keys("0x0002c90300000101 0x00000000deadbeef\n\n").unwrap();
+        assert_eq!(keys[&Guid::new(0x0002_c903_0000_0101)], 0xdead_beef);
+        assert_eq!(
+            format_keys(&keys),
+            "0x0002c90300000101 0x00000000deadbeef\n\n"
+        );
+    }
+
+    #[test]
+    fn lines_that_are_something_else() {
+        for (text, error) in [
+            (
+                "\nguid 1 2",
+                "line 2: no GUID; write 0x and 16 hexadecimal digits",
+            ),
+            ("0x1 0x2", "line 1: not two LIDs after the GUID"),
+            (
+                "0x1 0x0 0x0",
+                "line 1: LIDs are 0x0001 to 0xbfff, the first not above the last",
+            ),
+            (
+                "0x1 0x5 0x4",
+                "line 1: LIDs are 0x0001 to 0xbfff, the first not above the last",
+            ),
+        ] {
+            assert_eq!(parse_lids(text).unwrap_err().to_string(), error, "{text}");
+        }
+        assert!(parse_keys("0x1 0x2 0x3").is_err());
+    }
+}
