@@ -124,10 +124,19 @@ impl<F: Face> Engine<F> {
         change: &QpChange,
     ) -> Result<(), VerbError> {
         let index = self.qp_index(vf, qpn)?;
+        let levels = self.vf(vf).port.service_levels;
         let qp = self.qps.get_mut(index.0).ok_or(VerbError::NotFound)?;
         if !qp.core.state.may_become(next) {
             return Err(VerbError::BadState);
         }
+        let mut change = *change;
+        // Datagrams say it one by one.
+        if let Some(path) = &mut change.path
+            && !qp.core.transport.is_datagram()
+        {
+            path.sl = levels.admit(path.sl).ok_or(VerbError::Invalid)?;
+        }
+        let change = &change;
         self.epoch += 1;
         match next {
             QpState::Error => self.fail_qp(index),

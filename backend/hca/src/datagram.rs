@@ -108,6 +108,15 @@ impl<F: Face> Engine<F> {
         let (from, transport) = (qp.core.vf, qp.core.transport);
         let blocks = qp.core.block_multicast_loopback;
         let port = &self.vf(from).port;
+        // Subnet management has no service level of its own.
+        let sl = match transport {
+            Transport::Smi => Some(address.sl),
+            _ => port.service_levels.admit(address.sl),
+        };
+        let Some(sl) = sl else {
+            return TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
+        };
+        let address = &AddressVector { sl, ..*address };
         let src_qp = match transport {
             Transport::Smi => Qpn::QP0,
             Transport::Gsi => Qpn::QP1,
@@ -377,7 +386,7 @@ impl<F: Face> Engine<F> {
                     src_qp: datagram.src_qp,
                     sl: datagram.sl,
                     grh: datagram.grh.is_some(),
-                    pkey: datagram.pkey,
+                    pkey: vf.port.shown(datagram.pkey),
                     path_bits: (u16::from(datagram.dlid) & ((1 << vf.port.lmc) - 1)) as u8,
                 }),
             },

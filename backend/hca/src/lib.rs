@@ -32,6 +32,7 @@ mod poll;
 mod progress;
 mod qp;
 mod requester;
+mod service_level;
 mod slab;
 mod srq;
 mod subnet;
@@ -48,5 +49,6 @@ pub use qp::{
     AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,
 };
 pub use requester::MAX_MESSAGE;
+pub use service_level::{Foreign, ServiceLevels};
 pub use subnet::{MadDatagram, NoRoute, Route, Subnet};
 pub use vf::{PortView, Quota, TrafficCounters};

@@ -11,6 +11,7 @@ use crate::face::Face;
 use crate::mr::KeyTable;
 use crate::numbers::Numbers;
 use crate::qp::QpNumbers;
+use crate::service_level::ServiceLevels;
 use crate::subnet::Route;
 
 /// Most objects of each kind that one function may have, as powers of two.
@@ -60,6 +61,11 @@ pub struct PortView {
     pub pkeys: Vec<PKey>,
     /// GID table.
     pub gids: Vec<Gid>,
+    /// P_Keys that the guest sees otherwise: that of the table, and what it
+    /// sees. The rest it sees as it is.
+    pub shown_pkeys: Vec<(PKey, PKey)>,
+    /// The service levels it may use.
+    pub service_levels: ServiceLevels,
 }
 
 impl PortView {
@@ -78,6 +84,18 @@ impl PortView {
             .get(usize::from(index))
             .copied()
             .unwrap_or_default()
+    }
+
+    /// What the guest sees in place of a P_Key that came in.
+    #[inline]
+    #[must_use]
+    pub fn shown(&self, pkey: PKey) -> PKey {
+        const MEMBERSHIP: u16 = 0x8000;
+        let mut pairs = self.shown_pkeys.iter();
+        let found = pairs.find(|(own, _)| own.partition() == pkey.partition());
+        found.map_or(pkey, |(_, shown)| {
+            PKey::new(shown.partition() | pkey.value() & MEMBERSHIP)
+        })
     }
 }
 

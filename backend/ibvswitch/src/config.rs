@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fabric::SmpAccess;
+use hca::ServiceLevels;
 use serde::{Deserialize, Serialize};
 use wire::{Guid, Lid, LinkWidth, Mtu, PKey};
 
@@ -68,6 +69,8 @@ pub struct Config {
     pub manager: Manager,
     /// Programs of the host on the subnet.
     pub external: External,
+    /// The virtual clusters.
+    pub clusters: Vec<Cluster>,
     /// The hypervisors on the switch, at least one.
     pub hypervisors: Vec<Hypervisor>,
 }
@@ -136,6 +139,15 @@ pub struct External {
     pub socket: Option<String>,
 }
 
+/// A table `[[cluster]]`: VMs with a LID space of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// Name, unique among clusters.
+    pub name: String,
+    /// The LID by which its VMs know the subnet manager.
+    pub sm_lid: Lid,
+}
+
 /// A table `[[hypervisor]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hypervisor {
@@ -164,6 +176,12 @@ pub struct Vf {
     pub smp: SmpAccess,
     /// Which of its management packets pass, and how many.
     pub mads: MadRules,
+    /// Its virtual cluster (index in [`Config::clusters`]), and its LID there.
+    pub cluster: Option<(usize, Lid)>,
+    /// The P_Keys its guest sees in place of those in `pkeys`, by index; empty: those.
+    pub virtual_pkeys: Vec<PKey>,
+    /// The service levels it may use.
+    pub service_levels: ServiceLevels,
     /// The vfio-user socket; absolute.
     pub socket: PathBuf,
     /// Whether it has no VM of its own: a VM may move to it.

@@ -6,6 +6,7 @@
 //! the fabric has for the guests is collected first and handed to the engine
 //! after the lock is gone.
 
+mod cluster;
 mod datagram;
 mod datapath;
 mod delivery;
@@ -36,6 +37,7 @@ use crate::config::{AddressModel, Config, ManagerPlace};
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
+use cluster::{Clusters, Direction};
 use datapath::EngineSubnet;
 use delivery::{Delivery, deliver, port_view};
 pub use function::FunctionPort;
@@ -83,6 +85,8 @@ pub struct SubnetState {
     /// None while a program of the host or a guest manages the subnet.
     manager: Option<SubnetManager>,
     for_manager: VecDeque<MadPacket>,
+    /// What guests see in place of what is.
+    clusters: Clusters,
     /// Counters of the data plane, and what of them the fabric knows.
     traffic: Vec<Option<Traffic>>,
     /// What VMs are waiting for.
@@ -106,13 +110,13 @@ pub struct Management {
     captures: Arc<Captures>,
     /// When the subnet was made: what times are counted from.
     epoch: Instant,
-    /// Not bounded, since the proxy bounds what each guest puts into it and
-    /// a wish to look waits there once at most.
     manager_port: PortRef,
     names: HashMap<String, PortRef>,
     hosts: Hosts,
     slots: Vec<Slot>,
     model: AddressModel,
+    /// Not bounded, since the proxy bounds what each guest puts into it and
+    /// a wish to look waits there once at most.
     sender: Sender<Message>,
     receiver: Receiver<Message>,
     looking: AtomicBool,
@@ -162,11 +166,16 @@ impl Management {
             .enumerate()
             .map(|(at, &port)| (port, VfId(at as u16)))
             .collect();
+        let mut clusters = Clusters::new(config);
+        for (index, &port) in ports.iter().enumerate() {
+            clusters.refresh(VfId(index as u16), &fabric, port);
+        }
         let (sender, receiver) = unbounded();
         let state = SubnetState {
             fabric,
             manager,
             for_manager: VecDeque::new(),
+            clusters,
             traffic: ports.iter().map(|_| None).collect(),
             migrations: Vec::new(),
         };
@@ -314,9 +323,9 @@ impl Management {
                         mailbox.put(&packet);
                         deliveries.push(Delivery::Host(mailbox));
                     } else if let Some(&vf) = self.functions.get(&port) {
-                        let mut packet = packet;
-                        self.proxy.clean(vf, &mut packet.mad);
-                        deliveries.push(Delivery::Packet(vf, packet));
+                        if let Some(packet) = self.to_guest(state, vf, *packet) {
+                            deliveries.push(Delivery::Packet(vf, Box::new(packet)));
+                        }
                     } else if state.answer_for(port, &packet) {
                     } else if port == self.manager_port && state.manager.is_some() {
                         state.for_manager.push_back(*packet);
@@ -324,7 +333,11 @@ impl Management {
                 }
                 Output::Event { port, event } => {
                     if let Some(&vf) = self.functions.get(&port) {
-                        let view = port_view(&state.fabric, port);
+                        if state.clusters.refresh(vf, &state.fabric, port) {
+                            // A virtual LID may lead elsewhere now.
+                            self.generation.fetch_add(1, Ordering::Release);
+                        }
+                        let view = state.view(vf, port);
                         deliveries.push(Delivery::Change(vf, event, view));
                     }
                 }
@@ -338,6 +351,18 @@ impl Management {
         moved
     }
 
+    /// A packet for a guest, as the guest is to see it.
+    fn to_guest(&self, state: &SubnetState, vf: VfId, mut packet: MadPacket) -> Option<MadPacket> {
+        self.proxy.clean(vf, &mut packet.mad);
+        let known = state
+            .clusters
+            .translate(vf, Direction::ToGuest, &mut packet);
+        if !known {
+            self.proxy.refuse(self.now(), vf, Reason::Cluster, &packet);
+        }
+        known.then_some(packet)
+    }
+
     /// Hands out what the fabric put out. A function without a driver still has a device, which
     /// answers what it can by itself.
     fn deliver<F: Face>(&self, engine: &SharedEngine<F>, deliveries: Vec<Delivery>) {
@@ -346,7 +371,9 @@ impl Management {
             return;
         }
         let mut state = self.state.lock();
-        for (vf, packet) in unclaimed {
+        for (vf, mut packet) in unclaimed {
+            // The answer is of the wire, so what it answers has to be.
+            state.clusters.undo(vf, &mut packet);
             if let Some(port) = self.port(vf) {
                 state.answer_for(port, &packet);
             }
@@ -359,7 +386,7 @@ impl Management {
     #[must_use]
     pub fn port_view(&self, vf: VfId) -> PortView {
         match self.port(vf) {
-            Some(port) => port_view(&self.state.lock().fabric, port),
+            Some(port) => self.state.lock().view(vf, port),
             None => PortView::default(),
         }
     }
@@ -456,14 +483,21 @@ impl Management {
         let mut state = self.state.lock();
         let info = state.fabric.port_info(port).unwrap_or_default();
         let gids: Vec<_> = state.fabric.gids(port).collect();
+        // What is inside is written as the guest sees things.
+        let own_lids = state.clusters.has_own_lids(vf);
+        let pkeys = state.fabric.pkeys(port).unwrap_or_default();
         let own = Own {
-            lid: info.lid,
-            lmc: info.lmc,
+            lid: state.clusters.own_lid(vf, info.lid),
+            lmc: if own_lids { 0 } else { info.lmc },
             gids: &gids,
-            pkeys: state.fabric.pkeys(port).unwrap_or_default(),
+            pkeys: &state.clusters.pkeys(vf, pkeys),
         };
         if !self.proxy.examine(now, vf, &mut packet, &own) {
             return;
+        }
+        let known = state.clusters.translate(vf, Direction::ToWire, &mut packet);
+        if !known {
+            return self.proxy.refuse(now, vf, Reason::Cluster, &packet);
         }
         let sent = packet.clone();
         if state.fabric.inject(port, packet) == Injected::Denied {
@@ -489,6 +523,13 @@ impl Management {
 }
 
 impl SubnetState {
+    /// A function's port as the engine is to know it.
+    fn view(&self, vf: VfId, port: PortRef) -> PortView {
+        let mut view = port_view(&self.fabric, port);
+        self.clusters.adapt(vf, &mut view);
+        view
+    }
+
     /// Passes on what the data plane has counted since the last time.
     fn tell_traffic(&mut self, ports: &[PortRef]) {
         for (traffic, &port) in self.traffic.iter_mut().zip(ports) {

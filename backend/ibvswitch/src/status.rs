@@ -94,10 +94,22 @@ impl Observer {
             },
             vfs: vfs
                 .map(|(((hypervisor, vf), port), function)| {
-                    vf_status(hypervisor, vf, fabric, port, function)
+                    let status = vf_status(hypervisor, vf, fabric, port, function);
+                    VfStatus {
+                        cluster: self.cluster(vf).map(|(name, _)| name),
+                        virtual_lid: self.cluster(vf).map(|(_, lid)| lid),
+                        ..status
+                    }
                 })
                 .collect(),
         }
+    }
+
+    /// The cluster of a VF, and its LID there.
+    fn cluster(&self, vf: &Vf) -> Option<(String, u16)> {
+        let (index, lid) = vf.cluster?;
+        let cluster = self.config.clusters.get(index)?;
+        Some((cluster.name.clone(), lid.value()))
     }
 
     /// Nodes and cables, with the LIDs they have now. `functions` are as for [`Observer::status`].
@@ -132,6 +144,8 @@ fn vf_status(
         hypervisor: hypervisor.name.clone(),
         state: info.port_state.to_string(),
         lid: info.lid.value(),
+        cluster: None,
+        virtual_lid: None,
         sm_lid: info.master_sm_lid.value(),
         node_guid: node_guid.to_string(),
         port_guid: fabric

@@ -151,8 +151,8 @@ fn attacks() -> Vec<[u8; MAD]> {
 fn a_hostile_guest_learns_nothing_and_changes_nothing() {
     let daemon = Daemon::configured(RIGHTS);
     let bystanders = ["topology", "status"];
-    let before = bystanders.map(|command| daemon.ask(&[command]));
     let mut peer = Peer::open(&daemon, "looks");
+    let before = bystanders.map(|command| daemon.ask(&[command]));
     let mut qp = smi(&peer);
     let attacks = attacks();
     let own = directed(GET, NODE_INFO, 0, &[]);

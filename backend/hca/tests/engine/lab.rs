@@ -445,6 +445,7 @@ impl Lab {
                     active: true,
                     pkeys: vec![PKey::DEFAULT_FULL],
                     gids: vec![Gid::from_bits(0xfe80 << 112 | (node as u128 + 1))],
+                    ..PortView::default()
                 },
             );
             let pd = lab.engine.alloc_pd(vf).unwrap();

@@ -10,6 +10,7 @@ pub(super) const ROOT: &[&str] = &[
     "sm",
     "external",
     "partitions",
+    "cluster",
     "hypervisor",
 ];
 pub(super) const ENGINE: &[&str] = &["cpu", "doorbells"];
@@ -25,6 +26,7 @@ pub(super) const SM: &[&str] = &["manager", "lid", "sweep_interval"];
 pub(super) const EXTERNAL: &[&str] = &["socket"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
+pub(super) const CLUSTER: &[&str] = &["name", "sm_lid"];
 pub(super) const HYPERVISOR: &[&str] = &["name", "spare_vfs", "vf"];
 pub(super) const VF: &[&str] = &[
     "name",
@@ -37,6 +39,11 @@ pub(super) const VF: &[&str] = &[
     "mad_rate",
     "mad_burst",
     "mad_rates",
+    "cluster",
+    "vlid",
+    "virtual_pkeys",
+    "sl",
+    "sl_policy",
     "socket",
 ];
 /// In the table `gmp` of a VF.

@@ -1,5 +1,6 @@
 //! From a document to a checked [`Config`].
 
+mod clusters;
 mod mads;
 
 use std::collections::HashMap;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fabric::SmpAccess;
+use hca::ServiceLevels;
 use toml::de::DeValue;
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey};
 
@@ -64,6 +66,7 @@ struct Names {
     lids: Seen<i64>,
     guids: Seen<u64>,
     sockets: Seen<PathBuf>,
+    clusters: clusters::Clusters,
     partitions: HashMap<String, u16>,
 }
 
@@ -84,6 +87,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let external = self.external(root, &runtime_dir);
         let fabric = self.fabric(root);
         self.partitions(root);
+        self.clusters(root);
         let hypervisors = self.hypervisors(root, &runtime_dir, doorbells);
         if let Some(fabric) = &fabric {
             self.addresses(fabric, &manager, &hypervisors);
@@ -96,6 +100,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             fabric: fabric?,
             manager,
             external,
+            clusters: self.names.clusters.found,
             hypervisors,
         })
     }
@@ -456,6 +461,9 @@ impl<'d, 'i> Reader<'d, 'i> {
             .one_of(section, "smp", &SMP_ACCESS)
             .unwrap_or(SmpAccess::OwnPort);
         let mads = self.mads(section, smp);
+        let cluster = self.membership(section, label, smp == SmpAccess::Fabric);
+        let virtual_pkeys = self.virtual_pkeys(section, &pkeys);
+        let service_levels = self.service_levels(section);
         let configured = section.text("socket");
         let name = name?;
         let socket = self.socket(&name, configured.as_ref(), runtime_dir);
@@ -467,6 +475,9 @@ impl<'d, 'i> Reader<'d, 'i> {
             doorbells,
             smp,
             mads,
+            cluster,
+            virtual_pkeys,
+            service_levels,
             socket,
             spare: false,
         })
@@ -497,6 +508,9 @@ impl<'d, 'i> Reader<'d, 'i> {
                 rate: Some(MadRate::default()),
                 class_rates: Vec::new(),
             },
+            cluster: None,
+            virtual_pkeys: Vec::new(),
+            service_levels: ServiceLevels::default(),
             socket: self.socket(&entry, None, runtime_dir),
             spare: true,
             name,

@@ -76,6 +76,7 @@ fn commented_keys_of_the_built_in_configuration() {
         .lines()
         .map(|line| match line.strip_prefix("# ") {
             Some(key) if key.contains(" = ") && !key.contains(". ") => format!("{key}\n"),
+            Some(table) if table.starts_with("[[") => format!("{table}\n"),
             _ => format!("{line}\n"),
         })
         .collect();
@@ -122,6 +123,7 @@ fn every_key_is_documented_and_shown() {
         ("fabric", keys::FABRIC),
         ("sm", keys::SM),
         ("external", keys::EXTERNAL),
+        ("cluster", keys::CLUSTER),
         ("hypervisor", keys::HYPERVISOR),
         ("hypervisor.vf", keys::VF),
     ] {
@@ -394,7 +396,7 @@ fn unknown_keys() {
     vf_case(
         "password = 3",
         "1: `hypervisor.vf.password`: unknown key; the keys here are `name`, `lid`, `guid`, \
-         `pkeys`, `doorbells`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates` and `socket`",
+         `pkeys`, `doorbells`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates`, `cluster`, `vlid`, `virtual_pkeys`, `sl`, `sl_policy` and `socket`",
     );
     head_case(
         "[engin]",
@@ -744,4 +746,68 @@ fn models_of_addresses() {
              \"vswitch-prepopulated\", or sm.manager = \"embedded\""
         ]
     );
+}
+
+#[test]
+fn clusters() {
+    let two = "[[cluster]]\nname = \"a\"\nsm_lid = 2\n[[cluster]]\nname = \"b\"\n";
+    let vf = |name: &str, rest: &str| format!("[[hypervisor.vf]]\nname = \"{name}\"\n{rest}\n");
+    let config = parse(&format!(
+        "{two}[[hypervisor]]\nname = \"h\"\n{}{}{}{}{}",
+        vf("v", "cluster = \"a\""),
+        vf("w", "cluster = \"a\""),
+        vf("x", "cluster = \"b\"\nvlid = 2"),
+        vf(
+            "y",
+            "cluster = \"b\"\npkeys = [1, 2]\nvirtual_pkeys = [7, \"default\"]"
+        ),
+        vf("z", "sl = [3, 1]\nsl_policy = \"rewrite\""),
+    ));
+    let lids: Vec<_> = config.vfs().map(|(_, vf)| vf.cluster).collect();
+    let at = |cluster, lid| Some((cluster, Lid::from(lid)));
+    // In `a`, 2 is the subnet manager's.
+    assert_eq!(lids, [at(0, 1), at(0, 3), at(1, 2), at(1, 1), None]);
+    assert_eq!(config.clusters[1].sm_lid, Lid::UNICAST_LAST);
+    let [.., y, z] = &config.hypervisors[0].vfs[..] else {
+        panic!("five VFs")
+    };
+    assert_eq!(y.virtual_pkeys, [0x0007, 0xffff].map(PKey::from));
+    assert_eq!(z.service_levels.allowed, 0b1010);
+    assert_eq!(
+        z.service_levels.foreign,
+        hca::Foreign::Rewritten(wire::Sl::new(3))
+    );
+    for (text, message) in [
+        (
+            vf("v", "cluster = \"c\""),
+            "10:11: `hypervisor.vf.cluster = \"c\"`: no such cluster; add a table [[cluster]] of this name",
+        ),
+        (
+            vf("v", "vlid = 1"),
+            "10:8: `hypervisor.vf.vlid = 1`: a virtual LID outside of any cluster; name the VF's `cluster`, or write `lid` for the LID in the subnet",
+        ),
+        (
+            vf("v", "cluster = \"a\"\nvlid = 2"),
+            "11:8: `hypervisor.vf.vlid = 2`: this virtual LID is already that of the subnet manager in this cluster; give each its own virtual LID",
+        ),
+        (
+            vf("v", "cluster = \"a\"\nsmp = \"fabric\""),
+            "10:11: `hypervisor.vf.cluster = \"a\"`: a VM of a cluster sees virtual LIDs and cannot manage the subnet (`smp = \"fabric\"`); leave one of the two out",
+        ),
+        (
+            vf("v", "virtual_pkeys = [1, 2]"),
+            "10:17: `hypervisor.vf.virtual_pkeys = [1, 2]`: 2 entries, but `pkeys` has 1; write one for each entry of `pkeys`, in their order",
+        ),
+        (
+            vf("v", "sl = [16]"),
+            "10:7: `hypervisor.vf.sl = 16`: not a service level; the service levels are 0 to 15",
+        ),
+        (
+            vf("v", "sl = []"),
+            "10:6: `hypervisor.vf.sl = []`: no service level: the port could send nothing; leave the key out to allow all",
+        ),
+    ] {
+        let text = format!("{two}[[hypervisor]]\nname = \"h\"\n{text}");
+        assert_eq!(problems(&text), [format!("f.toml:{message}")]);
+    }
 }

@@ -108,6 +108,10 @@ pub struct VfStatus {
     pub state: String,
     /// LID, 0 while there is none.
     pub lid: u16,
+    /// Its virtual cluster, if it is in one.
+    pub cluster: Option<String>,
+    /// The LID it has in there, which is the one that its guest sees.
+    pub virtual_lid: Option<u16>,
     /// LID of the subnet manager as the port knows it, 0 while there is none.
     pub sm_lid: u16,
     /// Node GUID.
@@ -140,7 +144,7 @@ pub struct Mads {
     /// Packets let pass.
     pub passed: u64,
     /// How many were refused, by reason: `smp`, `class`, `manager`, `address`, `partition`,
-    /// `service-level`, `cluster`, `rate` or `queue`.
+    /// `cluster`, `rate` or `queue`.
     pub refused: BTreeMap<String, u64>,
     /// The last ones refused, oldest first.
     pub last_refused: Vec<RefusedMad>,

@@ -18,39 +18,39 @@ impl Subnet for EngineSubnet {
     }
 
     fn resolve(&mut self, from: VfId, dlid: Lid, sl: Sl, pkey: PKey) -> Result<Route, NoRoute> {
-        let from = self.0.port(from).ok_or(NoRoute::Dropped)?;
-        let route = self
-            .0
-            .state
-            .lock()
+        let port = self.0.port(from).ok_or(NoRoute::Dropped)?;
+        let state = self.0.state.lock();
+        let dlid = state
+            .clusters
+            .physical(from, dlid)
+            .ok_or(NoRoute::Dropped)?;
+        let route = state
             .fabric
-            .resolve(from, dlid, sl, Some(pkey))
+            .resolve(port, dlid, sl, Some(pkey))
             .map_err(|_| NoRoute::Dropped)?;
         let to = *self
             .0
             .functions
             .get(&route.port)
             .ok_or(NoRoute::NoQueuePairs)?;
+        if !state.clusters.together(from, to) {
+            return Err(NoRoute::Dropped);
+        }
         Ok(Route { to, mtu: route.mtu })
     }
 
     fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route> {
-        let Some(from) = self.0.port(from) else {
+        let Some(port) = self.0.port(from) else {
             return Vec::new();
         };
-        let routes = self
-            .0
-            .state
-            .lock()
-            .fabric
-            .resolve_multicast(from, mlid, sl, Some(pkey));
+        let state = self.0.state.lock();
+        let routes = state.fabric.resolve_multicast(port, mlid, sl, Some(pkey));
         routes
             .into_iter()
             .filter_map(|route| {
-                Some(Route {
-                    to: *self.0.functions.get(&route.port)?,
-                    mtu: route.mtu,
-                })
+                let to = *self.0.functions.get(&route.port)?;
+                let heard = state.clusters.together(from, to);
+                heard.then_some(Route { to, mtu: route.mtu })
             })
             .collect()
     }

@@ -79,5 +79,6 @@ pub(super) fn port_view(fabric: &Fabric, port: PortRef) -> PortView {
         active: info.port_state == PortState::Active,
         pkeys: fabric.pkeys(port).unwrap_or_default().to_vec(),
         gids: fabric.gids(port).collect(),
+        ..PortView::default()
     }
 }

@@ -9,6 +9,7 @@ use wire::PKey;
 use wire::attribute::NodeDescription;
 
 use super::Management;
+use super::cluster::Direction;
 
 /// A function's port, as its device sees it.
 #[derive(Debug)]
@@ -48,10 +49,14 @@ impl connectx::Port for FunctionPort {
         let info = state.fabric.port_info(self.port).unwrap_or_default();
         let node = state.fabric.node_info(self.port).unwrap_or_default();
         let extended = u16::from(info.link_speed_ext_active);
+        let clusters = &state.clusters;
+        let own_lids = clusters.has_own_lids(self.vf);
         connectx::PortAttributes {
-            lid: info.lid,
-            lmc: info.lmc,
-            sm_lid: info.master_sm_lid,
+            lid: clusters.own_lid(self.vf, info.lid),
+            lmc: if own_lids { 0 } else { info.lmc },
+            sm_lid: clusters
+                .seen(self.vf, info.master_sm_lid)
+                .unwrap_or_default(),
             sm_sl: info.master_sm_sl,
             state: info.port_state,
             physical_state: info.port_physical_state,
@@ -91,7 +96,9 @@ impl connectx::Port for FunctionPort {
     fn pkey(&self, index: u16) -> PKey {
         let state = self.management.state.lock();
         let table = state.fabric.pkeys(self.port).unwrap_or_default();
-        table
+        state
+            .clusters
+            .pkeys(self.vf, table)
             .get(usize::from(index))
             .copied()
             .unwrap_or(PKey::INVALID)
@@ -135,12 +142,16 @@ impl connectx::Port for FunctionPort {
         if !proxy.admit_local(self.management.now(), self.vf, mad) {
             return None;
         }
-        let mut answer = self
-            .management
-            .with(|state| state.fabric.local_mad(self.port, mad));
-        if let Some(answer) = &mut answer {
-            proxy.clean(self.vf, answer);
-        }
+        let mut asked = *mad;
+        let answer = self.management.with(|state| {
+            let clusters = &state.clusters;
+            clusters.translate_local(self.vf, Direction::ToWire, &mut asked);
+            let mut answer = state.fabric.local_mad(self.port, &asked)?;
+            let clusters = &state.clusters;
+            clusters.translate_local(self.vf, Direction::ToGuest, &mut answer);
+            proxy.clean(self.vf, &mut answer);
+            Some(answer)
+        });
         // A Set may have changed the port.
         self.management.look();
         answer

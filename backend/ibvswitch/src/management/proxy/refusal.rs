@@ -22,8 +22,6 @@ pub enum Reason {
     Address,
     /// A partition inside that is not the sender's.
     Partition,
-    /// A service level that is not the sender's.
-    ServiceLevel,
     /// To or from nobody in the sender's cluster.
     Cluster,
     /// Too many in a short time.
@@ -34,13 +32,12 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::Smp,
         Self::Class,
         Self::Manager,
         Self::Address,
         Self::Partition,
-        Self::ServiceLevel,
         Self::Cluster,
         Self::Rate,
         Self::Queue,
@@ -54,7 +51,6 @@ impl Reason {
             Self::Manager => "manager",
             Self::Address => "address",
             Self::Partition => "partition",
-            Self::ServiceLevel => "service-level",
             Self::Cluster => "cluster",
             Self::Rate => "rate",
             Self::Queue => "queue",

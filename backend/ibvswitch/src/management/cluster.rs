@@ -1,0 +1,243 @@
+//! Virtual clusters: VMs that see LIDs, and P_Keys, of their own.
+//!
+//! Each cluster has a LID space of its own, in which the configuration numbers its VMs. Guests meet
+//! LIDs at four places: when a connection is set up, when a datagram is sent, when one is received,
+//! and when they ask about their port; and inside management packets. At all of them stands the
+//! cluster's [`LidMap`]. What is on the wire has physical LIDs only, and the subnet manager knows
+//! nothing of any of this.
+//!
+//! All VMs of a cluster share one map, since they see the same LIDs. That makes two of the four
+//! places one: the LID a datagram's receiver is to see is the one its sender has.
+
+mod lid_map;
+#[cfg(test)]
+mod tests;
+mod translation;
+
+use std::collections::HashMap;
+
+use fabric::{Fabric, PortRef};
+use hca::{PortView, ServiceLevels, VfId};
+use wire::{Guid, Lid, MadPacket, PKey};
+
+use crate::config::{Config, Vf};
+pub(super) use lid_map::LidMap;
+pub(super) use translation::Direction;
+use translation::Translator;
+
+/// One cluster.
+#[derive(Debug)]
+struct Cluster {
+    /// The LID by which its VMs know the subnet manager.
+    sm_lid: Lid,
+    map: LidMap,
+}
+
+/// What a VM sees in place of what is.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Member {
+    /// Its cluster, and its LID there.
+    cluster: Option<(usize, Lid)>,
+    service_levels: ServiceLevels,
+    /// P_Keys that it sees otherwise: that of the port, and what it sees.
+    pkeys: Vec<(PKey, PKey)>,
+}
+
+/// All clusters and who is in which.
+#[derive(Debug)]
+pub(super) struct Clusters {
+    clusters: Vec<Cluster>,
+    /// By the GUID of the VM, which moves with it.
+    configured: HashMap<Guid, Member>,
+    /// By VF: who is there now.
+    members: Vec<Member>,
+    /// By VF: the pairs it holds in its cluster's map.
+    held: Vec<Vec<(usize, Lid, Lid)>>,
+}
+
+impl Clusters {
+    pub(super) fn new(config: &Config) -> Self {
+        let clusters = config.clusters.iter().map(|cluster| Cluster {
+            sm_lid: cluster.sm_lid,
+            map: LidMap::default(),
+        });
+        let member = |vf: &Vf| Member {
+            cluster: vf.cluster,
+            service_levels: vf.service_levels,
+            pkeys: vf
+                .pkeys
+                .iter()
+                .copied()
+                .zip(vf.virtual_pkeys.iter().copied())
+                .collect(),
+        };
+        let vfs = config.vfs().count();
+        Self {
+            clusters: clusters.collect(),
+            configured: config.vfs().map(|(_, vf)| (vf.guid, member(vf))).collect(),
+            members: vec![Member::default(); vfs],
+            held: vec![Vec::new(); vfs],
+        }
+    }
+
+    /// Looks who is at a VF's port and which LIDs it has; whether that is another than before, after
+    /// which no path found before holds.
+    pub(super) fn refresh(&mut self, vf: VfId, fabric: &Fabric, port: PortRef) -> bool {
+        let index = usize::from(vf.0);
+        let (Some(member), Some(held), Some(info)) = (
+            self.members.get_mut(index),
+            self.held.get_mut(index),
+            fabric.port_info(port),
+        ) else {
+            return false;
+        };
+        let guid = fabric.guids(port).and_then(|guids| guids.first());
+        let found = guid
+            .and_then(|guid| self.configured.get(guid))
+            .cloned()
+            .unwrap_or_default();
+        let pairs: Vec<(usize, Lid, Lid)> = match found.cluster {
+            Some((cluster, lid)) => {
+                let sm_lid = self.clusters[cluster].sm_lid;
+                [(lid, info.lid), (sm_lid, info.master_sm_lid)]
+                    .into_iter()
+                    // Before a port has a LID there is nothing to stand for.
+                    .filter(|(_, physical)| physical.is_unicast())
+                    .map(|(seen, physical)| (cluster, seen, physical))
+                    .collect()
+            }
+            None => Vec::new(),
+        };
+        if found == *member && pairs == *held {
+            return false;
+        }
+        *member = found;
+        for (cluster, seen, physical) in std::mem::replace(held, pairs) {
+            self.clusters[cluster].map.release(seen, physical);
+        }
+        for &(cluster, seen, physical) in held.iter() {
+            self.clusters[cluster].map.hold(seen, physical);
+        }
+        true
+    }
+
+    /// The LID map of a VF, if it is in a cluster.
+    fn map(&self, vf: VfId) -> Option<&LidMap> {
+        let (cluster, _) = self.member(vf)?.cluster?;
+        Some(&self.clusters.get(cluster)?.map)
+    }
+
+    fn member(&self, vf: VfId) -> Option<&Member> {
+        self.members.get(usize::from(vf.0))
+    }
+
+    /// The physical LID that a VF means by `lid`, or none.
+    pub(super) fn physical(&self, vf: VfId, lid: Lid) -> Option<Lid> {
+        match self.map(vf) {
+            Some(map) => map.physical(lid),
+            None => Some(lid),
+        }
+    }
+
+    /// The LID by which a VF knows the physical `lid`, or none.
+    pub(super) fn seen(&self, vf: VfId, lid: Lid) -> Option<Lid> {
+        match self.map(vf) {
+            Some(map) => map.seen(lid),
+            None => Some(lid),
+        }
+    }
+
+    /// Whether two VFs may hear of each other: both in the same cluster, or neither in any.
+    pub(super) fn together(&self, a: VfId, b: VfId) -> bool {
+        let cluster = |vf| Some(self.member(vf)?.cluster?.0);
+        cluster(a) == cluster(b)
+    }
+
+    /// Whether a VF sees other LIDs than those there are.
+    pub(super) fn has_own_lids(&self, vf: VfId) -> bool {
+        self.map(vf).is_some()
+    }
+
+    /// The LID that a VF sees as its own, where it has one in the subnet.
+    pub(super) fn own_lid(&self, vf: VfId, physical: Lid) -> Lid {
+        match self.member(vf).and_then(|member| member.cluster) {
+            Some((_, lid)) if physical != Lid::NONE => lid,
+            Some(_) => Lid::NONE,
+            None => physical,
+        }
+    }
+
+    /// Makes a port as it is what it is to the VF's guest.
+    pub(super) fn adapt(&self, vf: VfId, view: &mut PortView) {
+        let Some(member) = self.member(vf) else {
+            return;
+        };
+        if member.cluster.is_some() {
+            view.lid = self.own_lid(vf, view.lid);
+            view.lmc = 0;
+        }
+        view.shown_pkeys.clone_from(&member.pkeys);
+        view.service_levels = member.service_levels;
+    }
+
+    /// The P_Key table that a VF sees where the port has `physical`.
+    pub(super) fn pkeys(&self, vf: VfId, physical: &[PKey]) -> Vec<PKey> {
+        let mut table = physical.to_vec();
+        if let Some(translator) = self.translator(vf, Direction::ToGuest) {
+            for entry in &mut table {
+                *entry = translator.pkey(*entry);
+            }
+        }
+        table
+    }
+
+    /// Makes a management packet of a VF's guest one of the wire, or the other way round. False: it
+    /// is to or from nobody that this VF knows.
+    pub(super) fn translate(&self, vf: VfId, direction: Direction, packet: &mut MadPacket) -> bool {
+        let Some(translator) = self.translator(vf, direction) else {
+            return true;
+        };
+        let lids = match direction {
+            Direction::ToWire => (
+                self.physical(vf, packet.slid),
+                self.physical(vf, packet.dlid),
+            ),
+            Direction::ToGuest => (self.seen(vf, packet.slid), self.seen(vf, packet.dlid)),
+        };
+        let (Some(slid), Some(dlid)) = lids else {
+            return false;
+        };
+        (packet.slid, packet.dlid) = (slid, dlid);
+        if direction == Direction::ToGuest {
+            packet.pkey = translator.pkey(packet.pkey);
+        }
+        translator.mad(&mut packet.mad);
+        true
+    }
+
+    /// Makes a packet for a VF's guest, which [`Clusters::translate`] made of one of the wire, that
+    /// one again.
+    pub(super) fn undo(&self, vf: VfId, packet: &mut MadPacket) {
+        if let Some(translator) = self.translator(vf, Direction::ToWire) {
+            packet.pkey = translator.pkey(packet.pkey);
+            self.translate(vf, Direction::ToWire, packet);
+        }
+    }
+
+    /// Translates a management datagram that never leaves the VF.
+    pub(super) fn translate_local(&self, vf: VfId, direction: Direction, mad: &mut [u8; 256]) {
+        if let Some(translator) = self.translator(vf, direction) {
+            translator.mad(mad);
+        }
+    }
+
+    fn translator(&self, vf: VfId, direction: Direction) -> Option<Translator<'_>> {
+        let member = self.member(vf)?;
+        let lids = self.map(vf);
+        (lids.is_some() || !member.pkeys.is_empty()).then_some(Translator {
+            lids,
+            pkeys: &member.pkeys,
+            direction,
+        })
+    }
+}

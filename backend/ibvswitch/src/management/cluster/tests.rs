@@ -1,0 +1,267 @@
+//! Maps, and datagrams of every class that carries LIDs, with offsets from the specification's
+//! tables: the subnet administration's data begin at byte 56, the communication manager's at 24,
+//! those of other classes at 64.
+
+use proptest::prelude::*;
+use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
+
+use super::*;
+
+/// VMs 1, 2 and 3 have LIDs 100, 7 and 0x3000; the manager, 9, is at 11.
+fn map() -> LidMap {
+    let mut map = LidMap::default();
+    for (seen, physical) in [(1, 100), (2, 7), (3, 0x3000), (9, 11)] {
+        map.hold(Lid::new(seen), Lid::new(physical));
+    }
+    map
+}
+
+const PKEYS: [(PKey, PKey); 2] = [
+    (PKey::new(0x8123), PKey::new(0xffff)),
+    (PKey::new(0x0456), PKey::new(0x0001)),
+];
+
+fn translated(direction: Direction, mad: [u8; SIZE]) -> [u8; SIZE] {
+    let map = map();
+    let mut mad = mad;
+    Translator {
+        lids: Some(&map),
+        pkeys: &PKEYS,
+        direction,
+    }
+    .mad(&mut mad);
+    mad
+}
+
+fn mad(class: u8, method: Method, attribute: u16) -> [u8; SIZE] {
+    let mut bytes = [0; SIZE];
+    let mut mad = Mad::new_checked(&mut bytes).expect("has the size");
+    mad.set_class(Class(class));
+    mad.set_method(method);
+    mad.set_attribute(AttributeId(attribute), 0);
+    bytes
+}
+
+fn put(mad: &mut [u8; SIZE], at: usize, value: u16) {
+    mad[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// Each of these places, and nothing else, is translated there and back.
+#[track_caller]
+fn places(class: u8, attribute: u16, lids: &[usize], pkeys: &[usize]) {
+    let mut seen = mad(class, Method::GET, attribute);
+    let begin = match class {
+        3 => 56,
+        7 => 24,
+        _ => 64,
+    };
+    // A byte that is no part of a LID in use where it is not expected.
+    seen[begin..].fill(0x5a);
+    let mut physical = seen;
+    for (index, &at) in lids.iter().enumerate() {
+        let pairs = [(1, 100), (2, 7), (3, 0x3000), (9, 11)];
+        let (virt, phys) = pairs[index % pairs.len()];
+        put(&mut seen, begin + at, virt);
+        put(&mut physical, begin + at, phys);
+    }
+    for (index, &at) in pkeys.iter().enumerate() {
+        let (virt, phys) = [(0x7fff, 0x0123), (0x8001, 0x8456)][index % 2];
+        put(&mut seen, begin + at, virt);
+        put(&mut physical, begin + at, phys);
+    }
+    assert_eq!(translated(Direction::ToWire, seen), physical, "to the wire");
+    assert_eq!(
+        translated(Direction::ToGuest, physical),
+        seen,
+        "to the guest"
+    );
+}
+
+#[test]
+fn maps() {
+    let map = map();
+    assert_eq!(map.physical(Lid::new(1)), Some(Lid::new(100)));
+    assert_eq!(map.seen(Lid::new(100)), Some(Lid::new(1)));
+    // Physical LIDs mean nothing to a guest, and those of others are nobody's.
+    assert_eq!(map.physical(Lid::new(100)), None);
+    assert_eq!(map.seen(Lid::new(1)), None);
+    for same in [0, 0xc000, 0xfffe, 0xffff] {
+        assert_eq!(map.physical(Lid::new(same)), Some(Lid::new(same)));
+        assert_eq!(map.seen(Lid::new(same)), Some(Lid::new(same)));
+    }
+}
+
+#[test]
+fn maps_change() {
+    let mut map = map();
+    let lid = Lid::new;
+    // A VM moves: for a while both ports have its LID.
+    map.hold(lid(1), lid(100));
+    map.release(lid(1), lid(100));
+    assert_eq!(map.physical(lid(1)), Some(lid(100)));
+    assert_eq!(map.seen(lid(100)), Some(lid(1)));
+    // Another LID, first taken then given up, or the other way round.
+    map.hold(lid(1), lid(200));
+    map.release(lid(1), lid(100));
+    assert_eq!(map.physical(lid(1)), Some(lid(200)));
+    assert_eq!(map.seen(lid(100)), None);
+    map.release(lid(1), lid(200));
+    assert_eq!((map.physical(lid(1)), map.seen(lid(200))), (None, None));
+    // Two exchange theirs.
+    map.hold(lid(2), lid(0x3000));
+    map.release(lid(2), lid(7));
+    map.hold(lid(3), lid(7));
+    map.release(lid(3), lid(0x3000));
+    assert_eq!(map.physical(lid(2)), Some(lid(0x3000)));
+    assert_eq!(map.seen(lid(0x3000)), Some(lid(2)));
+    assert_eq!(map.seen(lid(7)), Some(lid(3)));
+    // A move that is taken back.
+    map.hold(lid(2), lid(50));
+    map.release(lid(2), lid(50));
+    assert_eq!(map.physical(lid(2)), Some(lid(0x3000)));
+    // What nobody holds can be given up all the same.
+    map.release(lid(2), lid(50));
+    assert_eq!(map.physical(lid(2)), Some(lid(0x3000)));
+}
+
+#[test]
+fn subnet_management() {
+    places(0x81, 0x15, &[16, 18], &[]);
+    places(0x01, 0x15, &[16, 18], &[]);
+    let table: Vec<usize> = (0..32).map(|entry| 2 * entry).collect();
+    places(0x81, 0x16, &[], &table);
+    places(0x81, 0x11, &[], &[]);
+}
+
+#[test]
+fn communication_management() {
+    places(7, 0x10, &[52, 54, 96, 98], &[48]);
+    places(7, 0x19, &[20, 22], &[]);
+    places(7, 0x17, &[], &[4]);
+    places(7, 0x13, &[], &[]);
+}
+
+#[test]
+fn subnet_administration() {
+    for record in [0x11, 0x13, 0x14, 0x15, 0x17, 0x18, 0x30, 0x36] {
+        places(3, record, &[0], &[]);
+    }
+    places(3, 0x12, &[0, 20, 22], &[]);
+    places(3, 0x20, &[0, 4], &[]);
+    places(3, 0x31, &[], &[24]);
+    places(3, 0x35, &[40, 42], &[52]);
+    places(3, 0x38, &[], &[40]);
+    places(3, 0x03, &[16, 18], &[]);
+    places(3, 0xf3, &[40, 42], &[]);
+    places(3, 0x01, &[28, 60], &[30, 62]);
+    places(4, 0x01, &[28, 60], &[30, 62]);
+}
+
+#[test]
+fn notices() {
+    let report = |trap: u16, lids: &[usize]| {
+        let mut seen = mad(3, Method::REPORT, 2);
+        seen[60..].fill(0x5a);
+        put(&mut seen, 56 + 4, trap);
+        let mut physical = seen;
+        for (&at, (virt, phys)) in lids.iter().zip([(9, 11), (1, 100), (2, 7), (3, 0x3000)]) {
+            put(&mut seen, 56 + at, virt);
+            put(&mut physical, 56 + at, phys);
+        }
+        assert_eq!(translated(Direction::ToGuest, physical), seen, "{trap}");
+    };
+    report(64, &[6]);
+    report(128, &[6, 10]);
+    report(144, &[6, 12]);
+    report(257, &[6, 12, 14]);
+    report(259, &[6, 12, 14, 58]);
+}
+
+/// A path to a port of another cluster is no path.
+#[test]
+fn an_answer_about_strangers_is_none() {
+    let mut answer = mad(3, Method::GET_RESPONSE, 0x35);
+    answer[56..].fill(0x77);
+    put(&mut answer, 56 + 40, 5);
+    put(&mut answer, 56 + 42, 100);
+    let found = translated(Direction::ToGuest, answer);
+    let header = Mad::new_checked(&found[..]).expect("has the size");
+    assert_eq!(header.status(), Status(0x0300));
+    assert_eq!(found[56..], [0; 200]);
+    // One without LIDs, as of an error, is what it was.
+    let mut error = mad(3, Method::GET_RESPONSE, 0x35);
+    put(&mut error, 4, 0x0300);
+    assert_eq!(translated(Direction::ToGuest, error), error);
+}
+
+/// A table of `size`-byte records, the first two bytes of each its LID, as the datagrams that carry
+/// it (IBA 13.6.2.1: segments of 220 bytes behind the header, 20 of them the class's own).
+fn table(lids: &[u16], size: usize) -> Vec<[u8; SIZE]> {
+    let mut data = Vec::new();
+    for &lid in lids {
+        data.extend(lid.to_be_bytes());
+        data.extend((2..size).map(|byte| byte as u8));
+    }
+    let segments: Vec<&[u8]> = data.chunks(200).collect();
+    let count = segments.len();
+    let datagram = |(index, segment): (usize, &&[u8])| {
+        let mut bytes = mad(3, Method::GET_TABLE_RESPONSE, 0x11);
+        let flags = 1 | u8::from(index == 0) << 1 | u8::from(index + 1 == count) << 2;
+        bytes[24..27].copy_from_slice(&[1, 1, flags]);
+        bytes[28..32].copy_from_slice(&(index as u32 + 1).to_be_bytes());
+        bytes[32..36].copy_from_slice(&(segment.len() as u32 + 20).to_be_bytes());
+        put(&mut bytes, 44, (size / 8) as u16);
+        bytes[56..56 + segment.len()].copy_from_slice(segment);
+        bytes
+    };
+    segments.iter().enumerate().map(datagram).collect()
+}
+
+#[test]
+fn short_tables_leave_strangers_out() {
+    let [answer] = table(&[100, 5, 0x3000], 56)[..] else {
+        panic!("one datagram")
+    };
+    let [expected] = table(&[1, 3], 56)[..] else {
+        panic!("one datagram")
+    };
+    assert_eq!(translated(Direction::ToGuest, answer), expected);
+}
+
+#[test]
+fn long_tables_are_translated_across_datagrams() {
+    let physical = [100, 7, 0x3000, 11, 100, 7, 0x3000, 11, 7];
+    let seen = [1, 2, 3, 9, 1, 2, 3, 9, 2];
+    for size in [56, 64, 112] {
+        let expected = table(&seen, size);
+        for (answer, expected) in table(&physical, size).into_iter().zip(expected) {
+            assert_eq!(translated(Direction::ToGuest, answer), expected);
+        }
+    }
+    // Strangers have no LID.
+    let expected = table(&[1, 0, 2, 3, 9], 56);
+    for (answer, expected) in table(&[100, 5, 7, 0x3000, 11], 56)
+        .into_iter()
+        .zip(expected)
+    {
+        assert_eq!(translated(Direction::ToGuest, answer), expected);
+    }
+}
+
+proptest! {
+    /// Nothing in a datagram makes the translation panic.
+    #[test]
+    fn any_bytes(
+        bytes in proptest::collection::vec(any::<u8>(), SIZE),
+        class in proptest::sample::select(vec![3_u8, 7, 1, 0x81, 4]),
+        attribute in proptest::sample::select(vec![1_u8, 2, 3, 0x10, 0x11, 0x12, 0x15, 0x35, 0x38, 0xf3]),
+        to_wire: bool,
+    ) {
+        let mut mad = [0; SIZE];
+        mad.copy_from_slice(&bytes);
+        mad[1] = class;
+        mad[16..18].copy_from_slice(&[0, attribute]);
+        let direction = if to_wire { Direction::ToWire } else { Direction::ToGuest };
+        translated(direction, mad);
+    }
+}

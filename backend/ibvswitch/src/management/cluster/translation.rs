@@ -1,0 +1,301 @@
+//! LIDs and P_Keys inside management datagrams, from a guest's view to the wire's and back.
+
+use wire::mad::{AttributeId, Class, Mad, Method, Status};
+use wire::rmpp::Rmpp;
+use wire::{Lid, PKey, cm, rmpp};
+
+use super::LidMap;
+
+/// Which way a packet goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::management) enum Direction {
+    /// From a guest.
+    ToWire,
+    /// To a guest.
+    ToGuest,
+}
+
+/// Translates for one VF, one way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Translator<'a> {
+    /// Of its cluster, if it is in one.
+    pub lids: Option<&'a LidMap>,
+    /// P_Keys that the guest sees otherwise: that of the port, and what it sees.
+    pub pkeys: &'a [(PKey, PKey)],
+    /// Which way.
+    pub direction: Direction,
+}
+
+/// Byte offsets of the 16-bit LIDs and P_Keys in an attribute or record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Places {
+    lids: &'static [usize],
+    pkeys: &'static [usize],
+}
+
+const NOWHERE: Places = Places {
+    lids: &[],
+    pkeys: &[],
+};
+
+const fn lids(lids: &'static [usize]) -> Places {
+    Places { lids, pkeys: &[] }
+}
+
+/// A P_KeyTable's 32 entries from `first`.
+const fn table(first: usize) -> [usize; 32] {
+    let mut places = [0; 32];
+    let mut at = 0;
+    while at < places.len() {
+        places[at] = first + 2 * at;
+        at += 1;
+    }
+    places
+}
+
+/// Attributes of subnet management (IBA 14.2.5).
+const fn attribute(attribute: AttributeId) -> Places {
+    const P_KEYS: [usize; 32] = table(0);
+    match attribute {
+        // LID, MasterSMLID.
+        AttributeId::PORT_INFO => lids(&[16, 18]),
+        AttributeId::P_KEY_TABLE => Places {
+            lids: &[],
+            pkeys: &P_KEYS,
+        },
+        _ => NOWHERE,
+    }
+}
+
+/// ClassPortInfo of any class (IBA 13.4.8.1): RedirectLID and TrapLID, each with its P_Key.
+const CLASS_PORT_INFO: Places = Places {
+    lids: &[28, 60],
+    pkeys: &[30, 62],
+};
+
+/// Records of the subnet administration (IBA 15.2.5).
+const fn record(attribute: AttributeId) -> Places {
+    // The record's own LID, then RID fields up to 8 bytes, then the table.
+    const P_KEYS: [usize; 32] = table(8);
+    match attribute {
+        AttributeId::CLASS_PORT_INFO => CLASS_PORT_INFO,
+        // InformInfo: LIDRangeBegin, LIDRangeEnd.
+        AttributeId(0x0003) => lids(&[16, 18]),
+        // NodeRecord, SLtoVL, SwitchInfo, LFT, MFT, SMInfo, GUIDInfo, VLArbitration.
+        AttributeId(0x0011 | 0x0013 | 0x0014 | 0x0015 | 0x0017 | 0x0018 | 0x0030 | 0x0036) => {
+            lids(&[0])
+        }
+        // PortInfoRecord: EndportLID, then PortInfo from byte 4.
+        AttributeId(0x0012) => lids(&[0, 20, 22]),
+        // LinkRecord: FromLID, ToLID.
+        AttributeId(0x0020) => lids(&[0, 4]),
+        // ServiceRecord: ServiceP_Key.
+        AttributeId(0x0031) => Places {
+            lids: &[],
+            pkeys: &[24],
+        },
+        AttributeId(0x0033) => Places {
+            lids: &[0],
+            pkeys: &P_KEYS,
+        },
+        // PathRecord: DLID, SLID; P_Key.
+        AttributeId(0x0035) => Places {
+            lids: &[40, 42],
+            pkeys: &[52],
+        },
+        // MCMemberRecord: P_Key; its MLID is everybody's.
+        AttributeId(0x0038) => Places {
+            lids: &[],
+            pkeys: &[40],
+        },
+        // MultiPathRecord: P_Key.
+        AttributeId(0x003a) => Places {
+            lids: &[],
+            pkeys: &[8],
+        },
+        // InformInfoRecord: InformInfo from byte 24.
+        AttributeId(0x00f3) => lids(&[40, 42]),
+        _ => NOWHERE,
+    }
+}
+
+/// A notice (IBA 13.4.8.2): IssuerLID, and the LIDs in the details of its trap (14.2.5.1).
+const fn notice(trap: u16) -> Places {
+    match trap {
+        128 => lids(&[6, 10]),
+        129..=131 | 144 | 145 => lids(&[6, 12]),
+        256..=258 => lids(&[6, 12, 14]),
+        259 => lids(&[6, 12, 14, 58]),
+        _ => lids(&[6]),
+    }
+}
+
+/// Where an attribute of a class begins in the datagram.
+const GENERAL: usize = 64;
+const COMMUNICATION: usize = 24;
+const ADMINISTRATION: usize = wire::sa::DATA.start;
+/// In a datagram of the subnet administration: size of a record in units of 8 bytes.
+const ATTRIBUTE_OFFSET: usize = 44;
+/// In a notice: number of the trap.
+const TRAP_NUMBER: usize = 4;
+
+impl Translator<'_> {
+    fn lid(&self, lid: Lid) -> Lid {
+        let found = match (self.lids, self.direction) {
+            (None, _) => Some(lid),
+            (Some(map), Direction::ToWire) => map.physical(lid),
+            (Some(map), Direction::ToGuest) => map.seen(lid),
+        };
+        found.unwrap_or(Lid::NONE)
+    }
+
+    /// The P_Key on the other side; membership stays as it is said.
+    pub(super) fn pkey(&self, pkey: PKey) -> PKey {
+        const MEMBERSHIP: u16 = 0x8000;
+        let mut pairs = self.pkeys.iter().map(|&(own, shown)| match self.direction {
+            Direction::ToWire => (shown, own),
+            Direction::ToGuest => (own, shown),
+        });
+        let found = pairs.find(|(from, _)| pkey.is_valid() && from.partition() == pkey.partition());
+        found.map_or(pkey, |(_, to)| {
+            PKey::new(to.partition() | pkey.value() & MEMBERSHIP)
+        })
+    }
+
+    /// Translates all of a datagram.
+    pub(super) fn mad(&self, mad: &mut [u8; 256]) {
+        let Ok(header) = Mad::new_checked(&mad[..]) else {
+            return;
+        };
+        let (class, method, id) = (header.class(), header.method(), header.attribute());
+        match class {
+            class if class.is_subnet_management() => {
+                self.at(&mut mad[GENERAL..GENERAL + 64], attribute(id));
+            }
+            Class::SUBN_ADM => self.administration(mad, method, id),
+            Class::COMMUNICATION => self.communication(mad, id),
+            _ if id == AttributeId::CLASS_PORT_INFO => {
+                self.at(&mut mad[GENERAL..], CLASS_PORT_INFO);
+            }
+            _ => {}
+        }
+    }
+
+    /// Translates one attribute or record; whether it named a LID that the other side knows not.
+    fn at(&self, bytes: &mut [u8], places: Places) -> bool {
+        let mut unknown = false;
+        for &at in places.lids {
+            let lid = Lid::new(word(bytes, at));
+            let translated = self.lid(lid);
+            unknown |= translated == Lid::NONE && lid != Lid::NONE;
+            set_word(bytes, at, translated.value());
+        }
+        for &at in places.pkeys {
+            let pkey = PKey::new(word(bytes, at));
+            set_word(bytes, at, self.pkey(pkey).value());
+        }
+        unknown
+    }
+
+    fn communication(&self, mad: &mut [u8; 256], id: AttributeId) {
+        let places = cm::places(id);
+        for path in places.paths {
+            for at in [path.local_lid, path.remote_lid] {
+                let lid = Lid::new(word(mad, at));
+                set_word(mad, at, self.lid(lid).value());
+            }
+        }
+        if let Some(at) = places.pkey {
+            let pkey = PKey::new(word(mad, at));
+            set_word(mad, at, self.pkey(pkey).value());
+        }
+        if id == AttributeId::CLASS_PORT_INFO {
+            self.at(&mut mad[COMMUNICATION..], CLASS_PORT_INFO);
+        }
+    }
+
+    fn administration(&self, mad: &mut [u8; 256], method: Method, id: AttributeId) {
+        if id == AttributeId::NOTICE {
+            let trap = word(mad, ADMINISTRATION + TRAP_NUMBER);
+            self.at(&mut mad[ADMINISTRATION..], notice(trap));
+            return;
+        }
+        let places = record(id);
+        let Ok(header) = Rmpp::of(&mad[..]) else {
+            return;
+        };
+        if header.is_active() {
+            if header.kind == Rmpp::DATA {
+                self.segment(mad, &header, places);
+            }
+            return;
+        }
+        let unknown = self.at(&mut mad[ADMINISTRATION..], places);
+        // A record about somebody whom the guest does not know is none to it.
+        if unknown && method == Method::GET_RESPONSE && self.direction == Direction::ToGuest {
+            mad[ADMINISTRATION..].fill(0);
+            if let Ok(mut header) = Mad::new_checked(&mut mad[..]) {
+                header.set_status(Status::SA_NO_RECORDS);
+            }
+        }
+    }
+
+    /// A part of an answer of several records, each of which may begin in a part before.
+    fn segment(&self, mad: &mut [u8; 256], header: &Rmpp, places: Places) {
+        let size = usize::from(word(mad, ATTRIBUTE_OFFSET)) * 8;
+        if size == 0 || header.segment == 0 {
+            return;
+        }
+        let room = mad.len() - ADMINISTRATION;
+        if header.has(Rmpp::FIRST | Rmpp::LAST) && size <= room {
+            return self.whole(mad, header, places, size);
+        }
+        // All of these sizes are even, so no field of 16 bits is torn apart.
+        let before = (u64::from(header.segment) - 1) * room as u64;
+        let begin = (before % size as u64) as usize;
+        for at in (0..room).step_by(2) {
+            let offset = (begin + at) % size;
+            let bytes = &mut mad[ADMINISTRATION + at..];
+            if places.lids.contains(&offset) {
+                let lid = self.lid(Lid::new(word(bytes, 0)));
+                set_word(bytes, 0, lid.value());
+            } else if places.pkeys.contains(&offset) {
+                let pkey = self.pkey(PKey::new(word(bytes, 0)));
+                set_word(bytes, 0, pkey.value());
+            }
+        }
+    }
+
+    /// An answer in one part: records about those whom the guest does not know are left out.
+    fn whole(&self, mad: &mut [u8; 256], header: &Rmpp, places: Places, size: usize) {
+        const BEFORE: usize = ADMINISTRATION - rmpp::PAYLOAD.start;
+        let room = mad.len() - ADMINISTRATION;
+        let length = (header.length as usize).saturating_sub(BEFORE).min(room);
+        let mut kept = 0;
+        for at in (0..length / size).map(|record| record * size) {
+            let from = ADMINISTRATION + at;
+            let unknown = self.at(&mut mad[from..from + size], places);
+            if !(unknown && self.direction == Direction::ToGuest) {
+                mad.copy_within(from..from + size, ADMINISTRATION + kept);
+                kept += size;
+            }
+        }
+        mad[ADMINISTRATION + kept..].fill(0);
+        let mut shorter = *header;
+        shorter.length = (BEFORE + kept) as u32;
+        shorter.emit(&mut mad[rmpp::HEADER]);
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    match bytes.get(at..at + 2) {
+        Some(&[high, low]) => u16::from_be_bytes([high, low]),
+        _ => 0,
+    }
+}
+
+fn set_word(bytes: &mut [u8], at: usize, value: u16) {
+    if let Some(place) = bytes.get_mut(at..at + 2) {
+        place.copy_from_slice(&value.to_be_bytes());
+    }
+}

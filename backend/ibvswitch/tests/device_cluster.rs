@@ -1,0 +1,348 @@
+//! Two virtual clusters on one subnet, each with LIDs from 1, and a VM outside of both.
+
+mod daemon;
+
+use daemon::{Daemon, HALF, Peer, connected};
+use driver::{Access, AddressVector, Connection, CqeKind, Data, SendRequest, Syndrome, Transport};
+
+const GRH: usize = 40;
+const MAD: usize = 256;
+const GSI_QKEY: u32 = 0x8001_0000;
+const SM_LID: u16 = 0x1234;
+
+const CONFIG: &str = r#"
+[partitions]
+one = 0x0011
+two = 0x0012
+
+[[cluster]]
+name = "a"
+sm_lid = 0x1234
+[[cluster]]
+name = "b"
+
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "a1"
+cluster = "a"
+[[hypervisor.vf]]
+name = "b1"
+cluster = "b"
+vlid = 2
+pkeys = ["default", "one"]
+virtual_pkeys = ["default", 0x8022]
+[[hypervisor.vf]]
+name = "outside"
+lid = 2
+[[hypervisor]]
+name = "hv2"
+[[hypervisor.vf]]
+name = "a2"
+cluster = "a"
+[[hypervisor.vf]]
+name = "b2"
+cluster = "b"
+vlid = 1
+pkeys = ["default", "two", "one"]
+virtual_pkeys = ["default", 0x8011, 0x8033]
+"#;
+
+#[test]
+fn two_clusters_with_the_same_lids() {
+    let daemon = Daemon::configured(CONFIG);
+    let open = |name| Peer::open(&daemon, name);
+    let (mut a1, a2, mut b1, b2) = (open("a1"), open("a2"), open("b1"), open("b2"));
+    let ports = [&a1, &a2, &b1, &b2].map(|peer| (peer.port.lid, peer.port.lmc));
+    assert_eq!(ports, [(1, 0), (2, 0), (2, 0), (1, 0)]);
+    assert_eq!((a1.port.sm_lid, b1.port.sm_lid), (SM_LID, 0xbfff));
+    // What the port says of itself by its agent is the same.
+    let mut get = [0; MAD];
+    get[..4].copy_from_slice(&[1, 0x81, 1, 1]);
+    get[17] = 0x15;
+    get[32..36].fill(0xff);
+    let answer = a2.device.mad_ifc(&get).expect("is answered");
+    assert_eq!(answer[64 + 16..64 + 20], [0, 2, 0x12, 0x34]);
+    // Connections by the same LIDs at the same time, of all kinds.
+    for transport in [Transport::Rc, Transport::Uc] {
+        let (mut qa, mut qa2) = connected(transport, &a1, &a2);
+        let (mut qb, mut qb2) = connected(transport, &b1, &b2);
+        for (round, len) in [1, 4096, 300_000].into_iter().enumerate() {
+            let seed = round as u64;
+            a1.fill(0, len, seed);
+            b1.fill(0, len, seed + 100);
+            let (from_a, from_b) = ([a1.sge(0, len)], [b1.sge(0, len)]);
+            a1.execute(
+                &mut qa,
+                &SendRequest::write(a2.remote(HALF), Data::Memory(&from_a)),
+            );
+            b1.execute(
+                &mut qb,
+                &SendRequest::write(b2.remote(HALF), Data::Memory(&from_b)),
+            );
+            a2.verify(HALF, len, seed);
+            b2.verify(HALF, len, seed + 100);
+        }
+        let _ = (&mut qa2, &mut qb2);
+    }
+    // The subnet has others: five VMs, each its own.
+    let status = daemon.ask(&["status"]);
+    let mut lids: Vec<u64> = status["vfs"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|vf| vf["lid"].as_u64().expect("a number"))
+        .collect();
+    lids.sort_unstable();
+    lids.dedup();
+    assert_eq!(lids.len(), 5, "{status}");
+}
+
+#[test]
+fn datagrams_name_their_sender_as_the_receiver_knows_it() {
+    const QKEY: u32 = 0x1122_3344;
+    let daemon = Daemon::configured(CONFIG);
+    let (mut a1, mut a2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "a2"));
+    let (mut qa, mut qb) = (a1.qp(Transport::Ud), a2.qp(Transport::Ud));
+    qa.activate(0, QKEY).unwrap();
+    qb.activate(0, QKEY).unwrap();
+    let target = qb.number();
+    let to = |lid| AddressVector {
+        lid,
+        qpn: target,
+        qkey: QKEY,
+        ..AddressVector::default()
+    };
+    qb.post_receive(&[a2.sge(HALF, GRH + 64)]).unwrap();
+    a1.fill(0, 64, 5);
+    let from = [a1.sge(0, 64)];
+    // Nobody in the cluster has these: the LID of a VM outside, the manager's, one that is free.
+    let (outside, right) = ([3, 7, 0x1235].map(to), to(2));
+    for stranger in &outside {
+        a1.execute(
+            &mut qa,
+            &SendRequest::send(Data::Memory(&from)).to(stranger),
+        );
+    }
+    a1.execute(
+        &mut qa,
+        &SendRequest::send_imm(Data::Memory(&from), 1).to(&right),
+    );
+    let entry = a2.cq.wait().unwrap();
+    qb.complete_receive(&entry);
+    assert_eq!(entry.kind(), CqeKind::SendImm, "the right one is the first");
+    assert_eq!((entry.source_lid(), entry.source_qpn()), (1, qa.number()));
+    a2.verify(HALF + GRH, 64, 5);
+}
+
+#[test]
+fn those_outside_are_not_reached() {
+    let daemon = Daemon::configured(CONFIG);
+    let (mut a1, b2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "b2"));
+    let mut outside = Peer::open(&daemon, "outside");
+    assert_eq!(outside.port.lid, 2);
+    let status = daemon.ask(&["status"]);
+    let physical = |name: &str| {
+        let vfs = status["vfs"].as_array().expect("a list");
+        let vf = vfs.iter().find(|vf| vf["name"] == name).expect("is there");
+        vf["lid"].as_u64().expect("a number") as u16
+    };
+    // By the physical LID, from inside and from outside.
+    let target = b2.qp(Transport::Rc);
+    for (peer, lid) in [
+        (true, physical("b2")),
+        (false, physical("b2")),
+        (false, physical("a1")),
+    ] {
+        let peer = if peer { &mut a1 } else { &mut outside };
+        let mut qp = peer.qp(Transport::Rc);
+        let mut to = Connection::to(lid, target.number());
+        (to.ack_timeout, to.retry_count) = (1, 1);
+        qp.connect(Access::ALL, &to).expect("connects");
+        qp.post_send(&SendRequest::send(Data::Inline(b"hello")))
+            .unwrap();
+        let entry = peer.sent(&mut qp);
+        assert_eq!(entry.syndrome(), Syndrome::RetryExceeded, "LID {lid}");
+    }
+}
+
+/// Sends a datagram from queue pair 1 to queue pair 1 and waits for one at `to`.
+fn call(from: &mut Peer, lid: u16, mad: &[u8; MAD], to: Option<&mut Peer>) -> (u16, [u8; MAD]) {
+    let mut sender = from.qp(Transport::Gsi);
+    sender.activate(0, GSI_QKEY).expect("becomes ready");
+    let vector = AddressVector {
+        lid,
+        qpn: 1,
+        qkey: GSI_QKEY,
+        ..AddressVector::default()
+    };
+    let mut receiver = to.as_ref().map(|to| {
+        let qp = to.qp(Transport::Gsi);
+        qp.activate(0, GSI_QKEY).expect("becomes ready");
+        qp
+    });
+    let request = SendRequest::send(Data::Inline(mad)).to(&vector);
+    match (to, &mut receiver) {
+        (Some(to), Some(receiver)) => {
+            receiver.post_receive(&[to.sge(HALF, GRH + MAD)]).unwrap();
+            from.execute(&mut sender, &request);
+            arrived(to)
+        }
+        _ => {
+            sender.post_receive(&[from.sge(HALF, GRH + MAD)]).unwrap();
+            from.execute(&mut sender, &request);
+            arrived(from)
+        }
+    }
+}
+
+fn arrived(peer: &mut Peer) -> (u16, [u8; MAD]) {
+    let entry = peer.cq.wait().expect("a completion");
+    assert!(entry.is_ok());
+    let mut found = [0; MAD];
+    peer.buffer.read(HALF + GRH, &mut found);
+    (entry.source_lid(), found)
+}
+
+#[test]
+fn connection_managers_speak_of_virtual_lids() {
+    let daemon = Daemon::configured(CONFIG);
+    let (mut a1, mut a2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "a2"));
+    let mut request = [0; MAD];
+    request[..4].copy_from_slice(&[1, 7, 2, 3]);
+    request[17] = 0x10;
+    request[24 + 48..24 + 50].fill(0xff);
+    request[24 + 53] = 1;
+    request[24 + 55] = 2;
+    request[24 + 56..24 + 72].copy_from_slice(&a1.device.gid(0).unwrap());
+    let (source, found) = call(&mut a1, 2, &request, Some(&mut a2));
+    assert_eq!(source, 1);
+    assert_eq!(found, request);
+}
+
+#[test]
+fn the_subnet_administration_speaks_of_virtual_lids() {
+    let daemon = Daemon::configured(CONFIG);
+    let (mut a1, a2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "a2"));
+    let b1 = Peer::open(&daemon, "b1");
+    // SubnAdmGet(PathRecord) with SGID and DGID (component mask bits 3 and 2), one path.
+    let question = |to: &Peer, from: &Peer| {
+        let mut get = [0; MAD];
+        get[..4].copy_from_slice(&[1, 3, 2, 1]);
+        get[8..16].copy_from_slice(&99_u64.to_be_bytes());
+        get[17] = 0x35;
+        get[48..56].copy_from_slice(&0b1_0000_0000_1100_u64.to_be_bytes());
+        get[56 + 8..56 + 24].copy_from_slice(&to.device.gid(0).unwrap());
+        get[56 + 24..56 + 40].copy_from_slice(&from.device.gid(0).unwrap());
+        get[56 + 51] = 1;
+        get
+    };
+    let (source, found) = {
+        let question = question(&a2, &a1);
+        call(&mut a1, SM_LID, &question, None)
+    };
+    assert_eq!(source, SM_LID);
+    assert_eq!((found[3], &found[4..6]), (0x81, &[0, 0][..]));
+    assert_eq!(found[56 + 40..56 + 44], [0, 2, 0, 1], "DLID and SLID");
+    let (_, found) = {
+        let question = question(&b1, &a1);
+        call(&mut a1, SM_LID, &question, None)
+    };
+    assert_eq!(found[4..6], [3, 0], "no records");
+    assert_eq!(found[56..], [0; 200]);
+}
+
+#[test]
+fn partitions_are_seen_under_other_numbers() {
+    const QKEY: u32 = 0x77;
+    let daemon = Daemon::configured(CONFIG);
+    let (mut b1, mut b2) = (Peer::open(&daemon, "b1"), Peer::open(&daemon, "b2"));
+    let keys = |peer: &Peer| [0, 1, 2].map(|index| peer.device.pkey(index).unwrap());
+    assert_eq!(keys(&b1), [0xffff, 0x8022, 0]);
+    assert_eq!(keys(&b2), [0xffff, 0x8011, 0x8033]);
+    let status = daemon.ask(&["vf", "show", "b1"]);
+    assert_eq!(status["pkeys"], serde_json::json!(["0xffff", "0x8011"]));
+    // By index, and the other's index is another.
+    let (mut qa, mut qb) = (b1.qp(Transport::Ud), b2.qp(Transport::Ud));
+    qa.activate(1, QKEY).unwrap();
+    qb.activate(2, QKEY).unwrap();
+    qb.post_receive(&[b2.sge(HALF, GRH + 64)]).unwrap();
+    let to = AddressVector {
+        lid: 1,
+        qpn: qb.number(),
+        qkey: QKEY,
+        ..AddressVector::default()
+    };
+    b1.fill(0, 64, 5);
+    let from = [b1.sge(0, 64)];
+    b1.execute(&mut qa, &SendRequest::send(Data::Memory(&from)).to(&to));
+    let entry = b2.cq.wait().unwrap();
+    qb.complete_receive(&entry);
+    assert_eq!(entry.immediate() & 0xffff, 0x8033, "the P_Key");
+    b2.verify(HALF + GRH, 64, 5);
+}
+
+/// Service levels at queue pair set-up and in datagrams: refused for one VM, rewritten for another.
+#[test]
+fn service_levels_are_those_of_the_configuration() {
+    const QKEY: u32 = 0x77;
+    let daemon = Daemon::configured(
+        "[[hypervisor]]\nname = \"hv1\"\n\
+         [[hypervisor.vf]]\nname = \"denied\"\nsl = [2, 3]\n\
+         [[hypervisor.vf]]\nname = \"rewritten\"\nsl = [2, 3]\nsl_policy = \"rewrite\"\n\
+         [[hypervisor.vf]]\nname = \"free\"\n",
+    );
+    let mut denied = Peer::open(&daemon, "denied");
+    let mut rewritten = Peer::open(&daemon, "rewritten");
+    let mut free = Peer::open(&daemon, "free");
+    for (peer, sl, works) in [
+        (&denied, 3, true),
+        (&denied, 0, false),
+        (&rewritten, 3, true),
+        (&rewritten, 0, true),
+    ] {
+        let qp = peer.qp(Transport::Rc);
+        let to = Connection {
+            sl,
+            ..Connection::to(free.port.lid, 1000)
+        };
+        assert_eq!(qp.connect(Access::ALL, &to).is_ok(), works, "{sl}");
+    }
+    let mut receiver = free.qp(Transport::Ud);
+    receiver.activate(0, QKEY).unwrap();
+    let mut qps = [&denied, &rewritten].map(|peer| peer.qp(Transport::Ud));
+    for qp in &qps {
+        qp.activate(0, QKEY).unwrap();
+    }
+    let target = receiver.number();
+    let to = |sl| AddressVector {
+        lid: free.port.lid,
+        sl,
+        qpn: target,
+        qkey: QKEY,
+        ..AddressVector::default()
+    };
+    // The first of the denied one's is lost: what arrives are the others.
+    let to = [0, 3].map(to);
+    for _ in 0..4 {
+        receiver.post_receive(&[free.sge(HALF, GRH + 64)]).unwrap();
+    }
+    for (peer, qp) in [&mut denied, &mut rewritten].into_iter().zip(&mut qps) {
+        for to in &to {
+            peer.execute(qp, &SendRequest::send(Data::Inline(b"hello")).to(to));
+        }
+    }
+    let levels = [(); 3].map(|()| {
+        let entry = free.cq.wait().unwrap();
+        receiver.complete_receive(&entry);
+        (entry.source_lid(), entry.service_level())
+    });
+    assert_eq!(
+        levels,
+        [
+            (denied.port.lid, 3),
+            (rewritten.port.lid, 2),
+            (rewritten.port.lid, 3)
+        ]
+    );
+}
