@@ -24,6 +24,7 @@ pub mod footprint;
 pub mod idle;
 mod lab;
 pub mod latency;
+pub mod migration;
 mod pace;
 mod processors;
 pub mod rate;

@@ -35,10 +35,11 @@ pub struct Embedded {
 }
 
 /// The port that the manager talks through.
-struct Link {
-    fabric: Fabric,
-    port: PortRef,
-    inbox: VecDeque<MadPacket>,
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) fabric: Fabric,
+    pub(crate) port: PortRef,
+    pub(crate) inbox: VecDeque<MadPacket>,
 }
 
 impl Transport for Link {

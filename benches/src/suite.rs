@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use crate::{
-    Effort, Measurement, Processors, Result, bandwidth, footprint, idle, latency, rate,
+    Effort, Measurement, Processors, Result, bandwidth, footprint, idle, latency, migration, rate,
     registration, sm,
 };
 
@@ -37,6 +37,8 @@ pub enum Suite {
     Footprint,
     /// The subnet manager on 648 and 5832 nodes.
     Sm,
+    /// Packets and time to migrate a VM's addresses.
+    Migration,
 }
 
 impl Suite {
@@ -53,6 +55,7 @@ impl Suite {
             Self::Registration => registration::run(context),
             Self::Footprint => footprint::run(context),
             Self::Sm => sm::run(context),
+            Self::Migration => migration::run(context),
         }
     }
 }

@@ -36,7 +36,12 @@ fn every_suite_has_its_results() {
     }
     let expected = [
         "daemon_rss_mib",
+        "full_324_smps",
         "idle_qp_cost",
+        "leaf_migration_smps",
+        "migration_324_max_smps",
+        "migration_324_mean_smps",
+        "migration_324_us",
         "register_1g_ms",
         "write_1m_over_memcpy",
         "write_64k_over_memcpy",

@@ -118,6 +118,11 @@ impl Daemon {
         })
     }
 
+    /// What a command of `ibvswitch` prints, which has to succeed.
+    pub fn ask(&self, arguments: &[&str]) -> Result<String> {
+        run(self.command().args(arguments))
+    }
+
     fn command(&self) -> Command {
         command(&self.program, &self.runtime_dir, self.config.as_deref())
     }

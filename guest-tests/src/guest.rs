@@ -64,6 +64,8 @@ pub struct Config {
     pub modules: Vec<String>,
     /// More words for the kernel command line.
     pub kernel_arguments: Vec<String>,
+    /// Where to wait for another QEMU's guest, in place of booting one: a socket to listen on.
+    pub incoming: Option<PathBuf>,
     /// More arguments for QEMU.
     pub qemu_arguments: Vec<String>,
 }
@@ -80,6 +82,7 @@ impl Config {
             link: None,
             modules: Vec::new(),
             kernel_arguments: Vec::new(),
+            incoming: None,
             qemu_arguments: Vec::new(),
         }
     }
@@ -173,6 +176,9 @@ impl Config {
         }
         for device in &self.devices {
             add("-device", device.clone());
+        }
+        if let Some(socket) = &self.incoming {
+            add("-incoming", format!("unix:{}", socket.display()));
         }
         words.extend(self.qemu_arguments.iter().cloned());
         words
@@ -380,6 +386,28 @@ impl Guest {
         arguments: serde_json::Value,
     ) -> Result<serde_json::Value> {
         lock(&self.qmp).execute(command, arguments)
+    }
+
+    /// Has QEMU migrate the guest to `destination`, which waits for it ([`Config::incoming`]), and
+    /// waits until it runs there. The guest's commands go to `destination` from then on.
+    pub fn live_migrate(&self, destination: &Guest) -> Result<()> {
+        let Some(socket) = destination.config.incoming.as_ref() else {
+            return Err(destination.failed("does not wait for a migration".into()));
+        };
+        let events = json!({ "capabilities": [{ "capability": "events", "state": true }] });
+        let mut qmp = lock(&self.qmp);
+        qmp.execute("migrate-set-capabilities", events)?;
+        let uri = format!("unix:{}", socket.display());
+        qmp.execute("migrate", json!({ "uri": uri }))?;
+        let status = qmp.await_event(|message| {
+            let status = message["data"]["status"].as_str()?;
+            let ended = ["completed", "failed", "cancelled"].contains(&status);
+            (message["event"] == "MIGRATION" && ended).then(|| status.to_owned())
+        })?;
+        match status.as_str() {
+            "completed" => Ok(()),
+            status => Err(self.failed(format!("its migration has {status}"))),
+        }
     }
 
     /// Kills QEMU with SIGKILL and waits until it is gone.

@@ -53,6 +53,16 @@ impl Qmp {
         }
     }
 
+    /// Waits for an event that `wanted` takes something out of; others pass.
+    pub fn await_event<T>(&mut self, mut wanted: impl FnMut(&Value) -> Option<T>) -> Result<T> {
+        loop {
+            let message = self.message()?;
+            if let Some(found) = wanted(&message) {
+                return Ok(found);
+            }
+        }
+    }
+
     fn message(&mut self) -> Result<Value> {
         let mut line = String::new();
         self.stream

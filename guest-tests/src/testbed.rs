@@ -124,6 +124,16 @@ impl Testbed {
         Ok(guests)
     }
 
+    /// Starts a QEMU like that of `guest`, with `device` in place of its devices, that waits for the
+    /// guest to migrate to it. `name` tells its folder apart.
+    pub fn receiver(&self, guest: &Guest, name: &str, device: String) -> Result<Guest> {
+        let mut config = guest.config.clone();
+        config.devices = vec![device];
+        let dir = self.dir().join(name);
+        config.incoming = Some(dir.join("migration"));
+        Guest::start(&self.qemu, config, &dir)
+    }
+
     /// Starts the same guest again, after its QEMU has ended.
     pub fn restart(&self, guest: Guest) -> Result<Guest> {
         let config = guest.config.clone();
