@@ -150,6 +150,139 @@ fn settings(host: &Host) -> impl PartialEq + std::fmt::Debug + use<> {
     )
 }
 
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.next() as usize % choices.len()]
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    /// Noise, or a request that is right but for a few bytes.
+    fn packet(&mut self) -> MadPacket {
+        let mut mad = [0; SIZE];
+        let lid = Lid::new((self.next() % 8) as u16);
+        let dlid = self.one_of(&[lid, lid, Lid::PERMISSIVE, Lid::MULTICAST_FIRST]);
+        match self.next() % 4 {
+            0 => self.fill(&mut mad),
+            1 => {
+                self.fill(&mut mad);
+                mad[..4].copy_from_slice(&[1, self.one_of(&[0x01, 0x81, 0x04]), 1, 1]);
+            }
+            _ => {
+                let routes: [&[u8]; 5] = [&[], &[1], &[1, 1], &[1, 1, 2], &[1, 1, 3]];
+                let destination = match self.next() % 2 {
+                    0 => Destination::Lid(lid),
+                    _ => Destination::Directed(Route::new(self.one_of(&routes)).unwrap()),
+                };
+                let attribute = [
+                    0x10, 0x11, 0x12, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1b, 0x20,
+                ];
+                let mut data = [0; DATA];
+                self.fill(&mut data);
+                mad = Request {
+                    destination,
+                    method: self.one_of(&[Method::GET, Method::SET, Method::TRAP_REPRESS]),
+                    attribute: AttributeId(self.one_of(&attribute)),
+                    modifier: self.one_of(&[0, 1, 2, 0x1_0000, u32::MAX]),
+                    transaction: self.next(),
+                    m_key: self.next(),
+                    data,
+                }
+                .to_bytes();
+                for _ in 0..self.next() % 4 {
+                    mad[self.next() as usize % SIZE] = self.next() as u8;
+                }
+            }
+        }
+        let mut packet = MadPacket::smp(Lid::NONE, dlid, mad);
+        if self.next().is_multiple_of(4) {
+            packet.src_qp = Qpn::QP1;
+            packet.dst_qp = self.one_of(&[Qpn::QP1, Qpn::new(2)]);
+            packet.qkey = self.one_of(&[QKey::QP1, QKey::new(1)]);
+            packet.pkey = PKey::new(self.one_of(&[0xffff, 0x7fff, 1]));
+        }
+        packet
+    }
+}
+
+/// A million packets from a host that may send what it likes, but does not know the key of any node:
+/// nothing is set anywhere, whatever they look like; and no node keeps anything of them.
+#[test]
+fn a_million_packets() {
+    let seed = 0x5eed;
+    let mut random = Random(seed);
+    let mut host = Host::new();
+    host.bring_up();
+    let ports: [(&[u8], u8); 5] = [
+        (&[], 1),
+        (&[1], 0),
+        (&[1, 1], 0),
+        (&[1, 1, 2], 1),
+        (&[1, 1, 3], 1),
+    ];
+    for (route, port) in ports {
+        host.change_port(route, port, |info| {
+            info.m_key = 0x0123_4567_89ab_cdef;
+            info.m_key_protect_bits = 2;
+        });
+    }
+    let vf = host.vf(0);
+    let before = protected(&host);
+    for number in 0..1_000_000 {
+        let packet = random.packet();
+        host.fabric.inject(vf, packet);
+        host.fabric.run();
+        while host.fabric.poll_output().is_some() {}
+        if number % 100_000 == 0 {
+            assert_eq!(protected(&host), before, "seed {seed}, packet {number}");
+        }
+    }
+    assert_eq!(protected(&host), before, "seed {seed}");
+    assert_eq!(host.fabric.deadline(), None, "seed {seed}");
+    let refused = host.fabric.port_info(host.vf(1)).unwrap().m_key_violations;
+    assert!(refused > 1000, "seed {seed}: {refused} refused");
+}
+
+/// What is set at all ports; what is counted is left out.
+fn protected(host: &Host) -> impl PartialEq + std::fmt::Debug + use<> {
+    let ports = host.fabric.nodes();
+    let ports = ports.flat_map(|node| (0..4).map(move |port| PortRef { node, port }));
+    let generation = host.fabric.generation();
+    let settings: Vec<_> = ports
+        .map(|port| {
+            let info = host.fabric.port_info(port).map(|info| PortInfo {
+                m_key_violations: 0,
+                p_key_violations: 0,
+                q_key_violations: 0,
+                ..info
+            });
+            (
+                info,
+                host.fabric.pkeys(port).map(<[_]>::to_vec),
+                host.fabric.guids(port).map(<[_]>::to_vec),
+            )
+        })
+        .collect();
+    (
+        settings,
+        generation.load(std::sync::atomic::Ordering::Relaxed),
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 

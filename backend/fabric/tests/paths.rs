@@ -5,7 +5,7 @@ mod common;
 use common::{ALL_EXTERNAL, Host, SWITCH, VF, VSWITCH};
 use ibvswitch_fabric::{Output, Owner, PortRef, SmpAccess};
 use proptest::prelude::*;
-use wire::attribute::{LinearBlock, PKeyBlock, PortInfo, SlToVl};
+use wire::attribute::{LinearBlock, MulticastBlock, PKeyBlock, PortInfo, SlToVl};
 use wire::mad::{AttributeId, Method, SIZE};
 use wire::smp::DATA;
 use wire::{Lid, MadPacket, PKey, PortState, Sl, Vl};
@@ -19,6 +19,8 @@ enum Change {
     Forwarding(bool, usize, u8),
     Lane(bool, u8, u8, u8),
     Partition(bool, u8, u16, bool),
+    Member(bool, u16),
+    Group(bool, u16),
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -36,6 +38,12 @@ fn change() -> impl Strategy<Value = Change> {
             .prop_map(|(v, from, to, vl)| { Change::Lane(v, from, to, vl) }),
         (vswitch(), 1u8..4, key, any::<bool>())
             .prop_map(|(v, port, key, inbound)| { Change::Partition(v, port, key, inbound) }),
+        (
+            any::<bool>(),
+            prop::sample::select(vec![0x7fffu16, 0xffff, 0x8001, 0x0001])
+        )
+            .prop_map(|(second, key)| Change::Member(second, key)),
+        (vswitch(), 0u16..16).prop_map(|(v, ports)| Change::Group(v, ports)),
     ]
 }
 
@@ -71,6 +79,19 @@ fn apply(host: &mut Host, change: &Change) {
             let modifier = u32::from(from) << 8 | u32::from(to);
             let attribute = AttributeId::SL_TO_VL;
             set(host, switch(vswitch), attribute, modifier, table.to_bytes());
+        }
+        Change::Member(second, key) => {
+            let mut keys = PKeyBlock::default();
+            keys.0[0] = PKey::new(key);
+            let route: &[u8] = if second { &[1, 1, 3] } else { VF };
+            let attribute = AttributeId::P_KEY_TABLE;
+            set(host, route, attribute, 0, keys.to_bytes());
+        }
+        Change::Group(vswitch, ports) => {
+            let mut block = MulticastBlock::default();
+            block.0[0] = ports;
+            let attribute = AttributeId::MULTICAST_FORWARDING;
+            set(host, switch(vswitch), attribute, 0, block.to_bytes());
         }
         Change::Partition(vswitch, port, key, inbound) => {
             let mut keys = PKeyBlock::default();
@@ -125,22 +146,48 @@ proptest! {
             host.fabric.set_owner(port, Owner::Consumer, SmpAccess::OwnPort);
         }
         while host.fabric.poll_output().is_some() {}
-        let (sl, key) = (Sl::default(), PKey::DEFAULT_FULL);
         for from in adapters {
-            for dlid in (0..9).map(Lid::new) {
+            // Which key a packet has says the sender's table.
+            let key = host.fabric.pkeys(from).unwrap()[0];
+            let takes = |host: &Host, port: PortRef| {
+                let keys = host.fabric.pkeys(port).unwrap();
+                keys.iter().any(|own| own.matches(key))
+            };
+            for (dlid, sl) in (0..9).flat_map(|lid| [(Lid::new(lid), 0), (Lid::new(lid), 3)]) {
+                let sl = Sl::new(sl);
                 let resolved = host.fabric.resolve(from, dlid, sl, Some(key));
                 let packet = MadPacket::gmp(Lid::NONE, dlid, sl, key, [0; SIZE]);
-                host.fabric.inject(from, packet);
-                host.fabric.run();
-                let arrived = match host.fabric.poll_output() {
-                    Some(Output::Deliver { port, .. }) => Some(port),
-                    _ => None,
-                };
-                prop_assert_eq!(host.fabric.poll_output(), None);
-                // A switch takes the packet in silence.
-                let to_adapter = resolved.ok().map(|route| route.port).filter(|to| to.port != 0);
-                prop_assert_eq!(arrived, to_adapter, "{} to {}: {:?}", from, dlid, resolved);
+                let arrived = arrivals(&mut host, from, packet);
+                // A switch takes the packet in silence; an adapter checks the key itself.
+                let expected = resolved
+                    .ok()
+                    .map(|route| route.port)
+                    .filter(|&to| to.port != 0 && takes(&host, to));
+                let expected: Vec<_> = expected.into_iter().collect();
+                prop_assert_eq!(arrived, expected, "{} to {}: {:?}", from, dlid, resolved);
             }
+            let group = Lid::MULTICAST_FIRST;
+            let sl = Sl::default();
+            let reached = host.fabric.resolve_multicast(from, group, sl, Some(key));
+            let ports = reached.iter().map(|route| route.port);
+            let expected: Vec<_> = ports.filter(|&port| takes(&host, port)).collect();
+            let packet = MadPacket::gmp(Lid::NONE, group, sl, key, [0; SIZE]);
+            let arrived = arrivals(&mut host, from, packet);
+            prop_assert_eq!(arrived, expected, "{} to the group", from);
         }
     }
+}
+
+/// The ports that a packet is delivered to.
+fn arrivals(host: &mut Host, from: PortRef, packet: MadPacket) -> Vec<PortRef> {
+    host.fabric.inject(from, packet);
+    host.fabric.run();
+    let mut arrived = Vec::new();
+    while let Some(output) = host.fabric.poll_output() {
+        if let Output::Deliver { port, .. } = output {
+            arrived.push(port);
+        }
+    }
+    arrived.sort();
+    arrived
 }

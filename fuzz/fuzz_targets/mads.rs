@@ -1,0 +1,60 @@
+//! Bytes taken for a management packet, and everything that is read out of one.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wire::MadPacket;
+use wire::attribute::{
+    GuidInfo, MulticastBlock, NodeDescription, NodeInfo, PKeyBlock, PortInfo, SlToVl, SmInfo,
+    SwitchInfo, Trap, VlArbitration,
+};
+use wire::mad::{Mad, SIZE};
+use wire::performance::{ClassPortInfo, DATA, PortCounters, PortCountersExtended};
+use wire::smp::Smp;
+
+fuzz_target!(|bytes: &[u8]| {
+    // As a packet, which has check sums to get right, and as the datagram in one.
+    if let Ok(packet) = MadPacket::parse(bytes) {
+        let mut again = vec![0; packet.size()];
+        packet.emit(Default::default(), &mut again);
+        assert_eq!(MadPacket::parse(&again), Ok(packet));
+    }
+    let mut mad = [0; SIZE];
+    let length = bytes.len().min(SIZE);
+    mad[..length].copy_from_slice(&bytes[..length]);
+    let header = Mad::new_checked(&bytes[..length]);
+    assert_eq!(header.is_ok(), length == SIZE);
+    let _ = Mad::new_checked(&mad[..]).map(|header| header.to_string());
+
+    let counters = &mad[DATA];
+    let _ = ClassPortInfo::parse(counters).map(|info| info.to_string());
+    let _ = PortCounters::parse(counters).map(|counters| counters.to_string());
+    let _ = PortCountersExtended::parse(counters).map(|counters| counters.to_string());
+
+    let Ok(smp) = Smp::new_checked(&mad[..]) else {
+        return;
+    };
+    let _ = smp.to_string();
+    let data = *smp.data();
+    let _ = NodeInfo::parse(&data).map(|info| info.to_string());
+    let _ = SwitchInfo::parse(&data).map(|info| info.to_string());
+    let _ = SmInfo::parse(&data).map(|info| info.to_string());
+    let _ = GuidInfo::parse(&data).map(|info| info.entries());
+    let _ = NodeDescription::from_bytes(data).to_string();
+    if let Ok(info) = PortInfo::parse(&data) {
+        let _ = (info.active_mtu(), info.active_width(), info.to_string());
+        // What is read can be written, and is the same when read again.
+        let mut again = [0; 64];
+        info.emit(&mut again);
+        assert_eq!(PortInfo::parse(&again), Ok(info));
+    }
+    if let Ok(Some(trap)) = Trap::parse(&data) {
+        let again = trap.to_notice(1, Default::default());
+        assert_eq!(Trap::parse(&again), Ok(Some(trap)));
+    }
+    assert_eq!(PKeyBlock::parse(&data).to_bytes(), data);
+    assert_eq!(MulticastBlock::parse(&data).to_bytes(), data);
+    let lanes = SlToVl::parse(&data);
+    assert_eq!(SlToVl::parse(&lanes.to_bytes()), lanes);
+    let weights = VlArbitration::parse(&data);
+    assert_eq!(VlArbitration::parse(&weights.to_bytes()), weights);
+});
