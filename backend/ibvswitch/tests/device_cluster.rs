@@ -2,6 +2,9 @@
 
 mod daemon;
 
+use std::io::Read;
+use std::process::{Command, Stdio};
+
 use daemon::{Daemon, HALF, Peer, connected};
 use driver::{Access, AddressVector, Connection, CqeKind, Data, SendRequest, Syndrome, Transport};
 
@@ -345,4 +348,103 @@ fn service_levels_are_those_of_the_configuration() {
             (rewritten.port.lid, 3)
         ]
     );
+}
+
+/// What tshark says of these fields of each packet that it takes for one of `filter`.
+fn decoded(capture: &std::path::Path, filter: &str, fields: &[&str]) -> Vec<Vec<u16>> {
+    let mut command = Command::new("tshark");
+    command
+        .args(["-Y", filter, "-T", "fields", "-r"])
+        .arg(capture);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let output = command
+        .output()
+        .expect("tshark is installed (scripts/setup)");
+    assert!(output.status.success(), "{output:?}");
+    let number = |text: &str| match text.trim().strip_prefix("0x") {
+        Some(hex) => u16::from_str_radix(hex, 16).expect("a number"),
+        None => text.trim().parse().expect("a number"),
+    };
+    String::from_utf8(output.stdout)
+        .expect("is text")
+        .lines()
+        .map(|line| line.split('\t').map(number).collect())
+        .collect()
+}
+
+/// On the wire are the subnet's LIDs, in the packets' headers and in what management packets say.
+#[test]
+fn captures_have_physical_lids_only() {
+    let daemon = Daemon::configured(CONFIG);
+    let (mut a1, mut a2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "a2"));
+    let status = daemon.ask(&["status"]);
+    let physical = |name: &str| {
+        let vfs = status["vfs"].as_array().expect("a list");
+        let vf = vfs.iter().find(|vf| vf["name"] == name).expect("is there");
+        vf["lid"].as_u64().expect("a number") as u16
+    };
+    let (p1, p2) = (physical("a1"), physical("a2"));
+    let manager = status["fabric"]["sm_lid"].as_u64().expect("a number") as u16;
+    assert_ne!((p1, p2), (1, 2));
+    let file = std::path::Path::new(daemon.dir()).join("capture.pcap");
+    let config = daemon.config();
+    let mut capture = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+        .args(["--runtime-dir", daemon.dir(), "--config", &config])
+        .args(["capture", "--vf", "a1", "--data"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut out = capture.stdout.take().expect("piped");
+    // The file's header says that it has begun.
+    let mut bytes = vec![0; 24];
+    out.read_exact(&mut bytes).expect("a header");
+
+    let (mut qa, _qb) = connected(Transport::Rc, &a1, &a2);
+    let from = [a1.sge(0, 100)];
+    a1.execute(
+        &mut qa,
+        &SendRequest::write(a2.remote(HALF), Data::Memory(&from)),
+    );
+    let gids = [&a1, &a2].map(|peer| peer.device.gid(0).unwrap());
+    let mut request = [0; MAD];
+    request[..4].copy_from_slice(&[1, 7, 2, 3]);
+    request[17] = 0x10;
+    request[24 + 48..24 + 50].fill(0xff);
+    request[24 + 53] = 1;
+    request[24 + 55] = 2;
+    request[24 + 56..24 + 72].copy_from_slice(&gids[0]);
+    request[24 + 72..24 + 88].copy_from_slice(&gids[1]);
+    let (_, seen) = call(&mut a1, 2, &request, Some(&mut a2));
+    assert_eq!(seen, request);
+    let mut question = [0; MAD];
+    question[..4].copy_from_slice(&[1, 3, 2, 1]);
+    question[17] = 0x35;
+    question[48..56].copy_from_slice(&0b1_0000_0000_1100_u64.to_be_bytes());
+    question[56 + 8..56 + 24].copy_from_slice(&gids[1]);
+    question[56 + 24..56 + 40].copy_from_slice(&gids[0]);
+    question[56 + 51] = 1;
+    call(&mut a1, SM_LID, &question, None);
+    let process = nix::unistd::Pid::from_raw(capture.id() as i32);
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGINT).expect("is running");
+    out.read_to_end(&mut bytes).expect("is read");
+    assert!(capture.wait().expect("ends").success());
+    std::fs::write(&file, bytes).expect("is written");
+
+    let route = ["infiniband.lrh.slid", "infiniband.lrh.dlid"];
+    let mut lids: Vec<u16> = decoded(&file, "infiniband", &route).concat();
+    lids.sort_unstable();
+    lids.dedup();
+    let mut expected = [p1, p2, manager];
+    expected.sort_unstable();
+    assert_eq!(lids, expected);
+    let inside = [
+        "infiniband.cm.req.prim_locallid",
+        "infiniband.cm.req.prim_remotelid",
+    ];
+    assert_eq!(decoded(&file, inside[0], &inside), [[p1, p2]]);
+    let inside = ["infiniband.pathrecord.dlid", "infiniband.pathrecord.slid"];
+    let answer = format!("{} && infiniband.mad.method == 0x81", inside[0]);
+    assert_eq!(decoded(&file, &answer, &inside), [[p2, p1]]);
 }

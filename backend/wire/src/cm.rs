@@ -27,10 +27,6 @@ pub struct PathPlaces {
     pub remote_lid: usize,
     /// GID of the sender's port, 128 bits.
     pub local_gid: usize,
-    /// GID of the receiver's port, 128 bits.
-    pub remote_gid: usize,
-    /// Service level, in the upper 4 bits of this byte.
-    pub sl: usize,
 }
 
 /// What a message says about addresses.
@@ -49,22 +45,16 @@ pub const fn places(attribute: AttributeId) -> Places {
         local_lid: HEADER + 52,
         remote_lid: HEADER + 54,
         local_gid: HEADER + 56,
-        remote_gid: HEADER + 72,
-        sl: HEADER + 94,
     };
     const ALTERNATE: PathPlaces = PathPlaces {
         local_lid: HEADER + 96,
         remote_lid: HEADER + 98,
         local_gid: HEADER + 100,
-        remote_gid: HEADER + 116,
-        sl: HEADER + 138,
     };
     const LOADED: PathPlaces = PathPlaces {
         local_lid: HEADER + 20,
         remote_lid: HEADER + 22,
         local_gid: HEADER + 24,
-        remote_gid: HEADER + 40,
-        sl: HEADER + 62,
     };
     match attribute {
         AttributeId::CM_REQ => Places {

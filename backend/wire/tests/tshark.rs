@@ -12,7 +12,7 @@ use ibvswitch_wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use ibvswitch_wire::performance::{self, PortCounters, PortCountersExtended};
 use ibvswitch_wire::smp::{DATA, Destination, Request, Route, Smp};
 use ibvswitch_wire::{
-    Gid, Guid, Lid, MadPacket, Mtu, PKey, PhysicalState, PortState, Qpn, Sl, Vl, erf,
+    Gid, Guid, Lid, MadPacket, Mtu, PKey, PhysicalState, PortState, Qpn, Sl, Vl, cm, erf,
 };
 
 /// What tshark says about packets, one line per packet, or `None` where there is no tshark.
@@ -186,6 +186,48 @@ fn headers() {
             ("infiniband.mad.attributeid", "0x0012"),
             ("infiniband.mad.attributemodifier", "0x0000abcd"),
             ("frame.time_epoch", "1700000000.250000000"),
+        ],
+    );
+}
+
+/// Where addresses stand in a request for a connection.
+#[test]
+fn connection_request() {
+    let mut mad = [0; SIZE];
+    let mut header = Mad::new_checked(&mut mad[..]).unwrap();
+    header.set_class(Class::COMMUNICATION);
+    header.set_method(Method::SEND);
+    header.set_attribute(AttributeId::CM_REQ, 0);
+    mad[2] = 2;
+    let places = cm::places(AttributeId::CM_REQ);
+    let mut put = |at: usize, bytes: &[u8]| mad[at..at + bytes.len()].copy_from_slice(bytes);
+    for (path, number) in places.paths.iter().zip(1..) {
+        put(path.local_lid, &[0x10, number]);
+        put(path.remote_lid, &[0x20, number]);
+        let guid = Guid::new(u64::from(number));
+        put(path.local_gid, &Gid::new(0xfe80 << 48, guid).to_bytes());
+    }
+    put(places.pkey.unwrap(), &[0x81, 0x23]);
+    let packet = MadPacket::gmp(
+        Lid::new(1),
+        Lid::new(2),
+        Sl::new(0),
+        PKey::DEFAULT_FULL,
+        mad,
+    );
+    fields(
+        &packet,
+        &[
+            ("infiniband.cm.req.pkey", "0x8123"),
+            ("infiniband.cm.req.prim_locallid", "0x1001"),
+            ("infiniband.cm.req.prim_remotelid", "0x2001"),
+            ("infiniband.cm.req.prim_localgid", "fe80::1"),
+            ("infiniband.cm.req.alt_locallid", "0x1002"),
+            ("infiniband.cm.req.alt_remotelid", "0x2002"),
+            (
+                "infiniband.cm.req.alt_localgid",
+                "fe800000000000000000000000000002",
+            ),
         ],
     );
 }
