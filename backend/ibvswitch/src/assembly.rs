@@ -14,8 +14,8 @@ use vfio_user::{Interrupts, IrqInfo, Server, Stop};
 use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells};
 use crate::control::{
-    Counters, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest, Objects, Status,
-    StatusSource, Topology,
+    Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
+    Objects, Status, StatusSource, Topology,
 };
 use crate::device::{DoorbellPages, Format, Parts, Vectors, VfDevice, doorbell_pages};
 use crate::dma::GuestMemory;
@@ -307,6 +307,16 @@ impl StatusSource for Whole {
         let functions = self.functions();
         self.management
             .with(|state| self.observer.topology(&state.fabric, &functions))
+    }
+
+    fn netlist(&self) -> String {
+        self.management.with(|state| state.fabric.to_netlist())
+    }
+
+    fn counters(&self) -> CountersReport {
+        let plan = self.observer.plan();
+        self.management
+            .with(|state| CountersReport::new(plan, &state.fabric))
     }
 
     fn capture(&self, wish: &Wish) -> Result<Subscription, String> {

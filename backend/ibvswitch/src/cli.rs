@@ -7,12 +7,15 @@
 mod bench;
 mod capture;
 mod configuration;
+mod counters;
 mod demo;
 mod external;
 mod link;
+mod metrics;
 mod run;
 mod sibling;
 mod status;
+mod table;
 mod topology;
 mod vf;
 
@@ -102,6 +105,10 @@ enum Command {
     /// Put programs of the host on the subnet: opensm and infiniband-diags.
     #[command(subcommand)]
     External(external::ExternalCommand),
+    /// Show what ports have counted: traffic, errors, management packets.
+    Counters(counters::CountersArgs),
+    /// Print everything countable in the text format of Prometheus.
+    Metrics(metrics::MetricsArgs),
     /// Write the packets at ports of VFs to a file, or to tshark or Wireshark.
     Capture(capture::CaptureArgs),
     /// Check a configuration, or print the built-in one.
@@ -147,10 +154,10 @@ enum CliError {
     External(String),
     #[error("{0}")]
     Sibling(String),
+    #[error("there is no node `{name}`; there are {}", .known.join(", "))]
+    UnknownNode { name: String, known: Vec<String> },
     #[error("{0}")]
-    Planned(String),
-    #[error("{0}")]
-    Capture(String),
+    Failed(String),
     #[error("writing the result failed: {0}")]
     Output(#[from] io::Error),
 }
@@ -161,6 +168,7 @@ impl CliError {
             Self::Config(_) => Exit::Configuration,
             Self::Client(ClientError::NotRunning { .. }) => Exit::NoDaemon,
             Self::UnknownVf { .. }
+            | Self::UnknownNode { .. }
             | Self::Client(ClientError::Refused {
                 kind: ErrorKind::Unknown,
                 ..
@@ -170,8 +178,7 @@ impl CliError {
             | Self::UnexpectedResponse
             | Self::External(_)
             | Self::Sibling(_)
-            | Self::Planned(_)
-            | Self::Capture(_)
+            | Self::Failed(_)
             | Self::Output(_) => Exit::Failure,
         }
     }
@@ -194,6 +201,8 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(source, &args),
         Command::Topology(args) => topology::run(source, &args),
         Command::Link(command) => link::run(source, command),
+        Command::Counters(args) => counters::run(source, &args),
+        Command::Metrics(args) => metrics::run(source, &args),
         Command::Capture(args) => capture::run(source, &args),
         Command::External(command) => external::run(source, command),
         Command::Config(command) => configuration::run(source, command),

@@ -6,12 +6,14 @@
 //! that a stuck script cannot hold anything up.
 
 mod client;
+mod counters;
 mod link;
 mod message;
 mod migration;
 mod server;
 
 pub use client::{Client, ClientError};
+pub use counters::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
 pub use link::{LinkAction, LinkReport, LinkRequest};
 pub use message::{
     Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, Node, NodeKind, Objects, RefusedMad,

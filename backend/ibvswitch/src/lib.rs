@@ -11,6 +11,7 @@ pub mod engine;
 pub mod external;
 pub mod logging;
 pub mod management;
+pub mod metrics;
 pub mod picture;
 pub mod qemu;
 pub mod run;

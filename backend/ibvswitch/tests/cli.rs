@@ -257,6 +257,83 @@ fn topology_live_and_planned() {
     drop(daemon);
 }
 
+/// Every node and cable as the stock tool finds them by packets.
+#[test]
+fn the_netlist_is_what_ibnetdiscover_prints() {
+    let dir = scratch();
+    let daemon = Daemon::start(dir.path(), &[]);
+    let lines = |args: &[&str]| -> Vec<String> {
+        let outcome = run(dir.path(), args);
+        assert_eq!(outcome.status, SUCCESS, "{}", outcome.err);
+        let told = |line: &&str| !line.starts_with('#') && !line.is_empty();
+        let mut lines: Vec<String> = outcome
+            .out
+            .lines()
+            .filter(told)
+            .map(str::to_owned)
+            .collect();
+        // In which order nodes are met is the tool's own affair.
+        lines.sort();
+        lines
+    };
+    let ours = lines(&["topology", "--format", "ibnetdiscover"]);
+    assert_eq!(ours, lines(&["external", "run", "ibnetdiscover"]));
+    assert_eq!(
+        ours,
+        lines(&["topology", "--planned", "--format", "ibnetdiscover"])
+    );
+    drop(daemon);
+}
+
+#[test]
+fn counters_and_metrics() {
+    let dir = scratch();
+    let daemon = Daemon::start(dir.path(), &[]);
+    let all = run(dir.path(), &["counters"]);
+    assert_eq!(all.status, SUCCESS, "{}", all.err);
+    // Both ends of each of the five cables, under a heading.
+    assert_eq!(all.out.lines().count(), 11, "{}", all.out);
+    let one = run(dir.path(), &["counters", "sw1"]).out;
+    assert!(one.contains("sw1:3"), "{one}");
+    assert!(
+        one.contains("Forwarding: 6 LIDs, the highest 6, in 1 blocks"),
+        "{one}"
+    );
+    assert!(one.contains("Get(NodeInfo): "), "{one}");
+    let none = run(dir.path(), &["counters", "sw9"]);
+    assert_eq!(none.status, UNKNOWN);
+    assert!(
+        none.err.contains("there is no node `sw9`; there are sw1, "),
+        "{}",
+        none.err
+    );
+    let json = run(dir.path(), &["counters", "sw1", "--json"]).out;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
+    let port = &json["nodes"][0]["ports"][2];
+    // What the manager sent to the switch, and more, came in at its port.
+    assert!(port["rcv_packets"].as_u64() > Some(20), "{port}");
+
+    let file = dir.path().join("x.prom");
+    let to_file = run(
+        dir.path(),
+        &["metrics", "--write", file.to_str().expect("is text")],
+    );
+    assert_eq!(to_file.status, SUCCESS, "{}", to_file.err);
+    let metrics = std::fs::read_to_string(&file).expect("is written");
+    for line in [
+        "ibvswitch_vf_active{vf=\"vm1\",hypervisor=\"hv1\"} 1",
+        "ibvswitch_vf_connected{vf=\"vm1\",hypervisor=\"hv1\"} 0",
+        "ibvswitch_switch_lids{node=\"sw1\"} 6",
+        "# TYPE ibvswitch_port_received_bytes counter",
+    ] {
+        assert!(
+            metrics.lines().any(|other| other == line),
+            "{line} in\n{metrics}"
+        );
+    }
+    drop(daemon);
+}
+
 #[test]
 fn without_a_daemon() {
     let dir = scratch();

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use ibvswitch::capture::{Subscription, Wish};
 use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
-    CLIENTS_MAX, Client, ClientError, Counters, ErrorKind, FabricStatus, LinkAction, LinkEnd,
-    LinkReport, LinkRequest, Mads, Migrated, MigrationRequest, Objects, REQUEST_MAX, RefusedMad,
-    Request, Response, Server, Status, StatusSource, Topology, VfStatus,
+    CLIENTS_MAX, Client, ClientError, Counters, CountersReport, ErrorKind, FabricStatus,
+    LinkAction, LinkEnd, LinkReport, LinkRequest, Mads, Migrated, MigrationRequest, Objects,
+    REQUEST_MAX, RefusedMad, Request, Response, Server, Status, StatusSource, Topology, VfStatus,
 };
 
 #[derive(Debug)]
@@ -98,6 +98,14 @@ impl StatusSource for Fixed {
             nodes: Vec::new(),
             links: Vec::new(),
         }
+    }
+
+    fn netlist(&self) -> String {
+        String::new()
+    }
+
+    fn counters(&self) -> CountersReport {
+        CountersReport::default()
     }
 
     fn capture(&self, _: &Wish) -> Result<Subscription, String> {

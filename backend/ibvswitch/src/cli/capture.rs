@@ -62,14 +62,14 @@ pub(super) struct CaptureArgs {
 pub(super) fn run(source: SourceArgs, args: &CaptureArgs) -> Result<(), CliError> {
     let to_stdout = args.write.as_os_str() == "-";
     if to_stdout && io::stdout().is_terminal() {
-        return Err(CliError::Capture(
+        return Err(CliError::Failed(
             "a capture is no text for a terminal; write it to a file with `-w FILE`, or add \
              `| tshark -r -`"
                 .to_owned(),
         ));
     }
     if to_stdout && args.json {
-        return Err(CliError::Capture(
+        return Err(CliError::Failed(
             "with --json, standard output is for the summary; write the capture to a file with \
              `-w FILE`"
                 .to_owned(),
@@ -101,7 +101,7 @@ pub(super) fn run(source: SourceArgs, args: &CaptureArgs) -> Result<(), CliError
         Box::new(io::stdout())
     } else {
         Box::new(File::create(&args.write).map_err(|error| {
-            CliError::Capture(format!("cannot write {}: {error}", args.write.display()))
+            CliError::Failed(format!("cannot write {}: {error}", args.write.display()))
         })?)
     };
     out.write_all(&erf::file_header())?;
@@ -190,7 +190,7 @@ impl Reader {
         self.stream.set_nonblocking(!wait)?;
         let mut bytes = [0; 1 << 16];
         match self.stream.read(&mut bytes) {
-            Ok(0) => Err(CliError::Capture(
+            Ok(0) => Err(CliError::Failed(
                 "the daemon ended the capture; its log says more".to_owned(),
             )),
             Ok(count) => {
@@ -205,7 +205,7 @@ impl Reader {
             {
                 Ok(())
             }
-            Err(error) => Err(CliError::Capture(format!(
+            Err(error) => Err(CliError::Failed(format!(
                 "the daemon's capture cannot be read: {error}"
             ))),
         }

@@ -3,6 +3,7 @@
 use clap::Args;
 use wire::Lid;
 
+use super::table::{bytes, table};
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::ManagerPlace;
 use crate::control::{Request, Response, Status};
@@ -81,21 +82,6 @@ fn text(status: &Status) -> String {
     )
 }
 
-/// Columns as wide as their widest cell, two spaces apart.
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let line = |row: &[String; N]| {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
-}
-
 fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
@@ -106,36 +92,9 @@ fn duration(seconds: u64) -> String {
     }
 }
 
-/// A number of bytes with three digits or more that count.
-fn bytes(number: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let Some(unit) = (number | 1)
-        .ilog2()
-        .checked_div(10)
-        .filter(|&unit| unit > 0)
-    else {
-        return format!("{number} B");
-    };
-    let scaled = number as f64 / (1u64 << (10 * unit)) as f64;
-    format!("{scaled:.1} {}", UNITS[unit as usize - 1])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_of_bytes() {
-        for (number, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1_572_864, "1.5 MiB"),
-            (u64::MAX, "16.0 EiB"),
-        ] {
-            assert_eq!(bytes(number), text);
-        }
-    }
 
     #[test]
     fn durations() {
@@ -148,11 +107,5 @@ mod tests {
         ] {
             assert_eq!(duration(seconds), text);
         }
-    }
-
-    #[test]
-    fn columns_line_up() {
-        let rows = [["A", "LONG"], ["wide", "x"]].map(|row| row.map(str::to_owned));
-        assert_eq!(table(&rows), "A     LONG\nwide  x\n");
     }
 }

@@ -1,9 +1,12 @@
 //! `ibvswitch topology`
 
+use std::sync::Arc;
+
 use clap::{Args, ValueEnum};
 
 use super::{CliError, SourceArgs, ask, print, print_json};
-use crate::control::{Request, Response, Topology};
+use crate::config::Config;
+use crate::control::{Request, Response};
 use crate::management::Management;
 use crate::picture::{self, Theme};
 use crate::status::Observer;
@@ -45,11 +48,18 @@ enum Format {
     Svg,
     /// Data.
     Json,
+    /// What `ibnetdiscover` prints of it.
+    Ibnetdiscover,
 }
 
 pub(super) fn run(source: SourceArgs, args: &TopologyArgs) -> Result<(), CliError> {
+    if matches!(args.format, Format::Ibnetdiscover) {
+        return print(&netlist(source, args.planned)?);
+    }
     let topology = if args.planned {
-        planned(source)?
+        let (config, plan, management) = planned(source)?;
+        let observer = Observer::new(config, plan);
+        management.with(|state| observer.topology(&state.fabric, &[]))
     } else {
         let Response::Topology(topology) = ask(source, &Request::Topology {})? else {
             return Err(CliError::UnexpectedResponse);
@@ -61,17 +71,27 @@ pub(super) fn run(source: SourceArgs, args: &TopologyArgs) -> Result<(), CliErro
         Format::Text => print(&picture::text(&topology)),
         Format::Dot => print(&picture::dot(&topology)),
         Format::Svg => print(&picture::svg(&topology, args.theme)),
-        Format::Json => print_json(&topology),
+        Format::Json | Format::Ibnetdiscover => print_json(&topology),
+    }
+}
+
+fn netlist(source: SourceArgs, of_plan: bool) -> Result<String, CliError> {
+    if of_plan {
+        let (_, _, management) = planned(source)?;
+        return Ok(management.with(|state| state.fabric.to_netlist()));
+    }
+    match ask(source, &Request::Netlist {})? {
+        Response::Netlist { text } => Ok(text),
+        _ => Err(CliError::UnexpectedResponse),
     }
 }
 
 /// The subnet of a configuration, brought up in this process by the subnet manager itself.
-fn planned(source: SourceArgs) -> Result<Topology, CliError> {
+fn planned(source: SourceArgs) -> Result<(Config, Plan, Arc<Management>), CliError> {
     let config = source.load()?;
     let plan = Plan::new(&config);
     let management = Management::new(&config, &plan)
-        .map_err(|error| CliError::Planned(format!("the subnet cannot be set up: {error}")))?;
+        .map_err(|error| CliError::Failed(format!("the subnet cannot be set up: {error}")))?;
     management.bring_up();
-    let observer = Observer::new(config, plan);
-    Ok(management.with(|state| observer.topology(&state.fabric, &[])))
+    Ok((config, plan, management))
 }

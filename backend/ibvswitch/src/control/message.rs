@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LinkReport, LinkRequest, Migrated, MigrationRequest};
+use super::{CountersReport, LinkReport, LinkRequest, Migrated, MigrationRequest};
 use crate::capture::Wish;
 use crate::config::{Doorbells, ManagerPlace};
 
@@ -22,6 +22,10 @@ pub enum Request {
     Migrate(MigrationRequest),
     /// Changes a link, or shows it: answered with [`Response::Link`].
     Link(LinkRequest),
+    /// The topology as `ibnetdiscover` prints it: answered with [`Response::Netlist`].
+    Netlist {},
+    /// What nodes and ports have counted: answered with [`Response::Counters`].
+    Counters {},
     /// A capture: answered with [`Response::Capture`], after which the connection carries it.
     Capture(Wish),
 }
@@ -38,6 +42,13 @@ pub enum Response {
     Migrated(Migrated),
     /// To [`Request::Link`].
     Link(LinkReport),
+    /// To [`Request::Netlist`].
+    Netlist {
+        /// The text.
+        text: String,
+    },
+    /// To [`Request::Counters`].
+    Counters(CountersReport),
     /// To [`Request::Capture`]: what follows is no line, but the capture.
     Capture {},
     /// The request was not carried out.

@@ -17,8 +17,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tracing::{debug, warn};
 
 use super::{
-    CLIENTS_MAX, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest, REQUEST_MAX,
-    Request, Response, Status, Topology,
+    CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
+    REQUEST_MAX, Request, Response, Status, Topology,
 };
 use crate::capture::{Subscription, Wish};
 
@@ -44,6 +44,12 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// What kind of error, and what is wrong.
     fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)>;
+
+    /// The topology as `ibnetdiscover` prints it.
+    fn netlist(&self) -> String;
+
+    /// What nodes and ports have counted.
+    fn counters(&self) -> CountersReport;
 
     /// Starts a capture.
     ///
@@ -263,6 +269,10 @@ fn answer(line: &[u8], source: &dyn StatusSource, capture: &mut Option<Subscript
             Ok(report) => Response::Link(report),
             Err((kind, message)) => Response::Error { kind, message },
         },
+        Ok(Request::Netlist {}) => Response::Netlist {
+            text: source.netlist(),
+        },
+        Ok(Request::Counters {}) => Response::Counters(source.counters()),
         Ok(Request::Capture(wish)) => match source.capture(&wish) {
             Ok(started) => {
                 *capture = Some(started);

@@ -1,0 +1,51 @@
+//! `ibvswitch metrics`
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::{CliError, SourceArgs, print};
+use crate::control::{Client, Request, Response};
+use crate::metrics::exposition;
+
+/// Arguments of `metrics`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+For Prometheus, by way of node_exporter's textfile collector, from a timer or cron:
+
+  ibvswitch metrics --write /var/lib/prometheus/node-exporter/ibvswitch.prom")]
+pub(super) struct MetricsArgs {
+    /// Write to this file, which is replaced at once, in place of standard output.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
+pub(super) fn run(source: SourceArgs, args: &MetricsArgs) -> Result<(), CliError> {
+    let config = source.load()?;
+    let mut client = Client::connect(&config.control_socket())?;
+    let Response::Status(status) = client.ask(&Request::Status {})? else {
+        return Err(CliError::UnexpectedResponse);
+    };
+    let Response::Counters(counters) = client.ask(&Request::Counters {})? else {
+        return Err(CliError::UnexpectedResponse);
+    };
+    let text = exposition(&status, &counters);
+    match &args.write {
+        None => print(&text),
+        Some(file) => replace(file, &text)
+            .map_err(|error| CliError::Failed(format!("cannot write {}: {error}", file.display()))),
+    }
+}
+
+/// Whoever reads the file finds the old text or the new one, never a part.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let new = PathBuf::from(name);
+    fs::write(&new, text)?;
+    fs::rename(&new, file).inspect_err(|_| {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&new);
+    })
+}

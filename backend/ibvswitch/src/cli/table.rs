@@ -1,0 +1,54 @@
+//! Tables of text.
+
+/// Columns as wide as their widest cell, two spaces apart.
+pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let line = |row: &[String; N]| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A number of bytes with three digits or more that count.
+pub(super) fn bytes(number: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let Some(unit) = (number | 1)
+        .ilog2()
+        .checked_div(10)
+        .filter(|&unit| unit > 0)
+    else {
+        return format!("{number} B");
+    };
+    let scaled = number as f64 / (1u64 << (10 * unit)) as f64;
+    format!("{scaled:.1} {}", UNITS[unit as usize - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_bytes() {
+        for (number, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_572_864, "1.5 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(bytes(number), text);
+        }
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["A", "LONG"], ["wide", "x"]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(&rows), "A     LONG\nwide  x\n");
+    }
+}
