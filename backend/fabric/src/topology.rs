@@ -177,6 +177,11 @@ impl Topology {
         &self.nodes
     }
 
+    /// The nodes' numbers, in their order.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
     /// The cables.
     pub fn links(&self) -> &[(PortRef, PortRef, LinkRate)] {
         &self.links

@@ -13,6 +13,7 @@ mod names;
 mod read;
 #[cfg(test)]
 mod tests;
+mod wiring;
 
 use std::fmt;
 use std::io;
@@ -29,6 +30,7 @@ pub use mads::{GmpClass, GmpClasses, MadRate, MadRules};
 pub use model::AddressModel;
 pub use names::LinkRate;
 pub(crate) use names::SMP_ACCESS;
+pub use wiring::{Switch, Wiring};
 
 /// The configuration used when none is named: two hypervisors behind one switch, one VF each.
 pub const DEFAULT: &str = include_str!("config/default.toml");
@@ -42,7 +44,7 @@ pub const SOCKET_PATH_MAX: usize = 107;
 /// The most virtual functions of one hypervisor, as on a ConnectX port.
 pub const VFS_PER_HYPERVISOR_MAX: usize = 127;
 
-/// The most hypervisors. The switch has at most 254 external ports, since 255 means "drop" in a
+/// The most hypervisors on one switch. It has at most 254 external ports, since 255 means "drop" in a
 /// linear forwarding table (IBA 18.2.4.3.3), and one of them is the subnet manager's.
 pub const HYPERVISORS_MAX: usize = 253;
 
@@ -71,7 +73,9 @@ pub struct Config {
     pub external: External,
     /// The virtual clusters.
     pub clusters: Vec<Cluster>,
-    /// The hypervisors on the switch, at least one.
+    /// The switches and the cables between them.
+    pub wiring: Wiring,
+    /// The hypervisors, at least one unless the switches are those of a file.
     pub hypervisors: Vec<Hypervisor>,
 }
 
@@ -87,10 +91,6 @@ pub struct Engine {
 pub struct Fabric {
     /// Upper half of every GID.
     pub subnet_prefix: u64,
-    /// Name of the switch.
-    pub switch: String,
-    /// Node GUID of the switch, derived from its name.
-    pub switch_guid: Guid,
     /// How VFs come by LIDs.
     pub model: AddressModel,
     /// Largest packet payload of all links.
@@ -153,6 +153,8 @@ pub struct Cluster {
 pub struct Hypervisor {
     /// Name, unique among hypervisors.
     pub name: String,
+    /// Its switch: which of [`Wiring::switches`].
+    pub switch: usize,
     /// Node GUID of its vSwitch, derived from its name.
     pub vswitch_guid: Guid,
     /// Its virtual functions, the spare ones last.

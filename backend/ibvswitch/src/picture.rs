@@ -20,6 +20,7 @@ const fn kind(node: &Node) -> &'static str {
         NodeKind::Vswitch => "vSwitch",
         // Its name says it.
         NodeKind::Manager => "",
+        NodeKind::Host => "host",
         NodeKind::Vf => "VF",
     }
 }

@@ -1,15 +1,17 @@
 //! The subnet that a configuration describes: its nodes and cables.
 //!
-//! One switch; at its ports from 1 the uplinks of the hypervisors' vSwitches, at its last port the
-//! host of the subnet manager. A vSwitch has its uplink at port 1 and its VFs from port 2.
+//! A switch has at its ports from 1 the uplinks of the hypervisors' vSwitches, then the cables to
+//! other switches, at the last port of one the host of the subnet manager; hypervisors on the
+//! switches of a file take their lowest free ports. A vSwitch has its uplink at port 1 and its VFs
+//! from port 2.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use fabric::{Fabric, LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology};
-use wire::attribute::PortInfo;
+use wire::attribute::{NodeType, PortInfo};
 use wire::{Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
 
-use crate::config::{AddressModel, Config, LinkRate, MANAGER};
+use crate::config::{AddressModel, Config, LinkRate, MANAGER, Switch};
 use crate::control::{self, Link, LinkEnd, Node, NodeKind};
 
 /// Port of a vSwitch towards the switch.
@@ -44,17 +46,8 @@ impl Plan {
             ..Builder::default()
         };
         let mut vfs = Vec::new();
-        // The limits of a configuration keep all numbers of ports below 255.
-        let manager_port = config.hypervisors.len() as u8 + 1;
-        let fabric = &config.fabric;
-        let switch = builder.switch(
-            NodeKind::Switch,
-            &fabric.switch,
-            fabric.switch_guid,
-            manager_port,
-            None,
-        );
-        for (hypervisor, port) in config.hypervisors.iter().zip(1..) {
+        let mut switches = builder.switches(config);
+        for hypervisor in &config.hypervisors {
             let ports = UPLINK + hypervisor.vfs.len() as u8;
             let guid = hypervisor.vswitch_guid;
             let vswitch = builder.switch(
@@ -64,9 +57,8 @@ impl Plan {
                 ports,
                 Some(&hypervisor.name),
             );
-            builder
-                .topology
-                .link((switch, port), (vswitch, UPLINK), rate);
+            let end = switches.port(hypervisor.switch);
+            builder.topology.link(end, (vswitch, UPLINK), rate);
             for (vf, port) in hypervisor.vfs.iter().zip(UPLINK + 1..) {
                 let of = Some(hypervisor.name.as_str());
                 let pinned = vf.lid.is_some();
@@ -75,10 +67,20 @@ impl Plan {
                 vfs.push(node);
             }
         }
-        let manager = builder.adapter(NodeKind::Manager, MANAGER, config.manager.guid, None, true);
-        builder
-            .topology
-            .link((switch, manager_port), (manager, 1), rate);
+        for &(a, b) in &config.wiring.cables {
+            let ends = (switches.port(a), switches.port(b));
+            builder.topology.link(ends.0, ends.1, rate);
+        }
+        let manager = match &config.wiring.file {
+            Some(file) => file.manager,
+            None => {
+                let guid = config.manager.guid;
+                let manager = builder.adapter(NodeKind::Manager, MANAGER, guid, None, true);
+                let end = switches.port(config.wiring.manager);
+                builder.topology.link(end, (manager, 1), rate);
+                manager
+            }
+        };
         Self {
             topology: builder.topology,
             nodes: builder.nodes,
@@ -130,7 +132,7 @@ impl Plan {
         self.nodes.iter().map(|planned| {
             let port = match planned.kind {
                 NodeKind::Switch | NodeKind::Vswitch => 0,
-                NodeKind::Manager | NodeKind::Vf => 1,
+                NodeKind::Manager | NodeKind::Host | NodeKind::Vf => 1,
             };
             let node = planned.id;
             (planned.name.clone(), PortRef { node, port })
@@ -270,7 +272,69 @@ struct Builder {
     model: AddressModel,
 }
 
+/// The switches while cables are laid, each with its ports that have none.
+struct Switches(Vec<(NodeId, Box<dyn Iterator<Item = u8>>)>);
+
+impl Switches {
+    /// The next free port of a switch. The configuration has counted them.
+    fn port(&mut self, switch: usize) -> (NodeId, u8) {
+        let (node, free) = &mut self.0[switch];
+        (*node, free.next().unwrap_or(0))
+    }
+}
+
 impl Builder {
+    /// The switches, and with a file all its nodes and cables.
+    fn switches(&mut self, config: &Config) -> Switches {
+        let wiring = &config.wiring;
+        let Some(file) = &wiring.file else {
+            let mut used = vec![0u8; wiring.switches.len()];
+            let ends = wiring.cables.iter().flat_map(|&(a, b)| [a, b]);
+            let hypervisors = config.hypervisors.iter().map(|it| it.switch);
+            for switch in ends.chain(hypervisors).chain([wiring.manager]) {
+                // The limits of a configuration keep all numbers of ports below 255.
+                used[switch] = used[switch].saturating_add(1);
+            }
+            let add = |(switch, ports): (&Switch, u8)| {
+                // A switch with nothing at it still has a port.
+                let ports = ports.max(1);
+                let id = self.switch(NodeKind::Switch, &switch.name, switch.guid, ports, None);
+                (id, Box::new(1..=ports) as Box<dyn Iterator<Item = u8>>)
+            };
+            return Switches(wiring.switches.iter().zip(used).map(add).collect());
+        };
+        self.topology = file.topology.clone();
+        let specs = file.topology.nodes().iter();
+        for ((spec, id), name) in specs.zip(file.topology.ids()).zip(&file.names) {
+            let kind = match spec.kind {
+                NodeType::Switch => NodeKind::Switch,
+                _ if id == file.manager => NodeKind::Manager,
+                _ => NodeKind::Host,
+            };
+            self.nodes.push(PlannedNode {
+                id,
+                kind,
+                name: name.clone(),
+                hypervisor: None,
+                pinned: id == file.manager,
+                model: self.model,
+            });
+        }
+        let mut taken: HashMap<NodeId, HashSet<u8>> = HashMap::new();
+        for &(a, b, _) in file.topology.links() {
+            for end in [a, b] {
+                taken.entry(end.node).or_default().insert(end.port);
+            }
+        }
+        let free = |&id: &NodeId| {
+            let ports = file.topology.nodes()[id.index()].ports;
+            let taken = taken.remove(&id).unwrap_or_default();
+            let free = (1..=ports).filter(move |port| !taken.contains(port));
+            (id, Box::new(free) as Box<dyn Iterator<Item = u8>>)
+        };
+        Switches(file.switches.iter().map(free).collect())
+    }
+
     fn switch(
         &mut self,
         kind: NodeKind,

@@ -362,3 +362,92 @@ fn datagrams_that_are_none() {
     assert!(text.contains("SMINFO_MASTER"), "{text}");
     assert!(daemon.is_alive());
 }
+
+/// Node records of `ibnetdiscover`, without its comments, LIDs and order, which differ from run to
+/// run; vendor and device are ibsim's own.
+fn records(text: &str) -> Vec<String> {
+    let mut records: Vec<String> = text
+        .split("\n\n")
+        .map(|record| {
+            let lines = record.lines().filter(|line| {
+                !line.starts_with('#') && !line.starts_with("vendid") && !line.starts_with("devid")
+            });
+            // Of the comments at the ends of lines, the rates.
+            let line = |line: &str| match line.split_once('#') {
+                Some((line, comment)) => {
+                    let rate = comment.split_whitespace().next_back().unwrap_or_default();
+                    let rate = if rate.contains('x') { rate } else { "" };
+                    format!("{} {rate}", line.trim_end())
+                }
+                None => line.to_owned(),
+            };
+            lines.map(line).collect::<Vec<_>>().join("\n")
+        })
+        .filter(|record| record.contains('['))
+        .collect();
+    records.sort();
+    records
+}
+
+/// A fat-tree written here is to ibsim what it is here; and what `ibnetdiscover` prints here can be
+/// read here again.
+#[test]
+fn a_file_here_and_in_ibsim() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("tree.net");
+    let tree = fabric::FatTree::rlft(4, 16).expect("is one");
+    let text = tree
+        .topology(fabric::Hosts::Adapters)
+        .to_netlist()
+        .expect("is a fabric");
+    // ibsim has the port's GUID follow the node's.
+    let text: String = text
+        .lines()
+        .map(|line| match (line.split_once('('), line.starts_with('[')) {
+            (Some((before, _)), true) if line.contains("](") && !before.contains('"') => {
+                let (_, after) = line.split_once(')').expect("its end");
+                format!("{before}{after}\n")
+            }
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    std::fs::write(&file, &text).expect("is written");
+    let config = format!(
+        "[fabric]\ntopology = \"{}\"\n[sm]\nmanager = \"external\"\n",
+        file.display()
+    );
+    let daemon = Daemon::configured(&config);
+    let here = Programs::new(&daemon);
+    let ours = here.run(&["ibnetdiscover"]);
+
+    let name = format!("{}-ibsim", here.socket_name());
+    let mut ibsim = Command::new("ibsim")
+        .env("IBSIM_SOCKNAME", &name)
+        .args(["-s", "-n"])
+        .arg(&file)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("ibsim; scripts/setup installs it");
+    let theirs = here.run_on(&name, &["ibnetdiscover"]);
+    ibsim.kill().expect("is running");
+    ibsim.wait().expect("ends");
+    let (ours, theirs) = (records(&ours), records(&theirs));
+    assert_eq!(ours.len(), 36);
+    assert_eq!(ours, theirs);
+
+    let opensm = Opensm::start(&daemon, &[]);
+    opensm.subnet_up();
+    let text = here.run(&["ibnetdiscover"]);
+    let read = fabric::Topology::from_netlist(&text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(read.nodes().len(), 36);
+    assert_eq!(
+        read.links().len(),
+        tree.topology(fabric::Hosts::Adapters).links().len()
+    );
+    // From a host to every other, by the tables.
+    let lids = lids(&daemon);
+    for to in ["host 2", "host 9", "host 16"] {
+        trace(&here, lids["host 1"], lids[to]);
+    }
+}

@@ -42,7 +42,7 @@ pub(super) fn run(source: SourceArgs, command: ConfigCommand) -> Result<(), CliE
 #[derive(Serialize)]
 struct Summary<'a> {
     runtime_dir: String,
-    switch: &'a str,
+    switches: Vec<&'a str>,
     sm_lid: u16,
     hypervisors: Vec<&'a str>,
     vfs: Vec<VfSummary<'a>>,
@@ -62,7 +62,12 @@ struct VfSummary<'a> {
 fn summary(config: &Config) -> Summary<'_> {
     Summary {
         runtime_dir: config.runtime_dir.display().to_string(),
-        switch: &config.fabric.switch,
+        switches: config
+            .wiring
+            .switches
+            .iter()
+            .map(|it| it.name.as_str())
+            .collect(),
         sm_lid: config.manager.lid.value(),
         hypervisors: config
             .hypervisors
@@ -85,10 +90,14 @@ fn summary(config: &Config) -> Summary<'_> {
 }
 
 fn text(config: &Config) -> String {
+    let switches = match &config.wiring.switches[..] {
+        [one] => format!("switch {}", one.name),
+        several => count(several.len(), "switch").replace("switchs", "switches"),
+    };
     let mut text = format!(
-        "The configuration is right: {} on switch {}, {}, sockets in {}.\n",
+        "The configuration is right: {} on {}, {}, sockets in {}.\n",
         count(config.hypervisors.len(), "hypervisor"),
-        config.fabric.switch,
+        switches,
         count(config.vfs().count(), "VF"),
         config.runtime_dir.display()
     );

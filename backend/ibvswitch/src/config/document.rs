@@ -83,6 +83,11 @@ impl<'i> Document<'i> {
         }
     }
 
+    /// What the text is called: the path of its file.
+    pub(super) fn origin(&self) -> &'i str {
+        self.origin
+    }
+
     /// Parses the syntax. Errors of syntax are recorded and leave nothing to read.
     pub(super) fn parse(&self) -> Option<Spanned<DeTable<'i>>> {
         match DeTable::parse(self.text) {

@@ -11,23 +11,28 @@ pub(super) const ROOT: &[&str] = &[
     "external",
     "partitions",
     "cluster",
+    "switch",
+    "link",
     "hypervisor",
 ];
 pub(super) const ENGINE: &[&str] = &["cpu", "doorbells"];
 pub(super) const FABRIC: &[&str] = &[
     "switch",
+    "topology",
     "model",
     "subnet_prefix",
     "mtu",
     "link_width",
     "link_speed",
 ];
-pub(super) const SM: &[&str] = &["manager", "lid", "sweep_interval"];
+pub(super) const SM: &[&str] = &["manager", "switch", "host", "lid", "sweep_interval"];
 pub(super) const EXTERNAL: &[&str] = &["socket"];
+pub(super) const SWITCH: &[&str] = &["name"];
+pub(super) const LINK: &[&str] = &["from", "to", "count"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
 pub(super) const CLUSTER: &[&str] = &["name", "sm_lid"];
-pub(super) const HYPERVISOR: &[&str] = &["name", "spare_vfs", "vf"];
+pub(super) const HYPERVISOR: &[&str] = &["name", "switch", "spare_vfs", "vf"];
 pub(super) const VF: &[&str] = &[
     "name",
     "lid",

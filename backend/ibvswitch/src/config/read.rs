@@ -20,8 +20,8 @@ use super::model::Population;
 use super::names::WIDTHS;
 use super::{
     AddressModel, CONTROL_SOCKET, Config, Directories, Doorbells, Engine, External, Fabric,
-    GmpClasses, HYPERVISORS_MAX, Hypervisor, LinkRate, MANAGER, MadRate, MadRules, Manager,
-    ManagerPlace, PKEYS_MAX, SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, keys,
+    GmpClasses, Hypervisor, LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerPlace, PKEYS_MAX,
+    SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
 
 /// The highest unicast LID (IBA 4.1.3).
@@ -35,7 +35,7 @@ const DEFAULT_PARTITION: u16 = 0x7fff;
 const FULL_MEMBER: u16 = 0x8000;
 const NAME_MAX: usize = 31;
 /// Where a LID, GUID and so on is taken, with the line of the configuration, for "already used".
-type Seen<T> = HashMap<T, String>;
+pub(super) type Seen<T> = HashMap<T, String>;
 
 /// Reads `text`, or returns everything wrong with it.
 pub(super) fn read(
@@ -71,8 +71,8 @@ struct Names {
 }
 
 #[derive(Debug)]
-struct Reader<'d, 'i> {
-    document: &'d Document<'i>,
+pub(super) struct Reader<'d, 'i> {
+    pub(super) document: &'d Document<'i>,
     names: Names,
 }
 
@@ -83,14 +83,17 @@ impl<'d, 'i> Reader<'d, 'i> {
         let log = self.log(root);
         let socket_mode = self.socket_mode(root);
         let (engine, doorbells) = self.engine(root);
-        let manager = self.manager(root);
+        let sm = root.section("sm", keys::SM);
+        let mut manager = self.manager(sm.as_ref());
         let external = self.external(root, &runtime_dir);
-        let fabric = self.fabric(root);
+        let section = root.section("fabric", keys::FABRIC);
+        let fabric = self.fabric(section.as_ref());
+        let wiring = self.wiring(root, section.as_ref(), sm.as_ref(), &mut manager);
         self.partitions(root);
         self.clusters(root);
-        let hypervisors = self.hypervisors(root, &runtime_dir, doorbells);
+        let hypervisors = self.hypervisors(root, &wiring, &runtime_dir, doorbells);
         if let Some(fabric) = &fabric {
-            self.addresses(fabric, &manager, &hypervisors);
+            self.addresses(fabric, &wiring, &manager, &hypervisors);
         }
         Some(Config {
             runtime_dir,
@@ -101,12 +104,19 @@ impl<'d, 'i> Reader<'d, 'i> {
             manager,
             external,
             clusters: self.names.clusters.found,
+            wiring,
             hypervisors,
         })
     }
 
     /// Whether the model of addresses fits the manager and the number of VFs.
-    fn addresses(&self, fabric: &Fabric, manager: &Manager, hypervisors: &[Hypervisor]) {
+    fn addresses(
+        &self,
+        fabric: &Fabric,
+        wiring: &Wiring,
+        manager: &Manager,
+        hypervisors: &[Hypervisor],
+    ) {
         const KEY: &str = "fabric.model";
         if fabric.model == AddressModel::Dynamic && manager.place == ManagerPlace::External {
             self.document.reject_whole(
@@ -121,7 +131,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .iter()
                 .map(|hypervisor| hypervisor.vfs.len())
                 .sum(),
-            switches: 1,
+            switches: wiring.switches.len(),
         };
         if let Err((what, remedy)) = population.check(fabric.model) {
             self.document.reject_whole(KEY, what, remedy);
@@ -219,17 +229,8 @@ impl<'d, 'i> Reader<'d, 'i> {
         )
     }
 
-    fn fabric(&mut self, root: &Section<'d, 'i>) -> Option<Fabric> {
+    fn fabric(&mut self, section: Option<&Section<'d, 'i>>) -> Option<Fabric> {
         const MTU_REMEDY: &str = "the MTUs are 256, 512, 1024, 2048 and 4096";
-        let section = root.section("fabric", keys::FABRIC);
-        let section = section.as_ref();
-        let switch = match section.and_then(|fabric| fabric.text("switch")) {
-            Some(entry) => {
-                self.check_name(&entry);
-                entry.value.to_owned()
-            }
-            None => "sw1".to_owned(),
-        };
         let subnet_prefix = section
             .and_then(|fabric| fabric.text("subnet_prefix"))
             .and_then(|entry| {
@@ -257,22 +258,17 @@ impl<'d, 'i> Reader<'d, 'i> {
         let link_width = section.and_then(|fabric| self.one_of(fabric, "link_width", &WIDTHS));
         let link_speed =
             section.and_then(|fabric| self.one_of(fabric, "link_speed", &LinkRate::NAMES));
-        let switch_guid = self.derived("switch", &switch);
         let model = section.and_then(|fabric| self.one_of(fabric, "model", &AddressModel::NAMES));
         Some(Fabric {
             model: model.unwrap_or_default(),
             subnet_prefix,
-            switch_guid,
-            switch,
             mtu: mtu.unwrap_or(Mtu::B4096),
             link_width: link_width.unwrap_or(LinkWidth::X4),
             link_speed: link_speed.unwrap_or(LinkRate::Edr),
         })
     }
 
-    fn manager(&mut self, root: &Section<'d, 'i>) -> Manager {
-        let section = root.section("sm", keys::SM);
-        let section = section.as_ref();
+    fn manager(&mut self, section: Option<&Section<'d, 'i>>) -> Manager {
         let lid = section.and_then(|sm| self.lid(sm, "the subnet manager"));
         let lid = lid.unwrap_or_else(|| {
             self.names
@@ -348,37 +344,49 @@ impl<'d, 'i> Reader<'d, 'i> {
     fn hypervisors(
         &mut self,
         root: &Section<'d, 'i>,
+        wiring: &Wiring,
         runtime_dir: &Path,
         doorbells: Doorbells,
     ) -> Vec<Hypervisor> {
         let sections = root.sections("hypervisor", keys::HYPERVISOR);
-        if root
+        let none = root
             .value("hypervisor")
-            .is_none_or(|list| is_empty_array(list.value))
-        {
+            .is_none_or(|list| is_empty_array(list.value));
+        if none && wiring.file.is_none() {
             self.document.reject_whole(
                 "hypervisor",
                 "there is none",
                 "add a table [[hypervisor]] with a name and a table [[hypervisor.vf]] for each VM",
             );
         }
-        if let Some(first_too_many) = sections.get(HYPERVISORS_MAX) {
-            self.document.reject_section(
-                first_too_many,
-                "name",
-                format!("{} hypervisors on one switch", sections.len()),
-                format!("one switch takes at most {HYPERVISORS_MAX}"),
-            );
-        }
+        let mut free = wiring.free_ports();
         sections
             .iter()
-            .filter_map(|section| self.hypervisor(section, runtime_dir, doorbells))
+            .filter_map(|section| {
+                let switch = self.switch_of(section, wiring);
+                if let Some(left) = free.get_mut(switch) {
+                    match left.checked_sub(1) {
+                        Some(less) => *left = less,
+                        None => self.document.reject_section(
+                            section,
+                            "name",
+                            format!(
+                                "no port is left for it on the switch `{}`",
+                                wiring.switches[switch].name
+                            ),
+                            "choose another switch with `switch = \"…\"`, or add one",
+                        ),
+                    }
+                }
+                self.hypervisor(section, switch, runtime_dir, doorbells)
+            })
             .collect()
     }
 
     fn hypervisor(
         &mut self,
         section: &Section<'d, 'i>,
+        switch: usize,
         runtime_dir: &Path,
         doorbells: Doorbells,
     ) -> Option<Hypervisor> {
@@ -431,6 +439,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         }
         let name = name.value.to_owned();
         Some(Hypervisor {
+            switch,
             vswitch_guid: self.derived("vswitch", &name),
             name,
             vfs,
@@ -552,7 +561,7 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// A derived GUID, which may not meet a configured one or, with bad luck, another derived one.
-    fn derived(&mut self, kind: &str, name: &str) -> Guid {
+    pub(super) fn derived(&mut self, kind: &str, name: &str) -> Guid {
         let guid = derive_guid(kind, name);
         let owner = format!("the {kind} `{name}`, whose GUID is derived from its name");
         // Two of the same kind and name are a mistake that is reported as such.
@@ -657,7 +666,7 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// Notes that `entry`'s value is `owner`'s, or reports whose it was already.
-    fn claim<T: Eq + Hash + Clone>(
+    pub(super) fn claim<T: Eq + Hash + Clone>(
         &self,
         seen: &mut Seen<T>,
         entry: &Entry<T>,
@@ -681,7 +690,7 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// Names go into socket paths, node descriptions and QEMU identifiers.
-    fn check_name(&self, entry: &Entry<&str>) {
+    pub(super) fn check_name(&self, entry: &Entry<&str>) {
         let name = entry.value;
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if name.len() > NAME_MAX

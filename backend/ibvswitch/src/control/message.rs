@@ -251,6 +251,8 @@ pub enum NodeKind {
     Vswitch,
     /// The host of the subnet manager.
     Manager,
+    /// A host without VFs.
+    Host,
     /// A virtual function.
     Vf,
 }

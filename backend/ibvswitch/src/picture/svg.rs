@@ -85,7 +85,11 @@ fn summary(topology: &Topology, layout: &Layout<'_>) -> String {
     let hypervisors = layout
         .cards
         .iter()
-        .filter(|card| !card.head.is_some_and(|head| head.kind == NodeKind::Manager))
+        .filter(|card| {
+            !card
+                .head
+                .is_some_and(|head| matches!(head.kind, NodeKind::Manager | NodeKind::Host))
+        })
         .count();
     let parts = [
         count(layout.chips.len(), "switch", "switches"),

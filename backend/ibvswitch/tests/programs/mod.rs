@@ -45,6 +45,25 @@ impl<'a> Programs<'a> {
         text
     }
 
+    /// The same on the sockets of this name, whoever has them.
+    #[track_caller]
+    pub fn run_on(&self, socket: &str, arguments: &[&str]) -> String {
+        let mut command = self.daemon.command();
+        let output = command.args(["external", "env"]).output().expect("runs");
+        let environment = String::from_utf8(output.stdout).expect("is text");
+        let script = format!("{environment}export IBSIM_SOCKNAME='{socket}'\nexec \"$@\"");
+        let output = Command::new("sh")
+            .current_dir(self.dir.path())
+            .args(["-c", &script, "sh"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("a shell");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?} {output:?}");
+        text
+    }
+
     /// What a program says that must fail.
     #[track_caller]
     pub fn fail(&self, arguments: &[&str]) -> String {

@@ -1,0 +1,375 @@
+//! The switches of a configuration and the cables between them.
+
+use std::path::Path;
+
+use fabric::{NETLIST_MAX, NodeId, Topology};
+use wire::Guid;
+use wire::attribute::NodeType;
+
+use super::document::{Entry, Section};
+use super::read::{Reader, Seen};
+use super::{Manager, keys};
+
+/// External ports that a switch may have: 255 means "drop" in a linear forwarding table
+/// (IBA 18.2.4.3.3).
+const PORTS_MAX: usize = 254;
+/// Cables between two switches.
+const COUNT_MAX: i64 = 127;
+/// Switches that a configuration may list; a file may have more.
+const SWITCHES_MAX: usize = 1024;
+/// The switch where none is named.
+const DEFAULT: &str = "sw1";
+
+/// A switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Switch {
+    /// Name, unique among switches.
+    pub name: String,
+    /// Node GUID, derived from its name unless a file gives it.
+    pub guid: Guid,
+}
+
+/// Switches, the cables between them, and where the subnet manager is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wiring {
+    /// The switches, at least one.
+    pub switches: Vec<Switch>,
+    /// Cables between switches, by their places in `switches`; none where there is a file.
+    pub cables: Vec<(usize, usize)>,
+    /// The switch that the subnet manager's host is on; of no meaning where there is a file.
+    pub manager: usize,
+    /// Nodes and cables of a file.
+    pub file: Option<FileNodes>,
+}
+
+/// What a file of nodes and cables says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileNodes {
+    /// Nodes and cables.
+    pub topology: Topology,
+    /// The switches among the nodes, in the order of [`Wiring::switches`].
+    pub switches: Vec<NodeId>,
+    /// Names of all nodes, in their order, each different from the others.
+    pub names: Vec<String>,
+    /// The channel adapter that is the subnet manager's host.
+    pub manager: NodeId,
+}
+
+impl Wiring {
+    /// For each switch, ports that no cable between switches and no host has.
+    pub(super) fn free_ports(&self) -> Vec<usize> {
+        let mut free: Vec<usize> = match &self.file {
+            Some(file) => {
+                let nodes = file.topology.nodes();
+                let ports = |id: &NodeId| usize::from(nodes[id.index()].ports);
+                file.switches.iter().map(ports).collect()
+            }
+            None => vec![PORTS_MAX; self.switches.len()],
+        };
+        let mut take = |switch: usize| {
+            if let Some(left) = free.get_mut(switch) {
+                *left = left.saturating_sub(1);
+            }
+        };
+        match &self.file {
+            Some(file) => {
+                for &(a, b, _) in file.topology.links() {
+                    for end in [a, b] {
+                        if let Some(at) = file.switches.iter().position(|&it| it == end.node) {
+                            take(at);
+                        }
+                    }
+                }
+            }
+            None => {
+                take(self.manager);
+                for &(a, b) in &self.cables {
+                    take(a);
+                    take(b);
+                }
+            }
+        }
+        free
+    }
+}
+
+impl<'d, 'i> Reader<'d, 'i> {
+    pub(super) fn wiring(
+        &mut self,
+        root: &Section<'d, 'i>,
+        fabric: Option<&Section<'d, 'i>>,
+        sm: Option<&Section<'d, 'i>>,
+        manager: &mut Manager,
+    ) -> Wiring {
+        let file = fabric.and_then(|fabric| fabric.text("topology"));
+        let single = fabric.and_then(|fabric| fabric.text("switch"));
+        let switches = root.sections("switch", keys::SWITCH);
+        let links = root.sections("link", keys::LINK);
+        let sm_switch = sm.and_then(|sm| sm.text("switch"));
+        let sm_host = sm.and_then(|sm| sm.text("host"));
+        if let Some(file) = file {
+            let others = [single.as_ref(), sm_switch.as_ref()];
+            for other in others.into_iter().flatten() {
+                self.document.reject(
+                    other,
+                    "the nodes are those of `fabric.topology`",
+                    "remove this key; `sm.host` says which of them the subnet manager's host is",
+                );
+            }
+            for section in switches.iter().chain(&links) {
+                self.document.reject_section(
+                    section,
+                    "name",
+                    "the nodes are those of `fabric.topology`",
+                    "remove this table, or the key `fabric.topology`",
+                );
+            }
+            return self.file(&file, sm_host.as_ref(), manager);
+        }
+        if let Some(host) = sm_host {
+            self.document.reject(
+                &host,
+                "there is no file of nodes",
+                "remove this key, or name the file in `fabric.topology`",
+            );
+        }
+        if let (Some(single), false) = (&single, switches.is_empty()) {
+            self.document.reject(
+                single,
+                "there are tables [[switch]]",
+                "remove this key; the first of them takes its place",
+            );
+        }
+        let mut wiring = Wiring {
+            switches: Vec::new(),
+            cables: Vec::new(),
+            manager: 0,
+            file: None,
+        };
+        if let Some(first_too_many) = switches.get(SWITCHES_MAX) {
+            self.document.reject_section(
+                first_too_many,
+                "name",
+                format!("{} switches", switches.len()),
+                format!(
+                    "a configuration lists at most {SWITCHES_MAX}; write a file of them, and name \
+                     it in `fabric.topology`"
+                ),
+            );
+        }
+        let mut seen = Seen::new();
+        for section in &switches {
+            let Some(name) = section.required_text("name") else {
+                continue;
+            };
+            self.check_name(&name);
+            self.claim(
+                &mut seen,
+                &name.with(name.value.to_owned()),
+                "name",
+                "switch",
+            );
+            self.add_switch(&mut wiring, name.value);
+        }
+        if switches.is_empty() {
+            let name = single.map_or(DEFAULT, |entry| {
+                self.check_name(&entry);
+                entry.value
+            });
+            self.add_switch(&mut wiring, name);
+        }
+        if let Some(entry) = sm_switch {
+            wiring.manager = self.switch_named(&entry, &wiring);
+        }
+        for section in &links {
+            let ends = ["from", "to"].map(|key| {
+                let entry = section.required_text(key)?;
+                Some(self.switch_named(&entry, &wiring))
+            });
+            let count = section.integer(
+                "count",
+                1..=COUNT_MAX,
+                "write how many cables there are, from 1 to 127",
+            );
+            let [Some(from), Some(to)] = ends else {
+                continue;
+            };
+            let count = count.map_or(1, |count| count.value as usize);
+            wiring.cables.extend(std::iter::repeat_n((from, to), count));
+        }
+        let mut used = vec![0; wiring.switches.len()];
+        used[wiring.manager] += 1;
+        for &(a, b) in &wiring.cables {
+            used[a] += 1;
+            used[b] += 1;
+        }
+        for (switch, used) in wiring.switches.iter().zip(used) {
+            if used > PORTS_MAX {
+                self.document.reject_whole(
+                    "link",
+                    format!("{used} cables at the switch `{}`", switch.name),
+                    format!("a switch has at most {PORTS_MAX} ports"),
+                );
+            }
+        }
+        wiring
+    }
+
+    fn add_switch(&mut self, wiring: &mut Wiring, name: &str) {
+        let guid = self.derived("switch", name);
+        let name = name.to_owned();
+        wiring.switches.push(Switch { name, guid });
+    }
+
+    /// The place of the switch that `entry` names.
+    fn switch_named(&self, entry: &Entry<&str>, wiring: &Wiring) -> usize {
+        let mut switches = wiring.switches.iter();
+        let found = switches.position(|switch| switch.name == entry.value);
+        if found.is_none() {
+            let known: Vec<&str> = wiring
+                .switches
+                .iter()
+                .take(8)
+                .map(|switch| switch.name.as_str())
+                .collect();
+            let more = if wiring.switches.len() > 8 {
+                ", …"
+            } else {
+                ""
+            };
+            self.document.reject(
+                entry,
+                "there is no switch of this name",
+                format!("the switches are {}{more}", known.join(", ")),
+            );
+        }
+        found.unwrap_or(0)
+    }
+
+    /// The switch that a hypervisor is on: the one it names, or the first.
+    pub(super) fn switch_of(&self, section: &Section<'d, 'i>, wiring: &Wiring) -> usize {
+        section
+            .text("switch")
+            .map_or(0, |entry| self.switch_named(&entry, wiring))
+    }
+
+    fn file(
+        &mut self,
+        entry: &Entry<&str>,
+        host: Option<&Entry<&str>>,
+        manager: &mut Manager,
+    ) -> Wiring {
+        let mut wiring = Wiring {
+            switches: vec![Switch {
+                name: DEFAULT.to_owned(),
+                guid: Guid::new(1),
+            }],
+            cables: Vec::new(),
+            manager: 0,
+            file: None,
+        };
+        // Beside the configuration, wherever the daemon is started.
+        let beside = Path::new(self.document.origin()).parent();
+        let path = beside.unwrap_or(Path::new("")).join(entry.value);
+        let readable = std::fs::metadata(&path).and_then(|metadata| {
+            if metadata.len() > NETLIST_MAX as u64 {
+                return Err(std::io::Error::other("the file is too long"));
+            }
+            std::fs::read_to_string(&path)
+        });
+        let text = match readable {
+            Ok(text) => text,
+            Err(error) => {
+                let what = format!("{}: {error}", path.display());
+                self.document.reject(
+                    entry,
+                    what,
+                    "name a file in the form that `ibnetdiscover` prints",
+                );
+                return wiring;
+            }
+        };
+        let topology = match Topology::from_netlist(&text) {
+            Ok(topology) => topology,
+            Err(error) => {
+                let what = format!("{}: {error}", path.display());
+                self.document.reject(entry, what, "mend the file");
+                return wiring;
+            }
+        };
+        let names = names(&topology);
+        let of = |kind| {
+            let nodes = topology.nodes().iter().zip(topology.ids()).zip(&names);
+            nodes
+                .filter(move |((spec, _), _)| spec.kind == kind)
+                .map(|((spec, id), name)| (spec, id, name))
+        };
+        let adapters = || of(NodeType::ChannelAdapter);
+        let named = |entry: &Entry<&str>| {
+            let found = adapters().find(|(_, _, name)| name.as_str() == entry.value);
+            if found.is_none() {
+                self.document.reject(
+                    entry,
+                    "there is no channel adapter of this name in `fabric.topology`",
+                    "write the name of one, as in its description",
+                );
+            }
+            found
+        };
+        let place = match host {
+            Some(entry) => named(entry),
+            None => adapters().next(),
+        };
+        let Some((spec, id, _)) = place else {
+            if host.is_none() {
+                self.document.reject(
+                    entry,
+                    "no channel adapter is in the file",
+                    "add one: it is the subnet manager's host",
+                );
+            }
+            return wiring;
+        };
+        manager.guid = spec.port_guids[0];
+        let switches = || of(NodeType::Switch);
+        if switches().next().is_none() {
+            self.document.reject(
+                entry,
+                "no switch is in the file",
+                "add one: hypervisors are at the ports of switches",
+            );
+            return wiring;
+        }
+        wiring.switches = switches()
+            .map(|(spec, _, name)| Switch {
+                name: name.clone(),
+                guid: spec.guid,
+            })
+            .collect();
+        let switches = switches().map(|(_, id, _)| id).collect();
+        wiring.file = Some(FileNodes {
+            switches,
+            manager: id,
+            names,
+            topology,
+        });
+        wiring
+    }
+}
+
+/// A name for each node: its text, or where that is empty or another's too, its GUID.
+fn names(topology: &Topology) -> Vec<String> {
+    let mut times = std::collections::HashMap::new();
+    for spec in topology.nodes() {
+        *times.entry(spec.description.to_string()).or_insert(0) += 1;
+    }
+    let name = |spec: &fabric::NodeSpec| {
+        let text = spec.description.to_string();
+        if text.is_empty() || times[&text] > 1 {
+            spec.guid.to_string()
+        } else {
+            text
+        }
+    };
+    topology.nodes().iter().map(name).collect()
+}
