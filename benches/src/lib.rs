@@ -31,6 +31,7 @@ pub mod rate;
 pub mod reference;
 pub mod registration;
 mod report;
+pub mod routing;
 pub mod sm;
 mod suite;
 

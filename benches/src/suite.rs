@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::{
     Effort, Measurement, Processors, Result, bandwidth, footprint, idle, latency, migration, rate,
-    registration, sm,
+    registration, routing, sm,
 };
 
 /// What a suite needs to know.
@@ -39,6 +39,8 @@ pub enum Suite {
     Sm,
     /// Packets and time to migrate a VM's addresses.
     Migration,
+    /// Routing engines on subnets of up to 11 664 nodes.
+    Routing,
 }
 
 impl Suite {
@@ -56,6 +58,7 @@ impl Suite {
             Self::Footprint => footprint::run(context),
             Self::Sm => sm::run(context),
             Self::Migration => migration::run(context),
+            Self::Routing => routing::run(context),
         }
     }
 }

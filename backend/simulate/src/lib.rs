@@ -7,5 +7,5 @@ pub mod lids;
 mod network;
 mod random;
 
-pub use network::{TooManyLids, graph};
+pub use network::{TooManyLids, graph, with_hypervisors};
 pub use random::generator;

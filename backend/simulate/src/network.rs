@@ -82,3 +82,97 @@ pub fn graph(topology: &Topology) -> Result<Graph, TooManyLids> {
         switches,
     })
 }
+
+/// The same with a hypervisor in place of each of the first `hosts` adapters, and no others: a
+/// vSwitch, which shares the hypervisor's LID and has none here, and `functions` virtual functions
+/// with a LID each, "prepopulated". LIDs are from 1, the functions' first.
+///
+/// # Errors
+/// [`TooManyLids`].
+pub fn with_hypervisors(graph: &Graph, hosts: usize, functions: u8) -> Result<Graph, TooManyLids> {
+    let mut switches = graph.switches.clone();
+    let mut ports = Vec::new();
+    let adapters = graph.endpoints.iter().filter(|endpoint| endpoint.port != 0);
+    for (number, adapter) in (1..).zip(adapters.take(hosts)) {
+        let vswitch = switches.len();
+        switches.push(Vertex {
+            guid: Guid::new(HYPERVISORS | number << 8),
+            ports: functions.saturating_add(1),
+            trunks: vec![Trunk {
+                port: 1,
+                to: adapter.switch,
+                to_port: adapter.port,
+            }],
+        });
+        switches[adapter.switch].trunks.push(Trunk {
+            port: adapter.port,
+            to: vswitch,
+            to_port: 1,
+        });
+        ports.extend((0..functions).map(|function| (vswitch, function.saturating_add(2))));
+    }
+    for vertex in &mut switches {
+        vertex.trunks.sort_by_key(|trunk| trunk.port);
+    }
+    ports.extend((0..graph.switches.len()).map(|switch| (switch, 0)));
+    if ports.len() > usize::from(Lid::UNICAST_LAST.value()) {
+        return Err(TooManyLids(ports.len()));
+    }
+    let endpoints = (1u16..).zip(ports).map(|(lid, (switch, port))| Endpoint {
+        lid: Lid::new(lid),
+        switch,
+        port,
+    });
+    Ok(Graph {
+        endpoints: endpoints.collect(),
+        switches,
+    })
+}
+
+/// GUIDs of vSwitches, above those of all generated switches.
+const HYPERVISORS: u64 = 0x0002_c904_0000_0000;
+
+#[cfg(test)]
+mod tests {
+    use fabric::{FatTree, Hosts};
+    use subnet::RoutingEngine;
+    use subnet::routing::{VSwitchFatTree, Verdict};
+
+    use super::*;
+
+    #[test]
+    fn lids_by_guid() {
+        let tree: FatTree = "XGFT(2;2,2;2,1)".parse().unwrap();
+        let graph = graph(&tree.topology(Hosts::Adapters)).unwrap();
+        assert_eq!(graph.switches.len(), 4);
+        assert_eq!(graph.endpoints.len(), 8);
+        // Hosts first, since their GUIDs are lower; then the switches from the roots down.
+        let first = graph.endpoints[0];
+        assert_eq!((first.lid, first.switch, first.port), (Lid::new(1), 2, 1));
+        let last = graph.endpoints[7];
+        assert_eq!((last.lid, last.switch, last.port), (Lid::new(8), 3, 0));
+    }
+
+    #[test]
+    fn hypervisors() {
+        let tree: FatTree = "XGFT(2;3,3;3,1)".parse().unwrap();
+        let adapters = graph(&tree.topology(Hosts::Adapters)).unwrap();
+        let graph = with_hypervisors(&adapters, 7, 4).unwrap();
+        assert_eq!(graph.switches.len(), 6 + 7);
+        assert_eq!(graph.endpoints.len(), 6 + 7 * 4);
+        let routing = VSwitchFatTree.route(&graph).unwrap();
+        assert!(Verdict::new(&graph, &routing).is_connected());
+    }
+
+    #[test]
+    fn too_many() {
+        let tree: FatTree = "XGFT(3;8,18,18;18,18,1)".parse().unwrap();
+        let topology = tree.topology(Hosts::Adapters);
+        let graph = graph(&topology).unwrap();
+        let error = with_hypervisors(&graph, usize::MAX, 20).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "52452 ports need a LID each; a subnet has 49151"
+        );
+    }
+}
