@@ -1,7 +1,7 @@
 //! Routing engines on the topologies they are for, and on others.
 
 use fabric::{FatTree, Hosts, Irregular, Topology, Torus};
-use ibvswitch_simulate::graph;
+use ibvswitch_simulate::{graph, with_hypervisors};
 use subnet::routing::{
     Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, VSwitchFatTree, Verdict,
 };
@@ -129,6 +129,20 @@ fn irregular() {
         }
         let error = Dfsssp { lanes: 1 }.route(&graph).unwrap_err();
         assert!(error.to_string().contains("1 virtual lanes do not suffice"));
+    }
+}
+
+/// Leaves without a single adapter are leaves all the same.
+#[test]
+fn a_fat_tree_that_is_not_full() {
+    let tree: FatTree = "XGFT(3;4,4,4;4,4,1)".parse().unwrap();
+    let full = graph(&tree.topology(Hosts::Adapters)).unwrap();
+    for hosts in [64, 60, 55, 17] {
+        let graph = with_hypervisors(&full, hosts, 2).unwrap();
+        for engine in [&FatTreeRouting as &dyn RoutingEngine, &VSwitchFatTree] {
+            let verdict = checked(engine, &graph, &format!("{hosts} hosts"));
+            assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
+        }
     }
 }
 

@@ -156,6 +156,8 @@ struct Router<'a> {
     tree: &'a Tree,
     up: Vec<Vec<Uplinks>>,
     down: Vec<Vec<Downlinks>>,
+    /// Whether a vertex has adapters.
+    populated: Vec<bool>,
     /// What goes down from each vertex.
     falling: Vec<u64>,
     tables: Vec<ForwardingTable>,
@@ -198,6 +200,7 @@ impl<'a> Router<'a> {
         Self {
             up: up.collect(),
             down: down.collect(),
+            populated: skeleton.adapters.iter().map(|&count| count > 0).collect(),
             falling: vec![0; skeleton.len()],
             tables: skeleton.tables(),
             hops: vec![NOT_REACHED; skeleton.len()],
@@ -214,7 +217,7 @@ impl<'a> Router<'a> {
         self.unrouted.clone_from(&self.sizes);
         self.set(vertex, target, target.map_or(0, |target| target.port), 0);
         self.climb(vertex, usize::MAX, target, weight, main);
-        if let Some(target) = target
+        if let Some(target) = target.filter(|target| target.adapter)
             && self.unreached.is_none()
             && self.unrouted[usize::from(self.tree.leaf_level)] > 0
         {
@@ -273,7 +276,7 @@ impl<'a> Router<'a> {
     fn descend(&mut self, at: usize, from: usize, target: Option<Target>, weight: u64) -> bool {
         let level = self.tree.level[at];
         if level >= self.tree.leaf_level {
-            return true;
+            return self.populated[at];
         }
         let mut created = false;
         let hops = self.hops[at] + 1;

@@ -26,7 +26,7 @@ pub(super) struct Group {
 pub(super) struct Tree {
     /// By vertex, from the roots' 0.
     pub(super) level: Vec<u8>,
-    /// The level of the vertices with adapters.
+    /// The level of the vertices with adapters, and of those like them that have none.
     pub(super) leaf_level: u8,
     /// By vertex.
     pub(super) tuple: Vec<Vec<u16>>,
@@ -34,7 +34,7 @@ pub(super) struct Tree {
     pub(super) up: Vec<Vec<Group>>,
     /// Away from the roots, by vertex, by rising tuple.
     pub(super) down: Vec<Vec<Group>>,
-    /// The vertices with adapters, by rising tuple.
+    /// The vertices on the level of those with adapters, by rising tuple.
     pub(super) leaves: Vec<usize>,
 }
 
@@ -46,10 +46,10 @@ impl Tree {
     pub(super) fn new(graph: &Graph, skeleton: &Skeleton) -> Result<Self, String> {
         let count = skeleton.len();
         let name = |vertex: usize| graph.switches[skeleton.switches[vertex]].guid;
-        // How far it is to a vertex with adapters.
+        // How far it is to a leaf.
         let mut height = vec![u32::MAX; count];
         let mut queue: VecDeque<usize> = (0..count)
-            .filter(|&vertex| skeleton.adapters[vertex] > 0)
+            .filter(|&vertex| skeleton.adapters[vertex] > 0 || is_empty_leaf(skeleton, vertex))
             .collect();
         if queue.is_empty() {
             return Err("there are no channel adapters".to_owned());
@@ -171,4 +171,27 @@ impl Tree {
         }
         tuple
     }
+}
+
+/// Whether a vertex has no adapters, but is cabled as one that has: to some of the switches that this
+/// one is cabled to and to no others. By the distance to adapters it would seem to be high up.
+fn is_empty_leaf(skeleton: &Skeleton, vertex: usize) -> bool {
+    let neighbours = |at: usize| {
+        let arcs = skeleton.arcs_of(at);
+        skeleton.arcs[arcs].iter().map(|arc| arc.to)
+    };
+    let own: HashSet<u32> = neighbours(vertex).collect();
+    let Some(&above) = own.iter().min() else {
+        return false;
+    };
+    if own.iter().any(|&at| skeleton.adapters[at as usize] > 0) {
+        return false;
+    }
+    let leaves: HashSet<u32> = neighbours(above as usize)
+        .filter(|&leaf| skeleton.adapters[leaf as usize] > 0)
+        .collect();
+    leaves.into_iter().any(|leaf| {
+        let theirs: HashSet<u32> = neighbours(leaf as usize).collect();
+        own.is_subset(&theirs)
+    })
 }
