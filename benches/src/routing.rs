@@ -46,7 +46,7 @@ const ENGINES: [(Engine, [&str; 4]); 6] = [
         ],
     ),
     (
-        || Box::new(MinHop::default()),
+        || Box::new(MinHop),
         [
             "route_minhop_324_s",
             "route_minhop_648_s",

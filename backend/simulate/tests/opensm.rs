@@ -131,7 +131,7 @@ fn opensm(topology: &Topology, engine: &str, dir: &Path) -> (Graph, Routing, Str
                 .1
                 .split_once(" tables")
         })
-        .last()
+        .next_back()
         .map(|(used, _)| used.to_owned())
         .unwrap_or_default();
     let dump = fs::read_to_string(dir.join("opensm-lfts.dump")).unwrap();
@@ -204,7 +204,7 @@ fn a_fat_tree_of_324_nodes() {
     compare(
         &tree.topology(Hosts::Adapters),
         &[
-            ("minhop", &MinHop::default()),
+            ("minhop", &MinHop),
             ("updn", &UpDown::default()),
             ("ftree", &FatTreeRouting),
             ("dfsssp", &Dfsssp::default()),
@@ -219,7 +219,7 @@ fn a_fat_tree_of_three_levels() {
     compare(
         &tree.topology(Hosts::Adapters),
         &[
-            ("minhop", &MinHop::default()),
+            ("minhop", &MinHop),
             ("updn", &UpDown::default()),
             ("ftree", &FatTreeRouting),
             ("dfsssp", &Dfsssp::default()),
@@ -234,7 +234,7 @@ fn a_torus() {
     compare(
         &torus.topology(Hosts::Adapters),
         &[
-            ("minhop", &MinHop::default()),
+            ("minhop", &MinHop),
             ("dfsssp", &Dfsssp::default()),
             ("lash", &Lash::default()),
             ("dor", &DimensionOrder),
