@@ -15,7 +15,7 @@ use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells};
 use crate::control::{
     Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
-    Objects, Status, StatusSource, Topology,
+    Objects, SmAction, SmStatus, Status, StatusSource, Topology,
 };
 use crate::device::{DoorbellPages, Format, Parts, Vectors, VfDevice, doorbell_pages};
 use crate::dma::GuestMemory;
@@ -290,6 +290,13 @@ impl StatusSource for Whole {
                 };
                 (kind, error.to_string())
             })
+    }
+
+    fn manager(&self, action: SmAction) -> Result<SmStatus, (ErrorKind, String)> {
+        let config = self.observer.config();
+        self.management
+            .manager(config, action)
+            .map_err(|error| (ErrorKind::Failed, error.to_string()))
     }
 
     fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)> {

@@ -14,6 +14,7 @@ mod link;
 mod metrics;
 mod run;
 mod sibling;
+mod sm;
 mod status;
 mod table;
 mod topology;
@@ -102,6 +103,9 @@ enum Command {
     /// Show a link, or take it down and up, or have it lose or delay management packets.
     #[command(subcommand)]
     Link(link::LinkCommand),
+    /// Show what the embedded subnet manager does, or have it sweep or read its partitions again.
+    #[command(subcommand)]
+    Sm(sm::SmCommand),
     /// Put programs of the host on the subnet: opensm and infiniband-diags.
     #[command(subcommand)]
     External(external::ExternalCommand),
@@ -204,6 +208,7 @@ pub fn main() -> ExitCode {
         Command::Counters(args) => counters::run(source, &args),
         Command::Metrics(args) => metrics::run(source, &args),
         Command::Capture(args) => capture::run(source, &args),
+        Command::Sm(command) => sm::run(source, command),
         Command::External(command) => external::run(source, command),
         Command::Config(command) => configuration::run(source, command),
         Command::Demo(args) => demo::run(&args),

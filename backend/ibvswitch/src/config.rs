@@ -112,6 +112,33 @@ pub struct Manager {
     pub guid: Guid,
     /// Time between two sweeps.
     pub sweep_interval: Duration,
+    /// Priority among subnet managers, 15 the highest.
+    pub priority: u8,
+    /// How paths are computed.
+    pub routing: RoutingChoice,
+    /// Roots of up*/down* routing; none: found by themselves.
+    pub roots: Vec<Guid>,
+    /// Partition configuration file in OpenSM's format.
+    pub partitions_file: Option<PathBuf>,
+    /// Whether switches check P_Keys at ports with an adapter.
+    pub enforce_partitions: bool,
+    /// Where it keeps what it is to remember.
+    pub state_dir: Option<PathBuf>,
+}
+
+/// How paths are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum RoutingChoice {
+    /// Shortest paths.
+    #[default]
+    MinHop,
+    /// Up*/down*.
+    UpDown,
+}
+
+impl RoutingChoice {
+    /// All engines with their names in the configuration.
+    pub const NAMES: [(&'static str, Self); 2] = [("minhop", Self::MinHop), ("updn", Self::UpDown)];
 }
 
 /// Where the subnet manager is.
@@ -172,6 +199,8 @@ pub struct Vf {
     pub guid: Guid,
     /// P_Key table from index 0, membership bit included; never empty.
     pub pkeys: Vec<PKey>,
+    /// Whether the configuration gives it this table itself.
+    pub has_pkeys: bool,
     /// How the guest's doorbells reach the engine.
     pub doorbells: Doorbells,
     /// How far the guest's subnet management packets go.

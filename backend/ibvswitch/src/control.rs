@@ -11,6 +11,7 @@ mod link;
 mod message;
 mod migration;
 mod server;
+mod sm;
 
 pub use client::{Client, ClientError};
 pub use counters::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
@@ -21,6 +22,7 @@ pub use message::{
 };
 pub use migration::{Method, Migrated, MigrationRequest, Packets, Place, SwitchPackets};
 pub use server::{Server, StatusSource};
+pub use sm::{OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps};
 
 /// The most bytes of one line, its newline included. A status line has about 1 KiB for each VF.
 pub const LINE_MAX: usize = 64 * 1024 * 1024;

@@ -13,8 +13,10 @@ mod delivery;
 mod function;
 mod hosts;
 mod link;
+mod memory;
 mod migration;
 mod proxy;
+mod sm;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -27,13 +29,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use fabric::{Fabric, Injected, Output, Owner, PortRef, SmpAccess, TopologyError};
 use hca::{Face, PortView, Subnet, TrafficCounters, VfId};
 use parking_lot::Mutex;
-use subnet::{MinHop, SubnetManager, Transport};
+use subnet::{MinHop, RoutingEngine, SubnetManager, Transport, UpDown};
 use tracing::{info, warn};
 use wire::attribute::CapabilityMask;
 use wire::{Lid, MadPacket, PKey};
 
 use crate::capture::Captures;
-use crate::config::{AddressModel, Config, ManagerPlace};
+use crate::config::{AddressModel, Config, ManagerPlace, RoutingChoice};
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
@@ -44,10 +46,13 @@ pub use function::FunctionPort;
 use hosts::Hosts;
 pub use hosts::{HostPort, HostTag, Mailbox, Sent};
 pub use link::LinkError;
+use memory::Memory;
+pub use memory::{FileError, read_partitions};
 pub use migration::MigrateError;
 use migration::{Pending, Slot, Waiter};
 use proxy::Own;
 pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
+pub use sm::SmError;
 
 /// Messages that the management thread takes before it lets the fabric work.
 const BATCH: usize = 1024;
@@ -58,6 +63,9 @@ pub enum ManagementError {
     /// The nodes do not make a fabric.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// The subnet manager's files are of no use.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The subnet manager's configuration is wrong.
     #[error(transparent)]
     Manager(#[from] subnet::ConfigError),
@@ -89,6 +97,10 @@ pub struct SubnetState {
     clusters: Clusters,
     /// Counters of the data plane, and what of them the fabric knows.
     traffic: Vec<Option<Traffic>>,
+    /// What the manager remembers from run to run.
+    memory: Option<Memory>,
+    /// Who waits for a sweep to end.
+    swept: Vec<Sender<()>>,
     /// What VMs are waiting for.
     migrations: Vec<(subnet::Ticket, Waiter)>,
 }
@@ -151,12 +163,20 @@ impl Management {
             fabric.set_owner(port, Owner::Consumer, vf.smp);
         }
         fabric.set_owner(plan.manager(), Owner::Consumer, SmpAccess::Fabric);
+        let memory = match config.manager.place {
+            ManagerPlace::Embedded => Memory::open(config)?,
+            ManagerPlace::External => None,
+        };
         let manager = match config.manager.place {
             ManagerPlace::Embedded => {
                 let here = CapabilityMask::IS_SM;
                 fabric.set_capabilities(plan.manager(), here, CapabilityMask::default());
-                let config = manager_config(config);
-                Some(SubnetManager::new(config, Box::new(MinHop))?)
+                let mut settings = manager_config(config);
+                settings.partition_file = read_partitions(config)?;
+                if let Some(memory) = &memory {
+                    settings.known_lids.clone_from(memory.lids());
+                }
+                Some(SubnetManager::new(settings, routing(config))?)
             }
             ManagerPlace::External => None,
         };
@@ -177,6 +197,8 @@ impl Management {
             for_manager: VecDeque::new(),
             clusters,
             traffic: ports.iter().map(|_| None).collect(),
+            memory,
+            swept: Vec::new(),
             migrations: Vec::new(),
         };
         Ok(Arc::new(Self {
@@ -302,6 +324,7 @@ impl Management {
             }
         };
         self.answer_migrations(&mut state);
+        self.after_sweep(&mut state);
         (deliveries, next)
     }
 
@@ -570,11 +593,20 @@ impl SubnetState {
     }
 }
 
+fn routing(config: &Config) -> Box<dyn RoutingEngine> {
+    match config.manager.routing {
+        RoutingChoice::MinHop => Box::new(MinHop),
+        RoutingChoice::UpDown => Box::new(UpDown::new(config.manager.roots.iter().copied())),
+    }
+}
+
 fn manager_config(config: &Config) -> subnet::Config {
     let mut manager = subnet::Config {
         gid_prefix: config.fabric.subnet_prefix,
         mtu: config.fabric.mtu,
         sweep_interval: config.manager.sweep_interval,
+        priority: config.manager.priority,
+        enforce_partitions: config.manager.enforce_partitions,
         ..subnet::Config::default()
     };
     manager
@@ -590,10 +622,15 @@ fn manager_config(config: &Config) -> subnet::Config {
         if vf.spare {
             manager.spare_functions.insert(vf.guid);
         }
-        manager.partitions.insert(vf.guid, vf.pkeys.clone());
+        // A partition configuration file says it of those that do not say it themselves.
+        if config.manager.partitions_file.is_none() || vf.has_pkeys {
+            manager.partitions.insert(vf.guid, vf.pkeys.clone());
+        }
     }
-    let own = manager_partitions(config);
-    manager.partitions.insert(config.manager.guid, own);
+    if config.manager.partitions_file.is_none() {
+        let own = manager_partitions(config);
+        manager.partitions.insert(config.manager.guid, own);
+    }
     manager
 }
 

@@ -10,7 +10,8 @@ use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
     CLIENTS_MAX, Client, ClientError, Counters, CountersReport, ErrorKind, FabricStatus,
     LinkAction, LinkEnd, LinkReport, LinkRequest, Mads, Migrated, MigrationRequest, Objects,
-    REQUEST_MAX, RefusedMad, Request, Response, Server, Status, StatusSource, Topology, VfStatus,
+    REQUEST_MAX, RefusedMad, Request, Response, Server, SmAction, SmStatus, Status, StatusSource,
+    Topology, VfStatus,
 };
 
 #[derive(Debug)]
@@ -74,6 +75,10 @@ impl StatusSource for Fixed {
             ErrorKind::Unknown,
             format!("there is no VM `{}`", request.vm),
         ))
+    }
+
+    fn manager(&self, _: SmAction) -> Result<SmStatus, (ErrorKind, String)> {
+        Err((ErrorKind::Failed, "there is no manager".to_owned()))
     }
 
     fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)> {

@@ -232,6 +232,12 @@ impl SubnetManager {
         self.changed = true;
     }
 
+    /// Names and full members' P_Keys of the partitions of the partition configuration file.
+    pub fn partition_names(&self) -> impl Iterator<Item = (&str, PKey)> {
+        let file = self.config.partition_file.iter();
+        file.flat_map(Partitions::names)
+    }
+
     /// Takes in what came, sends what is to be sent. Returns when to call again if nothing comes
     /// before: `None` for "not until something comes".
     ///

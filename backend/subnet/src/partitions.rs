@@ -180,8 +180,8 @@ impl Partitions {
             let mut membership = own
                 .next_back()
                 .map(|&(_, membership, zero)| (membership, zero));
-            if port.is_own && partition.key == DEFAULT {
-                // The manager must reach everybody.
+            if port.is_own {
+                // The manager must reach everybody, and everybody the subnet administration.
                 membership = Some((Membership::Full, membership.is_some_and(|(_, zero)| zero)));
             }
             if let Some((membership, zero)) = membership {
@@ -614,8 +614,8 @@ mod tests {
         assert_eq!(table(&partitions, 0x12_3451), [0x7fff, 0x300, 0x8080]);
         assert_eq!(table(&partitions, 0x12_3455), [0x7fff, 0x300, 0x8080]);
         assert_eq!(table(&partitions, 0x12_345c), [0x7fff, 0x300, 0x80]);
-        // What comes later counts: SELF is among ALL.
-        assert_eq!(table(&partitions, OWN), [0xffff, 0x300]);
+        // The manager is a full member of all.
+        assert_eq!(table(&partitions, OWN), [0xffff, 0x8001, 0x8300, 0x8080]);
         let groups = partitions.groups();
         assert_eq!(groups.len(), 1);
         assert_eq!(groups[0], PresetGroup::ipoib(PKey::new(1)));

@@ -25,7 +25,19 @@ pub(super) const FABRIC: &[&str] = &[
     "link_width",
     "link_speed",
 ];
-pub(super) const SM: &[&str] = &["manager", "switch", "host", "lid", "sweep_interval"];
+pub(super) const SM: &[&str] = &[
+    "manager",
+    "switch",
+    "host",
+    "lid",
+    "sweep_interval",
+    "priority",
+    "routing",
+    "roots",
+    "partitions_file",
+    "enforce_partitions",
+    "state_dir",
+];
 pub(super) const EXTERNAL: &[&str] = &["socket"];
 pub(super) const SWITCH: &[&str] = &["name"];
 pub(super) const LINK: &[&str] = &["from", "to", "count"];

@@ -21,7 +21,7 @@ use super::names::WIDTHS;
 use super::{
     AddressModel, CONTROL_SOCKET, Config, Directories, Doorbells, Engine, External, Fabric,
     GmpClasses, Hypervisor, LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerPlace, PKEYS_MAX,
-    SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
+    RoutingChoice, SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
 
 /// The highest unicast LID (IBA 4.1.3).
@@ -290,6 +290,59 @@ impl<'d, 'i> Reader<'d, 'i> {
             lid,
             guid: self.derived("node", MANAGER),
             sweep_interval: Duration::from_secs(sweep_interval.map_or(10, |s| s.value as u64)),
+            priority: section
+                .and_then(|sm| sm.integer("priority", 0..=15, "write 0 to 15, 15 the highest"))
+                .map_or(0, |entry| entry.value as u8),
+            routing: section
+                .and_then(|sm| self.one_of(sm, "routing", &RoutingChoice::NAMES))
+                .unwrap_or_default(),
+            roots: section.map_or_else(Vec::new, |sm| self.roots(sm)),
+            partitions_file: section.and_then(|sm| self.absolute(sm, "partitions_file")),
+            enforce_partitions: section
+                .and_then(|sm| self.flag(sm, "enforce_partitions"))
+                .unwrap_or_default(),
+            state_dir: section.and_then(|sm| self.absolute(sm, "state_dir")),
+        }
+    }
+
+    fn roots(&self, section: &Section<'d, 'i>) -> Vec<Guid> {
+        let entries = section.array("roots").unwrap_or_default().into_iter();
+        entries
+            .filter_map(|entry| {
+                let guid = match entry.value {
+                    DeValue::String(text) => text.parse::<Guid>().ok(),
+                    _ => None,
+                };
+                if guid.is_none() {
+                    self.document
+                        .reject(&entry, "not the GUID of a switch", GUID_REMEDY);
+                }
+                guid
+            })
+            .collect()
+    }
+
+    /// A path that does not depend on where the daemon was started.
+    fn absolute(&self, section: &Section<'d, 'i>, key: &str) -> Option<PathBuf> {
+        let entry = section.text(key)?;
+        let path = Path::new(entry.value);
+        if path.is_relative() {
+            self.document
+                .reject(&entry, "a relative path", "write a path that begins with /");
+            return None;
+        }
+        Some(path.to_owned())
+    }
+
+    fn flag(&self, section: &Section<'d, 'i>, key: &str) -> Option<bool> {
+        let entry = section.value(key)?;
+        match entry.value {
+            DeValue::Boolean(value) => Some(*value),
+            _ => {
+                self.document
+                    .reject(&entry, "neither true nor false", "write true or false");
+                None
+            }
         }
     }
 
@@ -481,6 +534,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             lid,
             guid: guid?,
             pkeys,
+            has_pkeys: section.value("pkeys").is_some(),
             doorbells,
             smp,
             mads,
@@ -510,6 +564,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             lid: None,
             guid: self.derived("VF", &name),
             pkeys: vec![PKey::DEFAULT_FULL],
+            has_pkeys: false,
             doorbells,
             smp: SmpAccess::OwnPort,
             mads: MadRules {

@@ -406,7 +406,9 @@ fn unknown_keys() {
     );
     head_case(
         "[sm]\nsweep = 3",
-        "2:1: `sm.sweep`: unknown key; the keys here are `manager`, `switch`, `host`, `lid` and `sweep_interval`",
+        "2:1: `sm.sweep`: unknown key; the keys here are `manager`, `switch`, `host`, `lid`, \
+         `sweep_interval`, `priority`, `routing`, `roots`, `partitions_file`, `enforce_partitions` and \
+         `state_dir`",
     );
 }
 

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CountersReport, LinkReport, LinkRequest, Migrated, MigrationRequest};
+use super::{
+    CountersReport, LinkReport, LinkRequest, Migrated, MigrationRequest, SmAction, SmStatus,
+};
 use crate::capture::Wish;
 use crate::config::{Doorbells, ManagerPlace};
 
@@ -18,6 +20,11 @@ pub enum Request {
     Status {},
     /// The nodes and links of the subnet: answered with [`Response::Topology`].
     Topology {},
+    /// Asks something of the embedded subnet manager: answered with [`Response::Sm`].
+    Sm {
+        /// What.
+        action: SmAction,
+    },
     /// Moves a VM: answered with [`Response::Migrated`] when it has moved.
     Migrate(MigrationRequest),
     /// Changes a link, or shows it: answered with [`Response::Link`].
@@ -38,6 +45,8 @@ pub enum Response {
     Status(Status),
     /// To [`Request::Topology`].
     Topology(Topology),
+    /// To [`Request::Sm`].
+    Sm(SmStatus),
     /// To [`Request::Migrate`].
     Migrated(Migrated),
     /// To [`Request::Link`].

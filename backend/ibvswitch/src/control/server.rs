@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 
 use super::{
     CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
-    REQUEST_MAX, Request, Response, Status, Topology,
+    REQUEST_MAX, Request, Response, SmAction, SmStatus, Status, Topology,
 };
 use crate::capture::{Subscription, Wish};
 
@@ -38,6 +38,12 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// What kind of error, and what is wrong.
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)>;
+
+    /// Asks something of the embedded subnet manager.
+    ///
+    /// # Errors
+    /// What kind of error, and what is wrong.
+    fn manager(&self, action: SmAction) -> Result<SmStatus, (ErrorKind, String)>;
 
     /// Changes a link, or tells how it is.
     ///
@@ -263,6 +269,10 @@ fn answer(line: &[u8], source: &dyn StatusSource, capture: &mut Option<Subscript
         Ok(Request::Topology {}) => Response::Topology(source.topology()),
         Ok(Request::Migrate(request)) => match source.migrate(&request) {
             Ok(migrated) => Response::Migrated(migrated),
+            Err((kind, message)) => Response::Error { kind, message },
+        },
+        Ok(Request::Sm { action }) => match source.manager(action) {
+            Ok(status) => Response::Sm(status),
             Err((kind, message)) => Response::Error { kind, message },
         },
         Ok(Request::Link(request)) => match source.link(&request) {

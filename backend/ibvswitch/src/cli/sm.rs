@@ -1,0 +1,103 @@
+//! `ibvswitch sm`
+
+use std::fmt::Write;
+
+use clap::{Args, Subcommand};
+use wire::Lid;
+
+use super::{CliError, SourceArgs, ask, print, print_json};
+use crate::control::{Request, Response, SmAction, SmStatus};
+
+/// What to ask of the embedded subnet manager.
+#[derive(Debug, Subcommand)]
+pub(super) enum SmCommand {
+    /// Show what it is doing and what it has found.
+    Status(SmArgs),
+    /// Sweep the whole subnet now.
+    Sweep(SmArgs),
+    /// Read the partition configuration file again, and bring the subnet in line with it.
+    Reload(SmArgs),
+}
+
+/// Arguments of the commands.
+#[derive(Debug, Args)]
+pub(super) struct SmArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(source: SourceArgs, command: SmCommand) -> Result<(), CliError> {
+    let (args, action) = match command {
+        SmCommand::Status(args) => (args, SmAction::Status),
+        SmCommand::Sweep(args) => (args, SmAction::Sweep),
+        SmCommand::Reload(args) => (args, SmAction::Reload),
+    };
+    let Response::Sm(status) = ask(source, &Request::Sm { action })? else {
+        return Err(CliError::UnexpectedResponse);
+    };
+    match args.json {
+        true => print_json(&status),
+        false => print(&text(&status)),
+    }
+}
+
+fn text(status: &SmStatus) -> String {
+    let mut text = format!(
+        "subnet manager: {}, priority {}, LID {:#}, GUID {}\n",
+        status.state,
+        status.priority,
+        Lid::from(status.lid),
+        status.guid
+    );
+    let mut line = |name: &str, value: String| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "    {name}: {value}");
+    };
+    line("Routing", status.routing.clone());
+    line(
+        "Sweeps",
+        format!("{} full, {} light", status.sweeps, status.light_sweeps),
+    );
+    if let Some(seconds) = status.last_sweep_s {
+        line(
+            "Last full sweep",
+            format!(
+                "{seconds:.1} s ago: {} switches, {} adapters, {} ports Active; {} packets, {} of \
+                 them to set something",
+                status.switches, status.adapters, status.active, status.packets, status.sets
+            ),
+        );
+    }
+    for other in &status.others {
+        line(
+            "Another manager",
+            format!(
+                "{}, {}, priority {}",
+                other.guid, other.state, other.priority
+            ),
+        );
+    }
+    for partition in &status.partitions {
+        line(
+            "Partition",
+            format!("{} {}", partition.pkey, partition.name),
+        );
+    }
+    for trap in &status.traps {
+        line("Trap", format!("{}, {} times", trap.trap, trap.count));
+    }
+    for requests in &status.requests {
+        line(
+            "Sent",
+            format!(
+                "{} {}({})",
+                requests.count, requests.method, requests.attribute
+            ),
+        );
+    }
+    for error in &status.errors {
+        line("Error", error.clone());
+    }
+    text
+}

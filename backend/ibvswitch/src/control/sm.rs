@@ -1,0 +1,96 @@
+//! The embedded subnet manager over the control socket.
+
+use serde::{Deserialize, Serialize};
+
+/// What is asked of the subnet manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SmAction {
+    /// Only how it is.
+    Status,
+    /// A full sweep, now.
+    Sweep,
+    /// To read the partition configuration file again, and a sweep.
+    Reload,
+}
+
+/// How the subnet manager is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SmStatus {
+    /// `Master`, `Standby`, `Discovering` or `NotActive`.
+    pub state: String,
+    /// Among subnet managers, 15 the highest.
+    pub priority: u8,
+    /// GUID of its port.
+    pub guid: String,
+    /// LID of its port, 0 while there is none.
+    pub lid: u16,
+    /// Name of the routing engine.
+    pub routing: String,
+    /// Full sweeps so far.
+    pub sweeps: u64,
+    /// Light sweeps so far.
+    pub light_sweeps: u64,
+    /// Seconds since the last full sweep ended.
+    pub last_sweep_s: Option<f64>,
+    /// Switches it found, vSwitches included.
+    pub switches: usize,
+    /// Channel adapters it found.
+    pub adapters: usize,
+    /// Ports with a LID that are Active.
+    pub active: usize,
+    /// Packets that the last full sweep sent.
+    pub packets: u64,
+    /// Of these, requests that set something.
+    pub sets: u64,
+    /// Requests sent so far.
+    pub requests: Vec<SmRequests>,
+    /// Traps that came so far.
+    pub traps: Vec<SmTraps>,
+    /// Other subnet managers.
+    pub others: Vec<OtherManager>,
+    /// Partitions of the configuration file.
+    pub partitions: Vec<Partition>,
+    /// What went wrong in the last full sweep.
+    pub errors: Vec<String>,
+}
+
+/// Requests of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmRequests {
+    /// `Get` or `Set`.
+    pub method: String,
+    /// The attribute, as in `PortInfo`.
+    pub attribute: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// Traps of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmTraps {
+    /// Its number.
+    pub trap: u16,
+    /// How many.
+    pub count: u64,
+}
+
+/// Another subnet manager.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherManager {
+    /// GUID of its port.
+    pub guid: String,
+    /// Its priority.
+    pub priority: u8,
+    /// Its state.
+    pub state: String,
+}
+
+/// A partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    /// Its name.
+    pub name: String,
+    /// The P_Key of full members.
+    pub pkey: String,
+}
