@@ -9,7 +9,7 @@ use wire::header::{
     GlobalRoute, Immediate, InvalidateExtended, LocalRoute, NextHeader, Opcode, RdmaExtended,
     Service, XrcExtended,
 };
-use wire::{Lid, PKey, Qpn, Sl, Vl, crc};
+use wire::{Lid, Qpn, Sl, Vl, crc};
 
 use crate::engine::VfId;
 use crate::qp::Transport;
@@ -21,13 +21,11 @@ const OVERHEAD: usize = 128;
 /// An acknowledgement that says nothing about credits (IBA table 43).
 const ACKNOWLEDGED: u8 = 0x1f;
 
-/// What packets carry in place of what a guest was told: the subnet's own numbers.
+/// What packets carry in place of what a guest was told: the subnet's own LIDs. P_Keys are the
+/// wire's throughout the engine.
 pub trait Physical {
     /// Base LID of a function's port.
     fn lid(&self, vf: VfId) -> Lid;
-
-    /// The P_Key on the wire for one of a function.
-    fn pkey(&self, vf: VfId, pkey: PKey) -> PKey;
 }
 
 /// A packet made of a message.
@@ -280,7 +278,7 @@ impl Writer<'_> {
         BaseTransport {
             // A connection that has not moved to its alternate path is in the state Migrated.
             migrated: true,
-            pkey: self.physical.pkey(from.vf, from.pkey),
+            pkey: from.pkey,
             destination,
             ..BaseTransport::default()
         }

@@ -285,6 +285,19 @@ fn the_netlist_is_what_ibnetdiscover_prints() {
     drop(daemon);
 }
 
+/// The picture in the documentation is what the command draws.
+#[test]
+fn the_documented_picture_is_up_to_date() {
+    let dir = scratch();
+    let drawn = run(dir.path(), &["topology", "--planned", "--format", "svg"]);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/users/subnet.svg");
+    assert_eq!(
+        std::fs::read_to_string(path).expect("is there"),
+        drawn.out,
+        "run: ibvswitch topology --planned --format svg > docs/users/subnet.svg"
+    );
+}
+
 #[test]
 fn counters_and_metrics() {
     let dir = scratch();
@@ -296,7 +309,7 @@ fn counters_and_metrics() {
     let one = run(dir.path(), &["counters", "sw1"]).out;
     assert!(one.contains("sw1:3"), "{one}");
     assert!(
-        one.contains("Forwarding: 6 LIDs, the highest 6, in 1 blocks"),
+        one.contains("Forwarding: 6 LIDs, the highest 6, blocks of 64: 1"),
         "{one}"
     );
     assert!(one.contains("Get(NodeInfo): "), "{one}");

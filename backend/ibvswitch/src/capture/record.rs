@@ -9,7 +9,7 @@ use hca::VfId;
 use hca::packets::{Physical, Shown};
 use hca::watch::Seen;
 use parking_lot::Mutex;
-use wire::{Lid, MadPacket, PKey, Vl, erf};
+use wire::{Lid, MadPacket, Vl, erf};
 
 use super::{Item, Subscriber};
 use crate::management::Management;
@@ -46,10 +46,6 @@ impl Physical for Numbers<'_> {
                 lid
             }
         }
-    }
-
-    fn pkey(&self, _vf: VfId, pkey: PKey) -> PKey {
-        pkey
     }
 }
 

@@ -96,7 +96,7 @@ fn details(node: &NodeCounters) -> String {
         line(
             "Forwarding",
             format!(
-                "{} LIDs, the highest {}, in {} blocks",
+                "{} LIDs, the highest {}, blocks of 64: {}",
                 tables.lids, tables.top, tables.blocks
             ),
         );
