@@ -123,7 +123,8 @@ impl Daemon {
         run(self.command().args(arguments))
     }
 
-    fn command(&self) -> Command {
+    /// A command of `ibvswitch` on this daemon, to be started.
+    pub fn command(&self) -> Command {
         command(&self.program, &self.runtime_dir, self.config.as_deref())
     }
 
