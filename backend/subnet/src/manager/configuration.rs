@@ -77,45 +77,50 @@ impl SubnetManager {
     fn set_partition_tables(&mut self) {
         for at in self.subnet.end_ports() {
             let (node, _) = at;
-            if self.subnet.nodes[node].is_switch() {
-                continue;
+            if !self.subnet.nodes[node].is_switch()
+                && let Some(port) = self.subnet.port(at)
+            {
+                self.set_partitions_at(at, port.guid);
             }
-            let Some(port) = self.subnet.port(at) else {
-                continue;
-            };
-            let (guid, route) = (port.guid, port.route.clone());
-            let wanted = self.pkeys(at, guid);
-            let entries = usize::from(self.subnet.nodes[node].info.partition_cap);
-            if wanted.len() > entries {
-                self.error(format!(
-                    "port {guid} takes {entries} P_Keys and is to have {}; the last ones are left out",
-                    wanted.len()
-                ));
+        }
+    }
+
+    /// Gives an adapter's port, and the switch's port that it is at, the P_Keys of this GUID.
+    pub(super) fn set_partitions_at(&mut self, at: At, guid: Guid) {
+        let Some(port) = self.subnet.port(at) else {
+            return;
+        };
+        let route = port.route.clone();
+        let wanted = self.pkeys(at, guid);
+        let entries = usize::from(self.subnet.nodes[at.0].info.partition_cap);
+        if wanted.len() > entries {
+            self.error(format!(
+                "port {guid} takes {entries} P_Keys and is to have {}; the last ones are left out",
+                wanted.len()
+            ));
+        }
+        for (number, held) in port_blocks(&self.subnet, at) {
+            let first = usize::from(number) * PKeyBlock::ENTRIES;
+            let mut block = PKeyBlock::default();
+            let keys = wanted.iter().take(entries).skip(first);
+            for (entry, &key) in block.0.iter_mut().zip(keys) {
+                *entry = key;
             }
-            let held: Vec<_> = port_blocks(&self.subnet, at);
-            for (number, held) in held {
-                let first = usize::from(number) * PKeyBlock::ENTRIES;
-                let mut block = PKeyBlock::default();
-                let keys = wanted.iter().take(entries).skip(first);
-                for (entry, &key) in block.0.iter_mut().zip(keys) {
-                    *entry = key;
-                }
-                if block != held {
-                    let purpose = Purpose::Partitions(at, number);
-                    let modifier = u32::from(number);
-                    let data = block.to_bytes();
-                    self.set(
-                        route.clone(),
-                        AttributeId::P_KEY_TABLE,
-                        modifier,
-                        data,
-                        purpose,
-                    );
-                }
+            if block != held {
+                let purpose = Purpose::Partitions(at, number);
+                let modifier = u32::from(number);
+                let data = block.to_bytes();
+                self.set(
+                    route.clone(),
+                    AttributeId::P_KEY_TABLE,
+                    modifier,
+                    data,
+                    purpose,
+                );
             }
-            if self.config.enforce_partitions {
-                self.set_enforcement(at, &wanted);
-            }
+        }
+        if self.config.enforce_partitions {
+            self.set_enforcement(at, &wanted);
         }
     }
 

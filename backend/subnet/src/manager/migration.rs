@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tracing::info;
-use wire::attribute::{GuidInfo, LinearBlock, PKeyBlock};
+use wire::attribute::{GuidInfo, LinearBlock};
 use wire::mad::{AttributeId, Method as MadMethod};
 use wire::smp::{DATA, Destination};
 use wire::{Guid, Lid, PortState};
@@ -277,13 +277,13 @@ impl SubnetManager {
         let job = current.job;
         match stage {
             Stage::Address if job != Job::Move => {
-                self.set_pkeys(to, vm);
+                self.set_partitions_at(to, vm);
                 self.set_lid(to, self.lid_of(vm), job == Job::Start);
             }
             Stage::Restore if job != Job::Move => {}
             Stage::Detach => {
                 self.set_lid(from, Lid::NONE, false);
-                self.set_pkeys(to, vm);
+                self.set_partitions_at(to, vm);
                 if drop_first {
                     self.send_drops();
                 }
@@ -292,7 +292,7 @@ impl SubnetManager {
             Stage::Address => {
                 self.set_lid(to, self.lid_of(vm), true);
                 self.set_guid(from, spare);
-                self.set_pkeys(from, spare);
+                self.set_partitions_at(from, spare);
             }
             Stage::Restore => {
                 let left = self.lid_of(spare);
@@ -336,35 +336,6 @@ impl SubnetManager {
         }
         if let Some(port) = self.subnet.port_mut(at) {
             port.guid = guid;
-        }
-    }
-
-    fn set_pkeys(&mut self, at: At, of: Guid) {
-        let Some(port) = self.subnet.port(at) else {
-            return;
-        };
-        let route = port.route.clone();
-        let wanted = self.pkeys(at, of);
-        let held: Vec<(u16, PKeyBlock)> =
-            port.pkeys.iter().map(|(&n, &block)| (n, block)).collect();
-        for (number, held) in held {
-            let mut block = PKeyBlock::default();
-            let keys = wanted.iter().skip(usize::from(number) * PKeyBlock::ENTRIES);
-            for (entry, &key) in block.0.iter_mut().zip(keys) {
-                *entry = key;
-            }
-            if block != held {
-                let data = block.to_bytes();
-                let purpose = Purpose::Partitions(at, number);
-                let modifier = u32::from(number);
-                self.set(
-                    route.clone(),
-                    AttributeId::P_KEY_TABLE,
-                    modifier,
-                    data,
-                    purpose,
-                );
-            }
         }
     }
 
@@ -437,10 +408,9 @@ impl SubnetManager {
                 None => return,
             },
         };
-        let purpose = Purpose::Linear {
-            switch: entry.info.node_guid,
-            number,
-        };
+        let switch = entry.info.node_guid;
+        self.tables.writes_linear(switch, number);
+        let purpose = Purpose::Linear { switch, number };
         self.report.sets += 1;
         self.request_to(
             destination,

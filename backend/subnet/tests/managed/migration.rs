@@ -912,3 +912,30 @@ fn ports_stay_active_all_the_while() {
         assert_eq!(route.port, port);
     }
 }
+
+/// Switches that let only the P_Keys of a port through let those of the VM through where it is.
+#[test]
+fn enforcement_follows() {
+    let cloud = Cloud::SMALL;
+    let (vm, peer) = (cloud.function(0, 0), cloud.function(3, 0));
+    let key = PKey::new(0x8011);
+    let mut config = cloud.config();
+    config.enforce_partitions = true;
+    config.partitions.insert(vm, vec![key]);
+    config.partitions.insert(peer, vec![key]);
+    let mut managed = cloud.managed(config);
+    let reaches = |managed: &Managed, from: Guid| {
+        let fabric = &managed.link.fabric;
+        let from = fabric.port_by_guid(from).unwrap();
+        let lid = lid_of(managed, peer);
+        fabric.resolve(from, lid, Sl::default(), Some(key)).is_ok()
+    };
+    assert!(reaches(&managed, vm) && !reaches(&managed, cloud.function(9, 2)));
+    let to = Target::Function(cloud.function(9, 2));
+    managed.migrate(Migration::new(vm, to)).unwrap();
+    assert!(reaches(&managed, vm), "at its new place");
+    assert!(
+        !reaches(&managed, cloud.function(9, 2)),
+        "which is now where the VM was"
+    );
+}
