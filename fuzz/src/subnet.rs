@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use connectx::{MadChecks, Port, PortAttributes};
-use hca::{MadDatagram, NoRoute, Route, Subnet, VfId};
+use hca::{MadDatagram, NoRoute, PathId, Route, Subnet, VfId};
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
 
 /// The subnet: LID `n` is function `n - 1`.
@@ -27,6 +27,7 @@ impl FixedSubnet {
         Route {
             to: VfId(vf),
             mtu: Mtu::from_bytes(4096).expect("an MTU of the specification"),
+            path: PathId::NONE,
         }
     }
 }

@@ -157,11 +157,39 @@ impl Fabric {
         sl: Sl,
         pkey: Option<PKey>,
     ) -> Vec<Route> {
+        self.walk_group(from, mlid, sl, pkey, |_, _| ())
+    }
+
+    /// The ports by which the copies of a multicast data packet leave the nodes on their way, and
+    /// the lane there: one for each link.
+    pub fn trace_multicast(
+        &self,
+        from: PortRef,
+        mlid: Lid,
+        sl: Sl,
+        pkey: Option<PKey>,
+    ) -> Vec<(PortRef, Vl)> {
+        let mut crossed = Vec::new();
+        self.walk_group(from, mlid, sl, pkey, |port, vl| crossed.push((port, vl)));
+        crossed
+    }
+
+    fn walk_group(
+        &self,
+        from: PortRef,
+        mlid: Lid,
+        sl: Sl,
+        pkey: Option<PKey>,
+        mut leave: impl FnMut(PortRef, Vl),
+    ) -> Vec<Route> {
         let mut reached = Vec::new();
         if !mlid.is_multicast() {
             return reached;
         }
         let mut walks: Vec<_> = self.depart(from, sl, pkey).into_iter().collect();
+        for walk in &walks {
+            leave(from, walk.vl);
+        }
         // Tables that make circles would copy a packet without end: a port is entered once.
         let mut entered = std::collections::HashSet::new();
         while let Some(walk) = walks.pop() {
@@ -181,8 +209,12 @@ impl Fabric {
             };
             for port in switch.multicast.ports(mlid) {
                 let out = PortRef { port, ..walk.at };
-                if port != 0 && port != walk.at.port {
-                    walks.extend(self.cross(walk, out, sl, pkey).map(|(walk, _)| walk));
+                if port != 0
+                    && port != walk.at.port
+                    && let Ok((walk, vl)) = self.cross(walk, out, sl, pkey)
+                {
+                    leave(out, vl);
+                    walks.push(walk);
                 }
             }
         }

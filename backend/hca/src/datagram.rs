@@ -28,7 +28,7 @@ const IMMEDIATE_LEN: usize = 4;
 const MAD_LEN: usize = 256;
 /// Wire headers of a datagram packet (LRH, BTH, DETH, ICRC, VCRC) in words of
 /// four octets.
-const HEADER_WORDS: u64 = (8 + 12 + 8 + 4 + 2) / 4;
+pub(crate) const HEADER_WORDS: u64 = (8 + 12 + 8 + 4 + 2) / 4;
 
 /// A datagram on its way: headers apart, payload gathered.
 #[derive(Debug)]
@@ -205,6 +205,7 @@ impl<F: Face> Engine<F> {
         } else if let Some(route) = self.datagram_route(from, address, pkey)
             && datagram.payload.len() <= route.mtu.bytes() as usize
         {
+            self.traffic.add(route.path, words, 1);
             let target = self
                 .vf(route.to)
                 .qps

@@ -17,6 +17,7 @@ use crate::qp::Qp;
 use crate::slab::Slab;
 use crate::srq::Srq;
 use crate::subnet::Subnet;
+use crate::traffic::PathTraffic;
 use crate::vf::{PortView, Quota, TrafficCounters, Vf};
 use crate::watch::Watch;
 use crate::work::{RecvWr, SendWr};
@@ -89,6 +90,7 @@ pub struct Engine<F: Face> {
     pub(crate) srqs: Slab<Srq<F>>,
     pub(crate) subnet: Box<dyn Subnet>,
     pub(crate) generation: Arc<AtomicU64>,
+    pub(crate) traffic: Arc<PathTraffic>,
     /// Changes with any queue pair's attributes, state or existence; cached
     /// peers of an earlier epoch are looked up again.
     pub(crate) epoch: u64,
@@ -119,7 +121,7 @@ impl<F: Face> Engine<F> {
     /// draw it from the system, or fix it to repeat a run.
     #[must_use]
     pub fn new(subnet: Box<dyn Subnet>, clock: Arc<dyn Clock>, seed: u64) -> Self {
-        let generation = subnet.generation();
+        let (generation, traffic) = (subnet.generation(), subnet.traffic());
         Self {
             vfs: Vec::new(),
             qps: Slab::default(),
@@ -127,6 +129,7 @@ impl<F: Face> Engine<F> {
             srqs: Slab::default(),
             subnet,
             generation,
+            traffic,
             epoch: 0,
             clock,
             timers: BinaryHeap::new(),

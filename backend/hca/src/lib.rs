@@ -36,6 +36,7 @@ mod service_level;
 mod slab;
 mod srq;
 mod subnet;
+mod traffic;
 mod vf;
 pub mod watch;
 pub mod work;
@@ -51,4 +52,5 @@ pub use qp::{
 pub use requester::MAX_MESSAGE;
 pub use service_level::{Foreign, ServiceLevels};
 pub use subnet::{MadDatagram, NoRoute, Route, Subnet};
+pub use traffic::{PathId, PathTraffic};
 pub use vf::{PortView, Quota, TrafficCounters};

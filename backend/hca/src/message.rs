@@ -16,6 +16,7 @@ use crate::mr::{Access, KeyError, MemoryKey};
 use crate::qp::{Core, Inbound, RecvQueue, RemoteRights, Requester, Responder};
 use crate::slab::Slab;
 use crate::srq::Srq;
+use crate::traffic::{PathId, PathTraffic};
 use crate::vf::Vf;
 use crate::work::{Operation, RecvWr, SendWr, Sge, WqeError};
 
@@ -66,6 +67,8 @@ pub(crate) struct Message<'a, F: Face> {
     pub vfs: &'a mut [Vf<F>],
     pub srqs: &'a mut Slab<Srq<F>>,
     pub spare_recvs: &'a mut Spares<RecvWr>,
+    pub traffic: &'a PathTraffic,
+    pub paths: [PathId; 2],
     pub len: u64,
     pub mtu: u32,
 }
@@ -97,13 +100,17 @@ impl<F: Face> Message<'_, F> {
         let words = self.len / 4 + packets * HEADER_WORDS;
         let from = &self.vfs[usize::from(self.from_core.vf.0)].counters;
         let to = &self.vfs[usize::from(self.to_core.vf.0)].counters;
+        let [there, back] = self.paths;
         if operation == Operation::Read {
             // The request, and the data in response.
+            self.traffic.add(there, HEADER_WORDS, 1);
+            self.traffic.add(back, words, packets);
             from.sent(HEADER_WORDS, 1);
             to.received(HEADER_WORDS, 1);
             to.sent(words, packets);
             from.received(words, packets);
         } else {
+            self.traffic.add(there, words, packets);
             from.sent(words, packets);
             to.received(words, packets);
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use wire::{Gid, PKey, Qpn};
 
-use crate::datagram::Datagram;
+use crate::datagram::{Datagram, HEADER_WORDS};
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::Face;
 use crate::qp::Transport;
@@ -80,6 +80,11 @@ impl<F: Face> Engine<F> {
         }
         self.serve_members(from, global.dgid, blocked, datagram, budget);
         let slot = self.fan_out(from, address, datagram.pkey);
+        let fanout = self.vf(from).fanouts[slot].as_ref();
+        if let Some(first) = fanout.and_then(|fanout| fanout.routes.first()) {
+            let words = datagram.payload.len() as u64 / 4 + HEADER_WORDS;
+            self.traffic.add(first.path, words, 1);
+        }
         let mut at = 0;
         while let Some(&route) = self.vf(from).fanouts[slot]
             .as_ref()

@@ -7,6 +7,7 @@ use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
 use crate::qp::{AddressPath, Peer, Qp};
 use crate::subnet::Route;
+use crate::traffic::PathId;
 use crate::vf::{CachedRoute, TrafficCounters};
 
 impl<F: Face> Engine<F> {
@@ -40,7 +41,8 @@ impl<F: Face> Engine<F> {
             TrafficCounters::add(&to.counters.pkey_violations, 1);
             return None;
         }
-        let mtu = qp.core.attr.mtu.bytes();
+        let (mtu, back) = (qp.core.attr.mtu.bytes(), peer.core.attr.path);
+        let back = back.and_then(|path| self.connection_route(peer_index, path, generation));
         let resolved = Peer {
             qp: peer_index,
             mtu,
@@ -50,6 +52,7 @@ impl<F: Face> Engine<F> {
             } else {
                 u64::from(route.mtu.bytes())
             },
+            paths: [route.path, back.map_or(PathId::NONE, |route| route.path)],
             generation,
             epoch: self.epoch,
         };

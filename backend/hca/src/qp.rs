@@ -5,6 +5,7 @@ use wire::{Lid, Mtu, Psn, QKey, Qpn, Sl};
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
 use crate::numbers::Numbers;
+use crate::traffic::PathId;
 use crate::vf::CachedRoute;
 use crate::work::{GlobalRoute, RecvWr, SendWr};
 
@@ -356,6 +357,8 @@ pub(crate) struct Peer {
     pub mtu: u32,
     /// Longest message that gets through: all, or one packet that fits the path.
     pub longest: u64,
+    /// The way there, and the way back that responses to reads take.
+    pub paths: [PathId; 2],
     pub generation: u64,
     pub epoch: u64,
 }

@@ -61,6 +61,7 @@ impl<F: Face> Engine<F> {
             qps,
             srqs,
             spare_recvs,
+            traffic,
             ..
         } = self;
         let mut message = if peer.qp == index {
@@ -76,6 +77,8 @@ impl<F: Face> Engine<F> {
                 vfs,
                 srqs,
                 spare_recvs,
+                traffic,
+                paths: peer.paths,
                 len,
                 mtu: peer.mtu,
             }
@@ -92,6 +95,8 @@ impl<F: Face> Engine<F> {
                 vfs,
                 srqs,
                 spare_recvs,
+                traffic,
+                paths: peer.paths,
                 len,
                 mtu: peer.mtu,
             }

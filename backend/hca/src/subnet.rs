@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use wire::{Gid, Lid, Mtu, PKey, QKey, Qpn, Sl};
 
 use crate::engine::VfId;
+use crate::traffic::{PathId, PathTraffic};
 use crate::work::GlobalRoute;
 
 /// A resolved way from one port to another.
@@ -15,6 +16,9 @@ pub struct Route {
     pub to: VfId,
     /// Largest packet payload on the way.
     pub mtu: Mtu,
+    /// Under which number to count what takes it. Of a multicast packet all routes have the same,
+    /// and it is counted once.
+    pub path: PathId,
 }
 
 /// Why a packet does not arrive.
@@ -54,6 +58,11 @@ pub struct MadDatagram {
 pub trait Subnet: std::fmt::Debug + Send {
     /// Counter that changes whenever a path may have changed.
     fn generation(&self) -> Arc<AtomicU64>;
+
+    /// Where the engine counts what passes over the paths.
+    fn traffic(&self) -> Arc<PathTraffic> {
+        Arc::default()
+    }
 
     /// The way of a unicast packet, also of one to the sender's own port. The
     /// answer is kept, be it a route or none, until [`Subnet::generation`]

@@ -15,6 +15,7 @@ mod hosts;
 mod link;
 mod memory;
 mod migration;
+mod paths;
 mod proxy;
 mod sm;
 
@@ -50,6 +51,7 @@ use memory::Memory;
 pub use memory::{FileError, read_partitions};
 pub use migration::MigrateError;
 use migration::{Pending, Slot, Waiter};
+use paths::Paths;
 use proxy::Own;
 pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
 pub use sm::SmError;
@@ -101,6 +103,7 @@ pub struct SubnetState {
     memory: Option<Memory>,
     /// Who waits for a sweep to end.
     swept: Vec<Sender<()>>,
+    paths: Paths,
     /// What VMs are waiting for.
     migrations: Vec<(subnet::Ticket, Waiter)>,
 }
@@ -199,6 +202,7 @@ impl Management {
             traffic: ports.iter().map(|_| None).collect(),
             memory,
             swept: Vec::new(),
+            paths: Paths::default(),
             migrations: Vec::new(),
         };
         Ok(Arc::new(Self {
@@ -555,6 +559,7 @@ impl SubnetState {
 
     /// Passes on what the data plane has counted since the last time.
     fn tell_traffic(&mut self, ports: &[PortRef]) {
+        self.paths.tell();
         for (traffic, &port) in self.traffic.iter_mut().zip(ports) {
             let (Some(traffic), Some(counters)) = (traffic, self.fabric.counters(port)) else {
                 continue;

@@ -169,8 +169,39 @@ fn opensm_manages_the_subnet() {
     a.fill(0, 100_000, 7);
     let sges = [a.sge(0, 100_000)];
     let write = SendRequest::write(b.remote(HALF), driver::Data::Memory(&sges));
+    // The switches on the way count it, as if they had seen it: dwords at each port that it leaves
+    // by, and nowhere else on the way back.
+    let (there, back) = (
+        trace(&programs, a.port.lid, b.port.lid),
+        trace(&programs, b.port.lid, a.port.lid),
+    );
+    let sent = |path: &[(u16, u8)]| -> Vec<u64> {
+        let dwords = |&(lid, port): &(u16, u8)| {
+            let text = programs.run(&["perfquery", "-x", &lid.to_string(), &port.to_string()]);
+            let line = text.lines().find(|line| line.starts_with("PortXmitData:"));
+            let value = line.and_then(|line| line.rsplit('.').next());
+            value
+                .and_then(|value| value.parse().ok())
+                .expect("a number")
+        };
+        path[1..].iter().map(dwords).collect()
+    };
+    let before = (sent(&there), sent(&back));
     a.execute(&mut qa, &write);
     b.verify(HALF, 100_000, 7);
+    let after = (sent(&there), sent(&back));
+    assert_eq!(before.0.len(), 3);
+    let moved = |before: &[u64], after: &[u64]| -> Vec<u64> {
+        let pairs = before.iter().zip(after);
+        pairs.map(|(before, after)| after - before).collect()
+    };
+    // 100 packets of at most 4096 bytes with their headers, and what perfquery itself sends.
+    for dwords in moved(&before.0, &after.0) {
+        assert!((25_000..26_000).contains(&dwords), "{before:?} {after:?}");
+    }
+    for dwords in moved(&before.1, &after.1) {
+        assert!(dwords < 2000, "{before:?} {after:?}");
+    }
 
     // A manager that is killed is none any more: its port says so, and another one takes over.
     drop(opensm);

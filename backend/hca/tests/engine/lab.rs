@@ -11,7 +11,7 @@ use hca::work::{
     WqeError,
 };
 use hca::{
-    AddressPath, Clock, CqError, Dma, Engine, Event, Face, MadDatagram, NoRoute, PortView,
+    AddressPath, Clock, CqError, Dma, Engine, Event, Face, MadDatagram, NoRoute, PathId, PortView,
     QpChange, QpDesc, QpState, Quota, RecvSide, Route, Subnet, Transport, VfId,
 };
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
@@ -356,7 +356,11 @@ impl Subnet for Net {
             return Err(NoRoute::Dropped);
         }
         let mtu = net.mtu.unwrap_or(Mtu::B4096);
-        Ok(Route { to, mtu })
+        Ok(Route {
+            to,
+            mtu,
+            path: PathId::NONE,
+        })
     }
 
     fn resolve_multicast(&mut self, from: VfId, mlid: Lid, _: Sl, _: PKey) -> Vec<Route> {
@@ -367,7 +371,11 @@ impl Subnet for Net {
         members
             .into_iter()
             .filter(|&to| !net.cut.contains(&(from, to)))
-            .map(|to| Route { to, mtu })
+            .map(|to| Route {
+                to,
+                mtu,
+                path: PathId::NONE,
+            })
             .collect()
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use hca::{MadDatagram, NoRoute, Route, Subnet, VfId};
+use hca::{MadDatagram, NoRoute, PathTraffic, Route, Subnet, VfId};
 use wire::{Lid, PKey, Sl};
 
 use super::datagram::packet;
@@ -17,9 +17,13 @@ impl Subnet for EngineSubnet {
         Arc::clone(&self.0.generation)
     }
 
+    fn traffic(&self) -> Arc<PathTraffic> {
+        self.0.state.lock().paths.traffic()
+    }
+
     fn resolve(&mut self, from: VfId, dlid: Lid, sl: Sl, pkey: PKey) -> Result<Route, NoRoute> {
         let port = self.0.port(from).ok_or(NoRoute::Dropped)?;
-        let state = self.0.state.lock();
+        let state = &mut *self.0.state.lock();
         let dlid = state
             .clusters
             .physical(from, dlid)
@@ -36,21 +40,31 @@ impl Subnet for EngineSubnet {
         if !state.clusters.together(from, to) {
             return Err(NoRoute::Dropped);
         }
-        Ok(Route { to, mtu: route.mtu })
+        let ports = state.fabric.trace(port, dlid, sl, Some(pkey));
+        let counts = |port| self.0.functions.contains_key(&port);
+        let path = state
+            .paths
+            .number(&state.fabric, false, &ports.unwrap_or_default(), counts);
+        let mtu = route.mtu;
+        Ok(Route { to, mtu, path })
     }
 
     fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route> {
         let Some(port) = self.0.port(from) else {
             return Vec::new();
         };
-        let state = self.0.state.lock();
+        let state = &mut *self.0.state.lock();
+        let tree = state.fabric.trace_multicast(port, mlid, sl, Some(pkey));
+        let counts = |port| self.0.functions.contains_key(&port);
+        let path = state.paths.number(&state.fabric, true, &tree, counts);
         let routes = state.fabric.resolve_multicast(port, mlid, sl, Some(pkey));
         routes
             .into_iter()
             .filter_map(|route| {
                 let to = *self.0.functions.get(&route.port)?;
                 let heard = state.clusters.together(from, to);
-                heard.then_some(Route { to, mtu: route.mtu })
+                let mtu = route.mtu;
+                heard.then_some(Route { to, mtu, path })
             })
             .collect()
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hca::{Clock, Engine, MadDatagram, NoRoute, PortView, Route, Subnet, VfId};
+use hca::{Clock, Engine, MadDatagram, NoRoute, PathId, PortView, Route, Subnet, VfId};
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
 
 use crate::bits::command::{BLOCK_DATA, Opcode, Status, create_eq_in};
@@ -47,6 +47,7 @@ impl Subnet for Loopback {
         Ok(Route {
             to: from,
             mtu: Mtu::B4096,
+            path: PathId::NONE,
         })
     }
     fn resolve_multicast(&mut self, _from: VfId, _mlid: Lid, _sl: Sl, _pkey: PKey) -> Vec<Route> {
