@@ -32,6 +32,7 @@ pub mod reference;
 pub mod registration;
 mod report;
 pub mod routing;
+pub mod sa;
 pub mod sm;
 mod suite;
 

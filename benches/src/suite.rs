@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::{
     Effort, Measurement, Processors, Result, bandwidth, footprint, idle, latency, migration, rate,
-    registration, routing, sm,
+    registration, routing, sa, sm,
 };
 
 /// What a suite needs to know.
@@ -37,6 +37,8 @@ pub enum Suite {
     Footprint,
     /// The subnet manager on 648 and 5832 nodes.
     Sm,
+    /// Path queries, answered by the embedded manager and by OpenSM.
+    Sa,
     /// Packets and time to migrate a VM's addresses.
     Migration,
     /// Routing engines on subnets of up to 11 664 nodes.
@@ -57,6 +59,7 @@ impl Suite {
             Self::Registration => registration::run(context),
             Self::Footprint => footprint::run(context),
             Self::Sm => sm::run(context),
+            Self::Sa => sa::run(context),
             Self::Migration => migration::run(context),
             Self::Routing => routing::run(context),
         }

@@ -124,6 +124,8 @@ pub struct Manager {
     pub enforce_partitions: bool,
     /// Where it keeps what it is to remember.
     pub state_dir: Option<PathBuf>,
+    /// Whether answers to path queries say that they may be kept.
+    pub path_caching: bool,
 }
 
 /// How paths are computed.

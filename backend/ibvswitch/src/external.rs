@@ -11,7 +11,7 @@
 //! must be root or the daemon's own user, which the kernel vouches for.
 
 mod client;
-mod protocol;
+pub mod protocol;
 mod server;
 
 pub use client::CLIENTS_MAX;
@@ -19,16 +19,19 @@ pub use server::{ExternalServer, StartError};
 
 /// Name of the control socket of the daemon whose sockets' names begin with `base`, in the
 /// abstract namespace. The library counts the NUL that ends a string as part of the name.
-fn control_name(base: &str) -> String {
+#[must_use]
+pub fn control_name(base: &str) -> String {
     format!("{base}:ctl\0")
 }
 
 /// Name of the socket that client `id` sends to.
-fn service_name(base: &str, id: u16) -> String {
+#[must_use]
+pub fn service_name(base: &str, id: u16) -> String {
     format!("{base}:out{id}\0")
 }
 
 /// Name of the socket that the client of process `pid` receives from.
-fn client_name(base: &str, pid: u32) -> String {
+#[must_use]
+pub fn client_name(base: &str, pid: u32) -> String {
     format!("{base}:in{pid}\0")
 }

@@ -612,6 +612,7 @@ fn manager_config(config: &Config) -> subnet::Config {
         sweep_interval: config.manager.sweep_interval,
         priority: config.manager.priority,
         enforce_partitions: config.manager.enforce_partitions,
+        path_caching: config.manager.path_caching,
         ..subnet::Config::default()
     };
     manager

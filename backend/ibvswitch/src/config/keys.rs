@@ -37,6 +37,7 @@ pub(super) const SM: &[&str] = &[
     "partitions_file",
     "enforce_partitions",
     "state_dir",
+    "path_caching",
 ];
 pub(super) const EXTERNAL: &[&str] = &["socket"];
 pub(super) const SWITCH: &[&str] = &["name"];

@@ -302,6 +302,9 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .and_then(|sm| self.flag(sm, "enforce_partitions"))
                 .unwrap_or_default(),
             state_dir: section.and_then(|sm| self.absolute(sm, "state_dir")),
+            path_caching: section
+                .and_then(|sm| self.flag(sm, "path_caching"))
+                .unwrap_or_default(),
         }
     }
 

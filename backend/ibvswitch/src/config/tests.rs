@@ -183,6 +183,7 @@ fn all_values_arrive() {
         [sm]
         lid = 0x20
         sweep_interval = 60
+        path_caching = true
         [partitions]
         storage = 0x0001
         [[hypervisor]]
@@ -211,6 +212,7 @@ fn all_values_arrive() {
     assert_eq!(config.fabric.link_speed, LinkRate::Ndr);
     assert_eq!(config.manager.lid, Lid::from(0x20));
     assert_eq!(config.manager.sweep_interval, Duration::from_secs(60));
+    assert!(config.manager.path_caching);
     let [a, b] = &config.hypervisors[0].vfs[..] else {
         panic!("two VFs")
     };
@@ -407,8 +409,8 @@ fn unknown_keys() {
     head_case(
         "[sm]\nsweep = 3",
         "2:1: `sm.sweep`: unknown key; the keys here are `manager`, `switch`, `host`, `lid`, \
-         `sweep_interval`, `priority`, `routing`, `roots`, `partitions_file`, `enforce_partitions` and \
-         `state_dir`",
+         `sweep_interval`, `priority`, `routing`, `roots`, `partitions_file`, `enforce_partitions`, \
+         `state_dir` and `path_caching`",
     );
 }
 

@@ -76,6 +76,18 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Control {
+    /// The question of a client, with `data`, which is cut off where it is too long.
+    #[must_use]
+    pub fn question(client: u32, kind: Kind, data: &[u8]) -> Self {
+        let empty = Self {
+            client,
+            kind,
+            length: data.len().min(DATA) as u32,
+            data: [0; DATA],
+        };
+        empty.answer(data)
+    }
+
     /// Reads a datagram; `None` if it is none of this protocol.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != CONTROL_SIZE || word(bytes, 0) != MAGIC {
