@@ -10,6 +10,7 @@ mod lash;
 mod layer;
 mod levels;
 mod min_hop;
+pub mod reconfiguration;
 mod skeleton;
 mod spread;
 mod tree;
@@ -21,7 +22,7 @@ use std::fmt;
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
-pub use check::{Break, Circle, Fault, Loads, Verdict};
+pub use check::{Break, Circle, Fault, Loads, Verdict, transition};
 pub use dfsssp::Dfsssp;
 pub use dimension_order::DimensionOrder;
 pub use fat_tree::{FatTree, VSwitchFatTree};

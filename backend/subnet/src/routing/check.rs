@@ -1,5 +1,6 @@
 //! Whether forwarding tables do what they should, found by walking them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use wire::Lid;
@@ -136,6 +137,56 @@ impl fmt::Display for Verdict {
             loads.mean,
         )
     }
+}
+
+/// Whether packets can wait for each other for ever while tables change from one routing to another:
+/// every switch sends every LID the old way or the new one, in any mixture. Only where both are free
+/// of deadlock can the change be.
+///
+/// LIDs are where `graph` has them, before the change.
+pub fn transition(graph: &Graph, old: &Routing, new: &Routing) -> Option<Circle> {
+    let mut walker = Walker::new(graph, old);
+    walker.verdict.lanes = walker.verdict.lanes.max(new.levels.count());
+    let mut changed = BTreeSet::new();
+    for (old, new) in old.tables.iter().zip(&new.tables) {
+        for lid in 1..=graph.top().value() {
+            if old.port(Lid::new(lid)) != new.port(Lid::new(lid)) {
+                changed.insert(lid);
+            }
+        }
+    }
+    for lid in changed {
+        let lid = Lid::new(lid);
+        let lanes = (0..graph.switches.len()).fold(0, |lanes, switch| {
+            let levels = [&old.levels, &new.levels].map(|levels| levels.level(switch, lid));
+            lanes | 1 << levels[0].value() | 1 << levels[1].value()
+        });
+        let ways = |at: usize| {
+            let ports = [old, new].map(|routing| routing.tables.get(at).map(|t| t.port(lid)));
+            ports
+                .into_iter()
+                .flatten()
+                .map(move |port| (at, usize::from(port)))
+        };
+        for at in 0..graph.switches.len() {
+            for (at, port) in ways(at) {
+                let before = walker.channel[at][port];
+                if before == NOWHERE {
+                    continue;
+                }
+                let to = walker.ends[before as usize].1 as usize;
+                for (to, port) in ways(to) {
+                    let after = walker.channel[to][port];
+                    if after != NOWHERE {
+                        let dependency =
+                            walker.channels.dependency(before as usize, after as usize);
+                        walker.lanes[dependency] |= lanes;
+                    }
+                }
+            }
+        }
+    }
+    walker.walk().circle
 }
 
 struct Walker<'a> {

@@ -1,0 +1,283 @@
+//! What moves of virtual machines change, against the published tables and examples.
+
+use fabric::{FatTree, Hosts};
+use ibvswitch_simulate::{generator, graph, with_hypervisors};
+use rand::RngExt;
+use subnet::routing::reconfiguration::{
+    Exchange, FatTreeMinimum, Update, apply, are_disjoint, drops, iterative, skyline,
+};
+use subnet::routing::{FatTree as FatTreeRouting, VSwitchFatTree, Verdict, transition};
+use subnet::{Endpoint, ForwardingTable, Graph, Routing, RoutingEngine};
+use wire::Lid;
+use wire::attribute::LinearBlock;
+
+fn tree(text: &str) -> Graph {
+    let tree: FatTree = text.parse().unwrap();
+    graph(&tree.topology(Hosts::Adapters)).unwrap()
+}
+
+fn swap(graph: &Graph, a: usize, b: usize) -> (Exchange, usize, usize) {
+    let (a, b): (Endpoint, Endpoint) = (graph.endpoints[a], graph.endpoints[b]);
+    let (lid, other) = (a.lid, b.lid);
+    (Exchange::Swap { lid, other }, a.switch, b.switch)
+}
+
+/// The places of two LIDs exchanged.
+fn moved(graph: &Graph, exchange: Exchange) -> Graph {
+    let Exchange::Swap { lid, other } = exchange else {
+        panic!("only swaps here");
+    };
+    let mut graph = graph.clone();
+    for endpoint in &mut graph.endpoints {
+        endpoint.lid = match endpoint.lid {
+            found if found == lid => other,
+            found if found == other => lid,
+            found => found,
+        };
+    }
+    graph.endpoints.sort_by_key(|endpoint| endpoint.lid);
+    graph
+}
+
+fn packets(updates: &[Update]) -> usize {
+    updates.iter().map(Update::packets).sum()
+}
+
+/// Section 3's table: nodes, switches, LIDs, blocks of a table, packets of a full reconfiguration,
+/// most packets of a swap.
+#[test]
+fn the_published_table() {
+    for (text, nodes, switches, lids, blocks, full, most) in [
+        ("XGFT(2;18,18;18,1)", 324, 36, 360, 6, 216, 72),
+        ("XGFT(2;36,18;18,1)", 648, 54, 702, 11, 594, 108),
+        (
+            "XGFT(3;18,18,18;18,18,1)",
+            5832,
+            972,
+            6804,
+            107,
+            104_004,
+            1944,
+        ),
+        (
+            "XGFT(3;36,18,18;18,18,1)",
+            11664,
+            1620,
+            13284,
+            208,
+            336_960,
+            3240,
+        ),
+    ] {
+        let graph = tree(text);
+        assert_eq!(graph.switches.len(), switches);
+        assert_eq!(graph.endpoints.len(), lids);
+        assert_eq!(graph.endpoints.len() - switches, nodes);
+        let table = ForwardingTable::new(graph.top());
+        assert_eq!(table.blocks().count(), blocks);
+        assert_eq!(switches * table.blocks().count(), full);
+        assert_eq!(2 * switches, most);
+        // Nothing in a move depends on the size of the tree: the two small ones stand for all.
+        if nodes > 1000 {
+            continue;
+        }
+        let routing = FatTreeRouting.route(&graph).unwrap();
+        // Within a leaf, LIDs in one block: one switch, one packet.
+        let minimum = FatTreeMinimum::new(&graph).unwrap();
+        let (exchange, from, to) = swap(&graph, 0, 1);
+        assert_eq!(
+            packets(&minimum.plan(&routing.tables, exchange, from, to)),
+            1
+        );
+        // As far as can be, LIDs in different blocks: no move may cost more than all switches.
+        let (exchange, from, to) = swap(&graph, 0, nodes - 1);
+        let plan = minimum.plan(&routing.tables, exchange, from, to);
+        let all = iterative(&routing.tables, exchange);
+        assert!(packets(&plan) <= packets(&all) && packets(&all) <= most);
+        assert!(all.iter().all(|update| update.packets() == 2));
+    }
+}
+
+/// Fig. 3: 12 switches in three levels, a move from one hypervisor of a leaf to another.
+#[test]
+fn six_of_twelve_against_one() {
+    let graph = tree("XGFT(3;2,2,2;2,2,1)");
+    assert_eq!(graph.switches.len(), 12);
+    let routing = FatTreeRouting.route(&graph).unwrap();
+    let (exchange, from, to) = swap(&graph, 2, 3);
+    assert_eq!(from, to);
+    assert_eq!(iterative(&routing.tables, exchange).len(), 6);
+    let minimum = FatTreeMinimum::new(&graph).unwrap();
+    assert_eq!(minimum.marked(from, to), [from]);
+    assert_eq!(minimum.plan(&routing.tables, exchange, from, to).len(), 1);
+    assert_eq!(
+        skyline(&graph, &routing.tables, exchange, from, to).len(),
+        1
+    );
+}
+
+/// Section 6's example: common ancestors on level 1, five switches on the active route.
+#[test]
+fn four_levels() {
+    let graph = tree("XGFT(4;2,2,2,2;2,2,2,1)");
+    let routing = FatTreeRouting.route(&graph).unwrap();
+    let minimum = FatTreeMinimum::new(&graph).unwrap();
+    let leaf = |tuple: [u16; 4]| {
+        let switches = 0..graph.switches.len();
+        let mut found = switches.filter(|&switch| minimum.tuple(switch) == tuple);
+        found.next().unwrap()
+    };
+    let (from, to) = (leaf([3, 0, 0, 0]), leaf([3, 0, 1, 1]));
+    let marked = minimum.marked(from, to);
+    let at = |level| {
+        let tuples = marked.iter().map(|&switch| minimum.tuple(switch));
+        tuples.filter(|tuple| tuple[0] == level).count()
+    };
+    assert_eq!([at(0), at(1), at(2), at(3)], [0, 4, 4, 2]);
+    let host = |switch: usize| {
+        let endpoints = &graph.endpoints;
+        endpoints
+            .iter()
+            .position(|endpoint| endpoint.switch == switch && endpoint.port != 0)
+            .unwrap()
+    };
+    let (exchange, _, _) = swap(&graph, host(from), host(to));
+    let plan = minimum.plan(&routing.tables, exchange, from, to);
+    // Both hosts are the first of their leaves and meet on the way: up, top, down.
+    let levels: Vec<u16> = plan
+        .iter()
+        .take(5)
+        .map(|update| minimum.tuple(update.switch)[0])
+        .collect();
+    assert_eq!(
+        levels,
+        [3, 3, 2, 1, 2],
+        "the leaves, then the way between them"
+    );
+}
+
+#[test]
+fn random_moves_leave_everybody_connected() {
+    for (text, hypervisors) in [
+        ("XGFT(2;8,4;4,1)", true),
+        ("XGFT(3;4,4,4;4,4,1)", true),
+        ("XGFT(3;4,4,4;4,4,1)", false),
+        ("XGFT(4;2,2,2,2;2,2,2,1)", false),
+    ] {
+        let seed = 11;
+        let mut random = generator(seed, 0);
+        let mut graph = tree(text);
+        if hypervisors {
+            graph = with_hypervisors(&graph, usize::MAX, 3).unwrap();
+        }
+        let minimum = FatTreeMinimum::new(&graph).unwrap();
+        let mut routing = VSwitchFatTree.route(&graph).unwrap();
+        let (mut fewer, mut more, mut risky) = (0, 0, 0);
+        for step in 0..25 {
+            let machines: Vec<usize> = (0..graph.endpoints.len())
+                .filter(|&at| graph.endpoints[at].port != 0)
+                .collect();
+            let mut draw = || machines[random.random_range(0..machines.len())];
+            let (exchange, from, to) = swap(&graph, draw(), draw());
+            let plan = minimum.plan(&routing.tables, exchange, from, to);
+            let all = iterative(&routing.tables, exchange);
+            let least = skyline(&graph, &routing.tables, exchange, from, to);
+            assert!(plan.len() <= all.len() && least.len() <= all.len());
+            fewer += plan.len();
+            more += all.len();
+            graph = moved(&graph, exchange);
+            let mut after = Vec::new();
+            for updates in [&all, &plan, &least] {
+                let mut changed = routing.clone();
+                apply(&mut changed.tables, updates);
+                let verdict = Verdict::new(&graph, &changed);
+                let faults = verdict.faults;
+                assert!(
+                    faults.is_empty(),
+                    "{text} seed {seed} step {step}: {faults:?}"
+                );
+                after.push(changed);
+            }
+            let after: Routing = after.swap_remove(1);
+            // A switch that already sends the machine's LID up may get it from one above that still
+            // sends it down: the two could wait for each other. Dropped in between, nothing can.
+            let machine_only = |update: &Update| Update {
+                switch: update.switch,
+                entries: update
+                    .entries
+                    .iter()
+                    .copied()
+                    .filter(|&(lid, _)| lid == exchange.lid())
+                    .collect(),
+            };
+            let updates: Vec<Update> = plan.iter().map(machine_only).collect();
+            let mut then = routing.clone();
+            apply(&mut then.tables, &updates);
+            risky += usize::from(transition(&graph, &routing, &then).is_some());
+            let mut between = routing.clone();
+            apply(&mut between.tables, &drops(&plan, exchange));
+            assert_eq!(transition(&graph, &routing, &between), None);
+            assert_eq!(transition(&graph, &between, &then), None);
+            routing = after;
+        }
+        assert!(fewer < more && risky > 0, "{text}");
+        println!("{text}: {fewer} switches instead of {more}, {risky} of 25 risky undropped");
+    }
+}
+
+#[test]
+fn moves_within_leaves_do_not_touch_each_other() {
+    let graph = tree("XGFT(2;8,4;4,1)");
+    let routing = FatTreeRouting.route(&graph).unwrap();
+    let minimum = FatTreeMinimum::new(&graph).unwrap();
+    let plans: Vec<_> = (0..8)
+        .map(|leaf| {
+            let (exchange, from, to) = swap(&graph, 4 * leaf, 4 * leaf + 3);
+            minimum.plan(&routing.tables, exchange, from, to)
+        })
+        .collect();
+    for (index, a) in plans.iter().enumerate() {
+        assert_eq!(a.len(), 1);
+        assert!(plans[index + 1..].iter().all(|b| are_disjoint(a, b)));
+    }
+    let (exchange, from, to) = swap(&graph, 0, 31);
+    let across = minimum.plan(&routing.tables, exchange, from, to);
+    assert!(!are_disjoint(&across, &plans[0]));
+    let drops = drops(&across, exchange);
+    assert_eq!(drops.len(), across.len());
+    assert!(
+        drops.iter().all(
+            |drop| drop.packets() == 1 && drop.entries == [(exchange.lid(), LinearBlock::DROP)]
+        )
+    );
+}
+
+/// Two routings of a ring that are free of deadlock each, but not while one becomes the other.
+#[test]
+fn a_transition_that_deadlocks() {
+    let torus = fabric::Torus::new(&[6], 1).unwrap();
+    let graph = graph(&torus.topology(Hosts::Adapters)).unwrap();
+    // All the way up to the last switch and never round, or the same from the fourth on.
+    let route = |first: usize| -> Routing {
+        let mut tables = vec![ForwardingTable::new(Lid::new(12)); graph.switches.len()];
+        let place = |switch: usize| (switch + 6 - first) % 6;
+        for endpoint in &graph.endpoints {
+            for (switch, table) in tables.iter_mut().enumerate() {
+                let port = match place(switch).cmp(&place(endpoint.switch)) {
+                    std::cmp::Ordering::Less => 1,
+                    std::cmp::Ordering::Equal => endpoint.port,
+                    std::cmp::Ordering::Greater => 2,
+                };
+                table.set(endpoint.lid, port);
+            }
+        }
+        tables.into()
+    };
+    let (old, new) = (route(0), route(3));
+    for routing in [&old, &new] {
+        let verdict = Verdict::new(&graph, routing);
+        assert!(verdict.is_connected() && verdict.is_free_of_deadlock());
+        assert_eq!(transition(&graph, routing, routing), None);
+    }
+    assert!(transition(&graph, &old, &new).is_some());
+}
