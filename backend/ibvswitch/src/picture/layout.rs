@@ -137,9 +137,11 @@ impl<'a> Layout<'a> {
             let has = |&card: &usize| above[card] == Some(chip);
             (0..cards.len()).filter(has).collect()
         };
-        let order: Vec<usize> = (0..chips.len())
+        // What hangs from upper switches, such as the subnet manager, comes last.
+        let mut order: Vec<usize> = (0..chips.len())
             .filter(|&chip| levels[chip] == 0 || !below(chip).is_empty())
             .collect();
+        order.sort_by_key(|&chip| levels[chip]);
         let mut groups: Vec<(Option<usize>, Vec<usize>)> = order
             .iter()
             .map(|&chip| (Some(chip), below(chip)))
@@ -173,13 +175,15 @@ impl<'a> Layout<'a> {
                 area.x = x + rail + column as i32 * (CARD + GAP);
                 area.y = cards_y + above;
             }
-            if let Some(chip) = *chip {
+            if let Some(chip) = *chip
+                && levels[chip] == 0
+            {
                 chips[chip].area.x = x + rail + (group.width() - SWITCH.0) / 2;
             }
             x += rail + group.width() + BETWEEN_GROUPS;
         }
         let mut width = x - BETWEEN_GROUPS + MARGIN;
-        place_upper_switches(&mut chips, &levels, &between, &order, &mut width);
+        place_upper_switches(&mut chips, &levels, &between, &mut width);
         for (chip, &level) in chips.iter_mut().zip(&levels) {
             chip.area.y = level_y(level);
         }
@@ -278,19 +282,21 @@ fn switch_above(cards: usize, between: &[(&Link, Place, Place)]) -> Vec<Option<u
     above
 }
 
-/// How far each switch is from those that hypervisors hang from.
+/// How far each switch is from those that hypervisors and hosts hang from.
 fn levels(
     chips: usize,
     cards: &[Card<'_>],
     above: &[Option<usize>],
     between: &[(&Link, Place, Place)],
 ) -> Vec<usize> {
-    let hypervisors = cards
+    // The subnet manager's host may be anywhere.
+    let is_manager = |card: &Card<'_>| card.head.is_some_and(|head| head.kind == NodeKind::Manager);
+    let others = cards
         .iter()
         .zip(above)
-        .filter(|(card, _)| !card.rows.is_empty())
+        .filter(|(card, _)| !is_manager(card))
         .filter_map(|(_, above)| *above);
-    let mut lowest: Vec<usize> = hypervisors.collect();
+    let mut lowest: Vec<usize> = others.collect();
     if lowest.is_empty() {
         lowest = above.iter().flatten().copied().collect();
     }
@@ -349,20 +355,18 @@ fn columns(groups: &[(Option<usize>, Vec<usize>)], cards: &[Card<'_>]) -> usize 
     most.div_ceil(most.div_ceil(best))
 }
 
-/// Puts the switches that nothing but switches hang from above the middle of their neighbours
+/// Puts the switches that no hypervisors hang from above the middle of their neighbours
 /// below, in an order that crosses few links.
 fn place_upper_switches(
     chips: &mut [Chip<'_>],
     levels: &[usize],
     between: &[(&Link, Place, Place)],
-    placed: &[usize],
     width: &mut i32,
 ) {
     let deepest = levels.iter().copied().max().unwrap_or(0);
-    let placed: HashSet<usize> = placed.iter().copied().collect();
     for level in 1..=deepest {
         let mut here: Vec<(i32, usize)> = (0..chips.len())
-            .filter(|chip| levels[*chip] == level && !placed.contains(chip))
+            .filter(|&chip| levels[chip] == level)
             .map(|chip| {
                 let below: Vec<i32> = between
                     .iter()

@@ -91,11 +91,13 @@ fn summary(topology: &Topology, layout: &Layout<'_>) -> String {
                 .is_some_and(|head| matches!(head.kind, NodeKind::Manager | NodeKind::Host))
         })
         .count();
-    let parts = [
-        count(layout.chips.len(), "switch", "switches"),
-        count(hypervisors, "hypervisor", "hypervisors"),
-        count(of_kind(NodeKind::Vf), "VF", "VFs"),
-    ];
+    let hosts = of_kind(NodeKind::Host);
+    let mut parts = vec![count(layout.chips.len(), "switch", "switches")];
+    if hosts > 0 {
+        parts.push(count(hosts, "host", "hosts"));
+    }
+    parts.push(count(hypervisors, "hypervisor", "hypervisors"));
+    parts.push(count(of_kind(NodeKind::Vf), "VF", "VFs"));
     parts.join(" · ")
 }
 
@@ -180,8 +182,11 @@ impl Svg {
     fn card(&mut self, card: &Card<'_>) {
         let Area { x, y, .. } = card.area;
         let end = x + CARD - 12;
-        let manager = card.rows.is_empty() && card.head.is_some_and(|head| head.state.is_some());
-        self.rectangle(&card.area, if manager { "sm" } else { "card" }, 10);
+        // An adapter outside of hypervisors.
+        let alone = card.rows.is_empty() && card.head.is_some_and(|head| head.state.is_some());
+        let is_manager = card.head.is_some_and(|head| head.kind == NodeKind::Manager);
+        let class = if is_manager { "sm" } else { "card" };
+        self.rectangle(&card.area, class, 10);
         if !card.rows.is_empty() {
             let head = Area {
                 x: x + 1,
@@ -198,12 +203,12 @@ impl Svg {
             &shortened(card.title, CARD - 110, 7),
         );
         let (what, guid) = match card.head {
-            Some(head) if manager => (String::new(), head.port_guid.as_str()),
+            Some(head) if alone => (String::new(), head.port_guid.as_str()),
             Some(head) => (format!("vSwitch {}", short_lid(head)), head.guid.as_str()),
             None => ("shared port".to_owned(), ""),
         };
         match card.head {
-            Some(head) if manager => {
+            Some(head) if alone => {
                 self.dot(end - 4, y + 32, head.state.as_deref().unwrap_or_default());
                 self.text(end, y + 20, "name ink end", &short_lid(head));
             }
