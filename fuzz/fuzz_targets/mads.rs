@@ -9,7 +9,22 @@ use wire::attribute::{
 };
 use wire::mad::{Mad, SIZE};
 use wire::performance::{ClassPortInfo, DATA, PortCounters, PortCountersExtended};
+use wire::rmpp::Rmpp;
+use wire::sa::{
+    self, InformInfo, InformInfoRecord, LinkRecord, McMemberRecord, NodeRecord, PathRecord,
+    PortInfoRecord, Record, SaHeader, ServiceRecord,
+};
 use wire::smp::Smp;
+
+/// What is read of a record can be written, and is the same when read again.
+fn records<R: Record + PartialEq + std::fmt::Debug>(data: &[u8]) {
+    let Ok(record) = R::read(data) else { return };
+    let mut again = vec![0; R::SIZE];
+    record.write(&mut again);
+    assert_eq!(R::read(&again).ok(), Some(record));
+    // Every component that the record has is equal to itself.
+    assert!(sa::matches(R::COMPONENTS, u64::MAX, &again, &again));
+}
 
 fuzz_target!(|bytes: &[u8]| {
     // As a packet, which has check sums to get right, and as the datagram in one.
@@ -29,6 +44,18 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = ClassPortInfo::parse(counters).map(|info| info.to_string());
     let _ = PortCounters::parse(counters).map(|counters| counters.to_string());
     let _ = PortCountersExtended::parse(counters).map(|counters| counters.to_string());
+
+    let _ = SaHeader::of(&mad).map(|header| header.to_string());
+    let _ = Rmpp::of(&mad).map(|header| header.to_string());
+    let data = &mad[sa::DATA];
+    records::<PathRecord>(data);
+    records::<McMemberRecord>(data);
+    records::<NodeRecord>(data);
+    records::<PortInfoRecord>(data);
+    records::<LinkRecord>(data);
+    records::<ServiceRecord>(data);
+    records::<InformInfoRecord>(data);
+    let _ = InformInfo::parse(data).map(|info| info.to_string());
 
     let Ok(smp) = Smp::new_checked(&mad[..]) else {
         return;

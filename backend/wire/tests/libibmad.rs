@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use ibvswitch_wire::attribute::{NodeInfo, Notice, PortInfo, SmInfo, SwitchInfo};
 use ibvswitch_wire::performance::{ClassPortInfo, PortCounters, PortCountersExtended};
+use ibvswitch_wire::rmpp::Rmpp;
+use ibvswitch_wire::sa::{McMemberRecord, PathRecord, ServiceRecord};
 
 /// Our name, libibmad's name, offset in bits, width in bits.
 type Row = (&'static str, &'static str, usize, usize);
@@ -259,6 +261,78 @@ fn class_port_info() {
             ("capability_mask", "CapabilityMask", 16, 16),
             ("capability_mask2", "CapabilityMask2", 32, 27),
             ("resp_time_value", "RespTimeVal", 59, 5),
+        ],
+    );
+}
+
+/// The fields of `published` are where they are there; others may be besides.
+fn among(attribute: &str, fields: &[(&str, Range<usize>)], published: &[Row]) {
+    for (ours, theirs, offset, width) in published {
+        let place = fields.iter().find(|(name, _)| name == ours);
+        let (_, bits) = place.unwrap_or_else(|| panic!("{attribute} has no {ours}"));
+        assert_eq!(*bits, *offset..offset + width, "{attribute}:{theirs}");
+    }
+}
+
+/// libibmad counts from the datagram's start; ours from byte 24.
+#[test]
+fn rmpp() {
+    among(
+        "RMPP",
+        Rmpp::FIELDS,
+        &[
+            ("version", "RmppVers", 0, 8),
+            ("kind", "RmppType", 8, 8),
+            ("response_time", "RmppResp", 16, 5),
+            ("flags", "RmppFlags", 21, 3),
+            ("status", "RmppStatus", 24, 8),
+            ("segment", "RmppData1", 32, 32),
+            ("length", "RmppData2", 64, 32),
+        ],
+    );
+}
+
+#[test]
+fn sa_records() {
+    among(
+        "PathRecord",
+        PathRecord::FIELDS,
+        &[
+            ("dgid", "PathRecDGid", 64, 128),
+            ("sgid", "PathRecSGid", 192, 128),
+            ("dlid", "PathRecDLid", 320, 16),
+            ("slid", "PathRecSLid", 336, 16),
+            ("numb_path", "PathRecNumPath", 393, 7),
+            ("sl", "PathRecSL", 428, 4),
+        ],
+    );
+    among(
+        "MCMemberRecord",
+        McMemberRecord::FIELDS,
+        &[
+            ("mgid", "McastMemMGid", 0, 128),
+            ("port_gid", "McastMemPortGid", 128, 128),
+            ("qkey", "McastMemQkey", 256, 32),
+            ("mlid", "McastMemMLid", 288, 16),
+            ("sl", "McastMemSL", 352, 4),
+            ("mtu", "McastMemMTU", 306, 6),
+            ("rate", "McastMemRate", 338, 6),
+            ("traffic_class", "McastMemTClass", 312, 8),
+            ("pkey", "McastMemPkey", 320, 16),
+            ("flow_label", "McastMemFlowLbl", 356, 20),
+            ("join_state", "McastMemJoinState", 388, 4),
+            ("proxy_join", "McastMemProxyJoin", 392, 1),
+        ],
+    );
+    among(
+        "ServiceRecord",
+        ServiceRecord::FIELDS,
+        &[
+            ("service_id", "ServRecID", 0, 64),
+            ("service_gid", "ServRecGid", 64, 128),
+            ("service_pkey", "ServRecPkey", 192, 16),
+            ("lease", "ServRecLease", 224, 32),
+            ("service_key", "ServRecKey", 256, 128),
         ],
     );
 }

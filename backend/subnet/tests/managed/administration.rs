@@ -715,3 +715,98 @@ fn subscribers_hear_of_groups_and_ports() {
     assert!(bed.delete(0, JOIN, &group).is_ok());
     assert_eq!(bed.pass(1), []);
 }
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// Requests of every kind with anything in them, most of it nearly right: nobody else notices.
+#[test]
+fn a_flood_of_nonsense_from_one_guest() {
+    let seed = std::env::var("SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or(0x5eed_0001);
+    println!("SEED={seed}");
+    let mut random = Random(seed);
+    let mut bed = Bed::new(3, Config::default());
+    for port in [1, 5] {
+        let join = bed.broadcast(port);
+        bed.set(port, JOIN, &join).unwrap();
+    }
+    let mlid = Lid::MULTICAST_FIRST;
+    let attributes = [
+        0x01, 0x02, 0x03, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x18, 0x20, 0x30, 0x31, 0x33, 0x35,
+        0x36, 0x38, 0x39, 0x3a, 0xf3,
+    ];
+    let methods = [0x01, 0x02, 0x12, 0x15, 0x14, 0x13, 0x06, 0x86, 0x81, 0x92];
+    for round in 0..20_000u64 {
+        let (kind, pick) = (random.next(), random.next() as usize);
+        let mut template = [0u8; sa::DATA_SIZE];
+        for chunk in template.chunks_mut(8) {
+            if random.next().is_multiple_of(4) {
+                chunk.copy_from_slice(&random.next().to_be_bytes());
+            }
+        }
+        // GIDs that there are, where the records have theirs.
+        let gid = bed.gid(pick % 6).to_bytes();
+        if kind & 1 == 0 {
+            template[8..24].copy_from_slice(&gid);
+        }
+        if kind & 2 == 0 {
+            template[16..32].copy_from_slice(&gid);
+            template[..16].copy_from_slice(&BROADCAST.to_be_bytes());
+            template[15] = (pick >> 8) as u8;
+        }
+        let mask = match kind >> 2 & 3 {
+            0 => u64::MAX,
+            1 => random.next(),
+            2 => random.next() & random.next(),
+            _ => 0,
+        };
+        let attribute = AttributeId(attributes[pick % attributes.len()]);
+        let method = Method(methods[(pick >> 16) % methods.len()]);
+        let mut mad = sa::request(method, attribute, random.next() % 64, mask, &template);
+        if kind >> 4 & 7 == 0 {
+            mad[2] = (kind >> 32) as u8;
+        }
+        if kind >> 8 & 7 == 0 {
+            // Anything in the header of the reliable protocol.
+            mad[rmpp::HEADER][..8].copy_from_slice(&random.next().to_be_bytes());
+            mad[rmpp::HEADER][8..].copy_from_slice(&(kind as u32).to_be_bytes());
+        }
+        bed.send(0, mad);
+        bed.managed.now += std::time::Duration::from_millis(kind % 50);
+        if round % 64 == 0 {
+            let answers = bed.pass(0);
+            assert!(
+                answers.len() < 64 * 70,
+                "seed {seed}: {} answers",
+                answers.len()
+            );
+            // A third one has its path, and its group is as it was.
+            let path = bed.path(3, 5);
+            assert!(
+                bed.get(3, ENDS, &path).is_ok(),
+                "seed {seed}, round {round}"
+            );
+            bed.pass(3);
+            let reached = bed.reached(1, mlid);
+            let ports = &bed.ports;
+            assert!(reached.contains(&ports[5]), "seed {seed}, round {round}");
+            let only = [ports[0], ports[5]];
+            assert!(
+                reached.iter().all(|port| only.contains(port)),
+                "seed {seed}"
+            );
+        }
+    }
+}
