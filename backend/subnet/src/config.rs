@@ -6,6 +6,7 @@ use std::time::Duration;
 use wire::attribute::SlToVl;
 use wire::{Gid, Guid, Lid, Mtu, PKey};
 
+use crate::keys::{KeyPolicy, ManagementKeys};
 use crate::partitions::{Candidate, Partitions};
 use crate::sa::PresetGroup;
 
@@ -14,8 +15,16 @@ use crate::sa::PresetGroup;
 pub struct Config {
     /// Prefix of all GIDs of the subnet.
     pub gid_prefix: u64,
-    /// Key that ports are given and that requests carry; 0: none.
-    pub m_key: u64,
+    /// Which management keys ports are given.
+    pub m_key: KeyPolicy,
+    /// What ports with a management key protect: 0 and 1 settings, 2 and 3 readings as well; at 0
+    /// the key itself can be read.
+    pub m_key_protect: u8,
+    /// Seconds from the first packet with a wrong key until a port falls back to level 0, unless
+    /// one with the right key comes before; 0: never.
+    pub m_key_lease: u16,
+    /// The keys that ports were given earlier.
+    pub known_m_keys: ManagementKeys,
     /// Key by which subnet managers know that they belong together, 0: any will do. OpenSM's is 1
     /// unless it is told another one.
     pub sm_key: u64,
@@ -73,7 +82,10 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             gid_prefix: Gid::DEFAULT_PREFIX,
-            m_key: 0,
+            m_key: KeyPolicy::None,
+            m_key_protect: 2,
+            m_key_lease: 60,
+            known_m_keys: ManagementKeys::default(),
             sm_key: 1,
             sa_key: 0,
             priority: 0,
@@ -125,6 +137,9 @@ pub enum ConfigError {
     /// A priority has 4 bits.
     #[error("priority {0} is out of range; use 0 to 15")]
     Priority(u8),
+    /// A protection level has 2 bits.
+    #[error("M_Key protection level {0} is out of range; use 0 to 3")]
+    Protection(u8),
     /// Nothing would ever be sent.
     #[error("a window of 0 requests; use 1 or more")]
     Window,
@@ -148,6 +163,9 @@ impl Config {
         }
         if self.priority > 15 {
             return Err(ConfigError::Priority(self.priority));
+        }
+        if self.m_key_protect > 3 {
+            return Err(ConfigError::Protection(self.m_key_protect));
         }
         if self.window == 0 {
             return Err(ConfigError::Window);

@@ -10,6 +10,7 @@
 
 pub mod assignment;
 mod config;
+mod keys;
 mod lids;
 mod manager;
 mod migration;
@@ -24,6 +25,7 @@ mod sa;
 mod tables;
 
 pub use config::{Config, ConfigError};
+pub use keys::{KeyPolicy, ManagementKeys};
 pub use manager::{Report, SubnetManager, Ticket};
 pub use migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
 pub use partitions::{FILE_MAX, Mistake, Partitions};

@@ -17,6 +17,7 @@ use wire::smp::{DATA, Destination, Request, Route};
 use wire::{Guid, Lid, MadPacket, PKey, PortState};
 
 use crate::config::{Config, ConfigError};
+use crate::keys::{KeySource, ManagementKeys};
 use crate::model::{At, Subnet};
 use crate::partitions::Partitions;
 use crate::requests::{Failure, Outcome, Requests, Transport};
@@ -123,6 +124,8 @@ pub struct SubnetManager {
     tables: Tables,
     /// The sweep that runs, or that ran last.
     report: Report,
+    keys: ManagementKeys,
+    key_source: KeySource,
     sent_before: u64,
     /// When the sweep that runs began.
     began: Duration,
@@ -147,7 +150,6 @@ impl SubnetManager {
         Ok(Self {
             requests: Requests::new(config.window, config.timeout, config.retries),
             lids: config.known_lids.clone(),
-            config,
             routing,
             phase: Phase::Idle,
             mastery: Mastery::default(),
@@ -158,6 +160,9 @@ impl SubnetManager {
             administration: Administration::default(),
             tables: Tables::default(),
             report: Report::default(),
+            keys: config.known_m_keys.clone(),
+            key_source: KeySource(Box::new(|| 0)),
+            config,
             sent_before: 0,
             began: Duration::ZERO,
             changed: true,
@@ -175,6 +180,20 @@ impl SubnetManager {
             && self.report.sweeps > 0
             && !self.changed
             && !matches!(self.phase, Phase::Discovering | Phase::Configuring(_))
+    }
+
+    /// Has management keys drawn from here, which [`KeyPolicy::PerNode`] needs: numbers that nobody
+    /// can guess.
+    #[must_use]
+    pub fn with_key_source(mut self, source: Box<dyn FnMut() -> u64 + Send>) -> Self {
+        self.key_source = KeySource(source);
+        self
+    }
+
+    /// The management keys of the ports, to be kept, kept secret, and given back as
+    /// [`Config::known_m_keys`].
+    pub fn management_keys(&self) -> &ManagementKeys {
+        &self.keys
     }
 
     /// What the last full sweep found and did.
@@ -498,13 +517,20 @@ impl SubnetManager {
         data: [u8; DATA],
         purpose: Purpose,
     ) {
+        let m_key = match &destination {
+            Destination::Directed(route) => self.keys.along(route),
+            Destination::Lid(lid) => {
+                let at = self.subnet.port_of(*lid);
+                at.map_or(0, |at| self.keys.of(self.subnet.key_holder(at)))
+            }
+        };
         let request = Request {
             destination,
             method,
             attribute,
             modifier,
             transaction: 0,
-            m_key: self.config.m_key,
+            m_key,
             data,
         };
         self.requests.push(request, purpose);
@@ -574,6 +600,20 @@ impl SubnetManager {
             Purpose::Poll => {
                 self.missed_poll();
                 return;
+            }
+            Purpose::NodeInfo { from } if request.m_key != 0 => {
+                // Another node may be there now.
+                if let Destination::Directed(route) = &request.destination {
+                    self.keys.lost(route);
+                    self.explore(route.clone(), from);
+                }
+                return;
+            }
+            Purpose::PortInfo(at)
+                if request.method == Method::SET && failure == Failure::TimedOut =>
+            {
+                self.assume_key(at, request);
+                self.unanswered = true;
             }
             // Nothing manages there, whatever the port's capability mask says.
             Purpose::SmInfo(_) => return,

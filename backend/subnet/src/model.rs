@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use wire::attribute::{NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo};
 use wire::smp::Route;
-use wire::{Guid, PortState};
+use wire::{Guid, Lid, PortState};
 
+use crate::keys::Holder;
 use crate::routing::{Endpoint, Graph, Trunk, Vertex};
 
 /// A port: the node as an index of [`Subnet::nodes`], and the port's number.
@@ -183,6 +184,27 @@ impl Subnet {
 
     pub(crate) fn port_mut(&mut self, (node, port): At) -> Option<&mut Port> {
         self.nodes.get_mut(node)?.ports.get_mut(&port)
+    }
+
+    /// The port with this LID.
+    pub(crate) fn port_of(&self, lid: Lid) -> Option<At> {
+        let mut ports = self.ports().filter(|(_, port)| !port.guid.is_none());
+        let found = ports.find(|(_, port)| port.info.is_some_and(|info| info.lid == lid));
+        found.map(|(at, _)| at)
+    }
+
+    /// Whether a port has a GUID, and with it a LID and a management key.
+    pub(crate) fn is_end_port(&self, at: At) -> bool {
+        self.port(at).is_some_and(|port| !port.guid.is_none())
+    }
+
+    /// Who holds the management key of a port.
+    pub(crate) fn key_holder(&self, (node, port): At) -> Holder {
+        let entry = &self.nodes[node];
+        (
+            entry.info.node_guid,
+            if entry.is_switch() { 0 } else { port },
+        )
     }
 
     /// All ports in a fixed order.

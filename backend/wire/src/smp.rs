@@ -129,6 +129,11 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Smp<T> {
             .unwrap_or_else(|| unreachable!("length checked before"))
     }
 
+    /// Writes the management key.
+    pub fn set_m_key(&mut self, key: u64) {
+        self.0.as_mut()[field::M_KEY].copy_from_slice(&key.to_be_bytes());
+    }
+
     /// Writes the hop pointer.
     pub fn set_hop_pointer(&mut self, hops: u8) {
         self.0.as_mut()[field::HOP_POINTER] = hops;

@@ -11,6 +11,7 @@ use wire::{Guid, Lid, PKey, PhysicalState, PortState, Sl};
 
 use super::discovery::switch_info_data;
 use super::{Phase, Purpose, SubnetManager};
+use crate::keys::KeyPolicy;
 use crate::lids;
 use crate::model::At;
 use crate::partitions::Candidate;
@@ -24,8 +25,10 @@ pub(super) enum Step {
     Identities,
     /// Partitions and lanes of ports: before LIDs, so that no port is reachable with the wrong ones.
     Tables,
-    /// LIDs, MTUs and the like.
+    /// LIDs, keys, MTUs and the like of adapters' ports and switches.
     Ports,
+    /// The same of switches' external ports.
+    Links,
     /// Forwarding tables.
     Paths,
     /// Ports from Initialize to Armed: both ends of a link before either is Active.
@@ -41,7 +44,8 @@ impl Step {
         match self {
             Self::Identities => Some(Self::Tables),
             Self::Tables => Some(Self::Ports),
-            Self::Ports => Some(Self::Paths),
+            Self::Ports => Some(Self::Links),
+            Self::Links => Some(Self::Paths),
             Self::Paths => Some(Self::Arm),
             Self::Arm => Some(Self::Activate),
             Self::Activate => None,
@@ -58,7 +62,12 @@ impl SubnetManager {
                 self.set_partition_tables();
                 self.set_lanes();
             }
-            Step::Ports => self.set_ports(),
+            Step::Ports => {
+                self.assign_lids();
+                self.draw_keys();
+                self.set_ports(true);
+            }
+            Step::Links => self.set_ports(false),
             Step::Paths => self.set_paths(),
             Step::Arm => self.set_states(PortState::Initialize, PortState::Armed),
             Step::Activate => self.set_states(PortState::Armed, PortState::Active),
@@ -216,9 +225,25 @@ impl SubnetManager {
         }
     }
 
-    fn set_ports(&mut self) {
-        self.assign_lids();
-        let ports: Vec<At> = self.subnet.ports().map(|(at, _)| at).collect();
+    fn draw_keys(&mut self) {
+        if self.config.m_key != KeyPolicy::PerNode {
+            return;
+        }
+        for at in self.subnet.end_ports() {
+            let holder = self.subnet.key_holder(at);
+            self.keys.draw(holder, &mut self.key_source);
+        }
+    }
+
+    /// Ports with a GUID of their own, or the others: with one comes the key that the others of the
+    /// node are then set by.
+    fn set_ports(&mut self, with_guid: bool) {
+        let ports: Vec<At> = self
+            .subnet
+            .ports()
+            .filter(|(_, port)| port.guid.is_none() != with_guid)
+            .map(|(at, _)| at)
+            .collect();
         for at in ports {
             let Some((before, wanted)) = self.wanted(at) else {
                 continue;
@@ -231,6 +256,30 @@ impl SubnetManager {
             let reregister = before.port_state == PortState::Active && addressed;
             self.set_port(at, &wanted, PortState::NoChange, reregister);
         }
+    }
+
+    /// The management key that a port is to have, and what it protects.
+    fn protect(&self, at: At, info: &mut PortInfo) {
+        if !self.subnet.is_end_port(at) {
+            return;
+        }
+        let key = match self.config.m_key {
+            KeyPolicy::None => 0,
+            KeyPolicy::One(key) => key,
+            KeyPolicy::PerNode => self.keys.wanted(self.subnet.key_holder(at)),
+        };
+        let protected = key != 0;
+        info.m_key = key;
+        info.m_key_protect_bits = if protected {
+            self.config.m_key_protect
+        } else {
+            0
+        };
+        info.m_key_lease_period = if protected {
+            self.config.m_key_lease
+        } else {
+            0
+        };
     }
 
     fn assign_lids(&mut self) {
@@ -277,7 +326,7 @@ impl SubnetManager {
             wanted.master_sm_lid = self.lid_of(own.guid);
             wanted.master_sm_sl = Sl::default();
             wanted.gid_prefix = self.config.gid_prefix;
-            wanted.m_key = self.config.m_key;
+            self.protect(at, &mut wanted);
             wanted.subnet_timeout = self.config.subnet_timeout;
         }
         if self.subnet.nodes[at.0].is_switch() && at.1 != 0 && port.is_linked() {
@@ -307,7 +356,7 @@ impl SubnetManager {
         let can = wanted
             .capability_mask
             .contains(CapabilityMask::CLIENT_REREGISTRATION);
-        let request = PortInfo {
+        let mut request = PortInfo {
             port_state: state,
             port_physical_state: PhysicalState::NoChange,
             link_down_default_state: 0,
@@ -315,10 +364,10 @@ impl SubnetManager {
             link_speed_enabled: 0,
             link_speed_ext_enabled: 0,
             client_reregister: reregister && can,
-            // Not what an answer said: a port with a key that nobody knows is lost.
-            m_key: self.config.m_key,
             ..*wanted
         };
+        // Not what an answer said: a port with a key that nobody knows is lost.
+        self.protect(at, &mut request);
         let mut data = [0; DATA];
         request.emit(&mut data);
         let (_, number) = at;

@@ -34,6 +34,9 @@ impl SubnetManager {
                 return;
             }
         };
+        let is_switch = info.node_type == NodeType::Switch;
+        let number = if is_switch { 0 } else { info.local_port_num };
+        self.keys.found(route, (info.node_guid, number));
         let found = self.subnet.found(&info, route);
         if let Some(from) = from {
             self.subnet.claim(from, (found.node, info.local_port_num));
@@ -138,6 +141,18 @@ impl SubnetManager {
             return;
         };
         let (is_switch, guid) = (entry.is_switch(), entry.info.node_guid);
+        let is_end = self.subnet.is_end_port(at);
+        if is_end {
+            let holder = self.subnet.key_holder(at);
+            if request.method == Method::SET {
+                self.assume_key(at, request);
+            } else if !self.keys.shown(holder, &info) {
+                self.error(format!(
+                    "node {guid} has a management key that is not known here; wait until its lease \
+                     has run out"
+                ));
+            }
+        }
         let Some(port) = self.subnet.port_mut(at) else {
             return;
         };
@@ -160,6 +175,15 @@ impl SubnetManager {
             && let Some(further) = route.then(number)
         {
             self.explore(further, Some(at));
+        }
+    }
+
+    /// A port that has been sent a key, with whatever result but a refusal, is taken to have it: a
+    /// port without it shows so when it is read.
+    pub(super) fn assume_key(&mut self, at: At, request: &Request) {
+        if let (true, Ok(sent)) = (self.subnet.is_end_port(at), PortInfo::parse(&request.data)) {
+            let holder = self.subnet.key_holder(at);
+            self.keys.assume(holder, sent.m_key);
         }
     }
 

@@ -433,7 +433,9 @@ impl SubnetManager {
         let mad = smp.mad();
         let (method, modifier) = (mad.method(), mad.modifier());
         // Who does not know the management key is not told the managers' key either.
-        let trusted = self.config.m_key == 0 || smp.m_key() == self.config.m_key;
+        let own = self.subnet.own.map(|at| self.subnet.key_holder(at));
+        let own = own.map_or(0, |own| self.keys.of(own));
+        let trusted = own == 0 || smp.m_key() == own;
         let asked = SmInfo::parse(smp.data());
         let (status, act) = match (method, asked) {
             (Method::GET, _) => (Status::OK, None),

@@ -63,6 +63,10 @@ impl SubnetManager {
         };
         let data = *smp.data();
         smp.mad_mut().set_method(Method::TRAP_REPRESS);
+        // Who sent it acts on nothing that lacks the key.
+        let at = self.subnet.port_of(packet.slid);
+        let key = at.map_or(0, |at| self.keys.of(self.subnet.key_holder(at)));
+        smp.set_m_key(key);
         transport.send(reply);
         let issuer = packet.slid;
         debug!(trap = notice.trap_number, %issuer, "trap");

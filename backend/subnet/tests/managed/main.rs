@@ -3,6 +3,7 @@
 mod administration;
 mod capture;
 mod harness;
+mod keys;
 mod liars;
 mod mastery;
 mod migration;
