@@ -188,6 +188,12 @@ fn outage(addresses: bool) -> Result<Outage> {
     let detached = uptime(&peer)?;
     let vm = migrate(&bed, &daemon, vm, addresses)?;
     ipoib(&vm, SERVER)?;
+    // The first word from the VM: by it the peer learns the VM's new queue pair, and GID if need be.
+    // A connection alone would use what it knew, for as long as nothing else is sent.
+    vm.sh(
+        "until ping -c 1 -W 1 10.9.0.2 >/dev/null; do :; done",
+        LIMIT,
+    )?;
     let attached = uptime(&peer)?;
     let _serving = vm.spawn("rping -s -P -a 0.0.0.0")?;
     let worked = loop {
@@ -276,19 +282,25 @@ fn queries(file: &Path, from: SystemTime, to: SystemTime, client: u16) -> Result
     }
 }
 
-/// The cases of *A Novel Query Caching Scheme for Dynamic InfiniBand Subnets*, IV: addresses change,
-/// and addresses move along.
+fn report(case: &str, outage: &Outage) {
+    let [server, client] = outage.queries;
+    progress::step(format_args!(
+        "addresses {case}: {:.1} s from the detach to the next connection; requests to the subnet \
+         administration: {server} by the server's VM, {client} by the client's",
+        outage.seconds
+    ));
+}
+
+/// The first case of *A Novel Query Caching Scheme for Dynamic InfiniBand Subnets*, IV.
 #[test]
-fn outages() -> Result<()> {
-    let changed = outage(false)?;
-    let kept = outage(true)?;
-    for (case, outage) in [("change", changed), ("are kept", kept)] {
-        let [server, client] = outage.queries;
-        progress::step(format_args!(
-            "addresses {case}: {:.1} s from the detach to the next connection; requests to the \
-             subnet administration: {server} by the server's VM, {client} by the client's",
-            outage.seconds
-        ));
-    }
+fn an_outage_where_addresses_change() -> Result<()> {
+    report("change", &outage(false)?);
+    Ok(())
+}
+
+/// The second one.
+#[test]
+fn an_outage_where_addresses_are_kept() -> Result<()> {
+    report("are kept", &outage(true)?);
     Ok(())
 }
