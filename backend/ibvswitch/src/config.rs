@@ -136,11 +136,20 @@ pub enum RoutingChoice {
     MinHop,
     /// Up*/down*.
     UpDown,
+    /// Fat-tree routing.
+    FatTree,
+    /// Fat-tree routing in which the VMs of a vSwitch share its weight.
+    VSwitchFatTree,
 }
 
 impl RoutingChoice {
     /// All engines with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 2] = [("minhop", Self::MinHop), ("updn", Self::UpDown)];
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("minhop", Self::MinHop),
+        ("updn", Self::UpDown),
+        ("ftree", Self::FatTree),
+        ("vswitch-ftree", Self::VSwitchFatTree),
+    ];
 }
 
 /// Where the subnet manager is.

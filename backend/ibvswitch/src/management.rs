@@ -30,6 +30,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use fabric::{Fabric, Injected, Output, Owner, PortRef, SmpAccess, TopologyError};
 use hca::{Face, PortView, Subnet, TrafficCounters, VfId};
 use parking_lot::Mutex;
+use subnet::routing::{FatTree, VSwitchFatTree};
 use subnet::{MinHop, RoutingEngine, SubnetManager, Transport, UpDown};
 use tracing::{info, warn};
 use wire::attribute::CapabilityMask;
@@ -601,6 +602,8 @@ impl SubnetState {
 fn routing(config: &Config) -> Box<dyn RoutingEngine> {
     match config.manager.routing {
         RoutingChoice::MinHop => Box::new(MinHop),
+        RoutingChoice::FatTree => Box::new(FatTree),
+        RoutingChoice::VSwitchFatTree => Box::new(VSwitchFatTree),
         RoutingChoice::UpDown => Box::new(UpDown::new(config.manager.roots.iter().copied())),
     }
 }
