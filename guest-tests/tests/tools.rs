@@ -1,11 +1,14 @@
 //! Stock tools on the device: what rdma-core and infiniband-diags say, and that payload arrives.
 
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use ibvswitch_guest_tests::{
     Result,
     checks::Checks,
     diags::{expect, field, no_kernel_warning, number},
+    error::Doing,
     guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
@@ -130,6 +133,56 @@ fn stock_tools() -> Result<()> {
             }
         }
         Ok(())
+    });
+    checks.check("a capture of ibv_rc_pingpong, as tshark reads it", || {
+        let file = bed.dir().join("pingpong.pcap");
+        let mut command = daemon.command();
+        command
+            .args(["capture", "--vf", "vm1", "--data", "--count", "500"])
+            .args(["--json", "--write"])
+            .arg(&file)
+            .stdout(Stdio::piped());
+        let capture = command.spawn().doing("start ibvswitch capture")?;
+        // The file begins when the capture does.
+        while !file.metadata().is_ok_and(|file| file.len() > 0) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        pingpong(server, client)?;
+        let summary = capture.wait_with_output().doing("wait for the capture")?;
+        let tshark = Command::new("tshark")
+            .arg("-r")
+            .arg(&file)
+            .args(["-Y", "infiniband.bth.opcode < 0x12", "-T", "fields"])
+            .args(["-e", "infiniband.lrh.slid", "-e", "infiniband.lrh.dlid"])
+            .args(["-e", "infiniband.bth.opcode"])
+            .output()
+            .doing("run tshark")?;
+        let text = String::from_utf8_lossy(&tshark.stdout).into_owned();
+        let number = |text: &str| match text.strip_prefix("0x") {
+            Some(hex) => u16::from_str_radix(hex, 16).ok(),
+            None => text.parse().ok(),
+        };
+        let packets: Vec<Vec<Option<u16>>> = text
+            .lines()
+            .map(|line| line.split('\t').map(number).collect())
+            .collect();
+        let [a, b] = [Hca::of(server, DEVICE)?.lid, Hca::of(client, DEVICE)?.lid];
+        let of_them = [[Some(a), Some(b)], [Some(b), Some(a)]];
+        let all_theirs = packets.iter().all(|packet| {
+            let ends = packet.get(..2);
+            of_them.iter().any(|pair| ends == Some(&pair[..]))
+        });
+        // 4096 bytes are four packets of the tool's MTU, and an acknowledgement.
+        let count = |opcode| {
+            let ends = |packet: &&Vec<_>| packet.last() == Some(&Some(opcode));
+            packets.iter().filter(ends).count()
+        };
+        let (first, middle) = (count(0), count(1));
+        let whole = first > 50 && middle.abs_diff(2 * first) <= 2;
+        if summary.status.success() && all_theirs && whole {
+            return Ok(());
+        }
+        Err(server.failed(format!("{:?}\n{text}", summary.status)))
     });
     checks.check("perfquery moves with the traffic", || {
         let [server_before, client_before] = [counters(server)?, counters(client)?];
