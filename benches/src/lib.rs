@@ -25,6 +25,7 @@ pub mod idle;
 mod lab;
 pub mod latency;
 pub mod migration;
+pub mod opensm;
 mod pace;
 mod processors;
 pub mod rate;

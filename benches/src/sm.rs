@@ -11,8 +11,10 @@ use subnet::{Config, MinHop, SubnetManager, Transport};
 use wire::MadPacket;
 use wire::attribute::{CapabilityMask, NodeType};
 
+use crate::opensm::{self, Compared};
 use crate::pace::median;
-use crate::{BenchError, Context, Effort, Measurement, Result};
+
+use crate::{BenchError, Context, Effort, Measurement, Reference, Result};
 
 /// 648 hosts at 36 leaves under 18 roots, and 5832 hosts at 324 leaves of 972 switches in three
 /// levels: the sizes measured in *Towards the InfiniBand SR-IOV vSwitch Architecture*.
@@ -149,7 +151,10 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let [medium, large] = [MEDIUM, LARGE].map(|spec| tree(if smoke { TINY } else { spec }));
     let runs =
         |tree: &FatTree| -> Result<Vec<Embedded>> { (0..rounds).map(|_| embedded(tree)).collect() };
-    let (medium, large) = (runs(&medium?)?, runs(&large?)?);
+    let (medium, large) = (medium?, large?);
+    let opensm_medium = opensm::compare(&medium, if smoke { 1 } else { 5 })?;
+    let opensm_large = opensm::compare(&large, if smoke { 1 } else { 2 })?;
+    let (medium, large) = (runs(&medium)?, runs(&large)?);
     let ms = |runs: &[Embedded], of: fn(&Embedded) -> Duration| {
         median(runs.iter().map(|run| of(run).as_secs_f64() * 1e3).collect())
     };
@@ -159,8 +164,29 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         unit: "ms",
         reference: None,
     };
+    let over = |name, compared: &Compared| Measurement {
+        name,
+        value: compared.daemon_ms() / compared.ibsim_ms(),
+        unit: "ratio",
+        reference: Some(Reference {
+            name: "OpenSM over ibsim, ms",
+            value: compared.ibsim_ms(),
+        }),
+    };
+    let embedded = ms(&medium, |run| run.cold_start);
     Ok(vec![
-        result("sm_cold_648_ms", ms(&medium, |run| run.cold_start)),
+        over("opensm_648_over_ibsim", &opensm_medium),
+        over("opensm_5832_over_ibsim", &opensm_large),
+        Measurement {
+            name: "sm_648_over_opensm",
+            value: embedded / opensm_medium.ibsim_ms(),
+            unit: "ratio",
+            reference: Some(Reference {
+                name: "OpenSM over ibsim, ms",
+                value: opensm_medium.ibsim_ms(),
+            }),
+        },
+        result("sm_cold_648_ms", embedded),
         result("sm_cold_5832_ms", ms(&large, |run| run.cold_start)),
         result("sm_full_5832_ms", ms(&large, |run| run.full_sweep)),
         result("sm_light_5832_ms", ms(&large, |run| run.light_sweep)),

@@ -463,8 +463,11 @@ impl Fabric {
             return;
         }
         if smp.mad().method() == Method::TRAP_REPRESS {
-            if smp.mad().attribute() == AttributeId::NOTICE {
-                self.repress(at, smp.mad().transaction());
+            // A manager that is not the master tells traps too, and waits for this.
+            if smp.mad().attribute() == AttributeId::NOTICE
+                && !self.repress(at, smp.mad().transaction())
+            {
+                self.deliver(at, packet);
             }
             return;
         }

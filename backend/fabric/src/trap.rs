@@ -159,14 +159,18 @@ impl Fabric {
     }
 
     /// A manager has acknowledged a trap.
-    pub(crate) fn repress(&mut self, at: PortRef, transaction: u64) {
+    /// False when it was not the port's.
+    pub(crate) fn repress(&mut self, at: PortRef, transaction: u64) -> bool {
+        let mut own = false;
         if let Some(port) = self.port_mut(at) {
             for told in &mut port.told {
                 if told.transaction == transaction {
                     told.notice = None;
+                    own = true;
                 }
             }
         }
+        own
     }
 
     /// Trap 128, of the switch that this port is at.

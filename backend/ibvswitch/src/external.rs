@@ -14,8 +14,29 @@ mod client;
 pub mod protocol;
 mod server;
 
+use std::path::{Path, PathBuf};
+
 pub use client::CLIENTS_MAX;
 pub use server::{ExternalServer, StartError};
+
+/// What libumad2sim is called, in which directories.
+pub(crate) const LIBRARY: &str = "umad2sim/libumad2sim.so";
+pub(crate) const DIRECTORIES: [&str; 5] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+];
+
+/// Where libumad2sim is, if it is installed.
+#[must_use]
+pub fn library() -> Option<PathBuf> {
+    DIRECTORIES
+        .iter()
+        .map(|directory| Path::new(directory).join(LIBRARY))
+        .find(|path| path.exists())
+}
 
 /// Name of the control socket of the daemon whose sockets' names begin with `base`, in the
 /// abstract namespace. The library counts the NUL that ends a string as part of the name.

@@ -46,7 +46,7 @@ use datapath::EngineSubnet;
 use delivery::{Delivery, deliver, port_view};
 pub use function::FunctionPort;
 use hosts::Hosts;
-pub use hosts::{HostPort, HostTag, Mailbox, Sent};
+pub use hosts::{HostPort, HostTag, Mailbox, Sent, answers};
 pub use link::LinkError;
 use memory::Memory;
 pub use memory::{FileError, read_partitions};

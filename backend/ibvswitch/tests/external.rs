@@ -8,7 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
 
-use daemon::{Daemon, HALF, Peer, connected};
+use daemon::{Bystanders, Daemon, HALF, Peer, connected};
 use driver::{SendRequest, Transport};
 use programs::{Opensm, Programs};
 
@@ -89,7 +89,7 @@ fn opensm_manages_the_subnet() {
         vfs.iter().map(state).collect::<Vec<_>>()
     };
     assert_eq!(states(&daemon), ["Initialize"; 4]);
-    let opensm = Opensm::start(&daemon, &[]);
+    let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     assert_eq!(states(&daemon), ["Active"; 4]);
     let status = daemon.ask(&["status"]);
@@ -213,7 +213,7 @@ fn opensm_manages_the_subnet() {
     while is_sm(&programs) {
         std::thread::yield_now();
     }
-    let next = Opensm::start(&daemon, &[]);
+    let next = Opensm::start(&daemon, None, &[]);
     next.subnet_up();
     assert!(is_sm(&programs));
     let text = programs.run(&["sminfo", &manager]);
@@ -289,6 +289,36 @@ fn the_environment_for_a_shell() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(text.contains("remove the key, or write a name"), "{text}");
+}
+
+/// From the embedded manager to OpenSM, which has the higher priority, and back when OpenSM is
+/// killed; data goes on all the time, and every byte of it is right.
+#[test]
+fn managers_take_turns() {
+    let daemon = Daemon::configured(NODES);
+    let before = lids(&daemon);
+    let traffic = Bystanders::start(&daemon);
+    let master = |daemon: &Daemon| {
+        let status = daemon.ask(&["status"]);
+        status["fabric"]["sm_lid"].as_u64().expect("a LID") as u16
+    };
+    assert_eq!(master(&daemon), before["subnet manager"]);
+    let opensm = Opensm::start(&daemon, Some("vm1"), &["-p", "15"]);
+    opensm.subnet_up();
+    assert_eq!(master(&daemon), before["vm1"]);
+    let programs = Programs::new(&daemon);
+    let text = programs.run(&["saquery", "--src-to-dst", "1:2"]);
+    assert!(text.contains("dlid....................2"), "{text}");
+    // Who has a LID keeps it.
+    assert_eq!(lids(&daemon), before);
+    drop(opensm);
+    while master(&daemon) != before["subnet manager"] {
+        std::thread::yield_now();
+    }
+    assert_eq!(lids(&daemon), before);
+    let text = programs.run(&["sminfo"]);
+    assert!(text.contains("SMINFO_MASTER"), "{text}");
+    assert!(traffic.stop() > 0);
 }
 
 /// The kernel says who asks: another user's program gets no answer but no.
@@ -467,7 +497,7 @@ fn a_file_here_and_in_ibsim() {
     assert_eq!(ours.len(), 36);
     assert_eq!(ours, theirs);
 
-    let opensm = Opensm::start(&daemon, &[]);
+    let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     let text = here.run(&["ibnetdiscover"]);
     let read = fabric::Topology::from_netlist(&text).unwrap_or_else(|error| panic!("{error}"));

@@ -2,13 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use clap::{Args, Subcommand};
 
 use super::{CliError, SourceArgs, print};
 use crate::config::Config;
+use crate::external::{DIRECTORIES, LIBRARY, library};
 
 /// Subcommands of `external`.
 #[derive(Debug, Subcommand)]
@@ -39,16 +40,6 @@ pub(super) struct HostArgs {
     #[arg(long)]
     responder: bool,
 }
-
-/// What libumad2sim is called, in which directories.
-const LIBRARY: &str = "umad2sim/libumad2sim.so";
-const DIRECTORIES: [&str; 5] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/lib",
-];
 
 pub(super) fn run(source: SourceArgs, command: ExternalCommand) -> Result<(), CliError> {
     let config = source.load()?;
@@ -108,13 +99,6 @@ fn environment(
         variables.push(("SIM_SET_ISSM", "1".into()));
     }
     Ok(variables)
-}
-
-fn library() -> Option<PathBuf> {
-    DIRECTORIES
-        .iter()
-        .map(|directory| Path::new(directory).join(LIBRARY))
-        .find(|path| path.exists())
 }
 
 /// As a shell reads it back. What a path or name of ours cannot hold is not in it.

@@ -19,7 +19,7 @@ use wire::mad::{Mad, Method};
 use wire::{Lid, MadPacket, QKey, Qpn};
 
 use super::protocol::{DATAGRAM_SIZE, Datagram, time_out};
-use crate::management::{HostTag, Mailbox};
+use crate::management::{HostTag, Mailbox, answers};
 
 /// Programs that can be attached at the same time.
 pub const CLIENTS_MAX: u16 = 256;
@@ -68,7 +68,7 @@ fn transaction(mad: &[u8]) -> u64 {
 /// Whether whoever sends this waits for an answer.
 fn is_request(mad: &Mad<&[u8]>) -> bool {
     let method = mad.method();
-    !method.is_response() && !matches!(method, Method::SEND | Method::TRAP | Method::TRAP_REPRESS)
+    !answers(method) && method != Method::SEND
 }
 
 impl Client {
@@ -256,7 +256,7 @@ impl Mailbox for Client {
             mad: packet.mad,
         };
         let mad = packet.header();
-        if mad.method().is_response() {
+        if answers(mad.method()) {
             // An answer that nobody waits for any more is dropped, as kernels do.
             let key = mad.transaction() & OWN;
             let Some(Waiting { request, .. }) = self.waiting.lock().remove(&key) else {

@@ -13,7 +13,7 @@ use hca::Face;
 use parking_lot::Mutex;
 use wire::MadPacket;
 use wire::attribute::{CapabilityMask, NodeInfo, PortInfo};
-use wire::mad::Class;
+use wire::mad::{Class, Method};
 use wire::{Guid, PKey};
 
 use super::{Management, SubnetState};
@@ -93,6 +93,12 @@ struct Host {
 #[derive(Debug, Default)]
 pub(super) struct Hosts(Mutex<Vec<Host>>);
 
+/// Whether a packet is awaited by who sent another one.
+#[must_use]
+pub fn answers(method: Method) -> bool {
+    method.is_response() || method == Method::TRAP_REPRESS
+}
+
 /// Classes whose meaning is a vendor's (IBA 13.4.4): 0x09 to 0x0f and 0x30 to 0x4f.
 const fn is_vendors(class: Class) -> bool {
     matches!(class.0, 0x09..=0x0f | 0x30..=0x4f)
@@ -109,7 +115,7 @@ impl Hosts {
         let class = mad.class();
         let wants = |host: &&Host| {
             host.port == port
-                && if mad.method().is_response() {
+                && if answers(mad.method()) {
                     host.tag.is_of(mad.transaction())
                 } else if class.is_subnet_management() || class == Class::SUBN_ADM {
                     host.manager
@@ -126,7 +132,7 @@ impl Hosts {
     /// Whether a packet that reached somebody outside the fabric is a request of `tag`.
     pub(super) fn is_request_of(tag: HostTag, packet: &MadPacket) -> bool {
         let mad = packet.header();
-        !mad.method().is_response() && tag.is_of(mad.transaction())
+        !answers(mad.method()) && tag.is_of(mad.transaction())
     }
 }
 

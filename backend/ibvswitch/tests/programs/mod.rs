@@ -149,16 +149,18 @@ pub struct Opensm {
 }
 
 impl Opensm {
-    /// Starts it with arguments for `external run`.
-    pub fn start(daemon: &Daemon, arguments: &[&str]) -> Self {
+    /// Starts it with arguments of its own, at a node by `host`.
+    pub fn start(daemon: &Daemon, host: Option<&str>, arguments: &[&str]) -> Self {
         let programs = Programs::new(daemon);
-        let mut command = programs.command(arguments);
+        let host: Vec<&str> = host.into_iter().flat_map(|host| ["--host", host]).collect();
+        let mut command = programs.command(&host);
         command
             // All it would write elsewhere stays here; each message of its log at once.
             .env("OSM_CACHE_DIR", programs.dir.path())
             .env("OSM_TMP_DIR", programs.dir.path())
             .args(["opensm", "-d2", "-f", "-", "-F"])
             .arg(programs.dir.path().join("none.conf"))
+            .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut child = command.spawn().expect("runs");
