@@ -269,3 +269,61 @@ fn dynamic_lids() {
     let again = run(&daemon, &["vf", "migrate", "vm9", "--to", "hv2"]);
     assert_eq!(again.status, Some(5));
 }
+
+/// From one leaf switch to another, and within one.
+#[test]
+fn between_leaves() {
+    let daemon = Daemon::configured(
+        r#"
+[[switch]]
+name = "spine"
+[[switch]]
+name = "leaf1"
+[[switch]]
+name = "leaf2"
+[[link]]
+from = "leaf1"
+to = "spine"
+[[link]]
+from = "leaf2"
+to = "spine"
+[[hypervisor]]
+name = "hv1"
+switch = "leaf1"
+[[hypervisor.vf]]
+name = "vm1"
+[[hypervisor]]
+name = "hv2"
+switch = "leaf1"
+spare_vfs = 1
+[[hypervisor]]
+name = "hv3"
+switch = "leaf2"
+spare_vfs = 1
+[[hypervisor.vf]]
+name = "vm2"
+"#,
+    );
+    let switches = |to: &str| -> Vec<String> {
+        let moved = json(&daemon, &["vf", "migrate", "vm1", "--to", to, "--json"]);
+        assert_eq!(moved["to"]["hypervisor"], to);
+        let each = moved["per_switch"].as_array().expect("switches").iter();
+        let mut names: Vec<String> = each
+            .map(|switch| switch["name"].as_str().expect("a name").to_owned())
+            .collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(switches("hv2"), ["hv1", "hv2", "leaf1"]);
+    assert_eq!(switches("hv3"), ["hv2", "hv3", "leaf1", "leaf2", "spine"]);
+    let (mut a, b) = (
+        Peer::open(&daemon, "vm2"),
+        Peer::open(&daemon, "hv3-spare1"),
+    );
+    let (mut qa, _qb) = connected(Transport::Rc, &a, &b);
+    a.fill(0, 100, 7);
+    let sges = [a.sge(0, 100)];
+    let write = SendRequest::write(b.remote(daemon::HALF), driver::Data::Memory(&sges));
+    a.execute(&mut qa, &write);
+    b.verify(daemon::HALF, 100, 7);
+}
