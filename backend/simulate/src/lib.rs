@@ -5,6 +5,7 @@
 
 pub mod lids;
 mod network;
+pub mod quality;
 mod random;
 
 pub use network::{TooManyLids, graph, with_hypervisors};
