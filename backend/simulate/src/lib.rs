@@ -4,6 +4,7 @@
 //! same seed gives the same numbers, on any machine and with any number of threads.
 
 pub mod lids;
+pub mod migration;
 mod network;
 pub mod quality;
 mod random;
