@@ -237,7 +237,7 @@ fn the_subnet_administration_speaks_of_virtual_lids() {
         get[48..56].copy_from_slice(&0b1_0000_0000_1100_u64.to_be_bytes());
         get[56 + 8..56 + 24].copy_from_slice(&to.device.gid(0).unwrap());
         get[56 + 24..56 + 40].copy_from_slice(&from.device.gid(0).unwrap());
-        get[56 + 51] = 1;
+        get[56 + 49] = 1;
         get
     };
     let (source, found) = {
@@ -283,6 +283,31 @@ fn partitions_are_seen_under_other_numbers() {
     qb.complete_receive(&entry);
     assert_eq!(entry.immediate() & 0xffff, 0x8033, "the P_Key");
     b2.verify(HALF + GRH, 64, 5);
+    drop((qa, qb));
+    // So it is with management packets.
+    let mut sender = b1.qp(Transport::Gsi);
+    sender.activate(1, GSI_QKEY).unwrap();
+    let mut receiver = b2.qp(Transport::Gsi);
+    receiver.activate(0, GSI_QKEY).unwrap();
+    receiver.post_receive(&[b2.sge(HALF, GRH + MAD)]).unwrap();
+    let mut request = [0; MAD];
+    request[..4].copy_from_slice(&[1, 7, 2, 3]);
+    request[17] = 0x10;
+    request[24 + 48..24 + 50].copy_from_slice(&[0x80, 0x22]);
+    let to = AddressVector {
+        qpn: 1,
+        qkey: GSI_QKEY,
+        ..to
+    };
+    b1.execute(
+        &mut sender,
+        &SendRequest::send(Data::Inline(&request)).to(&to),
+    );
+    let entry = b2.cq.wait().unwrap();
+    assert_eq!(entry.immediate() & 0xffff, 0x8033, "the P_Key");
+    let mut found = [0; MAD];
+    b2.buffer.read(HALF + GRH, &mut found);
+    assert_eq!(found[24 + 48..24 + 50], [0x80, 0x33], "in the request");
 }
 
 /// Service levels at queue pair set-up and in datagrams: refused for one VM, rewritten for another.
@@ -424,7 +449,7 @@ fn captures_have_physical_lids_only() {
     question[48..56].copy_from_slice(&0b1_0000_0000_1100_u64.to_be_bytes());
     question[56 + 8..56 + 24].copy_from_slice(&gids[1]);
     question[56 + 24..56 + 40].copy_from_slice(&gids[0]);
-    question[56 + 51] = 1;
+    question[56 + 49] = 1;
     call(&mut a1, SM_LID, &question, None);
     let process = nix::unistd::Pid::from_raw(capture.id() as i32);
     nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGINT).expect("is running");

@@ -191,8 +191,9 @@ impl Clusters {
         table
     }
 
-    /// Makes a management packet of a VF's guest one of the wire, or the other way round. False: it
-    /// is to or from nobody that this VF knows.
+    /// Makes a management packet of a VF's guest one of the wire, or the other way round. The P_Key
+    /// in its header stays that of the wire: the engine knows both. False: it is to or from nobody
+    /// that this VF knows.
     pub(super) fn translate(&self, vf: VfId, direction: Direction, packet: &mut MadPacket) -> bool {
         let Some(translator) = self.translator(vf, direction) else {
             return true;
@@ -208,9 +209,6 @@ impl Clusters {
             return false;
         };
         (packet.slid, packet.dlid) = (slid, dlid);
-        if direction == Direction::ToGuest {
-            packet.pkey = translator.pkey(packet.pkey);
-        }
         translator.mad(&mut packet.mad);
         true
     }
@@ -218,10 +216,7 @@ impl Clusters {
     /// Makes a packet for a VF's guest, which [`Clusters::translate`] made of one of the wire, that
     /// one again.
     pub(super) fn undo(&self, vf: VfId, packet: &mut MadPacket) {
-        if let Some(translator) = self.translator(vf, Direction::ToWire) {
-            packet.pkey = translator.pkey(packet.pkey);
-            self.translate(vf, Direction::ToWire, packet);
-        }
+        self.translate(vf, Direction::ToWire, packet);
     }
 
     /// Translates a management datagram that never leaves the VF.

@@ -149,12 +149,68 @@ fn subnet_administration() {
     places(3, 0x12, &[0, 20, 22], &[]);
     places(3, 0x20, &[0, 4], &[]);
     places(3, 0x31, &[], &[24]);
-    places(3, 0x35, &[40, 42], &[52]);
+    places(3, 0x35, &[40, 42], &[50]);
     places(3, 0x38, &[], &[40]);
     places(3, 0x03, &[16, 18], &[]);
     places(3, 0xf3, &[40, 42], &[]);
     places(3, 0x01, &[28, 60], &[30, 62]);
     places(4, 0x01, &[28, 60], &[30, 62]);
+}
+
+/// What the records' own layouts, which other tests hold against other implementations, call LIDs
+/// and P_Keys is what is translated.
+#[test]
+fn places_are_those_of_the_records() {
+    use wire::sa;
+    let check = |id: AttributeId, fields: &[(&str, std::ops::Range<usize>)]| {
+        let of = |part: &str| -> Vec<usize> {
+            fields
+                .iter()
+                .filter(|(name, range)| {
+                    name.contains(part) && !name.starts_with('m') && range.len() == 16
+                })
+                .map(|(_, range)| range.start / 8)
+                .collect()
+        };
+        let (lids, pkeys) = (of("lid"), of("pkey"));
+        assert!(!lids.is_empty() || !pkeys.is_empty(), "{fields:?}");
+        places(3, id.0, &lids, &pkeys);
+    };
+    check(sa::id::NODE, sa::NodeRecord::FIELDS);
+    check(sa::id::SL_TO_VL, sa::SlToVlRecord::FIELDS);
+    check(sa::id::SWITCH_INFO, sa::SwitchInfoRecord::FIELDS);
+    check(
+        sa::id::LINEAR_FORWARDING,
+        sa::LinearForwardingRecord::FIELDS,
+    );
+    check(
+        sa::id::MULTICAST_FORWARDING,
+        sa::MulticastForwardingRecord::FIELDS,
+    );
+    check(sa::id::SM_INFO, sa::SmInfoRecord::FIELDS);
+    check(sa::id::LINK, sa::LinkRecord::FIELDS);
+    check(sa::id::GUID_INFO, sa::GuidInfoRecord::FIELDS);
+    check(sa::id::VL_ARBITRATION, sa::VlArbitrationRecord::FIELDS);
+    check(sa::id::SERVICE, sa::ServiceRecord::FIELDS);
+    check(sa::id::PATH, sa::PathRecord::FIELDS);
+    check(sa::id::MC_MEMBER, sa::McMemberRecord::FIELDS);
+    check(AttributeId(3), sa::InformInfo::FIELDS);
+}
+
+/// Groups of IP over InfiniBand are named by the partition's P_Key, others not.
+#[test]
+fn groups_of_ip_over_infiniband() {
+    let record = |signature: u16, pkey: u16| {
+        let mut mad = mad(3, Method::SET, 0x38);
+        mad[56..60].copy_from_slice(&[0xff, 0x12, (signature >> 8) as u8, signature as u8]);
+        put(&mut mad, 56 + 4, pkey);
+        mad
+    };
+    for (signature, physical) in [(0x401b, 0x8456), (0x601b, 0x8456), (0x501b, 0x8001)] {
+        let (seen, physical) = (record(signature, 0x8001), record(signature, physical));
+        assert_eq!(translated(Direction::ToWire, seen), physical);
+        assert_eq!(translated(Direction::ToGuest, physical), seen);
+    }
 }
 
 #[test]

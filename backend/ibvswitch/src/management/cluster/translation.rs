@@ -26,20 +26,22 @@ pub(super) struct Translator<'a> {
     pub direction: Direction,
 }
 
-/// Byte offsets of the 16-bit LIDs and P_Keys in an attribute or record.
+/// Byte offsets in an attribute or record of 16-bit LIDs and P_Keys, and of multicast GIDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Places {
     lids: &'static [usize],
     pkeys: &'static [usize],
+    mgids: &'static [usize],
 }
 
 const NOWHERE: Places = Places {
     lids: &[],
     pkeys: &[],
+    mgids: &[],
 };
 
 const fn lids(lids: &'static [usize]) -> Places {
-    Places { lids, pkeys: &[] }
+    Places { lids, ..NOWHERE }
 }
 
 /// A P_KeyTable's 32 entries from `first`.
@@ -60,8 +62,8 @@ const fn attribute(attribute: AttributeId) -> Places {
         // LID, MasterSMLID.
         AttributeId::PORT_INFO => lids(&[16, 18]),
         AttributeId::P_KEY_TABLE => Places {
-            lids: &[],
             pkeys: &P_KEYS,
+            ..NOWHERE
         },
         _ => NOWHERE,
     }
@@ -71,6 +73,7 @@ const fn attribute(attribute: AttributeId) -> Places {
 const CLASS_PORT_INFO: Places = Places {
     lids: &[28, 60],
     pkeys: &[30, 62],
+    mgids: &[],
 };
 
 /// Records of the subnet administration (IBA 15.2.5).
@@ -91,27 +94,30 @@ const fn record(attribute: AttributeId) -> Places {
         AttributeId(0x0020) => lids(&[0, 4]),
         // ServiceRecord: ServiceP_Key.
         AttributeId(0x0031) => Places {
-            lids: &[],
             pkeys: &[24],
+            ..NOWHERE
         },
         AttributeId(0x0033) => Places {
             lids: &[0],
             pkeys: &P_KEYS,
+            mgids: &[],
         },
         // PathRecord: DLID, SLID; P_Key.
         AttributeId(0x0035) => Places {
             lids: &[40, 42],
-            pkeys: &[52],
+            pkeys: &[50],
+            mgids: &[],
         },
-        // MCMemberRecord: P_Key; its MLID is everybody's.
+        // MCMemberRecord: P_Key, MGID; its MLID is everybody's.
         AttributeId(0x0038) => Places {
-            lids: &[],
             pkeys: &[40],
+            mgids: &[0],
+            ..NOWHERE
         },
         // MultiPathRecord: P_Key.
         AttributeId(0x003a) => Places {
-            lids: &[],
-            pkeys: &[8],
+            pkeys: &[6],
+            ..NOWHERE
         },
         // InformInfoRecord: InformInfo from byte 24.
         AttributeId(0x00f3) => lids(&[40, 42]),
@@ -194,7 +200,20 @@ impl Translator<'_> {
             let pkey = PKey::new(word(bytes, at));
             set_word(bytes, at, self.pkey(pkey).value());
         }
+        for &at in places.mgids {
+            self.group(bytes.get_mut(at..).unwrap_or_default());
+        }
         unknown
+    }
+
+    /// The groups of IP over InfiniBand have a partition's P_Key in their GID (RFC 4391, 4).
+    fn group(&self, gid: &mut [u8]) {
+        const IPV4: u16 = 0x401b;
+        const IPV6: u16 = 0x601b;
+        if gid.first() == Some(&0xff) && matches!(word(gid, 2), IPV4 | IPV6) {
+            let pkey = PKey::new(word(gid, 4));
+            set_word(gid, 4, self.pkey(pkey).value());
+        }
     }
 
     fn communication(&self, mad: &mut [u8; 256], id: AttributeId) {
@@ -250,7 +269,8 @@ impl Translator<'_> {
         if header.has(Rmpp::FIRST | Rmpp::LAST) && size <= room {
             return self.whole(mad, header, places, size);
         }
-        // All of these sizes are even, so no field of 16 bits is torn apart.
+        // All of these sizes are multiples of 8, so no field of 16 bits is torn apart, nor is what
+        // matters of a GID.
         let before = (u64::from(header.segment) - 1) * room as u64;
         let begin = (before % size as u64) as usize;
         for at in (0..room).step_by(2) {
@@ -262,6 +282,8 @@ impl Translator<'_> {
             } else if places.pkeys.contains(&offset) {
                 let pkey = self.pkey(PKey::new(word(bytes, 0)));
                 set_word(bytes, 0, pkey.value());
+            } else if places.mgids.contains(&offset) {
+                self.group(bytes);
             }
         }
     }

@@ -1,0 +1,240 @@
+//! Two virtual clusters side by side, with the same LIDs and the same P_Key in both. Each of two
+//! guests has a VF in either, so that one boot shows both, and what they have to do with each other.
+
+use std::time::Duration;
+
+use ibvswitch_guest_tests::{
+    Result,
+    checks::Checks,
+    diags::{expect, field, no_kernel_warning, number},
+    guest::Guest,
+    hca::{Hca, await_active},
+    image::Kernel,
+    pingpong::Pingpong,
+    testbed::{MLX5, Testbed},
+};
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// In both clusters the first guest is 1 and the second 2, and the P_Key is 0x8005.
+const CONFIG: &str = r#"
+[partitions]
+red = 0x0001
+blue = 0x0002
+
+[[cluster]]
+name = "a"
+[[cluster]]
+name = "b"
+
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "a1"
+cluster = "a"
+vlid = 1
+pkeys = ["red", "default:limited"]
+virtual_pkeys = [0x8005, "default:limited"]
+[[hypervisor.vf]]
+name = "b1"
+cluster = "b"
+vlid = 1
+pkeys = ["blue", "default:limited"]
+virtual_pkeys = [0x8005, "default:limited"]
+
+[[hypervisor]]
+name = "hv2"
+[[hypervisor.vf]]
+name = "a2"
+cluster = "a"
+vlid = 2
+pkeys = ["red", "default:limited"]
+virtual_pkeys = [0x8005, "default:limited"]
+[[hypervisor.vf]]
+name = "b2"
+cluster = "b"
+vlid = 2
+pkeys = ["blue", "default:limited"]
+virtual_pkeys = [0x8005, "default:limited"]
+"#;
+
+/// The device of each cluster, in both guests.
+const DEVICES: [&str; 2] = ["mlx5_0", "mlx5_1"];
+const SM_LID: u16 = 0xbfff;
+
+/// A server and its client, both of which have to end well.
+fn exchange(server: (&Guest, &str, &str), client: (&Guest, &str)) -> Result<[String; 2]> {
+    let (guest, command, ready) = server;
+    let mut serving = guest.spawn(command)?;
+    serving.await_text(ready, LIMIT)?;
+    let (guest, command) = client;
+    serving.with_client(guest, command, LIMIT)
+}
+
+#[test]
+fn two_clusters() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
+    let mut configs = Vec::new();
+    for (name, vfs) in [("one", ["a1", "b1"]), ("two", ["a2", "b2"])] {
+        let mut config = bed.config(name);
+        for vf in vfs {
+            config.devices.push(daemon.device(vf, None)?);
+        }
+        config.modules = MLX5.map(str::to_owned).to_vec();
+        configs.push(config);
+    }
+    let [first, second] = &mut configs[..] else {
+        unreachable!("two were made")
+    };
+    bed.link(0, first, second);
+    let guests: Vec<Guest> = configs
+        .into_iter()
+        .map(|config| bed.start(config))
+        .collect::<Result<_>>()?;
+    let [one, two] = &guests[..] else {
+        unreachable!("two were started")
+    };
+    for guest in &guests {
+        guest.booted()?;
+        for device in DEVICES {
+            await_active(guest, device)?;
+        }
+    }
+    let mut checks = Checks::default();
+
+    checks.check("every port has the LIDs and P_Keys of its cluster", || {
+        for (guest, lid) in [(one, 1), (two, 2)] {
+            for device in DEVICES {
+                let hca = Hca::of(guest, device)?;
+                if (hca.lid, hca.sm_lid) != (lid, SM_LID) || hca.pkeys != ["0x8005", "0x7fff"] {
+                    return Err(guest.failed(format!("{hca:?}")));
+                }
+                let info = guest.sh(&format!("smpquery -C {device} -D portinfo 0 1"), LIMIT)?;
+                let lids = (number(&info, "Lid")?, number(&info, "SMLid")?);
+                if lids != (u64::from(lid), u64::from(SM_LID)) {
+                    return Err(guest.failed(info));
+                }
+                // By its LID as well, which is as virtual.
+                let node = guest.sh(&format!("smpquery -C {device} nodeinfo {lid}"), LIMIT)?;
+                if field(&node, "PortGuid")? != hca.port_guid {
+                    return Err(guest.failed(node));
+                }
+            }
+        }
+        Ok(())
+    });
+    checks.check("the subnet has other LIDs", || {
+        let status = daemon.status()?;
+        let vfs = status["vfs"].as_array().map_or(&[][..], Vec::as_slice);
+        let physical: Vec<_> = vfs.iter().map(|vf| vf["lid"].as_u64()).collect();
+        let seen: Vec<_> = vfs.iter().map(|vf| vf["virtual_lid"].as_u64()).collect();
+        if seen == [Some(1), Some(1), Some(2), Some(2)] && physical != seen {
+            return Ok(());
+        }
+        Err(one.failed(status.to_string()))
+    });
+    for device in DEVICES {
+        for tool in Pingpong::ALL {
+            checks.check(format_args!("{tool} on {device}"), || {
+                tool.between((one, two), device, false, "", LIMIT)
+            });
+        }
+    }
+    checks.check("IPoIB in both clusters", || {
+        for (guest, host) in [(one, 1), (two, 2)] {
+            guest.sh("modprobe ib_ipoib", LIMIT)?;
+            for interface in [0, 1] {
+                guest.sh(
+                    &format!(
+                        "ip link set ib{interface} up && \
+                         ip address add 10.{interface}.7.{host}/24 dev ib{interface} && \
+                         until grep -q 1 /sys/class/net/ib{interface}/carrier; do \
+                         usleep 50000; done"
+                    ),
+                    LIMIT,
+                )?;
+            }
+        }
+        for interface in [0, 1] {
+            let text = two.sh(&format!("ping -c 5 10.{interface}.7.1"), LIMIT)?;
+            expect(&text, &["5 packets transmitted, 5 packets received"])?;
+        }
+        Ok(())
+    });
+    checks.check("LID 1 of one cluster is not LID 1 of the other", || {
+        let mut serving = one.spawn("timeout 20 ibv_rc_pingpong -d mlx5_0 -n 10")?;
+        serving.await_port("18515", LIMIT)?;
+        let call = format!("ibv_rc_pingpong -d mlx5_1 -n 10 {}", one.address());
+        let output = two.run(&call, LIMIT)?;
+        let lost = output.text.contains("transport retry counter exceeded");
+        serving.wait(LIMIT)?;
+        if output.status != 0 && lost {
+            return Ok(());
+        }
+        Err(two.failed(output.text))
+    });
+    for interface in [0, 1] {
+        checks.check(format_args!("rping on ib{interface}"), || {
+            let address = format!("10.{interface}.7.1");
+            let serve =
+                format!("rping -s -a {address} -C 10 -v & p=$!; sleep 1; echo ready; wait $p");
+            let [_, client] = exchange(
+                (one, &serve, "ready"),
+                (two, &format!("rping -c -a {address} -C 10 -v -V")),
+            )?;
+            expect(&client, &["ping data: rdma-ping-9"])
+        });
+        checks.check(format_args!("ucmatose on ib{interface}"), || {
+            let [server, client] = exchange(
+                (one, "ucmatose -C 20", "starting server"),
+                (two, &format!("ucmatose -C 20 -s 10.{interface}.7.1")),
+            )?;
+            expect(&server, &["test complete", "return status 0"])?;
+            expect(&client, &["test complete", "return status 0"])
+        });
+    }
+    for device in DEVICES {
+        checks.check(format_args!("saquery on {device}"), || {
+            let path = two.sh(&format!("saquery -C {device} -p --slid 2 --dlid 1"), LIMIT)?;
+            expect(
+                &path,
+                &[
+                    "PathRecord dump",
+                    "dlid....................1",
+                    "slid....................2",
+                    "pkey....................0x8005",
+                ],
+            )?;
+            // Nodes of the own cluster, with the LIDs they have there.
+            let nodes = two.sh(&format!("saquery -C {device} NR"), LIMIT)?;
+            let own = [Hca::of(one, device)?, Hca::of(two, device)?];
+            expect(&nodes, &[&own[0].port_guid, &own[1].port_guid])?;
+            let other = DEVICES.into_iter().find(|other| *other != device);
+            for guest in &guests {
+                let foreign = Hca::of(guest, other.unwrap_or(device))?;
+                if nodes.contains(&foreign.port_guid) {
+                    return Err(two.failed(format!("it sees the other cluster:\n{nodes}")));
+                }
+            }
+            Ok(())
+        });
+    }
+    checks.check("ibping by virtual LID", || {
+        let serving = one.spawn("ibping -C mlx5_1 -S")?;
+        let ping = "until ibping -C mlx5_1 -c 1 -t 300 1; do :; done; ibping -C mlx5_1 -c 5 1";
+        let text = two.sh(ping, LIMIT)?;
+        // The other cluster's LID 1 has nobody who answers.
+        let other = two.run("ibping -C mlx5_0 -c 1 -t 300 1", LIMIT)?.text;
+        drop(serving);
+        expect(&text, &["5 packets transmitted, 5 received"])?;
+        expect(&other, &["1 packets transmitted, 0 received"])
+    });
+    checks.check("no kernel warning", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    checks.finish();
+    Ok(())
+}
