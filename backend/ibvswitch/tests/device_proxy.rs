@@ -103,8 +103,9 @@ fn a_guest_reaches_its_neighbour_only_where_it_may() {
     for (name, expected) in [("manages", 2), ("looks", 1)] {
         let mut peer = Peer::open(&daemon, name);
         let mut qp = smi(&peer);
-        for _ in 0..2 {
-            qp.post_receive(&[peer.sge(HALF, GRH + MAD)]).unwrap();
+        // The first that arrives is looked at; another must not be written over it.
+        for place in [HALF, HALF + 512] {
+            qp.post_receive(&[peer.sge(place, GRH + MAD)]).unwrap();
         }
         post(&mut qp, PERMISSIVE, &neighbour);
         post(&mut qp, PERMISSIVE, &own);
