@@ -124,8 +124,37 @@ pub struct Manager {
     pub enforce_partitions: bool,
     /// Where it keeps what it is to remember.
     pub state_dir: Option<PathBuf>,
+    /// Which management keys ports are given.
+    pub m_key: KeyChoice,
+    /// What they protect: 0 to 3 (IBA 14.2.4).
+    pub m_key_protect: u8,
+    /// Seconds until a port with a key that nobody knows falls back to level 0; 0: never.
+    pub m_key_lease: u16,
     /// Whether answers to path queries say that they may be kept.
     pub path_caching: bool,
+}
+
+/// Which management keys ports are given.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyChoice {
+    /// None.
+    #[default]
+    None,
+    /// Each node another one, at random.
+    PerNode,
+    /// All this one.
+    One(u64),
+}
+
+impl fmt::Debug for KeyChoice {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::PerNode => "PerNode",
+            Self::One(_) => "One",
+        })
+    }
 }
 
 /// How paths are computed.

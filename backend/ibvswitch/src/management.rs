@@ -20,7 +20,8 @@ mod proxy;
 mod sm;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -31,13 +32,13 @@ use fabric::{Fabric, Injected, Output, Owner, PortRef, SmpAccess, TopologyError}
 use hca::{Face, PortView, Subnet, TrafficCounters, VfId};
 use parking_lot::Mutex;
 use subnet::routing::{FatTree, VSwitchFatTree};
-use subnet::{MinHop, RoutingEngine, SubnetManager, Transport, UpDown};
+use subnet::{KeyPolicy, MinHop, RoutingEngine, SubnetManager, Transport, UpDown};
 use tracing::{info, warn};
 use wire::attribute::CapabilityMask;
 use wire::{Lid, MadPacket, PKey};
 
 use crate::capture::Captures;
-use crate::config::{AddressModel, Config, ManagerPlace, RoutingChoice};
+use crate::config::{AddressModel, Config, KeyChoice, ManagerPlace, RoutingChoice};
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
@@ -180,7 +181,8 @@ impl Management {
                 if let Some(memory) = &memory {
                     settings.known_lids.clone_from(memory.lids());
                 }
-                Some(SubnetManager::new(settings, routing(config))?)
+                let manager = SubnetManager::new(settings, routing(config))?;
+                Some(manager.with_key_source(Box::new(random)))
             }
             ManagerPlace::External => None,
         };
@@ -599,6 +601,16 @@ impl SubnetState {
     }
 }
 
+/// A number that nobody can guess.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    if let Err(error) = read {
+        warn!(%error, "no random numbers from /dev/urandom: management keys can be guessed");
+    }
+    u64::from_ne_bytes(bytes)
+}
+
 fn routing(config: &Config) -> Box<dyn RoutingEngine> {
     match config.manager.routing {
         RoutingChoice::MinHop => Box::new(MinHop),
@@ -614,6 +626,13 @@ fn manager_config(config: &Config) -> subnet::Config {
         mtu: config.fabric.mtu,
         sweep_interval: config.manager.sweep_interval,
         priority: config.manager.priority,
+        m_key: match config.manager.m_key {
+            KeyChoice::None => KeyPolicy::None,
+            KeyChoice::PerNode => KeyPolicy::PerNode,
+            KeyChoice::One(key) => KeyPolicy::One(key),
+        },
+        m_key_protect: config.manager.m_key_protect,
+        m_key_lease: config.manager.m_key_lease,
         enforce_partitions: config.manager.enforce_partitions,
         path_caching: config.manager.path_caching,
         ..subnet::Config::default()

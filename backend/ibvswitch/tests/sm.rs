@@ -85,6 +85,31 @@ fn partitions_are_read_again() {
     );
 }
 
+/// Every node has a key of its own, and the manager still finds and sets all of them.
+#[test]
+fn management_keys() {
+    let daemon = Daemon::configured(
+        "[sm]\nm_key = \"per-node\"\n\
+         [[hypervisor]]\nname = \"hv1\"\n\
+         [[hypervisor.vf]]\nname = \"vm1\"\nsmp = \"fabric\"\n\
+         [[hypervisor.vf]]\nname = \"vm2\"\n",
+    );
+    let status = daemon.ask(&["sm", "status"]);
+    assert_eq!(status["errors"], json!([]));
+    for vf in ["vm1", "vm2"] {
+        assert_eq!(daemon.ask(&["vf", "show", vf])["state"], "Active");
+    }
+    let again = daemon.ask(&["sm", "sweep"]);
+    assert_eq!(again["errors"], json!([]));
+    assert_eq!(again["sets"], 0);
+    let link = daemon.command().args(["link", "down", "vm2:1"]).output();
+    assert!(link.expect("it runs").status.success());
+    let link = daemon.command().args(["link", "up", "vm2:1"]).output();
+    assert!(link.expect("it runs").status.success());
+    daemon.ask(&["sm", "sweep"]);
+    assert_eq!(daemon.ask(&["vf", "show", "vm2"])["state"], "Active");
+}
+
 #[test]
 fn lids_are_remembered() {
     let state = tempfile::tempdir().expect("a directory");

@@ -37,6 +37,9 @@ pub(super) const SM: &[&str] = &[
     "partitions_file",
     "enforce_partitions",
     "state_dir",
+    "m_key",
+    "m_key_protect",
+    "m_key_lease",
     "path_caching",
 ];
 pub(super) const EXTERNAL: &[&str] = &["socket"];

@@ -20,8 +20,9 @@ use super::model::Population;
 use super::names::WIDTHS;
 use super::{
     AddressModel, CONTROL_SOCKET, Config, Directories, Doorbells, Engine, External, Fabric,
-    GmpClasses, Hypervisor, LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerPlace, PKEYS_MAX,
-    RoutingChoice, SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
+    GmpClasses, Hypervisor, KeyChoice, LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerPlace,
+    PKEYS_MAX, RoutingChoice, SMP_ACCESS, SOCKET_PATH_MAX, VFS_PER_HYPERVISOR_MAX, Vf, Wiring,
+    keys,
 };
 
 /// The highest unicast LID (IBA 4.1.3).
@@ -302,6 +303,13 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .and_then(|sm| self.flag(sm, "enforce_partitions"))
                 .unwrap_or_default(),
             state_dir: section.and_then(|sm| self.absolute(sm, "state_dir")),
+            m_key: section.map_or(KeyChoice::None, |sm| self.m_key(sm)),
+            m_key_protect: section
+                .and_then(|sm| sm.integer("m_key_protect", 0..=3, "write 0 to 3"))
+                .map_or(2, |entry| entry.value as u8),
+            m_key_lease: section
+                .and_then(|sm| sm.integer("m_key_lease", 0..=65_535, "write seconds, 0 to 65535"))
+                .map_or(60, |entry| entry.value as u16),
             path_caching: section
                 .and_then(|sm| self.flag(sm, "path_caching"))
                 .unwrap_or_default(),
@@ -323,6 +331,28 @@ impl<'d, 'i> Reader<'d, 'i> {
                 guid
             })
             .collect()
+    }
+
+    fn m_key(&self, section: &Section<'d, 'i>) -> KeyChoice {
+        let Some(entry) = section.text("m_key") else {
+            return KeyChoice::None;
+        };
+        let digits = entry.value.strip_prefix("0x");
+        match entry.value {
+            "none" => KeyChoice::None,
+            "per-node" => KeyChoice::PerNode,
+            _ => match digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+                Some(key) if key != 0 => KeyChoice::One(key),
+                _ => {
+                    self.document.reject(
+                        &entry,
+                        "no management key",
+                        "write \"none\", \"per-node\", or 0x and up to 16 hexadecimal digits, not all 0",
+                    );
+                    KeyChoice::None
+                }
+            },
+        }
     }
 
     /// A path that does not depend on where the daemon was started.

@@ -410,7 +410,7 @@ fn unknown_keys() {
         "[sm]\nsweep = 3",
         "2:1: `sm.sweep`: unknown key; the keys here are `manager`, `switch`, `host`, `lid`, \
          `sweep_interval`, `priority`, `routing`, `roots`, `partitions_file`, `enforce_partitions`, \
-         `state_dir` and `path_caching`",
+         `state_dir`, `m_key`, `m_key_protect`, `m_key_lease` and `path_caching`",
     );
 }
 
@@ -480,6 +480,33 @@ fn values_of_the_other_tables() {
         (
             "[sm]\nlid = 0",
             "2:7: `sm.lid = 0`: out of range; a unicast LID is 0x0001 to 0xbfff (1 to 49151)",
+        ),
+        (
+            "[sm]\nm_key = \"secret\"",
+            "2:9: `sm.m_key = \"secret\"`: no management key; write \"none\", \"per-node\", or 0x and \
+             up to 16 hexadecimal digits, not all 0",
+        ),
+        (
+            "[sm]\nrouting = \"fast\"",
+            "2:11: `sm.routing = \"fast\"`: unknown value; the values are `minhop`, `updn`, `ftree` and `vswitch-ftree`",
+        ),
+        (
+            "[sm]\nroots = [\"sw1\"]",
+            "2:10: `sm.roots = \"sw1\"`: not the GUID of a switch; write 16 hexadecimal digits, \
+             such as \"0002:c903:0000:0101\"",
+        ),
+        (
+            "[sm]\npartitions_file = \"partitions.conf\"",
+            "2:19: `sm.partitions_file = \"partitions.conf\"`: a relative path; write a path that \
+             begins with /",
+        ),
+        (
+            "[sm]\nenforce_partitions = 1",
+            "2:22: `sm.enforce_partitions = 1`: neither true nor false; write true or false",
+        ),
+        (
+            "[sm]\npriority = 16",
+            "2:12: `sm.priority = 16`: out of range; write 0 to 15, 15 the highest",
         ),
         (
             "[sm]\nsweep_interval = 0",
