@@ -210,6 +210,28 @@ impl Fabric {
         }
     }
 
+    /// Counts packets of the data plane that a port dropped for their partition or queue key.
+    pub fn count_wrong_keys(&mut self, port: PortRef, partitions: u64, queues: u64) {
+        if let Some(port) = self.port_mut(port) {
+            let count = |violations: &mut u16, new: u64| {
+                let new = u16::try_from(new).unwrap_or(u16::MAX);
+                *violations = violations.saturating_add(new);
+            };
+            count(&mut port.info.p_key_violations, partitions);
+            count(&mut port.info.q_key_violations, queues);
+        }
+    }
+
+    /// Has a port tell its subnet manager of a packet of the data plane that it dropped for its
+    /// partition (trap 257) or its queue key (258).
+    pub fn tell_wrong_key(&mut self, port: PortRef, partition: bool, violation: KeyViolation) {
+        let trap = match partition {
+            true => Trap::BadPKey(violation),
+            false => Trap::BadQKey(violation),
+        };
+        self.raise(port, &trap);
+    }
+
     /// A switch dropped a packet at a port that enforces partitions: trap 259.
     pub(crate) fn partition_kept_apart(&mut self, at: PortRef, packet: &MadPacket) {
         let port0 = self.management_port(at);

@@ -11,7 +11,7 @@ use crate::face::Face;
 use crate::mr::Access;
 use crate::progress::Outcome;
 use crate::qp::{QpState, RecvQueue, Transport};
-use crate::subnet::{MadDatagram, Route};
+use crate::subnet::{Envelope, MadDatagram, Route, WrongKey};
 use crate::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
 use crate::work::{
     AddressVector, CompletionEntry, GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status,
@@ -323,22 +323,33 @@ impl<F: Face> Engine<F> {
         }
         let words = datagram.payload.len() as u64 / 4 + HEADER_WORDS;
         vf.counters.received(words, 1);
-        let key_ok = match transport {
-            Transport::Smi => true,
+        let (member, key_fits) = match transport {
+            Transport::Smi => (true, true),
             Transport::Gsi => {
                 let member = vf.port.pkeys.iter().any(|pkey| pkey.matches(datagram.pkey));
-                vf.counters.check_keys(member, datagram.qkey == QKey::QP1)
+                (member, datagram.qkey == QKey::QP1)
             }
             _ => {
                 let own = vf.port.pkey(qp.core.attr.pkey_index);
-                vf.counters.check_keys(
+                (
                     own.matches(datagram.pkey),
                     qp.core.attr.qkey == datagram.qkey,
                 )
             }
         };
-        if !key_ok {
-            return;
+        if !vf.counters.check_keys(member, key_fits) {
+            let key = match member {
+                false => WrongKey::Partition(datagram.pkey),
+                true => WrongKey::Queue(datagram.qkey),
+            };
+            let envelope = Envelope {
+                slid: datagram.slid,
+                dlid: datagram.dlid,
+                sl: datagram.sl,
+                src_qp: datagram.src_qp,
+                dest_qp: qp.core.qpn,
+            };
+            return self.subnet.wrong_key(id, key, &envelope);
         }
         let Some((mut recv, srqn)) = self.take_datagram_receive(index) else {
             return;

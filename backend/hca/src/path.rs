@@ -3,10 +3,12 @@
 
 use std::sync::atomic::Ordering;
 
+use wire::Qpn;
+
 use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
 use crate::qp::{AddressPath, Peer, Qp};
-use crate::subnet::Route;
+use crate::subnet::{Envelope, Route, WrongKey};
 use crate::traffic::PathId;
 use crate::vf::{CachedRoute, TrafficCounters};
 
@@ -39,6 +41,16 @@ impl<F: Face> Engine<F> {
         let pkey = self.vf(qp.core.vf).port.pkey(qp.core.attr.pkey_index);
         if !pkey.matches(to.port.pkey(peer.core.attr.pkey_index)) {
             TrafficCounters::add(&to.counters.pkey_violations, 1);
+            let envelope = Envelope {
+                slid: self.vf(qp.core.vf).port.lid,
+                dlid: path.dlid,
+                sl: path.sl,
+                // A connected packet does not say where it comes from.
+                src_qp: Qpn::new(0),
+                dest_qp: qp.core.attr.dest_qp,
+            };
+            self.subnet
+                .wrong_key(route.to, WrongKey::Partition(pkey), &envelope);
             return None;
         }
         let (mtu, back) = (qp.core.attr.mtu.bytes(), peer.core.attr.path);

@@ -53,6 +53,30 @@ pub struct MadDatagram {
     pub mad: [u8; 256],
 }
 
+/// A packet whose key is not the receiver's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WrongKey {
+    /// The partition: what the packet had.
+    Partition(PKey),
+    /// The queue key: what the packet had.
+    Queue(QKey),
+}
+
+/// Where a packet came from and where it was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Envelope {
+    /// Source LID.
+    pub slid: Lid,
+    /// Destination LID.
+    pub dlid: Lid,
+    /// Service level.
+    pub sl: Sl,
+    /// Source queue pair.
+    pub src_qp: Qpn,
+    /// Destination queue pair.
+    pub dest_qp: Qpn,
+}
+
 /// The subnet. Called when a cached path is stale and for management
 /// datagrams, never for each packet.
 pub trait Subnet: std::fmt::Debug + Send {
@@ -75,6 +99,10 @@ pub trait Subnet: std::fmt::Debug + Send {
     /// Functions that a multicast packet reaches. The sender's own makes no
     /// difference: the HCA delivers to it without the subnet.
     fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route>;
+
+    /// Is told of a packet that `at` dropped for its key, beside its being counted: subnet managers
+    /// want to know. Called for each, so it must not cost much.
+    fn wrong_key(&mut self, _at: VfId, _key: WrongKey, _packet: &Envelope) {}
 
     /// Takes a datagram that a guest sent to queue pair 0 or 1 of any port. The
     /// subnet decides whether it goes anywhere and returns it, where it is for

@@ -29,12 +29,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use fabric::{Fabric, Injected, Output, Owner, PortRef, SmpAccess, TopologyError};
-use hca::{Face, PortView, Subnet, TrafficCounters, VfId};
+use hca::{Envelope, Face, PortView, Subnet, TrafficCounters, VfId, WrongKey};
 use parking_lot::Mutex;
 use subnet::routing::{FatTree, VSwitchFatTree};
 use subnet::{KeyPolicy, MinHop, RoutingEngine, SubnetManager, Transport, UpDown};
 use tracing::{info, warn};
-use wire::attribute::CapabilityMask;
+use wire::attribute::{CapabilityMask, KeyViolation};
 use wire::{Lid, MadPacket, PKey};
 
 use crate::capture::Captures;
@@ -113,7 +113,7 @@ pub struct SubnetState {
 #[derive(Debug)]
 struct Traffic {
     counters: Arc<TrafficCounters>,
-    told: [u64; 7],
+    told: [u64; 9],
 }
 
 /// The subnet, shared by those who manage it and those who use it.
@@ -122,6 +122,9 @@ pub struct Management {
     state: Mutex<SubnetState>,
     generation: Arc<AtomicU64>,
     ports: Vec<PortRef>,
+    /// The last packet with a wrong key that each port dropped and the subnet manager has not been
+    /// told of: however many there are, one is told at a time.
+    wrong_keys: Mutex<HashMap<PortRef, (WrongKey, Envelope)>>,
     functions: HashMap<PortRef, VfId>,
     proxy: Proxy,
     captures: Arc<Captures>,
@@ -212,6 +215,7 @@ impl Management {
             state: Mutex::new(state),
             generation,
             ports,
+            wrong_keys: Mutex::default(),
             functions,
             proxy: Proxy::new(config),
             captures: Arc::default(),
@@ -270,7 +274,7 @@ impl Management {
         if let Some(slot) = self.state.lock().traffic.get_mut(usize::from(vf.0)) {
             *slot = Some(Traffic {
                 counters,
-                told: [0; 7],
+                told: [0; 9],
             });
         }
     }
@@ -303,10 +307,36 @@ impl Management {
         }
     }
 
+    /// Has ports tell of packets whose keys were wrong.
+    fn tell_wrong_keys(&self, state: &mut SubnetState) {
+        let wrong = std::mem::take(&mut *self.wrong_keys.lock());
+        for (port, (key, packet)) in wrong {
+            let Some(&at) = self.functions.get(&port) else {
+                continue;
+            };
+            let on_the_wire = |lid| state.clusters.physical(at, lid).unwrap_or_default();
+            let (partition, key) = match key {
+                WrongKey::Partition(key) => (true, u32::from(key.value())),
+                WrongKey::Queue(key) => (false, key.value()),
+            };
+            let violation = KeyViolation {
+                source: on_the_wire(packet.slid),
+                destination: on_the_wire(packet.dlid),
+                key,
+                sl: packet.sl,
+                source_qp: packet.src_qp,
+                destination_qp: packet.dest_qp,
+                ..KeyViolation::default()
+            };
+            state.fabric.tell_wrong_key(port, partition, violation);
+        }
+    }
+
     /// Moves packets until the fabric rests, and returns what is for guests.
     fn settle(&self, now: Duration) -> (Vec<Delivery>, Option<Duration>) {
         let mut state = self.state.lock();
         state.tell_traffic(&self.ports);
+        self.tell_wrong_keys(&mut state);
         let mut deliveries = Vec::new();
         let next = loop {
             let SubnetState {
@@ -576,9 +606,11 @@ impl SubnetState {
                 &from.multicast_xmit_packets,
                 &from.multicast_rcv_packets,
                 &from.xmit_discards,
+                &from.pkey_violations,
+                &from.qkey_violations,
             ]
             .map(|counter| counter.load(Ordering::Relaxed));
-            let mut new = [0; 7];
+            let mut new = [0; 9];
             for (new, (now, told)) in new.iter_mut().zip(now.iter().zip(&traffic.told)) {
                 *new = now.wrapping_sub(*told);
             }
@@ -591,12 +623,15 @@ impl SubnetState {
                 multicast_xmit,
                 multicast_rcv,
                 discards,
+                partitions,
+                queues,
             ] = new;
             counters.sent(xmit.saturating_sub(multicast_xmit), xmit_words);
             counters.sent_multicast(multicast_xmit, 0);
             counters.received(rcv.saturating_sub(multicast_rcv), rcv_words);
             counters.received_multicast(multicast_rcv, 0);
             counters.discarded(discards);
+            self.fabric.count_wrong_keys(port, partitions, queues);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
 
 use daemon::{Bystanders, Daemon, HALF, Peer, connected};
-use driver::{SendRequest, Transport};
+use driver::{AddressVector, SendRequest, Transport};
 use programs::{Opensm, Programs};
 
 const NODES: &str = "\
@@ -202,6 +202,42 @@ fn opensm_manages_the_subnet() {
     for dwords in moved(&before.1, &after.1) {
         assert!(dwords < 2000, "{before:?} {after:?}");
     }
+
+    // A datagram whose queue key is wrong is dropped and counted, and OpenSM hears of it: it reads
+    // the details of the trap as we wrote them.
+    const WRONG: u32 = 0x1234_5678;
+    let (mut qa, qb) = (a.qp(Transport::Ud), b.qp(Transport::Ud));
+    qa.activate(0, 1).expect("becomes ready");
+    qb.activate(0, 1).expect("becomes ready");
+    let to = AddressVector {
+        lid: b.port.lid,
+        qpn: qb.number(),
+        qkey: WRONG,
+        ..AddressVector::default()
+    };
+    let from = [a.sge(0, 8)];
+    a.execute(
+        &mut qa,
+        &SendRequest::send(driver::Data::Memory(&from)).to(&to),
+    );
+    opensm.says(&format!(
+        " : LID1 {a}, LID2 {b}, Q_Key 0x{WRONG:x}, \
+         SL 0, QP1 0x{:x}, QP2 0x{:x}, GID1 ::",
+        qa.number(),
+        qb.number(),
+        a = a.port.lid,
+        b = b.port.lid,
+    ));
+    let text = programs.run(&["smpquery", "portinfo", &vm2, "1"]);
+    assert!(
+        text.contains("QkeyViolations:..................1"),
+        "{text}"
+    );
+    // And a link that goes down.
+    daemon.ask(&["link", "down", "vm3:1"]);
+    opensm.says("\"Link state change\" from switch LID");
+    daemon.ask(&["link", "up", "vm3:1"]);
+    opensm.subnet_up();
 
     // A manager that is killed is none any more: its port says so, and another one takes over.
     drop(opensm);

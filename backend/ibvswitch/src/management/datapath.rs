@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use hca::{MadDatagram, NoRoute, PathTraffic, Route, Subnet, VfId};
+use hca::{Envelope, MadDatagram, NoRoute, PathTraffic, Route, Subnet, VfId, WrongKey};
 use wire::{Lid, PKey, Sl};
 
 use super::datagram::packet;
@@ -67,6 +67,13 @@ impl Subnet for EngineSubnet {
                 heard.then_some(Route { to, mtu, path })
             })
             .collect()
+    }
+
+    fn wrong_key(&mut self, at: VfId, key: WrongKey, packet: &Envelope) {
+        if let Some(port) = self.0.port(at) {
+            self.0.wrong_keys.lock().insert(port, (key, *packet));
+            self.0.look();
+        }
     }
 
     fn send_mad(&mut self, from: VfId, datagram: MadDatagram) {

@@ -171,6 +171,11 @@ impl Opensm {
         }
     }
 
+    /// Waits until its log has a line with this text.
+    pub fn says(&self, text: &str) {
+        self.program.line(text);
+    }
+
     /// Waits until it says that the subnet is up.
     pub fn subnet_up(&self) {
         self.program.line("SUBNET UP");
