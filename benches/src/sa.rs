@@ -6,6 +6,7 @@
 //! embedded manager or an unmodified OpenSM, attached to a daemon with the same nodes over the same
 //! kind of socket.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader};
 use std::os::linux::net::SocketAddrExt;
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fabric::{Fabric, FatTree, Hosts, Output, Owner, PortRef, SmpAccess};
 use ibvswitch::assembly::Assembly;
 use ibvswitch::config::{Config, Directories};
 use ibvswitch::external::protocol::{
@@ -22,11 +24,12 @@ use ibvswitch::external::protocol::{
 use ibvswitch::external::{client_name, control_name, service_name};
 use ibvswitch::run::Abort;
 use ibvswitch::sockets::{ControlSocket, Lock, Sockets};
+use subnet::{MinHop, SubnetManager, Transport};
 use tempfile::TempDir;
-use wire::attribute::PortInfo;
+use wire::attribute::{CapabilityMask, NodeType, PortInfo};
 use wire::mad::Mad;
 use wire::sa::{self, PathRecord, Record};
-use wire::{Gid, Guid, Lid, Qpn};
+use wire::{Gid, Guid, Lid, MadPacket, PKey, Qpn, Sl};
 
 use crate::{BenchError, Context, Effort, Measurement, Reference, Result};
 
@@ -174,7 +177,7 @@ fn ask(program: &Program, from: Guid, to: &[Guid], askers: usize, time: Duration
             ..PathRecord::default()
         };
         // The upper half is the daemon's; the asker comes back in the lower one.
-        let transaction = u64::from(count) % 0x40_0000 << 10 | asker as u64;
+        let transaction = ((u64::from(count) % 0x40_0000) << 10) | asker as u64;
         (transaction, sa::get(transaction, mask, &template))
     };
     let mut asked = Vec::new();
@@ -309,6 +312,106 @@ impl Drop for Opensm {
     }
 }
 
+/// The subnet of the manager in this process, with a port of an asker.
+struct Link {
+    fabric: Fabric,
+    manager: PortRef,
+    asker: PortRef,
+    inbox: VecDeque<MadPacket>,
+    answered: u64,
+}
+
+impl Transport for Link {
+    fn send(&mut self, packet: MadPacket) {
+        self.fabric.inject(self.manager, packet);
+    }
+
+    fn receive(&mut self) -> Option<MadPacket> {
+        if let Some(packet) = self.inbox.pop_front() {
+            return Some(packet);
+        }
+        self.fabric.run();
+        while let Some(output) = self.fabric.poll_output() {
+            match output {
+                Output::Deliver { port, packet } if port == self.manager => {
+                    self.inbox.push_back(*packet);
+                }
+                Output::Deliver { port, packet } if port == self.asker => {
+                    let good = packet.header().method().is_response();
+                    self.answered += u64::from(good && packet.header().status().is_ok());
+                }
+                _ => {}
+            }
+        }
+        self.inbox.pop_front()
+    }
+}
+
+/// Queries a second without sockets and processes: packets through a fat-tree's switches to the
+/// manager, and answers back, all by one thread.
+fn in_process(tree: &str, time: Duration) -> Result<f64> {
+    let tree: FatTree = tree
+        .parse()
+        .map_err(|error| wrong(format!("{tree}: {error}")))?;
+    let topology = tree.topology(Hosts::Adapters);
+    let adapters = topology.nodes().iter();
+    let adapters = adapters.filter(|node| node.kind == NodeType::ChannelAdapter);
+    let guids: Vec<Guid> = adapters
+        .filter_map(|node| node.port_guids.first().copied())
+        .collect();
+    let fabric = Fabric::new(&topology).map_err(|error| wrong(error.to_string()))?;
+    let ports: Vec<PortRef> = guids
+        .iter()
+        .filter_map(|&guid| fabric.port_by_guid(guid))
+        .collect();
+    let (Some(&manager), Some(&asker)) = (ports.first(), ports.last()) else {
+        return Err(wrong("a fat-tree without hosts"));
+    };
+    let mut link = Link {
+        fabric,
+        manager,
+        asker,
+        inbox: VecDeque::new(),
+        answered: 0,
+    };
+    for port in [manager, asker] {
+        link.fabric
+            .set_owner(port, Owner::Consumer, SmpAccess::Fabric);
+    }
+    link.fabric
+        .set_capabilities(manager, CapabilityMask::IS_SM, CapabilityMask::default());
+    let mut sm = SubnetManager::new(subnet::Config::default(), Box::new(MinHop))
+        .map_err(|error| wrong(error.to_string()))?;
+    sm.poll(Duration::ZERO, &mut link);
+    let port = link.fabric.port_info(asker).unwrap_or_default();
+    let from = Gid::new(port.gid_prefix, guids[guids.len() - 1]);
+    let mask = PathRecord::SGID | PathRecord::DGID | PathRecord::NUMB_PATH;
+    let (began, mut asked) = (Instant::now(), 0u64);
+    while began.elapsed() < time {
+        for _ in 0..256 {
+            let template = PathRecord {
+                sgid: from,
+                dgid: Gid::new(port.gid_prefix, guids[asked as usize % guids.len()]),
+                numb_path: 1,
+                ..PathRecord::default()
+            };
+            asked += 1;
+            let mad = sa::get(asked, mask, &template);
+            let to = port.master_sm_lid;
+            let query = MadPacket::gmp(port.lid, to, Sl::default(), PKey::DEFAULT_FULL, mad);
+            link.fabric.inject(asker, query);
+        }
+        sm.poll(Duration::ZERO, &mut link);
+    }
+    if link.answered != asked {
+        return Err(wrong(format!(
+            "{} of {asked} queries were answered",
+            link.answered
+        )));
+    }
+    Ok(asked as f64 / began.elapsed().as_secs_f64())
+}
+
 /// Names of results by number of askers: rate, mean time, 99th percentile.
 const NAMES: [[&str; 3]; 3] = [
     ["sa_rate_1", "sa_mean_1_us", "sa_p99_1_us"],
@@ -353,6 +456,17 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         name: "sa_rate_over_opensm",
         value: best(&ours) / best(&theirs),
         unit: "x",
+        reference: None,
+    });
+    let tree = if smoke {
+        "XGFT(2;4,2;2,1)"
+    } else {
+        "XGFT(2;36,18;18,1)"
+    };
+    results.push(Measurement {
+        name: "sa_rate_in_process",
+        value: in_process(tree, time)?,
+        unit: "1/s",
         reference: None,
     });
     Ok(results)

@@ -99,7 +99,7 @@ pub fn embedded(tree: &FatTree) -> Result<Embedded> {
     manager.poll(now, &mut link);
     let cold_start = began.elapsed();
     let report = manager.report();
-    let ports = (tree.hosts() + tree.switches()) as usize;
+    let ports = tree.hosts() + tree.switches();
     if !manager.is_up() || report.active != ports || !report.errors.is_empty() {
         return Err(wrong(format!(
             "{} of {ports} ports are Active; {:?}",
