@@ -189,7 +189,7 @@ fn ask(program: &Program, from: Guid, to: &[Guid], askers: usize, time: Duration
         asked.push((transaction, mad, Instant::now()));
     }
     let mut bytes = [0; DATAGRAM_SIZE];
-    while began.elapsed() < time {
+    while began.elapsed() < time || times.is_empty() {
         match program.data.recv(&mut bytes) {
             Ok(DATAGRAM_SIZE) => {}
             Ok(_) => continue,
