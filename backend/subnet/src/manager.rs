@@ -380,6 +380,9 @@ impl SubnetManager {
     fn begin(&mut self) -> bool {
         let now = self.now;
         match self.state() {
+            SmState::NotActive | SmState::Standby if self.has_migrations() => {
+                self.refuse_migrations();
+            }
             SmState::NotActive => return false,
             SmState::Standby => return self.poll_master(),
             SmState::Discovering => self.begin_sweep(),

@@ -201,6 +201,9 @@ pub enum MigrationError {
         /// Node GUID of the switch.
         switch: Guid,
     },
+    /// This manager may change nothing.
+    #[error("another subnet manager is the subnet's master; migrate while this one is")]
+    NotMaster,
     /// A packet was not answered, or refused. A sweep has put things in order since.
     #[error(
         "interrupted: {reason}; {}",

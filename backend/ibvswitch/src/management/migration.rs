@@ -4,7 +4,9 @@
 //! port's GUID says: at first those of the VM that the configuration has there, or nobody's at a
 //! spare one.
 
-use crossbeam_channel::{Sender, bounded};
+use std::time::Duration;
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use fabric::{Owner, PortRef, SmpAccess};
 use hca::VfId;
 use subnet::{Migration, MigrationError, Moved, Target};
@@ -14,6 +16,9 @@ use wire::Guid;
 use super::{Management, Message, SubnetState};
 use crate::config::{AddressModel, Config, MadRules};
 use crate::control::{Migrated, MigrationRequest, Packets, Place, SwitchPackets};
+
+/// How long a migration may take, with every packet lost and a sweep after it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A VF, and the VM that is configured there.
 #[derive(Debug)]
@@ -109,6 +114,9 @@ pub enum MigrateError {
     /// Nobody here sends subnet management packets.
     #[error("another subnet manager manages the subnet; `sm.manager = \"embedded\"` moves VMs")]
     External,
+    /// It may still come to its end.
+    #[error("no end after a minute; `ibvswitch vf show` says where the VM's addresses are")]
+    Late,
     /// The daemon is ending.
     #[error("the daemon is ending")]
     Ending,
@@ -188,7 +196,11 @@ impl Management {
         self.sender
             .send(Message::Migrate(pending))
             .map_err(|_| MigrateError::Ending)?;
-        match answer.recv().map_err(|_| MigrateError::Ending)? {
+        let answer = answer.recv_timeout(PATIENCE).map_err(|error| match error {
+            RecvTimeoutError::Timeout => MigrateError::Late,
+            RecvTimeoutError::Disconnected => MigrateError::Ending,
+        })?;
+        match answer {
             Ok(moved) => Ok(self.describe(vm, &moved)),
             Err(MigrationError::NoFreeFunction { functions, .. }) => Err(MigrateError::Full {
                 hypervisor: request.to.clone(),

@@ -140,6 +140,22 @@ impl SubnetManager {
         !self.migrations.waiting.is_empty()
     }
 
+    /// Answers those that wait, since another manager is the master. A VM that has started or ended
+    /// meanwhile is found so by the first sweep after.
+    pub(super) fn refuse_migrations(&mut self) {
+        while let Some((ticket, job, asked)) = self.migrations.waiting.pop_front() {
+            match job {
+                Job::Move => {}
+                Job::Start => drop(self.config.without_lid.remove(&asked.vm)),
+                Job::End => {
+                    self.config.without_lid.insert(asked.vm);
+                    self.lids.remove(&asked.vm);
+                }
+            }
+            self.end_migration(ticket, Err(MigrationError::NotMaster));
+        }
+    }
+
     /// Begins the migration that has waited longest.
     pub(super) fn begin_migration(&mut self) {
         let Some((ticket, job, asked)) = self.migrations.waiting.pop_front() else {

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use fabric::{Fabric, LinkRate, NodeSpec, Output, Owner, PortRef, SmpAccess, Topology};
-use ibvswitch_subnet::{Config, MinHop, SubnetManager, Transport};
+use ibvswitch_subnet::{
+    Config, Migration, MigrationError, MinHop, SubnetManager, Target, Transport,
+};
 use wire::attribute::{CapabilityMask, SmInfo, SmState};
 use wire::mad::{AttributeId, Method, Status};
 use wire::smp::{Destination, Request, Route, Smp};
@@ -420,5 +422,23 @@ fn control_packets() {
     };
     several.control(1, 0, ACKNOWLEDGE, standby);
     several.run();
+    assert_eq!(several.states(), [MASTER, STANDBY]);
+}
+
+/// Who is not the master changes nothing, and says so.
+#[test]
+fn a_standby_migrates_nothing() {
+    let mut several = Several::new(2);
+    several.start(0, 9);
+    several.run();
+    several.start(1, 1);
+    several.run();
+    assert_eq!(several.states(), [MASTER, STANDBY]);
+    let vm = Guid::new(0x200);
+    let migration = Migration::new(vm, Target::Function(Guid::new(0x201)));
+    let ticket = several.managers[1].as_mut().unwrap().migrate(migration);
+    several.poll(1);
+    let result = several.managers[1].as_mut().unwrap().take_migration(ticket);
+    assert_eq!(result, Some(Err(MigrationError::NotMaster)));
     assert_eq!(several.states(), [MASTER, STANDBY]);
 }
