@@ -25,6 +25,14 @@ const fn kind(node: &Node) -> &'static str {
     }
 }
 
+/// A node's name, and the VM whose addresses are at it, where that is another's.
+fn title(node: &Node) -> String {
+    match &node.holds {
+        Some(vm) if *vm != node.name => format!("{}: {vm}", node.name),
+        _ => node.name.clone(),
+    }
+}
+
 const fn is_switch(node: &Node) -> bool {
     matches!(node.kind, NodeKind::Switch | NodeKind::Vswitch)
 }
@@ -82,6 +90,7 @@ pub(crate) mod examples {
                 Vec::new()
             },
             connected: (kind == NodeKind::Vf).then_some(true),
+            holds: (kind == NodeKind::Vf).then(|| name.to_owned()),
         }
     }
 

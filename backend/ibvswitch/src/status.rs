@@ -116,12 +116,13 @@ impl Observer {
     pub fn topology(&self, fabric: &Fabric, functions: &[Function]) -> Topology {
         let mut topology = self.plan.describe(fabric);
         let vfs = self.config.vfs().map(|(_, vf)| vf.name.as_str());
-        let connected: HashMap<&str, bool> = vfs
-            .zip(functions.iter().map(|function| function.client_connected))
-            .collect();
+        let functions: HashMap<&str, &Function> = vfs.zip(functions).collect();
         for node in &mut topology.nodes {
-            if node.kind == NodeKind::Vf {
-                node.connected = connected.get(node.name.as_str()).copied();
+            if node.kind == NodeKind::Vf
+                && let Some(function) = functions.get(node.name.as_str())
+            {
+                node.connected = Some(function.client_connected);
+                node.holds.clone_from(&function.holds);
             }
         }
         topology

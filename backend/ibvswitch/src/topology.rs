@@ -236,6 +236,7 @@ impl PlannedNode {
             state: (!self.is_switch()).then(|| info.port_state.to_string()),
             pkeys,
             connected: None,
+            holds: None,
         }
     }
 

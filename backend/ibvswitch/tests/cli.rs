@@ -240,6 +240,8 @@ fn topology_live_and_planned() {
             assert_eq!(node["connected"], false);
             assert_eq!(node["state"], "Active");
             node["connected"] = serde_json::Value::Null;
+            assert_eq!(node["holds"], node["name"]);
+            node["holds"] = serde_json::Value::Null;
         }
     }
     assert_eq!(live, planned);

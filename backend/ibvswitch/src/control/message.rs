@@ -248,6 +248,8 @@ pub struct Node {
     pub pkeys: Vec<String>,
     /// Whether a VMM is connected, for a VF.
     pub connected: Option<bool>,
+    /// The VM whose addresses are at a VF, as the configuration names it; `None` at a spare one.
+    pub holds: Option<String>,
 }
 
 /// Kinds of [`Node`].

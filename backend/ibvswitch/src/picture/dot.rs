@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{is_switch, kind, lid, pkeys};
+use super::{is_switch, kind, lid, pkeys, title};
 use crate::control::{Node, NodeKind, Topology};
 
 /// The subnet in Graphviz's language: a cluster per hypervisor, an edge per link with the ports at
@@ -56,7 +56,7 @@ pub fn dot(topology: &Topology) -> String {
 }
 
 fn statement(text: &mut String, indent: &str, node: &Node) {
-    let mut label = format!("{} {}", kind(node), node.name).trim().to_owned();
+    let mut label = format!("{} {}", kind(node), title(node)).trim().to_owned();
     let lid = lid(node).map_or_else(|| "no LID".to_owned(), |lid| format!("LID {lid:#}"));
     let _ = write!(label, "\n{lid}\n{}", node.port_guid);
     if !is_switch(node) {

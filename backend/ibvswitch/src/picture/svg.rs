@@ -239,7 +239,7 @@ impl Svg {
         self.add(format_args!("<g><title>{title}</title>\n"));
         self.dot(x + 17, y + 16, node.state.as_deref().unwrap_or_default());
         let connected = node.connected == Some(true);
-        let name = shortened(&node.name, if connected { 106 } else { 136 }, 7);
+        let name = shortened(&super::title(node), if connected { 106 } else { 136 }, 7);
         self.text(x + 28, y + 20, "name ink", &name);
         if connected {
             let badge = Area {

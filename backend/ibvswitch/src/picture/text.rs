@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{kind, lid, pkeys};
+use super::{kind, lid, pkeys, title};
 use crate::control::{Link, Node, Topology};
 
 const COLUMNS: usize = 7;
@@ -115,8 +115,8 @@ impl<'a> Tree<'a> {
             last,
         } = branch;
         let name = match kind(node) {
-            "" => node.name.clone(),
-            kind => format!("{kind} {}", node.name),
+            "" => title(node),
+            kind => format!("{kind} {}", title(node)),
         };
         let (name, below) = match link {
             None => (name, String::new()),
