@@ -473,3 +473,31 @@ fn captures_have_physical_lids_only() {
     let answer = format!("{} && infiniband.mad.method == 0x81", inside[0]);
     assert_eq!(decoded(&file, &answer, &inside), [[p2, p1]]);
 }
+
+/// A VM that moves to another VF keeps its LID in the cluster, and its peers reach it there.
+#[test]
+fn a_cluster_follows_a_vm_that_moves() {
+    let daemon = Daemon::configured(
+        "[[cluster]]\nname = \"a\"\n\
+         [[hypervisor]]\nname = \"hv1\"\n\
+         [[hypervisor.vf]]\nname = \"a1\"\ncluster = \"a\"\n\
+         [[hypervisor.vf]]\nname = \"a2\"\ncluster = \"a\"\n\
+         [[hypervisor]]\nname = \"hv2\"\nspare_vfs = 1\n",
+    );
+    let mut a2 = Peer::open(&daemon, "a2");
+    drop(Peer::open(&daemon, "a1"));
+    daemon.ask(&["vf", "migrate", "a1", "--to", "hv2"]);
+    let moved = Peer::open(&daemon, "hv2-spare1");
+    assert_eq!((moved.port.lid, a2.port.lid), (1, 2));
+    let (mut qp, _other) = connected(Transport::Rc, &a2, &moved);
+    a2.fill(0, 5000, 8);
+    let from = [a2.sge(0, 5000)];
+    a2.execute(
+        &mut qp,
+        &SendRequest::write(moved.remote(HALF), Data::Memory(&from)),
+    );
+    moved.verify(HALF, 5000, 8);
+    // The VF that it left is nobody's.
+    let left = daemon.open("a1").port().expect("is answered");
+    assert_ne!(left.lid, 1);
+}
