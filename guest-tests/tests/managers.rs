@@ -1,0 +1,117 @@
+//! OpenSM in a guest whose VF may manage the subnet takes it over from the embedded manager, and
+//! gives it back when it dies. Data between the guests goes on all the time.
+
+use std::time::Duration;
+
+use ibvswitch_guest_tests::{
+    Result,
+    checks::Checks,
+    daemon::Daemon,
+    diags::no_kernel_warning,
+    hca::{Hca, await_active},
+    image::Kernel,
+    perftest::{Run, Tool},
+    pingpong::Pingpong,
+    testbed::{DEVICE, Testbed},
+};
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+const CONFIG: &str = r#"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "vm1"
+smp = "fabric"
+[[hypervisor]]
+name = "hv2"
+[[hypervisor.vf]]
+name = "vm2"
+"#;
+
+fn master(daemon: &Daemon) -> Result<u64> {
+    Ok(daemon.status()?["fabric"]["sm_lid"].as_u64().unwrap_or(0))
+}
+
+#[test]
+fn opensm_in_a_guest() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
+    let [manager, other] = bed.pair(0, ["vm1", "vm2"], Some(&daemon))?;
+    for guest in [&manager, &other] {
+        await_active(guest, DEVICE)?;
+    }
+    let mut checks = Checks::default();
+    let embedded = master(&daemon)?;
+    let before = [Hca::of(&manager, DEVICE)?.lid, Hca::of(&other, DEVICE)?.lid];
+
+    let run = Run::new(Tool::WriteBw, DEVICE).with("--run_infinitely -D 1 -s 65536");
+    let mut serving = manager.spawn(&run.command())?;
+    serving.await_port("18515", LIMIT)?;
+    let mut writing = other.spawn(&format!("{} {}", run.command(), manager.address()))?;
+    writing.await_text(" 65536 ", LIMIT)?;
+
+    // Each message of its log at once; nothing of it stays.
+    let command = "mkdir -p /tmp/osm && cd /tmp/osm && OSM_CACHE_DIR=. OSM_TMP_DIR=. \
+                   exec opensm -d2 -p 15 -f - -F none.conf";
+    let mut opensm = manager.spawn(command)?;
+    checks.check("OpenSM takes the subnet over", || {
+        opensm.await_text("SUBNET UP", LIMIT)?;
+        let now = master(&daemon)?;
+        if now == u64::from(before[0]) && now != embedded {
+            return Ok(());
+        }
+        Err(manager.failed(format!("the master is at LID {now}, was at {embedded}")))
+    });
+    checks.check("ports keep their LIDs, and know the new manager", || {
+        for (guest, lid) in [(&manager, before[0]), (&other, before[1])] {
+            let hca = Hca::of(guest, DEVICE)?;
+            let right = hca.lid == lid && hca.sm_lid == before[0] && hca.state == "Active";
+            if !right {
+                return Err(guest.failed(format!("{hca:?}")));
+            }
+        }
+        Ok(())
+    });
+    checks.check(
+        "saquery in the other guest: all nodes, in several packets",
+        || {
+            let text = other.sh("saquery NR", LIMIT)?;
+            let count = text.matches("NodeRecord dump").count();
+            // Three switches, two VFs, and the embedded manager's host.
+            if count == 6 {
+                return Ok(());
+            }
+            Err(other.failed(format!("{count} nodes\n{text}")))
+        },
+    );
+    checks.check("the embedded manager takes it back", || {
+        manager.sh("killall -9 opensm", LIMIT)?;
+        // By and by: it asks its successor a few times first.
+        while master(&daemon)? != embedded {
+            other.sh("true", LIMIT)?;
+        }
+        await_active(&other, DEVICE)
+    });
+    checks.check("the transfer has gone on through all of it", || {
+        let lines = |text: String| text.matches(" 65536 ").count();
+        let seen = lines(writing.text());
+        while lines(writing.text()) <= seen {
+            if !writing.running()? {
+                return Err(other.failed(format!("ended:\n{}", writing.text())));
+            }
+        }
+        Ok(())
+    });
+    drop((writing, serving, opensm));
+    checks.check("payload is right under the manager that is back", || {
+        Pingpong::Rc.between((&manager, &other), DEVICE, false, "", LIMIT)
+    });
+    checks.check("no kernel warning", || {
+        [&manager, &other]
+            .into_iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    checks.finish();
+    Ok(())
+}
