@@ -264,6 +264,20 @@ fn programs_beside_the_embedded_manager() {
     assert!(text.contains("SMINFO_MASTER"), "{text}");
     let text = programs.run(&["ibnetdiscover"]);
     assert!(text.contains("# \"vm3\""), "{text}");
+    // To the letter what the daemon says itself, but for the order of nodes.
+    let output = daemon
+        .command()
+        .args(["topology", "--format", "ibnetdiscover"])
+        .output()
+        .expect("runs");
+    let own = String::from_utf8(output.stdout).expect("is text");
+    let nodes = |text: &str| {
+        let mut nodes: Vec<String> = text.trim().split("\n\n").map(str::to_owned).collect();
+        nodes.retain(|node| !node.starts_with('#'));
+        nodes.sort();
+        nodes
+    };
+    assert_eq!(nodes(&own), nodes(&text));
     // Another subnet manager finds no place where the embedded one is.
     let text = programs.fail(&["--host", "nobody", "ibstat"]);
     assert!(text.contains("connect failed"), "{text}");
