@@ -40,13 +40,13 @@ fn fat_tree(pods: usize, leaves: usize) -> Topology {
         let spines: Vec<NodeId> = (0..HALF).map(|_| switch(&mut topology)).collect();
         for leaf in 0..leaves {
             let here = switch(&mut topology);
-            for port in 0..HALF {
+            for (port, &spine) in spines.iter().enumerate() {
                 let spec = NodeSpec::virtual_function(node_guid(nodes), &format!("node {nodes}"));
                 nodes += 1;
                 let node = topology.add(spec);
                 topology.link((here, 1 + port as u8), (node, 1), rate);
                 let up = (here, (1 + HALF + port) as u8);
-                topology.link(up, (spines[port], 1 + leaf as u8), rate);
+                topology.link(up, (spine, 1 + leaf as u8), rate);
             }
         }
         middles.push(spines);
