@@ -8,6 +8,7 @@ use wire::{Gid, Guid, Lid, Mtu, PKey};
 
 use crate::keys::{KeyPolicy, ManagementKeys};
 use crate::partitions::{Candidate, Partitions};
+use crate::quality::Arbitration;
 use crate::sa::PresetGroup;
 
 /// What a subnet manager is told by its owner.
@@ -57,6 +58,10 @@ pub struct Config {
     pub subnet_timeout: u8,
     /// What all SL-to-VL tables are set to; `None` leaves them as they are.
     pub sl_to_vl: Option<SlToVl>,
+    /// The most data lanes that links use: 1, 2, 4, 8 or 15; `None` for as many as they can.
+    pub max_lanes: Option<u8>,
+    /// How lanes share links; `None` leaves that as it is.
+    pub arbitration: Option<Arbitration>,
     /// Multicast groups that are there whether anybody is in them or not. IPoIB's broadcast group
     /// of every partition is there besides, unless one of these takes its place.
     pub groups: Vec<PresetGroup>,
@@ -100,6 +105,8 @@ impl Default for Config {
             mtu: Mtu::B4096,
             subnet_timeout: 18,
             sl_to_vl: None,
+            max_lanes: None,
+            arbitration: None,
             groups: Vec::new(),
             path_caching: false,
             sweep_interval: Duration::from_secs(10),

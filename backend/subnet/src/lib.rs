@@ -19,6 +19,7 @@ mod multicast;
 mod partitions;
 pub mod paths;
 pub mod persistence;
+mod quality;
 mod requests;
 pub mod routing;
 mod sa;
@@ -29,6 +30,7 @@ pub use keys::{KeyPolicy, ManagementKeys};
 pub use manager::{Report, SubnetManager, Ticket};
 pub use migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
 pub use partitions::{FILE_MAX, Mistake, Partitions};
+pub use quality::{Arbitration, QualityError, parse_lanes};
 pub use requests::Transport;
 pub use routing::{
     Endpoint, ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, ServiceLevels,

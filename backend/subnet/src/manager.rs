@@ -47,7 +47,11 @@ enum Purpose {
         switch: Guid,
         place: (u8, u16),
     },
-    SlToVl,
+    /// A table of a port that is not read.
+    Setting {
+        node: Guid,
+        place: (u8, AttributeId, u32),
+    },
     Identity(At, Guid),
     Linear {
         switch: Guid,
@@ -577,7 +581,7 @@ impl SubnetManager {
             Purpose::SmInfo(at) => self.take_sm_info(at, &data),
             Purpose::Partitions(at, block) => self.take_partitions(at, block, &data),
             Purpose::Enforcement { switch, place } => self.take_enforcement(switch, place, &data),
-            Purpose::SlToVl => {}
+            Purpose::Setting { node, place } => self.take_setting(node, place, &request.data),
             Purpose::Identity(at, guid) => self.take_identity(at, guid, &data),
             Purpose::Linear { switch, number } => self.take_linear(switch, number, &data),
             Purpose::Multicast { switch, at } => self.take_multicast(switch, at, &data),

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use wire::Guid;
 use wire::attribute::{LinearBlock, MulticastBlock, PKeyBlock};
+use wire::mad::AttributeId;
+use wire::smp::DATA;
 
 use crate::routing::ForwardingTable;
 
@@ -11,6 +13,8 @@ use crate::routing::ForwardingTable;
 struct Held {
     linear: BTreeMap<u16, LinearBlock>,
     multicast: BTreeMap<(u16, u8), MulticastBlock>,
+    /// By port, attribute and modifier.
+    settings: BTreeMap<(u8, AttributeId, u32), [u8; DATA]>,
     /// By port and number: the P_Keys that an external port lets through.
     partitions: BTreeMap<(u8, u16), PKeyBlock>,
 }
@@ -117,6 +121,40 @@ impl Tables {
     pub(crate) fn holds_partitions(&mut self, switch: Guid, place: (u8, u16), block: PKeyBlock) {
         let held = self.0.entry(switch).or_default();
         held.partitions.insert(place, block);
+    }
+
+    /// Whether a port has been set to something else, or to nothing yet.
+    pub(crate) fn setting_differs(
+        &self,
+        node: Guid,
+        place: (u8, AttributeId, u32),
+        data: &[u8; DATA],
+    ) -> bool {
+        let held = self.0.get(&node);
+        held.and_then(|held| held.settings.get(&place)) != Some(data)
+    }
+
+    /// As [`Tables::writes_linear`].
+    pub(crate) fn writes_setting(&mut self, node: Guid, place: (u8, AttributeId, u32)) {
+        if let Some(held) = self.0.get_mut(&node) {
+            held.settings.remove(&place);
+        }
+    }
+
+    pub(crate) fn holds_setting(
+        &mut self,
+        node: Guid,
+        place: (u8, AttributeId, u32),
+        data: [u8; DATA],
+    ) {
+        self.0.entry(node).or_default().settings.insert(place, data);
+    }
+
+    /// What a port was set to counts no more.
+    pub(crate) fn forget_settings(&mut self, node: Guid, port: u8) {
+        if let Some(held) = self.0.get_mut(&node) {
+            held.settings.retain(|place, _| place.0 != port);
+        }
     }
 
     pub(crate) fn holds_multicast(&mut self, switch: Guid, at: (u16, u8), block: MulticastBlock) {

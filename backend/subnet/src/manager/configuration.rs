@@ -15,6 +15,7 @@ use crate::keys::KeyPolicy;
 use crate::lids;
 use crate::model::At;
 use crate::partitions::Candidate;
+use crate::quality::Arbitration;
 use crate::routing::{ForwardingTable, Graph, MinHop, RoutingEngine};
 use crate::sa::Paths;
 
@@ -194,35 +195,73 @@ impl SubnetManager {
         }
     }
 
+    /// Which lanes service levels take, and how lanes share links.
     fn set_lanes(&mut self) {
-        let Some(table) = self.config.sl_to_vl else {
-            return;
-        };
-        let data = table.to_bytes();
-        let mut requests = Vec::new();
-        for ((node, number), port) in self.subnet.ports() {
+        let mut wanted: Vec<(At, AttributeId, u32, [u8; DATA])> = Vec::new();
+        let lanes = self.config.sl_to_vl.map(|table| table.to_bytes());
+        for (at, port) in self.subnet.ports() {
+            let (node, number) = at;
             let entry = &self.subnet.nodes[node];
-            if !port.is_linked() {
+            let (true, Some(info)) = (port.is_linked(), port.info) else {
+                continue;
+            };
+            if entry.is_switch() && number == 0 {
                 continue;
             }
-            if !entry.is_switch() {
-                requests.push((port.route.clone(), 0));
-            } else if number != 0 {
-                for from in entry.ports.keys().filter(|&&from| from != number) {
-                    let modifier = u32::from(*from) << 8 | u32::from(number);
-                    requests.push((port.route.clone(), modifier));
+            if let Some(data) = lanes {
+                let ingress = entry.ports.keys().filter(|&&from| from != number);
+                let modifiers: Vec<u32> = match entry.is_switch() {
+                    true => ingress
+                        .map(|&from| u32::from(from) << 8 | u32::from(number))
+                        .collect(),
+                    false => vec![0],
+                };
+                for modifier in modifiers {
+                    wanted.push((at, AttributeId::SL_TO_VL, modifier, data));
+                }
+            }
+            if let Some(arbitration) = &self.config.arbitration {
+                let low = Arbitration::halves(&arbitration.low, info.vl_arbitration_low_cap);
+                let high = Arbitration::halves(&arbitration.high, info.vl_arbitration_high_cap);
+                let port = if entry.is_switch() {
+                    u32::from(number)
+                } else {
+                    0
+                };
+                let halves = (1..).zip(low).chain((3..).zip(high));
+                for (half, table) in halves {
+                    let modifier = half << 16 | port;
+                    wanted.push((at, AttributeId::VL_ARBITRATION, modifier, table.to_bytes()));
                 }
             }
         }
-        for (route, modifier) in requests {
-            self.set(
-                route,
-                AttributeId::SL_TO_VL,
-                modifier,
-                data,
-                Purpose::SlToVl,
-            );
+        for (at, attribute, modifier, data) in wanted {
+            let Some(port) = self.subnet.port(at) else {
+                continue;
+            };
+            let route = port.route.clone();
+            let node = self.subnet.nodes[at.0].info.node_guid;
+            let place = (at.1, attribute, modifier);
+            if self.tables.setting_differs(node, place, &data) {
+                self.tables.writes_setting(node, place);
+                self.set(
+                    route,
+                    attribute,
+                    modifier,
+                    data,
+                    Purpose::Setting { node, place },
+                );
+            }
         }
+    }
+
+    pub(super) fn take_setting(
+        &mut self,
+        node: Guid,
+        place: (u8, AttributeId, u32),
+        sent: &[u8; DATA],
+    ) {
+        self.tables.holds_setting(node, place, *sent);
     }
 
     fn draw_keys(&mut self) {
@@ -337,7 +376,14 @@ impl SubnetManager {
         let peer = port.peer.and_then(|peer| self.subnet.port(peer)?.info);
         if let Some(peer) = peer.filter(|_| port.is_linked()) {
             wanted.neighbor_mtu = before.mtu_cap.min(peer.mtu_cap).min(self.config.mtu.code());
-            wanted.operational_vls = before.vl_cap.min(peer.vl_cap);
+            let lanes = before.vl_cap.min(peer.vl_cap);
+            // Codes rise with the number of lanes.
+            let most = self.config.max_lanes.unwrap_or(15);
+            let allowed = (1..=5).rev().find(|&code| PortInfo::lanes(code) <= most);
+            wanted.operational_vls = lanes.min(allowed.unwrap_or(1));
+        }
+        if let (Some(arbitration), true) = (&self.config.arbitration, port.is_linked()) {
+            wanted.vl_high_limit = arbitration.high_limit;
         }
         Some((before, wanted))
     }

@@ -141,6 +141,10 @@ impl SubnetManager {
             return;
         };
         let (is_switch, guid) = (entry.is_switch(), entry.info.node_guid);
+        if request.method == Method::GET && info.port_state == PortState::Initialize {
+            // The node may have been switched off and on.
+            self.tables.forget_settings(guid, number);
+        }
         let is_end = self.subnet.is_end_port(at);
         if is_end {
             let holder = self.subnet.key_holder(at);

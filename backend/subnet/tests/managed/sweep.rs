@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::harness::{Link, Managed};
 use fabric::{Fabric, LinkRate, NodeSpec, Owner, PortEvent, SmpAccess, Topology};
-use ibvswitch_subnet::{Config, MinHop, SubnetManager, Transport};
-use wire::attribute::{NodeInfo, SlToVl};
+use ibvswitch_subnet::{Arbitration, Config, MinHop, SubnetManager, Transport};
+use wire::attribute::{NodeInfo, SlToVl, VlArbitration, VlWeight};
 use wire::mad::{AttributeId, Method};
-use wire::smp::Smp;
-use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState, Sl};
+use wire::smp::{Destination, Request, Route, Smp};
+use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState, Sl, Vl};
 
 #[test]
 fn the_default_topology() {
@@ -384,4 +384,49 @@ fn two_nodes_with_one_guid() {
         let route = fabric.resolve(managed.link.port, lid, Sl::default(), None);
         assert_eq!(route.unwrap().port, to);
     }
+}
+
+/// Lanes, weights and limit are where the agents keep them, and are set once.
+#[test]
+fn quality_of_service() {
+    let weight = |vl, weight| VlWeight {
+        vl: Vl::new(vl),
+        weight,
+    };
+    let config = Config {
+        sl_to_vl: Some(SlToVl::modulo(2)),
+        max_lanes: Some(2),
+        arbitration: Some(Arbitration::parse(7, "1:20", "0:4,1:8").unwrap()),
+        ..Config::default()
+    };
+    let (mut managed, layout) = Managed::hypervisors(2, 1, config);
+    managed.settle();
+    assert_eq!(managed.manager.report().errors, Vec::<String>::new());
+    let fabric = &mut managed.link.fabric;
+    let vf = fabric.port_by_guid(layout.vf_guid(0, 0)).unwrap();
+    let facing = fabric.peer(vf).unwrap();
+    for port in [vf, facing] {
+        let info = fabric.port_info(port).unwrap();
+        assert_eq!((info.operational_vls, info.vl_high_limit), (2, 7), "{port}");
+        let [low, high] = [1u32, 3].map(|half| {
+            let number = if port == vf { 0 } else { u32::from(port.port) };
+            let request = Request {
+                destination: Destination::Directed(Route::default()),
+                method: Method::GET,
+                attribute: AttributeId::VL_ARBITRATION,
+                modifier: half << 16 | number,
+                transaction: 1,
+                m_key: 0,
+                data: [0; 64],
+            };
+            let answer = fabric.local_mad(port, &request.to_bytes()).unwrap();
+            let smp = Smp::new_checked(&answer[..]).unwrap();
+            VlArbitration::parse(smp.data())
+        });
+        assert_eq!(low.0[..3], [weight(0, 4), weight(1, 8), weight(0, 0)]);
+        assert_eq!(high.0[..2], [weight(1, 20), weight(0, 0)]);
+    }
+    managed.manager.request_sweep();
+    managed.settle();
+    assert_eq!(managed.manager.report().sets, 0);
 }
