@@ -124,6 +124,12 @@ pub struct Manager {
     pub enforce_partitions: bool,
     /// Where it keeps what it is to remember.
     pub state_dir: Option<PathBuf>,
+    /// The most data lanes that links use.
+    pub max_lanes: Option<u8>,
+    /// The lane of each service level.
+    pub sl_to_vl: Option<wire::attribute::SlToVl>,
+    /// How lanes share links.
+    pub arbitration: Option<subnet::Arbitration>,
     /// Which management keys ports are given.
     pub m_key: KeyChoice,
     /// What they protect: 0 to 3 (IBA 14.2.4).

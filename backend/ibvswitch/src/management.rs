@@ -661,6 +661,9 @@ fn manager_config(config: &Config) -> subnet::Config {
         mtu: config.fabric.mtu,
         sweep_interval: config.manager.sweep_interval,
         priority: config.manager.priority,
+        max_lanes: config.manager.max_lanes,
+        sl_to_vl: config.manager.sl_to_vl,
+        arbitration: config.manager.arbitration.clone(),
         m_key: match config.manager.m_key {
             KeyChoice::None => KeyPolicy::None,
             KeyChoice::PerNode => KeyPolicy::PerNode,

@@ -303,6 +303,9 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .and_then(|sm| self.flag(sm, "enforce_partitions"))
                 .unwrap_or_default(),
             state_dir: section.and_then(|sm| self.absolute(sm, "state_dir")),
+            max_lanes: section.and_then(|sm| self.max_lanes(sm)),
+            sl_to_vl: section.and_then(|sm| self.service_lanes(sm)),
+            arbitration: section.and_then(|sm| self.arbitration(sm)),
             m_key: section.map_or(KeyChoice::None, |sm| self.m_key(sm)),
             m_key_protect: section
                 .and_then(|sm| sm.integer("m_key_protect", 0..=3, "write 0 to 3"))
@@ -331,6 +334,56 @@ impl<'d, 'i> Reader<'d, 'i> {
                 guid
             })
             .collect()
+    }
+
+    fn max_lanes(&self, section: &Section<'d, 'i>) -> Option<u8> {
+        const LANES: [i64; 5] = [1, 2, 4, 8, 15];
+        let remedy = "write 1, 2, 4, 8 or 15";
+        let entry = section.integer("qos_max_vls", 1..=15, remedy)?;
+        if !LANES.contains(&entry.value) {
+            self.document.reject(&entry, "no link has so many", remedy);
+            return None;
+        }
+        Some(entry.value as u8)
+    }
+
+    fn service_lanes(&self, section: &Section<'d, 'i>) -> Option<wire::attribute::SlToVl> {
+        let entry = section.text("qos_sl2vl")?;
+        subnet::parse_lanes(entry.value)
+            .map_err(|_| {
+                let remedy =
+                    "write 16 lanes from 0 to 15, as in \"0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\"";
+                self.document
+                    .reject(&entry, "not a lane for each service level", remedy);
+            })
+            .ok()
+    }
+
+    /// What the keys for arbitration say; those left out are OpenSM's defaults for so many lanes.
+    fn arbitration(&self, section: &Section<'d, 'i>) -> Option<subnet::Arbitration> {
+        let [high, low] = ["qos_vlarb_high", "qos_vlarb_low"].map(|key| section.text(key));
+        let limit = section.integer("qos_high_limit", 0..=255, "write 0 to 255");
+        if high.is_none() && low.is_none() && limit.is_none() {
+            return None;
+        }
+        let mut tables = [String::new(), String::new()];
+        for ((table, entry), default) in tables.iter_mut().zip([high, low]).zip(["0:4", "0:0,1:4"])
+        {
+            let text = entry.as_ref().map_or(default, |entry| entry.value);
+            match (subnet::Arbitration::parse(0, text, ""), &entry) {
+                (Err(error), Some(entry)) => {
+                    let what = format!("no arbitration table ({error})");
+                    self.document.reject(
+                        entry,
+                        what,
+                        "write lanes with weights, as in \"0:4,1:64\"",
+                    );
+                }
+                _ => text.clone_into(table),
+            }
+        }
+        let limit = limit.map_or(0, |entry| entry.value as u8);
+        subnet::Arbitration::parse(limit, &tables[0], &tables[1]).ok()
     }
 
     fn m_key(&self, section: &Section<'d, 'i>) -> KeyChoice {

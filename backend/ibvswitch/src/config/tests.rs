@@ -410,7 +410,8 @@ fn unknown_keys() {
         "[sm]\nsweep = 3",
         "2:1: `sm.sweep`: unknown key; the keys here are `manager`, `switch`, `host`, `lid`, \
          `sweep_interval`, `priority`, `routing`, `roots`, `partitions_file`, `enforce_partitions`, \
-         `state_dir`, `m_key`, `m_key_protect`, `m_key_lease` and `path_caching`",
+         `state_dir`, `qos_max_vls`, \
+         `qos_sl2vl`, `qos_vlarb_high`, `qos_vlarb_low`, `qos_high_limit`, `m_key`, `m_key_protect`, `m_key_lease` and `path_caching`",
     );
 }
 
@@ -480,6 +481,21 @@ fn values_of_the_other_tables() {
         (
             "[sm]\nlid = 0",
             "2:7: `sm.lid = 0`: out of range; a unicast LID is 0x0001 to 0xbfff (1 to 49151)",
+        ),
+        (
+            "[sm]\nqos_max_vls = 3",
+            "2:15: `sm.qos_max_vls = 3`: no link has so many; write 1, 2, 4, 8 or 15",
+        ),
+        (
+            "[sm]\nqos_vlarb_low = \"0:300\"",
+            "2:17: `sm.qos_vlarb_low = \"0:300\"`: no arbitration table (0:300 is no lane with a \
+             weight; write 0:0 to 14:255, as in 0:4,1:64); write lanes with weights, as in \
+             \"0:4,1:64\"",
+        ),
+        (
+            "[sm]\nqos_sl2vl = \"0,1\"",
+            "2:13: `sm.qos_sl2vl = \"0,1\"`: not a lane for each service level; write 16 lanes from 0 \
+             to 15, as in \"0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\"",
         ),
         (
             "[sm]\nm_key = \"secret\"",
