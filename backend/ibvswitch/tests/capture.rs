@@ -250,13 +250,16 @@ fn datagrams_and_extended_connections() {
     let (file, _) = capture.stop();
 
     let (la, lb) = (u64::from(a.port.lid), u64::from(b.port.lid));
-    let found = fields(&file, "infiniband.bth", &ROUTE[..4]);
+    let lengths = [&ROUTE[..4], &["erf.wlen"]].concat();
+    let found = fields(&file, "infiniband.bth", &lengths);
+    // Headers of 8 and 12 bytes, 4 that name the receive queue, and 6 of check sums.
+    let extended = 8 + 12 + 4 + 6;
     let expected: Vec<Vec<Option<u64>>> = [
-        [1, la, lb, 0x64],
-        [1, la, lb, 0xa0],
-        [1, la, lb, 0xa1],
-        [1, la, lb, 0xa2],
-        [0, lb, la, 0xb1],
+        [1, la, lb, 0x64, 8 + 40 + 12 + 8 + 1000 + 6],
+        [1, la, lb, 0xa0, extended + 4096],
+        [1, la, lb, 0xa1, extended + 4096],
+        [1, la, lb, 0xa2, extended + 9000 - 2 * 4096],
+        [0, lb, la, 0xb1, 8 + 12 + 4 + 6],
     ]
     .map(|row| row.map(Some).to_vec())
     .to_vec();
