@@ -192,8 +192,8 @@ impl Proxy {
         Self { guests }
     }
 
-    /// Whether a packet that a guest sends may wait for [`Proxy::examine`]; if so,
-    /// [`Proxy::taken`] must follow when it no longer waits.
+    /// Whether a packet that a guest sends may wait for `Proxy::examine`; if so,
+    /// `Proxy::taken` must follow when it no longer waits.
     pub fn admit(&self, now: Duration, vf: VfId, packet: &MadPacket) -> bool {
         let Some(guest) = self.guest(vf) else {
             return false;
