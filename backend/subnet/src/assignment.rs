@@ -2,7 +2,7 @@
 //!
 //! A linear forwarding table sends each LID out of one port, so two paths to the same destination
 //! that part at some node need different LIDs there; paths that never part may share one. Routing
-//! is thus two problems: computing paths (see [`paths`]) and giving them LIDs (this module).
+//! is thus two problems: computing paths (see [`paths`](crate::paths)) and giving them LIDs (this module).
 //!
 //! The model, the heuristics and the exact formulation are those of "LID Assignment in InfiniBand
 //! Networks" (Nienaber, Yuan, Duan); sections and figures below are of that paper. Destinations are

@@ -186,7 +186,7 @@ impl SubnetManager {
             && !matches!(self.phase, Phase::Discovering | Phase::Configuring(_))
     }
 
-    /// Has management keys drawn from here, which [`KeyPolicy::PerNode`] needs: numbers that nobody
+    /// Has management keys drawn from here, which [`KeyPolicy::PerNode`](crate::KeyPolicy::PerNode) needs: numbers that nobody
     /// can guess.
     #[must_use]
     pub fn with_key_source(mut self, source: Box<dyn FnMut() -> u64 + Send>) -> Self {
