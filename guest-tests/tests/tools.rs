@@ -142,9 +142,10 @@ fn stock_tools() -> Result<()> {
             .args(["--json", "--write"])
             .arg(&file)
             .stdout(Stdio::piped());
-        let capture = command.spawn().doing("start ibvswitch capture")?;
+        let mut capture = command.spawn().doing("start ibvswitch capture")?;
         // The file begins when the capture does.
-        while !file.metadata().is_ok_and(|file| file.len() > 0) {
+        let begun = || file.metadata().is_ok_and(|file| file.len() > 0);
+        while !begun() && matches!(capture.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(10));
         }
         pingpong(server, client)?;

@@ -1,4 +1,4 @@
-//! What a manager remembers from one run to the next, in the files that OpenSM keeps for it.
+//! What a manager remembers from one run to the next, in the file that OpenSM keeps for it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -67,40 +67,13 @@ pub fn format_lids(lids: &BTreeMap<Guid, Lid>, lmc: u8) -> String {
     text
 }
 
-/// Reads OpenSM's `guid2mkey`: GUID and M_Key on every line.
-///
-/// # Errors
-/// The first line that is something else.
-pub fn parse_keys(text: &str) -> Result<BTreeMap<Guid, u64>, Unreadable> {
-    let mut keys = BTreeMap::new();
-    for (line, entry) in entries(text) {
-        let wrong = |what| Unreadable { line, what };
-        let (guid, words) = entry.ok_or(wrong("no GUID; write 0x and 16 hexadecimal digits"))?;
-        let [Some(key)] = words[..] else {
-            return Err(wrong("not one M_Key after the GUID"));
-        };
-        keys.insert(guid, key);
-    }
-    Ok(keys)
-}
-
-/// Writes OpenSM's `guid2mkey`.
-pub fn format_keys(keys: &BTreeMap<Guid, u64>) -> String {
-    let mut text = String::new();
-    for (guid, key) in keys {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "0x{:016x} 0x{key:016x}\n", guid.value());
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// As `osm_db_files.c` and `osm_db_pack.c` of OpenSM 3.3.23 write them.
     #[test]
-    fn the_files_of_opensm() {
+    fn the_file_of_opensm() {
         let text = "0x0002c90300000101 0x0010 0x0013\n\n0x0002c90300000201 0x0003 0x0003\n\n";
         let lids = parse_lids(text).unwrap();
         let expected = [(0x0002_c903_0000_0101, 0x10), (0x0002_c903_0000_0201, 3)];
@@ -111,12 +84,6 @@ mod tests {
         assert_eq!(
             format_lids(&lids, 0),
             "0x0002c90300000101 0x0010 0x0010\n\n0x0002c90300000201 0x0003 0x0003\n\n"
-        );
-        let keys = parse_keys("0x0002c90300000101 0x00000000deadbeef\n\n").unwrap();
-        assert_eq!(keys[&Guid::new(0x0002_c903_0000_0101)], 0xdead_beef);
-        assert_eq!(
-            format_keys(&keys),
-            "0x0002c90300000101 0x00000000deadbeef\n\n"
         );
     }
 
@@ -139,6 +106,5 @@ mod tests {
         ] {
             assert_eq!(parse_lids(text).unwrap_err().to_string(), error, "{text}");
         }
-        assert!(parse_keys("0x1 0x2 0x3").is_err());
     }
 }

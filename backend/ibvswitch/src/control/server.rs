@@ -24,6 +24,8 @@ use crate::capture::{Subscription, Wish};
 
 /// How long a client may be silent, and how long it may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait, in milliseconds, before a client that could not be served is tried again.
+const RETRY: u16 = 100;
 
 /// What the daemon knows about itself. Called on the server's threads, several at a time.
 pub trait StatusSource: fmt::Debug + Send + Sync {
@@ -162,7 +164,7 @@ impl Acceptor {
                     warn!(%error, "a control client is not served");
                     // Out of descriptors or threads, most likely, and the client is still there:
                     // without a pause this loop would spin.
-                    thread::sleep(Duration::from_millis(100));
+                    self.pause();
                 }
             }
         }
@@ -175,6 +177,13 @@ impl Acceptor {
                 warn!("a control client's thread ended in a panic");
             }
         }
+    }
+
+    /// Waits for a wake-up, or until it is time to try again.
+    fn pause(&self) {
+        let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
+        // An interruption or an error only makes the next try come sooner.
+        let _ = poll(&mut [wake], RETRY);
     }
 
     /// Waits for a client or a wake-up; whether there is a client.
