@@ -88,7 +88,7 @@ impl Skeleton {
                 if parent(trunk.to).is_none() {
                     arcs.push(Arc {
                         to: vertex[trunk.to] as u32,
-                        // The port there, for now.
+                        // The port there, until all arcs are known and it becomes the index of one.
                         back: trunk.to_port.into(),
                         port: trunk.port,
                     });
