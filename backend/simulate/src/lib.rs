@@ -6,8 +6,10 @@
 pub mod lids;
 pub mod migration;
 mod network;
+mod progress;
 pub mod quality;
 mod random;
 
 pub use network::{TooManyLids, graph, with_hypervisors};
+pub use progress::{Progress, Step, silent};
 pub use random::generator;
