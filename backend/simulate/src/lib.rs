@@ -3,6 +3,7 @@
 //! Nothing here sends a packet. Every experiment is a function of its parameters and a seed: the
 //! same seed gives the same numbers, on any machine and with any number of threads.
 
+mod comparison;
 pub mod lids;
 pub mod migration;
 mod network;
@@ -10,6 +11,7 @@ mod progress;
 pub mod quality;
 mod random;
 
+pub use comparison::{Column, Comparison, Row, Value};
 pub use network::{TooManyLids, graph, with_hypervisors};
 pub use progress::{Progress, Step, silent};
 pub use random::generator;

@@ -53,6 +53,38 @@ pub const TABLE_IV: [((usize, usize), [f64; 3]); 9] = [
     ((192, 64), [646.4, 754.8, 664.6]),
 ];
 
+/// LIDs with greedy and with color/L.
+pub type GreedyAndColor = (f64, f64);
+
+/// Shortest-widest paths and path selection.
+pub type BySchemes = [GreedyAndColor; 2];
+
+/// Table V: settings, and of all networks and of those the solver managed, each with shortest-widest
+/// paths and with path selection.
+pub const TABLE_V: [((usize, usize), [BySchemes; 2]); 3] = [
+    (
+        (64, 16),
+        [
+            [(214.0, 213.0), (246.5, 224.4)],
+            [(212.1, 211.0), (244.5, 219.8)],
+        ],
+    ),
+    (
+        (128, 32),
+        [
+            [(466.6, 457.3), (556.9, 483.8)],
+            [(457.4, 449.0), (510.3, 447.3)],
+        ],
+    ),
+    (
+        (192, 64),
+        [
+            [(739.3, 720.3), (842.9, 729.6)],
+            [(711.9, 692.8), (754.8, 664.6)],
+        ],
+    ),
+];
+
 /// The largest load of a link, and LIDs.
 pub type LoadAndLids = (f64, f64);
 

@@ -1,0 +1,86 @@
+//! Paths of a network, by destination.
+
+use rayon::prelude::*;
+use serde::Serialize;
+use subnet::assignment::{Heuristic, Network, Path, charged};
+use subnet::paths::{
+    CANDIDATES, Legality, NotConnected, PathSelection, ShortestWidest, SingleLid, UpDown,
+    maximum_load,
+};
+
+use super::Instance;
+
+/// How paths are computed, all under up*/down*.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// Shortest-widest.
+    ShortestWidest,
+    /// Path selection.
+    PathSelection,
+    /// One LID per destination.
+    SingleLid,
+}
+
+impl Scheme {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::ShortestWidest, Self::PathSelection, Self::SingleLid];
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ShortestWidest => "shortest-widest",
+            Self::PathSelection => "path selection",
+            Self::SingleLid => "one LID each",
+        }
+    }
+}
+
+/// The paths of all pairs.
+pub(super) struct Routed<'a> {
+    pub(super) network: &'a Network,
+    /// The largest load of a link, when every machine sends 1 in all.
+    pub(super) load: f64,
+    pub(super) destinations: Vec<Vec<Path>>,
+}
+
+impl<'a> Routed<'a> {
+    pub(super) fn new(instance: &'a Instance, scheme: Scheme) -> Result<Self, NotConnected> {
+        let network = &instance.network;
+        let order = UpDown::new(network, instance.root)?;
+        let legality = Legality::UpDown(&order);
+        let candidates = CANDIDATES;
+        let paths = match scheme {
+            Scheme::ShortestWidest => ShortestWidest { legality }.paths(network),
+            Scheme::PathSelection => PathSelection {
+                legality,
+                candidates,
+            }
+            .paths(network),
+            Scheme::SingleLid => SingleLid { order: &order }.paths(network),
+        }?;
+        Ok(Self::of(network, paths))
+    }
+
+    pub(super) fn of(network: &'a Network, paths: Vec<Path>) -> Self {
+        let load = maximum_load(network, &paths);
+        let mut destinations: Vec<Vec<Path>> = network.nodes().map(|_| Vec::new()).collect();
+        for path in paths {
+            destinations[network.destination(&path).0 as usize].push(path);
+        }
+        destinations.retain(|paths| !paths.is_empty());
+        Self {
+            network,
+            load,
+            destinations,
+        }
+    }
+
+    /// All LIDs that a heuristic needs.
+    pub(super) fn lids(&self, heuristic: Heuristic) -> f64 {
+        let needs =
+            |paths: &Vec<Path>| charged(heuristic.assign(self.network, paths).configurations());
+        self.destinations.par_iter().map(needs).sum::<usize>() as f64
+    }
+}
