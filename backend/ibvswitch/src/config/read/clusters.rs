@@ -3,7 +3,7 @@
 use hca::{Foreign, ServiceLevels};
 use wire::{Lid, PKey, Sl};
 
-use super::{DEFAULT_PARTITION, LID_MAX, LID_REMEDY, Reader, Seen, integer};
+use super::{LID_MAX, LID_REMEDY, Reader, Seen, integer};
 use crate::config::document::Section;
 use crate::config::{Cluster, keys};
 
@@ -115,20 +115,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "write one for each entry of `pkeys`, in their order",
             );
         }
-        let mut seen = Seen::new();
-        list.iter()
-            .filter_map(|entry| {
-                let pkey = self.pkey(entry)?;
-                let partition = pkey & DEFAULT_PARTITION;
-                self.claim(
-                    &mut seen,
-                    &entry.with(partition),
-                    "partition",
-                    "an entry before it",
-                );
-                Some(PKey::from(pkey))
-            })
-            .collect()
+        self.memberships(&list)
     }
 
     pub(super) fn service_levels(&self, section: &Section<'d, 'i>) -> ServiceLevels {

@@ -1,0 +1,159 @@
+//! The daemon itself: its directory, log, threads and sockets.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::Reader;
+use crate::config::document::{Entry, Section, list};
+use crate::config::guid::derive_name;
+use crate::config::{
+    CONTROL_SOCKET, Directories, Doorbells, Engine, External, SOCKET_PATH_MAX, keys,
+};
+
+impl<'d, 'i> Reader<'d, 'i> {
+    pub(super) fn runtime_dir(&mut self, root: &Section<'d, 'i>, dirs: Directories<'_>) -> PathBuf {
+        let configured = root.text("runtime_dir");
+        let dir = match (dirs.chosen, &configured) {
+            (Some(chosen), _) => chosen,
+            (None, Some(entry)) => Path::new(entry.value),
+            (None, None) => dirs.fallback,
+        };
+        // A path on the command line is relative to where the command was typed; one in a file
+        // would depend on where the daemon was started.
+        let dir = match (dirs.chosen, &configured) {
+            (None, Some(entry)) if dir.is_relative() => {
+                self.document
+                    .reject(entry, "a relative path", "write a path that begins with /");
+                return dir.to_owned();
+            }
+            _ => std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
+        };
+        let control = dir.join(CONTROL_SOCKET);
+        let length = control.as_os_str().as_bytes().len();
+        if length > SOCKET_PATH_MAX {
+            let what = too_long(&control, length);
+            let remedy = "choose a shorter directory";
+            match (&configured, dirs.chosen) {
+                (Some(entry), None) => self.document.reject(entry, what, remedy),
+                (_, Some(_)) => self.document.reject_whole("--runtime-dir", what, remedy),
+                (None, None) => self.document.reject_whole("runtime_dir", what, remedy),
+            }
+        }
+        self.names
+            .sockets
+            .insert(control, "the daemon's control socket".to_owned());
+        dir
+    }
+
+    pub(super) fn log(&self, root: &Section<'d, 'i>) -> String {
+        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+        let Some(entry) = root.text("log") else {
+            return "info".to_owned();
+        };
+        for directive in entry.value.split(',') {
+            let level = directive
+                .rsplit_once('=')
+                .map_or(directive, |(_, level)| level);
+            if !LEVELS.contains(&level) {
+                self.document.reject(
+                    &entry,
+                    format!("`{level}` is no log level"),
+                    format!(
+                        "the levels are {}; a directive is LEVEL or MODULE=LEVEL, separated by commas",
+                        list(&LEVELS)
+                    ),
+                );
+            }
+        }
+        entry.value.to_owned()
+    }
+
+    pub(super) fn socket_mode(&self, root: &Section<'d, 'i>) -> u32 {
+        const OWNER: u32 = 0o600;
+        const REMEDY: &str =
+            "write octal permission bits such as 0o660, of which 0o600 for the owner";
+        let Some(entry) = root.integer("socket_mode", 0..=0o777, REMEDY) else {
+            return OWNER;
+        };
+        let mode = entry.value as u32;
+        if mode & OWNER != OWNER {
+            self.document.reject(&entry, "out of range", REMEDY);
+        }
+        mode
+    }
+
+    pub(super) fn engine(&self, root: &Section<'d, 'i>) -> (Engine, Doorbells) {
+        let section = root.section("engine", keys::ENGINE);
+        let section = section.as_ref();
+        let cpu = section.and_then(|engine| {
+            engine.integer(
+                "cpu",
+                0..=8191,
+                "write the number of a processor, counted from 0",
+            )
+        });
+        let doorbells =
+            section.and_then(|engine| self.one_of(engine, "doorbells", &Doorbells::NAMES));
+        (
+            Engine {
+                cpu: cpu.map(|cpu| cpu.value as usize),
+            },
+            doorbells.unwrap_or_default(),
+        )
+    }
+
+    pub(super) fn external(&self, root: &Section<'d, 'i>, runtime_dir: &Path) -> External {
+        let section = root.section("external", keys::EXTERNAL);
+        let socket = section.and_then(|section| section.text("socket"));
+        let socket = match socket {
+            Some(entry) if entry.value.is_empty() => None,
+            Some(entry) => {
+                self.check_name(&entry);
+                Some(entry.value.to_owned())
+            }
+            // Daemons that run at the same time have runtime directories of their own.
+            None => Some(derive_name("ibvswitch", &runtime_dir.to_string_lossy())),
+        };
+        External { socket }
+    }
+
+    pub(super) fn socket(
+        &mut self,
+        name: &Entry<&str>,
+        configured: Option<&Entry<&str>>,
+        runtime_dir: &Path,
+    ) -> PathBuf {
+        let file =
+            configured.map_or_else(|| format!("{}.sock", name.value), |e| e.value.to_owned());
+        let path = runtime_dir.join(&file);
+        // The place to mend is the socket's own key where there is one, else the VF's name.
+        let entry = configured.unwrap_or(name);
+        if file.is_empty() || file.ends_with('/') || file.contains('\0') {
+            self.document.reject(
+                entry,
+                "not the path of a file",
+                "write a file name, which is then in the runtime directory, or a whole path",
+            );
+            return path;
+        }
+        let length = path.as_os_str().as_bytes().len();
+        if length > SOCKET_PATH_MAX {
+            self.document.reject(
+                entry,
+                too_long(&path, length),
+                "choose a shorter `runtime_dir`, name or `socket`",
+            );
+        }
+        let mut seen = std::mem::take(&mut self.names.sockets);
+        self.claim(&mut seen, &entry.with(path.clone()), "socket", name.value);
+        self.names.sockets = seen;
+        path
+    }
+}
+
+fn too_long(path: &Path, length: usize) -> String {
+    format!(
+        "the socket {} would have a path of {length} bytes, and a UNIX socket's has at most {SOCKET_PATH_MAX}",
+        path.display()
+    )
+}

@@ -1,0 +1,79 @@
+//! Links and addresses of the subnet.
+
+use wire::{Gid, Guid, LinkWidth, Mtu};
+
+use super::Reader;
+use crate::config::document::Section;
+use crate::config::model::Population;
+use crate::config::names::WIDTHS;
+use crate::config::{AddressModel, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Wiring};
+
+impl<'d, 'i> Reader<'d, 'i> {
+    pub(super) fn fabric(&mut self, section: Option<&Section<'d, 'i>>) -> Option<Fabric> {
+        const MTU_REMEDY: &str = "the MTUs are 256, 512, 1024, 2048 and 4096";
+        let subnet_prefix = section
+            .and_then(|fabric| fabric.text("subnet_prefix"))
+            .and_then(|entry| {
+                // A prefix is written as a GUID is: 64 bits in hexadecimal.
+                let prefix = entry.value.parse().ok().map(Guid::value);
+                if prefix.is_none() {
+                    self.document.reject(
+                        &entry,
+                        "not a 64-bit subnet prefix",
+                        "write 16 hexadecimal digits, such as \"fe80:0000:0000:0000\"",
+                    );
+                }
+                prefix
+            })
+            .unwrap_or(Gid::DEFAULT_PREFIX);
+        let mtu = section.and_then(|fabric| {
+            let entry = fabric.integer("mtu", 256..=4096, MTU_REMEDY)?;
+            let mtu = u32::try_from(entry.value).ok().and_then(Mtu::from_bytes);
+            if mtu.is_none() {
+                self.document
+                    .reject(&entry, "not an InfiniBand MTU", MTU_REMEDY);
+            }
+            mtu
+        });
+        let link_width = section.and_then(|fabric| self.one_of(fabric, "link_width", &WIDTHS));
+        let link_speed =
+            section.and_then(|fabric| self.one_of(fabric, "link_speed", &LinkRate::NAMES));
+        let model = section.and_then(|fabric| self.one_of(fabric, "model", &AddressModel::NAMES));
+        Some(Fabric {
+            model: model.unwrap_or_default(),
+            subnet_prefix,
+            mtu: mtu.unwrap_or(Mtu::B4096),
+            link_width: link_width.unwrap_or(LinkWidth::X4),
+            link_speed: link_speed.unwrap_or(LinkRate::Edr),
+        })
+    }
+
+    /// Whether the model of addresses fits the manager and the number of VFs.
+    pub(super) fn addresses(
+        &self,
+        fabric: &Fabric,
+        wiring: &Wiring,
+        manager: &Manager,
+        hypervisors: &[Hypervisor],
+    ) {
+        const KEY: &str = "fabric.model";
+        if fabric.model == AddressModel::Dynamic && manager.place == ManagerPlace::External {
+            self.document.reject_whole(
+                KEY,
+                "an external subnet manager gives every port a LID",
+                "write \"vswitch-prepopulated\", or sm.manager = \"embedded\"",
+            );
+        }
+        let population = Population {
+            hypervisors: hypervisors.len(),
+            vfs: hypervisors
+                .iter()
+                .map(|hypervisor| hypervisor.vfs.len())
+                .sum(),
+            switches: wiring.switches.len(),
+        };
+        if let Err((what, remedy)) = population.check(fabric.model) {
+            self.document.reject_whole(KEY, what, remedy);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! LIDs, GUIDs, and the models by which VFs come by them.
+
+use super::*;
+
+#[test]
+fn derived_guids_are_the_same_every_time_and_everywhere() {
+    let config = Config::parse(DEFAULT_ORIGIN, DEFAULT, dirs()).expect("is right");
+    let guids: Vec<_> = config.vfs().map(|(_, vf)| vf.guid.to_string()).collect();
+    // Users write these into their own files; they must not change between versions.
+    assert_eq!(guids, GUIDS_OF_VM1_AND_VM2);
+    let moved = parse("[[hypervisor]]\nname='other'\n[[hypervisor.vf]]\nname='vm1'\n");
+    assert_eq!(
+        moved.hypervisors[0].vfs[0].guid,
+        config.hypervisors[0].vfs[0].guid
+    );
+}
+
+#[test]
+fn lids() {
+    const REMEDY: &str = "out of range; a unicast LID is 0x0001 to 0xbfff (1 to 49151)";
+    for lid in [
+        "0",
+        "0xc000",
+        "49152",
+        "-1",
+        "70000",
+        "99999999999999999999",
+    ] {
+        vf_case(
+            &format!("lid = {lid}"),
+            &format!("7: `hypervisor.vf.lid = {lid}`: {REMEDY}"),
+        );
+    }
+    vf_case(
+        "lid = \"7\"",
+        "7: `hypervisor.vf.lid = \"7\"`: is of the type string; write an integer",
+    );
+    vf_case(
+        "lid = 1",
+        "7: `hypervisor.vf.lid = 1`: this LID is already that of the subnet manager; \
+         give each its own LID",
+    );
+}
+
+#[test]
+fn guids() {
+    const REMEDY: &str = "not a GUID; write 16 hexadecimal digits, such as \"0002:c903:0000:0101\"";
+    for guid in [
+        "",
+        "101",
+        "0002:c903:0000",
+        "0002:c903:0000:010g",
+        "0002-c903-0000-0101",
+    ] {
+        vf_case(
+            &format!("guid = \"{guid}\""),
+            &format!("8: `hypervisor.vf.guid = \"{guid}\"`: {REMEDY}"),
+        );
+    }
+    vf_case(
+        "guid = \"0000:0000:0000:0000\"",
+        "8: `hypervisor.vf.guid = \"0000:0000:0000:0000\"`: a GUID must not be zero: applications \
+         take such a port for unconfigured; leave the key out to have one derived from the name",
+    );
+}
+
+#[test]
+fn duplicates() {
+    let second = |rest: &str| {
+        format!("{RIGHT}lid = 5\nguid = \"0002:c903:0000:0101\"\n[[hypervisor.vf]]\n{rest}\n")
+    };
+    assert_eq!(
+        problems(&second("name = \"vm1\"")),
+        [
+            "f.toml:8:8: `hypervisor.vf.name = \"vm1\"`: this name is already that of VF (line 4); give each its own name",
+            "f.toml:8:8: `hypervisor.vf.name = \"vm1\"`: this socket is already that of vm1 (line 4); give each its own socket",
+        ]
+    );
+    assert_eq!(
+        problems(&second("name = \"vm2\"\nlid = 5")),
+        [
+            "f.toml:9:7: `hypervisor.vf.lid = 5`: this LID is already that of vm1 (line 5); give each its own LID"
+        ]
+    );
+    assert_eq!(
+        problems(&second("name = \"vm2\"\nguid = \"0x0002c90300000101\"")),
+        [
+            "f.toml:9:8: `hypervisor.vf.guid = \"0x0002c90300000101\"`: this GUID is already that of vm1 (line 6); give each its own GUID"
+        ]
+    );
+    assert_eq!(
+        problems(&second("name = \"vm2\"\nsocket = \"vm1.sock\"")),
+        [
+            "f.toml:9:10: `hypervisor.vf.socket = \"vm1.sock\"`: this socket is already that of vm1 (line 4); give each its own socket"
+        ]
+    );
+    assert_eq!(
+        problems(&format!("{RIGHT}[[hypervisor]]\nname = \"hv1\"\n")),
+        [
+            "f.toml:6:8: `hypervisor.name = \"hv1\"`: this name is already that of hypervisor (line 2); give each its own name"
+        ]
+    );
+}
+
+/// A GUID that is configured for one VF and derived for another, in either order.
+#[test]
+fn a_configured_guid_may_not_be_a_derived_one() {
+    let taken = GUIDS_OF_VM1_AND_VM2[1];
+    let first = format!("{RIGHT}guid = \"{taken}\"\n[[hypervisor.vf]]\nname = \"vm2\"\n");
+    assert_eq!(
+        problems(&first),
+        [format!(
+            "f.toml: `hypervisor.vf.guid`: the GUID {taken} derived for the VF `vm2` is also that of vm1 (line 5); rename one of them, or configure another GUID"
+        )]
+    );
+    let second = format!(
+        "{RIGHT}[[hypervisor.vf]]\nname = \"x\"\nguid = \"{}\"\n",
+        GUIDS_OF_VM1_AND_VM2[0]
+    );
+    assert_eq!(
+        problems(&second),
+        [format!(
+            "f.toml:7:8: `hypervisor.vf.guid = \"{}\"`: this GUID is already that of the VF `vm1`, whose GUID is derived from its name; give each its own GUID",
+            GUIDS_OF_VM1_AND_VM2[0]
+        )]
+    );
+}
+
+#[test]
+fn models_of_addresses() {
+    let model = |text: &str| parse(&format!("{text}{RIGHT}")).fabric.model;
+    assert_eq!(model(""), AddressModel::Prepopulated);
+    assert_eq!(
+        model("[fabric]\nmodel = \"vswitch-dynamic\"\n"),
+        AddressModel::Dynamic
+    );
+    let problems = problems(&format!(
+        "[fabric]\nmodel = \"vswitch-dynamic\"\n[sm]\nmanager = \"external\"\n{RIGHT}"
+    ));
+    assert_eq!(
+        problems,
+        [
+            "f.toml: `fabric.model`: an external subnet manager gives every port a LID; write \
+             \"vswitch-prepopulated\", or sm.manager = \"embedded\""
+        ]
+    );
+}

@@ -1,0 +1,224 @@
+//! Hypervisors and their virtual functions.
+
+use super::*;
+
+#[test]
+fn pkeys() {
+    const REMEDY: &str = "not a P_Key; write a name from [partitions], optionally with \":full\" \
+                          or \":limited\", or a number from 0x0001 to 0xffff whose lower 15 bits \
+                          are not zero";
+    for pkey in [
+        "0",
+        "0x8000",
+        "0x10000",
+        "-1",
+        "\"storage\"",
+        "\"default:half\"",
+        "\"0xffff\"",
+        "1.5",
+    ] {
+        vf_case(
+            &format!("pkeys = [{pkey}]"),
+            &format!("10: `hypervisor.vf.pkeys = {pkey}`: {REMEDY}"),
+        );
+    }
+    vf_case(
+        "pkeys = []",
+        "9: `hypervisor.vf.pkeys = []`: no P_Key: the port could talk to nobody; leave the key \
+         out for full membership of the default partition",
+    );
+    vf_case(
+        "pkeys = 0xffff",
+        "9: `hypervisor.vf.pkeys = 0xffff`: is of the type integer; write an array",
+    );
+    vf_case(
+        "pkeys = [0x7fff, \"default\"]",
+        "18: `hypervisor.vf.pkeys = \"default\"`: this partition is already that of an entry \
+         before it (line 5); give each its own partition",
+    );
+}
+
+#[test]
+fn names() {
+    for name in [
+        "",
+        "1vm",
+        "vm 1",
+        "vm/1",
+        "vm\\\"1",
+        "a23456789012345678901234567890123",
+    ] {
+        let text = format!("[[hypervisor]]\nname = \"hv\"\n[[hypervisor.vf]]\nname = \"{name}\"\n");
+        assert_eq!(
+            problems(&text),
+            [format!(
+                "f.toml:4:8: `hypervisor.vf.name = \"{name}\"`: not a name; a name is a letter and up to 30 letters, digits, `-`, `_` or `.`"
+            )],
+        );
+    }
+}
+
+#[test]
+fn too_many_vfs_and_hypervisors() {
+    let vfs: String = (0..128)
+        .map(|n| format!("[[hypervisor.vf]]\nname = \"v{n}\"\n"))
+        .collect();
+    let found = problems(&format!("[[hypervisor]]\nname = \"h\"\n{vfs}"));
+    assert_eq!(
+        found,
+        [
+            "f.toml:257:1: `hypervisor.vf.name`: 128 VFs on one hypervisor; an adapter port has at most 127; add a hypervisor"
+        ]
+    );
+    let hypervisors: String = (0..254)
+        .map(|n| format!("[[hypervisor]]\nname = \"h{n}\"\n"))
+        .collect();
+    assert_eq!(
+        problems(&hypervisors),
+        [
+            "f.toml:507:1: `hypervisor.name`: no port is left for it on the switch `sw1`; choose another switch with `switch = \"…\"`, or add one"
+        ]
+    );
+}
+
+#[test]
+fn rules_for_management_packets() {
+    let config = parse(&format!(
+        "{RIGHT}gmp = {{ deny = [\"vendor\"] }}\nmad_rate = 50\nmad_burst = 20\n\
+         mad_rates = {{ subn-adm = 10, cm = 40 }}\n"
+    ));
+    let mads = &config.hypervisors[0].vfs[0].mads;
+    assert_eq!(mads.classes, GmpClasses::ALL.without(GmpClass::Vendor));
+    let rate = |per_second, burst| MadRate { per_second, burst };
+    assert_eq!(mads.rate, Some(rate(50, 20)));
+    assert_eq!(
+        mads.class_rates,
+        [
+            (GmpClass::Cm, rate(40, 20)),
+            (GmpClass::SubnAdm, rate(10, 10))
+        ]
+    );
+    let classes = "the classes are `subn-adm`, `perf`, `bm`, `dev-mgt`, `cm`, `snmp`, `cong-mgt`, \
+                   `application` and `vendor`";
+    vf_case(
+        "gmp = { allow = [\"sa\"] }",
+        &format!(
+            "18: `hypervisor.vf.gmp.allow = \"sa\"`: `sa` is no class of management packets; {classes}"
+        ),
+    );
+    vf_case(
+        "mad_rates = { mad = 1 }",
+        &format!(
+            "21: `hypervisor.vf.mad_rates.mad = 1`: `mad` is no class of management packets; {classes}"
+        ),
+    );
+    vf_case(
+        "mad_rates = { cm = 0 }",
+        "20: `hypervisor.vf.mad_rates.cm = 0`: not a rate; write packets per second, from 1 to 1000000",
+    );
+    vf_case(
+        "mad_rate = -1",
+        "12: `hypervisor.vf.mad_rate = -1`: out of range; write packets per second, from 1 to 1000000, or 0 for no limit",
+    );
+    vf_case(
+        "gmp = { allow = [], deny = [] }",
+        "7: `hypervisor.vf.gmp.allow`: both `allow` and `deny`; write the classes that may pass, or those that may not",
+    );
+}
+
+#[test]
+fn spare_vfs() {
+    let config =
+        parse("[[hypervisor]]\nname = \"h\"\nspare_vfs = 2\n[[hypervisor.vf]]\nname = \"v\"\n");
+    let vfs: Vec<_> = config
+        .vfs()
+        .map(|(_, vf)| (vf.name.as_str(), vf.spare))
+        .collect();
+    assert_eq!(vfs, [("v", false), ("h-spare1", true), ("h-spare2", true)]);
+    let socket = |index: usize| config.hypervisors[0].vfs[index].socket.clone();
+    assert!(socket(2).ends_with("h-spare2.sock"));
+    for (text, problem) in [
+        (
+            "[[hypervisor]]\nname = \"h\"\nspare_vfs = 128\n",
+            "3:13: `hypervisor.spare_vfs = 128`: out of range; write how many VFs without a VM the \
+             hypervisor has, from 0 to 127",
+        ),
+        (
+            "[[hypervisor]]\nname = \"h\"\nspare_vfs = 127\n[[hypervisor.vf]]\nname = \"v\"\n",
+            "3:13: `hypervisor.spare_vfs = 127`: 128 VFs on one hypervisor, with the 1 that have a \
+             VM; an adapter port has at most 127",
+        ),
+        (
+            "[[hypervisor]]\nname = \"h\"\nspare_vfs = 1\n[[hypervisor.vf]]\nname = \"h-spare1\"\n",
+            "2:8: `hypervisor.name = \"h\"`: this name is already that of VF (line 5); give \
+             each its own name",
+        ),
+    ] {
+        let problems = problems(text);
+        assert_eq!(problems[0], format!("f.toml:{problem}"));
+    }
+}
+
+#[test]
+fn clusters() {
+    let two = "[[cluster]]\nname = \"a\"\nsm_lid = 2\n[[cluster]]\nname = \"b\"\n";
+    let vf = |name: &str, rest: &str| format!("[[hypervisor.vf]]\nname = \"{name}\"\n{rest}\n");
+    let config = parse(&format!(
+        "{two}[[hypervisor]]\nname = \"h\"\n{}{}{}{}{}",
+        vf("v", "cluster = \"a\""),
+        vf("w", "cluster = \"a\""),
+        vf("x", "cluster = \"b\"\nvlid = 2"),
+        vf(
+            "y",
+            "cluster = \"b\"\npkeys = [1, 2]\nvirtual_pkeys = [7, \"default\"]"
+        ),
+        vf("z", "sl = [3, 1]\nsl_policy = \"rewrite\""),
+    ));
+    let lids: Vec<_> = config.vfs().map(|(_, vf)| vf.cluster).collect();
+    let at = |cluster, lid| Some((cluster, Lid::from(lid)));
+    // In `a`, 2 is the subnet manager's.
+    assert_eq!(lids, [at(0, 1), at(0, 3), at(1, 2), at(1, 1), None]);
+    assert_eq!(config.clusters[1].sm_lid, Lid::UNICAST_LAST);
+    let [.., y, z] = &config.hypervisors[0].vfs[..] else {
+        panic!("five VFs")
+    };
+    assert_eq!(y.virtual_pkeys, [0x0007, 0xffff].map(PKey::from));
+    assert_eq!(z.service_levels.allowed, 0b1010);
+    assert_eq!(
+        z.service_levels.foreign,
+        hca::Foreign::Rewritten(wire::Sl::new(3))
+    );
+    for (text, message) in [
+        (
+            vf("v", "cluster = \"c\""),
+            "10:11: `hypervisor.vf.cluster = \"c\"`: no such cluster; add a table [[cluster]] of this name",
+        ),
+        (
+            vf("v", "vlid = 1"),
+            "10:8: `hypervisor.vf.vlid = 1`: a virtual LID outside of any cluster; name the VF's `cluster`, or write `lid` for the LID in the subnet",
+        ),
+        (
+            vf("v", "cluster = \"a\"\nvlid = 2"),
+            "11:8: `hypervisor.vf.vlid = 2`: this virtual LID is already that of the subnet manager in this cluster; give each its own virtual LID",
+        ),
+        (
+            vf("v", "cluster = \"a\"\nsmp = \"fabric\""),
+            "10:11: `hypervisor.vf.cluster = \"a\"`: a VM of a cluster sees virtual LIDs and cannot manage the subnet (`smp = \"fabric\"`); leave one of the two out",
+        ),
+        (
+            vf("v", "virtual_pkeys = [1, 2]"),
+            "10:17: `hypervisor.vf.virtual_pkeys = [1, 2]`: 2 entries, but `pkeys` has 1; write one for each entry of `pkeys`, in their order",
+        ),
+        (
+            vf("v", "sl = [16]"),
+            "10:7: `hypervisor.vf.sl = 16`: not a service level; the service levels are 0 to 15",
+        ),
+        (
+            vf("v", "sl = []"),
+            "10:6: `hypervisor.vf.sl = []`: no service level: the port could send nothing; leave the key out to allow all",
+        ),
+    ] {
+        let text = format!("{two}[[hypervisor]]\nname = \"h\"\n{text}");
+        assert_eq!(problems(&text), [format!("f.toml:{message}")]);
+    }
+}

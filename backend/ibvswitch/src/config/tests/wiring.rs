@@ -1,0 +1,115 @@
+//! Switches and cables.
+
+use super::*;
+
+#[test]
+fn several_switches() {
+    let config = parse(
+        r#"
+        [sm]
+        switch = "spine"
+        [[switch]]
+        name = "leaf1"
+        [[switch]]
+        name = "leaf2"
+        [[switch]]
+        name = "spine"
+        [[link]]
+        from = "leaf1"
+        to = "spine"
+        count = 2
+        [[link]]
+        from = "leaf2"
+        to = "spine"
+        [[hypervisor]]
+        name = "a"
+        [[hypervisor]]
+        name = "b"
+        switch = "leaf2"
+        "#,
+    );
+    let names: Vec<&str> = config
+        .wiring
+        .switches
+        .iter()
+        .map(|it| it.name.as_str())
+        .collect();
+    assert_eq!(names, ["leaf1", "leaf2", "spine"]);
+    assert_eq!(config.wiring.cables, [(0, 2), (0, 2), (1, 2)]);
+    assert_eq!(config.wiring.manager, 2);
+    let of: Vec<usize> = config.hypervisors.iter().map(|it| it.switch).collect();
+    assert_eq!(of, [0, 1]);
+
+    for (head, message) in [
+        (
+            "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"a\"",
+            "4:8: `switch.name = \"a\"`: this name is already that of switch (line 2); give each its own name",
+        ),
+        (
+            "[[link]]\nfrom = \"sw1\"\nto = \"sw2\"",
+            "3:6: `link.to = \"sw2\"`: there is no switch of this name; the switches are sw1",
+        ),
+        (
+            "[fabric]\nswitch = \"x\"\n[[switch]]\nname = \"a\"",
+            "2:10: `fabric.switch = \"x\"`: there are tables [[switch]]; remove this key; the first of them takes its place",
+        ),
+        (
+            "[sm]\nhost = \"x\"",
+            "2:8: `sm.host = \"x\"`: there is no file of nodes; remove this key, or name the file in `fabric.topology`",
+        ),
+        (
+            "[[link]]\nfrom = \"sw1\"\nto = \"sw1\"\ncount = 200",
+            "4:9: `link.count = 200`: out of range; write how many cables there are, from 1 to 127",
+        ),
+        (
+            "[fabric]\ntopology = \"no such file\"",
+            "2:12: `fabric.topology = \"no such file\"`: no such file: No such file or directory (os error 2); name a file in the form that `ibnetdiscover` prints",
+        ),
+    ] {
+        head_case(head, message);
+    }
+}
+
+#[test]
+fn nodes_of_a_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let net = dir.path().join("a.net");
+    let text = "\
+Switch 3 \"S\" # \"leaf\" base port 0 lid 0 lmc 0
+[2] \"H\"[1]
+[3] \"G\"[1]
+Ca 1 \"H\" # \"one\"
+[1] \"S\"[2]
+Ca 1 \"G\" # \"two\"
+[1] \"S\"[3]
+";
+    std::fs::write(&net, text).expect("is written");
+    let origin = dir.path().join("f.toml");
+    let parse = |text: &str| Config::parse(&origin.display().to_string(), text, dirs());
+    let config =
+        parse("[fabric]\ntopology = \"a.net\"\n").unwrap_or_else(|error| panic!("{error}"));
+    let file = config.wiring.file.as_ref().expect("a file");
+    assert_eq!(file.names, ["leaf", "one", "two"]);
+    assert_eq!(config.manager.guid, Guid::from(0x0010_0001));
+    let one = "[[hypervisor]]\nname = \"a\"\nswitch = \"leaf\"\n";
+    let both = format!("[fabric]\ntopology = \"a.net\"\n[sm]\nhost = \"two\"\n{one}");
+    let config = parse(&both).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.manager.guid, Guid::from(0x0010_0003));
+    // Port 1 was the last one free.
+    let error = parse(&format!("{both}{}", one.replace("\"a\"", "\"b\""))).expect_err("is full");
+    assert!(
+        error.to_string().ends_with(
+            ":8:1: `hypervisor.name`: no port is left for it on the switch `leaf`; choose another \
+             switch with `switch = \"…\"`, or add one"
+        ),
+        "{error}"
+    );
+    std::fs::write(&net, text.replace("\"G\"[1]", "\"G\"[2]")).expect("is written");
+    let error = parse("[fabric]\ntopology = \"a.net\"\n").expect_err("is wrong");
+    assert!(
+        error
+            .to_string()
+            .contains("line 3: `G` has no cable at port 2 that leads back here"),
+        "{error}"
+    );
+}
