@@ -229,6 +229,9 @@ fn three_guests() -> Result<()> {
             ("MCMR", "MCMember Record dump"),
             ("SWIR", "SwitchInfo"),
             ("SMIR", "SMInfoRecord"),
+            ("GIR", "GUIDInfo Record dump"),
+            ("LFTR", "LFT Record dump"),
+            ("MFTR", "MFT Record dump"),
         ] {
             let text = one.sh(&format!("saquery {what}"), LIMIT)?;
             expect(&text, &[expected])?;

@@ -21,6 +21,7 @@ pub mod paths;
 pub mod persistence;
 mod quality;
 mod requests;
+pub mod rmpp;
 pub mod routing;
 mod sa;
 mod tables;

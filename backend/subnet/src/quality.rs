@@ -2,7 +2,7 @@
 //! that OpenSM has for it.
 
 use wire::Vl;
-use wire::attribute::{SlToVl, VlArbitration, VlWeight};
+use wire::attribute::{PortInfo, SlToVl, VlArbitration, VlWeight};
 
 /// An option that cannot be what it says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,8 +35,16 @@ impl Arbitration {
         })
     }
 
+    /// What a port is given of the tables: blocks of 32 entries by number, 1 and 2 of the
+    /// low-priority table and 3 and 4 of the other one (IBA 14.2.5.9).
+    pub(crate) fn blocks(&self, port: &PortInfo) -> impl Iterator<Item = (u8, VlArbitration)> {
+        let low = Self::halves(&self.low, port.vl_arbitration_low_cap);
+        let high = Self::halves(&self.high, port.vl_arbitration_high_cap);
+        (1..).zip(low).chain((3..).zip(high))
+    }
+
     /// The first `room` entries of a table as a port takes them, in halves of 32.
-    pub(crate) fn halves(entries: &[VlWeight], room: u8) -> Vec<VlArbitration> {
+    fn halves(entries: &[VlWeight], room: u8) -> Vec<VlArbitration> {
         let room = usize::from(room);
         let mut halves = Vec::new();
         for first in (0..room.min(2 * VlArbitration::ENTRIES)).step_by(VlArbitration::ENTRIES) {

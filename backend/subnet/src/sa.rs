@@ -3,34 +3,35 @@
 mod directory;
 mod inventory;
 mod membership;
+mod multi_path;
 mod path;
 mod request;
 mod service;
 mod subscription;
-mod transfer;
+mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tracing::debug;
 use wire::attribute::{GidChange, MulticastBlock, Notice, Trap};
-use wire::mad::{AttributeId, Mad, Method, Status};
+use wire::mad::{AttributeId, Mad, Method, SIZE, Status};
 use wire::rmpp::{self, Rmpp};
-use wire::sa::{self, SaHeader, id};
+use wire::sa::{self, MultiPathRecord, SaHeader, id};
 use wire::smp;
 use wire::{Gid, Guid, Lid, MadPacket, PKey, Qpn};
 
 use crate::config::Config;
 use crate::model::Subnet;
 use crate::requests::Transport;
+use crate::rmpp::{Receiver, Sender, Taken};
 use crate::routing::{ForwardingTable, Graph};
-use directory::Directory;
+use directory::{Directory, PortIndex};
 use membership::Groups;
 pub use membership::PresetGroup;
 use request::{Request, Table};
 use service::Services;
 use subscription::{Audience, Subscriptions};
-use transfer::Transfers;
 
 /// How the subnet was routed by the last sweep that ended.
 #[derive(Debug, Default)]
@@ -75,6 +76,18 @@ pub struct SaCounts {
     pub path_queries: u64,
 }
 
+/// Requests of several packets, on their way.
+#[derive(Debug)]
+struct Requests(Receiver);
+
+impl Default for Requests {
+    fn default() -> Self {
+        // A MultiPathRecord with as many GIDs as it can have.
+        const LONGEST: usize = MultiPathRecord::SIZE + 2 * 255 * 16;
+        Self(Receiver::new(LONGEST, 1 << 20))
+    }
+}
+
 /// The subnet administration, at queue pair 1 of the manager's port.
 #[derive(Debug, Default)]
 pub(crate) struct Administration {
@@ -82,7 +95,10 @@ pub(crate) struct Administration {
     groups: Groups,
     services: Services,
     subscriptions: Subscriptions,
-    transfers: Transfers,
+    /// Tables on their way to those who asked.
+    tables: Sender,
+    /// Requests of several packets.
+    requests: Requests,
     table: Table,
     counts: SaCounts,
     /// Ports as subscribers know them.
@@ -99,11 +115,10 @@ impl Administration {
         now: Duration,
         transport: &mut impl Transport,
     ) {
-        let (Ok(header), Ok(rmpp)) = (SaHeader::of(&packet.mad), Rmpp::of(&packet.mad)) else {
+        let Ok(rmpp) = Rmpp::of(&packet.mad) else {
             return;
         };
-        let mad = packet.header();
-        let method = mad.method();
+        let method = packet.header().method();
         // Before the first sweep nobody can be known; who asks then asks again.
         let requester = self.directory.by_lid(packet.slid);
         let (true, Some(requester)) = (self.swept && packet.dst_qp == Qpn::QP1, requester) else {
@@ -115,14 +130,65 @@ impl Administration {
             return;
         }
         if rmpp.is_active() {
-            // Nothing that comes in segments is taken; what is active belongs to a transfer.
-            self.transfers.receive(packet, &rmpp, now, transport);
+            // Segments are of a request, and all else is about an answer, unless there is none.
+            let is_request = method == Method::GET_MULTI && rmpp.kind == Rmpp::DATA;
+            let mut send = |packet| transport.send(packet);
+            if is_request || !self.tables.receive(packet, &rmpp, now, &mut send) {
+                self.receive_segment(packet, &rmpp, requester, view, now, transport);
+            }
             return;
         }
         if method.is_response() || matches!(method, Method::SEND | Method::TRAP | Method::REPORT) {
             self.counts.dropped += 1;
             return;
         }
+        let data = &packet.mad[sa::DATA];
+        self.answer(packet, data, requester, view, now, transport);
+    }
+
+    /// Takes in a part of a request of several packets.
+    fn receive_segment(
+        &mut self,
+        packet: &MadPacket,
+        rmpp: &Rmpp,
+        requester: PortIndex,
+        view: &View<'_>,
+        now: Duration,
+        transport: &mut impl Transport,
+    ) {
+        if packet.header().method() != Method::GET_MULTI || rmpp.kind == Rmpp::ACK {
+            return;
+        }
+        match self.requests.0.receive(packet, rmpp, now) {
+            Taken::Part(None) => {}
+            Taken::Part(Some(mad)) => transport.send(self.reply(packet, *mad)),
+            Taken::Whole {
+                acknowledgement,
+                first,
+                data,
+            } => {
+                transport.send(self.reply(packet, *acknowledgement));
+                self.answer(&first, &data, requester, view, now, transport);
+            }
+        }
+    }
+
+    /// Answers a request, of which `packet` is the first packet or all, and `data` what follows the
+    /// header.
+    fn answer(
+        &mut self,
+        packet: &MadPacket,
+        data: &[u8],
+        requester: PortIndex,
+        view: &View<'_>,
+        now: Duration,
+        transport: &mut impl Transport,
+    ) {
+        let Ok(header) = SaHeader::of(&packet.mad) else {
+            return;
+        };
+        let mad = packet.header();
+        let method = mad.method();
         let key = view.config.sa_key;
         let request = Request {
             packet,
@@ -130,7 +196,7 @@ impl Administration {
             attribute: mad.attribute(),
             modifier: mad.modifier(),
             mask: header.component_mask,
-            data: &packet.mad[sa::DATA],
+            data,
             requester,
             trusted: self.directory.own == Some(requester) || key != 0 && header.sm_key == key,
         };
@@ -141,7 +207,7 @@ impl Administration {
             false => Err(Status::BAD_VERSION),
         };
         let status = match outcome {
-            Ok(()) if method == Method::GET_TABLE => {
+            Ok(()) if has_table(method) => {
                 self.send_table(packet, now, transport);
                 return;
             }
@@ -196,6 +262,7 @@ impl Administration {
                 id::GUID_INFO => inventory::guids(request, directory, table),
                 id::P_KEY_TABLE => inventory::partitions(request, directory, table),
                 id::SL_TO_VL => inventory::lanes(request, directory, view, table),
+                id::VL_ARBITRATION => inventory::arbitration(request, directory, view, table),
                 id::SM_INFO => inventory::managers(request, directory, view, table),
                 id::SERVICE => services.answer(request, directory, now, table),
                 id::INFORM_INFO => subscriptions.answer(request, directory, table),
@@ -205,6 +272,14 @@ impl Administration {
                 }
                 _ => Err(Status::UNSUPPORTED_ATTRIBUTE),
             },
+            Method::GET_MULTI if request.attribute == id::MULTI_PATH => {
+                self.counts.path_queries += 1;
+                multi_path::answer(request, directory, view, table)
+            }
+            Method::GET_TRACE_TABLE if request.attribute == id::TRACE => {
+                trace::answer(request, directory, view, table)
+            }
+            Method::GET_MULTI | Method::GET_TRACE_TABLE => Err(Status::UNSUPPORTED_ATTRIBUTE),
             Method::SET | Method::DELETE => {
                 let event = match (request.method, request.attribute) {
                     (Method::SET, id::MC_MEMBER) => groups.join(request, directory, table)?,
@@ -237,6 +312,14 @@ impl Administration {
         own.map_or(&[], |own| &own.pkeys)
     }
 
+    /// What is sent back to a packet with this datagram.
+    fn reply(&self, packet: &MadPacket, mad: [u8; SIZE]) -> MadPacket {
+        MadPacket {
+            mad,
+            ..reply(packet, self.own_pkeys())
+        }
+    }
+
     /// The response to a request, with a record or none.
     fn response(&self, packet: &MadPacket, status: Status, data: &[u8]) -> MadPacket {
         response(packet, self.own_pkeys(), status, data)
@@ -245,7 +328,7 @@ impl Administration {
     /// Answers with a table, in as many segments as it takes.
     fn send_table(&mut self, packet: &MadPacket, now: Duration, transport: &mut impl Transport) {
         let bytes = std::mem::take(&mut self.table.bytes);
-        if !self.transfers.has_room(packet.slid, bytes.len()) {
+        if !self.tables.has_room(packet.slid, bytes.len()) {
             self.counts.refused += 1;
             transport.send(self.response(packet, Status::SA_NO_RESOURCES, &[]));
             return;
@@ -256,7 +339,8 @@ impl Administration {
             ..SaHeader::of(&packet.mad).unwrap_or_default()
         }
         .emit(&mut template.mad[sa::HEADER]);
-        self.transfers.begin(template, bytes, now, transport);
+        let mut send = |packet| transport.send(packet);
+        self.tables.begin(template, bytes, now, &mut send);
     }
 
     /// A sweep ended: ports may have come, gone or changed.
@@ -310,13 +394,13 @@ impl Administration {
         now: Duration,
         transport: &mut impl Transport,
     ) -> Option<Duration> {
-        self.transfers.poll(now, transport);
+        self.tables.poll(now, &mut |packet| transport.send(packet));
         self.subscriptions.poll(now, transport);
         if self.services.deadline().is_some_and(|due| due <= now) {
             self.services.expire(&self.directory, now);
         }
         let due = [
-            self.transfers.deadline(),
+            self.tables.deadline(),
             self.subscriptions.deadline(),
             self.services.deadline(),
         ];
@@ -408,6 +492,14 @@ impl Administration {
     }
 }
 
+/// Whether a request is answered by a table.
+fn has_table(method: Method) -> bool {
+    matches!(
+        method,
+        Method::GET_TABLE | Method::GET_TRACE_TABLE | Method::GET_MULTI
+    )
+}
+
 /// The answer to a packet, as the port whose table `own` is sends it: with the port's own key of
 /// the packet's partition. A limited member that asks would not take an answer with its own.
 fn reply(packet: &MadPacket, own: &[PKey]) -> MadPacket {
@@ -423,11 +515,17 @@ fn response(packet: &MadPacket, own: &[PKey], status: Status, data: &[u8]) -> Ma
     let mut reply = reply(packet, own);
     let method = Method(packet.header().method().0 | 0x80);
     if let Ok(mut mad) = Mad::new_checked(&mut reply.mad[..]) {
-        // A removal is answered by a response of its own; all others by the method's.
+        // A Set is answered as a Get is, a GetTraceTable as a GetTable; all others by the response
+        // of their own.
         mad.set_method(match method {
             Method(0x82) => Method::GET_RESPONSE,
+            Method(0x93) => Method::GET_TABLE_RESPONSE,
             method => method,
         });
+        if mad.attribute() == id::MULTI_PATH {
+            // What is answered are PathRecords (IBA 15.4.7).
+            mad.set_attribute(id::PATH, mad.modifier());
+        }
         mad.set_status(status);
     }
     reply.mad[rmpp::HEADER].fill(0);
@@ -441,13 +539,14 @@ fn response(packet: &MadPacket, own: &[PKey], status: Status, data: &[u8]) -> Ma
 fn class_port_info(view: &View<'_>, table: &mut Table) {
     const OPTIONAL_RECORDS: u16 = 1 << 8;
     const UD_MULTICAST: u16 = 1 << 9;
+    const MULTI_PATH: u16 = 1 << 10;
     const CAPABILITY_MATCH: u16 = 1 << 13;
     const SEND_ONLY_FULL_MEMBERS: u32 = 1 << 12;
     let mut bytes = [0; 72];
     wire::performance::ClassPortInfo {
         base_version: 1,
         class_version: 2,
-        capability_mask: OPTIONAL_RECORDS | UD_MULTICAST | CAPABILITY_MATCH,
+        capability_mask: OPTIONAL_RECORDS | UD_MULTICAST | MULTI_PATH | CAPABILITY_MATCH,
         capability_mask2: SEND_ONLY_FULL_MEMBERS,
         resp_time_value: view.config.subnet_timeout.min(20),
     }

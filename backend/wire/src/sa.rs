@@ -6,8 +6,10 @@
 
 mod event;
 mod group;
+mod multi_path;
 mod path;
 mod record;
+mod trace;
 
 use core::ops::Range;
 
@@ -17,12 +19,14 @@ use crate::rmpp::{self, Rmpp};
 
 pub use event::{InformInfo, InformInfoRecord};
 pub use group::{JoinState, McMemberRecord};
+pub use multi_path::MultiPathRecord;
 pub use path::{PathRecord, Rate, Selector};
 pub use record::{
     GuidInfoRecord, LinearForwardingRecord, LinkRecord, MulticastForwardingRecord, NodeRecord,
     PKeyTableRecord, PortInfoRecord, ServiceRecord, SlToVlRecord, SmInfoRecord, SwitchInfoRecord,
     VlArbitrationRecord,
 };
+pub use trace::TraceRecord;
 
 /// Where [`SaHeader`] lies in a datagram.
 pub const HEADER: Range<usize> = 36..56;
@@ -63,6 +67,10 @@ pub mod id {
     pub const VL_ARBITRATION: AttributeId = AttributeId(0x0036);
     /// MCMemberRecord.
     pub const MC_MEMBER: AttributeId = AttributeId(0x0038);
+    /// TraceRecord.
+    pub const TRACE: AttributeId = AttributeId(0x0039);
+    /// MultiPathRecord.
+    pub const MULTI_PATH: AttributeId = AttributeId(0x003a);
     /// InformInfoRecord.
     pub const INFORM_INFO: AttributeId = AttributeId(0x00f3);
 }

@@ -12,7 +12,7 @@ use ibvswitch_wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use ibvswitch_wire::performance::{self, PortCounters, PortCountersExtended};
 use ibvswitch_wire::smp::{DATA, Destination, Request, Route, Smp};
 use ibvswitch_wire::{
-    Gid, Guid, Lid, MadPacket, Mtu, PKey, PhysicalState, PortState, Qpn, Sl, Vl, cm, erf,
+    Gid, Guid, Lid, MadPacket, Mtu, PKey, PhysicalState, PortState, Qpn, Sl, Vl, cm, erf, sa,
 };
 
 /// What tshark says about packets, one line per packet, or `None` where there is no tshark.
@@ -489,6 +489,91 @@ fn counters() {
             ("infiniband.portcounters_ext.portunicastrcvpkts", "6"),
             ("infiniband.portcounters_ext.portmulticastxmitpkts", "7"),
             ("infiniband.portcounters_ext.portmulticastrcvpkts", "8"),
+        ],
+    );
+}
+
+#[test]
+fn several_paths_and_traces() {
+    let sent = |mad| {
+        MadPacket::gmp(
+            Lid::new(3),
+            Lid::new(1),
+            Sl::default(),
+            PKey::DEFAULT_FULL,
+            mad,
+        )
+    };
+    let template = sa::MultiPathRecord {
+        flow_label: 0x12345,
+        hop_limit: 7,
+        traffic_class: 9,
+        reversible: true,
+        numb_path: 5,
+        pkey: PKey::new(0x8011),
+        sl: Sl::new(3),
+        mtu_selector: 2,
+        mtu: 4,
+        rate_selector: 1,
+        rate: 3,
+        packet_life_time_selector: 2,
+        packet_life_time: 18,
+        independence_selector: 1,
+        ..sa::MultiPathRecord::default()
+    };
+    let gid = |low: u128| Gid::from_bits(0xfe80 << 112 | low);
+    let data = template.with_gids(&[gid(0x11)], &[gid(0x22)]);
+    let mad = sa::request(Method::GET_MULTI, sa::id::MULTI_PATH, 1, 0, &data);
+    fields(
+        &sent(mad),
+        &[
+            ("infiniband.multipathrecord.flowlabel", "0x012345"),
+            ("infiniband.multipathrecord.hoplimit", "0x07"),
+            ("infiniband.multipathrecord.tclass", "0x09"),
+            ("infiniband.multipathrecord.reversible", "0x01"),
+            ("infiniband.multipathrecord.numbpath", "0x05"),
+            ("infiniband.multipathrecord.p_key", "0x8011"),
+            ("infiniband.multipathrecord.sl", "0x03"),
+            ("infiniband.multipathrecord.mtuselector", "0x02"),
+            ("infiniband.multipathrecord.mtu", "0x04"),
+            ("infiniband.multipathrecord.rateselector", "0x01"),
+            ("infiniband.multipathrecord.rate", "0x03"),
+            ("infiniband.multipathrecord.packetlifetimeselector", "0x02"),
+            ("infiniband.multipathrecord.packetlifetime", "0x12"),
+            ("infiniband.multipathrecord.independenceselector", "0x01"),
+            ("infiniband.multipathrecord.sgidcount", "0x01"),
+            ("infiniband.multipathrecord.dgidcount", "0x01"),
+            ("infiniband.multipathrecord.sdgid", "fe80::11,fe80::22"),
+        ],
+    );
+    let trace = sa::TraceRecord {
+        gid_prefix: 0xfe80 << 48,
+        id_generation: 2,
+        node_type: NodeType::Switch,
+        node_id: 0x1122,
+        chassis_id: 0x33,
+        entry_port_id: 0x44,
+        exit_port_id: 0x55,
+        entry_port: 6,
+        exit_port: 7,
+    };
+    let method = Method::GET_TABLE_RESPONSE;
+    let mut mad = sa::request(method, sa::id::TRACE, 1, 0, &trace.to_bytes());
+    // One segment, with its size and that of a record.
+    mad[24..36].copy_from_slice(&[1, 1, 0xff, 0, 0, 0, 0, 1, 0, 0, 0, 20 + 48]);
+    mad[45] = 6;
+    fields(
+        &sent(mad),
+        &[
+            ("infiniband.tracerecord.gidprefix", "0xfe80000000000000"),
+            ("infiniband.tracerecord.idgeneration", "0x0002"),
+            ("infiniband.tracerecord.nodetype", "0x02"),
+            ("infiniband.tracerecord.nodeid", "0x0000000000001122"),
+            ("infiniband.tracerecord.chassisid", "0x0000000000000033"),
+            ("infiniband.tracerecord.entryportid", "0x0000000000000044"),
+            ("infiniband.tracerecord.exitportid", "0x0000000000000055"),
+            ("infiniband.tracerecord.entryport", "0x06"),
+            ("infiniband.tracerecord.exitport", "0x07"),
         ],
     );
 }

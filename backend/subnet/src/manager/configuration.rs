@@ -15,7 +15,6 @@ use crate::keys::KeyPolicy;
 use crate::lids;
 use crate::model::At;
 use crate::partitions::Candidate;
-use crate::quality::Arbitration;
 use crate::routing::{ForwardingTable, Graph, MinHop, RoutingEngine};
 use crate::sa::Paths;
 
@@ -221,16 +220,13 @@ impl SubnetManager {
                 }
             }
             if let Some(arbitration) = &self.config.arbitration {
-                let low = Arbitration::halves(&arbitration.low, info.vl_arbitration_low_cap);
-                let high = Arbitration::halves(&arbitration.high, info.vl_arbitration_high_cap);
                 let port = if entry.is_switch() {
                     u32::from(number)
                 } else {
                     0
                 };
-                let halves = (1..).zip(low).chain((3..).zip(high));
-                for (half, table) in halves {
-                    let modifier = half << 16 | port;
+                for (block, table) in arbitration.blocks(&info) {
+                    let modifier = u32::from(block) << 16 | port;
                     wanted.push((at, AttributeId::VL_ARBITRATION, modifier, table.to_bytes()));
                 }
             }

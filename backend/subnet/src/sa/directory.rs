@@ -240,36 +240,61 @@ impl Directory {
             rate: source.rate,
             loops: from == to,
         };
-        if capacity.loops {
-            return Some(capacity);
-        }
-        let mut node = self.node_of(source);
-        if !node.is_switch() {
-            let entered = self.port(source.peer?);
-            if source.peer == Some(to) {
-                return Some(capacity);
-            }
-            node = self.node_of(entered);
-        } else {
+        if !capacity.loops && self.node_of(source).is_switch() {
             // A switch's port 0 has no link.
             capacity.mtu = source.info.mtu_cap;
             capacity.rate = Rate(0);
+        }
+        self.walk(from, to, dlid, |out| {
+            let out = self.port(out);
+            capacity.mtu = capacity.mtu.min(out.info.neighbor_mtu);
+            if capacity.rate == Rate(0) || out.rate.gigabits() < capacity.rate.gigabits() {
+                capacity.rate = out.rate;
+            }
+        })?;
+        Some(capacity)
+    }
+
+    /// The ports by which a packet leaves the nodes on its path from a port to a LID: one for each
+    /// link. `None` where the forwarding tables lead nowhere.
+    pub(super) fn links(&self, from: PortIndex, dlid: Lid) -> Option<Vec<PortIndex>> {
+        let mut links = Vec::new();
+        self.walk(from, self.by_lid(dlid)?, dlid, |out| links.push(out))?;
+        Some(links)
+    }
+
+    fn walk(
+        &self,
+        from: PortIndex,
+        to: PortIndex,
+        dlid: Lid,
+        mut leave: impl FnMut(PortIndex),
+    ) -> Option<()> {
+        if from == to {
+            return Some(());
+        }
+        let source = self.port(from);
+        let mut node = self.node_of(source);
+        if !node.is_switch() {
+            leave(from);
+            let peer = source.peer?;
+            if peer == to {
+                return Some(());
+            }
+            node = self.node_of(self.port(peer));
         }
         for _ in 0..HOPS {
             if !node.is_switch() {
                 return None;
             }
             if node.port(0) == Some(to) {
-                return Some(capacity);
+                return Some(());
             }
-            let out = self.port(node.port(node.table.as_ref()?.port(dlid))?);
-            capacity.mtu = capacity.mtu.min(out.info.neighbor_mtu);
-            if capacity.rate == Rate(0) || out.rate.gigabits() < capacity.rate.gigabits() {
-                capacity.rate = out.rate;
-            }
-            let peer = out.peer?;
+            let out = node.port(node.table.as_ref()?.port(dlid))?;
+            leave(out);
+            let peer = self.port(out).peer?;
             if peer == to {
-                return Some(capacity);
+                return Some(());
             }
             node = self.node_of(self.port(peer));
         }

@@ -5,6 +5,7 @@ use wire::mad::Status;
 use wire::sa::{
     GuidInfoRecord, LinearForwardingRecord, LinkRecord, MulticastForwardingRecord, NodeRecord,
     PKeyTableRecord, PortInfoRecord, SlToVlRecord, SmInfoRecord, SwitchInfoRecord,
+    VlArbitrationRecord,
 };
 use wire::{Guid, PKey};
 
@@ -324,6 +325,41 @@ pub(super) fn lanes(
             table.offer(request, &record);
             if table.is_full() {
                 return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Arbitration tables, where the configuration sets them: of each port as much as it has room for.
+pub(super) fn arbitration(
+    request: &Request<'_>,
+    directory: &Directory,
+    view: &View<'_>,
+    table: &mut Table,
+) -> Result<(), Status> {
+    table.begin::<VlArbitrationRecord>(request.method);
+    let Some(arbitration) = &view.config.arbitration else {
+        return Ok(());
+    };
+    for (end, node) in visible(request, directory) {
+        let of_node = node.ports().map(|index| directory.port(index));
+        let ports = of_node.filter(|port| match node.is_switch() {
+            true => port.number != 0,
+            false => port.number == end.number,
+        });
+        for port in ports.filter(|port| port.peer.is_some()) {
+            for (block, half) in arbitration.blocks(&port.info) {
+                let record = VlArbitrationRecord {
+                    lid: end.info.lid,
+                    output_port: port.number,
+                    block,
+                    table: half.to_bytes(),
+                };
+                table.offer(request, &record);
+                if table.is_full() {
+                    return Ok(());
+                }
             }
         }
     }

@@ -58,11 +58,13 @@ pub(super) fn answer(
     Ok(())
 }
 
-struct Asked<'a> {
-    request: &'a Request<'a>,
-    wanted: PathRecord,
-    directory: &'a Directory,
-    view: &'a View<'a>,
+/// What paths are asked for.
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a Request<'a>,
+    /// The template.
+    pub(super) wanted: PathRecord,
+    pub(super) directory: &'a Directory,
+    pub(super) view: &'a View<'a>,
 }
 
 impl Asked<'_> {
@@ -87,12 +89,14 @@ impl Asked<'_> {
         Ok(port)
     }
 
-    fn source(&self) -> Result<Option<PortIndex>, Status> {
+    /// Where paths are to begin, if the template says it.
+    pub(super) fn source(&self) -> Result<Option<PortIndex>, Status> {
         let PathRecord { sgid, slid, .. } = self.wanted;
         self.end((PathRecord::SGID, sgid), (PathRecord::SLID, slid))
     }
 
-    fn destination(&self) -> Result<Option<PortIndex>, Status> {
+    /// Where they are to end.
+    pub(super) fn destination(&self) -> Result<Option<PortIndex>, Status> {
         let PathRecord { dgid, dlid, .. } = self.wanted;
         self.end((PathRecord::DGID, dgid), (PathRecord::DLID, dlid))
     }
@@ -111,7 +115,7 @@ impl Asked<'_> {
     }
 
     /// Adds the paths between two ports.
-    fn between(&self, from: PortIndex, to: PortIndex, table: &mut Table) {
+    pub(super) fn between(&self, from: PortIndex, to: PortIndex, table: &mut Table) {
         let (source, destination) = (self.directory.port(from), self.directory.port(to));
         if !self.request.may_see(self.directory, source)
             || !self.request.may_see(self.directory, destination)

@@ -68,8 +68,8 @@ impl Table {
         self.count = 0;
         // One more than a Get may have tells that there are too many.
         self.enough = match method {
-            Method::GET_TABLE => TABLE / R::STRIDE,
-            _ => 2,
+            Method::GET => 2,
+            _ => TABLE / R::STRIDE,
         };
     }
 

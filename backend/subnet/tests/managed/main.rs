@@ -2,11 +2,13 @@
 
 mod administration;
 mod capture;
+mod guests;
 mod harness;
 mod keys;
 mod liars;
 mod mastery;
 mod migration;
 mod partitions;
+mod several_paths;
 mod sweep;
 mod traps;

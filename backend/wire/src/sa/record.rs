@@ -391,6 +391,8 @@ mod tests {
         filled::<LinkRecord>(6 * 8);
         filled::<SmInfoRecord>(25 * 8);
         filled::<crate::sa::PathRecord>(58 * 8);
+        filled::<crate::sa::MultiPathRecord>(24 * 8);
+        filled::<crate::sa::TraceRecord>(46 * 8);
         filled::<crate::sa::McMemberRecord>(393);
         filled::<crate::sa::InformInfoRecord>(60 * 8);
     }

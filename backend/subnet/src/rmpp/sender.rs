@@ -1,4 +1,4 @@
-//! Answers that are longer than a packet (IBA 13.6): sent in segments, as the receiver takes them.
+//! The sender's end: segments, as the receiver takes them (IBA 13.6.6.2).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use tracing::debug;
 use wire::mad::SIZE;
 use wire::rmpp::{self, Rmpp};
-use wire::{Lid, MadPacket, Qpn, sa};
+use wire::{Lid, MadPacket, sa};
 
-use crate::requests::Transport;
+use super::Key;
 
 /// Transfers at the same time, of all receivers and of one.
 const ALL: usize = 512;
@@ -20,8 +20,6 @@ const BURST: u32 = 64;
 /// How long to wait for an acknowledgement, and how often to repeat.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const RETRIES: u8 = 3;
-
-type Key = (Lid, Qpn, u64);
 
 #[derive(Debug)]
 struct Transfer {
@@ -37,33 +35,32 @@ struct Transfer {
     left: u8,
 }
 
-/// Transfers on their way.
+/// Tables on their way to those who asked for them.
 #[derive(Debug, Default)]
-pub(super) struct Transfers {
+pub struct Sender {
     all: HashMap<Key, Transfer>,
     bytes: usize,
 }
 
-impl Transfers {
+impl Sender {
     /// Whether one more to this receiver can be begun.
-    pub(super) fn has_room(&self, to: Lid, bytes: usize) -> bool {
+    #[must_use]
+    pub fn has_room(&self, to: Lid, bytes: usize) -> bool {
         let of_port = self.all.keys().filter(|(lid, ..)| *lid == to).count();
         self.all.len() < ALL && of_port < OF_A_PORT && self.bytes + bytes <= BYTES
     }
 
-    /// Sends a table in answer to a request; `template` is the response but for its data.
-    pub(super) fn begin(
+    /// Sends a table in answer to a request; `template` is the response but for its data. `send`
+    /// takes the packets.
+    pub fn begin(
         &mut self,
         template: MadPacket,
         bytes: Vec<u8>,
         now: Duration,
-        transport: &mut impl Transport,
+        send: &mut impl FnMut(MadPacket),
     ) {
-        let key = (
-            template.dlid,
-            template.dst_qp,
-            template.header().transaction(),
-        );
+        let transaction = template.header().transaction();
+        let key = (template.dlid, template.dst_qp, transaction);
         // Who asks again has given up on the first answer.
         self.end(&key);
         let segments = bytes.len().div_ceil(sa::DATA_SIZE).max(1) as u32;
@@ -79,7 +76,7 @@ impl Transfers {
             due: now + TIMEOUT,
             left: RETRIES,
         };
-        transfer.advance(transport);
+        transfer.advance(send);
         self.all.insert(key, transfer);
     }
 
@@ -89,18 +86,18 @@ impl Transfers {
         }
     }
 
-    /// Takes in what a receiver says. Packets of no transfer are dropped: answering them would
-    /// have two ends abort at each other for ever.
-    pub(super) fn receive(
+    /// Takes in what a receiver says; false when it is about no transfer of this sender. Such a
+    /// packet is not answered: two ends would abort at each other for ever.
+    pub fn receive(
         &mut self,
         packet: &MadPacket,
         header: &Rmpp,
         now: Duration,
-        transport: &mut impl Transport,
-    ) {
-        let key = (packet.slid, packet.src_qp, packet.header().transaction());
+        send: &mut impl FnMut(MadPacket),
+    ) -> bool {
+        let key = super::from(packet);
         let Some(transfer) = self.all.get_mut(&key) else {
-            return;
+            return false;
         };
         let failure = if header.version != Rmpp::VERSION {
             Some(Rmpp::UNSUPPORTED_VERSION)
@@ -110,46 +107,48 @@ impl Transfers {
                 Rmpp::STOP | Rmpp::ABORT => {
                     debug!(lid = %packet.slid, status = header.status, "receiver gives up");
                     self.end(&key);
-                    return;
+                    return true;
                 }
                 _ => Some(Rmpp::BAD_TYPE),
             }
         };
         if let Some(status) = failure {
-            transfer.abort(status, transport);
+            transfer.abort(status, send);
             self.end(&key);
         } else if transfer.acknowledged == transfer.segments {
             self.end(&key);
         } else {
             transfer.due = now + TIMEOUT;
-            transfer.left = RETRIES;
-            transfer.advance(transport);
+            transfer.advance(send);
         }
+        true
     }
 
     /// Repeats what nobody acknowledged.
-    pub(super) fn poll(&mut self, now: Duration, transport: &mut impl Transport) {
+    pub fn poll(&mut self, now: Duration, send: &mut impl FnMut(MadPacket)) {
         if self.deadline().is_none_or(|due| due > now) {
             return;
         }
         let mut ended = Vec::new();
         for (key, transfer) in self.all.iter_mut().filter(|(_, t)| t.due <= now) {
             if transfer.left == 0 {
-                transfer.abort(Rmpp::TOO_MANY_RETRIES, transport);
+                transfer.abort(Rmpp::TOO_MANY_RETRIES, send);
                 ended.push(*key);
                 continue;
             }
             transfer.left -= 1;
             transfer.due = now + TIMEOUT;
             transfer.sent = transfer.acknowledged;
-            transfer.advance(transport);
+            transfer.advance(send);
         }
         for key in ended {
             self.end(&key);
         }
     }
 
-    pub(super) fn deadline(&self) -> Option<Duration> {
+    /// When [`Sender::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
         self.all.values().map(|transfer| transfer.due).min()
     }
 }
@@ -165,6 +164,9 @@ impl Transfer {
             return Some(Rmpp::WINDOW_TOO_SMALL);
         }
         if segment >= self.acknowledged {
+            if segment > self.acknowledged {
+                self.left = RETRIES;
+            }
             self.acknowledged = segment;
             self.window = self.window.max(window.min(self.segments));
         }
@@ -172,11 +174,11 @@ impl Transfer {
     }
 
     /// Sends what the window allows.
-    fn advance(&mut self, transport: &mut impl Transport) {
+    fn advance(&mut self, send: &mut impl FnMut(MadPacket)) {
         let last = self.window.min(self.acknowledged.saturating_add(BURST));
         while self.sent < last {
             self.sent += 1;
-            transport.send(self.segment(self.sent));
+            send(self.segment(self.sent));
         }
     }
 
@@ -212,7 +214,7 @@ impl Transfer {
         packet
     }
 
-    fn abort(&self, status: u8, transport: &mut impl Transport) {
+    fn abort(&self, status: u8, send: &mut impl FnMut(MadPacket)) {
         let mut packet = self.template.clone();
         Rmpp {
             version: Rmpp::VERSION,
@@ -224,6 +226,6 @@ impl Transfer {
         }
         .emit(&mut packet.mad[rmpp::HEADER]);
         packet.mad[rmpp::HEADER.end..SIZE].fill(0);
-        transport.send(packet);
+        send(packet);
     }
 }
