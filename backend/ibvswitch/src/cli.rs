@@ -14,6 +14,7 @@ mod link;
 mod metrics;
 mod run;
 mod sibling;
+mod simulate;
 mod sm;
 mod status;
 mod table;
@@ -118,6 +119,9 @@ enum Command {
     /// Check a configuration, or print the built-in one.
     #[command(subcommand)]
     Config(configuration::ConfigCommand),
+    /// Experiments with large subnets: routing, migration, LIDs.
+    #[command(subcommand)]
+    Simulate(simulate::SimulateCommand),
     /// Boot two VMs on a subnet of their own and measure between them.
     Demo(demo::DemoArgs),
     /// Measure the device without VMs.
@@ -211,6 +215,7 @@ pub fn main() -> ExitCode {
         Command::Sm(command) => sm::run(source, command),
         Command::External(command) => external::run(source, command),
         Command::Config(command) => configuration::run(source, command),
+        Command::Simulate(command) => simulate::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
     };

@@ -7,11 +7,15 @@ mod comparison;
 pub mod lids;
 pub mod migration;
 mod network;
+pub mod opensm;
 mod progress;
 pub mod quality;
 mod random;
+pub mod routing;
+mod shape;
 
 pub use comparison::{Column, Comparison, Row, Value};
 pub use network::{TooManyLids, graph, with_hypervisors};
 pub use progress::{Progress, Step, silent};
 pub use random::generator;
+pub use shape::{InParts, Shape, ShapeError, connected};

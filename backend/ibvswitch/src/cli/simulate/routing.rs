@@ -1,0 +1,224 @@
+//! `ibvswitch simulate routing`
+
+use std::fmt::Write;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use simulate::routing::{Outcome, Row, Study, Walk, engines};
+
+use super::progress::Bar;
+use super::topology::TopologyArgs;
+use super::{CliError, Common, Report};
+use crate::cli::table::table;
+
+/// Every engine.
+const ALL: &str = "all";
+
+/// Arguments of `simulate routing`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Generators:
+  XGFT(n;m1,..,mn;w1,..,wn)   fat-tree: children and parents per level, from the roots down
+  PGFT(n;m..;w..;p..)         the same with p cables to each parent
+  RLFT(ports,hosts)           fat-tree of switches with so many ports, for at least so many hosts
+  k-ary-n-tree(k,n)  m-port-n-tree(m,n)
+  torus(8x4x4,1)  mesh(4x4,2)  torus(16x8,1,4)   hosts per switch, cables broken
+  irregular(switches,degree,hosts)
+
+Examples:
+  ibvswitch simulate routing --topology \"XGFT(3;18,18,36;18,18,1)\"
+  ibvswitch simulate routing --topology net.txt --engine dfsssp,lash --json
+  ibvswitch simulate routing --topology \"RLFT(36,2891)\" --vfs 16 --engine vswitch-ftree
+  ibvswitch simulate routing --topology \"torus(4x4x4,2)\" --compare-opensm")]
+pub(in crate::cli) struct RoutingArgs {
+    #[command(flatten)]
+    topology: TopologyArgs,
+    /// Engines, or all.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = ALL,
+        value_parser = PossibleValuesParser::new(engines().into_iter().chain([ALL]))
+    )]
+    engine: Vec<String>,
+    /// A hypervisor with so many virtual functions in place of each adapter; its vSwitch shares the
+    /// hypervisor's LID.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=253))]
+    vfs: Option<u8>,
+    /// So many hypervisors, and no other adapters.
+    #[arg(long, value_name = "NUMBER", requires = "vfs")]
+    hypervisors: Option<usize>,
+    /// Have OpenSM route the same in ibsim, and walk its tables, too. Takes the programs opensm and
+    /// ibsim, and minutes for thousands of nodes.
+    #[arg(long, conflicts_with = "vfs")]
+    compare_opensm: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) fn run(args: &RoutingArgs) -> Result<(), CliError> {
+    let topology = args.topology.load(args.common.seed)?;
+    let chosen = |name: &&str| {
+        args.engine
+            .iter()
+            .any(|chosen| chosen == ALL || chosen == name)
+    };
+    let engines: Vec<&'static str> = engines().into_iter().filter(chosen).collect();
+    let bar = Bar::new();
+    let outcome = Study {
+        topology: &topology,
+        name: &args.topology.topology,
+        engines: &engines,
+        hypervisors: args
+            .vfs
+            .map(|functions| (args.hypervisors.unwrap_or(usize::MAX), functions)),
+        compare_opensm: args.compare_opensm,
+    }
+    .run(&|step| bar.show(step));
+    drop(bar);
+    let name = &args.topology.topology;
+    let outcome = outcome.map_err(|error| CliError::Failed(format!("{name}: {error}")))?;
+    args.common.show(&outcome)?;
+    let failing = outcome.engines.iter().find(|row| row.walk.failing > 0);
+    match failing {
+        None => Ok(()),
+        Some(Row { engine, walk, .. }) => Err(CliError::Failed(format!(
+            "{name}: of {engine}'s paths {} do not arrive, first {}",
+            walk.failing,
+            walk.faults.first().map_or("", String::as_str)
+        ))),
+    }
+}
+
+/// A row of the table: whose tables, after how long, and what walking them shows.
+fn cells(name: &str, seconds: Option<f64>, walk: &Walk) -> [String; 10] {
+    [
+        name.to_owned(),
+        seconds.map_or_else(|| "-".to_owned(), time),
+        walk.arriving.to_string(),
+        walk.failing.to_string(),
+        walk.detours.to_string(),
+        format!("{:.2}", walk.mean_hops),
+        walk.lanes
+            .map_or_else(|| "-".to_owned(), |lanes| lanes.to_string()),
+        match (&walk.deadlock, walk.lanes) {
+            (_, None) => "-",
+            (None, _) => "free",
+            (Some(_), _) => "possible",
+        }
+        .to_owned(),
+        format!("{}..{}", walk.least_load, walk.largest_load),
+        format!("{:.1} ± {:.1}", walk.mean_load, walk.load_deviation),
+    ]
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        ..0.001 => format!("{:.0} us", seconds * 1e6),
+        ..1.0 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.2} s"),
+    }
+}
+
+impl Report for Outcome {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{}: {} switches, {} LIDs at adapters, {} LIDs, {} cables between switches\n\n",
+            self.topology, self.switches, self.adapters, self.lids, self.cables
+        );
+        let heading = [
+            "ENGINE",
+            "TIME",
+            "PATHS",
+            "FAILING",
+            "DETOURS",
+            "LINKS",
+            "LANES",
+            "DEADLOCK",
+            "PATHS PER LINK",
+            "MEAN",
+        ];
+        let mut rows = vec![heading.map(str::to_owned)];
+        for row in &self.engines {
+            rows.push(cells(row.engine, Some(row.seconds), &row.walk));
+            if let Some(opensm) = &row.opensm {
+                let name = format!("  OpenSM's {}", opensm.used);
+                rows.push(cells(&name, None, &opensm.walk));
+            }
+        }
+        text += &table(&rows);
+        text += "\nPaths by links between switches:\n";
+        let longest = self.engines.iter().map(|row| row.walk.hops.len()).max();
+        // Writing to a string does not fail.
+        let _ = write!(text, "{:15}", "");
+        for hops in 0..longest.unwrap_or(0) {
+            let _ = write!(text, "{hops:>10}");
+        }
+        text.push('\n');
+        for row in &self.engines {
+            let _ = write!(text, "{:15}", row.engine);
+            for paths in &row.walk.hops {
+                let _ = write!(text, "{paths:>10}");
+            }
+            text.push('\n');
+        }
+        for row in &self.engines {
+            if let Some(why) = &row.fallback {
+                let engine = row.engine;
+                let _ = write!(text, "\n{engine} cannot route this, minhop did: {why}\n");
+            }
+            if let Some(deadlock) = &row.walk.deadlock {
+                let _ = write!(text, "\n{}: {deadlock}\n", row.engine);
+            }
+        }
+        text
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let heading = [
+            "topology",
+            "engine",
+            "by",
+            "fallback",
+            "seconds",
+            "paths",
+            "failing",
+            "detours",
+            "mean_links",
+            "lanes",
+            "deadlock",
+            "least_load",
+            "mean_load",
+            "largest_load",
+            "load_deviation",
+        ];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        let mut add = |row: &Row, by: &str, seconds: Option<f64>, walk: &Walk| {
+            let number = |number: Option<f64>| number.map_or_else(String::new, |n| n.to_string());
+            rows.push(vec![
+                self.topology.clone(),
+                row.engine.to_owned(),
+                by.to_owned(),
+                row.fallback.clone().unwrap_or_default(),
+                number(seconds),
+                walk.arriving.to_string(),
+                walk.failing.to_string(),
+                walk.detours.to_string(),
+                walk.mean_hops.to_string(),
+                number(walk.lanes.map(f64::from)),
+                walk.deadlock.clone().unwrap_or_default(),
+                walk.least_load.to_string(),
+                walk.mean_load.to_string(),
+                walk.largest_load.to_string(),
+                walk.load_deviation.to_string(),
+            ]);
+        };
+        for row in &self.engines {
+            add(row, "ibvswitch", Some(row.seconds), &row.walk);
+            if let Some(opensm) = &row.opensm {
+                add(row, "opensm", None, &opensm.walk);
+            }
+        }
+        rows
+    }
+}

@@ -1,0 +1,45 @@
+//! Which topology an experiment is about.
+
+use std::fs;
+use std::io::Read;
+
+use clap::Args;
+use fabric::{Hosts, NETLIST_MAX, Topology};
+use simulate::Shape;
+
+use super::CliError;
+
+/// The topology.
+#[derive(Debug, Args)]
+pub(super) struct TopologyArgs {
+    /// A generator such as "XGFT(2;18,18;18,1)", or a file as ibnetdiscover writes and ibsim reads
+    /// it.
+    #[arg(long, short, value_name = "GENERATOR|FILE")]
+    pub(super) topology: String,
+}
+
+impl TopologyArgs {
+    /// The nodes and cables, with adapters for hosts.
+    pub(super) fn load(&self, seed: u64) -> Result<Topology, CliError> {
+        let text = &self.topology;
+        let wrong = |error: &dyn std::fmt::Display| CliError::Failed(format!("{text}: {error}"));
+        if Shape::is_meant_by(text) {
+            let shape: Shape = text.parse().map_err(|error| wrong(&error))?;
+            let topology = shape.topology(Hosts::Adapters, seed);
+            return topology.map_err(|error| wrong(&error));
+        }
+        let unreadable = |error: std::io::Error| {
+            CliError::Failed(format!(
+                "{text} cannot be read: {error}; give a file as ibnetdiscover writes it, or a \
+                 generator such as \"XGFT(2;18,18;18,1)\""
+            ))
+        };
+        let file = fs::File::open(text).map_err(unreadable)?;
+        let mut bytes = Vec::new();
+        file.take(NETLIST_MAX as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(unreadable)?;
+        let netlist = String::from_utf8(bytes).map_err(|error| wrong(&error))?;
+        Topology::from_netlist(&netlist).map_err(|error| wrong(&error))
+    }
+}

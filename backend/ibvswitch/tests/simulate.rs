@@ -1,0 +1,160 @@
+//! `ibvswitch simulate` as a user runs it: output, messages and exit status.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+const FAILURE: i32 = 1;
+const USAGE: i32 = 2;
+
+struct Outcome {
+    status: i32,
+    out: String,
+    err: String,
+}
+
+fn simulate(args: &[&str]) -> Outcome {
+    let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+        .arg("simulate")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("is started");
+    Outcome {
+        status: output.status.code().expect("is not killed"),
+        out: String::from_utf8(output.stdout).expect("is text"),
+        err: String::from_utf8(output.stderr).expect("is text"),
+    }
+}
+
+fn good(args: &[&str]) -> String {
+    let outcome = simulate(args);
+    assert_eq!((outcome.status, outcome.err.as_str()), (0, ""), "{args:?}");
+    outcome.out
+}
+
+fn json(args: &[&str]) -> serde_json::Value {
+    let args = [args, &["--json"]].concat();
+    serde_json::from_str(&good(&args)).expect("is JSON")
+}
+
+fn bad(args: &[&str], status: i32, message: &str) {
+    let outcome = simulate(args);
+    assert_eq!(
+        (outcome.status, outcome.out.as_str()),
+        (status, ""),
+        "{args:?}"
+    );
+    assert!(outcome.err.contains(message), "{args:?}: {}", outcome.err);
+}
+
+/// Paths of a fat-tree of 32 hosts, by hand: from each of 8 leaves and 4 roots to 32 hosts, from the
+/// leaves to 12 switches. A leaf has 4 of the hosts.
+#[test]
+fn routing_of_a_small_tree() {
+    let args = ["routing", "--topology", "XGFT(2;8,4;4,1)"];
+    let outcome = json(&args);
+    assert_eq!(outcome["switches"], 12);
+    assert_eq!(outcome["cables"], 32);
+    let engines = outcome["engines"].as_array().expect("a list");
+    assert_eq!(engines.len(), 7);
+    for row in engines {
+        assert_eq!(row["walk"]["arriving"], 12 * 32 + 8 * 12);
+        assert_eq!(row["walk"]["hops"][0], 32 + 8);
+        assert_eq!(row["walk"]["deadlock"], serde_json::Value::Null);
+        // Every leaf sends all that is for 28 other hosts up by 4 cables.
+        if row["engine"] == "ftree" {
+            assert_eq!(row["walk"]["largest_load"], 4 * 28 / 4);
+        }
+    }
+    let text = good(&args);
+    assert!(text.starts_with(
+        "XGFT(2;8,4;4,1): 12 switches, 32 LIDs at adapters, 44 LIDs, 32 cables between switches\n"
+    ));
+    assert!(
+        text.contains("dor cannot route this, minhop did: "),
+        "{text}"
+    );
+    let csv = good(&[&args[..], &["--engine", "ftree", "--csv"]].concat());
+    let lines: Vec<&str> = csv.lines().collect();
+    assert!(lines[0].starts_with("topology,engine,by,fallback,seconds,paths,"));
+    assert!(lines[1].starts_with("\"XGFT(2;8,4;4,1)\",ftree,ibvswitch,,"));
+    assert_eq!(lines.len(), 2);
+}
+
+#[test]
+fn a_file_is_routed_as_the_generator() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("tree.net");
+    let tree: fabric::FatTree = "XGFT(2;4,2;2,1)".parse().expect("is a tree");
+    let netlist = tree.topology(fabric::Hosts::Adapters).to_netlist();
+    fs::write(&file, netlist.expect("is a fabric")).expect("is written");
+    let engines = |topology: &str| {
+        let mut outcome = json(&["routing", "--engine", "minhop", "-t", topology]);
+        outcome["engines"][0]["walk"].take()
+    };
+    let of_file = engines(file.to_str().expect("is text"));
+    assert_eq!(of_file, engines("XGFT(2;4,2;2,1)"));
+}
+
+#[test]
+fn bad_topologies() {
+    let of = |topology: &str, message: &str| {
+        bad(&["routing", "--topology", topology], FAILURE, message);
+    };
+    of(
+        "XGFT(2;300,18;18,1)",
+        "XGFT(2;300,18;18,1): a switch of level 0 would have 300 ports; a switch has 1 to 254",
+    );
+    of("XGFT(2;18;18,1)", "m has 1 numbers for 2 levels");
+    of(
+        "ring(4)",
+        "\"ring(4)\" is no topology; the generators are XGFT(",
+    );
+    of("no such file", "no such file cannot be read: ");
+    of(
+        "RLFT(36,60000)",
+        "ports need a LID each; a subnet has 49151",
+    );
+    let dir = tempfile::tempdir().expect("a directory");
+    for (text, message) in [
+        ("Switch 0 \"a\"\n", "line 1: "),
+        ("Switch 300 \"a\"\n", "line 1: "),
+        (
+            "Switch 4 \"a\"\n[1] \"b\"[1]\n[1] \"b\"[2]\n\nSwitch 4 \"b\"\n[1] \"a\"[1]\n",
+            "line 3: port 1 has a cable already",
+        ),
+        (
+            "Switch 4 \"a\"\n[1] \"b\"[1]\n",
+            "line 2: there is no node `b`",
+        ),
+        (
+            "Switch 4 \"a\"\n[1] \"b\"[1]\n\nSwitch 4 \"b\"\n",
+            "line 2: `b` has no cable at port 1 that leads back here",
+        ),
+        ("Switch 4 \"a\"\n[1] \"", "line 2: "),
+        (
+            "Switch 4 \"a\"\n\nSwitch 4 \"b\"\n",
+            "1 of 2 nodes cannot be reached from switch `a`",
+        ),
+        ("Ca 1 \"h\"\n", "there is no switch in it"),
+        ("", "there is no node"),
+    ] {
+        let file = dir.path().join("net");
+        fs::write(&file, text).expect("is written");
+        of(file.to_str().expect("is text"), message);
+    }
+}
+
+#[test]
+fn bad_arguments() {
+    let tree = ["routing", "--topology", "XGFT(2;4,2;2,1)"];
+    let with = |more: &[&str], message: &str| bad(&[&tree, more].concat(), USAGE, message);
+    with(
+        &["--engine", "fast"],
+        "possible values: minhop, updn, ftree",
+    );
+    with(&["--vfs", "0"], "0 is not in 1..=253");
+    with(&["--hypervisors", "4"], "--vfs");
+    with(&["--json", "--csv"], "cannot be used with");
+    bad(&["routing"], USAGE, "--topology");
+}
