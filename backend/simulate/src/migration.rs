@@ -3,44 +3,45 @@
 //! The simulator of "Efficient Routing and Reconfiguration in Virtualized HPC Environments with
 //! vSwitch-enabled Lossless Networks" (section 7), with dynamic LIDs: only machines that run have one.
 
+mod placement;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use fabric::{FatTree, Hosts};
-use rand::RngExt;
-use rand::seq::SliceRandom;
+use rayon::prelude::*;
+use serde::{Serialize, Serializer};
 use subnet::routing::VSwitchFatTree;
-use subnet::routing::reconfiguration::{Exchange, FatTreeMinimum, apply, iterative};
+use subnet::routing::reconfiguration::{Exchange, FatTreeMinimum, apply};
 use subnet::{Endpoint, ForwardingTable, Graph, RoutingEngine, RoutingError};
 use wire::Lid;
 
+use self::placement::{Move, Placement};
+pub use self::placement::{Pattern, Start};
 use crate::network::{TooManyLids, graph};
-use crate::quality::bisection_bandwidth;
+use crate::quality::{Bandwidth, QualityError, Traffic, effective_bandwidth};
 use crate::random::generator;
 
-/// Where machines are at first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// As many on every hypervisor, but for one.
-    Uniform,
-    /// Anywhere that there is room.
-    Random,
-}
+/// The fat-trees of the paper, 32 to 1024 hypervisors.
+pub const TREES: [&str; 6] = [
+    "XGFT(2;8,4;4,1)",
+    "XGFT(2;8,8;8,1)",
+    "XGFT(3;8,4,4;4,4,1)",
+    "XGFT(2;16,16;16,1)",
+    "XGFT(3;8,8,8;8,8,1)",
+    "XGFT(3;16,8,8;8,8,1)",
+];
 
-/// Where machines move to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pattern {
-    /// Twice as many moves as hypervisors, of any machine to any with room.
-    Random,
-    /// All on the first hypervisors, as few as hold them.
-    Consolidate,
-    /// Two random groups, half of all each, from the first and from the middle hypervisor on.
-    Grouping,
-    /// As many on every hypervisor, but for one.
-    ToUniform,
-}
+/// Virtual functions of each hypervisor of the paper.
+pub const FUNCTIONS: u8 = 4;
+
+/// Draws of each bisection bandwidth of the paper.
+pub const DRAWS: usize = 10_000;
 
 /// What to simulate.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Study {
     /// The fat-tree.
+    #[serde(serialize_with = "as_text")]
     pub tree: FatTree,
     /// Virtual functions of a hypervisor.
     pub functions: u8,
@@ -50,25 +51,31 @@ pub struct Study {
     pub start: Start,
     /// Where they move to.
     pub pattern: Pattern,
+    /// What they send each other when the bandwidth is looked at.
+    pub traffic: Traffic,
     /// Draws of each bisection bandwidth.
-    pub draws: u64,
+    pub draws: usize,
     /// What decides everything random.
     pub seed: u64,
 }
 
+fn as_text<S: Serializer>(tree: &FatTree, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(tree)
+}
+
 /// The subnet after a tenth of the moves, and so on; and before all.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Snapshot {
     /// Moves so far.
     pub moves: usize,
-    /// Effective bisection bandwidth with the tables of FTreeMinRC.
-    pub minimal: f64,
+    /// Effective bandwidth with the tables of FTreeMinRC.
+    pub minimal: Bandwidth,
     /// With those that vSwitchFatTree computes for where the machines are.
-    pub fresh: f64,
+    pub fresh: Bandwidth,
 }
 
 /// Switches that moves have changed, vSwitches not among them.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Switches {
     /// The mean.
     pub mean: f64,
@@ -77,14 +84,31 @@ pub struct Switches {
 }
 
 /// What came out.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
+    /// What was simulated.
+    pub study: Study,
+    /// Switches of the tree, vSwitches not among them.
+    pub switches: usize,
+    /// Machines that ran.
+    pub machines: usize,
+    /// Moves that were made.
+    pub moves: usize,
     /// Eleven of them, or fewer when there are fewer than ten moves.
     pub snapshots: Vec<Snapshot>,
-    /// By FTreeMinRC.
+    /// Changed by FTreeMinRC.
     pub minimal: Switches,
-    /// By the iterative method, on the same tables.
+    /// Changed by the iterative method, on the same tables.
     pub iterative: Switches,
+}
+
+impl Outcome {
+    /// How much less bandwidth the moves have left, at the end, than a fresh routing would give: 0
+    /// for none lost, 1 for all.
+    pub fn loss(&self) -> f64 {
+        let last = self.snapshots.last();
+        last.map_or(0.0, |last| 1.0 - last.minimal.mean / last.fresh.mean)
+    }
 }
 
 /// Why a study cannot be made.
@@ -93,12 +117,90 @@ pub enum StudyError {
     /// All virtual functions taken, or none.
     #[error("population of {0} %; give 1 to 99, so that there is a machine and room to move")]
     Population(u8),
+    /// No virtual functions, or more than a vSwitch has ports for.
+    #[error("{0} virtual functions of a hypervisor; give 1 to 253")]
+    Functions(u8),
     /// Too large.
     #[error(transparent)]
     TooManyLids(#[from] TooManyLids),
     /// Not routed.
     #[error(transparent)]
     Routing(#[from] RoutingError),
+    /// Bandwidth of nothing.
+    #[error("{machines} machines on {hosts} hypervisors: {source}")]
+    Quality {
+        /// Machines.
+        machines: usize,
+        /// Hypervisors.
+        hosts: usize,
+        /// What is wrong.
+        source: QualityError,
+    },
+}
+
+/// The simulations of the paper for one fat-tree: 25, 50 and 75 % of the functions taken, from either
+/// start by every pattern, but for uniform to uniform. 21 in all.
+pub fn studies(tree: &FatTree, draws: usize, seed: u64) -> Vec<Study> {
+    let mut studies = Vec::new();
+    for population in [25, 50, 75] {
+        for (start, pattern) in [
+            (Start::Uniform, Pattern::Random),
+            (Start::Uniform, Pattern::Consolidate),
+            (Start::Uniform, Pattern::Grouping),
+            (Start::Random, Pattern::Random),
+            (Start::Random, Pattern::Consolidate),
+            (Start::Random, Pattern::Grouping),
+            (Start::Random, Pattern::ToUniform),
+        ] {
+            studies.push(Study {
+                tree: tree.clone(),
+                functions: FUNCTIONS,
+                population,
+                start,
+                pattern,
+                traffic: Traffic::Bisection,
+                draws,
+                seed,
+            });
+        }
+    }
+    studies
+}
+
+/// How far something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Snapshots taken.
+    pub done: usize,
+    /// Of so many.
+    pub total: usize,
+}
+
+const SNAPSHOTS: usize = 11;
+
+/// Runs studies, several at a time; outcomes are in their order.
+///
+/// # Errors
+/// The first [`StudyError`].
+pub fn run(
+    studies: &[Study],
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<Outcome>, StudyError> {
+    let done = AtomicUsize::new(0);
+    let total = SNAPSHOTS * studies.len();
+    let advance = |snapshots| {
+        let done = done.fetch_add(snapshots, Ordering::Relaxed) + snapshots;
+        progress(Progress { done, total });
+    };
+    studies
+        .par_iter()
+        .map(|study| {
+            let outcome = study.simulate(&|| advance(1))?;
+            // Fewer than ten moves.
+            advance(SNAPSHOTS - outcome.snapshots.len());
+            Ok(outcome)
+        })
+        .collect()
 }
 
 impl Study {
@@ -107,110 +209,73 @@ impl Study {
     /// # Errors
     /// [`StudyError`].
     pub fn run(&self) -> Result<Outcome, StudyError> {
+        self.simulate(&|| ())
+    }
+
+    fn simulate(&self, looked: &(dyn Fn() + Sync)) -> Result<Outcome, StudyError> {
         if !(1..=99).contains(&self.population) {
             return Err(StudyError::Population(self.population));
         }
-        let mut random = generator(self.seed, 0);
-        let mut subnet = Simulated::new(self)?;
-        let (hosts, capacity) = (subnet.hosts.len(), usize::from(self.functions));
+        // One port of 254 is the uplink.
+        if !(1..=253).contains(&self.functions) {
+            return Err(StudyError::Functions(self.functions));
+        }
+        let mut random = generator(self.seed, u64::MAX);
+        let (hosts, capacity) = (self.tree.hosts(), usize::from(self.functions));
         let machines = (hosts * capacity * usize::from(self.population) / 100).max(1);
-        let slots = |host: usize| (0..capacity).map(move |_| host);
-        let mut start: Vec<usize> = match self.start {
-            Start::Uniform => (0..machines).map(|machine| machine % hosts).collect(),
-            Start::Random => (0..hosts).flat_map(slots).collect(),
-        };
-        if self.start == Start::Random {
-            start.shuffle(&mut random);
-            start.truncate(machines);
-        }
-        for &host in &start {
-            subnet.boot(host);
-        }
-        let mut targets: Vec<(usize, usize)> = Vec::new();
-        let mut order: Vec<usize> = (0..machines).collect();
-        match self.pattern {
-            Pattern::Random => targets.extend((0..2 * hosts).map(|_| {
-                // Where there is room is known when it is time.
-                (random.random_range(0..machines), usize::MAX)
-            })),
-            Pattern::Consolidate => {
-                targets.extend(order.iter().map(|&machine| (machine, machine / capacity)));
-            }
-            Pattern::ToUniform => {
-                targets.extend(order.iter().map(|&machine| (machine, machine % hosts)));
-            }
-            Pattern::Grouping => {
-                order.shuffle(&mut random);
-                let (first, second) = order.split_at(machines / 2);
-                let group = |from: usize, group: &[usize]| -> Vec<(usize, usize)> {
-                    let places = group.iter().enumerate();
-                    places
-                        .map(|(at, &machine)| (machine, (from + at / capacity) % hosts))
-                        .collect()
-                };
-                targets.extend(group(0, first));
-                targets.extend(group(hosts / 2, second));
-            }
-        }
+        let mut placement = Placement::new(self.start, machines, hosts, capacity, &mut random);
+        let mut subnet = Simulated::new(self, &placement)?;
+        let moves = placement.follow(self.pattern, &mut random);
         subnet.tables = VSwitchFatTree.route(&subnet.graph())?.tables;
         let mut outcome = Outcome {
+            study: self.clone(),
+            switches: self.tree.switches(),
+            machines,
+            moves: moves.len(),
             snapshots: vec![subnet.look(self, 0)?],
             minimal: Switches::default(),
             iterative: Switches::default(),
         };
-        let all = targets.len();
-        let mut moves = 0;
-        for (index, (machine, wanted)) in targets.into_iter().enumerate() {
-            let room = |host: usize| subnet.used[host] < capacity;
-            let to = match wanted {
-                usize::MAX => {
-                    let open: Vec<usize> = (0..hosts).filter(|&host| room(host)).collect();
-                    open[random.random_range(0..open.len())]
-                }
-                wanted => wanted,
-            };
-            if subnet.machines[machine].0 != to {
-                // Somebody who is in the way goes where the machine comes from: two moves.
-                if !room(to) {
-                    let open = (0..hosts).find(|&host| room(host));
-                    let mut others = subnet.machines.iter();
-                    let other = others.rposition(|&(host, _)| host == to);
-                    if let (Some(open), Some(other)) = (open, other) {
-                        subnet.migrate(other, open, &mut outcome);
-                        moves += 1;
-                    }
-                }
-                subnet.migrate(machine, to, &mut outcome);
-                moves += 1;
-            }
-            if (index + 1) * 10 / all > index * 10 / all {
-                outcome.snapshots.push(subnet.look(self, moves)?);
+        looked();
+        for (made, &step) in (1..).zip(&moves) {
+            subnet.migrate(step, &mut outcome);
+            if made * (SNAPSHOTS - 1) / moves.len() > (made - 1) * (SNAPSHOTS - 1) / moves.len() {
+                outcome.snapshots.push(subnet.look(self, made)?);
+                looked();
             }
         }
         for switches in [&mut outcome.minimal, &mut outcome.iterative] {
-            switches.mean /= moves.max(1) as f64;
+            switches.mean /= moves.len().max(1) as f64;
         }
         Ok(outcome)
     }
 }
 
+/// A virtual machine's place.
+#[derive(Debug, Clone, Copy)]
+struct Machine {
+    host: usize,
+    /// The port of the vSwitch there.
+    port: u8,
+}
+
 struct Simulated {
     /// Switches and their LIDs, and those of hypervisors.
     empty: Graph,
+    /// By switch: whether it is a vSwitch.
+    is_vswitch: Vec<bool>,
     /// By hypervisor: its vSwitch and LID.
     hosts: Vec<(usize, Lid)>,
-    /// By hypervisor: machines on it.
-    used: Vec<usize>,
-    /// By machine: its hypervisor, and the port of the vSwitch there.
-    machines: Vec<(usize, u8)>,
+    /// By hypervisor: ports of functions that no machine has.
+    free: Vec<Vec<u8>>,
+    machines: Vec<Machine>,
     first_lid: u16,
     minimum: FatTreeMinimum,
     tables: Vec<ForwardingTable>,
-    functions: u8,
 }
 
 impl Simulated {
-    fn new(study: &Study) -> Result<Self, StudyError> {
+    fn new(study: &Study, placement: &Placement) -> Result<Self, StudyError> {
         let functions = study.functions;
         let topology = study.tree.topology(Hosts::Hypervisors { functions });
         let full = graph(&topology)?;
@@ -230,34 +295,30 @@ impl Simulated {
             .filter(|endpoint| is_vswitch[endpoint.switch])
             .map(|endpoint| (endpoint.switch, endpoint.lid))
             .collect();
-        Ok(Self {
+        let mut subnet = Self {
             first_lid: empty.endpoints.len() as u16 + 1,
-            used: vec![0; hosts.len()],
+            free: vec![(2..=functions + 1).rev().collect(); hosts.len()],
             machines: Vec::new(),
             tables: Vec::new(),
-            functions,
+            is_vswitch,
             empty,
             hosts,
             minimum,
-        })
+        };
+        for &host in &placement.host {
+            let port = subnet.take_port(host);
+            subnet.machines.push(Machine { host, port });
+        }
+        Ok(subnet)
     }
 
     fn lid(&self, machine: usize) -> Lid {
         Lid::new(self.first_lid + machine as u16)
     }
 
-    /// A free port of a vSwitch.
-    fn free(&self, host: usize) -> u8 {
-        let taken = |port: u8| self.machines.contains(&(host, port));
-        (2..=self.functions + 1)
-            .find(|&port| !taken(port))
-            .unwrap_or(2)
-    }
-
-    fn boot(&mut self, host: usize) {
-        let port = self.free(host);
-        self.machines.push((host, port));
-        self.used[host] += 1;
+    /// A free port of a vSwitch. There is one wherever a placement has a machine.
+    fn take_port(&mut self, host: usize) -> u8 {
+        self.free[host].pop().unwrap_or_default()
     }
 
     /// The graph with the machines that run.
@@ -266,57 +327,67 @@ impl Simulated {
         let machines = self.machines.iter().enumerate();
         graph
             .endpoints
-            .extend(machines.map(|(machine, &(host, port))| Endpoint {
-                lid: self.lid(machine),
-                switch: self.hosts[host].0,
-                port,
+            .extend(machines.map(|(number, machine)| Endpoint {
+                lid: self.lid(number),
+                switch: self.hosts[machine.host].0,
+                port: machine.port,
             }));
         graph
     }
 
-    fn migrate(&mut self, machine: usize, to: usize, outcome: &mut Outcome) {
-        let (from, _) = self.machines[machine];
+    fn migrate(&mut self, step: Move, outcome: &mut Outcome) {
+        let from = self.machines[step.machine];
         let exchange = Exchange::Copy {
-            lid: self.lid(machine),
-            hypervisor: self.hosts[to].1,
+            lid: self.lid(step.machine),
+            hypervisor: self.hosts[step.to].1,
         };
-        let (source, target) = (self.hosts[from].0, self.hosts[to].0);
+        let (source, target) = (self.hosts[from.host].0, self.hosts[step.to].0);
         let plan = self.minimum.plan(&self.tables, exchange, source, target);
-        let all = iterative(&self.tables, exchange);
-        for (switches, updates) in [
-            (&mut outcome.minimal, &plan),
-            (&mut outcome.iterative, &all),
+        let physical = |switch: usize| !self.is_vswitch[switch];
+        let minimal = plan.iter().filter(|update| physical(update.switch)).count();
+        let tables = self.tables.iter().enumerate();
+        let iterative = tables
+            .filter(|(switch, table)| physical(*switch) && exchange.changes(table))
+            .count();
+        for (switches, count) in [
+            (&mut outcome.minimal, minimal),
+            (&mut outcome.iterative, iterative),
         ] {
-            let physical =
-                |switch: usize| !self.hosts.iter().any(|&(vswitch, _)| vswitch == switch);
-            let count = updates
-                .iter()
-                .filter(|update| physical(update.switch))
-                .count();
             switches.mean += count as f64;
             switches.maximum = switches.maximum.max(count);
         }
         apply(&mut self.tables, &plan);
-        let port = self.free(to);
+        let port = self.take_port(step.to);
         // Where the hypervisor's own LID ends, the machine's goes on to its function.
         self.tables[target].set(exchange.lid(), port);
-        self.machines[machine] = (to, port);
-        self.used[from] -= 1;
-        self.used[to] += 1;
+        self.free[from.host].push(from.port);
+        self.machines[step.machine] = Machine {
+            host: step.to,
+            port,
+        };
     }
 
     fn look(&self, study: &Study, moves: usize) -> Result<Snapshot, StudyError> {
         let graph = self.graph();
         let lids: Vec<Lid> = (0..self.machines.len()).map(|at| self.lid(at)).collect();
         let fresh = VSwitchFatTree.route(&graph)?.tables;
-        // The same draws for both.
-        let bandwidth = |tables: &[ForwardingTable]| {
-            bisection_bandwidth(&graph, tables, &lids, study.draws, study.seed)
-        };
+        let found = effective_bandwidth(
+            &graph,
+            &[&self.tables, &fresh],
+            &lids,
+            study.traffic,
+            study.draws,
+            study.seed,
+        );
+        let found = found.map_err(|source| StudyError::Quality {
+            machines: self.machines.len(),
+            hosts: self.hosts.len(),
+            source,
+        })?;
         Ok(Snapshot {
             moves,
-            minimal: bandwidth(&self.tables),
-            fresh: bandwidth(&fresh),
+            minimal: found[0],
+            fresh: found[1],
         })
     }
 }
@@ -325,18 +396,22 @@ impl Simulated {
 mod tests {
     use super::*;
 
-    fn study(tree: &str, population: u8, start: Start, pattern: Pattern) -> Outcome {
-        let study = Study {
+    fn study(tree: &str, population: u8, start: Start, pattern: Pattern) -> Study {
+        Study {
             tree: tree.parse().unwrap(),
             functions: 4,
             population,
             start,
             pattern,
+            traffic: Traffic::Bisection,
             draws: 200,
             seed: 5,
-        };
+        }
+    }
+
+    fn checked(study: &Study) -> Outcome {
         let outcome = study.run().unwrap();
-        println!("{tree} {population} {start:?} {pattern:?}: {outcome:?}");
+        println!("{outcome:?}");
         assert_eq!(outcome, study.run().unwrap(), "the same again");
         outcome
     }
@@ -352,31 +427,39 @@ mod tests {
             (Start::Uniform, Pattern::Grouping),
         ] {
             for (tree, population) in [("XGFT(2;8,4;4,1)", 50), ("XGFT(3;4,4,4;4,4,1)", 25)] {
-                let outcome = study(tree, population, start, pattern);
+                let outcome = checked(&study(tree, population, start, pattern));
                 assert!(outcome.minimal.mean < outcome.iterative.mean);
                 assert!(outcome.minimal.maximum <= outcome.iterative.maximum);
                 assert!(outcome.snapshots.len() >= 10);
                 let first = outcome.snapshots[0];
                 assert_eq!(first.minimal, first.fresh, "nothing has moved");
                 for snapshot in &outcome.snapshots {
-                    assert!(snapshot.minimal <= snapshot.fresh * 1.05, "{snapshot:?}");
-                    assert!(snapshot.minimal >= snapshot.fresh * 0.75, "{snapshot:?}");
+                    let (minimal, fresh) = (snapshot.minimal.mean, snapshot.fresh.mean);
+                    assert!(minimal <= fresh * 1.05, "{snapshot:?}");
+                    assert!(minimal >= fresh * 0.75, "{snapshot:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn no_room() {
-        let study = Study {
-            tree: "XGFT(2;2,2;2,1)".parse().unwrap(),
-            functions: 2,
-            population: 100,
-            start: Start::Uniform,
-            pattern: Pattern::Random,
-            draws: 1,
-            seed: 0,
-        };
+    fn studies_that_cannot_be() {
+        let mut study = study("XGFT(2;2,2;2,1)", 100, Start::Uniform, Pattern::Random);
         assert_eq!(study.run(), Err(StudyError::Population(100)));
+        study.population = 50;
+        for functions in [0, 254] {
+            study.functions = functions;
+            assert_eq!(study.run(), Err(StudyError::Functions(functions)));
+        }
+        study.functions = 1;
+        study.population = 25;
+        assert_eq!(
+            study.run().unwrap_err().to_string(),
+            "1 machines on 4 hypervisors: 1 LIDs cannot send to each other; name at least 2"
+        );
+        study.population = 50;
+        study.draws = 0;
+        let error = study.run().unwrap_err().to_string();
+        assert!(error.ends_with("ask for at least 1"), "{error}");
     }
 }

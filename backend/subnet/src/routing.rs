@@ -109,12 +109,14 @@ impl ForwardingTable {
     }
 
     /// The port for a LID; [`LinearBlock::DROP`] for none.
+    #[inline]
     pub fn port(&self, lid: Lid) -> u8 {
         let port = self.0.get(usize::from(lid.value()));
         port.copied().unwrap_or(LinearBlock::DROP)
     }
 
     /// Sets the port for a LID up to the table's highest.
+    #[inline]
     pub fn set(&mut self, lid: Lid, port: u8) {
         if let Some(entry) = self.0.get_mut(usize::from(lid.value())) {
             *entry = port;

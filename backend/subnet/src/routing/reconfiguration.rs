@@ -62,14 +62,31 @@ impl Exchange {
         }
     }
 
+    /// Whether anything changes in the table of a switch.
+    pub fn changes(self, table: &ForwardingTable) -> bool {
+        let (lid, other) = self.lids();
+        table.port(lid) != table.port(other)
+    }
+
+    /// The machine's LID and the one whose ways it gets.
+    fn lids(self) -> (Lid, Lid) {
+        match self {
+            Self::Swap { lid, other } => (lid, other),
+            Self::Copy { lid, hypervisor } => (lid, hypervisor),
+        }
+    }
+
     /// What changes in the table of a switch; `None` where nothing does.
     pub fn update(self, switch: usize, table: &ForwardingTable) -> Option<Update> {
-        let mut entries = match self {
-            Self::Swap { lid, other } => vec![(lid, table.port(other)), (other, table.port(lid))],
-            Self::Copy { lid, hypervisor } => vec![(lid, table.port(hypervisor))],
-        };
-        entries.retain(|&(lid, port)| table.port(lid) != port);
-        (!entries.is_empty()).then_some(Update { switch, entries })
+        if !self.changes(table) {
+            return None;
+        }
+        let (lid, other) = self.lids();
+        let mut entries = vec![(lid, table.port(other))];
+        if matches!(self, Self::Swap { .. }) {
+            entries.push((other, table.port(lid)));
+        }
+        Some(Update { switch, entries })
     }
 }
 
@@ -289,10 +306,7 @@ impl FatTreeMinimum {
     ) -> Vec<Update> {
         let (source, target) = (self.vertices[from], self.vertices[to]);
         let mut active = vec![from, to];
-        let (lid, other) = match exchange {
-            Exchange::Swap { lid, other } => (lid, other),
-            Exchange::Copy { lid, hypervisor } => (lid, hypervisor),
-        };
+        let (lid, other) = exchange.lids();
         // From where the machine was to where it will be, and from there to where it was.
         for (start, lid) in [(source, other), (target, lid)] {
             active.extend(self.trace(tables, start, lid));

@@ -1,0 +1,234 @@
+//! Where machines are, and where they go.
+
+use rand::RngExt;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64Mcg;
+use serde::Serialize;
+
+/// Where machines are at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// As many on every hypervisor, but for one.
+    Uniform,
+    /// Anywhere that there is room.
+    Random,
+}
+
+/// Where machines move to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// Twice as many moves as hypervisors, of any machine to any other hypervisor with room.
+    Random,
+    /// Those on the last hypervisors to where there is room on the first ones, until as few
+    /// hypervisors as can hold all of them do.
+    Consolidate,
+    /// Two random groups, half of all each, together from the first and from the middle hypervisor
+    /// on; who is in the way goes where it belongs, or to the first room.
+    Grouping,
+    /// From the fullest hypervisor to the emptiest, until all have as many but for one.
+    ToUniform,
+}
+
+/// A machine's move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Move {
+    pub(super) machine: usize,
+    /// The hypervisor that it goes to.
+    pub(super) to: usize,
+}
+
+/// Machines on hypervisors.
+#[derive(Debug, Clone)]
+pub(super) struct Placement {
+    /// By machine: its hypervisor.
+    pub(super) host: Vec<usize>,
+    /// By hypervisor: its machines.
+    on: Vec<Vec<usize>>,
+    /// Machines that a hypervisor has room for.
+    capacity: usize,
+}
+
+impl Placement {
+    pub(super) fn new(
+        start: Start,
+        machines: usize,
+        hosts: usize,
+        capacity: usize,
+        random: &mut Pcg64Mcg,
+    ) -> Self {
+        let host: Vec<usize> = match start {
+            Start::Uniform => (0..machines).map(|machine| machine % hosts).collect(),
+            Start::Random => {
+                let mut slots: Vec<usize> = (0..hosts * capacity).map(|at| at / capacity).collect();
+                slots.shuffle(random);
+                slots.truncate(machines);
+                slots
+            }
+        };
+        let mut on = vec![Vec::new(); hosts];
+        for (machine, &host) in host.iter().enumerate() {
+            on[host].push(machine);
+        }
+        Self { host, on, capacity }
+    }
+
+    /// The moves of a pattern, one after the other; afterwards machines are where these lead.
+    pub(super) fn follow(&mut self, pattern: Pattern, random: &mut Pcg64Mcg) -> Vec<Move> {
+        let mut moves = Vec::new();
+        match pattern {
+            Pattern::Random => {
+                for _ in 0..2 * self.on.len() {
+                    let machine = random.random_range(0..self.host.len());
+                    let others = (0..self.on.len()).filter(|&host| host != self.host[machine]);
+                    let open: Vec<usize> = others.filter(|&host| self.has_room(host)).collect();
+                    if !open.is_empty() {
+                        let to = open[random.random_range(0..open.len())];
+                        self.go(Move { machine, to }, &mut moves);
+                    }
+                }
+            }
+            Pattern::Consolidate => loop {
+                let last = self.on.iter().rposition(|on| !on.is_empty());
+                let open = (0..self.on.len()).find(|&host| self.has_room(host));
+                match (last, open) {
+                    (Some(last), Some(to)) if to < last => {
+                        let machine = self.on[last][self.on[last].len() - 1];
+                        self.go(Move { machine, to }, &mut moves);
+                    }
+                    _ => break,
+                }
+            },
+            Pattern::ToUniform => loop {
+                let hosts = 0..self.on.len();
+                let full = hosts.clone().max_by_key(|&host| self.on[host].len());
+                let empty = hosts.min_by_key(|&host| self.on[host].len());
+                match (full, empty) {
+                    (Some(full), Some(to)) if self.on[full].len() > self.on[to].len() + 1 => {
+                        let machine = self.on[full][self.on[full].len() - 1];
+                        self.go(Move { machine, to }, &mut moves);
+                    }
+                    _ => break,
+                }
+            },
+            Pattern::Grouping => self.group(random, &mut moves),
+        }
+        moves
+    }
+
+    fn group(&mut self, random: &mut Pcg64Mcg, moves: &mut Vec<Move>) {
+        let (machines, hosts) = (self.host.len(), self.on.len());
+        let mut order: Vec<usize> = (0..machines).collect();
+        order.shuffle(random);
+        let mut wanted = vec![0; machines];
+        let (first, second) = order.split_at(machines / 2);
+        for (from, group) in [(0, first), (hosts / 2, second)] {
+            for (at, &machine) in group.iter().enumerate() {
+                wanted[machine] = (from + at / self.capacity) % hosts;
+            }
+        }
+        for machine in order {
+            let to = wanted[machine];
+            if self.host[machine] == to {
+                continue;
+            }
+            if !self.has_room(to) {
+                // Groups that meet in a nearly full subnet may leave no room for all that belong here.
+                let mut there = self.on[to].iter().copied();
+                let stranger = there.find(|&other| wanted[other] != to);
+                let room = |host: &usize| self.has_room(*host);
+                let away = stranger.and_then(|stranger| {
+                    let own = Some(wanted[stranger]).filter(room);
+                    Some((stranger, own.or_else(|| (0..hosts).find(room))?))
+                });
+                let Some((stranger, away)) = away else {
+                    continue;
+                };
+                let machine = stranger;
+                self.go(Move { machine, to: away }, moves);
+            }
+            self.go(Move { machine, to }, moves);
+        }
+    }
+
+    fn has_room(&self, host: usize) -> bool {
+        self.on[host].len() < self.capacity
+    }
+
+    fn go(&mut self, step: Move, moves: &mut Vec<Move>) {
+        let from = &mut self.on[self.host[step.machine]];
+        from.retain(|&machine| machine != step.machine);
+        self.on[step.to].push(step.machine);
+        self.host[step.machine] = step.to;
+        moves.push(step);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::generator;
+
+    /// Nobody is lost or doubled, no hypervisor overfull, and all are where the pattern wants them.
+    #[test]
+    fn patterns() {
+        for seed in 0..20 {
+            let mut random = generator(seed, 0);
+            for start in [Start::Uniform, Start::Random] {
+                for machines in [8, 19, 24] {
+                    let placement = Placement::new(start, machines, 8, 4, &mut random);
+                    for pattern in [
+                        Pattern::Random,
+                        Pattern::Consolidate,
+                        Pattern::Grouping,
+                        Pattern::ToUniform,
+                    ] {
+                        let mut after = placement.clone();
+                        let moves = after.follow(pattern, &mut random);
+                        let what = format!("seed {seed} {start:?} {machines} {pattern:?}");
+                        followed(&placement, &after, &moves, &what);
+                        let counts: Vec<usize> = after.on.iter().map(Vec::len).collect();
+                        let (most, least) = (counts.iter().max(), counts.iter().min());
+                        match pattern {
+                            Pattern::Random => assert_eq!(moves.len(), 16, "{what}"),
+                            Pattern::Consolidate => {
+                                let used = machines.div_ceil(4);
+                                assert!(counts[..used - 1].iter().all(|&on| on == 4), "{what}");
+                                assert!(counts[used..].iter().all(|&on| on == 0), "{what}");
+                            }
+                            Pattern::ToUniform => {
+                                assert!(most.unwrap() - least.unwrap() <= 1, "{what}");
+                                assert!(start != Start::Uniform || moves.is_empty(), "{what}");
+                            }
+                            Pattern::Grouping => {
+                                let half = machines / 2;
+                                let first: usize = counts[..4].iter().sum();
+                                assert_eq!(first, half, "{what}");
+                                let packed = half.div_ceil(4);
+                                assert!(counts[..packed - 1].iter().all(|&on| on == 4), "{what}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn followed(before: &Placement, after: &Placement, moves: &[Move], what: &str) {
+        let mut host = before.host.clone();
+        let mut used: Vec<usize> = before.on.iter().map(Vec::len).collect();
+        for step in moves {
+            assert_ne!(host[step.machine], step.to, "{what}");
+            used[host[step.machine]] -= 1;
+            used[step.to] += 1;
+            assert!(used[step.to] <= before.capacity, "{what}");
+            host[step.machine] = step.to;
+        }
+        assert_eq!(host, after.host, "{what}");
+        for (host, on) in after.on.iter().enumerate() {
+            assert!(on.iter().all(|&machine| after.host[machine] == host));
+        }
+        assert_eq!(after.on.iter().map(Vec::len).sum::<usize>(), host.len());
+    }
+}
