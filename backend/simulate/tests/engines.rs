@@ -100,7 +100,10 @@ fn tori() {
                 let verdict = checked(&DimensionOrder, &graph, &what);
                 assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
                 assert_eq!(verdict.hops, minhop.hops);
-                assert!(verdict.loads.maximum <= minhop.loads.maximum, "{what}");
+                // In even rings there and back by the same side, which min-hop need not.
+                let even = shape.iter().any(|size| size % 2 == 0);
+                let allowed = if even { 3 } else { 2 } * minhop.loads.maximum / 2;
+                assert!(verdict.loads.maximum <= allowed, "{what}");
             } else {
                 let error = DimensionOrder.route(&graph).unwrap_err().to_string();
                 assert!(error.contains("use dfsssp or lash"), "{error}");

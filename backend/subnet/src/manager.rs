@@ -2,8 +2,10 @@
 
 mod configuration;
 mod discovery;
+mod lanes;
 mod mastery;
 mod migration;
+mod routes;
 mod traps;
 
 use std::collections::BTreeMap;
@@ -14,7 +16,7 @@ use tracing::{debug, info, warn};
 use wire::attribute::{NodeDescription, PortInfo, SmState, SwitchInfo};
 use wire::mad::{AttributeId, Class, Method};
 use wire::smp::{DATA, Destination, Request, Route};
-use wire::{Guid, Lid, MadPacket, PKey, PortState};
+use wire::{Guid, Lid, MadPacket, PKey, PortState, Sl};
 
 use crate::config::{Config, ConfigError};
 use crate::keys::{KeySource, ManagementKeys};
@@ -123,6 +125,8 @@ pub struct SubnetManager {
     /// As the sweep before found it, while a sweep runs.
     before: Option<Subnet>,
     paths: Paths,
+    /// By port GUID: the service level by which it reaches the manager, where that is not 0.
+    manager_levels: BTreeMap<Guid, Sl>,
     administration: Administration,
     lids: BTreeMap<Guid, Lid>,
     tables: Tables,
@@ -161,6 +165,7 @@ impl SubnetManager {
             subnet: Subnet::default(),
             before: None,
             paths: Paths::default(),
+            manager_levels: BTreeMap::new(),
             administration: Administration::default(),
             tables: Tables::default(),
             report: Report::default(),
@@ -215,9 +220,21 @@ impl SubnetManager {
         self.traps.counts()
     }
 
-    /// The name of the routing engine.
+    /// The name of the routing engine that is to compute paths.
     pub fn routing(&self) -> &'static str {
         self.routing.name()
+    }
+
+    /// The name of the engine that has computed the paths there are: another one than
+    /// [`SubnetManager::routing`] where that one cannot route the subnet. `None` before the first
+    /// sweep, and where no engine could.
+    pub fn routed_by(&self) -> Option<&'static str> {
+        self.paths.engine
+    }
+
+    /// Data lanes that keep the paths from waiting for each other: 1 for engines that need no more.
+    pub fn lanes(&self) -> u8 {
+        self.paths.levels.count()
     }
 
     /// LIDs by port GUID, those of absent ports included: to be kept and given back as

@@ -188,6 +188,12 @@ pub trait RoutingEngine: fmt::Debug + Send {
     /// The name it is configured by.
     fn name(&self) -> &'static str;
 
+    /// Whether it keeps paths free of deadlock by spreading them over virtual lanes, so that ports
+    /// need a lane for each service level.
+    fn is_layered(&self) -> bool {
+        false
+    }
+
     /// Tables and service levels. LIDs that cannot be reached are left out.
     ///
     /// # Errors

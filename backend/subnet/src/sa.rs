@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tracing::debug;
-use wire::attribute::{GidChange, MulticastBlock, Notice, Trap};
+use wire::attribute::{GidChange, MulticastBlock, Notice, SlToVl, Trap};
 use wire::mad::{AttributeId, Mad, Method, SIZE, Status};
 use wire::rmpp::{self, Rmpp};
 use wire::sa::{self, MultiPathRecord, SaHeader, id};
@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::model::Subnet;
 use crate::requests::Transport;
 use crate::rmpp::{Receiver, Sender, Taken};
-use crate::routing::{ForwardingTable, Graph};
+use crate::routing::{ForwardingTable, Graph, RoutingError, ServiceLevels};
 use directory::{Directory, PortIndex};
 use membership::Groups;
 pub use membership::PresetGroup;
@@ -41,6 +41,14 @@ pub(crate) struct Paths {
     pub(crate) nodes: Vec<usize>,
     /// In the order of the graph's switches; empty where routing failed.
     pub(crate) tables: Vec<ForwardingTable>,
+    /// The service level of every path.
+    pub(crate) levels: ServiceLevels,
+    /// The lane of every service level, where the manager says which.
+    pub(crate) lanes: Option<SlToVl>,
+    /// The engine that the tables are of.
+    pub(crate) engine: Option<&'static str>,
+    /// Why they are not of the one that is configured.
+    pub(crate) refusals: Vec<RoutingError>,
 }
 
 /// What the subnet administration may look at: the subnet as the last sweep that ended left it.

@@ -150,10 +150,12 @@ impl Tables {
         self.0.entry(node).or_default().settings.insert(place, data);
     }
 
-    /// What a port was set to counts no more.
+    /// What a port was set to counts no more, nor what all ports of a switch were set to together,
+    /// which is held as its port 0's.
     pub(crate) fn forget_settings(&mut self, node: Guid, port: u8) {
         if let Some(held) = self.0.get_mut(&node) {
-            held.settings.retain(|place, _| place.0 != port);
+            held.settings
+                .retain(|place, _| place.0 != port && place.0 != 0);
         }
     }
 

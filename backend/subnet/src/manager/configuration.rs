@@ -1,22 +1,15 @@
 //! Giving what is there addresses, partitions and paths, and switching it on.
 
-use std::mem;
-
-use wire::attribute::{
-    CapabilityMask, LinearBlock, MulticastBlock, PKeyBlock, PortInfo, SwitchInfo,
-};
+use wire::attribute::{CapabilityMask, PKeyBlock, PortInfo};
 use wire::mad::AttributeId;
 use wire::smp::DATA;
-use wire::{Guid, Lid, PKey, PhysicalState, PortState, Sl};
+use wire::{Guid, Lid, PKey, PhysicalState, PortState};
 
-use super::discovery::switch_info_data;
 use super::{Phase, Purpose, SubnetManager};
 use crate::keys::KeyPolicy;
 use crate::lids;
 use crate::model::At;
 use crate::partitions::Candidate;
-use crate::routing::{ForwardingTable, Graph, MinHop, RoutingEngine};
-use crate::sa::Paths;
 
 /// The order in which a subnet is configured. Each step ends before the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +62,10 @@ impl SubnetManager {
             }
             Step::Links => self.set_ports(false),
             Step::Paths => self.set_paths(),
-            Step::Arm => self.set_states(PortState::Initialize, PortState::Armed),
+            Step::Arm => {
+                self.set_manager_levels();
+                self.set_states(PortState::Initialize, PortState::Armed);
+            }
             Step::Activate => self.set_states(PortState::Armed, PortState::Active),
         }
     }
@@ -194,72 +190,6 @@ impl SubnetManager {
         }
     }
 
-    /// Which lanes service levels take, and how lanes share links.
-    fn set_lanes(&mut self) {
-        let mut wanted: Vec<(At, AttributeId, u32, [u8; DATA])> = Vec::new();
-        let lanes = self.config.sl_to_vl.map(|table| table.to_bytes());
-        for (at, port) in self.subnet.ports() {
-            let (node, number) = at;
-            let entry = &self.subnet.nodes[node];
-            let (true, Some(info)) = (port.is_linked(), port.info) else {
-                continue;
-            };
-            if entry.is_switch() && number == 0 {
-                continue;
-            }
-            if let Some(data) = lanes {
-                let ingress = entry.ports.keys().filter(|&&from| from != number);
-                let modifiers: Vec<u32> = match entry.is_switch() {
-                    true => ingress
-                        .map(|&from| u32::from(from) << 8 | u32::from(number))
-                        .collect(),
-                    false => vec![0],
-                };
-                for modifier in modifiers {
-                    wanted.push((at, AttributeId::SL_TO_VL, modifier, data));
-                }
-            }
-            if let Some(arbitration) = &self.config.arbitration {
-                let port = if entry.is_switch() {
-                    u32::from(number)
-                } else {
-                    0
-                };
-                for (block, table) in arbitration.blocks(&info) {
-                    let modifier = u32::from(block) << 16 | port;
-                    wanted.push((at, AttributeId::VL_ARBITRATION, modifier, table.to_bytes()));
-                }
-            }
-        }
-        for (at, attribute, modifier, data) in wanted {
-            let Some(port) = self.subnet.port(at) else {
-                continue;
-            };
-            let route = port.route.clone();
-            let node = self.subnet.nodes[at.0].info.node_guid;
-            let place = (at.1, attribute, modifier);
-            if self.tables.setting_differs(node, place, &data) {
-                self.tables.writes_setting(node, place);
-                self.set(
-                    route,
-                    attribute,
-                    modifier,
-                    data,
-                    Purpose::Setting { node, place },
-                );
-            }
-        }
-    }
-
-    pub(super) fn take_setting(
-        &mut self,
-        node: Guid,
-        place: (u8, AttributeId, u32),
-        sent: &[u8; DATA],
-    ) {
-        self.tables.holds_setting(node, place, *sent);
-    }
-
     fn draw_keys(&mut self) {
         if self.config.m_key != KeyPolicy::PerNode {
             return;
@@ -359,7 +289,7 @@ impl SubnetManager {
             wanted.lid = self.lid_of(port.guid);
             wanted.lmc = 0;
             wanted.master_sm_lid = self.lid_of(own.guid);
-            wanted.master_sm_sl = Sl::default();
+            wanted.master_sm_sl = self.manager_level(port.guid);
             wanted.gid_prefix = self.config.gid_prefix;
             self.protect(at, &mut wanted);
             wanted.subnet_timeout = self.config.subnet_timeout;
@@ -372,11 +302,7 @@ impl SubnetManager {
         let peer = port.peer.and_then(|peer| self.subnet.port(peer)?.info);
         if let Some(peer) = peer.filter(|_| port.is_linked()) {
             wanted.neighbor_mtu = before.mtu_cap.min(peer.mtu_cap).min(self.config.mtu.code());
-            let lanes = before.vl_cap.min(peer.vl_cap);
-            // Codes rise with the number of lanes.
-            let most = self.config.max_lanes.unwrap_or(15);
-            let allowed = (1..=5).rev().find(|&code| PortInfo::lanes(code) <= most);
-            wanted.operational_vls = lanes.min(allowed.unwrap_or(1));
+            wanted.operational_vls = self.operational_lanes(&before, &peer);
         }
         if let (Some(arbitration), true) = (&self.config.arbitration, port.is_linked()) {
             wanted.vl_high_limit = arbitration.high_limit;
@@ -434,145 +360,6 @@ impl SubnetManager {
         for (at, info) in ports {
             self.set_port(at, &info, to, to == PortState::Active);
         }
-    }
-
-    fn set_paths(&mut self) {
-        let (graph, nodes) = self.subnet.graph();
-        let tables = self.route(&graph);
-        for (&node, table) in nodes.iter().zip(&tables) {
-            let guid = self.subnet.nodes[node].info.node_guid;
-            for (number, block) in self.tables.linear_changes(guid, table) {
-                self.tables.writes_linear(guid, number);
-                let purpose = Purpose::Linear {
-                    switch: guid,
-                    number,
-                };
-                self.set_at_switch(
-                    node,
-                    AttributeId::LINEAR_FORWARDING,
-                    u32::from(number),
-                    block.0,
-                    purpose,
-                );
-            }
-        }
-        self.set_tops(&graph, &nodes);
-        self.paths = Paths {
-            graph,
-            nodes,
-            tables,
-        };
-        self.set_multicast();
-    }
-
-    fn route(&mut self, graph: &Graph) -> Vec<ForwardingTable> {
-        let before = mem::take(&mut self.paths);
-        if !before.tables.is_empty() && before.graph == *graph {
-            return before.tables;
-        }
-        let routing = match before.tables.is_empty() {
-            true => self.routing.route(graph),
-            // A path that is good stays: each change costs packets, and may reorder others.
-            false => self.routing.reroute(graph, (&before.graph, &before.tables)),
-        };
-        match routing.or_else(|error| {
-            self.error(format!("{error}; minhop does it instead"));
-            MinHop.route(graph)
-        }) {
-            Ok(routing) => routing.tables,
-            Err(error) => {
-                self.error(error.to_string());
-                Vec::new()
-            }
-        }
-    }
-
-    /// The highest LID that each switch looks up.
-    fn set_tops(&mut self, graph: &Graph, nodes: &[usize]) {
-        // A VM that starts later takes the lowest free LID, and finds it within reach.
-        let ports = self.subnet.end_ports().len() as u16;
-        let pinned = self
-            .config
-            .pinned_lids
-            .values()
-            .map(|lid| lid.value())
-            .max();
-        let reach = match self.config.without_lid.is_empty() {
-            true => 0,
-            false => ports
-                .max(pinned.unwrap_or(0))
-                .min(Lid::UNICAST_LAST.value()),
-        };
-        let top = graph.top().value().max(reach);
-        for &node in nodes {
-            let Some(info) = self.subnet.nodes[node].switch else {
-                continue;
-            };
-            if top >= info.linear_fdb_cap {
-                let guid = self.subnet.nodes[node].info.node_guid;
-                self.error(format!(
-                    "switch {guid} forwards LIDs below {}, the highest is {top}",
-                    info.linear_fdb_cap
-                ));
-                continue;
-            }
-            if info.linear_fdb_top != top {
-                let data = switch_info_data(&SwitchInfo {
-                    linear_fdb_top: top,
-                    port_state_change: false,
-                    ..info
-                });
-                let purpose = Purpose::SwitchInfo(node);
-                self.set_at_switch(node, AttributeId::SWITCH_INFO, 0, data, purpose);
-            }
-        }
-    }
-
-    /// Writes what differs in the multicast forwarding tables.
-    pub(super) fn set_multicast(&mut self) {
-        let wanted = self.administration.multicast(&self.paths.graph, &self.lids);
-        let mut requests = Vec::new();
-        for (&node, blocks) in self.paths.nodes.iter().zip(wanted) {
-            let switch = self.subnet.nodes[node].info.node_guid;
-            for (at, block) in blocks {
-                if self.tables.multicast_differs(switch, at, &block) {
-                    requests.push((node, Purpose::Multicast { switch, at }, at, block));
-                }
-            }
-        }
-        for (node, purpose, (number, position), block) in requests {
-            let switch = self.subnet.nodes[node].info.node_guid;
-            self.tables.writes_multicast(switch, (number, position));
-            self.set_at_switch(
-                node,
-                AttributeId::MULTICAST_FORWARDING,
-                MulticastBlock::modifier(number, position),
-                block.to_bytes(),
-                purpose,
-            );
-        }
-    }
-
-    fn set_at_switch(
-        &mut self,
-        node: usize,
-        attribute: AttributeId,
-        modifier: u32,
-        data: [u8; DATA],
-        purpose: Purpose,
-    ) {
-        if let Some(route) = self.subnet.nodes[node].route().cloned() {
-            self.set(route, attribute, modifier, data, purpose);
-        }
-    }
-
-    pub(super) fn take_linear(&mut self, switch: Guid, number: u16, data: &[u8; DATA]) {
-        self.tables.holds_linear(switch, number, LinearBlock(*data));
-    }
-
-    pub(super) fn take_multicast(&mut self, switch: Guid, at: (u16, u8), data: &[u8; DATA]) {
-        let block = MulticastBlock::parse(data);
-        self.tables.holds_multicast(switch, at, block);
     }
 }
 

@@ -249,6 +249,7 @@ impl SubnetManager {
             let Some(switch) = switch.filter(|_| lid.is_unicast()) else {
                 continue;
             };
+            paths.levels.moved(lid, switch);
             match (place, current.job) {
                 (Ok(place), Job::End) => drop(endpoints.remove(place)),
                 (Ok(place), _) => endpoints[place] = Endpoint { lid, switch, port },
@@ -391,21 +392,21 @@ impl SubnetManager {
 
     /// What a subnet manager does that knows of no vSwitches.
     fn send_everything(&mut self) {
-        let (graph, nodes) = self.subnet.graph();
-        match self.routing.route(&graph) {
-            Ok(routing) => {
-                let mut blocks: BTreeMap<usize, BTreeMap<u16, LinearBlock>> = BTreeMap::new();
-                for (&node, table) in nodes.iter().zip(&routing.tables) {
-                    for (number, block) in (0u16..).zip(table.blocks()) {
-                        self.send_block(node, number, block);
-                        blocks.entry(node).or_default().insert(number, block);
-                    }
-                }
-                if let Some(current) = &mut self.migrations.current {
-                    current.plan.blocks = blocks;
-                }
+        let routed = self.fresh_paths();
+        if routed.engine.is_none() {
+            let reasons = routed.refusals.iter().map(ToString::to_string);
+            return self.migration_failed(reasons.collect::<Vec<_>>().join("; "));
+        }
+        let mut blocks: BTreeMap<usize, BTreeMap<u16, LinearBlock>> = BTreeMap::new();
+        for (&node, table) in routed.nodes.iter().zip(&routed.tables) {
+            for (number, block) in (0u16..).zip(table.blocks()) {
+                self.send_block(node, number, block);
+                blocks.entry(node).or_default().insert(number, block);
             }
-            Err(error) => self.migration_failed(error.to_string()),
+        }
+        self.paths = routed;
+        if let Some(current) = &mut self.migrations.current {
+            current.plan.blocks = blocks;
         }
     }
 

@@ -72,6 +72,9 @@ pub struct Verdict {
     pub detours: u64,
     /// Paths by the number of links between switches that they cross.
     pub hops: Vec<u64>,
+    /// Pairs of switches between which not all paths, there and back, have one service level: what
+    /// answers on the level of the question is then on a lane that is not its own.
+    pub one_way: u64,
     /// Lanes in use.
     pub lanes: u8,
     /// A circle of channels, where there is one: packets may wait for each other for ever.
@@ -101,9 +104,10 @@ impl Verdict {
         self.is_connected() && self.detours == 0
     }
 
-    /// Whether no packets can wait for each other for ever.
+    /// Whether no packets can wait for each other for ever, answers on the service level of the
+    /// question included.
     pub fn is_free_of_deadlock(&self) -> bool {
-        self.circle.is_none()
+        self.circle.is_none() && self.one_way == 0
     }
 
     /// The mean number of links between switches that a path crosses.
@@ -259,6 +263,7 @@ impl<'a> Walker<'a> {
                 self.walk_to(switch, lid, port, &shortest);
             }
         }
+        self.verdict.one_way = self.one_way(&at);
         let count = self.loads.len().max(1) as f64;
         let sum: u64 = self.loads.iter().sum();
         let mean = sum as f64 / count;
@@ -284,6 +289,24 @@ impl<'a> Walker<'a> {
             })
         });
         self.verdict
+    }
+
+    /// Pairs of switches whose paths, there and back, have several service levels.
+    fn one_way(&self, at: &[Vec<(Lid, u8)>]) -> u64 {
+        let levels = &self.routing.levels;
+        if levels.count() < 2 {
+            return 0;
+        }
+        let used = |from: usize, to: usize| {
+            let lids = at[to].iter();
+            lids.fold(0u16, |used, &(lid, _)| {
+                used | 1 << levels.level(from, lid).value()
+            })
+        };
+        let pairs = (0..at.len()).flat_map(|one| (0..one).map(move |other| (one, other)));
+        let mixed =
+            pairs.filter(|&(one, other)| (used(one, other) | used(other, one)).count_ones() > 1);
+        mixed.count() as u64
     }
 
     fn walk_to(&mut self, target: usize, lid: Lid, port: u8, shortest: &[Option<u32>]) {

@@ -1,5 +1,7 @@
 //! Deadlock-free single-source shortest-path routing.
 
+use std::ops::Range;
+
 use super::dependency::Channels;
 use super::levels::ServiceLevels;
 use super::skeleton::Skeleton;
@@ -13,6 +15,9 @@ use super::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
 /// All paths begin on lane 0. As long as its channels depend on each other in a circle, the paths
 /// that make the circle's rarest dependency move to the next lane, and so on. Paths between switches
 /// that have no adapters are not among them.
+///
+/// Different from OpenSM's: what moves are all paths between two switches, there and back, so that
+/// an answer has the lane of the question.
 #[derive(Debug, Clone, Copy)]
 pub struct Dfsssp {
     /// Virtual lanes that may be used, 1 to 15.
@@ -29,6 +34,10 @@ impl Default for Dfsssp {
 impl RoutingEngine for Dfsssp {
     fn name(&self) -> &'static str {
         "dfsssp"
+    }
+
+    fn is_layered(&self) -> bool {
+        true
     }
 
     fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
@@ -70,16 +79,9 @@ impl RoutingEngine for Dfsssp {
                 engine: self.name(),
                 reason,
             })?;
-        let levels = match levels {
-            None => ServiceLevels::uniform(),
-            Some(levels) => {
-                let mut column = vec![u32::MAX; usize::from(graph.top().value()) + 1];
-                for (index, destination) in (0..).zip(&lids) {
-                    column[destination.lid] = index;
-                }
-                ServiceLevels::by_column(column, skeleton.vertices(graph), levels)
-            }
-        };
+        let levels = levels.map_or_else(ServiceLevels::uniform, |levels| {
+            ServiceLevels::between(graph, &skeleton, levels)
+        });
         Ok(Routing {
             tables: skeleton.unfold(graph, tables),
             levels,
@@ -106,6 +108,8 @@ struct Layers<'a> {
     skeleton: &'a Skeleton,
     tables: &'a [ForwardingTable],
     destinations: &'a [Destination],
+    /// By vertex: where its LIDs are among the destinations.
+    of: Vec<Range<usize>>,
     channels: Channels,
     /// By vertex and port: the arc.
     arc: Vec<[u32; 256]>,
@@ -126,11 +130,18 @@ impl<'a> Layers<'a> {
                 arcs[usize::from(skeleton.arcs[index].port)] = index as u32;
             }
         }
+        let mut of = vec![0..0; skeleton.len()];
+        let mut first = 0;
+        for group in destinations.chunk_by(|a, b| a.vertex == b.vertex) {
+            of[group[0].vertex as usize] = first..first + group.len();
+            first += group.len();
+        }
         Self {
             channels: channels(skeleton),
             skeleton,
             tables,
             destinations,
+            of,
             arc,
         }
     }
@@ -184,13 +195,13 @@ impl<'a> Layers<'a> {
         counts
     }
 
-    /// The lane of every path, by vertex and destination; `None` when one lane will do.
+    /// The lane of every path, by its two vertices; `None` when one lane will do.
     fn spread(&mut self, lanes: u8) -> Result<Option<Vec<u8>>, String> {
         let mut counts = self.all();
         if self.channels.circle(|at| counts[at] > 0).is_none() {
             return Ok(None);
         }
-        let mut levels = vec![0u8; self.skeleton.len() * self.destinations.len()];
+        let mut levels = vec![0u8; self.skeleton.len() * self.skeleton.len()];
         for lane in 0..lanes {
             if lane + 1 == lanes {
                 return match self.channels.circle(|at| counts[at] > 0) {
@@ -283,7 +294,8 @@ impl<'a> Layers<'a> {
         moved
     }
 
-    /// Moves all paths that make a dependency to the next lane.
+    /// Moves all paths that make a dependency to the next lane, each with all others between its two
+    /// vertices.
     fn lift(
         &self,
         lane: u8,
@@ -294,14 +306,15 @@ impl<'a> Layers<'a> {
         levels: &mut [u8],
     ) {
         let via = self.skeleton.arcs[self.skeleton.arcs[before].back as usize].to as usize;
-        let columns = self.destinations.len();
+        let vertices = self.skeleton.len();
         let mut upstream = Vec::new();
-        for (column, destination) in self.destinations.iter().enumerate() {
+        for destination in self.destinations {
             if self.next(via, destination) != before as u32
                 || self.next(self.to(before as u32), destination) != after as u32
             {
                 continue;
             }
+            let target = destination.vertex as usize;
             upstream.clear();
             upstream.push(via);
             while let Some(at) = upstream.pop() {
@@ -311,23 +324,40 @@ impl<'a> Layers<'a> {
                         upstream.push(arc.to as usize);
                     }
                 }
-                let level = &mut levels[at * columns + column];
-                if *level != lane || !self.counts(at, destination) {
+                if levels[at * vertices + target] != lane || !self.counts(at, destination) {
                     continue;
                 }
-                *level = lane + 1;
-                let mut arc = self.next(at, destination);
-                while arc != NONE {
-                    let after = self.next(self.to(arc), destination);
-                    if after == NONE {
-                        break;
+                for (from, to) in [(at, target), (target, at)] {
+                    levels[from * vertices + to] = lane + 1;
+                    for destination in &self.destinations[self.of[to].clone()] {
+                        self.lift_path(from, destination, counts, above);
                     }
-                    let dependency = self.channels.dependency(arc as usize, after as usize);
-                    counts[dependency] -= 1;
-                    above[dependency] += 1;
-                    arc = after;
                 }
             }
+        }
+    }
+
+    /// Moves one path's dependencies.
+    fn lift_path(
+        &self,
+        from: usize,
+        destination: &Destination,
+        counts: &mut Counts,
+        above: &mut Counts,
+    ) {
+        if !self.counts(from, destination) {
+            return;
+        }
+        let mut arc = self.next(from, destination);
+        while arc != NONE {
+            let after = self.next(self.to(arc), destination);
+            if after == NONE {
+                break;
+            }
+            let dependency = self.channels.dependency(arc as usize, after as usize);
+            counts[dependency] -= 1;
+            above[dependency] += 1;
+            arc = after;
         }
     }
 }

@@ -12,7 +12,8 @@ use super::{Graph, Routing, RoutingEngine, RoutingError};
 /// In dimension d, from 0, port 2d + 1 of every switch leads to port 2d + 2 of the next one. Whoever
 /// crosses the cable that closes a ring does so on a service level of its own: that breaks the rings
 /// up, and 2 to the power of the rings lanes are needed. Rings of up to three switches need none,
-/// since nobody goes farther than one link.
+/// since nobody goes farther than one link. A path and the path back take the same side of a ring,
+/// so that they share a level: in rings of an even number of switches the links are not used alike.
 ///
 /// Every cable must be there: with one broken there is no other path in order.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,6 +25,10 @@ const LANES: usize = 8;
 impl RoutingEngine for DimensionOrder {
     fn name(&self) -> &'static str {
         "dor"
+    }
+
+    fn is_layered(&self) -> bool {
+        true
     }
 
     fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
@@ -63,15 +68,9 @@ impl RoutingEngine for DimensionOrder {
                 tables[target].set(lid.lid, lid.port);
             }
         }
-        let mut column = vec![u32::MAX; usize::from(graph.top().value()) + 1];
-        for (vertex, targets) in (0..).zip(&skeleton.targets) {
-            for target in targets {
-                column[usize::from(target.lid.value())] = vertex;
-            }
-        }
         Ok(Routing {
             tables: skeleton.unfold(graph, tables),
-            levels: ServiceLevels::by_column(column, skeleton.vertices(graph), levels),
+            levels: ServiceLevels::between(graph, &skeleton, levels),
         })
     }
 }
@@ -209,12 +208,16 @@ impl Grid {
         }
         let up = (to + size - from) % size;
         let down = size - up;
-        // Half way round, targets take turns.
-        let even = self.place[target].iter().sum::<u32>().is_multiple_of(2);
+        // Half way round, pairs take turns, and the way back is the way there: by what is the same
+        // at both ends, and all along the dimension.
+        let later = |vertex: usize| self.place[vertex][dimension + 1..].iter().sum::<u32>();
+        let lower = from.min(to);
+        let direct = (lower + later(at) + later(target)).is_multiple_of(2);
+        let half = direct == (from == lower);
         Some(match up.cmp(&down) {
             std::cmp::Ordering::Less => (true, up),
             std::cmp::Ordering::Greater => (false, down),
-            std::cmp::Ordering::Equal => (even, up),
+            std::cmp::Ordering::Equal => (half, up),
         })
     }
 

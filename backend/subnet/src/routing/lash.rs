@@ -12,7 +12,8 @@ use super::{Graph, Routing, RoutingEngine, RoutingError};
 /// Networks", Skeie, Lysne, Theiss).
 ///
 /// Different from OpenSM's: among the shortest paths those are taken whose links carry the fewest
-/// others, and paths between switches that have no adapters are given no lane.
+/// others, and paths between switches that have no adapters are given no lane. As with OpenSM's, a
+/// path and the path back share a lane.
 #[derive(Debug, Clone, Copy)]
 pub struct Lash {
     /// Virtual lanes that may be used, 1 to 15.
@@ -31,17 +32,17 @@ impl RoutingEngine for Lash {
         "lash"
     }
 
+    fn is_layered(&self) -> bool {
+        true
+    }
+
     fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
         let skeleton = Skeleton::new(graph);
         let count = skeleton.len();
-        let lanes = self.lanes.clamp(1, 15);
-        let channels = channels(&skeleton);
-        let order = up_down(&skeleton);
-        let mut layers = vec![Layer::new(&channels, &order)];
         let mut tables = skeleton.tables();
         let mut spread = Spread::new(&skeleton);
-        let mut levels = vec![0u8; count * count];
-        let mut path = Vec::new();
+        // By two vertices: the arc by which the first sends to the second.
+        let mut next = vec![NONE; count * count];
         for target in 0..count {
             let targets = &skeleton.targets[target];
             if targets.is_empty() {
@@ -50,6 +51,9 @@ impl RoutingEngine for Lash {
             spread.aim(target);
             spread.find();
             spread.count(skeleton.adapters[target].into());
+            for (at, &arc) in spread.next.iter().enumerate() {
+                next[at * count + target] = arc;
+            }
             for lid in targets {
                 for (at, &arc) in spread.next.iter().enumerate() {
                     if arc != NONE {
@@ -58,50 +62,67 @@ impl RoutingEngine for Lash {
                 }
                 tables[target].set(lid.lid, lid.port);
             }
-            for source in 0..count {
-                if skeleton.adapters[source] == 0 && skeleton.adapters[target] == 0 {
+        }
+        let levels = self
+            .layers(&skeleton, &next)
+            .map_err(|reason| RoutingError {
+                engine: self.name(),
+                reason,
+            })?;
+        Ok(Routing {
+            tables: skeleton.unfold(graph, tables),
+            levels: ServiceLevels::between(graph, &skeleton, levels),
+        })
+    }
+}
+
+impl Lash {
+    /// The lane of every pair of vertices, the same both ways, given the next arc from each to each.
+    fn layers(&self, skeleton: &Skeleton, next: &[u32]) -> Result<Vec<u8>, String> {
+        let count = skeleton.len();
+        let lanes = self.lanes.clamp(1, 15);
+        let channels = channels(skeleton);
+        let order = up_down(skeleton);
+        let mut layers = vec![Layer::new(&channels, &order)];
+        let mut levels = vec![0u8; count * count];
+        let mut paths = [Vec::new(), Vec::new()];
+        for one in 0..count {
+            for other in 0..one {
+                if skeleton.adapters[one] == 0 && skeleton.adapters[other] == 0 {
                     continue;
                 }
-                path.clear();
-                let mut arc = spread.next[source];
-                while arc != NONE {
-                    path.push(arc as usize);
-                    arc = spread.next[skeleton.arcs[arc as usize].to as usize];
+                for (path, (from, to)) in paths.iter_mut().zip([(one, other), (other, one)]) {
+                    path.clear();
+                    let mut arc = next[from * count + to];
+                    while arc != NONE {
+                        path.push(arc as usize);
+                        let at = skeleton.arcs[arc as usize].to as usize;
+                        arc = next[at * count + to];
+                    }
                 }
                 let found = layers
                     .iter_mut()
-                    .position(|layer| layer.add(&channels, &path));
+                    .position(|layer| layer.add(&channels, &paths));
                 let lane = match found {
                     Some(lane) => lane,
                     None if layers.len() < usize::from(lanes) => {
                         let mut layer = Layer::new(&channels, &order);
-                        layer.add(&channels, &path);
+                        layer.add(&channels, &paths);
                         layers.push(layer);
                         layers.len() - 1
                     }
                     None => {
-                        return Err(RoutingError {
-                            engine: self.name(),
-                            reason: format!(
-                                "{lanes} virtual lanes do not suffice to keep its paths from \
-                                 waiting for each other; allow more"
-                            ),
-                        });
+                        return Err(format!(
+                            "{lanes} virtual lanes do not suffice to keep its paths from waiting \
+                             for each other; allow more"
+                        ));
                     }
                 };
-                levels[source * count + target] = lane as u8;
+                levels[one * count + other] = lane as u8;
+                levels[other * count + one] = lane as u8;
             }
         }
-        let mut column = vec![u32::MAX; usize::from(graph.top().value()) + 1];
-        for (vertex, targets) in (0..).zip(&skeleton.targets) {
-            for target in targets {
-                column[usize::from(target.lid.value())] = vertex;
-            }
-        }
-        Ok(Routing {
-            tables: skeleton.unfold(graph, tables),
-            levels: ServiceLevels::by_column(column, skeleton.vertices(graph), levels),
-        })
+        Ok(levels)
     }
 }
 

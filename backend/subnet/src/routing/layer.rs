@@ -33,18 +33,19 @@ impl Layer {
         }
     }
 
-    /// Adds what a path makes of the lane, or nothing: false if that would close a circle.
-    pub(super) fn add(&mut self, channels: &Channels, path: &[usize]) -> bool {
+    /// Adds what a path there and the path back make of the lane, or nothing: false if that would
+    /// close a circle.
+    pub(super) fn add(&mut self, channels: &Channels, paths: &[Vec<usize>; 2]) -> bool {
         let mut added = Vec::new();
-        for pair in path.windows(2) {
+        for pair in paths.iter().flat_map(|path| path.windows(2)) {
             let dependency = channels.dependency(pair[0], pair[1]);
             if self.held.contains(dependency) {
                 continue;
             }
             let refused = self.refused.contains(dependency);
             if refused || !self.arrange(channels, pair[0], pair[1]) {
-                // A circle closed by this path's own dependencies is one that another path with
-                // the same dependencies closes, but not one that every path does.
+                // A circle closed by these paths' own dependencies is one that other paths with
+                // the same dependencies close, but not one that every path does.
                 if !refused && added.is_empty() {
                     self.refused.insert(dependency);
                 }

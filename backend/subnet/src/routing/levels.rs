@@ -2,20 +2,24 @@
 
 use wire::{Lid, Sl};
 
+use super::Graph;
+use super::skeleton::Skeleton;
+
 /// The service level of every path, from the switch where it begins to the LID where it ends.
 ///
 /// Engines that keep paths free of deadlock by spreading them over virtual lanes answer with one per
-/// path; service level n travels on lane n. A path belongs to the switch of its source: what hangs
-/// at one switch takes the same way from there.
+/// pair of switches; service level n travels on lane n. A path belongs to the switches of its ends,
+/// and so do the paths back: whoever answers does so on the service level on which it was asked, a
+/// connection's two directions among them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceLevels {
     count: u8,
-    columns: usize,
-    /// By LID: which column tells of it.
-    column: Vec<u32>,
-    /// By switch: its row.
-    row: Vec<usize>,
-    /// By row, then by column.
+    /// By LID: which row or column tells of it.
+    of_lid: Vec<u32>,
+    /// By switch, likewise.
+    of_switch: Vec<u32>,
+    /// How many rows there are, and columns.
+    size: usize,
     levels: Vec<u8>,
 }
 
@@ -24,26 +28,31 @@ impl ServiceLevels {
     pub fn uniform() -> Self {
         Self {
             count: 1,
-            columns: 0,
-            column: Vec::new(),
-            row: Vec::new(),
+            of_lid: Vec::new(),
+            of_switch: Vec::new(),
+            size: 0,
             levels: Vec::new(),
         }
     }
 
-    /// Levels by row and column: `row` names the row of every switch, `column` the column of every
-    /// LID, a number too high standing for level 0.
-    pub(super) fn by_column(column: Vec<u32>, row: Vec<usize>, levels: Vec<u8>) -> Self {
+    /// Levels by two vertices of a skeleton, the same both ways.
+    pub(super) fn between(graph: &Graph, skeleton: &Skeleton, levels: Vec<u8>) -> Self {
         let count = levels.iter().max().map_or(1, |&level| level + 1);
-        let rows = row.iter().max().map_or(1, |&row| row + 1);
         if count == 1 {
             return Self::uniform();
         }
+        let mut of_lid = vec![u32::MAX; usize::from(graph.top().value()) + 1];
+        for (vertex, targets) in (0..).zip(&skeleton.targets) {
+            for target in targets {
+                of_lid[usize::from(target.lid.value())] = vertex;
+            }
+        }
+        let vertices = skeleton.vertices(graph).into_iter();
         Self {
             count,
-            columns: levels.len() / rows,
-            column,
-            row,
+            of_lid,
+            of_switch: vertices.map(|vertex| vertex as u32).collect(),
+            size: skeleton.len(),
             levels,
         }
     }
@@ -56,12 +65,26 @@ impl ServiceLevels {
     /// The level of the path from what hangs at a switch, an index of
     /// [`Graph::switches`](super::Graph::switches), to a LID.
     pub fn level(&self, switch: usize, destination: Lid) -> Sl {
-        let column = self.column.get(usize::from(destination.value()));
-        let level = column
-            .filter(|&&column| (column as usize) < self.columns)
-            .zip(self.row.get(switch))
-            .and_then(|(&column, row)| self.levels.get(row * self.columns + column as usize));
+        let to = self.of_lid.get(usize::from(destination.value()));
+        let place = to
+            .zip(self.of_switch.get(switch))
+            .filter(|&(&to, _)| (to as usize) < self.size)
+            .map(|(&to, &from)| from as usize * self.size + to as usize);
+        let level = place.and_then(|place| self.levels.get(place));
         Sl::new(level.copied().unwrap_or_default())
+    }
+
+    /// A LID is at another switch now, and its paths are those of a LID that is there: it has their
+    /// levels.
+    pub(crate) fn moved(&mut self, lid: Lid, switch: usize) {
+        let (lid, of) = (usize::from(lid.value()), self.of_switch.get(switch));
+        let Some(&of) = of else {
+            return;
+        };
+        if self.of_lid.len() <= lid {
+            self.of_lid.resize(lid + 1, u32::MAX);
+        }
+        self.of_lid[lid] = of;
     }
 }
 
@@ -73,18 +96,31 @@ impl Default for ServiceLevels {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::fat_tree;
     use super::*;
 
     #[test]
     fn by_switch_and_lid() {
-        let levels =
-            ServiceLevels::by_column(vec![u32::MAX, 0, 0, 1], vec![0, 1, 0], vec![0, 1, 2, 3]);
-        assert_eq!(levels.count(), 4);
-        let level = |switch, lid| levels.level(switch, Lid::new(lid)).value();
-        assert_eq!([level(0, 1), level(0, 2), level(0, 3)], [0, 0, 1]);
-        assert_eq!([level(1, 1), level(1, 2), level(1, 3)], [2, 2, 3]);
-        assert_eq!([level(2, 1), level(2, 2), level(2, 3)], [0, 0, 1]);
-        assert_eq!([level(1, 0), level(1, 9), level(7, 1)], [0, 0, 0]);
+        let graph = fat_tree();
+        let skeleton = Skeleton::new(&graph);
+        let size = skeleton.len();
+        let mut levels = vec![0; size * size];
+        (levels[1], levels[size]) = (2, 2);
+        let mut levels = ServiceLevels::between(&graph, &skeleton, levels);
+        assert_eq!(levels.count(), 3);
+        let level =
+            |levels: &ServiceLevels, switch, lid| levels.level(switch, Lid::new(lid)).value();
+        // The hosts 5 and 6 are at switch 0, 7 and 8 at switch 1.
+        assert_eq!(
+            [1, 7, 8, 5, 3].map(|lid| level(&levels, 0, lid)),
+            [0, 2, 2, 0, 0]
+        );
+        assert_eq!([5, 6, 7].map(|lid| level(&levels, 1, lid)), [2, 2, 0]);
+        assert_eq!([level(&levels, 0, 0), level(&levels, 0, 99)], [0, 0]);
+        assert_eq!(level(&levels, 9, 7), 0);
+        levels.moved(Lid::new(5), 1);
+        levels.moved(Lid::new(70), 1);
+        assert_eq!([level(&levels, 0, 5), level(&levels, 0, 70)], [2, 2]);
         assert_eq!(ServiceLevels::uniform().level(3, Lid::new(1)).value(), 0);
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct Node {
     /// Ports by number; of an adapter only those that the sweep came by.
     ports: Vec<u32>,
     pub(super) table: Option<ForwardingTable>,
+    /// Which switch of the graph it is.
+    vertex: Option<usize>,
 }
 
 impl Node {
@@ -109,6 +111,7 @@ impl Directory {
                 switch: entry.switch,
                 ports: Vec::new(),
                 table: None,
+                vertex: None,
             };
             for (&number, port) in &entry.ports {
                 let Some(info) = port.info else {
@@ -165,9 +168,11 @@ impl Directory {
             }
         }
         directory.own = subnet.own.and_then(|own| at.get(&own)).copied();
-        for (&node, table) in view.paths.nodes.iter().zip(&view.paths.tables) {
+        let switches = view.paths.nodes.iter().zip(&view.paths.tables);
+        for (vertex, (&node, table)) in switches.enumerate() {
             if let Some(node) = directory.nodes.get_mut(node) {
                 node.table = Some(table.clone());
+                node.vertex = Some(vertex);
             }
         }
         directory
@@ -227,6 +232,15 @@ impl Directory {
         match node.port(0) {
             Some(management) if node.is_switch() => self.port(management),
             _ => port,
+        }
+    }
+
+    /// The switch where a port's paths begin, as an index of the graph's switches.
+    pub(super) fn vertex(&self, port: &Port) -> Option<usize> {
+        let node = self.node_of(port);
+        match node.is_switch() {
+            true => node.vertex,
+            false => self.node_of(self.port(port.peer?)).vertex,
         }
     }
 

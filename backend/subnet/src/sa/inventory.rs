@@ -287,7 +287,7 @@ pub(super) fn partitions(
     Ok(())
 }
 
-/// SL-to-VL tables, where the configuration sets them: all the same.
+/// SL-to-VL tables, where the manager sets them: all the same.
 pub(super) fn lanes(
     request: &Request<'_>,
     directory: &Directory,
@@ -295,7 +295,7 @@ pub(super) fn lanes(
     table: &mut Table,
 ) -> Result<(), Status> {
     table.begin::<SlToVlRecord>(request.method);
-    let Some(lanes) = view.config.sl_to_vl else {
+    let Some(lanes) = view.paths.lanes else {
         return Ok(());
     };
     let [first, ..] = *lanes.to_bytes().as_chunks::<8>().0 else {

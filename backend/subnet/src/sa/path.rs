@@ -2,7 +2,7 @@
 
 use wire::mad::{Method, Status};
 use wire::sa::{McMemberRecord, PathRecord, Rate, Selector};
-use wire::{Lid, Mtu, PKey};
+use wire::{Lid, Mtu, PKey, Sl};
 
 use super::View;
 use super::directory::{Capacity, Directory, Port, PortIndex};
@@ -141,6 +141,9 @@ impl Asked<'_> {
             let Some(capacity) = self.directory.capacity(from, dlid) else {
                 continue;
             };
+            let Some(sl) = self.level(source, dlid) else {
+                continue;
+            };
             let slid = match self.gives(PathRecord::SLID) {
                 true => self.wanted.slid,
                 false => {
@@ -149,13 +152,27 @@ impl Asked<'_> {
                 }
             };
             if let Some(record) = self.path(source, destination, (slid, dlid), pkey, capacity) {
-                table.push(&record);
+                table.push(&PathRecord { sl, ..record });
                 found += 1;
                 if found >= most || table.is_full() {
                     break;
                 }
             }
         }
+    }
+
+    /// The service level of the path to a LID: where levels keep paths from waiting for each other,
+    /// the path's own, and `None` if another one is asked for, as by OpenSM; elsewhere the one that
+    /// is asked for.
+    fn level(&self, from: &Port, dlid: Lid) -> Option<Sl> {
+        let levels = &self.view.paths.levels;
+        let given = self.gives(PathRecord::SL).then_some(self.wanted.sl);
+        if levels.count() < 2 {
+            return Some(given.unwrap_or_default());
+        }
+        let vertex = self.directory.vertex(from)?;
+        let own = levels.level(vertex, dlid);
+        given.is_none_or(|given| given == own).then_some(own)
     }
 
     /// A path with what was asked for of it, if it can be had.
@@ -204,7 +221,7 @@ impl Asked<'_> {
         })
     }
 
-    /// MTU, rate, life time and service level.
+    /// MTU, rate and life time.
     fn common(&self, mtu: u8, rate: Rate, life: u8) -> Option<PathRecord> {
         let wanted = &self.wanted;
         let choose =
@@ -228,10 +245,6 @@ impl Asked<'_> {
             },
         };
         Some(PathRecord {
-            sl: match self.gives(PathRecord::SL) {
-                true => wanted.sl,
-                false => wire::Sl::default(),
-            },
             mtu_selector: exactly,
             mtu: choose(
                 (PathRecord::MTU_SELECTOR, PathRecord::MTU),

@@ -1,0 +1,181 @@
+//! Virtual lanes: how many links have, which ones service levels take, and how they share a link.
+
+use wire::attribute::{PortInfo, SlToVl};
+use wire::mad::AttributeId;
+use wire::smp::DATA;
+use wire::{Guid, Sl};
+
+use super::{Purpose, SubnetManager};
+use crate::model::{At, Node, Port};
+use crate::quality::Arbitration;
+use crate::routing::ServiceLevels;
+
+/// A table of a port: where it is, its attribute and modifier, and what it is to hold.
+type Setting = (At, AttributeId, u32, [u8; DATA]);
+
+/// From all of a switch's ports to all others: bits 17 and 16 of the modifier (IBA 14.2.5.8).
+const ALL_TO_ALL: u32 = 0b11 << 16;
+
+impl SubnetManager {
+    /// The code for the lanes that a link is to use: as many as both its ends have and the
+    /// configuration allows.
+    pub(super) fn operational_lanes(&self, one: &PortInfo, other: &PortInfo) -> u8 {
+        let both = one.vl_cap.min(other.vl_cap);
+        let most = self.config.max_lanes.unwrap_or(15);
+        // Codes rise with the number of lanes.
+        let allowed = (1..=5).rev().find(|&code| PortInfo::lanes(code) <= most);
+        both.min(allowed.unwrap_or(1))
+    }
+
+    /// The data lanes that every link has, and a port of a link that has no more.
+    fn common_lanes(&self) -> Option<(u8, At)> {
+        let ports = self.subnet.ports().filter(|(_, port)| port.is_linked());
+        let lanes = ports.filter_map(|(at, port)| {
+            let other = self.subnet.port(port.peer?)?.info?;
+            let code = self.operational_lanes(&port.info?, &other);
+            Some((PortInfo::lanes(code), at))
+        });
+        lanes.min()
+    }
+
+    /// The lanes of the service levels: as the configuration says or, where the routing engine needs
+    /// a lane for each of its levels, one after the other. `None` leaves them as they are.
+    pub(super) fn service_lanes(&self) -> Option<SlToVl> {
+        self.config.sl_to_vl.or_else(|| {
+            let (lanes, _) = self.common_lanes().filter(|_| self.routing.is_layered())?;
+            Some(SlToVl::modulo(lanes))
+        })
+    }
+
+    /// Whether every service level that paths use has a lane of its own on every link.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check_lanes(&self, levels: &ServiceLevels) -> Result<(), String> {
+        let needed = levels.count();
+        let Some((lanes, (node, port))) = self.common_lanes().filter(|_| needed > 1) else {
+            return Ok(());
+        };
+        if needed > lanes {
+            let limit = match self.config.max_lanes {
+                Some(most) => format!(", qos_max_vls is {most}"),
+                None => String::new(),
+            };
+            return Err(format!(
+                "its paths need {needed} data lanes, and the link at port {port} of node {} has \
+                 {lanes}{limit}; allow more, or use updn",
+                self.subnet.nodes[node].info.node_guid
+            ));
+        }
+        let table = self.service_lanes().unwrap_or_default();
+        let mut taken = [None; 16];
+        for level in 0..needed {
+            let lane = table.lane(Sl::new(level)).value();
+            if lane >= lanes {
+                return Err(format!(
+                    "its paths use service level {level}, which qos_sl2vl gives lane {lane}, and \
+                     links have {lanes}; leave qos_sl2vl out"
+                ));
+            }
+            if let Some(other) = taken[usize::from(lane)].replace(level) {
+                return Err(format!(
+                    "its paths need a lane for each of the service levels 0 to {}, and qos_sl2vl \
+                     gives {other} and {level} the same; leave qos_sl2vl out",
+                    needed - 1
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Which lanes service levels take, and how lanes share links.
+    pub(super) fn set_lanes(&mut self) {
+        let lanes = self.service_lanes().map(|table| table.to_bytes());
+        let mut wanted: Vec<Setting> = Vec::new();
+        for (node, entry) in self.subnet.nodes.iter().enumerate() {
+            if let Some(data) = lanes {
+                let places = lane_tables(entry).into_iter();
+                wanted.extend(places.map(|(port, modifier)| {
+                    let at = (node, port);
+                    (at, AttributeId::SL_TO_VL, modifier, data)
+                }));
+            }
+            if let Some(arbitration) = &self.config.arbitration {
+                for (number, port) in linked(entry) {
+                    let at = (node, number);
+                    wanted.extend(arbitration_tables(entry, at, port, arbitration));
+                }
+            }
+        }
+        for (at, attribute, modifier, data) in wanted {
+            let Some(port) = self.subnet.port(at) else {
+                continue;
+            };
+            let route = port.route.clone();
+            let node = self.subnet.nodes[at.0].info.node_guid;
+            let place = (at.1, attribute, modifier);
+            if self.tables.setting_differs(node, place, &data) {
+                self.tables.writes_setting(node, place);
+                self.set(
+                    route,
+                    attribute,
+                    modifier,
+                    data,
+                    Purpose::Setting { node, place },
+                );
+            }
+        }
+    }
+
+    pub(super) fn take_setting(
+        &mut self,
+        node: Guid,
+        place: (u8, AttributeId, u32),
+        sent: &[u8; DATA],
+    ) {
+        self.tables.holds_setting(node, place, *sent);
+    }
+}
+
+/// External ports with a link.
+fn linked(node: &Node) -> impl Iterator<Item = (u8, &Port)> {
+    let ports = node.ports.iter().map(|(&number, port)| (number, port));
+    ports.filter(|(number, port)| {
+        (*number != 0 || !node.is_switch()) && port.is_linked() && port.info.is_some()
+    })
+}
+
+/// The SL-to-VL tables of a node: the port that is asked, and the modifier. One packet for a switch
+/// that can have all its tables set at once.
+fn lane_tables(node: &Node) -> Vec<(u8, u32)> {
+    let mut ports = linked(node).map(|(number, _)| number);
+    if !node.is_switch() {
+        return ports.map(|number| (number, 0)).collect();
+    }
+    if node
+        .switch
+        .is_some_and(|switch| switch.optimized_sl_to_vl != 0)
+    {
+        return ports.next().map(|_| (0, ALL_TO_ALL)).into_iter().collect();
+    }
+    ports
+        .flat_map(|to| {
+            let from = node.ports.keys().filter(move |&&from| from != to);
+            from.map(move |&from| (to, u32::from(from) << 8 | u32::from(to)))
+        })
+        .collect()
+}
+
+fn arbitration_tables(node: &Node, at: At, port: &Port, arbitration: &Arbitration) -> Vec<Setting> {
+    let Some(info) = port.info else {
+        return Vec::new();
+    };
+    let number = if node.is_switch() { u32::from(at.1) } else { 0 };
+    let blocks = arbitration.blocks(&info).into_iter();
+    blocks
+        .map(|(block, table)| {
+            let modifier = u32::from(block) << 16 | number;
+            (at, AttributeId::VL_ARBITRATION, modifier, table.to_bytes())
+        })
+        .collect()
+}

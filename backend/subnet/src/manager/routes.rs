@@ -1,0 +1,243 @@
+//! Paths: what switches forward where, on which service levels.
+
+use std::collections::HashMap;
+use std::mem;
+
+use wire::attribute::{LinearBlock, MulticastBlock, SwitchInfo};
+use wire::mad::AttributeId;
+use wire::smp::DATA;
+use wire::{Guid, Lid, PortState, Sl};
+
+use super::discovery::switch_info_data;
+use super::{Purpose, SubnetManager};
+use crate::model::At;
+use crate::routing::{Graph, MinHop, Routing, RoutingEngine, RoutingError};
+use crate::sa::Paths;
+
+impl SubnetManager {
+    pub(super) fn set_paths(&mut self) {
+        let (graph, nodes) = self.subnet.graph();
+        let paths = self.route(graph, nodes);
+        for refusal in &paths.refusals {
+            self.error(refusal.to_string());
+        }
+        for (&node, table) in paths.nodes.iter().zip(&paths.tables) {
+            let guid = self.subnet.nodes[node].info.node_guid;
+            for (number, block) in self.tables.linear_changes(guid, table) {
+                self.tables.writes_linear(guid, number);
+                let purpose = Purpose::Linear {
+                    switch: guid,
+                    number,
+                };
+                self.set_at_switch(
+                    node,
+                    AttributeId::LINEAR_FORWARDING,
+                    u32::from(number),
+                    block.0,
+                    purpose,
+                );
+            }
+        }
+        self.set_tops(&paths.graph, &paths.nodes);
+        self.paths = paths;
+        self.find_manager_levels();
+        self.set_multicast();
+    }
+
+    /// The paths of a graph: those that there are if nothing has changed.
+    fn route(&mut self, graph: Graph, nodes: Vec<usize>) -> Paths {
+        let before = mem::take(&mut self.paths);
+        let lanes = self.service_lanes();
+        if !before.tables.is_empty() && (&before.graph, before.lanes) == (&graph, lanes) {
+            return Paths { nodes, ..before };
+        }
+        let before = Some(before).filter(|paths| !paths.tables.is_empty());
+        self.new_paths(graph, nodes, before.as_ref())
+    }
+
+    /// The paths that the engine computes of the subnet as it is, whatever there were before.
+    pub(super) fn fresh_paths(&self) -> Paths {
+        let (graph, nodes) = self.subnet.graph();
+        self.new_paths(graph, nodes, None)
+    }
+
+    fn new_paths(&self, graph: Graph, nodes: Vec<usize>, before: Option<&Paths>) -> Paths {
+        let mut refusals = Vec::new();
+        let own = match before {
+            None => self.routing.route(&graph),
+            // A path that is good stays: each change costs packets, and may reorder others.
+            Some(before) => self
+                .routing
+                .reroute(&graph, (&before.graph, &before.tables)),
+        };
+        let own = own.and_then(|routing| match self.check_lanes(&routing.levels) {
+            Ok(()) => Ok(routing),
+            Err(reason) => Err(RoutingError {
+                engine: self.routing.name(),
+                reason,
+            }),
+        });
+        let own = own.map(|routing| (routing, self.routing.name()));
+        // As OpenSM does.
+        let found = own.or_else(|error| {
+            refusals.push(RoutingError {
+                reason: format!("{}; {} does it instead", error.reason, MinHop.name()),
+                ..error
+            });
+            MinHop.route(&graph).map(|routing| (routing, MinHop.name()))
+        });
+        let (routing, engine) = match found {
+            Ok((routing, engine)) => (routing, Some(engine)),
+            Err(error) => {
+                refusals.push(error);
+                (Routing::default(), None)
+            }
+        };
+        Paths {
+            graph,
+            nodes,
+            tables: routing.tables,
+            levels: routing.levels,
+            lanes: self.service_lanes(),
+            engine,
+            refusals,
+        }
+    }
+
+    /// The service level by which a port reaches the manager, as far as the last paths say.
+    pub(super) fn manager_level(&self, port: Guid) -> Sl {
+        self.manager_levels.get(&port).copied().unwrap_or_default()
+    }
+
+    fn find_manager_levels(&mut self) {
+        self.manager_levels.clear();
+        let own = self.subnet.own.and_then(|own| self.subnet.port(own));
+        let Some(manager) = own.map(|own| self.lid_of(own.guid)) else {
+            return;
+        };
+        if self.paths.levels.count() < 2 {
+            return;
+        }
+        let vertices: HashMap<usize, usize> = self.paths.nodes.iter().copied().zip(0..).collect();
+        for (at, port) in self.subnet.ports().filter(|(_, port)| !port.guid.is_none()) {
+            let switch = match self.subnet.nodes[at.0].is_switch() {
+                true => Some(at.0),
+                false => port.peer.map(|(node, _)| node),
+            };
+            if let Some(&vertex) = switch.and_then(|switch| vertices.get(&switch)) {
+                let level = self.paths.levels.level(vertex, manager);
+                self.manager_levels.insert(port.guid, level);
+            }
+        }
+    }
+
+    /// Tells ports that were told before there were paths, and are in use already.
+    pub(super) fn set_manager_levels(&mut self) {
+        let changed: Vec<At> = self
+            .subnet
+            .end_ports()
+            .into_iter()
+            .filter(|&at| {
+                let port = self
+                    .subnet
+                    .port(at)
+                    .filter(|port| port.state() >= PortState::Armed);
+                port.and_then(|port| Some((port.guid, port.info?)))
+                    .is_some_and(|(guid, info)| info.master_sm_sl != self.manager_level(guid))
+            })
+            .collect();
+        for at in changed {
+            if let Some((_, wanted)) = self.wanted(at) {
+                self.set_port(at, &wanted, PortState::NoChange, false);
+            }
+        }
+    }
+
+    /// The highest LID that each switch looks up.
+    fn set_tops(&mut self, graph: &Graph, nodes: &[usize]) {
+        // A VM that starts later takes the lowest free LID, and finds it within reach.
+        let ports = self.subnet.end_ports().len() as u16;
+        let pinned = self
+            .config
+            .pinned_lids
+            .values()
+            .map(|lid| lid.value())
+            .max();
+        let reach = match self.config.without_lid.is_empty() {
+            true => 0,
+            false => ports
+                .max(pinned.unwrap_or(0))
+                .min(Lid::UNICAST_LAST.value()),
+        };
+        let top = graph.top().value().max(reach);
+        for &node in nodes {
+            let Some(info) = self.subnet.nodes[node].switch else {
+                continue;
+            };
+            if top >= info.linear_fdb_cap {
+                let guid = self.subnet.nodes[node].info.node_guid;
+                self.error(format!(
+                    "switch {guid} forwards LIDs below {}, the highest is {top}",
+                    info.linear_fdb_cap
+                ));
+                continue;
+            }
+            if info.linear_fdb_top != top {
+                let data = switch_info_data(&SwitchInfo {
+                    linear_fdb_top: top,
+                    port_state_change: false,
+                    ..info
+                });
+                let purpose = Purpose::SwitchInfo(node);
+                self.set_at_switch(node, AttributeId::SWITCH_INFO, 0, data, purpose);
+            }
+        }
+    }
+
+    /// Writes what differs in the multicast forwarding tables.
+    pub(super) fn set_multicast(&mut self) {
+        let wanted = self.administration.multicast(&self.paths.graph, &self.lids);
+        let mut requests = Vec::new();
+        for (&node, blocks) in self.paths.nodes.iter().zip(wanted) {
+            let switch = self.subnet.nodes[node].info.node_guid;
+            for (at, block) in blocks {
+                if self.tables.multicast_differs(switch, at, &block) {
+                    requests.push((node, Purpose::Multicast { switch, at }, at, block));
+                }
+            }
+        }
+        for (node, purpose, (number, position), block) in requests {
+            let switch = self.subnet.nodes[node].info.node_guid;
+            self.tables.writes_multicast(switch, (number, position));
+            self.set_at_switch(
+                node,
+                AttributeId::MULTICAST_FORWARDING,
+                MulticastBlock::modifier(number, position),
+                block.to_bytes(),
+                purpose,
+            );
+        }
+    }
+
+    pub(super) fn set_at_switch(
+        &mut self,
+        node: usize,
+        attribute: AttributeId,
+        modifier: u32,
+        data: [u8; DATA],
+        purpose: Purpose,
+    ) {
+        if let Some(route) = self.subnet.nodes[node].route().cloned() {
+            self.set(route, attribute, modifier, data, purpose);
+        }
+    }
+
+    pub(super) fn take_linear(&mut self, switch: Guid, number: u16, data: &[u8; DATA]) {
+        self.tables.holds_linear(switch, number, LinearBlock(*data));
+    }
+
+    pub(super) fn take_multicast(&mut self, switch: Guid, at: (u16, u8), data: &[u8; DATA]) {
+        let block = MulticastBlock::parse(data);
+        self.tables.holds_multicast(switch, at, block);
+    }
+}
