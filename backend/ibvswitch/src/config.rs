@@ -175,15 +175,24 @@ pub enum RoutingChoice {
     FatTree,
     /// Fat-tree routing in which the VMs of a vSwitch share its weight.
     VSwitchFatTree,
+    /// Shortest paths spread over links and lanes.
+    Dfsssp,
+    /// Shortest paths between switches, layered over lanes.
+    Lash,
+    /// Tori and meshes, one dimension after the other.
+    DimensionOrder,
 }
 
 impl RoutingChoice {
     /// All engines with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 4] = [
+    pub const NAMES: [(&'static str, Self); 7] = [
         ("minhop", Self::MinHop),
         ("updn", Self::UpDown),
         ("ftree", Self::FatTree),
         ("vswitch-ftree", Self::VSwitchFatTree),
+        ("dfsssp", Self::Dfsssp),
+        ("lash", Self::Lash),
+        ("dor", Self::DimensionOrder),
     ];
 }
 

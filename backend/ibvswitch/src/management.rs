@@ -31,7 +31,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use fabric::{Fabric, Injected, Output, Owner, PortRef, SmpAccess, TopologyError};
 use hca::{Envelope, Face, PortView, Subnet, TrafficCounters, VfId, WrongKey};
 use parking_lot::Mutex;
-use subnet::routing::{FatTree, VSwitchFatTree};
+use subnet::routing::{Dfsssp, DimensionOrder, FatTree, Lash, VSwitchFatTree};
 use subnet::{KeyPolicy, MinHop, RoutingEngine, SubnetManager, Transport, UpDown};
 use tracing::{info, warn};
 use wire::attribute::{CapabilityMask, KeyViolation};
@@ -652,6 +652,10 @@ fn routing(config: &Config) -> Box<dyn RoutingEngine> {
         RoutingChoice::FatTree => Box::new(FatTree),
         RoutingChoice::VSwitchFatTree => Box::new(VSwitchFatTree),
         RoutingChoice::UpDown => Box::new(UpDown::new(config.manager.roots.iter().copied())),
+        // Whether links have so many lanes the manager finds out.
+        RoutingChoice::Dfsssp => Box::new(Dfsssp { lanes: 15 }),
+        RoutingChoice::Lash => Box::new(Lash { lanes: 15 }),
+        RoutingChoice::DimensionOrder => Box::new(DimensionOrder),
     }
 }
 

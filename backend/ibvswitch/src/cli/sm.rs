@@ -54,7 +54,7 @@ fn text(status: &SmStatus) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "    {name}: {value}");
     };
-    line("Routing", status.routing.clone());
+    line("Routing", routing(status));
     line(
         "Sweeps",
         format!("{} full, {} light", status.sweeps, status.light_sweeps),
@@ -100,4 +100,17 @@ fn text(status: &SmStatus) -> String {
         line("Error", error.clone());
     }
     text
+}
+
+fn routing(status: &SmStatus) -> String {
+    let lanes = match status.lanes {
+        0 | 1 => String::new(),
+        lanes => format!(", on {lanes} lanes"),
+    };
+    match &status.routed_by {
+        Some(engine) if *engine != status.routing => {
+            format!("{engine} in place of {}{lanes}", status.routing)
+        }
+        _ => format!("{}{lanes}", status.routing),
+    }
 }

@@ -27,6 +27,11 @@ pub struct SmStatus {
     pub lid: u16,
     /// Name of the routing engine.
     pub routing: String,
+    /// Name of the engine that has computed the paths: another one where that one cannot route the
+    /// subnet; none before the first sweep.
+    pub routed_by: Option<String>,
+    /// Lanes that keep the paths from waiting for each other.
+    pub lanes: u8,
     /// Full sweeps so far.
     pub sweeps: u64,
     /// Light sweeps so far.

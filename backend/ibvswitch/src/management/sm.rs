@@ -83,6 +83,8 @@ impl Management {
             guid: guid.map_or(String::new(), |node| node.port_guid.to_string()),
             lid: own.map_or(0, |info| info.lid.value()),
             routing: manager.routing().to_owned(),
+            routed_by: manager.routed_by().map(str::to_owned),
+            lanes: manager.lanes(),
             sweeps: report.sweeps,
             light_sweeps: report.light_sweeps,
             last_sweep_s: (report.sweeps > 0)

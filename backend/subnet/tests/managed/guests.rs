@@ -24,18 +24,22 @@ pub struct Bed {
 impl Bed {
     /// `hypervisors` with two VFs each; the VFs' ports are guests'.
     pub fn new(hypervisors: u16, config: Config) -> Self {
-        let (mut managed, layout) = Managed::hypervisors(hypervisors, 2, config);
+        let (managed, layout) = Managed::hypervisors(hypervisors, 2, config);
         let mut ports = Vec::new();
         for hypervisor in 0..hypervisors {
             for vf in 0..2 {
                 let guid = layout.vf_guid(hypervisor, vf);
-                let port = managed.link.fabric.port_by_guid(guid).unwrap();
-                managed
-                    .link
-                    .fabric
-                    .set_owner(port, Owner::Consumer, SmpAccess::OwnPort);
-                ports.push(port);
+                ports.push(managed.link.fabric.port_by_guid(guid).unwrap());
             }
+        }
+        Self::of(managed, ports)
+    }
+
+    /// These ports are guests' in a subnet that is not up yet.
+    pub fn of(mut managed: Managed, ports: Vec<PortRef>) -> Self {
+        for &port in &ports {
+            let fabric = &mut managed.link.fabric;
+            fabric.set_owner(port, Owner::Consumer, SmpAccess::OwnPort);
         }
         managed.settle();
         assert_eq!(managed.manager.report().errors, Vec::<String>::new());

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use fabric::{Fabric, Hypervisors, Output, Owner, PortEvent, PortRef, SmpAccess};
 use ibvswitch_subnet::{
-    Config, Migration, MigrationError, MinHop, Moved, SubnetManager, Ticket, Transport,
+    Config, Migration, MigrationError, MinHop, Moved, RoutingEngine, SubnetManager, Ticket,
+    Transport,
 };
 use wire::attribute::CapabilityMask;
 use wire::{Guid, MadPacket, PortState};
@@ -104,6 +105,12 @@ impl Managed {
             manager: SubnetManager::new(config, Box::new(MinHop)).unwrap(),
             now: Duration::ZERO,
         }
+    }
+
+    /// Has another engine compute paths; before the first sweep.
+    pub fn routed_by(mut self, engine: Box<dyn RoutingEngine>, config: Config) -> Self {
+        self.manager = SubnetManager::new(config, engine).unwrap();
+        self
     }
 
     pub fn hypervisors(hypervisors: u16, functions: u16, config: Config) -> (Self, Hypervisors) {

@@ -9,6 +9,7 @@ mod liars;
 mod mastery;
 mod migration;
 mod partitions;
+mod routing;
 mod several_paths;
 mod sweep;
 mod traps;

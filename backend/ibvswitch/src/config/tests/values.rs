@@ -180,7 +180,7 @@ fn values_of_the_other_tables() {
         ),
         (
             "[sm]\nrouting = \"fast\"",
-            "2:11: `sm.routing = \"fast\"`: unknown value; the values are `minhop`, `updn`, `ftree` and `vswitch-ftree`",
+            "2:11: `sm.routing = \"fast\"`: unknown value; the values are `minhop`, `updn`, `ftree`, `vswitch-ftree`, `dfsssp`, `lash` and `dor`",
         ),
         (
             "[sm]\nroots = [\"sw1\"]",
