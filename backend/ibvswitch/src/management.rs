@@ -42,7 +42,7 @@ use crate::config::{AddressModel, Config, KeyChoice, ManagerPlace, RoutingChoice
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
-use cluster::{Clusters, Direction};
+use cluster::{Clusters, Direction, Tables};
 use datapath::EngineSubnet;
 use delivery::{Delivery, deliver, port_view};
 pub use function::FunctionPort;
@@ -99,6 +99,8 @@ pub struct SubnetState {
     for_manager: VecDeque<MadPacket>,
     /// What guests see in place of what is.
     clusters: Clusters,
+    /// Tables on their way to guests that do not see everything.
+    tables: Tables,
     /// Counters of the data plane, and what of them the fabric knows.
     traffic: Vec<Option<Traffic>>,
     /// What the manager remembers from run to run.
@@ -205,6 +207,7 @@ impl Management {
             manager,
             for_manager: VecDeque::new(),
             clusters,
+            tables: Tables::default(),
             traffic: ports.iter().map(|_| None).collect(),
             memory,
             swept: Vec::new(),
@@ -355,9 +358,12 @@ impl Management {
             });
             state.fabric.advance(now);
             state.fabric.run();
+            state.tables.poll(now, |vf, packet| {
+                deliveries.push(Delivery::Packet(vf, Box::new(packet)));
+            });
             let moved = self.drain(&mut state, &mut deliveries, |_| {});
             if !moved {
-                break next.into_iter().chain(state.fabric.deadline()).min();
+                break next.into_iter().chain(state.deadline()).min();
             }
         };
         self.answer_migrations(&mut state);
@@ -383,7 +389,7 @@ impl Management {
                         mailbox.put(&packet);
                         deliveries.push(Delivery::Host(mailbox));
                     } else if let Some(&vf) = self.functions.get(&port) {
-                        if let Some(packet) = self.to_guest(state, vf, *packet) {
+                        for packet in self.to_guest(state, vf, *packet) {
                             deliveries.push(Delivery::Packet(vf, Box::new(packet)));
                         }
                     } else if state.answer_for(port, &packet) {
@@ -396,6 +402,7 @@ impl Management {
                         if state.clusters.refresh(vf, &state.fabric, port) {
                             // A virtual LID may lead elsewhere now.
                             self.generation.fetch_add(1, Ordering::Release);
+                            state.tables.forget(vf);
                         }
                         let view = state.view(vf, port);
                         deliveries.push(Delivery::Change(vf, event, view));
@@ -411,16 +418,25 @@ impl Management {
         moved
     }
 
-    /// A packet for a guest, as the guest is to see it.
-    fn to_guest(&self, state: &SubnetState, vf: VfId, mut packet: MadPacket) -> Option<MadPacket> {
+    /// What a packet for a guest becomes: itself, as the guest is to see it, or that and others when
+    /// it is the last part of something.
+    fn to_guest(&self, state: &mut SubnetState, vf: VfId, mut packet: MadPacket) -> Vec<MadPacket> {
+        let now = self.now();
         self.proxy.clean(vf, &mut packet.mad);
-        let known = state
-            .clusters
-            .translate(vf, Direction::ToGuest, &mut packet);
-        if !known {
-            self.proxy.refuse(self.now(), vf, Reason::Cluster, &packet);
+        let SubnetState {
+            tables, clusters, ..
+        } = state;
+        if let Some(outgoing) = tables.take_from_wire(vf, &packet, clusters, now) {
+            if let (Some(packet), Some(port)) = (outgoing.to_wire, self.port(vf)) {
+                state.fabric.inject(port, packet);
+            }
+            return outgoing.to_guest;
         }
-        known.then_some(packet)
+        if !clusters.translate(vf, Direction::ToGuest, &mut packet) {
+            self.proxy.refuse(now, vf, Reason::Cluster, &packet);
+            return Vec::new();
+        }
+        vec![packet]
     }
 
     /// Hands out what the fabric put out. A function without a driver still has a device, which
@@ -515,29 +531,35 @@ impl Management {
                     Err(_) => return,
                 },
             };
+            let mut further = Vec::new();
             for message in message
                 .into_iter()
                 .chain(self.receiver.try_iter().take(BATCH))
             {
                 match message {
-                    Message::Send(vf, packet) => self.send(vf, *packet),
+                    Message::Send(vf, packet) => {
+                        let segments = self.send(vf, *packet).into_iter();
+                        further.extend(segments.map(|s| Delivery::Packet(vf, Box::new(s))));
+                    }
                     Message::Migrate(pending) => self.begin_migration(pending),
                     Message::Presence(vf, present) => self.change_presence(vf, present),
                     Message::Look => self.looking.store(false, Ordering::Release),
                     Message::Stop => return,
                 }
             }
-            let (deliveries, then) = self.settle(started.elapsed());
+            let (mut deliveries, then) = self.settle(started.elapsed());
             next = then;
+            deliveries.extend(further);
             self.deliver(engine, deliveries);
         }
     }
 
-    /// Lets a guest's packet into the fabric, if the proxy does.
-    fn send(&self, vf: VfId, mut packet: MadPacket) {
+    /// Lets a guest's packet into the fabric, if the proxy does. Returns what the guest is sent for
+    /// it: further parts of a table.
+    fn send(&self, vf: VfId, mut packet: MadPacket) -> Vec<MadPacket> {
         self.proxy.taken(vf);
         let Some(port) = self.port(vf) else {
-            return;
+            return Vec::new();
         };
         let now = self.now();
         let mut state = self.state.lock();
@@ -553,16 +575,21 @@ impl Management {
             pkeys: &state.clusters.pkeys(vf, pkeys),
         };
         if !self.proxy.examine(now, vf, &mut packet, &own) {
-            return;
+            return Vec::new();
+        }
+        if let Some(segments) = state.tables.take_from_guest(vf, &packet, now) {
+            return segments;
         }
         let known = state.clusters.translate(vf, Direction::ToWire, &mut packet);
         if !known {
-            return self.proxy.refuse(now, vf, Reason::Cluster, &packet);
+            self.proxy.refuse(now, vf, Reason::Cluster, &packet);
+            return Vec::new();
         }
         let sent = packet.clone();
         if state.fabric.inject(port, packet) == Injected::Denied {
             self.proxy.refuse(now, vf, Reason::Smp, &sent);
         }
+        Vec::new()
     }
 
     /// How far the subnet management packets of a function's guest go.
@@ -588,6 +615,12 @@ impl SubnetState {
         let mut view = port_view(&self.fabric, port);
         self.clusters.adapt(vf, &mut view);
         view
+    }
+
+    /// When there is something to do that nobody asks for.
+    fn deadline(&self) -> Option<Duration> {
+        let due = [self.fabric.deadline(), self.tables.deadline()];
+        due.into_iter().flatten().min()
     }
 
     /// Passes on what the data plane has counted since the last time.

@@ -255,6 +255,72 @@ fn the_subnet_administration_speaks_of_virtual_lids() {
     assert_eq!(found[56..], [0; 200]);
 }
 
+/// A table of records of 112 bytes, taken in segment by segment.
+fn nodes(peer: &mut Peer, sm_lid: u16, transaction: u64) -> Vec<[u8; 112]> {
+    let mut sender = peer.qp(Transport::Gsi);
+    sender.activate(0, GSI_QKEY).expect("becomes ready");
+    let to = AddressVector {
+        lid: sm_lid,
+        qpn: 1,
+        qkey: GSI_QKEY,
+        ..AddressVector::default()
+    };
+    let mut mad = [0; MAD];
+    mad[..4].copy_from_slice(&[1, 3, 2, 0x12]);
+    mad[8..16].copy_from_slice(&transaction.to_be_bytes());
+    mad[17] = 0x11;
+    mad[24] = 1;
+    let mut data = Vec::new();
+    loop {
+        // The last acknowledgement is not answered, so a buffer is posted for each segment alone.
+        sender.post_receive(&[peer.sge(HALF, GRH + MAD)]).unwrap();
+        peer.execute(&mut sender, &SendRequest::send(Data::Inline(&mad)).to(&to));
+        let (source, found) = arrived(peer);
+        assert_eq!(source, sm_lid);
+        assert_eq!((found[3], &found[4..6]), (0x92, &[0, 0][..]));
+        assert_eq!(found[8..16], transaction.to_be_bytes());
+        assert_eq!(found[44..46], [0, 14], "records of 112 bytes");
+        // An acknowledgement of this segment, for the next one alone.
+        let segment = u32::from_be_bytes(*found[28..].first_chunk().unwrap());
+        let length = u32::from_be_bytes(*found[32..].first_chunk().unwrap()) as usize;
+        mad[24..28].copy_from_slice(&[1, 2, 1, 0]);
+        mad[28..32].copy_from_slice(&segment.to_be_bytes());
+        mad[32..36].copy_from_slice(&(segment + 1).to_be_bytes());
+        let last = found[26] & 4 != 0;
+        data.extend(&found[56..if last { 36 + length } else { MAD }]);
+        if last {
+            peer.execute(&mut sender, &SendRequest::send(Data::Inline(&mad)).to(&to));
+            return data.as_chunks::<112>().0.to_vec();
+        }
+    }
+}
+
+/// All of the subnet share a partition, but a cluster's guest sees its own cluster and the manager,
+/// however many packets the subnet administration needs to tell it of everybody.
+#[test]
+fn tables_of_several_packets_leave_strangers_out() {
+    let daemon = Daemon::configured(CONFIG);
+    let (mut a1, a2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "a2"));
+    let mut outside = Peer::open(&daemon, "outside");
+    let guid = |peer: &Peer| peer.device.gid(0).unwrap()[8..].to_vec();
+    for round in 0..3 {
+        let nodes = nodes(&mut a1, SM_LID, 0x1_0000_0000 + round);
+        let mut lids: Vec<u16> = nodes
+            .iter()
+            .map(|node| u16::from_be_bytes([node[0], node[1]]))
+            .collect();
+        lids.sort_unstable();
+        assert_eq!(lids, [1, 2, SM_LID]);
+        // PortGUID of NodeInfo.
+        let of = |lid: u16| nodes.iter().find(|node| node[..2] == lid.to_be_bytes());
+        assert_eq!(of(1).unwrap()[24..32], guid(&a1));
+        assert_eq!(of(2).unwrap()[24..32], guid(&a2));
+    }
+    // Others see everybody: five VMs, the manager, a switch and two vSwitches.
+    let sm_lid = outside.port.sm_lid;
+    assert_eq!(nodes(&mut outside, sm_lid, 7).len(), 9);
+}
+
 #[test]
 fn partitions_are_seen_under_other_numbers() {
     const QKEY: u32 = 0x77;

@@ -10,6 +10,7 @@
 //! places one: the LID a datagram's receiver is to see is the one its sender has.
 
 mod lid_map;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod translation;
@@ -22,6 +23,7 @@ use wire::{Guid, Lid, MadPacket, PKey};
 
 use crate::config::{Config, Vf};
 pub(super) use lid_map::LidMap;
+pub(super) use tables::Tables;
 pub(super) use translation::Direction;
 use translation::Translator;
 

@@ -262,7 +262,7 @@ impl Management {
         {
             let mut state = self.state.lock();
             state.fabric.advance(self.epoch.elapsed());
-            let deadline = state.fabric.deadline();
+            let deadline = state.deadline();
             if !packet.is_smp()
                 && let Some(&pkey) = state.fabric.pkeys(port).and_then(<[PKey]>::first)
             {
@@ -289,7 +289,7 @@ impl Management {
             if state.fabric.is_delaying() {
                 sent = Sent::Elsewhere;
             }
-            let then = state.fabric.deadline();
+            let then = state.deadline();
             for_thread |= then.is_some() && then != deadline;
         }
         self.deliver(engine, deliveries);

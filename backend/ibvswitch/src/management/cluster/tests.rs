@@ -250,58 +250,77 @@ fn an_answer_about_strangers_is_none() {
     assert_eq!(translated(Direction::ToGuest, error), error);
 }
 
-/// A table of `size`-byte records, the first two bytes of each its LID, as the datagrams that carry
-/// it (IBA 13.6.2.1: segments of 220 bytes behind the header, 20 of them the class's own).
-fn table(lids: &[u16], size: usize) -> Vec<[u8; SIZE]> {
+/// A table of `size`-byte records, the first two bytes of each its LID.
+fn table(lids: &[u16], size: usize) -> Vec<u8> {
     let mut data = Vec::new();
     for &lid in lids {
         data.extend(lid.to_be_bytes());
         data.extend((2..size).map(|byte| byte as u8));
     }
-    let segments: Vec<&[u8]> = data.chunks(200).collect();
-    let count = segments.len();
-    let datagram = |(index, segment): (usize, &&[u8])| {
-        let mut bytes = mad(3, Method::GET_TABLE_RESPONSE, 0x11);
-        let flags = 1 | u8::from(index == 0) << 1 | u8::from(index + 1 == count) << 2;
-        bytes[24..27].copy_from_slice(&[1, 1, flags]);
-        bytes[28..32].copy_from_slice(&(index as u32 + 1).to_be_bytes());
-        bytes[32..36].copy_from_slice(&(segment.len() as u32 + 20).to_be_bytes());
-        put(&mut bytes, 44, (size / 8) as u16);
-        bytes[56..56 + segment.len()].copy_from_slice(segment);
-        bytes
-    };
-    segments.iter().enumerate().map(datagram).collect()
+    data
 }
 
 #[test]
-fn short_tables_leave_strangers_out() {
-    let [answer] = table(&[100, 5, 0x3000], 56)[..] else {
-        panic!("one datagram")
+fn tables_leave_strangers_out() {
+    let map = map();
+    let mut translator = Translator {
+        lids: Some(&map),
+        pkeys: &PKEYS,
+        direction: Direction::ToGuest,
     };
-    let [expected] = table(&[1, 3], 56)[..] else {
-        panic!("one datagram")
+    let of_guest = |translator: Translator<'_>, id, size, mut data: Vec<u8>| {
+        translator.table(AttributeId(id), size, &mut data);
+        data
     };
-    assert_eq!(translated(Direction::ToGuest, answer), expected);
-}
-
-#[test]
-fn long_tables_are_translated_across_datagrams() {
-    let physical = [100, 7, 0x3000, 11, 100, 7, 0x3000, 11, 7];
-    let seen = [1, 2, 3, 9, 1, 2, 3, 9, 2];
     for size in [56, 64, 112] {
-        let expected = table(&seen, size);
-        for (answer, expected) in table(&physical, size).into_iter().zip(expected) {
-            assert_eq!(translated(Direction::ToGuest, answer), expected);
-        }
+        let physical = [100, 5, 7, 0x3000, 11, 6, 6, 100, 8];
+        let found = of_guest(translator, 0x11, size, table(&physical, size));
+        assert_eq!(found, table(&[1, 2, 3, 9, 1], size));
     }
-    // Strangers have no LID.
-    let expected = table(&[1, 0, 2, 3, 9], 56);
-    for (answer, expected) in table(&[100, 5, 7, 0x3000, 11], 56)
-        .into_iter()
-        .zip(expected)
-    {
-        assert_eq!(translated(Direction::ToGuest, answer), expected);
-    }
+    assert_eq!(of_guest(translator, 0x11, 112, vec![]), vec![0_u8; 0]);
+    // A size that is none, and a record that is not all there.
+    assert_eq!(
+        of_guest(translator, 0x11, 0, table(&[100], 56)),
+        vec![0_u8; 0]
+    );
+    assert_eq!(
+        of_guest(translator, 0x11, 56, table(&[100], 50)),
+        vec![0_u8; 0]
+    );
+    // Which switches there are is nothing that a cluster sees.
+    assert_eq!(
+        of_guest(translator, 0x39, 48, table(&[0], 48)),
+        vec![0_u8; 0]
+    );
+    // With P_Keys alone of its own, a guest sees everybody.
+    translator.lids = None;
+    let mut expected = table(&[100, 5], 112);
+    assert_eq!(of_guest(translator, 0x11, 112, expected.clone()), expected);
+    expected = vec![0; 64];
+    expected[50..52].copy_from_slice(&[0x01, 0x23]);
+    let found = of_guest(translator, 0x35, 64, expected.clone());
+    expected[50..52].copy_from_slice(&[0x7f, 0xff]);
+    assert_eq!(found, expected);
+}
+
+/// The template of a trace is a path, and a request's first segment has its template.
+#[test]
+fn requests_for_several_records() {
+    let mut seen = mad(3, Method::GET_TRACE_TABLE, 0x39);
+    let mut physical = seen;
+    put(&mut seen, 56 + 40, 2);
+    put(&mut physical, 56 + 40, 7);
+    assert_eq!(translated(Direction::ToWire, seen), physical);
+    let mut seen = mad(3, Method::GET_MULTI, 0x3a);
+    seen[24..28].copy_from_slice(&[1, 1, 3, 0]);
+    seen[31] = 1;
+    let mut physical = seen;
+    put(&mut seen, 56 + 6, 0x8001);
+    put(&mut physical, 56 + 6, 0x8456);
+    assert_eq!(translated(Direction::ToWire, seen), physical);
+    // What follows are GIDs.
+    seen[31] = 2;
+    assert_eq!(translated(Direction::ToWire, seen), seen);
 }
 
 proptest! {

@@ -2,7 +2,7 @@
 
 use wire::mad::{AttributeId, Class, Mad, Method, Status};
 use wire::rmpp::Rmpp;
-use wire::{Lid, PKey, cm, rmpp};
+use wire::{Lid, PKey, cm, sa};
 
 use super::LidMap;
 
@@ -139,9 +139,7 @@ const fn notice(trap: u16) -> Places {
 /// Where an attribute of a class begins in the datagram.
 const GENERAL: usize = 64;
 const COMMUNICATION: usize = 24;
-const ADMINISTRATION: usize = wire::sa::DATA.start;
-/// In a datagram of the subnet administration: size of a record in units of 8 bytes.
-const ATTRIBUTE_OFFSET: usize = 44;
+const ADMINISTRATION: usize = sa::DATA.start;
 /// In a notice: number of the trap.
 const TRAP_NUMBER: usize = 4;
 
@@ -239,16 +237,19 @@ impl Translator<'_> {
             self.at(&mut mad[ADMINISTRATION..], notice(trap));
             return;
         }
-        let places = record(id);
         let Ok(header) = Rmpp::of(&mad[..]) else {
             return;
         };
-        if header.is_active() {
-            if header.kind == Rmpp::DATA {
-                self.segment(mad, &header, places);
-            }
+        let begins = !header.is_active() || header.kind == Rmpp::DATA && header.segment == 1;
+        if !begins || header.is_active() && self.direction == Direction::ToGuest {
+            // Tables for guests are translated as a whole.
             return;
         }
+        let places = match method {
+            // What is asked for is a path.
+            Method::GET_TRACE_TABLE => record(sa::id::PATH),
+            _ => record(id),
+        };
         let unknown = self.at(&mut mad[ADMINISTRATION..], places);
         // A record about somebody whom the guest does not know is none to it.
         if unknown && method == Method::GET_RESPONSE && self.direction == Direction::ToGuest {
@@ -259,53 +260,22 @@ impl Translator<'_> {
         }
     }
 
-    /// A part of an answer of several records, each of which may begin in a part before.
-    fn segment(&self, mad: &mut [u8; 256], header: &Rmpp, places: Places) {
-        let size = usize::from(word(mad, ATTRIBUTE_OFFSET)) * 8;
-        if size == 0 || header.segment == 0 {
-            return;
+    /// Translates a table for a guest, of records of `size` bytes. Records about those whom the
+    /// guest does not know are left out, and so are the nodes on a path: switches are none of its
+    /// business.
+    pub(super) fn table(&self, id: AttributeId, size: usize, table: &mut Vec<u8>) {
+        if size == 0 || id == sa::id::TRACE && self.lids.is_some() {
+            return table.clear();
         }
-        let room = mad.len() - ADMINISTRATION;
-        if header.has(Rmpp::FIRST | Rmpp::LAST) && size <= room {
-            return self.whole(mad, header, places, size);
-        }
-        // All of these sizes are multiples of 8, so no field of 16 bits is torn apart, nor is what
-        // matters of a GID.
-        let before = (u64::from(header.segment) - 1) * room as u64;
-        let begin = (before % size as u64) as usize;
-        for at in (0..room).step_by(2) {
-            let offset = (begin + at) % size;
-            let bytes = &mut mad[ADMINISTRATION + at..];
-            if places.lids.contains(&offset) {
-                let lid = self.lid(Lid::new(word(bytes, 0)));
-                set_word(bytes, 0, lid.value());
-            } else if places.pkeys.contains(&offset) {
-                let pkey = self.pkey(PKey::new(word(bytes, 0)));
-                set_word(bytes, 0, pkey.value());
-            } else if places.mgids.contains(&offset) {
-                self.group(bytes);
-            }
-        }
-    }
-
-    /// An answer in one part: records about those whom the guest does not know are left out.
-    fn whole(&self, mad: &mut [u8; 256], header: &Rmpp, places: Places, size: usize) {
-        const BEFORE: usize = ADMINISTRATION - rmpp::PAYLOAD.start;
-        let room = mad.len() - ADMINISTRATION;
-        let length = (header.length as usize).saturating_sub(BEFORE).min(room);
         let mut kept = 0;
-        for at in (0..length / size).map(|record| record * size) {
-            let from = ADMINISTRATION + at;
-            let unknown = self.at(&mut mad[from..from + size], places);
-            if !(unknown && self.direction == Direction::ToGuest) {
-                mad.copy_within(from..from + size, ADMINISTRATION + kept);
+        for at in (0..table.len() / size).map(|record| record * size) {
+            let unknown = self.at(&mut table[at..at + size], record(id));
+            if !unknown {
+                table.copy_within(at..at + size, kept);
                 kept += size;
             }
         }
-        mad[ADMINISTRATION + kept..].fill(0);
-        let mut shorter = *header;
-        shorter.length = (BEFORE + kept) as u32;
-        shorter.emit(&mut mad[rmpp::HEADER]);
+        table.truncate(kept);
     }
 }
 

@@ -1,0 +1,157 @@
+//! Tables of the subnet administration on their way to a guest that sees LIDs of its own.
+//!
+//! Records about strangers are left out of them, after which their segments begin elsewhere. So the
+//! daemon takes in the whole of a table, as the guest's port would, and sends the guest what is left
+//! of it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use hca::VfId;
+use subnet::rmpp::{Receiver, Sender, Taken};
+use wire::MadPacket;
+use wire::mad::{Class, Method};
+use wire::rmpp::{self, Rmpp};
+use wire::sa::{self, SaHeader};
+
+use super::{Clusters, Direction};
+
+/// Bytes of one table, and of all tables on their way to a guest.
+const TABLE: usize = 8 << 20;
+const ROOM: usize = 16 << 20;
+
+/// The tables on their way to one guest.
+#[derive(Debug)]
+struct Guest {
+    from_wire: Receiver,
+    to_guest: Sender,
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        Self {
+            from_wire: Receiver::new(TABLE, ROOM),
+            to_guest: Sender::default(),
+        }
+    }
+}
+
+/// What is to be sent on account of a packet.
+#[derive(Debug, Default, PartialEq)]
+pub(in crate::management) struct Outgoing {
+    /// Into the subnet, as the wire has it.
+    pub(in crate::management) to_wire: Option<MadPacket>,
+    /// To the guest, as it sees things.
+    pub(in crate::management) to_guest: Vec<MadPacket>,
+}
+
+/// The tables on their way to guests.
+#[derive(Debug, Default)]
+pub(in crate::management) struct Tables(HashMap<VfId, Guest>);
+
+/// The header of a packet of the subnet administration that is sent reliably.
+fn reliable(packet: &MadPacket) -> Option<Rmpp> {
+    let header = Rmpp::of(&packet.mad).ok()?;
+    (packet.header().class() == Class::SUBN_ADM && header.is_active()).then_some(header)
+}
+
+impl Tables {
+    /// Takes in a packet for a guest, as the wire has it. `None`: it is no part of a table.
+    pub(in crate::management) fn take_from_wire(
+        &mut self,
+        vf: VfId,
+        packet: &MadPacket,
+        clusters: &Clusters,
+        now: Duration,
+    ) -> Option<Outgoing> {
+        let header = reliable(packet)?;
+        let method = packet.header().method();
+        let is_table = matches!(
+            method,
+            Method::GET_TABLE_RESPONSE | Method::GET_MULTI_RESPONSE
+        );
+        let translator = clusters.translator(vf, Direction::ToGuest)?;
+        if !is_table || header.kind == Rmpp::ACK {
+            return None;
+        }
+        let guest = self.0.entry(vf).or_default();
+        let reply = |mad: Box<_>| MadPacket {
+            mad: *mad,
+            ..packet.reply()
+        };
+        let (first, mut data, acknowledgement) = match guest.from_wire.receive(packet, &header, now)
+        {
+            Taken::Part(mad) => {
+                let gives_up = header.kind != Rmpp::DATA;
+                // Who gives up may mean what the guest has asked for, too.
+                return (!gives_up).then(|| Outgoing {
+                    to_wire: mad.map(reply),
+                    to_guest: Vec::new(),
+                });
+            }
+            Taken::Whole {
+                acknowledgement,
+                first,
+                data,
+            } => (first, data, reply(acknowledgement)),
+        };
+        let mut outgoing = Outgoing {
+            to_wire: Some(acknowledgement),
+            to_guest: Vec::new(),
+        };
+        let size = SaHeader::of(&first.mad).map_or(0, |sa| usize::from(sa.attribute_offset) * 8);
+        translator.table(first.header().attribute(), size, &mut data);
+        let mut template = *first;
+        template.mad[rmpp::HEADER].fill(0);
+        template.mad[sa::DATA].fill(0);
+        if clusters.translate(vf, Direction::ToGuest, &mut template)
+            && guest.to_guest.has_room(template.dlid, data.len())
+        {
+            let mut send = |packet| outgoing.to_guest.push(packet);
+            guest.to_guest.begin(template, data, now, &mut send);
+        }
+        Some(outgoing)
+    }
+
+    /// Takes in a packet of a guest, as the guest sees things. `None`: it is not about a table.
+    pub(in crate::management) fn take_from_guest(
+        &mut self,
+        vf: VfId,
+        packet: &MadPacket,
+        now: Duration,
+    ) -> Option<Vec<MadPacket>> {
+        let header = reliable(packet).filter(|header| header.kind != Rmpp::DATA)?;
+        let guest = self.0.get_mut(&vf)?;
+        let mut packets = Vec::new();
+        let mut send = |packet| packets.push(packet);
+        let known = guest.to_guest.receive(packet, &header, now, &mut send);
+        // Of what it has, or had, from here, the subnet administration knows nothing.
+        let late = header.kind == Rmpp::ACK && packet.header().method() == Method::GET_TABLE;
+        (known || late).then_some(packets)
+    }
+
+    /// Forgets the tables of a VF, at which there is another guest now, or with other LIDs.
+    pub(in crate::management) fn forget(&mut self, vf: VfId) {
+        self.0.remove(&vf);
+    }
+
+    /// Sends again what no guest has acknowledged.
+    pub(in crate::management) fn poll(
+        &mut self,
+        now: Duration,
+        mut send: impl FnMut(VfId, MadPacket),
+    ) {
+        for (&vf, guest) in &mut self.0 {
+            guest.to_guest.poll(now, &mut |packet| send(vf, packet));
+        }
+    }
+
+    /// When [`Tables::poll`] has something to do.
+    pub(in crate::management) fn deadline(&self) -> Option<Duration> {
+        let due = self
+            .0
+            .values()
+            .filter_map(|guest| guest.to_guest.deadline());
+        due.min()
+    }
+}
