@@ -81,6 +81,21 @@ fn every_program_and_transport() -> Result<()> {
             }
         }
     }
+    // The driver reads registers of the device several times a second: they wait behind the
+    // doorbells that are on their way.
+    checks.check("the device answers under a load without a pause", || {
+        let run = Run::new(Tool::WriteBw, DEVICE).with("--run_infinitely -D 1 -s 65536");
+        let mut serving = server.spawn(&run.command())?;
+        serving.await_port("18515", LIMIT)?;
+        let mut writing = client.spawn(&format!("{} {}", run.command(), server.address()))?;
+        while writing.text().matches(" 65536 ").count() < 20 {
+            await_active(client, DEVICE)?;
+            if !writing.running()? {
+                return Err(client.failed(format!("ended:\n{}", writing.text())));
+            }
+        }
+        Ok(())
+    });
     checks.check("no kernel warning", || {
         guests
             .iter()

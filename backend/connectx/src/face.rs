@@ -38,6 +38,11 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
     }
 
     #[inline]
+    fn ring_send(queue: &mut SendQueue, through: u16) {
+        queue.ring(through);
+    }
+
+    #[inline]
     fn send_announced(queue: &SendQueue) -> bool {
         queue.is_announced()
     }

@@ -257,10 +257,16 @@ impl<F: Face> Engine<F> {
         Ok(())
     }
 
-    /// Rings the send doorbell of a queue pair: new requests are posted. They
-    /// are executed by [`Engine::run`].
-    pub fn ring_send(&mut self, vf: VfId, qpn: Qpn) {
+    /// Rings the send doorbell of a queue pair: everything before `through`,
+    /// counted as its send queue counts ([`Face::ring_send`]), is posted. It is
+    /// executed by [`Engine::run`].
+    pub fn ring_send(&mut self, vf: VfId, qpn: Qpn, through: u16) {
         if let Ok(index) = self.qp_index(vf, qpn) {
+            if let Some(qp) = self.qps.get_mut(index.0)
+                && let Some(queue) = &mut qp.req.queue
+            {
+                F::ring_send(queue, through);
+            }
             self.make_ready(index);
         }
     }

@@ -89,6 +89,10 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// Whether requests are posted beyond those taken.
     fn send_posted(dma: &Self::Dma, queue: &Self::Send) -> bool;
 
+    /// A doorbell says that everything before `through`, counted modulo 2^16 as
+    /// the queue counts, is posted.
+    fn ring_send(queue: &mut Self::Send, through: u16);
+
     /// Whether requests remain of those that the last look at the queue's record
     /// found posted. `true` where that is not known. What was posted since then
     /// is announced by a doorbell of its own, or found by polling.

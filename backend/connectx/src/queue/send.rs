@@ -24,6 +24,11 @@ pub struct SendQueue {
     /// Blocks posted when the record was last looked at: it lies in memory that
     /// the driver's processor writes, so it is looked at once for all of them.
     posted: u16,
+    /// Blocks that doorbells have announced, where each doorbell is a message.
+    /// The record is then ahead of the messages, and is not followed beyond
+    /// them: a driver whose requests complete before their doorbells arrive
+    /// posts more, and doorbells pile up on the way without bound.
+    rung: Option<u16>,
     fetched: Fetched,
 }
 
@@ -76,7 +81,24 @@ impl SendQueue {
             format,
             taken: 0,
             posted: 0,
+            rung: None,
             fetched: Fetched::EMPTY,
+        }
+    }
+
+    /// The queue, with every doorbell told to [`SendQueue::ring`].
+    #[must_use]
+    pub const fn trapped(mut self) -> Self {
+        self.rung = Some(0);
+        self
+    }
+
+    /// A doorbell says that the blocks before number `through` are posted. Of a
+    /// queue that is not trapped the record alone says that.
+    #[inline]
+    pub const fn ring(&mut self, through: u16) {
+        if self.rung.is_some() {
+            self.rung = Some(through);
         }
     }
 
@@ -86,10 +108,17 @@ impl SendQueue {
         self.taken
     }
 
-    /// Blocks posted so far, modulo 2^16, as the doorbell record says.
+    /// Blocks posted so far, modulo 2^16, as the doorbell record says, and where
+    /// doorbells are messages, those as well. A doorbell that does not fit the
+    /// record announces all that the record has.
     #[inline]
     pub fn posted<D: Dma>(&self, dma: &D) -> Option<u16> {
-        self.record.load(dma, 1).map(|count| count as u16)
+        let recorded = self.record.load(dma, 1)? as u16;
+        let ahead = |count: u16| count.wrapping_sub(self.taken);
+        Some(match self.rung {
+            Some(rung) if ahead(rung) < ahead(recorded) => rung,
+            _ => recorded,
+        })
     }
 
     /// Whether blocks remain of those that the last look at the record found.
@@ -103,6 +132,9 @@ impl SendQueue {
     pub const fn reset(&mut self) {
         self.taken = 0;
         self.posted = 0;
+        if self.rung.is_some() {
+            self.rung = Some(0);
+        }
         self.fetched.count = 0;
     }
 
@@ -302,6 +334,41 @@ mod tests {
         memory.write32(RECORD + 4, 7);
         assert!(queue.take(&memory, &mut wr).is_err());
         assert_eq!(queue.take(&memory, &mut wr), Ok(false));
+    }
+
+    #[test]
+    fn requests_wait_for_the_doorbell_that_is_their_message() {
+        let memory = Memory::new(0x4000);
+        let mut queue = queue(&memory).trapped();
+        let mut wr = SendWr::with_capacity();
+        let mut take = |queue: &mut SendQueue| {
+            wr.clear();
+            queue
+                .take(&memory, &mut wr)
+                .map(|taken| taken.then_some(wr.index))
+        };
+        for block in 0..4 {
+            put(&memory, block, &vector("send"));
+        }
+        memory.write32(RECORD + 4, 3);
+        assert_eq!(take(&mut queue), Ok(None));
+        queue.ring(1);
+        assert_eq!(take(&mut queue), Ok(Some(0)));
+        assert_eq!(take(&mut queue), Ok(None));
+        queue.ring(3);
+        assert_eq!(take(&mut queue), Ok(Some(1)));
+        assert_eq!(take(&mut queue), Ok(Some(2)));
+        assert_eq!(take(&mut queue), Ok(None));
+        // Doorbells that nobody could ring leave the record.
+        for through in [9, 2] {
+            let next = queue.taken();
+            memory.write32(RECORD + 4, u32::from(next) + 1);
+            queue.ring(through);
+            assert_eq!(take(&mut queue), Ok(Some(next)));
+        }
+        queue.reset();
+        memory.write32(RECORD + 4, 1);
+        assert_eq!(take(&mut queue), Ok(None));
     }
 
     #[test]

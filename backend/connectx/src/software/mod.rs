@@ -23,6 +23,7 @@ use hca::{Dma, Engine, VerbError, VfId};
 use crate::bits::command::{Opcode, Status, alloc_pd_out as head_out, create_eq_in as head_in};
 use crate::bits::event::EventType;
 use crate::bits::initialization::{UAR_CQ, UAR_EQ_ARM, UAR_EQ_UPDATE, UAR_SEND};
+use crate::bits::work::BLOCK;
 use crate::face::Mlx5;
 use crate::function::Backend;
 use crate::port::Port;
@@ -211,11 +212,14 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
         }
     }
 
-    /// The first eight bytes of a send request, rung at any offset of the part
-    /// of the page that is for them.
+    /// The first eight bytes of the last request posted, rung at any offset of
+    /// the part of the page that is for them.
     fn ring_send(&mut self, data: &[u8]) {
+        let first = (crate::bits::dword(data, 0) >> 8) as u16;
         let qpn = crate::bits::dword(data, 4) >> 8;
-        self.engine.ring_send(self.vf, wire::Qpn::new(qpn));
+        let blocks = crate::request::len(data).div_ceil(BLOCK).max(1) as u16;
+        let through = first.wrapping_add(blocks);
+        self.engine.ring_send(self.vf, wire::Qpn::new(qpn), through);
     }
 
     fn ring_cq(&mut self, data: &[u8]) {

@@ -154,6 +154,7 @@ impl<D: Dma + 'static> Software<'_, D> {
             Receive::Own { .. } | Receive::Shared(_) => Some(qpc::CQN_RCV.get(context)),
             Receive::None | Receive::Xrc(_) => None,
         };
+        let trapped = self.state().configuration.traps(qpc::UAR_PAGE.get(context));
         let send = sends.then(|| {
             let queue = SendQueue::new(
                 buffer,
@@ -162,6 +163,7 @@ impl<D: Dma + 'static> Software<'_, D> {
                 record,
                 format(transport),
             );
+            let queue = if trapped { queue.trapped() } else { queue };
             (queue, qpc::CQN_SND.get(context))
         });
         Ok(QpDesc {
@@ -172,7 +174,7 @@ impl<D: Dma + 'static> Software<'_, D> {
             recv_cqn,
             source_qpn: source_qpn(context, transport)?,
             block_multicast_loopback: qpc::BLOCK_LB_MC.is_set(context),
-            polled: !self.state().configuration.traps(qpc::UAR_PAGE.get(context)),
+            polled: !trapped,
         })
     }
 

@@ -282,7 +282,7 @@ fn malformed_and_unreadable_work_queues() {
 
     let (a, b) = lab.pair(Transport::Rc);
     a.send.push(Err(WqeError::Unmapped));
-    lab.engine.ring_send(a.vf, a.qpn);
+    lab.engine.ring_send(a.vf, a.qpn, 0);
     lab.settle();
     assert_eq!(lab.events(0), [Event::QpCatastrophic(a.qpn)]);
     assert_eq!(lab.state(&a), QpState::Error);

@@ -195,6 +195,8 @@ impl Face for Plain {
         queue.len() > 0
     }
 
+    fn ring_send(_: &mut Ring<SendWr>, _through: u16) {}
+
     fn recv_posted(_: &Memory, queue: &Ring<RecvWr>) -> bool {
         queue.len() > 0
     }
@@ -586,7 +588,7 @@ impl Lab {
     /// Posts and rings; nothing is executed yet.
     pub fn post(&mut self, qp: &Qp, wr: SendWr) {
         qp.send.push(Ok(wr));
-        self.engine.ring_send(qp.vf, qp.qpn);
+        self.engine.ring_send(qp.vf, qp.qpn, 0);
     }
 
     /// Posts and lets the engine work until it has no more to do.

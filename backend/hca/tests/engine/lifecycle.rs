@@ -242,7 +242,7 @@ fn a_reset_leaves_nothing_and_disturbs_nobody() {
     assert!(!lab.engine.polls());
     for qp in [&a, &polled, &failed, &waiting, &ud] {
         assert_eq!(lab.engine.query_qp(qp.vf, qp.qpn), Err(VerbError::NotFound));
-        lab.engine.ring_send(qp.vf, qp.qpn);
+        lab.engine.ring_send(qp.vf, qp.qpn, 0);
     }
     for _ in 0..4 {
         lab.settle();
