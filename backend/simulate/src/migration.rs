@@ -5,19 +5,21 @@
 
 mod placement;
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabric::{FatTree, Hosts};
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
-use subnet::routing::VSwitchFatTree;
-use subnet::routing::reconfiguration::{Exchange, FatTreeMinimum, apply};
+use subnet::routing::reconfiguration::{Exchange, FatTreeMinimum, apply, rounds};
+use subnet::routing::{Transitions, VSwitchFatTree};
 use subnet::{Endpoint, ForwardingTable, Graph, RoutingEngine, RoutingError};
 use wire::Lid;
 
 use self::placement::{Move, Placement};
 pub use self::placement::{Pattern, Start};
 use crate::network::{TooManyLids, graph};
+use crate::progress::{Progress, Step};
 use crate::quality::{Bandwidth, QualityError, Traffic, effective_bandwidth};
 use crate::random::generator;
 
@@ -57,6 +59,19 @@ pub struct Study {
     pub draws: usize,
     /// What decides everything random.
     pub seed: u64,
+}
+
+impl fmt::Display for Study {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            tree,
+            population,
+            start,
+            pattern,
+            ..
+        } = self;
+        write!(f, "{tree}, {population} %, {start}, {pattern}")
+    }
 }
 
 fn as_text<S: Serializer>(tree: &FatTree, serializer: S) -> Result<S::Ok, S::Error> {
@@ -100,6 +115,12 @@ pub struct Outcome {
     pub minimal: Switches,
     /// Changed by the iterative method, on the same tables.
     pub iterative: Switches,
+    /// Moves in the middle of which packets could wait for each other for ever, unless the machine's
+    /// LID is dropped first.
+    pub risky: usize,
+    /// Rounds that would do for all moves if those that touch no switch in common were made at the
+    /// same time.
+    pub rounds: usize,
 }
 
 impl Outcome {
@@ -167,37 +188,30 @@ pub fn studies(tree: &FatTree, draws: usize, seed: u64) -> Vec<Study> {
     studies
 }
 
-/// How far something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Snapshots taken.
-    pub done: usize,
-    /// Of so many.
-    pub total: usize,
-}
-
 const SNAPSHOTS: usize = 11;
 
-/// Runs studies, several at a time; outcomes are in their order.
+/// Runs studies, several at a time; outcomes are in their order. A snapshot is a step.
 ///
 /// # Errors
 /// The first [`StudyError`].
-pub fn run(
-    studies: &[Study],
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Result<Vec<Outcome>, StudyError> {
+pub fn run(studies: &[Study], progress: Progress<'_>) -> Result<Vec<Outcome>, StudyError> {
     let done = AtomicUsize::new(0);
-    let total = SNAPSHOTS * studies.len();
-    let advance = |snapshots| {
-        let done = done.fetch_add(snapshots, Ordering::Relaxed) + snapshots;
-        progress(Progress { done, total });
-    };
+    let of = SNAPSHOTS * studies.len();
     studies
         .par_iter()
         .map(|study| {
+            let what = study.to_string();
+            let advance = |snapshots| {
+                let done = done.fetch_add(snapshots, Ordering::Relaxed) + snapshots;
+                let what = &what;
+                progress(Step { what, done, of });
+            };
             let outcome = study.simulate(&|| advance(1))?;
             // Fewer than ten moves.
-            advance(SNAPSHOTS - outcome.snapshots.len());
+            let missing = SNAPSHOTS - outcome.snapshots.len();
+            if missing > 0 {
+                advance(missing);
+            }
             Ok(outcome)
         })
         .collect()
@@ -226,7 +240,9 @@ impl Study {
         let mut placement = Placement::new(self.start, machines, hosts, capacity, &mut random);
         let mut subnet = Simulated::new(self, &placement)?;
         let moves = placement.follow(self.pattern, &mut random);
-        subnet.tables = VSwitchFatTree.route(&subnet.graph())?.tables;
+        let graph = subnet.graph();
+        subnet.tables = VSwitchFatTree.route(&graph)?.tables;
+        let mut transitions = Transitions::new(&graph, &subnet.tables);
         let mut outcome = Outcome {
             study: self.clone(),
             switches: self.tree.switches(),
@@ -235,10 +251,12 @@ impl Study {
             snapshots: vec![subnet.look(self, 0)?],
             minimal: Switches::default(),
             iterative: Switches::default(),
+            risky: 0,
+            rounds: rounds(moves.iter().map(|&step| subnet.touched(step))).len(),
         };
         looked();
         for (made, &step) in (1..).zip(&moves) {
-            subnet.migrate(step, &mut outcome);
+            subnet.migrate(step, &mut transitions, &mut outcome);
             if made * (SNAPSHOTS - 1) / moves.len() > (made - 1) * (SNAPSHOTS - 1) / moves.len() {
                 outcome.snapshots.push(subnet.look(self, made)?);
                 looked();
@@ -335,13 +353,22 @@ impl Simulated {
         graph
     }
 
-    fn migrate(&mut self, step: Move, outcome: &mut Outcome) {
-        let from = self.machines[step.machine];
-        let exchange = Exchange::Copy {
+    fn exchange(&self, step: Move) -> Exchange {
+        Exchange::Copy {
             lid: self.lid(step.machine),
             hypervisor: self.hosts[step.to].1,
-        };
-        let (source, target) = (self.hosts[from.host].0, self.hosts[step.to].0);
+        }
+    }
+
+    /// The switches that a move may change.
+    fn touched(&self, step: Move) -> (Exchange, Vec<usize>) {
+        let [from, to] = [step.from, step.to].map(|host| self.hosts[host].0);
+        (self.exchange(step), self.minimum.touched(from, to))
+    }
+
+    fn migrate(&mut self, step: Move, transitions: &mut Transitions, outcome: &mut Outcome) {
+        let exchange = self.exchange(step);
+        let [source, target] = [step.from, step.to].map(|host| self.hosts[host].0);
         let plan = self.minimum.plan(&self.tables, exchange, source, target);
         let physical = |switch: usize| !self.is_vswitch[switch];
         let minimal = plan.iter().filter(|update| physical(update.switch)).count();
@@ -356,11 +383,14 @@ impl Simulated {
             switches.mean += count as f64;
             switches.maximum = switches.maximum.max(count);
         }
+        let transition = transitions.follow(&self.tables, exchange, &plan);
+        outcome.risky += usize::from(transition.mixed.is_some());
         apply(&mut self.tables, &plan);
         let port = self.take_port(step.to);
         // Where the hypervisor's own LID ends, the machine's goes on to its function.
         self.tables[target].set(exchange.lid(), port);
-        self.free[from.host].push(from.port);
+        let left = self.machines[step.machine].port;
+        self.free[step.from].push(left);
         self.machines[step.machine] = Machine {
             host: step.to,
             port,
@@ -430,6 +460,7 @@ mod tests {
                 let outcome = checked(&study(tree, population, start, pattern));
                 assert!(outcome.minimal.mean < outcome.iterative.mean);
                 assert!(outcome.minimal.maximum <= outcome.iterative.maximum);
+                assert!(outcome.risky > 0 && outcome.rounds <= outcome.moves);
                 assert!(outcome.snapshots.len() >= 10);
                 let first = outcome.snapshots[0];
                 assert_eq!(first.minimal, first.fresh, "nothing has moved");

@@ -4,9 +4,11 @@ use fabric::{FatTree, Hosts};
 use ibvswitch_simulate::{generator, graph, with_hypervisors};
 use rand::RngExt;
 use subnet::routing::reconfiguration::{
-    Exchange, FatTreeMinimum, Update, apply, are_disjoint, drops, iterative, skyline,
+    Exchange, FatTreeMinimum, Update, apply, drops, iterative, rounds, skyline,
 };
-use subnet::routing::{FatTree as FatTreeRouting, VSwitchFatTree, Verdict, transition};
+use subnet::routing::{
+    FatTree as FatTreeRouting, MinHop, Transitions, VSwitchFatTree, Verdict, transition,
+};
 use subnet::{Endpoint, ForwardingTable, Graph, Routing, RoutingEngine};
 use wire::Lid;
 use wire::attribute::LinearBlock;
@@ -156,6 +158,18 @@ fn four_levels() {
     );
 }
 
+/// The part of a plan that is about the machine's LID.
+fn machine_only(plan: &[Update], exchange: Exchange) -> Vec<Update> {
+    let of_machine = |update: &Update| Update {
+        switch: update.switch,
+        entries: {
+            let entries = update.entries.iter().copied();
+            entries.filter(|&(lid, _)| lid == exchange.lid()).collect()
+        },
+    };
+    plan.iter().map(of_machine).collect()
+}
+
 #[test]
 fn random_moves_leave_everybody_connected() {
     for (text, hypervisors) in [
@@ -172,6 +186,7 @@ fn random_moves_leave_everybody_connected() {
         }
         let minimum = FatTreeMinimum::new(&graph).unwrap();
         let mut routing = VSwitchFatTree.route(&graph).unwrap();
+        let mut transitions = Transitions::new(&graph, &routing.tables);
         let (mut fewer, mut more, mut risky) = (0, 0, 0);
         for step in 0..25 {
             let machines: Vec<usize> = (0..graph.endpoints.len())
@@ -201,23 +216,19 @@ fn random_moves_leave_everybody_connected() {
             let after: Routing = after.swap_remove(1);
             // A switch that already sends the machine's LID up may get it from one above that still
             // sends it down: the two could wait for each other. Dropped in between, nothing can.
-            let machine_only = |update: &Update| Update {
-                switch: update.switch,
-                entries: update
-                    .entries
-                    .iter()
-                    .copied()
-                    .filter(|&(lid, _)| lid == exchange.lid())
-                    .collect(),
-            };
-            let updates: Vec<Update> = plan.iter().map(machine_only).collect();
-            let mut then = routing.clone();
-            apply(&mut then.tables, &updates);
-            risky += usize::from(transition(&graph, &routing, &then).is_some());
-            let mut between = routing.clone();
-            apply(&mut between.tables, &drops(&plan, exchange));
-            assert_eq!(transition(&graph, &routing, &between), None);
-            assert_eq!(transition(&graph, &between, &then), None);
+            let found = transitions.follow(&routing.tables, exchange, &plan);
+            assert_eq!(found.after, None);
+            risky += usize::from(found.mixed.is_some());
+            if step < 4 {
+                let mut then = routing.clone();
+                apply(&mut then.tables, &machine_only(&plan, exchange));
+                let whole = transition(&graph, &routing, &then);
+                assert_eq!(whole.is_some(), found.mixed.is_some(), "{text} {step}");
+                let mut between = routing.clone();
+                apply(&mut between.tables, &drops(&plan, exchange));
+                assert_eq!(transition(&graph, &routing, &between), None);
+                assert_eq!(transition(&graph, &between, &then), None);
+            }
             routing = after;
         }
         assert!(fewer < more && risky > 0, "{text}");
@@ -230,19 +241,30 @@ fn moves_within_leaves_do_not_touch_each_other() {
     let graph = tree("XGFT(2;8,4;4,1)");
     let routing = FatTreeRouting.route(&graph).unwrap();
     let minimum = FatTreeMinimum::new(&graph).unwrap();
-    let plans: Vec<_> = (0..8)
-        .map(|leaf| {
-            let (exchange, from, to) = swap(&graph, 4 * leaf, 4 * leaf + 3);
-            minimum.plan(&routing.tables, exchange, from, to)
-        })
+    let mut moves: Vec<_> = (0..8)
+        .map(|leaf| swap(&graph, 4 * leaf, 4 * leaf + 3))
         .collect();
-    for (index, a) in plans.iter().enumerate() {
-        assert_eq!(a.len(), 1);
-        assert!(plans[index + 1..].iter().all(|b| are_disjoint(a, b)));
-    }
-    let (exchange, from, to) = swap(&graph, 0, 31);
+    let touched = |&(exchange, from, to): &(Exchange, usize, usize)| {
+        let plan = minimum.plan(&routing.tables, exchange, from, to);
+        assert!(plan.iter().all(|update| {
+            let touched = minimum.touched(from, to);
+            touched.contains(&update.switch)
+        }));
+        (exchange, minimum.touched(from, to))
+    };
+    assert_eq!(
+        rounds(moves.iter().map(touched)),
+        [(0..8).collect::<Vec<_>>()],
+        "one per leaf at a time"
+    );
+    // Across: neither with the one before nor with the one after.
+    moves.insert(3, swap(&graph, 1, 30));
+    assert_eq!(
+        rounds(moves.iter().map(touched)),
+        [vec![0, 1, 2, 4, 5, 6, 7], vec![3], vec![8]]
+    );
+    let (exchange, from, to) = moves[3];
     let across = minimum.plan(&routing.tables, exchange, from, to);
-    assert!(!are_disjoint(&across, &plans[0]));
     let drops = drops(&across, exchange);
     assert_eq!(drops.len(), across.len());
     assert!(
@@ -250,6 +272,171 @@ fn moves_within_leaves_do_not_touch_each_other() {
             |drop| drop.packets() == 1 && drop.entries == [(exchange.lid(), LinearBlock::DROP)]
         )
     );
+}
+
+/// Moves of a round, planned on the same tables and made in any order, leave what they leave one
+/// after the other.
+#[test]
+fn rounds_of_moves() {
+    let graph = tree("XGFT(3;4,4,4;4,4,1)");
+    let minimum = FatTreeMinimum::new(&graph).unwrap();
+    let routing = FatTreeRouting.route(&graph).unwrap();
+    let (mut most, seed) = (0, 3);
+    let mut random = generator(seed, 0);
+    for _ in 0..10 {
+        // Mostly to the next few hosts, so that some are within a leaf or a part of the tree.
+        let moves: Vec<_> = (0..20)
+            .map(|_| {
+                let from = random.random_range(0..56);
+                let to = (from + random.random_range(1..6)).min(63);
+                swap(&graph, from, to)
+            })
+            .collect();
+        let touched = |&(exchange, from, to): &(Exchange, usize, usize)| {
+            (exchange, minimum.touched(from, to))
+        };
+        let rounds = rounds(moves.iter().map(touched));
+        let mut one_by_one = routing.clone();
+        for &(exchange, from, to) in &moves {
+            let plan = minimum.plan(&one_by_one.tables, exchange, from, to);
+            apply(&mut one_by_one.tables, &plan);
+        }
+        let mut together = routing.clone();
+        for round in &rounds {
+            let plans: Vec<_> = round
+                .iter()
+                .map(|&number| {
+                    let (exchange, from, to) = moves[number];
+                    minimum.plan(&together.tables, exchange, from, to)
+                })
+                .collect();
+            for plan in plans.iter().rev() {
+                apply(&mut together.tables, plan);
+            }
+            most = most.max(round.len());
+        }
+        let all: usize = rounds.iter().map(Vec::len).sum();
+        assert_eq!(all, moves.len());
+        assert!(together == one_by_one, "seed {seed}");
+    }
+    assert!(most > 1);
+}
+
+/// On small irregular networks, against every set of switches that there is.
+#[test]
+fn skylines_are_least() {
+    let (mut smaller, mut detours) = (0, 0);
+    for seed in 0..30 {
+        let network = fabric::Irregular::new(7, 2, 10, seed).unwrap();
+        let graph = graph(&network.topology(Hosts::Adapters)).unwrap();
+        let routing = MinHop.route(&graph).unwrap();
+        let switches = graph.switches.len();
+        let mut random = generator(seed, 1);
+        let hosts = graph.endpoints.iter().filter(|end| end.port != 0);
+        let hosts: Vec<Endpoint> = hosts.copied().collect();
+        for _ in 0..4 {
+            let mut draw = || hosts[random.random_range(0..hosts.len())];
+            let (machine, other) = (draw(), draw());
+            if machine.lid == other.lid {
+                continue;
+            }
+            // Whether all switches reach a LID when these send it as they send the other one.
+            let reach = |changed: usize, (lid, like): (Lid, Lid), end: Endpoint| {
+                (0..switches).all(|start| {
+                    let mut at = start;
+                    for _ in 0..=switches {
+                        let lid = if changed >> at & 1 == 1 { like } else { lid };
+                        let port = routing.tables[at].port(lid);
+                        if at == end.switch {
+                            return port == end.port;
+                        }
+                        let mut trunks = graph.switches[at].trunks.iter();
+                        match trunks.find(|trunk| trunk.port == port) {
+                            Some(trunk) => at = trunk.to,
+                            None => return false,
+                        }
+                    }
+                    false
+                })
+            };
+            let sets = 0..1usize << switches;
+            let there: Vec<usize> = sets
+                .clone()
+                .filter(|&set| reach(set, (machine.lid, other.lid), other))
+                .collect();
+            let back: Vec<usize> = sets
+                .filter(|&set| reach(set, (other.lid, machine.lid), machine))
+                .collect();
+            let least = |sets: &[usize]| sets.iter().map(|set| set.count_ones()).min().unwrap();
+            let copy = Exchange::Copy {
+                lid: machine.lid,
+                hypervisor: other.lid,
+            };
+            let (from, to) = (machine.switch, other.switch);
+            let updates = skyline(&graph, &routing.tables, copy, from, to);
+            assert_eq!(updates.len() as u32, least(&there), "seed {seed}");
+            let set = updates
+                .iter()
+                .fold(0, |set, update| set | 1 << update.switch);
+            assert!(there.contains(&set), "seed {seed}");
+            assert!(updates.len() <= iterative(&routing.tables, copy).len());
+
+            let both = Exchange::Swap {
+                lid: machine.lid,
+                other: other.lid,
+            };
+            let updates = skyline(&graph, &routing.tables, both, from, to);
+            let of = |lid: Lid| {
+                let touches = |update: &&Update| update.entries.iter().any(|entry| entry.0 == lid);
+                let switches = updates.iter().filter(touches).map(|update| update.switch);
+                switches.fold(0usize, |set, switch| set | 1 << switch)
+            };
+            assert!(there.contains(&of(machine.lid)) && back.contains(&of(other.lid)));
+            assert_eq!(of(machine.lid).count_ones(), least(&there));
+            assert_eq!(of(other.lid).count_ones(), least(&back));
+            let together = there.iter().flat_map(|a| back.iter().map(move |b| a | b));
+            let together = together.map(usize::count_ones).min().unwrap();
+            detours += usize::from(updates.len() as u32 > together);
+            smaller += usize::from(updates.len() < iterative(&routing.tables, both).len());
+        }
+    }
+    println!("{smaller} of 120 smaller than all that differ, {detours} not the least together");
+    assert!(smaller > 0);
+}
+
+/// The tuples of the switches that are marked, wild-carded as the paper has it: below where both
+/// sides meet, digits of levels further down are those of either leaf, those further up are free.
+#[test]
+fn marked_by_wild_cards() {
+    for text in [
+        "XGFT(2;8,4;4,1)",
+        "XGFT(3;4,4,4;4,4,1)",
+        "XGFT(3;3,4,2;2,3,1)",
+        "XGFT(4;2,2,2,2;2,2,2,1)",
+    ] {
+        let graph = tree(text);
+        let minimum = FatTreeMinimum::new(&graph).unwrap();
+        let switches = 0..graph.switches.len();
+        let tuples: Vec<&[u16]> = switches.clone().map(|at| minimum.tuple(at)).collect();
+        let leaf_level = tuples.iter().map(|tuple| tuple[0]).max().unwrap();
+        let is_leaf = |&at: &usize| tuples[at][0] == leaf_level;
+        let leaves: Vec<usize> = switches.clone().filter(is_leaf).collect();
+        for &from in &leaves {
+            for &to in &leaves {
+                let (a, b) = (tuples[from], tuples[to]);
+                // The first digit in which they differ: they meet on the level above it.
+                let meeting = (1..a.len()).find(|&digit| a[digit] != b[digit]);
+                let meeting = meeting.map_or(leaf_level, |digit| digit as u16 - 1);
+                let expected = switches.clone().filter(|&at| {
+                    let tuple = tuples[at];
+                    let own = usize::from(tuple[0]);
+                    tuple[0] >= meeting && [a, b].iter().any(|leaf| tuple[1..=own] == leaf[1..=own])
+                });
+                let expected: Vec<usize> = expected.collect();
+                assert_eq!(minimum.marked(from, to), expected, "{text} {a:?} {b:?}");
+            }
+        }
+    }
 }
 
 /// Two routings of a ring that are free of deadlock each, but not while one becomes the other.

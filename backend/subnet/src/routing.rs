@@ -13,6 +13,7 @@ mod min_hop;
 pub mod reconfiguration;
 mod skeleton;
 mod spread;
+mod transition;
 mod tree;
 mod up_down;
 
@@ -29,6 +30,7 @@ pub use fat_tree::{FatTree, VSwitchFatTree};
 pub use lash::Lash;
 pub use levels::ServiceLevels;
 pub use min_hop::MinHop;
+pub use transition::{Transition, Transitions};
 pub use up_down::UpDown;
 
 /// A link between two switches, seen from one of them.

@@ -1,5 +1,7 @@
 //! Where machines are, and where they go.
 
+use std::fmt;
+
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
@@ -31,10 +33,32 @@ pub enum Pattern {
     ToUniform,
 }
 
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Uniform => "uniform",
+            Self::Random => "random",
+        })
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Random => "random",
+            Self::Consolidate => "consolidate",
+            Self::Grouping => "grouping",
+            Self::ToUniform => "to-uniform",
+        })
+    }
+}
+
 /// A machine's move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) machine: usize,
+    /// The hypervisor that it leaves.
+    pub(super) from: usize,
     /// The hypervisor that it goes to.
     pub(super) to: usize,
 }
@@ -85,7 +109,7 @@ impl Placement {
                     let open: Vec<usize> = others.filter(|&host| self.has_room(host)).collect();
                     if !open.is_empty() {
                         let to = open[random.random_range(0..open.len())];
-                        self.go(Move { machine, to }, &mut moves);
+                        self.go(machine, to, &mut moves);
                     }
                 }
             }
@@ -95,7 +119,7 @@ impl Placement {
                 match (last, open) {
                     (Some(last), Some(to)) if to < last => {
                         let machine = self.on[last][self.on[last].len() - 1];
-                        self.go(Move { machine, to }, &mut moves);
+                        self.go(machine, to, &mut moves);
                     }
                     _ => break,
                 }
@@ -107,7 +131,7 @@ impl Placement {
                 match (full, empty) {
                     (Some(full), Some(to)) if self.on[full].len() > self.on[to].len() + 1 => {
                         let machine = self.on[full][self.on[full].len() - 1];
-                        self.go(Move { machine, to }, &mut moves);
+                        self.go(machine, to, &mut moves);
                     }
                     _ => break,
                 }
@@ -145,10 +169,9 @@ impl Placement {
                 let Some((stranger, away)) = away else {
                     continue;
                 };
-                let machine = stranger;
-                self.go(Move { machine, to: away }, moves);
+                self.go(stranger, away, moves);
             }
-            self.go(Move { machine, to }, moves);
+            self.go(machine, to, moves);
         }
     }
 
@@ -156,12 +179,12 @@ impl Placement {
         self.on[host].len() < self.capacity
     }
 
-    fn go(&mut self, step: Move, moves: &mut Vec<Move>) {
-        let from = &mut self.on[self.host[step.machine]];
-        from.retain(|&machine| machine != step.machine);
-        self.on[step.to].push(step.machine);
-        self.host[step.machine] = step.to;
-        moves.push(step);
+    fn go(&mut self, machine: usize, to: usize, moves: &mut Vec<Move>) {
+        let from = self.host[machine];
+        self.on[from].retain(|&other| other != machine);
+        self.on[to].push(machine);
+        self.host[machine] = to;
+        moves.push(Move { machine, from, to });
     }
 }
 
@@ -219,7 +242,8 @@ mod tests {
         let mut host = before.host.clone();
         let mut used: Vec<usize> = before.on.iter().map(Vec::len).collect();
         for step in moves {
-            assert_ne!(host[step.machine], step.to, "{what}");
+            assert_eq!(host[step.machine], step.from, "{what}");
+            assert_ne!(step.from, step.to, "{what}");
             used[host[step.machine]] -= 1;
             used[step.to] += 1;
             assert!(used[step.to] <= before.capacity, "{what}");

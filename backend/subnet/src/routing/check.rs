@@ -6,7 +6,7 @@ use std::fmt;
 use wire::Lid;
 use wire::attribute::LinearBlock;
 
-use super::dependency::Channels;
+use super::dependency::{Cables, NOWHERE};
 use super::{Graph, Routing};
 
 /// A path that does not arrive.
@@ -86,7 +86,6 @@ pub struct Verdict {
 const FAULTS: usize = 16;
 const UNKNOWN: u32 = u32::MAX;
 const LOST: u32 = u32::MAX - 1;
-const NOWHERE: u32 = u32::MAX;
 
 impl Verdict {
     /// Walks the tables from every switch to every LID.
@@ -174,16 +173,18 @@ pub fn transition(graph: &Graph, old: &Routing, new: &Routing) -> Option<Circle>
         };
         for at in 0..graph.switches.len() {
             for (at, port) in ways(at) {
-                let before = walker.channel[at][port];
+                let before = walker.cables.begins[at][port];
                 if before == NOWHERE {
                     continue;
                 }
-                let to = walker.ends[before as usize].1 as usize;
+                let to = walker.cables.ends[before as usize].1 as usize;
                 for (to, port) in ways(to) {
-                    let after = walker.channel[to][port];
+                    let after = walker.cables.begins[to][port];
                     if after != NOWHERE {
-                        let dependency =
-                            walker.channels.dependency(before as usize, after as usize);
+                        let dependency = walker
+                            .cables
+                            .channels
+                            .dependency(before as usize, after as usize);
                         walker.lanes[dependency] |= lanes;
                     }
                 }
@@ -196,11 +197,7 @@ pub fn transition(graph: &Graph, old: &Routing, new: &Routing) -> Option<Circle>
 struct Walker<'a> {
     graph: &'a Graph,
     routing: &'a Routing,
-    channels: Channels,
-    /// By switch and port: the channel that begins there.
-    channel: Vec<[u32; 256]>,
-    /// By channel: the switch where it begins, and where it ends.
-    ends: Vec<(u32, u32)>,
+    cables: Cables,
     adapters: Vec<u64>,
     /// By dependency: the lanes on which there is one.
     lanes: Vec<u16>,
@@ -210,37 +207,17 @@ struct Walker<'a> {
 
 impl<'a> Walker<'a> {
     fn new(graph: &'a Graph, routing: &'a Routing) -> Self {
-        let switches = graph.switches.len();
-        let mut first = vec![0u32];
-        let mut ends = Vec::new();
-        let mut channel = vec![[NOWHERE; 256]; switches];
-        for (at, vertex) in graph.switches.iter().enumerate() {
-            for trunk in &vertex.trunks {
-                channel[at][usize::from(trunk.port)] = ends.len() as u32;
-                ends.push((at as u32, trunk.to as u32));
-            }
-            first.push(ends.len() as u32);
-        }
-        let back: Vec<usize> = graph
-            .switches
-            .iter()
-            .flat_map(|vertex| &vertex.trunks)
-            .map(|trunk| channel[trunk.to][usize::from(trunk.to_port)] as usize)
-            .collect();
-        let to = ends.iter().map(|&(_, to)| to).collect();
-        let channels = Channels::new(first, to, |channel| back[channel]);
-        let mut adapters = vec![0; switches];
+        let cables = Cables::new(graph);
+        let mut adapters = vec![0; graph.switches.len()];
         for endpoint in graph.endpoints.iter().filter(|endpoint| endpoint.port != 0) {
             adapters[endpoint.switch] += 1;
         }
         Self {
-            lanes: vec![0; channels.dependencies()],
-            loads: vec![0; ends.len()],
+            lanes: vec![0; cables.channels.dependencies()],
+            loads: vec![0; cables.channels.channels()],
             graph,
             routing,
-            channels,
-            channel,
-            ends,
+            cables,
             adapters,
             verdict: Verdict {
                 lanes: routing.levels.count(),
@@ -276,13 +253,10 @@ impl<'a> Walker<'a> {
         };
         self.verdict.circle = (0..self.verdict.lanes).find_map(|lane| {
             let circle = self
+                .cables
                 .channels
                 .circle(|dependency| self.lanes[dependency] & 1 << lane != 0)?;
-            let channels = circle.into_iter().map(|channel| {
-                let from = self.ends[channel].0 as usize;
-                let trunk = channel - self.channels.onward_of(from).start;
-                (from, self.graph.switches[from].trunks[trunk].port)
-            });
+            let channels = circle.into_iter().map(|channel| self.cables.port(channel));
             Some(Circle {
                 lane,
                 channels: channels.collect(),
@@ -332,7 +306,7 @@ impl<'a> Walker<'a> {
             while hops[at] == UNKNOWN && !on_path[at] {
                 on_path[at] = true;
                 path.push(at);
-                let channel = self.channel[at][usize::from(out(at))];
+                let channel = self.cables.begins[at][usize::from(out(at))];
                 if channel == NOWHERE {
                     hops[at] = LOST;
                     breaks[at] = Some(match out(at) {
@@ -342,7 +316,7 @@ impl<'a> Walker<'a> {
                     break;
                 }
                 next[at] = channel;
-                at = self.ends[channel as usize].1 as usize;
+                at = self.cables.ends[channel as usize].1 as usize;
             }
             if hops[at] == UNKNOWN {
                 hops[at] = LOST;
@@ -404,7 +378,7 @@ impl<'a> Walker<'a> {
             if channel == NOWHERE || at == target {
                 continue;
             }
-            let to = self.ends[channel as usize].1 as usize;
+            let to = self.cables.ends[channel as usize].1 as usize;
             flow[to] += flow[at];
             lanes[to] |= lanes[at];
             if to_adapter {
@@ -412,6 +386,7 @@ impl<'a> Walker<'a> {
             }
             if to != target && next[to] != NOWHERE {
                 let dependency = self
+                    .cables
                     .channels
                     .dependency(channel as usize, next[to] as usize);
                 self.lanes[dependency] |= lanes[at];

@@ -5,6 +5,8 @@
 //! deadlock is possible on a lane whose dependencies make no circle (Dally and Seitz, "Deadlock-Free
 //! Message Routing in Multiprocessor Interconnection Networks").
 
+use super::Graph;
+
 /// Numbers for channels and for dependencies between them. Channel numbers rise with the vertex at
 /// which they begin.
 #[derive(Debug)]
@@ -80,12 +82,21 @@ impl Channels {
 
     /// Channels that wait for each other in a circle, given which dependencies there are.
     pub(super) fn circle(&self, holds: impl Fn(usize) -> bool) -> Option<Vec<usize>> {
+        self.circle_from(0..self.channels(), holds)
+    }
+
+    /// Channels that wait for each other in a circle and that one of `starts` can wait for.
+    pub(super) fn circle_from(
+        &self,
+        starts: impl IntoIterator<Item = usize>,
+        holds: impl Fn(usize) -> bool,
+    ) -> Option<Vec<usize>> {
         const NEW: u8 = 0;
         const OPEN: u8 = 1;
         const DONE: u8 = 2;
         let mut state = vec![NEW; self.channels()];
         let mut path: Vec<(usize, usize)> = Vec::new();
-        for start in 0..self.channels() {
+        for start in starts {
             if state[start] != NEW {
                 continue;
             }
@@ -112,6 +123,54 @@ impl Channels {
             }
         }
         None
+    }
+}
+
+/// The cables of a graph, and the channels that their directions are.
+#[derive(Debug)]
+pub(super) struct Cables {
+    pub(super) channels: Channels,
+    /// By switch and port: the channel that begins there, or [`NOWHERE`].
+    pub(super) begins: Vec<[u32; 256]>,
+    /// By channel: the switch where it begins, and where it ends.
+    pub(super) ends: Vec<(u32, u32)>,
+    /// By channel: the port where it begins.
+    ports: Vec<u8>,
+}
+
+/// No channel.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+impl Cables {
+    pub(super) fn new(graph: &Graph) -> Self {
+        let mut first = vec![0u32];
+        let mut ends = Vec::new();
+        let mut ports = Vec::new();
+        let mut begins = vec![[NOWHERE; 256]; graph.switches.len()];
+        for (at, vertex) in graph.switches.iter().enumerate() {
+            for trunk in &vertex.trunks {
+                begins[at][usize::from(trunk.port)] = ends.len() as u32;
+                ends.push((at as u32, trunk.to as u32));
+                ports.push(trunk.port);
+            }
+            first.push(ends.len() as u32);
+        }
+        let trunks = graph.switches.iter().flat_map(|vertex| &vertex.trunks);
+        let back: Vec<usize> = trunks
+            .map(|trunk| begins[trunk.to][usize::from(trunk.to_port)] as usize)
+            .collect();
+        let to = ends.iter().map(|&(_, to)| to).collect();
+        Self {
+            channels: Channels::new(first, to, |channel| back[channel]),
+            begins,
+            ends,
+            ports,
+        }
+    }
+
+    /// The switch and the port where a channel begins.
+    pub(super) fn port(&self, channel: usize) -> (usize, u8) {
+        (self.ends[channel].0 as usize, self.ports[channel])
     }
 }
 
