@@ -10,7 +10,7 @@
 //! - [`accel`]: whether KVM can run that guest, tried out rather than assumed;
 //! - [`guest`], [`channel`], [`qmp`]: a running guest, commands in it, its monitor;
 //! - [`daemon`]: the `ibvswitch` program under test;
-//! - [`perftest`], [`pingpong`], [`rxe`], [`hca`], [`diags`]: stock tools, run and parsed;
+//! - [`perftest`], [`pingpong`], [`ipoib`], [`rxe`], [`hca`], [`diags`]: stock tools, run and parsed;
 //! - [`testbed`], [`checks`]: guests booted once for many named assertions;
 //! - [`demo`], [`report`], [`console`]: what `./scripts/demo` does.
 
@@ -28,6 +28,7 @@ pub mod guest;
 pub mod hca;
 pub mod image;
 pub mod initramfs;
+pub mod ipoib;
 pub mod modules;
 pub mod paths;
 pub mod perftest;

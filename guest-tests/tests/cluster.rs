@@ -10,6 +10,7 @@ use ibvswitch_guest_tests::{
     guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
+    ipoib,
     pingpong::Pingpong,
     testbed::{MLX5, Testbed},
 };
@@ -61,15 +62,6 @@ virtual_pkeys = [0x8005, "default:limited"]
 /// The device of each cluster, in both guests.
 const DEVICES: [&str; 2] = ["mlx5_0", "mlx5_1"];
 const SM_LID: u16 = 0xbfff;
-
-/// A server and its client, both of which have to end well.
-fn exchange(server: (&Guest, &str, &str), client: (&Guest, &str)) -> Result<[String; 2]> {
-    let (guest, command, ready) = server;
-    let mut serving = guest.spawn(command)?;
-    serving.await_text(ready, LIMIT)?;
-    let (guest, command) = client;
-    serving.with_client(guest, command, LIMIT)
-}
 
 #[test]
 fn two_clusters() -> Result<()> {
@@ -142,23 +134,12 @@ fn two_clusters() -> Result<()> {
         }
     }
     checks.check("IPoIB in both clusters", || {
-        for (guest, host) in [(one, 1), (two, 2)] {
-            guest.sh("modprobe ib_ipoib", LIMIT)?;
-            for interface in [0, 1] {
-                guest.sh(
-                    &format!(
-                        "ip link set ib{interface} up && \
-                         ip address add 10.{interface}.7.{host}/24 dev ib{interface} && \
-                         until grep -q 1 /sys/class/net/ib{interface}/carrier; do \
-                         usleep 50000; done"
-                    ),
-                    LIMIT,
-                )?;
-            }
-        }
         for interface in [0, 1] {
-            let text = two.sh(&format!("ping -c 5 10.{interface}.7.1"), LIMIT)?;
-            expect(&text, &["5 packets transmitted, 5 packets received"])?;
+            let name = format!("ib{interface}");
+            for (guest, host) in [(one, 1), (two, 2)] {
+                ipoib::up(guest, &name, &format!("10.{interface}.7.{host}"), LIMIT)?;
+            }
+            ipoib::ping(two, &format!("10.{interface}.7.1"), "", LIMIT)?;
         }
         Ok(())
     });
@@ -175,23 +156,12 @@ fn two_clusters() -> Result<()> {
         Err(two.failed(output.text))
     });
     for interface in [0, 1] {
+        let address = format!("10.{interface}.7.1");
         checks.check(format_args!("rping on ib{interface}"), || {
-            let address = format!("10.{interface}.7.1");
-            let serve =
-                format!("rping -s -a {address} -C 10 -v & p=$!; sleep 1; echo ready; wait $p");
-            let [_, client] = exchange(
-                (one, &serve, "ready"),
-                (two, &format!("rping -c -a {address} -C 10 -v -V")),
-            )?;
-            expect(&client, &["ping data: rdma-ping-9"])
+            ipoib::rping(one, two, &address, LIMIT)
         });
         checks.check(format_args!("ucmatose on ib{interface}"), || {
-            let [server, client] = exchange(
-                (one, "ucmatose -C 20", "starting server"),
-                (two, &format!("ucmatose -C 20 -s 10.{interface}.7.1")),
-            )?;
-            expect(&server, &["test complete", "return status 0"])?;
-            expect(&client, &["test complete", "return status 0"])
+            ipoib::ucmatose(one, two, &address, LIMIT)
         });
     }
     for device in DEVICES {

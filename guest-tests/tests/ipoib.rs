@@ -10,7 +10,7 @@ use ibvswitch_guest_tests::{
     guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
-    progress,
+    ipoib, progress,
     testbed::{DEVICE, MLX5, Testbed},
 };
 
@@ -44,23 +44,6 @@ fn address(number: usize) -> String {
     format!("10.9.0.{}", number + 1)
 }
 
-fn up(guest: &Guest, number: usize) -> Result<()> {
-    let address = address(number);
-    guest.sh(
-        &format!(
-            "modprobe ib_ipoib && ip link set ib0 up && ip address add {address}/24 dev ib0 && \
-             until grep -q 1 /sys/class/net/ib0/carrier; do usleep 50000; done"
-        ),
-        LIMIT,
-    )?;
-    Ok(())
-}
-
-fn ping(from: &Guest, to: usize, options: &str) -> Result<()> {
-    let text = from.sh(&format!("ping {options} -c 5 {}", address(to)), LIMIT)?;
-    expect(&text, &["5 packets transmitted, 5 packets received"])
-}
-
 /// Sends `mebibytes` over TCP and compares the sums at both ends.
 fn transfer(server: &Guest, client: &Guest, mebibytes: u32) -> Result<()> {
     // nc ends its sending half with its input, and the other end would end with that.
@@ -84,23 +67,12 @@ fn transfer(server: &Guest, client: &Guest, mebibytes: u32) -> Result<()> {
 fn mode(guests: &[Guest], mode: &str, mtu: u32) -> Result<()> {
     for guest in guests {
         guest.sh(
-            &format!(
-                "echo {mode} >/sys/class/net/ib0/mode && ip link set ib0 mtu {mtu} && \
-                 until grep -q 1 /sys/class/net/ib0/carrier; do usleep 50000; done"
-            ),
+            &format!("echo {mode} >/sys/class/net/ib0/mode && ip link set ib0 mtu {mtu}"),
             LIMIT,
         )?;
+        ipoib::await_carrier(guest, "ib0", LIMIT)?;
     }
     Ok(())
-}
-
-/// A server and its client, both of which have to end well.
-fn exchange(server: (&Guest, &str, &str), client: (&Guest, &str)) -> Result<[String; 2]> {
-    let (guest, command, ready) = server;
-    let mut serving = guest.spawn(command)?;
-    serving.await_text(ready, LIMIT)?;
-    let (guest, command) = client;
-    serving.with_client(guest, command, LIMIT)
 }
 
 #[test]
@@ -126,13 +98,13 @@ fn three_guests() -> Result<()> {
 
     checks.check("IPoIB: carrier", || {
         for (number, guest) in guests.iter().enumerate() {
-            up(guest, number)?;
+            ipoib::up(guest, "ib0", &address(number), LIMIT)?;
         }
         Ok(())
     });
     checks.check("IPoIB: ping", || {
-        ping(two, 0, "")?;
-        ping(one, 1, "-s 2000")
+        ipoib::ping(two, &address(0), "", LIMIT)?;
+        ipoib::ping(one, &address(1), "-s 2000", LIMIT)
     });
     checks.check("IPoIB: the third hears nothing", || {
         let received = || three.sh("cat /sys/class/net/ib0/statistics/rx_packets", LIMIT);
@@ -150,46 +122,35 @@ fn three_guests() -> Result<()> {
         Err(three.failed(format!("received {before} packets, then {after}")))
     });
     checks.check("IPoIB: TCP, datagram mode", || transfer(one, two, 20));
-    checks.check("rping", || {
-        let [_, client] = exchange(
-            (
-                one,
-                "rping -s -a 10.9.0.1 -C 10 -v & p=$!; sleep 1; echo ready; wait $p",
-                "ready",
-            ),
-            (two, "rping -c -a 10.9.0.1 -C 10 -v -V"),
-        )?;
-        expect(&client, &["ping data: rdma-ping-9"])
-    });
-    checks.check("ucmatose", || {
-        let [server, client] = exchange(
-            (one, "ucmatose -C 20", "starting server"),
-            (two, "ucmatose -C 20 -s 10.9.0.1"),
-        )?;
-        expect(&server, &["test complete", "return status 0"])?;
-        expect(&client, &["test complete", "return status 0"])
-    });
+    checks.check("rping", || ipoib::rping(one, two, &address(0), LIMIT));
+    checks.check("ucmatose", || ipoib::ucmatose(one, two, &address(0), LIMIT));
     for (tool, options) in [
         ("ib_send_bw", "-n 200"),
         ("ib_write_lat", "-n 200"),
         ("ib_send_lat", "-c UD -n 200"),
     ] {
         checks.check(format_args!("{tool} -R {options}"), || {
-            let [_, client] = exchange(
+            let [_, client] = ipoib::exchange(
                 (
                     one,
                     &format!("{tool} -R -F {options}"),
                     "Waiting for client",
                 ),
                 (two, &format!("{tool} -R -F {options} 10.9.0.1")),
+                LIMIT,
             )?;
             expect(&client, &["#bytes"])
         });
     }
     checks.check("mckey", || {
-        let [receiver, _] = exchange(
-            (one, "mckey -m 239.1.2.3 -b 10.9.0.1 -C 10", "joining"),
-            (two, "sleep 2; mckey -m 239.1.2.3 -b 10.9.0.2 -C 10 -s"),
+        let [receiver, _] = ipoib::exchange(
+            (
+                one,
+                "mckey -m 239.1.2.3 -b 10.9.0.1 -C 10",
+                "receiving data transfers",
+            ),
+            (two, "mckey -m 239.1.2.3 -b 10.9.0.2 -C 10 -s"),
+            LIMIT,
         )?;
         expect(&receiver, &["data transfers complete", "return status 0"])
     });
@@ -240,10 +201,10 @@ fn three_guests() -> Result<()> {
     });
     checks.check("IPoIB: TCP, connected mode", || {
         mode(&guests[..2], "connected", 65520)?;
-        ping(two, 0, "-s 30000")?;
+        ipoib::ping(two, &address(0), "-s 30000", LIMIT)?;
         transfer(one, two, 50)?;
         mode(&guests[..2], "datagram", 2044)?;
-        ping(two, 0, "")
+        ipoib::ping(two, &address(0), "", LIMIT)
     });
     checks.check("no kernel warning", || {
         guests

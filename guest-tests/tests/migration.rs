@@ -16,6 +16,7 @@ use ibvswitch_guest_tests::{
     guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
+    ipoib,
     pingpong::Pingpong,
     progress,
     testbed::{DEVICE, Testbed},
@@ -126,16 +127,6 @@ fn a_vm_keeps_its_addresses() -> Result<()> {
 /// The server's IPoIB address.
 const SERVER: &str = "10.9.0.1";
 
-/// Gives the guest's IPoIB interface an address, and waits until its subnet knows it.
-fn ipoib(guest: &Guest, address: &str) -> Result<()> {
-    let command = format!(
-        "modprobe ib_ipoib && until [ -e /sys/class/net/ib0 ]; do usleep 50000; done && \
-         ip address add {address}/24 dev ib0 && ip link set ib0 up && \
-         until grep -q 1 /sys/class/net/ib0/carrier 2>/dev/null; do usleep 50000; done"
-    );
-    guest.sh(&command, LIMIT).map(drop)
-}
-
 /// Connects to the server over and over, and says when it has worked, in the guest's own time.
 const CLIENT: &str = "while :; do if rping -c -a 10.9.0.1 -C 3 >/dev/null 2>&1; then \
      read -r now rest </proc/uptime; echo \"worked $now;\"; else echo failed; fi; \
@@ -166,7 +157,7 @@ fn outage(addresses: bool) -> Result<Outage> {
     let [peer, vm] = bed.pair(0, ["vm2", "vm1"], Some(&daemon))?;
     for (guest, address) in [(&vm, SERVER), (&peer, "10.9.0.2")] {
         await_active(guest, DEVICE)?;
-        ipoib(guest, address)?;
+        ipoib::up(guest, "ib0", address, LIMIT)?;
     }
     let file = bed.dir().join("sa.pcap");
     let capturing = daemon
@@ -187,7 +178,7 @@ fn outage(addresses: bool) -> Result<Outage> {
     let began = SystemTime::now();
     let detached = uptime(&peer)?;
     let vm = migrate(&bed, &daemon, vm, addresses)?;
-    ipoib(&vm, SERVER)?;
+    ipoib::up(&vm, "ib0", SERVER, LIMIT)?;
     // The first word from the VM: by it the peer learns the VM's new queue pair, and GID if need be.
     // A connection alone would use what it knew, for as long as nothing else is sent.
     vm.sh(

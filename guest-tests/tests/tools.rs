@@ -1,11 +1,11 @@
 //! Stock tools on the device: what rdma-core and infiniband-diags say, and that payload arrives.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use ibvswitch_guest_tests::{
-    Result,
+    Error, Result,
     checks::Checks,
     diags::{expect, field, no_kernel_warning, number},
     error::Doing,
@@ -141,12 +141,17 @@ fn stock_tools() -> Result<()> {
             .args(["capture", "--vf", "vm1", "--data", "--count", "500"])
             .args(["--json", "--write"])
             .arg(&file)
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut capture = command.spawn().doing("start ibvswitch capture")?;
-        // The file begins when the capture does.
-        let begun = || file.metadata().is_ok_and(|file| file.len() > 0);
-        while !begun() && matches!(capture.try_wait(), Ok(None)) {
-            thread::sleep(Duration::from_millis(10));
+        // It says when it has begun, or why it cannot.
+        let mut said = String::new();
+        if let Some(stderr) = &mut capture.stderr {
+            let mut lines = BufReader::new(stderr);
+            lines.read_line(&mut said).doing("read what it says")?;
+        }
+        if !said.starts_with("capturing to ") {
+            return Err(Error::Host(said));
         }
         pingpong(server, client)?;
         let summary = capture.wait_with_output().doing("wait for the capture")?;

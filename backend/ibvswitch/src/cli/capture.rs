@@ -106,6 +106,10 @@ pub(super) fn run(source: SourceArgs, args: &CaptureArgs) -> Result<(), CliError
     };
     out.write_all(&erf::file_header())?;
     out.flush()?;
+    if !to_stdout {
+        // Traffic that starts now is captured from its first packet on.
+        eprintln!("capturing to {}", args.write.display());
+    }
     let until = args
         .duration
         .map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));

@@ -1,0 +1,65 @@
+//! IPoIB interfaces of guests, and the tools of librdmacm over them.
+
+use std::time::Duration;
+
+use crate::{diags::expect, error::Result, guest::Guest};
+
+/// Gives `interface` (`ib0`), once the guest has it, an address of 24 bits' prefix and waits for
+/// its carrier: until then the subnet's broadcast group has not been joined.
+pub fn up(guest: &Guest, interface: &str, address: &str, limit: Duration) -> Result<()> {
+    let command = format!(
+        "modprobe ib_ipoib && \
+         until [ -e /sys/class/net/{interface} ]; do usleep 50000; done && \
+         ip address add {address}/24 dev {interface} && ip link set {interface} up"
+    );
+    guest.sh(&command, limit)?;
+    await_carrier(guest, interface, limit)
+}
+
+/// Waits until `interface` has joined the broadcast group.
+pub fn await_carrier(guest: &Guest, interface: &str, limit: Duration) -> Result<()> {
+    let carrier = format!("/sys/class/net/{interface}/carrier");
+    let command = format!("until grep -q 1 {carrier} 2>/dev/null; do usleep 50000; done");
+    guest.sh(&command, limit).map(drop)
+}
+
+/// Five pings to `address`, none of which may be lost.
+pub fn ping(from: &Guest, address: &str, options: &str, limit: Duration) -> Result<()> {
+    let text = from.sh(&format!("ping {options} -c 5 {address}"), limit)?;
+    expect(&text, &["5 packets transmitted, 5 packets received"])
+}
+
+/// Runs a server, and its client when the server has printed `ready`. Both have to end well; gives
+/// what they printed.
+pub fn exchange(
+    (server, serve, ready): (&Guest, &str, &str),
+    (client, call): (&Guest, &str),
+    limit: Duration,
+) -> Result<[String; 2]> {
+    let mut serving = server.spawn(serve)?;
+    serving.await_text(ready, limit)?;
+    serving.with_client(client, call, limit)
+}
+
+/// `rping` to the server's IPoIB `address`, which compares what comes back.
+pub fn rping(server: &Guest, client: &Guest, address: &str, limit: Duration) -> Result<()> {
+    // It does not say that it listens; the kernel does.
+    let serve = format!(
+        "rping -s -a {address} -C 10 -v & p=$!; \
+         until rdma resource show cm_id | grep -q 'state LISTEN.*pid '$p' '; do \
+         kill -0 $p || exit 1; usleep 50000; done; echo ready; wait $p"
+    );
+    let call = format!("rping -c -a {address} -C 10 -v -V");
+    let [_, called] = exchange((server, &serve, "ready"), (client, &call), limit)?;
+    expect(&called, &["ping data: rdma-ping-9"])
+}
+
+/// `ucmatose` to the server's IPoIB `address`: connects, sends 20 messages each way, disconnects.
+pub fn ucmatose(server: &Guest, client: &Guest, address: &str, limit: Duration) -> Result<()> {
+    let call = format!("ucmatose -C 20 -s {address}");
+    let serve = (server, "ucmatose -C 20", "starting server");
+    for text in exchange(serve, (client, &call), limit)? {
+        expect(&text, &["test complete", "return status 0"])?;
+    }
+    Ok(())
+}
