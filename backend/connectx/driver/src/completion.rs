@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::bar::{Uar, doorbell};
 use crate::bits::{cqc, put_qword, reply, request};
 use crate::command::{Opcode, codes, request};
-use crate::device::{Device, Object, Uar, append_pages, doorbell};
+use crate::device::{Device, Object, append_pages};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::wait::Patience;

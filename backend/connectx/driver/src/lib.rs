@@ -39,6 +39,7 @@
 //! # }
 //! ```
 
+mod bar;
 pub mod bits;
 mod command;
 mod completion;
@@ -54,9 +55,10 @@ mod request;
 mod shared;
 mod wait;
 
+pub use bar::Uar;
 pub use command::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes, Opcode, Status, request};
 pub use completion::{CompletionQueue, Cqe, CqeKind, Syndrome};
-pub use device::{BAR0, CONFIG, Device, Options, Uar, initialization};
+pub use device::{BAR0, CONFIG, Device, Options, initialization};
 pub use error::{Error, Result};
 pub use event::{Event, EventType};
 pub use memory::{Buffer, Memory, PAGE};

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::bar::{Uar, doorbell};
 use crate::bits::{ads, put_qword, qpc, reply, request};
 use crate::command::{Opcode, request};
 use crate::completion::{CompletionQueue, Cqe};
-use crate::device::{Object, Uar, append_pages, doorbell};
+use crate::device::{Object, append_pages};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::region::{Access, ProtectionDomain, XrcDomain};
