@@ -31,10 +31,12 @@ mod forwarding;
 mod heuristic;
 mod network;
 mod range;
+mod twins;
 
 pub use conflict::{SplitGraph, Violation};
-pub use exact::{ExactError, Formulation, optimum};
+pub use exact::{ExactError, Formulation, fewest_lids, optimum};
 pub use forwarding::{Destination, Forwarding, ForwardingError};
 pub use heuristic::{Assignment, Elsewhere, Heuristic};
 pub use network::{Kind, Link, LinkId, Network, NodeIndex, Path, PathError};
 pub use range::{LidRanges, RangeError, charged, lmc};
+pub use twins::Twins;

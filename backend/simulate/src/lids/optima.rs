@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use serde::Serialize;
-use subnet::assignment::{ExactError, Heuristic, SplitGraph, charged, optimum};
+use subnet::assignment::{ExactError, Heuristic, Twins, charged, fewest_lids};
 
 use super::paths::Routed;
 use super::{Effort, LidsError, Scheme, Setting, mean, of_all};
@@ -49,9 +49,11 @@ impl Found {
             .destinations
             .par_iter()
             .map(|paths| {
-                let graph = SplitGraph::new(routed.network, paths);
+                let twins = Twins::new(routed.network, paths);
+                let graph = twins.graph(routed.network);
+                let paths = twins.paths();
                 let known = Heuristic::ColorLargest.assign_graph(routed.network, paths, &graph);
-                let best = optimum(&graph, &known, effort.limit)?;
+                let best = fewest_lids(&graph, &known, effort.limit)?;
                 Ok(charged(best.configurations()))
             })
             .collect();

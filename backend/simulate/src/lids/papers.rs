@@ -384,6 +384,40 @@ mod tests {
         limit: std::time::Duration::from_secs(60),
     };
 
+    /// In small what the tables say at all sizes.
+    #[test]
+    fn heuristics_rank_as_published() {
+        let settings = [Setting::new(48, 16), Setting::new(48, 24)];
+        let sum = |scheme| {
+            let surveys = survey(&settings, scheme, EFFORT, &silent).unwrap();
+            let of = |at: usize| surveys.iter().map(|row| row.lids[at].mean).sum::<f64>();
+            let load = surveys.iter().map(|row| row.load).sum::<f64>();
+            ([of(0), of(3), of(4)], load)
+        };
+        let ([_, _, single], most) = sum(Scheme::SingleLid);
+        assert!((single - 96.0).abs() < 1e-9, "one LID each: {single}");
+        let ([greedy, smallest, largest], load) = sum(Scheme::PathSelection);
+        assert!(
+            largest < greedy && greedy < smallest,
+            "{largest} {greedy} {smallest}"
+        );
+        assert!(load < most, "{load} and {most}");
+        let ([greedy, _, largest], _) = sum(Scheme::ShortestWidest);
+        assert!(largest <= greedy, "{largest} {greedy}");
+    }
+
+    #[test]
+    fn the_optimum_is_little_below_the_best_heuristic() {
+        let settings = [Setting::new(32, 16)];
+        for scheme in [Scheme::ShortestWidest, Scheme::PathSelection] {
+            let rows = optima(&settings, scheme, EFFORT, &silent).unwrap();
+            assert_eq!(rows[0].solved, EFFORT.instances);
+            let ours = rows[0].selected.unwrap();
+            assert!(ours.optimum <= ours.color_largest);
+            assert!(ours.color_largest <= 1.1 * ours.optimum, "{ours:?}");
+        }
+    }
+
     #[test]
     fn steps_are_told() {
         let steps = std::sync::Mutex::new(Vec::new());

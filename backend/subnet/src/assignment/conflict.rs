@@ -13,6 +13,7 @@ use super::network::{LinkId, Network, NodeIndex, Path};
 #[derive(Debug, Clone)]
 pub struct SplitGraph {
     edges: Vec<FixedBitSet>,
+    weights: Vec<usize>,
 }
 
 /// What is wrong with an assignment.
@@ -46,6 +47,11 @@ impl SplitGraph {
     /// The split graph of `paths`, which end at one destination.
     #[must_use]
     pub fn new(network: &Network, paths: &[Path]) -> Self {
+        Self::weighted(network, paths, vec![1; paths.len()])
+    }
+
+    /// The same where a path stands for several.
+    pub(super) fn weighted(network: &Network, paths: &[Path], weights: Vec<usize>) -> Self {
         let empty = || FixedBitSet::with_capacity(paths.len());
         let mut edges: Vec<FixedBitSet> = paths.iter().map(|_| empty()).collect();
         for by_link in branches(network, paths).into_values() {
@@ -70,7 +76,7 @@ impl SplitGraph {
                 }
             }
         }
-        Self { edges }
+        Self { edges, weights }
     }
 
     /// Paths.
@@ -97,6 +103,11 @@ impl SplitGraph {
         &self.edges[path]
     }
 
+    /// How many paths one stands for.
+    pub(super) fn weight(&self, path: usize) -> usize {
+        self.weights[path]
+    }
+
     /// The split graph of some of the paths.
     pub(super) fn restrict(&self, paths: &[usize]) -> Self {
         let edges = paths.iter().map(|&path| {
@@ -110,6 +121,7 @@ impl SplitGraph {
         });
         Self {
             edges: edges.collect(),
+            weights: paths.iter().map(|&path| self.weights[path]).collect(),
         }
     }
 

@@ -7,6 +7,7 @@ use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, SolveOutcome,
 
 use super::conflict::SplitGraph;
 use super::heuristic::Assignment;
+use super::range::charged;
 
 /// Why the optimum is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -199,10 +200,37 @@ pub fn optimum(
     known: &Assignment,
     limit: Duration,
 ) -> Result<Assignment, ExactError> {
-    let fewest = graph.clique().len();
+    descend(graph, known, limit, |configurations| configurations - 1)
+}
+
+/// An assignment for which the destination is charged the fewest LIDs: as [`optimum`], with no
+/// question asked whose answer would not change the power of two.
+///
+/// # Errors
+/// [`ExactError`]; the caller still has `known`.
+pub fn fewest_lids(
+    graph: &SplitGraph,
+    known: &Assignment,
+    limit: Duration,
+) -> Result<Assignment, ExactError> {
+    descend(graph, known, limit, |configurations| {
+        charged(configurations) / 2
+    })
+}
+
+fn descend(
+    graph: &SplitGraph,
+    known: &Assignment,
+    limit: Duration,
+    next: impl Fn(usize) -> usize,
+) -> Result<Assignment, ExactError> {
+    let least = graph.clique().len();
     let mut best = known.clone();
-    while best.configurations() > fewest {
-        let fewer = best.configurations() - 1;
+    while best.configurations() > least {
+        let fewer = next(best.configurations());
+        if fewer < least {
+            break;
+        }
         let kernel = Kernel::new(graph, fewer);
         let core = graph.restrict(&kernel.core);
         match Formulation::new(&core, fewer).solve(limit)? {
@@ -285,6 +313,8 @@ mod tests {
             // A start that is far from good.
             let known = Assignment::compact((0..vertices).collect());
             let best = optimum(&graph, &known, LIMIT).unwrap();
+            let charge = fewest_lids(&graph, &known, LIMIT).unwrap();
+            prop_assert_eq!(charged(charge.configurations()), charged(best.configurations()));
             let needed = (1..).find(|&colors| colorable(&graph, colors, &mut Vec::new()));
             prop_assert_eq!(Some(best.configurations()), needed);
             for (p, q) in pairs(&graph) {

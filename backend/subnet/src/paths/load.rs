@@ -20,6 +20,11 @@ impl LinkLoads {
         }
     }
 
+    /// Adds paths over one link.
+    pub(super) fn add_many(&mut self, link: LinkId, paths: u32) {
+        self.0[link.at()] += paths;
+    }
+
     /// Takes a path away that was added.
     pub(super) fn remove(&mut self, links: &[LinkId]) {
         for link in links {

@@ -1,18 +1,18 @@
 //! Path selection: many candidates, of which the links with most of them lose first.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use super::load::LinkLoads;
-use super::up_down::{CLIMBING, Legality, NotConnected, Phase};
+use super::up_down::{CLIMBING, Distances, Legality, NotConnected, Phase};
 use crate::assignment::{Link, LinkId, Network, NodeIndex, Path};
 
 /// Candidates of a pair in the paper.
 pub const CANDIDATES: usize = 16;
 
 /// For each pair its shortest legal paths, up to a number; then, while a pair has several, the most
-/// loaded link loses one: of the paths over it that have alternatives the one whose pair has most of
-/// them, and of these the longest.
+/// loaded link between switches loses one: of the paths over it that have alternatives one whose pair
+/// has most of them, and of these the longest.
 ///
 /// The paper leaves the rule by which paths are dropped to its reference (Koibuchi, Jouraku, Amano,
 /// "Path selection algorithm: the strategy for designing deterministic routing from alternative
@@ -21,15 +21,83 @@ pub const CANDIDATES: usize = 16;
 pub struct PathSelection<'a> {
     /// Which paths may be taken.
     pub legality: Legality<'a>,
-    /// Candidates of a pair at most.
+    /// Candidates of a pair at most; more than 64 are as good as 64.
     pub candidates: usize,
 }
 
-/// A candidate while it may still be dropped.
-struct Candidate {
-    pair: u32,
-    links: Box<[LinkId]>,
-    dropped: bool,
+/// Where a machine's paths begin to differ: its switch, or the machine itself when it has several
+/// cables, with the one link to there.
+struct Site {
+    node: NodeIndex,
+    link: Option<LinkId>,
+}
+
+/// All pairs of machines between two sites: they have the same candidates.
+#[derive(Default)]
+struct Group {
+    /// Shortest first.
+    candidates: Vec<Box<[LinkId]>>,
+    /// The candidates, a bit for each, that lead over a link, by link.
+    over: Vec<(LinkId, u64)>,
+    /// Pairs by the candidates they still have.
+    pairs: BTreeMap<u64, VecDeque<u32>>,
+}
+
+/// How much a group wants to lose a candidate: the most alternatives of a pair, and the length of
+/// its longest candidate.
+type Plenty = (u32, usize);
+
+impl Group {
+    fn new(candidates: Vec<Box<[LinkId]>>) -> Self {
+        let mut over: BTreeMap<LinkId, u64> = BTreeMap::new();
+        for (bit, links) in candidates.iter().enumerate() {
+            for &link in links {
+                *over.entry(link).or_default() |= 1 << bit;
+            }
+        }
+        Self {
+            candidates,
+            over: over.into_iter().collect(),
+            pairs: BTreeMap::new(),
+        }
+    }
+
+    /// All candidates, a bit for each.
+    fn all(&self) -> u64 {
+        u64::MAX >> (64 - self.candidates.len().clamp(1, 64))
+    }
+
+    /// The pairs that would lose a candidate over a link first, as the candidates they have, and
+    /// which it would be.
+    fn first(&self, link: LinkId) -> Option<(Plenty, u64, usize)> {
+        let at = self.over.binary_search_by_key(&link, |&(link, _)| link);
+        let (_, over) = self.over[at.ok()?];
+        let loses = |&left: &u64| {
+            // The last one of a pair stays.
+            let longest = (left & over)
+                .checked_ilog2()
+                .filter(|_| left.count_ones() > 1)? as usize;
+            let plenty = (left.count_ones(), self.candidates[longest].len());
+            Some((plenty, left, longest))
+        };
+        self.pairs
+            .keys()
+            .filter_map(loses)
+            .max_by_key(|&(plenty, left, _)| (plenty, Reverse(left)))
+    }
+
+    /// Takes a candidate from the first pair that has these.
+    fn lose(&mut self, left: u64, candidate: usize) {
+        let Some(pairs) = self.pairs.get_mut(&left) else {
+            return;
+        };
+        let pair = pairs.pop_front();
+        if pairs.is_empty() {
+            self.pairs.remove(&left);
+        }
+        let now = self.pairs.entry(left & !(1 << candidate)).or_default();
+        now.extend(pair);
+    }
 }
 
 impl PathSelection<'_> {
@@ -39,39 +107,69 @@ impl PathSelection<'_> {
     /// [`NotConnected`] names a pair without a legal path.
     pub fn paths(&self, network: &Network) -> Result<Vec<Path>, NotConnected> {
         let machines: Vec<NodeIndex> = network.machines().collect();
-        let mut candidates = Vec::new();
-        let mut alternatives: Vec<u32> = Vec::new();
-        let distances: Vec<_> = machines
+        let sites: Vec<Site> = machines
             .iter()
-            .map(|&to| self.legality.distances(network, to))
+            .map(|&machine| match *network.outgoing(machine) {
+                [link] => Site {
+                    node: network.link(link).to,
+                    link: Some(link),
+                },
+                _ => Site {
+                    node: machine,
+                    link: None,
+                },
+            })
             .collect();
-        for &from in &machines {
-            for (&to, distances) in machines.iter().zip(&distances) {
-                if from == to {
-                    continue;
+        let mut distances: BTreeMap<NodeIndex, Distances> = BTreeMap::new();
+        for site in &sites {
+            let of = || self.legality.distances(network, site.node);
+            distances.entry(site.node).or_insert_with(of);
+        }
+        let mut groups: Vec<Group> = Vec::new();
+        let mut numbers: BTreeMap<(NodeIndex, NodeIndex), usize> = BTreeMap::new();
+        let pairs = || {
+            let of = |from| (0..machines.len()).map(move |to| (from, to));
+            (0..machines.len())
+                .flat_map(of)
+                .filter(|(from, to)| from != to)
+        };
+        let taken = |link: LinkId| self.legality.after(network, CLIMBING, link).is_some();
+        for (pair, (from, to)) in pairs().enumerate() {
+            let (source, sink) = (&sites[from], &sites[to]);
+            let number = *numbers.entry((source.node, sink.node)).or_insert_with(|| {
+                let distances = &distances[&sink.node];
+                let found = self.shortest(network, source.node, sink.node, distances);
+                groups.push(Group::new(found));
+                groups.len() - 1
+            });
+            let group = &mut groups[number];
+            let ends = [source.link, sink.link.map(LinkId::reverse)];
+            if group.candidates.is_empty() || !ends.into_iter().flatten().all(taken) {
+                let (from, to) = (machines[from], machines[to]);
+                return Err(NotConnected { from, to });
+            }
+            let all = group.all();
+            group.pairs.entry(all).or_default().push_back(pair as u32);
+        }
+        drop_most_loaded(network, &mut groups);
+        let mut kept: Vec<(usize, usize)> = vec![(0, 0); pairs().count()];
+        for (number, group) in groups.iter().enumerate() {
+            for (left, pairs) in &group.pairs {
+                let candidate = left.trailing_zeros() as usize;
+                for &pair in pairs {
+                    kept[pair as usize] = (number, candidate);
                 }
-                let pair = alternatives.len() as u32;
-                let found = self.shortest(network, from, to, distances);
-                if found.is_empty() {
-                    return Err(NotConnected { from, to });
-                }
-                alternatives.push(found.len() as u32);
-                candidates.extend(found.into_iter().map(|links| Candidate {
-                    pair,
-                    links,
-                    dropped: false,
-                }));
             }
         }
-        drop_most_loaded(network, &mut candidates, &mut alternatives);
-        let kept = candidates
-            .into_iter()
-            .filter(|candidate| !candidate.dropped);
-        let path = |candidate: Candidate| network.path_of_links(candidate.links.into());
-        Ok(kept
-            .map(path)
-            .collect::<Result<_, _>>()
-            .expect("candidates are paths"))
+        let path = |((from, to), &(group, candidate)): ((usize, usize), &(usize, usize))| {
+            let between = &groups[group].candidates[candidate];
+            let first = sites[from].link.into_iter();
+            let last = sites[to].link.map(LinkId::reverse);
+            let links = first.chain(between.iter().copied()).chain(last);
+            let path = network.path_of_links(links.collect());
+            path.expect("candidates are paths")
+        };
+        Ok(pairs().zip(&kept).map(path).collect())
     }
 
     /// The shortest legal paths of a pair, shortest first: a best-first search over partial paths.
@@ -80,7 +178,7 @@ impl PathSelection<'_> {
         network: &Network,
         from: NodeIndex,
         to: NodeIndex,
-        distances: &[[u32; 2]],
+        distances: &Distances,
     ) -> Vec<Box<[LinkId]>> {
         /// A partial path: where it is, and how it came there.
         struct Partial {
@@ -117,7 +215,7 @@ impl PathSelection<'_> {
                     .collect();
                 links.reverse();
                 found.push(links.into());
-                if found.len() >= self.candidates {
+                if found.len() >= self.candidates.min(64) {
                     break;
                 }
                 continue;
@@ -147,31 +245,19 @@ impl PathSelection<'_> {
 }
 
 /// Drops candidates until each pair has one.
-fn drop_most_loaded(network: &Network, candidates: &mut [Candidate], alternatives: &mut [u32]) {
+fn drop_most_loaded(network: &Network, groups: &mut [Group]) {
     let mut loads = LinkLoads::new(network);
-    for candidate in candidates.iter() {
-        loads.add(&candidate.links);
-    }
-    // Of each link, the pairs that have candidates over it, by their alternatives and the longest of
-    // these candidates. Both only ever become less: an entry that is out of date is put back where
-    // it belongs.
-    let mut over: Vec<BinaryHeap<(u32, u32, Reverse<u32>)>> =
+    // Of each link, the groups with candidates over it. What a group has to lose only ever becomes
+    // less: an entry that is out of date is put back where it belongs.
+    let mut over: Vec<BinaryHeap<(Plenty, Reverse<u32>)>> =
         network.links().map(|_| BinaryHeap::new()).collect();
-    let mut of_pair: Vec<Vec<u32>> = vec![Vec::new(); alternatives.len()];
-    for (index, candidate) in candidates.iter().enumerate() {
-        of_pair[candidate.pair as usize].push(index as u32);
-    }
-    for (pair, members) in of_pair.iter().enumerate() {
-        let mut longest: BTreeMap<LinkId, u32> = BTreeMap::new();
-        for &index in members {
-            let links = &candidates[index as usize].links;
-            for &link in links {
-                let longest = longest.entry(link).or_default();
-                *longest = (*longest).max(links.len() as u32);
+    for (number, group) in groups.iter().enumerate() {
+        let pairs = group.pairs.values().map(VecDeque::len).sum::<usize>() as u32;
+        for &(link, candidates) in &group.over {
+            loads.add_many(link, pairs * candidates.count_ones());
+            if let Some((plenty, _, _)) = group.first(link) {
+                over[link.at()].push((plenty, Reverse(number as u32)));
             }
-        }
-        for (link, longest) in longest {
-            over[link.at()].push((alternatives[pair], longest, Reverse(pair as u32)));
         }
     }
     let mut busiest: BinaryHeap<(u32, Reverse<u32>)> = network
@@ -185,37 +271,19 @@ fn drop_most_loaded(network: &Network, candidates: &mut [Candidate], alternative
             busiest.push((now, Reverse(link.0)));
             continue;
         }
-        let heap = &mut over[link.at()];
-        while let Some((before, longest, Reverse(pair))) = heap.pop() {
-            let now = alternatives[pair as usize];
-            if now < 2 {
-                // The last of its pair stays.
-                continue;
-            }
-            let over_link = of_pair[pair as usize]
-                .iter()
-                .map(|&index| {
-                    (
-                        candidates[index as usize].links.len() as u32,
-                        Reverse(index),
-                    )
-                })
-                .filter(|(_, Reverse(index))| {
-                    let candidate = &candidates[*index as usize];
-                    !candidate.dropped && candidate.links.contains(&link)
-                });
-            let Some((length, Reverse(index))) = over_link.max() else {
+        while let Some(mut top) = over[link.at()].peek_mut() {
+            let (plenty, Reverse(number)) = *top;
+            let group = &mut groups[number as usize];
+            let Some((now, left, candidate)) = group.first(link) else {
+                std::collections::binary_heap::PeekMut::pop(top);
                 continue;
             };
-            if (now, length) < (before, longest) {
-                heap.push((now, length, Reverse(pair)));
+            if now < plenty {
+                top.0 = now;
                 continue;
             }
-            let candidate = &mut candidates[index as usize];
-            candidate.dropped = true;
-            alternatives[pair as usize] -= 1;
-            loads.remove(&candidate.links);
-            heap.push((now - 1, length, Reverse(pair)));
+            loads.remove(&group.candidates[candidate]);
+            group.lose(left, candidate);
             busiest.push((loads.get(link), Reverse(link.0)));
             break;
         }
