@@ -10,6 +10,7 @@
 //! The sockets are in the abstract namespace, where there are no permissions: whoever attaches
 //! must be root or the daemon's own user, which the kernel vouches for.
 
+pub mod batch;
 mod client;
 pub mod protocol;
 mod server;

@@ -97,6 +97,8 @@ pub struct SubnetState {
     /// None while a program of the host or a guest manages the subnet.
     manager: Option<SubnetManager>,
     for_manager: VecDeque<MadPacket>,
+    /// When the management thread looks again by itself.
+    wakes: Option<Duration>,
     /// What guests see in place of what is.
     clusters: Clusters,
     /// Tables on their way to guests that do not see everything.
@@ -206,6 +208,7 @@ impl Management {
             fabric,
             manager,
             for_manager: VecDeque::new(),
+            wakes: None,
             clusters,
             tables: Tables::default(),
             traffic: ports.iter().map(|_| None).collect(),
@@ -341,7 +344,22 @@ impl Management {
         state.tell_traffic(&self.ports);
         self.tell_wrong_keys(&mut state);
         let mut deliveries = Vec::new();
-        let next = loop {
+        let next = self.manage(&mut state, now, &mut deliveries);
+        state.wakes = next;
+        self.answer_migrations(&mut state);
+        self.after_sweep(&mut state);
+        (deliveries, next)
+    }
+
+    /// Has the embedded manager do what it can, and moves packets until the fabric rests; when there
+    /// will be something to do again.
+    fn manage(
+        &self,
+        state: &mut SubnetState,
+        now: Duration,
+        deliveries: &mut Vec<Delivery>,
+    ) -> Option<Duration> {
+        loop {
             let SubnetState {
                 fabric,
                 manager,
@@ -361,14 +379,10 @@ impl Management {
             state.tables.poll(now, |vf, packet| {
                 deliveries.push(Delivery::Packet(vf, Box::new(packet)));
             });
-            let moved = self.drain(&mut state, &mut deliveries, |_| {});
-            if !moved {
-                break next.into_iter().chain(state.deadline()).min();
+            if !self.drain(state, deliveries, |_| {}) {
+                return next.into_iter().chain(state.deadline()).min();
             }
-        };
-        self.answer_migrations(&mut state);
-        self.after_sweep(&mut state);
-        (deliveries, next)
+        }
     }
 
     /// Sorts what the fabric put out; false when there was nothing. `look` sees every packet for
@@ -387,7 +401,10 @@ impl Management {
                     look(&packet);
                     if let Some(mailbox) = self.hosts.of(port, &packet) {
                         mailbox.put(&packet);
-                        deliveries.push(Delivery::Host(mailbox));
+                        let last = deliveries.last();
+                        if !last.is_some_and(|last| last.is_for(&mailbox)) {
+                            deliveries.push(Delivery::Host(mailbox));
+                        }
                     } else if let Some(&vf) = self.functions.get(&port) {
                         for packet in self.to_guest(state, vf, *packet) {
                             deliveries.push(Delivery::Packet(vf, Box::new(packet)));
@@ -610,6 +627,12 @@ impl Management {
 }
 
 impl SubnetState {
+    /// Sweeps that the embedded manager has ended.
+    fn sweeps(&self) -> u64 {
+        let report = self.manager.as_ref().map(SubnetManager::report);
+        report.map_or(0, |report| report.sweeps)
+    }
+
     /// A function's port as the engine is to know it.
     fn view(&self, vf: VfId, port: PortRef) -> PortView {
         let mut view = port_view(&self.fabric, port);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 
 use fabric::PortRef;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
-use nix::sys::socket::{MsgFlags, send};
+use nix::sys::socket::MsgFlags;
 use parking_lot::Mutex;
 use wire::mad::{Mad, Method};
 use wire::{Lid, MadPacket, QKey, Qpn};
 
+use super::batch::{Batch, send};
 use super::protocol::{DATAGRAM_SIZE, Datagram, time_out};
-use crate::management::{HostTag, Mailbox, answers};
+use crate::management::{HostTag, Mailbox, Sent, answers};
 
 /// Programs that can be attached at the same time.
 pub const CLIENTS_MAX: u16 = 256;
@@ -38,6 +40,22 @@ struct Waiting {
     due: Option<Instant>,
 }
 
+/// A program's requests by their transactions.
+#[derive(Debug, Default)]
+struct Requests {
+    waiting: HashMap<u64, Waiting>,
+    /// The server looks again when the first of them is due.
+    watched: bool,
+}
+
+/// What is to be sent to a program.
+#[derive(Debug, Default)]
+struct Outbox {
+    datagrams: VecDeque<[u8; DATAGRAM_SIZE]>,
+    /// The program's thread is at work, and sees to what is left here before it waits.
+    served: bool,
+}
+
 /// An attached program.
 #[derive(Debug)]
 pub struct Client {
@@ -51,8 +69,8 @@ pub struct Client {
     pub port: PortRef,
     socket: UnixDatagram,
     peer: SocketAddr,
-    outbox: Mutex<VecDeque<[u8; DATAGRAM_SIZE]>>,
-    waiting: Mutex<HashMap<u64, Waiting>>,
+    outbox: Mutex<Outbox>,
+    requests: Mutex<Requests>,
     gone: AtomicBool,
     /// Tells the server that something waits that could not be sent, or to be answered.
     attention: Arc<EventFd>,
@@ -98,31 +116,46 @@ impl Client {
             socket,
             peer,
             outbox: Mutex::default(),
-            waiting: Mutex::default(),
+            requests: Mutex::default(),
             gone: AtomicBool::new(false),
             attention,
         })
     }
 
-    /// Waits for the program's next datagram; `None` once it is gone.
-    pub fn receive(&self, bytes: &mut [u8; DATAGRAM_SIZE]) -> Option<()> {
-        // One byte more, so that a longer datagram shows.
-        let mut buffer = [0; DATAGRAM_SIZE + 1];
+    /// Waits for the program's next datagrams, and sends what is left to be sent meanwhile; `None` once
+    /// the program is gone.
+    pub fn receive(&self, batch: &mut Batch) -> Option<()> {
         loop {
-            let received = self.socket.recv(&mut buffer);
+            self.flush();
+            // From here on who has something to send wakes the server, if that is what it takes.
+            let behind = {
+                let mut outbox = self.outbox.lock();
+                outbox.served = !outbox.datagrams.is_empty();
+                outbox.served
+            };
+            let received = match behind {
+                false => batch.receive(&self.socket, MsgFlags::empty()),
+                true => self
+                    .wait_for_room()
+                    .and_then(|()| batch.receive(&self.socket, MsgFlags::MSG_DONTWAIT)),
+            };
             if self.is_gone() {
                 return None;
             }
+            self.outbox.lock().served = true;
             match received {
-                Ok(DATAGRAM_SIZE) => {
-                    bytes.copy_from_slice(&buffer[..DATAGRAM_SIZE]);
-                    return Some(());
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(()) => return Some(()),
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
                 Err(_) => return None,
             }
         }
+    }
+
+    /// Waits until something can be sent, or has come.
+    fn wait_for_room(&self) -> Result<(), Errno> {
+        let wanted = PollFlags::POLLIN | PollFlags::POLLOUT;
+        let mut waited = [PollFd::new(self.socket.as_fd(), wanted)];
+        poll(&mut waited, PollTimeout::NONE).map(drop)
     }
 
     /// The packet that a datagram asks to send; notes a request.
@@ -133,7 +166,7 @@ impl Client {
         let own = mad.transaction();
         // What acknowledges a trap carries the trap's transaction.
         if is_request(&mad) {
-            let mut waiting = self.waiting.lock();
+            let waiting = &mut self.requests.lock().waiting;
             if waiting.len() >= WAITING && !waiting.contains_key(&(own & OWN)) {
                 return None;
             }
@@ -142,7 +175,6 @@ impl Client {
                 due: None,
             };
             waiting.insert(own & OWN, request);
-            drop(waiting);
             let marked = self.tag.mark(own);
             Mad::new_checked(&mut datagram.mad[..])
                 .ok()?
@@ -161,34 +193,45 @@ impl Client {
         })
     }
 
-    /// What became of a request that was sent: with somebody who may answer it, or with nobody.
-    /// Where it is with nobody and has no answer either, the program gets it back.
-    pub fn settle(&self, bytes: &[u8; DATAGRAM_SIZE], elsewhere: bool) {
+    /// What became of a request that was sent. Where it is with nobody and has no answer either, the
+    /// program gets it back, by the next [`Client::receive`].
+    pub fn settle(&self, bytes: &[u8; DATAGRAM_SIZE], sent: Sent) {
         let key = transaction(&bytes[32..]) & OWN;
-        let mut waiting = self.waiting.lock();
-        if elsewhere {
-            if let Some(waiting) = waiting.get_mut(&key) {
+        let mut requests = self.requests.lock();
+        match sent {
+            Sent::Elsewhere => {
+                // It may have been answered by now.
+                let Some(waiting) = requests.waiting.get_mut(&key) else {
+                    return;
+                };
                 waiting.due = Some(Instant::now() + PATIENCE);
-                self.wake();
+                // All have the same patience: those that are watched are due before this one.
+                if !requests.watched {
+                    requests.watched = true;
+                    self.wake();
+                }
             }
-            return;
+            Sent::Done => {
+                let Some(Waiting { mut request, .. }) = requests.waiting.remove(&key) else {
+                    return;
+                };
+                drop(requests);
+                time_out(&mut request);
+                self.push(*request);
+            }
         }
-        let Some(Waiting { mut request, .. }) = waiting.remove(&key) else {
-            return;
-        };
-        drop(waiting);
-        time_out(&mut request);
-        self.push(*request);
-        self.flush();
     }
 
     /// Returns requests that have waited too long; when the next one will have.
     pub fn expire(&self, now: Instant) -> Option<Instant> {
-        let mut waiting = self.waiting.lock();
-        let overdue = waiting.extract_if(|_, waiting| waiting.due.is_some_and(|due| due <= now));
+        let mut requests = self.requests.lock();
+        let overdue = |waiting: &Waiting| waiting.due.is_some_and(|due| due <= now);
+        let overdue = requests.waiting.extract_if(|_, waiting| overdue(waiting));
         let overdue: Vec<_> = overdue.map(|(_, waiting)| waiting.request).collect();
-        let next = waiting.values().filter_map(|waiting| waiting.due).min();
-        drop(waiting);
+        let dues = requests.waiting.values().filter_map(|waiting| waiting.due);
+        let next = dues.min();
+        requests.watched = next.is_some();
+        drop(requests);
         for mut request in overdue {
             time_out(&mut request);
             self.push(*request);
@@ -197,9 +240,10 @@ impl Client {
         next
     }
 
-    /// Whether something waits that could not be sent yet.
+    /// Whether something waits that could not be sent yet, and that the program's thread does not see to.
     pub fn is_behind(&self) -> bool {
-        !self.outbox.lock().is_empty()
+        let outbox = self.outbox.lock();
+        !outbox.served && !outbox.datagrams.is_empty()
     }
 
     /// Whether the program has gone, or has been sent away.
@@ -225,10 +269,10 @@ impl Client {
     }
 
     fn push(&self, bytes: [u8; DATAGRAM_SIZE]) {
-        let mut outbox = self.outbox.lock();
+        let datagrams = &mut self.outbox.lock().datagrams;
         // What does not fit is lost, as in a kernel's queue.
-        if outbox.len() < OUTBOX {
-            outbox.push_back(bytes);
+        if datagrams.len() < OUTBOX {
+            datagrams.push_back(bytes);
         }
     }
 
@@ -259,7 +303,7 @@ impl Mailbox for Client {
         if answers(mad.method()) {
             // An answer that nobody waits for any more is dropped, as kernels do.
             let key = mad.transaction() & OWN;
-            let Some(Waiting { request, .. }) = self.waiting.lock().remove(&key) else {
+            let Some(Waiting { request, .. }) = self.requests.lock().waiting.remove(&key) else {
                 return;
             };
             let own = transaction(&request[32..]);
@@ -272,18 +316,22 @@ impl Mailbox for Client {
 
     fn flush(&self) {
         let mut outbox = self.outbox.lock();
-        while let Some(bytes) = outbox.front() {
-            match send(self.socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT) {
-                Ok(_) => {
-                    outbox.pop_front();
-                }
+        while !outbox.datagrams.is_empty() {
+            match send(
+                &self.socket,
+                outbox.datagrams.iter(),
+                MsgFlags::MSG_DONTWAIT,
+            ) {
+                Ok(sent) => drop(outbox.datagrams.drain(..sent)),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => {
-                    self.wake();
+                    if !outbox.served {
+                        self.wake();
+                    }
                     return;
                 }
                 Err(_) => {
-                    outbox.clear();
+                    outbox.datagrams.clear();
                     self.close();
                     self.wake();
                     return;

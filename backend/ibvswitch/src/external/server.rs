@@ -21,11 +21,12 @@ use wire::attribute::{NodeInfo, NodeType};
 use wire::smp::DATA as ATTRIBUTE;
 use wire::{Gid, Guid};
 
+use super::batch::Batch;
 use super::client::{CLIENTS_MAX, Client};
-use super::protocol::{self, CONTROL_SIZE, Connect, Control, DATAGRAM_SIZE, Kind};
+use super::protocol::{self, CONTROL_SIZE, Connect, Control, Kind};
 use super::{client_name, control_name, service_name};
 use crate::engine::SharedEngine;
-use crate::management::{HostPort, Management, Sent};
+use crate::management::{HostPort, Management};
 
 /// How often it is looked whether programs are still there.
 const PROBE: Duration = Duration::from_secs(1);
@@ -423,15 +424,16 @@ impl<F: Face + Send + 'static> Serving<F> {
             .name(format!("external {}", client.id))
             .stack_size(STACK)
             .spawn(move || {
-                let mut bytes = [0; DATAGRAM_SIZE];
-                while client.receive(&mut bytes).is_some() {
-                    let sent = match client.packet(&bytes) {
-                        Some(packet) => {
-                            management.send_from_host(&engine, client.tag, client.port, packet)
-                        }
-                        None => Sent::Done,
-                    };
-                    client.settle(&bytes, sent == Sent::Elsewhere);
+                let mut batch = Batch::default();
+                while client.receive(&mut batch).is_some() {
+                    let noted = batch
+                        .datagrams()
+                        .filter_map(|bytes| Some((bytes, client.packet(bytes)?)));
+                    let (datagrams, packets): (Vec<_>, Vec<_>) = noted.unzip();
+                    let sent = management.send_from_host(&engine, client.tag, client.port, packets);
+                    for (bytes, sent) in datagrams.into_iter().zip(sent) {
+                        client.settle(bytes, sent);
+                    }
                 }
             })
     }

@@ -18,6 +18,13 @@ pub(super) enum Delivery {
     Host(Arc<dyn Mailbox>),
 }
 
+impl Delivery {
+    /// Whether it has this mailbox sent.
+    pub(super) fn is_for(&self, mailbox: &Arc<dyn Mailbox>) -> bool {
+        matches!(self, Self::Host(own) if Arc::ptr_eq(own, mailbox))
+    }
+}
+
 /// Hands everything out; returns what functions have no queue pair for.
 pub(super) fn deliver<F: Face>(
     engine: &SharedEngine<F>,

@@ -248,55 +248,64 @@ impl Management {
         done
     }
 
-    /// Sends a program's packet and moves packets until the fabric rests.
+    /// Sends a program's packets, one after the other, and moves packets until the fabric rests; what
+    /// became of each. What is for the embedded subnet manager, it takes here and now.
     pub fn send_from_host<F: Face>(
         &self,
         engine: &SharedEngine<F>,
         tag: HostTag,
         port: PortRef,
-        mut packet: MadPacket,
-    ) -> Sent {
+        packets: Vec<MadPacket>,
+    ) -> Vec<Sent> {
         let mut deliveries = Vec::new();
-        let mut sent = Sent::Done;
-        let mut for_thread = false;
-        {
+        let mut all = Vec::with_capacity(packets.len());
+        let for_thread = {
             let mut state = self.state.lock();
-            state.fabric.advance(self.epoch.elapsed());
-            let deadline = state.deadline();
-            if !packet.is_smp()
-                && let Some(&pkey) = state.fabric.pkeys(port).and_then(<[PKey]>::first)
-            {
-                packet.pkey = pkey;
-            }
-            // Performance counters are read by these packets.
-            if packet.header().class() == Class::PERFORMANCE {
-                state.tell_traffic(&self.ports);
-            }
-            state.fabric.inject_as(port, packet, SmpAccess::Fabric);
-            loop {
-                state.fabric.run();
-                let told = state.for_manager.len();
-                let moved = self.drain(&mut state, &mut deliveries, |packet| {
-                    if Hosts::is_request_of(tag, packet) {
-                        sent = Sent::Elsewhere;
-                    }
-                });
-                for_thread |= state.for_manager.len() != told;
-                if !moved {
-                    break;
+            let now = self.epoch.elapsed();
+            state.fabric.advance(now);
+            let pkeys = state.fabric.pkeys(port);
+            let pkey = pkeys.and_then(|pkeys| pkeys.first().copied());
+            for mut packet in packets {
+                packet.pkey = match packet.is_smp() {
+                    true => packet.pkey,
+                    false => pkey.unwrap_or(packet.pkey),
+                };
+                // Performance counters are read by these packets.
+                if packet.header().class() == Class::PERFORMANCE {
+                    state.tell_traffic(&self.ports);
                 }
+                state.fabric.inject_as(port, packet, SmpAccess::Fabric);
+                let mut sent = Sent::Done;
+                loop {
+                    state.fabric.run();
+                    let moved = self.drain(&mut state, &mut deliveries, |packet| {
+                        if Hosts::is_request_of(tag, packet) {
+                            sent = Sent::Elsewhere;
+                        }
+                    });
+                    if !moved {
+                        break;
+                    }
+                }
+                if state.fabric.is_delaying() {
+                    sent = Sent::Elsewhere;
+                }
+                all.push(sent);
             }
-            if state.fabric.is_delaying() {
-                sent = Sent::Elsewhere;
-            }
-            let then = state.deadline();
-            for_thread |= then.is_some() && then != deadline;
-        }
+            let sweeps = state.sweeps();
+            let next = match state.for_manager.is_empty() {
+                true => state.deadline(),
+                false => self.manage(&mut state, now, &mut deliveries),
+            };
+            let earlier = next.is_some_and(|next| state.wakes.is_none_or(|wakes| next < wakes));
+            // What follows from a sweep or a migration is the thread's to do.
+            earlier || state.sweeps() != sweeps || !state.migrations.is_empty()
+        };
         self.deliver(engine, deliveries);
         if for_thread {
             self.look();
         }
-        sent
+        all
     }
 }
 

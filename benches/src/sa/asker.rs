@@ -1,0 +1,259 @@
+//! Those who ask: a program at a port, with many questions under way.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ibvswitch::external::batch::{Batch, send};
+use ibvswitch::external::protocol::{
+    CONTROL_SIZE, Connect, Control, DATAGRAM_SIZE, Datagram, Kind,
+};
+use ibvswitch::external::{client_name, control_name, service_name};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::MsgFlags;
+use wire::attribute::PortInfo;
+use wire::mad::Mad;
+use wire::sa::{self, PathRecord, Record};
+use wire::{Gid, Guid, Lid, Qpn};
+
+use super::{Daemon, wrong};
+use crate::{BenchError, Result};
+
+/// An answer that takes longer does not come any more.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Nothing that is still on its way takes longer.
+const REST: Duration = Duration::from_millis(100);
+
+/// A program that is attached to a node.
+pub(super) struct Program {
+    data: UnixDatagram,
+    port: PortInfo,
+    answers: bool,
+}
+
+/// A thread that sends back what it gets, until its socket is closed.
+pub(super) struct Server {
+    socket: UnixDatagram,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The thread reads the end then.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn address(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name)
+}
+
+fn failed() -> impl FnOnce(io::Error) -> BenchError {
+    BenchError::system("attach to the daemon's subnet")
+}
+
+impl Program {
+    /// Attached to `node` of the daemon's subnet.
+    pub(super) fn attach(daemon: &Daemon, node: &str) -> Result<Self> {
+        let pid = std::process::id();
+        let base = &daemon.socket;
+        let bound = |name: String| UnixDatagram::bind_addr(&address(&name)?);
+        let data = bound(client_name(base, pid)).map_err(failed())?;
+        let control = bound(format!("{base}:bench{pid}\0")).map_err(failed())?;
+        let server = address(&control_name(base)).map_err(failed())?;
+        control.connect_addr(&server).map_err(failed())?;
+        let ask = |client, kind, data: &[u8]| -> Result<Control> {
+            let question = Control::question(client, kind, data);
+            control.send(&question.emit()).map_err(failed())?;
+            let mut bytes = [0; CONTROL_SIZE];
+            let length = control.recv(&mut bytes).map_err(failed())?;
+            let answer = Control::parse(&bytes[..length]).filter(|answer| answer.kind == kind);
+            answer.ok_or_else(|| wrong(format!("the daemon refuses {kind:?}")))
+        };
+        let connect = Connect {
+            id: pid,
+            responder: false,
+            node: node.to_owned(),
+        };
+        let connected = Connect::parse(&ask(0, Kind::Connect, &connect.emit())?.data);
+        let id = u16::try_from(connected.id).map_err(|_| wrong("a client without a number"))?;
+        let server = address(&service_name(base, id)).map_err(failed())?;
+        data.connect_addr(&server).map_err(failed())?;
+        let info = ask(connected.id, Kind::GetPortInfo, &1u32.to_ne_bytes())?;
+        let port = PortInfo::parse(&info.data).map_err(|error| wrong(error.to_string()))?;
+        Ok(Self {
+            data,
+            port,
+            answers: true,
+        })
+    }
+
+    /// At one end of a pair of sockets, with somebody at the other who sends all back.
+    pub(super) fn echo() -> Result<(Self, Server)> {
+        let (data, other) = UnixDatagram::pair().map_err(failed())?;
+        let socket = other.try_clone().map_err(failed())?;
+        let thread = thread::spawn(move || {
+            let mut batch = Batch::default();
+            while batch.receive(&other, MsgFlags::empty()).is_ok() {
+                let mut rest = batch.datagrams().peekable();
+                if rest.peek().is_none() {
+                    return;
+                }
+                let all: Vec<_> = rest.collect();
+                let mut sent = 0;
+                while sent < all.len() {
+                    match send(&other, all[sent..].iter().copied(), MsgFlags::MSG_NOSIGNAL) {
+                        Ok(count) => sent += count,
+                        Err(_) => return,
+                    }
+                }
+            }
+        });
+        let program = Self {
+            data,
+            port: PortInfo::default(),
+            answers: false,
+        };
+        let thread = Some(thread);
+        Ok((program, Server { socket, thread }))
+    }
+
+    fn datagram(&self, mad: [u8; wire::mad::SIZE]) -> [u8; DATAGRAM_SIZE] {
+        let datagram = Datagram {
+            dlid: self.port.master_sm_lid.value(),
+            slid: 0,
+            dqp: Qpn::QP1.into(),
+            sqp: Qpn::QP1.into(),
+            mad,
+        };
+        datagram.emit()
+    }
+
+    /// Sends what there is room for, and waits for datagrams.
+    fn exchange(
+        &self,
+        outgoing: &mut VecDeque<[u8; DATAGRAM_SIZE]>,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        loop {
+            while !outgoing.is_empty() {
+                match send(&self.data, outgoing.iter(), MsgFlags::MSG_DONTWAIT) {
+                    Ok(sent) => drop(outgoing.drain(..sent)),
+                    Err(Errno::EAGAIN) => break,
+                    Err(error) => return Err(BenchError::system("send a query")(error)),
+                }
+            }
+            match batch.receive(&self.data, MsgFlags::MSG_DONTWAIT) {
+                Ok(()) => return Ok(()),
+                Err(Errno::EAGAIN) => {}
+                Err(error) => return Err(BenchError::system("receive an answer")(error)),
+            }
+            let mut wanted = PollFlags::POLLIN;
+            wanted.set(PollFlags::POLLOUT, !outgoing.is_empty());
+            let mut waited = [PollFd::new(self.data.as_fd(), wanted)];
+            let patience = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+            let ready = poll(&mut waited, patience);
+            if ready.map_err(BenchError::system("wait for an answer"))? == 0 {
+                return Err(BenchError::Timeout("the answer to a path query"));
+            }
+        }
+    }
+
+    /// Takes what is still on its way, so that it does not answer the next ones' questions.
+    fn rest(&self, batch: &mut Batch) -> Result<()> {
+        let wait = || BenchError::system("wait for the last answers");
+        self.data.set_read_timeout(Some(REST)).map_err(wait())?;
+        while batch.receive(&self.data, MsgFlags::empty()).is_ok() {}
+        self.data.set_read_timeout(None).map_err(wait())
+    }
+}
+
+/// What askers saw.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) rate: f64,
+    pub(super) mean: Duration,
+    pub(super) p99: Duration,
+}
+
+/// Has `askers` ask for paths from the first port, which is the program's, to all, for `time`.
+pub(super) fn ask(
+    program: &Program,
+    ports: &[Guid],
+    askers: usize,
+    time: Duration,
+) -> Result<Seen> {
+    let from = *ports.first().ok_or_else(|| wrong("no port"))?;
+    let gid = |guid| Gid::new(program.port.gid_prefix, guid);
+    let mask = PathRecord::SGID | PathRecord::DGID | PathRecord::NUMB_PATH;
+    let mut count = 0u32;
+    let mut query = |asker: usize| {
+        count = count.wrapping_add(1);
+        let template = PathRecord {
+            sgid: gid(from),
+            dgid: gid(ports[count as usize % ports.len()]),
+            numb_path: 1,
+            ..PathRecord::default()
+        };
+        // The upper half is the daemon's; the asker comes back in the lower one.
+        let transaction = ((u64::from(count) % 0x40_0000) << 10) | asker as u64;
+        let mad = sa::get(transaction, mask, &template);
+        (transaction, program.datagram(mad))
+    };
+    let mut asked = Vec::new();
+    let mut outgoing = VecDeque::new();
+    let mut times = Vec::new();
+    let mut batch = Batch::default();
+    let began = Instant::now();
+    for asker in 0..askers {
+        let (transaction, datagram) = query(asker);
+        outgoing.push_back(datagram);
+        asked.push((transaction, Instant::now()));
+    }
+    while began.elapsed() < time || times.is_empty() {
+        program.exchange(&mut outgoing, &mut batch)?;
+        for bytes in batch.datagrams() {
+            let answer = Datagram::parse(bytes);
+            let Ok(mad) = Mad::new_checked(&answer.mad[..]) else {
+                continue;
+            };
+            let transaction = mad.transaction() & 0xffff_ffff;
+            let asker = transaction as usize & 0x3ff;
+            let Some(entry) = asked.get_mut(asker).filter(|entry| entry.0 == transaction) else {
+                continue;
+            };
+            if program.answers && !mad.method().is_response() {
+                // Nobody answered in time: the same question again.
+                outgoing.push_back(program.datagram(answer.mad));
+                continue;
+            }
+            let record = PathRecord::read(&answer.mad[sa::DATA]);
+            let found = |path: PathRecord| mad.status().is_ok() && path.dlid != Lid::NONE;
+            if program.answers && !record.is_ok_and(found) {
+                return Err(wrong("a path query was refused"));
+            }
+            times.push(entry.1.elapsed());
+            let (transaction, datagram) = query(asker);
+            outgoing.push_back(datagram);
+            *entry = (transaction, Instant::now());
+        }
+    }
+    let rate = times.len() as f64 / began.elapsed().as_secs_f64();
+    program.rest(&mut batch)?;
+    times.sort_unstable();
+    let mean = times.iter().sum::<Duration>() / times.len().max(1) as u32;
+    let p99 = times.get(times.len() * 99 / 100).copied();
+    Ok(Seen {
+        rate,
+        mean,
+        p99: p99.ok_or(BenchError::Timeout("any answer"))?,
+    })
+}
