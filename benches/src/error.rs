@@ -53,6 +53,9 @@ pub enum BenchError {
     /// A subnet is not as its manager should leave it.
     #[error("the subnet: {0}")]
     Subnet(String),
+    /// There is no OpenSM to compare with.
+    #[error(transparent)]
+    OpenSm(#[from] simulate::opensm::OpenSmError),
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {

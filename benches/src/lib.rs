@@ -24,6 +24,7 @@ pub mod footprint;
 pub mod idle;
 mod lab;
 pub mod latency;
+mod memory;
 pub mod migration;
 pub mod opensm;
 mod pace;

@@ -1,16 +1,15 @@
 //! OpenSM on the same subnet here and in the simulator ibsim, with the same file.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fabric::{FatTree, Hosts};
 use ibvswitch::assembly::Assembly;
 use ibvswitch::config::{Config, Directories};
-use ibvswitch::external::library;
 use ibvswitch::run::Abort;
 use ibvswitch::sockets::Sockets;
+use simulate::opensm::{Ibsim, LIMIT, Program, command, library};
 
 use crate::{BenchError, Result};
 
@@ -49,48 +48,6 @@ fn fastest(times: &[Duration]) -> f64 {
         .map_or(0.0, |time| time.as_secs_f64() * 1e3)
 }
 
-/// A process that ends when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Running {
-    fn start(command: &mut Command, what: &'static str) -> Result<Self> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.spawn().map(Self).map_err(BenchError::system(what))
-    }
-
-    /// Waits for a line of its output.
-    fn line(&mut self, wanted: &str) -> Result<()> {
-        let Some(out) = self.0.stdout.take() else {
-            return Err(BenchError::Subnet("no output".to_owned()));
-        };
-        let mut out = BufReader::new(out);
-        let mut line = String::new();
-        let mut last = String::new();
-        while out
-            .read_line(&mut line)
-            .map_err(BenchError::system("read what a program says"))?
-            > 0
-        {
-            if line.contains(wanted) {
-                // What else it says must not stop it.
-                std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
-                return Ok(());
-            }
-            last = std::mem::take(&mut line);
-        }
-        Err(BenchError::Subnet(format!(
-            "a program ended without `{wanted}`; it said {last:?}"
-        )))
-    }
-}
-
 /// Has OpenSM manage `tree` over either, one after the other, `rounds` times.
 ///
 /// # Errors
@@ -98,8 +55,8 @@ impl Running {
 pub fn compare(tree: &FatTree, rounds: usize) -> Result<Compared> {
     let dir = tempfile::tempdir().map_err(BenchError::system("create a directory"))?;
     let file = dir.path().join("tree.net");
-    let text = tree
-        .topology(Hosts::Adapters)
+    let topology = tree.topology(Hosts::Adapters);
+    let text = topology
         .to_netlist()
         .map_err(|error| BenchError::Subnet(error.to_string()))?;
     // To ibsim, a port's GUID follows its node's; so it does here where the file is silent.
@@ -119,23 +76,12 @@ pub fn compare(tree: &FatTree, rounds: usize) -> Result<Compared> {
         daemon: Vec::new(),
     };
     for _ in 0..rounds {
-        compared.ibsim.push(over_ibsim(&file, dir.path())?);
+        let ibsim = Ibsim::start(&topology, &file, Instant::now() + LIMIT)?;
+        compared.ibsim.push(opensm(ibsim.socket(), dir.path())?);
+        drop(ibsim);
         compared.daemon.push(over_daemon(&file, dir.path())?);
     }
     Ok(compared)
-}
-
-fn over_ibsim(file: &Path, dir: &Path) -> Result<Duration> {
-    let socket = format!("{SOCKET}-ibsim-{}", std::process::id());
-    let mut command = Command::new("ibsim");
-    command
-        .env("IBSIM_SOCKNAME", &socket)
-        .args(["-s", "-n", "-N", "8192", "-S", "2048", "-P", "100000"])
-        .args(["-L", "49152"])
-        .arg(file);
-    let mut ibsim = Running::start(&mut command, "start ibsim (scripts/setup installs it)")?;
-    ibsim.line("Network simulator ready")?;
-    opensm(&socket, dir)
 }
 
 fn over_daemon(file: &Path, dir: &Path) -> Result<Duration> {
@@ -159,30 +105,27 @@ fn over_daemon(file: &Path, dir: &Path) -> Result<Duration> {
     Ok(time)
 }
 
+/// Starts OpenSM at `host` of the subnet at `socket`, with arguments besides those that have it tell
+/// here what it does, and waits until it says that the subnet is up.
+pub(crate) fn start(socket: &str, host: &str, dir: &Path, arguments: &[&str]) -> Result<Program> {
+    let mut command = command(library()?, socket, host, dir);
+    command
+        .args(["-d2", "-f", "-", "-F", "none.conf"])
+        .args(arguments)
+        .stderr(Stdio::null());
+    let mut opensm = Program::start("opensm", &mut command)?;
+    let up = |line: &str| line.contains("SUBNET UP").then_some(());
+    opensm.find(Instant::now() + LIMIT, up)?;
+    Ok(opensm)
+}
+
 fn opensm(socket: &str, dir: &Path) -> Result<Duration> {
-    let library: PathBuf = library().ok_or_else(|| {
-        BenchError::Subnet("libumad2sim is missing (scripts/setup installs it)".to_owned())
-    })?;
     // Nothing is remembered from the run before.
     let cache = tempfile::tempdir_in(dir).map_err(BenchError::system("create a directory"))?;
-    let mut command = Command::new("opensm");
-    command
-        .env("LD_PRELOAD", library)
-        .env("IBSIM_SOCKNAME", socket)
-        .env("SIM_HOST", HOST)
-        .env("OSM_CACHE_DIR", cache.path())
-        .env("OSM_TMP_DIR", cache.path())
-        .current_dir(cache.path())
-        .args(["-o", "-d2", "-f", "-", "-F", "none.conf"])
-        .stderr(Stdio::null());
     let began = Instant::now();
-    let mut opensm = Running::start(&mut command, "start opensm (scripts/setup installs it)")?;
-    opensm.line("SUBNET UP")?;
+    let mut opensm = start(socket, HOST, cache.path(), &["-o"])?;
     let time = began.elapsed();
     // It ends by itself, and tidies up.
-    opensm
-        .0
-        .wait()
-        .map_err(BenchError::system("wait for opensm"))?;
+    opensm.wait(Instant::now() + LIMIT)?;
     Ok(time)
 }

@@ -1,15 +1,17 @@
-//! Routing engines at the scale of a data centre.
+//! Routing engines at the scale of a data centre, and OpenSM's on the same subnets.
 
 use std::error::Error;
 use std::io;
 use std::time::Instant;
 
 use fabric::{FatTree, Hosts};
+use simulate::opensm;
 use subnet::Graph;
 use subnet::routing::{self, Dfsssp, Lash, MinHop, RoutingEngine, UpDown, VSwitchFatTree};
 
+use crate::memory::{peak_mib, reset_peak};
 use crate::pace::median;
-use crate::{BenchError, Context, Measurement, Result};
+use crate::{BenchError, Context, Measurement, Reference, Result};
 
 /// The fat-trees of 36-port switches that "Efficient Routing and Reconfiguration in Virtualized HPC
 /// Environments with vSwitch-enabled Lossless Networks" has figures for, by number of nodes.
@@ -26,7 +28,8 @@ const FUNCTIONS: u8 = 16;
 
 type Engine = fn() -> Box<dyn RoutingEngine>;
 
-const ENGINES: [(Engine, [&str; 4]); 6] = [
+/// Engines, with the names of their times by tree and of the memory that the largest takes.
+const ENGINES: [(Engine, [&str; 4], &str); 6] = [
     (
         || Box::new(routing::FatTree),
         [
@@ -35,6 +38,7 @@ const ENGINES: [(Engine, [&str; 4]); 6] = [
             "route_ftree_5832_s",
             "route_ftree_11664_s",
         ],
+        "route_ftree_11664_mib",
     ),
     (
         || Box::new(VSwitchFatTree),
@@ -44,6 +48,7 @@ const ENGINES: [(Engine, [&str; 4]); 6] = [
             "route_vswitchftree_5832_s",
             "route_vswitchftree_11664_s",
         ],
+        "route_vswitchftree_11664_mib",
     ),
     (
         || Box::new(MinHop),
@@ -53,6 +58,7 @@ const ENGINES: [(Engine, [&str; 4]); 6] = [
             "route_minhop_5832_s",
             "route_minhop_11664_s",
         ],
+        "route_minhop_11664_mib",
     ),
     (
         || Box::new(UpDown::default()),
@@ -62,6 +68,7 @@ const ENGINES: [(Engine, [&str; 4]); 6] = [
             "route_updn_5832_s",
             "route_updn_11664_s",
         ],
+        "route_updn_11664_mib",
     ),
     (
         || Box::new(Dfsssp::default()),
@@ -71,6 +78,7 @@ const ENGINES: [(Engine, [&str; 4]); 6] = [
             "route_dfsssp_5832_s",
             "route_dfsssp_11664_s",
         ],
+        "route_dfsssp_11664_mib",
     ),
     (
         || Box::new(Lash::default()),
@@ -80,7 +88,53 @@ const ENGINES: [(Engine, [&str; 4]); 6] = [
             "route_lash_5832_s",
             "route_lash_11664_s",
         ],
+        "route_lash_11664_mib",
     ),
+];
+
+/// An engine that OpenSM has, too.
+struct Compared {
+    engine: Engine,
+    /// OpenSM's name of it.
+    theirs: &'static str,
+    /// The tree to route, as an index of [`TREES`].
+    tree: usize,
+    name: &'static str,
+}
+
+/// Trees as large as OpenSM routes them within a minute: with LASH it did not get ready with 5832 nodes
+/// in that time.
+const COMPARED: [Compared; 5] = [
+    Compared {
+        engine: || Box::new(routing::FatTree),
+        theirs: "ftree",
+        tree: 3,
+        name: "ftree_over_opensm",
+    },
+    Compared {
+        engine: || Box::new(MinHop),
+        theirs: "minhop",
+        tree: 3,
+        name: "minhop_over_opensm",
+    },
+    Compared {
+        engine: || Box::new(UpDown::default()),
+        theirs: "updn",
+        tree: 3,
+        name: "updn_over_opensm",
+    },
+    Compared {
+        engine: || Box::new(Dfsssp::default()),
+        theirs: "dfsssp",
+        tree: 2,
+        name: "dfsssp_5832_over_opensm",
+    },
+    Compared {
+        engine: || Box::new(Lash::default()),
+        theirs: "lash",
+        tree: 1,
+        name: "lash_648_over_opensm",
+    },
 ];
 
 fn failed<E: Into<Box<dyn Error + Send + Sync>>>(error: E) -> BenchError {
@@ -106,7 +160,39 @@ fn time(engine: Engine, graph: &Graph, rounds: usize) -> Result<f64> {
     Ok(median(times))
 }
 
-/// Measures the time from a graph to its forwarding tables, in one thread.
+fn measurement(name: &'static str, value: f64, unit: &'static str) -> Measurement {
+    Measurement {
+        name,
+        value,
+        unit,
+        reference: None,
+    }
+}
+
+/// Our time for a tree divided by OpenSM's.
+fn compare(compared: &Compared, tree: usize, rounds: usize) -> Result<Measurement> {
+    let tree: FatTree = TREES[tree].1.parse().map_err(failed)?;
+    let topology = tree.topology(Hosts::Adapters);
+    let theirs = opensm::time(&topology, compared.theirs)?;
+    if theirs.used != compared.theirs {
+        return Err(BenchError::Subnet(format!(
+            "OpenSM did not route {tree} with {}, but with {}",
+            compared.theirs, theirs.used
+        )));
+    }
+    let ours = time(compared.engine, &graph(&tree)?, rounds)?;
+    let theirs = theirs.time.as_secs_f64();
+    Ok(Measurement {
+        reference: Some(Reference {
+            name: "OpenSM, s",
+            value: theirs,
+        }),
+        ..measurement(compared.name, ours / theirs, "x")
+    })
+}
+
+/// Measures the time from a graph to its forwarding tables, in one thread, and the most memory that
+/// this process has in the meantime.
 ///
 /// # Errors
 /// [`crate::BenchError`].
@@ -118,25 +204,27 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let mut results = Vec::new();
     for (index, (_, tree)) in TREES.into_iter().take(trees).enumerate() {
         let graph = graph(&tree.parse().map_err(failed)?)?;
-        for (engine, names) in ENGINES {
-            results.push(Measurement {
-                name: names[index],
-                value: time(engine, &graph, rounds)?,
-                unit: "s",
-                reference: None,
-            });
+        for (engine, names, memory) in ENGINES {
+            reset_peak()?;
+            let seconds = time(engine, &graph, rounds)?;
+            results.push(measurement(names[index], seconds, "s"));
+            if index + 1 == TREES.len() {
+                results.push(measurement(memory, peak_mib()?, "MiB"));
+            }
         }
     }
     if trees > 1 {
+        reset_peak()?;
         let tree = FatTree::rlft(36, HYPERVISORS as u32).map_err(failed)?;
         let graph = simulate::with_hypervisors(&graph(&tree)?, HYPERVISORS, FUNCTIONS);
         let graph = graph.map_err(failed)?;
-        results.push(Measurement {
-            name: "route_46256_vms_s",
-            value: time(|| Box::new(VSwitchFatTree), &graph, 1)?,
-            unit: "s",
-            reference: None,
-        });
+        let seconds = time(|| Box::new(VSwitchFatTree), &graph, 1)?;
+        results.push(measurement("route_46256_vms_s", seconds, "s"));
+        results.push(measurement("route_46256_vms_mib", peak_mib()?, "MiB"));
+    }
+    for compared in &COMPARED {
+        let tree = compared.tree.min(trees - 1);
+        results.push(compare(compared, tree, rounds)?);
     }
     Ok(results)
 }

@@ -1,32 +1,36 @@
-//! OpenSM on a topology in the simulator ibsim: what it writes into the switches.
+//! OpenSM on the same subnet, in the simulator ibsim: what its routing engines write into the
+//! switches, and how long they take.
+//!
+//! What is timed is the engine alone, from OpenSM's own log and its time stamps in microseconds: it
+//! begins with the line `building routing with …` of `osm_ucast_mgr.c`, and ends when the first packet is
+//! prepared that sets a switch (`Setting SwitchInfo …`, of `osm_req.c`). OpenSM does both in one thread,
+//! one after the other; neither discovery nor the distribution of the tables lies between, nor any
+//! packet.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
+use std::{fs, io};
 
 use fabric::Topology;
-use subnet::{ForwardingTable, Graph, Routing};
-use wire::attribute::NodeType;
-use wire::{Guid, Lid};
+use subnet::{Graph, Routing};
 
-use crate::network::{TooManyLids, graph};
+use crate::network::TooManyLids;
 
-/// How long OpenSM may take for a subnet.
+mod dump;
+mod netlist;
+mod program;
+
+pub use program::{Ibsim, Program, command};
+
+/// How long OpenSM may take for a subnet, discovery and all.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
-/// How OpenSM routed a topology.
-#[derive(Debug)]
-pub struct Routed {
-    /// The graph with the LIDs that OpenSM gave.
-    pub graph: Graph,
-    /// The tables that it wrote into the switches. Its service levels are not known.
-    pub routing: Routing,
-    /// The engine that it says it used: another one if it could not with the one asked for.
-    pub used: String,
-}
+/// Where libumad2sim is on machines of this kind.
+const LIBRARIES: [&str; 2] = [
+    "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so",
+    "/usr/lib/aarch64-linux-gnu/umad2sim/libumad2sim.so",
+];
 
 /// Why there is nothing of OpenSM's.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +41,36 @@ pub enum OpenSmError {
         /// Which.
         what: &'static str,
     },
+    /// A program ended before it had done its work.
+    #[error("{program} ended too early; the last it said was: {said}")]
+    Ended {
+        /// The program.
+        program: &'static str,
+        /// Its last line.
+        said: String,
+    },
+    /// A program was not done in time.
+    #[error("{program} was not done after {} s", limit.as_secs())]
+    TooLong {
+        /// The program.
+        program: &'static str,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// There is no adapter for OpenSM to be at.
+    #[error("the subnet has no channel adapter that OpenSM could be at")]
+    NoAdapter,
+    /// What OpenSM wrote cannot be read.
+    #[error("OpenSM's table of forwarding entries, line {line}: {text:?} is not understood")]
+    Dump {
+        /// Number of the line, from 1.
+        line: usize,
+        /// The line.
+        text: String,
+    },
+    /// Too large.
+    #[error(transparent)]
+    TooManyLids(#[from] TooManyLids),
     /// The system did not let us.
     #[error("cannot {what}: {source}")]
     System {
@@ -45,253 +79,211 @@ pub enum OpenSmError {
         /// Why not.
         source: io::Error,
     },
-    /// It did not bring the subnet up.
-    #[error("OpenSM did not bring the subnet up with {engine}; the end of its log: {end}")]
-    Down {
-        /// The engine.
-        engine: String,
-        /// The last lines of the log.
-        end: String,
-    },
-    /// What it wrote is not understood.
-    #[error("OpenSM's table of forwarding entries is not understood: {0}")]
-    Dump(String),
-    /// Too large.
-    #[error(transparent)]
-    TooManyLids(#[from] TooManyLids),
 }
 
-fn system(what: &'static str) -> impl Fn(io::Error) -> OpenSmError {
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> OpenSmError {
     move |source| OpenSmError::System { what, source }
 }
 
-/// Has OpenSM route a topology with one of its engines: `minhop`, `updn`, `ftree`, `dfsssp`, `lash`,
-/// `dor`.
+/// How long OpenSM took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timed {
+    /// The engine that routed: another one than asked for if that one could not.
+    pub used: String,
+    /// From beginning to route to the first packet to a switch.
+    pub time: Duration,
+}
+
+/// How OpenSM routed a topology.
+#[derive(Debug)]
+pub struct Routed {
+    /// The graph with the LIDs that OpenSM gave.
+    pub graph: Graph,
+    /// The tables that it wrote into the switches. Its service levels are not known.
+    pub routing: Routing,
+    /// The engine that routed: another one than asked for if that one could not.
+    pub used: String,
+    /// From beginning to route to the first packet to a switch.
+    pub time: Duration,
+}
+
+/// Where libumad2sim is.
+///
+/// # Errors
+/// [`OpenSmError::Missing`].
+pub fn library() -> Result<&'static Path, OpenSmError> {
+    let mut known = LIBRARIES.iter().map(Path::new);
+    known
+        .find(|path| path.exists())
+        .ok_or(OpenSmError::Missing {
+            what: "libumad2sim",
+        })
+}
+
+/// Has OpenSM route a topology with one of its engines (`minhop`, `updn`, `ftree`, `dfsssp`, `lash`,
+/// `dor` and others) as far as the first packet to a switch.
+///
+/// # Errors
+/// [`OpenSmError`].
+pub fn time(topology: &Topology, engine: &str) -> Result<Timed, OpenSmError> {
+    Run::start(topology, engine, Log::Times)?.timed
+}
+
+/// The same to the end, with the tables.
 ///
 /// # Errors
 /// [`OpenSmError`].
 pub fn route(topology: &Topology, engine: &str) -> Result<Routed, OpenSmError> {
-    let library = ["x86_64", "aarch64"]
-        .map(|machine| format!("/usr/lib/{machine}-linux-gnu/umad2sim/libumad2sim.so"))
-        .into_iter()
-        .find(|path| Path::new(path).exists())
-        .ok_or(OpenSmError::Missing {
-            what: "libumad2sim",
-        })?;
-    let dir = tempfile::tempdir().map_err(system("create a directory"))?;
-    let dir = dir.path();
-    fs::write(dir.join("net"), netlist(topology)).map_err(system("write a file of nodes"))?;
-    let socket = format!("ibvswitch-{}", dir.to_string_lossy().replace('/', "-"));
-    let _simulator = Simulator::start(topology, dir, &socket)?;
-    let nodes = topology.nodes().iter();
-    let mut adapters = nodes.filter(|node| node.kind == NodeType::ChannelAdapter);
-    let host = adapters.next().map_or(0, |node| node.guid.value());
-    let log = dir.join("opensm.log");
-    let deadline = Instant::now() + LIMIT;
-    let mut said = String::new();
-    // The simulator does not say when it listens: until then OpenSM finds no port, and ends.
-    while Instant::now() < deadline && !said.contains("SUBNET UP") {
-        let child = Command::new("opensm")
-            .args([
-                "-F",
-                "/dev/null",
-                "-R",
-                engine,
-                "--once",
-                "-Q",
-                "-D",
-                "0x43",
-                "-f",
-            ])
-            .arg(&log)
-            .env("LD_PRELOAD", &library)
-            .env("PATH", path())
-            .env("IBSIM_SOCKNAME", &socket)
-            .env("SIM_HOST", format!("H{host:x}"))
-            .env("OSM_TMP_DIR", dir)
-            .env("OSM_CACHE_DIR", dir)
-            .current_dir(dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let mut child = Running(child.map_err(missing("opensm"))?);
-        while child
-            .0
-            .try_wait()
-            .map_err(system("wait for opensm"))?
-            .is_none()
-        {
-            if Instant::now() > deadline {
-                break;
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-        said = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
-    }
-    if !said.contains("SUBNET UP") {
-        let lines: Vec<&str> = said.lines().collect();
-        return Err(OpenSmError::Down {
-            engine: engine.to_owned(),
-            end: lines[lines.len().saturating_sub(3)..].join(" | "),
-        });
-    }
-    let mut used = said.lines().filter_map(|line| {
-        let (_, rest) = line.split_once("osm_ucast_mgr_process: ")?;
-        Some(rest.split_once(" tables")?.0.to_owned())
-    });
-    let used = used.next_back().unwrap_or_default();
-    let dump = fs::read_to_string(dir.join("opensm-lfts.dump"));
-    let dump = dump.map_err(system("read what OpenSM wrote into the switches"))?;
-    let (graph, routing) = read(topology, &dump)?;
+    let mut run = Run::start(topology, engine, Log::Tables)?;
+    let Timed { used, time } = run.timed?;
+    run.opensm.wait(run.deadline)?;
+    let text = fs::read_to_string(run.dir.path().join("opensm-lfts.dump"));
+    let text = text.map_err(system("read what OpenSM wrote into the switches"))?;
+    let (graph, routing) = dump::read(topology, &text)?;
     Ok(Routed {
         graph,
         routing,
         used,
+        time,
     })
 }
 
-/// The directories of programs, those of daemons too.
-fn path() -> String {
-    let path = std::env::var("PATH").unwrap_or_default();
-    format!("{path}:/usr/sbin:/sbin")
+/// How much OpenSM tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Log {
+    Times,
+    Tables,
 }
 
-fn missing(what: &'static str) -> impl Fn(io::Error) -> OpenSmError {
-    move |source| match source.kind() {
-        io::ErrorKind::NotFound => OpenSmError::Missing { what },
-        _ => OpenSmError::System {
-            what: "start OpenSM and its simulator",
-            source,
-        },
-    }
+/// A run of both programs, at the point where OpenSM has routed.
+struct Run {
+    timed: Result<Timed, OpenSmError>,
+    opensm: Program,
+    deadline: Instant,
+    _ibsim: Ibsim,
+    dir: tempfile::TempDir,
 }
 
-/// A process that ends with the value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself; nothing is left to do then.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-struct Simulator;
-
-impl Simulator {
-    fn start(topology: &Topology, dir: &Path, socket: &str) -> Result<Running, OpenSmError> {
-        let nodes = topology.nodes().len().to_string();
-        let ports = (3 * topology.links().len() + 2 * topology.nodes().len()).to_string();
-        let log = fs::File::create(dir.join("ibsim.log")).map_err(system("create a file"))?;
-        let child = Command::new("ibsim")
-            .args(["-s", "-n", "-N", &nodes, "-S", &nodes, "-P", &ports])
-            .args(["-L", "49152", "net"])
-            .env("IBSIM_SOCKNAME", socket)
-            .current_dir(dir)
+impl Run {
+    fn start(topology: &Topology, engine: &str, log: Log) -> Result<Self, OpenSmError> {
+        let deadline = Instant::now() + LIMIT;
+        let dir = tempfile::tempdir().map_err(system("create a directory"))?;
+        let path = |name| dir.path().join(name);
+        let file = path("subnet.net");
+        fs::write(&file, netlist::write(topology)).map_err(system("write a file of nodes"))?;
+        let host = netlist::host(topology).ok_or(OpenSmError::NoAdapter)?;
+        // Of all that OpenSM can log only the two ends of what is timed.
+        let modules = path("modules");
+        fs::write(&modules, "osm_ucast_mgr.c 0x07\nosm_req.c 0x0f\n")
+            .and_then(|()| {
+                let options = format!("per_module_logging_file {}\n", modules.display());
+                fs::write(path("opensm.conf"), options + "force_log_flush TRUE\n")
+            })
+            .map_err(system("write OpenSM's configuration"))?;
+        let ibsim = Ibsim::start(topology, &file, deadline)?;
+        let mut command = command(library()?, ibsim.socket(), &host, dir.path());
+        command
+            .arg("-F")
+            .arg(path("opensm.conf"))
+            .args(["-R", engine, "--once", "-f", "-", "-D"])
+            .arg(match log {
+                Log::Times => "0x03",
+                Log::Tables => "0x43",
+            })
             .stdin(Stdio::null())
-            .stdout(log.try_clone().map_err(system("share a file"))?)
-            .stderr(log)
-            .spawn();
-        Ok(Running(child.map_err(missing("ibsim"))?))
+            .stderr(Stdio::null());
+        let mut opensm = Program::start("opensm", &mut command)?;
+        let mut reading = Reading::default();
+        let timed = opensm.find(deadline, move |line| reading.line(line));
+        Ok(Self {
+            timed,
+            opensm,
+            deadline,
+            _ibsim: ibsim,
+            dir,
+        })
     }
 }
 
-/// A topology in ibsim's format. Nodes are named by their GUIDs.
-fn netlist(topology: &Topology) -> String {
-    let nodes = topology.nodes();
-    let name = |node: usize| match nodes[node].kind {
-        NodeType::Switch => format!("S{:x}", nodes[node].guid.value()),
-        _ => format!("H{:x}", nodes[node].guid.value()),
-    };
-    let mut cables = vec![Vec::new(); nodes.len()];
-    for &(a, b, _) in topology.links() {
-        cables[a.node.index()].push((a.port, b));
-        cables[b.node.index()].push((b.port, a));
-    }
-    let mut text = String::new();
-    for (at, node) in nodes.iter().enumerate() {
-        let (guid, ports) = (node.guid.value(), node.ports);
-        let heading = match node.kind {
-            NodeType::Switch => format!("switchguid=0x{guid:x}({guid:x})\nSwitch"),
-            _ => format!("caguid=0x{guid:x}\nCa"),
-        };
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{heading} {ports} \"{}\"", name(at));
-        for (port, far) in &cables[at] {
-            let to = name(far.node.index());
-            let _ = writeln!(text, "[{port}] \"{to}\"[{}]", far.port);
+/// What of the log has been read.
+#[derive(Debug, Default)]
+struct Reading {
+    /// The engine at work, and since when.
+    engine: Option<(String, Duration)>,
+}
+
+impl Reading {
+    /// Takes a line; says what was done with the line that shows it.
+    fn line(&mut self, line: &str) -> Option<Timed> {
+        if let Some((_, rest)) = line.split_once("building routing with '") {
+            let name = rest.split('\'').next().unwrap_or_default();
+            self.engine = Some((name.to_owned(), time_of_day(line)?));
+            return None;
         }
-        text.push('\n');
+        let sets =
+            line.contains("Setting SwitchInfo") || line.contains("Setting LinearForwardingTable");
+        let (engine, began) = self.engine.as_ref().filter(|_| sets)?;
+        let day = Duration::from_secs(24 * 60 * 60);
+        let now = time_of_day(line)?;
+        // Midnight may have passed.
+        let now = if now < *began { now + day } else { now };
+        Some(Timed {
+            used: engine.clone(),
+            time: now - *began,
+        })
     }
-    text
 }
 
-/// The forwarding tables of an `opensm-lfts.dump`.
-fn read(topology: &Topology, dump: &str) -> Result<(Graph, Routing), OpenSmError> {
-    let mut graph = graph(topology)?;
-    let switches: HashMap<Guid, usize> = (0..graph.switches.len())
-        .map(|at| (graph.switches[at].guid, at))
-        .collect();
-    let mut lids: HashMap<u64, Lid> = HashMap::new();
-    let mut entries = Vec::new();
-    let mut switch = 0;
-    for line in dump.lines() {
-        let wrong = || OpenSmError::Dump(line.to_owned());
-        let word_after = |key: &str| {
-            let (_, rest) = line.split_once(key)?;
-            hex(rest.trim().split([' ', ':']).next()?)
-        };
-        if line.starts_with("Unicast lids") {
-            let guid = Guid::new(word_after(" guid ").ok_or_else(wrong)?);
-            switch = *switches.get(&guid).ok_or_else(wrong)?;
-        } else if line.starts_with("0x") {
-            let mut words = line.split_whitespace();
-            let lid = words.next().and_then(hex).ok_or_else(wrong)?;
-            let lid = Lid::new(u16::try_from(lid).map_err(|_| wrong())?);
-            let guid = word_after("portguid ").ok_or_else(wrong)?;
-            lids.insert(guid, lid);
-            if let Some(Ok(port)) = words.next().map(str::parse::<u8>) {
-                entries.push((switch, lid, port));
-            }
+/// The time in `Nov 21 22:18:27 721842 [293436C0] 0x04 -> …`.
+fn time_of_day(line: &str) -> Option<Duration> {
+    let mut words = line.split_ascii_whitespace().skip(2);
+    let (clock, micros) = (words.next()?, words.next()?);
+    let mut seconds = 0;
+    for part in clock.split(':') {
+        seconds = seconds * 60 + part.parse::<u64>().ok()?;
+    }
+    Some(Duration::from_secs(seconds) + Duration::from_micros(micros.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUILDS: &str = "Nov 21 23:59:59 721842 [293436C0] 0x04 -> ucast_mgr_route: building routing \
+                          with 'ftree' routing algorithm...";
+    const FALLS_BACK: &str = "Nov 21 23:59:59 800000 [293436C0] 0x04 -> ucast_mgr_route: building \
+                              routing with 'minhop' routing algorithm...";
+    const GETS: &str = "Nov 21 23:59:59 900000 [2A] 0x08 -> osm_prepare_req_set: Setting PortInfo \
+                        (0x15), modifier 0x1, TID 0x28c4a, MKey 0x0000000000000000";
+    const SETS: &str = "Nov 22 00:00:06 232132 [293436C0] 0x08 -> osm_prepare_req_set: Setting \
+                        SwitchInfo (0x12), modifier 0x0, TID 0x28c4a, MKey 0x0000000000000000";
+
+    #[test]
+    fn from_the_engine_to_the_first_packet() {
+        let mut reading = Reading::default();
+        for line in [SETS, BUILDS, GETS] {
+            assert_eq!(reading.line(line), None, "{line}");
         }
+        let timed = reading.line(SETS).unwrap();
+        assert_eq!(timed.used, "ftree");
+        assert_eq!(timed.time, Duration::from_micros(6_510_290));
     }
-    let ports = simulated_ports(topology);
-    for endpoint in &mut graph.endpoints {
-        let guid = ports.get(usize::from(endpoint.lid.value()).wrapping_sub(1));
-        endpoint.lid = guid
-            .and_then(|guid| lids.get(guid).copied())
-            .ok_or_else(|| OpenSmError::Dump(format!("no LID for {guid:x?}")))?;
-    }
-    graph.endpoints.sort_by_key(|endpoint| endpoint.lid);
-    let mut tables = vec![ForwardingTable::new(graph.top()); graph.switches.len()];
-    for (switch, lid, port) in entries {
-        tables[switch].set(lid, port);
-    }
-    Ok((graph, tables.into()))
-}
 
-/// The GUIDs that ports with LIDs have in ibsim, in the order of [`graph`]'s LIDs: by our GUIDs. Port
-/// n of an adapter has there the node's GUID plus n.
-fn simulated_ports(topology: &Topology) -> Vec<u64> {
-    let nodes = topology.nodes();
-    let mut ports: Vec<(Guid, u64)> = Vec::new();
-    for node in nodes.iter().filter(|node| node.kind == NodeType::Switch) {
-        ports.push((node.guid, node.guid.value()));
-    }
-    let ends = topology.links().iter().flat_map(|&(a, b, _)| [a, b]);
-    for end in ends {
-        let node = &nodes[end.node.index()];
-        let own = node.port_guids.get(usize::from(end.port).wrapping_sub(1));
-        if let (NodeType::ChannelAdapter, Some(&own)) = (node.kind, own) {
-            ports.push((own, node.guid.value() + u64::from(end.port)));
+    #[test]
+    fn the_engine_that_routes_is_the_one_timed() {
+        let mut reading = Reading::default();
+        for line in [BUILDS, FALLS_BACK, "something else"] {
+            assert_eq!(reading.line(line), None, "{line}");
         }
+        let timed = reading.line(SETS).unwrap();
+        assert_eq!(timed.used, "minhop");
+        assert_eq!(timed.time, Duration::from_micros(6_432_132));
     }
-    ports.sort_unstable();
-    ports.into_iter().map(|(_, simulated)| simulated).collect()
-}
 
-fn hex(text: &str) -> Option<u64> {
-    u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+    #[test]
+    fn what_is_missing_is_named() {
+        let mut command = std::process::Command::new("no-such-program");
+        let error = Program::start("it", &mut command).unwrap_err().to_string();
+        assert!(error.contains("it is not there; install"), "{error}");
+    }
 }

@@ -97,6 +97,8 @@ pub struct Row {
 pub struct OpenSm {
     /// The engine that it used in the end.
     pub used: String,
+    /// From beginning to route to the first packet to a switch, in seconds.
+    pub seconds: f64,
     /// Its tables. Of its service levels nothing is known, so nothing of lanes and deadlock either.
     pub walk: Walk,
 }
@@ -184,6 +186,7 @@ impl Study<'_> {
                 (walk.lanes, walk.deadlock) = (None, None);
                 row.opensm = Some(OpenSm {
                     used: routed.used,
+                    seconds: routed.time.as_secs_f64(),
                     walk,
                 });
             }

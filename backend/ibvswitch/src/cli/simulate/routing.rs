@@ -91,10 +91,10 @@ pub(super) fn run(args: &RoutingArgs) -> Result<(), CliError> {
 }
 
 /// A row of the table: whose tables, after how long, and what walking them shows.
-fn cells(name: &str, seconds: Option<f64>, walk: &Walk) -> [String; 10] {
+fn cells(name: &str, seconds: f64, walk: &Walk) -> [String; 10] {
     [
         name.to_owned(),
-        seconds.map_or_else(|| "-".to_owned(), time),
+        time(seconds),
         walk.arriving.to_string(),
         walk.failing.to_string(),
         walk.detours.to_string(),
@@ -140,10 +140,10 @@ impl Report for Outcome {
         ];
         let mut rows = vec![heading.map(str::to_owned)];
         for row in &self.engines {
-            rows.push(cells(row.engine, Some(row.seconds), &row.walk));
+            rows.push(cells(row.engine, row.seconds, &row.walk));
             if let Some(opensm) = &row.opensm {
                 let name = format!("  OpenSM's {}", opensm.used);
-                rows.push(cells(&name, None, &opensm.walk));
+                rows.push(cells(&name, opensm.seconds, &opensm.walk));
             }
         }
         text += &table(&rows);
@@ -193,14 +193,14 @@ impl Report for Outcome {
             "load_deviation",
         ];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
-        let mut add = |row: &Row, by: &str, seconds: Option<f64>, walk: &Walk| {
+        let mut add = |row: &Row, by: &str, seconds: f64, walk: &Walk| {
             let number = |number: Option<f64>| number.map_or_else(String::new, |n| n.to_string());
             rows.push(vec![
                 self.topology.clone(),
                 row.engine.to_owned(),
                 by.to_owned(),
                 row.fallback.clone().unwrap_or_default(),
-                number(seconds),
+                seconds.to_string(),
                 walk.arriving.to_string(),
                 walk.failing.to_string(),
                 walk.detours.to_string(),
@@ -214,9 +214,9 @@ impl Report for Outcome {
             ]);
         };
         for row in &self.engines {
-            add(row, "ibvswitch", Some(row.seconds), &row.walk);
+            add(row, "ibvswitch", row.seconds, &row.walk);
             if let Some(opensm) = &row.opensm {
-                add(row, "opensm", None, &opensm.walk);
+                add(row, "opensm", opensm.seconds, &opensm.walk);
             }
         }
         rows
