@@ -28,68 +28,43 @@ const FUNCTIONS: u8 = 16;
 
 type Engine = fn() -> Box<dyn RoutingEngine>;
 
-/// Engines, with the names of their times by tree and of the memory that the largest takes.
-const ENGINES: [(Engine, [&str; 4], &str); 6] = [
-    (
-        || Box::new(routing::FatTree),
-        [
-            "route_ftree_324_s",
-            "route_ftree_648_s",
-            "route_ftree_5832_s",
-            "route_ftree_11664_s",
-        ],
-        "route_ftree_11664_mib",
-    ),
-    (
-        || Box::new(VSwitchFatTree),
-        [
-            "route_vswitchftree_324_s",
-            "route_vswitchftree_648_s",
-            "route_vswitchftree_5832_s",
-            "route_vswitchftree_11664_s",
-        ],
-        "route_vswitchftree_11664_mib",
-    ),
-    (
-        || Box::new(MinHop),
-        [
-            "route_minhop_324_s",
-            "route_minhop_648_s",
-            "route_minhop_5832_s",
-            "route_minhop_11664_s",
-        ],
-        "route_minhop_11664_mib",
-    ),
-    (
-        || Box::new(UpDown::default()),
-        [
-            "route_updn_324_s",
-            "route_updn_648_s",
-            "route_updn_5832_s",
-            "route_updn_11664_s",
-        ],
-        "route_updn_11664_mib",
-    ),
-    (
-        || Box::new(Dfsssp::default()),
-        [
-            "route_dfsssp_324_s",
-            "route_dfsssp_648_s",
-            "route_dfsssp_5832_s",
-            "route_dfsssp_11664_s",
-        ],
-        "route_dfsssp_11664_mib",
-    ),
-    (
-        || Box::new(Lash::default()),
-        [
-            "route_lash_324_s",
-            "route_lash_648_s",
-            "route_lash_5832_s",
-            "route_lash_11664_s",
-        ],
-        "route_lash_11664_mib",
-    ),
+/// What an engine's results are called.
+struct Names {
+    /// Times by tree.
+    seconds: [&'static str; 4],
+    /// Memory by tree.
+    memory: [&'static str; 4],
+    /// How the time grows.
+    growth: &'static str,
+}
+
+macro_rules! names {
+    ($engine:literal) => {
+        Names {
+            seconds: [
+                concat!("route_", $engine, "_324_s"),
+                concat!("route_", $engine, "_648_s"),
+                concat!("route_", $engine, "_5832_s"),
+                concat!("route_", $engine, "_11664_s"),
+            ],
+            memory: [
+                concat!("route_", $engine, "_324_mib"),
+                concat!("route_", $engine, "_648_mib"),
+                concat!("route_", $engine, "_5832_mib"),
+                concat!("route_", $engine, "_11664_mib"),
+            ],
+            growth: concat!("route_", $engine, "_growth"),
+        }
+    };
+}
+
+const ENGINES: [(Engine, Names); 6] = [
+    (|| Box::new(routing::FatTree), names!("ftree")),
+    (|| Box::new(VSwitchFatTree), names!("vswitchftree")),
+    (|| Box::new(MinHop), names!("minhop")),
+    (|| Box::new(UpDown::default()), names!("updn")),
+    (|| Box::new(Dfsssp::default()), names!("dfsssp")),
+    (|| Box::new(Lash::default()), names!("lash")),
 ];
 
 /// An engine that OpenSM has, too.
@@ -192,7 +167,8 @@ fn compare(compared: &Compared, tree: usize, rounds: usize) -> Result<Measuremen
 }
 
 /// Measures the time from a graph to its forwarding tables, in one thread, and the most memory that
-/// this process has in the meantime.
+/// this process has in the meantime; how the time grows from 648 nodes to 11 664, where 1 is as fast as
+/// nodes times switches; and what OpenSM takes for the same.
 ///
 /// # Errors
 /// [`crate::BenchError`].
@@ -202,15 +178,28 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         _ => (TREES.len(), 3),
     };
     let mut results = Vec::new();
-    for (index, (_, tree)) in TREES.into_iter().take(trees).enumerate() {
+    // First, since it ends at once where there is no OpenSM.
+    for compared in &COMPARED {
+        let tree = compared.tree.min(trees - 1);
+        results.push(compare(compared, tree, rounds)?);
+    }
+    let mut sizes = Vec::new();
+    let mut times = [const { Vec::new() }; ENGINES.len()];
+    for (index, (nodes, tree)) in TREES.into_iter().take(trees).enumerate() {
         let graph = graph(&tree.parse().map_err(failed)?)?;
-        for (engine, names, memory) in ENGINES {
+        sizes.push((nodes * graph.switches.len()) as f64);
+        for ((engine, names), times) in ENGINES.iter().zip(&mut times) {
             reset_peak()?;
-            let seconds = time(engine, &graph, rounds)?;
-            results.push(measurement(names[index], seconds, "s"));
-            if index + 1 == TREES.len() {
-                results.push(measurement(memory, peak_mib()?, "MiB"));
-            }
+            let seconds = time(*engine, &graph, rounds)?;
+            times.push(seconds);
+            results.push(measurement(names.seconds[index], seconds, "s"));
+            results.push(measurement(names.memory[index], peak_mib()?, "MiB"));
+        }
+    }
+    for ((_, names), times) in ENGINES.iter().zip(&times) {
+        if let ([_, small, _, large], [_, few, _, many]) = (&sizes[..], &times[..]) {
+            let growth = (many / few) / (large / small);
+            results.push(measurement(names.growth, growth, "x"));
         }
     }
     if trees > 1 {
@@ -221,10 +210,6 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         let seconds = time(|| Box::new(VSwitchFatTree), &graph, 1)?;
         results.push(measurement("route_46256_vms_s", seconds, "s"));
         results.push(measurement("route_46256_vms_mib", peak_mib()?, "MiB"));
-    }
-    for compared in &COMPARED {
-        let tree = compared.tree.min(trees - 1);
-        results.push(compare(compared, tree, rounds)?);
     }
     Ok(results)
 }
