@@ -8,6 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fabric::PortRef;
@@ -31,6 +32,10 @@ const OUTBOX: usize = 8192;
 const WAITING: usize = 8192;
 /// How long somebody outside the fabric may take to answer. Programs ask again by themselves.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a program's thread stays awake for the next datagram, giving way to whoever else wants the
+/// processor. To sleep and to be woken takes about as long, and whoever sends pays for half of it.
+const ALERT: Duration = Duration::from_micros(50);
 
 /// A request without its answer yet.
 #[derive(Debug)]
@@ -125,30 +130,41 @@ impl Client {
     /// Waits for the program's next datagrams, and sends what is left to be sent meanwhile; `None` once
     /// the program is gone.
     pub fn receive(&self, batch: &mut Batch) -> Option<()> {
+        let began = Instant::now();
         loop {
             self.flush();
-            // From here on who has something to send wakes the server, if that is what it takes.
-            let behind = {
-                let mut outbox = self.outbox.lock();
-                outbox.served = !outbox.datagrams.is_empty();
-                outbox.served
-            };
-            let received = match behind {
-                false => batch.receive(&self.socket, MsgFlags::empty()),
-                true => self
-                    .wait_for_room()
-                    .and_then(|()| batch.receive(&self.socket, MsgFlags::MSG_DONTWAIT)),
+            let received = match began.elapsed() < ALERT {
+                true => batch.receive(&self.socket, MsgFlags::MSG_DONTWAIT),
+                false => self.sleep(batch),
             };
             if self.is_gone() {
                 return None;
             }
-            self.outbox.lock().served = true;
             match received {
                 Ok(()) => return Some(()),
-                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                Err(Errno::EAGAIN) => thread::yield_now(),
+                Err(Errno::EINTR) => {}
                 Err(_) => return None,
             }
         }
+    }
+
+    /// Waits as [`Client::receive`] does, without a processor.
+    fn sleep(&self, batch: &mut Batch) -> Result<(), Errno> {
+        // From here on who has something to send wakes the server, if that is what it takes.
+        let behind = {
+            let mut outbox = self.outbox.lock();
+            outbox.served = !outbox.datagrams.is_empty();
+            outbox.served
+        };
+        let received = match behind {
+            false => batch.receive(&self.socket, MsgFlags::empty()),
+            true => self
+                .wait_for_room()
+                .and_then(|()| batch.receive(&self.socket, MsgFlags::MSG_DONTWAIT)),
+        };
+        self.outbox.lock().served = true;
+        received
     }
 
     /// Waits until something can be sent, or has come.
