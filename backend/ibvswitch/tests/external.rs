@@ -186,22 +186,26 @@ fn opensm_manages_the_subnet() {
         };
         path[1..].iter().map(dwords).collect()
     };
-    let before = (sent(&there), sent(&back));
-    a.execute(&mut qa, &write);
-    b.verify(HALF, 100_000, 7);
-    let after = (sent(&there), sent(&back));
-    assert_eq!(before.0.len(), 3);
     let moved = |before: &[u64], after: &[u64]| -> Vec<u64> {
         let pairs = before.iter().zip(after);
         pairs.map(|(before, after)| after - before).collect()
     };
-    // 100 packets of at most 4096 bytes with their headers, and what perfquery itself sends.
-    for dwords in moved(&before.0, &after.0) {
-        assert!((25_000..26_000).contains(&dwords), "{before:?} {after:?}");
-    }
-    for dwords in moved(&before.1, &after.1) {
-        assert!(dwords < 2000, "{before:?} {after:?}");
-    }
+    // 100 packets of at most 4096 bytes with their headers, and what perfquery itself sends. Now and
+    // then OpenSM sweeps at the same time.
+    let mut seen = Vec::new();
+    let quiet = (0..5).any(|_| {
+        let before = (sent(&there), sent(&back));
+        a.execute(&mut qa, &write);
+        b.verify(HALF, 100_000, 7);
+        let after = (sent(&there), sent(&back));
+        assert_eq!(before.0.len(), 3);
+        let (out, home) = (moved(&before.0, &after.0), moved(&before.1, &after.1));
+        let counted = out.iter().all(|dwords| (25_000..26_000).contains(dwords))
+            && home.iter().all(|&dwords| dwords < 2000);
+        seen.push((out, home));
+        counted
+    });
+    assert!(quiet, "{seen:?}");
 
     // A datagram whose queue key is wrong is dropped and counted, and OpenSM hears of it: it reads
     // the details of the trap as we wrote them.

@@ -171,7 +171,7 @@ fn arbitration_tables(node: &Node, at: At, port: &Port, arbitration: &Arbitratio
         return Vec::new();
     };
     let number = if node.is_switch() { u32::from(at.1) } else { 0 };
-    let blocks = arbitration.blocks(&info).into_iter();
+    let blocks = arbitration.blocks(&info);
     blocks
         .map(|(block, table)| {
             let modifier = u32::from(block) << 16 | number;
