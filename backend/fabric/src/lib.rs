@@ -63,3 +63,4 @@ pub use tap::{Direction, Tap};
 pub use topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
 pub use torus::{Torus, TorusError};
 pub use transit::Injected;
+pub use trap::LostHeader;

@@ -21,7 +21,7 @@ pub struct Route {
 }
 
 /// Why a packet does not arrive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NoRoute {
     /// The destination is no unicast LID, or no multicast LID where one is needed.
     #[error("LID {0} is not of the kind that this packet needs")]
@@ -88,6 +88,23 @@ impl Fabric {
         let mut crossed = Vec::new();
         self.walk(from, dlid, sl, pkey, |port, vl| crossed.push((port, vl)))?;
         Ok(crossed)
+    }
+
+    /// Both in one: the ports by which a unicast data packet leaves nodes, as far as it gets, and
+    /// where that is.
+    ///
+    /// # Errors
+    /// Of the second value, as [`Fabric::resolve`].
+    pub fn follow(
+        &self,
+        from: PortRef,
+        dlid: Lid,
+        sl: Sl,
+        pkey: Option<PKey>,
+    ) -> (Vec<PortRef>, Result<Route, NoRoute>) {
+        let mut crossed = Vec::new();
+        let route = self.walk(from, dlid, sl, pkey, |port, _| crossed.push(port));
+        (crossed, route)
     }
 
     fn walk(

@@ -327,21 +327,29 @@ impl Fabric {
     /// Counts a packet that a node does not send on, where the specification says (IBA 16.1.3.5),
     /// and tells the manager of a partition that a switch keeps apart.
     fn refuse(&mut self, at: PortRef, reason: NoRoute, packet: &MadPacket) {
+        self.count_refused(at, reason, 1);
+        if let NoRoute::Partition(port) = reason {
+            self.partition_kept_apart(port, packet);
+        }
+    }
+
+    /// Counts packets that got to `at` and no further.
+    pub(crate) fn count_refused(&mut self, at: PortRef, reason: NoRoute, packets: u64) {
         match reason {
             NoRoute::NotActive(out) if self.port(out).is_some() => {
-                self.count(out, Counter::XmitDiscards, 1);
+                self.count(out, Counter::XmitDiscards, packets);
             }
             NoRoute::Partition(port) => {
                 let counter = match port == at {
                     true => Counter::RcvConstraintErrors,
                     false => Counter::XmitConstraintErrors,
                 };
-                self.count(port, counter, 1);
-                self.partition_kept_apart(port, packet);
+                self.count(port, counter, packets);
             }
+            NoRoute::NotThere(port) => self.count(port, Counter::RcvErrors, packets),
             // What a switch itself sends to nowhere, it has not received.
             _ if at.port == 0 => {}
-            _ => self.count(at, Counter::RcvSwitchRelayErrors, 1),
+            _ => self.count(at, Counter::RcvSwitchRelayErrors, packets),
         }
     }
 

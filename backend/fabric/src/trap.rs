@@ -11,14 +11,28 @@ use wire::attribute::{
 };
 use wire::mad::{AttributeId, Method};
 use wire::smp::{DATA, Destination, Request};
-use wire::{Gid, MadPacket};
+use wire::{Gid, Lid, MadPacket, PKey, Sl};
 
 use crate::directed::Origin;
 use crate::fabric::Fabric;
 use crate::node::Port;
+use crate::route::NoRoute;
 use crate::timers::Timer;
 use crate::topology::{NodeId, PortRef};
 use crate::transit::Transit;
+
+/// What the headers of packets say that got lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostHeader {
+    /// Source LID.
+    pub slid: Lid,
+    /// Destination LID.
+    pub dlid: Lid,
+    /// Service level.
+    pub sl: Sl,
+    /// Partition.
+    pub pkey: PKey,
+}
 
 /// A trap that a port has sent, or is to send.
 #[derive(Debug)]
@@ -254,6 +268,31 @@ impl Fabric {
             destination_gid,
             switch,
             port: at.port,
+        };
+        self.raise(port0, &Trap::BadPKeyAtSwitch(violation));
+    }
+
+    /// Counts packets of the data plane that got to the port `at` and no further, and tells of
+    /// those that a switch kept apart (trap 259), without their queue pairs: of several packets
+    /// these differ.
+    pub fn count_lost(&mut self, at: PortRef, reason: NoRoute, packets: u64, header: &LostHeader) {
+        self.count_refused(at, reason, packets);
+        let NoRoute::Partition(port) = reason else {
+            return;
+        };
+        let port0 = self.management_port(port);
+        let Some(switch) = self.port(port0).map(|port| port.info.lid) else {
+            return;
+        };
+        let violation = SwitchPKeyViolation {
+            valid: SwitchPKeyViolation::WITHOUT_QUEUE_PAIRS,
+            source: header.slid,
+            destination: header.dlid,
+            pkey: header.pkey,
+            sl: header.sl,
+            switch,
+            port: port.port,
+            ..SwitchPKeyViolation::default()
         };
         self.raise(port0, &Trap::BadPKeyAtSwitch(violation));
     }

@@ -11,7 +11,7 @@ use crate::face::Face;
 use crate::mr::Access;
 use crate::progress::Outcome;
 use crate::qp::{QpState, RecvQueue, Transport};
-use crate::subnet::{Envelope, MadDatagram, Route, WrongKey};
+use crate::subnet::{Envelope, MadDatagram, NoRoute, Route, WrongKey};
 use crate::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
 use crate::work::{
     AddressVector, CompletionEntry, GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status,
@@ -154,7 +154,7 @@ impl<F: Face> Engine<F> {
             if !allowed || payload.len() > MAD_LEN {
                 return TrafficCounters::add(&counters.xmit_discards, 1);
             }
-            counters.sent(words, 1);
+            // The subnet counts at the port what it lets in.
             let mut mad = [0_u8; MAD_LEN];
             mad[..payload.len()].copy_from_slice(payload);
             let datagram = MadDatagram {
@@ -202,9 +202,14 @@ impl<F: Face> Engine<F> {
                 let reached = self.reached(from, address, pkey);
                 self.watch_datagram(index, reached, address, &datagram);
             }
-        } else if let Some(route) = self.datagram_route(from, address, pkey)
-            && datagram.payload.len() <= route.mtu.bytes() as usize
-        {
+            return;
+        }
+        let route = match self.datagram_route(from, address, pkey) {
+            Err(NoRoute::Lost(path)) => return self.traffic.add(path, words, 1),
+            Ok(route) if datagram.payload.len() <= route.mtu.bytes() as usize => Some(route),
+            Ok(_) | Err(NoRoute::Dropped) => None,
+        };
+        if let Some(route) = route {
             self.traffic.add(route.path, words, 1);
             let target = self
                 .vf(route.to)
@@ -257,7 +262,12 @@ impl<F: Face> Engine<F> {
     }
 
     /// Route of a datagram, from the function's small cache if it still holds.
-    fn datagram_route(&mut self, from: VfId, address: &AddressVector, pkey: PKey) -> Option<Route> {
+    fn datagram_route(
+        &mut self,
+        from: VfId,
+        address: &AddressVector,
+        pkey: PKey,
+    ) -> Result<Route, NoRoute> {
         let generation = self.generation.load(Ordering::Acquire);
         let slot = usize::from(u16::from(address.dlid)) % ROUTE_CACHE;
         let (dlid, sl) = (address.dlid, address.sl);
@@ -266,7 +276,7 @@ impl<F: Face> Engine<F> {
         {
             return cached.route;
         }
-        let route = self.subnet.resolve(from, dlid, sl, pkey).ok();
+        let route = self.subnet.resolve(from, dlid, sl, pkey);
         self.vf_mut(from).routes[slot] = Some(CachedRoute {
             dlid,
             pkey,
@@ -303,26 +313,37 @@ impl<F: Face> Engine<F> {
             solicited: false,
             payload: &mut mad,
         };
-        self.receive_datagram(target, &mut datagram);
+        // The subnet has counted it at the port.
+        self.take_datagram(target, &mut datagram);
         true
     }
 
-    /// Delivers to one queue pair, or drops (9.8.3).
+    /// Delivers to one queue pair, or drops (9.8.3), and counts at the port.
     pub(crate) fn receive_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
-        let Some(qp) = self.qps.get(index.0) else {
+        if let Some((id, _)) = self.takes_datagrams(index) {
+            let words = datagram.payload.len() as u64 / 4 + HEADER_WORDS;
+            self.vf(id).counters.received(words, 1);
+            self.take_datagram(index, datagram);
+        }
+    }
+
+    /// Whose a queue pair is and of which kind, if it takes datagrams now.
+    fn takes_datagrams(&self, index: QpIndex) -> Option<(VfId, Transport)> {
+        let core = &self.qps.get(index.0)?.core;
+        let (transport, id) = (core.transport, core.vf);
+        // Subnet management brings ports up, so it does not need them up.
+        let up = self.vf(id).port.active || transport == Transport::Smi;
+        (transport.is_datagram() && core.state.receives() && up).then_some((id, transport))
+    }
+
+    /// Delivers to one queue pair, or drops.
+    fn take_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
+        let (Some((id, transport)), Some(qp)) =
+            (self.takes_datagrams(index), self.qps.get(index.0))
+        else {
             return;
         };
-        let (transport, id, state) = (qp.core.transport, qp.core.vf, qp.core.state);
         let vf = self.vf(id);
-        // Subnet management brings ports up, so it does not need them up.
-        if !transport.is_datagram()
-            || !state.receives()
-            || !(vf.port.active || transport == Transport::Smi)
-        {
-            return;
-        }
-        let words = datagram.payload.len() as u64 / 4 + HEADER_WORDS;
-        vf.counters.received(words, 1);
         let (member, key_fits) = match transport {
             Transport::Smi => (true, true),
             Transport::Gsi => {

@@ -22,7 +22,7 @@ use crate::work::{Operation, RecvWr, SendWr, Sge, WqeError};
 
 /// Bytes of headers that one packet of a connected transport has on the wire
 /// (LRH, BTH, ICRC, VCRC), in words of four octets as the port counters count.
-const HEADER_WORDS: u64 = (8 + 12 + 4 + 2) / 4;
+pub(crate) const HEADER_WORDS: u64 = (8 + 12 + 4 + 2) / 4;
 
 /// Longest local list element that is not checked ahead of the copy, in bytes:
 /// what is copied in one go is checked by the copy itself.

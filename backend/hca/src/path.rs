@@ -90,9 +90,9 @@ impl<F: Face> Engine<F> {
         if let Some(cached) = qp.req.route
             && cached.holds(path.dlid, path.sl, pkey, generation)
         {
-            return cached.route;
+            return cached.route.ok();
         }
-        let route = self.subnet.resolve(from, path.dlid, path.sl, pkey).ok();
+        let route = self.subnet.resolve(from, path.dlid, path.sl, pkey);
         self.qps.get_mut(index.0)?.req.route = Some(CachedRoute {
             dlid: path.dlid,
             pkey,
@@ -100,7 +100,7 @@ impl<F: Face> Engine<F> {
             generation,
             route,
         });
-        route
+        route.ok()
     }
 
     /// Whether `peer` takes packets of `qp` for its connection's: a responder

@@ -9,9 +9,11 @@ use wire::Qpn;
 use crate::access::Domain;
 use crate::engine::{Engine, QpIndex};
 use crate::face::{Event, Face};
-use crate::message::{Message, Progress, Refusal, check_local};
+use crate::message::{HEADER_WORDS, Message, Progress, Refusal, check_local};
 use crate::progress::Outcome;
 use crate::qp::{Peer, Qp, QpState, RecvQueue, Transport};
+use crate::subnet::NoRoute;
+use crate::vf::CachedRoute;
 use crate::work::{Operation, RecvKind, SendWr, Status};
 
 /// Longest message (the port's maximum, 2^30 bytes).
@@ -189,6 +191,17 @@ impl<F: Face> Engine<F> {
         };
         if check_local(domain, wr).is_err() {
             return Outcome::Failed(Status::LocalProtection);
+        }
+        if vf.port.active
+            && let Some(CachedRoute {
+                route: Err(NoRoute::Lost(path)),
+                ..
+            }) = qp.req.route
+        {
+            let packets = len.div_ceil(u64::from(mtu)).max(1);
+            let words = len / 4 + packets * HEADER_WORDS;
+            vf.counters.sent(words, packets);
+            self.traffic.add(path, words, packets);
         }
         if qp.core.transport == Transport::Uc {
             self.dropped(index, len, mtu)

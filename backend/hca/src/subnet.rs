@@ -24,10 +24,11 @@ pub struct Route {
 /// Why a packet does not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoRoute {
-    /// Some hop, link or table drops it: the sender hears nothing.
+    /// It does not get beyond the sender's port; the sender hears nothing.
     Dropped,
-    /// It reaches a port that has no queue pairs (a switch, a manager).
-    NoQueuePairs,
+    /// Some hop, link or table on the way drops it, or it reaches a port that has no queue pairs (a
+    /// switch, a manager). Counted under this number.
+    Lost(PathId),
 }
 
 /// A datagram between management agents, or from one to a queue pair.

@@ -12,7 +12,7 @@ use crate::mr::KeyTable;
 use crate::numbers::Numbers;
 use crate::qp::QpNumbers;
 use crate::service_level::ServiceLevels;
-use crate::subnet::Route;
+use crate::subnet::{NoRoute, Route};
 
 /// Most objects of each kind that one function may have, as powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,8 +164,7 @@ pub(crate) struct CachedRoute {
     pub pkey: PKey,
     pub sl: Sl,
     pub generation: u64,
-    /// `None`: packets do not arrive.
-    pub route: Option<Route>,
+    pub route: Result<Route, NoRoute>,
 }
 
 impl CachedRoute {

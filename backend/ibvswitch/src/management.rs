@@ -648,7 +648,7 @@ impl SubnetState {
 
     /// Passes on what the data plane has counted since the last time.
     fn tell_traffic(&mut self, ports: &[PortRef]) {
-        self.paths.tell();
+        self.paths.tell(&mut self.fabric);
         for (traffic, &port) in self.traffic.iter_mut().zip(ports) {
             let (Some(traffic), Some(counters)) = (traffic, self.fabric.counters(port)) else {
                 continue;

@@ -3,7 +3,9 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, peers};
-use driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
+use driver::{
+    Access, AddressVector, Connection, Data, QueuePair, SendRequest, Syndrome, Transport,
+};
 
 /// Q_Key of all queue pairs 1 (IBA 3.5.3).
 const GSI_QKEY: u32 = 0x8001_0000;
@@ -135,4 +137,98 @@ fn counters_move_with_traffic() {
         // Payload, and headers of 256 packets of 4096 bytes or a few more.
         assert!((dwords..dwords + 256 * 32).contains(&moved), "{moved}");
     }
+}
+
+/// What a counter says at the ports where it says anything, over all of the subnet.
+fn counted(daemon: &Daemon, counter: &str) -> Vec<(String, u64, u64)> {
+    let counters = daemon.ask(&["counters"]);
+    let nodes = counters["nodes"].as_array().expect("a list");
+    let ports = nodes.iter().flat_map(|node| {
+        let name = node["name"].as_str().expect("a name").to_owned();
+        let ports = node["ports"].as_array().expect("a list").iter();
+        ports.map(move |port| (name.clone(), port))
+    });
+    ports
+        .filter_map(|(name, port)| {
+            Some((
+                name,
+                port["port"].as_u64()?,
+                port["errors"][counter].as_u64()?,
+            ))
+        })
+        .filter(|(_, _, value)| *value > 0)
+        .collect()
+}
+
+/// Packets of the data plane that a switch does not let through are counted at its port and told to
+/// the subnet manager, as hardware would; the sender's port has sent them.
+#[test]
+fn packets_that_a_switch_keeps_apart() {
+    let daemon = Daemon::configured(
+        "[sm]\nenforce_partitions = true\n[partitions]\none = 0x11\ntwo = 0x12\n\
+         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
+         pkeys = [\"one\", \"default\"]\n\
+         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
+         pkeys = [\"two\", \"default\"]\n",
+    );
+    let (mut vm1, vm2) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
+    let mut qp = vm1.qp(Transport::Ud);
+    qp.activate(0, 0x77).expect("becomes ready");
+    let to = AddressVector {
+        lid: vm2.port.lid,
+        qpn: 77,
+        qkey: 0x77,
+        ..AddressVector::default()
+    };
+    for _ in 0..5 {
+        vm1.execute(&mut qp, &SendRequest::send(Data::Inline(b"hello")).to(&to));
+    }
+    // At the port of the second hypervisor's vSwitch that the VF is at.
+    let places = counted(&daemon, "xmit_constraint_errors");
+    let [(name, _, 5)] = &places[..] else {
+        panic!("{places:?}");
+    };
+    assert_eq!(name, "hv2");
+    assert_eq!(counted(&daemon, "xmit_discards"), []);
+    // One that is connected tries again, and gives up; its packets are lost as well.
+    let mut qp = vm1.qp(Transport::Rc);
+    let mut peer = Connection::to(vm2.port.lid, 77);
+    (peer.ack_timeout, peer.retry_count) = (1, 2);
+    qp.connect(Access::ALL, &peer).expect("connects");
+    qp.post_send(&SendRequest::send(Data::Inline(b"hello")))
+        .expect("is posted");
+    assert_eq!(vm1.sent(&mut qp).syndrome(), Syndrome::RetryExceeded);
+    let places = counted(&daemon, "xmit_constraint_errors");
+    assert_eq!(places.iter().map(|place| place.2).sum::<u64>(), 5 + 3);
+    loop {
+        let status = daemon.ask(&["sm", "status"]);
+        let traps = status["traps"].to_string();
+        if traps.contains("259") {
+            break;
+        }
+    }
+}
+
+/// A management datagram is one packet at the ports of those who say and hear it.
+#[test]
+fn management_datagrams_are_counted_once() {
+    let daemon = Daemon::start("trap");
+    let (mut vm1, vm2) = peers(&daemon);
+    let mut qp = gsi(&vm1);
+    let totals = |name: &str| {
+        let counters = daemon.ask(&["counters", name]);
+        let port = &counters["nodes"][0]["ports"][0];
+        let value = |name: &str| port[name].as_u64().expect("a number");
+        (value("xmit_packets"), value("rcv_packets"))
+    };
+    let before = (totals("vm1"), totals("vm2"));
+    for _ in 0..4 {
+        let get = mad(7, 2, 3, 0x13, 9);
+        send(&mut qp, vm2.port.lid, &get);
+        vm1.sent(&mut qp);
+    }
+    let wanted = (before.0.0 + 4, before.1.1 + 4);
+    // The management thread carries them.
+    while totals("vm2").1 < wanted.1 {}
+    assert_eq!((totals("vm1").0, totals("vm2").1), wanted);
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use hca::{Envelope, MadDatagram, NoRoute, PathTraffic, Route, Subnet, VfId, WrongKey};
+use fabric::{LostHeader, Route};
+use hca::{Envelope, MadDatagram, NoRoute, PathTraffic, Subnet, VfId, WrongKey};
 use wire::{Lid, PKey, Sl};
 
 use super::datagram::packet;
@@ -21,42 +22,61 @@ impl Subnet for EngineSubnet {
         self.0.state.lock().paths.traffic()
     }
 
-    fn resolve(&mut self, from: VfId, dlid: Lid, sl: Sl, pkey: PKey) -> Result<Route, NoRoute> {
+    fn resolve(
+        &mut self,
+        from: VfId,
+        dlid: Lid,
+        sl: Sl,
+        pkey: PKey,
+    ) -> Result<hca::Route, NoRoute> {
         let port = self.0.port(from).ok_or(NoRoute::Dropped)?;
         let state = &mut *self.0.state.lock();
         let dlid = state
             .clusters
             .physical(from, dlid)
             .ok_or(NoRoute::Dropped)?;
-        let route = state
-            .fabric
-            .resolve(port, dlid, sl, Some(pkey))
-            .map_err(|_| NoRoute::Dropped)?;
-        let to = *self
-            .0
-            .functions
-            .get(&route.port)
-            .ok_or(NoRoute::NoQueuePairs)?;
-        if !state.clusters.together(from, to) {
+        let (left_by, route) = state.fabric.follow(port, dlid, sl, Some(pkey));
+        let counts = |port| self.0.functions.contains_key(&port);
+        let slid = state.fabric.port_info(port).unwrap_or_default().lid;
+        let header = LostHeader {
+            slid,
+            dlid,
+            sl,
+            pkey,
+        };
+        let to = route.map(|route| (route, self.0.functions.get(&route.port).copied()));
+        if let Ok((_, Some(to))) = to
+            && !state.clusters.together(from, to)
+        {
             return Err(NoRoute::Dropped);
         }
-        let ports = state.fabric.trace(port, dlid, sl, Some(pkey));
-        let counts = |port| self.0.functions.contains_key(&port);
+        if left_by.is_empty() && to.is_err() {
+            return Err(NoRoute::Dropped);
+        }
+        let lost = to.err().map(|reason| (reason, header));
         let path = state
             .paths
-            .number(&state.fabric, false, &ports.unwrap_or_default(), counts);
-        let mtu = route.mtu;
-        Ok(Route { to, mtu, path })
+            .number(&state.fabric, false, &left_by, lost, counts);
+        match to {
+            Ok((Route { mtu, .. }, Some(to))) => Ok(hca::Route { to, mtu, path }),
+            Ok((_, None)) => Err(NoRoute::Lost(path)),
+            Err(_) => {
+                // Somebody may want to know.
+                self.0.look();
+                Err(NoRoute::Lost(path))
+            }
+        }
     }
 
-    fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route> {
+    fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<hca::Route> {
         let Some(port) = self.0.port(from) else {
             return Vec::new();
         };
         let state = &mut *self.0.state.lock();
         let tree = state.fabric.trace_multicast(port, mlid, sl, Some(pkey));
+        let tree: Vec<_> = tree.into_iter().map(|(port, _)| port).collect();
         let counts = |port| self.0.functions.contains_key(&port);
-        let path = state.paths.number(&state.fabric, true, &tree, counts);
+        let path = state.paths.number(&state.fabric, true, &tree, None, counts);
         let routes = state.fabric.resolve_multicast(port, mlid, sl, Some(pkey));
         routes
             .into_iter()
@@ -64,7 +84,7 @@ impl Subnet for EngineSubnet {
                 let to = *self.0.functions.get(&route.port)?;
                 let heard = state.clusters.together(from, to);
                 let mtu = route.mtu;
-                heard.then_some(Route { to, mtu, path })
+                heard.then_some(hca::Route { to, mtu, path })
             })
             .collect()
     }

@@ -219,6 +219,8 @@ layout! {
 }
 
 impl SwitchPKeyViolation {
+    /// `valid` where the two queue pairs are not known either.
+    pub const WITHOUT_QUEUE_PAIRS: u16 = 0x0f;
     /// `valid` of a packet without a global route header.
     pub const WITHOUT_GIDS: u16 = 0x3f;
     /// `valid` of a packet with one.
