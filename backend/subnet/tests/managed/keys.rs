@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fabric::{Fabric, Hypervisors, Output, Owner, PortRef, SmpAccess};
-use ibvswitch_subnet::{Config, KeyPolicy, MinHop, SubnetManager, Transport};
+use ibvswitch_subnet::{Config, KeyPolicy, Migration, MinHop, SubnetManager, Target, Transport};
 use wire::{Guid, MadPacket};
 
 use crate::harness::Managed;
@@ -221,4 +221,40 @@ fn one_that_has_forgotten_them_waits_for_the_lease() {
     let now = keys(&managed);
     assert!(held.iter().all(|(guid, key)| now[guid] != *key));
     managed.all_active_and_reachable();
+}
+
+/// A VM takes its addresses along and no keys: these are the nodes'.
+#[test]
+fn vms_move_between_protected_nodes() {
+    let layout = Hypervisors::new(2, 2).unwrap();
+    let (vm, spare) = (layout.vf_guid(0, 0), layout.vf_guid(1, 1));
+    let config = Config {
+        spare_functions: [spare].into(),
+        ..config(3)
+    };
+    let (mut managed, _) = Managed::hypervisors(2, 2, config.clone());
+    let manager = SubnetManager::new(config, Box::new(MinHop)).unwrap();
+    managed.manager = manager.with_key_source(source(1));
+    managed.settle();
+    let (before, lid) = (keys(&managed), lid(&managed, vm));
+    let there = managed.link.fabric.port_by_guid(spare).unwrap();
+    for (to, back) in [(spare, false), (vm, true)] {
+        // The functions are called by their nodes' GUIDs, which stay.
+        let moved = managed.migrate(Migration::new(vm, Target::Function(to)));
+        assert_eq!(moved.unwrap().lid, lid);
+        let now = managed.link.fabric.port_by_guid(vm).unwrap();
+        assert_eq!(now == there, !back);
+        assert_eq!(keys(&managed), before);
+        managed.all_active_and_reachable();
+        managed.manager.request_sweep();
+        managed.settle();
+        assert_eq!(managed.manager.report().sets, 0);
+        assert_eq!(managed.manager.report().errors, Vec::<String>::new());
+    }
+}
+
+fn lid(managed: &Managed, guid: Guid) -> wire::Lid {
+    let fabric = &managed.link.fabric;
+    let port = fabric.port_by_guid(guid).unwrap();
+    fabric.port_info(port).unwrap().lid
 }

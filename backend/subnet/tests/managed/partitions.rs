@@ -1,7 +1,7 @@
 //! Partitions of a file, by packets into adapters and switches.
 
-use fabric::{NoRoute, PortRef};
-use ibvswitch_subnet::{Config, Partitions};
+use fabric::{Hypervisors, NoRoute, PortRef};
+use ibvswitch_subnet::{Config, Migration, Partitions, Target};
 use wire::{Guid, PKey, PortState, Sl};
 
 use crate::harness::Managed;
@@ -95,4 +95,44 @@ fn switches_enforce() {
     managed.settle();
     let keys = managed.link.fabric.pkeys(facing).unwrap();
     assert_eq!(keys[..2], [PKey::DEFAULT_FULL, PKey::INVALID]);
+}
+
+/// What a switch lets through at a port is what the VM behind it has, as soon as it has moved.
+#[test]
+fn what_switches_enforce_moves_with_a_vm() {
+    let layout = Hypervisors::new(3, 2).unwrap();
+    let [vm, friend, spare] = [(0, 0), (1, 0), (2, 1)].map(|(hv, vf)| layout.vf_guid(hv, vf));
+    let own = vec![PKey::new(0x8010), PKey::DEFAULT_FULL];
+    let config = Config {
+        enforce_partitions: true,
+        spare_functions: [spare].into(),
+        partitions: [(vm, own.clone()), (friend, own)].into(),
+        ..Config::default()
+    };
+    let (mut managed, _) = Managed::hypervisors(3, 2, config);
+    managed.settle();
+    let port = |managed: &Managed, guid| managed.link.fabric.port_by_guid(guid).unwrap();
+    let (left, entered) = (port(&managed, vm), port(&managed, spare));
+    let facing = |managed: &Managed, at| {
+        let fabric = &managed.link.fabric;
+        let keys = fabric.pkeys(fabric.peer(at).unwrap()).unwrap();
+        [keys[0].value(), keys[1].value()]
+    };
+    assert_eq!(facing(&managed, left), [0x8010, 0xffff]);
+    assert_eq!(facing(&managed, entered), [0xffff, 0]);
+    let migration = Migration::new(vm, Target::Function(spare));
+    managed.migrate(migration).unwrap();
+    assert_eq!(port(&managed, vm), entered);
+    assert_eq!(facing(&managed, entered), [0x8010, 0xffff]);
+    assert_eq!(facing(&managed, left), [0xffff, 0]);
+    assert_eq!(may(&managed, vm, friend, 0x8010), Ok(()));
+    assert_eq!(may(&managed, friend, vm, 0x8010), Ok(()));
+    assert!(may(&managed, spare, friend, 0x8010).is_err());
+    managed.manager.request_sweep();
+    managed.settle();
+    assert_eq!(
+        managed.manager.report().sets,
+        0,
+        "a sweep finds it all done"
+    );
 }
