@@ -20,7 +20,9 @@ pub use message::{
     Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, Node, NodeKind, Objects, RefusedMad,
     Request, Response, Status, Topology, VfStatus,
 };
-pub use migration::{Method, Migrated, MigrationRequest, Packets, Place, SwitchPackets};
+pub use migration::{
+    Deadlock, Method, Migrated, MigrationRequest, Packets, Place, SwitchPackets, Transition,
+};
 pub use server::{Server, StatusSource};
 pub use sm::{OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps};
 

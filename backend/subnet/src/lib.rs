@@ -29,7 +29,9 @@ mod tables;
 pub use config::{Config, ConfigError};
 pub use keys::{KeyPolicy, ManagementKeys};
 pub use manager::{Report, SubnetManager, Ticket};
-pub use migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
+pub use migration::{
+    Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target, Transition,
+};
 pub use partitions::{FILE_MAX, Mistake, Partitions};
 pub use quality::{Arbitration, QualityError, parse_lanes};
 pub use requests::Transport;

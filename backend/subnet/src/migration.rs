@@ -61,6 +61,9 @@ pub struct Migration {
     /// Reaches switches by their LIDs, which spares the directed route's work in each switch on the
     /// way.
     pub destination_routed: bool,
+    /// Has it found out whether packets can wait for each other for ever while tables change, which
+    /// takes a walk through all of them.
+    pub check_transition: bool,
 }
 
 impl Migration {
@@ -72,6 +75,7 @@ impl Migration {
             method: None,
             drop_first: false,
             destination_routed: false,
+            check_transition: false,
         }
     }
 }
@@ -126,6 +130,32 @@ pub struct Moved {
     pub switches: Packets,
     /// Each switch that was sent blocks, dropping ones included, by rising GUID.
     pub per_switch: Vec<SwitchPackets>,
+    /// What could become of packets meanwhile, where that was asked.
+    pub transition: Option<Transition>,
+}
+
+/// Whether packets can wait for each other for ever while tables change: some switches send a LID
+/// the old way yet and others the new one, in any mixture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transition {
+    /// They cannot.
+    Free,
+    /// They can, if the mixture is an unlucky one.
+    Possible {
+        /// The virtual lane.
+        lane: u8,
+        /// The links that would wait for each other, each as a switch's node GUID and a port.
+        channels: Vec<(Guid, u8)>,
+    },
+    /// The paths there were before allow it already.
+    Standing {
+        /// The virtual lane.
+        lane: u8,
+        /// As of [`Transition::Possible`].
+        channels: Vec<(Guid, u8)>,
+    },
+    /// The subnet is not the one that the paths are of.
+    Unknown,
 }
 
 /// Why a VM did not move.

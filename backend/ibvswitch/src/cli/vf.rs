@@ -8,7 +8,8 @@ use wire::Lid;
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::{Config, Vf};
 use crate::control::{
-    self, Mads, Migrated, MigrationRequest, Packets, Request, Response, VfStatus,
+    self, Deadlock, Mads, Migrated, MigrationRequest, Packets, Request, Response, Transition,
+    VfStatus,
 };
 use crate::qemu::{Attachment, shell_quote};
 
@@ -231,7 +232,34 @@ fn migration(migrated: &Migrated) -> String {
         let kind = if switch.vswitch { "vSwitch" } else { "switch" };
         line(&format!("  {kind} {}", switch.name), switch.packets);
     }
+    if let Some(transition) = &migrated.transition {
+        let _ = writeln!(text, "    deadlock: {}", deadlock(transition));
+    }
     text
+}
+
+/// Whether packets could wait for each other for ever, and where.
+fn deadlock(transition: &Transition) -> String {
+    let links: Vec<String> = transition
+        .circle
+        .iter()
+        .map(|(switch, port)| format!("{switch} port {port}"))
+        .collect();
+    let circle = format!(
+        "lane {}: {}",
+        transition.lane.unwrap_or_default(),
+        links.join(", ")
+    );
+    match transition.deadlock {
+        Deadlock::None => "none possible while tables changed".to_owned(),
+        Deadlock::Possible => {
+            format!("possible while tables changed, on {circle}; --drop-first prevents it")
+        }
+        Deadlock::Standing => format!(
+            "possible at any time, as paths are, on {circle}; another sm.routing prevents it"
+        ),
+        Deadlock::Unknown => "not known, since the subnet changed meanwhile".to_owned(),
+    }
 }
 
 /// One VF in the manner of `ibstat`.

@@ -81,6 +81,35 @@ pub struct Migrated {
     pub switches: Packets,
     /// All that was sent to each switch.
     pub per_switch: Vec<SwitchPackets>,
+    /// Whether packets could wait for each other for ever while tables changed.
+    pub transition: Option<Transition>,
+}
+
+/// Whether packets could wait for each other for ever while tables changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    /// Whether they could.
+    pub deadlock: Deadlock,
+    /// The virtual lane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lane: Option<u8>,
+    /// The links that would wait for each other: a switch's name and the port by which it sends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub circle: Vec<(String, u8)>,
+}
+
+/// Whether packets can wait for each other for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Deadlock {
+    /// They cannot.
+    None,
+    /// While some switches have old tables and others new ones.
+    Possible,
+    /// At any time, as paths are.
+    Standing,
+    /// The subnet has changed meanwhile.
+    Unknown,
 }
 
 /// A VF on a hypervisor.

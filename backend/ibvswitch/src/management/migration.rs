@@ -15,7 +15,9 @@ use wire::Guid;
 
 use super::{Management, Message, SubnetState};
 use crate::config::{AddressModel, Config, MadRules};
-use crate::control::{Migrated, MigrationRequest, Packets, Place, SwitchPackets};
+use crate::control::{
+    Deadlock, Migrated, MigrationRequest, Packets, Place, SwitchPackets, Transition,
+};
 
 /// How long a migration may take, with every packet lost and a sweep after it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -186,6 +188,7 @@ impl Management {
             to,
             method: request.method.map(Into::into),
             drop_first: request.drop_first,
+            check_transition: true,
             destination_routed: request.destination_routed,
         };
         if self.state.lock().manager.is_none() {
@@ -310,6 +313,24 @@ impl Management {
                     packets: packets(switch.packets),
                 })
                 .collect(),
+            transition: moved.transition.as_ref().map(|found| {
+                let (deadlock, lane, channels) = match found {
+                    subnet::Transition::Free => (Deadlock::None, None, &[][..]),
+                    subnet::Transition::Unknown => (Deadlock::Unknown, None, &[][..]),
+                    subnet::Transition::Possible { lane, channels } => {
+                        (Deadlock::Possible, Some(*lane), &channels[..])
+                    }
+                    subnet::Transition::Standing { lane, channels } => {
+                        (Deadlock::Standing, Some(*lane), &channels[..])
+                    }
+                };
+                let circle = channels.iter().map(|&(guid, port)| (name(guid), port));
+                Transition {
+                    deadlock,
+                    lane,
+                    circle: circle.collect(),
+                }
+            }),
         }
     }
 

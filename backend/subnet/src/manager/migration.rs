@@ -13,7 +13,10 @@
 //! P_Keys at the source; *restore* the LID there, where it is to have one; *forward* changes the
 //! forwarding tables. Each ends before the next begins.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod plan;
+mod transition;
+
+use std::collections::{BTreeMap, VecDeque};
 
 use tracing::info;
 use wire::attribute::{GuidInfo, LinearBlock};
@@ -25,6 +28,7 @@ use super::{Phase, Purpose, SubnetManager};
 use crate::migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
 use crate::model::At;
 use crate::routing::Endpoint;
+use plan::{Blocks, Plan, place};
 
 /// A part of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,18 +89,6 @@ struct Current {
     per_switch: BTreeMap<Guid, Packets>,
     dropping: bool,
     failure: Option<String>,
-}
-
-/// What a migration is going to do; made before anything is sent.
-#[derive(Debug)]
-struct Plan {
-    from: At,
-    to: At,
-    /// GUID of the function at the destination, which the source gets.
-    spare: Guid,
-    /// Blocks to be sent, by switch.
-    blocks: BTreeMap<usize, BTreeMap<u16, LinearBlock>>,
-    vswitches: BTreeSet<Guid>,
 }
 
 impl SubnetManager {
@@ -167,7 +159,10 @@ impl SubnetManager {
             Job::End => self.plan_end(asked.vm),
         };
         match plan {
-            Ok((plan, moved)) => {
+            Ok((plan, mut moved)) => {
+                if job == Job::Move && asked.check_transition && moved.method != Method::Full {
+                    moved.transition = Some(self.transition_to(&plan, &moved, asked.drop_first));
+                }
                 self.migrations.current = Some(Current {
                     ticket,
                     job,
@@ -397,16 +392,20 @@ impl SubnetManager {
             let reasons = routed.refusals.iter().map(ToString::to_string);
             return self.migration_failed(reasons.collect::<Vec<_>>().join("; "));
         }
-        let mut blocks: BTreeMap<usize, BTreeMap<u16, LinearBlock>> = BTreeMap::new();
+        let mut blocks: Blocks = BTreeMap::new();
         for (&node, table) in routed.nodes.iter().zip(&routed.tables) {
             for (number, block) in (0u16..).zip(table.blocks()) {
                 self.send_block(node, number, block);
                 blocks.entry(node).or_default().insert(number, block);
             }
         }
+        let checked = self.migrations.current.as_ref();
+        let checked = checked.is_some_and(|current| current.asked.check_transition);
+        let transition = checked.then(|| self.transition_between(&self.paths, &routed));
         self.paths = routed;
         if let Some(current) = &mut self.migrations.current {
             current.plan.blocks = blocks;
+            current.moved.transition = transition;
         }
     }
 
@@ -497,328 +496,4 @@ impl SubnetManager {
             }
         }
     }
-
-    fn function_at(&self, guid: Guid) -> Option<At> {
-        let mut ports = self.subnet.ports();
-        let is_function = |at: At| !self.subnet.nodes[at.0].is_switch();
-        ports
-            .find(|&(at, port)| port.guid == guid && is_function(at) && port.info.is_some())
-            .map(|(at, _)| at)
-    }
-
-    /// The switch that a function is at, and its port there.
-    fn edge(&self, at: At) -> Option<At> {
-        let peer = self.subnet.port(at)?.peer?;
-        self.subnet.nodes[peer.0].is_switch().then_some(peer)
-    }
-
-    /// The switch above a vSwitch, which is a switch with one link to another switch.
-    fn above(&self, vswitch: usize) -> Option<usize> {
-        let ports = self.subnet.nodes[vswitch].ports.values();
-        let mut trunks = ports
-            .filter(|port| port.is_linked())
-            .filter_map(|port| port.peer)
-            .filter(|peer| self.subnet.nodes[peer.0].is_switch());
-        match (trunks.next(), trunks.next()) {
-            (Some((above, _)), None) => Some(above),
-            _ => None,
-        }
-    }
-
-    fn plan(&self, asked: &Migration) -> Result<(Plan, Moved), MigrationError> {
-        let vm = asked.vm;
-        let no_vm = MigrationError::NoSuchVm { vm };
-        if self.config.spare_functions.contains(&vm) {
-            return Err(no_vm);
-        }
-        let from = self.function_at(vm).ok_or(no_vm.clone())?;
-        let from_edge = self.edge(from).ok_or(no_vm.clone())?;
-        let lid = self.lid_of(vm);
-        if !lid.is_unicast() {
-            return Err(MigrationError::NotRunning { vm });
-        }
-        let to = self.destination(asked, lid, from_edge.0)?;
-        if to == from {
-            return Err(MigrationError::AlreadyThere);
-        }
-        let function = self.subnet.nodes[to.0].info.node_guid;
-        let no_target = MigrationError::NoSuchTarget {
-            what: "function",
-            guid: function,
-        };
-        let spare = self.subnet.port(to).ok_or(no_target.clone())?.guid;
-        let to_edge = self.edge(to).ok_or(no_target)?;
-        let spare_lid = self.lid_of(spare);
-        let swaps = spare_lid.is_unicast();
-        let method = match asked.method {
-            Some(Method::Swap) if !swaps => {
-                return Err(MigrationError::NothingToSwap { function });
-            }
-            Some(Method::Copy) if swaps => return Err(MigrationError::HasLid { function }),
-            Some(method) => method,
-            None if swaps => Method::Swap,
-            None => Method::Copy,
-        };
-        let vswitches: BTreeSet<usize> = [from_edge.0, to_edge.0]
-            .into_iter()
-            .filter(|&edge| self.above(edge).is_some())
-            .collect();
-        let plan = Plan {
-            from,
-            to,
-            spare,
-            blocks: {
-                let switches = self.affected(from_edge, to_edge);
-                self.changes(lid, spare_lid, to_edge, switches)?
-            },
-            vswitches: vswitches
-                .iter()
-                .map(|&node| self.subnet.nodes[node].info.node_guid)
-                .collect(),
-        };
-        let moved = Moved {
-            vm,
-            lid,
-            from: self.subnet.nodes[from.0].info.node_guid,
-            to: function,
-            method,
-            functions: Packets::default(),
-            drops: Packets::default(),
-            vswitches: Packets::default(),
-            switches: Packets::default(),
-            per_switch: Vec::new(),
-        };
-        Ok((plan, moved))
-    }
-
-    fn destination(
-        &self,
-        asked: &Migration,
-        lid: Lid,
-        from_edge: usize,
-    ) -> Result<At, MigrationError> {
-        let is_free = |at: At| {
-            let port = self.subnet.port(at);
-            port.is_some_and(|port| {
-                self.config.spare_functions.contains(&port.guid) && port.info.is_some()
-            })
-        };
-        match asked.to {
-            Target::Function(guid) => {
-                let nodes = self.subnet.nodes.iter();
-                let node = nodes
-                    .enumerate()
-                    .find(|(_, node)| node.info.node_guid == guid && !node.is_switch());
-                let what = "function";
-                let no_target = MigrationError::NoSuchTarget { what, guid };
-                let (node, entry) = node.ok_or(no_target.clone())?;
-                let &number = entry.ports.keys().next().ok_or(no_target)?;
-                let at = (node, number);
-                if self
-                    .subnet
-                    .port(at)
-                    .is_some_and(|port| port.guid == asked.vm)
-                {
-                    return Err(MigrationError::AlreadyThere);
-                }
-                match is_free(at) {
-                    true => Ok(at),
-                    false => Err(MigrationError::Occupied { function: guid }),
-                }
-            }
-            Target::Hypervisor(guid) => {
-                let mut switches = self.subnet.switches();
-                let found = switches.find(|(_, node)| node.info.node_guid == guid);
-                let what = "hypervisor with vSwitch";
-                let (vswitch, entry) = found.ok_or(MigrationError::NoSuchTarget { what, guid })?;
-                if vswitch == from_edge {
-                    return Err(MigrationError::AlreadyThere);
-                }
-                let functions: Vec<At> = entry
-                    .ports
-                    .values()
-                    .filter_map(|port| port.peer)
-                    .filter(|peer| !self.subnet.nodes[peer.0].is_switch())
-                    .collect();
-                let (block, _) = place(lid);
-                let other_block = |&at: &At| {
-                    let port = self.subnet.port(at);
-                    let lid = port.map_or(Lid::NONE, |port| self.lid_of(port.guid));
-                    place(lid).0 != block
-                };
-                functions
-                    .iter()
-                    .copied()
-                    .filter(|&at| is_free(at))
-                    .min_by_key(other_block)
-                    .ok_or(MigrationError::NoFreeFunction {
-                        hypervisor: guid,
-                        functions: functions.len(),
-                    })
-            }
-        }
-    }
-
-    fn plan_start(&mut self, vm: Guid) -> Result<(Plan, Moved), MigrationError> {
-        let no_vm = MigrationError::NoSuchVm { vm };
-        let at = self.function_at(vm).ok_or(no_vm.clone())?;
-        let edge = self.edge(at).ok_or(no_vm)?;
-        if !self.config.without_lid.contains(&vm) {
-            return Err(MigrationError::AlreadyThere);
-        }
-        let pinned = &self.config.pinned_lids;
-        let lid = match pinned.get(&vm) {
-            Some(&lid) => lid,
-            None => {
-                let taken: BTreeSet<Lid> =
-                    self.lids.values().chain(pinned.values()).copied().collect();
-                let all = Lid::UNICAST_FIRST.value()..=Lid::UNICAST_LAST.value();
-                all.map(Lid::new).find(|lid| !taken.contains(lid)).ok_or(
-                    MigrationError::NoFreeLid {
-                        vm,
-                        pinned: pinned.len(),
-                    },
-                )?
-            }
-        };
-        let switches = self.subnet.switches().map(|(node, _)| node).collect();
-        let blocks = self.changes(lid, Lid::NONE, edge, switches)?;
-        self.config.without_lid.remove(&vm);
-        self.lids.insert(vm, lid);
-        Ok(self.in_place(vm, lid, at, edge, blocks))
-    }
-
-    fn plan_end(&mut self, vm: Guid) -> Result<(Plan, Moved), MigrationError> {
-        let no_vm = MigrationError::NoSuchVm { vm };
-        let at = self.function_at(vm).ok_or(no_vm.clone())?;
-        let edge = self.edge(at).ok_or(no_vm)?;
-        let lid = self.lid_of(vm);
-        if !lid.is_unicast() {
-            return Err(MigrationError::NotRunning { vm });
-        }
-        let (number, entry) = place(lid);
-        let mut blocks: BTreeMap<usize, BTreeMap<u16, LinearBlock>> = BTreeMap::new();
-        for (node, switch) in self.subnet.switches() {
-            if let Some(mut block) = self.tables.linear(switch.info.node_guid, number)
-                && block.0[entry] != LinearBlock::DROP
-            {
-                block.0[entry] = LinearBlock::DROP;
-                blocks.entry(node).or_default().insert(number, block);
-            }
-        }
-        self.config.without_lid.insert(vm);
-        self.lids.remove(&vm);
-        Ok(self.in_place(vm, lid, at, edge, blocks))
-    }
-
-    /// The plan of a VM that starts or ends where it is.
-    fn in_place(
-        &self,
-        vm: Guid,
-        lid: Lid,
-        at: At,
-        edge: At,
-        blocks: BTreeMap<usize, BTreeMap<u16, LinearBlock>>,
-    ) -> (Plan, Moved) {
-        let function = self.subnet.nodes[at.0].info.node_guid;
-        let vswitch = self
-            .above(edge.0)
-            .map(|_| self.subnet.nodes[edge.0].info.node_guid);
-        let others = self
-            .subnet
-            .switches()
-            .filter(|&(node, _)| self.above(node).is_some());
-        let others = others.map(|(_, node)| node.info.node_guid);
-        let plan = Plan {
-            from: at,
-            to: at,
-            spare: vm,
-            blocks,
-            vswitches: vswitch.into_iter().chain(others).collect(),
-        };
-        let moved = Moved {
-            vm,
-            lid,
-            from: function,
-            to: function,
-            method: Method::Copy,
-            functions: Packets::default(),
-            drops: Packets::default(),
-            vswitches: Packets::default(),
-            switches: Packets::default(),
-            per_switch: Vec::new(),
-        };
-        (plan, moved)
-    }
-
-    /// The switches that a migration may change. Every one is looked at (ItRC in the paper); where
-    /// both functions are below one leaf switch, nobody but that switch can tell the difference, and
-    /// the others keep what they have.
-    fn affected(&self, from: At, to: At) -> Vec<usize> {
-        let (from_leaf, to_leaf) = (self.above(from.0), self.above(to.0));
-        if from.0 == to.0 {
-            vec![from.0]
-        } else if let (Some(leaf), true) = (from_leaf, from_leaf == to_leaf) {
-            vec![from.0, to.0, leaf]
-        } else {
-            self.subnet.switches().map(|(node, _)| node).collect()
-        }
-    }
-
-    /// The blocks that change, by switch, among these.
-    fn changes(
-        &self,
-        lid: Lid,
-        spare: Lid,
-        to: At,
-        switches: Vec<usize>,
-    ) -> Result<BTreeMap<usize, BTreeMap<u16, LinearBlock>>, MigrationError> {
-        let vswitch_lid = |at: At| {
-            let port = self.subnet.port((at.0, 0))?;
-            Some(port.info?.lid).filter(|lid| lid.is_unicast())
-        };
-        let mut changes: BTreeMap<usize, BTreeMap<u16, LinearBlock>> = BTreeMap::new();
-        for node in switches {
-            let switch = self.subnet.nodes[node].info.node_guid;
-            let unknown = MigrationError::UnknownTables { switch };
-            let port = |lid: Lid| {
-                let (number, entry) = place(lid);
-                let block = self.tables.linear(switch, number);
-                block.map(|block| block.0[entry]).ok_or(unknown.clone())
-            };
-            let mut wanted = Vec::new();
-            if spare.is_unicast() {
-                wanted.push((lid, port(spare)?));
-                wanted.push((spare, port(lid)?));
-            } else if node == to.0 {
-                wanted.push((lid, to.1));
-            } else {
-                let above = vswitch_lid(to).ok_or(unknown.clone())?;
-                wanted.push((lid, port(above)?));
-            }
-            for (lid, wanted) in wanted {
-                if port(lid)? == wanted {
-                    continue;
-                }
-                let (number, entry) = place(lid);
-                let blocks = changes.entry(node).or_default();
-                let block = match blocks.get_mut(&number) {
-                    Some(block) => block,
-                    None => {
-                        let held = self.tables.linear(switch, number);
-                        let held = held.ok_or(unknown.clone())?;
-                        blocks.entry(number).or_insert(held)
-                    }
-                };
-                block.0[entry] = wanted;
-            }
-        }
-        Ok(changes)
-    }
-}
-
-/// The block of a LID's entry, and the entry in it.
-fn place(lid: Lid) -> (u16, usize) {
-    let (lid, lids) = (lid.value(), LinearBlock::LIDS);
-    (lid / lids, usize::from(lid % lids))
 }

@@ -2,12 +2,15 @@
 
 mod administration;
 mod capture;
+mod cloud;
+mod dynamic_lids;
 mod guests;
 mod harness;
 mod keys;
 mod liars;
 mod mastery;
 mod migration;
+mod migration_tables;
 mod partitions;
 mod routing;
 mod several_paths;

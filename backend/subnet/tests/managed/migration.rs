@@ -2,231 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fabric::{Fabric, LinkRate, NodeId, NodeSpec, PortRef, Topology};
-use ibvswitch_subnet::{Config, Method, Migration, MigrationError, Moved, Target};
+use fabric::{Fabric, Hosts, Torus};
+use ibvswitch_subnet::routing::Lash;
+use ibvswitch_subnet::{Config, Method, Migration, MigrationError, Target, Transition};
 use wire::attribute::LinearBlock;
-use wire::mad::{AttributeId, Method as MadMethod};
 use wire::{Guid, Lid, PKey, PortState, Sl};
 
+use crate::cloud::*;
 use crate::harness::{Lost, Managed};
-
-const SWITCH: u64 = 0x0002_c903_0100_0000;
-const NODE: u64 = 0x0002_c903_0000_0000;
-
-fn switch_guid(number: usize) -> Guid {
-    Guid::new(SWITCH + 1 + number as u64)
-}
-
-fn node_guid(number: usize) -> Guid {
-    Guid::new(NODE + 1 + number as u64)
-}
-
-/// Nodes straight at the leaves of a fat tree of 36-port switches, as the tables of *Towards the
-/// InfiniBand SR-IOV vSwitch Architecture* count them: `leaves` leaves with 18 nodes and 18 links
-/// up in each of `pods` pods.
-fn fat_tree(pods: usize, leaves: usize) -> Topology {
-    const HALF: usize = 18;
-    let mut topology = Topology::new();
-    let rate = LinkRate::default();
-    let mut switches = 0;
-    let mut switch = |topology: &mut Topology| {
-        let spec = NodeSpec::switch(switch_guid(switches), 36, &format!("switch {switches}"));
-        switches += 1;
-        topology.add(spec)
-    };
-    let mut nodes = 0;
-    let mut middles: Vec<Vec<NodeId>> = Vec::new();
-    for _ in 0..pods {
-        let spines: Vec<NodeId> = (0..HALF).map(|_| switch(&mut topology)).collect();
-        for leaf in 0..leaves {
-            let here = switch(&mut topology);
-            for (port, &spine) in spines.iter().enumerate() {
-                let spec = NodeSpec::virtual_function(node_guid(nodes), &format!("node {nodes}"));
-                nodes += 1;
-                let node = topology.add(spec);
-                topology.link((here, 1 + port as u8), (node, 1), rate);
-                let up = (here, (1 + HALF + port) as u8);
-                topology.link(up, (spine, 1 + leaf as u8), rate);
-            }
-        }
-        middles.push(spines);
-    }
-    if pods > 1 {
-        for group in 0..HALF {
-            for number in 0..HALF {
-                let top = switch(&mut topology);
-                for (pod, spines) in middles.iter().enumerate() {
-                    let down = (spines[group], (1 + HALF + number) as u8);
-                    topology.link(down, (top, 1 + pod as u8), rate);
-                }
-            }
-        }
-    }
-    topology
-}
-
-/// Hypervisors below two levels of switches: the vSwitch of each has an uplink and functions.
-struct Cloud {
-    leaves: usize,
-    spines: usize,
-    hypervisors: usize,
-    functions: usize,
-    vms: usize,
-}
-
-impl Cloud {
-    const SMALL: Self = Self {
-        leaves: 6,
-        spines: 3,
-        hypervisors: 4,
-        functions: 4,
-        vms: 2,
-    };
-
-    fn vswitch(&self, hypervisor: usize) -> Guid {
-        switch_guid(self.spines + self.leaves + hypervisor)
-    }
-
-    fn function(&self, hypervisor: usize, function: usize) -> Guid {
-        node_guid(hypervisor * self.functions + function)
-    }
-
-    fn all(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (hypervisors, functions) = (self.leaves * self.hypervisors, self.functions);
-        (0..hypervisors).flat_map(move |h| (0..functions).map(move |f| (h, f)))
-    }
-
-    fn spares(&self) -> BTreeSet<Guid> {
-        self.all()
-            .filter(|&(_, function)| function >= self.vms)
-            .map(|(h, f)| self.function(h, f))
-            .collect()
-    }
-
-    fn manager(&self) -> Guid {
-        Guid::new(NODE + 0xffff)
-    }
-
-    fn topology(&self) -> Topology {
-        let mut topology = Topology::new();
-        let rate = LinkRate::default();
-        let switch = |topology: &mut Topology, number, ports: usize| {
-            topology.add(NodeSpec::switch(switch_guid(number), ports as u8, "switch"))
-        };
-        let spines: Vec<NodeId> = (0..self.spines)
-            .map(|number| switch(&mut topology, number, self.leaves + 1))
-            .collect();
-        let manager = self.manager();
-        let manager = topology.add(NodeSpec::channel_adapter(manager, manager, "manager"));
-        topology.link((spines[0], self.leaves as u8 + 1), (manager, 1), rate);
-        for leaf in 0..self.leaves {
-            let ports = self.hypervisors + self.spines;
-            let here = switch(&mut topology, self.spines + leaf, ports);
-            for (spine, &above) in spines.iter().enumerate() {
-                let up = (here, (self.hypervisors + 1 + spine) as u8);
-                topology.link(up, (above, 1 + leaf as u8), rate);
-            }
-            for below in 0..self.hypervisors {
-                let hypervisor = leaf * self.hypervisors + below;
-                let number = self.spines + self.leaves + hypervisor;
-                let vswitch = switch(&mut topology, number, 1 + self.functions);
-                topology.link((here, 1 + below as u8), (vswitch, 1), rate);
-                for function in 0..self.functions {
-                    let guid = self.function(hypervisor, function);
-                    let spec = NodeSpec::virtual_function(guid, "function");
-                    let node = topology.add(spec);
-                    topology.link((vswitch, 2 + function as u8), (node, 1), rate);
-                }
-            }
-        }
-        topology
-    }
-
-    fn config(&self) -> Config {
-        Config {
-            spare_functions: self.spares(),
-            ..Config::default()
-        }
-    }
-
-    fn managed(&self, config: Config) -> Managed {
-        let fabric = Fabric::new(&self.topology()).unwrap();
-        let mut managed = Managed::new(fabric, self.manager(), config);
-        managed.settle();
-        assert_eq!(managed.manager.report().errors, Vec::<String>::new());
-        managed
-    }
-}
-
-fn lid_of(managed: &Managed, guid: Guid) -> Lid {
-    let fabric = &managed.link.fabric;
-    let port = fabric.port_by_guid(guid).unwrap();
-    fabric.port_info(port).unwrap().lid
-}
-
-/// Where each GUID's port is, with its LID and first P_Keys.
-fn addresses(managed: &Managed) -> BTreeMap<Guid, (Guid, Lid, Vec<PKey>)> {
-    let fabric = &managed.link.fabric;
-    let ports = managed.end_ports();
-    let all: BTreeMap<_, _> = ports
-        .iter()
-        .map(|&port| {
-            let node = fabric.node_info(port).unwrap();
-            let lid = fabric.port_info(port).unwrap().lid;
-            let pkeys = fabric.pkeys(port).unwrap()[..4].to_vec();
-            (fabric.guids(port).unwrap()[0], (node.node_guid, lid, pkeys))
-        })
-        .collect();
-    assert_eq!(all.len(), ports.len(), "a GUID is there twice");
-    all
-}
-
-/// Forwarding table blocks set at each node so far.
-fn blocks_set(managed: &Managed) -> BTreeMap<Guid, u64> {
-    let fabric = &managed.link.fabric;
-    fabric
-        .nodes()
-        .map(|node| {
-            let port = PortRef { node, port: 1 };
-            let guid = fabric.node_info(port).unwrap().node_guid;
-            let counts = fabric.smp_counts(node).unwrap();
-            let set = counts.answered_of(MadMethod::SET, AttributeId::LINEAR_FORWARDING);
-            (guid, set)
-        })
-        .collect()
-}
-
-/// What the packets of a migration count to agrees with what the switches have answered.
-fn checked(managed: &mut Managed, migration: Migration) -> Result<Moved, MigrationError> {
-    checked_by(managed, |managed| managed.migrate(migration))
-}
-
-fn checked_by(
-    managed: &mut Managed,
-    act: impl FnOnce(&mut Managed) -> Result<Moved, MigrationError>,
-) -> Result<Moved, MigrationError> {
-    let before = blocks_set(managed);
-    let result = act(managed);
-    let after = blocks_set(managed);
-    if let Ok(moved) = &result {
-        let answered: BTreeMap<Guid, u64> = after
-            .iter()
-            .map(|(&guid, &count)| (guid, count - before[&guid]))
-            .filter(|&(_, count)| count > 0)
-            .collect();
-        let told: BTreeMap<Guid, u64> = moved
-            .per_switch
-            .iter()
-            .map(|switch| (switch.guid, switch.packets.updated))
-            .collect();
-        assert_eq!(told, answered);
-    }
-    result
-}
-
-fn to_hypervisor(cloud: &Cloud, vm: Guid, hypervisor: usize) -> Migration {
-    Migration::new(vm, Target::Hypervisor(cloud.vswitch(hypervisor)))
-}
 
 #[test]
 fn everything_moves_along() {
@@ -557,343 +340,6 @@ fn a_thousand_migrations() {
     managed.all_active_and_reachable();
 }
 
-/// For each switch, the LIDs that it forwards.
-fn entries(managed: &Managed) -> BTreeMap<NodeId, Vec<Lid>> {
-    let fabric = &managed.link.fabric;
-    let lids: Vec<Lid> = (1..0x400).map(Lid::new).collect();
-    fabric
-        .nodes()
-        .map(|node| {
-            let known = lids.iter().copied();
-            (
-                node,
-                known
-                    .filter(|&lid| fabric.forwarding(node, lid).is_some())
-                    .collect(),
-            )
-        })
-        .collect()
-}
-
-fn seed() -> u64 {
-    match std::env::var("IBVSWITCH_SEED") {
-        Ok(seed) => seed.parse().expect("IBVSWITCH_SEED is a number"),
-        Err(_) => 0x5eed,
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % limit as u64) as usize
-    }
-}
-
-impl Cloud {
-    /// No function has a LID before a VM starts there.
-    fn dynamic(&self) -> Config {
-        Config {
-            without_lid: self.all().map(|(h, f)| self.function(h, f)).collect(),
-            ..self.config()
-        }
-    }
-}
-
-/// P17, III: a VM that starts gets the next free LID, which every switch forwards as it does that
-/// of the hypervisor; one packet per switch.
-#[test]
-fn a_vm_starts_and_ends() {
-    let cloud = Cloud::SMALL;
-    let mut managed = cloud.managed(cloud.dynamic());
-    let nodes = (cloud.spines + cloud.leaves) as u64;
-    let hypervisors = (cloud.leaves * cloud.hypervisors) as u64;
-    // The manager, the switches and the vSwitches have the first ones.
-    let first = (1 + nodes + hypervisors + 1) as u16;
-    let quiet = entries(&managed);
-    let (a, b) = (cloud.function(3, 0), cloud.function(20, 1));
-    for (vm, hypervisor, lid) in [(a, 3, first), (b, 20, first + 1)] {
-        let started = checked_by(&mut managed, |managed| managed.start(vm)).unwrap();
-        assert_eq!(started.lid, Lid::new(lid));
-        assert_eq!(lid_of(&managed, vm), Lid::new(lid));
-        assert_eq!((started.functions.sent, started.functions.updated), (1, 1));
-        assert_eq!(
-            (started.switches.sent, started.switches.updated),
-            (nodes, nodes)
-        );
-        assert_eq!(started.vswitches.sent, hypervisors);
-        let fabric = &managed.link.fabric;
-        let above = lid_of(&managed, cloud.vswitch(hypervisor));
-        for node in fabric.nodes() {
-            let port = fabric.forwarding(node, Lid::new(lid));
-            let guid = fabric
-                .node_info(PortRef { node, port: 1 })
-                .unwrap()
-                .node_guid;
-            if guid == cloud.vswitch(hypervisor) {
-                assert!(port.is_some_and(|port| port > 1));
-            } else {
-                assert_eq!(port, fabric.forwarding(node, above), "as the hypervisor's");
-            }
-        }
-        assert_eq!(managed.start(vm), Err(MigrationError::AlreadyThere));
-    }
-    reachable(&managed, &[a, b, cloud.manager()]);
-    let ended = checked_by(&mut managed, |managed| managed.end(a)).unwrap();
-    assert_eq!(ended.switches.sent, nodes);
-    assert_eq!(lid_of(&managed, a), Lid::NONE);
-    let not_running = MigrationError::NotRunning { vm: a };
-    assert_eq!(managed.end(a), Err(not_running.clone()));
-    assert_eq!(
-        managed.migrate(to_hypervisor(&cloud, a, 7)),
-        Err(not_running)
-    );
-    // Its LID is the next one's.
-    let c = cloud.function(5, 0);
-    assert_eq!(managed.start(c).unwrap().lid, Lid::new(first));
-    reachable(&managed, &[c, b]);
-    managed.end(b).unwrap();
-    managed.end(c).unwrap();
-    assert_eq!(entries(&managed), quiet, "nothing is left behind");
-    managed.manager.request_sweep();
-    managed.settle();
-    assert_eq!(managed.manager.report().errors, Vec::<String>::new());
-    assert_eq!(lid_of(&managed, a), Lid::NONE);
-}
-
-/// A VM that moves takes its LID along; the entry of the destination's hypervisor is copied.
-#[test]
-fn dynamic_lids_move() {
-    let cloud = Cloud::SMALL;
-    let mut managed = cloud.managed(cloud.dynamic());
-    let (vm, other) = (cloud.function(0, 0), cloud.function(7, 1));
-    let lid = managed.start(vm).unwrap().lid;
-    managed.start(other).unwrap();
-    for (hypervisor, within) in [(1, true), (2, true), (9, false), (8, true), (0, false)] {
-        let moved = checked(&mut managed, to_hypervisor(&cloud, vm, hypervisor)).unwrap();
-        assert_eq!((moved.method, moved.lid), (Method::Copy, lid));
-        if within {
-            assert_eq!(moved.switches.sent, 1);
-        }
-        assert!(
-            moved
-                .per_switch
-                .iter()
-                .all(|switch| switch.packets.sent == 1)
-        );
-        assert_eq!(lid_of(&managed, vm), lid);
-        assert_eq!(lid_of(&managed, moved_from(&moved, vm)), Lid::NONE);
-        reachable(&managed, &[vm, other, cloud.manager()]);
-    }
-    let swap = Migration {
-        method: Some(Method::Swap),
-        ..to_hypervisor(&cloud, vm, 5)
-    };
-    assert!(matches!(
-        managed.migrate(swap),
-        Err(MigrationError::NothingToSwap { .. })
-    ));
-}
-
-/// The GUID that is now at the function which the VM left.
-fn moved_from(moved: &Moved, vm: Guid) -> Guid {
-    match moved.from == vm {
-        true => moved.to,
-        false => moved.from,
-    }
-}
-
-/// Starts, ends and migrations in random order.
-#[test]
-fn nothing_leaks_from_dynamic_lids() {
-    let cloud = Cloud::SMALL;
-    let mut managed = cloud.managed(cloud.dynamic());
-    let quiet = entries(&managed);
-    let seed = seed();
-    let mut random = Random(seed);
-    let vms: Vec<Guid> = cloud
-        .all()
-        .filter(|&(_, function)| function < cloud.vms)
-        .map(|(h, f)| cloud.function(h, f))
-        .collect();
-    let mut running = BTreeSet::new();
-    let hypervisors = cloud.leaves * cloud.hypervisors;
-    let mut lids = BTreeMap::new();
-    for step in 0..600 {
-        let vm = vms[random.below(vms.len())];
-        let what = format!("seed {seed}, step {step}: {vm}");
-        match (running.contains(&vm), random.below(3)) {
-            (false, _) => {
-                lids.insert(vm, managed.start(vm).expect(&what).lid);
-                running.insert(vm);
-            }
-            (true, 0) => {
-                managed.end(vm).expect(&what);
-                running.remove(&vm);
-            }
-            (true, _) => {
-                match managed.migrate(to_hypervisor(&cloud, vm, random.below(hypervisors))) {
-                    Ok(moved) => assert_eq!(moved.lid, lids[&vm], "{what}"),
-                    Err(MigrationError::AlreadyThere | MigrationError::NoFreeFunction { .. }) => {}
-                    Err(error) => panic!("{what}: {error}"),
-                }
-            }
-        }
-        if step % 60 == 0 {
-            reachable(&managed, &running.iter().copied().collect::<Vec<_>>());
-        }
-        if step == 300 {
-            managed.manager.request_sweep();
-            managed.settle();
-            assert_eq!(
-                managed.manager.report().errors,
-                Vec::<String>::new(),
-                "{what}"
-            );
-        }
-    }
-    for vm in running {
-        assert_eq!(lid_of(&managed, vm), lids[&vm]);
-        managed.end(vm).unwrap();
-    }
-    let forwarded = |entries: &BTreeMap<NodeId, Vec<Lid>>| -> Vec<Vec<Lid>> {
-        entries.values().cloned().collect()
-    };
-    assert_eq!(
-        forwarded(&entries(&managed)),
-        forwarded(&quiet),
-        "seed {seed}"
-    );
-}
-
-/// The limit of a subnet: 49151 LIDs.
-#[test]
-fn all_lids_taken() {
-    let cloud = Cloud {
-        leaves: 1,
-        spines: 1,
-        hypervisors: 2,
-        functions: 2,
-        vms: 2,
-    };
-    let mut config = cloud.dynamic();
-    // Manager, spine, leaf, vSwitches: 5; two are left for VMs.
-    let absent = |lid: u16| (Guid::new(0xdead_0000 + u64::from(lid)), Lid::new(lid));
-    config.pinned_lids = (8..=0xbfff).map(absent).collect();
-    let mut managed = cloud.managed(config);
-    assert_eq!(
-        managed.start(cloud.function(0, 0)).unwrap().lid,
-        Lid::new(6)
-    );
-    assert_eq!(
-        managed.start(cloud.function(0, 1)).unwrap().lid,
-        Lid::new(7)
-    );
-    let error = managed.start(cloud.function(1, 0)).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "no LID for the VM 0002:c903:0000:0003: all 49151 unicast LIDs are taken, 49144 of them \
-         reserved by the configuration; end a VM, or use shared LIDs"
-    );
-    managed.end(cloud.function(0, 0)).unwrap();
-    assert_eq!(
-        managed.start(cloud.function(1, 0)).unwrap().lid,
-        Lid::new(6)
-    );
-}
-
-/// Ports of these GUIDs reach each other.
-fn reachable(managed: &Managed, guids: &[Guid]) {
-    let fabric = &managed.link.fabric;
-    for &to in guids {
-        let (lid, to) = (lid_of(managed, to), fabric.port_by_guid(to).unwrap());
-        for &from in guids {
-            let from = fabric.port_by_guid(from).unwrap();
-            let route = fabric.resolve(from, lid, Sl::default(), None);
-            assert_eq!(route.map(|route| route.port), Ok(to), "{from} to {lid}");
-        }
-    }
-}
-
-/// The paper's table: nodes, switches, LIDs, blocks, packets of a full reconfiguration, and most
-/// packets of a swap.
-fn table(pods: usize, leaves: usize, row: [u64; 5]) {
-    let [nodes, switches, lids, blocks, full] = row;
-    let nodes_of_leaf = 18;
-    let spare = |number: &usize| number % 2 == 1;
-    let config = Config {
-        spare_functions: (0..nodes as usize).filter(spare).map(node_guid).collect(),
-        ..Config::default()
-    };
-    let fabric = Fabric::new(&fat_tree(pods, leaves)).unwrap();
-    let mut managed = Managed::new(fabric, node_guid(0), config);
-    managed.settle();
-    let report = managed.manager.report();
-    assert_eq!(
-        (report.adapters as u64, report.switches as u64),
-        (nodes, switches)
-    );
-    assert_eq!(managed.manager.lids().len() as u64, lids);
-
-    let mut go = |vm: usize, to: usize, method| {
-        let migration = Migration {
-            method,
-            ..Migration::new(node_guid(vm), Target::Function(node_guid(to)))
-        };
-        managed.migrate(migration).unwrap()
-    };
-    // Neighbours at one leaf; their LIDs are next to each other.
-    let near = go(2, 3, None);
-    assert_eq!((near.switches.sent, near.vswitches.sent), (1, 0));
-    // From the first leaf to the last one, and every few leaves between.
-    let mut most = 0;
-    for leaf in (1..pods * leaves).step_by((pods * leaves / 8).max(1)) {
-        let moved = go(4 + 2 * (leaf % 3), leaf * nodes_of_leaf + 1, None);
-        assert!(moved.switches.sent <= 2 * switches);
-        let most_at_one = moved
-            .per_switch
-            .iter()
-            .map(|switch| switch.packets.sent)
-            .max();
-        assert!(most_at_one <= Some(2));
-        most = most.max(moved.switches.sent);
-        let moved = go(
-            4 + 2 * (leaf % 3),
-            moved.from.value() as usize - NODE as usize - 1,
-            None,
-        );
-        assert!(moved.switches.sent <= 2 * switches);
-    }
-    assert!(
-        most > switches,
-        "LIDs of far leaves are in different blocks"
-    );
-    let everything = go(2, 2, Some(Method::Full));
-    assert_eq!(everything.switches.sent, full);
-    assert_eq!(everything.switches.sent, blocks * switches);
-}
-
-#[test]
-fn table_of_324_nodes() {
-    table(1, 18, [324, 36, 360, 6, 216]);
-}
-
-#[test]
-fn table_of_648_nodes() {
-    table(1, 36, [648, 54, 702, 11, 594]);
-}
-
-#[test]
-#[ignore = "minutes without optimization"]
-fn table_of_5832_nodes() {
-    table(18, 18, [5832, 972, 6804, 107, 104_004]);
-}
-
 #[test]
 fn ports_stay_active_all_the_while() {
     let cloud = Cloud::SMALL;
@@ -938,4 +384,94 @@ fn enforcement_follows() {
         !reaches(&managed, cloud.function(9, 2)),
         "which is now where the VM was"
     );
+}
+
+/// What may become of packets while tables change is told where it is asked.
+#[test]
+fn transitions() {
+    let cloud = Cloud::SMALL;
+    let mut managed = cloud.managed(cloud.config());
+    let checked = |migration| Migration {
+        check_transition: true,
+        ..migration
+    };
+    let vm = cloud.function(0, 0);
+    let moved = managed.migrate(to_hypervisor(&cloud, vm, 1)).unwrap();
+    assert_eq!(moved.transition, None, "nobody asked");
+    // Within a vSwitch nothing turns round.
+    let beside = Migration::new(vm, Target::Function(cloud.function(1, 3)));
+    let moved = managed.migrate(checked(beside)).unwrap();
+    assert_eq!(moved.transition, Some(Transition::Free));
+    // Within a leaf it may send down what the new vSwitch, not told yet, sends up again.
+    let moved = managed
+        .migrate(checked(to_hypervisor(&cloud, vm, 0)))
+        .unwrap();
+    let Some(Transition::Possible { lane, channels }) = moved.transition else {
+        panic!("{:?}", moved.transition);
+    };
+    assert_eq!((lane, channels.len()), (0, 2));
+    let ends = BTreeSet::from([switch_guid(cloud.spines), cloud.vswitch(1)]);
+    assert_eq!(
+        channels
+            .into_iter()
+            .map(|(guid, _)| guid)
+            .collect::<BTreeSet<_>>(),
+        ends
+    );
+    // With the LID dropped in between it cannot.
+    let migration = Migration {
+        drop_first: true,
+        ..checked(to_hypervisor(&cloud, vm, 0))
+    };
+    let moved = managed.migrate(migration).unwrap();
+    assert_eq!(moved.transition, Some(Transition::Free));
+    let migration = Migration {
+        method: Some(Method::Full),
+        ..checked(to_hypervisor(&cloud, vm, 9))
+    };
+    assert!(managed.migrate(migration).unwrap().transition.is_some());
+}
+
+/// On a ring shortest paths may wait for each other at any time; lanes keep them apart, and the VM's
+/// paths are on the lanes of where it is.
+#[test]
+fn transitions_on_lanes() {
+    let ring = Torus::new(&[6], 1).unwrap();
+    let topology = ring.topology(Hosts::Hypervisors { functions: 2 });
+    let host =
+        |number: u64, function: u64| Guid::new(0x0002_c903_0000_0000 | number << 8 | function);
+    let config = Config {
+        spare_functions: (1..=6).map(|number| host(number, 2)).collect(),
+        ..Config::default()
+    };
+    let migration = Migration {
+        check_transition: true,
+        ..Migration::new(host(2, 1), Target::Function(host(5, 2)))
+    };
+    let fabric = Fabric::new(&topology).unwrap();
+    let mut managed = Managed::new(fabric, host(1, 1), config.clone());
+    managed.settle();
+    let moved = managed.migrate(migration).unwrap();
+    assert!(matches!(
+        moved.transition,
+        Some(Transition::Standing { lane: 0, .. })
+    ));
+
+    let fabric = Fabric::new(&topology).unwrap();
+    let managed = Managed::new(fabric, host(1, 1), config.clone());
+    let mut managed = managed.routed_by(Box::new(Lash { lanes: 15 }), config);
+    managed.settle();
+    let lanes = managed.manager.lanes();
+    assert!(lanes > 1);
+    let moved = managed.migrate(migration).unwrap();
+    assert!(!matches!(
+        moved.transition,
+        None | Some(Transition::Standing { .. })
+    ));
+    managed.all_active_and_reachable();
+    // The next sweep finds nothing to change.
+    managed.manager.request_sweep();
+    managed.settle();
+    assert_eq!(managed.manager.report().sets, 0);
+    assert_eq!(managed.manager.lanes(), lanes);
 }
