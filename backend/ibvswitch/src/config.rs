@@ -136,6 +136,8 @@ pub struct Manager {
     pub m_key_protect: u8,
     /// Seconds until a port with a key that nobody knows falls back to level 0; 0: never.
     pub m_key_lease: u16,
+    /// Percentage of paths on the busiest link at which they are spread anew.
+    pub rebalance_threshold: Option<u16>,
     /// Whether answers to path queries say that they may be kept.
     pub path_caching: bool,
 }

@@ -24,7 +24,7 @@ pub use migration::{
     Deadlock, Method, Migrated, MigrationRequest, Packets, Place, SwitchPackets, Transition,
 };
 pub use server::{Server, StatusSource};
-pub use sm::{OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps};
+pub use sm::{Balance, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps};
 
 /// The most bytes of one line, its newline included. A status line has about 1 KiB for each VF.
 pub const LINE_MAX: usize = 64 * 1024 * 1024;

@@ -732,6 +732,7 @@ fn manager_config(config: &Config) -> subnet::Config {
         m_key_protect: config.manager.m_key_protect,
         m_key_lease: config.manager.m_key_lease,
         enforce_partitions: config.manager.enforce_partitions,
+        rebalance_threshold: config.manager.rebalance_threshold,
         path_caching: config.manager.path_caching,
         ..subnet::Config::default()
     };

@@ -65,6 +65,9 @@ pub struct Config {
     /// Multicast groups that are there whether anybody is in them or not. IPoIB's broadcast group
     /// of every partition is there besides, unless one of these takes its place.
     pub groups: Vec<PresetGroup>,
+    /// Percentage of the paths on the link that most paths between VMs share, of those on it when
+    /// paths were last computed, at which paths are spread anew after a migration; `None`: never.
+    pub rebalance_threshold: Option<u16>,
     /// Whether clients are told that they may keep PathRecords.
     pub path_caching: bool,
     /// How long after a sweep to look for changes; zero: only when told.
@@ -108,6 +111,7 @@ impl Default for Config {
             max_lanes: None,
             arbitration: None,
             groups: Vec::new(),
+            rebalance_threshold: None,
             path_caching: false,
             sweep_interval: Duration::from_secs(10),
             trap_interval: Duration::from_millis(250),

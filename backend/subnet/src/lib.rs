@@ -28,7 +28,7 @@ mod tables;
 
 pub use config::{Config, ConfigError};
 pub use keys::{KeyPolicy, ManagementKeys};
-pub use manager::{Report, SubnetManager, Ticket};
+pub use manager::{Balance, Report, SubnetManager, Ticket};
 pub use migration::{
     Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target, Transition,
 };

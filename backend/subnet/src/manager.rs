@@ -1,5 +1,6 @@
 //! The subnet manager.
 
+mod balance;
 mod configuration;
 mod discovery;
 mod lanes;
@@ -26,6 +27,7 @@ use crate::requests::{Failure, Outcome, Requests, Transport};
 use crate::routing::RoutingEngine;
 use crate::sa::{Administration, Paths, SaCounts, View};
 use crate::tables::Tables;
+pub use balance::Balance;
 use configuration::Step;
 use mastery::Mastery;
 pub use migration::Ticket;
@@ -80,6 +82,8 @@ enum Phase {
     /// Writes multicast forwarding tables between sweeps.
     Multicast,
     Migrating(Stage),
+    /// Writes forwarding tables in which paths are spread anew.
+    Rebalancing,
     /// Gives the subnet to another manager.
     HandingOver,
 }
@@ -127,6 +131,9 @@ pub struct SubnetManager {
     paths: Paths,
     /// By port GUID: the service level by which it reaches the manager, where that is not 0.
     manager_levels: BTreeMap<Guid, Sl>,
+    balance: Balance,
+    /// Migrations have crowded a link.
+    crowded: bool,
     administration: Administration,
     lids: BTreeMap<Guid, Lid>,
     tables: Tables,
@@ -166,6 +173,8 @@ impl SubnetManager {
             before: None,
             paths: Paths::default(),
             manager_levels: BTreeMap::new(),
+            balance: Balance::default(),
+            crowded: false,
             administration: Administration::default(),
             tables: Tables::default(),
             report: Report::default(),
@@ -392,6 +401,13 @@ impl SubnetManager {
                 self.schedule();
             }
             Phase::Multicast => self.phase = Phase::Idle,
+            Phase::Rebalancing => {
+                self.phase = Phase::Idle;
+                self.schedule();
+                let now = self.now;
+                let (administration, view) = self.administration();
+                administration.swept(&view, now, transport);
+            }
             Phase::HandingOver => self.stand_by_for_heir(),
         }
         true
@@ -414,6 +430,7 @@ impl SubnetManager {
                 self.set_multicast();
             }
             SmState::Master if self.has_migrations() => self.begin_migration(),
+            SmState::Master if self.crowded => self.rebalance(),
             SmState::Master if self.next_sweep.is_some_and(|due| due <= now) => {
                 self.begin_light_sweep();
             }

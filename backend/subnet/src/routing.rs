@@ -1,6 +1,7 @@
 //! Routing: from a graph of switches to forwarding tables.
 
 mod balance;
+mod bottleneck;
 mod check;
 mod dependency;
 mod dfsssp;
@@ -23,6 +24,7 @@ use std::fmt;
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
+pub(crate) use bottleneck::bottleneck;
 pub use check::{Break, Circle, Fault, Loads, Verdict, transition};
 pub use dfsssp::Dfsssp;
 pub use dimension_order::DimensionOrder;
@@ -122,6 +124,14 @@ impl ForwardingTable {
     pub fn set(&mut self, lid: Lid, port: u8) {
         if let Some(entry) = self.0.get_mut(usize::from(lid.value())) {
             *entry = port;
+        }
+    }
+
+    /// Makes room for LIDs up to `top`, dropped at first.
+    pub(crate) fn grow(&mut self, top: Lid) {
+        let size = usize::from(top.value()) + 1;
+        if self.0.len() < size {
+            self.0.resize(size, LinearBlock::DROP);
         }
     }
 

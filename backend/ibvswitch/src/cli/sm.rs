@@ -55,6 +55,16 @@ fn text(status: &SmStatus) -> String {
         let _ = writeln!(text, "    {name}: {value}");
     };
     line("Routing", routing(status));
+    if let Some(balance) = &status.balance {
+        line(
+            "Balance",
+            format!(
+                "{} paths between VMs on the busiest link, {} when they were computed; spread anew \
+                 at {} %, {} times so far",
+                balance.now, balance.computed, balance.threshold, balance.rebalanced
+            ),
+        );
+    }
     line(
         "Sweeps",
         format!("{} full, {} light", status.sweeps, status.light_sweeps),

@@ -45,6 +45,7 @@ pub(super) const SM: &[&str] = &[
     "m_key",
     "m_key_protect",
     "m_key_lease",
+    "rebalance_threshold",
     "path_caching",
 ];
 pub(super) const EXTERNAL: &[&str] = &["socket"];

@@ -32,6 +32,8 @@ pub struct SmStatus {
     pub routed_by: Option<String>,
     /// Lanes that keep the paths from waiting for each other.
     pub lanes: u8,
+    /// How paths are spread, where the manager looks at it.
+    pub balance: Option<Balance>,
     /// Full sweeps so far.
     pub sweeps: u64,
     /// Light sweeps so far.
@@ -58,6 +60,19 @@ pub struct SmStatus {
     pub partitions: Vec<Partition>,
     /// What went wrong in the last full sweep.
     pub errors: Vec<String>,
+}
+
+/// How many paths between VMs share the link that most of them share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Balance {
+    /// When all paths were last computed.
+    pub computed: u64,
+    /// Now.
+    pub now: u64,
+    /// Percentage at which paths are spread anew.
+    pub threshold: u16,
+    /// How often they were.
+    pub rebalanced: u64,
 }
 
 /// Requests of one kind.

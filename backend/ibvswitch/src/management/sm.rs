@@ -8,7 +8,7 @@ use wire::attribute::{SmInfo, SmState};
 use super::memory::read_partitions;
 use super::{Management, Message, SubnetState};
 use crate::config::Config;
-use crate::control::{OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps};
+use crate::control::{Balance, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps};
 
 /// How long a sweep may take before whoever waits for it is told that it takes longer.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -85,6 +85,15 @@ impl Management {
             routing: manager.routing().to_owned(),
             routed_by: manager.routed_by().map(str::to_owned),
             lanes: manager.lanes(),
+            balance: manager
+                .balance()
+                .zip(config.manager.rebalance_threshold)
+                .map(|(balance, threshold)| Balance {
+                    computed: balance.computed,
+                    now: balance.now,
+                    threshold,
+                    rebalanced: balance.rebalanced,
+                }),
             sweeps: report.sweeps,
             light_sweeps: report.light_sweeps,
             last_sweep_s: (report.sweeps > 0)

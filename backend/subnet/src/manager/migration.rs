@@ -220,7 +220,13 @@ impl SubnetManager {
                 functions = moved.functions.sent,
                 "migrated"
             );
+            let method = moved.method;
             self.end_migration(current.ticket, Ok(moved));
+            match method {
+                Method::Full => self.paths_computed(),
+                _ if self.has_migrations() => {}
+                _ => self.look_at_balance(),
+            }
         }
         true
     }

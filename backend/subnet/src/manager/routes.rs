@@ -17,10 +17,22 @@ use crate::sa::Paths;
 impl SubnetManager {
     pub(super) fn set_paths(&mut self) {
         let (graph, nodes) = self.subnet.graph();
-        let paths = self.route(graph, nodes);
+        let (paths, computed) = self.route(graph, nodes);
         for refusal in &paths.refusals {
             self.error(refusal.to_string());
         }
+        self.send_tables(&paths);
+        self.set_tops(&paths.graph, &paths.nodes);
+        self.paths = paths;
+        self.find_manager_levels();
+        if computed {
+            self.paths_computed();
+        }
+        self.set_multicast();
+    }
+
+    /// Sends the blocks in which forwarding tables differ from what switches hold.
+    pub(super) fn send_tables(&mut self, paths: &Paths) {
         for (&node, table) in paths.nodes.iter().zip(&paths.tables) {
             let guid = self.subnet.nodes[node].info.node_guid;
             for (number, block) in self.tables.linear_changes(guid, table) {
@@ -38,21 +50,17 @@ impl SubnetManager {
                 );
             }
         }
-        self.set_tops(&paths.graph, &paths.nodes);
-        self.paths = paths;
-        self.find_manager_levels();
-        self.set_multicast();
     }
 
-    /// The paths of a graph: those that there are if nothing has changed.
-    fn route(&mut self, graph: Graph, nodes: Vec<usize>) -> Paths {
+    /// The paths of a graph: those that there are if nothing has changed, or new ones and true.
+    fn route(&mut self, graph: Graph, nodes: Vec<usize>) -> (Paths, bool) {
         let before = mem::take(&mut self.paths);
         let lanes = self.service_lanes();
         if !before.tables.is_empty() && (&before.graph, before.lanes) == (&graph, lanes) {
-            return Paths { nodes, ..before };
+            return (Paths { nodes, ..before }, false);
         }
         let before = Some(before).filter(|paths| !paths.tables.is_empty());
-        self.new_paths(graph, nodes, before.as_ref())
+        (self.new_paths(graph, nodes, before.as_ref()), true)
     }
 
     /// The paths that the engine computes of the subnet as it is, whatever there were before.
@@ -61,7 +69,12 @@ impl SubnetManager {
         self.new_paths(graph, nodes, None)
     }
 
-    fn new_paths(&self, graph: Graph, nodes: Vec<usize>, before: Option<&Paths>) -> Paths {
+    pub(super) fn new_paths(
+        &self,
+        graph: Graph,
+        nodes: Vec<usize>,
+        before: Option<&Paths>,
+    ) -> Paths {
         let mut refusals = Vec::new();
         let own = match before {
             None => self.routing.route(&graph),
@@ -109,7 +122,7 @@ impl SubnetManager {
         self.manager_levels.get(&port).copied().unwrap_or_default()
     }
 
-    fn find_manager_levels(&mut self) {
+    pub(super) fn find_manager_levels(&mut self) {
         self.manager_levels.clear();
         let own = self.subnet.own.and_then(|own| self.subnet.port(own));
         let Some(manager) = own.map(|own| self.lid_of(own.guid)) else {

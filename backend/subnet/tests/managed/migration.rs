@@ -410,7 +410,7 @@ fn transitions() {
         panic!("{:?}", moved.transition);
     };
     assert_eq!((lane, channels.len()), (0, 2));
-    let ends = BTreeSet::from([switch_guid(cloud.spines), cloud.vswitch(1)]);
+    let ends = BTreeSet::from([switch_guid(cloud.spines), cloud.vswitch(0)]);
     assert_eq!(
         channels
             .into_iter()
@@ -421,13 +421,13 @@ fn transitions() {
     // With the LID dropped in between it cannot.
     let migration = Migration {
         drop_first: true,
-        ..checked(to_hypervisor(&cloud, vm, 0))
+        ..checked(to_hypervisor(&cloud, vm, 9))
     };
     let moved = managed.migrate(migration).unwrap();
     assert_eq!(moved.transition, Some(Transition::Free));
     let migration = Migration {
         method: Some(Method::Full),
-        ..checked(to_hypervisor(&cloud, vm, 9))
+        ..checked(to_hypervisor(&cloud, vm, 5))
     };
     assert!(managed.migrate(migration).unwrap().transition.is_some());
 }

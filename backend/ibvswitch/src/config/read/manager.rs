@@ -55,6 +55,12 @@ impl<'d, 'i> Reader<'d, 'i> {
             m_key_lease: section
                 .and_then(|sm| sm.integer("m_key_lease", 0..=65_535, "write seconds, 0 to 65535"))
                 .map_or(60, |entry| entry.value as u16),
+            rebalance_threshold: section
+                .and_then(|sm| {
+                    let remedy = "write a percentage above 100, up to 10000";
+                    sm.integer("rebalance_threshold", 101..=10_000, remedy)
+                })
+                .map(|entry| entry.value as u16),
             path_caching: section
                 .and_then(|sm| self.flag(sm, "path_caching"))
                 .unwrap_or_default(),

@@ -1,6 +1,7 @@
 //! Whether packets can wait for each other for ever while the tables change.
 
 use wire::Lid;
+use wire::attribute::LinearBlock;
 
 use super::super::SubnetManager;
 use super::plan::{Plan, place};
@@ -13,37 +14,26 @@ impl SubnetManager {
     pub(super) fn transition_to(&self, plan: &Plan, moved: &Moved, drop_first: bool) -> Transition {
         let graph = &self.paths.graph;
         let old = routing(&self.paths);
-        let mut new = old.clone();
-        for (&node, table) in self.paths.nodes.iter().zip(&mut new.tables) {
-            for (&number, block) in plan.blocks.get(&node).into_iter().flatten() {
-                table.set_block(number, block);
+        // Nobody sends to the LID that is exchanged for the VM's: no VM has it.
+        let lid = moved.lid;
+        let (number, entry) = place(lid);
+        let (mut new, mut dropped) = (old.clone(), old.clone());
+        let tables = new.tables.iter_mut().zip(&mut dropped.tables);
+        for (node, (new, dropped)) in self.paths.nodes.iter().zip(tables) {
+            let blocks = plan.blocks.get(node);
+            if let Some(block) = blocks.and_then(|blocks| blocks.get(&number)) {
+                new.set(lid, block.0[entry]);
+                dropped.set(lid, LinearBlock::DROP);
             }
         }
-        let switch = |at| {
-            let (node, _) = self.edge(at)?;
-            self.paths.nodes.iter().position(|&other| other == node)
-        };
-        for (lid, at) in [(moved.lid, plan.to), (self.lid_of(plan.spare), plan.from)] {
-            if let Some(switch) = switch(at).filter(|_| lid.is_unicast()) {
-                new.levels.moved(lid, switch);
-            }
+        let to = self.edge(plan.to).map(|(node, _)| node);
+        if let Some(switch) = self.paths.nodes.iter().position(|&node| Some(node) == to) {
+            new.levels.moved(lid, switch);
         }
-        if !drop_first {
-            return judge(graph, &old, &[(&old, &new)]);
+        match drop_first {
+            false => judge(graph, &old, &[(&old, &new)]),
+            true => judge(graph, &old, &[(&old, &dropped), (&dropped, &new)]),
         }
-        // The LID is nowhere in between, in the switches that change.
-        let mut dropped = old.clone();
-        for (node, table) in self.paths.nodes.iter().zip(&mut dropped.tables) {
-            let (number, _) = place(moved.lid);
-            if plan
-                .blocks
-                .get(node)
-                .is_some_and(|blocks| blocks.contains_key(&number))
-            {
-                table.set(moved.lid, wire::attribute::LinearBlock::DROP);
-            }
-        }
-        judge(graph, &old, &[(&old, &dropped), (&dropped, &new)])
     }
 
     /// What the change from paths to others of the same switches may lead to.

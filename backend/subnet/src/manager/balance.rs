@@ -1,0 +1,151 @@
+//! Paths spread anew when migrations have crowded them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tracing::info;
+use wire::Lid;
+
+use super::{Phase, SubnetManager};
+use crate::routing::{Endpoint, Graph, Routing, RoutingEngine, VSwitchFatTree, bottleneck};
+use crate::sa::Paths;
+
+/// How crowded the link is that most paths between VMs share.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Balance {
+    /// Paths on it when all paths were last computed.
+    pub computed: u64,
+    /// Paths on it now.
+    pub now: u64,
+    /// How often migrations had crowded it so that paths were spread anew.
+    pub rebalanced: u64,
+}
+
+impl Balance {
+    /// Whether it carries that many percent of what it did.
+    fn exceeds(&self, percent: u16) -> bool {
+        self.now * 100 >= self.computed.max(1) * u64::from(percent) && self.now > self.computed
+    }
+}
+
+impl SubnetManager {
+    /// How crowded the links are; `None` where nobody looks at it, since
+    /// [`Config::rebalance_threshold`](crate::Config::rebalance_threshold) is not set.
+    pub fn balance(&self) -> Option<Balance> {
+        self.config.rebalance_threshold.map(|_| self.balance)
+    }
+
+    /// All paths have been computed.
+    pub(super) fn paths_computed(&mut self) {
+        if self.config.rebalance_threshold.is_some() {
+            let paths = self.crowd(&self.paths);
+            (self.balance.computed, self.balance.now) = (paths, paths);
+        }
+    }
+
+    /// VMs have moved: whether paths are to be spread anew.
+    pub(super) fn look_at_balance(&mut self) {
+        if let Some(percent) = self.config.rebalance_threshold {
+            self.balance.now = self.crowd(&self.paths);
+            self.crowded |= self.balance.exceeds(percent);
+        }
+    }
+
+    fn crowd(&self, paths: &Paths) -> u64 {
+        let spares = self.spare_lids();
+        let adapters = paths.graph.endpoints.iter().filter(|end| end.port != 0);
+        let lids = adapters
+            .map(|end| end.lid)
+            .filter(|lid| !spares.contains(lid));
+        bottleneck(&paths.graph, &paths.tables, &lids.collect::<Vec<_>>())
+    }
+
+    /// LIDs that no VM has.
+    fn spare_lids(&self) -> BTreeSet<Lid> {
+        let spares = self.config.spare_functions.iter();
+        spares.map(|&guid| self.lid_of(guid)).collect()
+    }
+
+    /// Spreads the paths anew, if that helps.
+    pub(super) fn rebalance(&mut self) {
+        self.crowded = false;
+        self.phase = Phase::Rebalancing;
+        let (graph, nodes) = self.subnet.graph();
+        let fresh = self.spread(graph, nodes);
+        let crowd = self.crowd(&fresh);
+        if fresh.engine.is_none() || crowd >= self.balance.now {
+            // Where the VMs are now nothing better can be had.
+            self.balance.computed = self.balance.now;
+            return;
+        }
+        info!(before = self.balance.now, now = crowd, "paths spread anew");
+        self.balance = Balance {
+            computed: crowd,
+            now: crowd,
+            rebalanced: self.balance.rebalanced + 1,
+        };
+        self.send_tables(&fresh);
+        self.paths = fresh;
+        self.find_manager_levels();
+    }
+
+    /// Paths in which VMs alone count: computed without the LIDs that no VM has, which then go the
+    /// way of their vSwitch, as a VM that starts there does.
+    fn spread(&self, graph: Graph, nodes: Vec<usize>) -> Paths {
+        let spares = self.spare_lids();
+        let (idle, busy): (Vec<Endpoint>, Vec<Endpoint>) = graph
+            .endpoints
+            .iter()
+            .partition(|end| end.port != 0 && spares.contains(&end.lid));
+        let own: HashMap<usize, Lid> = busy
+            .iter()
+            .filter(|end| end.port == 0)
+            .map(|end| (end.switch, end.lid))
+            .collect();
+        // Nothing to follow: it counts like the others.
+        let (idle, alone): (Vec<_>, Vec<_>) = idle
+            .into_iter()
+            .partition(|end| own.contains_key(&end.switch));
+        let mut endpoints = [busy, alone].concat();
+        endpoints.sort_unstable_by_key(|end| end.lid);
+        let counted = Graph {
+            switches: graph.switches.clone(),
+            endpoints,
+        };
+        let mut paths = self.balanced(counted, nodes);
+        for end in idle {
+            let Some(&leader) = own.get(&end.switch) else {
+                continue;
+            };
+            for (switch, table) in paths.tables.iter_mut().enumerate() {
+                let port = match switch == end.switch {
+                    true => end.port,
+                    false => table.port(leader),
+                };
+                table.grow(graph.top());
+                table.set(end.lid, port);
+            }
+            paths.levels.moved(end.lid, end.switch);
+        }
+        paths.graph = graph;
+        paths
+    }
+
+    /// By vSwitchFatTree where that needs no lanes and the subnet is a fat-tree, otherwise by the
+    /// engine that is configured.
+    fn balanced(&self, graph: Graph, nodes: Vec<usize>) -> Paths {
+        if !self.routing.is_layered()
+            && let Ok(Routing { tables, levels }) = VSwitchFatTree.route(&graph)
+        {
+            return Paths {
+                graph,
+                nodes,
+                tables,
+                levels,
+                lanes: self.paths.lanes,
+                engine: Some(VSwitchFatTree.name()),
+                refusals: Vec::new(),
+            };
+        }
+        self.new_paths(graph, nodes, None)
+    }
+}
