@@ -153,13 +153,16 @@ impl Opensm {
     pub fn start(daemon: &Daemon, host: Option<&str>, arguments: &[&str]) -> Self {
         let programs = Programs::new(daemon);
         let host: Vec<&str> = host.into_iter().flat_map(|host| ["--host", host]).collect();
+        let options = programs.dir.path().join("opensm.conf");
+        // A standby asks every 10 s whether the master is alive, unless it is told otherwise.
+        std::fs::write(&options, "sminfo_polling_timeout 250\n").expect("is written");
         let mut command = programs.command(&host);
         command
             // All it would write elsewhere stays here; each message of its log at once.
             .env("OSM_CACHE_DIR", programs.dir.path())
             .env("OSM_TMP_DIR", programs.dir.path())
             .args(["opensm", "-d2", "-f", "-", "-F"])
-            .arg(programs.dir.path().join("none.conf"))
+            .arg(options)
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
