@@ -20,8 +20,6 @@ use crate::trap::Told;
 
 /// P_Keys that an external port of a switch can hold for enforcement.
 pub(crate) const ENFORCEMENT_CAP: u16 = 32;
-/// Alias GUIDs a port can hold, its own included.
-pub(crate) const GUID_CAP: u8 = 8;
 /// VL0 to VL7, in PortInfo's code.
 const VL_CAP: u8 = 4;
 /// Entries of each arbitration table.
@@ -51,7 +49,8 @@ pub(crate) struct Port {
     pub(crate) peer: Option<PortRef>,
     /// Whether the cable is broken.
     pub(crate) severed: bool,
-    pub(crate) guids: [Guid; GUID_CAP as usize],
+    /// Its own GUID and alias GUIDs, as many as PortInfo's GUIDCap.
+    pub(crate) guids: Vec<Guid>,
     pub(crate) pkeys: Vec<PKey>,
     /// By the port a packet came in; an adapter's only table is that of 0.
     sl_to_vl: BTreeMap<u8, SlToVl>,
@@ -72,8 +71,8 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    fn new(guid: Guid, pkeys: u16, capability_mask: CapabilityMask) -> Self {
-        let mut guids = [Guid::NONE; GUID_CAP as usize];
+    fn new(guid: Guid, guid_cap: u8, pkeys: u16, capability_mask: CapabilityMask) -> Self {
+        let mut guids = vec![Guid::NONE; usize::from(guid_cap.max(1))];
         guids[0] = guid;
         Self {
             guid,
@@ -95,7 +94,7 @@ impl Port {
                 operational_vls: 1,
                 vl_arbitration_high_cap: VL_ARBITRATION_CAP,
                 vl_arbitration_low_cap: VL_ARBITRATION_CAP,
-                guid_cap: if guid.is_none() { 0 } else { GUID_CAP },
+                guid_cap,
                 subnet_timeout: RESPONSE_TIME,
                 resp_time_value: RESPONSE_TIME,
                 local_phy_errors: ERROR_THRESHOLD,
@@ -221,13 +220,18 @@ impl Node {
 
     fn switch_ports(spec: &NodeSpec) -> Vec<Port> {
         let capabilities = CAPABILITIES.with(CapabilityMask::SWITCH_PKEY_TRAP);
-        let mut port0 = Port::new(spec.port_guids[0], spec.partition_cap, capabilities);
+        let mut port0 = Port::new(
+            spec.port_guids[0],
+            spec.guid_cap,
+            spec.partition_cap,
+            capabilities,
+        );
         port0.pkeys[0] = PKey::DEFAULT_FULL;
         // Port 0 has no link that could be down: it is a place in the switch.
         port0.info.port_state = PortState::Active;
         port0.info.port_physical_state = PhysicalState::LinkUp;
         port0.info.neighbor_mtu = Mtu::B4096.code();
-        let external = |_| Port::new(Guid::NONE, ENFORCEMENT_CAP, CapabilityMask::default());
+        let external = |_| Port::new(Guid::NONE, 0, ENFORCEMENT_CAP, CapabilityMask::default());
         std::iter::once(port0)
             .chain((0..spec.ports).map(external))
             .collect()
@@ -236,7 +240,7 @@ impl Node {
     fn adapter_ports(spec: &NodeSpec) -> Vec<Port> {
         let capabilities = CAPABILITIES.with(CapabilityMask::CLIENT_REREGISTRATION);
         let adapter = |&guid: &Guid| {
-            let mut port = Port::new(guid, spec.partition_cap, capabilities);
+            let mut port = Port::new(guid, spec.guid_cap, spec.partition_cap, capabilities);
             port.pkeys[0] = PKey::DEFAULT_FULL;
             port
         };

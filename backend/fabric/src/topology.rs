@@ -53,10 +53,15 @@ pub struct NodeSpec {
     pub device_id: u16,
     /// P_Key table entries of each port of a channel adapter and of a switch's port 0.
     pub partition_cap: u16,
+    /// GUIDs that each port of a channel adapter and a switch's port 0 can hold, its own included.
+    pub guid_cap: u8,
     /// Whether it is a virtual function: a subnet manager may give its port another GUID, as it
     /// does when a VM moves from one function to another.
     pub virtual_function: bool,
 }
+
+/// GUIDs a port can hold where nothing else is said: one block of GUIDInfo.
+const GUID_CAP: u8 = 8;
 
 /// The organisation of the GUIDs that the default topologies use.
 const VENDOR: u32 = 0x02c9;
@@ -73,6 +78,7 @@ impl NodeSpec {
             vendor_id: VENDOR,
             device_id: 0,
             partition_cap: 32,
+            guid_cap: GUID_CAP,
             virtual_function: false,
         }
     }
@@ -88,6 +94,7 @@ impl NodeSpec {
             vendor_id: VENDOR,
             device_id: 0x101e,
             partition_cap: 128,
+            guid_cap: GUID_CAP,
             virtual_function: false,
         }
     }
@@ -97,6 +104,15 @@ impl NodeSpec {
     pub fn virtual_function(guid: Guid, description: &str) -> Self {
         Self {
             virtual_function: true,
+            ..Self::channel_adapter(guid, guid, description)
+        }
+    }
+
+    /// An adapter whose port several functions share, as Shared Port hardware has it: one LID, and
+    /// for each of `functions` functions a place for a GUID of its own in GUIDInfo, after the port's.
+    pub fn shared_port(guid: Guid, functions: u8, description: &str) -> Self {
+        Self {
+            guid_cap: functions.saturating_add(1).max(GUID_CAP),
             ..Self::channel_adapter(guid, guid, description)
         }
     }

@@ -95,13 +95,32 @@ impl Fabric {
             self.drop_smp(from.node);
             return Injected::Denied;
         }
+        let pkey = match is_smp {
+            true => packet.pkey,
+            false => port.own_key(packet.pkey),
+        };
+        self.send(from, MadPacket { pkey, ..packet })
+    }
+
+    /// The same for a function that shares this port: it is no member of more than its packet says,
+    /// and no subnet management packets of it go anywhere.
+    pub fn inject_for_function(&mut self, from: PortRef, packet: MadPacket) -> Injected {
+        if packet.is_smp() || packet.src_qp == Qpn::QP0 {
+            self.drop_smp(from.node);
+            return Injected::Denied;
+        }
+        self.send(from, packet)
+    }
+
+    fn send(&mut self, from: PortRef, packet: MadPacket) -> Injected {
+        let Some(port) = self.port(from) else {
+            return Injected::Dropped;
+        };
+        let is_smp = packet.is_smp();
         let mut packet = Box::new(packet);
         let keeps = port.answers_to(packet.slid) || is_smp && packet.slid == Lid::PERMISSIVE;
         if !keeps {
             packet.slid = port.info.lid;
-        }
-        if !is_smp {
-            packet.pkey = port.own_key(packet.pkey);
         }
         let sent = self.push(Transit {
             at: from,

@@ -355,6 +355,7 @@ impl SubnetManager {
             if packet.header().class() == Class::SUBN_ADM && self.state() == SmState::Master {
                 let (administration, view) = self.administration();
                 administration.receive(packet, &view, now, transport);
+                self.set_changed_aliases();
             }
             return;
         }

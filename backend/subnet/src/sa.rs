@@ -1,5 +1,6 @@
 //! Subnet administration: what the manager knows, told to those who ask.
 
+mod aliases;
 mod directory;
 mod inventory;
 mod membership;
@@ -26,6 +27,7 @@ use crate::model::Subnet;
 use crate::requests::Transport;
 use crate::rmpp::{Receiver, Sender, Taken};
 use crate::routing::{ForwardingTable, Graph, RoutingError, ServiceLevels};
+pub(crate) use aliases::Aliases;
 use directory::{Directory, PortIndex};
 use membership::Groups;
 pub use membership::PresetGroup;
@@ -102,6 +104,7 @@ pub(crate) struct Administration {
     directory: Directory,
     groups: Groups,
     services: Services,
+    aliases: Aliases,
     subscriptions: Subscriptions,
     /// Tables on their way to those who asked.
     tables: Sender,
@@ -198,6 +201,9 @@ impl Administration {
         let mad = packet.header();
         let method = mad.method();
         let key = view.config.sa_key;
+        let global = packet.grh.map(|grh| grh.sgid);
+        // Functions that share a port are told apart by their GIDs.
+        let global = global.filter(|&gid| self.directory.by_gid(gid) == Some(requester));
         let request = Request {
             packet,
             method,
@@ -206,6 +212,7 @@ impl Administration {
             mask: header.component_mask,
             data,
             requester,
+            guid: global.map_or(self.directory.port(requester).guid, Gid::guid),
             trusted: self.directory.own == Some(requester) || key != 0 && header.sm_key == key,
         };
         self.counts.answered += 1;
@@ -247,6 +254,7 @@ impl Administration {
             directory,
             groups,
             services,
+            aliases,
             subscriptions,
             table,
             ..
@@ -305,6 +313,13 @@ impl Administration {
                         table.bytes.extend(info.to_bytes());
                         None
                     }
+                    (Method::SET | Method::DELETE, id::GUID_INFO) => {
+                        aliases.change(request, directory, table)?;
+                        if aliases.is_changed() {
+                            self.swept(view, now, transport);
+                        }
+                        None
+                    }
                     _ => return Err(Status::UNSUPPORTED_ATTRIBUTE),
                 };
                 self.tell(event, now, transport);
@@ -358,7 +373,8 @@ impl Administration {
         self.swept = true;
         let end_ports = self.directory.end_ports();
         let there: BTreeSet<Guid> = end_ports
-            .map(|index| self.directory.port(index).guid)
+            .flat_map(|index| self.directory.port(index).guids.iter().copied())
+            .filter(|guid| !guid.is_none())
             .collect();
         let known = std::mem::replace(&mut self.known, there);
         let mut events = Vec::new();
@@ -376,7 +392,7 @@ impl Administration {
 
     /// Addresses or paths changed without a sweep: answers are as the view is from now on.
     pub(crate) fn refresh(&mut self, view: &View<'_>) {
-        self.directory = Directory::new(view);
+        self.directory = Directory::new(view, &self.aliases);
     }
 
     /// A trap came, the first time; `data` is the notice.
@@ -434,7 +450,23 @@ impl Administration {
         graph: &Graph,
         lids: &BTreeMap<Guid, Lid>,
     ) -> Vec<MulticastBlocks> {
-        self.groups.blocks(graph, lids)
+        let directory = &self.directory;
+        self.groups.blocks(graph, |guid| {
+            let port = directory
+                .by_guid(guid)
+                .map(|port| directory.port(port).guid);
+            lids.get(&port.unwrap_or(guid)).copied()
+        })
+    }
+
+    /// The GUIDs that ports have besides their own.
+    pub(crate) fn aliases(&self) -> &Aliases {
+        &self.aliases
+    }
+
+    /// Ports whose table of GUIDs was changed since this was last asked.
+    pub(crate) fn take_changed_aliases(&mut self) -> Vec<Guid> {
+        self.aliases.take_changed()
     }
 
     /// Tells an event to its subscribers.

@@ -3,7 +3,7 @@
 use wire::attribute::{GuidInfo, PKeyBlock, PortInfo, SlToVl, VlArbitration};
 use wire::mad::Status;
 use wire::smp::DATA;
-use wire::{Lid, Mtu, PhysicalState, PortState};
+use wire::{Guid, Lid, Mtu, PhysicalState, PortState};
 
 use super::Asked;
 use crate::fabric::{Fabric, PortEvent};
@@ -199,26 +199,31 @@ impl Fabric {
         } else {
             asked.port(asked.ingress)
         };
-        // GUIDCap is one block.
-        if asked.modifier != 0 {
-            return Err(INVALID);
-        }
-        let mut entries = self.port(port).ok_or(INVALID)?.guids;
+        let table = &self.port(port).ok_or(INVALID)?.guids;
+        let first = asked.modifier as usize * GuidInfo::ENTRIES;
+        let held = table.get(first..).filter(|rest| !rest.is_empty());
+        let held = held.ok_or(INVALID)?;
+        let room = held.len().min(GuidInfo::ENTRIES);
+        let mut entries = [Guid::NONE; GuidInfo::ENTRIES];
+        entries[..room].copy_from_slice(&held[..room]);
         if asked.set {
-            let wanted = GuidInfo::parse(data).map_err(|_| INVALID)?.entries();
-            // The port's own GUID is read-only, but for a virtual function's: that one is the
-            // VM's, and moves with it.
-            let own = wanted[0];
-            let moves = !own.is_none() && own != entries[0] && self.is_virtual_function(port.node);
-            if moves {
-                self.set_port_guid(port, own);
-                entries[0] = own;
+            let mut wanted = GuidInfo::parse(data).map_err(|_| INVALID)?.entries();
+            wanted[room..].fill(Guid::NONE);
+            if first == 0 {
+                // The port's own GUID is read-only, but for a virtual function's: that one is the
+                // VM's, and moves with it.
+                let own = wanted[0];
+                if !own.is_none() && own != entries[0] && self.is_virtual_function(port.node) {
+                    self.set_port_guid(port, own);
+                } else {
+                    wanted[0] = entries[0];
+                }
             }
-            let changed = moves || entries[1..] != wanted[1..];
-            entries[1..].copy_from_slice(&wanted[1..]);
+            let changed = wanted != entries;
+            entries = wanted;
             if changed {
                 if let Some(port) = self.port_mut(port) {
-                    port.guids = entries;
+                    port.guids[first..first + room].copy_from_slice(&entries[..room]);
                 }
                 self.tell(port, PortEvent::GidChange);
             }

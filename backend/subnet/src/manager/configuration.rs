@@ -1,6 +1,6 @@
 //! Giving what is there addresses, partitions and paths, and switching it on.
 
-use wire::attribute::{CapabilityMask, PKeyBlock, PortInfo};
+use wire::attribute::{CapabilityMask, GuidInfo, PKeyBlock, PortInfo};
 use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Lid, PKey, PhysicalState, PortState};
@@ -52,6 +52,7 @@ impl SubnetManager {
         match step {
             Step::Identities => self.mend_identities(),
             Step::Tables => {
+                self.set_aliases();
                 self.set_partition_tables();
                 self.set_lanes();
             }
@@ -70,13 +71,83 @@ impl SubnetManager {
         }
     }
 
-    /// The P_Key table that a port with this GUID is to have.
+    /// The P_Key table that a port with this GUID is to have: its own partitions, and those of the
+    /// functions that share it.
     pub(super) fn pkeys(&self, at: At, guid: Guid) -> Vec<PKey> {
-        self.config.pkeys(&Candidate {
+        let mut table = self.config.pkeys(&Candidate {
             guid,
             kind: self.subnet.nodes[at.0].info.node_type,
             is_own: self.subnet.own == Some(at),
-        })
+        });
+        let aliases = self.administration.aliases().of(guid);
+        let partitions = aliases.filter_map(|alias| self.config.partitions.get(&alias));
+        for &pkey in partitions.flatten() {
+            let same = |own: &&mut PKey| own.partition() == pkey.partition();
+            match table.iter_mut().find(same) {
+                Some(own) => *own = (*own).max(pkey),
+                None => table.push(pkey),
+            }
+        }
+        table
+    }
+
+    /// Writes the GUIDs that ports have besides their own.
+    fn set_aliases(&mut self) {
+        let ports: Vec<Guid> = self
+            .administration
+            .aliases()
+            .ports()
+            .map(|(port, _)| port)
+            .collect();
+        for port in ports {
+            self.set_aliases_of(port);
+        }
+    }
+
+    /// The same between sweeps, where somebody has changed them.
+    pub(super) fn set_changed_aliases(&mut self) {
+        for port in self.administration.take_changed_aliases() {
+            // A sweep that is still looking writes them when it has found everything.
+            if self.phase != Phase::Discovering {
+                self.set_aliases_of(port);
+                let found = self.subnet.end_ports().into_iter();
+                let mut found =
+                    found.filter(|&at| self.subnet.port(at).is_some_and(|it| it.guid == port));
+                if let Some(at) = found.next() {
+                    self.set_partitions_at(at, port);
+                }
+            }
+        }
+    }
+
+    fn set_aliases_of(&mut self, guid: Guid) {
+        let mut ports = self.subnet.ports();
+        let Some((at, port)) = ports.find(|(_, port)| port.guid == guid) else {
+            return;
+        };
+        let Some(info) = port.info else {
+            return;
+        };
+        let route = port.route.clone();
+        let node = self.subnet.nodes[at.0].info.node_guid;
+        drop(ports);
+        for block in 0..info.guid_cap.div_ceil(GuidInfo::ENTRIES as u8) {
+            let entries = self.administration.aliases().block(guid, block);
+            let mut data = [0; DATA];
+            GuidInfo::from_entries(entries).emit(&mut data);
+            let place = (at.1, AttributeId::GUID_INFO, u32::from(block));
+            if self.tables.setting_differs(node, place, &data) {
+                self.tables.writes_setting(node, place);
+                let purpose = Purpose::Setting { node, place };
+                self.set(
+                    route.clone(),
+                    AttributeId::GUID_INFO,
+                    place.2,
+                    data,
+                    purpose,
+                );
+            }
+        }
     }
 
     fn set_partition_tables(&mut self) {

@@ -7,6 +7,7 @@ use wire::sa::Rate;
 use wire::{Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey};
 
 use super::View;
+use super::aliases::{Aliases, GuidTable};
 use crate::routing::ForwardingTable;
 
 /// A port, as an index of [`Directory::ports`].
@@ -91,13 +92,15 @@ pub(super) struct Directory {
     /// By LID.
     lids: Vec<u32>,
     guids: HashMap<Guid, PortIndex>,
+    /// Partitions of alias GUIDs that are not members of all their port's.
+    partitions: HashMap<Guid, Vec<PKey>>,
     prefix: u64,
     /// The manager's own port.
     pub(super) own: Option<PortIndex>,
 }
 
 impl Directory {
-    pub(super) fn new(view: &View<'_>) -> Self {
+    pub(super) fn new(view: &View<'_>, aliases: &Aliases) -> Self {
         let subnet = view.subnet;
         let mut directory = Self {
             prefix: view.config.gid_prefix,
@@ -167,6 +170,9 @@ impl Directory {
                 directory.lids[usize::from(lid.value())..=last].fill(here);
             }
         }
+        for (guid, table) in aliases.ports() {
+            directory.add_aliases(guid, table, view);
+        }
         directory.own = subnet.own.and_then(|own| at.get(&own)).copied();
         let switches = view.paths.nodes.iter().zip(&view.paths.tables);
         for (vertex, (&node, table)) in switches.enumerate() {
@@ -176,6 +182,30 @@ impl Directory {
             }
         }
         directory
+    }
+
+    fn add_aliases(&mut self, port: Guid, table: &GuidTable, view: &View<'_>) {
+        let Some(index) = self.by_guid(port) else {
+            return;
+        };
+        let guids = &mut self.ports[index as usize].guids;
+        for (&place, &guid) in table {
+            let place = usize::from(place);
+            if guids.len() <= place {
+                guids.resize(place + 1, Guid::NONE);
+            }
+            guids[place] = guid;
+            self.guids.insert(guid, index);
+            if let Some(pkeys) = view.config.partitions.get(&guid) {
+                self.partitions.insert(guid, pkeys.clone());
+            }
+        }
+    }
+
+    /// The partitions that a GUID of a port is in: where the configuration says so, not all of the
+    /// port's.
+    pub(super) fn pkeys<'a>(&'a self, port: &'a Port, guid: Guid) -> &'a [PKey] {
+        self.partitions.get(&guid).map_or(&port.pkeys, |own| own)
     }
 
     pub(super) fn port(&self, index: PortIndex) -> &Port {
@@ -203,7 +233,11 @@ impl Directory {
     }
 
     pub(super) fn gid(&self, port: &Port) -> Gid {
-        Gid::new(self.prefix, port.guid)
+        self.gid_of(port.guid)
+    }
+
+    pub(super) fn gid_of(&self, guid: Guid) -> Gid {
+        Gid::new(self.prefix, guid)
     }
 
     /// Ports that have LIDs, by rising LID.

@@ -149,7 +149,7 @@ impl Groups {
     pub(super) fn blocks(
         &mut self,
         graph: &Graph,
-        lids: &BTreeMap<Guid, Lid>,
+        lid_of: impl Fn(Guid) -> Option<Lid>,
     ) -> Vec<BTreeMap<(u16, u8), MulticastBlock>> {
         self.moved = false;
         let new = self.trees.span(graph);
@@ -164,10 +164,10 @@ impl Groups {
             let group = self.by_lid.get(&mlid).and_then(|gid| self.by_gid.get(gid));
             let members = group.into_iter().flat_map(|group| group.members.keys());
             let ends = members.filter_map(|guid| {
-                let lid = lids.get(guid)?;
+                let lid = lid_of(*guid)?;
                 let at = graph
                     .endpoints
-                    .binary_search_by_key(lid, |endpoint| endpoint.lid);
+                    .binary_search_by_key(&lid, |endpoint| endpoint.lid);
                 graph.endpoints.get(at.ok()?)
             });
             self.trees.grow(mlid, ends);
@@ -389,7 +389,7 @@ impl Groups {
             }
             // Others learn of the group, and of themselves.
             let about_itself = request.gives(McMemberRecord::PORT_GID);
-            match group.members.get(&requester.guid) {
+            match group.members.get(&request.guid) {
                 Some(member) if about_itself => table.offer(request, &of_member(group, member)),
                 _ if about_itself => {}
                 _ => table.offer(&own, &group.of),
@@ -450,8 +450,7 @@ fn member<'a>(
     if port != request.requester && !request.trusted {
         return Err(Status::SA_DENIED);
     }
-    let port = directory.port(port);
-    Ok((port, port.guid))
+    Ok((directory.port(port), wanted.port_gid.guid()))
 }
 
 /// Whether a GID is one that clients may make a group of: a multicast one with a scope, and not of

@@ -8,7 +8,7 @@ use wire::{Gid, Lid};
 
 use super::View;
 use super::directory::{Directory, PortIndex};
-use super::path::Asked;
+use super::path::{Asked, End};
 use super::request::{Request, Table};
 
 /// Paths that are answered unless the request says how many: of all pairs, as OpenSM does.
@@ -38,12 +38,12 @@ pub(super) fn answer(
     }
     let gids = wanted.gids(request.data);
     let [sources, destinations] = gids.ok_or(Status::SA_REQUEST_INVALID)?;
-    let ports = |gids: &[[u8; 16]]| {
-        let port = |&gid: &[u8; 16]| directory.by_gid(Gid::from_bytes(gid));
-        let ports: Option<Vec<PortIndex>> = gids.iter().map(port).collect();
-        ports.ok_or(Status::SA_INVALID_GID)
+    let ends = |gids: &[[u8; 16]]| {
+        let end = |&gid: &[u8; 16]| End::of(directory, Gid::from_bytes(gid));
+        let ends: Option<Vec<End>> = gids.iter().map(end).collect();
+        ends.ok_or(Status::SA_INVALID_GID)
     };
-    let (sources, destinations) = (ports(sources)?, ports(destinations)?);
+    let (sources, destinations) = (ends(sources)?, ends(destinations)?);
     let most = match request.gives(MultiPathRecord::NUMB_PATH) {
         true => usize::from(wanted.numb_path.max(1)),
         false => MOST,
@@ -69,7 +69,7 @@ pub(super) fn answer(
                     break 'pairs;
                 }
                 let record = PathRecord::read(bytes).map_err(|_| Status::SA_NO_RECORDS)?;
-                candidates.push((from, record));
+                candidates.push((from.port, record));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use wire::mad::{Method, Status};
 use wire::sa::{McMemberRecord, PathRecord, Rate, Selector};
-use wire::{Lid, Mtu, PKey, Sl};
+use wire::{Gid, Guid, Lid, Mtu, PKey, Sl};
 
 use super::View;
 use super::directory::{Capacity, Directory, Port, PortIndex};
@@ -35,15 +35,15 @@ pub(super) fn answer(
         return asked.group(sources, groups, table);
     }
     let destinations = asked.destination()?;
-    let all: Vec<PortIndex> = match (sources, destinations) {
+    let all: Vec<End> = match (sources, destinations) {
         (Some(from), Some(to)) => {
             asked.between(from, to, table);
             return Ok(());
         }
-        _ => directory.end_ports().collect(),
+        _ => directory.end_ports().map(|port| asked.own(port)).collect(),
     };
-    let ends = |given: &Option<PortIndex>| match given {
-        Some(port) => vec![*port],
+    let ends = |given: &Option<End>| match given {
+        Some(end) => vec![*end],
         None => all.clone(),
     };
     let destinations = ends(&destinations);
@@ -56,6 +56,22 @@ pub(super) fn answer(
         }
     }
     Ok(())
+}
+
+/// One end of a path: a port, and which of its GUIDs is meant.
+#[derive(Clone, Copy)]
+pub(super) struct End {
+    pub(super) port: PortIndex,
+    pub(super) guid: Guid,
+}
+
+impl End {
+    /// The end with this GID.
+    pub(super) fn of(directory: &Directory, gid: Gid) -> Option<Self> {
+        let port = directory.by_gid(gid)?;
+        let guid = gid.guid();
+        Some(Self { port, guid })
+    }
 }
 
 /// What paths are asked for.
@@ -72,57 +88,68 @@ impl Asked<'_> {
         self.request.gives(component)
     }
 
-    /// The port that GID and LID of one end name; `None` when neither is given.
-    fn end(&self, gid: (u64, wire::Gid), lid: (u64, Lid)) -> Result<Option<PortIndex>, Status> {
-        let mut port = None;
+    fn own(&self, port: PortIndex) -> End {
+        let guid = self.directory.port(port).guid;
+        End { port, guid }
+    }
+
+    /// The end that GID and LID name; `None` when neither is given.
+    fn end(&self, gid: (u64, Gid), lid: (u64, Lid)) -> Result<Option<End>, Status> {
+        let mut end = None;
         if self.gives(gid.0) {
-            let found = self.directory.by_gid(gid.1);
-            port = Some(found.ok_or(Status::SA_INVALID_GID)?);
+            let found = End::of(self.directory, gid.1);
+            end = Some(found.ok_or(Status::SA_INVALID_GID)?);
         }
         if self.gives(lid.0) {
             let found = self.directory.by_lid(lid.1).ok_or(Status::SA_NO_RECORDS)?;
-            if port.is_some_and(|port| port != found) {
+            if end.is_some_and(|end| end.port != found) {
                 return Err(Status::SA_NO_RECORDS);
             }
-            port = Some(found);
+            end = end.or_else(|| Some(self.own(found)));
         }
-        Ok(port)
+        Ok(end)
     }
 
     /// Where paths are to begin, if the template says it.
-    pub(super) fn source(&self) -> Result<Option<PortIndex>, Status> {
+    pub(super) fn source(&self) -> Result<Option<End>, Status> {
         let PathRecord { sgid, slid, .. } = self.wanted;
         self.end((PathRecord::SGID, sgid), (PathRecord::SLID, slid))
     }
 
     /// Where they are to end.
-    pub(super) fn destination(&self) -> Result<Option<PortIndex>, Status> {
+    pub(super) fn destination(&self) -> Result<Option<End>, Status> {
         let PathRecord { dgid, dlid, .. } = self.wanted;
         self.end((PathRecord::DGID, dgid), (PathRecord::DLID, dlid))
     }
 
     /// The key that packets from one port to the other carry.
-    fn partition(&self, from: &Port, to: &Port) -> Option<PKey> {
+    fn partition(&self, from: End, to: End) -> Option<PKey> {
+        let pkeys = |end: End| {
+            self.directory
+                .pkeys(self.directory.port(end.port), end.guid)
+        };
+        let (from, to) = (pkeys(from), pkeys(to));
         if self.gives(PathRecord::PKEY) {
             let pkey = self.wanted.pkey;
-            let of = |port: &Port| {
+            let of = |pkeys: &[PKey]| {
                 let same = |own: &&PKey| own.partition() == pkey.partition();
-                port.pkeys.iter().copied().filter(|own| same(&own)).max()
+                pkeys.iter().copied().filter(|own| same(&own)).max()
             };
             return of(from)?.matches(of(to)?).then_some(pkey);
         }
-        from.pkeys.iter().copied().find(|&own| to.holds(own))
+        let both = |own: &PKey| to.iter().any(|other| other.matches(*own));
+        from.iter().copied().find(both)
     }
 
     /// Adds the paths between two ports.
-    pub(super) fn between(&self, from: PortIndex, to: PortIndex, table: &mut Table) {
-        let (source, destination) = (self.directory.port(from), self.directory.port(to));
+    pub(super) fn between(&self, from: End, to: End, table: &mut Table) {
+        let (source, destination) = (self.directory.port(from.port), self.directory.port(to.port));
         if !self.request.may_see(self.directory, source)
             || !self.request.may_see(self.directory, destination)
         {
             return;
         }
-        let Some(pkey) = self.partition(source, destination) else {
+        let Some(pkey) = self.partition(from, to) else {
             return;
         };
         let paths = 1u16 << destination.info.lmc.min(7);
@@ -138,7 +165,7 @@ impl Asked<'_> {
                 true => self.wanted.dlid,
                 false => Lid::new(destination.info.lid.value() + bits),
             };
-            let Some(capacity) = self.directory.capacity(from, dlid) else {
+            let Some(capacity) = self.directory.capacity(from.port, dlid) else {
                 continue;
             };
             let Some(sl) = self.level(source, dlid) else {
@@ -151,7 +178,7 @@ impl Asked<'_> {
                     Lid::new(source.info.lid.value() + (bits & own))
                 }
             };
-            if let Some(record) = self.path(source, destination, (slid, dlid), pkey, capacity) {
+            if let Some(record) = self.path(from, to, (slid, dlid), pkey, capacity) {
                 table.push(&PathRecord { sl, ..record });
                 found += 1;
                 if found >= most || table.is_full() {
@@ -178,8 +205,8 @@ impl Asked<'_> {
     /// A path with what was asked for of it, if it can be had.
     fn path(
         &self,
-        from: &Port,
-        to: &Port,
+        from: End,
+        to: End,
         (slid, dlid): (Lid, Lid),
         pkey: PKey,
         capacity: Capacity,
@@ -189,11 +216,15 @@ impl Asked<'_> {
             false => self.view.config.subnet_timeout,
         };
         let wanted = &self.wanted;
+        // Who shares a port is found by the global route header alone, which a limit above 0 asks
+        // for (IBA 12.7.19).
+        let is_alias = |end: End| self.directory.port(end.port).guid != end.guid;
         let record = PathRecord {
-            dgid: self.directory.gid(to),
-            sgid: self.directory.gid(from),
+            dgid: self.directory.gid_of(to.guid),
+            sgid: self.directory.gid_of(from.guid),
             dlid,
             slid,
+            hop_limit: u8::from(is_alias(from) || is_alias(to)),
             cacheable: self.view.config.path_caching,
             reversible: true,
             numb_path: 0,
@@ -268,12 +299,7 @@ impl Asked<'_> {
     }
 
     /// Adds the path to a multicast group.
-    fn group(
-        &self,
-        source: Option<PortIndex>,
-        groups: &Groups,
-        table: &mut Table,
-    ) -> Result<(), Status> {
+    fn group(&self, source: Option<End>, groups: &Groups, table: &mut Table) -> Result<(), Status> {
         let group = match self.gives(PathRecord::DGID) {
             true => groups
                 .by_gid(self.wanted.dgid)
@@ -286,8 +312,11 @@ impl Asked<'_> {
         if self.gives(PathRecord::DLID) && self.wanted.dlid != of.mlid {
             return Err(Status::SA_NO_RECORDS);
         }
-        let source = source.unwrap_or(self.request.requester);
-        let port = self.directory.port(source);
+        let source = source.unwrap_or(End {
+            port: self.request.requester,
+            guid: self.request.guid,
+        });
+        let port = self.directory.port(source.port);
         let visible = self.request.may_see(self.directory, port);
         let fits = port.holds(of.pkey)
             && (!self.gives(PathRecord::PKEY)
@@ -299,7 +328,7 @@ impl Asked<'_> {
         if let Some(common) = common {
             table.push(&PathRecord {
                 dgid: of.mgid,
-                sgid: self.directory.gid(port),
+                sgid: self.directory.gid_of(source.guid),
                 dlid: of.mlid,
                 slid: port.info.lid,
                 flow_label: of.flow_label,

@@ -2,7 +2,7 @@
 
 use wire::mad::{AttributeId, Method, Status};
 use wire::sa::{self, Record};
-use wire::{Gid, MadPacket};
+use wire::{Gid, Guid, MadPacket};
 
 use super::directory::{Directory, Port, PortIndex};
 
@@ -22,6 +22,8 @@ pub(super) struct Request<'a> {
     pub(super) data: &'a [u8],
     /// The port that asks.
     pub(super) requester: PortIndex,
+    /// The port's GUID, or that of the function at it that asks.
+    pub(super) guid: Guid,
     /// Knows the subnet manager's key, or is at the subnet manager's own port.
     pub(super) trusted: bool,
 }
@@ -44,9 +46,9 @@ impl Request<'_> {
         self.trusted || port.guid == requester.guid || requester.shares(port)
     }
 
-    /// The requester's GID: that of its global route header, if it has one.
+    /// The requester's GID.
     pub(super) fn gid(&self, directory: &Directory) -> Gid {
-        directory.gid(directory.port(self.requester))
+        directory.gid_of(self.guid)
     }
 }
 

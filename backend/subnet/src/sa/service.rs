@@ -88,7 +88,8 @@ impl Services {
         table: &mut Table,
     ) -> Result<(), Status> {
         let record: ServiceRecord = request.record()?;
-        let own = request.trusted || record.service_gid == request.gid(directory);
+        let own =
+            request.trusted || directory.by_gid(record.service_gid) == Some(request.requester);
         if !own {
             return Err(Status::SA_DENIED);
         }

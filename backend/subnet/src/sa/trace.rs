@@ -39,7 +39,7 @@ pub(super) fn answer(
     let Some(path) = path.and_then(|bytes| PathRecord::read(bytes).ok()) else {
         return Ok(());
     };
-    let Some(links) = directory.links(from, path.dlid) else {
+    let Some(links) = directory.links(from.port, path.dlid) else {
         return Ok(());
     };
     let exits = links.iter().map(|&link| directory.port(link));
@@ -47,7 +47,7 @@ pub(super) fn answer(
     let entries = std::iter::once(None).chain(entries.map(|peer| peer.map(|p| directory.port(p))));
     let exits = exits.map(Some).chain([None]);
     for (entry, exit) in entries.zip(exits) {
-        let here = entry.or(exit).unwrap_or_else(|| directory.port(from));
+        let here = entry.or(exit).unwrap_or_else(|| directory.port(from.port));
         let node = directory.node_of(here);
         let seen = request.may_see(directory, directory.end_port(here));
         let guid = |guid: Guid| if seen { guid.value() } else { 0 };

@@ -1,6 +1,7 @@
 //! A subnet manager and a fabric, driven in step.
 
 mod administration;
+mod aliases;
 mod balance;
 mod capture;
 mod cloud;
