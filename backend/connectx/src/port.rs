@@ -50,6 +50,8 @@ pub struct PortAttributes {
     pub pkey_violations: u16,
     /// Whether the guest may use queue pair 0.
     pub has_smi: bool,
+    /// Whether packets to and from the port need a global route header: others have its LID, too.
+    pub grh_required: bool,
 }
 
 /// Checks that a local management datagram goes without.

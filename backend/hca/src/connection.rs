@@ -8,6 +8,7 @@ use crate::qp::{
     Core, Qp, QpAttr, QpChange, QpDesc, QpState, QpView, RecvQueue, RecvSide, Requester, Responder,
     Transport,
 };
+use crate::shared_port::is_free;
 
 /// Send and receive queue of a queue pair, where it has one of its own.
 pub type QpQueues<'a, F> = (Option<&'a <F as Face>::Send>, Option<&'a <F as Face>::Recv>);
@@ -54,12 +55,12 @@ impl<F: Face> Engine<F> {
             RecvQueue::None | RecvQueue::Own(_) => (None, None),
         };
         let polled = desc.polled && send_queue.is_some();
+        let mut numbers = std::mem::take(&mut self.vf_mut(vf).qps);
         let Self { vfs, qps, .. } = self;
-        let state = &mut vfs[usize::from(vf.0)];
         let mut index = None;
-        let number = state
-            .qps
-            .insert_with(|number| {
+        let number = numbers.insert_free(
+            |number| is_free(vfs, vf, number),
+            |number| {
                 let qpn = Qpn::new(number);
                 let core = Core {
                     vf,
@@ -78,8 +79,11 @@ impl<F: Face> Engine<F> {
                 let qp = QpIndex(qps.insert(Qp { core, req, resp }));
                 index = Some(qp);
                 qp
-            })
-            .ok_or(VerbError::Exhausted)?;
+            },
+        );
+        let state = self.vf_mut(vf);
+        state.qps = numbers;
+        let number = number.ok_or(VerbError::Exhausted)?;
         let index = index.ok_or(VerbError::Exhausted)?;
         state.hold_pd(desc.pd);
         if let Some(xrcd) = xrcd {

@@ -211,10 +211,10 @@ impl<F: Face> Engine<F> {
         };
         if let Some(route) = route {
             self.traffic.add(route.path, words, 1);
-            let target = self
-                .vf(route.to)
-                .qps
-                .get(u32::from(address.dest_qp))
+            let dgid = address.global.map(|global| global.dgid);
+            let function = self.function_at(route.to, dgid, address.dest_qp);
+            let target = function
+                .and_then(|function| self.vf(function).qps.get(u32::from(address.dest_qp)))
                 .copied();
             // The management queue pairs are reached as 0 and 1 alone.
             if let Some(target) = target
@@ -226,7 +226,8 @@ impl<F: Face> Engine<F> {
                 self.receive_datagram(target, &mut datagram);
             }
             if self.watch.is_some() {
-                self.watch_datagram(index, vec![route.to], address, &datagram);
+                let reached = function.into_iter().collect();
+                self.watch_datagram(index, reached, address, &datagram);
             }
         } else {
             TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
@@ -288,14 +289,19 @@ impl<F: Face> Engine<F> {
     }
 
     /// Hands a management datagram to queue pair 0 or 1 of a function, or to
-    /// an ordinary datagram queue pair. Silently dropped where that cannot
+    /// an ordinary datagram queue pair, where functions share the port that of the one it is for.
+    /// Silently dropped where that cannot
     /// take it, as on the wire.
     ///
     /// False when there is no such queue pair, as where no driver runs.
     pub fn deliver_mad(&mut self, vf: VfId, datagram: &MadDatagram) -> bool {
         let target = match u32::from(datagram.dest_qp) {
             slot @ (0 | 1) => self.vf(vf).special[slot as usize],
-            number => self.vf(vf).qps.get(number).copied(),
+            number => {
+                let dgid = datagram.global.map(|(global, _)| global.dgid);
+                let function = self.function_at(vf, dgid, datagram.dest_qp);
+                function.and_then(|function| self.vf(function).qps.get(number).copied())
+            }
         };
         let Some(target) = target else { return false };
         let mut mad = datagram.mad;

@@ -33,6 +33,7 @@ mod progress;
 mod qp;
 mod requester;
 mod service_level;
+mod shared_port;
 mod slab;
 mod srq;
 mod subnet;

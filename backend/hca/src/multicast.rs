@@ -78,7 +78,7 @@ impl<F: Face> Engine<F> {
         if address.dest_qp != Qpn::MULTICAST {
             return;
         }
-        self.serve_members(from, global.dgid, blocked, datagram, budget);
+        self.serve_port(from, global.dgid, blocked, datagram, budget);
         let slot = self.fan_out(from, address, datagram.pkey);
         let fanout = self.vf(from).fanouts[slot].as_ref();
         if let Some(first) = fanout.and_then(|fanout| fanout.routes.first()) {
@@ -92,10 +92,11 @@ impl<F: Face> Engine<F> {
         {
             at += 1;
             // The HCA itself has served its own port.
-            if route.to != from && datagram.payload.len() <= route.mtu.bytes() as usize {
+            let own = self.sharer(route.to, 0) == self.sharer(from, 0);
+            if !own && datagram.payload.len() <= route.mtu.bytes() as usize {
                 let counters = &self.vf(route.to).counters;
                 TrafficCounters::add(&counters.multicast_rcv_packets, 1);
-                self.serve_members(route.to, global.dgid, None, datagram, budget);
+                self.serve_port(route.to, global.dgid, None, datagram, budget);
             }
         }
     }
@@ -106,8 +107,27 @@ impl<F: Face> Engine<F> {
         let slot = self.fan_out(from, address, pkey);
         let fanout = self.vf(from).fanouts[slot].as_ref();
         let routes = fanout.into_iter().flat_map(|fanout| &fanout.routes);
-        let others = routes.map(|route| route.to).filter(|&to| to != from);
-        others.collect()
+        let functions = routes.flat_map(|route| match &self.vf(route.to).sharers[..] {
+            [] => std::slice::from_ref(&route.to),
+            sharers => sharers,
+        });
+        functions.copied().filter(|&to| to != from).collect()
+    }
+
+    /// Serves the members of all functions at a port.
+    fn serve_port(
+        &mut self,
+        vf: VfId,
+        group: Gid,
+        blocked: Option<QpIndex>,
+        datagram: &mut Datagram<'_>,
+        budget: &mut i64,
+    ) {
+        let mut at = 0;
+        while let Some(function) = self.sharer(vf, at) {
+            at += 1;
+            self.serve_members(function, group, blocked, datagram, budget);
+        }
     }
 
     fn serve_members(

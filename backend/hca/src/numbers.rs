@@ -73,6 +73,16 @@ impl<T> Numbers<T> {
 
     /// As [`Numbers::insert`], for a value that holds its own number.
     pub fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
+        self.insert_free(|_| true, make)
+    }
+
+    /// As [`Numbers::insert_with`], under a number that is `free` elsewhere, too; `None` also when
+    /// no number of the slot is.
+    pub fn insert_free(
+        &mut self,
+        free: impl Fn(u32) -> bool,
+        make: impl FnOnce(u32) -> T,
+    ) -> Option<u32> {
         let full = self.slots.len() as u64 + u64::from(self.first) >= 1 << self.log_size;
         let slot = if full || self.free.len() > RESTING {
             self.free.pop_front()?
@@ -86,11 +96,20 @@ impl<T> Numbers<T> {
         let low_mask = self.low_mask();
         let mask = (u64::from(u32::MAX) >> (32 - self.bits)) as u32;
         let last = self.slots[slot as usize].number;
-        let mut high = self.next_random() as u32 & mask & !low_mask;
-        if high == last & !low_mask {
-            high = high.wrapping_add(low_mask.wrapping_add(1)) & mask & !low_mask;
-        }
-        let number = (slot + self.first) | high;
+        let drawn = self.next_random() as u32;
+        let step = low_mask.wrapping_add(1);
+        let low = slot + self.first;
+        let mut numbers = (0..1_u64 << (self.bits - self.log_size)).map(|further| {
+            let high = drawn.wrapping_add(step.wrapping_mul(further as u32)) & mask & !low_mask;
+            low | high
+        });
+        // Where there is but one number for a slot, it has to be that one again.
+        let only = self.bits == self.log_size;
+        let differs = |number: &u32| only || number & !low_mask != last & !low_mask;
+        let Some(number) = numbers.find(|number| differs(number) && free(*number)) else {
+            self.free.push_back(slot);
+            return None;
+        };
         self.slots[slot as usize] = Slot {
             number,
             value: Some(make(number)),

@@ -29,7 +29,9 @@ impl<F: Face> Engine<F> {
         let path = self.qps.get(index.0)?.core.attr.path?;
         let route = self.connection_route(index, path, generation)?;
         let qp = self.qps.get(index.0)?;
-        let to = self.vf(route.to);
+        let dgid = path.global.map(|global| global.dgid);
+        let function = self.function_at(route.to, dgid, qp.core.attr.dest_qp)?;
+        let to = self.vf(function);
         if !to.port.active {
             return None;
         }
@@ -50,7 +52,7 @@ impl<F: Face> Engine<F> {
                 dest_qp: qp.core.attr.dest_qp,
             };
             self.subnet
-                .wrong_key(route.to, WrongKey::Partition(pkey), &envelope);
+                .wrong_key(function, WrongKey::Partition(pkey), &envelope);
             return None;
         }
         let (mtu, back) = (qp.core.attr.mtu.bytes(), peer.core.attr.path);
@@ -109,10 +111,10 @@ impl<F: Face> Engine<F> {
         peer.core.transport == qp.core.transport
             && peer.core.attr.dest_qp == qp.core.qpn
             && peer.core.state.receives()
-            && peer
-                .core
-                .attr
-                .path
-                .is_some_and(|back| self.vf(qp.core.vf).port.owns(back.dlid))
+            && peer.core.attr.path.is_some_and(|back| {
+                let dgid = back.global.map(|global| global.dgid);
+                self.vf(qp.core.vf).port.owns(back.dlid)
+                    && self.function_at(qp.core.vf, dgid, qp.core.qpn) == Some(qp.core.vf)
+            })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::{Gid, Lid, PKey, Sl};
 
-use crate::engine::{CqIndex, QpIndex, SrqIndex};
+use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
 use crate::mr::KeyTable;
 use crate::numbers::Numbers;
@@ -203,6 +203,8 @@ pub(crate) struct Vf<F: Face> {
     pub cqs: Numbers<CqIndex>,
     pub srqs: Numbers<SrqIndex>,
     pub port: PortView,
+    /// The functions at the same port, this one among them; empty where it has its port for itself.
+    pub sharers: Arc<[VfId]>,
     pub counters: Arc<TrafficCounters>,
     /// Queue pairs 0 and 1.
     pub special: [Option<QpIndex>; 2],
@@ -226,6 +228,7 @@ impl<F: Face> Vf<F> {
             cqs: Numbers::new(quota.log_cqs, 24, 1, seed ^ 4),
             srqs: Numbers::new(quota.log_srqs, 24, 1, seed ^ 5),
             port: PortView::default(),
+            sharers: Arc::default(),
             counters: Arc::default(),
             special: [None; 2],
             multicast: HashMap::new(),

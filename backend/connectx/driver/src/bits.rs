@@ -382,6 +382,8 @@ pub mod vport {
     pub const VPORT_STATE: Field = field(0x20, 3, 0);
     /// The port has a subnet management interface.
     pub const HAS_SMI: Field = field(0x20, 30, 30);
+    /// Packets need a global route header.
+    pub const GRH_REQUIRED: Field = field(0x20, 28, 28);
     /// System image GUID.
     pub const SYSTEM_IMAGE_GUID: usize = 0x28;
     /// Port GUID.

@@ -33,6 +33,8 @@ pub struct Port {
     pub capability_mask: u32,
     /// It has a subnet management interface.
     pub has_smi: bool,
+    /// Packets need a global route header.
+    pub grh_required: bool,
 }
 
 impl Device {
@@ -57,6 +59,7 @@ impl Device {
             system_image_guid: qword(context, vport::SYSTEM_IMAGE_GUID),
             capability_mask: vport::CAP_MASK1.get(context),
             has_smi: vport::HAS_SMI.get(context) != 0,
+            grh_required: vport::GRH_REQUIRED.get(context) != 0,
         })
     }
 

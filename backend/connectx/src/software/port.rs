@@ -45,6 +45,7 @@ impl<D: Dma + 'static> Software<'_, D> {
         let out = query_hca_vport_context_out::HCA_VPORT_CONTEXT.get_mut(reply);
         let values = [
             (context::HAS_SMI, u32::from(port.has_smi)),
+            (context::GRH_REQUIRED, u32::from(port.grh_required)),
             (
                 context::PORT_PHYSICAL_STATE,
                 u32::from(port.physical_state.code()),

@@ -87,6 +87,7 @@ impl Port for TestPort {
             qkey_violations: 0,
             pkey_violations: 0,
             has_smi: true,
+            grh_required: false,
         }
     }
     fn gid(&self, index: u16) -> Option<Gid> {

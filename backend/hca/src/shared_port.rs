@@ -1,0 +1,57 @@
+//! Functions that share a port, and with it its LID: which of them a packet is for.
+//!
+//! As on Shared Port hardware, a packet with a global route header is for the function with its
+//! destination GID; the others are for the function that has the queue pair of their number, which is
+//! why no two functions of a port have queue pairs of the same number (*Towards the InfiniBand SR-IOV
+//! vSwitch Architecture*, III).
+
+use std::sync::Arc;
+
+use wire::{Gid, Qpn};
+
+use crate::engine::{Engine, VfId};
+use crate::face::Face;
+use crate::vf::Vf;
+
+/// Whether no function at the port of `vf` has a queue pair of this number.
+pub(crate) fn is_free<F: Face>(vfs: &[Vf<F>], vf: VfId, number: u32) -> bool {
+    let sharers = vfs[usize::from(vf.0)].sharers.iter();
+    let mut others = sharers.filter(|&&sharer| sharer != vf);
+    others.all(|sharer| vfs[usize::from(sharer.0)].qps.get(number).is_none())
+}
+
+impl<F: Face> Engine<F> {
+    /// Says that these functions are at one port. To be said before they have queue pairs.
+    pub fn share_port(&mut self, functions: &[VfId]) {
+        let sharers: Arc<[VfId]> = functions.into();
+        for &function in functions {
+            self.vf_mut(function).sharers = Arc::clone(&sharers);
+        }
+    }
+
+    /// The function that a packet is for which reaches the port of `at`; `None` when it is nobody's
+    /// there.
+    #[inline]
+    pub(crate) fn function_at(&self, at: VfId, dgid: Option<Gid>, qpn: Qpn) -> Option<VfId> {
+        let sharers = &self.vf(at).sharers;
+        if sharers.is_empty() {
+            return Some(at);
+        }
+        let mut sharers = sharers.iter().copied();
+        match dgid {
+            Some(gid) => sharers.find(|&function| self.vf(function).port.gids.contains(&gid)),
+            None => {
+                let number = u32::from(qpn);
+                sharers.find(|&function| self.vf(function).qps.get(number).is_some())
+            }
+        }
+    }
+
+    /// The functions at the port of `at`, one after the other, from the first.
+    pub(crate) fn sharer(&self, at: VfId, index: usize) -> Option<VfId> {
+        match &self.vf(at).sharers[..] {
+            [] => (index == 0).then_some(at),
+            sharers => sharers.get(index).copied(),
+        }
+    }
+}
