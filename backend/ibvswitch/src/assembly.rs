@@ -114,6 +114,9 @@ impl Assembly {
                 memory,
             ));
         }
+        for functions in management.sharers() {
+            engine.share_port(&functions);
+        }
         let engine = SharedEngine::new(engine);
         let idle = config
             .vfs()

@@ -27,7 +27,7 @@ use wire::{Guid, Lid, LinkWidth, Mtu, PKey};
 
 pub use document::Problem;
 pub use mads::{GmpClass, GmpClasses, MadRate, MadRules};
-pub use model::AddressModel;
+pub use model::{Address, AddressModel};
 pub use names::LinkRate;
 pub(crate) use names::SMP_ACCESS;
 pub use wiring::{Switch, Wiring};
@@ -241,8 +241,30 @@ pub struct Hypervisor {
     pub switch: usize,
     /// Node GUID of its vSwitch, derived from its name.
     pub vswitch_guid: Guid,
+    /// Node and port GUID of its physical function, derived from its name.
+    pub physical_guid: Guid,
     /// Its virtual functions, the spare ones last.
     pub vfs: Vec<Vf>,
+}
+
+impl Hypervisor {
+    /// Whether its physical function is a port of the subnet, whose LID VFs share.
+    pub fn has_physical_function(&self, model: AddressModel) -> bool {
+        model == AddressModel::SharedPort || self.vfs.iter().any(|vf| vf.address == Address::Shared)
+    }
+
+    /// Name of the physical function: without a vSwitch it is all there is of the hypervisor.
+    pub fn physical_function(&self, model: AddressModel) -> String {
+        match self.has_vswitch(model) {
+            false => self.name.clone(),
+            true => format!("{}-pf", self.name),
+        }
+    }
+
+    /// Whether it has a vSwitch: in Shared Port it is an adapter with one port.
+    pub fn has_vswitch(&self, model: AddressModel) -> bool {
+        model != AddressModel::SharedPort
+    }
 }
 
 /// A table `[[hypervisor.vf]]`: one virtual function, to be attached to one VM.
@@ -250,6 +272,8 @@ pub struct Hypervisor {
 pub struct Vf {
     /// Name, unique among all VFs.
     pub name: String,
+    /// Whether it has a LID of its own.
+    pub address: Address,
     /// LID, or `None` to let the subnet manager choose.
     pub lid: Option<Lid>,
     /// Node and port GUID. Derived from the name unless configured.

@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod picture;
 pub mod qemu;
 pub mod run;
+pub mod shared_port;
 pub mod sockets;
-pub mod status;
+mod status;
 pub mod topology;

@@ -17,11 +17,13 @@ mod memory;
 mod migration;
 mod paths;
 mod proxy;
+mod readdress;
+mod settings;
+mod shared_port;
 mod sm;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fs::File;
-use std::io::{self, Read};
+use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -31,14 +33,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use fabric::{Fabric, Injected, Output, Owner, PortRef, SmpAccess, TopologyError};
 use hca::{Envelope, Face, PortView, Subnet, TrafficCounters, VfId, WrongKey};
 use parking_lot::Mutex;
-use subnet::routing::{Dfsssp, DimensionOrder, FatTree, Lash, VSwitchFatTree};
-use subnet::{KeyPolicy, MinHop, RoutingEngine, SubnetManager, Transport, UpDown};
+use subnet::{SubnetManager, Transport};
 use tracing::{info, warn};
 use wire::attribute::{CapabilityMask, KeyViolation};
-use wire::{Lid, MadPacket, PKey};
+use wire::{Guid, Lid, MadPacket};
 
 use crate::capture::Captures;
-use crate::config::{AddressModel, Config, KeyChoice, ManagerPlace, RoutingChoice};
+use crate::config::{AddressModel, Config, ManagerPlace};
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
@@ -56,6 +57,10 @@ use migration::{Pending, Slot, Waiter};
 use paths::Paths;
 use proxy::Own;
 pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
+use readdress::Readdress;
+pub use readdress::ReaddressError;
+use settings::{manager_config, random, routing};
+use shared_port::SharedPorts;
 pub use sm::SmError;
 
 /// Messages that the management thread takes before it lets the fabric work.
@@ -81,6 +86,8 @@ enum Message {
     Send(VfId, Box<MadPacket>),
     /// A VM is to move.
     Migrate(Pending),
+    /// A VM that shares a LID is to move.
+    Readdress(Readdress),
     /// A VMM has connected to a VF, or has gone.
     Presence(VfId, bool),
     /// The fabric has outputs that nobody asked the thread for.
@@ -110,8 +117,11 @@ pub struct SubnetState {
     /// Who waits for a sweep to end.
     swept: Vec<Sender<()>>,
     paths: Paths,
+    /// Functions that share ports.
+    shared: SharedPorts,
     /// What VMs are waiting for.
     migrations: Vec<(subnet::Ticket, Waiter)>,
+    readdresses: Vec<Readdress>,
 }
 
 #[derive(Debug)]
@@ -172,6 +182,7 @@ impl Management {
         let mut fabric = Fabric::new(plan.topology())?;
         let ports: Vec<PortRef> = plan.vfs().collect();
         for (&port, (_, vf)) in ports.iter().zip(config.vfs()) {
+            // A shared port is its physical function's, which manages nothing.
             fabric.set_owner(port, Owner::Consumer, vf.smp);
         }
         fabric.set_owner(plan.manager(), Owner::Consumer, SmpAccess::Fabric);
@@ -194,14 +205,18 @@ impl Management {
             ManagerPlace::External => None,
         };
         let generation = Arc::clone(fabric.generation());
+        // Of those that share a port the first: the engine knows the others.
         let functions = ports
             .iter()
             .enumerate()
+            .rev()
             .map(|(at, &port)| (port, VfId(at as u16)))
             .collect();
+        let shared = SharedPorts::new(config, plan);
         let mut clusters = Clusters::new(config);
         for (index, &port) in ports.iter().enumerate() {
-            clusters.refresh(VfId(index as u16), &fabric, port);
+            let vf = VfId(index as u16);
+            clusters.refresh(vf, &fabric, port, guid_at(&fabric, &shared, vf, port));
         }
         let (sender, receiver) = unbounded();
         let state = SubnetState {
@@ -215,7 +230,9 @@ impl Management {
             memory,
             swept: Vec::new(),
             paths: Paths::default(),
+            shared,
             migrations: Vec::new(),
+            readdresses: Vec::new(),
         };
         Ok(Arc::new(Self {
             state: Mutex::new(state),
@@ -247,6 +264,14 @@ impl Management {
     #[must_use]
     pub fn port(&self, vf: VfId) -> Option<PortRef> {
         self.ports.get(usize::from(vf.0)).copied()
+    }
+
+    /// The functions that share ports, port by port.
+    #[must_use]
+    pub fn sharers(&self) -> Vec<Vec<VfId>> {
+        let state = self.state.lock();
+        let ports = state.shared.ports();
+        ports.map(|(_, functions)| functions.to_vec()).collect()
     }
 
     /// The port of the subnet manager's host.
@@ -374,6 +399,11 @@ impl Management {
                 };
                 manager.poll(now, &mut port)
             });
+            self.advance_readdresses(state, now);
+            let SubnetState { shared, fabric, .. } = &mut *state;
+            for (port, packet) in shared.poll(now, fabric) {
+                fabric.inject(port, packet);
+            }
             state.fabric.advance(now);
             state.fabric.run();
             state.tables.poll(now, |vf, packet| {
@@ -405,6 +435,8 @@ impl Management {
                         if !last.is_some_and(|last| last.is_for(&mailbox)) {
                             deliveries.push(Delivery::Host(mailbox));
                         }
+                    } else if state.shared.functions(port).is_some() {
+                        deliveries.extend(self.to_shared_port(state, port, packet));
                     } else if let Some(&vf) = self.functions.get(&port) {
                         for packet in self.to_guest(state, vf, *packet) {
                             deliveries.push(Delivery::Packet(vf, Box::new(packet)));
@@ -415,8 +447,9 @@ impl Management {
                     }
                 }
                 Output::Event { port, event } => {
-                    if let Some(&vf) = self.functions.get(&port) {
-                        if state.clusters.refresh(vf, &state.fabric, port) {
+                    for vf in self.functions_at(state, port) {
+                        let guid = guid_at(&state.fabric, &state.shared, vf, port);
+                        if state.clusters.refresh(vf, &state.fabric, port, guid) {
                             // A virtual LID may lead elsewhere now.
                             self.generation.fetch_add(1, Ordering::Release);
                             state.tables.forget(vf);
@@ -424,6 +457,7 @@ impl Management {
                         let view = state.view(vf, port);
                         deliveries.push(Delivery::Change(vf, event, view));
                     }
+                    self.note_shared_port(state, port, event);
                 }
                 Output::Tapped {
                     port,
@@ -559,6 +593,9 @@ impl Management {
                         further.extend(segments.map(|s| Delivery::Packet(vf, Box::new(s))));
                     }
                     Message::Migrate(pending) => self.begin_migration(pending),
+                    Message::Readdress(readdress) => {
+                        self.state.lock().readdresses.push(readdress);
+                    }
                     Message::Presence(vf, present) => self.change_presence(vf, present),
                     Message::Look => self.looking.store(false, Ordering::Release),
                     Message::Stop => return,
@@ -581,15 +618,14 @@ impl Management {
         let now = self.now();
         let mut state = self.state.lock();
         let info = state.fabric.port_info(port).unwrap_or_default();
-        let gids: Vec<_> = state.fabric.gids(port).collect();
         // What is inside is written as the guest sees things.
         let own_lids = state.clusters.has_own_lids(vf);
-        let pkeys = state.fabric.pkeys(port).unwrap_or_default();
+        let PortView { gids, pkeys, .. } = state.view(vf, port);
         let own = Own {
             lid: state.clusters.own_lid(vf, info.lid),
             lmc: if own_lids { 0 } else { info.lmc },
             gids: &gids,
-            pkeys: &state.clusters.pkeys(vf, pkeys),
+            pkeys: &state.clusters.pkeys(vf, &pkeys),
         };
         if !self.proxy.examine(now, vf, &mut packet, &own) {
             return Vec::new();
@@ -602,8 +638,16 @@ impl Management {
             self.proxy.refuse(now, vf, Reason::Cluster, &packet);
             return Vec::new();
         }
+        if !state.shared.mark(vf, &mut packet) {
+            self.proxy.refuse(now, vf, Reason::Transaction, &packet);
+            return Vec::new();
+        }
         let sent = packet.clone();
-        if state.fabric.inject(port, packet) == Injected::Denied {
+        let injected = match state.shared.place(vf) {
+            Some(_) => state.fabric.inject_for_function(port, packet),
+            None => state.fabric.inject(port, packet),
+        };
+        if injected == Injected::Denied {
             self.proxy.refuse(now, vf, Reason::Smp, &sent);
         }
         Vec::new()
@@ -636,13 +680,19 @@ impl SubnetState {
     /// A function's port as the engine is to know it.
     fn view(&self, vf: VfId, port: PortRef) -> PortView {
         let mut view = port_view(&self.fabric, port);
+        self.shared.adapt(vf, &self.fabric, &mut view);
         self.clusters.adapt(vf, &mut view);
         view
     }
 
     /// When there is something to do that nobody asks for.
     fn deadline(&self) -> Option<Duration> {
-        let due = [self.fabric.deadline(), self.tables.deadline()];
+        let due = [
+            self.fabric.deadline(),
+            self.tables.deadline(),
+            self.shared.deadline(),
+            self.readdresses.iter().map(Readdress::due).min(),
+        ];
         due.into_iter().flatten().min()
     }
 
@@ -692,82 +742,12 @@ impl SubnetState {
     }
 }
 
-/// A number that nobody can guess.
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    if let Err(error) = read {
-        warn!(%error, "no random numbers from /dev/urandom: management keys can be guessed");
+/// Whose addresses are at a function's port.
+fn guid_at(fabric: &Fabric, shared: &SharedPorts, vf: VfId, port: PortRef) -> Option<Guid> {
+    match shared.place(vf) {
+        Some(place) => place.guid(fabric),
+        None => fabric.guids(port)?.first().copied(),
     }
-    u64::from_ne_bytes(bytes)
-}
-
-fn routing(config: &Config) -> Box<dyn RoutingEngine> {
-    match config.manager.routing {
-        RoutingChoice::MinHop => Box::new(MinHop),
-        RoutingChoice::FatTree => Box::new(FatTree),
-        RoutingChoice::VSwitchFatTree => Box::new(VSwitchFatTree),
-        RoutingChoice::UpDown => Box::new(UpDown::new(config.manager.roots.iter().copied())),
-        // Whether links have so many lanes the manager finds out.
-        RoutingChoice::Dfsssp => Box::new(Dfsssp { lanes: 15 }),
-        RoutingChoice::Lash => Box::new(Lash { lanes: 15 }),
-        RoutingChoice::DimensionOrder => Box::new(DimensionOrder),
-    }
-}
-
-fn manager_config(config: &Config) -> subnet::Config {
-    let mut manager = subnet::Config {
-        gid_prefix: config.fabric.subnet_prefix,
-        mtu: config.fabric.mtu,
-        sweep_interval: config.manager.sweep_interval,
-        priority: config.manager.priority,
-        max_lanes: config.manager.max_lanes,
-        sl_to_vl: config.manager.sl_to_vl,
-        arbitration: config.manager.arbitration.clone(),
-        m_key: match config.manager.m_key {
-            KeyChoice::None => KeyPolicy::None,
-            KeyChoice::PerNode => KeyPolicy::PerNode,
-            KeyChoice::One(key) => KeyPolicy::One(key),
-        },
-        m_key_protect: config.manager.m_key_protect,
-        m_key_lease: config.manager.m_key_lease,
-        enforce_partitions: config.manager.enforce_partitions,
-        rebalance_threshold: config.manager.rebalance_threshold,
-        path_caching: config.manager.path_caching,
-        ..subnet::Config::default()
-    };
-    manager
-        .pinned_lids
-        .insert(config.manager.guid, config.manager.lid);
-    for (_, vf) in config.vfs() {
-        if let Some(lid) = vf.lid {
-            manager.pinned_lids.insert(vf.guid, lid);
-        }
-        if config.fabric.model == AddressModel::Dynamic {
-            manager.without_lid.insert(vf.guid);
-        }
-        if vf.spare {
-            manager.spare_functions.insert(vf.guid);
-        }
-        // A partition configuration file says it of those that do not say it themselves.
-        if config.manager.partitions_file.is_none() || vf.has_pkeys {
-            manager.partitions.insert(vf.guid, vf.pkeys.clone());
-        }
-    }
-    if config.manager.partitions_file.is_none() {
-        let own = manager_partitions(config);
-        manager.partitions.insert(config.manager.guid, own);
-    }
-    manager
-}
-
-/// The manager's port is a full member of every partition, so that a guest reaches the subnet
-/// administration with whichever P_Key it uses.
-fn manager_partitions(config: &Config) -> Vec<PKey> {
-    let all = config.vfs().flat_map(|(_, vf)| &vf.pkeys);
-    let full = all.map(|pkey| PKey::new(pkey.value() | 0x8000));
-    let others: BTreeSet<PKey> = full.filter(|pkey| *pkey != PKey::DEFAULT_FULL).collect();
-    [PKey::DEFAULT_FULL].into_iter().chain(others).collect()
 }
 
 /// The running management thread; stops when dropped.

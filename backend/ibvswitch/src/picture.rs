@@ -21,6 +21,7 @@ const fn kind(node: &Node) -> &'static str {
         // Its name says it.
         NodeKind::Manager => "",
         NodeKind::Host => "host",
+        NodeKind::Pf => "PF",
         NodeKind::Vf => "VF",
     }
 }
@@ -73,7 +74,7 @@ pub(crate) mod examples {
     }
 
     pub fn node(name: &str, kind: NodeKind, hypervisor: Option<&str>, lid: Option<u16>) -> Node {
-        let adapter = matches!(kind, NodeKind::Vf | NodeKind::Manager);
+        let adapter = matches!(kind, NodeKind::Pf | NodeKind::Vf | NodeKind::Manager);
         Node {
             name: name.to_owned(),
             kind,

@@ -8,6 +8,7 @@ use wire::Guid;
 
 use crate::config::{Config, Hypervisor, SMP_ACCESS, Vf};
 use crate::control::{Counters, FabricStatus, Mads, NodeKind, Objects, Status, Topology, VfStatus};
+use crate::shared_port::Place;
 use crate::topology::{Plan, used_pkeys};
 
 /// What the subnet manager has done.
@@ -76,7 +77,8 @@ impl Observer {
             .iter()
             .cloned()
             .chain(std::iter::repeat(Function::default()));
-        let vfs = self.config.vfs().zip(self.plan.vfs()).zip(functions);
+        let ports = self.plan.vfs().zip(self.plan.places());
+        let vfs = self.config.vfs().zip(ports).zip(functions);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -93,8 +95,11 @@ impl Observer {
                 smps: management.unwrap_or_default().smps,
             },
             vfs: vfs
-                .map(|(((hypervisor, vf), port), function)| {
-                    let status = vf_status(hypervisor, vf, fabric, port, function);
+                .map(|(((hypervisor, vf), (port, place)), function)| {
+                    let mut status = vf_status(hypervisor, vf, fabric, port, function);
+                    if let Some(place) = place {
+                        self.share(&mut status, vf, fabric, place);
+                    }
                     VfStatus {
                         cluster: self.cluster(vf).map(|(name, _)| name),
                         virtual_lid: self.cluster(vf).map(|(_, lid)| lid),
@@ -103,6 +108,19 @@ impl Observer {
                 })
                 .collect(),
         }
+    }
+
+    /// Makes the status of a port that of a function which shares it.
+    fn share(&self, status: &mut VfStatus, vf: &Vf, fabric: &Fabric, place: Place) {
+        let guid = place.guid(fabric);
+        status.state = place.state(fabric).to_string();
+        if guid.is_none() {
+            status.lid = 0;
+        }
+        status.node_guid = vf.guid.to_string();
+        status.port_guid = guid.unwrap_or(vf.guid).to_string();
+        let pkeys = self.plan.pkeys(fabric, place);
+        status.pkeys = pkeys.iter().map(ToString::to_string).collect();
     }
 
     /// The cluster of a VF, and its LID there.

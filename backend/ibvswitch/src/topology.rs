@@ -2,17 +2,18 @@
 //!
 //! A switch has at its ports from 1 the uplinks of the hypervisors' vSwitches, then the cables to
 //! other switches, at the last port of one the host of the subnet manager; hypervisors on the
-//! switches of a file take their lowest free ports. A vSwitch has its uplink at port 1 and its VFs
-//! from port 2.
+//! switches of a file take their lowest free ports. A vSwitch has its uplink at port 1, and from port
+//! 2 the physical function whose LID VFs share, if there are such, and the other VFs.
 
 use std::collections::{HashMap, HashSet};
 
 use fabric::{Fabric, LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology};
 use wire::attribute::{NodeType, PortInfo};
-use wire::{Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
+use wire::{Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
 
-use crate::config::{AddressModel, Config, LinkRate, MANAGER, Switch};
+use crate::config::{Address, AddressModel, Config, Hypervisor, LinkRate, MANAGER, Switch, Vf};
 use crate::control::{self, Link, LinkEnd, Node, NodeKind};
+use crate::shared_port::{self, Place};
 
 /// Port of a vSwitch towards the switch.
 const UPLINK: u8 = 1;
@@ -23,7 +24,20 @@ pub struct Plan {
     topology: Topology,
     nodes: Vec<PlannedNode>,
     manager: NodeId,
-    vfs: Vec<NodeId>,
+    vfs: Vec<PlannedVf>,
+    /// The P_Keys of VMs, by GUID.
+    pkeys: HashMap<Guid, Vec<PKey>>,
+}
+
+#[derive(Debug)]
+struct PlannedVf {
+    name: String,
+    hypervisor: String,
+    guid: Guid,
+    spare: bool,
+    port: PortRef,
+    /// Where it shares the port.
+    place: Option<Place>,
 }
 
 #[derive(Debug)]
@@ -48,24 +62,8 @@ impl Plan {
         let mut vfs = Vec::new();
         let mut switches = builder.switches(config);
         for hypervisor in &config.hypervisors {
-            let ports = UPLINK + hypervisor.vfs.len() as u8;
-            let guid = hypervisor.vswitch_guid;
-            let vswitch = builder.switch(
-                NodeKind::Vswitch,
-                &hypervisor.name,
-                guid,
-                ports,
-                Some(&hypervisor.name),
-            );
             let end = switches.port(hypervisor.switch);
-            builder.topology.link(end, (vswitch, UPLINK), rate);
-            for (vf, port) in hypervisor.vfs.iter().zip(UPLINK + 1..) {
-                let of = Some(hypervisor.name.as_str());
-                let pinned = vf.lid.is_some();
-                let node = builder.adapter(NodeKind::Vf, &vf.name, vf.guid, of, pinned);
-                builder.topology.link((vswitch, port), (node, 1), rate);
-                vfs.push(node);
-            }
+            builder.hypervisor(hypervisor, end, rate, &mut vfs);
         }
         for &(a, b) in &config.wiring.cables {
             let ends = (switches.port(a), switches.port(b));
@@ -86,6 +84,10 @@ impl Plan {
             nodes: builder.nodes,
             manager,
             vfs,
+            pkeys: config
+                .vfs()
+                .map(|(_, vf)| (vf.guid, vf.pkeys.clone()))
+                .collect(),
         }
     }
 
@@ -132,16 +134,29 @@ impl Plan {
         self.nodes.iter().map(|planned| {
             let port = match planned.kind {
                 NodeKind::Switch | NodeKind::Vswitch => 0,
-                NodeKind::Manager | NodeKind::Host | NodeKind::Vf => 1,
+                NodeKind::Manager | NodeKind::Host | NodeKind::Pf | NodeKind::Vf => 1,
             };
             let node = planned.id;
             (planned.name.clone(), PortRef { node, port })
         })
     }
 
-    /// The ports of the VFs, in the order of [`Config::vfs`].
+    /// The ports of the VFs, in the order of [`Config::vfs`]: some may share one.
     pub fn vfs(&self) -> impl Iterator<Item = PortRef> + '_ {
-        self.vfs.iter().map(|&node| PortRef { node, port: 1 })
+        self.vfs.iter().map(|vf| vf.port)
+    }
+
+    /// The places of the VFs that share a port, in the same order; `None` for the others.
+    pub fn places(&self) -> impl Iterator<Item = Option<Place>> + '_ {
+        self.vfs.iter().map(|vf| vf.place)
+    }
+
+    /// The P_Key table of a VF that shares its port, without empty entries.
+    pub fn pkeys(&self, fabric: &Fabric, place: Place) -> Vec<PKey> {
+        let own = place.guid(fabric).and_then(|guid| self.pkeys.get(&guid));
+        let port = fabric.pkeys(place.port).unwrap_or_default();
+        own.map(|own| shared_port::pkeys(own, port))
+            .unwrap_or_default()
     }
 
     /// Switches, vSwitches included.
@@ -171,12 +186,29 @@ impl Plan {
                 .to_string(),
             port: port.port,
         };
+        let shared = || {
+            let vfs = self.vfs.iter();
+            vfs.filter_map(|vf| Some((vf, vf.place?)))
+        };
+        let mut nodes: Vec<Node> = self
+            .nodes
+            .iter()
+            .map(|node| node.describe(fabric))
+            .collect();
+        nodes.extend(shared().map(|(vf, place)| self.describe_shared(vf, place, fabric)));
+        let inside = shared().map(|(vf, place)| Link {
+            from: end(place.port),
+            to: LinkEnd {
+                node: vf.name.clone(),
+                guid: vf.guid.to_string(),
+                port: 1,
+            },
+            state: place.state(fabric).to_string(),
+            width: String::new(),
+            speed: String::new(),
+        });
         control::Topology {
-            nodes: self
-                .nodes
-                .iter()
-                .map(|node| node.describe(fabric))
-                .collect(),
+            nodes,
             links: self
                 .topology
                 .links()
@@ -192,7 +224,46 @@ impl Plan {
                         speed,
                     }
                 })
+                .chain(inside)
                 .collect(),
+        }
+    }
+}
+
+impl Plan {
+    /// A VF that is no node of the subnet: it shares the port of one.
+    fn describe_shared(&self, vf: &PlannedVf, place: Place, fabric: &Fabric) -> Node {
+        let info = fabric.port_info(place.port).unwrap_or_default();
+        let port = self.name(place.port.node).unwrap_or_default();
+        let guid = place.guid(fabric);
+        let lid = guid.map(|_| info.lid).filter(|&lid| lid != Lid::NONE);
+        let spare = vf.spare;
+        let reason = match (guid, lid) {
+            (Some(guid), Some(_)) if guid != vf.guid => {
+                format!("shares the LID of {port}; moved here with the GUID {guid}")
+            }
+            (Some(guid), Some(_)) => {
+                let gid = Gid::new(info.gid_prefix, guid);
+                format!("shares the LID of {port}; told apart by the GID {gid}")
+            }
+            (None, _) if spare => "no VM is here".to_owned(),
+            (None, _) => format!("its GUID is not registered at {port}"),
+            (Some(_), None) => "no subnet manager has been here".to_owned(),
+        };
+        let pkeys = self.pkeys(fabric, place);
+        Node {
+            name: vf.name.clone(),
+            kind: NodeKind::Vf,
+            guid: vf.guid.to_string(),
+            port_guid: guid.unwrap_or(vf.guid).to_string(),
+            hypervisor: Some(vf.hypervisor.clone()),
+            ports: 1,
+            lid: lid.map(u16::from),
+            reason,
+            state: Some(place.state(fabric).to_string()),
+            pkeys: pkeys.iter().map(ToString::to_string).collect(),
+            connected: None,
+            holds: None,
         }
     }
 }
@@ -206,7 +277,7 @@ impl PlannedNode {
         let info = fabric.port_info(port).unwrap_or_default();
         let node = fabric.node_info(port).unwrap_or_default();
         let lid = (info.lid != Lid::NONE).then_some(info.lid);
-        let dynamic = self.kind == NodeKind::Vf && self.model == AddressModel::Dynamic;
+        let dynamic = self.kind == NodeKind::Vf && self.model.is_dynamic();
         let reason = match (lid, self.pinned) {
             // The node's GUID is that of the VM which is configured here.
             (Some(_), _) if self.kind == NodeKind::Vf && node.port_guid != node.node_guid => {
@@ -285,6 +356,70 @@ impl Switches {
 }
 
 impl Builder {
+    /// A hypervisor at the port `end` of a switch, and its VFs. It is a vSwitch with adapters behind
+    /// it, or in Shared Port an adapter itself.
+    fn hypervisor(
+        &mut self,
+        hypervisor: &Hypervisor,
+        end: (NodeId, u8),
+        rate: CableRate,
+        vfs: &mut Vec<PlannedVf>,
+    ) {
+        let name = hypervisor.name.as_str();
+        let shares = |vf: &&Vf| vf.address == Address::Shared;
+        let sharers = hypervisor.vfs.iter().filter(shares).count() as u8;
+        let physical = hypervisor.has_physical_function(self.model);
+        let (vswitch, mut inner) = match hypervisor.has_vswitch(self.model) {
+            false => (None, 0),
+            true => {
+                let adapters = hypervisor.vfs.len() as u8 - sharers + u8::from(physical);
+                let (kind, guid) = (NodeKind::Vswitch, hypervisor.vswitch_guid);
+                let vswitch = self.switch(kind, name, guid, UPLINK + adapters, Some(name));
+                self.topology.link(end, (vswitch, UPLINK), rate);
+                (Some(vswitch), UPLINK)
+            }
+        };
+        // Where the next adapter is cabled to.
+        let mut next = || match vswitch {
+            None => end,
+            Some(vswitch) => {
+                inner += 1;
+                (vswitch, inner)
+            }
+        };
+        let physical = physical.then(|| {
+            let own = hypervisor.physical_function(self.model);
+            let spec = NodeSpec::shared_port(hypervisor.physical_guid, sharers, &own);
+            let node = self.add(NodeKind::Pf, &own, spec, Some(name), false);
+            self.topology.link(next(), (node, 1), rate);
+            PortRef { node, port: 1 }
+        });
+        let mut entry = 0;
+        for vf in &hypervisor.vfs {
+            let place = match (vf.address, physical) {
+                (Address::Shared, Some(port)) => {
+                    entry += 1;
+                    Some(Place { port, entry })
+                }
+                _ => None,
+            };
+            let port = place.map(|place| place.port).unwrap_or_else(|| {
+                let pinned = vf.lid.is_some();
+                let node = self.adapter(NodeKind::Vf, &vf.name, vf.guid, Some(name), pinned);
+                self.topology.link(next(), (node, 1), rate);
+                PortRef { node, port: 1 }
+            });
+            vfs.push(PlannedVf {
+                name: vf.name.clone(),
+                hypervisor: name.to_owned(),
+                guid: vf.guid,
+                spare: vf.spare,
+                port,
+                place,
+            });
+        }
+    }
+
     /// The switches, and with a file all its nodes and cables.
     fn switches(&mut self, config: &Config) -> Switches {
         let wiring = &config.wiring;

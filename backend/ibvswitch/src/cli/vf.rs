@@ -203,19 +203,25 @@ fn migrate(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError> {
 /// What a migration did, and with how many packets.
 fn migration(migrated: &Migrated) -> String {
     let Migrated { from, to, .. } = migrated;
+    let former = migrated.former_lid.map(Lid::from);
     let mut text = format!(
-        "{} moved from {} ({}) to {} ({})\n    LID {:#}, GUID {}\n    socket {}\n    \
-         {:<28}sent confirmed\n",
+        "{} moved from {} ({}) to {} ({})\n    LID {:#}{}, GUID {}\n    socket {}\n",
         migrated.vm,
         from.hypervisor,
         from.vf,
         to.hypervisor,
         to.vf,
         Lid::from(migrated.lid),
+        former.map_or_else(String::new, |lid| format!(
+            " (was {lid:#}: peers have to connect anew)"
+        )),
         migrated.guid,
         to.socket,
-        "packets",
     );
+    if migrated.method.is_none() {
+        return text;
+    }
+    let _ = writeln!(text, "    {:<28}sent confirmed", "packets");
     let mut line = |name: &str, packets: Packets| {
         // Writing to a string does not fail.
         let _ = writeln!(

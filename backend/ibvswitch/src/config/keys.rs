@@ -54,9 +54,10 @@ pub(super) const LINK: &[&str] = &["from", "to", "count"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
 pub(super) const CLUSTER: &[&str] = &["name", "sm_lid"];
-pub(super) const HYPERVISOR: &[&str] = &["name", "switch", "spare_vfs", "vf"];
+pub(super) const HYPERVISOR: &[&str] = &["name", "switch", "address", "spare_vfs", "vf"];
 pub(super) const VF: &[&str] = &[
     "name",
+    "address",
     "lid",
     "guid",
     "pkeys",

@@ -2,7 +2,9 @@
 
 use wire::Lid;
 
-/// How VFs come by their addresses (*Towards the InfiniBand SR-IOV vSwitch Architecture*, IV).
+/// How VFs come by their addresses (*Towards the InfiniBand SR-IOV vSwitch Architecture*, IV, and
+/// *Efficient Routing and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled
+/// Lossless Networks*, 4.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum AddressModel {
     /// Every VF has a LID, used or not: VMs start without a single packet, and take any way.
@@ -10,20 +12,50 @@ pub enum AddressModel {
     Prepopulated,
     /// A VF gets a LID when a VMM connects, and loses it when the VMM goes.
     Dynamic,
+    /// The VFs of a hypervisor share the LID of its port, and are told apart by their GIDs.
+    SharedPort,
+    /// Each VF as its [`Address`] says.
+    Hybrid,
 }
 
 impl AddressModel {
     /// All models with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 2] = [
+    pub const NAMES: [(&'static str, Self); 4] = [
         ("vswitch-prepopulated", Self::Prepopulated),
         ("vswitch-dynamic", Self::Dynamic),
+        ("shared-port", Self::SharedPort),
+        ("vswitch-hybrid", Self::Hybrid),
     ];
+
+    /// Whether VFs with a LID of their own have it only while a VM runs.
+    pub const fn is_dynamic(self) -> bool {
+        matches!(self, Self::Dynamic | Self::Hybrid)
+    }
+}
+
+/// Whether a VF has a LID of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// It has.
+    #[default]
+    Dedicated,
+    /// It shares that of its hypervisor's physical function.
+    Shared,
+}
+
+impl Address {
+    /// Both with their names in the configuration.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("dedicated", Self::Dedicated), ("shared", Self::Shared)];
 }
 
 /// What a subnet has that takes a LID.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Population {
-    pub(super) hypervisors: usize,
+    pub(super) vswitches: usize,
+    /// Physical functions whose LID VFs share.
+    pub(super) shared_ports: usize,
+    /// VFs with a LID of their own.
     pub(super) vfs: usize,
     pub(super) switches: usize,
 }
@@ -31,31 +63,37 @@ pub(super) struct Population {
 impl Population {
     /// Whether the LIDs suffice; if not, the arithmetic and a remedy.
     pub(super) fn check(self, model: AddressModel) -> Result<(), (String, &'static str)> {
-        let Self {
-            hypervisors,
-            vfs,
-            switches,
-        } = self;
         let all = usize::from(Lid::UNICAST_LAST.value());
-        let vfs = match model {
-            AddressModel::Prepopulated => vfs,
-            AddressModel::Dynamic => 0,
-        };
-        let needed = hypervisors + vfs + switches + 1;
+        let vfs = if model.is_dynamic() { 0 } else { self.vfs };
+        let parts = [
+            (self.vswitches, "vSwitches"),
+            (self.shared_ports, "shared ports"),
+            (vfs, "VFs"),
+            (self.switches, "switches"),
+        ];
+        let needed = parts.iter().map(|(count, _)| count).sum::<usize>() + 1;
         if needed <= all {
             return Ok(());
         }
+        let there = parts.iter().filter(|(count, _)| *count > 0);
+        let sum: Vec<String> = there
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
         Err((
             format!(
-                "{hypervisors} vSwitches + {vfs} VFs + {switches} switches + 1 subnet manager take \
-                 {needed} LIDs, and a subnet has {all}"
+                "{} + 1 subnet manager take {needed} LIDs, and a subnet has {all}",
+                sum.join(" + ")
             ),
             match model {
                 AddressModel::Prepopulated => {
                     "configure fewer VFs, or model = \"vswitch-dynamic\", where only VFs of running \
-                     VMs have a LID"
+                     VMs have a LID, or model = \"shared-port\", where a hypervisor has one"
                 }
-                AddressModel::Dynamic => "configure fewer hypervisors",
+                AddressModel::Hybrid => {
+                    "configure fewer hypervisors, or model = \"shared-port\", where a hypervisor \
+                     has one LID and not two"
+                }
+                AddressModel::Dynamic | AddressModel::SharedPort => "configure fewer hypervisors",
             },
         ))
     }
@@ -69,9 +107,10 @@ mod tests {
     #[test]
     fn the_limit_of_prepopulated_lids() {
         let with = |hypervisors: usize| Population {
-            hypervisors,
+            vswitches: hypervisors,
             vfs: 16 * hypervisors,
             switches: 3,
+            ..Population::default()
         };
         // 2891 * 17 = 49147, and 3 switches and the manager make 49151.
         assert_eq!(with(2891).check(AddressModel::Prepopulated), Ok(()));
@@ -88,5 +127,34 @@ mod tests {
             ..with(2891)
         };
         assert!(one_more.check(AddressModel::Prepopulated).is_err());
+    }
+
+    /// A hypervisor takes one LID however many VFs it has; two where some VFs have their own.
+    #[test]
+    fn the_limits_of_shared_lids() {
+        let shared = |hypervisors| Population {
+            shared_ports: hypervisors,
+            switches: 3,
+            ..Population::default()
+        };
+        assert_eq!(shared(49_147).check(AddressModel::SharedPort), Ok(()));
+        let (what, _) = shared(49_148).check(AddressModel::SharedPort).unwrap_err();
+        assert_eq!(
+            what,
+            "49148 shared ports + 3 switches + 1 subnet manager take 49152 LIDs, and a subnet has \
+             49151"
+        );
+        let hybrid = |hypervisors| Population {
+            vswitches: hypervisors,
+            vfs: 100_000,
+            ..shared(hypervisors)
+        };
+        assert_eq!(hybrid(24_573).check(AddressModel::Hybrid), Ok(()));
+        let (what, remedy) = hybrid(24_574).check(AddressModel::Hybrid).unwrap_err();
+        assert!(
+            what.starts_with("24574 vSwitches + 24574 shared ports + 3 switches"),
+            "{what}"
+        );
+        assert!(remedy.contains("shared-port"));
     }
 }

@@ -15,9 +15,10 @@ use std::path::PathBuf;
 use toml::de::DeValue;
 use wire::{Guid, Lid};
 
+use self::hypervisors::Defaults;
 use super::document::{Document, Entry, Problem, Section, list};
 use super::guid::derive_guid;
-use super::{Config, Directories, keys};
+use super::{Address, Config, Directories, keys};
 
 /// The highest unicast LID (IBA 4.1.3).
 const LID_MAX: i64 = 0xbfff;
@@ -81,7 +82,16 @@ impl<'d, 'i> Reader<'d, 'i> {
         let wiring = self.wiring(root, section.as_ref(), sm.as_ref(), &mut manager);
         self.partitions(root);
         self.clusters(root);
-        let hypervisors = self.hypervisors(root, &wiring, &runtime_dir, doorbells);
+        let defaults = Defaults {
+            runtime_dir: &runtime_dir,
+            doorbells,
+            model: fabric
+                .as_ref()
+                .map(|fabric| fabric.model)
+                .unwrap_or_default(),
+            address: Address::default(),
+        };
+        let hypervisors = self.hypervisors(root, &wiring, defaults);
         if let Some(fabric) = &fabric {
             self.addresses(fabric, &wiring, &manager, &hypervisors);
         }

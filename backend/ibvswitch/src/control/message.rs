@@ -164,7 +164,7 @@ pub struct Mads {
     /// Packets let pass.
     pub passed: u64,
     /// How many were refused, by reason: `smp`, `class`, `manager`, `address`, `partition`,
-    /// `cluster`, `rate` or `queue`.
+    /// `cluster`, `transaction`, `rate` or `queue`.
     pub refused: BTreeMap<String, u64>,
     /// The last ones refused, oldest first.
     pub last_refused: Vec<RefusedMad>,
@@ -264,6 +264,8 @@ pub enum NodeKind {
     Manager,
     /// A host without VFs.
     Host,
+    /// A hypervisor's physical function, whose LID VFs share.
+    Pf,
     /// A virtual function.
     Vf,
 }

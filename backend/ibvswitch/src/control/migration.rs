@@ -61,16 +61,22 @@ impl From<subnet::Method> for Method {
 pub struct Migrated {
     /// The VM.
     pub vm: String,
-    /// Its LID, before and after.
+    /// Its LID.
     pub lid: u16,
+    /// Its LID before, where that is another one: a VM that shares a LID takes that of its
+    /// destination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former_lid: Option<u16>,
     /// Its GUID, before and after.
     pub guid: String,
     /// Where it was.
     pub from: Place,
     /// Where it is.
     pub to: Place,
-    /// How forwarding tables followed.
-    pub method: Method,
+    /// How forwarding tables followed; `None` for a VM that shares a LID, whose packets below are not
+    /// counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
     /// Subnet management packets to the two VFs.
     pub functions: Packets,
     /// To switches, so that they drop packets to the VM first.

@@ -82,9 +82,15 @@ impl Clusters {
         }
     }
 
-    /// Looks who is at a VF's port and which LIDs it has; whether that is another than before, after
+    /// Looks who is at a VF's port, `guid` says, and which LIDs it has; whether that is another than before, after
     /// which no path found before holds.
-    pub(super) fn refresh(&mut self, vf: VfId, fabric: &Fabric, port: PortRef) -> bool {
+    pub(super) fn refresh(
+        &mut self,
+        vf: VfId,
+        fabric: &Fabric,
+        port: PortRef,
+        guid: Option<Guid>,
+    ) -> bool {
         let index = usize::from(vf.0);
         let (Some(member), Some(held), Some(info)) = (
             self.members.get_mut(index),
@@ -93,9 +99,8 @@ impl Clusters {
         ) else {
             return false;
         };
-        let guid = fabric.guids(port).and_then(|guids| guids.first());
         let found = guid
-            .and_then(|guid| self.configured.get(guid))
+            .and_then(|guid| self.configured.get(&guid))
             .cloned()
             .unwrap_or_default();
         let pairs: Vec<(usize, Lid, Lid)> = match found.cluster {

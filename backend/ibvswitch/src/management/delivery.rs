@@ -51,8 +51,9 @@ pub(super) fn deliver<F: Face>(
                     }
                 }
                 Delivery::Change(vf, event, view) => {
+                    let (was, is) = (engine.port(vf).active, view.active);
                     engine.set_port(vf, view);
-                    if let Some(change) = port_change(event) {
+                    for change in changes(event, was, is) {
                         engine.notify(vf, Event::Port(change));
                     }
                 }
@@ -61,6 +62,21 @@ pub(super) fn deliver<F: Face>(
         }
     });
     unclaimed
+}
+
+/// What a function is told. Where functions share a port, one is up when the port is and its GUID is
+/// there, so that it may come up or go down by either.
+fn changes(event: PortEvent, was_active: bool, is_active: bool) -> Vec<PortChange> {
+    let told = match (port_change(event), was_active, is_active) {
+        (Some(PortChange::Active), _, false) => Some(PortChange::Initialize),
+        (told, _, _) => told,
+    };
+    let besides = match (event, was_active, is_active) {
+        (PortEvent::GidChange, false, true) => Some(PortChange::Active),
+        (PortEvent::GidChange, true, false) => Some(PortChange::Down),
+        _ => None,
+    };
+    told.into_iter().chain(besides).collect()
 }
 
 fn port_change(event: PortEvent) -> Option<PortChange> {

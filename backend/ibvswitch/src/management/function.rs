@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric::{PortRef, SmpAccess};
 use hca::{TrafficCounters, VfId};
-use wire::PKey;
 use wire::attribute::NodeDescription;
+use wire::{Gid, Guid, PKey};
 
 use super::Management;
 use super::cluster::Direction;
@@ -18,6 +18,10 @@ pub struct FunctionPort {
     vf: VfId,
     port: PortRef,
     counters: Arc<TrafficCounters>,
+    /// Of the VM that is configured here.
+    guid: Guid,
+    /// What the guest calls the node, where the node is not its own to name.
+    description: Option<[u8; 64]>,
 }
 
 impl FunctionPort {
@@ -35,6 +39,8 @@ impl FunctionPort {
             vf,
             port,
             counters,
+            guid: management.configured_guid(vf),
+            description: None,
         })
     }
 }
@@ -51,6 +57,12 @@ impl connectx::Port for FunctionPort {
         let extended = u16::from(info.link_speed_ext_active);
         let clusters = &state.clusters;
         let own_lids = clusters.has_own_lids(self.vf);
+        let place = state.shared.place(self.vf);
+        // A VM has one HCA, wherever its port is.
+        let guid = match place {
+            Some(place) => place.guid(&state.fabric).unwrap_or(self.guid),
+            None => node.port_guid,
+        };
         connectx::PortAttributes {
             lid: clusters.own_lid(self.vf, info.lid),
             lmc: if own_lids { 0 } else { info.lmc },
@@ -58,12 +70,11 @@ impl connectx::Port for FunctionPort {
                 .seen(self.vf, info.master_sm_lid)
                 .unwrap_or_default(),
             sm_sl: info.master_sm_sl,
-            state: info.port_state,
+            state: place.map_or(info.port_state, |place| place.state(&state.fabric)),
             physical_state: info.port_physical_state,
             system_image_guid: node.system_image_guid,
-            // A VM has one HCA, wherever its port is.
-            node_guid: node.port_guid,
-            port_guid: node.port_guid,
+            node_guid: guid,
+            port_guid: guid,
             capability_mask: info.capability_mask.0,
             capability_mask_writable: self.writable_capabilities(),
             subnet_timeout: info.subnet_timeout,
@@ -81,30 +92,38 @@ impl connectx::Port for FunctionPort {
             qkey_violations: saturated(&self.counters.qkey_violations),
             pkey_violations: saturated(&self.counters.pkey_violations),
             has_smi: self.access() != SmpAccess::Deny,
+            grh_required: place.is_some(),
         }
     }
 
-    fn gid(&self, index: u16) -> Option<wire::Gid> {
-        self.management
-            .state
-            .lock()
-            .fabric
-            .gids(self.port)
-            .nth(usize::from(index))
+    fn gid(&self, index: u16) -> Option<Gid> {
+        let state = self.management.state.lock();
+        let Some(place) = state.shared.place(self.vf) else {
+            return state.fabric.gids(self.port).nth(usize::from(index));
+        };
+        let prefix = state.fabric.port_info(self.port)?.gid_prefix;
+        match (index, place.guid(&state.fabric)) {
+            (0, Some(guid)) => Some(Gid::new(prefix, guid)),
+            _ => Some(Gid::NONE),
+        }
     }
 
     fn pkey(&self, index: u16) -> PKey {
         let state = self.management.state.lock();
+        let shared = state.shared.pkeys(self.vf, &state.fabric);
         let table = state.fabric.pkeys(self.port).unwrap_or_default();
         state
             .clusters
-            .pkeys(self.vf, table)
+            .pkeys(self.vf, shared.as_deref().unwrap_or(table))
             .get(usize::from(index))
             .copied()
             .unwrap_or(PKey::INVALID)
     }
 
     fn node_description(&self) -> [u8; 64] {
+        if let Some(description) = self.description {
+            return description;
+        }
         let state = self.management.state.lock();
         state
             .fabric
@@ -113,6 +132,10 @@ impl connectx::Port for FunctionPort {
     }
 
     fn set_node_description(&mut self, description: &[u8; 64]) {
+        if self.shares_port() {
+            self.description = Some(*description);
+            return;
+        }
         let text = NodeDescription::from_bytes(*description);
         self.management
             .state
@@ -127,7 +150,11 @@ impl connectx::Port for FunctionPort {
         use wire::attribute::CapabilityMask;
         let (set, clear) = (
             CapabilityMask(value & select),
-            CapabilityMask(!value & select),
+            // What one has switched off another may still have on.
+            match self.shares_port() {
+                true => CapabilityMask::default(),
+                false => CapabilityMask(!value & select),
+            },
         );
         self.management
             .state
@@ -159,6 +186,10 @@ impl connectx::Port for FunctionPort {
 }
 
 impl FunctionPort {
+    fn shares_port(&self) -> bool {
+        self.management.state.lock().shared.place(self.vf).is_some()
+    }
+
     fn access(&self) -> SmpAccess {
         self.management.proxy.smp_access(self.vf)
     }

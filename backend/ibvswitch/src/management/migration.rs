@@ -13,14 +13,14 @@ use subnet::{Migration, MigrationError, Moved, Target};
 use tracing::{debug, warn};
 use wire::Guid;
 
-use super::{Management, Message, SubnetState};
-use crate::config::{AddressModel, Config, MadRules};
+use super::{Management, Message, SubnetState, guid_at};
+use crate::config::{Address, Config, MadRules};
 use crate::control::{
     Deadlock, Migrated, MigrationRequest, Packets, Place, SwitchPackets, Transition,
 };
 
 /// How long a migration may take, with every packet lost and a sweep after it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A VF, and the VM that is configured there.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(super) struct Slot {
     /// Of the node, and of the VM's port; in a fabric it is at one place as either.
     guid: Guid,
     socket: String,
+    address: Address,
     smp: SmpAccess,
     mads: MadRules,
     spare: bool,
@@ -44,6 +45,7 @@ pub(super) fn slots(config: &Config) -> Vec<Slot> {
         vswitch: hypervisor.vswitch_guid,
         guid: vf.guid,
         socket: vf.socket.display().to_string(),
+        address: vf.address,
         smp: vf.smp,
         mads: vf.mads.clone(),
         spare: vf.spare,
@@ -110,6 +112,26 @@ pub enum MigrateError {
         /// The VM.
         vm: String,
     },
+    /// The VF named has a LID of its own and the VM shares one, or the other way round.
+    #[error(
+        "the VF `{0}` and the VM differ in whether they share a LID (`address`); name another one"
+    )]
+    OtherAddress(String),
+    /// Options for forwarding tables, where none changes.
+    #[error(
+        "`{0}` shares the LID of its hypervisor, so that no forwarding table changes when it moves; \
+         leave out --method, --drop-first and --destination-routed"
+    )]
+    NoTables(String),
+    /// The VM's GUID is at no port.
+    #[error(
+        "the GUID of `{0}` is registered at no port yet; `ibvswitch topology` says what the subnet \
+         manager has done"
+    )]
+    NotThere(String),
+    /// A VM that shares a LID stays where it was.
+    #[error(transparent)]
+    Readdress(super::ReaddressError),
     /// The subnet manager says no.
     #[error(transparent)]
     Manager(MigrationError),
@@ -137,18 +159,20 @@ impl Management {
         is_connected: impl Fn(VfId) -> bool,
     ) -> Result<Migrated, MigrateError> {
         let vm = self.slot("VM", &request.vm, |slot| !slot.spare)?;
+        if self.slots[vm].address == Address::Shared {
+            return self.readdress(request, vm, is_connected);
+        }
         let slots = || self.slots.iter().enumerate();
-        let here: Vec<usize> = slots()
-            .filter(|(_, slot)| slot.hypervisor == request.to)
-            .map(|(index, _)| index)
+        let here: Vec<usize> = self
+            .functions_of(&request.to)?
+            .into_iter()
+            .map(|vf| usize::from(vf.0))
+            .filter(|&index| self.slots[index].address == Address::Dedicated)
             .collect();
         let Some(&first) = here.first() else {
-            let mut known: Vec<String> = slots().map(|(_, s)| s.hypervisor.clone()).collect();
-            known.dedup();
-            return Err(MigrateError::Unknown {
-                what: "hypervisor with VFs",
-                name: request.to.clone(),
-                known,
+            return Err(MigrateError::Full {
+                hypervisor: request.to.clone(),
+                functions: 0,
             });
         };
         let occupants = self.with(|state| self.occupants(state));
@@ -158,15 +182,11 @@ impl Management {
         };
         let to = match &request.vf {
             Some(name) => {
-                let index = self.slot("VF", name, |_| true)?;
-                let slot = &self.slots[index];
-                if slot.hypervisor != request.to {
-                    return Err(MigrateError::Elsewhere {
-                        vf: name.clone(),
-                        hypervisor: slot.hypervisor.clone(),
-                    });
+                let vf = self.function(name, &request.to)?;
+                if self.address(vf) == Address::Shared {
+                    return Err(MigrateError::OtherAddress(name.clone()));
                 }
-                Target::Function(slot.guid)
+                Target::Function(self.configured_guid(vf))
             }
             None => {
                 let waits = |&&index: &&usize| is_free(index) && is_connected(VfId(index as u16));
@@ -223,22 +243,87 @@ impl Management {
 
     /// For each VF, whose addresses are at it: the VF that is configured with them.
     pub(super) fn occupants(&self, state: &SubnetState) -> Vec<Option<usize>> {
-        let occupant = |&port: &PortRef| {
-            let guid = *state.fabric.guids(port)?.first()?;
+        let occupant = |(index, &port): (usize, &PortRef)| {
+            let guid = guid_at(&state.fabric, &state.shared, VfId(index as u16), port)?;
             self.slots.iter().position(|slot| slot.guid == guid)
         };
-        self.ports.iter().map(occupant).collect()
+        self.ports.iter().enumerate().map(occupant).collect()
+    }
+
+    /// The GUID of the VM that is configured at a VF, or nobody's of a spare one.
+    pub(super) fn configured_guid(&self, vf: VfId) -> Guid {
+        let slot = self.slots.get(usize::from(vf.0));
+        slot.map_or(Guid::NONE, |slot| slot.guid)
     }
 
     /// For each VF, the name of the VM whose addresses are at it; `None` where it is nobody's.
     #[must_use]
     pub fn holders(&self) -> Vec<Option<String>> {
-        let occupants = self.occupants(&self.state.lock());
+        self.holders_in(&self.state.lock())
+    }
+
+    pub(super) fn holders_in(&self, state: &SubnetState) -> Vec<Option<String>> {
+        let occupants = self.occupants(state);
         let name = |occupant: Option<usize>| {
             let slot = &self.slots[occupant?];
             (!slot.spare).then(|| slot.name.clone())
         };
         occupants.into_iter().map(name).collect()
+    }
+
+    /// The VFs of a hypervisor.
+    pub(super) fn functions_of(&self, hypervisor: &str) -> Result<Vec<VfId>, MigrateError> {
+        let slots = || self.slots.iter().enumerate();
+        let here: Vec<VfId> = slots()
+            .filter(|(_, slot)| slot.hypervisor == hypervisor)
+            .map(|(index, _)| VfId(index as u16))
+            .collect();
+        if here.is_empty() {
+            let mut known: Vec<String> = slots().map(|(_, s)| s.hypervisor.clone()).collect();
+            known.dedup();
+            return Err(MigrateError::Unknown {
+                what: "hypervisor with VFs",
+                name: hypervisor.to_owned(),
+                known,
+            });
+        }
+        Ok(here)
+    }
+
+    /// The VF of this name, which has to be one of the hypervisor's.
+    pub(super) fn function(&self, name: &str, hypervisor: &str) -> Result<VfId, MigrateError> {
+        let index = self.slot("VF", name, |_| true)?;
+        let slot = &self.slots[index];
+        if slot.hypervisor != hypervisor {
+            return Err(MigrateError::Elsewhere {
+                vf: name.to_owned(),
+                hypervisor: slot.hypervisor.clone(),
+            });
+        }
+        Ok(VfId(index as u16))
+    }
+
+    /// Whether a VF is on this hypervisor.
+    pub(super) fn is_on(&self, vf: VfId, hypervisor: &str) -> bool {
+        let slot = self.slots.get(usize::from(vf.0));
+        slot.is_some_and(|slot| slot.hypervisor == hypervisor)
+    }
+
+    /// Whether a VF has a LID of its own.
+    pub(super) fn address(&self, vf: VfId) -> Address {
+        let slot = self.slots.get(usize::from(vf.0));
+        slot.map(|slot| slot.address).unwrap_or_default()
+    }
+
+    /// The name of a VF.
+    pub(super) fn name(&self, vf: VfId) -> String {
+        let slot = self.slots.get(usize::from(vf.0));
+        slot.map(|slot| slot.name.clone()).unwrap_or_default()
+    }
+
+    /// A VF as a place that VMs come to and leave.
+    pub(super) fn place_of(&self, vf: VfId) -> Place {
+        self.place(self.configured_guid(vf))
     }
 
     fn slot(
@@ -296,10 +381,11 @@ impl Management {
         Migrated {
             vm: self.slots[vm].name.clone(),
             lid: moved.lid.value(),
+            former_lid: None,
             guid: moved.vm.to_string(),
             from: self.place(moved.from),
             to: self.place(moved.to),
-            method: moved.method.into(),
+            method: Some(moved.method.into()),
             functions: packets(moved.functions),
             drops: packets(moved.drops),
             vswitches: packets(moved.vswitches),
@@ -336,7 +422,7 @@ impl Management {
 
     /// A VMM has connected to a VF, or has gone.
     pub fn presence(&self, vf: VfId, present: bool) {
-        if self.model == AddressModel::Dynamic {
+        if self.model.is_dynamic() && self.address(vf) == Address::Dedicated {
             // Without the thread the daemon is ending.
             let _ = self.sender.send(Message::Presence(vf, present));
         }
@@ -403,15 +489,20 @@ impl Management {
             false
         });
         if moved {
-            let occupants = self.occupants(state);
-            for (index, (&port, occupant)) in self.ports.iter().zip(occupants).enumerate() {
-                if let Some(occupant) = occupant {
-                    let Slot {
-                        name, smp, mads, ..
-                    } = &self.slots[occupant];
-                    state.fabric.set_owner(port, Owner::Consumer, *smp);
-                    self.proxy.serve(VfId(index as u16), name, *smp, mads);
-                }
+            self.serve_occupants(state);
+        }
+    }
+
+    /// Gives those who are at a VF now their rights.
+    pub(super) fn serve_occupants(&self, state: &mut SubnetState) {
+        let occupants = self.occupants(state);
+        for (index, (&port, occupant)) in self.ports.iter().zip(occupants).enumerate() {
+            if let Some(occupant) = occupant {
+                let Slot {
+                    name, smp, mads, ..
+                } = &self.slots[occupant];
+                state.fabric.set_owner(port, Owner::Consumer, *smp);
+                self.proxy.serve(VfId(index as u16), name, *smp, mads);
             }
         }
     }

@@ -71,6 +71,7 @@ fn statement(text: &mut String, indent: &str, node: &Node) {
         NodeKind::Switch => ", shape=box3d, fillcolor=lightblue, style=filled",
         NodeKind::Vswitch => ", fillcolor=aliceblue",
         NodeKind::Manager => ", fillcolor=lavender",
+        NodeKind::Pf => ", fillcolor=aliceblue",
         NodeKind::Host | NodeKind::Vf => "",
     };
     let _ = writeln!(

@@ -234,6 +234,8 @@ fn parts(topology: &Topology) -> (Vec<Chip<'_>>, Vec<Card<'_>>, HashMap<&str, Pl
                 });
                 match node.kind {
                     NodeKind::Vswitch => cards[card].head = Some(node),
+                    // Without a vSwitch it is the hypervisor.
+                    NodeKind::Pf if node.name == *hypervisor => cards[card].head = Some(node),
                     _ => cards[card].rows.push(node),
                 }
                 Place::Card(card)

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::layout::{Area, CARD, Card, Chip, Layout, ROW, SWITCH, TITLE, Wire};
-use super::{lid, pkeys};
+use super::{kind, lid, pkeys};
 use crate::control::{Node, NodeKind, Topology};
 
 /// Which colours a drawing has.
@@ -204,7 +204,10 @@ impl Svg {
         );
         let (what, guid) = match card.head {
             Some(head) if alone => (String::new(), head.port_guid.as_str()),
-            Some(head) => (format!("vSwitch {}", short_lid(head)), head.guid.as_str()),
+            Some(head) => (
+                format!("{} {}", kind(head), short_lid(head)),
+                head.guid.as_str(),
+            ),
             None => ("shared port".to_owned(), ""),
         };
         match card.head {

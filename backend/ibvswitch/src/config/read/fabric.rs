@@ -6,7 +6,9 @@ use super::Reader;
 use crate::config::document::Section;
 use crate::config::model::Population;
 use crate::config::names::WIDTHS;
-use crate::config::{AddressModel, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Wiring};
+use crate::config::{
+    Address, AddressModel, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Wiring,
+};
 
 impl<'d, 'i> Reader<'d, 'i> {
     pub(super) fn fabric(&mut self, section: Option<&Section<'d, 'i>>) -> Option<Fabric> {
@@ -57,19 +59,24 @@ impl<'d, 'i> Reader<'d, 'i> {
         hypervisors: &[Hypervisor],
     ) {
         const KEY: &str = "fabric.model";
-        if fabric.model == AddressModel::Dynamic && manager.place == ManagerPlace::External {
+        if fabric.model.is_dynamic() && manager.place == ManagerPlace::External {
             self.document.reject_whole(
                 KEY,
                 "an external subnet manager gives every port a LID",
-                "write \"vswitch-prepopulated\", or sm.manager = \"embedded\"",
+                "write \"vswitch-prepopulated\" or \"shared-port\", or sm.manager = \"embedded\"",
             );
         }
+        let all = hypervisors.iter();
+        let vfs = all.clone().flat_map(|hypervisor| &hypervisor.vfs);
         let population = Population {
-            hypervisors: hypervisors.len(),
-            vfs: hypervisors
-                .iter()
-                .map(|hypervisor| hypervisor.vfs.len())
-                .sum(),
+            vswitches: all
+                .clone()
+                .filter(|it| it.has_vswitch(fabric.model))
+                .count(),
+            shared_ports: all
+                .filter(|it| it.has_physical_function(fabric.model))
+                .count(),
+            vfs: vfs.filter(|vf| vf.address == Address::Dedicated).count(),
             switches: wiring.switches.len(),
         };
         if let Err((what, remedy)) = population.check(fabric.model) {

@@ -10,17 +10,28 @@ use wire::PKey;
 use super::Reader;
 use crate::config::document::{Entry, Section};
 use crate::config::{
-    Doorbells, GmpClasses, Hypervisor, MadRate, MadRules, SMP_ACCESS, VFS_PER_HYPERVISOR_MAX, Vf,
-    Wiring, keys,
+    Address, AddressModel, Doorbells, GmpClasses, Hypervisor, MadRate, MadRules, SMP_ACCESS,
+    VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
+
+const DEDICATED_REMEDY: &str = "leave the key out, or give the VF a LID of its own (`address = \
+     \"dedicated\"` with fabric.model = \"vswitch-hybrid\")";
+
+/// What holds for VFs that do not say otherwise.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Defaults<'a> {
+    pub(super) runtime_dir: &'a Path,
+    pub(super) doorbells: Doorbells,
+    pub(super) model: AddressModel,
+    pub(super) address: Address,
+}
 
 impl<'d, 'i> Reader<'d, 'i> {
     pub(super) fn hypervisors(
         &mut self,
         root: &Section<'d, 'i>,
         wiring: &Wiring,
-        runtime_dir: &Path,
-        doorbells: Doorbells,
+        defaults: Defaults<'_>,
     ) -> Vec<Hypervisor> {
         let sections = root.sections("hypervisor", keys::HYPERVISOR);
         let none = root
@@ -52,7 +63,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                         ),
                     }
                 }
-                self.hypervisor(section, switch, runtime_dir, doorbells)
+                self.hypervisor(section, switch, defaults)
             })
             .collect()
     }
@@ -61,8 +72,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         &mut self,
         section: &Section<'d, 'i>,
         switch: usize,
-        runtime_dir: &Path,
-        doorbells: Doorbells,
+        mut defaults: Defaults<'_>,
     ) -> Option<Hypervisor> {
         let name = section.required_text("name");
         if let Some(name) = &name {
@@ -85,9 +95,18 @@ impl<'d, 'i> Reader<'d, 'i> {
                 format!("an adapter port has at most {VFS_PER_HYPERVISOR_MAX}; add a hypervisor"),
             );
         }
+        defaults.address = self.address(section, defaults);
+        if let (Some(name), AddressModel::Hybrid) = (&name, defaults.model) {
+            // Nodes are called by their names.
+            let physical = format!("{}-pf", name.value);
+            self.check_name(&name.with(physical.as_str()));
+            let mut seen = std::mem::take(&mut self.names.vfs);
+            self.claim(&mut seen, &name.with(physical), "name", "physical function");
+            self.names.vfs = seen;
+        }
         let mut vfs: Vec<Vf> = sections
             .iter()
-            .filter_map(|vf| self.vf(vf, runtime_dir, doorbells))
+            .filter_map(|vf| self.vf(vf, defaults))
             .collect();
         let spares = section.integer(
             "spare_vfs",
@@ -108,24 +127,20 @@ impl<'d, 'i> Reader<'d, 'i> {
                 );
             } else {
                 let spares = 1..=spares.value;
-                vfs.extend(spares.map(|number| self.spare(&name, number, runtime_dir, doorbells)));
+                vfs.extend(spares.map(|number| self.spare(&name, number, defaults)));
             }
         }
         let name = name.value.to_owned();
         Some(Hypervisor {
             switch,
             vswitch_guid: self.derived("vswitch", &name),
+            physical_guid: self.derived("PF", &name),
             name,
             vfs,
         })
     }
 
-    fn vf(
-        &mut self,
-        section: &Section<'d, 'i>,
-        runtime_dir: &Path,
-        doorbells: Doorbells,
-    ) -> Option<Vf> {
+    fn vf(&mut self, section: &Section<'d, 'i>, defaults: Defaults<'_>) -> Option<Vf> {
         let name = section.required_text("name");
         if let Some(name) = &name {
             self.check_name(name);
@@ -139,19 +154,22 @@ impl<'d, 'i> Reader<'d, 'i> {
         let pkeys = self.pkeys(section);
         let doorbells = self
             .one_of(section, "doorbells", &Doorbells::NAMES)
-            .unwrap_or(doorbells);
-        let smp = self
-            .one_of(section, "smp", &SMP_ACCESS)
-            .unwrap_or(SmpAccess::OwnPort);
+            .unwrap_or(defaults.doorbells);
+        let address = self.address(section, defaults);
+        let smp = self.smp(section, address);
+        if address == Address::Shared {
+            self.check_shared(section);
+        }
         let mads = self.mads(section, smp);
         let cluster = self.membership(section, label, smp == SmpAccess::Fabric);
         let virtual_pkeys = self.virtual_pkeys(section, &pkeys);
         let service_levels = self.service_levels(section);
         let configured = section.text("socket");
         let name = name?;
-        let socket = self.socket(&name, configured.as_ref(), runtime_dir);
+        let socket = self.socket(&name, configured.as_ref(), defaults.runtime_dir);
         Some(Vf {
             name: name.value.to_owned(),
+            address,
             lid,
             guid: guid?,
             pkeys,
@@ -167,14 +185,62 @@ impl<'d, 'i> Reader<'d, 'i> {
         })
     }
 
+    /// Whether the VFs of this table, of a hypervisor or a VF, have LIDs of their own.
+    fn address(&self, section: &Section<'d, 'i>, defaults: Defaults<'_>) -> Address {
+        let configured = self.one_of(section, "address", &Address::NAMES);
+        let of_all = match defaults.model {
+            AddressModel::Hybrid => return configured.unwrap_or(defaults.address),
+            AddressModel::SharedPort => Address::Shared,
+            AddressModel::Prepopulated | AddressModel::Dynamic => Address::Dedicated,
+        };
+        if let (Some(entry), Some(other)) = (section.text("address"), configured)
+            && other != of_all
+        {
+            self.document.reject(
+                &entry,
+                "`fabric.model` decides for all VFs",
+                "leave the key out, or write fabric.model = \"vswitch-hybrid\"",
+            );
+        }
+        of_all
+    }
+
+    /// How far subnet management packets go. Queue pair 0 of a shared port is its physical
+    /// function's.
+    fn smp(&self, section: &Section<'d, 'i>, address: Address) -> SmpAccess {
+        let configured = self.one_of(section, "smp", &SMP_ACCESS);
+        if address == Address::Dedicated {
+            return configured.unwrap_or(SmpAccess::OwnPort);
+        }
+        if let (Some(SmpAccess::OwnPort | SmpAccess::Fabric), Some(entry)) =
+            (configured, section.text("smp"))
+        {
+            self.document.reject(
+                &entry,
+                "queue pair 0 of a shared port belongs to its physical function",
+                DEDICATED_REMEDY,
+            );
+        }
+        SmpAccess::Deny
+    }
+
+    /// What a VF that shares a LID cannot have.
+    fn check_shared(&self, section: &Section<'d, 'i>) {
+        for (key, what) in [
+            ("lid", "a VF that shares a LID has none of its own"),
+            (
+                "cluster",
+                "VFs that share a LID cannot be told apart by virtual LIDs",
+            ),
+        ] {
+            if let Some(entry) = section.value(key) {
+                self.document.reject(&entry, what, DEDICATED_REMEDY);
+            }
+        }
+    }
+
     /// A virtual function without a VM.
-    fn spare(
-        &mut self,
-        hypervisor: &Entry<&str>,
-        number: i64,
-        runtime_dir: &Path,
-        doorbells: Doorbells,
-    ) -> Vf {
+    fn spare(&mut self, hypervisor: &Entry<&str>, number: i64, defaults: Defaults<'_>) -> Vf {
         let name = format!("{}-spare{number}", hypervisor.value);
         let entry = hypervisor.with(name.as_str());
         self.check_name(&entry);
@@ -182,12 +248,16 @@ impl<'d, 'i> Reader<'d, 'i> {
         self.claim(&mut seen, &entry.with(name.clone()), "name", "VF");
         self.names.vfs = seen;
         Vf {
+            address: defaults.address,
             lid: None,
             guid: self.derived("VF", &name),
             pkeys: vec![PKey::DEFAULT_FULL],
             has_pkeys: false,
-            doorbells,
-            smp: SmpAccess::OwnPort,
+            doorbells: defaults.doorbells,
+            smp: match defaults.address {
+                Address::Dedicated => SmpAccess::OwnPort,
+                Address::Shared => SmpAccess::Deny,
+            },
             mads: MadRules {
                 classes: GmpClasses::default(),
                 rate: Some(MadRate::default()),
@@ -196,7 +266,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             cluster: None,
             virtual_pkeys: Vec::new(),
             service_levels: ServiceLevels::default(),
-            socket: self.socket(&entry, None, runtime_dir),
+            socket: self.socket(&entry, None, defaults.runtime_dir),
             spare: true,
             name,
         }

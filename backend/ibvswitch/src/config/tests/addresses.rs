@@ -141,7 +141,65 @@ fn models_of_addresses() {
         problems,
         [
             "f.toml: `fabric.model`: an external subnet manager gives every port a LID; write \
-             \"vswitch-prepopulated\", or sm.manager = \"embedded\""
+             \"vswitch-prepopulated\" or \"shared-port\", or sm.manager = \"embedded\""
         ]
     );
+}
+
+/// The addresses of all VFs, and how far their subnet management packets go.
+fn addresses(text: &str) -> Vec<(Address, SmpAccess)> {
+    let config = parse(text);
+    let vfs = config.vfs().map(|(_, vf)| (vf.address, vf.smp));
+    vfs.collect()
+}
+
+#[test]
+fn shared_and_dedicated() {
+    const SHARED: (Address, SmpAccess) = (Address::Shared, SmpAccess::Deny);
+    const DEDICATED: (Address, SmpAccess) = (Address::Dedicated, SmpAccess::OwnPort);
+    assert_eq!(addresses(RIGHT), [DEDICATED]);
+    let shared = "[fabric]\nmodel = \"shared-port\"\n";
+    assert_eq!(addresses(&format!("{shared}{RIGHT}")), [SHARED]);
+    let hybrid = "[fabric]\nmodel = \"vswitch-hybrid\"\n\
+        [[hypervisor]]\nname = \"hv1\"\naddress = \"shared\"\nspare_vfs = 1\n\
+        [[hypervisor.vf]]\nname = \"vm1\"\n\
+        [[hypervisor.vf]]\nname = \"vm2\"\naddress = \"dedicated\"\n\
+        [[hypervisor]]\nname = \"hv2\"\n\
+        [[hypervisor.vf]]\nname = \"vm3\"\n";
+    assert_eq!(addresses(hybrid), [SHARED, DEDICATED, SHARED, DEDICATED]);
+    let config = parse(hybrid);
+    let physical = |at: usize| config.hypervisors[at].has_physical_function(config.fabric.model);
+    assert_eq!([physical(0), physical(1)], [true, false]);
+    vf_case(
+        "address = \"shared\"",
+        "11: `hypervisor.vf.address = \"shared\"`: `fabric.model` decides for all VFs; leave the key \
+         out, or write fabric.model = \"vswitch-hybrid\"",
+    );
+    let remedy = "(`address = \"dedicated\"` with fabric.model = \"vswitch-hybrid\")";
+    for (key, what) in [
+        ("lid = 5", "a VF that shares a LID has none of its own"),
+        (
+            "smp = \"fabric\"",
+            "queue pair 0 of a shared port belongs to its physical function",
+        ),
+        (
+            "smp = \"own-port\"",
+            "queue pair 0 of a shared port belongs to its physical function",
+        ),
+        (
+            "cluster = \"c\"",
+            "VFs that share a LID cannot be told apart by virtual LIDs",
+        ),
+    ] {
+        let found = problems(&format!(
+            "[[cluster]]\nname = \"c\"\n{shared}{RIGHT}{key}\n"
+        ));
+        let [problem] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(
+            problem.contains(what) && problem.ends_with(remedy),
+            "{problem}"
+        );
+    }
 }

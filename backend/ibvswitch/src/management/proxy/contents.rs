@@ -96,6 +96,10 @@ fn administration(
     if !matches!(method, Method::SET | Method::DELETE) {
         return Ok(());
     }
+    // GUIDs of a port are for its physical function to register.
+    if attribute == wire::sa::id::GUID_INFO {
+        return Err(Reason::Manager);
+    }
     let Some((gid_at, pkey_at)) = entry(attribute) else {
         return Ok(());
     };

@@ -24,6 +24,8 @@ pub enum Reason {
     Partition,
     /// To or from nobody in the sender's cluster.
     Cluster,
+    /// A transaction that the port itself uses: its uppermost byte is not 0, at a port that is shared.
+    Transaction,
     /// Too many in a short time.
     Rate,
     /// Too many that wait for the subnet.
@@ -32,13 +34,14 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Smp,
         Self::Class,
         Self::Manager,
         Self::Address,
         Self::Partition,
         Self::Cluster,
+        Self::Transaction,
         Self::Rate,
         Self::Queue,
     ];
@@ -52,6 +55,7 @@ impl Reason {
             Self::Address => "address",
             Self::Partition => "partition",
             Self::Cluster => "cluster",
+            Self::Transaction => "transaction",
             Self::Rate => "rate",
             Self::Queue => "queue",
         }

@@ -1,0 +1,229 @@
+//! VMs that share a LID and move: the GUID leaves one port's table and goes to another's, and the LID
+//! becomes that of the other port.
+//!
+//! No forwarding table changes, and other VMs of the two hypervisors notice nothing. Peers have to ask
+//! for the new LID: their connections to the VM end.
+
+use std::time::Duration;
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use hca::VfId;
+use wire::{Guid, Lid};
+
+use super::migration::{MigrateError, PATIENCE};
+use super::{Management, Message, SubnetState};
+use crate::config::Address;
+use crate::control::{Migrated, MigrationRequest, Packets};
+
+/// How long the subnet administration and manager may take.
+const ALLOWED: Duration = Duration::from_secs(30);
+
+/// Why a GUID is where it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReaddressError {
+    /// It was to leave a place that it had left already, or go to one that is taken.
+    #[error("another migration was faster; `ibvswitch vf show` says where the VM's addresses are")]
+    Overtaken,
+    /// The subnet administration does not register it at the destination.
+    #[error("the subnet administration does not let the destination's port have the VM's GUID")]
+    Refused,
+    /// The subnet manager does not answer, or does not write the tables.
+    #[error("the subnet manager has not moved the VM's GUID within 30 s; is there one?")]
+    Silent,
+}
+
+/// A VM that is to move.
+#[derive(Debug)]
+pub(super) struct Readdress {
+    guid: Guid,
+    from: VfId,
+    to: VfId,
+    stage: Stage,
+    /// When it is given up.
+    due: Duration,
+    reply: Sender<Result<(), ReaddressError>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begun,
+    /// The GUID leaves the one port.
+    Leaving,
+    /// The other port gets it.
+    Arriving,
+}
+
+impl Management {
+    /// Moves a VM that shares a LID, which is then that of the destination.
+    pub(super) fn readdress(
+        &self,
+        request: &MigrationRequest,
+        vm: usize,
+        is_connected: impl Fn(VfId) -> bool,
+    ) -> Result<Migrated, MigrateError> {
+        if request.method.is_some() || request.drop_first || request.destination_routed {
+            return Err(MigrateError::NoTables(request.vm.clone()));
+        }
+        let (from, to, lid) = {
+            let state = self.state.lock();
+            let occupants = self.occupants(&state);
+            let from = occupants.iter().position(|&occupant| occupant == Some(vm));
+            let from = from.ok_or_else(|| MigrateError::NotThere(request.vm.clone()))?;
+            let vf = VfId(from as u16);
+            let to = self.free_place(&state, request, vf, is_connected)?;
+            let port = state.shared.place(vf).map(|place| place.port);
+            let lid = port.and_then(|port| state.fabric.port_info(port));
+            (vf, to, lid.unwrap_or_default().lid)
+        };
+        let (reply, answer) = bounded(1);
+        let readdress = Readdress {
+            guid: self.configured_guid(VfId(vm as u16)),
+            from,
+            to,
+            stage: Stage::Begun,
+            due: self.now() + ALLOWED,
+            reply,
+        };
+        self.sender
+            .send(Message::Readdress(readdress))
+            .map_err(|_| MigrateError::Ending)?;
+        let answer = answer.recv_timeout(PATIENCE).map_err(|error| match error {
+            RecvTimeoutError::Timeout => MigrateError::Late,
+            RecvTimeoutError::Disconnected => MigrateError::Ending,
+        })?;
+        answer.map_err(MigrateError::Readdress)?;
+        let now = self.physical_lid(to);
+        Ok(self.describe_readdress(vm, (from, to), (lid, now)))
+    }
+
+    /// A place at the destination that nobody has: rather one with a VMM.
+    fn free_place(
+        &self,
+        state: &SubnetState,
+        request: &MigrationRequest,
+        from: VfId,
+        is_connected: impl Fn(VfId) -> bool,
+    ) -> Result<VfId, MigrateError> {
+        let here = self.functions_of(&request.to)?;
+        if self.is_on(from, &request.to) && request.vf.is_none() {
+            return Err(MigrateError::Manager(subnet::MigrationError::AlreadyThere));
+        }
+        let is_free = |vf: VfId| {
+            let place = state.shared.place(vf);
+            place.is_some_and(|place| state.shared.wanted(place).is_none())
+        };
+        if let Some(name) = &request.vf {
+            let vf = self.function(name, &request.to)?;
+            return match (self.address(vf), is_free(vf)) {
+                (Address::Dedicated, _) => Err(MigrateError::OtherAddress(name.clone())),
+                (Address::Shared, true) => Ok(vf),
+                (Address::Shared, false) => Err(MigrateError::Occupied {
+                    vf: name.clone(),
+                    vm: self
+                        .holders_in(state)
+                        .swap_remove(usize::from(vf.0))
+                        .unwrap_or_default(),
+                }),
+            };
+        }
+        let free = || here.iter().copied().filter(|&vf| is_free(vf));
+        let chosen = free()
+            .find(|&vf| is_connected(vf))
+            .or_else(|| free().next());
+        chosen.ok_or_else(|| MigrateError::Full {
+            hypervisor: request.to.clone(),
+            functions: here.len(),
+        })
+    }
+
+    fn describe_readdress(
+        &self,
+        vm: usize,
+        (from, to): (VfId, VfId),
+        (before, lid): (Lid, Lid),
+    ) -> Migrated {
+        let guid = self.configured_guid(VfId(vm as u16));
+        Migrated {
+            vm: self.name(VfId(vm as u16)),
+            lid: lid.value(),
+            former_lid: Some(before.value()),
+            guid: guid.to_string(),
+            from: self.place_of(from),
+            to: self.place_of(to),
+            method: None,
+            functions: Packets::default(),
+            drops: Packets::default(),
+            vswitches: Packets::default(),
+            switches: Packets::default(),
+            per_switch: Vec::new(),
+            transition: None,
+        }
+    }
+
+    /// Takes moves as far as they come now; whether VMs are elsewhere since.
+    pub(super) fn advance_readdresses(&self, state: &mut SubnetState, now: Duration) -> bool {
+        let mut moved = false;
+        let all = std::mem::take(&mut state.readdresses);
+        for mut readdress in all {
+            match readdress.advance(state, now) {
+                None => state.readdresses.push(readdress),
+                Some(result) => {
+                    moved |= result.is_ok();
+                    // Who asked may have gone.
+                    let _ = readdress.reply.try_send(result);
+                }
+            }
+        }
+        if moved {
+            self.serve_occupants(state);
+        }
+        moved
+    }
+}
+
+impl Readdress {
+    /// When to look at it again at the latest.
+    pub(super) fn due(&self) -> Duration {
+        self.due
+    }
+
+    /// How it came out, if it is over.
+    fn advance(
+        &mut self,
+        state: &mut SubnetState,
+        now: Duration,
+    ) -> Option<Result<(), ReaddressError>> {
+        let SubnetState { shared, fabric, .. } = state;
+        let (Some(from), Some(to)) = (shared.place(self.from), shared.place(self.to)) else {
+            return Some(Err(ReaddressError::Overtaken));
+        };
+        if self.stage == Stage::Begun {
+            if shared.wanted(from) != self.guid || !shared.wanted(to).is_none() {
+                return Some(Err(ReaddressError::Overtaken));
+            }
+            shared.want(from, Guid::NONE);
+            self.stage = Stage::Leaving;
+        }
+        if now >= self.due {
+            shared.want(to, Guid::NONE);
+            shared.want(from, self.guid);
+            return Some(Err(ReaddressError::Silent));
+        }
+        if self.stage == Stage::Leaving {
+            if shared.is_registered(from) != Ok(true) {
+                return None;
+            }
+            shared.want(to, self.guid);
+            self.stage = Stage::Arriving;
+        }
+        match shared.is_registered(to) {
+            Err(_) => {
+                shared.want(to, Guid::NONE);
+                shared.want(from, self.guid);
+                Some(Err(ReaddressError::Refused))
+            }
+            Ok(true) if to.guid(fabric) == Some(self.guid) => Some(Ok(())),
+            Ok(_) => None,
+        }
+    }
+}
