@@ -13,6 +13,7 @@ pub mod logging;
 pub mod management;
 pub mod metrics;
 pub mod picture;
+pub mod plot;
 pub mod qemu;
 pub mod run;
 pub mod shared_port;

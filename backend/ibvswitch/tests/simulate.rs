@@ -145,6 +145,165 @@ fn bad_topologies() {
     }
 }
 
+/// A whole tree that is routed for it blocks no shift: every pair has its bandwidth.
+#[test]
+fn bandwidth_of_a_shift() {
+    let args = ["routing", "-t", "XGFT(2;8,4;4,1)", "--traffic", "shift"];
+    let outcome = json(&args);
+    let ftree = &outcome["engines"][2];
+    assert_eq!(ftree["engine"], "ftree");
+    assert_eq!(ftree["walk"]["bandwidth"]["mean"], 1.0);
+}
+
+#[test]
+fn migrations_in_a_small_tree() {
+    let args = [
+        "migration",
+        "--start",
+        "uniform",
+        "--pattern",
+        "random,grouping",
+        "--population",
+        "50",
+        "--draws",
+        "50",
+    ];
+    let outcome = json(&args);
+    let simulations = outcome["simulations"].as_array().expect("a list");
+    assert_eq!(simulations.len(), 2);
+    for simulation in simulations {
+        assert_eq!(simulation["study"]["tree"], "XGFT(2;8,4;4,1)");
+        assert_eq!(simulation["machines"], 64);
+        let mean = |method: &str| simulation[method]["mean"].as_f64().expect("a number");
+        assert!(mean("minimal") < mean("iterative"));
+        assert_eq!(
+            simulation["snapshots"].as_array().expect("a list").len(),
+            11
+        );
+    }
+    let csv = good(&[&args[..], &["--csv"]].concat());
+    assert_eq!(csv.lines().count(), 1 + 2 * 11);
+    assert_eq!(
+        csv,
+        good(&[&args[..], &["--csv"]].concat()),
+        "the same again"
+    );
+    let other = good(&[&args[..], &["--csv", "--seed", "2"]].concat());
+    assert_ne!(csv, other);
+    bad(
+        &["migration", "--start", "uniform", "--pattern", "to-uniform"],
+        FAILURE,
+        "uniform to uniform moves nobody",
+    );
+    bad(
+        &["migration", "-t", "torus(4x4,1)"],
+        FAILURE,
+        "is no fat-tree",
+    );
+    bad(&["migration", "--population", "100"], USAGE, "1..=99");
+}
+
+#[test]
+fn lids_of_small_networks() {
+    let args = [
+        "lids",
+        "--machines",
+        "24",
+        "--switches",
+        "8,16",
+        "--degree",
+        "4",
+        "--networks",
+        "2",
+    ];
+    let outcome = json(&args);
+    let surveys = outcome["surveys"].as_array().expect("a list");
+    assert_eq!(surveys.len(), 2 * 3);
+    for survey in surveys {
+        for method in survey["lids"].as_array().expect("a list") {
+            let mean = method["mean"].as_f64().expect("a number");
+            // One each at least, and by definition no more where one is enough.
+            assert!(mean >= 24.0);
+            assert!(survey["scheme"] != "single-lid" || mean == 24.0);
+        }
+    }
+    let text = good(&[&args[..], &["--optimum", "--scheme", "shortest-widest"]].concat());
+    assert!(
+        text.contains("OPTIMUM") && text.contains("2 of 2"),
+        "{text}"
+    );
+    bad(
+        &["lids", "--switches", "4"],
+        FAILURE,
+        "degree 8 among 4 switches: take at least 1 and less than 4",
+    );
+    bad(
+        &["lids", "--networks", "0"],
+        FAILURE,
+        "0 random networks: take at least 1",
+    );
+}
+
+/// "16 VFs: 2891 hypervisors, 46 256 VMs".
+#[test]
+fn capacity_of_the_address_models() {
+    let args = ["capacity", "--vfs", "16", "--population", "100"];
+    let outcome = json(&args);
+    let prepopulated = &outcome["rows"][1];
+    assert_eq!(prepopulated["model"], "prepopulated");
+    assert_eq!(prepopulated["hypervisors"], 2891);
+    assert_eq!(prepopulated["vms"], 46_256);
+    assert!(good(&args).contains("49151 LIDs"));
+    bad(
+        &["capacity", "--ports", "35"],
+        FAILURE,
+        "switches of 35 ports",
+    );
+    bad(&["capacity", "--vfs", "254"], USAGE, "1..=253");
+}
+
+#[test]
+fn published_beside_measured() {
+    let text = good(&["papers", "packets", "--quick"]);
+    // 324 nodes, of which everything is as published.
+    assert!(
+        text.contains("216 (216)") && text.contains("72 (72)"),
+        "{text}"
+    );
+    assert!(text.contains("6 (6)") && text.contains("1 (1)"), "{text}");
+    let csv = good(&["papers", "packets", "--quick", "--csv"]);
+    assert!(csv.starts_with("table,row,column,unit,measured,published,ratio\n"));
+    let outcome = json(&["papers", "packets", "marking", "--quick"]);
+    assert_eq!(outcome["comparisons"].as_array().expect("a list").len(), 3);
+    bad(
+        &["papers", "weather"],
+        USAGE,
+        "possible values: packets, routing",
+    );
+}
+
+#[test]
+fn figures() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| dir.path().join(name).to_str().expect("is text").to_owned();
+    let plot = |name: &str| {
+        good(&["capacity", "--plot", &file(name)]);
+        fs::read(file(name)).expect("is there")
+    };
+    let svg = String::from_utf8(plot("c.svg")).expect("is text");
+    roxmltree::Document::parse(&svg).expect("is XML");
+    assert!(plot("c.png").starts_with(b"\x89PNG"));
+    bad(
+        &["capacity", "--plot", &file("c.pdf")],
+        FAILURE,
+        "c.pdf cannot be written: figures are .svg or .png; name the file so",
+    );
+    good(&["papers", "marking", "--quick", "--plots", &file("figures")]);
+    for name in ["marking-times.svg", "marking-times.png"] {
+        assert!(dir.path().join("figures").join(name).exists(), "{name}");
+    }
+}
+
 #[test]
 fn bad_arguments() {
     let tree = ["routing", "--topology", "XGFT(2;4,2;2,1)"];

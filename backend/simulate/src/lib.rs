@@ -3,11 +3,13 @@
 //! Nothing here sends a packet. Every experiment is a function of its parameters and a seed: the
 //! same seed gives the same numbers, on any machine and with any number of threads.
 
+pub mod capacity;
 mod comparison;
 pub mod lids;
 pub mod migration;
 mod network;
 pub mod opensm;
+pub mod papers;
 mod progress;
 pub mod quality;
 mod random;

@@ -7,12 +7,14 @@ use serde::Serialize;
 use subnet::routing::{
     Dfsssp, DimensionOrder, FatTree, Fault, Lash, UpDown, VSwitchFatTree, Verdict,
 };
-use subnet::{Graph, MinHop, Routing, RoutingEngine};
+use subnet::{Graph, MinHop, Routing, RoutingEngine, RoutingError};
+use wire::Lid;
 use wire::attribute::NodeType;
 
 use crate::network::{TooManyLids, graph, with_hypervisors};
 use crate::opensm::{self, OpenSmError};
 use crate::progress::{Progress, Step};
+use crate::quality::{Bandwidth, QualityError, Traffic, effective_bandwidth};
 use crate::shape::{InParts, connected};
 
 /// A new engine.
@@ -56,8 +58,21 @@ pub struct Study<'a> {
     pub engines: &'a [&'static str],
     /// In place of each of so many adapters a hypervisor with so many virtual functions.
     pub hypervisors: Option<(usize, u8)>,
+    /// Traffic between the adapters, of which the bandwidth is wanted.
+    pub traffic: Option<Demand>,
     /// Whether OpenSM is to route the same topology with its engines of these names.
     pub compare_opensm: bool,
+}
+
+/// Traffic to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    /// Who sends to whom.
+    pub traffic: Traffic,
+    /// Draws, where it is random.
+    pub draws: usize,
+    /// Decides them.
+    pub seed: u64,
 }
 
 /// What came out.
@@ -131,6 +146,8 @@ pub struct Walk {
     pub largest_load: u64,
     /// The standard deviation.
     pub load_deviation: f64,
+    /// What the traffic that was asked for gets of its bandwidth.
+    pub bandwidth: Option<Bandwidth>,
 }
 
 /// Why there is no outcome.
@@ -147,7 +164,10 @@ pub enum StudyError {
     TooManyLids(#[from] TooManyLids),
     /// Not even the engine to fall back on.
     #[error(transparent)]
-    Routing(#[from] subnet::RoutingError),
+    Routing(#[from] RoutingError),
+    /// No traffic.
+    #[error(transparent)]
+    Quality(#[from] QualityError),
     /// Nothing to compare with.
     #[error(transparent)]
     OpenSm(#[from] OpenSmError),
@@ -178,11 +198,11 @@ impl Study<'_> {
         let mut rows = Vec::new();
         for &name in self.engines {
             tell(name);
-            let mut row = row(&graph, name)?;
+            let mut row = self.row(&graph, name)?;
             if theirs(name) {
                 tell(&format!("OpenSM's {name}"));
                 let routed = opensm::route(self.topology, name)?;
-                let mut walk = Walk::new(&routed.graph, &routed.routing);
+                let mut walk = self.walk(&routed.graph, &routed.routing)?;
                 (walk.lanes, walk.deadlock) = (None, None);
                 row.opensm = Some(OpenSm {
                     used: routed.used,
@@ -205,27 +225,58 @@ impl Study<'_> {
     }
 }
 
-fn row(graph: &Graph, name: &'static str) -> Result<Row, StudyError> {
-    let time = |engine: &dyn RoutingEngine| {
-        let start = Instant::now();
-        let routing = engine.route(graph);
-        (routing, start.elapsed().as_secs_f64())
-    };
-    let engine = engine(name).unwrap_or_else(|| Box::new(MinHop));
-    let (routing, fallback, seconds) = match time(engine.as_ref()) {
-        (Ok(routing), seconds) => (routing, None, seconds),
-        (Err(error), _) => {
-            let (routing, seconds) = time(&MinHop);
-            (routing?, Some(error.reason), seconds)
+impl Study<'_> {
+    fn row(&self, graph: &Graph, name: &'static str) -> Result<Row, StudyError> {
+        let engine = engine(name).unwrap_or_else(|| Box::new(MinHop));
+        let (routing, fallback, seconds) = match timed(engine.as_ref(), graph) {
+            Ok((routing, seconds)) => (routing, None, seconds),
+            Err(error) => {
+                let (routing, seconds) = timed(&MinHop, graph)?;
+                (routing, Some(error.reason), seconds)
+            }
+        };
+        Ok(Row {
+            engine: name,
+            fallback,
+            seconds,
+            walk: self.walk(graph, &routing)?,
+            opensm: None,
+        })
+    }
+
+    fn walk(&self, graph: &Graph, routing: &Routing) -> Result<Walk, StudyError> {
+        let mut walk = Walk::new(graph, routing);
+        if let Some(demand) = self.traffic {
+            let at_adapters = graph.endpoints.iter().filter(|endpoint| endpoint.port != 0);
+            let lids: Vec<Lid> = at_adapters.map(|endpoint| endpoint.lid).collect();
+            let Demand {
+                traffic,
+                draws,
+                seed,
+            } = demand;
+            let tables = &[routing.tables.as_slice()];
+            let found = effective_bandwidth(graph, tables, &lids, traffic, draws, seed)?;
+            walk.bandwidth = found.first().copied();
         }
+        Ok(walk)
+    }
+}
+
+/// Tables, and the seconds that they took; of what takes no time the least of several.
+fn timed(engine: &dyn RoutingEngine, graph: &Graph) -> Result<(Routing, f64), RoutingError> {
+    const SHORT: f64 = 0.05;
+    let time = || {
+        let start = Instant::now();
+        let routing = engine.route(graph)?;
+        Ok::<_, RoutingError>((routing, start.elapsed().as_secs_f64()))
     };
-    Ok(Row {
-        engine: name,
-        fallback,
-        seconds,
-        walk: Walk::new(graph, &routing),
-        opensm: None,
-    })
+    let (routing, mut seconds) = time()?;
+    for _ in 0..2 {
+        if seconds < SHORT {
+            seconds = seconds.min(time()?.1);
+        }
+    }
+    Ok((routing, seconds))
 }
 
 impl Walk {
@@ -255,6 +306,7 @@ impl Walk {
             mean_load: verdict.loads.mean,
             largest_load: verdict.loads.maximum,
             load_deviation: verdict.loads.deviation,
+            bandwidth: None,
             hops: verdict.hops,
         }
     }
@@ -274,6 +326,11 @@ mod tests {
             name: shape,
             engines,
             hypervisors: None,
+            traffic: Some(Demand {
+                traffic: Traffic::Shift,
+                draws: 1,
+                seed: 1,
+            }),
             compare_opensm: false,
         }
         .run(&silent)
@@ -287,6 +344,9 @@ mod tests {
         for row in &outcome.engines {
             assert_eq!((row.walk.failing, row.walk.detours), (0, 0), "{row:?}");
             assert_eq!(row.walk.deadlock, None);
+            // A shift in a whole tree blocks nobody that is routed for it.
+            let shift = row.walk.bandwidth.unwrap().mean;
+            assert!(row.engine != "ftree" || shift == 1.0, "{row:?}");
             assert_eq!(row.fallback.is_some(), row.engine == "dor");
         }
     }

@@ -15,6 +15,29 @@ pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(line).collect()
 }
 
+/// The same of any number of columns, all but the first to the right.
+pub(super) fn numbers(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(column, (cell, &width))| match column {
+                0 => format!("{cell:width$}"),
+                _ => format!("{cell:>width$}"),
+            })
+            .collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
 /// A number of bytes with three digits or more that count.
 pub(super) fn bytes(number: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -50,5 +73,7 @@ mod tests {
     fn columns_line_up() {
         let rows = [["A", "LONG"], ["wide", "x"]].map(|row| row.map(str::to_owned));
         assert_eq!(table(&rows), "A     LONG\nwide  x\n");
+        let rows = rows.map(|row| row.to_vec());
+        assert_eq!(numbers(&rows), "A     LONG\nwide     x\n");
     }
 }

@@ -4,12 +4,14 @@ use std::fmt::Write;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use simulate::routing::{Outcome, Row, Study, Walk, engines};
+use simulate::quality::Traffic;
+use simulate::routing::{Demand, Outcome, Row, Study, Walk, engines};
 
 use super::progress::Bar;
 use super::topology::TopologyArgs;
-use super::{CliError, Common, Report};
+use super::{CliError, Common, Report, TRAFFIC, named};
 use crate::cli::table::table;
+use crate::plot::{Bars, Figure, Panel};
 
 /// Every engine.
 const ALL: &str = "all";
@@ -48,6 +50,17 @@ pub(in crate::cli) struct RoutingArgs {
     /// So many hypervisors, and no other adapters.
     #[arg(long, value_name = "NUMBER", requires = "vfs")]
     hypervisors: Option<usize>,
+    /// The bandwidth that all adapters get under this traffic, too.
+    #[arg(long, value_parser = named(TRAFFIC))]
+    traffic: Option<Traffic>,
+    /// Draws of random traffic.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 1000,
+        requires = "traffic"
+    )]
+    draws: usize,
     /// Have OpenSM route the same in ibsim, and walk its tables, too. Takes the programs opensm and
     /// ibsim, and minutes for thousands of nodes.
     #[arg(long, conflicts_with = "vfs")]
@@ -72,13 +85,18 @@ pub(super) fn run(args: &RoutingArgs) -> Result<(), CliError> {
         hypervisors: args
             .vfs
             .map(|functions| (args.hypervisors.unwrap_or(usize::MAX), functions)),
+        traffic: args.traffic.map(|traffic| Demand {
+            traffic,
+            draws: args.draws,
+            seed: args.common.seed,
+        }),
         compare_opensm: args.compare_opensm,
     }
     .run(&|step| bar.show(step));
     drop(bar);
     let name = &args.topology.topology;
     let outcome = outcome.map_err(|error| CliError::Failed(format!("{name}: {error}")))?;
-    args.common.show(&outcome)?;
+    args.common.output.show(&outcome)?;
     let failing = outcome.engines.iter().find(|row| row.walk.failing > 0);
     match failing {
         None => Ok(()),
@@ -91,7 +109,7 @@ pub(super) fn run(args: &RoutingArgs) -> Result<(), CliError> {
 }
 
 /// A row of the table: whose tables, after how long, and what walking them shows.
-fn cells(name: &str, seconds: f64, walk: &Walk) -> [String; 10] {
+fn cells(name: &str, seconds: f64, walk: &Walk) -> [String; 11] {
     [
         name.to_owned(),
         time(seconds),
@@ -109,6 +127,8 @@ fn cells(name: &str, seconds: f64, walk: &Walk) -> [String; 10] {
         .to_owned(),
         format!("{}..{}", walk.least_load, walk.largest_load),
         format!("{:.1} ± {:.1}", walk.mean_load, walk.load_deviation),
+        walk.bandwidth
+            .map_or_else(String::new, |bandwidth| format!("{:.3}", bandwidth.mean)),
     ]
 }
 
@@ -118,6 +138,17 @@ fn time(seconds: f64) -> String {
         ..1.0 => format!("{:.1} ms", seconds * 1e3),
         _ => format!("{seconds:.2} s"),
     }
+}
+
+/// The walks of engines and of OpenSM's, by names.
+fn walks(outcome: &Outcome) -> impl Iterator<Item = (String, &Walk)> {
+    outcome.engines.iter().flat_map(|row| {
+        let theirs = row.opensm.as_ref();
+        let theirs = theirs.map(|opensm| (format!("OpenSM {}", opensm.used), &opensm.walk));
+        [(row.engine.to_owned(), &row.walk)]
+            .into_iter()
+            .chain(theirs)
+    })
 }
 
 impl Report for Outcome {
@@ -137,8 +168,12 @@ impl Report for Outcome {
             "DEADLOCK",
             "PATHS PER LINK",
             "MEAN",
+            "BANDWIDTH",
         ];
         let mut rows = vec![heading.map(str::to_owned)];
+        if walks(self).all(|(_, walk)| walk.bandwidth.is_none()) {
+            rows[0][10].clear();
+        }
         for row in &self.engines {
             rows.push(cells(row.engine, row.seconds, &row.walk));
             if let Some(opensm) = &row.opensm {
@@ -191,6 +226,7 @@ impl Report for Outcome {
             "mean_load",
             "largest_load",
             "load_deviation",
+            "bandwidth",
         ];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         let mut add = |row: &Row, by: &str, seconds: f64, walk: &Walk| {
@@ -211,6 +247,7 @@ impl Report for Outcome {
                 walk.mean_load.to_string(),
                 walk.largest_load.to_string(),
                 walk.load_deviation.to_string(),
+                number(walk.bandwidth.map(|bandwidth| bandwidth.mean)),
             ]);
         };
         for row in &self.engines {
@@ -220,5 +257,68 @@ impl Report for Outcome {
             }
         }
         rows
+    }
+
+    fn figure(&self) -> Figure {
+        let names = || walks(self).map(|(name, _)| name).collect();
+        let bars = |name: &str, value: &dyn Fn(&Walk) -> f64| {
+            Bars::new(
+                name,
+                walks(self).map(|(_, walk)| Some(value(walk))).collect(),
+            )
+        };
+        let loads = vec![
+            bars("fewest", &|walk| walk.least_load as f64),
+            bars("mean", &|walk| walk.mean_load),
+            bars("most", &|walk| walk.largest_load as f64),
+        ];
+        let longest = walks(self).map(|(_, walk)| walk.hops.len()).max();
+        let lengths = (0..longest.unwrap_or(0)).map(|hops| hops.to_string());
+        let hops = walks(self).map(|(name, walk)| {
+            let paths = walk.hops.iter().map(|&paths| Some(paths as f64));
+            Bars::new(name, paths.collect())
+        });
+        let engines = self.engines.iter().map(|row| row.engine.to_owned());
+        let times = |name: &str, of: fn(&Row) -> Option<f64>| {
+            Bars::new(name, self.engines.iter().map(of).collect())
+        };
+        let mut seconds = vec![times("one thread", |row| Some(row.seconds))];
+        if self.engines.iter().any(|row| row.opensm.is_some()) {
+            let theirs = |row: &Row| row.opensm.as_ref().map(|opensm| opensm.seconds);
+            seconds.push(times("OpenSM", theirs));
+        }
+        let mut panels = vec![
+            Panel::bars("Load balance", "engine", "paths per link", names(), loads),
+            Panel::bars(
+                "Length of paths",
+                "links between switches",
+                "paths",
+                lengths.collect(),
+                hops.collect(),
+            ),
+            Panel::bars(
+                "From graph to tables",
+                "engine",
+                "seconds",
+                engines.collect(),
+                seconds,
+            )
+            .logarithmic(),
+        ];
+        if walks(self).any(|(_, walk)| walk.bandwidth.is_some()) {
+            let bandwidth = |(_, walk): (_, &Walk)| walk.bandwidth.map(|found| found.mean);
+            let bandwidth = walks(self).map(bandwidth).collect();
+            panels.push(Panel::bars(
+                "Effective bandwidth",
+                "engine",
+                "part of the bandwidth",
+                names(),
+                vec![Bars::new("mean of all pairs", bandwidth)],
+            ));
+        }
+        Figure {
+            title: self.topology.clone(),
+            panels,
+        }
     }
 }

@@ -1,0 +1,317 @@
+//! `ibvswitch simulate migration`
+
+use clap::Args;
+use fabric::FatTree;
+use serde::Serialize;
+use simulate::migration::{self, DRAWS, FUNCTIONS, Outcome, Pattern, Start, Study};
+use simulate::quality::Traffic;
+
+use super::progress::Bar;
+use super::{CliError, Common, Report, TRAFFIC, name_of, named};
+use crate::cli::table::numbers;
+use crate::plot::{Bars, Figure, Line, Panel};
+
+const STARTS: &[(&str, Start)] = &[("uniform", Start::Uniform), ("random", Start::Random)];
+
+const PATTERNS: &[(&str, Pattern)] = &[
+    ("random", Pattern::Random),
+    ("consolidate", Pattern::Consolidate),
+    ("grouping", Pattern::Grouping),
+    ("to-uniform", Pattern::ToUniform),
+];
+
+/// Arguments of `simulate migration`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+VMs on the hypervisors of a fat-tree migrate one after the other, by FTreeMinRC, which changes as few
+switches as it can. At every tenth of the way the effective bandwidth is compared with that of a fresh
+vswitch-ftree routing. Without --start, --pattern and --population these are the 21 simulations of
+\"Efficient Routing and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless
+Networks\", section 7.
+
+Examples:
+  ibvswitch simulate migration --topology \"XGFT(2;8,4;4,1)\" --plot figure8.svg
+  ibvswitch simulate migration -t \"XGFT(3;8,4,4;4,4,1)\" --start random --pattern to-uniform --csv")]
+pub(in crate::cli) struct MigrationArgs {
+    /// A fat-tree, XGFT(n;m1,..,mn;w1,..,wn) or PGFT(n;m..;w..;p..).
+    #[arg(long, short, value_name = "FAT-TREE", default_value = migration::TREES[0])]
+    topology: String,
+    /// Where VMs are at first.
+    #[arg(long, value_delimiter = ',', value_parser = named(STARTS))]
+    start: Vec<Start>,
+    /// Where they move to.
+    #[arg(long, value_delimiter = ',', value_parser = named(PATTERNS))]
+    pattern: Vec<Pattern>,
+    /// VMs, in percent of the virtual functions.
+    #[arg(
+        long,
+        value_name = "PERCENT,…",
+        value_delimiter = ',',
+        default_value = "25,50,75",
+        value_parser = clap::value_parser!(u8).range(1..=99)
+    )]
+    population: Vec<u8>,
+    /// Virtual functions of a hypervisor.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = FUNCTIONS,
+        value_parser = clap::value_parser!(u8).range(1..=253)
+    )]
+    vfs: u8,
+    /// What VMs send each other when the bandwidth is looked at.
+    #[arg(long, default_value = "bisection", value_parser = named(TRAFFIC))]
+    traffic: Traffic,
+    /// Draws of random traffic.
+    #[arg(long, value_name = "NUMBER", default_value_t = DRAWS)]
+    draws: usize,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct Simulations<'a> {
+    pub(super) simulations: &'a [Outcome],
+}
+
+pub(super) fn run(args: &MigrationArgs) -> Result<(), CliError> {
+    let text = &args.topology;
+    let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("{text}: {error}"));
+    let tree: FatTree = text.parse().map_err(|error| failed(&error))?;
+    let mut studies = Vec::new();
+    for &population in &args.population {
+        let all = migration::studies(&tree, args.draws, args.common.seed);
+        // Start and pattern of the paper, each once.
+        let kinds = all
+            .iter()
+            .take_while(|study| study.population == all[0].population);
+        let wanted = kinds.filter(|study| {
+            (args.start.is_empty() || args.start.contains(&study.start))
+                && (args.pattern.is_empty() || args.pattern.contains(&study.pattern))
+        });
+        studies.extend(wanted.map(|study| Study {
+            functions: args.vfs,
+            population,
+            traffic: args.traffic,
+            ..study.clone()
+        }));
+    }
+    if studies.is_empty() {
+        return Err(failed(
+            &"uniform to uniform moves nobody; choose another start or pattern",
+        ));
+    }
+    let bar = Bar::new();
+    let outcomes = migration::run(&studies, &|step| bar.show(step));
+    drop(bar);
+    let simulations = &outcomes.map_err(|error| failed(&error))?;
+    args.common.output.show(&Simulations { simulations })
+}
+
+/// Such as `random, to-uniform`.
+fn kind(outcome: &Outcome) -> String {
+    let start = name_of(STARTS, &outcome.study.start);
+    format!("{start}, {}", name_of(PATTERNS, &outcome.study.pattern))
+}
+
+/// Start and pattern of the simulations, each once.
+fn kinds(simulations: &[Outcome]) -> Vec<String> {
+    let mut kinds = Vec::new();
+    for kind in simulations.iter().map(kind) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+impl Report for Simulations<'_> {
+    fn text(&self) -> String {
+        let above = [
+            "",
+            "",
+            "",
+            "",
+            "BANDWIDTH",
+            "",
+            "",
+            "",
+            "FTREEMINRC",
+            "",
+            "ITRC",
+            "",
+        ];
+        let heading = [
+            "START, PATTERN",
+            "VMS",
+            "%",
+            "MOVES",
+            "before",
+            "after",
+            "fresh",
+            "lost",
+            "switches",
+            "most",
+            "switches",
+            "most",
+        ];
+        let mut rows = [above, heading]
+            .map(|row| row.map(str::to_owned).to_vec())
+            .to_vec();
+        for outcome in self.simulations {
+            let Some((first, last)) = outcome.snapshots.first().zip(outcome.snapshots.last())
+            else {
+                continue;
+            };
+            rows.push(vec![
+                kind(outcome),
+                outcome.machines.to_string(),
+                outcome.study.population.to_string(),
+                outcome.moves.to_string(),
+                format!("{:.3}", first.minimal.mean),
+                format!("{:.3}", last.minimal.mean),
+                format!("{:.3}", last.fresh.mean),
+                format!("{:.1} %", outcome.loss() * 100.0),
+                format!("{:.1}", outcome.minimal.mean),
+                outcome.minimal.maximum.to_string(),
+                format!("{:.1}", outcome.iterative.mean),
+                outcome.iterative.maximum.to_string(),
+            ]);
+        }
+        let title = self
+            .simulations
+            .first()
+            .map_or_else(String::new, |outcome| {
+                let study = &outcome.study;
+                format!(
+                    "{}: {} switches, {} hypervisors of {} VFs; {} bandwidth, {} draws\n\n",
+                    study.tree,
+                    outcome.switches,
+                    study.tree.hosts(),
+                    study.functions,
+                    name_of(TRAFFIC, &study.traffic),
+                    study.draws
+                )
+            });
+        title + &numbers(&rows)
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let heading = [
+            "tree",
+            "start",
+            "pattern",
+            "population",
+            "machines",
+            "moves",
+            "bandwidth",
+            "bandwidth_deviation",
+            "fresh",
+            "fresh_deviation",
+            "switches_mean",
+            "switches_most",
+            "itrc_mean",
+            "itrc_most",
+        ];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        for outcome in self.simulations {
+            let study = &outcome.study;
+            for snapshot in &outcome.snapshots {
+                rows.push(vec![
+                    study.tree.to_string(),
+                    name_of(STARTS, &study.start).to_owned(),
+                    name_of(PATTERNS, &study.pattern).to_owned(),
+                    study.population.to_string(),
+                    outcome.machines.to_string(),
+                    snapshot.moves.to_string(),
+                    snapshot.minimal.mean.to_string(),
+                    snapshot.minimal.deviation.to_string(),
+                    snapshot.fresh.mean.to_string(),
+                    snapshot.fresh.deviation.to_string(),
+                    outcome.minimal.mean.to_string(),
+                    outcome.minimal.maximum.to_string(),
+                    outcome.iterative.mean.to_string(),
+                    outcome.iterative.maximum.to_string(),
+                ]);
+            }
+        }
+        rows
+    }
+
+    /// In the shape of figure 8 of the paper: switches, and then the bandwidth of every start and
+    /// pattern.
+    fn figure(&self) -> Figure {
+        let kinds = kinds(self.simulations);
+        let of = |wanted: &str| -> Vec<&Outcome> {
+            let simulations = self.simulations.iter();
+            simulations
+                .filter(|outcome| kind(outcome) == wanted)
+                .collect()
+        };
+        let mean = |value: fn(&Outcome) -> f64| {
+            let mean = |wanted: &String| {
+                let same = of(wanted);
+                let sum: f64 = same.iter().map(|outcome| value(outcome)).sum();
+                Some(sum / same.len().max(1) as f64)
+            };
+            kinds.iter().map(mean).collect()
+        };
+        // Short, for there are seven in a row.
+        let short = |kind: &String| match kind.split_once(", ") {
+            Some((start, pattern)) => format!("{}, {pattern}", &start[..1]),
+            None => kind.clone(),
+        };
+        let mut panels = vec![Panel::bars(
+            "Switches that a migration changes",
+            "start (u uniform, r random) and pattern",
+            "switches",
+            kinds.iter().map(short).collect(),
+            vec![
+                Bars::new("FTreeMinRC", mean(|outcome| outcome.minimal.mean)),
+                Bars::new("ItRC", mean(|outcome| outcome.iterative.mean)),
+                Bars::new(
+                    "FTreeMinRC, most",
+                    mean(|outcome| outcome.minimal.maximum as f64),
+                ),
+                Bars::new(
+                    "ItRC, most",
+                    mean(|outcome| outcome.iterative.maximum as f64),
+                ),
+            ],
+        )];
+        for wanted in &kinds {
+            let mut lines = Vec::new();
+            for outcome in of(wanted) {
+                let percent = |moves: usize| 100.0 * moves as f64 / outcome.moves.max(1) as f64;
+                let points = |value: fn(&migration::Snapshot) -> f64| {
+                    let snapshots = outcome.snapshots.iter();
+                    snapshots.map(|at| (percent(at.moves), value(at))).collect()
+                };
+                let population = outcome.study.population;
+                lines.push(Line::joined(
+                    format!("fresh, {population} % VMs"),
+                    points(|at| at.fresh.mean),
+                ));
+                lines.push(Line::joined(
+                    format!("FTreeMinRC, {population} % VMs"),
+                    points(|at| at.minimal.mean),
+                ));
+            }
+            panels.push(Panel::lines(
+                wanted,
+                "migrations, %",
+                "effective bandwidth",
+                lines,
+            ));
+        }
+        let tree = self
+            .simulations
+            .first()
+            .map(|outcome| outcome.study.tree.to_string());
+        Figure {
+            title: tree.unwrap_or_default(),
+            panels,
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Figures: lines and bars with axes and legends, as SVG or PNG.
+//!
+//! A [`Figure`] is data and knows nothing of how it is drawn. Text in a PNG is set in DejaVu Sans, which
+//! is part of the program: neither building nor drawing takes fonts of the system. An SVG names the
+//! family `sans-serif` and leaves the choice to who shows it.
+
+mod bitmap;
+mod draw;
+mod scale;
+
+use plotters::prelude::{IntoDrawingArea, SVGBackend, WHITE};
+
+use bitmap::Bitmap;
+
+/// A picture of one or several panels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// What it shows.
+    pub title: String,
+    /// From left to right, then down.
+    pub panels: Vec<Panel>,
+}
+
+/// A pair of axes and what is between them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// What it shows.
+    pub title: String,
+    /// What the horizontal axis is, with its unit.
+    pub x: String,
+    /// What the vertical axis is, with its unit.
+    pub y: String,
+    /// Whether the vertical axis is logarithmic; values of 0 and less are left out then.
+    pub logarithmic: bool,
+    /// What is between them.
+    pub content: Content,
+}
+
+/// What a panel shows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// Values over numbers.
+    Lines(Vec<Line>),
+    /// Values by category.
+    Bars {
+        /// The names below the axis.
+        categories: Vec<String>,
+        /// A bar of each in every category.
+        series: Vec<Bars>,
+    },
+}
+
+/// Points that belong together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// What the legend calls them.
+    pub name: String,
+    /// By rising x.
+    pub points: Vec<(f64, f64)>,
+    /// Joined by a line, or each by itself: what others have published.
+    pub joined: bool,
+}
+
+/// Bars that belong together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bars {
+    /// What the legend calls them.
+    pub name: String,
+    /// By category.
+    pub values: Vec<Option<f64>>,
+}
+
+/// Why there is no picture.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the figure cannot be drawn: {0}")]
+pub struct PlotError(String);
+
+impl Panel {
+    /// Lines.
+    pub fn lines(title: &str, x: &str, y: &str, lines: Vec<Line>) -> Self {
+        Self::new(title, x, y, Content::Lines(lines))
+    }
+
+    /// Bars.
+    pub fn bars(title: &str, x: &str, y: &str, categories: Vec<String>, series: Vec<Bars>) -> Self {
+        Self::new(title, x, y, Content::Bars { categories, series })
+    }
+
+    fn new(title: &str, x: &str, y: &str, content: Content) -> Self {
+        Self {
+            title: title.to_owned(),
+            x: x.to_owned(),
+            y: y.to_owned(),
+            logarithmic: false,
+            content,
+        }
+    }
+
+    /// The same with a logarithmic vertical axis.
+    #[must_use]
+    pub fn logarithmic(self) -> Self {
+        Self {
+            logarithmic: true,
+            ..self
+        }
+    }
+}
+
+impl Line {
+    /// Points joined by a line.
+    pub fn joined(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self {
+            name: name.into(),
+            points,
+            joined: true,
+        }
+    }
+}
+
+impl Bars {
+    /// Bars.
+    pub fn new(name: impl Into<String>, values: Vec<Option<f64>>) -> Self {
+        Self {
+            name: name.into(),
+            values,
+        }
+    }
+}
+
+impl Figure {
+    /// The figure as an SVG document.
+    ///
+    /// # Errors
+    /// [`PlotError`] when there is no panel.
+    pub fn svg(&self) -> Result<String, PlotError> {
+        let mut text = String::new();
+        let area = SVGBackend::with_string(&mut text, draw::size(self, 1)?).into_drawing_area();
+        area.fill(&WHITE)?;
+        draw::figure(self, &area, 1)?;
+        drop(area);
+        Ok(text)
+    }
+
+    /// The figure as a PNG file, two pixels where the SVG has one.
+    ///
+    /// # Errors
+    /// As [`Figure::svg`].
+    pub fn png(&self) -> Result<Vec<u8>, PlotError> {
+        const SCALE: u32 = 2;
+        let (width, height) = draw::size(self, SCALE)?;
+        let mut pixels = vec![255; width as usize * height as usize * 3];
+        let area = Bitmap::new(&mut pixels, width, height)?.into_drawing_area();
+        draw::figure(self, &area, SCALE)?;
+        drop(area);
+        bitmap::png(&pixels, width, height)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn figure() -> Figure {
+        let line = |name: &str, joined, factor: f64| Line {
+            name: name.to_owned(),
+            points: (0..=10)
+                .map(|x| (f64::from(10 * x), 1.0 - factor * f64::from(x)))
+                .collect(),
+            joined,
+        };
+        let lines = vec![
+            line("fresh routing", true, 0.001),
+            line("FTreeMinRC", true, 0.01),
+            line("published", false, 0.011),
+        ];
+        let bars = |name: &str, values: [Option<f64>; 3]| Bars::new(name, values.to_vec());
+        let categories = ["324", "648", "a very long category"].map(str::to_owned);
+        let (x, y) = ("migrations in % of all", "effective bisection bandwidth");
+        let values = [Some(1.0), Some(20.0), Some(400.0)];
+        let series = vec![
+            bars("ours", values),
+            bars("published", [Some(2.0), None, Some(0.0)]),
+        ];
+        Figure {
+            title: "Two <panels> & a title".to_owned(),
+            panels: vec![
+                Panel::lines("Lines", x, y, lines),
+                Panel::bars("Bars", x, y, categories.to_vec(), series).logarithmic(),
+            ],
+        }
+    }
+
+    #[test]
+    fn an_svg_is_well_formed_and_says_what_it_shows() {
+        let svg = figure().svg().unwrap();
+        let document = roxmltree::Document::parse(&svg).unwrap();
+        let texts: Vec<&str> = document
+            .descendants()
+            .filter(|node| node.has_tag_name("text"))
+            .filter_map(|node| node.text())
+            .map(str::trim)
+            .collect();
+        for text in [
+            "Two <panels> & a title",
+            "Lines",
+            "FTreeMinRC",
+            "published",
+            "migrations in % of all",
+            "effective bisection bandwidth",
+            "648",
+            "a very long category",
+        ] {
+            assert!(texts.contains(&text), "{text} in {texts:?}");
+        }
+        let bars = document
+            .descendants()
+            .filter(|node| node.has_tag_name("rect") && node.attribute("fill") == Some("#0072B2"));
+        // Three bars, of which the swatches of two legends have the colour too.
+        assert_eq!(bars.count(), 3 + 2);
+    }
+
+    #[test]
+    fn a_png_has_its_size_and_is_not_empty() {
+        let bytes = figure().png().unwrap();
+        let decoder = png::Decoder::new(std::io::Cursor::new(&bytes));
+        let mut reader = decoder.read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        assert_eq!((info.width, info.height), draw::size(&figure(), 2).unwrap());
+        let dark = pixels
+            .chunks(3)
+            .filter(|pixel| pixel.iter().all(|&part| part < 96));
+        assert!(dark.count() > 1000, "text and axes");
+    }
+
+    #[test]
+    fn nothing_to_show() {
+        let empty = Figure {
+            title: String::new(),
+            panels: Vec::new(),
+        };
+        assert!(empty.svg().is_err() && empty.png().is_err());
+        let mut flat = figure();
+        flat.panels[0].content = Content::Lines(Vec::new());
+        flat.panels[1].content = Content::Bars {
+            categories: Vec::new(),
+            series: Vec::new(),
+        };
+        assert!(flat.svg().is_ok() && flat.png().is_ok());
+    }
+}
