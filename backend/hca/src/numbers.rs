@@ -234,6 +234,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_taken_elsewhere_is_not_given() {
+        let mut others: Vec<Numbers<()>> = Vec::new();
+        // Three high bits, of which a slot does not begin with 0: seven numbers for each slot, and one
+        // table for each of them.
+        for seed in 0..7 {
+            let mut table = Numbers::new(3, 6, 2, seed);
+            let free = |number: u32| others.iter().all(|other| other.get(number).is_none());
+            for _ in 0..6 {
+                assert!(table.insert_free(free, |_| ()).is_some(), "table {seed}");
+            }
+            others.push(table);
+        }
+        let mut last = Numbers::new(3, 6, 2, 9);
+        let free = |number: u32| others.iter().all(|other| other.get(number).is_none());
+        assert_eq!(last.insert_free(free, |_| ()), None, "all are taken");
+        assert_eq!(last.len(), 0);
+        // Nothing is lost by that.
+        assert!((0..6).all(|_| last.insert(()).is_some()));
+    }
+
+    #[test]
     fn full_means_full() {
         let mut table = Numbers::new(3, 24, 2, 1);
         let numbers: Vec<_> = (0..6).map(|i| table.insert(i).unwrap()).collect();

@@ -1,0 +1,115 @@
+//! Debian's opensm and infiniband-diags, as they are, on a subnet of shared ports.
+
+mod daemon;
+mod programs;
+
+use daemon::{Daemon, HALF, Peer};
+use driver::{Access, Connection, Data, QueuePair, SendRequest, Transport};
+use programs::{Opensm, Programs};
+
+const NODES: &str = r#"
+[fabric]
+model = "shared-port"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "vm1"
+[[hypervisor.vf]]
+name = "vm2"
+[[hypervisor]]
+name = "hv2"
+spare_vfs = 1
+[[hypervisor.vf]]
+name = "vm3"
+"#;
+
+/// A GID as the programs print and take it.
+fn gid(peer: &Peer) -> String {
+    format!("fe80::{}", words(peer.port.port_guid))
+}
+
+fn words(guid: u64) -> String {
+    let words = [48, 32, 16, 0].map(|shift| format!("{:x}", guid >> shift & 0xffff));
+    words.join(":")
+}
+
+/// Writes from one to the other, by GIDs.
+fn transfer(a: &mut Peer, b: &Peer) {
+    let (mut qa, qb) = (a.qp(Transport::Rc), b.qp(Transport::Rc));
+    let connect = |qp: &QueuePair, peer: &Peer, number: u32| {
+        let to = Connection {
+            gid: Some(peer.device.gid(0).expect("a GID")),
+            ..Connection::to(peer.port.lid, number)
+        };
+        qp.connect(Access::ALL, &to).expect("connects");
+    };
+    connect(&qa, b, qb.number());
+    connect(&qb, a, qa.number());
+    a.fill(0, 5000, 3);
+    let from = [a.sge(0, 5000)];
+    let write = SendRequest::write(b.remote(HALF), Data::Memory(&from));
+    a.execute(&mut qa, &write);
+    b.verify(HALF, 5000, 3);
+}
+
+/// What the programs show, whoever manages.
+fn looked_at(daemon: &Daemon) {
+    let [mut vm1, vm2, mut vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(daemon, name));
+    assert_eq!(vm1.port.lid, vm2.port.lid);
+    transfer(&mut vm1, &vm2);
+    transfer(&mut vm3, &vm2);
+    let programs = Programs::new(daemon);
+    // One port with one LID where three VFs are, as such hardware looks.
+    let text = programs.run(&["ibnetdiscover", "-l"]);
+    let adapters: Vec<&str> = text.lines().filter(|line| line.starts_with("Ca")).collect();
+    assert_eq!(adapters.len(), 3, "{text}");
+    assert!(!text.contains("vm1") && text.contains("\"hv1\""), "{text}");
+    let lid = vm1.port.lid.to_string();
+    let info = programs.run(&["smpquery", "portinfo", &lid]);
+    assert!(
+        info.contains("GuidCap:.........................8"),
+        "{info}"
+    );
+    let guids = programs.run(&["smpquery", "guidinfo", &lid]);
+    for peer in [&vm1, &vm2] {
+        let guid = format!("{:016x}", peer.port.port_guid);
+        assert!(guids.contains(&guid), "{guid} in {guids}");
+    }
+    // A path to a VF is one to the LID of its port.
+    let (from, to) = (gid(&vm3), gid(&vm2));
+    let path = programs.run(&["saquery", "PR", "--sgid", &from, "--dgid", &to]);
+    let says = |name: &str, value: &str| {
+        let mut lines = path.lines().map(|line| line.trim().replace('.', ""));
+        lines.any(|line| line == format!("{name}{value}"))
+    };
+    assert!(
+        says("dlid", &lid) && says("slid", &vm3.port.lid.to_string()),
+        "{path}"
+    );
+    let table = programs.run(&["saquery", "GIR", &lid]);
+    let guid = format!("{:016x}", vm2.port.port_guid);
+    assert!(table.replace(':', "").contains(&guid), "{guid} in {table}");
+    // A VM that moves is found at the other port, with any manager.
+    let moved = daemon.ask(&["vf", "migrate", "vm1", "--to", "hv2"]);
+    assert_eq!(moved["lid"], vm3.port.lid);
+    let there = Peer::open(daemon, "hv2-spare1");
+    assert_eq!(there.port.port_guid, vm1.port.port_guid);
+    transfer(&mut vm3, &there);
+    let path = programs.run(&["saquery", "PR", "--sgid", &to, "--dgid", &gid(&vm1)]);
+    let dlid = format!("dlid{}", vm3.port.lid);
+    assert!(path.replace('.', "").contains(&dlid), "{path}");
+}
+
+#[test]
+fn opensm_manages_shared_ports() {
+    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{NODES}"));
+    let opensm = Opensm::start(&daemon, None, &[]);
+    opensm.subnet_up();
+    looked_at(&daemon);
+}
+
+#[test]
+fn the_embedded_manager_does_likewise() {
+    let daemon = Daemon::configured(NODES);
+    looked_at(&daemon);
+}
