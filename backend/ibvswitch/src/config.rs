@@ -110,6 +110,8 @@ pub struct Manager {
     pub lid: Lid,
     /// GUID of that port, always the same.
     pub guid: Guid,
+    /// LID mask control of adapters' ports.
+    pub lmc: u8,
     /// Time between two sweeps.
     pub sweep_interval: Duration,
     /// Priority among subnet managers, 15 the highest.

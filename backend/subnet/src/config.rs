@@ -34,7 +34,10 @@ pub struct Config {
     pub sa_key: u64,
     /// Priority among subnet managers, 15 the highest.
     pub priority: u8,
-    /// LIDs that ports must get, by port GUID.
+    /// LID mask control of adapters' ports, 0 to 7: each has 2 to this power LIDs, with a path to
+    /// each. A port that is pinned to a LID which is no multiple of their number has that alone.
+    pub lmc: u8,
+    /// LIDs that ports must get, by port GUID; the first, of those with several.
     pub pinned_lids: BTreeMap<Guid, Lid>,
     /// LIDs that ports had earlier, by port GUID: they get them again.
     pub known_lids: BTreeMap<Guid, Lid>,
@@ -97,6 +100,7 @@ impl Default for Config {
             sm_key: 1,
             sa_key: 0,
             priority: 0,
+            lmc: 0,
             pinned_lids: BTreeMap::new(),
             known_lids: BTreeMap::new(),
             partitions: BTreeMap::new(),
@@ -145,6 +149,24 @@ pub enum ConfigError {
         /// The other port.
         second: Guid,
     },
+    /// A LID mask control has 3 bits.
+    #[error("LMC {0} is out of range; use 0 to 7")]
+    Mask(u8),
+    /// A port's pinned LID is among the several of another one.
+    #[error(
+        "LID {lid:#} of port {guid} is one of those that port {owner} has from {first:#} on; give \
+         ports LIDs farther apart, or lower lmc"
+    )]
+    WithinRange {
+        /// The LID.
+        lid: Lid,
+        /// The port that is to have it.
+        guid: Guid,
+        /// The port with several.
+        owner: Guid,
+        /// Its first LID.
+        first: Lid,
+    },
     /// A priority has 4 bits.
     #[error("priority {0} is out of range; use 0 to 15")]
     Priority(u8),
@@ -162,6 +184,9 @@ impl Config {
     /// # Errors
     /// The first thing wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
+        if self.lmc > 7 {
+            return Err(ConfigError::Mask(self.lmc));
+        }
         let mut holders = HashMap::new();
         for (&guid, &lid) in &self.pinned_lids {
             if !lid.is_unicast() {
@@ -170,6 +195,17 @@ impl Config {
             if let Some(first) = holders.insert(lid, guid) {
                 let second = guid;
                 return Err(ConfigError::SharedLid { lid, first, second });
+            }
+        }
+        for (&guid, &lid) in &self.pinned_lids {
+            let first = Lid::new(lid.value() & !((1 << self.lmc) - 1));
+            if let Some(&owner) = holders.get(&first).filter(|&&owner| owner != guid) {
+                return Err(ConfigError::WithinRange {
+                    lid,
+                    guid,
+                    owner,
+                    first,
+                });
             }
         }
         if self.priority > 15 {
@@ -218,6 +254,15 @@ mod tests {
         assert!(matches!(
             with(&[(1, 0xc000)]),
             Err(ConfigError::NotUnicast { .. })
+        ));
+        let several = Config {
+            lmc: 2,
+            pinned_lids: [(Guid::new(1), Lid::new(8)), (Guid::new(2), Lid::new(9))].into(),
+            ..Config::default()
+        };
+        assert!(matches!(
+            several.check(),
+            Err(ConfigError::WithinRange { .. })
         ));
         assert!(matches!(
             with(&[(1, 5), (2, 5)]),

@@ -9,7 +9,7 @@ mod migration;
 mod routes;
 mod traps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::Duration;
 
@@ -136,6 +136,8 @@ pub struct SubnetManager {
     crowded: bool,
     administration: Administration,
     lids: BTreeMap<Guid, Lid>,
+    /// Ports that have several LIDs each.
+    multipath: BTreeSet<Guid>,
     tables: Tables,
     /// The sweep that runs, or that ran last.
     report: Report,
@@ -165,6 +167,7 @@ impl SubnetManager {
         Ok(Self {
             requests: Requests::new(config.window, config.timeout, config.retries),
             lids: config.known_lids.clone(),
+            multipath: BTreeSet::new(),
             routing,
             phase: Phase::Idle,
             mastery: Mastery::default(),
@@ -246,10 +249,15 @@ impl SubnetManager {
         self.paths.levels.count()
     }
 
-    /// LIDs by port GUID, those of absent ports included: to be kept and given back as
+    /// Base LIDs by port GUID, those of absent ports included: to be kept and given back as
     /// [`Config::known_lids`].
     pub fn lids(&self) -> &BTreeMap<Guid, Lid> {
         &self.lids
+    }
+
+    /// The LIDs of a port that [`SubnetManager::lids`] tells the first of: 2 to the power of this.
+    pub fn lmc(&self, port: Guid) -> u8 {
+        self.lmc_of(port)
     }
 
     /// Descriptions of all nodes found, by node GUID.

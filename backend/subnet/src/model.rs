@@ -7,6 +7,7 @@ use wire::smp::Route;
 use wire::{Guid, Lid, PortState};
 
 use crate::keys::Holder;
+use crate::lids;
 use crate::routing::{Endpoint, Graph, Trunk, Vertex};
 
 /// A port: the node as an index of [`Subnet::nodes`], and the port's number.
@@ -243,8 +244,8 @@ impl Subnet {
         let mut endpoints: Vec<Endpoint> = self
             .ports()
             .filter_map(|((node, number), port)| {
-                let lid = port.info?.lid;
-                if port.guid.is_none() || !lid.is_unicast() {
+                let info = port.info?;
+                if port.guid.is_none() {
                     return None;
                 }
                 let (switch, port) = match index.get(&node) {
@@ -254,7 +255,11 @@ impl Subnet {
                         (*index.get(&peer)?, port)
                     }
                 };
-                Some(Endpoint { lid, switch, port })
+                Some((info, switch, port))
+            })
+            .flat_map(|(info, switch, port)| {
+                let lids = lids::range(info.lid, info.lmc);
+                lids.map(move |lid| Endpoint { lid, switch, port })
             })
             .collect();
         endpoints.sort_unstable_by_key(|endpoint| endpoint.lid);

@@ -56,10 +56,10 @@ pub fn parse_lids(text: &str) -> Result<BTreeMap<Guid, Lid>, Unreadable> {
 }
 
 /// Writes OpenSM's `guid2lid`.
-pub fn format_lids(lids: &BTreeMap<Guid, Lid>, lmc: u8) -> String {
+pub fn format_lids(lids: &BTreeMap<Guid, Lid>, lmc: impl Fn(Guid) -> u8) -> String {
     let mut text = String::new();
     for (guid, lid) in lids {
-        let (first, more) = (lid.value(), (1u16 << lmc.min(7)) - 1);
+        let (first, more) = (lid.value(), (1u16 << lmc(*guid).min(7)) - 1);
         let last = first.saturating_add(more);
         // Writing to a string cannot fail.
         let _ = writeln!(text, "0x{:016x} 0x{first:04x} 0x{last:04x}\n", guid.value());
@@ -82,7 +82,7 @@ mod tests {
             .into();
         assert_eq!(lids, expected);
         assert_eq!(
-            format_lids(&lids, 0),
+            format_lids(&lids, |_| 0),
             "0x0002c90300000101 0x0010 0x0010\n\n0x0002c90300000201 0x0003 0x0003\n\n"
         );
     }

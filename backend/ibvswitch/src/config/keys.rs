@@ -30,6 +30,7 @@ pub(super) const SM: &[&str] = &[
     "switch",
     "host",
     "lid",
+    "lmc",
     "sweep_interval",
     "priority",
     "routing",

@@ -118,11 +118,11 @@ impl Memory {
     }
 
     /// Writes what has changed; what cannot be written is told once.
-    pub(super) fn keep(&mut self, lids: &BTreeMap<Guid, Lid>) {
+    pub(super) fn keep(&mut self, lids: &BTreeMap<Guid, Lid>, lmc: impl Fn(Guid) -> u8) {
         if *lids == self.lids {
             return;
         }
-        let text = persistence::format_lids(lids, 0);
+        let text = persistence::format_lids(lids, lmc);
         match self.write(LIDS, &text) {
             Ok(()) => {
                 debug!(lids = lids.len(), "LIDs are remembered");

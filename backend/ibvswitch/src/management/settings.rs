@@ -37,6 +37,7 @@ pub(super) fn routing(config: &Config) -> Box<dyn RoutingEngine> {
 pub(super) fn manager_config(config: &Config) -> subnet::Config {
     let mut manager = subnet::Config {
         gid_prefix: config.fabric.subnet_prefix,
+        lmc: config.manager.lmc,
         mtu: config.fabric.mtu,
         sweep_interval: config.manager.sweep_interval,
         priority: config.manager.priority,

@@ -143,7 +143,7 @@ impl Management {
             return;
         }
         if let Some(memory) = memory {
-            memory.keep(manager.lids());
+            memory.keep(manager.lids(), |guid| manager.lmc(guid));
         }
         for waiting in swept.drain(..) {
             // Who asked may have gone.

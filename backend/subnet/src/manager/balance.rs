@@ -62,7 +62,7 @@ impl SubnetManager {
     /// LIDs that no VM has.
     fn spare_lids(&self) -> BTreeSet<Lid> {
         let spares = self.config.spare_functions.iter();
-        spares.map(|&guid| self.lid_of(guid)).collect()
+        spares.flat_map(|&guid| self.lids_of(guid)).collect()
     }
 
     /// Spreads the paths anew, if that helps.

@@ -287,8 +287,8 @@ impl SubnetManager {
             if wanted == before {
                 continue;
             }
-            let addressed =
-                (before.lid, before.master_sm_lid) != (wanted.lid, wanted.master_sm_lid);
+            let addresses = |info: &PortInfo| (info.lid, info.lmc, info.master_sm_lid);
+            let addressed = addresses(&before) != addresses(&wanted);
             let reregister = before.port_state == PortState::Active && addressed;
             self.set_port(at, &wanted, PortState::NoChange, reregister);
         }
@@ -319,6 +319,7 @@ impl SubnetManager {
     }
 
     fn assign_lids(&mut self) {
+        self.find_multipath();
         let candidates: Vec<_> = self
             .subnet
             .end_ports()
@@ -328,12 +329,22 @@ impl SubnetManager {
             .map(|port| lids::Candidate {
                 guid: port.guid,
                 current: port.info.map_or(Lid::NONE, |info| info.lid),
+                lmc: self.lmc_of(port.guid),
             })
             .collect();
-        let without = lids::assign(&candidates, &self.config.pinned_lids, &mut self.lids);
+        let without = lids::assign(
+            &candidates,
+            &self.config.pinned_lids,
+            &mut self.lids,
+            self.config.lmc,
+        );
         for guid in without {
             self.error(format!(
-                "port {guid} gets no LID: all 49151 unicast LIDs are taken"
+                "port {guid} gets no LID: all 49151 unicast LIDs are taken{}",
+                match self.lmc_of(guid) {
+                    0 => String::new(),
+                    lmc => format!(", by {} for each adapter's port; lower lmc", 1 << lmc),
+                }
             ));
         }
     }
@@ -341,6 +352,33 @@ impl SubnetManager {
     /// Whether a port of this GUID is to have a LID.
     fn has_lid(&self, guid: Guid) -> bool {
         !self.config.without_lid.contains(&guid)
+    }
+
+    /// Finds the adapters' ports, which have several LIDs each. One that is pinned to a LID which is
+    /// no multiple of their number has that alone.
+    fn find_multipath(&mut self) {
+        let lmc = self.config.lmc;
+        let pinned = &self.config.pinned_lids;
+        let ports = self.subnet.ports();
+        let adapters = ports.filter(|(at, port)| {
+            let fits = |lid: &Lid| lids::is_aligned(*lid, lmc);
+            !self.subnet.nodes[at.0].is_switch() && pinned.get(&port.guid).is_none_or(fits)
+        });
+        let found: Vec<Guid> = adapters.map(|(_, port)| port.guid).collect();
+        self.multipath.extend(found);
+    }
+
+    /// The LID mask control of the port of this GUID.
+    pub(super) fn lmc_of(&self, guid: Guid) -> u8 {
+        match self.multipath.contains(&guid) {
+            true => self.config.lmc,
+            false => 0,
+        }
+    }
+
+    /// All LIDs of the port of this GUID.
+    pub(super) fn lids_of(&self, guid: Guid) -> impl Iterator<Item = Lid> + Clone + use<> {
+        lids::range(self.lid_of(guid), self.lmc_of(guid))
     }
 
     pub(super) fn lid_of(&self, guid: Guid) -> Lid {
@@ -358,7 +396,10 @@ impl SubnetManager {
         if !port.guid.is_none() {
             let own = self.subnet.own.and_then(|own| self.subnet.port(own))?;
             wanted.lid = self.lid_of(port.guid);
-            wanted.lmc = 0;
+            wanted.lmc = match wanted.lid {
+                Lid::NONE => 0,
+                _ => self.lmc_of(port.guid),
+            };
             wanted.master_sm_lid = self.lid_of(own.guid);
             wanted.master_sm_sl = self.manager_level(port.guid);
             wanted.gid_prefix = self.config.gid_prefix;

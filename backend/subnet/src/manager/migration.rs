@@ -25,10 +25,11 @@ use wire::smp::{DATA, Destination};
 use wire::{Guid, Lid, PortState};
 
 use super::{Phase, Purpose, SubnetManager};
+use crate::lids;
 use crate::migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
 use crate::model::At;
 use crate::routing::Endpoint;
-use plan::{Blocks, Plan, place};
+use plan::{Blocks, Plan};
 
 /// A part of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,12 +239,15 @@ impl SubnetManager {
         let [Some(from), Some(to)] = edges else {
             return;
         };
-        let left = match current.job {
-            Job::Move => self.lid_of(plan.spare),
-            Job::Start | Job::End => Lid::NONE,
+        let lmc = self.lmc_of(current.asked.vm);
+        let (left, left_lmc) = match current.job {
+            Job::Move => (self.lid_of(plan.spare), self.lmc_of(plan.spare)),
+            Job::Start | Job::End => (Lid::NONE, 0),
         };
+        let came = lids::range(lid, lmc).map(|lid| (lid, to));
+        let left = lids::range(left, left_lmc).map(|lid| (lid, from));
         let paths = &mut self.paths;
-        for (lid, (node, port)) in [(lid, to), (left, from)] {
+        for (lid, (node, port)) in came.chain(left) {
             let switch = paths.nodes.iter().position(|&other| other == node);
             let endpoints = &mut paths.graph.endpoints;
             let place = endpoints.binary_search_by_key(&lid, |endpoint| endpoint.lid);
@@ -325,6 +329,9 @@ impl SubnetManager {
     fn set_lid(&mut self, at: At, lid: Lid, reregister: bool) {
         if let Some((_, mut info)) = self.wanted(at) {
             info.lid = lid;
+            if lid == Lid::NONE {
+                info.lmc = 0;
+            }
             self.set_port(at, &info, PortState::NoChange, reregister);
         }
     }
@@ -362,15 +369,11 @@ impl SubnetManager {
         let Some(current) = &self.migrations.current else {
             return;
         };
-        let lid = current.moved.lid;
-        let (number, entry) = place(lid);
+        let lids = self.lids_of(current.asked.vm);
         let switches: Vec<usize> = current.plan.blocks.keys().copied().collect();
         for node in switches {
             let guid = self.subnet.nodes[node].info.node_guid;
-            if let Some(mut block) = self.tables.linear(guid, number)
-                && block.0[entry] != LinearBlock::DROP
-            {
-                block.0[entry] = LinearBlock::DROP;
+            for (number, block) in self.dropped(guid, lids.clone()) {
                 self.send_block(node, number, block);
             }
         }

@@ -169,7 +169,8 @@ impl SubnetManager {
     /// The highest LID that each switch looks up.
     fn set_tops(&mut self, graph: &Graph, nodes: &[usize]) {
         // A VM that starts later takes the lowest free LID, and finds it within reach.
-        let ports = self.subnet.end_ports().len() as u16;
+        let ports = self.subnet.end_ports().len() << self.config.lmc;
+        let ports = u16::try_from(ports).unwrap_or(u16::MAX);
         let pinned = self
             .config
             .pinned_lids

@@ -124,6 +124,25 @@ impl<'a> Kept<'a> {
     }
 }
 
+/// The ports of a switch by which LIDs of one adapter's port are sent: each its own way, as long as
+/// there are more.
+struct Siblings {
+    port: Option<u8>,
+    used: [u8; 256],
+}
+
+impl Siblings {
+    /// How often each port is used for those of the same port as this one; they come one after the
+    /// other.
+    fn of(&mut self, endpoint: &Endpoint) -> &mut [u8; 256] {
+        if self.port != Some(endpoint.port) {
+            self.port = Some(endpoint.port);
+            self.used = [0; 256];
+        }
+        &mut self.used
+    }
+}
+
 /// The tables that send every LID by one of the ways to its switch: by the one it had before if
 /// that is still one of them, else by the one that the fewest adapters' LIDs use so far.
 pub(super) fn spread(
@@ -149,6 +168,10 @@ pub(super) fn spread(
         }
     }
     let mut found = Ways::default();
+    let mut siblings = Siblings {
+        port: None,
+        used: [0; 256],
+    };
     for (target, endpoints) in at.iter().enumerate() {
         if endpoints.is_empty() {
             continue;
@@ -157,6 +180,7 @@ pub(super) fn spread(
         ways(target, &mut found);
         for (switch, (table, loads)) in tables.iter_mut().zip(&mut loads).enumerate() {
             let ports = found.of(switch);
+            siblings.port = None;
             for endpoint in endpoints {
                 if switch == target {
                     table.set(endpoint.lid, endpoint.port);
@@ -169,13 +193,19 @@ pub(super) fn spread(
                     .and_then(|kept| kept.port(switch, endpoint.lid))
                 {
                     if ports.contains(&port) {
+                        siblings.of(endpoint)[usize::from(port)] += 1;
                         table.set(endpoint.lid, port);
                         continue;
                     }
                     loads[usize::from(port)] -= weight;
                 }
-                let least = ports.iter().min_by_key(|&&port| loads[usize::from(port)]);
+                let used = siblings.of(endpoint);
+                let least = ports.iter().min_by_key(|&&port| {
+                    let port = usize::from(port);
+                    (used[port], loads[port])
+                });
                 if let Some(&port) = least {
+                    used[usize::from(port)] += 1;
                     table.set(endpoint.lid, port);
                     loads[usize::from(port)] += weight;
                 }

@@ -32,6 +32,9 @@ impl<'d, 'i> Reader<'d, 'i> {
             place: place.unwrap_or_default(),
             lid,
             guid: self.derived("node", MANAGER),
+            lmc: section
+                .and_then(|sm| sm.integer("lmc", 0..=7, "write 0 to 7"))
+                .map_or(0, |entry| entry.value as u8),
             sweep_interval: Duration::from_secs(sweep_interval.map_or(10, |s| s.value as u64)),
             priority: section
                 .and_then(|sm| sm.integer("priority", 0..=15, "write 0 to 15, 15 the highest"))

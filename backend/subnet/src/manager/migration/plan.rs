@@ -6,6 +6,7 @@ use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
 use super::super::SubnetManager;
+use crate::lids;
 use crate::migration::{Method, Migration, MigrationError, Moved, Packets, Target};
 use crate::model::At;
 
@@ -75,8 +76,7 @@ impl SubnetManager {
         };
         let spare = self.subnet.port(to).ok_or(no_target.clone())?.guid;
         let to_edge = self.edge(to).ok_or(no_target)?;
-        let spare_lid = self.lid_of(spare);
-        let swaps = spare_lid.is_unicast();
+        let swaps = self.lid_of(spare).is_unicast();
         let method = match asked.method {
             Some(Method::Swap) if !swaps => {
                 return Err(MigrationError::NothingToSwap { function });
@@ -96,7 +96,8 @@ impl SubnetManager {
             spare,
             blocks: {
                 let switches = self.affected(from_edge, to_edge);
-                self.changes(lid, spare_lid, to_edge, switches)?
+                let [own, spares] = [vm, spare].map(|guid| self.lids_of(guid).collect::<Vec<_>>());
+                self.changes(&own, &spares, to_edge, switches)?
             },
             vswitches: vswitches
                 .iter()
@@ -195,22 +196,21 @@ impl SubnetManager {
             return Err(MigrationError::AlreadyThere);
         }
         let pinned = &self.config.pinned_lids;
+        let lmc = self.lmc_of(vm);
         let lid = match pinned.get(&vm) {
             Some(&lid) => lid,
             None => {
-                let taken: BTreeSet<Lid> =
-                    self.lids.values().chain(pinned.values()).copied().collect();
-                let all = Lid::UNICAST_FIRST.value()..=Lid::UNICAST_LAST.value();
-                all.map(Lid::new).find(|lid| !taken.contains(lid)).ok_or(
-                    MigrationError::NoFreeLid {
-                        vm,
-                        pinned: pinned.len(),
-                    },
-                )?
+                let taken = self.lids.iter().chain(pinned);
+                let taken = taken.map(|(&guid, &lid)| (lid, self.lmc_of(guid)));
+                lids::lowest_free(taken, lmc).ok_or(MigrationError::NoFreeLid {
+                    vm,
+                    pinned: pinned.len(),
+                })?
             }
         };
         let switches = self.subnet.switches().map(|(node, _)| node).collect();
-        let blocks = self.changes(lid, Lid::NONE, edge, switches)?;
+        let range: Vec<Lid> = lids::range(lid, lmc).collect();
+        let blocks = self.changes(&range, &[], edge, switches)?;
         self.config.without_lid.remove(&vm);
         self.lids.insert(vm, lid);
         Ok(self.in_place(vm, lid, at, edge, blocks))
@@ -224,19 +224,35 @@ impl SubnetManager {
         if !lid.is_unicast() {
             return Err(MigrationError::NotRunning { vm });
         }
-        let (number, entry) = place(lid);
         let mut blocks: Blocks = BTreeMap::new();
         for (node, switch) in self.subnet.switches() {
-            if let Some(mut block) = self.tables.linear(switch.info.node_guid, number)
-                && block.0[entry] != LinearBlock::DROP
-            {
-                block.0[entry] = LinearBlock::DROP;
-                blocks.entry(node).or_default().insert(number, block);
+            let own = self.dropped(switch.info.node_guid, self.lids_of(vm));
+            if !own.is_empty() {
+                blocks.insert(node, own);
             }
         }
         self.config.without_lid.insert(vm);
         self.lids.remove(&vm);
         Ok(self.in_place(vm, lid, at, edge, blocks))
+    }
+
+    /// The blocks of a switch that hold any of these LIDs, with them dropped.
+    pub(super) fn dropped(
+        &self,
+        switch: Guid,
+        lids: impl Iterator<Item = Lid>,
+    ) -> BTreeMap<u16, LinearBlock> {
+        let mut blocks = BTreeMap::new();
+        for (number, entry) in lids.map(place) {
+            let held = blocks.get(&number).copied();
+            if let Some(mut block) = held.or_else(|| self.tables.linear(switch, number))
+                && block.0[entry] != LinearBlock::DROP
+            {
+                block.0[entry] = LinearBlock::DROP;
+                blocks.insert(number, block);
+            }
+        }
+        blocks
     }
 
     /// The plan of a VM that starts or ends where it is.
@@ -287,11 +303,12 @@ impl SubnetManager {
         }
     }
 
-    /// The blocks that change, by switch, among these.
+    /// The blocks that change, by switch, among these: each of a VM's LIDs changes places with one of
+    /// those at its destination or, where there are none, goes the way of the vSwitch there.
     fn changes(
         &self,
-        lid: Lid,
-        spare: Lid,
+        own: &[Lid],
+        spares: &[Lid],
         to: At,
         switches: Vec<usize>,
     ) -> Result<Blocks, MigrationError> {
@@ -309,14 +326,19 @@ impl SubnetManager {
                 block.map(|block| block.0[entry]).ok_or(unknown.clone())
             };
             let mut wanted = Vec::new();
-            if spare.is_unicast() {
-                wanted.push((lid, port(spare)?));
-                wanted.push((spare, port(lid)?));
-            } else if node == to.0 {
-                wanted.push((lid, to.1));
+            if let (Some(&first), Some(&spare)) = (own.first(), spares.first()) {
+                for (number, &lid) in own.iter().enumerate() {
+                    wanted.push((lid, port(*spares.get(number).unwrap_or(&spare))?));
+                }
+                for (number, &lid) in spares.iter().enumerate() {
+                    wanted.push((lid, port(*own.get(number).unwrap_or(&first))?));
+                }
             } else {
-                let above = vswitch_lid(to).ok_or(unknown.clone())?;
-                wanted.push((lid, port(above)?));
+                let way = match node == to.0 {
+                    true => to.1,
+                    false => port(vswitch_lid(to).ok_or(unknown.clone())?)?,
+                };
+                wanted.extend(own.iter().map(|&lid| (lid, way)));
             }
             for (lid, wanted) in wanted {
                 if port(lid)? == wanted {

@@ -15,20 +15,24 @@ impl SubnetManager {
         let graph = &self.paths.graph;
         let old = routing(&self.paths);
         // Nobody sends to the LID that is exchanged for the VM's: no VM has it.
-        let lid = moved.lid;
-        let (number, entry) = place(lid);
+        let lids = self.lids_of(moved.vm);
         let (mut new, mut dropped) = (old.clone(), old.clone());
         let tables = new.tables.iter_mut().zip(&mut dropped.tables);
         for (node, (new, dropped)) in self.paths.nodes.iter().zip(tables) {
-            let blocks = plan.blocks.get(node);
-            if let Some(block) = blocks.and_then(|blocks| blocks.get(&number)) {
-                new.set(lid, block.0[entry]);
-                dropped.set(lid, LinearBlock::DROP);
+            for lid in lids.clone() {
+                let (number, entry) = place(lid);
+                let blocks = plan.blocks.get(node);
+                if let Some(block) = blocks.and_then(|blocks| blocks.get(&number)) {
+                    new.set(lid, block.0[entry]);
+                    dropped.set(lid, LinearBlock::DROP);
+                }
             }
         }
         let to = self.edge(plan.to).map(|(node, _)| node);
         if let Some(switch) = self.paths.nodes.iter().position(|&node| Some(node) == to) {
-            new.levels.moved(lid, switch);
+            for lid in lids {
+                new.levels.moved(lid, switch);
+            }
         }
         match drop_first {
             false => judge(graph, &old, &[(&old, &new)]),
