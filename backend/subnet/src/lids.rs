@@ -1,6 +1,6 @@
 //! Which port gets which LID.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wire::{Guid, Lid};
 
@@ -109,8 +109,9 @@ pub(crate) fn assign(
             }
         }
     }
+    let here: BTreeSet<Guid> = candidates.iter().map(|candidate| candidate.guid).collect();
     let mut absent = Taken::new();
-    for (&guid, &lid) in known.iter().filter(|(guid, _)| !given.contains_key(guid)) {
+    for (&guid, &lid) in known.iter().filter(|(guid, _)| !here.contains(guid)) {
         absent.take(lid, likely(lid), guid);
     }
     // Where the search for LIDs that were never anybody's, and for any, goes on, by their number.

@@ -169,6 +169,17 @@ struct Router<'a> {
     sizes: Vec<usize>,
     /// A leaf that does not reach a LID.
     unreached: Option<(usize, u16)>,
+    siblings: Siblings,
+}
+
+/// The cables up by which LIDs of one adapter's port go down: each by others, as long as there are
+/// more.
+#[derive(Default)]
+struct Siblings {
+    home: Option<(u32, u8)>,
+    leaf: usize,
+    /// By group of cables from the leaf up: how many come by it.
+    used: Vec<u16>,
 }
 
 impl<'a> Router<'a> {
@@ -207,12 +218,21 @@ impl<'a> Router<'a> {
             unrouted: sizes.clone(),
             sizes,
             unreached: None,
+            siblings: Siblings::default(),
             tree,
         }
     }
 
     /// Routes a LID at a vertex, or nothing for a dummy, whose weight alone counts.
     fn route(&mut self, vertex: usize, target: Option<Target>, weight: u64, main: bool) {
+        let home = target.map(|target| target.home);
+        if home.is_none() || home != self.siblings.home {
+            self.siblings = Siblings {
+                home,
+                leaf: vertex,
+                used: vec![0; self.up[vertex].len()],
+            };
+        }
         self.hops.fill(NOT_REACHED);
         self.unrouted.clone_from(&self.sizes);
         self.set(vertex, target, target.map_or(0, |target| target.port), 0);
@@ -246,8 +266,16 @@ impl<'a> Router<'a> {
         if main && groups > 0 {
             let weights = self.up[at].iter().enumerate();
             let falling = &self.falling;
-            let least = weights.min_by_key(|(_, group)| (group.weight, falling[group.to as usize]));
+            let siblings = &mut self.siblings;
+            let at_leaf = at == siblings.leaf;
+            let least = weights.min_by_key(|&(index, group)| {
+                let used = siblings.used.get(index).filter(|_| at_leaf);
+                (used, group.weight, falling[group.to as usize])
+            });
             chosen = least.map_or(0, |(index, _)| index);
+            if let Some(used) = siblings.used.get_mut(chosen).filter(|_| at_leaf) {
+                *used += 1;
+            }
             let group = &mut self.up[at][chosen];
             group.weight += weight;
             self.falling[group.to as usize] += weight;

@@ -24,6 +24,8 @@ pub(super) struct Target {
     pub(super) port: u8,
     /// Of an adapter's port, or else of a switch.
     pub(super) adapter: bool,
+    /// The switch and the port that it is at in the graph: LIDs at the same are one adapter's port's.
+    pub(super) home: (u32, u8),
 }
 
 /// A vSwitch that is not among the vertices.
@@ -122,6 +124,7 @@ impl Skeleton {
                 lid: endpoint.lid,
                 port,
                 adapter,
+                home: (endpoint.switch as u32, endpoint.port),
             });
             adapters[at] += u32::from(adapter);
         }

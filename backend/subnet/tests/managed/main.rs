@@ -13,6 +13,7 @@ mod liars;
 mod mastery;
 mod migration;
 mod migration_tables;
+mod multipath;
 mod partitions;
 mod routing;
 mod several_paths;
