@@ -6,10 +6,9 @@ use crate::counters::Counter;
 use crate::fabric::Fabric;
 use crate::node::Port;
 use crate::topology::PortRef;
-use crate::transit::Transit;
 
-/// What is wrong with a link. Holds for management packets, both ways; payload does not travel
-/// packet by packet.
+/// What is wrong with a link, both ways. The data plane, whose payload does not travel packet by
+/// packet, asks which of its packets get lost ([`Fabric::lose`]) and waits for none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkFault {
     /// Packets of a million that arrive damaged, and are dropped by the port that receives them.
@@ -47,7 +46,7 @@ pub(crate) enum Passage {
 }
 
 impl Fabric {
-    /// Has the link at a port lose or delay management packets; `None` mends it.
+    /// Has the link at a port lose or delay packets; `None` mends it.
     ///
     /// Returns whether there is a cable at all.
     pub fn set_link_fault(&mut self, port: PortRef, fault: Option<LinkFault>) -> bool {
@@ -65,7 +64,54 @@ impl Fabric {
                 });
             }
         }
+        self.path_changed();
         true
+    }
+
+    /// Whether links lose packets that leave nodes by these ports.
+    pub fn is_lossy(&self, left_by: &[PortRef]) -> bool {
+        left_by.iter().any(|&port| {
+            let fault = self.link_fault(port);
+            fault.is_some_and(|fault| fault.loss_ppm > 0)
+        })
+    }
+
+    /// Draws how many packets of the data plane get lost that leave nodes by these ports, and counts
+    /// them there, each of `words` words. Its own port is for the sender to count.
+    pub fn lose(&mut self, left_by: &[PortRef], packets: u64, words: u64) -> u64 {
+        let mut lost_at = vec![0_u64; left_by.len()];
+        for _ in 0..packets {
+            for (&out, lost) in left_by.iter().zip(&mut lost_at) {
+                let fault = self
+                    .port_mut(out)
+                    .and_then(|port| port.fault.as_deref_mut());
+                let (Some(loses), Some(peer)) = (fault.map(Fault::loses), self.peer(out)) else {
+                    continue;
+                };
+                if loses {
+                    *lost += 1;
+                    self.receive_damaged(peer);
+                    break;
+                }
+                if let Some(port) = self.port_mut(peer) {
+                    port.receive_sound();
+                }
+            }
+        }
+        let mut beyond: u64 = lost_at.iter().sum();
+        let lost = beyond;
+        for (hop, (&out, &lost_here)) in left_by.iter().zip(&lost_at).enumerate() {
+            if hop > 0 {
+                self.count(out, Counter::UnicastXmit, beyond);
+                self.count(out, Counter::XmitData, beyond * words);
+            }
+            beyond -= lost_here;
+            if let Some(peer) = self.peer(out) {
+                self.count(peer, Counter::UnicastRcv, beyond);
+                self.count(peer, Counter::RcvData, beyond * words);
+            }
+        }
+        lost
     }
 
     /// What is wrong with the link at a port.
@@ -91,8 +137,8 @@ impl Fabric {
 
     /// A port has received a damaged packet: it drops and counts it, and too many of them in too
     /// few packets are told to the manager (IBA 7.12.2).
-    pub(crate) fn receive_damaged(&mut self, transit: &Transit) {
-        let Some(port) = self.port_mut(transit.at) else {
+    pub(crate) fn receive_damaged(&mut self, at: PortRef) {
+        let Some(port) = self.port_mut(at) else {
             return;
         };
         port.management.add(Counter::SymbolErrors, 1);
@@ -101,7 +147,7 @@ impl Fabric {
         if port.physical_errors > port.info.local_phy_errors {
             port.physical_errors = 0;
             port.management.add(Counter::LocalLinkIntegrityErrors, 1);
-            self.integrity_lost(transit.at);
+            self.integrity_lost(at);
         }
     }
 }

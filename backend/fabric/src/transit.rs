@@ -408,7 +408,7 @@ impl Fabric {
             packet,
         };
         match self.passage(out) {
-            Passage::Lost => self.receive_damaged(&transit),
+            Passage::Lost => self.receive_damaged(transit.at),
             Passage::At(time) if time <= self.timers.now() => {
                 self.push(transit);
             }

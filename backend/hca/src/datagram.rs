@@ -210,6 +210,9 @@ impl<F: Face> Engine<F> {
             Ok(_) | Err(NoRoute::Dropped) => None,
         };
         if let Some(route) = route {
+            if route.faulty && self.subnet.lose(route.path, 1, words) > 0 {
+                return;
+            }
             self.traffic.add(route.path, words, 1);
             let dgid = address.global.map(|global| global.dgid);
             let function = self.function_at(route.to, dgid, address.dest_qp);

@@ -67,6 +67,7 @@ impl<F: Face> Engine<F> {
                 u64::from(route.mtu.bytes())
             },
             paths: [route.path, back.map_or(PathId::NONE, |route| route.path)],
+            faulty: [route.faulty, back.is_some_and(|route| route.faulty)],
             generation,
             epoch: self.epoch,
         };

@@ -359,6 +359,8 @@ pub(crate) struct Peer {
     pub longest: u64,
     /// The way there, and the way back that responses to reads take.
     pub paths: [PathId; 2],
+    /// Whether they lose packets.
+    pub faulty: [bool; 2],
     pub generation: u64,
     pub epoch: u64,
 }

@@ -58,6 +58,9 @@ impl<F: Face> Engine<F> {
             Some(peer) if len <= peer.longest => peer,
             _ => return self.unheard(index, wr, len),
         };
+        if peer.faulty != [false; 2] && !self.gets_through(index, peer, wr.operation, len) {
+            return self.unheard(index, wr, len);
+        }
         let Self {
             vfs,
             qps,
@@ -174,6 +177,49 @@ impl<F: Face> Engine<F> {
             let (vf, qpn) = (qp.core.vf, qp.core.qpn);
             self.notify(vf, Event::CommunicationEstablished(qpn));
         }
+    }
+
+    /// Whether a message gets over links that lose packets. What a reliable connection loses it
+    /// sends again, as often in a row as it may; the time that takes is not modelled, nor are
+    /// acknowledgements that get lost.
+    #[cold]
+    fn gets_through(&mut self, index: QpIndex, peer: Peer, operation: Operation, len: u64) -> bool {
+        let ends = (self.qps.get(index.0), self.qps.get(peer.qp.0));
+        let (Some(Qp { core, req, .. }), Some(to)) = ends else {
+            return false;
+        };
+        if req.offset > 0 {
+            // The rest of one that has.
+            return true;
+        }
+        let tries = match core.transport.is_reliable() {
+            true => u32::from(core.attr.retry_count) + 1,
+            false => 1,
+        };
+        let senders = [core.vf, to.core.vf];
+        let packets = len.div_ceil(u64::from(peer.mtu)).max(1);
+        let words = (len / packets).div_ceil(4) + HEADER_WORDS;
+        // There, and what comes back.
+        let ways = match operation {
+            Operation::Read => [1, packets],
+            Operation::CompareSwap | Operation::FetchAdd => [1, 1],
+            _ => [packets, 0],
+        };
+        for (way, packets) in ways.into_iter().enumerate() {
+            let mut left = packets;
+            for _ in 0..tries {
+                if left == 0 || !peer.faulty[way] {
+                    left = 0;
+                    break;
+                }
+                left = self.subnet.lose(peer.paths[way], left, words);
+                self.vf(senders[way]).counters.sent(left * words, left);
+            }
+            if left > 0 {
+                return false;
+            }
+        }
+        true
     }
 
     /// Nobody is there to take the message.

@@ -19,6 +19,8 @@ pub struct Route {
     /// Under which number to count what takes it. Of a multicast packet all routes have the same,
     /// and it is counted once.
     pub path: PathId,
+    /// Links on the way lose packets: [`Subnet::lose`] says which.
+    pub faulty: bool,
 }
 
 /// Why a packet does not arrive.
@@ -79,7 +81,7 @@ pub struct Envelope {
 }
 
 /// The subnet. Called when a cached path is stale and for management
-/// datagrams, never for each packet.
+/// datagrams, never for each packet, unless links are faulty.
 pub trait Subnet: std::fmt::Debug + Send {
     /// Counter that changes whenever a path may have changed.
     fn generation(&self) -> Arc<AtomicU64>;
@@ -100,6 +102,12 @@ pub trait Subnet: std::fmt::Debug + Send {
     /// Functions that a multicast packet reaches. The sender's own makes no
     /// difference: the HCA delivers to it without the subnet.
     fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route>;
+
+    /// How many of some packets of `words` words each get lost on a path whose route is `faulty`;
+    /// they are counted where that happens. Asked for each packet that takes such a path.
+    fn lose(&mut self, _path: PathId, _packets: u64, _words: u64) -> u64 {
+        0
+    }
 
     /// Is told of a packet that `at` dropped for its key, beside its being counted: subnet managers
     /// want to know. Called for each, so it must not cost much.

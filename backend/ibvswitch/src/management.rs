@@ -6,7 +6,7 @@
 //! the fabric has for the guests is collected first and handed to the engine
 //! after the lock is gone.
 
-mod cluster;
+pub mod cluster;
 mod datagram;
 mod datapath;
 mod delivery;

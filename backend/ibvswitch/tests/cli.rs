@@ -659,7 +659,7 @@ fn a_link_goes_down_and_up() {
     let drop = link(&["drop", "hv1:1", "12.5", "--seed", "7"]);
     assert_eq!(
         drop.out,
-        "hv1:1 - sw1:1: Active, LinkUp, loses 12.5 % of management packets\n"
+        "hv1:1 - sw1:1: Active, LinkUp, loses 12.5 % of packets\n"
     );
     let delay = link(&["delay", "sw1:1", "2.5", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&delay.out).expect("is JSON");

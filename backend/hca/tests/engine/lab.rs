@@ -362,6 +362,7 @@ impl Subnet for Net {
             to,
             mtu,
             path: PathId::NONE,
+            faulty: false,
         })
     }
 
@@ -377,6 +378,7 @@ impl Subnet for Net {
                 to,
                 mtu,
                 path: PathId::NONE,
+                faulty: false,
             })
             .collect()
     }

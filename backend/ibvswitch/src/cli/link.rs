@@ -16,7 +16,7 @@ pub(super) enum LinkCommand {
     Down(LinkArgs),
     /// Put a cable back in.
     Up(LinkArgs),
-    /// Have a link lose management packets at random.
+    /// Have a link lose packets at random.
     Drop(DropArgs),
     /// Have a link delay management packets.
     Delay(DelayArgs),
@@ -136,7 +136,7 @@ fn text(report: &LinkReport) -> String {
     }
     if report.lost_per_million > 0 {
         let percent = f64::from(report.lost_per_million) / 10_000.0;
-        text += &format!(", loses {percent} % of management packets");
+        text += &format!(", loses {percent} % of packets");
     }
     if report.delay_us > 0 {
         let ms = report.delay_us as f64 / 1000.0;

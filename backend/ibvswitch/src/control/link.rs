@@ -26,7 +26,7 @@ pub enum LinkAction {
     Down,
     /// Put it back in.
     Up,
-    /// Lose management packets at random.
+    /// Lose packets at random.
     Drop {
         /// So many of a million; 0 for none.
         per_million: u32,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use fabric::{LostHeader, Route};
-use hca::{Envelope, MadDatagram, NoRoute, PathTraffic, Subnet, VfId, WrongKey};
+use hca::{Envelope, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
 use wire::{Lid, PKey, Sl};
 
 use super::datagram::packet;
@@ -53,12 +53,18 @@ impl Subnet for EngineSubnet {
         if left_by.is_empty() && to.is_err() {
             return Err(NoRoute::Dropped);
         }
+        let faulty = state.fabric.is_lossy(&left_by);
         let lost = to.err().map(|reason| (reason, header));
         let path = state
             .paths
             .number(&state.fabric, false, &left_by, lost, counts);
         match to {
-            Ok((Route { mtu, .. }, Some(to))) => Ok(hca::Route { to, mtu, path }),
+            Ok((Route { mtu, .. }, Some(to))) => Ok(hca::Route {
+                to,
+                mtu,
+                path,
+                faulty,
+            }),
             Ok((_, None)) => Err(NoRoute::Lost(path)),
             Err(_) => {
                 // Somebody may want to know.
@@ -84,9 +90,24 @@ impl Subnet for EngineSubnet {
                 let to = *self.0.functions.get(&route.port)?;
                 let heard = state.clusters.together(from, to);
                 let mtu = route.mtu;
-                heard.then_some(hca::Route { to, mtu, path })
+                heard.then_some(hca::Route {
+                    to,
+                    mtu,
+                    path,
+                    faulty: false,
+                })
             })
             .collect()
+    }
+
+    fn lose(&mut self, path: PathId, packets: u64, words: u64) -> u64 {
+        let state = &mut *self.0.state.lock();
+        let lost = state.fabric.lose(state.paths.left_by(path), packets, words);
+        if lost > 0 {
+            // A port may have something to tell.
+            self.0.look();
+        }
+        lost
     }
 
     fn wrong_key(&mut self, at: VfId, key: WrongKey, packet: &Envelope) {

@@ -18,6 +18,8 @@ pub(super) struct Paths {
     traffic: Arc<PathTraffic>,
     numbers: HashMap<Way, PathId>,
     crossed: Vec<Crossed>,
+    /// Where in `crossed` a path is.
+    places: HashMap<PathId, usize>,
 }
 
 /// What makes a path another one.
@@ -46,6 +48,7 @@ struct Lost {
 struct Crossed {
     path: PathId,
     multicast: bool,
+    left_by: Box<[PortRef]>,
     sent: Vec<Arc<PortCounters>>,
     received: Vec<Arc<PortCounters>>,
     lost: Option<Lost>,
@@ -81,10 +84,8 @@ impl Paths {
             untold: true,
         });
         if let Some(&path) = self.numbers.get(&way) {
-            if let Some(lost) = lost
-                && let Some(crossed) = self.crossed.iter_mut().find(|crossed| crossed.path == path)
-            {
-                crossed.lost = Some(lost);
+            if let (Some(lost), Some(&place)) = (lost, self.places.get(&path)) {
+                self.crossed[place].lost = Some(lost);
             }
             return path;
         }
@@ -103,9 +104,11 @@ impl Paths {
         if path != PathId::NONE {
             self.traffic.open(path);
             self.numbers.insert(way, path);
+            self.places.insert(path, self.crossed.len());
             self.crossed.push(Crossed {
                 path,
                 multicast,
+                left_by: left_by.into(),
                 sent,
                 received,
                 lost,
@@ -113,6 +116,12 @@ impl Paths {
             });
         }
         path
+    }
+
+    /// The ports by which a path's packets leave nodes.
+    pub(super) fn left_by(&self, path: PathId) -> &[PortRef] {
+        let place = self.places.get(&path);
+        place.map_or(&[], |&place| &self.crossed[place].left_by)
     }
 
     /// Counts at the ports what has passed since the last time.

@@ -48,6 +48,7 @@ impl Subnet for Loopback {
             to: from,
             mtu: Mtu::B4096,
             path: PathId::NONE,
+            faulty: false,
         })
     }
     fn resolve_multicast(&mut self, _from: VfId, _mlid: Lid, _sl: Sl, _pkey: PKey) -> Vec<Route> {
