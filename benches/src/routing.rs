@@ -14,11 +14,13 @@ use crate::pace::median;
 use crate::{BenchError, Context, Measurement, Reference, Result};
 
 /// The fat-trees of 36-port switches that "Efficient Routing and Reconfiguration in Virtualized HPC
-/// Environments with vSwitch-enabled Lossless Networks" has figures for, by number of nodes.
-const TREES: [(usize, &str); 4] = [
+/// Environments with vSwitch-enabled Lossless Networks" has figures for, and two between them, by number of nodes.
+const TREES: [(usize, &str); 6] = [
     (324, "XGFT(2;18,18;18,1)"),
     (648, "XGFT(2;36,18;18,1)"),
+    (2916, "XGFT(3;9,18,18;18,18,1)"),
     (5832, "XGFT(3;18,18,18;18,18,1)"),
+    (8748, "XGFT(3;27,18,18;18,18,1)"),
     (11664, "XGFT(3;36,18,18;18,18,1)"),
 ];
 
@@ -31,9 +33,9 @@ type Engine = fn() -> Box<dyn RoutingEngine>;
 /// What an engine's results are called.
 struct Names {
     /// Times by tree.
-    seconds: [&'static str; 4],
+    seconds: [&'static str; TREES.len()],
     /// Memory by tree.
-    memory: [&'static str; 4],
+    memory: [&'static str; TREES.len()],
     /// How the time grows.
     growth: &'static str,
 }
@@ -44,13 +46,17 @@ macro_rules! names {
             seconds: [
                 concat!("route_", $engine, "_324_s"),
                 concat!("route_", $engine, "_648_s"),
+                concat!("route_", $engine, "_2916_s"),
                 concat!("route_", $engine, "_5832_s"),
+                concat!("route_", $engine, "_8748_s"),
                 concat!("route_", $engine, "_11664_s"),
             ],
             memory: [
                 concat!("route_", $engine, "_324_mib"),
                 concat!("route_", $engine, "_648_mib"),
+                concat!("route_", $engine, "_2916_mib"),
                 concat!("route_", $engine, "_5832_mib"),
+                concat!("route_", $engine, "_8748_mib"),
                 concat!("route_", $engine, "_11664_mib"),
             ],
             growth: concat!("route_", $engine, "_growth"),
@@ -83,25 +89,25 @@ const COMPARED: [Compared; 5] = [
     Compared {
         engine: || Box::new(routing::FatTree),
         theirs: "ftree",
-        tree: 3,
+        tree: 5,
         name: "ftree_over_opensm",
     },
     Compared {
         engine: || Box::new(MinHop),
         theirs: "minhop",
-        tree: 3,
+        tree: 5,
         name: "minhop_over_opensm",
     },
     Compared {
         engine: || Box::new(UpDown::default()),
         theirs: "updn",
-        tree: 3,
+        tree: 5,
         name: "updn_over_opensm",
     },
     Compared {
         engine: || Box::new(Dfsssp::default()),
         theirs: "dfsssp",
-        tree: 2,
+        tree: 3,
         name: "dfsssp_5832_over_opensm",
     },
     Compared {
@@ -197,7 +203,7 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         }
     }
     for ((_, names), times) in ENGINES.iter().zip(&times) {
-        if let ([_, small, _, large], [_, few, _, many]) = (&sizes[..], &times[..]) {
+        if let ([_, small, .., large], [_, few, .., many]) = (&sizes[..], &times[..]) {
             let growth = (many / few) / (large / small);
             results.push(measurement(names.growth, growth, "x"));
         }

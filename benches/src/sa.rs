@@ -7,19 +7,22 @@
 //! kind of socket.
 //!
 //! What the sockets allow at all is measured along with it: the same askers, and at the other end a
-//! thread that sends back what it gets.
+//! thread that sends back what it gets. So is what OpenSM answers where ibsim is in the daemon's place.
 
 mod asker;
 mod in_process;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use fabric::{FatTree, Hosts};
 use ibvswitch::assembly::Assembly;
 use ibvswitch::config::{Config, Directories};
 use ibvswitch::run::Abort;
 use ibvswitch::sockets::{ControlSocket, Lock, Sockets};
+use simulate::opensm::{Ibsim, LIMIT, netlist};
 use tempfile::TempDir;
 use wire::Guid;
+use wire::attribute::NodeType;
 
 use crate::opensm;
 use crate::{BenchError, Context, Effort, Measurement, Reference, Result};
@@ -30,6 +33,8 @@ const ASKERS: [usize; 3] = [1, 121, 961];
 /// The nodes: hypervisors, and VFs of each.
 const HYPERVISORS: usize = 16;
 const FUNCTIONS: usize = 4;
+/// As many adapters for ibsim.
+const TREE: &str = "XGFT(2;8,8;8,1)";
 /// Where the askers are.
 const NODE: &str = "vm0-0";
 
@@ -95,6 +100,30 @@ fn measure(program: &Program, guids: &[Guid], time: Duration) -> Result<[Seen; 3
     <[Seen; 3]>::try_from(all).map_err(wrong)
 }
 
+/// Has the askers ask OpenSM over ibsim, in a fat-tree of as many adapters as the daemon has VFs.
+fn over_ibsim(time: Duration) -> Result<[Seen; 3]> {
+    let tree: FatTree = TREE.parse().map_err(|error| wrong(format!("{error}")))?;
+    let topology = tree.topology(Hosts::Adapters);
+    let dir = tempfile::tempdir().map_err(BenchError::system("create a directory"))?;
+    let file = dir.path().join("tree.net");
+    std::fs::write(&file, netlist::write(&topology))
+        .map_err(BenchError::system("write a file of nodes"))?;
+    let nodes = topology.nodes().iter();
+    let adapters = nodes.filter(|node| node.kind == NodeType::ChannelAdapter);
+    // To ibsim, a port's GUID follows its node's.
+    let (names, ports): (Vec<String>, Vec<Guid>) = adapters
+        .map(|node| (netlist::name(node), Guid::new(node.guid.value() + 1)))
+        .unzip();
+    let [asker, .., manager] = &names[..] else {
+        return Err(wrong("a fat-tree without hosts"));
+    };
+    let ibsim = Ibsim::start(&topology, &file, Instant::now() + LIMIT)?;
+    let opensm = opensm::start(ibsim.socket(), manager, dir.path(), &[])?;
+    let seen = measure(&Program::attach(ibsim.socket(), asker)?, &ports, time)?;
+    drop(opensm);
+    Ok(seen)
+}
+
 /// Names of results by number of askers: rate, mean time, 99th percentile.
 const NAMES: [[&str; 3]; 3] = [
     ["sa_rate_1", "sa_mean_1_us", "sa_p99_1_us"],
@@ -111,13 +140,14 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let time = Duration::from_millis(if smoke { 50 } else { 3000 });
     let daemon = Daemon::start("embedded")?;
     let guids = daemon.guids();
-    let ours = measure(&Program::attach(&daemon, NODE)?, &guids, time)?;
+    let ours = measure(&Program::attach(&daemon.socket, NODE)?, &guids, time)?;
     drop(daemon);
     let daemon = Daemon::start("external")?;
     let dir = tempfile::tempdir().map_err(BenchError::system("create a directory"))?;
     let opensm = opensm::start(&daemon.socket, "", dir.path(), &[])?;
-    let theirs = measure(&Program::attach(&daemon, NODE)?, &guids, time)?;
+    let theirs = measure(&Program::attach(&daemon.socket, NODE)?, &guids, time)?;
     drop((opensm, daemon));
+    let simulated = over_ibsim(time)?;
     let (program, server) = Program::echo()?;
     let echoed = measure(&program, &guids, time)?;
     drop((program, server));
@@ -147,6 +177,15 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         value: best(&ours) / best(&theirs),
         unit: "x",
         reference: None,
+    });
+    results.push(Measurement {
+        name: "sa_rate_over_opensm_on_ibsim",
+        value: best(&ours) / best(&simulated),
+        unit: "x",
+        reference: Some(Reference {
+            name: "OpenSM on ibsim, 1/s",
+            value: best(&simulated),
+        }),
     });
     let tree = if smoke {
         "XGFT(2;4,2;2,1)"

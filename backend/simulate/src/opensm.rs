@@ -18,7 +18,7 @@ use subnet::{Graph, Routing};
 use crate::network::TooManyLids;
 
 mod dump;
-mod netlist;
+pub mod netlist;
 mod program;
 
 pub use program::{Ibsim, Program, command};

@@ -21,7 +21,7 @@ use wire::mad::Mad;
 use wire::sa::{self, PathRecord, Record};
 use wire::{Gid, Guid, Lid, Qpn};
 
-use super::{Daemon, wrong};
+use super::wrong;
 use crate::{BenchError, Result};
 
 /// An answer that takes longer does not come any more.
@@ -57,14 +57,13 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 }
 
 fn failed() -> impl FnOnce(io::Error) -> BenchError {
-    BenchError::system("attach to the daemon's subnet")
+    BenchError::system("attach to the subnet")
 }
 
 impl Program {
-    /// Attached to `node` of the daemon's subnet.
-    pub(super) fn attach(daemon: &Daemon, node: &str) -> Result<Self> {
+    /// Attached to `node` of the subnet whose sockets' names begin with `base`.
+    pub(super) fn attach(base: &str, node: &str) -> Result<Self> {
         let pid = std::process::id();
-        let base = &daemon.socket;
         let bound = |name: String| UnixDatagram::bind_addr(&address(&name)?);
         let data = bound(client_name(base, pid)).map_err(failed())?;
         let control = bound(format!("{base}:bench{pid}\0")).map_err(failed())?;
@@ -76,7 +75,7 @@ impl Program {
             let mut bytes = [0; CONTROL_SIZE];
             let length = control.recv(&mut bytes).map_err(failed())?;
             let answer = Control::parse(&bytes[..length]).filter(|answer| answer.kind == kind);
-            answer.ok_or_else(|| wrong(format!("the daemon refuses {kind:?}")))
+            answer.ok_or_else(|| wrong(format!("the subnet's side refuses {kind:?}")))
         };
         let connect = Connect {
             id: pid,
@@ -129,7 +128,7 @@ impl Program {
     fn datagram(&self, mad: [u8; wire::mad::SIZE]) -> [u8; DATAGRAM_SIZE] {
         let datagram = Datagram {
             dlid: self.port.master_sm_lid.value(),
-            slid: 0,
+            slid: self.port.lid.value(),
             dqp: Qpn::QP1.into(),
             sqp: Qpn::QP1.into(),
             mad,

@@ -12,7 +12,7 @@ use super::protocol::DATAGRAM_SIZE;
 
 /// Datagrams per system call. A socket's queue holds `net.unix.max_dgram_qlen` of them and one more:
 /// 11 where nobody has raised it.
-pub const BATCH: usize = 32;
+pub const BATCH: usize = 16;
 
 /// One byte more than a datagram has, so that a longer one shows.
 const SPACE: usize = DATAGRAM_SIZE + 1;

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use fabric::Topology;
+use fabric::{NodeSpec, Topology};
 use wire::attribute::NodeType;
 
-fn name(topology: &Topology, node: usize) -> String {
-    let node = &topology.nodes()[node];
+/// What a node is called in the file.
+#[must_use]
+pub fn name(node: &NodeSpec) -> String {
     let kind = match node.kind {
         NodeType::Switch => 'S',
         _ => 'H',
@@ -15,15 +16,16 @@ fn name(topology: &Topology, node: usize) -> String {
 }
 
 /// The name of the first adapter.
-pub(super) fn host(topology: &Topology) -> Option<String> {
+#[must_use]
+pub fn host(topology: &Topology) -> Option<String> {
     let is_adapter = |kind| kind == NodeType::ChannelAdapter;
-    let nodes = topology.nodes();
-    let host = nodes.iter().position(|node| is_adapter(node.kind))?;
-    Some(name(topology, host))
+    let mut nodes = topology.nodes().iter();
+    nodes.find(|node| is_adapter(node.kind)).map(name)
 }
 
 /// The nodes, named by their GUIDs, and their cables.
-pub(super) fn write(topology: &Topology) -> String {
+#[must_use]
+pub fn write(topology: &Topology) -> String {
     let nodes = topology.nodes();
     let mut cables = vec![Vec::new(); nodes.len()];
     for &(a, b, _) in topology.links() {
@@ -38,9 +40,9 @@ pub(super) fn write(topology: &Topology) -> String {
             _ => format!("caguid=0x{guid:x}\nCa"),
         };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{heading} {ports} \"{}\"", name(topology, at));
+        let _ = writeln!(text, "{heading} {ports} \"{}\"", name(node));
         for (port, far) in &cables[at] {
-            let to = name(topology, far.node.index());
+            let to = name(&nodes[far.node.index()]);
             let _ = writeln!(text, "[{port}] \"{to}\"[{}]", far.port);
         }
         text.push('\n');
