@@ -61,10 +61,10 @@ impl Cli {
         };
         let mut report = Report::default();
         for &suite in suites {
-            for result in suite.run(&context)? {
-                print(&format!("{result}\n"))?;
+            suite.run(&context, &mut |result| {
                 report.results.push(result);
-            }
+                print(&format!("{result}\n"))
+            })?;
         }
         if let Some(file) = self.json {
             let mut text = serde_json::to_string_pretty(&report)

@@ -44,4 +44,4 @@ pub use error::{BenchError, Result};
 pub use lab::{Daemon, Peer, configuration};
 pub use processors::{Pinned, Processors};
 pub use report::{Measurement, Reference, Report};
-pub use suite::{Context, Suite};
+pub use suite::{Context, Suite, Tell};

@@ -11,7 +11,7 @@ use subnet::routing::{self, Dfsssp, Lash, MinHop, RoutingEngine, UpDown, VSwitch
 
 use crate::memory::{peak_mib, reset_peak};
 use crate::pace::median;
-use crate::{BenchError, Context, Measurement, Reference, Result};
+use crate::{BenchError, Context, Measurement, Reference, Result, Tell};
 
 /// The fat-trees of 36-port switches that "Efficient Routing and Reconfiguration in Virtualized HPC
 /// Environments with vSwitch-enabled Lossless Networks" has figures for, and two between them, by number of nodes.
@@ -178,17 +178,11 @@ fn compare(compared: &Compared, tree: usize, rounds: usize) -> Result<Measuremen
 ///
 /// # Errors
 /// [`crate::BenchError`].
-pub fn run(context: &Context) -> Result<Vec<Measurement>> {
+pub fn run(context: &Context, tell: Tell<'_>) -> Result<()> {
     let (trees, rounds) = match context.effort.rounds {
         1 => (1, 1),
         _ => (TREES.len(), 3),
     };
-    let mut results = Vec::new();
-    // First, since it ends at once where there is no OpenSM.
-    for compared in &COMPARED {
-        let tree = compared.tree.min(trees - 1);
-        results.push(compare(compared, tree, rounds)?);
-    }
     let mut sizes = Vec::new();
     let mut times = [const { Vec::new() }; ENGINES.len()];
     for (index, (nodes, tree)) in TREES.into_iter().take(trees).enumerate() {
@@ -198,14 +192,14 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
             reset_peak()?;
             let seconds = time(*engine, &graph, rounds)?;
             times.push(seconds);
-            results.push(measurement(names.seconds[index], seconds, "s"));
-            results.push(measurement(names.memory[index], peak_mib()?, "MiB"));
+            tell(measurement(names.seconds[index], seconds, "s"))?;
+            tell(measurement(names.memory[index], peak_mib()?, "MiB"))?;
         }
     }
     for ((_, names), times) in ENGINES.iter().zip(&times) {
         if let ([_, small, .., large], [_, few, .., many]) = (&sizes[..], &times[..]) {
             let growth = (many / few) / (large / small);
-            results.push(measurement(names.growth, growth, "x"));
+            tell(measurement(names.growth, growth, "x"))?;
         }
     }
     if trees > 1 {
@@ -214,8 +208,12 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         let graph = simulate::with_hypervisors(&graph(&tree)?, HYPERVISORS, FUNCTIONS);
         let graph = graph.map_err(failed)?;
         let seconds = time(|| Box::new(VSwitchFatTree), &graph, 1)?;
-        results.push(measurement("route_46256_vms_s", seconds, "s"));
-        results.push(measurement("route_46256_vms_mib", peak_mib()?, "MiB"));
+        tell(measurement("route_46256_vms_s", seconds, "s"))?;
+        tell(measurement("route_46256_vms_mib", peak_mib()?, "MiB"))?;
     }
-    Ok(results)
+    for compared in &COMPARED {
+        let tree = compared.tree.min(trees - 1);
+        tell(compare(compared, tree, rounds)?)?;
+    }
+    Ok(())
 }

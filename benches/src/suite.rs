@@ -20,6 +20,9 @@ pub struct Context {
     pub program: PathBuf,
 }
 
+/// Who is told of results.
+pub type Tell<'a> = &'a mut dyn FnMut(Measurement) -> Result<()>;
+
 /// A suite of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Suite {
@@ -46,22 +49,23 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// Runs it.
+    /// Runs it, and tells of each result when it is known.
     ///
     /// # Errors
     /// [`crate::BenchError`].
-    pub fn run(self, context: &Context) -> Result<Vec<Measurement>> {
-        match self {
-            Self::Latency => latency::run(context),
-            Self::Rate => rate::run(context),
-            Self::Bandwidth => bandwidth::run(context),
-            Self::Idle => idle::run(context),
-            Self::Registration => registration::run(context),
-            Self::Footprint => footprint::run(context),
-            Self::Sm => sm::run(context),
-            Self::Sa => sa::run(context),
-            Self::Migration => migration::run(context),
-            Self::Routing => routing::run(context),
-        }
+    pub fn run(self, context: &Context, tell: Tell<'_>) -> Result<()> {
+        let results = match self {
+            Self::Latency => latency::run(context)?,
+            Self::Rate => rate::run(context)?,
+            Self::Bandwidth => bandwidth::run(context)?,
+            Self::Idle => idle::run(context)?,
+            Self::Registration => registration::run(context)?,
+            Self::Footprint => footprint::run(context)?,
+            Self::Sm => sm::run(context)?,
+            Self::Sa => sa::run(context)?,
+            Self::Migration => migration::run(context)?,
+            Self::Routing => return routing::run(context, tell),
+        };
+        results.into_iter().try_for_each(tell)
     }
 }
