@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 
 use crate::footprint::{self, SERVE};
+use crate::routing::growth;
 use crate::{BenchError, Context, Effort, Processors, Report, Result, Suite};
 
 /// Measures the device without guests, against what this machine can do at all.
@@ -25,6 +26,9 @@ struct Cli {
     /// Write the results to FILE as JSON, too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw how the time and the memory of routing engines grow into FILE, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Processors of the driver's and of the engine's thread, in place of the last two.
     #[arg(
         long,
@@ -65,6 +69,11 @@ impl Cli {
                 report.results.push(result);
                 print(&format!("{result}\n"))
             })?;
+        }
+        if let Some(file) = self.plot {
+            let figure = growth::figure(&report).ok_or(BenchError::NothingToPlot)?;
+            fs::write(file, figure.svg()?)
+                .map_err(BenchError::system("write the figure to its file"))?;
         }
         if let Some(file) = self.json {
             let mut text = serde_json::to_string_pretty(&report)

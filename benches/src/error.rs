@@ -56,6 +56,12 @@ pub enum BenchError {
     /// There is no OpenSM to compare with.
     #[error(transparent)]
     OpenSm(#[from] simulate::opensm::OpenSmError),
+    /// A figure was asked for and nothing for it was measured.
+    #[error("`--plot` draws what the suite `routing` measures; name that suite, too")]
+    NothingToPlot,
+    /// The figure cannot be drawn.
+    #[error(transparent)]
+    Plot(#[from] ibvswitch::plot::PlotError),
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {

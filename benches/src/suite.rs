@@ -46,6 +46,8 @@ pub enum Suite {
     Migration,
     /// Routing engines on subnets of up to 11 664 nodes.
     Routing,
+    /// The same beside OpenSM's.
+    RoutingOpensm,
 }
 
 impl Suite {
@@ -65,6 +67,7 @@ impl Suite {
             Self::Sa => sa::run(context)?,
             Self::Migration => migration::run(context)?,
             Self::Routing => return routing::run(context, tell),
+            Self::RoutingOpensm => return routing::run_beside_opensm(context, tell),
         };
         results.into_iter().try_for_each(tell)
     }
