@@ -1,7 +1,7 @@
 //! A switch's forwarding tables.
 
-use wire::Lid;
 use wire::attribute::{LinearBlock, MulticastBlock};
+use wire::{ExtendedLid, Lid};
 
 /// The linear forwarding table. Blocks that were never set drop everything and take no room.
 #[derive(Debug, Clone, Default)]
@@ -35,12 +35,43 @@ impl LinearTable {
 
     /// The port for a LID; [`LinearBlock::DROP`] for none.
     pub(crate) fn port(&self, lid: Lid) -> u8 {
-        let lid = lid.value();
-        self.blocks
-            .get(usize::from(lid / LinearBlock::LIDS))
-            .map_or(LinearBlock::DROP, |block| {
-                block.0[usize::from(lid % LinearBlock::LIDS)]
-            })
+        let (number, entry) = ExtendedLid::from(lid).place();
+        self.entry(number, entry)
+    }
+
+    /// The port that an entry of a block says.
+    pub(crate) fn entry(&self, number: u16, entry: usize) -> u8 {
+        let block = self.blocks.get(usize::from(number));
+        block.map_or(LinearBlock::DROP, |block| block.0[entry])
+    }
+}
+
+/// The second table of a switch that speaks the extended LID space, for the LIDs of virtual machines.
+/// Its blocks are counted on from those of the first one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SecondaryTable(LinearTable);
+
+impl SecondaryTable {
+    /// The block's number in this table; `None` when it is none of its.
+    fn own(number: u16) -> Option<u16> {
+        let own = number.checked_sub(LinearBlock::SECONDARY_FIRST)?;
+        (own < LinearBlock::SECONDARY_COUNT).then_some(own)
+    }
+
+    /// A block; `None` when there is none of this number.
+    pub(crate) fn block(&self, number: u16) -> Option<LinearBlock> {
+        Some(self.0.block(Self::own(number)?))
+    }
+
+    /// Whether that changed anything.
+    pub(crate) fn set(&mut self, number: u16, block: LinearBlock) -> bool {
+        Self::own(number).is_some_and(|own| self.0.set(own, block))
+    }
+
+    /// The port for a vLID; [`LinearBlock::DROP`] for none.
+    pub(crate) fn port(&self, lid: ExtendedLid) -> u8 {
+        let (number, entry) = lid.place();
+        Self::own(number).map_or(LinearBlock::DROP, |own| self.0.entry(own, entry))
     }
 }
 

@@ -8,12 +8,12 @@ use wire::attribute::{
     CapabilityMask, NodeDescription, NodeInfo, NodeType, PortInfo, SlToVl, SwitchInfo,
     VlArbitration,
 };
-use wire::{Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
+use wire::{ExtendedLid, Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
 
 use crate::counters::{PortCounters, SmpCounts, Totals};
 use crate::fabric::{Owner, SmpAccess};
 use crate::fault::Fault;
-use crate::forwarding::{LinearTable, MulticastTable};
+use crate::forwarding::{LinearTable, MulticastTable, SecondaryTable};
 use crate::performance::BaseLines;
 use crate::topology::{NodeSpec, PortRef};
 use crate::trap::Told;
@@ -45,6 +45,8 @@ pub(crate) struct Port {
     pub(crate) guid: Guid,
     /// As PortInfo tells it, but for the number of the port that received the request.
     pub(crate) info: PortInfo,
+    /// The vLID, in the extended LID space.
+    pub(crate) virtual_lid: Option<ExtendedLid>,
     /// Where the cable ends.
     pub(crate) peer: Option<PortRef>,
     /// Whether the cable is broken.
@@ -101,6 +103,7 @@ impl Port {
                 overrun_errors: ERROR_THRESHOLD,
                 ..PortInfo::default()
             },
+            virtual_lid: None,
             peer: None,
             severed: false,
             guids,
@@ -140,6 +143,14 @@ impl Port {
         self.info.lid.covers(self.info.lmc, lid)
     }
 
+    /// The same of a LID of the extended space.
+    pub(crate) fn answers_to_extended(&self, lid: ExtendedLid) -> bool {
+        match lid.physical() {
+            Some(lid) => self.answers_to(lid),
+            None => self.virtual_lid == Some(lid),
+        }
+    }
+
     pub(crate) fn holds(&self, pkey: PKey) -> bool {
         self.pkeys.iter().any(|&own| own.matches(pkey))
     }
@@ -170,6 +181,8 @@ pub(crate) struct Switch {
     /// As SwitchInfo tells it.
     pub(crate) info: SwitchInfo,
     pub(crate) linear: LinearTable,
+    /// Of a switch that speaks the extended LID space.
+    pub(crate) secondary: Option<SecondaryTable>,
     pub(crate) multicast: MulticastTable,
 }
 
@@ -214,6 +227,7 @@ impl Node {
                 ..SwitchInfo::default()
             },
             linear: LinearTable::default(),
+            secondary: spec.extended_lids.then(SecondaryTable::default),
             multicast: MulticastTable::new(spec.ports),
         }
     }

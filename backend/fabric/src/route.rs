@@ -1,7 +1,7 @@
 //! Paths: what becomes of a packet, hop by hop, without sending one.
 
 use wire::attribute::LinearBlock;
-use wire::{Lid, Mtu, PKey, PortState, Sl, Vl};
+use wire::{ExtendedLid, Lid, Mtu, PKey, PortState, Sl, Vl};
 
 use crate::fabric::Fabric;
 use crate::topology::{NodeId, PortRef};
@@ -25,7 +25,7 @@ pub struct Route {
 pub enum NoRoute {
     /// The destination is no unicast LID, or no multicast LID where one is needed.
     #[error("LID {0} is not of the kind that this packet needs")]
-    WrongKind(Lid),
+    WrongKind(ExtendedLid),
     /// A port on the way sends no data, or has no cable.
     #[error("{0} is not Active")]
     NotActive(PortRef),
@@ -70,6 +70,22 @@ impl Fabric {
         sl: Sl,
         pkey: Option<PKey>,
     ) -> Result<Route, NoRoute> {
+        self.resolve_extended(from, dlid.into(), sl, pkey)
+    }
+
+    /// As [`Fabric::resolve`], in the extended LID space: a vLID is looked up in the second tables
+    /// of the switches. One without drops it, and an adapter that does not speak the extended LID
+    /// space cannot send to it.
+    ///
+    /// # Errors
+    /// As [`Fabric::resolve`].
+    pub fn resolve_extended(
+        &self,
+        from: PortRef,
+        dlid: ExtendedLid,
+        sl: Sl,
+        pkey: Option<PKey>,
+    ) -> Result<Route, NoRoute> {
         self.walk(from, dlid, sl, pkey, |_, _| ())
     }
 
@@ -86,7 +102,9 @@ impl Fabric {
         pkey: Option<PKey>,
     ) -> Result<Vec<(PortRef, Vl)>, NoRoute> {
         let mut crossed = Vec::new();
-        self.walk(from, dlid, sl, pkey, |port, vl| crossed.push((port, vl)))?;
+        self.walk(from, dlid.into(), sl, pkey, |port, vl| {
+            crossed.push((port, vl));
+        })?;
         Ok(crossed)
     }
 
@@ -103,23 +121,28 @@ impl Fabric {
         pkey: Option<PKey>,
     ) -> (Vec<PortRef>, Result<Route, NoRoute>) {
         let mut crossed = Vec::new();
-        let route = self.walk(from, dlid, sl, pkey, |port, _| crossed.push(port));
+        let route = self.walk(from, dlid.into(), sl, pkey, |port, _| crossed.push(port));
         (crossed, route)
     }
 
     fn walk(
         &self,
         from: PortRef,
-        dlid: Lid,
+        dlid: ExtendedLid,
         sl: Sl,
         pkey: Option<PKey>,
         mut leave: impl FnMut(PortRef, Vl),
     ) -> Result<Route, NoRoute> {
-        if !dlid.is_unicast() {
+        let node = self.nodes.get(from.node.index());
+        let speaks = dlid.physical().map_or_else(
+            || node.is_some_and(|node| node.spec.extended_lids),
+            Lid::is_unicast,
+        );
+        if !speaks {
             return Err(NoRoute::WrongKind(dlid));
         }
         let source = self.port(from).ok_or(NoRoute::NotActive(from))?;
-        if source.answers_to(dlid) {
+        if source.answers_to_extended(dlid) {
             return Ok(Route {
                 port: from,
                 mtu: source.info.active_mtu(),
@@ -139,21 +162,24 @@ impl Fabric {
             };
             let Some(_) = self.switch(node) else {
                 return match self.port(walk.at) {
-                    Some(port) if port.answers_to(dlid) => Ok(arrived(walk.at, walk)),
+                    Some(port) if port.answers_to_extended(dlid) => Ok(arrived(walk.at, walk)),
                     _ => Err(NoRoute::NotThere(walk.at)),
                 };
             };
             let management = PortRef { node, port: 0 };
             if self
                 .port(management)
-                .is_some_and(|port| port.answers_to(dlid))
+                .is_some_and(|port| port.answers_to_extended(dlid))
             {
                 return Ok(arrived(management, walk));
             }
             if walk.hops >= HOP_LIMIT {
                 return Err(NoRoute::Circle(node));
             }
-            let out = self.forwarding_port(node, dlid)?;
+            let out = match dlid.physical() {
+                Some(dlid) => self.forwarding_port(node, dlid)?,
+                None => self.secondary_port(node, dlid)?,
+            };
             if out == walk.at {
                 return Err(NoRoute::Circle(node));
             }
@@ -252,6 +278,17 @@ impl Fabric {
             LinearBlock::DROP => Err(NoRoute::Dropped(node)),
             port if within => Ok(PortRef { node, port }),
             _ => Err(NoRoute::Dropped(node)),
+        }
+    }
+
+    /// The port by which a switch sends a vLID on.
+    fn secondary_port(&self, node: NodeId, dlid: ExtendedLid) -> Result<PortRef, NoRoute> {
+        let table = self
+            .switch(node)
+            .and_then(|switch| switch.secondary.as_ref());
+        match table.map_or(LinearBlock::DROP, |table| table.port(dlid)) {
+            LinearBlock::DROP => Err(NoRoute::Dropped(node)),
+            port => Ok(PortRef { node, port }),
         }
     }
 

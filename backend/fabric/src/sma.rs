@@ -1,5 +1,6 @@
 //! The subnet management agent of a node (IBA 14.3): answers gets and sets of attributes.
 
+mod extended_lid;
 mod m_key;
 mod port;
 mod switch;
@@ -131,6 +132,7 @@ impl Fabric {
             AttributeId::P_KEY_TABLE => self.pkey_table(asked, data),
             AttributeId::SL_TO_VL => self.sl_to_vl(asked, data),
             AttributeId::VL_ARBITRATION => self.vl_arbitration(asked, data),
+            AttributeId::EXTENDED_LID => self.extended_lid(asked, data),
             AttributeId::SWITCH_INFO
             | AttributeId::LINEAR_FORWARDING
             | AttributeId::MULTICAST_FORWARDING

@@ -58,6 +58,9 @@ pub struct NodeSpec {
     /// Whether it is a virtual function: a subnet manager may give its port another GUID, as it
     /// does when a VM moves from one function to another.
     pub virtual_function: bool,
+    /// Whether it speaks the extended LID space ([`wire::ExtendedLid`]): a switch has a second
+    /// forwarding table, an adapter's port can have a vLID.
+    pub extended_lids: bool,
 }
 
 /// GUIDs a port can hold where nothing else is said: one block of GUIDInfo.
@@ -80,6 +83,7 @@ impl NodeSpec {
             partition_cap: 32,
             guid_cap: GUID_CAP,
             virtual_function: false,
+            extended_lids: false,
         }
     }
 
@@ -96,6 +100,7 @@ impl NodeSpec {
             partition_cap: 128,
             guid_cap: GUID_CAP,
             virtual_function: false,
+            extended_lids: false,
         }
     }
 
@@ -174,6 +179,13 @@ impl Topology {
     /// No nodes.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Has all nodes speak the extended LID space, but for those with these GUIDs.
+    pub fn extend_lids(&mut self, without: &[Guid]) {
+        for node in &mut self.nodes {
+            node.extended_lids = !without.contains(&node.guid);
+        }
     }
 
     /// Adds a node.

@@ -307,6 +307,7 @@ impl Writer<'_> {
             dlid,
             length: 0,
             slid,
+            ..LocalRoute::default()
         };
         self.put::<{ LocalRoute::SIZE }>(|bytes| header.emit(bytes));
         if let Some((global, sgid)) = from.global {

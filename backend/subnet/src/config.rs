@@ -55,6 +55,9 @@ pub struct Config {
     /// GUIDs of functions that have no LID as long as no VM runs there:
     /// [`SubnetManager::start`](crate::SubnetManager::start) gives them one.
     pub without_lid: BTreeSet<Guid>,
+    /// Whether VMs that start get LIDs of the extended LID space, if all nodes speak it, and
+    /// ordinary ones else: of those among `without_lid` that are not pinned to a LID.
+    pub extended_lids: bool,
     /// The largest MTU to set.
     pub mtu: Mtu,
     /// A packet's longest time through the subnet: 4.096 us * 2^value.
@@ -109,6 +112,7 @@ impl Default for Config {
             default_partitions: vec![PKey::DEFAULT_FULL],
             spare_functions: BTreeSet::new(),
             without_lid: BTreeSet::new(),
+            extended_lids: false,
             mtu: Mtu::B4096,
             subnet_timeout: 18,
             sl_to_vl: None,

@@ -3,6 +3,7 @@
 mod balance;
 mod configuration;
 mod discovery;
+mod extended;
 mod lanes;
 mod mastery;
 mod migration;
@@ -29,6 +30,7 @@ use crate::sa::{Administration, Paths, SaCounts, View};
 use crate::tables::Tables;
 pub use balance::Balance;
 use configuration::Step;
+use extended::Extended;
 use mastery::Mastery;
 pub use migration::Ticket;
 use migration::{Migrations, Stage};
@@ -57,6 +59,8 @@ enum Purpose {
         place: (u8, AttributeId, u32),
     },
     Identity(At, Guid),
+    /// Whether a node speaks the extended LID space.
+    Extension(usize),
     Linear {
         switch: Guid,
         number: u16,
@@ -152,6 +156,7 @@ pub struct SubnetManager {
     unanswered: bool,
     next_sweep: Option<Duration>,
     migrations: Migrations,
+    extended: Extended,
     /// Packets that nobody answers.
     outbox: Vec<MadPacket>,
     now: Duration,
@@ -190,6 +195,7 @@ impl SubnetManager {
             unanswered: false,
             next_sweep: None,
             migrations: Migrations::default(),
+            extended: Extended::default(),
             outbox: Vec::new(),
             now: Duration::ZERO,
         })
@@ -455,6 +461,7 @@ impl SubnetManager {
         self.began = self.now;
         self.mastery.forget_others();
         self.traps.swept(self.now);
+        self.extended.forget();
         let found = mem::take(&mut self.subnet);
         if self.report.sweeps > 0 {
             // What a sweep that was cut short found is not the subnet.
@@ -626,6 +633,7 @@ impl SubnetManager {
             Purpose::Enforcement { switch, place } => self.take_enforcement(switch, place, &data),
             Purpose::Setting { node, place } => self.take_setting(node, place, &request.data),
             Purpose::Identity(at, guid) => self.take_identity(at, guid, &data),
+            Purpose::Extension(node) => self.take_extension(node, &data),
             Purpose::Linear { switch, number } => self.take_linear(switch, number, &data),
             Purpose::Multicast { switch, at } => self.take_multicast(switch, at, &data),
             Purpose::LightSwitch => match SwitchInfo::parse(&data) {
@@ -664,6 +672,14 @@ impl SubnetManager {
             {
                 self.assume_key(at, request);
                 self.unanswered = true;
+            }
+            Purpose::Extension(node)
+                if request.method == Method::GET && failure != Failure::TimedOut =>
+            {
+                let node = self.subnet.nodes.get(node);
+                let guid = node.map_or(Guid::NONE, |node| node.info.node_guid);
+                self.extended.lacks(guid);
+                return;
             }
             // Nothing manages there, whatever the port's capability mask says.
             Purpose::SmInfo(_) => return,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use wire::{Guid, Lid};
+use wire::{ExtendedLid, Guid, Lid};
 
 /// How forwarding tables follow a VM (*Towards the InfiniBand SR-IOV vSwitch Architecture*, V).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -114,6 +114,8 @@ pub struct Moved {
     pub vm: Guid,
     /// Its LID, which a migration does not change.
     pub lid: Lid,
+    /// Its LID in the extended LID space, where it has one: then `lid` is none.
+    pub virtual_lid: Option<ExtendedLid>,
     /// Node GUID of the function that it left.
     pub from: Guid,
     /// Node GUID of the function that it has now; the same when it started or ended.
@@ -154,7 +156,7 @@ pub enum Transition {
         /// As of [`Transition::Possible`].
         channels: Vec<(Guid, u8)>,
     },
-    /// The subnet is not the one that the paths are of.
+    /// The subnet is not the one that the paths are of, or the VM has a vLID.
     Unknown,
 }
 
@@ -224,6 +226,12 @@ pub enum MigrationError {
         vm: Guid,
         /// LIDs that are kept for ports that may be absent.
         pinned: usize,
+    },
+    /// All LIDs of the extended space are taken.
+    #[error("no vLID for the VM {vm}: all 196608 are taken; end a VM")]
+    NoFreeVirtualLid {
+        /// Port GUID of the VM.
+        vm: Guid,
     },
     /// What the switches hold is not known: no sweep has filled their tables.
     #[error("the forwarding tables of switch {switch} are not known; wait for the next sweep")]

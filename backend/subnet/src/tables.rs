@@ -12,11 +12,22 @@ use crate::routing::ForwardingTable;
 #[derive(Debug, Default)]
 struct Held {
     linear: BTreeMap<u16, LinearBlock>,
+    /// Of the second table, by number from [`LinearBlock::SECONDARY_FIRST`] on.
+    secondary: BTreeMap<u16, LinearBlock>,
     multicast: BTreeMap<(u16, u8), MulticastBlock>,
     /// By port, attribute and modifier.
     settings: BTreeMap<(u8, AttributeId, u32), [u8; DATA]>,
     /// By port and number: the P_Keys that an external port lets through.
     partitions: BTreeMap<(u8, u16), PKeyBlock>,
+}
+
+impl Held {
+    fn blocks_mut(&mut self, number: u16) -> &mut BTreeMap<u16, LinearBlock> {
+        match number >= LinearBlock::SECONDARY_FIRST {
+            true => &mut self.secondary,
+            false => &mut self.linear,
+        }
+    }
 }
 
 /// What switches hold, by their GUID. Only blocks that differ are sent.
@@ -37,8 +48,14 @@ impl Tables {
     /// A block is written: until that is answered nobody knows what the switch holds.
     pub(crate) fn writes_linear(&mut self, switch: Guid, number: u16) {
         if let Some(held) = self.0.get_mut(&switch) {
-            held.linear.remove(&number);
+            held.blocks_mut(number).remove(&number);
         }
+    }
+
+    /// Blocks of a switch's second table that it is known to hold.
+    pub(crate) fn secondary_blocks(&self, switch: Guid) -> impl Iterator<Item = u16> {
+        let held = self.0.get(&switch).map(|held| &held.secondary);
+        held.into_iter().flat_map(|held| held.keys().copied())
     }
 
     /// As [`Tables::writes_linear`].
@@ -64,9 +81,14 @@ impl Tables {
     }
 
     /// A block of a switch's linear table; `None` where the switch's table is not known. What lies
-    /// beyond the highest LID was never sent, and counts as dropped.
+    /// beyond the highest LID was never sent, and counts as dropped; so does what was never sent of
+    /// the second table.
     pub(crate) fn linear(&self, switch: Guid, number: u16) -> Option<LinearBlock> {
-        let held = &self.0.get(&switch)?.linear;
+        let held = self.0.get(&switch)?;
+        if number >= LinearBlock::SECONDARY_FIRST {
+            return Some(held.secondary.get(&number).copied().unwrap_or_default());
+        }
+        let held = &held.linear;
         let (&last, _) = held.last_key_value()?;
         match held.get(&number) {
             Some(block) => Some(*block),
@@ -77,7 +99,7 @@ impl Tables {
 
     pub(crate) fn holds_linear(&mut self, switch: Guid, number: u16, block: LinearBlock) {
         let held = self.0.entry(switch).or_default();
-        held.linear.insert(number, block);
+        held.blocks_mut(number).insert(number, block);
     }
 
     pub(crate) fn multicast_differs(

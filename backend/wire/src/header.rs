@@ -42,6 +42,11 @@ layout! {
         next_header: u8 = 14..16,
         /// Destination.
         dlid: Lid = 16..32,
+        /// Bits 17 and 16 of the destination in the extended LID space
+        /// ([`ExtendedLid`](crate::ExtendedLid)); reserved, and zero, without it.
+        dlid_extension: u8 = 33..35,
+        /// The same of the source.
+        slid_extension: u8 = 35..37,
         /// Length from the first byte of this header to the last before the variant CRC, in units
         /// of 4 bytes.
         length: u16 = 37..48,

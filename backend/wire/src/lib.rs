@@ -31,6 +31,7 @@ pub mod cm;
 pub mod crc;
 pub mod erf;
 mod error;
+mod extended_lid;
 mod gid;
 mod guid;
 pub mod header;
@@ -47,6 +48,7 @@ pub mod sa;
 pub mod smp;
 
 pub use error::{Error, ParseError, Result};
+pub use extended_lid::ExtendedLid;
 pub use gid::Gid;
 pub use guid::Guid;
 pub use lid::Lid;

@@ -162,6 +162,9 @@ named! {
         VENDOR_DIAG = 0x0030, "VendorDiag";
         /// A lamp.
         LED_INFO = 0x0031, "LedInfo";
+        /// The LID of a port in the extended LID space ([`ExtendedLid`](crate::ExtendedLid)): a
+        /// number from the range that is left to vendors, since no specification has it.
+        EXTENDED_LID = 0xff41, "ExtendedLid";
     }
 }
 

@@ -130,6 +130,7 @@ impl MadPacket {
             dlid: self.dlid,
             length: self.words(),
             slid: self.slid,
+            ..LocalRoute::default()
         }
         .emit(bytes);
         let mut at = LocalRoute::SIZE;
@@ -196,6 +197,15 @@ impl MadPacket {
                 needed: size,
                 have: bytes.len(),
             });
+        }
+        for (field, extension) in [
+            ("dlid_extension", lrh.dlid_extension),
+            ("slid_extension", lrh.slid_extension),
+        ] {
+            // Management datagrams go by ordinary LIDs.
+            if extension != 0 {
+                return Err(reserved(field, u64::from(extension)));
+            }
         }
         if usize::from(lrh.length) * 4 + 2 != size {
             return Err(reserved("length", u64::from(lrh.length)));

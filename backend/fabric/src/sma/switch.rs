@@ -46,13 +46,19 @@ impl Fabric {
         asked: Asked,
         data: &mut [u8; DATA],
     ) -> Result<(), Status> {
-        let number = u16::try_from(asked.modifier)
-            .ok()
-            .filter(|&number| number < LinearBlock::COUNT)
-            .ok_or(Status::INVALID_FIELD)?;
+        let number = u16::try_from(asked.modifier).map_err(|_| Status::INVALID_FIELD)?;
         let switch = self
             .switch_mut(asked.node)
             .ok_or(Status::UNSUPPORTED_ATTRIBUTE)?;
+        if number >= LinearBlock::COUNT {
+            let table = switch.secondary.as_mut().ok_or(Status::INVALID_FIELD)?;
+            let changed = asked.set && table.set(number, LinearBlock(*data));
+            *data = table.block(number).ok_or(Status::INVALID_FIELD)?.0;
+            if changed {
+                self.path_changed();
+            }
+            return Ok(());
+        }
         let changed = asked.set && switch.linear.set(number, LinearBlock(*data));
         *data = switch.linear.block(number).0;
         if changed {

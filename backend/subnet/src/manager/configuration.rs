@@ -50,7 +50,10 @@ impl SubnetManager {
     pub(super) fn enter(&mut self, step: Step) {
         self.phase = Phase::Configuring(step);
         match step {
-            Step::Identities => self.mend_identities(),
+            Step::Identities => {
+                self.fall_back();
+                self.mend_identities();
+            }
             Step::Tables => {
                 self.set_aliases();
                 self.set_partition_tables();
@@ -60,9 +63,13 @@ impl SubnetManager {
                 self.assign_lids();
                 self.draw_keys();
                 self.set_ports(true);
+                self.set_virtual_lids();
             }
             Step::Links => self.set_ports(false),
-            Step::Paths => self.set_paths(),
+            Step::Paths => {
+                self.set_paths();
+                self.set_secondary_tables();
+            }
             Step::Arm => {
                 self.set_manager_levels();
                 self.set_states(PortState::Initialize, PortState::Armed);

@@ -48,6 +48,7 @@ impl SubnetManager {
                 let purpose = Purpose::SwitchInfo(found.node);
                 self.get(route.clone(), AttributeId::SWITCH_INFO, 0, purpose);
             }
+            self.ask_extension(found.node, route.clone(), is_switch);
         }
         for port in found.new_ports {
             let purpose = Purpose::PortInfo((found.node, port));

@@ -22,14 +22,15 @@ use tracing::info;
 use wire::attribute::{GuidInfo, LinearBlock};
 use wire::mad::{AttributeId, Method as MadMethod};
 use wire::smp::{DATA, Destination};
-use wire::{Guid, Lid, PortState};
+use wire::{ExtendedLid, Guid, Lid, PortState};
 
 use super::{Phase, Purpose, SubnetManager};
 use crate::lids;
 use crate::migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
 use crate::model::At;
 use crate::routing::Endpoint;
-use plan::{Blocks, Plan};
+pub(super) use plan::Blocks;
+use plan::Plan;
 
 /// A part of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +142,7 @@ impl SubnetManager {
                 Job::Move => {}
                 Job::Start => drop(self.config.without_lid.remove(&asked.vm)),
                 Job::End => {
+                    self.extended.lids.remove(&asked.vm);
                     self.config.without_lid.insert(asked.vm);
                     self.lids.remove(&asked.vm);
                 }
@@ -264,7 +266,9 @@ impl SubnetManager {
         }
         for (&node, table) in paths.nodes.iter().zip(&mut paths.tables) {
             for (&number, block) in plan.blocks.get(&node).into_iter().flatten() {
-                table.set_block(number, block);
+                if number < LinearBlock::COUNT {
+                    table.set_block(number, block);
+                }
             }
         }
     }
@@ -300,11 +304,14 @@ impl SubnetManager {
         match stage {
             Stage::Address if job != Job::Move => {
                 self.set_partitions_at(to, vm);
-                self.set_lid(to, self.lid_of(vm), job == Job::Start);
+                self.set_address(to, vm, job == Job::Start);
             }
             Stage::Restore if job != Job::Move => {}
             Stage::Detach => {
-                self.set_lid(from, Lid::NONE, false);
+                match current.moved.virtual_lid {
+                    Some(_) => self.set_virtual_lid(from, None),
+                    None => self.set_lid(from, Lid::NONE, false),
+                }
                 self.set_partitions_at(to, vm);
                 if drop_first {
                     self.send_drops();
@@ -312,7 +319,7 @@ impl SubnetManager {
             }
             Stage::Identify => self.set_guid(to, vm),
             Stage::Address => {
-                self.set_lid(to, self.lid_of(vm), true);
+                self.set_address(to, vm, true);
                 self.set_guid(from, spare);
                 self.set_partitions_at(from, spare);
             }
@@ -323,6 +330,16 @@ impl SubnetManager {
                 }
             }
             Stage::Forward => self.send_blocks(),
+        }
+    }
+
+    /// Gives a function the LID of the VM that it has now, of whichever kind the VM has.
+    fn set_address(&mut self, at: At, vm: Guid, reregister: bool) {
+        let current = self.migrations.current.as_ref();
+        if current.is_some_and(|current| current.moved.virtual_lid.is_some()) {
+            self.set_virtual_lid(at, self.extended.lids.get(&vm).copied());
+        } else {
+            self.set_lid(at, self.lid_of(vm), reregister);
         }
     }
 
@@ -369,7 +386,8 @@ impl SubnetManager {
         let Some(current) = &self.migrations.current else {
             return;
         };
-        let lids = self.lids_of(current.asked.vm);
+        let ordinary = self.lids_of(current.asked.vm).map(ExtendedLid::from);
+        let lids = ordinary.chain(current.moved.virtual_lid);
         let switches: Vec<usize> = current.plan.blocks.keys().copied().collect();
         for node in switches {
             let guid = self.subnet.nodes[node].info.node_guid;
@@ -384,9 +402,17 @@ impl SubnetManager {
             return;
         };
         if current.moved.method == Method::Full {
-            return self.send_everything();
+            // A routing engine sees no vLIDs: their blocks are sent besides.
+            let virtual_lid = current.moved.virtual_lid;
+            let secondary = virtual_lid.map(|_| current.plan.blocks.clone());
+            self.send_everything();
+            return self.send_these(secondary.unwrap_or_default());
         }
         let blocks = current.plan.blocks.clone();
+        self.send_these(blocks);
+    }
+
+    fn send_these(&mut self, blocks: Blocks) {
         for (node, blocks) in blocks {
             for (number, block) in blocks {
                 self.send_block(node, number, block);
@@ -496,7 +522,8 @@ impl SubnetManager {
             .flatten()
             .filter(|&at| {
                 let info = self.subnet.port(at).and_then(|port| port.info);
-                info.is_some_and(|info| info.lid == Lid::NONE)
+                let node = self.subnet.nodes[at.0].info.node_guid;
+                info.is_some_and(|info| info.lid == Lid::NONE) && !self.extended.holds(node)
             })
             .collect();
         for at in left_behind {

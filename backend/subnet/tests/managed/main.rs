@@ -6,6 +6,7 @@ mod balance;
 mod capture;
 mod cloud;
 mod dynamic_lids;
+mod extended;
 mod guests;
 mod harness;
 mod keys;

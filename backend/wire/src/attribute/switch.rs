@@ -47,7 +47,9 @@ layout! {
 
 /// A block of the linear forwarding table (IBA 14.2.5.10): the ports of 64 LIDs.
 ///
-/// The attribute modifier is the block's number, 0 to 767. Port 255 drops the packet.
+/// The attribute modifier is the block's number, 0 to 767. Port 255 drops the packet. A switch of
+/// the extended LID space ([`ExtendedLid`](crate::ExtendedLid)) has blocks 1024 to 4095 besides: its
+/// second table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinearBlock(pub [u8; DATA]);
 
@@ -56,6 +58,10 @@ impl LinearBlock {
     pub const LIDS: u16 = DATA as u16;
     /// Blocks of a full table.
     pub const COUNT: u16 = 768;
+    /// The first block of the second table.
+    pub const SECONDARY_FIRST: u16 = 1024;
+    /// Blocks of a full second table.
+    pub const SECONDARY_COUNT: u16 = 3072;
     /// The port that drops packets.
     pub const DROP: u8 = 255;
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use wire::attribute::LinearBlock;
-use wire::{Guid, Lid};
+use wire::{ExtendedLid, Guid, Lid};
 
 use super::super::SubnetManager;
 use crate::lids;
@@ -11,7 +11,7 @@ use crate::migration::{Method, Migration, MigrationError, Moved, Packets, Target
 use crate::model::At;
 
 /// Blocks of forwarding tables, by node and number.
-pub(super) type Blocks = BTreeMap<usize, BTreeMap<u16, LinearBlock>>;
+pub(in crate::manager) type Blocks = BTreeMap<usize, BTreeMap<u16, LinearBlock>>;
 
 /// What a migration is going to do; made before anything is sent.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Plan {
 }
 
 impl SubnetManager {
-    pub(super) fn function_at(&self, guid: Guid) -> Option<At> {
+    pub(in crate::manager) fn function_at(&self, guid: Guid) -> Option<At> {
         let mut ports = self.subnet.ports();
         let is_function = |at: At| !self.subnet.nodes[at.0].is_switch();
         ports
@@ -35,7 +35,7 @@ impl SubnetManager {
     }
 
     /// The switch that a function is at, and its port there.
-    pub(super) fn edge(&self, at: At) -> Option<At> {
+    pub(in crate::manager) fn edge(&self, at: At) -> Option<At> {
         let peer = self.subnet.port(at)?.peer?;
         self.subnet.nodes[peer.0].is_switch().then_some(peer)
     }
@@ -62,7 +62,8 @@ impl SubnetManager {
         let from = self.function_at(vm).ok_or(no_vm.clone())?;
         let from_edge = self.edge(from).ok_or(no_vm.clone())?;
         let lid = self.lid_of(vm);
-        if !lid.is_unicast() {
+        let virtual_lid = self.extended.lids.get(&vm).copied();
+        if !lid.is_unicast() && virtual_lid.is_none() {
             return Err(MigrationError::NotRunning { vm });
         }
         let to = self.destination(asked, lid, from_edge.0)?;
@@ -76,7 +77,7 @@ impl SubnetManager {
         };
         let spare = self.subnet.port(to).ok_or(no_target.clone())?.guid;
         let to_edge = self.edge(to).ok_or(no_target)?;
-        let swaps = self.lid_of(spare).is_unicast();
+        let swaps = self.lid_of(spare).is_unicast() && virtual_lid.is_none();
         let method = match asked.method {
             Some(Method::Swap) if !swaps => {
                 return Err(MigrationError::NothingToSwap { function });
@@ -94,10 +95,13 @@ impl SubnetManager {
             from,
             to,
             spare,
-            blocks: {
-                let switches = self.affected(from_edge, to_edge);
-                let [own, spares] = [vm, spare].map(|guid| self.lids_of(guid).collect::<Vec<_>>());
-                self.changes(&own, &spares, to_edge, switches)?
+            blocks: match virtual_lid {
+                Some(lid) => self.virtual_changes(lid, Some(to_edge))?,
+                None => {
+                    let switches = self.affected(from_edge, to_edge);
+                    let lids = |guid| self.lids_of(guid).collect::<Vec<_>>();
+                    self.changes(&lids(vm), &lids(spare), to_edge, switches)?
+                }
             },
             vswitches: vswitches
                 .iter()
@@ -107,6 +111,7 @@ impl SubnetManager {
         let moved = Moved {
             vm,
             lid,
+            virtual_lid,
             from: self.subnet.nodes[from.0].info.node_guid,
             to: function,
             method,
@@ -192,8 +197,16 @@ impl SubnetManager {
         let no_vm = MigrationError::NoSuchVm { vm };
         let at = self.function_at(vm).ok_or(no_vm.clone())?;
         let edge = self.edge(at).ok_or(no_vm)?;
-        if !self.config.without_lid.contains(&vm) {
+        let has_virtual = self.extended.lids.contains_key(&vm);
+        if has_virtual || !self.config.without_lid.contains(&vm) {
             return Err(MigrationError::AlreadyThere);
+        }
+        if self.extends_lids() && !self.config.pinned_lids.contains_key(&vm) {
+            let lid = self.draw_virtual_lid(vm)?;
+            let blocks = self.virtual_changes(lid, Some(edge)).inspect_err(|_| {
+                self.extended.lids.remove(&vm);
+            })?;
+            return Ok(self.in_place(vm, (Lid::NONE, Some(lid)), at, edge, blocks));
         }
         let pinned = &self.config.pinned_lids;
         let lmc = self.lmc_of(vm);
@@ -213,13 +226,18 @@ impl SubnetManager {
         let blocks = self.changes(&range, &[], edge, switches)?;
         self.config.without_lid.remove(&vm);
         self.lids.insert(vm, lid);
-        Ok(self.in_place(vm, lid, at, edge, blocks))
+        Ok(self.in_place(vm, (lid, None), at, edge, blocks))
     }
 
     pub(super) fn plan_end(&mut self, vm: Guid) -> Result<(Plan, Moved), MigrationError> {
         let no_vm = MigrationError::NoSuchVm { vm };
         let at = self.function_at(vm).ok_or(no_vm.clone())?;
         let edge = self.edge(at).ok_or(no_vm)?;
+        if let Some(&lid) = self.extended.lids.get(&vm) {
+            let blocks = self.virtual_changes(lid, None)?;
+            self.extended.lids.remove(&vm);
+            return Ok(self.in_place(vm, (Lid::NONE, Some(lid)), at, edge, blocks));
+        }
         let lid = self.lid_of(vm);
         if !lid.is_unicast() {
             return Err(MigrationError::NotRunning { vm });
@@ -233,17 +251,17 @@ impl SubnetManager {
         }
         self.config.without_lid.insert(vm);
         self.lids.remove(&vm);
-        Ok(self.in_place(vm, lid, at, edge, blocks))
+        Ok(self.in_place(vm, (lid, None), at, edge, blocks))
     }
 
     /// The blocks of a switch that hold any of these LIDs, with them dropped.
     pub(super) fn dropped(
         &self,
         switch: Guid,
-        lids: impl Iterator<Item = Lid>,
+        lids: impl Iterator<Item: Into<ExtendedLid>>,
     ) -> BTreeMap<u16, LinearBlock> {
         let mut blocks = BTreeMap::new();
-        for (number, entry) in lids.map(place) {
+        for (number, entry) in lids.map(|lid| lid.into().place()) {
             let held = blocks.get(&number).copied();
             if let Some(mut block) = held.or_else(|| self.tables.linear(switch, number))
                 && block.0[entry] != LinearBlock::DROP
@@ -256,7 +274,14 @@ impl SubnetManager {
     }
 
     /// The plan of a VM that starts or ends where it is.
-    fn in_place(&self, vm: Guid, lid: Lid, at: At, edge: At, blocks: Blocks) -> (Plan, Moved) {
+    fn in_place(
+        &self,
+        vm: Guid,
+        (lid, virtual_lid): (Lid, Option<ExtendedLid>),
+        at: At,
+        edge: At,
+        blocks: Blocks,
+    ) -> (Plan, Moved) {
         let function = self.subnet.nodes[at.0].info.node_guid;
         let vswitch = self
             .above(edge.0)
@@ -276,6 +301,7 @@ impl SubnetManager {
         let moved = Moved {
             vm,
             lid,
+            virtual_lid,
             from: function,
             to: function,
             method: Method::Copy,
@@ -312,10 +338,6 @@ impl SubnetManager {
         to: At,
         switches: Vec<usize>,
     ) -> Result<Blocks, MigrationError> {
-        let vswitch_lid = |at: At| {
-            let port = self.subnet.port((at.0, 0))?;
-            Some(port.info?.lid).filter(|lid| lid.is_unicast())
-        };
         let mut changes: Blocks = BTreeMap::new();
         for node in switches {
             let switch = self.subnet.nodes[node].info.node_guid;
@@ -336,7 +358,7 @@ impl SubnetManager {
             } else {
                 let way = match node == to.0 {
                     true => to.1,
-                    false => port(vswitch_lid(to).ok_or(unknown.clone())?)?,
+                    false => port(self.vswitch_lid(to).ok_or(unknown.clone())?)?,
                 };
                 wanted.extend(own.iter().map(|&lid| (lid, way)));
             }
@@ -363,6 +385,5 @@ impl SubnetManager {
 
 /// The block of a LID's entry, and the entry in it.
 pub(super) fn place(lid: Lid) -> (u16, usize) {
-    let (lid, lids) = (lid.value(), LinearBlock::LIDS);
-    (lid / lids, usize::from(lid % lids))
+    ExtendedLid::from(lid).place()
 }

@@ -12,6 +12,10 @@ use crate::sa::Paths;
 impl SubnetManager {
     /// What the change of a plan's blocks may lead to.
     pub(super) fn transition_to(&self, plan: &Plan, moved: &Moved, drop_first: bool) -> Transition {
+        if moved.virtual_lid.is_some() {
+            // The tables of vLIDs are not among the paths that are judged.
+            return Transition::Unknown;
+        }
         let graph = &self.paths.graph;
         let old = routing(&self.paths);
         // Nobody sends to the LID that is exchanged for the VM's: no VM has it.
