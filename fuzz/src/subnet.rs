@@ -28,6 +28,7 @@ impl FixedSubnet {
             to: VfId(vf),
             mtu: Mtu::from_bytes(4096).expect("an MTU of the specification"),
             path: PathId::NONE,
+            faulty: false,
         }
     }
 }
