@@ -74,7 +74,11 @@ pub(super) fn figure<DB: DrawingBackend>(
 ) -> Result<(), PlotError> {
     let (width, _) = area.dim_in_pixel();
     let place = ((width / 2) as i32, (TITLE / 2 * scale) as i32);
-    let title = text(LARGE * scale, HPos::Center, VPos::Center);
+    // Small enough for a long one to fit; bold letters are a fifth wider.
+    let letters = figure.title.chars().count().max(1) as f64;
+    let fitting = f64::from(width) / (letters * LETTER * 1.2);
+    let size = (LARGE * scale).min(fitting as u32).max(1);
+    let title = text(size, HPos::Center, VPos::Center);
     let title = title.with_bold();
     area.draw(&Text::new(figure.title.clone(), place, title))?;
     let columns = columns(figure);

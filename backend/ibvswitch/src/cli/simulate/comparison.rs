@@ -110,7 +110,7 @@ pub(super) fn figure(comparison: &Comparison) -> Figure {
         let most = shown().fold(0.0, f64::max);
         let least = shown().fold(f64::INFINITY, f64::min);
         // Orders of magnitude, none of them in the other direction.
-        let logarithmic = least > 0.0 && most > 50.0 * least;
+        let logarithmic = column.unit != "%" && least > 0.0 && most > 50.0 * least;
         let mut series = vec![Bars::new("measured", measured.clone())];
         if published.iter().any(Option::is_some) {
             series.push(Bars::new("published", published.clone()));

@@ -29,6 +29,13 @@ vswitch-ftree routing. Without --start, --pattern and --population these are the
 \"Efficient Routing and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless
 Networks\", section 7.
 
+Patterns:
+  random       as many moves as twice the hypervisors, of any VM to any hypervisor with room
+  consolidate  from the last hypervisors to room on the first, until as few as can hold all VMs
+  grouping     two random halves, together from the first and from the middle hypervisor on; who is
+               in the way goes where it belongs, or to the first room
+  to-uniform   from the fullest hypervisor to the emptiest, until all have as many but for one
+
 Examples:
   ibvswitch simulate migration --topology \"XGFT(2;8,4;4,1)\" --plot figure8.svg
   ibvswitch simulate migration -t \"XGFT(3;8,4,4;4,4,1)\" --start random --pattern to-uniform --csv")]
