@@ -30,12 +30,14 @@ pub mod opensm;
 mod pace;
 mod processors;
 pub mod rate;
+pub mod reconfiguration;
 pub mod reference;
 pub mod registration;
 mod report;
 pub mod routing;
 pub mod sa;
 pub mod sm;
+pub mod study;
 mod suite;
 
 pub use connection::Connected;

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::{
     Effort, Measurement, Processors, Result, bandwidth, footprint, idle, latency, migration, rate,
-    registration, routing, sa, sm,
+    reconfiguration, registration, routing, sa, sm, study,
 };
 
 /// What a suite needs to know.
@@ -44,6 +44,10 @@ pub enum Suite {
     Sa,
     /// Packets and time to migrate a VM's addresses.
     Migration,
+    /// Time to change forwarding tables for a VM that moves, in memory.
+    Reconfiguration,
+    /// The published study of migrations on 1024 hypervisors.
+    Study,
     /// Routing engines on subnets of up to 11 664 nodes.
     Routing,
     /// The same beside OpenSM's.
@@ -66,6 +70,8 @@ impl Suite {
             Self::Sm => sm::run(context)?,
             Self::Sa => sa::run(context)?,
             Self::Migration => migration::run(context)?,
+            Self::Reconfiguration => reconfiguration::run(context)?,
+            Self::Study => study::run(context)?,
             Self::Routing => return routing::run(context, tell),
             Self::RoutingOpensm => return routing::run_beside_opensm(context, tell),
         };
