@@ -439,36 +439,28 @@ mod tests {
         }
     }
 
-    fn checked(study: &Study) -> Outcome {
-        let outcome = study.run().unwrap();
-        println!("{outcome:?}");
-        assert_eq!(outcome, study.run().unwrap(), "the same again");
-        outcome
-    }
-
-    /// Section 7: FTreeMinRC changes fewer switches than the iterative method, in the mean and at
-    /// most; a fresh routing is never worse, beyond what draws differ; the loss stays small.
+    /// In three levels: as `tests/studies.rs` has it for the published trees of two.
     #[test]
-    fn the_published_findings() {
+    fn three_levels() {
         for (start, pattern) in [
-            (Start::Uniform, Pattern::Random),
+            (Start::Uniform, Pattern::Consolidate),
             (Start::Random, Pattern::ToUniform),
-            (Start::Random, Pattern::Consolidate),
-            (Start::Uniform, Pattern::Grouping),
         ] {
-            for (tree, population) in [("XGFT(2;8,4;4,1)", 50), ("XGFT(3;4,4,4;4,4,1)", 25)] {
-                let outcome = checked(&study(tree, population, start, pattern));
-                assert!(outcome.minimal.mean < outcome.iterative.mean);
-                assert!(outcome.minimal.maximum <= outcome.iterative.maximum);
-                assert!(outcome.risky > 0 && outcome.rounds <= outcome.moves);
-                assert!(outcome.snapshots.len() >= 10);
-                let first = outcome.snapshots[0];
-                assert_eq!(first.minimal, first.fresh, "nothing has moved");
-                for snapshot in &outcome.snapshots {
-                    let (minimal, fresh) = (snapshot.minimal.mean, snapshot.fresh.mean);
-                    assert!(minimal <= fresh * 1.05, "{snapshot:?}");
-                    assert!(minimal >= fresh * 0.75, "{snapshot:?}");
-                }
+            let outcome = study("XGFT(3;4,4,4;4,4,1)", 25, start, pattern)
+                .run()
+                .unwrap();
+            assert!(outcome.minimal.mean < outcome.iterative.mean);
+            assert!(outcome.minimal.maximum <= outcome.iterative.maximum);
+            // Two leaves, what is above each of them, and all roots.
+            assert!(outcome.minimal.maximum <= 2 + 2 * 4 + 16);
+            assert!(outcome.risky > 0 && outcome.rounds <= outcome.moves);
+            assert!(outcome.snapshots.len() >= 10);
+            let first = outcome.snapshots[0];
+            assert_eq!(first.minimal, first.fresh, "nothing has moved");
+            for snapshot in &outcome.snapshots {
+                let (minimal, fresh) = (snapshot.minimal.mean, snapshot.fresh.mean);
+                assert!(minimal <= fresh * 1.05, "{snapshot:?}");
+                assert!(minimal >= fresh * 0.80, "{snapshot:?}");
             }
         }
     }

@@ -44,11 +44,12 @@ impl Links {
     }
 
     /// The link that begins at a port of a switch, and the switch that it leads to.
+    #[inline]
     fn at(&self, switch: u32, port: u8) -> Option<(u32, u32)> {
-        let [start, end] = [0, 1].map(|next| self.first[switch as usize + next] as usize);
-        let ports = &self.ports[start..end];
-        let found = ports.get(usize::from(port)).copied();
-        found.filter(|&(link, _)| link != NONE)
+        let (start, end) = (self.first[switch as usize], self.first[switch as usize + 1]);
+        let at = start + u32::from(port);
+        let (link, to) = *self.ports.get(at as usize)?;
+        (at < end && link != NONE).then_some((link, to))
     }
 }
 
@@ -79,11 +80,9 @@ pub(super) fn places(graph: &Graph, lids: &[Lid]) -> Result<Vec<Place>, QualityE
 /// One of the LIDs that send and receive.
 #[derive(Clone, Copy)]
 struct End {
-    /// The switch it is at.
-    switch: u32,
     /// Where the ways begin that it sends by.
     row: u32,
-    /// The link before these, from a vSwitch to the switch above it, or none.
+    /// The link before these, from a vSwitch to the switch above it and only there, or none.
     up: u32,
     /// The link after those that lead to it, or none.
     down: u32,
@@ -129,12 +128,7 @@ impl Ways {
                     Some(_) => back(graph, links, switch).unwrap_or(nothing),
                     None => nothing,
                 };
-                End {
-                    switch,
-                    row,
-                    up,
-                    down,
-                }
+                End { row, up, down }
             })
             .collect();
         let walked: Vec<(Vec<u32>, Vec<u32>)> = rows
@@ -196,11 +190,43 @@ impl Ways {
         own: u32,
         loads: &mut [u32],
     ) -> f64 {
-        let (nothing, lost) = (self.count as usize, self.count as usize + 1);
+        // Ways of two and three levels of switches, whose lengths are worth knowing beforehand.
+        match self.stride {
+            2 => self.shares_of::<2>(flows, own, loads),
+            4 => self.shares_of::<4>(flows, own, loads),
+            _ => self.shares_by(flows, own, loads, |at| &self.links[at..at + self.stride]),
+        }
+    }
+
+    fn shares_of<const STRIDE: usize>(
+        &self,
+        flows: impl Iterator<Item = (usize, usize)> + Clone,
+        own: u32,
+        loads: &mut [u32],
+    ) -> f64 {
+        let (ways, _) = self.links.as_chunks::<STRIDE>();
+        self.shares_by(flows, own, loads, |at| &ways[at / STRIDE])
+    }
+
+    #[inline]
+    fn shares_by<'a, W: AsRef<[u32]> + ?Sized + 'a>(
+        &'a self,
+        flows: impl Iterator<Item = (usize, usize)> + Clone,
+        own: u32,
+        loads: &mut [u32],
+        links: impl Fn(usize) -> &'a W,
+    ) -> f64 {
+        let (nothing, lost) = (self.count, self.count + 1);
+        // Between the machines of one vSwitch there are no links.
+        let way = |(from, to): (usize, usize)| {
+            let (sender, receiver) = (self.ends[from], self.ends[to]);
+            let at = (sender.row as usize * self.ends.len() + to) * self.stride;
+            let is_local = sender.up == receiver.up && sender.up != nothing;
+            (!is_local).then(|| (links(at).as_ref(), sender.up, receiver.down))
+        };
         loads.fill(0);
-        for (from, to) in flows.clone() {
-            let (links, up, down) = self.way(from, to);
-            if links.first() == Some(&(lost as u32)) {
+        for (links, up, down) in flows.clone().filter_map(way) {
+            if links.first() == Some(&lost) {
                 continue;
             }
             loads[up as usize] += 1;
@@ -209,31 +235,22 @@ impl Ways {
                 loads[link as usize] += 1;
             }
         }
-        loads[nothing] = 0;
-        loads[lost] = u32::MAX;
-        let mut sum = 0.0;
-        for (from, to) in flows {
-            let (links, up, down) = self.way(from, to);
+        loads[nothing as usize] = 0;
+        loads[lost as usize] = u32::MAX;
+        let shares = flows.map(|flow| {
+            let Some((links, up, down)) = way(flow) else {
+                return 1.0;
+            };
             let ends = loads[up as usize].max(loads[down as usize]);
             let most = links
                 .iter()
                 .fold(ends, |most, &link| most.max(loads[link as usize]));
-            sum += match most {
+            match most {
                 u32::MAX => 0.0,
                 most => f64::from(own) / f64::from(most.max(own)),
-            };
-        }
-        sum
-    }
-
-    /// The links from one LID to another: those between switches, and the first and the last.
-    fn way(&self, from: usize, to: usize) -> (&[u32], u32, u32) {
-        let (sender, receiver) = (self.ends[from], self.ends[to]);
-        if sender.switch == receiver.switch && sender.up != self.count {
-            return (&[], self.count, self.count);
-        }
-        let at = (sender.row as usize * self.ends.len() + to) * self.stride;
-        (&self.links[at..at + self.stride], sender.up, receiver.down)
+            }
+        });
+        shares.sum()
     }
 }
 

@@ -114,17 +114,19 @@ impl Transitions {
 
     /// What packets to a LID can wait for when each switch sends it by one port or the other.
     fn dependencies(&self, one: &[u8], other: &[u8]) -> Vec<Dependency> {
-        let mut dependencies = Vec::new();
+        let mut dependencies = Vec::with_capacity(one.len());
         let ways = |at: usize| {
-            let second = (one[at] != other[at]).then_some(other[at]);
-            let ports = std::iter::once(one[at]).chain(second);
-            let channels = ports.map(move |port| self.cables.begins[at][usize::from(port)]);
-            channels.filter(|&channel| channel != NOWHERE)
+            let [first, second] = [one[at], other[at]].map(|port| {
+                let channel = self.cables.begins[at][usize::from(port)];
+                (channel != NOWHERE).then_some(channel as usize)
+            });
+            [first, second.filter(|_| second != first)]
         };
         for at in 0..one.len() {
-            for before in ways(at) {
-                let to = self.cables.ends[before as usize].1 as usize;
-                dependencies.extend(ways(to).map(|after| (before as usize, after as usize)));
+            for before in ways(at).into_iter().flatten() {
+                let to = self.cables.ends[before].1 as usize;
+                let afters = ways(to).into_iter().flatten();
+                dependencies.extend(afters.map(|after| (before, after)));
             }
         }
         dependencies
