@@ -163,6 +163,9 @@ impl SubnetManager {
         };
         match plan {
             Ok((plan, mut moved)) => {
+                if job == Job::Move {
+                    self.swap_manager_levels(asked.vm, plan.spare);
+                }
                 if job == Job::Move && asked.check_transition && moved.method != Method::Full {
                     moved.transition = Some(self.transition_to(&plan, &moved, asked.drop_first));
                 }

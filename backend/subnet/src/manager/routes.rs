@@ -144,6 +144,15 @@ impl SubnetManager {
         }
     }
 
+    /// Two ports change places.
+    pub(super) fn swap_manager_levels(&mut self, one: Guid, other: Guid) {
+        let levels = [one, other].map(|guid| self.manager_levels.get(&guid).copied());
+        if let [Some(here), Some(there)] = levels {
+            self.manager_levels.insert(one, there);
+            self.manager_levels.insert(other, here);
+        }
+    }
+
     /// Tells ports that were told before there were paths, and are in use already.
     pub(super) fn set_manager_levels(&mut self) {
         let changed: Vec<At> = self

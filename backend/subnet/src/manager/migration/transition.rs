@@ -1,8 +1,5 @@
 //! Whether packets can wait for each other for ever while the tables change.
 
-use wire::Lid;
-use wire::attribute::LinearBlock;
-
 use super::super::SubnetManager;
 use super::plan::{Plan, place};
 use crate::migration::{Moved, Transition};
@@ -20,35 +17,45 @@ impl SubnetManager {
         let old = routing(&self.paths);
         // Nobody sends to the LID that is exchanged for the VM's: no VM has it.
         let lids = self.lids_of(moved.vm);
-        let (mut new, mut dropped) = (old.clone(), old.clone());
-        let tables = new.tables.iter_mut().zip(&mut dropped.tables);
-        for (node, (new, dropped)) in self.paths.nodes.iter().zip(tables) {
+        let mut new = old.clone();
+        for (node, new) in self.paths.nodes.iter().zip(&mut new.tables) {
             for lid in lids.clone() {
                 let (number, entry) = place(lid);
                 let blocks = plan.blocks.get(node);
                 if let Some(block) = blocks.and_then(|blocks| blocks.get(&number)) {
                     new.set(lid, block.0[entry]);
-                    dropped.set(lid, LinearBlock::DROP);
                 }
             }
         }
-        let to = self.edge(plan.to).map(|(node, _)| node);
-        if let Some(switch) = self.paths.nodes.iter().position(|&node| Some(node) == to) {
-            for lid in lids {
-                new.levels.moved(lid, switch);
+        let Some((node, port)) = self.edge(plan.to) else {
+            return Transition::Unknown;
+        };
+        let mut nodes = self.paths.nodes.iter();
+        let Some(switch) = nodes.position(|&other| other == node) else {
+            return Transition::Unknown;
+        };
+        let mut moved_graph = graph.clone();
+        for lid in lids {
+            new.levels.moved(lid, switch);
+            let mut endpoints = moved_graph.endpoints.iter_mut();
+            if let Some(endpoint) = endpoints.find(|endpoint| endpoint.lid == lid) {
+                (endpoint.switch, endpoint.port) = (switch, port);
             }
         }
-        match drop_first {
-            false => judge(graph, &old, &[(&old, &new)]),
-            true => judge(graph, &old, &[(&old, &dropped), (&dropped, &new)]),
-        }
+        judge(graph, &old, || match drop_first {
+            // Whoever sends the LID on does so the old way, and after that the new one.
+            true => Verdict::new(&moved_graph, &new).circle,
+            false => transition(graph, &old, &new),
+        })
     }
 
     /// What the change from paths to others of the same switches may lead to.
     pub(super) fn transition_between(&self, old: &Paths, new: &Paths) -> Transition {
         let (before, after) = (routing(old), routing(new));
         match old.nodes == new.nodes {
-            true => judge(&old.graph, &before, &[(&before, &after)]),
+            true => judge(&old.graph, &before, || {
+                transition(&old.graph, &before, &after)
+            }),
             false => Transition::Unknown,
         }
     }
@@ -61,21 +68,17 @@ fn routing(paths: &Paths) -> Routing {
     }
 }
 
-fn judge(graph: &Graph, old: &Routing, changes: &[(&Routing, &Routing)]) -> Transition {
+fn judge(graph: &Graph, old: &Routing, change: impl FnOnce() -> Option<Circle>) -> Transition {
     let named = |circle: Circle| {
         let channels = circle.channels.into_iter();
         let named = channels.map(|(switch, port)| (graph.switches[switch].guid, port));
         (circle.lane, named.collect())
     };
-    if graph.top() == Lid::NONE {
-        return Transition::Unknown;
-    }
     if let Some(circle) = Verdict::new(graph, old).circle {
         let (lane, channels) = named(circle);
         return Transition::Standing { lane, channels };
     }
-    let mut changes = changes.iter();
-    match changes.find_map(|(old, new)| transition(graph, old, new)) {
+    match change() {
         None => Transition::Free,
         Some(circle) => {
             let (lane, channels) = named(circle);
