@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fabric::{Fabric, Hosts, Torus};
-use ibvswitch_subnet::routing::Lash;
-use ibvswitch_subnet::{Config, Method, Migration, MigrationError, Target, Transition};
+use ibvswitch_subnet::routing::{DimensionOrder, Lash};
+use ibvswitch_subnet::{
+    Config, Method, Migration, MigrationError, RoutingEngine, Target, Transition,
+};
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid, PKey, PortState, Sl};
 
@@ -457,29 +459,33 @@ fn transitions_on_lanes() {
         Some(Transition::Standing { lane: 0, .. })
     ));
 
-    let fabric = Fabric::new(&topology).unwrap();
-    let managed = Managed::new(fabric, host(1, 1), config.clone());
-    let mut managed = managed.routed_by(Box::new(Lash { lanes: 15 }), config);
-    managed.settle();
-    let lanes = managed.manager.lanes();
-    assert!(lanes > 1);
-    for (from, to, drop_first) in [(2, 5, false), (3, 6, true), (4, 2, true), (6, 3, false)] {
-        let migration = Migration {
-            drop_first,
-            check_transition: true,
-            ..Migration::new(host(from, 1), Target::Hypervisor(host(to, 0)))
-        };
-        let moved = managed.migrate(migration).unwrap();
-        match moved.transition {
-            Some(Transition::Free) => {}
-            Some(Transition::Possible { .. }) if !drop_first => {}
-            other => panic!("{from} to {to}: {other:?}"),
-        }
-        managed.all_active_and_reachable();
-        // The next sweep finds nothing to change, not even the level to the manager.
-        managed.manager.request_sweep();
+    let engines: [Box<dyn RoutingEngine>; 2] =
+        [Box::new(Lash { lanes: 15 }), Box::new(DimensionOrder)];
+    for engine in engines {
+        let fabric = Fabric::new(&topology).unwrap();
+        let managed = Managed::new(fabric, host(1, 1), config.clone());
+        let mut managed = managed.routed_by(engine, config.clone());
         managed.settle();
-        assert_eq!(managed.manager.report().sets, 0, "{from} to {to}");
-        assert_eq!(managed.manager.lanes(), lanes);
+        let lanes = managed.manager.lanes();
+        assert!(lanes > 1);
+        for (from, to, drop_first) in [(2, 5, false), (3, 6, true), (4, 2, true), (6, 3, false)] {
+            let migration = Migration {
+                drop_first,
+                check_transition: true,
+                ..Migration::new(host(from, 1), Target::Hypervisor(host(to, 0)))
+            };
+            let moved = managed.migrate(migration).unwrap();
+            match moved.transition {
+                Some(Transition::Free) => {}
+                Some(Transition::Possible { .. }) if !drop_first => {}
+                other => panic!("{from} to {to}: {other:?}"),
+            }
+            managed.all_active_and_reachable();
+            // The next sweep finds nothing to change, not even the level to the manager.
+            managed.manager.request_sweep();
+            managed.settle();
+            assert_eq!(managed.manager.report().sets, 0, "{from} to {to}");
+            assert_eq!(managed.manager.lanes(), lanes);
+        }
     }
 }
