@@ -118,7 +118,7 @@ impl Observer {
             status.lid = 0;
         }
         status.node_guid = vf.guid.to_string();
-        status.port_guid = guid.unwrap_or(vf.guid).to_string();
+        status.port_guid = guid.unwrap_or_default().to_string();
         let pkeys = self.plan.pkeys(fabric, place);
         status.pkeys = pkeys.iter().map(ToString::to_string).collect();
     }

@@ -255,7 +255,7 @@ impl Plan {
             name: vf.name.clone(),
             kind: NodeKind::Vf,
             guid: vf.guid.to_string(),
-            port_guid: guid.unwrap_or(vf.guid).to_string(),
+            port_guid: guid.unwrap_or_default().to_string(),
             hypervisor: Some(vf.hypervisor.clone()),
             ports: 1,
             lid: lid.map(u16::from),
