@@ -57,9 +57,10 @@ impl Found {
                 Ok(charged(best.configurations()))
             })
             .collect();
+        let [greedy, color_largest] = routed.lids([Heuristic::Greedy, Heuristic::ColorLargest]);
         Self {
-            greedy: routed.lids(Heuristic::Greedy),
-            color_largest: routed.lids(Heuristic::ColorLargest),
+            greedy,
+            color_largest,
             optimum: best.ok().map(|lids| lids.iter().sum::<usize>() as f64),
         }
     }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use serde::Serialize;
-use subnet::assignment::{Heuristic, Network, Path, charged};
+use subnet::assignment::{Heuristic, Network, Path, Twins, charged};
 use subnet::paths::{
     CANDIDATES, Legality, NotConnected, PathSelection, ShortestWidest, SingleLid, UpDown,
     maximum_load,
@@ -77,10 +77,18 @@ impl<'a> Routed<'a> {
         }
     }
 
-    /// All LIDs that a heuristic needs.
-    pub(super) fn lids(&self, heuristic: Heuristic) -> f64 {
-        let needs =
-            |paths: &Vec<Path>| charged(heuristic.assign(self.network, paths).configurations());
-        self.destinations.par_iter().map(needs).sum::<usize>() as f64
+    /// All LIDs that each of these heuristics needs.
+    pub(super) fn lids<const N: usize>(&self, heuristics: [Heuristic; N]) -> [f64; N] {
+        let needs = |paths: &Vec<Path>| {
+            let twins = Twins::new(self.network, paths);
+            let graph = twins.graph(self.network);
+            heuristics.map(|heuristic| {
+                let assignment = heuristic.assign_graph(self.network, twins.paths(), &graph);
+                charged(assignment.configurations())
+            })
+        };
+        let sum = |a: [usize; N], b: [usize; N]| std::array::from_fn(|at| a[at] + b[at]);
+        let lids = self.destinations.par_iter().map(needs);
+        lids.reduce(|| [0; N], sum).map(|lids| lids as f64)
     }
 }

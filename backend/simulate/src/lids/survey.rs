@@ -48,8 +48,7 @@ pub fn survey(
 ) -> Result<Vec<Survey>, LidsError> {
     let all = of_all(settings, effort, progress, |instance| {
         let routed = Routed::new(instance, scheme)?;
-        let lids = Heuristic::ALL.map(|heuristic| routed.lids(heuristic));
-        Ok((routed.load, lids))
+        Ok((routed.load, routed.lids(Heuristic::ALL)))
     })?;
     let row = |(&setting, networks): (&Setting, Vec<(f64, [f64; 5])>)| {
         let method = |at: usize| {

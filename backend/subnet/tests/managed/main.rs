@@ -18,5 +18,6 @@ mod multipath;
 mod partitions;
 mod routing;
 mod several_paths;
+mod subnets;
 mod sweep;
 mod traps;
