@@ -131,7 +131,13 @@ fn heuristics(
             of: OF,
             columns: columns(),
             rows: rows(&selected, &TABLE_II),
-            remarks: vec![topology],
+            remarks: vec![
+                topology,
+                "The paper does not print the rule by which candidates are dropped; its reference has \
+                 it. Of the rules tried this one comes nearest: the order of the heuristics is the \
+                 same, the totals are not."
+                    .to_string(),
+            ],
         },
         schemes(&single, &shortest, &selected),
     ])
