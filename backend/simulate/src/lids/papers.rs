@@ -134,8 +134,8 @@ fn heuristics(
             remarks: vec![
                 topology,
                 "The paper does not print the rule by which candidates are dropped; its reference has \
-                 it. Of the rules tried this one comes nearest: the order of the heuristics is the \
-                 same, the totals are not."
+                 it. Of the rules tried this one comes nearest: color/L below greedy below color/S as \
+                 there, but other totals, and split-merge/L near color/L."
                     .to_string(),
             ],
         },
