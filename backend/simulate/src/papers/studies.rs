@@ -165,9 +165,10 @@ fn bandwidth(simulations: &[Outcome]) -> Comparison {
              that loses most. Published: no numbers, but that from uniform to random and back up to \
              about 10 % are lost, else about 1 %. Below 0 the fresh routing is worse."
                 .to_owned(),
-            "Grouping loses more here than is said to be published. The paper does not say in which \
-             order machines go to their groups, nor who makes room for them; `simulate migration` \
-             says how it is done here."
+            "What is lost is lost since switches that are not marked go on sending a LID up to the \
+             root that was chosen for its old place. Grouping loses more here than is published: the \
+             paper leaves open which machines a group holds and in which order they move; here it is \
+             drawn from all, so that nearly all move."
                 .to_owned(),
         ],
     }
