@@ -256,14 +256,18 @@ fn management_packets_find_the_right_one() {
         &SendRequest::send(Data::Inline(&second)).to(&target),
     );
     let (lid, packet) = receive(&mut vm1, &mut q1);
-    assert_eq!(
-        (lid, packet[4..24].to_vec()),
-        (vm2.port.lid, {
-            let mut header = second[4..24].to_vec();
-            header[4] = packet[8];
-            header
-        })
+    assert_eq!((lid, packet), (vm2.port.lid, second));
+    // What answers it is a packet of its own, with the transaction of the first.
+    q2.post_receive(&[vm2.sge(HALF, GRH + MAD)])
+        .expect("is posted");
+    let third = mad(7, 2, 3, 0x0016, 0x78);
+    let target = to(&vm2, 1, Some(gid(&vm2)));
+    vm1.execute(
+        &mut q1,
+        &SendRequest::send(Data::Inline(&third)).to(&target),
     );
+    let (lid, packet) = receive(&mut vm2, &mut q2);
+    assert_eq!((lid, packet), (vm1.port.lid, third));
     // Questions to the subnet administration with the same transaction from both, without GIDs.
     for (peer, qp) in [(&vm1, &mut q1), (&vm2, &mut q2)] {
         qp.post_receive(&[peer.sge(HALF, GRH + MAD)])

@@ -13,6 +13,7 @@ use std::time::Duration;
 use fabric::{Fabric, PortEvent, PortRef};
 use hca::{PortView, VfId};
 use tracing::debug;
+use wire::mad::Method;
 use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState};
 
 use super::delivery::Delivery;
@@ -142,7 +143,10 @@ impl SharedPorts {
         let Some(place) = self.place(vf) else {
             return true;
         };
-        if answers(packet.header().method()) {
+        // What nobody answers by its transaction is found by its global route. Connection managers
+        // answer with such packets of their own, which repeat the transaction of the first.
+        let method = packet.header().method();
+        if answers(method) || method == Method::SEND {
             return true;
         }
         let unused = top(packet) == 0;
