@@ -1,0 +1,157 @@
+//! A hybrid subnet: of the two HCAs of each guest one shares its LID with the other guest's, the other
+//! has a LID of its own, so that one boot shows both.
+
+use std::time::Duration;
+
+use ibvswitch_guest_tests::{
+    Result,
+    checks::Checks,
+    diags::{expect, no_kernel_warning},
+    guest::Guest,
+    hca::{Hca, await_active},
+    image::Kernel,
+    ipoib,
+    pingpong::Pingpong,
+    testbed::{MLX5, Testbed},
+};
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+const CONFIG: &str = r#"
+[fabric]
+model = "vswitch-hybrid"
+
+[[hypervisor]]
+name = "hv1"
+address = "shared"
+[[hypervisor.vf]]
+name = "s1"
+[[hypervisor.vf]]
+name = "d1"
+address = "dedicated"
+[[hypervisor.vf]]
+name = "s2"
+
+[[hypervisor]]
+name = "hv2"
+[[hypervisor.vf]]
+name = "d2"
+"#;
+
+/// The HCAs of either guest: that with a shared LID, that with its own.
+const SHARED: &str = "mlx5_0";
+const DEDICATED: &str = "mlx5_1";
+
+#[test]
+fn some_share_a_lid() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
+    let mut configs = Vec::new();
+    for (name, vfs) in [("one", ["s1", "d1"]), ("two", ["s2", "d2"])] {
+        let mut config = bed.config(name);
+        for vf in vfs {
+            config.devices.push(daemon.device(vf, None)?);
+        }
+        config.modules = MLX5.map(str::to_owned).to_vec();
+        configs.push(config);
+    }
+    let [first, second] = &mut configs[..] else {
+        unreachable!("two were made")
+    };
+    bed.link(0, first, second);
+    let guests: Vec<Guest> = configs
+        .into_iter()
+        .map(|config| bed.start(config))
+        .collect::<Result<_>>()?;
+    let [one, two] = &guests[..] else {
+        unreachable!("two were started")
+    };
+    for guest in &guests {
+        guest.booted()?;
+        for device in [SHARED, DEDICATED] {
+            await_active(guest, device)?;
+        }
+    }
+    let mut checks = Checks::default();
+
+    checks.check("two have one LID and two GUIDs", || {
+        let [[a, b], [c, d]] = [
+            [Hca::of(one, SHARED)?, Hca::of(two, SHARED)?],
+            [Hca::of(one, DEDICATED)?, Hca::of(two, DEDICATED)?],
+        ];
+        let shared = a.lid == b.lid && a.port_guid != b.port_guid;
+        if shared && c.lid != d.lid && ![c.lid, d.lid].contains(&a.lid) {
+            return Ok(());
+        }
+        Err(one.failed(format!("{a:?} {b:?} {c:?} {d:?}")))
+    });
+    for (device, options) in [(SHARED, "-g 0"), (DEDICATED, "-g 0"), (DEDICATED, "")] {
+        for tool in [Pingpong::Rc, Pingpong::Ud] {
+            checks.check(format_args!("{tool} {options} on {device}"), || {
+                tool.between((one, two), device, false, options, LIMIT)
+            });
+        }
+    }
+    checks.check("the driver connects nobody by a shared LID alone", || {
+        let mut serving = one.spawn(&format!("ibv_rc_pingpong -d {SHARED}"))?;
+        serving.await_port("18515", LIMIT)?;
+        let call = format!("ibv_rc_pingpong -d {SHARED} {}", one.address());
+        let output = two.run(&call, LIMIT)?;
+        serving.wait(LIMIT)?;
+        if output.status != 0 {
+            return Ok(());
+        }
+        Err(two.failed(output.text))
+    });
+    checks.check("ib_write_lat -x 0", || {
+        let command = format!("ib_write_lat -x 0 -d {SHARED} -F -n 100");
+        let mut serving = one.spawn(&command)?;
+        serving.await_port("18515", LIMIT)?;
+        let call = format!("{command} {}", one.address());
+        let [_, client] = serving.with_client(two, &call, LIMIT)?;
+        expect(&client, &["#bytes", "GID"])
+    });
+    checks.check(
+        "IPoIB: a shared LID to a shared one, and to one that is not",
+        || {
+            for (guest, host) in [(one, 1), (two, 2)] {
+                for (interface, net) in [("ib0", 0), ("ib1", 1)] {
+                    ipoib::up(guest, interface, &format!("10.{net}.7.{host}"), LIMIT)?;
+                }
+            }
+            // One's shared LID, the other's own.
+            for (guest, interface, host) in [(one, "ib0", 1), (two, "ib1", 2)] {
+                let add = format!("ip address add 10.2.7.{host}/24 dev {interface}");
+                guest.sh(&add, LIMIT)?;
+            }
+            for net in [0, 1, 2] {
+                ipoib::ping(two, &format!("10.{net}.7.1"), "", LIMIT)?;
+                ipoib::ping(one, &format!("10.{net}.7.2"), "", LIMIT)?;
+            }
+            Ok(())
+        },
+    );
+    for (net, ends) in [(0, "both shared"), (1, "neither"), (2, "one shared")] {
+        let address = format!("10.{net}.7.1");
+        checks.check(format_args!("rping, {ends}"), || {
+            ipoib::rping(one, two, &address, LIMIT)
+        });
+        checks.check(format_args!("ucmatose, {ends}"), || {
+            ipoib::ucmatose(one, two, &address, LIMIT)
+        });
+    }
+    checks.check("no queue pair 0", || {
+        let output = one.run(&format!("smpquery -C {SHARED} -D nodeinfo 0"), LIMIT)?;
+        if output.status != 0 {
+            return Ok(());
+        }
+        Err(one.failed(output.text))
+    });
+    checks.check("no kernel warning", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    checks.finish();
+    Ok(())
+}
