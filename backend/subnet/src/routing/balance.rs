@@ -129,17 +129,25 @@ impl<'a> Kept<'a> {
 struct Siblings {
     port: Option<u8>,
     used: [u8; 256],
+    /// Those of which `used` is not zero; most often one.
+    touched: Vec<u8>,
 }
 
 impl Siblings {
-    /// How often each port is used for those of the same port as this one; they come one after the
-    /// other.
-    fn of(&mut self, endpoint: &Endpoint) -> &mut [u8; 256] {
+    /// Begins anew where this LID is not of the same port as the one before; those of a port come one
+    /// after the other.
+    fn turn_to(&mut self, endpoint: &Endpoint) {
         if self.port != Some(endpoint.port) {
             self.port = Some(endpoint.port);
-            self.used = [0; 256];
+            for port in self.touched.drain(..) {
+                self.used[usize::from(port)] = 0;
+            }
         }
-        &mut self.used
+    }
+
+    fn count(&mut self, port: u8) {
+        self.used[usize::from(port)] += 1;
+        self.touched.push(port);
     }
 }
 
@@ -171,6 +179,7 @@ pub(super) fn spread(
     let mut siblings = Siblings {
         port: None,
         used: [0; 256],
+        touched: Vec::new(),
     };
     for (target, endpoints) in at.iter().enumerate() {
         if endpoints.is_empty() {
@@ -193,19 +202,20 @@ pub(super) fn spread(
                     .and_then(|kept| kept.port(switch, endpoint.lid))
                 {
                     if ports.contains(&port) {
-                        siblings.of(endpoint)[usize::from(port)] += 1;
+                        siblings.turn_to(endpoint);
+                        siblings.count(port);
                         table.set(endpoint.lid, port);
                         continue;
                     }
                     loads[usize::from(port)] -= weight;
                 }
-                let used = siblings.of(endpoint);
+                siblings.turn_to(endpoint);
                 let least = ports.iter().min_by_key(|&&port| {
                     let port = usize::from(port);
-                    (used[port], loads[port])
+                    (siblings.used[port], loads[port])
                 });
                 if let Some(&port) = least {
-                    used[usize::from(port)] += 1;
+                    siblings.count(port);
                     table.set(endpoint.lid, port);
                     loads[usize::from(port)] += weight;
                 }
