@@ -11,8 +11,8 @@ use wire::mad::{Mad, SIZE};
 use wire::performance::{ClassPortInfo, DATA, PortCounters, PortCountersExtended};
 use wire::rmpp::Rmpp;
 use wire::sa::{
-    self, InformInfo, InformInfoRecord, LinkRecord, McMemberRecord, NodeRecord, PathRecord,
-    PortInfoRecord, Record, SaHeader, ServiceRecord,
+    self, InformInfo, InformInfoRecord, LinkRecord, McMemberRecord, MultiPathRecord, NodeRecord,
+    PathRecord, PortInfoRecord, Record, SaHeader, ServiceRecord, TraceRecord,
 };
 use wire::smp::Smp;
 
@@ -55,6 +55,9 @@ fuzz_target!(|bytes: &[u8]| {
     records::<LinkRecord>(data);
     records::<ServiceRecord>(data);
     records::<InformInfoRecord>(data);
+    records::<MultiPathRecord>(data);
+    records::<TraceRecord>(data);
+    let _ = MultiPathRecord::parse(data).map(|record| record.gids(data).is_some());
     let _ = InformInfo::parse(data).map(|info| info.to_string());
 
     let Ok(smp) = Smp::new_checked(&mad[..]) else {

@@ -79,6 +79,7 @@ impl Port for FixedPort {
     fn attributes(&self) -> PortAttributes {
         let mtu = Mtu::from_bytes(4096).expect("an MTU of the specification");
         PortAttributes {
+            grh_required: false,
             lid: Lid::new(self.lid),
             lmc: 0,
             sm_lid: Lid::new(1),

@@ -22,10 +22,9 @@ use hca::{PortView, ServiceLevels, VfId};
 use wire::{Guid, Lid, MadPacket, PKey};
 
 use crate::config::{Config, Vf};
-pub(super) use lid_map::LidMap;
+pub use lid_map::LidMap;
 pub(super) use tables::Tables;
-pub(super) use translation::Direction;
-use translation::Translator;
+pub use translation::{Direction, Translator};
 
 /// One cluster.
 #[derive(Debug)]

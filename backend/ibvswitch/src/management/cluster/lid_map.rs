@@ -9,7 +9,7 @@ const LIDS: usize = 1 << 16;
 /// A direct-mapped table each way: 2^16 entries of 16 bits, 128 KiB. Zero stands for none.
 ///
 /// Multicast and permissive LIDs are the same for everybody.
-pub(in crate::management) struct LidMap {
+pub struct LidMap {
     physical: Box<[u16]>,
     seen: Box<[u16]>,
     /// Pairs of virtual and physical LIDs, with how many hold each.
@@ -35,13 +35,13 @@ impl Default for LidMap {
 impl LidMap {
     /// Has `seen` stand for `physical` from now on, whatever either stood for before. Several may
     /// hold the same pair: while a VM moves, two ports have its LID.
-    pub(super) fn hold(&mut self, seen: Lid, physical: Lid) {
+    pub fn hold(&mut self, seen: Lid, physical: Lid) {
         *self.holders.entry((seen, physical)).or_default() += 1;
         self.enter(seen, physical);
     }
 
     /// Ends what [`LidMap::hold`] began; what else holds either LID comes into its own.
-    pub(super) fn release(&mut self, seen: Lid, physical: Lid) {
+    pub fn release(&mut self, seen: Lid, physical: Lid) {
         match self.holders.get_mut(&(seen, physical)) {
             Some(count) if *count > 1 => {
                 *count -= 1;
@@ -68,12 +68,14 @@ impl LidMap {
     }
 
     /// The physical LID behind a virtual one.
-    pub(in crate::management) fn physical(&self, seen: Lid) -> Option<Lid> {
+    #[must_use]
+    pub fn physical(&self, seen: Lid) -> Option<Lid> {
         look_up(&self.physical, seen)
     }
 
     /// The virtual LID of a physical one.
-    pub(in crate::management) fn seen(&self, physical: Lid) -> Option<Lid> {
+    #[must_use]
+    pub fn seen(&self, physical: Lid) -> Option<Lid> {
         look_up(&self.seen, physical)
     }
 }

@@ -8,7 +8,7 @@ use super::LidMap;
 
 /// Which way a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::management) enum Direction {
+pub enum Direction {
     /// From a guest.
     ToWire,
     /// To a guest.
@@ -17,7 +17,7 @@ pub(in crate::management) enum Direction {
 
 /// Translates for one VF, one way.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Translator<'a> {
+pub struct Translator<'a> {
     /// Of its cluster, if it is in one.
     pub lids: Option<&'a LidMap>,
     /// P_Keys that the guest sees otherwise: that of the port, and what it sees.
@@ -167,7 +167,7 @@ impl Translator<'_> {
     }
 
     /// Translates all of a datagram.
-    pub(super) fn mad(&self, mad: &mut [u8; 256]) {
+    pub fn mad(&self, mad: &mut [u8; 256]) {
         let Ok(header) = Mad::new_checked(&mad[..]) else {
             return;
         };
@@ -263,7 +263,7 @@ impl Translator<'_> {
     /// Translates a table for a guest, of records of `size` bytes. Records about those whom the
     /// guest does not know are left out, and so are the nodes on a path: switches are none of its
     /// business.
-    pub(super) fn table(&self, id: AttributeId, size: usize, table: &mut Vec<u8>) {
+    pub fn table(&self, id: AttributeId, size: usize, table: &mut Vec<u8>) {
         if size == 0 || id == sa::id::TRACE && self.lids.is_some() {
             return table.clear();
         }

@@ -1,0 +1,127 @@
+//! What a guest of a virtual cluster says and hears: the translation of LIDs and P_Keys inside
+//! management packets, tables of records, and the segments that tables come in.
+#![no_main]
+
+use std::time::Duration;
+
+use arbitrary::Arbitrary;
+use ibvswitch::management::cluster::{Direction, LidMap, Translator};
+use libfuzzer_sys::fuzz_target;
+use subnet::rmpp::{Receiver, Sender, Taken};
+use wire::mad::{AttributeId, SIZE};
+use wire::rmpp::Rmpp;
+use wire::{Lid, MadPacket, PKey, Sl};
+
+#[derive(Debug, Arbitrary)]
+enum Step {
+    /// One more VM, or one that goes.
+    Hold(u16, u16),
+    Release(u16, u16),
+    /// A management datagram passes.
+    Mad(bool, Vec<u8>),
+    /// A table of records passes.
+    Table(u16, u8, Vec<u8>),
+    /// A segment comes, from one of four ports, after some milliseconds.
+    Segment(u8, u16, Vec<u8>),
+    /// A table is sent, and something is said about it.
+    Send(Vec<u8>),
+    Answer(Vec<u8>),
+}
+
+const ROOM: usize = 16 << 10;
+
+fn whole(bytes: &[u8]) -> [u8; SIZE] {
+    let mut mad = [0; SIZE];
+    let length = bytes.len().min(SIZE);
+    mad[..length].copy_from_slice(&bytes[..length]);
+    mad
+}
+
+fn packet(from: u16, bytes: &[u8]) -> MadPacket {
+    let (from, to) = (Lid::new(from), Lid::new(9));
+    MadPacket::gmp(from, to, Sl::default(), PKey::DEFAULT_FULL, whole(bytes))
+}
+
+fuzz_target!(|steps: Vec<Step>| {
+    let mut map = LidMap::default();
+    let pkeys = [(PKey::new(0x8123), PKey::new(0xffff))];
+    let mut held: Vec<(u16, u16)> = Vec::new();
+    let (mut receiver, mut sender) = (Receiver::new(ROOM / 4, ROOM), Sender::default());
+    let mut now = Duration::ZERO;
+    for step in steps {
+        match step {
+            // As the configuration has it: unicast, each LID once.
+            Step::Hold(seen, physical) => {
+                let free = |&(a, b): &(u16, u16)| a != seen && b != physical;
+                let unicast = |lid| Lid::new(lid).is_unicast();
+                if unicast(seen) && unicast(physical) && held.iter().all(free) {
+                    held.push((seen, physical));
+                    map.hold(Lid::new(seen), Lid::new(physical));
+                }
+            }
+            Step::Release(seen, physical) => {
+                held.retain(|pair| *pair != (seen, physical));
+                map.release(Lid::new(seen), Lid::new(physical));
+            }
+            Step::Mad(to_wire, bytes) => {
+                let direction = match to_wire {
+                    true => Direction::ToWire,
+                    false => Direction::ToGuest,
+                };
+                let mut mad = whole(&bytes);
+                Translator {
+                    lids: Some(&map),
+                    pkeys: &pkeys,
+                    direction,
+                }
+                .mad(&mut mad);
+            }
+            Step::Table(attribute, units, bytes) => {
+                let mut table = bytes.clone();
+                Translator {
+                    lids: Some(&map),
+                    pkeys: &pkeys,
+                    direction: Direction::ToGuest,
+                }
+                .table(AttributeId(attribute), usize::from(units) * 8, &mut table);
+                assert!(table.len() <= bytes.len());
+                if let (0x11, 1..) = (attribute, units) {
+                    // Each record left is of somebody whom the cluster knows, or of nobody.
+                    for record in table.chunks(usize::from(units) * 8) {
+                        let lid = u16::from_be_bytes([record[0], record[1]]);
+                        let known = held.iter().any(|(seen, _)| *seen == lid);
+                        assert!(known || !Lid::new(lid).is_unicast(), "{lid:#x}");
+                    }
+                }
+            }
+            Step::Segment(from, milliseconds, bytes) => {
+                now += Duration::from_millis(milliseconds.into());
+                let packet = packet(u16::from(from % 4) + 1, &bytes);
+                if let Ok(header) = Rmpp::of(&packet.mad)
+                    && let Taken::Whole { data, .. } = receiver.receive(&packet, &header, now)
+                {
+                    assert!(data.len() <= ROOM / 4);
+                }
+            }
+            Step::Send(bytes) => {
+                let template = packet(9, &bytes);
+                if sender.has_room(template.dlid, bytes.len()) {
+                    sender.begin(template, bytes, now, &mut |_| ());
+                }
+            }
+            Step::Answer(bytes) => {
+                let packet = packet(9, &bytes);
+                if let Ok(header) = Rmpp::of(&packet.mad) {
+                    let mut sent = 0;
+                    sender.receive(&packet, &header, now, &mut |_| sent += 1);
+                    // Whatever window it claims to have.
+                    assert!(sent <= 64);
+                }
+            }
+        }
+        for &(seen, physical) in &held {
+            assert_eq!(map.physical(Lid::new(seen)), Some(Lid::new(physical)));
+            assert_eq!(map.seen(Lid::new(physical)), Some(Lid::new(seen)));
+        }
+    }
+});
