@@ -186,6 +186,23 @@ impl Model {
         }
     }
 
+    /// A list that was being filled turned out not to be allowed: what may be written of it may
+    /// have been, and nothing else.
+    fn spoil(&mut self, node: usize, pieces: &[Piece]) {
+        for &Piece { key, offset, len } in pieces {
+            for offset in offset..offset + u64::from(len) {
+                let byte = Piece {
+                    key,
+                    offset,
+                    len: 1,
+                };
+                if allowed(&byte, Access::LOCAL_WRITE) {
+                    self.memory[node][place(key, offset)] = UNDEFINED;
+                }
+            }
+        }
+    }
+
     /// Executes what is posted to `qp`, one message after the other.
     fn run(&mut self, qp: usize) {
         while !self.qps[qp].failed {
@@ -249,6 +266,9 @@ impl Model {
             return Some((Status::LocalLength, false));
         }
         if !list_allowed(&wr.pieces, local) {
+            if wr.operation == Read {
+                self.spoil(here, &wr.pieces);
+            }
             return Some((Status::LocalProtection, false));
         }
         let mine = places(&wr.pieces);
