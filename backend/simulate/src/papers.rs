@@ -2,7 +2,7 @@
 //!
 //! Those of "Towards the InfiniBand SR-IOV vSwitch Architecture" and "Efficient Routing and
 //! Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless Networks" are made
-//! here, those of "LID Assignment in InfiniBand Networks" by [`lids::papers`](crate::lids::papers).
+//! here, those of "LID Assignment in InfiniBand Networks" by [`crate::lids::papers`].
 
 mod reconfiguration;
 mod studies;

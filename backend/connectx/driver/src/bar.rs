@@ -65,7 +65,7 @@ impl Uar {
     /// Allocates a doorbell page, as every process does.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`](crate::Error).
     pub fn new(device: &Device) -> Result<Arc<Self>> {
         let number = device.allocate(Opcode::AllocUar)?;
         Ok(Arc::new(Self {

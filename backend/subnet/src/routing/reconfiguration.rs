@@ -42,7 +42,7 @@ pub enum Exchange {
 /// New entries for the forwarding table of a switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// The switch, as an index of [`Graph::switches`].
+    /// The switch, as an index of [`Graph::switches`](crate::Graph::switches).
     pub switch: usize,
     /// LIDs and their ports: one or two.
     pub entries: Vec<(Lid, u8)>,
