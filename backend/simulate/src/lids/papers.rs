@@ -113,8 +113,8 @@ fn heuristics(
         };
         surveys.iter().map(row).collect()
     };
-    let topology = "The paper's switch graphs come from GT-ITM, ours are uniform random graphs \
-                    with as many cables."
+    let topology = "The paper's switch graphs come from GT-ITM; ours are drawn as its pure random \
+                    method draws, with other random numbers."
         .to_string();
     Ok(vec![
         Comparison {
