@@ -24,8 +24,10 @@ use wire::{Gid, Guid, Lid, Qpn};
 use super::wrong;
 use crate::{BenchError, Result};
 
-/// An answer that takes longer does not come any more.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// Who has heard nothing for so long asks again: ibsim drops what a program's queue has no room for.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// How often in a row, before there is nobody who answers.
+const TRIES: u32 = 16;
 /// Nothing that is still on its way takes longer.
 const REST: Duration = Duration::from_millis(100);
 
@@ -136,12 +138,12 @@ impl Program {
         datagram.emit()
     }
 
-    /// Sends what there is room for, and waits for datagrams.
+    /// Sends what there is room for, and waits for datagrams; whether there are any.
     fn exchange(
         &self,
         outgoing: &mut VecDeque<[u8; DATAGRAM_SIZE]>,
         batch: &mut Batch,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         loop {
             while !outgoing.is_empty() {
                 match send(&self.data, outgoing.iter(), MsgFlags::MSG_DONTWAIT) {
@@ -151,7 +153,7 @@ impl Program {
                 }
             }
             match batch.receive(&self.data, MsgFlags::MSG_DONTWAIT) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(Errno::EAGAIN) => {}
                 Err(error) => return Err(BenchError::system("receive an answer")(error)),
             }
@@ -161,7 +163,7 @@ impl Program {
             let patience = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
             let ready = poll(&mut waited, patience);
             if ready.map_err(BenchError::system("wait for an answer"))? == 0 {
-                return Err(BenchError::Timeout("the answer to a path query"));
+                return Ok(false);
             }
         }
     }
@@ -215,10 +217,19 @@ pub(super) fn ask(
     for asker in 0..askers {
         let (transaction, datagram) = query(asker);
         outgoing.push_back(datagram);
-        asked.push((transaction, Instant::now()));
+        asked.push((transaction, Instant::now(), datagram));
     }
+    let mut tries = 0;
     while began.elapsed() < time || times.is_empty() {
-        program.exchange(&mut outgoing, &mut batch)?;
+        if !program.exchange(&mut outgoing, &mut batch)? {
+            tries += 1;
+            if tries == TRIES {
+                return Err(BenchError::Timeout("the answer to a path query"));
+            }
+            outgoing = asked.iter().map(|(.., datagram)| *datagram).collect();
+            continue;
+        }
+        tries = 0;
         for bytes in batch.datagrams() {
             let answer = Datagram::parse(bytes);
             let Ok(mad) = Mad::new_checked(&answer.mad[..]) else {
@@ -242,7 +253,7 @@ pub(super) fn ask(
             times.push(entry.1.elapsed());
             let (transaction, datagram) = query(asker);
             outgoing.push_back(datagram);
-            *entry = (transaction, Instant::now());
+            *entry = (transaction, Instant::now(), datagram);
         }
     }
     let rate = times.len() as f64 / began.elapsed().as_secs_f64();
