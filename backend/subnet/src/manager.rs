@@ -32,8 +32,8 @@ pub use balance::Balance;
 use configuration::Step;
 use extended::Extended;
 use mastery::Mastery;
+use migration::Migrations;
 pub use migration::Ticket;
-use migration::{Migrations, Stage};
 use traps::Traps;
 
 /// What the answer to a request is for.
@@ -77,6 +77,13 @@ enum Purpose {
     Acknowledge,
 }
 
+/// A request's purpose, and the migration that it is part of.
+#[derive(Debug, Clone, Copy)]
+struct Errand {
+    purpose: Purpose,
+    migration: Option<Ticket>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Idle,
@@ -85,7 +92,7 @@ enum Phase {
     LightSweep,
     /// Writes multicast forwarding tables between sweeps.
     Multicast,
-    Migrating(Stage),
+    Migrating,
     /// Writes forwarding tables in which paths are spread anew.
     Rebalancing,
     /// Gives the subnet to another manager.
@@ -124,7 +131,7 @@ const ERRORS: usize = 32;
 pub struct SubnetManager {
     config: Config,
     routing: Box<dyn RoutingEngine>,
-    requests: Requests<Purpose>,
+    requests: Requests<Errand>,
     phase: Phase,
     mastery: Mastery,
     traps: Traps,
@@ -395,8 +402,8 @@ impl SubnetManager {
                 self.settle_links();
                 self.decide_mastery();
             }
-            Phase::Migrating(stage) => {
-                if self.advance_migration(stage) {
+            Phase::Migrating => {
+                if self.end_round() {
                     let now = self.now;
                     let (administration, view) = self.administration();
                     administration.swept(&view, now, transport);
@@ -444,7 +451,7 @@ impl SubnetManager {
                 self.phase = Phase::Multicast;
                 self.set_multicast();
             }
-            SmState::Master if self.has_migrations() => self.begin_migration(),
+            SmState::Master if self.has_migrations() => self.begin_round(),
             SmState::Master if self.crowded => self.rebalance(),
             SmState::Master if self.next_sweep.is_some_and(|due| due <= now) => {
                 self.begin_light_sweep();
@@ -502,7 +509,7 @@ impl SubnetManager {
             errors = self.report.errors.len(),
             "subnet up"
         );
-        self.settle_migration();
+        self.settle_migrations();
     }
 
     fn schedule(&mut self) {
@@ -590,7 +597,9 @@ impl SubnetManager {
             m_key,
             data,
         };
-        self.requests.push(request, purpose);
+        let migration = self.migrations.opens();
+        let errand = Errand { purpose, migration };
+        self.requests.push(request, errand);
     }
 
     fn error(&mut self, message: String) {
@@ -601,32 +610,33 @@ impl SubnetManager {
     }
 
     /// Takes in how a request came out.
-    fn take(&mut self, outcome: Outcome<Purpose>) {
+    fn take(&mut self, outcome: Outcome<Errand>) {
         let Outcome {
-            purpose,
+            purpose: Errand { purpose, migration },
             request,
             answer,
             sent,
         } = outcome;
-        if let Phase::Migrating(_) = self.phase {
-            self.count_migration(&purpose, sent, answer.is_ok());
+        if let Some(ticket) = migration {
+            self.resume_migration(ticket, &purpose, sent, answer.is_ok());
         }
-        let data = match answer {
-            Ok(data) => data,
-            Err(failure) => {
-                self.failed(purpose, &request, failure);
-                return;
-            }
-        };
+        match answer {
+            Ok(data) => self.take_answer(purpose, &request, data),
+            Err(failure) => self.failed(purpose, &request, failure),
+        }
+        self.continue_migration();
+    }
+
+    fn take_answer(&mut self, purpose: Purpose, request: &Request, data: [u8; DATA]) {
         match purpose {
-            Purpose::NodeInfo { from } => self.take_node_info(&request, from, &data),
+            Purpose::NodeInfo { from } => self.take_node_info(request, from, &data),
             Purpose::NodeDescription(node) => {
                 if let Some(node) = self.subnet.nodes.get_mut(node) {
                     node.description = NodeDescription::from_bytes(data);
                 }
             }
-            Purpose::SwitchInfo(node) => self.take_switch_info(&request, node, &data),
-            Purpose::PortInfo(at) => self.take_port_info(&request, at, &data),
+            Purpose::SwitchInfo(node) => self.take_switch_info(request, node, &data),
+            Purpose::PortInfo(at) => self.take_port_info(request, at, &data),
             Purpose::ChangedPort(at) => self.take_changed_port(at, &data),
             Purpose::SmInfo(at) => self.take_sm_info(at, &data),
             Purpose::Partitions(at, block) => self.take_partitions(at, block, &data),
@@ -706,7 +716,7 @@ impl SubnetManager {
             self.tables.forget(switch);
         }
         match self.phase {
-            Phase::Migrating(_) => self.migration_failed(message),
+            Phase::Migrating => self.migration_failed(message),
             _ => self.error(message),
         }
     }

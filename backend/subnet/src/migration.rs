@@ -63,7 +63,7 @@ pub struct Migration {
     pub destination_routed: bool,
     /// Has it found out whether packets can wait for each other for ever while tables change, which
     /// takes a walk through all of them.
-    pub check_transition: bool,
+    pub check_deadlock: bool,
 }
 
 impl Migration {
@@ -75,7 +75,7 @@ impl Migration {
             method: None,
             drop_first: false,
             destination_routed: false,
-            check_transition: false,
+            check_deadlock: false,
         }
     }
 }
@@ -132,32 +132,60 @@ pub struct Moved {
     pub switches: Packets,
     /// Each switch that was sent blocks, dropping ones included, by rising GUID.
     pub per_switch: Vec<SwitchPackets>,
-    /// What could become of packets meanwhile, where that was asked.
-    pub transition: Option<Transition>,
+    /// What could become of packets meanwhile, where that was asked: while this move and all others
+    /// of its round were made.
+    pub deadlock: Option<Deadlock>,
+    /// The round that it was made in: moves of one round change no switch in common and are made at
+    /// the same time.
+    pub round: u64,
+    /// Why not in the round before, where others were made that were asked for with it.
+    pub waited: Option<Wait>,
+}
+
+/// What a move waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// A switch that another VM's move changed.
+    Switch {
+        /// Node GUID of the switch.
+        switch: Guid,
+        /// Port GUID of that VM.
+        vm: Guid,
+    },
+    /// The place that another VM had at the destination.
+    Place {
+        /// Port GUID of that VM.
+        vm: Guid,
+    },
+    /// The end of the same VM's move before.
+    Itself,
+    /// Something that is done alone: another VM's start or end, or a full reconfiguration.
+    Turn,
 }
 
 /// Whether packets can wait for each other for ever while tables change: some switches send a LID
 /// the old way yet and others the new one, in any mixture.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Transition {
+pub enum Deadlock {
     /// They cannot.
     Free,
-    /// They can, if the mixture is an unlucky one.
-    Possible {
-        /// The virtual lane.
-        lane: u8,
-        /// The links that would wait for each other, each as a switch's node GUID and a port.
-        channels: Vec<(Guid, u8)>,
-    },
+    /// They can, if the mixture is an unlucky one; not with the new tables alone.
+    Possible(LinkCircle),
+    /// The new tables allow it, and those there were before did not.
+    Lasting(LinkCircle),
     /// The paths there were before allow it already.
-    Standing {
-        /// The virtual lane.
-        lane: u8,
-        /// As of [`Transition::Possible`].
-        channels: Vec<(Guid, u8)>,
-    },
+    Standing(LinkCircle),
     /// The subnet is not the one that the paths are of, or the VM has a vLID.
     Unknown,
+}
+
+/// Links whose packets would wait for each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkCircle {
+    /// The virtual lane.
+    pub lane: u8,
+    /// The links, each as a switch's node GUID and a port.
+    pub channels: Vec<(Guid, u8)>,
 }
 
 /// Why a VM did not move.
@@ -193,6 +221,16 @@ pub enum MigrationError {
     Occupied {
         /// Node GUID of the function.
         function: Guid,
+    },
+    /// VMs that each need a place that another of them has.
+    #[error(
+        "there is room for it only where the VM {blocker} is, whose own move needs a place that one of \
+         these VMs has; give one of the hypervisors a spare function, or move one of the VMs elsewhere \
+         first"
+    )]
+    Circular {
+        /// Port GUID of a VM that has such a place.
+        blocker: Guid,
     },
     /// The VM is where it is to go.
     #[error("the VM is there already")]
@@ -251,6 +289,8 @@ pub enum MigrationError {
         }
     )]
     Interrupted {
+        /// The round that it was to be made in.
+        round: u64,
         /// What went wrong.
         reason: String,
         /// Node GUID of the function that has the VM's GUID after the sweep.

@@ -182,13 +182,12 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
 }
 
 fn migrate(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError> {
-    let drop_first = args.drop_first;
     let request = Request::Migrate(MigrationRequest {
         vm: args.vm,
         to: args.to,
         vf: args.vf,
         method: args.method,
-        drop_first,
+        drop_first: args.drop_first,
         destination_routed: args.destination_routed,
     });
     let Response::Migrated(migrated) = ask(source, &request)? else {
@@ -197,12 +196,12 @@ fn migrate(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError> {
     if args.json {
         print_json(&migrated)
     } else {
-        print(&migration(&migrated, drop_first))
+        print(&migration(&migrated))
     }
 }
 
 /// What a migration did, and with how many packets.
-fn migration(migrated: &Migrated, drop_first: bool) -> String {
+fn migration(migrated: &Migrated) -> String {
     let Migrated { from, to, .. } = migrated;
     let former = migrated.former_lid.map(Lid::from);
     let mut text = format!(
@@ -240,13 +239,13 @@ fn migration(migrated: &Migrated, drop_first: bool) -> String {
         line(&format!("  {kind} {}", switch.name), switch.packets);
     }
     if let Some(transition) = &migrated.transition {
-        let _ = writeln!(text, "    deadlock: {}", deadlock(transition, drop_first));
+        let _ = writeln!(text, "    deadlock: {}", deadlock(transition));
     }
     text
 }
 
 /// Whether packets could wait for each other for ever, and where.
-fn deadlock(transition: &Transition, drop_first: bool) -> String {
+fn deadlock(transition: &Transition) -> String {
     let links: Vec<String> = transition
         .circle
         .iter()
@@ -259,7 +258,9 @@ fn deadlock(transition: &Transition, drop_first: bool) -> String {
     );
     match transition.deadlock {
         Deadlock::None => "none possible while tables changed".to_owned(),
-        Deadlock::Possible if drop_first => format!("possible with the new tables, on {circle}"),
+        Deadlock::Lasting => {
+            format!("possible from now on, on {circle}; the paths were free of that before")
+        }
         Deadlock::Possible => {
             format!("possible while tables changed, on {circle}; --drop-first prevents it")
         }

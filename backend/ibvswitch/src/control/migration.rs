@@ -112,6 +112,8 @@ pub enum Deadlock {
     None,
     /// While some switches have old tables and others new ones.
     Possible,
+    /// With the new tables, from now on.
+    Lasting,
     /// At any time, as paths are.
     Standing,
     /// The subnet has changed meanwhile.

@@ -208,7 +208,7 @@ impl Management {
             to,
             method: request.method.map(Into::into),
             drop_first: request.drop_first,
-            check_transition: true,
+            check_deadlock: true,
             destination_routed: request.destination_routed,
         };
         if self.state.lock().manager.is_none() {
@@ -399,22 +399,19 @@ impl Management {
                     packets: packets(switch.packets),
                 })
                 .collect(),
-            transition: moved.transition.as_ref().map(|found| {
-                let (deadlock, lane, channels) = match found {
-                    subnet::Transition::Free => (Deadlock::None, None, &[][..]),
-                    subnet::Transition::Unknown => (Deadlock::Unknown, None, &[][..]),
-                    subnet::Transition::Possible { lane, channels } => {
-                        (Deadlock::Possible, Some(*lane), &channels[..])
-                    }
-                    subnet::Transition::Standing { lane, channels } => {
-                        (Deadlock::Standing, Some(*lane), &channels[..])
-                    }
+            transition: moved.deadlock.as_ref().map(|found| {
+                let (deadlock, circle) = match found {
+                    subnet::Deadlock::Free => (Deadlock::None, None),
+                    subnet::Deadlock::Unknown => (Deadlock::Unknown, None),
+                    subnet::Deadlock::Possible(circle) => (Deadlock::Possible, Some(circle)),
+                    subnet::Deadlock::Lasting(circle) => (Deadlock::Lasting, Some(circle)),
+                    subnet::Deadlock::Standing(circle) => (Deadlock::Standing, Some(circle)),
                 };
-                let circle = channels.iter().map(|&(guid, port)| (name(guid), port));
+                let channels = circle.into_iter().flat_map(|circle| &circle.channels);
                 Transition {
                     deadlock,
-                    lane,
-                    circle: circle.collect(),
+                    lane: circle.map(|circle| circle.lane),
+                    circle: channels.map(|&(guid, port)| (name(guid), port)).collect(),
                 }
             }),
         }

@@ -1,5 +1,5 @@
-//! Moving a VM's addresses from one function to another; giving it a LID when it starts, where LIDs
-//! are dynamic, and taking it back when it ends.
+//! Moving VMs' addresses from functions to others; giving a VM a LID when it starts, where LIDs are
+//! dynamic, and taking it back when it ends.
 //!
 //! The GUID at a function's port says whose it is. LIDs and P_Key tables belong to GUIDs, so that
 //! whoever sweeps the subnet next puts them where the GUIDs are. A migration is therefore done, or
@@ -12,47 +12,34 @@
 //! destination; *identify* sets the GUID there; *address* sets the LID there, and the GUID and
 //! P_Keys at the source; *restore* the LID there, where it is to have one; *forward* changes the
 //! forwarding tables. Each ends before the next begins.
+//!
+//! Moves that change no switch in common are made at the same time, in a round (*Efficient Routing
+//! and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless Networks*,
+//! section 3). None waits for a packet of another; the next round begins when all have come to their
+//! end, with a sweep between if one of them has not come well.
 
+mod deadlock;
 mod plan;
-mod transition;
+mod round;
+mod stages;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 
 use tracing::info;
-use wire::attribute::{GuidInfo, LinearBlock};
-use wire::mad::{AttributeId, Method as MadMethod};
-use wire::smp::{DATA, Destination};
-use wire::{ExtendedLid, Guid, Lid, PortState};
+use wire::attribute::LinearBlock;
+use wire::{Guid, Lid};
 
-use super::{Phase, Purpose, SubnetManager};
+use super::{Phase, SubnetManager};
 use crate::lids;
-use crate::migration::{Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target};
+use crate::migration::{
+    Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target, Wait,
+};
 use crate::model::At;
 use crate::routing::Endpoint;
 pub(super) use plan::Blocks;
 use plan::Plan;
-
-/// A part of a migration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    Detach,
-    Identify,
-    Address,
-    Restore,
-    Forward,
-}
-
-impl Stage {
-    fn next(self) -> Option<Self> {
-        match self {
-            Self::Detach => Some(Self::Identify),
-            Self::Identify => Some(Self::Address),
-            Self::Address => Some(Self::Restore),
-            Self::Restore => Some(Self::Forward),
-            Self::Forward => None,
-        }
-    }
-}
+use stages::Stage;
 
 /// What is to be done with a VM's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,33 +56,66 @@ enum Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// Migrations that wait, the one that runs, and how those before came out.
+/// Migrations that wait, those that run, and how those before came out.
 #[derive(Debug, Default)]
 pub(super) struct Migrations {
-    waiting: VecDeque<(Ticket, Job, Migration)>,
-    current: Option<Current>,
+    waiting: VecDeque<Waiting>,
+    /// Those of the round that runs.
+    running: Vec<Running>,
+    /// Rounds so far.
+    rounds: u64,
+    /// The one whose requests are made, or whose answer is taken in.
+    acting: Option<Ticket>,
     results: BTreeMap<Ticket, Result<Moved, MigrationError>>,
     tickets: u64,
 }
 
 /// Results that nobody has asked for.
-const RESULTS: usize = 64;
+const RESULTS: usize = 4096;
 
 #[derive(Debug)]
-struct Current {
+struct Waiting {
+    ticket: Ticket,
+    job: Job,
+    asked: Migration,
+    waited: Option<Wait>,
+}
+
+#[derive(Debug)]
+struct Running {
     ticket: Ticket,
     job: Job,
     asked: Migration,
     plan: Plan,
     moved: Moved,
     per_switch: BTreeMap<Guid, Packets>,
+    /// What is to be entered when no request is open.
+    next: Option<Stage>,
+    /// Requests that are not answered.
+    open: usize,
     dropping: bool,
     failure: Option<String>,
 }
 
+impl Migrations {
+    fn acting(&mut self) -> Option<&mut Running> {
+        let ticket = self.acting?;
+        self.running.iter_mut().find(|each| each.ticket == ticket)
+    }
+
+    /// A request is made: for which of those that run, if for one of them.
+    pub(super) fn opens(&mut self) -> Option<Ticket> {
+        let running = self.acting()?;
+        running.open += 1;
+        Some(running.ticket)
+    }
+}
+
 impl SubnetManager {
-    /// Asks for a VM to be moved. It is when no sweep runs and those asked for before have been;
-    /// [`SubnetManager::take_migration`] tells how it came out.
+    /// Asks for a VM to be moved. It is when no sweep runs and no migration that changes one of the
+    /// same switches; [`SubnetManager::take_migration`] tells how it came out.
+    ///
+    /// Those asked for before the manager is polled may be made at the same time.
     pub fn migrate(&mut self, migration: Migration) -> Ticket {
         self.ask(Job::Move, migration)
     }
@@ -115,7 +135,12 @@ impl SubnetManager {
         let migrations = &mut self.migrations;
         migrations.tickets += 1;
         let ticket = Ticket(migrations.tickets);
-        migrations.waiting.push_back((ticket, job, asked));
+        migrations.waiting.push_back(Waiting {
+            ticket,
+            job,
+            asked,
+            waited: None,
+        });
         ticket
     }
 
@@ -137,7 +162,10 @@ impl SubnetManager {
     /// Answers those that wait, since another manager is the master. A VM that has started or ended
     /// meanwhile is found so by the first sweep after.
     pub(super) fn refuse_migrations(&mut self) {
-        while let Some((ticket, job, asked)) = self.migrations.waiting.pop_front() {
+        while let Some(Waiting {
+            ticket, job, asked, ..
+        }) = self.migrations.waiting.pop_front()
+        {
             match job {
                 Job::Move => {}
                 Job::Start => drop(self.config.without_lid.remove(&asked.vm)),
@@ -151,69 +179,26 @@ impl SubnetManager {
         }
     }
 
-    /// Begins the migration that has waited longest.
-    pub(super) fn begin_migration(&mut self) {
-        let Some((ticket, job, asked)) = self.migrations.waiting.pop_front() else {
-            return;
-        };
-        let plan = match job {
-            Job::Move => self.plan(&asked),
-            Job::Start => self.plan_start(asked.vm),
-            Job::End => self.plan_end(asked.vm),
-        };
-        match plan {
-            Ok((plan, mut moved)) => {
-                if job == Job::Move {
-                    self.swap_manager_levels(asked.vm, plan.spare);
-                }
-                if job == Job::Move && asked.check_transition && moved.method != Method::Full {
-                    moved.transition = Some(self.transition_to(&plan, &moved, asked.drop_first));
-                }
-                self.migrations.current = Some(Current {
-                    ticket,
-                    job,
-                    asked,
-                    plan,
-                    moved,
-                    per_switch: BTreeMap::new(),
-                    dropping: false,
-                    failure: None,
-                });
-                self.enter_stage(match job {
-                    Job::Move => Stage::Detach,
-                    Job::Start | Job::End => Stage::Address,
-                });
-            }
-            Err(error) => self.end_migration(ticket, Err(error)),
-        }
-    }
-
-    /// Goes on after a stage whose requests are all answered; whether the migration is done.
-    pub(super) fn advance_migration(&mut self, stage: Stage) -> bool {
-        let Some(current) = &self.migrations.current else {
-            self.phase = Phase::Idle;
-            return false;
-        };
-        if current.failure.is_some() {
-            // A sweep finds out where the VM is and puts everything there.
-            self.phase = Phase::Idle;
-            self.changed = true;
-            return false;
-        }
-        if let Some(stage) = stage.next() {
-            self.enter_stage(stage);
-            return false;
-        }
+    /// No request of the round is open: tells how its migrations came out. Whether all are done.
+    pub(super) fn end_round(&mut self) -> bool {
         self.phase = Phase::Idle;
-        self.schedule();
-        if let Some(current) = self.migrations.current.take() {
-            self.paths_moved(&current);
-            let Current {
+        let running = mem::take(&mut self.migrations.running);
+        let mut full = false;
+        for each in running {
+            if each.failure.is_some() {
+                // A sweep finds out where the VM is and puts everything there.
+                self.changed = true;
+                self.migrations.running.push(each);
+                continue;
+            }
+            self.paths_moved(&each);
+            let Running {
+                ticket,
                 plan,
                 mut moved,
                 per_switch,
                 ..
-            } = current;
+            } = each;
             let each = |(guid, packets)| SwitchPackets {
                 guid,
                 is_vswitch: plan.vswitches.contains(&guid),
@@ -222,30 +207,34 @@ impl SubnetManager {
             moved.per_switch = per_switch.into_iter().map(each).collect();
             info!(
                 vm = %moved.vm, lid = %moved.lid, from = %moved.from, to = %moved.to,
-                switches = moved.switches.sent, vswitches = moved.vswitches.sent,
-                functions = moved.functions.sent,
+                round = moved.round, switches = moved.switches.sent,
+                vswitches = moved.vswitches.sent, functions = moved.functions.sent,
                 "migrated"
             );
-            let method = moved.method;
-            self.end_migration(current.ticket, Ok(moved));
-            match method {
-                Method::Full => self.paths_computed(),
-                _ if self.has_migrations() => {}
-                _ => self.look_at_balance(),
-            }
+            full |= moved.method == Method::Full;
+            self.end_migration(ticket, Ok(moved));
+        }
+        if !self.migrations.running.is_empty() {
+            return false;
+        }
+        self.schedule();
+        if full {
+            self.paths_computed();
+        } else if !self.has_migrations() {
+            self.look_at_balance();
         }
         true
     }
 
     /// What the subnet administration knows of paths, as it is now.
-    fn paths_moved(&mut self, current: &Current) {
-        let (plan, lid) = (&current.plan, current.moved.lid);
+    fn paths_moved(&mut self, done: &Running) {
+        let (plan, lid) = (&done.plan, done.moved.lid);
         let edges = [plan.from, plan.to].map(|at| self.edge(at));
         let [Some(from), Some(to)] = edges else {
             return;
         };
-        let lmc = self.lmc_of(current.asked.vm);
-        let (left, left_lmc) = match current.job {
+        let lmc = self.lmc_of(done.asked.vm);
+        let (left, left_lmc) = match done.job {
             Job::Move => (self.lid_of(plan.spare), self.lmc_of(plan.spare)),
             Job::Start | Job::End => (Lid::NONE, 0),
         };
@@ -260,7 +249,7 @@ impl SubnetManager {
                 continue;
             };
             paths.levels.moved(lid, switch);
-            match (place, current.job) {
+            match (place, done.job) {
                 (Ok(place), Job::End) => drop(endpoints.remove(place)),
                 (Ok(place), _) => endpoints[place] = Endpoint { lid, switch, port },
                 (Err(place), Job::Start) => endpoints.insert(place, Endpoint { lid, switch, port }),
@@ -276,13 +265,17 @@ impl SubnetManager {
         }
     }
 
-    /// After a sweep: tells of the migration that it has cleaned up after.
-    pub(super) fn settle_migration(&mut self) {
-        if let Some(current) = self.migrations.current.take() {
-            let now_at = self.function_of(current.asked.vm);
-            let reason = current.failure.unwrap_or_default();
-            let error = MigrationError::Interrupted { reason, now_at };
-            self.end_migration(current.ticket, Err(error));
+    /// After a sweep: tells of the migrations that it has cleaned up after.
+    pub(super) fn settle_migrations(&mut self) {
+        for each in mem::take(&mut self.migrations.running) {
+            let error = MigrationError::Interrupted {
+                round: each.moved.round,
+                reason: each
+                    .failure
+                    .unwrap_or_else(|| "another subnet manager took over".to_owned()),
+                now_at: self.function_of(each.asked.vm),
+            };
+            self.end_migration(each.ticket, Err(error));
         }
     }
 
@@ -291,217 +284,6 @@ impl SubnetManager {
         results.insert(ticket, result);
         while results.len() > RESULTS {
             results.pop_first();
-        }
-    }
-
-    fn enter_stage(&mut self, stage: Stage) {
-        self.phase = Phase::Migrating(stage);
-        let Some(current) = &mut self.migrations.current else {
-            return;
-        };
-        current.dropping = stage == Stage::Detach;
-        let (from, to) = (current.plan.from, current.plan.to);
-        let (vm, spare) = (current.asked.vm, current.plan.spare);
-        let drop_first = current.asked.drop_first;
-        let job = current.job;
-        match stage {
-            Stage::Address if job != Job::Move => {
-                self.set_partitions_at(to, vm);
-                self.set_address(to, vm, job == Job::Start);
-            }
-            Stage::Restore if job != Job::Move => {}
-            Stage::Detach => {
-                match current.moved.virtual_lid {
-                    Some(_) => self.set_virtual_lid(from, None),
-                    None => self.set_lid(from, Lid::NONE, false),
-                }
-                self.set_partitions_at(to, vm);
-                if drop_first {
-                    self.send_drops();
-                }
-            }
-            Stage::Identify => self.set_guid(to, vm),
-            Stage::Address => {
-                self.set_address(to, vm, true);
-                self.set_guid(from, spare);
-                self.set_partitions_at(from, spare);
-            }
-            Stage::Restore => {
-                let left = self.lid_of(spare);
-                if left != Lid::NONE {
-                    self.set_lid(from, left, false);
-                }
-            }
-            Stage::Forward => self.send_blocks(),
-        }
-    }
-
-    /// Gives a function the LID of the VM that it has now, of whichever kind the VM has.
-    fn set_address(&mut self, at: At, vm: Guid, reregister: bool) {
-        let current = self.migrations.current.as_ref();
-        if current.is_some_and(|current| current.moved.virtual_lid.is_some()) {
-            self.set_virtual_lid(at, self.extended.lids.get(&vm).copied());
-        } else {
-            self.set_lid(at, self.lid_of(vm), reregister);
-        }
-    }
-
-    fn set_lid(&mut self, at: At, lid: Lid, reregister: bool) {
-        if let Some((_, mut info)) = self.wanted(at) {
-            info.lid = lid;
-            if lid == Lid::NONE {
-                info.lmc = 0;
-            }
-            self.set_port(at, &info, PortState::NoChange, reregister);
-        }
-    }
-
-    pub(super) fn set_guid(&mut self, at: At, guid: Guid) {
-        let Some(port) = self.subnet.port(at) else {
-            return;
-        };
-        let route = port.route.clone();
-        let mut data = [0; DATA];
-        // Alias GUIDs are the guests' own to ask for anew.
-        let mut entries = [Guid::NONE; 8];
-        entries[0] = guid;
-        GuidInfo::from_entries(entries).emit(&mut data);
-        let purpose = Purpose::Identity(at, guid);
-        self.set(route, AttributeId::GUID_INFO, 0, data, purpose);
-    }
-
-    pub(super) fn take_identity(&mut self, at: At, guid: Guid, data: &[u8; DATA]) {
-        let given = GuidInfo::parse(data).map(|info| info.guid0);
-        if given != Ok(guid) {
-            let node = self.subnet.nodes.get(at.0);
-            let node = node.map_or(Guid::NONE, |node| node.info.node_guid);
-            return self.migration_failed(format!(
-                "the node {node} keeps its port GUID: it is no virtual function"
-            ));
-        }
-        if let Some(port) = self.subnet.port_mut(at) {
-            port.guid = guid;
-        }
-    }
-
-    /// Sends the blocks that the plan changes, with the VM's LID dropped and nothing else changed.
-    fn send_drops(&mut self) {
-        let Some(current) = &self.migrations.current else {
-            return;
-        };
-        let ordinary = self.lids_of(current.asked.vm).map(ExtendedLid::from);
-        let lids = ordinary.chain(current.moved.virtual_lid);
-        let switches: Vec<usize> = current.plan.blocks.keys().copied().collect();
-        for node in switches {
-            let guid = self.subnet.nodes[node].info.node_guid;
-            for (number, block) in self.dropped(guid, lids.clone()) {
-                self.send_block(node, number, block);
-            }
-        }
-    }
-
-    fn send_blocks(&mut self) {
-        let Some(current) = &self.migrations.current else {
-            return;
-        };
-        if current.moved.method == Method::Full {
-            // A routing engine sees no vLIDs: their blocks are sent besides.
-            let virtual_lid = current.moved.virtual_lid;
-            let secondary = virtual_lid.map(|_| current.plan.blocks.clone());
-            self.send_everything();
-            return self.send_these(secondary.unwrap_or_default());
-        }
-        let blocks = current.plan.blocks.clone();
-        self.send_these(blocks);
-    }
-
-    fn send_these(&mut self, blocks: Blocks) {
-        for (node, blocks) in blocks {
-            for (number, block) in blocks {
-                self.send_block(node, number, block);
-            }
-        }
-    }
-
-    /// What a subnet manager does that knows of no vSwitches.
-    fn send_everything(&mut self) {
-        let routed = self.fresh_paths();
-        if routed.engine.is_none() {
-            let reasons = routed.refusals.iter().map(ToString::to_string);
-            return self.migration_failed(reasons.collect::<Vec<_>>().join("; "));
-        }
-        let mut blocks: Blocks = BTreeMap::new();
-        for (&node, table) in routed.nodes.iter().zip(&routed.tables) {
-            for (number, block) in (0u16..).zip(table.blocks()) {
-                self.send_block(node, number, block);
-                blocks.entry(node).or_default().insert(number, block);
-            }
-        }
-        let checked = self.migrations.current.as_ref();
-        let checked = checked.is_some_and(|current| current.asked.check_transition);
-        let transition = checked.then(|| self.transition_between(&self.paths, &routed));
-        self.paths = routed;
-        if let Some(current) = &mut self.migrations.current {
-            current.plan.blocks = blocks;
-            current.moved.transition = transition;
-        }
-    }
-
-    fn send_block(&mut self, node: usize, number: u16, block: LinearBlock) {
-        let by_lid = self
-            .migrations
-            .current
-            .as_ref()
-            .is_some_and(|current| current.asked.destination_routed);
-        let entry = &self.subnet.nodes[node];
-        let own = entry.ports.get(&0).and_then(|port| port.info);
-        let destination = match own.map(|info| info.lid) {
-            Some(lid) if by_lid && lid.is_unicast() => Destination::Lid(lid),
-            _ => match entry.route() {
-                Some(route) => Destination::Directed(route.clone()),
-                None => return,
-            },
-        };
-        let switch = entry.info.node_guid;
-        self.tables.writes_linear(switch, number);
-        let purpose = Purpose::Linear { switch, number };
-        self.report.sets += 1;
-        self.request_to(
-            destination,
-            MadMethod::SET,
-            AttributeId::LINEAR_FORWARDING,
-            u32::from(number),
-            block.0,
-            purpose,
-        );
-    }
-
-    /// Counts the packets of a request that has come out.
-    pub(super) fn count_migration(&mut self, purpose: &Purpose, sent: u32, done: bool) {
-        let Some(current) = &mut self.migrations.current else {
-            return;
-        };
-        let moved = &mut current.moved;
-        let Purpose::Linear { switch, .. } = purpose else {
-            return moved.functions.count(sent, done);
-        };
-        let each = current.per_switch.entry(*switch).or_default();
-        each.count(sent, done);
-        let sum = if current.dropping {
-            &mut moved.drops
-        } else if current.plan.vswitches.contains(switch) {
-            &mut moved.vswitches
-        } else {
-            &mut moved.switches
-        };
-        sum.count(sent, done);
-    }
-
-    pub(super) fn migration_failed(&mut self, reason: String) {
-        if let Some(current) = &mut self.migrations.current {
-            current.failure.get_or_insert(reason);
-        } else {
-            self.error(reason);
         }
     }
 

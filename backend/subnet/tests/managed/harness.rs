@@ -26,6 +26,8 @@ pub struct Link {
     pub lose: u32,
     /// Lets this many packets pass and loses all then.
     pub cut_after: Option<u32>,
+    /// Packets that are on their way until the test delivers them, where it does.
+    pub held: Option<Vec<MadPacket>>,
     /// Lets this many requests pass; the next one is lost however often it is sent, or its answer.
     pub lose_request: Option<(u32, Lost)>,
     lost: Option<[u8; 256]>,
@@ -54,7 +56,10 @@ impl Transport for Link {
             self.lose -= 1;
             return;
         }
-        self.fabric.inject(self.port, packet);
+        match &mut self.held {
+            Some(held) => held.push(packet),
+            None => drop(self.fabric.inject(self.port, packet)),
+        }
     }
 
     fn receive(&mut self) -> Option<MadPacket> {
@@ -77,6 +82,16 @@ impl Transport for Link {
     }
 }
 
+impl Link {
+    /// Delivers one of the packets that are held, the answer to which is there at once.
+    pub fn deliver(&mut self, number: usize) {
+        if let Some(held) = &mut self.held {
+            let packet = held.swap_remove(number);
+            self.fabric.inject(self.port, packet);
+        }
+    }
+}
+
 pub struct Managed {
     pub link: Link,
     pub manager: SubnetManager,
@@ -92,6 +107,7 @@ impl Managed {
             others: VecDeque::new(),
             lose: 0,
             cut_after: None,
+            held: None,
             lose_request: None,
             lost: None,
             inbox: VecDeque::new(),
@@ -155,7 +171,7 @@ impl Managed {
         self.await_ticket(ticket)
     }
 
-    fn await_ticket(&mut self, ticket: Ticket) -> Result<Moved, MigrationError> {
+    pub fn await_ticket(&mut self, ticket: Ticket) -> Result<Moved, MigrationError> {
         for _ in 0..1000 {
             let next = self.manager.poll(self.now, &mut self.link);
             if let Some(result) = self.manager.take_migration(ticket) {

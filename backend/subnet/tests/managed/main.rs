@@ -16,6 +16,7 @@ mod migration;
 mod migration_tables;
 mod multipath;
 mod partitions;
+mod rounds;
 mod routing;
 mod several_paths;
 mod subnets;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fabric::{Fabric, Hosts, Torus};
 use ibvswitch_subnet::routing::{DimensionOrder, Lash};
 use ibvswitch_subnet::{
-    Config, Method, Migration, MigrationError, RoutingEngine, Target, Transition,
+    Config, Deadlock, LinkCircle, Method, Migration, MigrationError, RoutingEngine, Target,
 };
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid, PKey, PortState, Sl};
@@ -394,22 +394,22 @@ fn transitions() {
     let cloud = Cloud::SMALL;
     let mut managed = cloud.managed(cloud.config());
     let checked = |migration| Migration {
-        check_transition: true,
+        check_deadlock: true,
         ..migration
     };
     let vm = cloud.function(0, 0);
     let moved = managed.migrate(to_hypervisor(&cloud, vm, 1)).unwrap();
-    assert_eq!(moved.transition, None, "nobody asked");
+    assert_eq!(moved.deadlock, None, "nobody asked");
     // Within a vSwitch nothing turns round.
     let beside = Migration::new(vm, Target::Function(cloud.function(1, 3)));
     let moved = managed.migrate(checked(beside)).unwrap();
-    assert_eq!(moved.transition, Some(Transition::Free));
+    assert_eq!(moved.deadlock, Some(Deadlock::Free));
     // Within a leaf it may send down what the new vSwitch, not told yet, sends up again.
     let moved = managed
         .migrate(checked(to_hypervisor(&cloud, vm, 0)))
         .unwrap();
-    let Some(Transition::Possible { lane, channels }) = moved.transition else {
-        panic!("{:?}", moved.transition);
+    let Some(Deadlock::Possible(LinkCircle { lane, channels })) = moved.deadlock else {
+        panic!("{:?}", moved.deadlock);
     };
     assert_eq!((lane, channels.len()), (0, 2));
     let ends = BTreeSet::from([switch_guid(cloud.spines), cloud.vswitch(0)]);
@@ -426,12 +426,12 @@ fn transitions() {
         ..checked(to_hypervisor(&cloud, vm, 9))
     };
     let moved = managed.migrate(migration).unwrap();
-    assert_eq!(moved.transition, Some(Transition::Free));
+    assert_eq!(moved.deadlock, Some(Deadlock::Free));
     let migration = Migration {
         method: Some(Method::Full),
         ..checked(to_hypervisor(&cloud, vm, 5))
     };
-    assert!(managed.migrate(migration).unwrap().transition.is_some());
+    assert!(managed.migrate(migration).unwrap().deadlock.is_some());
 }
 
 /// On a ring shortest paths may wait for each other at any time; lanes keep them apart, and the VM's
@@ -447,7 +447,7 @@ fn transitions_on_lanes() {
         ..Config::default()
     };
     let migration = Migration {
-        check_transition: true,
+        check_deadlock: true,
         ..Migration::new(host(2, 1), Target::Function(host(5, 2)))
     };
     let fabric = Fabric::new(&topology).unwrap();
@@ -455,8 +455,8 @@ fn transitions_on_lanes() {
     managed.settle();
     let moved = managed.migrate(migration).unwrap();
     assert!(matches!(
-        moved.transition,
-        Some(Transition::Standing { lane: 0, .. })
+        moved.deadlock,
+        Some(Deadlock::Standing(LinkCircle { lane: 0, .. }))
     ));
 
     let engines: [Box<dyn RoutingEngine>; 2] =
@@ -471,13 +471,13 @@ fn transitions_on_lanes() {
         for (from, to, drop_first) in [(2, 5, false), (3, 6, true), (4, 2, true), (6, 3, false)] {
             let migration = Migration {
                 drop_first,
-                check_transition: true,
+                check_deadlock: true,
                 ..Migration::new(host(from, 1), Target::Hypervisor(host(to, 0)))
             };
             let moved = managed.migrate(migration).unwrap();
-            match moved.transition {
-                Some(Transition::Free) => {}
-                Some(Transition::Possible { .. }) if !drop_first => {}
+            match moved.deadlock {
+                Some(Deadlock::Free) => {}
+                Some(Deadlock::Possible(_)) if !drop_first => {}
                 other => panic!("{from} to {to}: {other:?}"),
             }
             managed.all_active_and_reachable();

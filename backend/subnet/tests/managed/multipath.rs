@@ -161,7 +161,7 @@ fn all_move_along() {
             let target = Target::Hypervisor(cloud.vswitch(hypervisor));
             let migration = Migration {
                 drop_first,
-                check_transition: true,
+                check_deadlock: true,
                 ..Migration::new(vm, target)
             };
             let moved = managed.migrate(migration).unwrap();

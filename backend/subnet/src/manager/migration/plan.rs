@@ -120,7 +120,9 @@ impl SubnetManager {
             vswitches: Packets::default(),
             switches: Packets::default(),
             per_switch: Vec::new(),
-            transition: None,
+            deadlock: None,
+            round: 0,
+            waited: None,
         };
         Ok((plan, moved))
     }
@@ -310,7 +312,9 @@ impl SubnetManager {
             vswitches: Packets::default(),
             switches: Packets::default(),
             per_switch: Vec::new(),
-            transition: None,
+            deadlock: None,
+            round: 0,
+            waited: None,
         };
         (plan, moved)
     }

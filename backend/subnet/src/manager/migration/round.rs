@@ -1,0 +1,235 @@
+//! Which of the migrations that wait are made at the same time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
+
+use wire::Guid;
+
+use super::stages::Stage;
+use super::{Job, Running, Waiting};
+use crate::manager::{Phase, SubnetManager};
+use crate::migration::{Method, Migration, MigrationError, Target, Wait};
+use crate::model::At;
+
+/// Those that wait longest and are looked at, once there is one that can begin.
+const AHEAD: usize = 128;
+
+/// What is known of a migration that does not begin now.
+enum Refusal {
+    /// It can in a later round.
+    Later(Wait),
+    /// There is room for it when one of these VMs has moved.
+    NoPlace(Vec<Guid>),
+    Never(MigrationError),
+}
+
+/// What the migrations of a round have taken, as nodes, and which VM's has.
+#[derive(Default)]
+struct Taken {
+    switches: BTreeMap<usize, Guid>,
+    vms: BTreeSet<Guid>,
+}
+
+impl Taken {
+    fn first(&self, mut switches: impl Iterator<Item = usize>) -> Option<(usize, Guid)> {
+        switches.find_map(|node| Some((node, *self.switches.get(&node)?)))
+    }
+
+    fn take(&mut self, vm: Guid, switches: impl Iterator<Item = usize>) {
+        for node in switches {
+            self.switches.entry(node).or_insert(vm);
+        }
+    }
+}
+
+impl SubnetManager {
+    /// Begins what has waited longest, and whatever else changes none of the same switches.
+    ///
+    /// Functions are taken in the order in which migrations were asked for: who waits keeps the
+    /// switches at both its ends, and with them the functions there, from those who come after. Who
+    /// waits for a place does not, since those who come after may be what makes it.
+    pub(in crate::manager) fn begin_round(&mut self) {
+        let mut waiting = mem::take(&mut self.migrations.waiting);
+        let mut later: VecDeque<Waiting> = VecDeque::new();
+        let mut taken = Taken::default();
+        let mut begun: Vec<Running> = Vec::new();
+        // By the place in `later`: VMs that have the places that are waited for.
+        let mut holders: Vec<(usize, Vec<Guid>)> = Vec::new();
+        let movers = waiting.iter().filter(|each| each.job == Job::Move);
+        let movers: BTreeSet<Guid> = movers.map(|each| each.asked.vm).collect();
+        let round = self.migrations.rounds + 1;
+        while let Some(each) = waiting.pop_front() {
+            let alone = each.job != Job::Move || each.asked.method == Some(Method::Full);
+            let last = begun.last().is_some_and(Running::is_alone);
+            if !begun.is_empty() && (alone || last || later.len() >= AHEAD) {
+                waiting.push_front(each);
+                for mut each in waiting.drain(..) {
+                    each.waited.get_or_insert(Wait::Turn);
+                    later.push_back(each);
+                }
+                break;
+            }
+            match self.look_at(each, &movers, &mut taken, round) {
+                Ok(running) => begun.push(running),
+                Err((mut each, Refusal::Later(wait))) => {
+                    each.waited = Some(wait);
+                    later.push_back(each);
+                }
+                Err((each, Refusal::NoPlace(vms))) => {
+                    holders.push((later.len(), vms));
+                    later.push_back(each);
+                }
+                Err((each, Refusal::Never(error))) => self.end_migration(each.ticket, Err(error)),
+            }
+        }
+        for (number, vms) in holders {
+            let leaves = |vm: &&Guid| begun.iter().any(|running| running.asked.vm == **vm);
+            let vm = vms.iter().find(leaves).or(vms.first());
+            later[number].waited = vm.map(|&vm| Wait::Place { vm });
+        }
+        if begun.is_empty() {
+            // Nobody can begin: whoever waits for a place waits for one of those who wait.
+            later.retain(|each| match each.waited {
+                Some(Wait::Place { vm: blocker }) => {
+                    let error = MigrationError::Circular { blocker };
+                    self.end_migration(each.ticket, Err(error));
+                    false
+                }
+                _ => true,
+            });
+            self.migrations.waiting = later;
+            return;
+        }
+        self.migrations.waiting = later;
+        self.migrations.rounds = round;
+        self.judge_round(&mut begun);
+        let tickets: Vec<_> = begun.iter().map(|running| running.ticket).collect();
+        self.migrations.running = begun;
+        self.phase = Phase::Migrating;
+        for ticket in tickets {
+            self.proceed(ticket);
+        }
+    }
+
+    fn look_at(
+        &mut self,
+        each: Waiting,
+        movers: &BTreeSet<Guid>,
+        taken: &mut Taken,
+        round: u64,
+    ) -> Result<Running, (Waiting, Refusal)> {
+        let Waiting { job, asked, .. } = each;
+        let vm = asked.vm;
+        let planned = match job {
+            Job::Start => self.plan_start(vm),
+            Job::End => self.plan_end(vm),
+            Job::Move => {
+                if !taken.vms.insert(vm) {
+                    return Err((each, Refusal::Later(Wait::Itself)));
+                }
+                let ends = self.ends(&asked);
+                let busy = taken.first(ends.into_iter().flatten());
+                if let Some(busy) = busy {
+                    taken.take(vm, ends.into_iter().flatten());
+                    return Err((each, Refusal::Later(self.switch_of(busy))));
+                }
+                let planned = self.plan(&asked);
+                if let Ok((plan, _)) = &planned
+                    && let Some(busy) = taken.first(plan.blocks.keys().copied())
+                {
+                    taken.take(vm, ends.into_iter().flatten());
+                    return Err((each, Refusal::Later(self.switch_of(busy))));
+                }
+                planned
+            }
+        };
+        match planned {
+            Ok((plan, mut moved)) => {
+                taken.take(vm, plan.blocks.keys().copied());
+                if job == Job::Move {
+                    taken.take(vm, self.ends(&asked).into_iter().flatten());
+                    self.swap_manager_levels(vm, plan.spare);
+                }
+                (moved.round, moved.waited) = (round, each.waited);
+                Ok(Running {
+                    ticket: each.ticket,
+                    job,
+                    asked,
+                    plan,
+                    moved,
+                    per_switch: BTreeMap::new(),
+                    next: Some(match job {
+                        Job::Move => Stage::Detach,
+                        Job::Start | Job::End => Stage::Address,
+                    }),
+                    open: 0,
+                    dropping: false,
+                    failure: None,
+                })
+            }
+            Err(error) => {
+                let holders = self.holders(&error, vm, movers);
+                let refusal = match holders.is_empty() {
+                    true => Refusal::Never(error),
+                    false => Refusal::NoPlace(holders),
+                };
+                Err((each, refusal))
+            }
+        }
+    }
+
+    /// The switches at both ends of a move.
+    fn ends(&self, asked: &Migration) -> [Option<usize>; 2] {
+        let from = self.function_at(asked.vm).and_then(|at| self.edge(at));
+        let to = match asked.to {
+            Target::Hypervisor(guid) => self.node_of(guid),
+            Target::Function(guid) => self.node_of(guid).and_then(|node| {
+                let &number = self.subnet.nodes[node].ports.keys().next()?;
+                Some(self.edge((node, number))?.0)
+            }),
+        };
+        [from.map(|edge| edge.0), to]
+    }
+
+    fn node_of(&self, guid: Guid) -> Option<usize> {
+        let mut nodes = self.subnet.nodes.iter();
+        nodes.position(|node| node.info.node_guid == guid)
+    }
+
+    fn switch_of(&self, (node, vm): (usize, Guid)) -> Wait {
+        Wait::Switch {
+            switch: self.subnet.nodes[node].info.node_guid,
+            vm,
+        }
+    }
+
+    /// VMs that are to move and have the places that another one lacks.
+    fn holders(&self, error: &MigrationError, vm: Guid, movers: &BTreeSet<Guid>) -> Vec<Guid> {
+        let nodes = &self.subnet.nodes;
+        let node = match *error {
+            MigrationError::NoFreeFunction {
+                hypervisor: guid, ..
+            }
+            | MigrationError::Occupied { function: guid } => self.node_of(guid),
+            _ => None,
+        };
+        let Some((number, node)) = node.map(|number| (number, &nodes[number])) else {
+            return Vec::new();
+        };
+        let places: Vec<At> = match node.is_switch() {
+            true => node.ports.values().filter_map(|port| port.peer).collect(),
+            false => node.ports.keys().map(|&port| (number, port)).collect(),
+        };
+        places
+            .into_iter()
+            .filter_map(|at| Some(self.subnet.port(at)?.guid))
+            .filter(|&holder| holder != vm && movers.contains(&holder))
+            .collect()
+    }
+}
+
+impl Running {
+    fn is_alone(&self) -> bool {
+        self.job != Job::Move || self.moved.method == Method::Full
+    }
+}
