@@ -10,7 +10,9 @@
 //! - [`accel`]: whether KVM can run that guest, tried out rather than assumed;
 //! - [`guest`], [`channel`], [`qmp`]: a running guest, commands in it, its monitor;
 //! - [`daemon`]: the `ibvswitch` program under test;
-//! - [`perftest`], [`pingpong`], [`ipoib`], [`rxe`], [`hca`], [`diags`]: stock tools, run and parsed;
+//! - [`perftest`], [`pingpong`], [`ipoib`], [`ibacm`], [`rxe`], [`hca`], [`diags`]: stock tools, run and
+//!   parsed;
+//! - [`requests`]: what guests ask of the subnet administration;
 //! - [`testbed`], [`checks`]: guests booted once for many named assertions;
 //! - [`demo`], [`report`], [`console`]: what `./scripts/demo` does.
 
@@ -26,6 +28,7 @@ pub mod diags;
 pub mod error;
 pub mod guest;
 pub mod hca;
+pub mod ibacm;
 pub mod image;
 pub mod initramfs;
 pub mod ipoib;
@@ -37,6 +40,7 @@ pub mod progress;
 pub mod qemu;
 pub mod qmp;
 pub mod report;
+pub mod requests;
 pub mod rxe;
 pub mod sources;
 pub mod sysroot;

@@ -1,24 +1,27 @@
-//! A VM is migrated live between two QEMUs, from one hypervisor's VF to another's, and keeps its
-//! addresses.
+//! A VM is migrated live between two QEMUs, from one hypervisor's VF to another's and back, while a
+//! client in another VM connects to it over and over: the three cases of *A Novel Query Caching Scheme
+//! for Dynamic InfiniBand Subnets*, IV.
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::env;
+use std::fmt;
+use std::fs;
+use std::time::{Duration, Instant, SystemTime};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
+use ibvswitch::plot::{Bars, Figure, Panel};
 use ibvswitch_guest_tests::{
     Error, Result,
     checks::Checks,
     daemon::Daemon,
     diags::no_kernel_warning,
+    error::Doing,
     guest::Guest,
     hca::{Hca, await_active},
+    ibacm,
     image::Kernel,
     ipoib,
     pingpong::Pingpong,
     progress,
+    requests::{Capture, Requests},
     testbed::{DEVICE, Testbed},
 };
 
@@ -42,6 +45,23 @@ name = "vm2"
 pkeys = ["default", "shop"]
 "#;
 
+/// Where the VM goes.
+struct Destination {
+    /// The hypervisor.
+    hypervisor: &'static str,
+    /// Its VF, whose socket a QEMU waits on.
+    vf: &'static str,
+}
+
+const THERE: Destination = Destination {
+    hypervisor: "hv2",
+    vf: "hv2-spare1",
+};
+const BACK: Destination = Destination {
+    hypervisor: "hv1",
+    vf: "vm1",
+};
+
 /// The guest's HCA on PCI, as `0000:00:04.0`.
 fn address(guest: &Guest) -> Result<String> {
     let link = format!("basename $(readlink /sys/class/infiniband/{DEVICE}/device)");
@@ -53,82 +73,35 @@ fn gid(guest: &Guest) -> Result<String> {
     guest.sh(&file, LIMIT)
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, before: &T, after: &T) -> Result<()> {
-    match before == after {
-        true => Ok(()),
-        false => Err(Error::Output {
-            what: format!("the same {what} as before ({before:?})"),
-            text: format!("{after:?}"),
-        }),
+/// How clients of the VM find it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    /// Its addresses are those of the VF where it arrives.
+    Change,
+    /// It takes them along.
+    Kept,
+    /// The same, and both VMs have a cache of path records.
+    KeptAndCached,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Change => "addresses change",
+            Self::Kept => "addresses are kept",
+            Self::KeptAndCached => "kept, and a cache",
+        })
     }
 }
 
-/// Detaches the guest's HCA, moves its addresses if so wanted and the guest, and attaches the HCA
-/// of the destination.
-fn migrate(bed: &Testbed, daemon: &Daemon, vm: Guest, addresses: bool) -> Result<Guest> {
-    let device = daemon.device("hv2-spare1", None)?;
-    let received = bed.receiver(&vm, "received", device)?;
-    let started = Instant::now();
-    let pci = address(&vm)?;
-    vm.sh(
-        &format!("echo 1 > /sys/bus/pci/devices/{pci}/remove"),
-        LIMIT,
-    )?;
-    let detached = started.elapsed();
-    if addresses {
-        let moved = daemon.ask(&["vf", "migrate", "vm1", "--to", "hv2"])?;
-        progress::step(moved.trim());
-    }
-    vm.live_migrate(&received)?;
-    drop(vm);
-    let migrated = started.elapsed();
-    received.sh("echo 1 > /sys/bus/pci/rescan", LIMIT)?;
-    await_active(&received, DEVICE)?;
-    progress::step(format_args!(
-        "detached after {:.1} s, at the destination after {:.1} s, Active after {:.1} s",
-        detached.as_secs_f64(),
-        migrated.as_secs_f64(),
-        started.elapsed().as_secs_f64()
-    ));
-    Ok(received)
-}
-
-#[test]
-fn a_vm_keeps_its_addresses() -> Result<()> {
-    let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(SUBNET))?;
-    // The first one listens on the Ethernet cable, so it has to be the one that stays.
-    let [peer, vm] = bed.pair(0, ["vm2", "vm1"], Some(&daemon))?;
-    for guest in [&peer, &vm] {
-        await_active(guest, DEVICE)?;
-    }
-    let mut checks = Checks::default();
-    let pingpong = |vm: &Guest| Pingpong::Rc.between((&peer, vm), DEVICE, false, "", LIMIT);
-    checks.check("the VM reaches its peer", || pingpong(&vm));
-    let before = Hca::of(&vm, DEVICE)?;
-    let gid_before = gid(&vm)?;
-
-    let vm = migrate(&bed, &daemon, vm, true)?;
-
-    checks.check("LID, GUID and P_Keys are the same", || {
-        same("HCA", &before, &Hca::of(&vm, DEVICE)?)
-    });
-    checks.check("so is the GID", || same("GID", &gid_before, &gid(&vm)?));
-    checks.check("the peer finds it where it was", || pingpong(&vm));
-    checks.check("no kernel warning", || {
-        [&peer, &vm]
-            .into_iter()
-            .try_for_each(|guest| no_kernel_warning(guest, &[]))
-    });
-    checks.finish();
-    Ok(())
-}
-
-/// The server's IPoIB address.
+/// The IPoIB addresses of the server's VM and of the client's.
 const SERVER: &str = "10.9.0.1";
+const CLIENT: &str = "10.9.0.2";
+
+const SERVE: &str = "rping -s -P -a 0.0.0.0";
 
 /// Connects to the server over and over, and says when it has worked, in the guest's own time.
-const CLIENT: &str = "while :; do if rping -c -a 10.9.0.1 -C 3 >/dev/null 2>&1; then \
+const CONNECT: &str = "while :; do if rping -c -a 10.9.0.1 -C 3 >/dev/null 2>&1; then \
      read -r now rest </proc/uptime; echo \"worked $now;\"; else echo failed; fi; \
      sleep 1; done";
 
@@ -141,157 +114,248 @@ fn uptime(guest: &Guest) -> Result<f64> {
     now.ok_or_else(|| guest.failed(format!("no time in {text:?}")))
 }
 
+/// The server's VM says something: by it the peer learns the VM's queue pair, and GID if need be.
+/// A connection alone would use what it knew, for as long as nothing else is sent.
+fn first_word(vm: &Guest) -> Result<()> {
+    let ping = format!("until ping -c 1 -W 1 {CLIENT} >/dev/null; do :; done");
+    vm.sh(&ping, LIMIT).map(drop)
+}
+
 /// What a migration did to the server's client.
 #[derive(Debug)]
 struct Outage {
-    /// From the detach to the first connection that worked again.
-    seconds: f64,
+    case: Case,
+    /// Seconds from the detach until the VM's port was Active again.
+    attached: f64,
+    /// Seconds from the detach to the first connection that worked again.
+    connected: f64,
     /// Requests to the subnet administration in that time, by the server's VM and by the client's.
-    queries: [usize; 2],
+    requests: [Requests; 2],
 }
 
-/// A server's VM migrates while a client connects to it over and over.
-fn outage(addresses: bool) -> Result<Outage> {
-    let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(SUBNET))?;
-    let [peer, vm] = bed.pair(0, ["vm2", "vm1"], Some(&daemon))?;
-    for (guest, address) in [(&vm, SERVER), (&peer, "10.9.0.2")] {
-        await_active(guest, DEVICE)?;
-        ipoib::up(guest, "ib0", address, LIMIT)?;
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [server, client] = self.requests;
+        write!(
+            f,
+            "{}: Active {:.1} s after the detach, the next connection after {:.1} s; requests to the \
+             subnet administration: {} for paths and {} others by the server's VM, {} and {} by the \
+             client's",
+            self.case,
+            self.attached,
+            self.connected,
+            server.paths,
+            server.others,
+            client.paths,
+            client.others
+        )
     }
-    let file = bed.dir().join("sa.pcap");
-    let capturing = daemon
-        .command()
-        .args(["capture", "--manager", "--write"])
-        .arg(&file)
-        .stderr(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|error| Error::Host(format!("cannot start a capture: {error}")))?;
-    let capturing = Capturing(capturing);
-    let serving = vm.spawn("rping -s -P -a 0.0.0.0")?;
-    let mut client = peer.spawn(CLIENT)?;
-    client.await_text("worked", LIMIT)?;
-    drop(serving);
+}
 
-    let client_lid = Hca::of(&peer, DEVICE)?.lid;
-    let began = SystemTime::now();
-    let detached = uptime(&peer)?;
-    let vm = migrate(&bed, &daemon, vm, addresses)?;
-    ipoib::up(&vm, "ib0", SERVER, LIMIT)?;
-    // The first word from the VM: by it the peer learns the VM's new queue pair, and GID if need be.
-    // A connection alone would use what it knew, for as long as nothing else is sent.
-    vm.sh(
-        "until ping -c 1 -W 1 10.9.0.2 >/dev/null; do :; done",
-        LIMIT,
-    )?;
-    let attached = uptime(&peer)?;
-    let _serving = vm.spawn("rping -s -P -a 0.0.0.0")?;
-    let worked = loop {
-        let text = client.text();
-        let times = text
-            .split("worked ")
-            .skip(1)
-            .filter_map(|rest| rest.split_once(';')?.0.parse::<f64>().ok());
-        if let Some(time) = times.into_iter().find(|&time| time > attached) {
-            break time;
+/// The subnet, and the VM of it that stays.
+struct Scene {
+    bed: Testbed,
+    daemon: Daemon,
+    peer: Guest,
+}
+
+impl Scene {
+    /// The scene, and the VM that is to migrate.
+    fn new() -> Result<(Self, Guest)> {
+        let bed = Testbed::new(Kernel::default())?;
+        let daemon = bed.daemon("ibvswitch", Some(SUBNET))?;
+        // The first one listens on the Ethernet cable, so it has to be the one that stays.
+        let [peer, vm] = bed.pair(0, ["vm2", "vm1"], Some(&daemon))?;
+        for (guest, address) in [(&vm, SERVER), (&peer, CLIENT)] {
+            await_active(guest, DEVICE)?;
+            ipoib::up(guest, "ib0", address, LIMIT)?;
         }
-        // Whatever comes next: the time limit is that of the test.
-        client.ends_within(Duration::from_millis(500))?;
-    };
-    let ended = SystemTime::now();
-    drop(client);
-    drop(capturing);
-    let queries = queries(&file, began, ended, client_lid)?;
-    Ok(Outage {
-        seconds: worked - detached,
-        queries,
-    })
-}
+        Ok((Self { bed, daemon, peer }, vm))
+    }
 
-/// `ibvswitch capture`; ends as by Ctrl-C when dropped.
-struct Capturing(Child);
+    /// Detaches the VM's HCA, moves its addresses unless they are to change, and the VM, and attaches
+    /// the HCA of the destination. Gives the VM and the seconds that took.
+    fn migrate(&self, vm: Guest, case: Case, to: &Destination) -> Result<(Guest, f64)> {
+        let device = self.daemon.device(to.vf, None)?;
+        let received = self.bed.receiver(&vm, &format!("{case:?}"), device)?;
+        let started = Instant::now();
+        let pci = address(&vm)?;
+        let remove = format!("echo 1 > /sys/bus/pci/devices/{pci}/remove");
+        vm.sh(&remove, LIMIT)?;
+        if case != Case::Change {
+            let migrate = ["vf", "migrate", "vm1", "--to", to.hypervisor];
+            let moved = self.daemon.ask(&migrate)?;
+            progress::step(moved.trim());
+        }
+        vm.live_migrate(&received)?;
+        drop(vm);
+        received.sh("echo 1 > /sys/bus/pci/rescan", LIMIT)?;
+        await_active(&received, DEVICE)?;
+        Ok((received, started.elapsed().as_secs_f64()))
+    }
 
-impl Drop for Capturing {
-    fn drop(&mut self) {
-        let pid = Pid::from_raw(self.0.id().cast_signed());
-        let _ = kill(pid, Signal::SIGINT);
-        let _ = self.0.wait();
+    /// The server's VM migrates while the client connects to it over and over.
+    fn outage(&self, vm: Guest, case: Case, to: &Destination) -> Result<(Guest, Outage)> {
+        let peer = &self.peer;
+        let cached = case == Case::KeptAndCached;
+        if cached {
+            ibacm::start(&vm, SERVER, LIMIT)?;
+            ibacm::start(peer, CLIENT, LIMIT)?;
+        }
+        let file = self.bed.dir().join(format!("{case:?}.pcap"));
+        let capture = Capture::start(&self.daemon, file)?;
+        // What IPoIB asks for once is known before the VM moves.
+        first_word(&vm)?;
+        let serving = vm.spawn(SERVE)?;
+        let mut client = peer.spawn(CONNECT)?;
+        client.await_text("worked", LIMIT)?;
+        drop(serving);
+        if cached {
+            ibacm::stop(&vm, LIMIT)?;
+        }
+
+        let client_lid = Hca::of(peer, DEVICE)?.lid;
+        let began = SystemTime::now();
+        let detached = uptime(peer)?;
+        let (vm, attached) = self.migrate(vm, case, to)?;
+        ipoib::up(&vm, "ib0", SERVER, LIMIT)?;
+        if cached {
+            ibacm::start(&vm, SERVER, LIMIT)?;
+        }
+        first_word(&vm)?;
+        let reachable = uptime(peer)?;
+        let serving = vm.spawn(SERVE)?;
+        let worked = loop {
+            let text = client.text();
+            let times = text
+                .split("worked ")
+                .skip(1)
+                .filter_map(|rest| rest.split_once(';')?.0.parse::<f64>().ok());
+            if let Some(time) = times.into_iter().find(|&time| time > reachable) {
+                break time;
+            }
+            // Whatever comes next: the time limit is that of the test.
+            client.ends_within(Duration::from_millis(500))?;
+        };
+        let ended = SystemTime::now();
+        drop((client, serving));
+        let [of_client, of_server] = capture.requests(began, ended, client_lid)?;
+        if cached {
+            ibacm::stop(&vm, LIMIT)?;
+            ibacm::stop(peer, LIMIT)?;
+        }
+        let outage = Outage {
+            case,
+            attached,
+            connected: worked - detached,
+            requests: [of_server, of_client],
+        };
+        progress::step(&outage);
+        Ok((vm, outage))
     }
 }
 
-/// SubnAdmGet, Set, GetTable and Delete (IBA 15.2.2).
-const REQUESTS: [u16; 4] = [0x01, 0x02, 0x12, 0x15];
+/// What the VM's HCA is known by: LID, GUID, P_Keys and GID.
+fn addresses(vm: &Guest) -> Result<(Hca, String)> {
+    Ok((Hca::of(vm, DEVICE)?, gid(vm)?))
+}
 
-/// Requests to the subnet administration between two moments: those of others than the client, and
-/// the client's.
-fn queries(file: &Path, from: SystemTime, to: SystemTime, client: u16) -> Result<[usize; 2]> {
-    let fields = [
-        "frame.time_epoch",
-        "infiniband.lrh.slid",
-        "infiniband.mad.method",
+/// That what came is as it should be.
+fn right(what: &str, right: bool, came: &impl fmt::Debug) -> Result<()> {
+    match right {
+        true => Ok(()),
+        false => Err(Error::Output {
+            what: what.into(),
+            text: format!("{came:?}"),
+        }),
+    }
+}
+
+#[test]
+fn a_vm_migrates_and_a_client_connects_again() -> Result<()> {
+    let (scene, vm) = Scene::new()?;
+    let mut checks = Checks::default();
+    let pingpong = |vm: &Guest| Pingpong::Rc.between((&scene.peer, vm), DEVICE, false, "", LIMIT);
+    checks.check("the VM reaches its peer", || pingpong(&vm));
+    let before = addresses(&vm)?;
+
+    let (vm, with_cache) = scene.outage(vm, Case::KeptAndCached, &THERE)?;
+    checks.check("LID, GUID, GID and P_Keys are the same", || {
+        let after = addresses(&vm)?;
+        right("addresses as before", after == before, &(&before, &after))
+    });
+    checks.check("the peer finds it where it was", || pingpong(&vm));
+    checks.check("with a cache, connecting again takes no path query", || {
+        let [server, client] = with_cache.requests;
+        let none = client.paths == 0 && server.paths <= 1;
+        right("no path query of the client's", none, &with_cache)
+    });
+
+    let (vm, without) = scene.outage(vm, Case::Kept, &BACK)?;
+    checks.check("they are the same back where it came from", || {
+        let after = addresses(&vm)?;
+        right("addresses as before", after == before, &(&before, &after))
+    });
+    checks.check("without a cache, it does", || {
+        let [_, client] = without.requests;
+        right("path queries of the client's", client.paths > 0, &without)
+    });
+
+    let (vm, changed) = scene.outage(vm, Case::Change, &THERE)?;
+    checks.check("otherwise it has others", || {
+        let after = addresses(&vm)?;
+        let others = after.0.lid != before.0.lid && after.1 != before.1;
+        right("other addresses than before", others, &(&before, &after))
+    });
+    checks.check("no kernel warning", || {
+        [&scene.peer, &vm]
+            .into_iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    if let Some(file) = env::var_os("IBVSWITCH_PLOT") {
+        let figure = figure(&[changed, without, with_cache]);
+        let svg = figure
+            .svg()
+            .map_err(|error| Error::Host(error.to_string()))?;
+        fs::write(&file, svg).at("write", file.as_ref())?;
+    }
+    checks.finish();
+    Ok(())
+}
+
+/// The three cases side by side.
+fn figure(outages: &[Outage]) -> Figure {
+    let names: Vec<String> = outages.iter().map(|it| it.case.to_string()).collect();
+    let bars = |name: &str, value: &dyn Fn(&Outage) -> f64| {
+        Bars::new(name, outages.iter().map(|it| Some(value(it))).collect())
+    };
+    let seconds = vec![
+        bars("until the VM's port is Active", &|it| it.attached),
+        bars("until the next connection", &|it| it.connected),
     ];
-    let mut command = Command::new("tshark");
-    command.arg("-r").arg(file).args(["-T", "fields"]);
-    command.args(["-Y", "infiniband.mad.mgmtclass == 0x03"]);
-    for field in fields {
-        command.args(["-e", field]);
+    let requests = vec![
+        bars("server's VM: paths", &|it| it.requests[0].paths as f64),
+        bars("server's VM: others", &|it| it.requests[0].others as f64),
+        bars("client's VM: paths", &|it| it.requests[1].paths as f64),
+        bars("client's VM: others", &|it| it.requests[1].others as f64),
+    ];
+    Figure {
+        title: "What a client notices of its server's migration".into(),
+        panels: vec![
+            Panel::bars(
+                "Since the HCA was detached",
+                "",
+                "seconds",
+                names.clone(),
+                seconds,
+            ),
+            Panel::bars(
+                "Requests to the SA meanwhile",
+                "",
+                "requests",
+                names,
+                requests,
+            ),
+        ],
     }
-    let output = command
-        .output()
-        .map_err(|error| Error::Host(format!("cannot start tshark: {error}; install it")))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let unexpected = || Error::Output {
-        what: format!("packets of the subnet administration from tshark {fields:?}"),
-        text: text.clone(),
-    };
-    let number = |field: &str| match field.strip_prefix("0x") {
-        Some(digits) => u16::from_str_radix(digits, 16).ok(),
-        None => field.parse().ok(),
-    };
-    let mut counts = [0, 0];
-    let mut any = false;
-    for line in text.lines() {
-        let words: Vec<&str> = line.split('\t').collect();
-        let [time, slid, method] = words[..] else {
-            return Err(unexpected());
-        };
-        let time: f64 = time.parse().map_err(|_| unexpected())?;
-        let (slid, method) = (number(slid), number(method));
-        let (Some(slid), Some(method)) = (slid, method) else {
-            return Err(unexpected());
-        };
-        any = true;
-        let time = UNIX_EPOCH + Duration::from_secs_f64(time);
-        if REQUESTS.contains(&method) && (from..to).contains(&time) {
-            counts[usize::from(slid == client)] += 1;
-        }
-    }
-    match any {
-        true => Ok(counts),
-        false => Err(unexpected()),
-    }
-}
-
-fn report(case: &str, outage: &Outage) {
-    let [server, client] = outage.queries;
-    progress::step(format_args!(
-        "addresses {case}: {:.1} s from the detach to the next connection; requests to the subnet \
-         administration: {server} by the server's VM, {client} by the client's",
-        outage.seconds
-    ));
-}
-
-/// The first case of *A Novel Query Caching Scheme for Dynamic InfiniBand Subnets*, IV.
-#[test]
-fn an_outage_where_addresses_change() -> Result<()> {
-    report("change", &outage(false)?);
-    Ok(())
-}
-
-/// The second one.
-#[test]
-fn an_outage_where_addresses_are_kept() -> Result<()> {
-    report("are kept", &outage(true)?);
-    Ok(())
 }
