@@ -97,12 +97,14 @@ pub(crate) enum Counter {
     XmitConstraintErrors,
     RcvConstraintErrors,
     LocalLinkIntegrityErrors,
+    ExcessiveBufferOverrunErrors,
     Vl15Dropped,
+    XmitWait,
 }
 
 /// All quantities of a port since it exists.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Totals([u64; Counter::Vl15Dropped as usize + 1]);
+pub(crate) struct Totals([u64; Counter::XmitWait as usize + 1]);
 
 impl Totals {
     pub(crate) fn add(&mut self, counter: Counter, value: u64) {

@@ -1,4 +1,4 @@
-//! Links that lose packets, or are slow.
+//! Links that lose packets, are slow, or carry no credits.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use crate::node::Port;
 use crate::topology::PortRef;
 
 /// What is wrong with a link, both ways. The data plane, whose payload does not travel packet by
-/// packet, asks which of its packets get lost ([`Fabric::lose`]) and waits for none.
+/// packet, asks which of its packets get lost ([`Fabric::lose`]), and at which ports they are stuck
+/// ([`NoRoute::Stalled`](crate::NoRoute::Stalled)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkFault {
     /// Packets of a million that arrive damaged, and are dropped by the port that receives them.
@@ -17,6 +18,53 @@ pub struct LinkFault {
     pub delay: Duration,
     /// Where the random numbers begin that choose the packets to lose.
     pub seed: u64,
+    /// One packet of so many finds the receiver's buffers full and is dropped there; 0 for none.
+    /// Lane 15 has buffers of its own, so subnet management packets are not among them.
+    pub overrun_every: u32,
+    /// Which end gets no credits.
+    pub stalled: Stalled,
+}
+
+/// In which direction of a link no credits arrive, seen from the port that is named.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stalled {
+    /// They do, both ways.
+    #[default]
+    No,
+    /// What this port would send.
+    Outbound,
+    /// What the port at the other end would send.
+    Inbound,
+    /// Both.
+    Both,
+}
+
+impl Stalled {
+    fn outbound(self) -> bool {
+        matches!(self, Self::Outbound | Self::Both)
+    }
+
+    /// The same, seen from the other end.
+    fn turned(self) -> Self {
+        match self {
+            Self::Outbound => Self::Inbound,
+            Self::Inbound => Self::Outbound,
+            same => same,
+        }
+    }
+}
+
+impl LinkFault {
+    /// Whether there is nothing wrong.
+    #[must_use]
+    pub fn is_harmless(&self) -> bool {
+        let seed = self.seed;
+        *self
+            == Self {
+                seed,
+                ..Self::default()
+            }
+    }
 }
 
 /// A fault at one end of a link.
@@ -24,11 +72,37 @@ pub struct LinkFault {
 pub(crate) struct Fault {
     what: LinkFault,
     random: u64,
+    /// Packets on data lanes since the last one that overran the receiver's buffers.
+    arrived: u32,
+}
+
+/// How a packet comes out of a link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    Sound,
+    Damaged,
+    Overrun,
 }
 
 impl Fault {
-    /// Whether the next packet is lost.
-    fn loses(&mut self) -> bool {
+    /// How the next packet comes out, one under flow control or not.
+    fn next(&mut self, flow_controlled: bool) -> Arrival {
+        if self.damages() {
+            return Arrival::Damaged;
+        }
+        if !flow_controlled || self.what.overrun_every == 0 {
+            return Arrival::Sound;
+        }
+        self.arrived += 1;
+        if self.arrived < self.what.overrun_every {
+            return Arrival::Sound;
+        }
+        self.arrived = 0;
+        Arrival::Overrun
+    }
+
+    /// Whether the next packet is damaged.
+    fn damages(&mut self) -> bool {
         // SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut value = self.random;
@@ -46,23 +120,29 @@ pub(crate) enum Passage {
 }
 
 impl Fabric {
-    /// Has the link at a port lose or delay packets; `None` mends it.
+    /// Breaks the link at a port in some way; `None` mends it.
     ///
     /// Returns whether there is a cable at all.
     pub fn set_link_fault(&mut self, port: PortRef, fault: Option<LinkFault>) -> bool {
         let Some(peer) = self.port(port).and_then(|port| port.peer) else {
             return false;
         };
+        let turned = fault.map(|fault| LinkFault {
+            stalled: fault.stalled.turned(),
+            ..fault
+        });
         // The two directions lose packets independently of each other.
-        for (end, seed) in [(port, 0), (peer, 1)] {
-            if let Some(end) = self.port_mut(end) {
+        for (at, fault, seed) in [(port, fault, 0), (peer, turned, 1)] {
+            if let Some(end) = self.port_mut(at) {
                 end.fault = fault.map(|fault| {
                     Box::new(Fault {
                         what: fault,
                         random: fault.seed.wrapping_mul(2).wrapping_add(seed),
+                        arrived: 0,
                     })
                 });
             }
+            self.set_starved(at, fault.is_some_and(|fault| fault.stalled.outbound()));
         }
         self.path_changed();
         true
@@ -72,7 +152,7 @@ impl Fabric {
     pub fn is_lossy(&self, left_by: &[PortRef]) -> bool {
         left_by.iter().any(|&port| {
             let fault = self.link_fault(port);
-            fault.is_some_and(|fault| fault.loss_ppm > 0)
+            fault.is_some_and(|fault| fault.loss_ppm > 0 || fault.overrun_every > 0)
         })
     }
 
@@ -85,16 +165,14 @@ impl Fabric {
                 let fault = self
                     .port_mut(out)
                     .and_then(|port| port.fault.as_deref_mut());
-                let (Some(loses), Some(peer)) = (fault.map(Fault::loses), self.peer(out)) else {
+                let arrival = fault.map(|fault| fault.next(true));
+                let (Some(arrival), Some(peer)) = (arrival, self.peer(out)) else {
                     continue;
                 };
-                if loses {
+                self.receive(peer, arrival);
+                if arrival != Arrival::Sound {
                     *lost += 1;
-                    self.receive_damaged(peer);
                     break;
-                }
-                if let Some(port) = self.port_mut(peer) {
-                    port.receive_sound();
                 }
             }
         }
@@ -120,8 +198,8 @@ impl Fabric {
         Some(fault.what)
     }
 
-    /// What a faulty link does with a packet that leaves by `out`.
-    pub(crate) fn passage(&mut self, out: PortRef) -> Passage {
+    /// What a faulty link does with a packet that leaves by `out`, one under flow control or not.
+    pub(crate) fn passage(&mut self, out: PortRef, flow_controlled: bool) -> Passage {
         let now = self.timers.now();
         let Some(fault) = self
             .port_mut(out)
@@ -129,15 +207,48 @@ impl Fabric {
         else {
             return Passage::At(now);
         };
-        match fault.loses() {
-            true => Passage::Lost,
-            false => Passage::At(now + fault.what.delay),
+        let (arrival, delay) = (fault.next(flow_controlled), fault.what.delay);
+        match (arrival, self.peer(out)) {
+            (Arrival::Sound, _) => return Passage::At(now + delay),
+            (_, Some(peer)) => self.receive(peer, arrival),
+            (_, None) => {}
+        }
+        Passage::Lost
+    }
+
+    fn receive(&mut self, at: PortRef, arrival: Arrival) {
+        match arrival {
+            Arrival::Damaged => self.receive_damaged(at),
+            Arrival::Overrun => self.receive_overrun(at),
+            Arrival::Sound => {
+                if let Some(port) = self.port_mut(at) {
+                    port.receive_sound();
+                }
+            }
+        }
+    }
+
+    /// A port has no room for a packet: it drops and counts it, and too many periods in a row in
+    /// which that happens are told to the manager (IBA 7.12.2, 16.1.3.5). The periods between two
+    /// updates of flow control are not imitated: each overrun stands for one, and they follow on
+    /// one another.
+    fn receive_overrun(&mut self, at: PortRef) {
+        let Some(port) = self.port_mut(at) else {
+            return;
+        };
+        port.management.add(Counter::RcvErrors, 1);
+        port.overruns += 1;
+        if port.overruns > port.info.overrun_errors {
+            port.overruns = 0;
+            port.management
+                .add(Counter::ExcessiveBufferOverrunErrors, 1);
+            self.buffer_overrun(at);
         }
     }
 
     /// A port has received a damaged packet: it drops and counts it, and too many of them in too
     /// few packets are told to the manager (IBA 7.12.2).
-    pub(crate) fn receive_damaged(&mut self, at: PortRef) {
+    fn receive_damaged(&mut self, at: PortRef) {
         let Some(port) = self.port_mut(at) else {
             return;
         };

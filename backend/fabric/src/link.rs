@@ -1,5 +1,7 @@
 //! Links: what a cable carries, and how it comes up and goes down.
 
+use std::time::Duration;
+
 use wire::{LinkSpeed, LinkSpeedExt, LinkWidth, PhysicalState, PortState};
 
 use crate::counters::Counter;
@@ -38,6 +40,15 @@ impl LinkRate {
             LinkWidth::X8 => 8.0,
             LinkWidth::X12 => 12.0,
         };
+        lanes * self.lane_bytes_per_second()
+    }
+
+    /// The time that so many symbols take: each is eight bits on a lane.
+    pub fn symbol_times(&self, symbols: u32) -> Duration {
+        Duration::from_secs_f64(f64::from(symbols) / self.lane_bytes_per_second())
+    }
+
+    fn lane_bytes_per_second(&self) -> f64 {
         let gigabits = match (self.extended, self.speed) {
             // 8 bits of 10 up to QDR, 64 of 66 from FDR on, 256 of 257 and error correction (34
             // symbols of 544) from HDR on.
@@ -49,7 +60,7 @@ impl LinkRate {
             (LinkSpeedExt::Hdr, _) => 50.0,
             (LinkSpeedExt::Ndr, _) => 100.0,
         };
-        lanes * gigabits * 1e9 / 8.0
+        gigabits * 1e9 / 8.0
     }
 }
 
@@ -70,6 +81,10 @@ impl Fabric {
         let Some(peer) = self.port(port).and_then(|port| port.peer) else {
             return false;
         };
+        if whole && self.has_cable(port) {
+            // A link that is up is not to train anew.
+            return true;
+        }
         // What a subnet manager takes down by a packet is no failure, and not counted as one
         // (IBA 16.1.3.5).
         let failed = !whole && self.port(port).is_some_and(|port| port.is_linked());
@@ -161,6 +176,9 @@ impl Fabric {
         self.tell(at, PortEvent::StateChange(state));
         // What a subnet manager sets is no news to it (IBA 14.2.5.4).
         let by_link = matches!(state, PortState::Down | PortState::Initialize);
+        if by_link {
+            self.credits_begin(at);
+        }
         if by_link && let Some(switch) = self.switch_mut(at.node) {
             switch.info.port_state_change = true;
             self.link_state_changed(at);

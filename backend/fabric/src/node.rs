@@ -10,11 +10,12 @@ use wire::attribute::{
 };
 use wire::{ExtendedLid, Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
 
-use crate::counters::{PortCounters, SmpCounts, Totals};
+use crate::counters::{Counter, PortCounters, SmpCounts, Totals};
 use crate::fabric::{Owner, SmpAccess};
 use crate::fault::Fault;
 use crate::forwarding::{LinearTable, MulticastTable, SecondaryTable};
 use crate::performance::BaseLines;
+use crate::stall::Starved;
 use crate::topology::{NodeSpec, PortRef};
 use crate::trap::Told;
 
@@ -26,6 +27,10 @@ const VL_CAP: u8 = 4;
 pub(crate) const VL_ARBITRATION_CAP: u8 = 8;
 /// 4.096 us * 2^18: about a second, what adapters commonly say.
 pub(crate) const RESPONSE_TIME: u8 = 18;
+
+/// How long a packet may wait to leave a switch, until a subnet manager says otherwise: 4.096 us *
+/// 2^18, what OpenSM sets.
+const HOQ_LIFE: u8 = 18;
 
 /// Damaged packets in a row that are no news yet.
 const ERROR_THRESHOLD: u8 = 8;
@@ -70,6 +75,12 @@ pub(crate) struct Port {
     pub(crate) fault: Option<Box<Fault>>,
     /// Damaged packets received that sound ones have not made up for.
     pub(crate) physical_errors: u8,
+    /// Packets in a row that found its buffers full.
+    pub(crate) overruns: u8,
+    /// Where it gets no credits: what waits for them.
+    pub(crate) starved: Option<Box<Starved>>,
+    /// How long it has had something to send and no credits, before now.
+    pub(crate) waited: Duration,
 }
 
 impl Port {
@@ -119,6 +130,9 @@ impl Port {
             lease: None,
             fault: None,
             physical_errors: 0,
+            overruns: 0,
+            starved: None,
+            waited: Duration::ZERO,
         }
     }
 
@@ -171,8 +185,11 @@ impl Port {
         self.info.port_physical_state == PhysicalState::LinkUp
     }
 
-    pub(crate) fn totals(&self) -> Totals {
-        self.counters.totals().plus(&self.management)
+    /// What has passed until `now`.
+    pub(crate) fn totals(&self, now: Duration) -> Totals {
+        let mut totals = self.counters.totals().plus(&self.management);
+        totals.add(Counter::XmitWait, self.ticks_waited(now));
+        totals
     }
 }
 
@@ -245,7 +262,11 @@ impl Node {
         port0.info.port_state = PortState::Active;
         port0.info.port_physical_state = PhysicalState::LinkUp;
         port0.info.neighbor_mtu = Mtu::B4096.code();
-        let external = |_| Port::new(Guid::NONE, 0, ENFORCEMENT_CAP, CapabilityMask::default());
+        let external = |_| {
+            let mut port = Port::new(Guid::NONE, 0, ENFORCEMENT_CAP, CapabilityMask::default());
+            port.info.hoq_life = HOQ_LIFE;
+            port
+        };
         std::iter::once(port0)
             .chain((0..spec.ports).map(external))
             .collect()

@@ -3,7 +3,7 @@
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use wire::performance::{
     ALL_PORT_SELECT, ClassPortInfo, DATA, EXTENDED_WIDTH, PORT_COUNTERS, PORT_COUNTERS_EXTENDED,
-    PortCounters, PortCountersExtended,
+    PortCounters, PortCountersExtended, XMIT_WAIT,
 };
 
 use crate::counters::{Counter, Totals};
@@ -11,8 +11,9 @@ use crate::fabric::Fabric;
 use crate::node::{Port, RESPONSE_TIME};
 use crate::topology::PortRef;
 
-/// Counters of PortCounters, in the order of its selection bits.
-const SHORT: usize = 16;
+/// Counters of PortCounters, in the order of its selection bits; the last one's is in
+/// CounterSelect2.
+const SHORT: usize = 17;
 /// Counters of PortCountersExtended, in the order of its selection bits.
 const LONG: usize = 8;
 /// All ports of a switch together.
@@ -25,8 +26,8 @@ pub(crate) struct BaseLines {
     long: [u64; LONG],
 }
 
-/// A port's totals in the order of PortCounters' selection bits. What a fabric without noise never
-/// sees (link recoveries, neighbours' errors, overruns) is zero.
+/// A port's totals in the order of PortCounters' selection bits. What this fabric never sees (link
+/// recoveries, neighbours' errors) is zero.
 fn short(totals: &Totals) -> [u64; SHORT] {
     [
         totals.get(Counter::SymbolErrors),
@@ -39,12 +40,13 @@ fn short(totals: &Totals) -> [u64; SHORT] {
         totals.get(Counter::XmitConstraintErrors),
         totals.get(Counter::RcvConstraintErrors),
         totals.get(Counter::LocalLinkIntegrityErrors),
-        0,
+        totals.get(Counter::ExcessiveBufferOverrunErrors),
         totals.get(Counter::Vl15Dropped),
         totals.get(Counter::XmitData),
         totals.get(Counter::RcvData),
         totals.xmit_packets(),
         totals.rcv_packets(),
+        totals.get(Counter::XmitWait),
     ]
 }
 
@@ -67,7 +69,7 @@ fn since<const N: usize>(totals: [u64; N], base: &[u64; N]) -> [u64; N] {
 }
 
 /// Moves the selected base lines so that the counters show what was written.
-fn write<const N: usize>(base: &mut [u64; N], totals: [u64; N], select: u16, written: [u64; N]) {
+fn write<const N: usize>(base: &mut [u64; N], totals: [u64; N], select: u32, written: [u64; N]) {
     for i in 0..N {
         if select >> i & 1 != 0 {
             base[i] = totals[i].wrapping_sub(written[i]);
@@ -123,7 +125,7 @@ impl Fabric {
         ClassPortInfo {
             base_version: 1,
             class_version: 1,
-            capability_mask: EXTENDED_WIDTH | all_ports,
+            capability_mask: EXTENDED_WIDTH | XMIT_WAIT | all_ports,
             capability_mask2: 0,
             resp_time_value: RESPONSE_TIME,
         }
@@ -175,12 +177,15 @@ impl Fabric {
             u64::from(asked.rcv_data),
             u64::from(asked.xmit_packets),
             u64::from(asked.rcv_packets),
+            u64::from(asked.xmit_wait),
         ];
+        let select = u32::from(asked.counter_select) | u32::from(asked.counter_select2 & 1) << 16;
+        let now = self.timers.now();
         let c = self.each(at, ports, |port| {
-            let totals = short(&port.totals());
+            let totals = short(&port.totals(now));
             if set {
                 let base = &mut port.base_lines.short;
-                write(base, totals, asked.counter_select, written);
+                write(base, totals, select, written);
             }
             since(totals, &port.base_lines.short)
         });
@@ -208,7 +213,7 @@ impl Fabric {
             rcv_data: bits32(13),
             xmit_packets: bits32(14),
             rcv_packets: bits32(15),
-            xmit_wait: 0,
+            xmit_wait: bits32(16),
         }
         .emit(data);
         Ok(())
@@ -232,11 +237,12 @@ impl Fabric {
             asked.multicast_xmit_packets,
             asked.multicast_rcv_packets,
         ];
+        let now = self.timers.now();
         let c = self.each(at, ports, |port| {
-            let totals = long(&port.totals());
+            let totals = long(&port.totals(now));
             if set {
                 let base = &mut port.base_lines.long;
-                write(base, totals, asked.counter_select, written);
+                write(base, totals, u32::from(asked.counter_select), written);
             }
             since(totals, &port.base_lines.long)
         });

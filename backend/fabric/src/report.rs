@@ -23,13 +23,18 @@ pub struct PortTotals {
     pub rcv_packets: u64,
     pub multicast_xmit_packets: u64,
     pub multicast_rcv_packets: u64,
+    pub symbol_errors: u64,
     pub link_downed: u64,
     pub rcv_errors: u64,
     pub rcv_switch_relay_errors: u64,
     pub xmit_discards: u64,
     pub xmit_constraint_errors: u64,
     pub rcv_constraint_errors: u64,
+    pub local_link_integrity_errors: u64,
+    pub excessive_buffer_overrun_errors: u64,
     pub vl15_dropped: u64,
+    /// Microseconds.
+    pub xmit_wait: u64,
 }
 
 /// A switch's forwarding tables at a glance.
@@ -46,7 +51,7 @@ pub struct ForwardingSummary {
 impl Fabric {
     /// What passed a port.
     pub fn port_totals(&self, port: PortRef) -> Option<PortTotals> {
-        let totals = self.port(port)?.totals();
+        let totals = self.port(port)?.totals(self.timers.now());
         Some(PortTotals {
             xmit_words: totals.get(Counter::XmitData),
             rcv_words: totals.get(Counter::RcvData),
@@ -54,13 +59,17 @@ impl Fabric {
             rcv_packets: totals.rcv_packets(),
             multicast_xmit_packets: totals.get(Counter::MulticastXmit),
             multicast_rcv_packets: totals.get(Counter::MulticastRcv),
+            symbol_errors: totals.get(Counter::SymbolErrors),
             link_downed: totals.get(Counter::LinkDowned),
             rcv_errors: totals.get(Counter::RcvErrors),
             rcv_switch_relay_errors: totals.get(Counter::RcvSwitchRelayErrors),
             xmit_discards: totals.get(Counter::XmitDiscards),
             xmit_constraint_errors: totals.get(Counter::XmitConstraintErrors),
             rcv_constraint_errors: totals.get(Counter::RcvConstraintErrors),
+            local_link_integrity_errors: totals.get(Counter::LocalLinkIntegrityErrors),
+            excessive_buffer_overrun_errors: totals.get(Counter::ExcessiveBufferOverrunErrors),
             vl15_dropped: totals.get(Counter::Vl15Dropped),
+            xmit_wait: totals.get(Counter::XmitWait),
         })
     }
 

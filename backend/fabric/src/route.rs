@@ -38,6 +38,9 @@ pub enum NoRoute {
     /// A switch checks partitions at a port, and the packet's is not in the table.
     #[error("{0} drops the partition")]
     Partition(PortRef),
+    /// A port on the way gets no credits: what is to leave by it waits there, and is discarded.
+    #[error("{0} gets no credits")]
+    Stalled(PortRef),
     /// The path ends at a port that has another LID.
     #[error("the path ends at {0}, which has another LID")]
     NotThere(PortRef),
@@ -367,9 +370,13 @@ impl Fabric {
         Ok((walk, vl))
     }
 
+    /// Where data gets that leaves by a port, and how much of it at a time.
     fn beyond(&self, out: PortRef) -> Result<(PortRef, Mtu), NoRoute> {
         let port = self.port(out).ok_or(NoRoute::NotActive(out))?;
         let peer = port.peer.ok_or(NoRoute::NotActive(out))?;
-        Ok((peer, port.info.active_mtu()))
+        match port.starved {
+            Some(_) => Err(NoRoute::Stalled(out)),
+            None => Ok((peer, port.info.active_mtu())),
+        }
     }
 }

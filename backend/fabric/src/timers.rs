@@ -16,6 +16,10 @@ pub(crate) enum Timer {
     Lease { port: PortRef },
     /// A slow link delivers a packet.
     Packet(Transit),
+    /// A packet has waited for credits for as long as it may.
+    HeadOfQueue { port: PortRef },
+    /// The watchdog of a port's flow control runs out.
+    Watchdog { port: PortRef },
 }
 
 /// What is due when. What is due at the same time happens in the order it was scheduled.
@@ -59,8 +63,8 @@ impl Timers {
 
 impl Fabric {
     /// Tells the fabric what time it is, as the time since any fixed moment: slow links deliver,
-    /// traps that nobody acknowledged are sent again, leases
-    /// run out. The time never runs backwards.
+    /// traps that nobody acknowledged are sent again, leases and the patience of ports without
+    /// credits run out. The time never runs backwards.
     ///
     /// Returns [`Fabric::deadline`].
     pub fn advance(&mut self, now: Duration) -> Option<Duration> {
@@ -70,6 +74,8 @@ impl Fabric {
                 Timer::Trap { port, number } => self.trap_due(port, number),
                 Timer::Lease { port } => self.lease_due(port),
                 Timer::Packet(transit) => self.transit.push_back(transit),
+                Timer::HeadOfQueue { port } => self.head_of_queue_due(port),
+                Timer::Watchdog { port } => self.watchdog_due(port),
             }
         }
         self.deadline()

@@ -366,6 +366,10 @@ impl Fabric {
                 self.count(port, counter, packets);
             }
             NoRoute::NotThere(port) => self.count(port, Counter::RcvErrors, packets),
+            NoRoute::Stalled(port) => {
+                self.count(port, Counter::XmitDiscards, packets);
+                self.waits_in_vain(port);
+            }
             // What a switch itself sends to nowhere, it has not received.
             _ if at.port == 0 => {}
             _ => self.count(at, Counter::RcvSwitchRelayErrors, packets),
@@ -373,7 +377,7 @@ impl Fabric {
     }
 
     /// Puts a packet on the link at a port.
-    fn transmit(&mut self, out: PortRef, hops: u8, packet: Box<MadPacket>) {
+    pub(crate) fn transmit(&mut self, out: PortRef, hops: u8, packet: Box<MadPacket>) {
         let is_smp = packet.is_smp();
         let peer = self
             .port(out)
@@ -386,6 +390,9 @@ impl Fabric {
             }
             return;
         };
+        if !is_smp && self.is_starved(out) {
+            return self.hold(out, hops, packet);
+        }
         let words = u64::from(packet.words());
         let kind = match packet.dlid.is_multicast() {
             true => Counter::MulticastXmit,
@@ -407,8 +414,8 @@ impl Fabric {
             hops: hops + 1,
             packet,
         };
-        match self.passage(out) {
-            Passage::Lost => self.receive_damaged(transit.at),
+        match self.passage(out, !is_smp) {
+            Passage::Lost => {}
             Passage::At(time) if time <= self.timers.now() => {
                 self.push(transit);
             }

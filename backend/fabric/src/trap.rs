@@ -197,10 +197,23 @@ impl Fabric {
 
     /// Trap 129, of the node that this port is at.
     pub(crate) fn integrity_lost(&mut self, at: PortRef) {
+        self.raise_of_link(at, Trap::LinkIntegrity);
+    }
+
+    /// Trap 130, of the node that this port is at.
+    pub(crate) fn buffer_overrun(&mut self, at: PortRef) {
+        self.raise_of_link(at, Trap::BufferOverrun);
+    }
+
+    /// Trap 131, of the node that this port is at.
+    pub(crate) fn no_credits(&mut self, at: PortRef) {
+        self.raise_of_link(at, Trap::FlowControlWatchdog);
+    }
+
+    fn raise_of_link(&mut self, at: PortRef, trap: fn(LinkViolation) -> Trap) {
         let port = self.management_port(at);
         if let Some(lid) = self.port(port).map(|port| port.info.lid) {
-            let violation = LinkViolation { lid, port: at.port };
-            self.raise(port, &Trap::LinkIntegrity(violation));
+            self.raise(port, &trap(LinkViolation { lid, port: at.port }));
         }
     }
 

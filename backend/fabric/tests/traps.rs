@@ -162,6 +162,15 @@ fn changes_at_a_port() {
 }
 
 #[test]
+fn a_cable_that_is_in() {
+    let mut host = managed();
+    assert!(host.fabric.set_cable(host.vf(1), true));
+    assert_eq!(traps(&mut host), []);
+    let info = host.fabric.port_info(host.vf(1)).unwrap();
+    assert_eq!(info.port_state, wire::PortState::Active);
+}
+
+#[test]
 fn nobody_to_tell() {
     let mut host = Host::new();
     host.bring_up();

@@ -173,7 +173,6 @@ impl<F: Face> Engine<F> {
         if !active || !pkey.is_valid() {
             return TrafficCounters::add(&counters.xmit_discards, 1);
         }
-        counters.sent(words, 1);
         let immediate = (wr.operation == Operation::SendImm).then_some(wr.immediate);
         let mut datagram = Datagram {
             slid,
@@ -195,7 +194,9 @@ impl<F: Face> Engine<F> {
             payload,
         };
         if multicast {
-            TrafficCounters::add(&self.vf(from).counters.multicast_xmit_packets, 1);
+            let counters = &self.vf(from).counters;
+            counters.sent(words, 1);
+            TrafficCounters::add(&counters.multicast_xmit_packets, 1);
             let sender = blocks.then_some(index);
             self.multicast(from, sender, address, &mut datagram, budget);
             if self.watch.is_some() {
@@ -204,10 +205,15 @@ impl<F: Face> Engine<F> {
             }
             return;
         }
-        let route = match self.datagram_route(from, address, pkey) {
+        let route = self.datagram_route(from, address, pkey);
+        if let Err(NoRoute::Held(path)) = route {
+            return self.traffic.add(path, words, 1);
+        }
+        self.vf(from).counters.sent(words, 1);
+        let route = match route {
             Err(NoRoute::Lost(path)) => return self.traffic.add(path, words, 1),
             Ok(route) if datagram.payload.len() <= route.mtu.bytes() as usize => Some(route),
-            Ok(_) | Err(NoRoute::Dropped) => None,
+            Ok(_) | Err(_) => None,
         };
         if let Some(route) = route {
             if route.faulty && self.subnet.lose(route.path, 1, words) > 0 {

@@ -57,6 +57,8 @@ impl<F: Face> Engine<F> {
         }
         let (mtu, back) = (qp.core.attr.mtu.bytes(), peer.core.attr.path);
         let back = back.and_then(|path| self.connection_route(peer_index, path, generation));
+        let faulty = [route.faulty, back.is_some_and(|route| route.faulty)];
+        let answers = back.is_some();
         let resolved = Peer {
             qp: peer_index,
             mtu,
@@ -67,7 +69,9 @@ impl<F: Face> Engine<F> {
                 u64::from(route.mtu.bytes())
             },
             paths: [route.path, back.map_or(PathId::NONE, |route| route.path)],
-            faulty: [route.faulty, back.is_some_and(|route| route.faulty)],
+            impaired: faulty != [false; 2] || !answers,
+            faulty,
+            answers,
             generation,
             epoch: self.epoch,
         };

@@ -359,8 +359,12 @@ pub(crate) struct Peer {
     pub longest: u64,
     /// The way there, and the way back that responses to reads take.
     pub paths: [PathId; 2],
-    /// Whether they lose packets.
+    /// One of the following is not as it should be.
+    pub impaired: bool,
+    /// Whether the two ways lose packets.
     pub faulty: [bool; 2],
+    /// Whether there is a way back at all: acknowledgements take it, too.
+    pub answers: bool,
     pub generation: u64,
     pub epoch: u64,
 }

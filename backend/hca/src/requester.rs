@@ -58,9 +58,22 @@ impl<F: Face> Engine<F> {
             Some(peer) if len <= peer.longest => peer,
             _ => return self.unheard(index, wr, len),
         };
-        if peer.faulty != [false; 2] && !self.gets_through(index, peer, wr.operation, len) {
-            return self.unheard(index, wr, len);
+        if peer.impaired {
+            return self.send_impaired(index, peer, wr, budget);
         }
+        self.transfer(index, peer, wr, budget)
+    }
+
+    /// One attempt at a request for a peer that can be reached.
+    #[inline]
+    fn transfer(
+        &mut self,
+        index: QpIndex,
+        peer: Peer,
+        wr: &mut SendWr,
+        budget: &mut i64,
+    ) -> Outcome {
+        let len = wr.payload_len();
         let Self {
             vfs,
             qps,
@@ -106,6 +119,7 @@ impl<F: Face> Engine<F> {
                 mtu: peer.mtu,
             }
         };
+        let transport = message.from_core.transport;
         if message.req.offset == 0 {
             if message.req.psn != message.resp.psn
                 && let Some(outcome) = out_of_order(&mut message, transport, wr.operation)
@@ -179,6 +193,39 @@ impl<F: Face> Engine<F> {
         }
     }
 
+    /// The same where something is wrong with the way there or back.
+    #[cold]
+    fn send_impaired(
+        &mut self,
+        index: QpIndex,
+        peer: Peer,
+        wr: &mut SendWr,
+        budget: &mut i64,
+    ) -> Outcome {
+        let (len, operation) = (wr.payload_len(), wr.operation);
+        let Some(Qp { core, req, .. }) = self.qps.get(index.0) else {
+            return Outcome::Failed(Status::LocalQpOperation);
+        };
+        let (psn, acknowledged) = (req.psn, core.transport.is_reliable());
+        let mute = acknowledged && !peer.answers;
+        // What brings a result would be asked for again, and is not carried out before the result
+        // can come.
+        if mute && operation.fills_list() || !self.gets_through(index, peer, operation, len) {
+            return self.unheard(index, wr, len);
+        }
+        match self.transfer(index, peer, wr, budget) {
+            Outcome::Done(_) if mute => {
+                // The peer has it. Sent again it is a duplicate, and acknowledged as one.
+                if let Some(qp) = self.qps.get_mut(index.0) {
+                    qp.req.psn = psn;
+                    qp.req.offset = 0;
+                }
+                Outcome::Unanswered
+            }
+            outcome => outcome,
+        }
+    }
+
     /// Whether a message gets over links that lose packets. What a reliable connection loses it
     /// sends again, as often in a row as it may; the time that takes is not modelled, nor are
     /// acknowledgements that get lost.
@@ -240,13 +287,15 @@ impl<F: Face> Engine<F> {
         }
         if vf.port.active
             && let Some(CachedRoute {
-                route: Err(NoRoute::Lost(path)),
+                route: Err(reason @ (NoRoute::Lost(path) | NoRoute::Held(path))),
                 ..
             }) = qp.req.route
         {
             let packets = len.div_ceil(u64::from(mtu)).max(1);
             let words = len / 4 + packets * HEADER_WORDS;
-            vf.counters.sent(words, packets);
+            if matches!(reason, NoRoute::Lost(_)) {
+                vf.counters.sent(words, packets);
+            }
             self.traffic.add(path, words, packets);
         }
         if qp.core.transport == Transport::Uc {

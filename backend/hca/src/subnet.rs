@@ -31,6 +31,8 @@ pub enum NoRoute {
     /// Some hop, link or table on the way drops it, or it reaches a port that has no queue pairs (a
     /// switch, a manager). Counted under this number.
     Lost(PathId),
+    /// The sender's port gets no credits to send it. Counted under this number, and not as sent.
+    Held(PathId),
 }
 
 /// A datagram between management agents, or from one to a queue pair.

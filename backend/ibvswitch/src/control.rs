@@ -15,7 +15,7 @@ mod sm;
 
 pub use client::{Client, ClientError};
 pub use counters::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
-pub use link::{LinkAction, LinkReport, LinkRequest};
+pub use link::{LinkAction, LinkReport, LinkRequest, StallDirection};
 pub use message::{
     Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, Node, NodeKind, Objects, RefusedMad,
     Request, Response, Status, Topology, VfStatus,

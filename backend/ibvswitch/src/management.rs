@@ -313,7 +313,7 @@ impl Management {
     /// Looks at the subnet, with the counters of the data plane up to date.
     pub fn with<R>(&self, act: impl FnOnce(&mut SubnetState) -> R) -> R {
         let mut state = self.state.lock();
-        state.tell_traffic(&self.ports);
+        state.tell_traffic(&self.ports, self.now());
         act(&mut state)
     }
 
@@ -366,7 +366,7 @@ impl Management {
     /// Moves packets until the fabric rests, and returns what is for guests.
     fn settle(&self, now: Duration) -> (Vec<Delivery>, Option<Duration>) {
         let mut state = self.state.lock();
-        state.tell_traffic(&self.ports);
+        state.tell_traffic(&self.ports, now);
         self.tell_wrong_keys(&mut state);
         let mut deliveries = Vec::new();
         let next = self.manage(&mut state, now, &mut deliveries);
@@ -696,8 +696,10 @@ impl SubnetState {
         due.into_iter().flatten().min()
     }
 
-    /// Passes on what the data plane has counted since the last time.
-    fn tell_traffic(&mut self, ports: &[PortRef]) {
+    /// Passes on what the data plane has counted since the last time. What it could not send has
+    /// waited until now.
+    fn tell_traffic(&mut self, ports: &[PortRef], now: Duration) {
+        self.fabric.advance(now);
         self.paths.tell(&mut self.fabric);
         for (traffic, &port) in self.traffic.iter_mut().zip(ports) {
             let (Some(traffic), Some(counters)) = (traffic, self.fabric.counters(port)) else {

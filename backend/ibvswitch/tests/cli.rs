@@ -676,6 +676,21 @@ fn a_link_goes_down_and_up() {
     link(&["drop", "hv1:1", "0"]);
     let sound = link(&["delay", "hv1:1", "0"]);
     assert_eq!(sound.out, "hv1:1 - sw1:1: Active, LinkUp\n");
+    link(&["overrun", "hv1:1", "100"]);
+    let stall = link(&["stall", "hv1:1", "out"]);
+    assert_eq!(
+        stall.out,
+        "hv1:1 - sw1:1: Active, LinkUp, overruns at one packet of 100, stalled outwards\n"
+    );
+    assert!(
+        link(&["show", "sw1:1"])
+            .out
+            .ends_with(", stalled inwards\n")
+    );
+    link(&["down", "hv1:1"]);
+    let restored = link(&["restore", "hv1:1"]).out;
+    assert!(!restored.contains("cable out"), "{restored}");
+    assert!(!restored.contains("stalled"), "{restored}");
 
     for (args, status, message) in [
         (
@@ -694,6 +709,11 @@ fn a_link_goes_down_and_up() {
             "write a node and a port from 1 on, such as sw1:2",
         ),
         (&["drop", "vm1:1", "101"], USAGE, "give 0 to 100"),
+        (
+            &["stall", "vm1:1", "up"],
+            USAGE,
+            "[possible values: out, in, both, off]",
+        ),
     ] {
         let wrong = link(args);
         assert_eq!(wrong.status, status, "{args:?}");

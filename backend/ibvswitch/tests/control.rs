@@ -10,8 +10,8 @@ use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
     CLIENTS_MAX, Client, ClientError, Counters, CountersReport, ErrorKind, FabricStatus,
     LinkAction, LinkEnd, LinkReport, LinkRequest, Mads, Migrated, MigrationRequest, Objects,
-    REQUEST_MAX, RefusedMad, Request, Response, Server, SmAction, SmStatus, Status, StatusSource,
-    Topology, VfStatus,
+    REQUEST_MAX, RefusedMad, Request, Response, Server, SmAction, SmStatus, StallDirection, Status,
+    StatusSource, Topology, VfStatus,
 };
 
 #[derive(Debug)]
@@ -95,6 +95,8 @@ impl StatusSource for Fixed {
             physical_state: "LinkUp".to_owned(),
             lost_per_million: 0,
             delay_us: 2500,
+            overrun_every: 0,
+            stalled: StallDirection::Off,
         })
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 
 use super::{CliError, SourceArgs, ask, print, print_json};
-use crate::control::{LinkAction, LinkReport, LinkRequest, Request, Response};
+use crate::control::{LinkAction, LinkReport, LinkRequest, Request, Response, StallDirection};
 
 /// What to do with a link.
 #[derive(Debug, Subcommand)]
@@ -20,6 +20,12 @@ pub(super) enum LinkCommand {
     Drop(DropArgs),
     /// Have a link delay management packets.
     Delay(DelayArgs),
+    /// Let no flow-control credits arrive: data is stuck, subnet management passes.
+    Stall(StallArgs),
+    /// Have the receiver's buffers overrun.
+    Overrun(OverrunArgs),
+    /// Put the cable back in, and let nothing be wrong with it.
+    Restore(LinkArgs),
 }
 
 /// Which link.
@@ -54,6 +60,26 @@ pub(super) struct DelayArgs {
     /// How long each way, in milliseconds; 0 for not at all.
     #[arg(value_name = "MS", value_parser = microseconds)]
     delay: u64,
+}
+
+/// Arguments of `link stall`.
+#[derive(Debug, Args)]
+pub(super) struct StallArgs {
+    #[command(flatten)]
+    link: LinkArgs,
+    /// What is stuck: what leaves by this port, what comes in by it, both, or nothing any more.
+    #[arg(value_name = "DIRECTION", default_value = "both")]
+    direction: StallDirection,
+}
+
+/// Arguments of `link overrun`.
+#[derive(Debug, Args)]
+pub(super) struct OverrunArgs {
+    #[command(flatten)]
+    link: LinkArgs,
+    /// One packet of so many, each way; 0 for none.
+    #[arg(value_name = "EVERY")]
+    every: u32,
 }
 
 /// A port, as it is written.
@@ -113,6 +139,15 @@ pub(super) fn run(source: SourceArgs, command: LinkCommand) -> Result<(), CliErr
             let microseconds = args.delay;
             (args.link, LinkAction::Delay { microseconds })
         }
+        LinkCommand::Stall(args) => {
+            let direction = args.direction;
+            (args.link, LinkAction::Stall { direction })
+        }
+        LinkCommand::Overrun(args) => {
+            let every = args.every;
+            (args.link, LinkAction::Overrun { every })
+        }
+        LinkCommand::Restore(link) => (link, LinkAction::Restore),
     };
     let Port { node, port } = link.port;
     let request = Request::Link(LinkRequest { node, port, action });
@@ -142,6 +177,15 @@ fn text(report: &LinkReport) -> String {
         let ms = report.delay_us as f64 / 1000.0;
         text += &format!(", delays them by {ms} ms");
     }
+    if report.overrun_every > 0 {
+        text += &format!(", overruns at one packet of {}", report.overrun_every);
+    }
+    text += match report.stalled {
+        StallDirection::Off => "",
+        StallDirection::Out => ", stalled outwards",
+        StallDirection::In => ", stalled inwards",
+        StallDirection::Both => ", stalled",
+    };
     text + "\n"
 }
 

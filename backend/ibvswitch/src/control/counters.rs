@@ -132,13 +132,23 @@ fn port_counts(fabric: &Fabric, port: PortRef, peer: String) -> Option<PortCount
     let totals = fabric.port_totals(port)?;
     let info = fabric.port_info(port)?;
     let errors = [
+        ("symbol_errors", totals.symbol_errors),
         ("link_downed", totals.link_downed),
         ("rcv_errors", totals.rcv_errors),
         ("rcv_switch_relay_errors", totals.rcv_switch_relay_errors),
         ("xmit_discards", totals.xmit_discards),
         ("xmit_constraint_errors", totals.xmit_constraint_errors),
         ("rcv_constraint_errors", totals.rcv_constraint_errors),
+        (
+            "local_link_integrity_errors",
+            totals.local_link_integrity_errors,
+        ),
+        (
+            "excessive_buffer_overrun_errors",
+            totals.excessive_buffer_overrun_errors,
+        ),
         ("vl15_dropped", totals.vl15_dropped),
+        ("xmit_wait", totals.xmit_wait),
     ];
     Some(PortCounts {
         port: port.port,

@@ -38,6 +38,32 @@ pub enum LinkAction {
         /// Microseconds each way; 0 for not at all.
         microseconds: u64,
     },
+    /// Have the receiver's buffers overrun.
+    Overrun {
+        /// At one packet of so many; 0 for none.
+        every: u32,
+    },
+    /// Let no credits arrive.
+    Stall {
+        /// Which ports get none.
+        direction: StallDirection,
+    },
+    /// Put the cable back in, and let nothing be wrong with it.
+    Restore,
+}
+
+/// In which direction of a link data is stuck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum StallDirection {
+    /// What the port that is named would send.
+    Out,
+    /// What the port at the other end would send.
+    In,
+    /// Both.
+    Both,
+    /// None.
+    Off,
 }
 
 /// How a link is.
@@ -57,4 +83,8 @@ pub struct LinkReport {
     pub lost_per_million: u32,
     /// Microseconds that a management packet takes over it.
     pub delay_us: u64,
+    /// One packet of so many overruns the receiver's buffers; 0 for none.
+    pub overrun_every: u32,
+    /// Which way data is stuck, seen from the port that was named.
+    pub stalled: StallDirection,
 }

@@ -50,7 +50,8 @@ impl Subnet for EngineSubnet {
         {
             return Err(NoRoute::Dropped);
         }
-        if left_by.is_empty() && to.is_err() {
+        let held = to == Err(fabric::NoRoute::Stalled(port));
+        if left_by.is_empty() && to.is_err() && !held {
             return Err(NoRoute::Dropped);
         }
         let faulty = state.fabric.is_lossy(&left_by);
@@ -69,7 +70,10 @@ impl Subnet for EngineSubnet {
             Err(_) => {
                 // Somebody may want to know.
                 self.0.look();
-                Err(NoRoute::Lost(path))
+                Err(match held {
+                    true => NoRoute::Held(path),
+                    false => NoRoute::Lost(path),
+                })
             }
         }
     }

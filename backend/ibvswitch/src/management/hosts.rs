@@ -272,7 +272,7 @@ impl Management {
                 };
                 // Performance counters are read by these packets.
                 if packet.header().class() == Class::PERFORMANCE {
-                    state.tell_traffic(&self.ports);
+                    state.tell_traffic(&self.ports, self.now());
                 }
                 state.fabric.inject_as(port, packet, SmpAccess::Fabric);
                 let mut sent = Sent::Done;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fabric::PortRef;
+use fabric::{LinkFault, PortRef, Stalled};
 
 use super::Management;
-use crate::control::{LinkAction, LinkEnd, LinkReport, LinkRequest};
+use crate::control::{LinkAction, LinkEnd, LinkReport, LinkRequest, StallDirection};
 use crate::topology::Plan;
 
 /// The slowest link: subnet managers give up before.
@@ -85,10 +85,22 @@ impl Management {
                 LinkAction::Delay { microseconds } => {
                     fault.delay = Duration::from_micros(microseconds);
                 }
+                LinkAction::Overrun { every } => fault.overrun_every = every,
+                LinkAction::Stall { direction } => {
+                    fault.stalled = match direction {
+                        StallDirection::Out => Stalled::Outbound,
+                        StallDirection::In => Stalled::Inbound,
+                        StallDirection::Both => Stalled::Both,
+                        StallDirection::Off => Stalled::No,
+                    };
+                }
+                LinkAction::Restore => {
+                    fault = LinkFault::default();
+                    fabric.set_cable(at, true);
+                }
             }
-            if let LinkAction::Drop { .. } | LinkAction::Delay { .. } = action {
-                let harmless = fault.loss_ppm == 0 && fault.delay.is_zero();
-                fabric.set_link_fault(at, (!harmless).then_some(fault));
+            if !matches!(action, LinkAction::Show | LinkAction::Down | LinkAction::Up) {
+                fabric.set_link_fault(at, (!fault.is_harmless()).then_some(fault));
             }
             let end = |port: PortRef| LinkEnd {
                 node: plan.name(port.node).unwrap_or_default().to_owned(),
@@ -108,6 +120,13 @@ impl Management {
                 physical_state: info.port_physical_state.to_string(),
                 lost_per_million: fault.loss_ppm,
                 delay_us: fault.delay.as_micros() as u64,
+                overrun_every: fault.overrun_every,
+                stalled: match fault.stalled {
+                    Stalled::No => StallDirection::Off,
+                    Stalled::Outbound => StallDirection::Out,
+                    Stalled::Inbound => StallDirection::In,
+                    Stalled::Both => StallDirection::Both,
+                },
             })
         });
         self.look();

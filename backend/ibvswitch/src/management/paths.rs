@@ -76,7 +76,10 @@ impl Paths {
             left_by: left_by.into(),
             lost: lost.map(|(reason, _)| reason),
         };
-        let end = left_by.last().and_then(|&port| fabric.peer(port));
+        let end = match lost {
+            Some((NoRoute::Stalled(port), _)) => Some(port),
+            _ => left_by.last().and_then(|&port| fabric.peer(port)),
+        };
         let lost = lost.zip(end).map(|((reason, header), at)| Lost {
             at,
             reason,
@@ -97,7 +100,7 @@ impl Paths {
         };
         let sent = counters(&mut left_by.iter().copied());
         let received = counters(&mut left_by.iter().filter_map(|&port| fabric.peer(port)));
-        if sent.is_empty() && received.is_empty() {
+        if sent.is_empty() && received.is_empty() && lost.is_none() {
             return PathId::NONE;
         }
         let path = PathId::new(self.crossed.len() + 1);
