@@ -3,6 +3,7 @@
 mod balance;
 mod bottleneck;
 mod check;
+mod columns;
 mod dependency;
 mod dfsssp;
 mod dimension_order;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
+use super::columns::Columns;
 use super::{Endpoint, ForwardingTable, Graph};
 
 /// The trunks of all switches in one place: what a search over thousands of switches runs through.
@@ -124,51 +125,88 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// The ports of a switch by which LIDs of one adapter's port are sent: each its own way, as long as
-/// there are more.
-struct Siblings {
-    port: Option<u8>,
-    used: [u8; 256],
-    /// Those of which `used` is not zero; most often one.
-    touched: Vec<u8>,
+/// The ports by which a switch may send to another one, those that the fewest adapters' LIDs use so
+/// far first, then by number.
+#[derive(Debug, Default)]
+struct Choice {
+    /// The load, times 256, and the port: in one number, which is faster to keep in order.
+    ports: Vec<u64>,
 }
 
-impl Siblings {
-    /// Begins anew where this LID is not of the same port as the one before; those of a port come one
-    /// after the other.
-    fn turn_to(&mut self, endpoint: &Endpoint) {
-        if self.port != Some(endpoint.port) {
-            self.port = Some(endpoint.port);
-            for port in self.touched.drain(..) {
-                self.used[usize::from(port)] = 0;
-            }
+impl Choice {
+    const LOAD: u64 = 256;
+
+    fn port(entry: u64) -> u8 {
+        (entry % Self::LOAD) as u8
+    }
+
+    /// For so many LIDs.
+    fn load(&mut self, ports: &[u8], loads: &[u32], lids: usize) {
+        self.ports.clear();
+        self.ports.extend(ports.iter().map(|&port| {
+            let load = u64::from(loads[usize::from(port)]);
+            load * Self::LOAD + u64::from(port)
+        }));
+        if lids > 1 {
+            self.ports.sort_unstable();
+        } else if let Some(least) = (0..ports.len()).min_by_key(|&place| self.ports[place]) {
+            self.ports.swap(0, least);
         }
     }
 
-    fn count(&mut self, port: u8) {
-        self.used[usize::from(port)] += 1;
-        self.touched.push(port);
+    /// The first of the ports that are the least in `used`.
+    fn least(&self, used: &[u8]) -> Option<usize> {
+        if used.is_empty() {
+            return (!self.ports.is_empty()).then_some(0);
+        }
+        let count = |entry: u64| {
+            used.iter()
+                .filter(|&&port| port == Self::port(entry))
+                .count()
+        };
+        (0..self.ports.len()).min_by_key(|&place| count(self.ports[place]))
+    }
+
+    /// The port in a place, which is `weight` heavier from now on.
+    fn take(&mut self, place: usize, weight: u32) -> u8 {
+        let entry = self.ports[place] + u64::from(weight) * Self::LOAD;
+        let heavier = &mut self.ports[place..];
+        let lighter = heavier[1..].partition_point(|&other| other < entry);
+        heavier.copy_within(1..=lighter, 0);
+        heavier[lighter] = entry;
+        Self::port(entry)
+    }
+
+    fn store(&self, loads: &mut [u32]) {
+        for &entry in &self.ports {
+            loads[usize::from(Self::port(entry))] = (entry / Self::LOAD) as u32;
+        }
     }
 }
 
 /// The tables that send every LID by one of the ways to its switch: by the one it had before if
-/// that is still one of them, else by the one that the fewest adapters' LIDs use so far.
+/// that is still one of them, else by the one that the fewest adapters' LIDs use so far. LIDs of one
+/// adapter's port, which come one after the other, go each its own way, as long as there are more.
 pub(super) fn spread(
     graph: &Graph,
     before: Option<(&Graph, &[ForwardingTable])>,
     mut ways: impl FnMut(usize, &mut Ways),
 ) -> Vec<ForwardingTable> {
     let switches = graph.switches.len();
-    let mut tables = vec![ForwardingTable::new(graph.top()); switches];
-    let mut loads = vec![[0u32; 256]; switches];
+    let mut columns = Columns::new(vec![ForwardingTable::new(graph.top()); switches]);
     let mut at = vec![Vec::new(); switches];
     for endpoint in &graph.endpoints {
         at[endpoint.switch].push(*endpoint);
     }
     let kept = Kept::new(graph, before);
+    // What was may be by any port; else it is by trunks alone. The less room, the more of it is cached.
+    let trunks = graph.switches.iter().flat_map(|vertex| &vertex.trunks);
+    let highest = trunks.map(|trunk| trunk.port).max().unwrap_or(0);
+    let width = usize::from(kept.as_ref().map_or(highest, |_| u8::MAX)) + 1;
+    let mut loads = vec![0u32; width * switches];
     if let Some(kept) = &kept {
         for endpoint in graph.endpoints.iter().filter(|one| one.port != 0) {
-            for (switch, loads) in loads.iter_mut().enumerate() {
+            for (switch, loads) in loads.chunks_exact_mut(width).enumerate() {
                 if let Some(port) = kept.port(switch, endpoint.lid) {
                     loads[usize::from(port)] += 1;
                 }
@@ -176,51 +214,90 @@ pub(super) fn spread(
         }
     }
     let mut found = Ways::default();
-    let mut siblings = Siblings {
-        port: None,
-        used: [0; 256],
-        touched: Vec::new(),
-    };
+    let mut choice = Choice::default();
+    // The ways of the LIDs before that are of the same adapter's port.
+    let mut used: Vec<u8> = Vec::new();
     for (target, endpoints) in at.iter().enumerate() {
         if endpoints.is_empty() {
             continue;
         }
         found.clear();
         ways(target, &mut found);
-        for (switch, (table, loads)) in tables.iter_mut().zip(&mut loads).enumerate() {
+        let columns = columns.columns(endpoints.iter().map(|endpoint| endpoint.lid));
+        for (switch, loads) in loads.chunks_exact_mut(width).enumerate() {
             let ports = found.of(switch);
-            siblings.port = None;
-            for endpoint in endpoints {
+            choice.load(ports, loads, endpoints.len());
+            let mut adapter = None;
+            for (endpoint, column) in endpoints.iter().zip(columns.chunks_exact_mut(switches)) {
                 if switch == target {
-                    table.set(endpoint.lid, endpoint.port);
+                    column[switch] = endpoint.port;
                     continue;
+                }
+                if adapter.replace(endpoint.port) != Some(endpoint.port) {
+                    used.clear();
                 }
                 // Hardly anything is sent to a switch itself.
                 let weight = u32::from(endpoint.port != 0);
-                if let Some(port) = kept
-                    .as_ref()
-                    .and_then(|kept| kept.port(switch, endpoint.lid))
-                {
+                let kept = kept.as_ref();
+                if let Some(port) = kept.and_then(|kept| kept.port(switch, endpoint.lid)) {
                     if ports.contains(&port) {
-                        siblings.turn_to(endpoint);
-                        siblings.count(port);
-                        table.set(endpoint.lid, port);
+                        used.push(port);
+                        column[switch] = port;
                         continue;
                     }
                     loads[usize::from(port)] -= weight;
                 }
-                siblings.turn_to(endpoint);
-                let least = ports.iter().min_by_key(|&&port| {
-                    let port = usize::from(port);
-                    (siblings.used[port], loads[port])
-                });
-                if let Some(&port) = least {
-                    siblings.count(port);
-                    table.set(endpoint.lid, port);
-                    loads[usize::from(port)] += weight;
+                if let Some(place) = choice.least(&used) {
+                    let port = choice.take(place, weight);
+                    used.push(port);
+                    column[switch] = port;
                 }
             }
+            choice.store(loads);
         }
     }
-    tables
+    columns.into_tables()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What [`Choice`] does, said the simple way.
+    fn least(ports: &[u8], loads: &[u32; 256], used: &[u8]) -> Option<u8> {
+        let count = |port: u8| used.iter().filter(|&&one| one == port).count();
+        let key = |&port: &u8| (count(port), loads[usize::from(port)], port);
+        ports.iter().copied().min_by_key(key)
+    }
+
+    #[test]
+    fn the_port_with_the_least_on_it() {
+        let ports = [3, 4, 9, 17, 18];
+        let mut loads = [0; 256];
+        for (port, load) in ports.iter().zip([5, 2, 2, 0, 9]) {
+            loads[usize::from(*port)] = load;
+        }
+        let mut choice = Choice::default();
+        choice.load(&ports, &loads, 60);
+        let mut used = Vec::new();
+        for round in 0..60 {
+            if round % 4 == 0 {
+                used.clear();
+            }
+            let weight = u32::from(round % 7 != 0);
+            let expected = least(&ports, &loads, &used);
+            let port = choice.least(&used).map(|place| choice.take(place, weight));
+            assert_eq!(port, expected, "round {round}");
+            let port = port.unwrap();
+            loads[usize::from(port)] += weight;
+            if round > 20 {
+                used.push(port);
+            }
+        }
+        let mut stored = [0; 256];
+        choice.store(&mut stored);
+        assert_eq!(stored, loads);
+        choice.load(&[], &loads, 60);
+        assert_eq!(choice.least(&[]), None);
+    }
 }

@@ -84,6 +84,8 @@ pub struct Verdict {
 }
 
 const FAULTS: usize = 16;
+/// LIDs of which the ports are gathered at once.
+const TOGETHER: usize = 64;
 const UNKNOWN: u32 = u32::MAX;
 const LOST: u32 = u32::MAX - 1;
 
@@ -231,13 +233,32 @@ impl<'a> Walker<'a> {
         for endpoint in &self.graph.endpoints {
             at[endpoint.switch].push((endpoint.lid, endpoint.port));
         }
+        let mut columns = Vec::new();
         for (switch, endpoints) in at.iter().enumerate() {
             if endpoints.is_empty() {
                 continue;
             }
             let shortest = self.graph.distances(switch);
-            for &(lid, port) in endpoints {
-                self.walk_to(switch, lid, port, &shortest);
+            for endpoints in endpoints.chunks(TOGETHER) {
+                // All tables' ports for a LID side by side: in the tables they are far apart.
+                columns.clear();
+                columns.resize(
+                    endpoints.len() * self.graph.switches.len(),
+                    LinearBlock::DROP,
+                );
+                for (at, table) in self.routing.tables.iter().enumerate() {
+                    let column = columns
+                        .iter_mut()
+                        .skip(at)
+                        .step_by(self.graph.switches.len());
+                    for (entry, &(lid, _)) in column.zip(endpoints) {
+                        *entry = table.port(lid);
+                    }
+                }
+                let columns = columns.chunks(self.graph.switches.len());
+                for (&(lid, port), column) in endpoints.iter().zip(columns) {
+                    self.walk_to(switch, lid, port, column, &shortest);
+                }
             }
         }
         self.verdict.one_way = self.one_way(&at);
@@ -283,18 +304,18 @@ impl<'a> Walker<'a> {
         mixed.count() as u64
     }
 
-    fn walk_to(&mut self, target: usize, lid: Lid, port: u8, shortest: &[Option<u32>]) {
+    /// Walks to a LID at a switch's port, given every switch's port for it.
+    fn walk_to(&mut self, target: usize, lid: Lid, port: u8, out: &[u8], shortest: &[Option<u32>]) {
         let switches = self.graph.switches.len();
-        let tables = &self.routing.tables;
-        let out = |at: usize| tables.get(at).map_or(LinearBlock::DROP, |t| t.port(lid));
         let mut next = vec![NOWHERE; switches];
         let mut hops = vec![UNKNOWN; switches];
         let mut breaks = vec![None; switches];
-        match out(target) {
+        match out[target] {
             found if found == port => hops[target] = 0,
             LinearBlock::DROP => (hops[target], breaks[target]) = (LOST, Some(Break::Dropped)),
             _ => (hops[target], breaks[target]) = (LOST, Some(Break::WrongPort)),
         }
+        // A switch comes later than the one that it sends to.
         let mut order = Vec::with_capacity(switches);
         if hops[target] == 0 {
             order.push(target);
@@ -306,10 +327,10 @@ impl<'a> Walker<'a> {
             while hops[at] == UNKNOWN && !on_path[at] {
                 on_path[at] = true;
                 path.push(at);
-                let channel = self.cables.begins[at][usize::from(out(at))];
+                let channel = self.cables.begins[at][usize::from(out[at])];
                 if channel == NOWHERE {
                     hops[at] = LOST;
-                    breaks[at] = Some(match out(at) {
+                    breaks[at] = Some(match out[at] {
                         LinearBlock::DROP => Break::Dropped,
                         _ => Break::WrongPort,
                     });
@@ -367,10 +388,9 @@ impl<'a> Walker<'a> {
             }
         }
         // From the ends of the tree inwards: what comes through each switch, and on which lanes.
-        order.sort_unstable_by_key(|&at| std::cmp::Reverse(hops[at]));
         let mut flow = self.adapters.clone();
         let mut lanes = vec![0u16; switches];
-        for at in order {
+        for at in order.into_iter().rev() {
             if self.adapters[at] > 0 || to_adapter {
                 lanes[at] |= 1 << self.routing.levels.level(at, lid).value();
             }

@@ -15,12 +15,12 @@ pub(super) struct Channels {
     first: Vec<u32>,
     /// Where each channel leads to.
     to: Vec<u32>,
-    /// Its place among the channels that lead there.
-    arrival: Vec<u32>,
     /// Its other direction.
     back: Vec<u32>,
-    /// Where the dependencies at each vertex begin, and where the last ones end.
-    base: Vec<u32>,
+    /// By channel: what added to the number of a channel that can follow is the number of that
+    /// dependency, modulo 2^32.
+    row: Vec<u32>,
+    dependencies: usize,
 }
 
 impl Channels {
@@ -28,21 +28,23 @@ impl Channels {
     /// to and `back` which one is its other direction.
     pub(super) fn new(first: Vec<u32>, to: Vec<u32>, back: impl Fn(usize) -> usize) -> Self {
         let back: Vec<u32> = (0..to.len()).map(|channel| back(channel) as u32).collect();
-        let arrivals = back.iter().zip(&to);
-        let arrival = arrivals
-            .map(|(&back, &to)| back - first[to as usize])
-            .collect();
         let mut base = vec![0u32];
         for pair in first.windows(2) {
             let degree = pair[1] - pair[0];
             base.push(base.last().copied().unwrap_or(0) + degree * degree);
         }
+        let rows = back.iter().zip(&to).map(|(&back, &to)| {
+            let at = to as usize;
+            let degree = first[at + 1] - first[at];
+            let arrival = back - first[at];
+            (base[at] + arrival * degree).wrapping_sub(first[at])
+        });
         Self {
+            row: rows.collect(),
+            dependencies: base.last().copied().unwrap_or(0) as usize,
             first,
             to,
-            arrival,
             back,
-            base,
         }
     }
 
@@ -52,15 +54,12 @@ impl Channels {
 
     /// How many dependencies there can be.
     pub(super) fn dependencies(&self) -> usize {
-        self.base.last().copied().unwrap_or(0) as usize
+        self.dependencies
     }
 
     /// The number of the dependency of `after` on `before`, which leads to where `after` begins.
     pub(super) fn dependency(&self, before: usize, after: usize) -> usize {
-        let at = self.to[before] as usize;
-        let degree = self.first[at + 1] - self.first[at];
-        let place = self.arrival[before] * degree + (after as u32 - self.first[at]);
-        (self.base[at] + place) as usize
+        self.row[before].wrapping_add(after as u32) as usize
     }
 
     /// The channels that a packet behind `channel` could wait for.

@@ -42,7 +42,8 @@ impl RoutingEngine for Dfsssp {
 
     fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
         let skeleton = Skeleton::new(graph);
-        let mut tables = skeleton.tables();
+        let mut columns = skeleton.columns();
+        let mut dependencies = Dependencies::new(&skeleton);
         let mut spread = Spread::new(&skeleton);
         // The vertices with most adapters first, while the links are free.
         let mut order: Vec<usize> = (0..skeleton.len()).collect();
@@ -59,26 +60,29 @@ impl RoutingEngine for Dfsssp {
                 if target.adapter {
                     spread.count(1);
                 }
-                for (at, &arc) in spread.next.iter().enumerate() {
-                    if arc != NONE {
-                        tables[at].set(target.lid, skeleton.arcs[arc as usize].port);
-                    }
-                }
-                tables[vertex].set(target.lid, target.port);
-                lids.push(Destination {
+                let column = columns.column(target.lid);
+                spread.fill(column);
+                column[vertex] = target.port;
+                let destination = Destination {
                     lid: usize::from(target.lid.value()),
                     vertex: vertex as u32,
                     adapter: target.adapter,
-                });
+                };
+                dependencies.count(&skeleton, &spread, &destination);
+                lids.push(destination);
             }
         }
-        let mut layers = Layers::new(&skeleton, &tables, &lids);
-        let levels = layers
-            .spread(self.lanes.clamp(1, 15))
-            .map_err(|reason| RoutingError {
+        let tables = columns.into_tables();
+        let levels = if dependencies.are_free_of_circles() {
+            None
+        } else {
+            let layers = Layers::new(&skeleton, &tables, &lids, dependencies.channels);
+            let levels = layers.spread(self.lanes.clamp(1, 15), dependencies.counts);
+            Some(levels.map_err(|reason| RoutingError {
                 engine: self.name(),
                 reason,
-            })?;
+            })?)
+        };
         let levels = levels.map_or_else(ServiceLevels::uniform, |levels| {
             ServiceLevels::between(graph, &skeleton, levels)
         });
@@ -94,6 +98,57 @@ struct Destination {
     lid: usize,
     vertex: u32,
     adapter: bool,
+}
+
+impl Destination {
+    /// Whether a path from a vertex is among those that must not deadlock.
+    fn counts(&self, skeleton: &Skeleton, from: usize) -> bool {
+        self.adapter || skeleton.adapters[from] > 0
+    }
+}
+
+/// The dependencies that all paths make together.
+struct Dependencies {
+    channels: Channels,
+    counts: Counts,
+    /// By vertex: paths to one destination that go by it.
+    passing: Vec<u32>,
+}
+
+impl Dependencies {
+    fn new(skeleton: &Skeleton) -> Self {
+        let channels = channels(skeleton);
+        Self {
+            counts: vec![0; channels.dependencies()],
+            passing: vec![0; skeleton.len()],
+            channels,
+        }
+    }
+
+    /// Counts those of the paths found.
+    fn count(&mut self, skeleton: &Skeleton, found: &Spread<'_>, destination: &Destination) {
+        for (at, passing) in self.passing.iter_mut().enumerate() {
+            *passing = u32::from(destination.counts(skeleton, at));
+        }
+        for &at in found.order.iter().rev() {
+            let arc = found.next[at as usize];
+            let passing = self.passing[at as usize];
+            if arc == NONE || passing == 0 {
+                continue;
+            }
+            let to = skeleton.heads()[arc as usize] as usize;
+            self.passing[to] += passing;
+            let after = found.next[to];
+            if after != NONE {
+                let dependency = self.channels.dependency(arc as usize, after as usize);
+                self.counts[dependency] += passing;
+            }
+        }
+    }
+
+    fn are_free_of_circles(&self) -> bool {
+        self.channels.circle(|at| self.counts[at] > 0).is_none()
+    }
 }
 
 /// The channels of a skeleton.
@@ -123,6 +178,7 @@ impl<'a> Layers<'a> {
         skeleton: &'a Skeleton,
         tables: &'a [ForwardingTable],
         destinations: &'a [Destination],
+        channels: Channels,
     ) -> Self {
         let mut arc = vec![[NONE; 256]; skeleton.len()];
         for (vertex, arcs) in arc.iter_mut().enumerate() {
@@ -137,7 +193,7 @@ impl<'a> Layers<'a> {
             first += group.len();
         }
         Self {
-            channels: channels(skeleton),
+            channels,
             skeleton,
             tables,
             destinations,
@@ -157,55 +213,13 @@ impl<'a> Layers<'a> {
         self.skeleton.arcs[arc as usize].to as usize
     }
 
-    /// Whether a path from here is among those that must not deadlock.
-    fn counts(&self, at: usize, destination: &Destination) -> bool {
-        destination.adapter || self.skeleton.adapters[at] > 0
-    }
-
-    /// The dependencies of all paths together.
-    fn all(&self) -> Counts {
-        let mut counts = vec![0; self.channels.dependencies()];
-        let mut passing = vec![0u32; self.skeleton.len()];
-        let mut distance = Vec::new();
-        let mut order = Vec::new();
-        let mut before = NONE;
-        for destination in self.destinations {
-            if before != destination.vertex {
-                before = destination.vertex;
-                let target = before as usize;
-                self.skeleton.distances(target, &mut distance, &mut order);
-            }
-            for (at, passing) in passing.iter_mut().enumerate() {
-                *passing = u32::from(self.counts(at, destination));
-            }
-            for &at in order.iter().rev() {
-                let arc = self.next(at as usize, destination);
-                if arc == NONE || passing[at as usize] == 0 {
-                    continue;
-                }
-                let to = self.to(arc);
-                passing[to] += passing[at as usize];
-                let after = self.next(to, destination);
-                if after != NONE {
-                    let dependency = self.channels.dependency(arc as usize, after as usize);
-                    counts[dependency] += passing[at as usize];
-                }
-            }
-        }
-        counts
-    }
-
-    /// The lane of every path, by its two vertices; `None` when one lane will do.
-    fn spread(&mut self, lanes: u8) -> Result<Option<Vec<u8>>, String> {
-        let mut counts = self.all();
-        if self.channels.circle(|at| counts[at] > 0).is_none() {
-            return Ok(None);
-        }
+    /// The lane of every path, by its two vertices, given the dependencies of all together.
+    fn spread(&self, lanes: u8, mut counts: Counts) -> Result<Vec<u8>, String> {
         let mut levels = vec![0u8; self.skeleton.len() * self.skeleton.len()];
         for lane in 0..lanes {
             if lane + 1 == lanes {
                 return match self.channels.circle(|at| counts[at] > 0) {
-                    None => Ok(Some(levels)),
+                    None => Ok(levels),
                     Some(_) => Err(format!(
                         "{lanes} virtual lanes do not suffice to keep its paths from waiting for \
                          each other; allow more"
@@ -215,11 +229,11 @@ impl<'a> Layers<'a> {
             let mut above = vec![0; counts.len()];
             let moved = self.break_circles(lane, &mut counts, &mut above, &mut levels);
             if !moved {
-                return Ok(Some(levels));
+                return Ok(levels);
             }
             counts = above;
         }
-        Ok(Some(levels))
+        Ok(levels)
     }
 
     /// Moves paths from a lane to the next until no circle is left; false if there was none.
@@ -324,7 +338,8 @@ impl<'a> Layers<'a> {
                         upstream.push(arc.to as usize);
                     }
                 }
-                if levels[at * vertices + target] != lane || !self.counts(at, destination) {
+                if levels[at * vertices + target] != lane || !destination.counts(self.skeleton, at)
+                {
                     continue;
                 }
                 for (from, to) in [(at, target), (target, at)] {
@@ -345,7 +360,7 @@ impl<'a> Layers<'a> {
         counts: &mut Counts,
         above: &mut Counts,
     ) {
-        if !self.counts(from, destination) {
+        if !destination.counts(self.skeleton, from) {
             return;
         }
         let mut arc = self.next(from, destination);

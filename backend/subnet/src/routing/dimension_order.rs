@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use wire::attribute::LinearBlock;
+
 use super::levels::ServiceLevels;
 use super::skeleton::Skeleton;
 use super::{Graph, Routing, RoutingEngine, RoutingError};
@@ -49,7 +51,7 @@ impl RoutingEngine for DimensionOrder {
                 1 << rings.len().min(8)
             )));
         }
-        let mut tables = skeleton.tables();
+        let mut columns = skeleton.columns();
         let mut levels = vec![0u8; count * count];
         for target in 0..count {
             for at in 0..count {
@@ -57,19 +59,18 @@ impl RoutingEngine for DimensionOrder {
                     let crosses = grid.crosses(at, target, dimension);
                     levels[at * count + target] |= u8::from(crosses) << bit;
                 }
-                let Some(port) = grid.port(at, target) else {
-                    continue;
-                };
-                for lid in &skeleton.targets[target] {
-                    tables[at].set(lid.lid, port);
-                }
             }
+            let ports: Vec<u8> = (0..count)
+                .map(|at| grid.port(at, target).unwrap_or(LinearBlock::DROP))
+                .collect();
             for lid in &skeleton.targets[target] {
-                tables[target].set(lid.lid, lid.port);
+                let column = columns.column(lid.lid);
+                column.copy_from_slice(&ports);
+                column[target] = lid.port;
             }
         }
         Ok(Routing {
-            tables: skeleton.unfold(graph, tables),
+            tables: skeleton.unfold(graph, columns.into_tables()),
             levels: ServiceLevels::between(graph, &skeleton, levels),
         })
     }

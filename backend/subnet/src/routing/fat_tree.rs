@@ -1,8 +1,13 @@
 //! Routing for fat-trees: as OpenSM's, and with the weight that virtual machines give to links.
 
+use std::ops::Range;
+
+use wire::attribute::LinearBlock;
+
+use super::columns::Columns;
 use super::skeleton::{Skeleton, Target};
-use super::tree::Tree;
-use super::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
+use super::tree::{self, Tree};
+use super::{Graph, Routing, RoutingEngine, RoutingError};
 
 /// Fat-tree routing as OpenSM's: from each leaf in order, every adapter goes down by the cable that
 /// the fewest go down by, and is gone up to by those that the fewest go up by.
@@ -113,24 +118,18 @@ fn route(
              has lost too many cables"
         )));
     }
-    let tables = router.tables;
+    let tables = router.columns.into_tables();
     Ok(skeleton.unfold(graph, tables).into())
 }
 
-/// The lower end of the cables to a vertex above.
+/// The cables between two vertices, seen from the upper one or from the lower one.
 #[derive(Debug, Clone)]
-struct Uplinks {
+struct Group {
+    /// The vertex at the far end.
     to: u32,
-    /// What goes down by them.
-    weight: u64,
-    cables: Vec<Cable>,
-}
-
-/// The upper end of the cables to a vertex below.
-#[derive(Debug, Clone)]
-struct Downlinks {
-    to: u32,
-    cables: Vec<Cable>,
+    /// Its cables, as indices of [`Side::cables`].
+    first: u32,
+    count: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -141,12 +140,55 @@ struct Cable {
     weight: u64,
 }
 
-/// The first of the cables that the least goes by.
-fn lightest(cables: &[Cable]) -> usize {
-    let cables = cables.iter().enumerate();
-    cables
-        .min_by_key(|(_, cable)| cable.weight)
-        .map_or(0, |(at, _)| at)
+/// The cables of all vertices up, or those down, in one place: what every LID runs through.
+#[derive(Debug, Default)]
+struct Side {
+    /// Where the groups of each vertex begin, and where the last ones end.
+    first: Vec<u32>,
+    groups: Vec<Group>,
+    cables: Vec<Cable>,
+}
+
+impl Side {
+    fn new(skeleton: &Skeleton, groups: &[Vec<tree::Group>]) -> Self {
+        let mut side = Self::default();
+        for groups in groups {
+            side.first.push(side.groups.len() as u32);
+            for group in groups {
+                side.groups.push(Group {
+                    to: group.to,
+                    first: side.cables.len() as u32,
+                    count: group.arcs.len() as u32,
+                });
+                let backs = group
+                    .arcs
+                    .iter()
+                    .map(|&arc| skeleton.arcs[arc as usize].back);
+                let far = backs.map(|back| skeleton.arcs[back as usize].port);
+                side.cables.extend(far.map(|far| Cable { far, weight: 0 }));
+            }
+        }
+        side.first.push(side.groups.len() as u32);
+        side
+    }
+
+    /// The groups of a vertex, as indices of [`Side::groups`].
+    fn of(&self, vertex: usize) -> Range<usize> {
+        self.first[vertex] as usize..self.first[vertex + 1] as usize
+    }
+
+    /// Of the cables of a group the first that the least goes by.
+    fn lightest(&self, group: usize) -> usize {
+        let Group { first, count, .. } = self.groups[group];
+        let cables = first as usize..(first + count) as usize;
+        let start = cables.start;
+        match count {
+            1 => start,
+            _ => cables
+                .min_by_key(|&cable| self.cables[cable].weight)
+                .unwrap_or(start),
+        }
+    }
 }
 
 const NOT_REACHED: u8 = u8::MAX;
@@ -154,14 +196,18 @@ const NOT_REACHED: u8 = u8::MAX;
 /// Takes one LID after the other up to the roots and down again to everyone else.
 struct Router<'a> {
     tree: &'a Tree,
-    up: Vec<Vec<Uplinks>>,
-    down: Vec<Vec<Downlinks>>,
+    up: Side,
+    /// By group up: what goes down by its cables.
+    coming: Vec<u64>,
+    down: Side,
     /// Whether a vertex has adapters.
     populated: Vec<bool>,
     /// What goes down from each vertex.
     falling: Vec<u64>,
-    tables: Vec<ForwardingTable>,
-    /// By vertex: links to the LID that is being routed.
+    columns: Columns,
+    /// By vertex: the port for the LID that is being routed.
+    ports: Vec<u8>,
+    /// By vertex: links to it.
     hops: Vec<u8>,
     /// By level: vertices that do not reach it yet.
     unrouted: Vec<usize>,
@@ -184,36 +230,19 @@ struct Siblings {
 
 impl<'a> Router<'a> {
     fn new(skeleton: &Skeleton, tree: &'a Tree) -> Self {
-        let cables = |arcs: &[u32]| -> Vec<Cable> {
-            let backs = arcs.iter().map(|&arc| skeleton.arcs[arc as usize].back);
-            let far = backs.map(|back| skeleton.arcs[back as usize].port);
-            far.map(|far| Cable { far, weight: 0 }).collect()
-        };
-        let up = tree.up.iter().map(|groups| {
-            let groups = groups.iter().map(|group| Uplinks {
-                to: group.to,
-                weight: 0,
-                cables: cables(&group.arcs),
-            });
-            groups.collect()
-        });
-        let down = tree.down.iter().map(|groups| {
-            let groups = groups.iter().map(|group| Downlinks {
-                to: group.to,
-                cables: cables(&group.arcs),
-            });
-            groups.collect()
-        });
         let mut sizes = vec![0; usize::from(tree.leaf_level) + 1];
         for &level in &tree.level {
             sizes[usize::from(level)] += 1;
         }
+        let up = Side::new(skeleton, &tree.up);
         Self {
-            up: up.collect(),
-            down: down.collect(),
+            coming: vec![0; up.groups.len()],
+            up,
+            down: Side::new(skeleton, &tree.down),
             populated: skeleton.adapters.iter().map(|&count| count > 0).collect(),
             falling: vec![0; skeleton.len()],
-            tables: skeleton.tables(),
+            columns: skeleton.columns(),
+            ports: vec![LinearBlock::DROP; skeleton.len()],
             hops: vec![NOT_REACHED; skeleton.len()],
             unrouted: sizes.clone(),
             sizes,
@@ -227,17 +256,21 @@ impl<'a> Router<'a> {
     fn route(&mut self, vertex: usize, target: Option<Target>, weight: u64, main: bool) {
         let home = target.map(|target| target.home);
         if home.is_none() || home != self.siblings.home {
-            self.siblings = Siblings {
-                home,
-                leaf: vertex,
-                used: vec![0; self.up[vertex].len()],
-            };
+            self.siblings.home = home;
+            self.siblings.leaf = vertex;
+            self.siblings.used.clear();
+            self.siblings.used.resize(self.up.of(vertex).len(), 0);
         }
         self.hops.fill(NOT_REACHED);
+        self.ports.fill(LinearBlock::DROP);
         self.unrouted.clone_from(&self.sizes);
-        self.set(vertex, target, target.map_or(0, |target| target.port), 0);
-        self.climb(vertex, usize::MAX, target, weight, main);
-        if let Some(target) = target.filter(|target| target.adapter)
+        self.set(vertex, target.map_or(0, |target| target.port), 0);
+        self.climb(vertex, usize::MAX, weight, main);
+        let Some(target) = target else {
+            return;
+        };
+        self.columns.column(target.lid).copy_from_slice(&self.ports);
+        if target.adapter
             && self.unreached.is_none()
             && self.unrouted[usize::from(self.tree.leaf_level)] > 0
         {
@@ -247,84 +280,81 @@ impl<'a> Router<'a> {
         }
     }
 
-    fn set(&mut self, vertex: usize, target: Option<Target>, port: u8, hops: u8) {
+    fn set(&mut self, vertex: usize, port: u8, hops: u8) {
         if self.hops[vertex] == NOT_REACHED {
             self.unrouted[usize::from(self.tree.level[vertex])] -= 1;
         }
         self.hops[vertex] = hops;
-        if let Some(target) = target {
-            self.tables[vertex].set(target.lid, port);
-        }
+        self.ports[vertex] = port;
     }
 
     /// From a vertex that reaches the LID: how those above it get down to it.
-    fn climb(&mut self, at: usize, from: usize, target: Option<Target>, weight: u64, main: bool) {
-        self.descend(at, from, target, weight);
-        let groups = self.up[at].len();
+    fn climb(&mut self, at: usize, from: usize, weight: u64, main: bool) {
+        self.descend(at, from, weight);
+        let groups = self.up.of(at);
         let hops = self.hops[at] + 1;
         let mut chosen = usize::MAX;
-        if main && groups > 0 {
-            let weights = self.up[at].iter().enumerate();
-            let falling = &self.falling;
+        if main && !groups.is_empty() {
             let siblings = &mut self.siblings;
             let at_leaf = at == siblings.leaf;
-            let least = weights.min_by_key(|&(index, group)| {
-                let used = siblings.used.get(index).filter(|_| at_leaf);
-                (used, group.weight, falling[group.to as usize])
+            let least = groups.clone().min_by_key(|&index| {
+                let used = siblings.used.get(index - groups.start).filter(|_| at_leaf);
+                let to = self.up.groups[index].to as usize;
+                (used, self.coming[index], self.falling[to])
             });
-            chosen = least.map_or(0, |(index, _)| index);
-            if let Some(used) = siblings.used.get_mut(chosen).filter(|_| at_leaf) {
+            chosen = least.unwrap_or(groups.start);
+            let place = chosen - groups.start;
+            if let Some(used) = siblings.used.get_mut(place).filter(|_| at_leaf) {
                 *used += 1;
             }
-            let group = &mut self.up[at][chosen];
-            group.weight += weight;
-            self.falling[group.to as usize] += weight;
-            let cable = lightest(&group.cables);
-            group.cables[cable].weight += weight;
-            let (to, port) = (group.to as usize, group.cables[cable].far);
+            let to = self.up.groups[chosen].to as usize;
+            self.coming[chosen] += weight;
+            self.falling[to] += weight;
+            let cable = self.up.lightest(chosen);
+            let cable = &mut self.up.cables[cable];
+            cable.weight += weight;
             if hops < self.hops[to] {
-                self.set(to, target, port, hops);
-                self.climb(to, at, target, weight, true);
+                let port = cable.far;
+                self.set(to, port, hops);
+                self.climb(to, at, weight, true);
             }
         }
         // The others only need to know the way; nothing is counted on it.
-        for index in (0..groups).filter(|&index| index != chosen) {
-            let group = &self.up[at][index];
-            let to = group.to as usize;
+        for index in groups.filter(|&index| index != chosen) {
+            let to = self.up.groups[index].to as usize;
             if hops < self.hops[to] {
-                let port = group.cables[lightest(&group.cables)].far;
-                self.set(to, target, port, hops);
-                self.climb(to, at, target, 0, false);
+                let port = self.up.cables[self.up.lightest(index)].far;
+                self.set(to, port, hops);
+                self.climb(to, at, 0, false);
             }
         }
     }
 
     /// From a vertex that reaches the LID: how those below it get up to it. Returns whether any
     /// adapters do so by way of it.
-    fn descend(&mut self, at: usize, from: usize, target: Option<Target>, weight: u64) -> bool {
-        let level = self.tree.level[at];
-        if level >= self.tree.leaf_level {
+    fn descend(&mut self, at: usize, from: usize, weight: u64) -> bool {
+        let level = usize::from(self.tree.level[at]);
+        if level >= usize::from(self.tree.leaf_level) {
             return self.populated[at];
         }
         let mut created = false;
         let hops = self.hops[at] + 1;
-        for index in 0..self.down[at].len() {
+        for index in self.down.of(at) {
             // What is left reaches it by a path as short: tables once set are changed for shorter
             // ones only, and those come first.
-            if self.unrouted[usize::from(level) + 1] == 0 {
+            if self.unrouted[level + 1] == 0 {
                 break;
             }
-            let group = &self.down[at][index];
-            let to = group.to as usize;
+            let to = self.down.groups[index].to as usize;
             if to == from || hops >= self.hops[to] {
                 continue;
             }
-            let cable = lightest(&group.cables);
-            let port = group.cables[cable].far;
-            self.set(to, target, port, hops);
-            if self.descend(to, usize::MAX, target, weight) {
+            let cable = self.down.lightest(index);
+            let port = self.down.cables[cable].far;
+            self.set(to, port, hops);
+            if self.descend(to, usize::MAX, weight) {
                 created = true;
-                self.down[at][index].cables[cable].weight += weight;
+                self.down.cables[cable].weight += weight;
             }
         }
         created

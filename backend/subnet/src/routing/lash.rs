@@ -39,9 +39,10 @@ impl RoutingEngine for Lash {
     fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
         let skeleton = Skeleton::new(graph);
         let count = skeleton.len();
-        let mut tables = skeleton.tables();
+        let mut columns = skeleton.columns();
         let mut spread = Spread::new(&skeleton);
-        // By two vertices: the arc by which the first sends to the second.
+        // By two vertices: the arc by which the second sends to the first. So all paths to a vertex are
+        // in one place.
         let mut next = vec![NONE; count * count];
         for target in 0..count {
             let targets = &skeleton.targets[target];
@@ -51,16 +52,11 @@ impl RoutingEngine for Lash {
             spread.aim(target);
             spread.find();
             spread.count(skeleton.adapters[target].into());
-            for (at, &arc) in spread.next.iter().enumerate() {
-                next[at * count + target] = arc;
-            }
+            next[target * count..][..count].copy_from_slice(&spread.next);
             for lid in targets {
-                for (at, &arc) in spread.next.iter().enumerate() {
-                    if arc != NONE {
-                        tables[at].set(lid.lid, skeleton.arcs[arc as usize].port);
-                    }
-                }
-                tables[target].set(lid.lid, lid.port);
+                let column = columns.column(lid.lid);
+                spread.fill(column);
+                column[target] = lid.port;
             }
         }
         let levels = self
@@ -70,14 +66,14 @@ impl RoutingEngine for Lash {
                 reason,
             })?;
         Ok(Routing {
-            tables: skeleton.unfold(graph, tables),
+            tables: skeleton.unfold(graph, columns.into_tables()),
             levels: ServiceLevels::between(graph, &skeleton, levels),
         })
     }
 }
 
 impl Lash {
-    /// The lane of every pair of vertices, the same both ways, given the next arc from each to each.
+    /// The lane of every pair of vertices, the same both ways, given the next arc to each from each.
     fn layers(&self, skeleton: &Skeleton, next: &[u32]) -> Result<Vec<u8>, String> {
         let count = skeleton.len();
         let lanes = self.lanes.clamp(1, 15);
@@ -93,11 +89,11 @@ impl Lash {
                 }
                 for (path, (from, to)) in paths.iter_mut().zip([(one, other), (other, one)]) {
                     path.clear();
-                    let mut arc = next[from * count + to];
+                    let next = &next[to * count..][..count];
+                    let mut arc = next[from];
                     while arc != NONE {
                         path.push(arc as usize);
-                        let at = skeleton.arcs[arc as usize].to as usize;
-                        arc = next[at * count + to];
+                        arc = next[skeleton.heads()[arc as usize] as usize];
                     }
                 }
                 let found = layers

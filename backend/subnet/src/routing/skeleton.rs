@@ -3,6 +3,7 @@
 use wire::Lid;
 use wire::attribute::LinearBlock;
 
+use super::columns::Columns;
 use super::{ForwardingTable, Graph};
 
 /// A way from a vertex to its neighbour: one direction of a cable.
@@ -48,6 +49,8 @@ pub(super) struct Skeleton {
     first: Vec<u32>,
     /// By vertex, then by port.
     pub(super) arcs: Vec<Arc>,
+    /// By arc: the vertex that it leads to, once more and side by side, for searches.
+    heads: Vec<u32>,
     /// The LIDs of each vertex by port, then by LID.
     pub(super) targets: Vec<Vec<Target>>,
     /// LIDs of adapters at each vertex.
@@ -144,6 +147,7 @@ impl Skeleton {
         Self {
             switches,
             first,
+            heads: arcs.iter().map(|arc| arc.to).collect(),
             arcs,
             targets,
             adapters,
@@ -162,31 +166,14 @@ impl Skeleton {
         self.first[vertex] as usize..self.first[vertex + 1] as usize
     }
 
-    /// Tables for the vertices, all LIDs dropped.
-    pub(super) fn tables(&self) -> Vec<ForwardingTable> {
-        vec![ForwardingTable::new(self.top); self.len()]
+    /// Tables for the vertices, to be filled.
+    pub(super) fn columns(&self) -> Columns {
+        Columns::new(vec![ForwardingTable::new(self.top); self.len()])
     }
 
-    /// The vertices by rising distance from `from`, with the distances: `u32::MAX` for no way. For
-    /// re-use, both are given.
-    pub(super) fn distances(&self, from: usize, distance: &mut Vec<u32>, order: &mut Vec<u32>) {
-        distance.clear();
-        distance.resize(self.len(), u32::MAX);
-        order.clear();
-        order.push(from as u32);
-        distance[from] = 0;
-        let mut next = 0;
-        while let Some(&at) = order.get(next) {
-            next += 1;
-            let beyond = distance[at as usize] + 1;
-            for arc in &self.arcs[self.arcs_of(at as usize)] {
-                let known = &mut distance[arc.to as usize];
-                if *known == u32::MAX {
-                    *known = beyond;
-                    order.push(arc.to);
-                }
-            }
-        }
+    /// By arc: the vertex that it leads to.
+    pub(super) fn heads(&self) -> &[u32] {
+        &self.heads
     }
 
     /// The tables of all switches of the graph, from those of the vertices.
