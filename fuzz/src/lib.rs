@@ -83,8 +83,8 @@ impl Machine {
                     active: true,
                     pkeys: vec![PKey::new(0xffff)],
                     gids: vec![port.gid],
-..PortView::default()
-},
+                    ..PortView::default()
+                },
             );
             machine.functions.push(Function::new(configuration));
             machine.ports.push(port);
