@@ -15,7 +15,8 @@ use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells};
 use crate::control::{
     Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
-    Objects, SmAction, SmStatus, Status, StatusSource, Topology,
+    MigrationsReport, MigrationsRequest, Objects, SmAction, SmStatus, Status, StatusSource,
+    Topology,
 };
 use crate::device::{DoorbellPages, Format, Parts, Vectors, VfDevice, doorbell_pages};
 use crate::dma::GuestMemory;
@@ -255,6 +256,11 @@ struct Whole {
 }
 
 impl Whole {
+    fn is_connected(&self, vf: VfId) -> bool {
+        let mut functions = self.functions.iter();
+        functions.any(|(id, connected, _)| *id == vf && connected.load(Ordering::Relaxed))
+    }
+
     fn functions(&self) -> Vec<Function> {
         self.functions
             .iter()
@@ -271,6 +277,15 @@ impl Whole {
     }
 }
 
+/// Why no VM has moved, for the control socket.
+fn unmoved(error: MigrateError) -> (ErrorKind, String) {
+    let kind = match error {
+        MigrateError::Unknown { .. } => ErrorKind::Unknown,
+        _ => ErrorKind::Failed,
+    };
+    (kind, error.to_string())
+}
+
 impl StatusSource for Whole {
     fn status(&self) -> Status {
         let functions = self.functions();
@@ -280,19 +295,18 @@ impl StatusSource for Whole {
     }
 
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
-        let is_connected = |vf: VfId| {
-            let mut functions = self.functions.iter();
-            functions.any(|(id, connected, _)| *id == vf && connected.load(Ordering::Relaxed))
-        };
         self.management
-            .migrate(request, is_connected)
-            .map_err(|error| {
-                let kind = match error {
-                    MigrateError::Unknown { .. } => ErrorKind::Unknown,
-                    _ => ErrorKind::Failed,
-                };
-                (kind, error.to_string())
-            })
+            .migrate(request, |vf| self.is_connected(vf))
+            .map_err(unmoved)
+    }
+
+    fn migrate_all(
+        &self,
+        request: &MigrationsRequest,
+    ) -> Result<MigrationsReport, (ErrorKind, String)> {
+        self.management
+            .migrate_all(request, |vf| self.is_connected(vf))
+            .map_err(unmoved)
     }
 
     fn manager(&self, action: SmAction) -> Result<SmStatus, (ErrorKind, String)> {

@@ -21,7 +21,8 @@ pub use message::{
     Request, Response, Status, Topology, VfStatus,
 };
 pub use migration::{
-    Deadlock, Method, Migrated, MigrationRequest, Packets, Place, SwitchPackets, Transition,
+    Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
+    MoveOutcome, Packets, Place, StepPackets, SwitchPackets, Transition, Waited,
 };
 pub use server::{Server, StatusSource};
 pub use sm::{Balance, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps};
@@ -30,7 +31,7 @@ pub use sm::{Balance, OtherManager, Partition, SmAction, SmRequests, SmStatus, S
 pub const LINE_MAX: usize = 64 * 1024 * 1024;
 
 /// The most bytes of one request, its newline included.
-pub const REQUEST_MAX: usize = 4096;
+pub const REQUEST_MAX: usize = 64 * 1024;
 
 /// The most clients served at one time; further ones wait in the socket's backlog.
 pub const CLIENTS_MAX: usize = 16;

@@ -20,6 +20,7 @@ mod proxy;
 mod readdress;
 mod settings;
 mod shared_port;
+mod slots;
 mod sm;
 
 use std::collections::{HashMap, VecDeque};
@@ -53,7 +54,7 @@ pub use link::LinkError;
 use memory::Memory;
 pub use memory::{FileError, read_partitions};
 pub use migration::MigrateError;
-use migration::{Pending, Slot, Waiter};
+use migration::{Pending, Waiter};
 use paths::Paths;
 use proxy::Own;
 pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
@@ -61,6 +62,7 @@ use readdress::Readdress;
 pub use readdress::ReaddressError;
 use settings::{manager_config, random, routing};
 use shared_port::SharedPorts;
+use slots::Slot;
 pub use sm::SmError;
 
 /// Messages that the management thread takes before it lets the fabric work.
@@ -84,8 +86,8 @@ pub enum ManagementError {
 enum Message {
     /// A guest sends a packet.
     Send(VfId, Box<MadPacket>),
-    /// A VM is to move.
-    Migrate(Pending),
+    /// VMs are to move.
+    Migrate(Vec<Pending>),
     /// A VM that shares a LID is to move.
     Readdress(Readdress),
     /// A VMM has connected to a VF, or has gone.
@@ -246,7 +248,7 @@ impl Management {
             manager_port: plan.manager(),
             names: plan.host_ports().collect(),
             hosts: Hosts::default(),
-            slots: migration::slots(config),
+            slots: slots::slots(config),
             model: config.fabric.model,
             sender,
             receiver,
@@ -592,7 +594,7 @@ impl Management {
                         let segments = self.send(vf, *packet).into_iter();
                         further.extend(segments.map(|s| Delivery::Packet(vf, Box::new(s))));
                     }
-                    Message::Migrate(pending) => self.begin_migration(pending),
+                    Message::Migrate(all) => self.begin_migrations(all),
                     Message::Readdress(readdress) => {
                         self.state.lock().readdresses.push(readdress);
                     }

@@ -9,9 +9,10 @@ use ibvswitch::capture::{Subscription, Wish};
 use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
     CLIENTS_MAX, Client, ClientError, Counters, CountersReport, ErrorKind, FabricStatus,
-    LinkAction, LinkEnd, LinkReport, LinkRequest, Mads, Migrated, MigrationRequest, Objects,
-    REQUEST_MAX, RefusedMad, Request, Response, Server, SmAction, SmStatus, StallDirection, Status,
-    StatusSource, Topology, VfStatus,
+    LinkAction, LinkEnd, LinkReport, LinkRequest, Mads, Migrated, MigrationRequest,
+    MigrationsReport, MigrationsRequest, Move, MoveOutcome, Objects, REQUEST_MAX, RefusedMad,
+    Request, Response, Server, SmAction, SmStatus, StallDirection, Status, StatusSource,
+    StepPackets, Topology, VfStatus,
 };
 
 #[derive(Debug)]
@@ -75,6 +76,22 @@ impl StatusSource for Fixed {
             ErrorKind::Unknown,
             format!("there is no VM `{}`", request.vm),
         ))
+    }
+
+    fn migrate_all(
+        &self,
+        request: &MigrationsRequest,
+    ) -> Result<MigrationsReport, (ErrorKind, String)> {
+        let fail = |each: &Move| MoveOutcome::Failed {
+            vm: each.vm.clone(),
+            to: each.to.clone(),
+            round: None,
+            error: "no".to_owned(),
+        };
+        Ok(MigrationsReport {
+            moves: request.moves.iter().map(fail).collect(),
+            packets: StepPackets::default(),
+        })
     }
 
     fn manager(&self, _: SmAction) -> Result<SmStatus, (ErrorKind, String)> {
@@ -304,5 +321,15 @@ fn a_migration_in_json() {
     assert_eq!(
         exchange(&daemon.connect(), request),
         "{\"response\":\"error\",\"kind\":\"unknown\",\"message\":\"there is no VM `vm9`\"}\n"
+    );
+    let request = b"{\"request\":\"migrate-all\",\"moves\":[{\"vm\":\"vm1\",\"to\":\"hv2\"}]}\n";
+    let none = "{\"sent\":0,\"updated\":0}";
+    assert_eq!(
+        exchange(&daemon.connect(), request),
+        format!(
+            "{{\"response\":\"migrations\",\"moves\":[{{\"outcome\":\"failed\",\"vm\":\"vm1\",\
+             \"to\":\"hv2\",\"error\":\"no\"}}],\"packets\":{{\"functions\":{none},\"drops\":{none},\
+             \"vswitches\":{none},\"switches\":{none}}}}}\n"
+        )
     );
 }

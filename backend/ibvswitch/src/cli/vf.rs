@@ -1,16 +1,17 @@
 //! `ibvswitch vf`
 
+mod migrate;
+
 use std::fmt::Write;
 
 use clap::{Args, Subcommand};
 use wire::Lid;
 
+use migrate::MigrateArgs;
+
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::{Config, Vf};
-use crate::control::{
-    self, Deadlock, Mads, Migrated, MigrationRequest, Packets, Request, Response, Transition,
-    VfStatus,
-};
+use crate::control::{Mads, Request, Response, VfStatus};
 use crate::qemu::{Attachment, shell_quote};
 
 /// Commands on VFs.
@@ -18,7 +19,7 @@ use crate::qemu::{Attachment, shell_quote};
 pub(super) enum VfCommand {
     /// Show the state of one VF, or of all, in the running daemon.
     Show(ShowArgs),
-    /// Move a VM's LID, GUID and P_Keys to a VF of another hypervisor.
+    /// Move LIDs, GUIDs and P_Keys of VMs to VFs of other hypervisors.
     Migrate(MigrateArgs),
     /// Print the QEMU arguments that attach a VF. Does not need the daemon.
     QemuArgs(QemuArgs),
@@ -31,34 +32,6 @@ pub(super) enum VfCommand {
 pub(super) struct ShowArgs {
     /// The VF; all of them if left out.
     name: Option<String>,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of `vf migrate`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-The VM's addresses move: to a free VF of the destination, rather to one that a VMM is connected to.
-The VM itself moves by QEMU's migration, before or after: docs/users/migrate-a-vm.md says how.")]
-pub(super) struct MigrateArgs {
-    /// The VM: the name of the VF that the configuration has for it.
-    vm: String,
-    /// The hypervisor that it goes to.
-    #[arg(long, value_name = "HYPERVISOR")]
-    to: String,
-    /// The VF there.
-    #[arg(long, value_name = "VF")]
-    vf: Option<String>,
-    /// How forwarding tables follow: swap where all VFs have LIDs, copy where spare ones have none.
-    #[arg(long, value_enum)]
-    method: Option<control::Method>,
-    /// Have switches drop packets to the VM before their tables are changed.
-    #[arg(long)]
-    drop_first: bool,
-    /// Reach switches by their LIDs instead of by directed routes.
-    #[arg(long)]
-    destination_routed: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -120,7 +93,7 @@ fn memory_size(text: &str) -> Result<String, String> {
 pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError> {
     match command {
         VfCommand::Show(args) => show(source, &args),
-        VfCommand::Migrate(args) => migrate(source, args),
+        VfCommand::Migrate(args) => migrate::run(source, args),
         VfCommand::QemuArgs(args) => qemu_args(source, args),
         VfCommand::LibvirtXml(args) => {
             let config = source.load()?;
@@ -178,96 +151,6 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
         (true, true, [vf]) => print_json(vf),
         (true, _, vfs) => print_json(&vfs),
         (false, _, vfs) => print(&vfs.iter().map(block).collect::<Vec<_>>().join("\n")),
-    }
-}
-
-fn migrate(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError> {
-    let request = Request::Migrate(MigrationRequest {
-        vm: args.vm,
-        to: args.to,
-        vf: args.vf,
-        method: args.method,
-        drop_first: args.drop_first,
-        destination_routed: args.destination_routed,
-    });
-    let Response::Migrated(migrated) = ask(source, &request)? else {
-        return Err(CliError::UnexpectedResponse);
-    };
-    if args.json {
-        print_json(&migrated)
-    } else {
-        print(&migration(&migrated))
-    }
-}
-
-/// What a migration did, and with how many packets.
-fn migration(migrated: &Migrated) -> String {
-    let Migrated { from, to, .. } = migrated;
-    let former = migrated.former_lid.map(Lid::from);
-    let mut text = format!(
-        "{} moved from {} ({}) to {} ({})\n    LID {:#}{}, GUID {}\n    socket {}\n",
-        migrated.vm,
-        from.hypervisor,
-        from.vf,
-        to.hypervisor,
-        to.vf,
-        Lid::from(migrated.lid),
-        former.map_or_else(String::new, |lid| format!(
-            " (was {lid:#}: peers have to connect anew)"
-        )),
-        migrated.guid,
-        to.socket,
-    );
-    if migrated.method.is_none() {
-        return text;
-    }
-    let _ = writeln!(text, "    {:<28}sent confirmed", "packets");
-    let mut line = |name: &str, packets: Packets| {
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "    {name:<28}{:>4} {:>9}",
-            packets.sent, packets.updated
-        );
-    };
-    line("to the two VFs", migrated.functions);
-    line("to switches, to drop first", migrated.drops);
-    line("to vSwitches", migrated.vswitches);
-    line("to switches", migrated.switches);
-    for switch in &migrated.per_switch {
-        let kind = if switch.vswitch { "vSwitch" } else { "switch" };
-        line(&format!("  {kind} {}", switch.name), switch.packets);
-    }
-    if let Some(transition) = &migrated.transition {
-        let _ = writeln!(text, "    deadlock: {}", deadlock(transition));
-    }
-    text
-}
-
-/// Whether packets could wait for each other for ever, and where.
-fn deadlock(transition: &Transition) -> String {
-    let links: Vec<String> = transition
-        .circle
-        .iter()
-        .map(|(switch, port)| format!("{switch} port {port}"))
-        .collect();
-    let circle = format!(
-        "lane {}: {}",
-        transition.lane.unwrap_or_default(),
-        links.join(", ")
-    );
-    match transition.deadlock {
-        Deadlock::None => "none possible while tables changed".to_owned(),
-        Deadlock::Lasting => {
-            format!("possible from now on, on {circle}; the paths were free of that before")
-        }
-        Deadlock::Possible => {
-            format!("possible while tables changed, on {circle}; --drop-first prevents it")
-        }
-        Deadlock::Standing => format!(
-            "possible at any time, as paths are, on {circle}; another sm.routing prevents it"
-        ),
-        Deadlock::Unknown => "not known, since the subnet changed meanwhile".to_owned(),
     }
 }
 

@@ -10,6 +10,18 @@ use super::{ErrorKind, LINE_MAX, Request, Response};
 /// How long a daemon may take for an answer. It answers from memory; one that does not is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long it may take to move a VM: it gives one up after a minute, and says so.
+const PATIENCE_TO_MOVE: Duration = Duration::from_secs(70);
+
+/// How long the answer to a request may take.
+fn patience(request: &Request) -> Duration {
+    match request {
+        Request::Migrate(_) => PATIENCE_TO_MOVE,
+        Request::MigrateAll(request) => PATIENCE_TO_MOVE * request.moves.len().max(1) as u32,
+        _ => PATIENCE,
+    }
+}
+
 /// Why a daemon gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -101,6 +113,8 @@ impl Client {
     fn exchange(&mut self, request: &Request) -> io::Result<Response> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
+        let stream = self.stream.get_ref();
+        stream.set_read_timeout(Some(patience(request)))?;
         self.stream.get_mut().write_all(&line)?;
         line.clear();
         (&mut self.stream)

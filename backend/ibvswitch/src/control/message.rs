@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CountersReport, LinkReport, LinkRequest, Migrated, MigrationRequest, SmAction, SmStatus,
+    CountersReport, LinkReport, LinkRequest, Migrated, MigrationRequest, MigrationsReport,
+    MigrationsRequest, SmAction, SmStatus,
 };
 use crate::capture::Wish;
 use crate::config::{Doorbells, ManagerPlace};
@@ -27,6 +28,8 @@ pub enum Request {
     },
     /// Moves a VM: answered with [`Response::Migrated`] when it has moved.
     Migrate(MigrationRequest),
+    /// Moves several VMs: answered with [`Response::Migrations`] when each has moved, or will not.
+    MigrateAll(MigrationsRequest),
     /// Changes a link, or shows it: answered with [`Response::Link`].
     Link(LinkRequest),
     /// The topology as `ibnetdiscover` prints it: answered with [`Response::Netlist`].
@@ -49,6 +52,8 @@ pub enum Response {
     Sm(SmStatus),
     /// To [`Request::Migrate`].
     Migrated(Migrated),
+    /// To [`Request::MigrateAll`].
+    Migrations(MigrationsReport),
     /// To [`Request::Link`].
     Link(LinkReport),
     /// To [`Request::Netlist`].

@@ -24,6 +24,47 @@ pub struct MigrationRequest {
     pub destination_routed: bool,
 }
 
+/// VMs that are to move, at the same time where they can.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MigrationsRequest {
+    /// Which VM where. Places are taken in this order.
+    pub moves: Vec<Move>,
+    /// As of [`MigrationRequest::method`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    /// As of [`MigrationRequest::drop_first`].
+    #[serde(default)]
+    pub drop_first: bool,
+    /// As of [`MigrationRequest::destination_routed`].
+    #[serde(default)]
+    pub destination_routed: bool,
+}
+
+/// One of several moves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Move {
+    /// The VM: the name of the VF that is configured for it.
+    pub vm: String,
+    /// Name of the destination's hypervisor.
+    pub to: String,
+}
+
+impl MigrationsRequest {
+    /// Each move by itself.
+    pub fn requests(&self) -> impl Iterator<Item = MigrationRequest> + '_ {
+        self.moves.iter().map(|each| MigrationRequest {
+            vm: each.vm.clone(),
+            to: each.to.clone(),
+            vf: None,
+            method: self.method,
+            drop_first: self.drop_first,
+            destination_routed: self.destination_routed,
+        })
+    }
+}
+
 /// How forwarding tables follow a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -87,8 +128,95 @@ pub struct Migrated {
     pub switches: Packets,
     /// All that was sent to each switch.
     pub per_switch: Vec<SwitchPackets>,
-    /// Whether packets could wait for each other for ever while tables changed.
+    /// Whether packets could wait for each other for ever while tables changed: for this VM and all
+    /// that moved at the same time.
     pub transition: Option<Transition>,
+    /// Of several moves: the round it was made in, from 1. Those of a round were made at the same
+    /// time. `None` where no forwarding table changed here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u64>,
+    /// Why not a round earlier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited: Option<Waited>,
+}
+
+/// What a move waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "for", rename_all = "kebab-case")]
+pub enum Waited {
+    /// A switch that another VM's move changed.
+    Switch {
+        /// The switch.
+        switch: String,
+        /// That VM.
+        vm: String,
+    },
+    /// The place that another VM had.
+    Place {
+        /// That VM.
+        vm: String,
+    },
+    /// Another move of the same VM.
+    Itself,
+    /// Something that is done alone.
+    Turn,
+}
+
+/// What became of several moves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrationsReport {
+    /// Each of them, as they were asked for.
+    pub moves: Vec<MoveOutcome>,
+    /// Packets of all that were made, by step.
+    pub packets: StepPackets,
+}
+
+/// What became of one of several moves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum MoveOutcome {
+    /// It was made.
+    Moved(Box<Migrated>),
+    /// It was not.
+    Failed {
+        /// The VM.
+        vm: String,
+        /// Name of the hypervisor that it was to go to.
+        to: String,
+        /// The round in which packets of it were sent, if any were.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        round: Option<u64>,
+        /// Why, and what to do.
+        error: String,
+    },
+}
+
+/// Packets by step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepPackets {
+    /// As of [`Migrated::functions`].
+    pub functions: Packets,
+    /// As of [`Migrated::drops`].
+    pub drops: Packets,
+    /// As of [`Migrated::vswitches`].
+    pub vswitches: Packets,
+    /// As of [`Migrated::switches`].
+    pub switches: Packets,
+}
+
+impl StepPackets {
+    /// Adds those of a move.
+    pub fn add(&mut self, migrated: &Migrated) {
+        for (sum, packets) in [
+            (&mut self.functions, migrated.functions),
+            (&mut self.drops, migrated.drops),
+            (&mut self.vswitches, migrated.vswitches),
+            (&mut self.switches, migrated.switches),
+        ] {
+            sum.sent += packets.sent;
+            sum.updated += packets.updated;
+        }
+    }
 }
 
 /// Whether packets could wait for each other for ever while tables changed.

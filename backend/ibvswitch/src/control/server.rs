@@ -18,7 +18,8 @@ use tracing::{debug, warn};
 
 use super::{
     CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
-    REQUEST_MAX, Request, Response, SmAction, SmStatus, Status, Topology,
+    MigrationsReport, MigrationsRequest, REQUEST_MAX, Request, Response, SmAction, SmStatus,
+    Status, Topology,
 };
 use crate::capture::{Subscription, Wish};
 
@@ -40,6 +41,15 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// What kind of error, and what is wrong.
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)>;
+
+    /// Moves several VMs.
+    ///
+    /// # Errors
+    /// What kind of error, and what is wrong; then none has moved.
+    fn migrate_all(
+        &self,
+        request: &MigrationsRequest,
+    ) -> Result<MigrationsReport, (ErrorKind, String)>;
 
     /// Asks something of the embedded subnet manager.
     ///
@@ -278,6 +288,10 @@ fn answer(line: &[u8], source: &dyn StatusSource, capture: &mut Option<Subscript
         Ok(Request::Topology {}) => Response::Topology(source.topology()),
         Ok(Request::Migrate(request)) => match source.migrate(&request) {
             Ok(migrated) => Response::Migrated(migrated),
+            Err((kind, message)) => Response::Error { kind, message },
+        },
+        Ok(Request::MigrateAll(request)) => match source.migrate_all(&request) {
+            Ok(report) => Response::Migrations(report),
             Err((kind, message)) => Response::Error { kind, message },
         },
         Ok(Request::Sm { action }) => match source.manager(action) {

@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use hca::VfId;
 use wire::{Guid, Lid};
 
-use super::migration::{MigrateError, PATIENCE};
+use super::migration::{MigrateError, Promised, wait};
 use super::{Management, Message, SubnetState};
 use crate::config::Address;
 use crate::control::{Migrated, MigrationRequest, Packets};
@@ -44,6 +44,17 @@ pub(super) struct Readdress {
     reply: Sender<Result<(), ReaddressError>>,
 }
 
+/// The same for who asked.
+#[derive(Debug)]
+pub(super) struct Readdressing {
+    vm: usize,
+    from: VfId,
+    to: VfId,
+    /// The LID that it had.
+    lid: Lid,
+    answer: Receiver<Result<(), ReaddressError>>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Begun,
@@ -54,13 +65,14 @@ enum Stage {
 }
 
 impl Management {
-    /// Moves a VM that shares a LID, which is then that of the destination.
-    pub(super) fn readdress(
+    /// Asks for a VM that shares a LID to be moved, which is then that of the destination.
+    pub(super) fn begin_readdress(
         &self,
         request: &MigrationRequest,
         vm: usize,
         is_connected: impl Fn(VfId) -> bool,
-    ) -> Result<Migrated, MigrateError> {
+        promised: &mut Promised,
+    ) -> Result<Readdressing, MigrateError> {
         if request.method.is_some() || request.drop_first || request.destination_routed {
             return Err(MigrateError::NoTables(request.vm.clone()));
         }
@@ -70,11 +82,12 @@ impl Management {
             let from = occupants.iter().position(|&occupant| occupant == Some(vm));
             let from = from.ok_or_else(|| MigrateError::NotThere(request.vm.clone()))?;
             let vf = VfId(from as u16);
-            let to = self.free_place(&state, request, vf, is_connected)?;
+            let to = self.free_place(&state, request, vf, is_connected, promised)?;
             let port = state.shared.place(vf).map(|place| place.port);
             let lid = port.and_then(|port| state.fabric.port_info(port));
             (vf, to, lid.unwrap_or_default().lid)
         };
+        promised.promise(to);
         let (reply, answer) = bounded(1);
         let readdress = Readdress {
             guid: self.configured_guid(VfId(vm as u16)),
@@ -87,13 +100,20 @@ impl Management {
         self.sender
             .send(Message::Readdress(readdress))
             .map_err(|_| MigrateError::Ending)?;
-        let answer = answer.recv_timeout(PATIENCE).map_err(|error| match error {
-            RecvTimeoutError::Timeout => MigrateError::Late,
-            RecvTimeoutError::Disconnected => MigrateError::Ending,
-        })?;
-        answer.map_err(MigrateError::Readdress)?;
-        let now = self.physical_lid(to);
-        Ok(self.describe_readdress(vm, (from, to), (lid, now)))
+        Ok(Readdressing {
+            vm,
+            from,
+            to,
+            lid,
+            answer,
+        })
+    }
+
+    /// Waits for its end.
+    pub(super) fn end_readdress(&self, begun: &Readdressing) -> Result<Migrated, MigrateError> {
+        wait(&begun.answer)?.map_err(MigrateError::Readdress)?;
+        let now = self.physical_lid(begun.to);
+        Ok(self.describe_readdress(begun.vm, (begun.from, begun.to), (begun.lid, now)))
     }
 
     /// A place at the destination that nobody has: rather one with a VMM.
@@ -103,6 +123,7 @@ impl Management {
         request: &MigrationRequest,
         from: VfId,
         is_connected: impl Fn(VfId) -> bool,
+        promised: &Promised,
     ) -> Result<VfId, MigrateError> {
         let here = self.functions_of(&request.to)?;
         if self.is_on(from, &request.to) && request.vf.is_none() {
@@ -110,7 +131,7 @@ impl Management {
         }
         let is_free = |vf: VfId| {
             let place = state.shared.place(vf);
-            place.is_some_and(|place| state.shared.wanted(place).is_none())
+            !promised.has(vf) && place.is_some_and(|place| state.shared.wanted(place).is_none())
         };
         if let Some(name) = &request.vf {
             let vf = self.function(name, &request.to)?;
@@ -157,6 +178,8 @@ impl Management {
             switches: Packets::default(),
             per_switch: Vec::new(),
             transition: None,
+            round: None,
+            waited: None,
         }
     }
 

@@ -1,0 +1,345 @@
+//! `ibvswitch vf migrate`
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use wire::Lid;
+
+use super::super::table::table;
+use super::super::{CliError, SourceArgs, ask, print, print_json};
+use crate::control::{
+    self, Deadlock, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
+    MoveOutcome, Packets, REQUEST_MAX, Request, Response, Transition, Waited,
+};
+
+/// Arguments of `vf migrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The VMs' addresses move: each to a free VF of the destination, rather to one that a VMM is connected
+to. The VMs themselves move by QEMU's migration, before or after: docs/users/migrate-a-vm.md says how.
+
+  ibvswitch vf migrate vm1 --to hv2            one VM
+  ibvswitch vf migrate vm1 vm2 --to hv3        several to one hypervisor
+  ibvswitch vf migrate vm1=hv2 vm3=hv4         several to several
+
+Those that change no switch in common move at the same time. A plan has moves such as vm1=hv2, with
+blanks or lines between; what follows a # is a comment.")]
+pub(in crate::cli) struct MigrateArgs {
+    /// A VM: the name of the VF that the configuration has for it; with the hypervisor that it goes
+    /// to after an equals sign, or else to that of --to.
+    #[arg(value_name = "VM[=HYPERVISOR]", required_unless_present = "plan")]
+    vms: Vec<String>,
+    /// The hypervisor that they go to.
+    #[arg(long, value_name = "HYPERVISOR")]
+    to: Option<String>,
+    /// A file with further moves; - for standard input.
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    /// The VF there, for one VM.
+    #[arg(long, value_name = "VF")]
+    vf: Option<String>,
+    /// How forwarding tables follow: swap where all VFs have LIDs, copy where spare ones have none.
+    #[arg(long, value_enum)]
+    method: Option<control::Method>,
+    /// Have switches drop packets to a VM before their tables are changed.
+    #[arg(long)]
+    drop_first: bool,
+    /// Reach switches by their LIDs instead of by directed routes.
+    #[arg(long)]
+    destination_routed: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError> {
+    let planned = match &args.plan {
+        Some(file) => read(file)?,
+        None => String::new(),
+    };
+    let mut moves = args
+        .vms
+        .iter()
+        .map(String::as_str)
+        .chain(words(&planned))
+        .map(|word| parse(word, args.to.as_deref()))
+        .collect::<Result<Vec<Move>, CliError>>()?;
+    if args.vf.is_some() && moves.len() != 1 {
+        return Err(CliError::Failed(format!(
+            "--vf names the place of one VM, and {} are to move; leave it out",
+            moves.len()
+        )));
+    }
+    if args.plan.is_none()
+        && moves.len() == 1
+        && let Some(Move { vm, to }) = moves.pop()
+    {
+        return one(source, args, vm, to);
+    }
+    if moves.is_empty() {
+        return Err(CliError::Failed("the plan has no moves".to_owned()));
+    }
+    let number = moves.len();
+    let request = Request::MigrateAll(MigrationsRequest {
+        moves,
+        method: args.method,
+        drop_first: args.drop_first,
+        destination_routed: args.destination_routed,
+    });
+    if serde_json::to_string(&request).is_ok_and(|line| line.len() >= REQUEST_MAX) {
+        return Err(CliError::Failed(format!(
+            "{number} moves are more than {REQUEST_MAX} bytes of names; move them in parts"
+        )));
+    }
+    let Response::Migrations(report) = ask(source, &request)? else {
+        return Err(CliError::UnexpectedResponse);
+    };
+    match args.json {
+        true => print_json(&report)?,
+        false => print(&several(&report))?,
+    }
+    let failed = report.moves.iter();
+    let failed = failed.filter(|outcome| matches!(outcome, MoveOutcome::Failed { .. }));
+    match failed.count() {
+        0 => Ok(()),
+        failed => Err(CliError::Failed(format!(
+            "{failed} of {number} VMs did not move"
+        ))),
+    }
+}
+
+/// A plan's text.
+fn read(file: &PathBuf) -> Result<String, CliError> {
+    let text = match file.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin()),
+        false => fs::read_to_string(file),
+    };
+    text.map_err(|error| {
+        CliError::Failed(format!(
+            "the plan {} cannot be read: {error}",
+            file.display()
+        ))
+    })
+}
+
+/// The moves in a plan's text.
+fn words(plan: &str) -> impl Iterator<Item = &str> {
+    plan.lines()
+        .map(|line| line.split('#').next().unwrap_or_default())
+        .flat_map(str::split_whitespace)
+}
+
+fn parse(word: &str, to: Option<&str>) -> Result<Move, CliError> {
+    let (vm, to) = match (word.split_once('='), to) {
+        (Some((vm, to)), _) => (vm, to),
+        (None, Some(to)) => (word, to),
+        (None, None) => {
+            return Err(CliError::Failed(format!(
+                "where is `{word}` to go? Write `{word}=HYPERVISOR`, or add --to HYPERVISOR"
+            )));
+        }
+    };
+    Ok(Move {
+        vm: vm.to_owned(),
+        to: to.to_owned(),
+    })
+}
+
+fn one(source: SourceArgs, args: MigrateArgs, vm: String, to: String) -> Result<(), CliError> {
+    let request = Request::Migrate(MigrationRequest {
+        vm,
+        to,
+        vf: args.vf,
+        method: args.method,
+        drop_first: args.drop_first,
+        destination_routed: args.destination_routed,
+    });
+    let Response::Migrated(migrated) = ask(source, &request)? else {
+        return Err(CliError::UnexpectedResponse);
+    };
+    match args.json {
+        true => print_json(&migrated),
+        false => print(&migration(&migrated)),
+    }
+}
+
+/// Packets sent, and those confirmed where these are fewer.
+fn count(packets: Packets) -> String {
+    match packets.sent == packets.updated {
+        true => packets.sent.to_string(),
+        false => format!("{} ({} confirmed)", packets.sent, packets.updated),
+    }
+}
+
+/// What several moves did: a table by round, what became of the others, and what might have become of
+/// packets.
+fn several(report: &MigrationsReport) -> String {
+    const HEAD: [&str; 9] = [
+        "ROUND",
+        "VM",
+        "FROM",
+        "TO",
+        "LID",
+        "VFS",
+        "DROPS",
+        "VSWITCHES",
+        "SWITCHES",
+    ];
+    let mut done: Vec<&Migrated> = Vec::new();
+    let mut failed = String::new();
+    for outcome in &report.moves {
+        match outcome {
+            MoveOutcome::Moved(migrated) => done.push(migrated),
+            MoveOutcome::Failed {
+                vm,
+                to,
+                round,
+                error,
+            } => {
+                let round = round.map_or_else(String::new, |round| format!(", in round {round}"));
+                // Writing to a string does not fail.
+                let _ = writeln!(failed, "{vm} to {to}{round}: {error}");
+            }
+        }
+    }
+    done.sort_by_key(|migrated| migrated.round);
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    let mut notes = String::new();
+    let mut rounds: BTreeMap<u64, &Transition> = BTreeMap::new();
+    for migrated in &done {
+        let place = |place: &control::Place| format!("{} ({})", place.hypervisor, place.vf);
+        let lid = Lid::from(migrated.lid);
+        let former = migrated.former_lid.map(Lid::from);
+        rows.push([
+            migrated
+                .round
+                .map_or_else(String::new, |round| round.to_string()),
+            migrated.vm.clone(),
+            place(&migrated.from),
+            place(&migrated.to),
+            former.map_or_else(|| lid.to_string(), |former| format!("{lid} (was {former})")),
+            count(migrated.functions),
+            count(migrated.drops),
+            count(migrated.vswitches),
+            count(migrated.switches),
+        ]);
+        if let Some(waited) = &migrated.waited {
+            let _ = writeln!(notes, "{} waited for {}", migrated.vm, reason(waited));
+        }
+        if let (Some(round), Some(transition)) = (migrated.round, &migrated.transition) {
+            rounds.insert(round, transition);
+        }
+    }
+    let sum = report.packets;
+    let blank = String::new;
+    rows.push([
+        blank(),
+        "all".to_owned(),
+        blank(),
+        blank(),
+        blank(),
+        count(sum.functions),
+        count(sum.drops),
+        count(sum.vswitches),
+        count(sum.switches),
+    ]);
+    let mut text = match done.is_empty() {
+        true => String::new(),
+        false => table(&rows),
+    };
+    text.push_str(&notes);
+    for (round, transition) in rounds {
+        let _ = writeln!(text, "deadlock in round {round}: {}", deadlock(transition));
+    }
+    text.push_str(&failed);
+    text
+}
+
+/// What a move waited for.
+fn reason(waited: &Waited) -> String {
+    match waited {
+        Waited::Switch { switch, vm } => {
+            format!("switch {switch}, which the move of {vm} changes")
+        }
+        Waited::Place { vm } => format!("the place that {vm} had"),
+        Waited::Itself => "the move of the same VM before".to_owned(),
+        Waited::Turn => "what was asked for before and is done alone".to_owned(),
+    }
+}
+
+/// What a migration did, and with how many packets.
+fn migration(migrated: &Migrated) -> String {
+    let Migrated { from, to, .. } = migrated;
+    let former = migrated.former_lid.map(Lid::from);
+    let mut text = format!(
+        "{} moved from {} ({}) to {} ({})\n    LID {:#}{}, GUID {}\n    socket {}\n",
+        migrated.vm,
+        from.hypervisor,
+        from.vf,
+        to.hypervisor,
+        to.vf,
+        Lid::from(migrated.lid),
+        former.map_or_else(String::new, |lid| format!(
+            " (was {lid:#}: peers have to connect anew)"
+        )),
+        migrated.guid,
+        to.socket,
+    );
+    if migrated.method.is_none() {
+        return text;
+    }
+    let _ = writeln!(text, "    {:<28}sent confirmed", "packets");
+    let mut line = |name: &str, packets: Packets| {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "    {name:<28}{:>4} {:>9}",
+            packets.sent, packets.updated
+        );
+    };
+    line("to the two VFs", migrated.functions);
+    line("to switches, to drop first", migrated.drops);
+    line("to vSwitches", migrated.vswitches);
+    line("to switches", migrated.switches);
+    for switch in &migrated.per_switch {
+        let kind = if switch.vswitch { "vSwitch" } else { "switch" };
+        line(&format!("  {kind} {}", switch.name), switch.packets);
+    }
+    if let Some(waited) = &migrated.waited {
+        let _ = writeln!(text, "    waited for {}", reason(waited));
+    }
+    if let Some(transition) = &migrated.transition {
+        let _ = writeln!(text, "    deadlock: {}", deadlock(transition));
+    }
+    text
+}
+
+/// Whether packets could wait for each other for ever, and where.
+fn deadlock(transition: &Transition) -> String {
+    let links: Vec<String> = transition
+        .circle
+        .iter()
+        .map(|(switch, port)| format!("{switch} port {port}"))
+        .collect();
+    let circle = format!(
+        "lane {}: {}",
+        transition.lane.unwrap_or_default(),
+        links.join(", ")
+    );
+    match transition.deadlock {
+        Deadlock::None => "none possible while tables changed".to_owned(),
+        Deadlock::Lasting => {
+            format!("possible from now on, on {circle}; the paths were free of that before")
+        }
+        Deadlock::Possible => {
+            format!("possible while tables changed, on {circle}; --drop-first prevents it")
+        }
+        Deadlock::Standing => format!(
+            "possible at any time, as paths are, on {circle}; another sm.routing prevents it"
+        ),
+        Deadlock::Unknown => "not known, since the subnet changed meanwhile".to_owned(),
+    }
+}

@@ -1,0 +1,95 @@
+//! Why VMs stay where they are.
+
+use subnet::MigrationError;
+
+use super::super::ReaddressError;
+
+/// Why a VM did not move.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// Nothing has this name.
+    #[error("there is no {what} `{name}`; there are {}", .known.join(", "))]
+    Unknown {
+        /// What was looked for.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A spare VF has no addresses to move.
+    #[error("`{0}` is a spare VF and no VM; name a VM")]
+    Spare(String),
+    /// VMs that each need a place that another of them has.
+    #[error(
+        "there is room for it only where `{blocker}` is, whose own move needs a place that one of \
+         these VMs has; give one of the hypervisors another VF (`spare_vfs`), or move one of the VMs \
+         elsewhere first"
+    )]
+    Circular {
+        /// A VM that has such a place.
+        blocker: String,
+    },
+    /// The VF named is another hypervisor's.
+    #[error("the VF `{vf}` is on {hypervisor}; name one of the destination, or leave it out")]
+    Elsewhere {
+        /// The VF.
+        vf: String,
+        /// Its hypervisor.
+        hypervisor: String,
+    },
+    /// A VM can go to one place.
+    #[error("`{0}` is to move twice; name each VM once")]
+    Twice(String),
+    /// The hypervisor has no spare VF left.
+    #[error(
+        "{hypervisor} has {functions} VFs and none is free; move a VM away from it, or give it \
+         spare ones (`spare_vfs`)"
+    )]
+    Full {
+        /// The hypervisor.
+        hypervisor: String,
+        /// Its VFs.
+        functions: usize,
+    },
+    /// The VF named has a VM.
+    #[error("the VF `{vf}` has the addresses of `{vm}`; name a free one, or leave it out")]
+    Occupied {
+        /// The VF.
+        vf: String,
+        /// The VM.
+        vm: String,
+    },
+    /// The VF named has a LID of its own and the VM shares one, or the other way round.
+    #[error(
+        "the VF `{0}` and the VM differ in whether they share a LID (`address`); name another one"
+    )]
+    OtherAddress(String),
+    /// Options for forwarding tables, where none changes.
+    #[error(
+        "`{0}` shares the LID of its hypervisor, so that no forwarding table changes when it moves; \
+         leave out --method, --drop-first and --destination-routed"
+    )]
+    NoTables(String),
+    /// The VM's GUID is at no port.
+    #[error(
+        "the GUID of `{0}` is registered at no port yet; `ibvswitch topology` says what the subnet \
+         manager has done"
+    )]
+    NotThere(String),
+    /// A VM that shares a LID stays where it was.
+    #[error(transparent)]
+    Readdress(ReaddressError),
+    /// The subnet manager says no.
+    #[error(transparent)]
+    Manager(MigrationError),
+    /// Nobody here sends subnet management packets.
+    #[error("another subnet manager manages the subnet; `sm.manager = \"embedded\"` moves VMs")]
+    External,
+    /// It may still come to its end.
+    #[error("no end after a minute; `ibvswitch vf show` says where the VM's addresses are")]
+    Late,
+    /// The daemon is ending.
+    #[error("the daemon is ending")]
+    Ending,
+}

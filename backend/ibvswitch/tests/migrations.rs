@@ -1,0 +1,325 @@
+//! `ibvswitch vf migrate` of several VMs.
+
+mod daemon;
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use daemon::{Daemon, Peer, connected};
+use driver::{Data, SendRequest, Transport};
+use serde_json::{Value, json};
+
+/// Two leaves with two hypervisors each, all of which have room for one more.
+const SUBNET: &str = r#"
+[[switch]]
+name = "spine"
+[[switch]]
+name = "leaf1"
+[[switch]]
+name = "leaf2"
+[[link]]
+from = "leaf1"
+to = "spine"
+[[link]]
+from = "leaf2"
+to = "spine"
+[[hypervisor]]
+name = "hv1"
+switch = "leaf1"
+spare_vfs = 1
+[[hypervisor.vf]]
+name = "vm1"
+[[hypervisor.vf]]
+name = "vm2"
+[[hypervisor]]
+name = "hv2"
+switch = "leaf1"
+spare_vfs = 1
+[[hypervisor]]
+name = "hv3"
+switch = "leaf2"
+spare_vfs = 1
+[[hypervisor.vf]]
+name = "vm3"
+[[hypervisor]]
+name = "hv4"
+switch = "leaf2"
+spare_vfs = 1
+"#;
+
+fn migrate(daemon: &Daemon, args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+        .env_remove("IBVSWITCH_CONFIG")
+        .arg("--runtime-dir")
+        .arg(daemon.dir())
+        .args(["vf", "migrate"])
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut stdin = child.stdin.take().expect("its input");
+    // It may have ended without reading.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().expect("ends")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("is text")
+}
+
+/// Which VM has its addresses at which VF.
+fn holders(daemon: &Daemon) -> Vec<(String, String)> {
+    let status = daemon.ask(&["status"]);
+    let vfs = status["vfs"].as_array().expect("VFs").iter();
+    let mut all: Vec<_> = vfs
+        .filter_map(|vf| {
+            let name = |key: &str| vf[key].as_str().map(str::to_owned);
+            Some((name("holds")?, name("name").expect("a name")))
+        })
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    let own = |&(vm, vf): &(&str, &str)| (vm.to_owned(), vf.to_owned());
+    all.iter().map(own).collect()
+}
+
+#[test]
+fn those_that_can_move_at_the_same_time() {
+    let daemon = Daemon::configured(SUBNET);
+    let before: Vec<_> = ["vm1", "vm3"]
+        .map(|name| Peer::open(&daemon, name))
+        .iter()
+        .map(|peer| (peer.port.lid, peer.port.port_guid))
+        .collect();
+    let output = migrate(
+        &daemon,
+        &["vm1=hv2", "vm2", "vm3=hv4", "--to", "hv2", "--json"],
+        "",
+    );
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let error = text(&output.stderr);
+    assert!(error.contains("1 of 3 VMs did not move"), "{error}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    let moves = report["moves"].as_array().expect("moves");
+    for (number, vm) in [(0, "vm1"), (2, "vm3")] {
+        let moved = &moves[number];
+        assert_eq!((&moved["vm"], &moved["round"]), (&vm.into(), &1.into()));
+        assert_eq!(moved["waited"], Value::Null);
+        assert_eq!(moved["switches"], json!({"sent": 1, "updated": 1}));
+        assert_ne!(moved["transition"], Value::Null);
+    }
+    assert_eq!(moves[1]["outcome"], "failed");
+    let error = moves[1]["error"].as_str().expect("text");
+    assert!(
+        error.starts_with("hv2 has 1 VFs and none is free"),
+        "{error}"
+    );
+    assert_eq!(
+        report["packets"]["switches"],
+        json!({"sent": 2, "updated": 2})
+    );
+    assert_eq!(
+        report["packets"]["vswitches"],
+        json!({"sent": 4, "updated": 4})
+    );
+    let places = [("vm1", "hv2-spare1"), ("vm2", "vm2"), ("vm3", "hv4-spare1")];
+    assert_eq!(holders(&daemon), pairs(&places));
+
+    let mut peers = ["hv2-spare1", "hv4-spare1"].map(|name| Peer::open(&daemon, name));
+    for (peer, before) in peers.iter().zip(before) {
+        assert_eq!((peer.port.lid, peer.port.port_guid), before);
+    }
+    let [a, b] = &mut peers;
+    let (mut qa, _qb) = connected(Transport::Rc, a, b);
+    a.fill(0, 100, 8);
+    let sges = [a.sge(0, 100)];
+    let write = SendRequest::write(b.remote(daemon::HALF), Data::Memory(&sges));
+    a.execute(&mut qa, &write);
+    b.verify(daemon::HALF, 100, 8);
+}
+
+/// As people read it, and by a plan.
+#[test]
+fn a_plan() {
+    let daemon = Daemon::configured(SUBNET);
+    let plan = "vm1=hv2  # makes room\n\n# and takes it\nvm3=hv1 vm2=hv4\n";
+    let output = migrate(&daemon, &["--plan", "-"], plan);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let lines: Vec<Vec<&str>> = out
+        .lines()
+        .map(|line| {
+            line.split("  ")
+                .map(str::trim)
+                .filter(|word| !word.is_empty())
+                .collect()
+        })
+        .collect();
+    assert_eq!(
+        lines[0],
+        [
+            "ROUND",
+            "VM",
+            "FROM",
+            "TO",
+            "LID",
+            "VFS",
+            "DROPS",
+            "VSWITCHES",
+            "SWITCHES"
+        ]
+    );
+    assert_eq!(
+        lines[1][..4],
+        ["1", "vm1", "hv1 (vm1)", "hv2 (hv2-spare1)"],
+        "{out}"
+    );
+    assert_eq!(
+        lines[2][..4],
+        ["2", "vm3", "hv3 (vm3)", "hv1 (vm1)"],
+        "{out}"
+    );
+    assert_eq!(
+        lines[3][..4],
+        ["3", "vm2", "hv1 (vm2)", "hv4 (hv4-spare1)"],
+        "{out}"
+    );
+    assert_eq!(lines[4][0], "all");
+    assert!(
+        out.contains("\nvm3 waited for switch hv1, which the move of vm1 changes\n"),
+        "{out}"
+    );
+    assert!(
+        out.contains("\ndeadlock in round 1: possible while tables changed"),
+        "{out}"
+    );
+    let places = [("vm1", "hv2-spare1"), ("vm2", "hv4-spare1"), ("vm3", "vm1")];
+    assert_eq!(holders(&daemon), pairs(&places));
+}
+
+#[test]
+fn places_for_each_other() {
+    let daemon = Daemon::configured(
+        "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
+         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
+         [[hypervisor]]\nname = \"hv3\"\nspare_vfs = 1\n[[hypervisor.vf]]\nname = \"vm3\"\n",
+    );
+    let before = holders(&daemon);
+    let output = migrate(&daemon, &["vm1=hv2", "vm2=hv1"], "");
+    assert_eq!(output.status.code(), Some(1));
+    let out = text(&output.stdout);
+    for (vm, other) in [("vm1", "vm2"), ("vm2", "vm1")] {
+        let start = format!(
+            "{vm} to {}: there is room for it only where `{other}` is, whose own move needs a place",
+            other.replace("vm", "hv")
+        );
+        assert!(out.contains(&start), "{out}");
+    }
+    assert_eq!(holders(&daemon), before);
+    // With room elsewhere for one of them, both go.
+    let output = migrate(&daemon, &["vm1=hv2", "vm2=hv3", "vm3=hv1", "--json"], "");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    let moves = report["moves"].as_array().expect("moves").iter();
+    let waited: Vec<_> = moves
+        .map(|moved| (moved["round"].clone(), moved["waited"]["for"].clone()))
+        .collect();
+    assert_eq!(
+        waited,
+        [
+            (2.into(), "place".into()),
+            (1.into(), Value::Null),
+            (3.into(), "switch".into())
+        ]
+    );
+    let places = [("vm1", "vm2"), ("vm2", "hv3-spare1"), ("vm3", "vm1")];
+    assert_eq!(holders(&daemon), pairs(&places));
+}
+
+/// A link that loses everything stops whom it concerns.
+#[test]
+fn one_of_a_round_is_interrupted() {
+    let daemon = Daemon::configured(SUBNET);
+    daemon.ask(&["link", "drop", "hv3:1", "100"]);
+    let output = migrate(&daemon, &["vm3=hv4", "vm1=hv2", "--json"], "");
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    let (failed, moved) = (&report["moves"][0], &report["moves"][1]);
+    assert_eq!(
+        (&failed["outcome"], &failed["round"]),
+        (&"failed".into(), &1.into())
+    );
+    let error = failed["error"].as_str().expect("text");
+    assert!(error.starts_with("interrupted: "), "{error}");
+    assert_eq!(
+        (&moved["outcome"], &moved["round"]),
+        (&"moved".into(), &1.into())
+    );
+    // The link is sound again, and nothing is left of it.
+    daemon.ask(&["link", "drop", "hv3:1", "0"]);
+    daemon.ask(&["sm", "sweep"]);
+    let places = [("vm1", "hv2-spare1"), ("vm2", "vm2"), ("vm3", "vm3")];
+    assert_eq!(holders(&daemon), pairs(&places));
+    let output = migrate(&daemon, &["vm3=hv4", "vm1=hv1"], "");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+/// Mistakes are told before anything is sent.
+#[test]
+fn mistakes() {
+    let daemon = Daemon::configured(SUBNET);
+    let before = holders(&daemon);
+    for (args, plan, status, message) in [
+        (
+            &["vm1=hv2", "vm9=hv4"][..],
+            "",
+            5,
+            "there is no VM `vm9`; there are vm1, vm2, vm3",
+        ),
+        (
+            &["vm1=hv2", "vm3=hv9"],
+            "",
+            5,
+            "there is no hypervisor with VFs `hv9`",
+        ),
+        (
+            &["vm1=hv2", "vm1=hv4"],
+            "",
+            1,
+            "`vm1` is to move twice; name each VM once",
+        ),
+        (
+            &["vm1", "vm3=hv4"],
+            "",
+            1,
+            "where is `vm1` to go? Write `vm1=HYPERVISOR`, or add --to",
+        ),
+        (
+            &["vm1=hv2", "vm3=hv4", "--vf", "hv2-spare1"],
+            "",
+            1,
+            "--vf names the place of one VM, and 2 are to move",
+        ),
+        (&["--plan", "-"], "# nothing\n", 1, "the plan has no moves"),
+        (
+            &["--plan", "/nonexistent"],
+            "",
+            1,
+            "the plan /nonexistent cannot be read",
+        ),
+        (&[], "", 2, "required"),
+    ] {
+        let output = migrate(&daemon, args, plan);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {error}");
+        assert!(error.contains(message), "{args:?}: {error}");
+        assert_eq!(text(&output.stdout), "");
+    }
+    assert_eq!(holders(&daemon), before);
+}
