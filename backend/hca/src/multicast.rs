@@ -78,7 +78,9 @@ impl<F: Face> Engine<F> {
         if address.dest_qp != Qpn::MULTICAST {
             return;
         }
-        self.serve_port(from, global.dgid, blocked, datagram, budget);
+        let cluster = self.vf(from).port.cluster;
+        let group = (global.dgid, cluster);
+        self.serve_port(from, group, blocked, datagram, budget);
         let slot = self.fan_out(from, address, datagram.pkey);
         let fanout = self.vf(from).fanouts[slot].as_ref();
         if let Some(first) = fanout.and_then(|fanout| fanout.routes.first()) {
@@ -96,7 +98,7 @@ impl<F: Face> Engine<F> {
             if !own && datagram.payload.len() <= route.mtu.bytes() as usize {
                 let counters = &self.vf(route.to).counters;
                 TrafficCounters::add(&counters.multicast_rcv_packets, 1);
-                self.serve_port(route.to, global.dgid, None, datagram, budget);
+                self.serve_port(route.to, group, None, datagram, budget);
             }
         }
     }
@@ -111,14 +113,16 @@ impl<F: Face> Engine<F> {
             [] => std::slice::from_ref(&route.to),
             sharers => sharers,
         });
-        functions.copied().filter(|&to| to != from).collect()
+        let cluster = self.vf(from).port.cluster;
+        let hears = |to: &VfId| *to != from && self.vf(*to).port.cluster == cluster;
+        functions.copied().filter(hears).collect()
     }
 
-    /// Serves the members of all functions at a port.
+    /// Serves the members of all functions at a port that are in the sender's virtual cluster.
     fn serve_port(
         &mut self,
         vf: VfId,
-        group: Gid,
+        (group, cluster): (Gid, Option<u16>),
         blocked: Option<QpIndex>,
         datagram: &mut Datagram<'_>,
         budget: &mut i64,
@@ -126,7 +130,9 @@ impl<F: Face> Engine<F> {
         let mut at = 0;
         while let Some(function) = self.sharer(vf, at) {
             at += 1;
-            self.serve_members(function, group, blocked, datagram, budget);
+            if self.vf(function).port.cluster == cluster {
+                self.serve_members(function, group, blocked, datagram, budget);
+            }
         }
     }
 

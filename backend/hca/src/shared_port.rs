@@ -4,6 +4,9 @@
 //! destination GID; the others are for the function that has the queue pair of their number, which is
 //! why no two functions of a port have queue pairs of the same number (*Towards the InfiniBand SR-IOV
 //! vSwitch Architecture*, III).
+//!
+//! A function in a virtual cluster has one of the port's LIDs for itself, which leads to nobody else
+//! (*Towards Virtual InfiniBand Clusters with Network and Performance Isolation*, 3.3.4).
 
 use std::sync::Arc;
 
@@ -29,15 +32,16 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// The function that a packet is for which reaches the port of `at`; `None` when it is nobody's
-    /// there.
+    /// The function that a packet is for which reaches the port of `at` by a LID of `at`; `None` when
+    /// it is nobody's there.
     #[inline]
     pub(crate) fn function_at(&self, at: VfId, dgid: Option<Gid>, qpn: Qpn) -> Option<VfId> {
-        let sharers = &self.vf(at).sharers;
-        if sharers.is_empty() {
+        let Vf { sharers, port, .. } = self.vf(at);
+        if sharers.is_empty() || port.cluster.is_some() {
             return Some(at);
         }
-        let mut sharers = sharers.iter().copied();
+        let in_none = |function: &VfId| self.vf(*function).port.cluster.is_none();
+        let mut sharers = sharers.iter().copied().filter(in_none);
         match dgid {
             Some(gid) => sharers.find(|&function| self.vf(function).port.gids.contains(&gid)),
             None => {

@@ -66,6 +66,9 @@ pub struct PortView {
     pub shown_pkeys: Vec<(PKey, PKey)>,
     /// The service levels it may use.
     pub service_levels: ServiceLevels,
+    /// The virtual cluster it is in, if any. Of functions at one port those in a cluster have LIDs of
+    /// their own, and those of different clusters, or of one and of none, hear nothing of each other.
+    pub cluster: Option<u16>,
 }
 
 impl PortView {

@@ -218,7 +218,7 @@ impl Management {
         let mut clusters = Clusters::new(config);
         for (index, &port) in ports.iter().enumerate() {
             let vf = VfId(index as u16);
-            clusters.refresh(vf, &fabric, port, guid_at(&fabric, &shared, vf, port));
+            clusters.refresh(vf, &fabric, &shared, port);
         }
         let (sender, receiver) = unbounded();
         let state = SubnetState {
@@ -286,8 +286,10 @@ impl Management {
     #[must_use]
     pub fn physical_lid(&self, vf: VfId) -> Lid {
         let state = self.state.lock();
-        let info = self.port(vf).and_then(|port| state.fabric.port_info(port));
-        info.unwrap_or_default().lid
+        let port = self.port(vf);
+        port.map_or(Lid::NONE, |port| {
+            state.shared.address(vf, &state.fabric, port).0
+        })
     }
 
     /// Counter that changes with every change of the subnet that could alter a path.
@@ -450,8 +452,13 @@ impl Management {
                 }
                 Output::Event { port, event } => {
                     for vf in self.functions_at(state, port) {
-                        let guid = guid_at(&state.fabric, &state.shared, vf, port);
-                        if state.clusters.refresh(vf, &state.fabric, port, guid) {
+                        let SubnetState {
+                            clusters,
+                            fabric,
+                            shared,
+                            ..
+                        } = state;
+                        if clusters.refresh(vf, fabric, shared, port) {
                             // A virtual LID may lead elsewhere now.
                             self.generation.fetch_add(1, Ordering::Release);
                             state.tables.forget(vf);
@@ -619,13 +626,12 @@ impl Management {
         };
         let now = self.now();
         let mut state = self.state.lock();
-        let info = state.fabric.port_info(port).unwrap_or_default();
         // What is inside is written as the guest sees things.
-        let own_lids = state.clusters.has_own_lids(vf);
-        let PortView { gids, pkeys, .. } = state.view(vf, port);
+        let view = state.view(vf, port);
+        let PortView { gids, pkeys, .. } = view;
         let own = Own {
-            lid: state.clusters.own_lid(vf, info.lid),
-            lmc: if own_lids { 0 } else { info.lmc },
+            lid: view.lid,
+            lmc: view.lmc,
             gids: &gids,
             pkeys: &state.clusters.pkeys(vf, &pkeys),
         };
@@ -640,7 +646,7 @@ impl Management {
             self.proxy.refuse(now, vf, Reason::Cluster, &packet);
             return Vec::new();
         }
-        if !state.shared.mark(vf, &mut packet) {
+        if !state.shared.mark(vf, &state.fabric, &mut packet) {
             self.proxy.refuse(now, vf, Reason::Transaction, &packet);
             return Vec::new();
         }

@@ -3,9 +3,17 @@
 //!
 //! The port is the physical function's. Each virtual function has a place in its table of GUIDs; whose
 //! GUID stands there has its addresses there.
+//!
+//! Where the port has several LIDs, a VM of a virtual cluster has one of them for itself, and the base
+//! LID is the others' (*Towards Virtual InfiniBand Clusters with Network and Performance Isolation*,
+//! 3.3.4). It is that which follows the base LID at the distance of the place in the table.
+
+use std::collections::HashSet;
 
 use fabric::{Fabric, PortRef};
-use wire::{Guid, PKey, PortState};
+use wire::{Guid, Lid, PKey, PortState};
+
+use crate::config::{Address, Config, Hypervisor, Vf};
 
 /// A function's place at a shared port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,15 +33,94 @@ impl Place {
         guid.filter(|guid| !guid.is_none())
     }
 
-    /// The state of the port as the function has it: without a GUID nobody can reach it.
+    /// The LID that only this place has; `None` where the port has fewer.
     #[must_use]
-    pub fn state(&self, fabric: &Fabric) -> PortState {
-        let state = fabric.port_info(self.port).unwrap_or_default().port_state;
-        match self.guid(fabric) {
+    pub fn range_lid(&self, fabric: &Fabric) -> Option<Lid> {
+        let info = fabric.port_info(self.port)?;
+        let lid = Lid::unicast(info.lid.value().checked_add(self.entry.into())?)?;
+        (info.lid.is_unicast() && info.lid.covers(info.lmc, lid)).then_some(lid)
+    }
+}
+
+/// The VMs that are told apart by LIDs, wherever they share a port: those in virtual clusters.
+#[derive(Debug, Clone, Default)]
+pub struct Clustered(HashSet<Guid>);
+
+impl Clustered {
+    /// Those of a configuration.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let vms = config.vfs().filter(|(_, vf)| is_clustered(vf));
+        Self(vms.map(|(_, vf)| vf.guid).collect())
+    }
+
+    /// Whether there are any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a VM is one.
+    #[must_use]
+    pub fn contains(&self, vm: Guid) -> bool {
+        self.0.contains(&vm)
+    }
+
+    /// Whether it is such a VM whose addresses are at a place.
+    #[must_use]
+    pub fn is_at(&self, place: Place, fabric: &Fabric) -> bool {
+        place.guid(fabric).is_some_and(|guid| self.contains(guid))
+    }
+
+    /// The LID of whoever is at a place; `None` where nobody can be reached.
+    #[must_use]
+    pub fn lid(&self, place: Place, fabric: &Fabric) -> Option<Lid> {
+        place.guid(fabric)?;
+        match self.is_at(place, fabric) {
+            true => place.range_lid(fabric),
+            false => {
+                let info = fabric.port_info(place.port)?;
+                Some(info.lid).filter(|lid| lid.is_unicast())
+            }
+        }
+    }
+
+    /// The state of the port as the function at a place has it: without a GUID, or without the LID
+    /// that it has to have, nobody can reach it.
+    #[must_use]
+    pub fn state(&self, place: Place, fabric: &Fabric) -> PortState {
+        let state = fabric.port_info(place.port).unwrap_or_default().port_state;
+        match self.lid(place, fabric) {
             None => state.min(PortState::Initialize),
             Some(_) => state,
         }
     }
+}
+
+/// Whether a VF shares a port and has one of its LIDs for itself.
+#[must_use]
+pub fn is_clustered(vf: &Vf) -> bool {
+    vf.address == Address::Shared && vf.cluster.is_some()
+}
+
+/// Which entry of the port's table of GUIDs each VF of a hypervisor has, in their order: LIDs are few,
+/// so those who need one come first, and then those that are free for whoever moves there.
+#[must_use]
+pub fn entries(hypervisor: &Hypervisor) -> Vec<u8> {
+    let rank = |vf: &Vf| match (is_clustered(vf), vf.spare) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => 2,
+    };
+    let mut order: Vec<usize> = (0..hypervisor.vfs.len())
+        .filter(|&at| hypervisor.vfs[at].address == Address::Shared)
+        .collect();
+    order.sort_by_key(|&at| rank(&hypervisor.vfs[at]));
+    let mut entries = vec![0; hypervisor.vfs.len()];
+    for (entry, at) in (1..).zip(order) {
+        entries[at] = entry;
+    }
+    entries
 }
 
 /// The P_Key table of a function that is to have `own` at a port that has `port`: of its partitions

@@ -113,10 +113,9 @@ impl Observer {
     /// Makes the status of a port that of a function which shares it.
     fn share(&self, status: &mut VfStatus, vf: &Vf, fabric: &Fabric, place: Place) {
         let guid = place.guid(fabric);
-        status.state = place.state(fabric).to_string();
-        if guid.is_none() {
-            status.lid = 0;
-        }
+        let clustered = self.plan.clustered();
+        status.state = clustered.state(place, fabric).to_string();
+        status.lid = clustered.lid(place, fabric).map_or(0, |lid| lid.value());
         status.node_guid = vf.guid.to_string();
         status.port_guid = guid.unwrap_or_default().to_string();
         let pkeys = self.plan.pkeys(fabric, place);

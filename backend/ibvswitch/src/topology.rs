@@ -13,7 +13,7 @@ use wire::{Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
 
 use crate::config::{Address, AddressModel, Config, Hypervisor, LinkRate, MANAGER, Switch, Vf};
 use crate::control::{self, Link, LinkEnd, Node, NodeKind};
-use crate::shared_port::{self, Place};
+use crate::shared_port::{self, Clustered, Place};
 
 /// Port of a vSwitch towards the switch.
 const UPLINK: u8 = 1;
@@ -27,6 +27,7 @@ pub struct Plan {
     vfs: Vec<PlannedVf>,
     /// The P_Keys of VMs, by GUID.
     pkeys: HashMap<Guid, Vec<PKey>>,
+    clustered: Clustered,
 }
 
 #[derive(Debug)]
@@ -88,6 +89,7 @@ impl Plan {
                 .vfs()
                 .map(|(_, vf)| (vf.guid, vf.pkeys.clone()))
                 .collect(),
+            clustered: Clustered::new(config),
         }
     }
 
@@ -151,6 +153,11 @@ impl Plan {
         self.vfs.iter().map(|vf| vf.place)
     }
 
+    /// Which VMs have LIDs of their own where they share a port.
+    pub fn clustered(&self) -> &Clustered {
+        &self.clustered
+    }
+
     /// The P_Key table of a VF that shares its port, without empty entries.
     pub fn pkeys(&self, fabric: &Fabric, place: Place) -> Vec<PKey> {
         let own = place.guid(fabric).and_then(|guid| self.pkeys.get(&guid));
@@ -203,7 +210,7 @@ impl Plan {
                 guid: vf.guid.to_string(),
                 port: 1,
             },
-            state: place.state(fabric).to_string(),
+            state: self.clustered.state(place, fabric).to_string(),
             width: String::new(),
             speed: String::new(),
         });
@@ -236,9 +243,12 @@ impl Plan {
         let info = fabric.port_info(place.port).unwrap_or_default();
         let port = self.name(place.port.node).unwrap_or_default();
         let guid = place.guid(fabric);
-        let lid = guid.map(|_| info.lid).filter(|&lid| lid != Lid::NONE);
+        let lid = self.clustered.lid(place, fabric);
         let spare = vf.spare;
         let reason = match (guid, lid) {
+            (Some(_), _) if self.clustered.is_at(place, fabric) => {
+                range_reason(port, place, &info, lid)
+            }
             (Some(guid), Some(_)) if guid != vf.guid => {
                 format!("shares the LID of {port}; moved here with the GUID {guid}")
             }
@@ -260,11 +270,30 @@ impl Plan {
             ports: 1,
             lid: lid.map(u16::from),
             reason,
-            state: Some(place.state(fabric).to_string()),
+            state: Some(self.clustered.state(place, fabric).to_string()),
             pkeys: pkeys.iter().map(ToString::to_string).collect(),
             connected: None,
             holds: None,
         }
+    }
+}
+
+/// Why a VM of a virtual cluster has this LID at a port that it shares, or none.
+fn range_reason(port: &str, place: Place, info: &PortInfo, lid: Option<Lid>) -> String {
+    let (entry, base, more) = (place.entry, info.lid, (1u16 << info.lmc) - 1);
+    match lid {
+        Some(_) => {
+            let last = base.value() + more;
+            format!(
+                "of a cluster: {port} has the LIDs {base} to {last}, and this is {base} + {entry}"
+            )
+        }
+        None if base == Lid::NONE => "no subnet manager has been here".to_owned(),
+        None => format!(
+            "of a cluster, at place {entry} of {port}, which with an LMC of {} has {more} LIDs beside \
+             its own",
+            info.lmc
+        ),
     }
 }
 
@@ -394,13 +423,10 @@ impl Builder {
             self.topology.link(next(), (node, 1), rate);
             PortRef { node, port: 1 }
         });
-        let mut entry = 0;
-        for vf in &hypervisor.vfs {
+        let entries = shared_port::entries(hypervisor);
+        for (vf, entry) in hypervisor.vfs.iter().zip(entries) {
             let place = match (vf.address, physical) {
-                (Address::Shared, Some(port)) => {
-                    entry += 1;
-                    Some(Place { port, entry })
-                }
+                (Address::Shared, Some(port)) => Some(Place { port, entry }),
                 _ => None,
             };
             let port = place.map(|place| place.port).unwrap_or_else(|| {

@@ -113,3 +113,130 @@ fn the_embedded_manager_does_likewise() {
     let daemon = Daemon::configured(NODES);
     looked_at(&daemon);
 }
+
+/// Two clusters with the same LIDs on shared ports.
+const CLUSTERS: &str = r#"
+[fabric]
+model = "shared-port"
+[[cluster]]
+name = "a"
+[[cluster]]
+name = "b"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "out1"
+[[hypervisor.vf]]
+name = "a1"
+cluster = "a"
+[[hypervisor.vf]]
+name = "b1"
+cluster = "b"
+[[hypervisor]]
+name = "hv2"
+spare_vfs = 1
+[[hypervisor.vf]]
+name = "a2"
+cluster = "a"
+[[hypervisor.vf]]
+name = "b2"
+cluster = "b"
+"#;
+
+/// LIDs of a port's range, whoever has given the port so many: by LIDs alone in each cluster, and with
+/// the programs of the host, which see the subnet's LIDs.
+fn ranges(daemon: &Daemon) {
+    let [mut a1, a2, mut b1, b2] = ["a1", "a2", "b1", "b2"].map(|name| Peer::open(daemon, name));
+    let out1 = Peer::open(daemon, "out1");
+    let seen = [&a1, &a2, &b1, &b2].map(|peer| (peer.port.lid, peer.port.grh_required));
+    assert_eq!(seen, [(1, false), (2, false), (1, false), (2, false)]);
+    let write = |from: &mut Peer, to: &Peer| {
+        let (mut qa, _qb) = daemon::connected(Transport::Rc, from, to);
+        from.fill(0, 5000, 3);
+        let data = [from.sge(0, 5000)];
+        from.execute(
+            &mut qa,
+            &SendRequest::write(to.remote(HALF), Data::Memory(&data)),
+        );
+        to.verify(HALF, 5000, 3);
+    };
+    write(&mut a1, &a2);
+    write(&mut b1, &b2);
+    let physical = || {
+        let status = daemon.ask(&["status"]);
+        let vfs = status["vfs"].as_array().expect("a list").clone();
+        move |name: &str| {
+            let vf = vfs.iter().find(|vf| vf["name"] == name).expect("is there");
+            vf["lid"].as_u64().expect("a number")
+        }
+    };
+    let lid = physical();
+    let base = u64::from(out1.port.lid);
+    assert_eq!(base % 4, 0);
+    assert_eq!([lid("a1"), lid("b1")], [base + 1, base + 2]);
+    // The port answers for each of its LIDs.
+    let programs = Programs::new(daemon);
+    for own in base..base + 4 {
+        let info = programs.run(&["smpquery", "portinfo", &own.to_string()]);
+        assert!(
+            info.contains("LMC:.............................2"),
+            "{info}"
+        );
+        assert!(
+            info.contains(&format!("Lid:.............................{base}\n")),
+            "{info}"
+        );
+    }
+    let route = programs.run(&["ibtracert", &lid("a2").to_string(), &lid("a1").to_string()]);
+    assert!(
+        route.contains("\"hv1\"") && route.contains("\"hv2\""),
+        "{route}"
+    );
+    // A VM that moves is found by the same LID of its cluster, with any manager.
+    let moved = daemon.ask(&["vf", "migrate", "a1", "--to", "hv2"]);
+    assert_eq!(moved["lid"], physical()("a2") + 2);
+    let mut there = Peer::open(daemon, "hv2-spare1");
+    assert_eq!(there.port.lid, 1);
+    write(&mut there, &a2);
+}
+
+#[test]
+fn opensm_gives_ports_their_ranges() {
+    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{CLUSTERS}"));
+    let opensm = Opensm::start(&daemon, None, &["-l", "2"]);
+    opensm.subnet_up();
+    ranges(&daemon);
+}
+
+#[test]
+fn the_embedded_manager_gives_ports_their_ranges() {
+    ranges(&Daemon::configured(&format!("[sm]\nlmc = 2\n{CLUSTERS}")));
+}
+
+/// A manager that gives each port one LID leaves VMs of clusters without, and `topology` says why.
+#[test]
+fn without_a_range_there_is_no_lid_for_a_cluster() {
+    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{CLUSTERS}"));
+    let opensm = Opensm::start(&daemon, None, &[]);
+    opensm.subnet_up();
+    let _out1 = Peer::open(&daemon, "out1");
+    let a1 = daemon.open("a1");
+    assert_ne!(a1.port().expect("a port").state, 4, "not Active");
+    // Its GUID may still be on its way.
+    loop {
+        let topology = daemon.ask(&["topology"]);
+        let nodes = topology["nodes"].as_array().expect("a list");
+        let node = nodes.iter().find(|node| node["name"] == "a1");
+        let node = node.expect("is there");
+        let reason = node["reason"].as_str().expect("a text");
+        if reason.starts_with("its GUID is not registered") {
+            continue;
+        }
+        assert!(node["lid"].is_null());
+        assert_eq!(
+            reason,
+            "of a cluster, at place 1 of hv1, which with an LMC of 0 has 0 LIDs beside its own"
+        );
+        break;
+    }
+}

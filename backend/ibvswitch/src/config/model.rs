@@ -58,6 +58,8 @@ pub(super) struct Population {
     /// VFs with a LID of their own.
     pub(super) vfs: usize,
     pub(super) switches: usize,
+    /// LID mask control of shared ports and VFs.
+    pub(super) lmc: u8,
 }
 
 impl Population {
@@ -65,19 +67,24 @@ impl Population {
     pub(super) fn check(self, model: AddressModel) -> Result<(), (String, &'static str)> {
         let all = usize::from(Lid::UNICAST_LAST.value());
         let vfs = if model.is_dynamic() { 0 } else { self.vfs };
+        let each = 1usize << self.lmc;
         let parts = [
-            (self.vswitches, "vSwitches"),
-            (self.shared_ports, "shared ports"),
-            (vfs, "VFs"),
-            (self.switches, "switches"),
+            (self.vswitches, "vSwitches", 1),
+            (self.shared_ports, "shared ports", each),
+            (vfs, "VFs", each),
+            (self.switches, "switches", 1),
         ];
-        let needed = parts.iter().map(|(count, _)| count).sum::<usize>() + 1;
+        let needed = parts.iter().map(|(count, _, each)| count * each);
+        let needed = needed.sum::<usize>() + 1;
         if needed <= all {
             return Ok(());
         }
-        let there = parts.iter().filter(|(count, _)| *count > 0);
+        let there = parts.iter().filter(|(count, ..)| *count > 0);
         let sum: Vec<String> = there
-            .map(|(count, what)| format!("{count} {what}"))
+            .map(|(count, what, each)| match each {
+                1 => format!("{count} {what}"),
+                _ => format!("{count} {what} of {each} LIDs each"),
+            })
             .collect();
         Err((
             format!(
@@ -127,6 +134,26 @@ mod tests {
             ..with(2891)
         };
         assert!(one_more.check(AddressModel::Prepopulated).is_err());
+    }
+
+    /// With an LMC each adapter's port has several.
+    #[test]
+    fn the_limit_of_several_lids_each() {
+        let with = |vfs| Population {
+            vswitches: 24,
+            vfs,
+            switches: 2,
+            lmc: 7,
+            ..Population::default()
+        };
+        // 383 * 128 = 49024, and 24 vSwitches, 2 switches and the manager make 49051.
+        assert_eq!(with(383).check(AddressModel::Prepopulated), Ok(()));
+        let (what, _) = with(384).check(AddressModel::Prepopulated).unwrap_err();
+        assert_eq!(
+            what,
+            "24 vSwitches + 384 VFs of 128 LIDs each + 2 switches + 1 subnet manager take 49179 LIDs, \
+             and a subnet has 49151"
+        );
     }
 
     /// A hypervisor takes one LID however many VFs it has; two where some VFs have their own.

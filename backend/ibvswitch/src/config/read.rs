@@ -91,7 +91,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .unwrap_or_default(),
             address: Address::default(),
         };
-        let hypervisors = self.hypervisors(root, &wiring, defaults);
+        let hypervisors = self.hypervisors(root, &wiring, &manager, defaults);
         if let Some(fabric) = &fabric {
             self.addresses(fabric, &wiring, &manager, &hypervisors);
         }

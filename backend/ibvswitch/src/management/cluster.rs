@@ -14,17 +14,22 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod translation;
+mod vms;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use fabric::{Fabric, PortRef};
 use hca::{PortView, ServiceLevels, VfId};
 use wire::{Guid, Lid, MadPacket, PKey};
 
+use super::guid_at;
+use super::shared_port::SharedPorts;
 use crate::config::{Config, Vf};
 pub use lid_map::LidMap;
 pub(super) use tables::Tables;
 pub use translation::{Direction, Translator};
+pub use vms::Vms;
 
 /// One cluster.
 #[derive(Debug)]
@@ -58,9 +63,18 @@ pub(super) struct Clusters {
 
 impl Clusters {
     pub(super) fn new(config: &Config) -> Self {
-        let clusters = config.clusters.iter().map(|cluster| Cluster {
-            sm_lid: cluster.sm_lid,
-            map: LidMap::default(),
+        let guids = config.vfs().map(|(_, vf)| vf.guid);
+        let physical = config.hypervisors.iter().map(|it| it.physical_guid);
+        let known: Arc<HashSet<Guid>> = Arc::new(guids.chain(physical).collect());
+        let clusters = config.clusters.iter().enumerate().map(|(index, cluster)| {
+            let vms = config.vfs().filter_map(|(_, vf)| match vf.cluster {
+                Some((of, lid)) if of == index => Some((vf.guid, lid)),
+                _ => None,
+            });
+            Cluster {
+                sm_lid: cluster.sm_lid,
+                map: LidMap::new(Vms::new(vms, Arc::clone(&known))),
+            }
         });
         let member = |vf: &Vf| Member {
             cluster: vf.cluster,
@@ -81,15 +95,17 @@ impl Clusters {
         }
     }
 
-    /// Looks who is at a VF's port, `guid` says, and which LIDs it has; whether that is another than before, after
+    /// Looks who is at a VF's port and which LIDs it has; whether that is another than before, after
     /// which no path found before holds.
     pub(super) fn refresh(
         &mut self,
         vf: VfId,
         fabric: &Fabric,
+        shared: &SharedPorts,
         port: PortRef,
-        guid: Option<Guid>,
     ) -> bool {
+        let guid = guid_at(fabric, shared, vf, port);
+        let (own, _) = shared.address(vf, fabric, port);
         let index = usize::from(vf.0);
         let (Some(member), Some(held), Some(info)) = (
             self.members.get_mut(index),
@@ -105,7 +121,7 @@ impl Clusters {
         let pairs: Vec<(usize, Lid, Lid)> = match found.cluster {
             Some((cluster, lid)) => {
                 let sm_lid = self.clusters[cluster].sm_lid;
-                [(lid, info.lid), (sm_lid, info.master_sm_lid)]
+                [(lid, own), (sm_lid, info.master_sm_lid)]
                     .into_iter()
                     // Before a port has a LID there is nothing to stand for.
                     .filter(|(_, physical)| physical.is_unicast())
@@ -182,6 +198,7 @@ impl Clusters {
             view.lid = self.own_lid(vf, view.lid);
             view.lmc = 0;
         }
+        view.cluster = member.cluster.map(|(cluster, _)| cluster as u16);
         view.shown_pkeys.clone_from(&member.pkeys);
         view.service_levels = member.service_levels;
     }

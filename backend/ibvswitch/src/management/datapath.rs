@@ -37,14 +37,17 @@ impl Subnet for EngineSubnet {
             .ok_or(NoRoute::Dropped)?;
         let (left_by, route) = state.fabric.follow(port, dlid, sl, Some(pkey));
         let counts = |port| self.0.functions.contains_key(&port);
-        let slid = state.fabric.port_info(port).unwrap_or_default().lid;
+        let (slid, _) = state.shared.address(from, &state.fabric, port);
         let header = LostHeader {
             slid,
             dlid,
             sl,
             pkey,
         };
-        let to = route.map(|route| (route, self.0.functions.get(&route.port).copied()));
+        let to = route.map(|route| {
+            let to = self.0.function_with(state, route.port, dlid);
+            (route, to)
+        });
         if let Ok((_, Some(to))) = to
             && !state.clusters.together(from, to)
         {
@@ -91,12 +94,12 @@ impl Subnet for EngineSubnet {
         routes
             .into_iter()
             .filter_map(|route| {
-                let to = *self.0.functions.get(&route.port)?;
-                let heard = state.clusters.together(from, to);
-                let mtu = route.mtu;
-                heard.then_some(hca::Route {
+                let functions = self.0.functions_at(state, route.port).into_iter();
+                // Of those at one port the engine finds all that are in the sender's cluster.
+                let to = { functions }.find(|&to| state.clusters.together(from, to))?;
+                Some(hca::Route {
                     to,
-                    mtu,
+                    mtu: route.mtu,
                     path,
                     faulty: false,
                 })

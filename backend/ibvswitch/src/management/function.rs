@@ -56,21 +56,25 @@ impl connectx::Port for FunctionPort {
         let node = state.fabric.node_info(self.port).unwrap_or_default();
         let extended = u16::from(info.link_speed_ext_active);
         let clusters = &state.clusters;
-        let own_lids = clusters.has_own_lids(self.vf);
-        let place = state.shared.place(self.vf);
+        let shared = &state.shared;
+        let place = shared.place(self.vf);
+        let (lid, lmc) = shared.address(self.vf, &state.fabric, self.port);
         // A VM has one HCA, wherever its port is.
         let guid = match place {
             Some(place) => place.guid(&state.fabric).unwrap_or(self.guid),
             None => node.port_guid,
         };
         connectx::PortAttributes {
-            lid: clusters.own_lid(self.vf, info.lid),
-            lmc: if own_lids { 0 } else { info.lmc },
+            lid: clusters.own_lid(self.vf, lid),
+            lmc: match clusters.has_own_lids(self.vf) {
+                true => 0,
+                false => lmc,
+            },
             sm_lid: clusters
                 .seen(self.vf, info.master_sm_lid)
                 .unwrap_or_default(),
             sm_sl: info.master_sm_sl,
-            state: place.map_or(info.port_state, |place| place.state(&state.fabric)),
+            state: shared.state(self.vf, &state.fabric, self.port),
             physical_state: info.port_physical_state,
             system_image_guid: node.system_image_guid,
             node_guid: guid,
@@ -92,7 +96,7 @@ impl connectx::Port for FunctionPort {
             qkey_violations: saturated(&self.counters.qkey_violations),
             pkey_violations: saturated(&self.counters.pkey_violations),
             has_smi: self.access() != SmpAccess::Deny,
-            grh_required: place.is_some(),
+            grh_required: place.is_some() && !shared.is_clustered(self.vf, &state.fabric),
         }
     }
 

@@ -82,10 +82,11 @@ impl Management {
             let from = occupants.iter().position(|&occupant| occupant == Some(vm));
             let from = from.ok_or_else(|| MigrateError::NotThere(request.vm.clone()))?;
             let vf = VfId(from as u16);
-            let to = self.free_place(&state, request, vf, is_connected, promised)?;
-            let port = state.shared.place(vf).map(|place| place.port);
-            let lid = port.and_then(|port| state.fabric.port_info(port));
-            (vf, to, lid.unwrap_or_default().lid)
+            let to = self.free_place(&state, request, (vm, vf), is_connected, promised)?;
+            let lid = self.port(vf).map_or(Lid::NONE, |port| {
+                state.shared.address(vf, &state.fabric, port).0
+            });
+            (vf, to, lid)
         };
         promised.promise(to);
         let (reply, answer) = bounded(1);
@@ -121,7 +122,7 @@ impl Management {
         &self,
         state: &SubnetState,
         request: &MigrationRequest,
-        from: VfId,
+        (vm, from): (usize, VfId),
         is_connected: impl Fn(VfId) -> bool,
         promised: &Promised,
     ) -> Result<VfId, MigrateError> {
@@ -133,11 +134,30 @@ impl Management {
             let place = state.shared.place(vf);
             !promised.has(vf) && place.is_some_and(|place| state.shared.wanted(place).is_none())
         };
+        let guid = self.configured_guid(VfId(vm as u16));
+        let needs_lid = state.shared.wants_own_lid(guid);
+        let has_lid = |vf: VfId| {
+            let place = state.shared.place(vf);
+            place.is_some_and(|place| place.range_lid(&state.fabric).is_some())
+        };
+        let suits = |vf: VfId| match needs_lid && !has_lid(vf) {
+            false => Ok(vf),
+            true => {
+                let place = state.shared.place(vf);
+                let port = place.and_then(|place| state.fabric.port_info(place.port));
+                Err(MigrateError::Range {
+                    vm: request.vm.clone(),
+                    hypervisor: request.to.clone(),
+                    place: place.map_or(0, |place| place.entry),
+                    lmc: port.unwrap_or_default().lmc,
+                })
+            }
+        };
         if let Some(name) = &request.vf {
             let vf = self.function(name, &request.to)?;
             return match (self.address(vf), is_free(vf)) {
                 (Address::Dedicated, _) => Err(MigrateError::OtherAddress(name.clone())),
-                (Address::Shared, true) => Ok(vf),
+                (Address::Shared, true) => suits(vf),
                 (Address::Shared, false) => Err(MigrateError::Occupied {
                     vf: name.clone(),
                     vm: self
@@ -147,14 +167,17 @@ impl Management {
                 }),
             };
         }
-        let free = || here.iter().copied().filter(|&vf| is_free(vf));
-        let chosen = free()
-            .find(|&vf| is_connected(vf))
-            .or_else(|| free().next());
-        chosen.ok_or_else(|| MigrateError::Full {
+        let free = here.iter().copied().filter(|&vf| is_free(vf));
+        // Places with a LID are for those who need one.
+        let chosen = free.min_by_key(|&vf| {
+            let has = has_lid(vf);
+            (needs_lid && !has, !is_connected(vf), has != needs_lid)
+        });
+        let full = || MigrateError::Full {
             hypervisor: request.to.clone(),
             functions: here.len(),
-        })
+        };
+        suits(chosen.ok_or_else(full)?)
     }
 
     fn describe_readdress(

@@ -1,9 +1,10 @@
 //! What the driver of a physical function does for the virtual functions at its port: it registers
 //! their GUIDs with the subnet administration, and tells their management packets apart.
 //!
-//! A packet with a global route header is for the function with its destination GID. An answer
-//! without one is known by its transaction: the uppermost byte of those of requests that leave is the
-//! function's entry in the port's table, which kernels leave free for this.
+//! A packet to a LID that one function has for itself is for that one. Of the others a packet with a
+//! global route header is for the function with its destination GID. An answer without one is known by
+//! its transaction: the uppermost byte of those of requests that leave is the function's entry in the
+//! port's table, which kernels leave free for this.
 
 mod registrar;
 
@@ -20,7 +21,7 @@ use super::delivery::Delivery;
 use super::hosts::answers;
 use super::{Management, SubnetState};
 use crate::config::Config;
-use crate::shared_port::{Place, pkeys};
+use crate::shared_port::{Clustered, Place, pkeys};
 use crate::topology::Plan;
 pub(super) use registrar::Refused;
 use registrar::Registrar;
@@ -55,6 +56,7 @@ pub(super) struct SharedPorts {
     places: Vec<Option<Place>>,
     /// The P_Keys of VMs, by GUID.
     pkeys: HashMap<Guid, Vec<PKey>>,
+    clustered: Clustered,
 }
 
 impl SharedPorts {
@@ -66,6 +68,7 @@ impl SharedPorts {
                 .vfs()
                 .map(|(_, vf)| (vf.guid, vf.pkeys.clone()))
                 .collect(),
+            clustered: plan.clustered().clone(),
             ..Self::default()
         };
         for (index, (place, (_, vf))) in plan.places().zip(config.vfs()).enumerate() {
@@ -124,12 +127,61 @@ impl SharedPorts {
         Some(own.map(|own| pkeys(own, port)).unwrap_or_default())
     }
 
+    /// Whether the VM at a function has a LID of its own, although others have the same port.
+    pub(super) fn is_clustered(&self, vf: VfId, fabric: &Fabric) -> bool {
+        let place = self.place(vf);
+        place.is_some_and(|place| self.clustered.is_at(place, fabric))
+    }
+
+    /// Whether a VM is one that has a LID of its own.
+    pub(super) fn wants_own_lid(&self, vm: Guid) -> bool {
+        self.clustered.contains(vm)
+    }
+
+    /// The LID of a function, and its LID mask control.
+    pub(super) fn address(&self, vf: VfId, fabric: &Fabric, port: PortRef) -> (Lid, u8) {
+        let info = fabric.port_info(port).unwrap_or_default();
+        match self.place(vf) {
+            None => (info.lid, info.lmc),
+            Some(place) if self.clustered.is_at(place, fabric) => {
+                (place.range_lid(fabric).unwrap_or(Lid::NONE), 0)
+            }
+            // The rest of the range is, or may become, that of VMs of clusters.
+            Some(_) if !self.clustered.is_empty() => (info.lid, 0),
+            Some(_) => (info.lid, info.lmc),
+        }
+    }
+
+    /// Of the functions that share a port the one that a LID leads to: who has it for itself, else any
+    /// of those that are told apart by GIDs.
+    pub(super) fn function_with(&self, port: PortRef, fabric: &Fabric, dlid: Lid) -> Option<VfId> {
+        let mut among = None;
+        for &vf in self.functions(port)? {
+            let (lid, _) = self.address(vf, fabric, port);
+            match self.is_clustered(vf, fabric) {
+                true if lid == dlid => return Some(vf),
+                true => {}
+                false => among = among.or(Some(vf)),
+            }
+        }
+        among
+    }
+
+    /// The state of a function's port as it has it.
+    pub(super) fn state(&self, vf: VfId, fabric: &Fabric, port: PortRef) -> PortState {
+        match self.place(vf) {
+            Some(place) => self.clustered.state(place, fabric),
+            None => fabric.port_info(port).unwrap_or_default().port_state,
+        }
+    }
+
     /// Makes of a port what it is to a function that shares it.
     pub(super) fn adapt(&self, vf: VfId, fabric: &Fabric, view: &mut PortView) {
         let Some(place) = self.place(vf) else { return };
         let guid = place.guid(fabric);
         let prefix = fabric.port_info(place.port).unwrap_or_default().gid_prefix;
-        view.active &= guid.is_some();
+        (view.lid, view.lmc) = self.address(vf, fabric, place.port);
+        view.active &= self.clustered.lid(place, fabric).is_some();
         view.gids = guid
             .map(|guid| Gid::new(prefix, guid))
             .into_iter()
@@ -138,9 +190,10 @@ impl SharedPorts {
     }
 
     /// Marks a function's request, so that the answer finds back. False: the guest uses what is not
-    /// its to use.
-    pub(super) fn mark(&self, vf: VfId, packet: &mut MadPacket) -> bool {
-        let Some(place) = self.place(vf) else {
+    /// its to use. Who has a LID for itself needs no mark.
+    pub(super) fn mark(&self, vf: VfId, fabric: &Fabric, packet: &mut MadPacket) -> bool {
+        let place = self.place(vf);
+        let Some(place) = place.filter(|place| !self.clustered.is_at(*place, fabric)) else {
             return true;
         };
         // What nobody answers by its transaction is found by its global route. Connection managers
@@ -164,24 +217,25 @@ impl SharedPorts {
         let Some(shared) = self.at(port).filter(|_| !packet.is_smp()) else {
             return Addressee::Nobody;
         };
-        if answers(packet.header().method()) {
+        let own = self.function_with(port, fabric, packet.dlid);
+        if let Some(vf) = own.filter(|&vf| self.is_clustered(vf, fabric)) {
+            return Addressee::Function(vf);
+        }
+        let functions = shared.functions.iter().copied();
+        let mut functions = functions.filter(|&vf| !self.is_clustered(vf, fabric));
+        let function = if answers(packet.header().method()) {
             if top(packet) == REGISTRAR {
                 return Addressee::Registrar;
             }
             let entry = top(packet);
-            let asked = |vf: &&VfId| self.place(**vf).is_some_and(|place| place.entry == entry);
-            let function = shared.functions.iter().find(asked);
             set_top(packet, 0);
-            return function.map_or(Addressee::Nobody, |&vf| Addressee::Function(vf));
-        }
-        let named = packet.grh.map(|grh| grh.dgid).and_then(|gid| {
-            let mut functions = shared.functions.iter();
-            functions.find(|&&vf| {
-                let guid = self.place(vf).and_then(|place| place.guid(fabric));
-                guid == Some(gid.guid())
-            })
-        });
-        named.map_or(Addressee::Nobody, |&vf| Addressee::Function(vf))
+            functions.find(|&vf| self.place(vf).is_some_and(|place| place.entry == entry))
+        } else {
+            let named = packet.grh.map(|grh| grh.dgid.guid());
+            let guid = |vf| self.place(vf).and_then(|place| place.guid(fabric));
+            functions.find(|&vf| named.is_some() && guid(vf) == named)
+        };
+        function.map_or(Addressee::Nobody, Addressee::Function)
     }
 
     /// An answer for the registrar has come.
@@ -254,6 +308,19 @@ impl Management {
         match state.shared.functions(port) {
             Some(functions) => functions.to_vec(),
             None => self.functions.get(&port).copied().into_iter().collect(),
+        }
+    }
+
+    /// The function that a LID leads to which leads to a port.
+    pub(super) fn function_with(
+        &self,
+        state: &SubnetState,
+        port: PortRef,
+        dlid: Lid,
+    ) -> Option<VfId> {
+        match state.shared.functions(port) {
+            Some(_) => state.shared.function_with(port, &state.fabric, dlid),
+            None => self.functions.get(&port).copied(),
         }
     }
 

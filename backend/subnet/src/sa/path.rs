@@ -40,7 +40,14 @@ pub(super) fn answer(
             asked.between(from, to, table);
             return Ok(());
         }
-        _ => directory.end_ports().map(|port| asked.own(port)).collect(),
+        _ => directory
+            .end_ports()
+            .flat_map(|port| {
+                let guids = directory.port(port).guids.iter();
+                let there = guids.filter(|guid| !guid.is_none());
+                there.map(move |&guid| End { port, guid })
+            })
+            .collect(),
     };
     let ends = |given: &Option<End>| match given {
         Some(end) => vec![*end],

@@ -78,6 +78,10 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .count(),
             vfs: vfs.filter(|vf| vf.address == Address::Dedicated).count(),
             switches: wiring.switches.len(),
+            lmc: match manager.place {
+                ManagerPlace::Embedded => manager.lmc,
+                ManagerPlace::External => 0,
+            },
         };
         if let Err((what, remedy)) = population.check(fabric.model) {
             self.document.reject_whole(KEY, what, remedy);

@@ -10,9 +10,10 @@ use wire::PKey;
 use super::Reader;
 use crate::config::document::{Entry, Section};
 use crate::config::{
-    Address, AddressModel, Doorbells, GmpClasses, Hypervisor, MadRate, MadRules, SMP_ACCESS,
-    VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
+    Address, AddressModel, Doorbells, GmpClasses, Hypervisor, MadRate, MadRules, Manager,
+    ManagerPlace, SMP_ACCESS, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
+use crate::shared_port::is_clustered;
 
 const DEDICATED_REMEDY: &str = "leave the key out, or give the VF a LID of its own (`address = \
      \"dedicated\"` with fabric.model = \"vswitch-hybrid\")";
@@ -31,6 +32,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         &mut self,
         root: &Section<'d, 'i>,
         wiring: &Wiring,
+        manager: &Manager,
         defaults: Defaults<'_>,
     ) -> Vec<Hypervisor> {
         let sections = root.sections("hypervisor", keys::HYPERVISOR);
@@ -63,7 +65,9 @@ impl<'d, 'i> Reader<'d, 'i> {
                         ),
                     }
                 }
-                self.hypervisor(section, switch, defaults)
+                let hypervisor = self.hypervisor(section, switch, defaults)?;
+                self.check_range(section, &hypervisor.vfs, manager);
+                Some(hypervisor)
             })
             .collect()
     }
@@ -226,16 +230,29 @@ impl<'d, 'i> Reader<'d, 'i> {
 
     /// What a VF that shares a LID cannot have.
     fn check_shared(&self, section: &Section<'d, 'i>) {
-        for (key, what) in [
-            ("lid", "a VF that shares a LID has none of its own"),
-            (
-                "cluster",
-                "VFs that share a LID cannot be told apart by virtual LIDs",
-            ),
-        ] {
-            if let Some(entry) = section.value(key) {
-                self.document.reject(&entry, what, DEDICATED_REMEDY);
-            }
+        if let Some(entry) = section.value("lid") {
+            let what = "a VF that shares a LID has none of its own";
+            self.document.reject(&entry, what, DEDICATED_REMEDY);
+        }
+    }
+
+    /// Whether the LIDs of a hypervisor's port suffice for its VFs in clusters. Which LMC a manager
+    /// from outside gives the port nobody knows here.
+    fn check_range(&self, section: &Section<'d, 'i>, vfs: &[Vf], manager: &Manager) {
+        let clustered = vfs.iter().filter(|vf| is_clustered(vf)).count();
+        let range = 1usize << manager.lmc;
+        if manager.place == ManagerPlace::Embedded && clustered >= range {
+            self.document.reject_section(
+                section,
+                "name",
+                format!(
+                    "{clustered} of its VFs share a port and are in a cluster, where each needs a LID \
+                     beside the port's own, but with sm.lmc = {} the port has 2^{0} - 1 = {} such LIDs",
+                    manager.lmc,
+                    range - 1
+                ),
+                "raise sm.lmc (7 gives 127), or move VFs to other hypervisors",
+            );
         }
     }
 

@@ -186,14 +186,8 @@ fn shared_and_dedicated() {
             "smp = \"own-port\"",
             "queue pair 0 of a shared port belongs to its physical function",
         ),
-        (
-            "cluster = \"c\"",
-            "VFs that share a LID cannot be told apart by virtual LIDs",
-        ),
     ] {
-        let found = problems(&format!(
-            "[[cluster]]\nname = \"c\"\n{shared}{RIGHT}{key}\n"
-        ));
+        let found = problems(&format!("{shared}{RIGHT}{key}\n"));
         let [problem] = &found[..] else {
             panic!("{found:?}")
         };
@@ -202,4 +196,33 @@ fn shared_and_dedicated() {
             "{problem}"
         );
     }
+}
+
+/// A VF of a cluster takes one of its port's LIDs where it shares the port.
+#[test]
+fn clusters_on_shared_ports() {
+    let text = |sm: &str, vfs: usize| {
+        let vf = |at| format!("[[hypervisor.vf]]\nname = \"vm{at}\"\ncluster = \"c\"\n");
+        let vfs: String = (0..vfs).map(vf).collect();
+        format!(
+            "[[cluster]]\nname = \"c\"\n[fabric]\nmodel = \"shared-port\"\n[sm]\n{sm}\n\
+             [[hypervisor]]\nname = \"hv1\"\n{vfs}"
+        )
+    };
+    for (lmc, most) in [(1, 1), (2, 3), (7, 127)] {
+        parse(&text(&format!("lmc = {lmc}"), most));
+    }
+    for (lmc, vfs, range) in [(0, 1, 0), (1, 2, 1), (3, 9, 7)] {
+        assert_eq!(
+            problems(&text(&format!("lmc = {lmc}"), vfs)),
+            [format!(
+                "f.toml:7:1: `hypervisor.name`: {vfs} of its VFs share a port and are in a \
+                 cluster, where each needs a LID beside the port's own, but with sm.lmc = {lmc} the port \
+                 has 2^{lmc} - 1 = {range} such LIDs; raise sm.lmc (7 gives 127), or move VFs to other \
+                 hypervisors"
+            )]
+        );
+    }
+    // What a manager from outside will do is not known here.
+    parse(&text("manager = \"external\"", 100));
 }

@@ -3,6 +3,7 @@
 //! those of other classes at 64.
 
 use proptest::prelude::*;
+use wire::Gid;
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 
 use super::*;
@@ -248,6 +249,71 @@ fn an_answer_about_strangers_is_none() {
     let mut error = mad(3, Method::GET_RESPONSE, 0x35);
     put(&mut error, 4, 0x0300);
     assert_eq!(translated(Direction::ToGuest, error), error);
+}
+
+/// At one port the VMs 1 and 2, by the port's LIDs 100 and 101, and somebody of another cluster.
+#[test]
+fn paths_at_shared_ports() {
+    let guids = [0x11, 0x22, 0x99].map(Guid::new);
+    let lid = Lid::new;
+    let vms = [(guids[0], lid(1)), (guids[1], lid(2))];
+    let mut map = LidMap::new(Vms::new(vms, Arc::new(guids.into())));
+    map.hold(lid(1), lid(100));
+    map.hold(lid(2), lid(101));
+    let pass = |direction, mut mad: [u8; SIZE]| {
+        Translator {
+            lids: Some(&map),
+            pkeys: &[],
+            direction,
+        }
+        .mad(&mut mad);
+        mad
+    };
+    let path = |method, mask: u64, gids: [u64; 2], lids: [u16; 2]| {
+        let mut mad = mad(3, method, 0x35);
+        mad[48..56].copy_from_slice(&mask.to_be_bytes());
+        for (end, (guid, lid)) in gids.into_iter().zip(lids).enumerate() {
+            if guid != 0 {
+                let gid = Gid::new(Gid::DEFAULT_PREFIX, Guid::new(guid));
+                mad[64 + 16 * end..80 + 16 * end].copy_from_slice(&gid.to_bytes());
+            }
+            put(&mut mad, 96 + 2 * end, lid);
+        }
+        mad
+    };
+    // Components 2 to 5: DGID, SGID, DLID, SLID.
+    let whole = path(Method::GET, 0b11_1100, [0x22, 0x11], [101, 100]);
+    for (mask, gids, lids) in [
+        (0b00_1100, [0x22, 0x11], [0, 0]),
+        (0b11_0000, [0, 0], [2, 1]),
+        (0b10_0100, [0x22, 0], [0, 1]),
+        (0b11_1100, [0x22, 0x11], [2, 1]),
+    ] {
+        let asked = path(Method::GET, mask, gids, lids);
+        assert_eq!(pass(Direction::ToWire, asked), whole, "{mask:#b}");
+    }
+    // Of strangers nothing is added.
+    let asked = path(Method::GET, 0b100, [0x99, 0], [0, 0]);
+    assert_eq!(pass(Direction::ToWire, asked), asked);
+    let answer = |gids, lids| {
+        let found = pass(
+            Direction::ToGuest,
+            path(Method::GET_RESPONSE, 0, gids, lids),
+        );
+        let header = Mad::new_checked(&found[..]).expect("has the size");
+        header.status().is_ok()
+    };
+    assert!(answer([0x22, 0x11], [101, 100]));
+    // A further GUID of somebody's who has a port for itself.
+    assert!(answer([0x77, 0x11], [101, 100]));
+    for (gids, lids) in [
+        ([0x22, 0x11], [100, 100]),
+        ([0x99, 0x11], [101, 100]),
+        ([0x22, 0x99], [101, 100]),
+        ([0x22, 0x11], [102, 100]),
+    ] {
+        assert!(!answer(gids, lids), "{gids:x?} {lids:?}");
+    }
 }
 
 /// A table of `size`-byte records, the first two bytes of each its LID.

@@ -2,7 +2,7 @@
 
 use wire::mad::{AttributeId, Class, Mad, Method, Status};
 use wire::rmpp::Rmpp;
-use wire::{Lid, PKey, cm, sa};
+use wire::{Gid, Lid, PKey, cm, sa};
 
 use super::LidMap;
 
@@ -143,6 +143,32 @@ const ADMINISTRATION: usize = sa::DATA.start;
 /// In a notice: number of the trap.
 const TRAP_NUMBER: usize = 4;
 
+/// The component mask of a datagram of the subnet administration.
+const MASK: core::ops::Range<usize> = 48..56;
+
+/// One end of a PathRecord: where its GID and LID stand, and which components they are.
+struct End {
+    gid: usize,
+    lid: usize,
+    has_gid: u64,
+    has_lid: u64,
+}
+
+const PATH_ENDS: [End; 2] = [
+    End {
+        gid: 8,
+        lid: 40,
+        has_gid: sa::PathRecord::DGID,
+        has_lid: sa::PathRecord::DLID,
+    },
+    End {
+        gid: 24,
+        lid: 42,
+        has_gid: sa::PathRecord::SGID,
+        has_lid: sa::PathRecord::SLID,
+    },
+];
+
 impl Translator<'_> {
     fn lid(&self, lid: Lid) -> Lid {
         let found = match (self.lids, self.direction) {
@@ -245,12 +271,15 @@ impl Translator<'_> {
             // Tables for guests are translated as a whole.
             return;
         }
-        let places = match method {
+        let id = match method {
             // What is asked for is a path.
-            Method::GET_TRACE_TABLE => record(sa::id::PATH),
-            _ => record(id),
+            Method::GET_TRACE_TABLE => sa::id::PATH,
+            _ => id,
         };
-        let unknown = self.at(&mut mad[ADMINISTRATION..], places);
+        if id == sa::id::PATH && self.direction == Direction::ToWire {
+            self.name_ends(mad);
+        }
+        let unknown = self.record(&mut mad[ADMINISTRATION..], id);
         // A record about somebody whom the guest does not know is none to it.
         if unknown && method == Method::GET_RESPONSE && self.direction == Direction::ToGuest {
             mad[ADMINISTRATION..].fill(0);
@@ -258,6 +287,53 @@ impl Translator<'_> {
                 header.set_status(Status::SA_NO_RECORDS);
             }
         }
+    }
+
+    /// Translates one record; whether it is about somebody whom the other side knows not.
+    fn record(&self, bytes: &mut [u8], id: AttributeId) -> bool {
+        let unknown = self.at(bytes, record(id));
+        unknown || id == sa::id::PATH && !self.is_path(bytes)
+    }
+
+    /// Has a question for paths name both the GID and the LID of a VM that it names by one of them.
+    /// Several VMs may be at one port, whose paths have any GID of the port together with any LID.
+    fn name_ends(&self, mad: &mut [u8; 256]) {
+        let Some(vms) = self.lids.map(LidMap::vms) else {
+            return;
+        };
+        let mut mask = mad[MASK]
+            .iter()
+            .fold(0, |mask, &byte| mask << 8 | u64::from(byte));
+        let record = &mut mad[ADMINISTRATION..];
+        for end in PATH_ENDS {
+            match (mask & end.has_gid != 0, mask & end.has_lid != 0) {
+                (true, false) => {
+                    if let Some(lid) = vms.lid(gid(record, end.gid).guid()) {
+                        set_word(record, end.lid, lid.value());
+                        mask |= end.has_lid;
+                    }
+                }
+                (false, true) => {
+                    if let Some(guid) = vms.guid(Lid::new(word(record, end.lid))) {
+                        let gid = Gid::new(Gid::DEFAULT_PREFIX, guid);
+                        record[end.gid..end.gid + 16].copy_from_slice(&gid.to_bytes());
+                        mask |= end.has_gid;
+                    }
+                }
+                _ => {}
+            }
+        }
+        mad[MASK].copy_from_slice(&mask.to_be_bytes());
+    }
+
+    /// Whether a path, as the guest sees it, is between VMs and not between one's LID and another's
+    /// GID.
+    fn is_path(&self, record: &[u8]) -> bool {
+        let Some(vms) = self.lids.map(LidMap::vms) else {
+            return true;
+        };
+        let fits = |end: &End| vms.fits(gid(record, end.gid), Lid::new(word(record, end.lid)));
+        self.direction == Direction::ToWire || PATH_ENDS.iter().all(fits)
     }
 
     /// Translates a table for a guest, of records of `size` bytes. Records about those whom the
@@ -269,7 +345,7 @@ impl Translator<'_> {
         }
         let mut kept = 0;
         for at in (0..table.len() / size).map(|record| record * size) {
-            let unknown = self.at(&mut table[at..at + size], record(id));
+            let unknown = self.record(&mut table[at..at + size], id);
             if !unknown {
                 table.copy_within(at..at + size, kept);
                 kept += size;
@@ -277,6 +353,11 @@ impl Translator<'_> {
         }
         table.truncate(kept);
     }
+}
+
+fn gid(bytes: &[u8], at: usize) -> Gid {
+    let found = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    found.map_or(Gid::NONE, |bytes| Gid::from_bytes(*bytes))
 }
 
 fn word(bytes: &[u8], at: usize) -> u16 {

@@ -65,9 +65,25 @@ pub enum MigrateError {
         "the VF `{0}` and the VM differ in whether they share a LID (`address`); name another one"
     )]
     OtherAddress(String),
+    /// No free VF of the hypervisor has a LID for a VM that is to have one for itself.
+    #[error(
+        "the VM `{vm}` of a virtual cluster needs a LID of its own at {hypervisor}, but the free VF \
+         has place {place} there, and with an LMC of {lmc} the first {} places have one; raise \
+         `sm.lmc`, or move another VM away from there", (1u16 << lmc) - 1
+    )]
+    Range {
+        /// The VM.
+        vm: String,
+        /// The hypervisor.
+        hypervisor: String,
+        /// The VF's place at its port.
+        place: u8,
+        /// LID mask control of the port.
+        lmc: u8,
+    },
     /// Options for forwarding tables, where none changes.
     #[error(
-        "`{0}` shares the LID of its hypervisor, so that no forwarding table changes when it moves; \
+        "the LID of `{0}` is one of its hypervisor's port, so that no forwarding table changes when it moves; \
          leave out --method, --drop-first and --destination-routed"
     )]
     NoTables(String),
