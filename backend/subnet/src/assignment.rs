@@ -25,6 +25,7 @@
 //! assert_eq!(assignment.configurations(), 2, "the paths part at the first switch");
 //! ```
 
+mod coloring;
 mod conflict;
 mod exact;
 mod forwarding;

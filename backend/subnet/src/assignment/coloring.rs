@@ -1,0 +1,188 @@
+//! Whether so many configurations suffice, by search.
+
+use std::time::Instant;
+
+use super::conflict::SplitGraph;
+
+/// The time is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimedOut;
+
+/// Steps between two looks at the clock.
+const STEPS: u32 = 1 << 12;
+
+/// An assignment with at most so many configurations, or that there is none: by putting the path that
+/// has the fewest of them left into each of those, one after the other, and likewise on ("New Methods
+/// to Color the Vertices of a Graph", Brélaz).
+///
+/// What is proved in no time for one graph takes for ever for another: hence a time limit.
+pub(super) fn color(
+    graph: &SplitGraph,
+    configurations: usize,
+    until: Instant,
+) -> Result<Option<Vec<usize>>, TimedOut> {
+    let clique = graph.clique();
+    if clique.len() > configurations {
+        return Ok(None);
+    }
+    let mut search = Search {
+        graph,
+        configurations,
+        label: vec![None; graph.len()],
+        taken: vec![vec![0; configurations]; graph.len()],
+        saturation: vec![0; graph.len()],
+        degree: (0..graph.len())
+            .map(|path| graph.neighbours(path).count_ones(..))
+            .collect(),
+    };
+    // Paths of which every two part: whatever the solution, its labels can be named after them.
+    for (label, &path) in clique.iter().enumerate() {
+        search.put(path, label);
+    }
+    search.run(clique.len(), until)
+}
+
+struct Search<'a> {
+    graph: &'a SplitGraph,
+    configurations: usize,
+    label: Vec<Option<usize>>,
+    /// By path and label: paths with the label that part from it.
+    taken: Vec<Vec<u32>>,
+    /// By path: labels of those that part from it.
+    saturation: Vec<usize>,
+    /// By path: those that part from it and have no label.
+    degree: Vec<usize>,
+}
+
+/// A path with a label that is being tried.
+struct Trial {
+    path: usize,
+    label: usize,
+    /// Labels in use before.
+    used: usize,
+}
+
+impl Search<'_> {
+    fn put(&mut self, path: usize, label: usize) {
+        self.label[path] = Some(label);
+        for other in self.graph.neighbours(path).ones() {
+            let taken = &mut self.taken[other][label];
+            self.saturation[other] += usize::from(*taken == 0);
+            *taken += 1;
+            self.degree[other] -= 1;
+        }
+    }
+
+    fn take_back(&mut self, path: usize, label: usize) {
+        self.label[path] = None;
+        for other in self.graph.neighbours(path).ones() {
+            let taken = &mut self.taken[other][label];
+            *taken -= 1;
+            self.saturation[other] -= usize::from(*taken == 0);
+            self.degree[other] += 1;
+        }
+    }
+
+    /// The path without a label that has the fewest left, or parts from the most others.
+    fn tightest(&self) -> Option<usize> {
+        let open = (0..self.graph.len()).filter(|&path| self.label[path].is_none());
+        open.max_by_key(|&path| (self.saturation[path], self.degree[path]))
+    }
+
+    /// The first label from `from` that a path may have. Labels beyond those in use are all alike.
+    fn free(&self, path: usize, from: usize, used: usize) -> Option<usize> {
+        let end = self.configurations.min(used + 1);
+        (from..end).find(|&label| self.taken[path][label] == 0)
+    }
+
+    fn run(&mut self, mut used: usize, until: Instant) -> Result<Option<Vec<usize>>, TimedOut> {
+        let mut trials: Vec<Trial> = Vec::new();
+        let mut steps = 0;
+        while let Some(path) = self.tightest() {
+            let mut next = self.free(path, 0, used).map(|label| (path, label, used));
+            while next.is_none() {
+                let Some(Trial { path, label, used }) = trials.pop() else {
+                    return Ok(None);
+                };
+                self.take_back(path, label);
+                next = self
+                    .free(path, label + 1, used)
+                    .map(|label| (path, label, used));
+            }
+            let Some((path, label, before)) = next else {
+                continue;
+            };
+            self.put(path, label);
+            used = before.max(label + 1);
+            trials.push(Trial {
+                path,
+                label,
+                used: before,
+            });
+            steps += 1;
+            if steps % STEPS == 0 && Instant::now() > until {
+                return Err(TimedOut);
+            }
+        }
+        Ok(Some(self.label.iter().flatten().copied().collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::heuristic::tests::reduction;
+    use super::*;
+
+    fn colors(vertices: usize, edges: &[(usize, usize)]) -> usize {
+        let (network, paths) = reduction(vertices, edges);
+        let graph = SplitGraph::new(&network, &paths);
+        let until = Instant::now() + Duration::from_secs(60);
+        let fewest = (1..).find_map(|colors| {
+            let labels = color(&graph, colors, until).unwrap()?;
+            assert!(labels.iter().all(|&label| label < colors));
+            assert!(edges.iter().all(|&(a, b)| labels[a] != labels[b]));
+            Some(colors)
+        });
+        fewest.unwrap()
+    }
+
+    /// Graphs with more colours than their largest cliques have vertices: of Mycielski, who adds to a
+    /// graph twins of its vertices and one vertex beside these.
+    fn mycielski(vertices: usize, edges: &[(usize, usize)]) -> (usize, Vec<(usize, usize)>) {
+        let mut more = edges.to_vec();
+        for &(a, b) in edges {
+            more.extend([(a, b + vertices), (b, a + vertices)]);
+        }
+        more.extend((0..vertices).map(|vertex| (vertex + vertices, 2 * vertices)));
+        (2 * vertices + 1, more)
+    }
+
+    #[test]
+    fn graphs_of_which_the_colours_are_known() {
+        let ring = |size: usize| -> Vec<(usize, usize)> {
+            (0..size).map(|at| (at, (at + 1) % size)).collect()
+        };
+        assert_eq!(colors(1, &[]), 1);
+        assert_eq!(colors(8, &ring(8)), 2);
+        assert_eq!(colors(9, &ring(9)), 3);
+        let mut graph = (2, vec![(0, 1)]);
+        for expected in 2..=5 {
+            assert_eq!(colors(graph.0, &graph.1), expected);
+            graph = mycielski(graph.0, &graph.1);
+        }
+    }
+
+    #[test]
+    fn the_time_is_over() {
+        let mut graph = (2, vec![(0, 1)]);
+        for _ in 0..5 {
+            graph = mycielski(graph.0, &graph.1);
+        }
+        let (network, paths) = reduction(graph.0, &graph.1);
+        let graph = SplitGraph::new(&network, &paths);
+        assert_eq!(color(&graph, 6, Instant::now()), Err(TimedOut));
+        assert!(color(&graph, 7, Instant::now()).unwrap().is_some());
+    }
+}
