@@ -93,7 +93,7 @@ impl Default for Effort {
         Self {
             instances: 32,
             seed: 1,
-            limit: Duration::from_secs(10),
+            limit: Duration::from_secs(60),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use fixedbitset::FixedBitSet;
+
 use super::dependency::Channels;
 use super::levels::ServiceLevels;
 use super::skeleton::Skeleton;
@@ -68,7 +70,7 @@ impl RoutingEngine for Dfsssp {
                     vertex: vertex as u32,
                     adapter: target.adapter,
                 };
-                dependencies.count(&skeleton, &spread, &destination);
+                dependencies.add(&skeleton, &spread, &destination);
                 lids.push(destination);
             }
         }
@@ -77,7 +79,7 @@ impl RoutingEngine for Dfsssp {
             None
         } else {
             let layers = Layers::new(&skeleton, &tables, &lids, dependencies.channels);
-            let levels = layers.spread(self.lanes.clamp(1, 15), dependencies.counts);
+            let levels = layers.spread(self.lanes.clamp(1, 15));
             Some(levels.map_err(|reason| RoutingError {
                 engine: self.name(),
                 reason,
@@ -107,47 +109,47 @@ impl Destination {
     }
 }
 
-/// The dependencies that all paths make together.
+/// The dependencies that all paths make together. How many paths make each is not noted: few
+/// topologies need to know, and a bit for each stays in a cache where a number does not.
 struct Dependencies {
     channels: Channels,
-    counts: Counts,
-    /// By vertex: paths to one destination that go by it.
-    passing: Vec<u32>,
+    held: FixedBitSet,
+    /// By vertex: whether a path to one destination goes by it.
+    passing: Vec<bool>,
 }
 
 impl Dependencies {
     fn new(skeleton: &Skeleton) -> Self {
         let channels = channels(skeleton);
         Self {
-            counts: vec![0; channels.dependencies()],
-            passing: vec![0; skeleton.len()],
+            held: FixedBitSet::with_capacity(channels.dependencies()),
+            passing: vec![false; skeleton.len()],
             channels,
         }
     }
 
-    /// Counts those of the paths found.
-    fn count(&mut self, skeleton: &Skeleton, found: &Spread<'_>, destination: &Destination) {
+    /// Adds those of the paths found.
+    fn add(&mut self, skeleton: &Skeleton, found: &Spread<'_>, destination: &Destination) {
         for (at, passing) in self.passing.iter_mut().enumerate() {
-            *passing = u32::from(destination.counts(skeleton, at));
+            *passing = destination.counts(skeleton, at);
         }
         for &at in found.order.iter().rev() {
             let arc = found.next[at as usize];
-            let passing = self.passing[at as usize];
-            if arc == NONE || passing == 0 {
+            if arc == NONE || !self.passing[at as usize] {
                 continue;
             }
             let to = skeleton.heads()[arc as usize] as usize;
-            self.passing[to] += passing;
+            self.passing[to] = true;
             let after = found.next[to];
             if after != NONE {
                 let dependency = self.channels.dependency(arc as usize, after as usize);
-                self.counts[dependency] += passing;
+                self.held.insert(dependency);
             }
         }
     }
 
     fn are_free_of_circles(&self) -> bool {
-        self.channels.circle(|at| self.counts[at] > 0).is_none()
+        self.channels.circle(|at| self.held[at]).is_none()
     }
 }
 
@@ -213,8 +215,20 @@ impl<'a> Layers<'a> {
         self.skeleton.arcs[arc as usize].to as usize
     }
 
-    /// The lane of every path, by its two vertices, given the dependencies of all together.
-    fn spread(&self, lanes: u8, mut counts: Counts) -> Result<Vec<u8>, String> {
+    /// How many paths make each dependency.
+    fn all(&self) -> Counts {
+        let mut counts = vec![0; self.channels.dependencies()];
+        for destination in self.destinations {
+            for from in 0..self.skeleton.len() {
+                self.follow(from, destination, |dependency| counts[dependency] += 1);
+            }
+        }
+        counts
+    }
+
+    /// The lane of every path, by its two vertices.
+    fn spread(&self, lanes: u8) -> Result<Vec<u8>, String> {
+        let mut counts = self.all();
         let mut levels = vec![0u8; self.skeleton.len() * self.skeleton.len()];
         for lane in 0..lanes {
             if lane + 1 == lanes {
@@ -345,21 +359,18 @@ impl<'a> Layers<'a> {
                 for (from, to) in [(at, target), (target, at)] {
                     levels[from * vertices + to] = lane + 1;
                     for destination in &self.destinations[self.of[to].clone()] {
-                        self.lift_path(from, destination, counts, above);
+                        self.follow(from, destination, |dependency| {
+                            counts[dependency] -= 1;
+                            above[dependency] += 1;
+                        });
                     }
                 }
             }
         }
     }
 
-    /// Moves one path's dependencies.
-    fn lift_path(
-        &self,
-        from: usize,
-        destination: &Destination,
-        counts: &mut Counts,
-        above: &mut Counts,
-    ) {
+    /// The dependencies of one path.
+    fn follow(&self, from: usize, destination: &Destination, mut each: impl FnMut(usize)) {
         if !destination.counts(self.skeleton, from) {
             return;
         }
@@ -369,9 +380,7 @@ impl<'a> Layers<'a> {
             if after == NONE {
                 break;
             }
-            let dependency = self.channels.dependency(arc as usize, after as usize);
-            counts[dependency] -= 1;
-            above[dependency] += 1;
+            each(self.channels.dependency(arc as usize, after as usize));
             arc = after;
         }
     }
