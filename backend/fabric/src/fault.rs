@@ -85,6 +85,11 @@ enum Arrival {
 }
 
 impl Fault {
+    /// Time that a packet spends on the link.
+    pub(crate) fn delay(&self) -> Duration {
+        self.what.delay
+    }
+
     /// How the next packet comes out, one under flow control or not.
     fn next(&mut self, flow_controlled: bool) -> Arrival {
         if self.damages() {

@@ -1,9 +1,12 @@
 //! Paths: what becomes of a packet, hop by hop, without sending one.
 
+use std::time::Duration;
+
 use wire::attribute::LinearBlock;
 use wire::{ExtendedLid, Lid, Mtu, PKey, PortState, Sl, Vl};
 
 use crate::fabric::Fabric;
+use crate::fault::Fault;
 use crate::topology::{NodeId, PortRef};
 use crate::transit::HOP_LIMIT;
 
@@ -18,6 +21,8 @@ pub struct Route {
     pub vl: Vl,
     /// Links crossed; 0 for the way back to the sender itself.
     pub hops: u8,
+    /// How long slow links take.
+    pub delay: Duration,
 }
 
 /// Why a packet does not arrive.
@@ -56,6 +61,7 @@ struct Walk {
     mtu: Mtu,
     vl: Vl,
     hops: u8,
+    delay: Duration,
 }
 
 impl Fabric {
@@ -151,6 +157,7 @@ impl Fabric {
                 mtu: source.info.active_mtu(),
                 vl: self.loop_back(from, sl)?,
                 hops: 0,
+                delay: Duration::ZERO,
             });
         }
         let mut walk = self.depart(from, sl, pkey)?;
@@ -162,6 +169,7 @@ impl Fabric {
                 mtu: walk.mtu,
                 vl: walk.vl,
                 hops: walk.hops,
+                delay: walk.delay,
             };
             let Some(_) = self.switch(node) else {
                 return match self.port(walk.at) {
@@ -249,6 +257,7 @@ impl Fabric {
                         mtu: walk.mtu,
                         vl: walk.vl,
                         hops: walk.hops,
+                        delay: walk.delay,
                     });
                 }
                 continue;
@@ -342,12 +351,13 @@ impl Fabric {
     /// The first link of a path.
     fn depart(&self, from: PortRef, sl: Sl, pkey: Option<PKey>) -> Result<Walk, NoRoute> {
         let vl = self.admit(from, 0, from, sl, pkey)?;
-        let (peer, mtu) = self.beyond(from)?;
+        let (peer, mtu, delay) = self.beyond(from)?;
         Ok(Walk {
             at: peer,
             mtu,
             vl,
             hops: 1,
+            delay,
         })
     }
 
@@ -360,23 +370,28 @@ impl Fabric {
         pkey: Option<PKey>,
     ) -> Result<(Walk, Vl), NoRoute> {
         let vl = self.admit(walk.at, walk.at.port, out, sl, pkey)?;
-        let (peer, mtu) = self.beyond(out)?;
+        let (peer, mtu, delay) = self.beyond(out)?;
         let walk = Walk {
             at: peer,
             mtu: walk.mtu.min(mtu),
             vl: walk.vl,
             hops: walk.hops + 1,
+            delay: walk.delay + delay,
         };
         Ok((walk, vl))
     }
 
-    /// Where data gets that leaves by a port, and how much of it at a time.
-    fn beyond(&self, out: PortRef) -> Result<(PortRef, Mtu), NoRoute> {
+    /// Where data gets that leaves by a port, how much of it at a time, and how long that takes.
+    fn beyond(&self, out: PortRef) -> Result<(PortRef, Mtu, Duration), NoRoute> {
         let port = self.port(out).ok_or(NoRoute::NotActive(out))?;
         let peer = port.peer.ok_or(NoRoute::NotActive(out))?;
         match port.starved {
             Some(_) => Err(NoRoute::Stalled(out)),
-            None => Ok((peer, port.info.active_mtu())),
+            None => {
+                let fault = port.fault.as_deref();
+                let delay = fault.map_or(Duration::ZERO, Fault::delay);
+                Ok((peer, port.info.active_mtu(), delay))
+            }
         }
     }
 }

@@ -165,6 +165,7 @@ impl<F: Face> Engine<F> {
                 } else if next == QpState::SendQueueDrain
                     && earlier == QpState::ReadyToSend
                     && qp.req.current.is_none()
+                    && qp.req.flight.is_none()
                 {
                     self.notify(vf, Event::SendQueueDrained(qpn));
                 }
@@ -217,6 +218,7 @@ impl<F: Face> Engine<F> {
             .qps
             .remove(u32::from(qpn))
             .ok_or(VerbError::NotFound)?;
+        self.drop_flight(index);
         let qp = self.qps.remove(index.0).ok_or(VerbError::NotFound)?;
         self.epoch += 1;
         if qp.core.polled {

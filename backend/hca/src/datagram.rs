@@ -6,6 +6,7 @@ use vm_memory::VolatileSlice;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
 use crate::access::{Cursor, Domain, Source as Bytes, copy};
+use crate::airborne::Target;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::mr::Access;
@@ -221,25 +222,41 @@ impl<F: Face> Engine<F> {
             }
             self.traffic.add(route.path, words, 1);
             let dgid = address.global.map(|global| global.dgid);
-            let function = self.function_at(route.to, dgid, address.dest_qp);
-            let target = function
-                .and_then(|function| self.vf(function).qps.get(u32::from(address.dest_qp)))
-                .copied();
-            // The management queue pairs are reached as 0 and 1 alone.
-            if let Some(target) = target
-                && self
-                    .qps
-                    .get(target.0)
-                    .is_some_and(|qp| qp.core.transport == Transport::Ud)
-            {
-                self.receive_datagram(target, &mut datagram);
+            let to = Target::Port(route.to, dgid, address.dest_qp);
+            if route.delay > 0 {
+                self.delay(from, route.delay, &datagram, to);
+            } else {
+                self.arrive(&to, &mut datagram);
             }
             if self.watch.is_some() {
+                let function = self.function_at(route.to, dgid, address.dest_qp);
                 let reached = function.into_iter().collect();
                 self.watch_datagram(index, reached, address, &datagram);
             }
         } else {
             TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
+        }
+    }
+
+    /// A datagram has come to a port.
+    pub(crate) fn arrive(&mut self, to: &Target, datagram: &mut Datagram<'_>) {
+        let (port, dgid, qpn) = match *to {
+            Target::Port(port, dgid, qpn) => (port, dgid, qpn),
+            Target::Group(port, group) => {
+                let mut budget = i64::MAX;
+                return self.receive_multicast(port, group, datagram, &mut budget);
+            }
+        };
+        let function = self.function_at(port, dgid, qpn);
+        let target = function.and_then(|function| self.vf(function).qps.get(u32::from(qpn)));
+        // The management queue pairs are reached as 0 and 1 alone.
+        if let Some(&target) = target
+            && self
+                .qps
+                .get(target.0)
+                .is_some_and(|qp| qp.core.transport == Transport::Ud)
+        {
+            self.receive_datagram(target, datagram);
         }
     }
 

@@ -3,12 +3,13 @@
 //! is in `requester`, `message`, `datagram` and `progress`.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
 
+use crate::airborne::Airborne;
 use crate::cq::Cq;
 use crate::datagram::MAX_DATAGRAM;
 use crate::face::{Event, Face};
@@ -97,6 +98,8 @@ pub struct Engine<F: Face> {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) timers: BinaryHeap<Reverse<(u64, u32, u64)>>,
     pub(crate) next_timer: u64,
+    /// Datagrams on slow links, by when they arrive.
+    pub(crate) airborne: BTreeMap<(u64, u64), Airborne>,
     /// Queue pairs with a turn due.
     pub(crate) ready: VecDeque<QpIndex>,
     /// Queue pairs in error: requests posted to them must be flushed, and
@@ -134,6 +137,7 @@ impl<F: Face> Engine<F> {
             clock,
             timers: BinaryHeap::new(),
             next_timer: 0,
+            airborne: BTreeMap::new(),
             ready: VecDeque::new(),
             errored: Vec::new(),
             errored_due: u64::MAX,
@@ -263,6 +267,9 @@ impl<F: Face> Engine<F> {
         for (_, &index) in state.qps.iter() {
             if let Some(qp) = qps.remove(index.0) {
                 self.spare_sends.extend(qp.req.current);
+                if let Some(flight) = qp.req.flight {
+                    self.spare_sends.extend(flight.into_requests(None));
+                }
                 self.spare_recvs
                     .extend(qp.resp.inbound.map(|inbound| inbound.wr));
             }
@@ -282,6 +289,7 @@ impl<F: Face> Engine<F> {
         state.multicast.clear();
         state.multicast_left = 1 << state.quota.log_multicast;
         state.keys.clear();
+        state.in_flight = 0;
         self.epoch += 1;
         self.trim();
     }
@@ -301,10 +309,13 @@ impl<F: Face> Engine<F> {
         self.spare_recvs.truncate(SPARE_REQUESTS);
         // Timers of waits that ended early stay until they are due. A guest
         // that starts and ends waits must not pile them up.
-        if self.timers.len() > 2 * self.qps.len() + SPARE_REQUESTS {
+        if self.timers.len() > 4 * self.qps.len() + SPARE_REQUESTS {
             let Self { timers, qps, .. } = self;
             timers.retain(|&Reverse((_, index, id))| {
-                qps.get(index).is_some_and(|qp| qp.req.timer == id)
+                qps.get(index).is_some_and(|Qp { req, .. }| {
+                    let flight = req.flight.as_deref();
+                    req.timer == id || flight.is_some_and(|flight| flight.timer == id)
+                })
             });
         }
     }

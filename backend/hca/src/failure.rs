@@ -180,10 +180,7 @@ impl<F: Face> Engine<F> {
     }
 
     fn flush_send(&mut self, index: QpIndex) -> bool {
-        let Some(qp) = self.qps.get_mut(index.0) else {
-            return false;
-        };
-        let wr = match qp.req.current.take() {
+        let wr = match self.take_unfinished(index) {
             Some(wr) => wr,
             None => {
                 let mut wr = self.spare_send();
@@ -328,6 +325,7 @@ impl<F: Face> Engine<F> {
 
     /// Back to Reset: nothing posted, nothing in progress, no completions.
     pub(crate) fn empty_qp(&mut self, index: QpIndex) {
+        self.drop_flight(index);
         self.errored.retain(|errored| errored.qp != index);
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;

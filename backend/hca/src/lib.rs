@@ -12,6 +12,7 @@
 //! formats of queues ([`Face`]), the subnet ([`Subnet`]), time ([`Clock`]).
 
 mod access;
+mod airborne;
 mod atomic;
 mod connection;
 mod cq;
@@ -20,6 +21,7 @@ pub mod dma;
 mod engine;
 mod face;
 mod failure;
+mod flight;
 mod key_update;
 mod message;
 pub mod mr;

@@ -4,12 +4,16 @@ use std::sync::atomic::Ordering;
 
 use wire::{Gid, PKey, Qpn};
 
+use crate::airborne::Target;
 use crate::datagram::{Datagram, HEADER_WORDS};
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::Face;
 use crate::qp::Transport;
 use crate::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
 use crate::work::AddressVector;
+
+/// A group, and the virtual cluster whose members of it hear a packet.
+pub(crate) type Group = (Gid, Option<u16>);
 
 impl<F: Face> Engine<F> {
     /// Attaches a datagram queue pair to a multicast group.
@@ -95,12 +99,29 @@ impl<F: Face> Engine<F> {
             at += 1;
             // The HCA itself has served its own port.
             let own = self.sharer(route.to, 0) == self.sharer(from, 0);
-            if !own && datagram.payload.len() <= route.mtu.bytes() as usize {
-                let counters = &self.vf(route.to).counters;
-                TrafficCounters::add(&counters.multicast_rcv_packets, 1);
-                self.serve_port(route.to, group, None, datagram, budget);
+            if own || datagram.payload.len() > route.mtu.bytes() as usize {
+                continue;
+            }
+            if route.delay > 0 {
+                let to = Target::Group(route.to, group);
+                self.delay(from, route.delay, datagram, to);
+            } else {
+                self.receive_multicast(route.to, group, datagram, budget);
             }
         }
+    }
+
+    /// A datagram for a group has come to a port.
+    pub(crate) fn receive_multicast(
+        &mut self,
+        port: VfId,
+        group: Group,
+        datagram: &mut Datagram<'_>,
+        budget: &mut i64,
+    ) {
+        let counters = &self.vf(port).counters;
+        TrafficCounters::add(&counters.multicast_rcv_packets, 1);
+        self.serve_port(port, group, None, datagram, budget);
     }
 
     /// Functions that a multicast packet reaches, but the sender's own.
@@ -122,7 +143,7 @@ impl<F: Face> Engine<F> {
     fn serve_port(
         &mut self,
         vf: VfId,
-        (group, cluster): (Gid, Option<u16>),
+        (group, cluster): Group,
         blocked: Option<QpIndex>,
         datagram: &mut Datagram<'_>,
         budget: &mut i64,

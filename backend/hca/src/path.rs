@@ -7,6 +7,7 @@ use wire::Qpn;
 
 use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
+use crate::progress::local_ack_timeout;
 use crate::qp::{AddressPath, Peer, Qp};
 use crate::subnet::{Envelope, Route, WrongKey};
 use crate::traffic::PathId;
@@ -55,10 +56,17 @@ impl<F: Face> Engine<F> {
                 .wrong_key(function, WrongKey::Partition(pkey), &envelope);
             return None;
         }
-        let (mtu, back) = (qp.core.attr.mtu.bytes(), peer.core.attr.path);
+        let attr = &qp.core.attr;
+        let (mtu, back) = (attr.mtu.bytes(), peer.core.attr.path);
+        // An answer that comes after the last retry is none.
+        let patience = match attr.timeout {
+            0 => u64::MAX,
+            code => local_ack_timeout(code) * (u64::from(attr.retry_count) + 1),
+        };
         let back = back.and_then(|path| self.connection_route(peer_index, path, generation));
         let faulty = [route.faulty, back.is_some_and(|route| route.faulty)];
-        let answers = back.is_some();
+        let delays = [route.delay, back.map_or(0, |route| route.delay)];
+        let answers = back.is_some() && delays.iter().sum::<u64>() <= patience;
         let resolved = Peer {
             qp: peer_index,
             mtu,
@@ -69,9 +77,10 @@ impl<F: Face> Engine<F> {
                 u64::from(route.mtu.bytes())
             },
             paths: [route.path, back.map_or(PathId::NONE, |route| route.path)],
-            impaired: faulty != [false; 2] || !answers,
+            impaired: faulty != [false; 2] || delays != [0; 2] || !answers,
             faulty,
             answers,
+            delays,
             generation,
             epoch: self.epoch,
         };

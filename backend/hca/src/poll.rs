@@ -156,6 +156,7 @@ impl<F: Face> Engine<F> {
                 _ => false,
             };
             executes
+                && qp.req.flight.as_ref().is_none_or(|flight| !flight.full)
                 && qp
                     .req
                     .queue

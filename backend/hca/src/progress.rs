@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 
 use crate::engine::{Engine, QpIndex};
 use crate::face::{Event, Face};
+use crate::flight::Flight;
 use crate::qp::{QpState, Transport, Wait};
 use crate::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
 
@@ -12,7 +13,7 @@ use crate::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
 pub(crate) const TURN_REQUESTS: u32 = 64;
 /// Bytes that one queue pair may move in one turn: 10 to 20 microseconds of
 /// copying, which is how long others wait for it.
-const TURN_BYTES: i64 = 512 * 1024;
+pub(crate) const TURN_BYTES: i64 = 512 * 1024;
 /// Turns of [`Engine::run`] before it returns to its caller.
 const RUN_TURNS: usize = 32;
 /// How long a queue pair without a local ACK timeout waits before it looks
@@ -39,6 +40,8 @@ pub(crate) enum Outcome {
     OutOfSequence,
     /// Failed.
     Failed(Status),
+    /// It is on a slow link, and will be carried out when it arrives.
+    Departs,
 }
 
 impl<F: Face> Engine<F> {
@@ -49,7 +52,9 @@ impl<F: Face> Engine<F> {
     }
 
     pub(crate) fn run_ready(&mut self, look_at_clock: bool) -> bool {
-        if look_at_clock && (!self.timers.is_empty() || !self.errored.is_empty()) {
+        if look_at_clock
+            && (!self.timers.is_empty() || !self.errored.is_empty() || !self.airborne.is_empty())
+        {
             self.expire();
         }
         for _ in 0..RUN_TURNS {
@@ -76,10 +81,8 @@ impl<F: Face> Engine<F> {
         }
         let timer = self.timers.peek().map(|Reverse((at, _, _))| *at);
         let errored = (!self.errored.is_empty()).then_some(self.errored_due);
-        match (timer, errored) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let airborne = self.airborne.first_key_value().map(|(&(at, _), _)| at);
+        [timer, errored, airborne].into_iter().flatten().min()
     }
 
     fn expire(&mut self) {
@@ -91,6 +94,7 @@ impl<F: Face> Engine<F> {
             self.timers.pop();
             self.timer_fired(QpIndex(index), id);
         }
+        self.airborne_arrive(now);
         if now >= self.errored_due {
             self.look_at_errored(now);
         }
@@ -101,6 +105,12 @@ impl<F: Face> Engine<F> {
             return;
         };
         if qp.req.timer != id {
+            if let Some(flight) = &mut qp.req.flight
+                && flight.timer == id
+            {
+                flight.timer = 0;
+                self.make_ready(index);
+            }
             return;
         }
         let failed = match qp.req.wait {
@@ -164,6 +174,9 @@ impl<F: Face> Engine<F> {
             let Some(qp) = self.qps.get_mut(index.0) else {
                 return;
             };
+            if qp.req.flight.is_some() {
+                return self.turn_in_flight(index);
+            }
             match qp.core.state {
                 QpState::ReadyToSend => {}
                 QpState::SendQueueDrain if qp.req.current.is_some() => {}
@@ -204,7 +217,7 @@ impl<F: Face> Engine<F> {
 
     /// Takes the next posted request, or handles a malformed one.
     #[inline]
-    fn take_request(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
+    pub(crate) fn take_request(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
         let mut wr = self.spare_send();
         wr.clear();
         let Self { qps, vfs, .. } = self;
@@ -227,7 +240,7 @@ impl<F: Face> Engine<F> {
             Err(WqeError::Malformed { index: at, opcode }) => {
                 wr.index = at;
                 wr.opcode = opcode;
-                self.finish(index, wr, Status::LocalQpOperation, 0);
+                self.malformed(index, wr);
                 None
             }
         }
@@ -235,7 +248,12 @@ impl<F: Face> Engine<F> {
 
     /// Attempts a request; whether the queue pair may go on with the next.
     #[inline]
-    fn attempt(&mut self, index: QpIndex, mut wr: Box<SendWr>, budget: &mut i64) -> bool {
+    pub(crate) fn attempt(
+        &mut self,
+        index: QpIndex,
+        mut wr: Box<SendWr>,
+        budget: &mut i64,
+    ) -> bool {
         let Some(qp) = self.qps.get(index.0) else {
             return false;
         };
@@ -259,6 +277,10 @@ impl<F: Face> Engine<F> {
                     qp.req.reload_retries(&qp.core.attr);
                 }
                 self.keep(index, wr);
+                self.make_ready(index);
+            }
+            Outcome::Departs => {
+                self.depart(index, wr, None);
                 self.make_ready(index);
             }
             Outcome::NotReady(code) => self.not_ready(index, wr, code),
@@ -294,16 +316,27 @@ impl<F: Face> Engine<F> {
             7 => {}
             _ => qp.req.rnr_left -= 1,
         }
+        let flight = qp.req.flight.as_deref();
+        let round_trip = flight.map_or(0, Flight::round_trip);
         self.keep(index, wr);
         self.wait(
             index,
             Wait::Rnr,
-            u64::from(RNR_TIMER[usize::from(code & 31)]) * 10_000,
+            round_trip + u64::from(RNR_TIMER[usize::from(code & 31)]) * 10_000,
         );
     }
 
-    /// Ends a request: completion, retry counters, and on failure the error
-    /// state.
+    /// A request that makes no sense. It fails when those before it have ended.
+    #[cold]
+    fn malformed(&mut self, index: QpIndex, wr: Box<SendWr>) {
+        let status = Status::LocalQpOperation;
+        match self.qps.get(index.0) {
+            Some(qp) if qp.req.flight.is_some() => self.depart(index, wr, Some(status)),
+            _ => self.finish(index, wr, status, 0),
+        }
+    }
+
+    /// Ends a request: at once, or when the requester hears of it.
     #[inline]
     pub(crate) fn finish(
         &mut self,
@@ -312,12 +345,42 @@ impl<F: Face> Engine<F> {
         status: Status,
         byte_len: u32,
     ) {
+        self.end_request(index, wr, status, byte_len, false);
+    }
+
+    /// The end of a request that the requester hears of now.
+    pub(crate) fn conclude(
+        &mut self,
+        index: QpIndex,
+        wr: Box<SendWr>,
+        status: Status,
+        byte_len: u32,
+    ) {
+        self.end_request(index, wr, status, byte_len, true);
+    }
+
+    /// Completion, retry counters, and on failure the error state.
+    #[inline]
+    fn end_request(
+        &mut self,
+        index: QpIndex,
+        wr: Box<SendWr>,
+        status: Status,
+        byte_len: u32,
+        heard: bool,
+    ) {
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
-        qp.req.offset = 0;
-        qp.req.reload_retries(&qp.core.attr);
-        let drained = qp.core.state == QpState::SendQueueDrain;
+        if qp.req.flight.is_some() {
+            if !heard {
+                return self.land(index, wr, status, byte_len);
+            }
+        } else {
+            qp.req.offset = 0;
+            qp.req.reload_retries(&qp.core.attr);
+        }
+        let drained = qp.core.state == QpState::SendQueueDrain && qp.req.flight.is_none();
         if wr.signaled || status != Status::Success {
             let entry = CompletionEntry {
                 qpn: qp.core.qpn,
@@ -369,7 +432,7 @@ impl<F: Face> Engine<F> {
 }
 
 /// Local ACK timeout in nanoseconds (specification 9.7.6.1.3).
-const fn local_ack_timeout(code: u8) -> u64 {
+pub(crate) const fn local_ack_timeout(code: u8) -> u64 {
     if code == 0 {
         NO_TIMEOUT_RECHECK
     } else {

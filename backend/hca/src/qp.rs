@@ -4,6 +4,7 @@ use wire::{Lid, Mtu, Psn, QKey, Qpn, Sl};
 
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
+use crate::flight::Flight;
 use crate::numbers::Numbers;
 use crate::traffic::PathId;
 use crate::vf::CachedRoute;
@@ -317,6 +318,8 @@ pub(crate) struct Requester<F: Face> {
     pub timer: u64,
     /// In the engine's ready queue.
     pub queued: bool,
+    /// Requests on slow links.
+    pub flight: Option<Box<Flight>>,
     /// Path, as last resolved.
     pub route: Option<CachedRoute>,
     /// Peer, as last found.
@@ -336,6 +339,7 @@ impl<F: Face> Requester<F> {
             wait: Wait::None,
             timer: 0,
             queued: false,
+            flight: None,
             route: None,
             peer: None,
         }
@@ -365,6 +369,8 @@ pub(crate) struct Peer {
     pub faulty: [bool; 2],
     /// Whether there is a way back at all: acknowledgements take it, too.
     pub answers: bool,
+    /// How long the two ways take, in nanoseconds.
+    pub delays: [u64; 2],
     pub generation: u64,
     pub epoch: u64,
 }

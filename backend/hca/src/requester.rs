@@ -59,9 +59,9 @@ impl<F: Face> Engine<F> {
             _ => return self.unheard(index, wr, len),
         };
         if peer.impaired {
-            return self.send_impaired(index, peer, wr, budget);
+            return self.send_impaired(index, peer, wr, len, budget);
         }
-        self.transfer(index, peer, wr, budget)
+        self.transfer(index, peer, wr, len, budget)
     }
 
     /// One attempt at a request for a peer that can be reached.
@@ -71,9 +71,9 @@ impl<F: Face> Engine<F> {
         index: QpIndex,
         peer: Peer,
         wr: &mut SendWr,
+        len: u64,
         budget: &mut i64,
     ) -> Outcome {
-        let len = wr.payload_len();
         let Self {
             vfs,
             qps,
@@ -200,20 +200,25 @@ impl<F: Face> Engine<F> {
         index: QpIndex,
         peer: Peer,
         wr: &mut SendWr,
+        len: u64,
         budget: &mut i64,
     ) -> Outcome {
-        let (len, operation) = (wr.payload_len(), wr.operation);
+        let operation = wr.operation;
         let Some(Qp { core, req, .. }) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         let (psn, acknowledged) = (req.psn, core.transport.is_reliable());
+        let delayed = peer.delays[0] > 0 || acknowledged && peer.delays[1] > 0;
+        if delayed && req.flight.is_none() {
+            return Outcome::Departs;
+        }
         let mute = acknowledged && !peer.answers;
         // What brings a result would be asked for again, and is not carried out before the result
         // can come.
         if mute && operation.fills_list() || !self.gets_through(index, peer, operation, len) {
             return self.unheard(index, wr, len);
         }
-        match self.transfer(index, peer, wr, budget) {
+        match self.transfer(index, peer, wr, len, budget) {
             Outcome::Done(_) if mute => {
                 // The peer has it. Sent again it is a duplicate, and acknowledged as one.
                 if let Some(qp) = self.qps.get_mut(index.0) {

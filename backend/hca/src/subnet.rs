@@ -21,6 +21,8 @@ pub struct Route {
     pub path: PathId,
     /// Links on the way lose packets: [`Subnet::lose`] says which.
     pub faulty: bool,
+    /// How long slow links on the way take, in nanoseconds.
+    pub delay: u64,
 }
 
 /// Why a packet does not arrive.

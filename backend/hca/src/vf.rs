@@ -213,6 +213,8 @@ pub(crate) struct Vf<F: Face> {
     pub special: [Option<QpIndex>; 2],
     pub multicast: HashMap<Gid, Vec<QpIndex>>,
     pub multicast_left: u32,
+    /// What it has on slow links.
+    pub in_flight: u32,
     pub routes: [Option<CachedRoute>; ROUTE_CACHE],
     pub fanouts: [Option<CachedFanout>; FANOUT_CACHE],
     pub quota: Quota,
@@ -236,6 +238,7 @@ impl<F: Face> Vf<F> {
             special: [None; 2],
             multicast: HashMap::new(),
             multicast_left: 1 << quota.log_multicast,
+            in_flight: 0,
             routes: [None; ROUTE_CACHE],
             fanouts: [const { None }; FANOUT_CACHE],
             quota,

@@ -1,7 +1,9 @@
-//! Links without credits and with buffers that overrun, as the data plane, the counters and the
-//! subnet manager see them.
+//! Links that are slow, without credits, or with buffers that overrun, as the data plane, the counters
+//! and the subnet manager see them.
 
 mod daemon;
+
+use std::time::{Duration, Instant};
 
 use daemon::{Bystanders, Daemon, HALF, Peer, connected, connected_by, peers};
 use driver::{AddressVector, Connection, Data, QueuePair, SendRequest, Syndrome, Transport};
@@ -156,4 +158,58 @@ fn buffers_overrun() {
     vm2.verify(HALF, 300_000, 7);
     daemon.ask(&["link", "overrun", "vm1:1", "0"]);
     assert_eq!(datagrams(&mut vm1, &mut vm2, 20), 20);
+}
+
+#[test]
+fn slow_links_delay_data() {
+    const DELAY: Duration = Duration::from_millis(20);
+    let daemon = Daemon::start("poll");
+    let (mut vm1, mut vm2) = peers(&daemon);
+    let others = Bystanders::start(&daemon);
+    let (mut qa, mut qb) = connected(Transport::Rc, &vm1, &vm2);
+    let delay = daemon.ask(&["link", "delay", "vm1:1", "20"]);
+    assert_eq!(delay["delay_us"], 20_000);
+    // Written before, sent after: in order, and the second not before its time.
+    vm1.fill(0, 100_000, 5);
+    let from = [vm1.sge(0, 100_000)];
+    let write = SendRequest::write(vm2.remote(HALF), Data::Memory(&from));
+    qb.post_receive(&[vm2.sge(HALF + 100_000, 64)]).unwrap();
+    let begun = Instant::now();
+    qa.post_send(&write).expect("is posted");
+    qa.post_send(&SendRequest::send(Data::Inline(b"hello")))
+        .expect("is posted");
+    assert!(vm1.cq.poll().is_none());
+    let entry = vm2.cq.wait().expect("a completion");
+    assert!(begun.elapsed() >= DELAY, "{:?}", begun.elapsed());
+    qb.complete_receive(&entry);
+    vm2.verify(HALF, 100_000, 5);
+    for _ in 0..2 {
+        assert!(vm1.sent(&mut qa).is_ok());
+        assert!(begun.elapsed() >= DELAY * 2, "{:?}", begun.elapsed());
+    }
+    // The answer to a read is on its way as long.
+    let begun = Instant::now();
+    let back = [vm1.sge(HALF, 100_000)];
+    vm1.execute(&mut qa, &SendRequest::read(vm2.remote(HALF), &back));
+    assert!(begun.elapsed() >= DELAY * 2, "{:?}", begun.elapsed());
+    vm1.verify(HALF, 100_000, 5);
+    // A datagram.
+    let (mut ua, mut ub) = (vm1.qp(Transport::Ud), vm2.qp(Transport::Ud));
+    ua.activate(0, QKEY).expect("becomes ready");
+    ub.activate(0, QKEY).expect("becomes ready");
+    ub.post_receive(&[vm2.sge(HALF, GRH + 64)]).unwrap();
+    let to = AddressVector {
+        lid: vm2.port.lid,
+        qpn: ub.number(),
+        qkey: QKEY,
+        ..AddressVector::default()
+    };
+    let begun = Instant::now();
+    vm1.execute(&mut ua, &SendRequest::send(Data::Inline(b"hello")).to(&to));
+    let entry = vm2.cq.wait().expect("a completion");
+    assert!(begun.elapsed() >= DELAY, "{:?}", begun.elapsed());
+    ub.complete_receive(&entry);
+    daemon.ask(&["link", "restore", "vm1:1"]);
+    vm1.execute(&mut qa, &write);
+    others.stop();
 }

@@ -37,13 +37,6 @@ fn opensm_hears_of_links_with_errors() {
             vm1.execute(&mut qp, &SendRequest::send(Data::Inline(b"hello")).to(&to));
         }
     };
-    daemon.ask(&["link", "drop", "vm1:1", "100"]);
-    nine_datagrams();
-    daemon.ask(&["link", "drop", "vm1:1", "0"]);
-    opensm.says(&format!(
-        "num:129 (Local Link integrity threshold reached) Producer:2 (Switch) from LID:{} Port 2",
-        lid("hv1")
-    ));
     daemon.ask(&["link", "overrun", "vm1:1", "1"]);
     nine_datagrams();
     opensm.says(&format!(
@@ -69,9 +62,18 @@ fn opensm_hears_of_links_with_errors() {
             .and_then(|value| value.parse().ok())
             .unwrap_or_else(|| panic!("{counter}: {text}"))
     };
-    assert_eq!(counted("hv1", "2", "LocalLinkIntegrityErrors:"), 1);
     assert_eq!(counted("hv1", "2", "ExcessiveBufferOverrunErrors:"), 1);
-    assert_eq!(counted("hv1", "2", "PortRcvErrors:"), 18);
+    assert_eq!(counted("hv1", "2", "PortRcvErrors:"), 9);
     assert_eq!(counted("vm1", "1", "PortXmitDiscards:"), 9);
     assert!(counted("vm1", "1", "PortXmitWait:") > 0);
+
+    // In the end, for OpenSM gives a port up that it gets no answer of.
+    daemon.ask(&["link", "drop", "vm1:1", "100"]);
+    nine_datagrams();
+    daemon.ask(&["link", "drop", "vm1:1", "0"]);
+    opensm.says(&format!(
+        "num:129 (Local Link integrity threshold reached) Producer:2 (Switch) from LID:{} Port 2",
+        lid("hv1")
+    ));
+    assert!(counted("hv1", "2", "LocalLinkIntegrityErrors:") > 0);
 }

@@ -313,6 +313,8 @@ pub struct NetState {
     pub mads: Vec<(VfId, MadDatagram)>,
     /// Questions asked.
     pub resolved: usize,
+    /// How long the way from one function to another takes, in nanoseconds.
+    pub delays: HashMap<(VfId, VfId), u64>,
 }
 
 /// The laboratory's subnet.
@@ -363,6 +365,7 @@ impl Subnet for Net {
             mtu,
             path: PathId::NONE,
             faulty: false,
+            delay: net.delays.get(&(from, to)).copied().unwrap_or(0),
         })
     }
 
@@ -379,6 +382,7 @@ impl Subnet for Net {
                 mtu,
                 path: PathId::NONE,
                 faulty: false,
+                delay: 0,
             })
             .collect()
     }

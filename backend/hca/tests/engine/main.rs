@@ -12,3 +12,4 @@ mod keys;
 mod lifecycle;
 mod model;
 mod progress;
+mod slow;

@@ -18,7 +18,7 @@ pub(super) enum LinkCommand {
     Up(LinkArgs),
     /// Have a link lose packets at random.
     Drop(DropArgs),
-    /// Have a link delay management packets.
+    /// Have a link delay packets.
     Delay(DelayArgs),
     /// Let no flow-control credits arrive: data is stuck, subnet management passes.
     Stall(StallArgs),

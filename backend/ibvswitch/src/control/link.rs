@@ -33,7 +33,7 @@ pub enum LinkAction {
         /// Where the random numbers begin.
         seed: u64,
     },
-    /// Delay management packets.
+    /// Delay packets.
     Delay {
         /// Microseconds each way; 0 for not at all.
         microseconds: u64,
@@ -79,9 +79,9 @@ pub struct LinkReport {
     pub state: String,
     /// Its physical state, as `ibstat` names it.
     pub physical_state: String,
-    /// Management packets that the link loses, of a million.
+    /// Packets that the link loses, of a million.
     pub lost_per_million: u32,
-    /// Microseconds that a management packet takes over it.
+    /// Microseconds that a packet takes over it.
     pub delay_us: u64,
     /// One packet of so many overruns the receiver's buffers; 0 for none.
     pub overrun_every: u32,

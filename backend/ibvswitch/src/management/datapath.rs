@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use fabric::{LostHeader, Route};
 use hca::{Envelope, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
@@ -9,6 +10,11 @@ use wire::{Lid, PKey, Sl};
 
 use super::datagram::packet;
 use super::{Management, Message};
+
+/// Of a path's delay, which is minutes at most.
+fn nanoseconds(delay: Duration) -> u64 {
+    delay.as_nanos() as u64
+}
 
 #[derive(Debug)]
 pub(super) struct EngineSubnet(pub(super) Arc<Management>);
@@ -63,11 +69,12 @@ impl Subnet for EngineSubnet {
             .paths
             .number(&state.fabric, false, &left_by, lost, counts);
         match to {
-            Ok((Route { mtu, .. }, Some(to))) => Ok(hca::Route {
+            Ok((Route { mtu, delay, .. }, Some(to))) => Ok(hca::Route {
                 to,
                 mtu,
                 path,
                 faulty,
+                delay: nanoseconds(delay),
             }),
             Ok((_, None)) => Err(NoRoute::Lost(path)),
             Err(_) => {
@@ -102,6 +109,7 @@ impl Subnet for EngineSubnet {
                     mtu: route.mtu,
                     path,
                     faulty: false,
+                    delay: nanoseconds(route.delay),
                 })
             })
             .collect()

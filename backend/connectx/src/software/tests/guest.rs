@@ -49,6 +49,7 @@ impl Subnet for Loopback {
             mtu: Mtu::B4096,
             path: PathId::NONE,
             faulty: false,
+            delay: 0,
         })
     }
     fn resolve_multicast(&mut self, _from: VfId, _mlid: Lid, _sl: Sl, _pkey: PKey) -> Vec<Route> {

@@ -1,0 +1,311 @@
+//! Requests on slow links. A connected queue pair whose way there or back takes time has its
+//! requests arrive that much later, several at a time and in order, and their answers after that.
+//!
+//! A request is carried out when it arrives. If it must be sent again, those behind it have not been
+//! carried out either, as with a responder that drops what is out of sequence.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+use crate::engine::{Engine, QpIndex, VfId};
+use crate::face::Face;
+use crate::progress::{TURN_BYTES, TURN_REQUESTS};
+use crate::qp::{QpState, Wait};
+use crate::work::{SendWr, Status};
+
+/// What a function may have on slow links: requests of connections, and datagrams. Each holds memory
+/// of the host's. A queue pair that has nothing there may always send one.
+const IN_FLIGHT: u32 = 4096;
+
+/// A queue pair's requests that have been taken from its queue and not completed, but for the one
+/// that is being carried out. There is no flight where there are none.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    /// On their way to the responder: when they arrive.
+    outbound: VecDeque<(u64, Departure)>,
+    /// Carried out: when the requester hears of it.
+    inbound: VecDeque<(u64, Landing)>,
+    /// How long the way takes there and back, in nanoseconds.
+    delays: [u64; 2],
+    /// When the last request to be carried out was there.
+    reached: u64,
+    /// Whether more requests are posted than may be sent.
+    pub full: bool,
+    /// Identifies the timer that is set, and when that is due.
+    pub timer: u64,
+    due: u64,
+}
+
+/// A request that is sent, or one that cannot be and completes when all before it have.
+#[derive(Debug)]
+struct Departure {
+    wr: Box<SendWr>,
+    fault: Option<Status>,
+}
+
+/// How a request has ended.
+#[derive(Debug)]
+struct Landing {
+    wr: Box<SendWr>,
+    status: Status,
+    byte_len: u32,
+}
+
+impl Flight {
+    fn len(&self) -> usize {
+        self.outbound.len() + self.inbound.len()
+    }
+
+    /// Whether one has failed, which the requester does not know yet: it was the last to be carried
+    /// out.
+    fn has_failed(&self) -> bool {
+        let last = self.inbound.back();
+        last.is_some_and(|(_, landing)| landing.status != Status::Success)
+    }
+
+    /// What a request that is sent again takes longer, in nanoseconds.
+    pub fn round_trip(&self) -> u64 {
+        self.delays[0] + self.delays[1]
+    }
+
+    /// All requests, in the order in which they were posted; `current` is the one being carried out.
+    pub fn into_requests(self, current: Option<Box<SendWr>>) -> impl Iterator<Item = Box<SendWr>> {
+        let landed = self.inbound.into_iter().map(|(_, landing)| landing.wr);
+        let sent = self.outbound.into_iter().map(|(_, departure)| departure.wr);
+        landed.chain(current).chain(sent)
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// Whether a function may have one thing more on slow links; it is counted then.
+    pub(crate) fn take_off(&mut self, vf: VfId, always: bool) -> bool {
+        let in_flight = &mut self.vf_mut(vf).in_flight;
+        let room = always || *in_flight < IN_FLIGHT;
+        *in_flight += u32::from(room);
+        room
+    }
+
+    /// So many things less.
+    pub(crate) fn touch_down(&mut self, vf: VfId, things: usize) {
+        let in_flight = &mut self.vf_mut(vf).in_flight;
+        *in_flight = in_flight.saturating_sub(things as u32);
+    }
+
+    /// Sends a request on its way. `fault` says that it cannot be sent.
+    pub(crate) fn depart(&mut self, index: QpIndex, wr: Box<SendWr>, fault: Option<Status>) {
+        let now = self.clock.now();
+        let delays = self.peer(index).map_or([0; 2], |peer| peer.delays);
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        let vf = qp.core.vf;
+        let flight = qp.req.flight.get_or_insert_default();
+        // Without acknowledgement it is done when it arrives.
+        flight.delays = match qp.core.transport.is_reliable() {
+            true => delays,
+            false => [delays[0], 0],
+        };
+        let last = flight.outbound.back().map_or(0, |(arrives, _)| *arrives);
+        let arrives = last.max(now + flight.delays[0]);
+        flight
+            .outbound
+            .push_back((arrives, Departure { wr, fault }));
+        self.take_off(vf, true);
+    }
+
+    /// One bounded turn of a queue pair with requests on their way.
+    #[cold]
+    pub(crate) fn turn_in_flight(&mut self, index: QpIndex) {
+        let now = self.clock.now();
+        self.land_due(index, now);
+        let mut budget = TURN_BYTES;
+        for _ in 0..TURN_REQUESTS {
+            let Some(qp) = self.qps.get_mut(index.0) else {
+                return;
+            };
+            match qp.core.state {
+                QpState::ReadyToSend | QpState::SendQueueDrain => {}
+                QpState::Error | QpState::SendQueueError => {
+                    self.flush(index);
+                    return;
+                }
+                _ => return,
+            }
+            if qp.req.wait != Wait::None {
+                return self.set_flight_timer(index);
+            }
+            if let Some(wr) = qp.req.current.take() {
+                if let Some(flight) = &mut qp.req.flight {
+                    flight.reached = now;
+                }
+                if !self.attempt(index, wr, &mut budget) {
+                    return self.set_flight_timer(index);
+                }
+            } else if let Some(departure) = self.arrived(index, now) {
+                match departure.fault {
+                    Some(status) => self.finish(index, departure.wr, status, 0),
+                    None if self.attempt(index, departure.wr, &mut budget) => {}
+                    None => return self.set_flight_timer(index),
+                }
+            } else if !self.depart_next(index) {
+                return self.set_flight_timer(index);
+            }
+            if budget <= 0 {
+                break;
+            }
+        }
+        self.make_ready(index);
+    }
+
+    /// Completes requests whose answers have come.
+    fn land_due(&mut self, index: QpIndex, now: u64) {
+        while let Some(qp) = self.qps.get_mut(index.0)
+            && matches!(
+                qp.core.state,
+                QpState::ReadyToSend | QpState::SendQueueDrain
+            )
+            && let Some(flight) = &mut qp.req.flight
+            && let Some((_, landing)) = flight.inbound.pop_front_if(|(at, _)| *at <= now)
+        {
+            flight.full = false;
+            let (vf, empty) = (qp.core.vf, flight.len() == 0);
+            if empty && qp.req.current.is_none() {
+                qp.req.flight = None;
+            }
+            self.touch_down(vf, 1);
+            self.conclude(index, landing.wr, landing.status, landing.byte_len);
+        }
+    }
+
+    /// The next request, if it has arrived.
+    fn arrived(&mut self, index: QpIndex, now: u64) -> Option<Departure> {
+        let qp = self.qps.get_mut(index.0)?;
+        let flight = qp.req.flight.as_deref_mut()?;
+        if flight.has_failed() {
+            return None;
+        }
+        let (at, departure) = flight.outbound.pop_front_if(|(at, _)| *at <= now)?;
+        flight.reached = at;
+        let vf = qp.core.vf;
+        self.touch_down(vf, 1);
+        Some(departure)
+    }
+
+    /// Sends the next posted request on its way; whether there was one, and room for it.
+    fn depart_next(&mut self, index: QpIndex) -> bool {
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return false;
+        };
+        let vf = qp.core.vf;
+        let Some(flight) = &mut qp.req.flight else {
+            // All have landed: the ordinary turn goes on.
+            self.make_ready(index);
+            return false;
+        };
+        if qp.core.state != QpState::ReadyToSend {
+            return false;
+        }
+        flight.full = flight.len() > 0 && self.vfs[usize::from(vf.0)].in_flight >= IN_FLIGHT;
+        if flight.full {
+            return false;
+        }
+        match self.take_request(index) {
+            Some(wr) => {
+                self.depart(index, wr, None);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A request has been carried out, or will not be: the requester is to hear of it.
+    #[cold]
+    pub(crate) fn land(&mut self, index: QpIndex, wr: Box<SendWr>, status: Status, byte_len: u32) {
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        let vf = qp.core.vf;
+        // The next one begins anew, though the requester does not know yet.
+        qp.req.offset = 0;
+        qp.req.reload_retries(&qp.core.attr);
+        let Some(flight) = &mut qp.req.flight else {
+            return;
+        };
+        let last = flight.inbound.back().map_or(0, |(at, _)| *at);
+        let landing = Landing {
+            wr,
+            status,
+            byte_len,
+        };
+        flight
+            .inbound
+            .push_back((last.max(flight.reached + flight.delays[1]), landing));
+        self.take_off(vf, true);
+        self.set_flight_timer(index);
+    }
+
+    /// Sees to it that the queue pair has a turn when something arrives.
+    pub(crate) fn set_flight_timer(&mut self, index: QpIndex) {
+        let now = self.clock.now();
+        self.next_timer += 1;
+        let id = self.next_timer;
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        let busy = qp.req.wait != Wait::None || qp.req.current.is_some();
+        let Some(flight) = &mut qp.req.flight else {
+            return;
+        };
+        let busy = busy || flight.has_failed();
+        let arrival = flight.outbound.front().filter(|_| !busy);
+        let answer = flight.inbound.front().map(|(at, _)| *at);
+        let due = arrival.map(|(at, _)| *at).into_iter().chain(answer).min();
+        let Some(due) = due else {
+            return;
+        };
+        if due <= now {
+            self.make_ready(index);
+        } else if flight.timer == 0 || flight.due != due {
+            flight.timer = id;
+            flight.due = due;
+            self.timers.push(Reverse((due, index.0, id)));
+            self.trim();
+        }
+    }
+
+    /// Forgets what a queue pair has on its way.
+    pub(crate) fn drop_flight(&mut self, index: QpIndex) {
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        if let Some(flight) = qp.req.flight.take() {
+            let (vf, len) = (qp.core.vf, flight.len());
+            self.spare_sends.extend(flight.into_requests(None));
+            self.touch_down(vf, len);
+        }
+    }
+
+    /// Takes the first request that a queue pair has not completed, to flush it.
+    pub(crate) fn take_unfinished(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
+        let qp = self.qps.get_mut(index.0)?;
+        let Some(flight) = &mut qp.req.flight else {
+            return qp.req.current.take();
+        };
+        let vf = qp.core.vf;
+        let wr = match flight.inbound.pop_front() {
+            Some((_, landing)) => landing.wr,
+            None => match qp.req.current.take() {
+                Some(wr) => return Some(wr),
+                None => match flight.outbound.pop_front() {
+                    Some((_, departure)) => departure.wr,
+                    None => {
+                        qp.req.flight = None;
+                        return None;
+                    }
+                },
+            },
+        };
+        self.touch_down(vf, 1);
+        Some(wr)
+    }
+}
