@@ -306,8 +306,13 @@ impl Fabric {
         if let Some(port) = self.port_mut(at) {
             port.guid = guid;
             port.guids[0] = guid;
-            self.by_guid.insert(guid, at);
+            self.found_at(guid, at);
         }
+    }
+
+    /// A GUID is to be found at this port.
+    pub(crate) fn found_at(&mut self, guid: Guid, at: PortRef) {
+        self.by_guid.insert(guid, at);
     }
 
     pub(crate) fn count(&mut self, port: PortRef, counter: Counter, value: u64) {

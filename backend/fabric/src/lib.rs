@@ -25,6 +25,7 @@
 mod arbitration;
 mod counters;
 mod directed;
+mod exchange;
 mod fabric;
 mod fat_tree;
 mod fault;

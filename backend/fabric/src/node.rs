@@ -1,6 +1,7 @@
 //! A node and its ports in operation.
 
 use std::collections::BTreeMap;
+use std::mem::swap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,6 +134,36 @@ impl Port {
             overruns: 0,
             starved: None,
             waited: Duration::ZERO,
+        }
+    }
+
+    /// Changes places with another port, links being down: what a subnet manager has set goes along,
+    /// but for the link.
+    fn exchange(&mut self, other: &mut Self) {
+        swap(&mut self.guid, &mut other.guid);
+        swap(&mut self.guids, &mut other.guids);
+        swap(&mut self.pkeys, &mut other.pkeys);
+        swap(&mut self.virtual_lid, &mut other.virtual_lid);
+        swap(&mut self.sl_to_vl, &mut other.sl_to_vl);
+        swap(&mut self.arbitration, &mut other.arbitration);
+        swap(&mut self.info, &mut other.info);
+        let [here, there] = [&mut self.info, &mut other.info];
+        swap(&mut here.capability_mask, &mut there.capability_mask);
+        swap(&mut here.link_width_enabled, &mut there.link_width_enabled);
+        swap(
+            &mut here.link_width_supported,
+            &mut there.link_width_supported,
+        );
+        swap(&mut here.link_width_active, &mut there.link_width_active);
+        swap(&mut here.link_speed_enabled, &mut there.link_speed_enabled);
+        swap(
+            &mut here.link_speed_supported,
+            &mut there.link_speed_supported,
+        );
+        swap(&mut here.link_speed_active, &mut there.link_speed_active);
+        for port in [self, other] {
+            port.told.clear();
+            port.lease = None;
         }
     }
 
@@ -304,6 +335,16 @@ impl Node {
     /// The port whose agents and queue pairs a packet that came in by `ingress` is for.
     pub(crate) fn management_port(&self, ingress: u8) -> u8 {
         if self.switch.is_some() { 0 } else { ingress }
+    }
+
+    /// Changes places with another virtual function.
+    pub(crate) fn exchange(&mut self, other: &mut Self) {
+        swap(&mut self.spec, &mut other.spec);
+        swap(&mut self.description, &mut other.description);
+        swap(&mut self.system_image_guid, &mut other.system_image_guid);
+        for (own, others) in self.ports.iter_mut().zip(&mut other.ports) {
+            own.exchange(others);
+        }
     }
 
     pub(crate) fn info(&self, ingress: u8) -> NodeInfo {

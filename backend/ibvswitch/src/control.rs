@@ -20,6 +20,7 @@ pub use message::{
     Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, Node, NodeKind, Objects, RefusedMad,
     Request, Response, Status, Topology, VfStatus,
 };
+pub(crate) use migration::allowed;
 pub use migration::{
     Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
     MoveOutcome, Packets, Place, StepPackets, SwitchPackets, Transition, Waited,

@@ -18,6 +18,7 @@ mod migration;
 mod paths;
 mod proxy;
 mod readdress;
+mod relocation;
 mod settings;
 mod shared_port;
 mod slots;
@@ -60,6 +61,8 @@ use proxy::Own;
 pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
 use readdress::Readdress;
 pub use readdress::ReaddressError;
+pub use relocation::NotActive;
+use relocation::Relocation;
 use settings::{manager_config, random, routing};
 use shared_port::SharedPorts;
 use slots::Slot;
@@ -124,6 +127,7 @@ pub struct SubnetState {
     /// What VMs are waiting for.
     migrations: Vec<(subnet::Ticket, Waiter)>,
     readdresses: Vec<Readdress>,
+    relocations: Vec<Relocation>,
 }
 
 #[derive(Debug)]
@@ -235,6 +239,7 @@ impl Management {
             shared,
             migrations: Vec::new(),
             readdresses: Vec::new(),
+            relocations: Vec::new(),
         };
         Ok(Arc::new(Self {
             state: Mutex::new(state),
@@ -404,6 +409,7 @@ impl Management {
                 manager.poll(now, &mut port)
             });
             self.advance_readdresses(state, now);
+            self.advance_relocations(state, now);
             let SubnetState { shared, fabric, .. } = &mut *state;
             for (port, packet) in shared.poll(now, fabric) {
                 fabric.inject(port, packet);
@@ -700,6 +706,7 @@ impl SubnetState {
             self.tables.deadline(),
             self.shared.deadline(),
             self.readdresses.iter().map(Readdress::due).min(),
+            self.relocations.iter().map(Relocation::due).min(),
         ];
         due.into_iter().flatten().min()
     }

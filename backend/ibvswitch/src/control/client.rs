@@ -5,19 +5,22 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{ErrorKind, LINE_MAX, Request, Response};
+use super::{ErrorKind, LINE_MAX, Request, Response, allowed};
 
 /// How long a daemon may take for an answer. It answers from memory; one that does not is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long it may take to move a VM: it gives one up after a minute, and says so.
+/// How long it may take to move a VM: it gives one up after a minute, and says so. Another subnet
+/// manager may be allowed longer.
 const PATIENCE_TO_MOVE: Duration = Duration::from_secs(70);
 
 /// How long the answer to a request may take.
 fn patience(request: &Request) -> Duration {
     match request {
-        Request::Migrate(_) => PATIENCE_TO_MOVE,
-        Request::MigrateAll(request) => PATIENCE_TO_MOVE * request.moves.len().max(1) as u32,
+        Request::Migrate(request) => PATIENCE_TO_MOVE + allowed(request.wait_s),
+        Request::MigrateAll(request) => {
+            PATIENCE_TO_MOVE * request.moves.len().max(1) as u32 + allowed(request.wait_s)
+        }
         _ => PATIENCE,
     }
 }

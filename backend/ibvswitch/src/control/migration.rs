@@ -1,5 +1,7 @@
 //! Migrations over the control socket.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// Which VM is to move where.
@@ -22,6 +24,10 @@ pub struct MigrationRequest {
     /// Reaches switches by their LIDs.
     #[serde(default)]
     pub destination_routed: bool,
+    /// How many seconds another subnet manager may take, where one manages the subnet: 30 if left
+    /// out, and no more than 600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_s: Option<u16>,
 }
 
 /// VMs that are to move, at the same time where they can.
@@ -39,6 +45,9 @@ pub struct MigrationsRequest {
     /// As of [`MigrationRequest::destination_routed`].
     #[serde(default)]
     pub destination_routed: bool,
+    /// As of [`MigrationRequest::wait_s`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_s: Option<u16>,
 }
 
 /// One of several moves.
@@ -51,6 +60,11 @@ pub struct Move {
     pub to: String,
 }
 
+/// What [`MigrationRequest::wait_s`] allows.
+pub fn allowed(wait_s: Option<u16>) -> Duration {
+    Duration::from_secs(wait_s.unwrap_or(30).min(600).into())
+}
+
 impl MigrationsRequest {
     /// Each move by itself.
     pub fn requests(&self) -> impl Iterator<Item = MigrationRequest> + '_ {
@@ -61,6 +75,7 @@ impl MigrationsRequest {
             method: self.method,
             drop_first: self.drop_first,
             destination_routed: self.destination_routed,
+            wait_s: self.wait_s,
         })
     }
 }
@@ -114,8 +129,8 @@ pub struct Migrated {
     pub from: Place,
     /// Where it is.
     pub to: Place,
-    /// How forwarding tables followed; `None` for a VM that shares a LID, whose packets below are not
-    /// counted.
+    /// How forwarding tables followed; `None` for a VM that shares a LID, and where another subnet
+    /// manager changes them: then the packets below are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
     /// Subnet management packets to the two VFs.
@@ -138,6 +153,10 @@ pub struct Migrated {
     /// Why not a round earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited: Option<Waited>,
+    /// Where another subnet manager manages the subnet: how long it took, in milliseconds, until it
+    /// had made the VM's port Active at its new place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_after_ms: Option<u64>,
 }
 
 /// What a move waited for.

@@ -299,7 +299,8 @@ impl Management {
             };
             let earlier = next.is_some_and(|next| state.wakes.is_none_or(|wakes| next < wakes));
             // What follows from a sweep or a migration is the thread's to do.
-            earlier || state.sweeps() != sweeps || !state.migrations.is_empty()
+            let moves = !state.migrations.is_empty() || !state.relocations.is_empty();
+            earlier || state.sweeps() != sweeps || moves
         };
         self.deliver(engine, deliveries);
         if for_thread {

@@ -13,13 +13,14 @@ use subnet::{Migration, MigrationError, Moved, Target};
 use tracing::{debug, warn};
 
 use super::readdress::Readdressing;
+use super::relocation::Relocating;
 use super::{Management, Message, SubnetState};
 use crate::config::Address;
 use crate::control::{Migrated, MigrationRequest, MigrationsReport, MigrationsRequest};
 pub use error::MigrateError;
 
 /// How long a migration may take, with every packet lost and a sweep after it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A migration, and who waits for its end.
 #[derive(Debug)]
@@ -47,6 +48,27 @@ enum Begun {
     },
     /// The VM shares a LID.
     Readdressing(Readdressing),
+    /// Another subnet manager gives it LID and paths.
+    Relocating(Relocating),
+}
+
+/// Room at a hypervisor for VMs with LIDs of their own.
+struct Room {
+    /// The VF that is asked for.
+    named: Option<VfId>,
+    /// One of its VFs, as a slot.
+    first: usize,
+    /// How many it has.
+    functions: usize,
+    free: Vec<VfId>,
+}
+
+impl Room {
+    /// A free VF that a VMM waits on.
+    fn waits(&self, is_connected: impl Fn(VfId) -> bool, promised: &Promised) -> Option<VfId> {
+        let mut free = self.free.iter().copied();
+        free.find(|&vf| is_connected(vf) && !promised.has(vf))
+    }
 }
 
 /// VFs that moves asked for together have been promised.
@@ -115,6 +137,7 @@ impl Management {
                 self.function(name, &request.to)?;
             }
         }
+        let external = self.with(|state| state.manager.is_none());
         let mut promised = Promised::default();
         let mut managed = Vec::new();
         let mut begun = Vec::with_capacity(requests.len());
@@ -123,6 +146,10 @@ impl Management {
                 Address::Shared => self
                     .begin_readdress(request, vm, &is_connected, &mut promised)
                     .map(Begun::Readdressing),
+                Address::Dedicated if external => self
+                    .free_function(request, vm, &is_connected, &promised)
+                    .and_then(|to| self.begin_relocation(request, vm, to, &mut promised))
+                    .map(Begun::Relocating),
                 Address::Dedicated => self
                     .migration(request, vm, &is_connected, &mut promised)
                     .map(|migration| {
@@ -139,11 +166,12 @@ impl Management {
                 .map_err(|_| MigrateError::Ending)?;
         }
         let ends = begun.into_iter().map(|begun| match begun? {
-            Begun::Managed { vm, to, answer } => match wait(&answer)? {
+            Begun::Managed { vm, to, answer } => match wait(&answer, PATIENCE)? {
                 Ok(moved) => Ok(self.describe(vm, &moved)),
                 Err(error) => Err(self.explain(&to, error)),
             },
             Begun::Readdressing(begun) => self.end_readdress(&begun),
+            Begun::Relocating(begun) => self.end_relocation(&begun),
         });
         Ok(ends.collect())
     }
@@ -156,11 +184,71 @@ impl Management {
         is_connected: impl Fn(VfId) -> bool,
         promised: &mut Promised,
     ) -> Result<Migration, MigrateError> {
-        let here: Vec<usize> = self
+        let room = self.room(request, vm)?;
+        let to = match (room.named, room.waits(is_connected, promised)) {
+            (Some(vf), _) => Target::Function(self.configured_guid(vf)),
+            (None, Some(vf)) => {
+                promised.promise(vf);
+                Target::Function(self.configured_guid(vf))
+            }
+            // Another VM may make room until then.
+            (None, None) => Target::Hypervisor(self.slots[room.first].vswitch),
+        };
+        Ok(Migration {
+            vm: self.slots[vm].guid,
+            to,
+            method: request.method.map(Into::into),
+            drop_first: request.drop_first,
+            check_deadlock: true,
+            destination_routed: request.destination_routed,
+        })
+    }
+
+    /// A VF where a VM with a LID of its own can go.
+    fn free_function(
+        &self,
+        request: &MigrationRequest,
+        vm: usize,
+        is_connected: impl Fn(VfId) -> bool,
+        promised: &Promised,
+    ) -> Result<VfId, MigrateError> {
+        let room = self.room(request, vm)?;
+        if let Some(vf) = room.named {
+            return match room.free.contains(&vf) {
+                true => Ok(vf),
+                false => Err(MigrateError::Occupied {
+                    vf: self.name(vf),
+                    vm: self
+                        .holders()
+                        .swap_remove(usize::from(vf.0))
+                        .unwrap_or_default(),
+                }),
+            };
+        }
+        let mut free = room.free.iter().copied().filter(|&vf| !promised.has(vf));
+        let chosen = room.waits(is_connected, promised).or_else(|| free.next());
+        chosen.ok_or_else(|| MigrateError::Full {
+            hypervisor: request.to.clone(),
+            functions: room.functions,
+        })
+    }
+
+    /// What room the destination has for a VM with a LID of its own.
+    fn room(&self, request: &MigrationRequest, vm: usize) -> Result<Room, MigrateError> {
+        let named = match &request.vf {
+            Some(name) => {
+                let vf = self.function(name, &request.to)?;
+                if self.address(vf) == Address::Shared {
+                    return Err(MigrateError::OtherAddress(name.clone()));
+                }
+                Some(vf)
+            }
+            None => None,
+        };
+        let here: Vec<VfId> = self
             .functions_of(&request.to)?
             .into_iter()
-            .map(|vf| usize::from(vf.0))
-            .filter(|&index| self.slots[index].address == Address::Dedicated)
+            .filter(|&vf| self.address(vf) == Address::Dedicated)
             .collect();
         let Some(&first) = here.first() else {
             return Err(MigrateError::Full {
@@ -169,49 +257,16 @@ impl Management {
             });
         };
         let occupants = self.with(|state| self.occupants(state));
-        let is_free = |index: usize| {
-            let occupant = occupants.get(index).copied().flatten();
-            occupant.is_some_and(|occupant| self.slots[occupant].spare)
-        };
-        let to = match &request.vf {
-            Some(name) => {
-                let vf = self.function(name, &request.to)?;
-                if self.address(vf) == Address::Shared {
-                    return Err(MigrateError::OtherAddress(name.clone()));
-                }
-                Target::Function(self.configured_guid(vf))
-            }
-            None => {
-                let waits = |&&index: &&usize| {
-                    let vf = VfId(index as u16);
-                    is_free(index) && is_connected(vf) && !promised.has(vf)
-                };
-                match here.iter().find(waits) {
-                    Some(&index) => {
-                        promised.promise(VfId(index as u16));
-                        Target::Function(self.slots[index].guid)
-                    }
-                    None => Target::Hypervisor(self.slots[first].vswitch),
-                }
-            }
-        };
-        let elsewhere = occupants
-            .iter()
-            .position(|&occupant| occupant == Some(vm))
-            .is_none_or(|at| self.slots[at].hypervisor != request.to);
-        if request.vf.is_none() && !elsewhere {
+        let at = |vf: VfId| occupants.get(usize::from(vf.0)).copied().flatten();
+        if named.is_none() && here.iter().any(|&vf| at(vf) == Some(vm)) {
             return Err(MigrateError::Manager(MigrationError::AlreadyThere));
         }
-        if self.state.lock().manager.is_none() {
-            return Err(MigrateError::External);
-        }
-        Ok(Migration {
-            vm: self.slots[vm].guid,
-            to,
-            method: request.method.map(Into::into),
-            drop_first: request.drop_first,
-            check_deadlock: true,
-            destination_routed: request.destination_routed,
+        let is_free = |&vf: &VfId| at(vf).is_some_and(|occupant| self.slots[occupant].spare);
+        Ok(Room {
+            named,
+            first: usize::from(first.0),
+            functions: here.len(),
+            free: here.into_iter().filter(is_free).collect(),
         })
     }
 
@@ -293,8 +348,8 @@ impl Management {
 }
 
 /// Waits for the end of a move.
-pub(super) fn wait<T>(answer: &Receiver<T>) -> Result<T, MigrateError> {
-    answer.recv_timeout(PATIENCE).map_err(|error| match error {
+pub(super) fn wait<T>(answer: &Receiver<T>, patience: Duration) -> Result<T, MigrateError> {
+    answer.recv_timeout(patience).map_err(|error| match error {
         RecvTimeoutError::Timeout => MigrateError::Late,
         RecvTimeoutError::Disconnected => MigrateError::Ending,
     })

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use hca::VfId;
 use wire::{Guid, Lid};
 
-use super::migration::{MigrateError, Promised, wait};
+use super::migration::{MigrateError, PATIENCE, Promised, wait};
 use super::{Management, Message, SubnetState};
 use crate::config::Address;
 use crate::control::{Migrated, MigrationRequest, Packets};
@@ -112,7 +112,7 @@ impl Management {
 
     /// Waits for its end.
     pub(super) fn end_readdress(&self, begun: &Readdressing) -> Result<Migrated, MigrateError> {
-        wait(&begun.answer)?.map_err(MigrateError::Readdress)?;
+        wait(&begun.answer, PATIENCE)?.map_err(MigrateError::Readdress)?;
         let now = self.physical_lid(begun.to);
         Ok(self.describe_readdress(begun.vm, (begun.from, begun.to), (begun.lid, now)))
     }
@@ -203,6 +203,7 @@ impl Management {
             transition: None,
             round: None,
             waited: None,
+            active_after_ms: None,
         }
     }
 

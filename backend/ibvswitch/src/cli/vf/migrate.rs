@@ -50,6 +50,10 @@ pub(in crate::cli) struct MigrateArgs {
     /// Reach switches by their LIDs instead of by directed routes.
     #[arg(long)]
     destination_routed: bool,
+    /// How long another subnet manager may take, where one manages the subnet, until it has made a
+    /// VM's port Active.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..=600))]
+    wait: Option<u16>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -88,6 +92,7 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
         method: args.method,
         drop_first: args.drop_first,
         destination_routed: args.destination_routed,
+        wait_s: args.wait,
     });
     if serde_json::to_string(&request).is_ok_and(|line| line.len() >= REQUEST_MAX) {
         return Err(CliError::Failed(format!(
@@ -156,6 +161,7 @@ fn one(source: SourceArgs, args: MigrateArgs, vm: String, to: String) -> Result<
         method: args.method,
         drop_first: args.drop_first,
         destination_routed: args.destination_routed,
+        wait_s: args.wait,
     });
     let Response::Migrated(migrated) = ask(source, &request)? else {
         return Err(CliError::UnexpectedResponse);
@@ -213,6 +219,11 @@ fn several(report: &MigrationsReport) -> String {
         let place = |place: &control::Place| format!("{} ({})", place.hypervisor, place.vf);
         let lid = Lid::from(migrated.lid);
         let former = migrated.former_lid.map(Lid::from);
+        // Where no tables were changed from here, no packets were counted.
+        let count = |packets| match migrated.method {
+            Some(_) => count(packets),
+            None => "-".to_owned(),
+        };
         rows.push([
             migrated
                 .round
@@ -288,6 +299,9 @@ fn migration(migrated: &Migrated) -> String {
         migrated.guid,
         to.socket,
     );
+    if let Some(took) = migrated.active_after_ms {
+        let _ = writeln!(text, "    Active after {took} ms, by the subnet's manager");
+    }
     if migrated.method.is_none() {
         return text;
     }

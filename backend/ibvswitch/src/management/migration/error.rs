@@ -2,7 +2,7 @@
 
 use subnet::MigrationError;
 
-use super::super::ReaddressError;
+use super::super::{NotActive, ReaddressError};
 
 /// Why a VM did not move.
 #[derive(Debug, thiserror::Error)]
@@ -99,9 +99,15 @@ pub enum MigrateError {
     /// The subnet manager says no.
     #[error(transparent)]
     Manager(MigrationError),
-    /// Nobody here sends subnet management packets.
-    #[error("another subnet manager manages the subnet; `sm.manager = \"embedded\"` moves VMs")]
-    External,
+    /// Options for forwarding tables, which another subnet manager changes.
+    #[error(
+        "another subnet manager changes the forwarding tables; leave out --method, --drop-first and \
+         --destination-routed"
+    )]
+    NotOurs,
+    /// Another subnet manager has not done its part.
+    #[error(transparent)]
+    NotActive(NotActive),
     /// It may still come to its end.
     #[error("no end after a minute; `ibvswitch vf show` says where the VM's addresses are")]
     Late,

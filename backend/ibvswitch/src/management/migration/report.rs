@@ -66,6 +66,7 @@ impl Management {
                 Wait::Itself => Waited::Itself,
                 Wait::Turn => Waited::Turn,
             }),
+            active_after_ms: None,
         }
     }
 

@@ -1,0 +1,47 @@
+//! Virtual functions that change places.
+
+use wire::PhysicalState;
+
+use crate::fabric::{Fabric, PortEvent};
+use crate::topology::PortRef;
+
+impl Fabric {
+    /// Has two virtual functions change places, as if each were plugged in where the other was. GUIDs,
+    /// text, LIDs, keys and tables go along; cables, what was counted, faults, and who has the queue
+    /// pairs stay. Both links go down and come up again, which the switches at their other ends tell
+    /// the subnet manager (trap 128); it finds each node at its new place.
+    ///
+    /// Returns false, and changes nothing, where these are not two virtual functions.
+    pub fn exchange(&mut self, one: PortRef, other: PortRef) -> bool {
+        let places = [one.node.index(), other.node.index()];
+        let are_functions = [one, other]
+            .into_iter()
+            .all(|at| self.is_virtual_function(at.node) && at.port == 1 && self.port(at).is_some());
+        if !are_functions || one.node == other.node {
+            return false;
+        }
+        for at in [one, other] {
+            self.take_down(at, PhysicalState::Polling);
+        }
+        let Ok([first, second]) = self.nodes.get_disjoint_mut(places) else {
+            return false;
+        };
+        first.exchange(second);
+        for at in [one, other] {
+            if let Some(guid) = self.port(at).map(|port| port.guid) {
+                self.found_at(guid, at);
+            }
+            for event in [
+                PortEvent::GidChange,
+                PortEvent::LidChange,
+                PortEvent::PkeyChange,
+                PortEvent::SmChange,
+            ] {
+                self.tell(at, event);
+            }
+            self.train(at);
+        }
+        self.path_changed();
+        true
+    }
+}
