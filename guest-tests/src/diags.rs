@@ -10,13 +10,14 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The value of `name` in the output of smpquery, perfquery and the like, whose lines are
-/// `Name:......value`.
+/// `Name:......value`, or of saquery, whose are `name......value`.
 pub fn field<'text>(text: &'text str, name: &str) -> Result<&'text str> {
     let value = text
         .lines()
-        .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+        .filter_map(|line| line.trim().strip_prefix(name))
+        .find(|rest| rest.starts_with([':', '.']));
     value
-        .map(|value| value.trim_start_matches('.').trim())
+        .map(|value| value.trim_start_matches([':', '.']).trim())
         .ok_or_else(|| Error::Output {
             what: format!("\"{name}\""),
             text: text.into(),
@@ -98,6 +99,7 @@ mod tests {
         assert_eq!(field(PERFQUERY, "LinkState").unwrap(), "Active");
         assert_eq!(number(PERFQUERY, "PortXmitData").unwrap(), 4242);
         assert_eq!(number(PERFQUERY, "CounterSelect").unwrap(), 0);
+        assert_eq!(number("\t\tslid....4\n\t\tsl......0x1", "sl").unwrap(), 1);
         assert!(number(PERFQUERY, "LinkState").is_err());
         assert!(field(PERFQUERY, "PortRcvData").is_err());
     }

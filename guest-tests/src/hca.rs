@@ -23,6 +23,8 @@ pub struct Hca {
     pub state: String,
     /// The port's base LID.
     pub lid: u16,
+    /// LID mask control: the port has 2 to this power LIDs.
+    pub lmc: u16,
     /// The port's GUID, as `0x0002c90300000101`.
     pub port_guid: String,
     /// The P_Key table without its empty entries, as `0xffff`.
@@ -64,14 +66,15 @@ impl Hca {
                 .next();
             value.map(str::to_owned).ok_or_else(|| missing(name))
         };
-        let lid = |name: &str| field(name)?.parse().map_err(|_| missing(name));
+        let number = |name: &str| field(name)?.parse().map_err(|_| missing(name));
         Ok(Self {
             driver: String::new(),
             state: field("State")?,
-            lid: lid("Base lid")?,
+            lid: number("Base lid")?,
+            lmc: number("LMC")?,
             port_guid: field("Port GUID")?,
             pkeys: Vec::new(),
-            sm_lid: lid("SM lid")?,
+            sm_lid: number("SM lid")?,
             link_layer: field("Link layer")?,
         })
     }
@@ -99,7 +102,7 @@ mod tests {
     #[test]
     fn ibstat_of_a_port() {
         let hca = Hca::parse(IBSTAT).unwrap();
-        assert_eq!((hca.lid, hca.sm_lid), (17, 1));
+        assert_eq!((hca.lid, hca.lmc, hca.sm_lid), (17, 0, 1));
         assert_eq!(hca.state, "Active");
         assert_eq!(hca.port_guid, "0x0002c90300000101");
         assert_eq!(hca.link_layer, "InfiniBand");

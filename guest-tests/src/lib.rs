@@ -12,13 +12,15 @@
 //! - [`daemon`]: the `ibvswitch` program under test;
 //! - [`perftest`], [`pingpong`], [`ipoib`], [`ibacm`], [`rxe`], [`hca`], [`diags`]: stock tools, run and
 //!   parsed;
-//! - [`requests`]: what guests ask of the subnet administration;
+//! - [`capture`], [`requests`]: packets as tshark reads them, and what guests ask of the subnet
+//!   administration;
 //! - [`testbed`], [`checks`]: guests booted once for many named assertions;
 //! - [`demo`], [`report`], [`console`]: what `./scripts/demo` does.
 
 pub mod accel;
 pub mod apt;
 pub mod bound;
+pub mod capture;
 pub mod channel;
 pub mod checks;
 pub mod console;

@@ -1,12 +1,16 @@
 //! Three guests in two partitions: IPoIB, rdma_cm, multicast and the subnet administration between
-//! those who share one, and nothing for the third.
+//! those who share one, and nothing for the third. They are on a ring of switches, where paths need
+//! service levels and every port has two LIDs.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ibvswitch_guest_tests::{
-    Result,
+    Error, Result,
+    capture::Capture,
     checks::Checks,
-    diags::{expect, no_kernel_warning},
+    daemon::Daemon,
+    diags::{expect, no_kernel_warning, number},
     guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
@@ -17,14 +21,20 @@ use ibvswitch_guest_tests::{
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// `vm1` and `vm2` share a partition that `vm3` is not in. All may ask the subnet administration,
-/// as limited members of the default partition.
+/// as limited members of the default partition. They are opposite each other on a ring of six
+/// switches, so that there is a way on either side for their two LIDs.
 const CONFIG: &str = r#"
+[sm]
+lmc = 1
+routing = "dfsssp"
+
 [partitions]
 red = 0x0001
 blue = 0x0002
 
 [[hypervisor]]
 name = "hv1"
+switch = "sw1"
 [[hypervisor.vf]]
 name = "vm1"
 pkeys = ["red", "default:limited"]
@@ -34,10 +44,32 @@ pkeys = ["blue", "default:limited"]
 
 [[hypervisor]]
 name = "hv2"
+switch = "sw4"
 [[hypervisor.vf]]
 name = "vm2"
 pkeys = ["red", "default:limited"]
 "#;
+
+const SWITCHES: usize = 6;
+
+/// The service level of the paths between `vm1` and `vm2`: on that of others they would close a circle.
+const LEVEL: u16 = 1;
+
+/// The configuration, with the ring, and hosts at all of its switches: without paths between them none
+/// could wait for another in a circle.
+fn config() -> String {
+    let mut text = CONFIG.to_owned();
+    for this in 1..=SWITCHES {
+        let next = this % SWITCHES + 1;
+        text += &format!("[[switch]]\nname = \"sw{this}\"\n");
+        text += &format!("[[link]]\nfrom = \"sw{this}\"\nto = \"sw{next}\"\n");
+        if !text.contains(&format!("switch = \"sw{this}\"")) {
+            text += &format!("[[hypervisor]]\nname = \"idle{this}\"\nswitch = \"sw{this}\"\n");
+            text += "spare_vfs = 1\n";
+        }
+    }
+    text
+}
 
 /// Address of a guest's IPoIB interface.
 fn address(number: usize) -> String {
@@ -75,10 +107,39 @@ fn mode(guests: &[Guest], mode: &str, mtu: u32) -> Result<()> {
     Ok(())
 }
 
+/// Has `traffic` go, all of which has to be on [`LEVEL`], both ways; gives the LIDs that packets of the VF
+/// `vm1` went from and to.
+fn on_the_level(
+    bed: &Testbed,
+    daemon: &Daemon,
+    traffic: impl FnOnce() -> Result<()>,
+) -> Result<BTreeSet<[u16; 2]>> {
+    let file = bed.dir().join("level.pcap");
+    let capture = Capture::start(daemon, &["--vf", "vm1", "--data"], file)?;
+    traffic()?;
+    let fields = [
+        "infiniband.lrh.slid",
+        "infiniband.lrh.dlid",
+        "infiniband.lrh.sl",
+    ];
+    // Those of reliable connections; IPoIB's are datagrams.
+    let packets = capture
+        .end()?
+        .numbers("infiniband.bth.opcode < 0x20", fields)?;
+    let ends: BTreeSet<_> = packets.iter().map(|&[from, to, _]| [from, to]).collect();
+    match packets.iter().all(|&[_, _, level]| level == LEVEL) && ends.len() == 2 {
+        true => Ok(ends),
+        false => Err(Error::Output {
+            what: format!("packets of both ends on service level {LEVEL} alone"),
+            text: format!("{packets:?}"),
+        }),
+    }
+}
+
 #[test]
 fn three_guests() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
+    let daemon = bed.daemon("ibvswitch", Some(&config()))?;
     let mut guests = Vec::new();
     for name in ["vm1", "vm2", "vm3"] {
         let mut config = bed.config(name);
@@ -142,6 +203,26 @@ fn three_guests() -> Result<()> {
             expect(&client, &["#bytes"])
         });
     }
+    checks.check("ucmatose goes on its path's service level", || {
+        let traffic = || ipoib::ucmatose(one, two, &address(0), LIMIT);
+        on_the_level(&bed, &daemon, traffic).map(drop)
+    });
+    checks.check("ib_write_bw --sl, to second LIDs", || {
+        let lids = [Hca::of(one, DEVICE)?.lid, Hca::of(two, DEVICE)?.lid];
+        let ends = on_the_level(&bed, &daemon, || {
+            let command = format!("ib_write_bw -d {DEVICE} -F -n 100 --sl {LEVEL} --dlid");
+            let mut serving = one.spawn(&format!("{command} {}", lids[1] + 1))?;
+            serving.await_port("18515", LIMIT)?;
+            let call = format!("{command} {} {}", lids[0] + 1, address(0));
+            let [_, client] = serving.with_client(two, &call, LIMIT)?;
+            expect(&client, &["#bytes"])
+        })?;
+        let wanted = [[lids[0], lids[1] + 1], [lids[1], lids[0] + 1]];
+        match ends == BTreeSet::from(wanted) {
+            true => Ok(()),
+            false => Err(one.failed(format!("packets went {ends:?}, not {wanted:?}"))),
+        }
+    });
     checks.check("mckey", || {
         let [receiver, _] = ipoib::exchange(
             (
@@ -157,12 +238,47 @@ fn three_guests() -> Result<()> {
     checks.check("ibping", || {
         let hca = Hca::of(one, DEVICE)?;
         let serving = one.spawn("ibping -S")?;
-        let lid = hca.lid;
-        let ping = format!("until ibping -c 1 -t 300 {lid}; do :; done; ibping -c 5 {lid}");
-        let text = two.sh(&ping, LIMIT)?;
+        for lid in [hca.lid, hca.lid + 1] {
+            let ping = format!("until ibping -c 1 -t 300 {lid}; do :; done; ibping -c 2 -L {lid}");
+            let text = two.sh(&ping, LIMIT)?;
+            expect(&text, &["2 packets transmitted, 2 received"])?;
+        }
         drop(serving);
-        expect(&text, &["5 packets transmitted, 5 received"])
+        Ok(())
     });
+    checks.check("two LIDs: ibstat, ibv_devinfo, smpquery", || {
+        let hca = Hca::of(one, DEVICE)?;
+        let verbs: String = one
+            .sh("ibv_devinfo -v", LIMIT)?
+            .split_whitespace()
+            .collect();
+        let port = one.sh("smpquery -D portinfo 0 1", LIMIT)?;
+        expect(&verbs, &["port_lmc:0x01"])?;
+        match hca.lmc == 1 && hca.lid % 2 == 0 && number(&port, "LMC")? == 1 {
+            true => Ok(()),
+            false => Err(one.failed(format!("{hca:?}\n{port}"))),
+        }
+    });
+    checks.check(
+        "saquery: a path to each LID, with its service level",
+        || {
+            let [from, to] = [Hca::of(one, DEVICE)?, Hca::of(two, DEVICE)?];
+            let text = one.sh("saquery -p", LIMIT)?;
+            let mut paths = Vec::new();
+            for record in text.split("PathRecord dump:").skip(1) {
+                let [slid, dlid] = [number(record, "slid")?, number(record, "dlid")?];
+                let [there, here] = [dlid, slid].map(|lid| lid & !1);
+                if (here, there) == (from.lid.into(), to.lid.into()) {
+                    paths.push((dlid - there, number(record, "sl")?));
+                }
+            }
+            paths.sort_unstable();
+            match paths == [(0, LEVEL.into()), (1, LEVEL.into())] {
+                true => Ok(()),
+                false => Err(one.failed(format!("{paths:?} in\n{text}"))),
+            }
+        },
+    );
     checks.check("saquery", || {
         let hcas = [Hca::of(one, DEVICE)?, Hca::of(two, DEVICE)?];
         let path = one.sh(

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ibvswitch::plot::{Bars, Figure, Panel};
 use ibvswitch_guest_tests::{
     Error, Result,
+    capture::Capture,
     checks::Checks,
     daemon::Daemon,
     diags::no_kernel_warning,
@@ -21,7 +22,7 @@ use ibvswitch_guest_tests::{
     ipoib,
     pingpong::Pingpong,
     progress,
-    requests::{Capture, Requests},
+    requests::Requests,
     testbed::{DEVICE, Testbed},
 };
 
@@ -203,7 +204,7 @@ impl Scene {
             ibacm::start(peer, CLIENT, LIMIT)?;
         }
         let file = self.bed.dir().join(format!("{case:?}.pcap"));
-        let capture = Capture::start(&self.daemon, file)?;
+        let capture = Capture::start(&self.daemon, &["--manager"], file)?;
         // What IPoIB asks for once is known before the VM moves.
         first_word(&vm)?;
         let serving = vm.spawn(SERVE)?;
@@ -239,7 +240,7 @@ impl Scene {
         };
         let ended = SystemTime::now();
         drop((client, serving));
-        let [of_client, of_server] = capture.requests(began, ended, client_lid)?;
+        let [of_client, of_server] = Requests::count(&capture.end()?, began, ended, client_lid)?;
         if cached {
             ibacm::stop(&vm, LIMIT)?;
             ibacm::stop(peer, LIMIT)?;

@@ -1,14 +1,12 @@
 //! Stock tools on the device: what rdma-core and infiniband-diags say, and that payload arrives.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ibvswitch_guest_tests::{
-    Error, Result,
+    Result,
+    capture::Capture,
     checks::Checks,
     diags::{expect, field, no_kernel_warning, number},
-    error::Doing,
     guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
@@ -136,59 +134,28 @@ fn stock_tools() -> Result<()> {
     });
     checks.check("a capture of ibv_rc_pingpong, as tshark reads it", || {
         let file = bed.dir().join("pingpong.pcap");
-        let mut command = daemon.command();
-        command
-            .args(["capture", "--vf", "vm1", "--data", "--count", "500"])
-            .args(["--json", "--write"])
-            .arg(&file)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut capture = command.spawn().doing("start ibvswitch capture")?;
-        // It says when it has begun, or why it cannot.
-        let mut said = String::new();
-        if let Some(stderr) = &mut capture.stderr {
-            let mut lines = BufReader::new(stderr);
-            lines.read_line(&mut said).doing("read what it says")?;
-        }
-        if !said.starts_with("capturing to ") {
-            return Err(Error::Host(said));
-        }
+        let options = ["--vf", "vm1", "--data", "--count", "500"];
+        let capture = Capture::start(&daemon, &options, file)?;
         pingpong(server, client)?;
-        let summary = capture.wait_with_output().doing("wait for the capture")?;
-        let tshark = Command::new("tshark")
-            .arg("-r")
-            .arg(&file)
-            .args(["-Y", "infiniband.bth.opcode < 0x12", "-T", "fields"])
-            .args(["-e", "infiniband.lrh.slid", "-e", "infiniband.lrh.dlid"])
-            .args(["-e", "infiniband.bth.opcode"])
-            .output()
-            .doing("run tshark")?;
-        let text = String::from_utf8_lossy(&tshark.stdout).into_owned();
-        let number = |text: &str| match text.strip_prefix("0x") {
-            Some(hex) => u16::from_str_radix(hex, 16).ok(),
-            None => text.parse().ok(),
-        };
-        let packets: Vec<Vec<Option<u16>>> = text
-            .lines()
-            .map(|line| line.split('\t').map(number).collect())
-            .collect();
+        let fields = [
+            "infiniband.lrh.slid",
+            "infiniband.lrh.dlid",
+            "infiniband.bth.opcode",
+        ];
+        let packets = capture
+            .ended()?
+            .numbers("infiniband.bth.opcode < 0x12", fields)?;
         let [a, b] = [Hca::of(server, DEVICE)?.lid, Hca::of(client, DEVICE)?.lid];
-        let of_them = [[Some(a), Some(b)], [Some(b), Some(a)]];
-        let all_theirs = packets.iter().all(|packet| {
-            let ends = packet.get(..2);
-            of_them.iter().any(|pair| ends == Some(&pair[..]))
-        });
+        let all_theirs = packets
+            .iter()
+            .all(|&[slid, dlid, _]| [[a, b], [b, a]].contains(&[slid, dlid]));
         // 4096 bytes are four packets of the tool's MTU, and an acknowledgement.
-        let count = |opcode| {
-            let ends = |packet: &&Vec<_>| packet.last() == Some(&Some(opcode));
-            packets.iter().filter(ends).count()
-        };
+        let count = |opcode| packets.iter().filter(|packet| packet[2] == opcode).count();
         let (first, middle) = (count(0), count(1));
-        let whole = first > 50 && middle.abs_diff(2 * first) <= 2;
-        if summary.status.success() && all_theirs && whole {
+        if all_theirs && first > 50 && middle.abs_diff(2 * first) <= 2 {
             return Ok(());
         }
-        Err(server.failed(format!("{:?}\n{text}", summary.status)))
+        Err(server.failed(format!("{packets:?}")))
     });
     checks.check("perfquery moves with the traffic", || {
         let [server_before, client_before] = [counters(server)?, counters(client)?];

@@ -9,7 +9,7 @@ use wire::{Gid, Lid, QKey, Qpn, Sl};
 
 use crate::bits::memory_key::{self, mkc, mlx5_wqe_umr_ctrl_seg as update_segment};
 use crate::bits::work::{
-    AV_EXTENDED, AV_GRH, INLINE, INLINE_LENGTH, SEGMENT, SendOpcode,
+    AV_EXTENDED, AV_GRH, INLINE, INLINE_LENGTH, PATH_BITS, SEGMENT, SendOpcode,
     mlx5_wqe_atomic_seg as atomic_segment, mlx5_wqe_av as address_vector,
     mlx5_wqe_ctrl_seg as control, mlx5_wqe_data_seg as data_segment,
     mlx5_wqe_masked_atomic_seg as masked_segment, mlx5_wqe_raddr_seg as remote_segment,
@@ -174,6 +174,7 @@ fn decode_address(segments: &mut Segments<'_>) -> Option<AddressVector> {
     Some(AddressVector {
         dlid: Lid::new(address_vector::RLID.get(&vector) as u16),
         sl: Sl::new(address_vector::STAT_RATE_SL.get(&vector) as u8),
+        src_path_bits: address_vector::FL_MLID.get(&vector) as u8 & PATH_BITS,
         dest_qp: Qpn::new(dest),
         qkey: QKey::new(crate::bits::dword(&vector, 0)),
         global,
@@ -406,7 +407,7 @@ mod tests {
             .address
             .unwrap();
         assert_eq!(address.dlid, Lid::new(0xbeef));
-        assert_eq!(address.sl, Sl::new(5));
+        assert_eq!((address.sl, address.src_path_bits), (Sl::new(5), 7));
         assert_eq!(address.dest_qp, Qpn::new(0x123));
         assert_eq!(address.qkey, QKey::new(0x8001_0000));
         let global = address.global.unwrap();

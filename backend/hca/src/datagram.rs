@@ -139,7 +139,7 @@ impl<F: Face> Engine<F> {
             .global
             .and_then(|global| port.gids.get(usize::from(global.sgid_index)).copied())
             .unwrap_or(Gid::NONE);
-        let (slid, active) = (port.lid, port.active);
+        let (slid, active) = (port.source(address.src_path_bits), port.active);
         let counters = &self.vf(from).counters;
         let words = payload.len() as u64 / 4 + HEADER_WORDS;
         let multicast = address.dlid.is_multicast();
@@ -452,7 +452,7 @@ impl<F: Face> Engine<F> {
                     sl: datagram.sl,
                     grh: datagram.grh.is_some(),
                     pkey: vf.port.shown(datagram.pkey),
-                    path_bits: (u16::from(datagram.dlid) & ((1 << vf.port.lmc) - 1)) as u8,
+                    path_bits: vf.port.path_bits(datagram.dlid),
                 }),
             },
         };

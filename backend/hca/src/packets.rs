@@ -287,12 +287,15 @@ impl Writer<'_> {
     /// Local and global route header; their lengths come with the end of the packet.
     fn start(&mut self, from: &End, to: Option<&End>) {
         self.buffer.clear();
+        let lid = |vf, bits| Lid::new(u16::from(self.physical.lid(vf)) | u16::from(bits));
+        let [source_bits, dest_bits] = from.path_bits;
         let dlid = match (to, self.seen.reached.first()) {
-            (Some(to), _) => self.physical.lid(to.vf),
-            (None, Some(&to)) if !from.dlid.is_multicast() => self.physical.lid(to),
+            (Some(to), _) => lid(to.vf, dest_bits),
+            (None, Some(&to)) if !from.dlid.is_multicast() => lid(to, dest_bits),
             _ => from.dlid,
         };
-        self.route(from.sl, dlid, self.physical.lid(from.vf), from);
+        let slid = lid(from.vf, source_bits);
+        self.route(from.sl, dlid, slid, from);
     }
 
     fn route(&mut self, sl: Sl, dlid: Lid, slid: Lid, from: &End) {

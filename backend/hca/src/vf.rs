@@ -79,6 +79,25 @@ impl PortView {
         u16::from(lid) >> self.lmc == u16::from(self.lid) >> self.lmc
     }
 
+    /// The low bits by which a LID of this port differs from the base LID.
+    #[inline]
+    #[must_use]
+    pub fn path_bits(&self, lid: Lid) -> u8 {
+        (u16::from(lid) & self.path_mask()) as u8
+    }
+
+    /// The source LID that path bits of a request make; those that the LMC leaves no room for do not
+    /// count.
+    #[inline]
+    #[must_use]
+    pub fn source(&self, path_bits: u8) -> Lid {
+        Lid::new(u16::from(self.lid) | u16::from(path_bits) & self.path_mask())
+    }
+
+    fn path_mask(&self) -> u16 {
+        (1 << self.lmc) - 1
+    }
+
     /// P_Key at `index`, or an invalid one.
     #[inline]
     #[must_use]

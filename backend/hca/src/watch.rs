@@ -38,6 +38,9 @@ pub struct End {
     /// Where the packets that it sends go, as its own work requests and attributes say: the
     /// guest's numbers.
     pub dlid: Lid,
+    /// Low bits of the source LID and of the destination LID by which they differ from the ports' base
+    /// LIDs.
+    pub path_bits: [u8; 2],
     /// Service level of the packets it sends.
     pub sl: Sl,
     /// P_Key of the packets it sends.
@@ -113,7 +116,7 @@ impl<F: Face> Engine<F> {
         if !watch.wants(from.core.vf) && !watch.wants(to.core.vf) {
             return;
         }
-        let (Some(requester), Some(responder)) = (self.end(from), self.end(to)) else {
+        let (Some(requester), Some(responder)) = (self.end(from, to), self.end(to, from)) else {
             return;
         };
         let shown = watch.payload().min(peer.mtu);
@@ -168,12 +171,16 @@ impl<F: Face> Engine<F> {
             let gids = &self.vf(from).port.gids;
             gids.get(usize::from(global.sgid_index)).copied()
         });
+        let dest_bits = reached
+            .first()
+            .map_or(0, |&vf| self.vf(vf).port.path_bits(address.dlid));
         let shown = watch.payload().min(datagram.payload.len() as u32);
         let seen = Seen {
             requester: End {
                 vf: from,
                 qp: datagram.src_qp,
                 dlid: address.dlid,
+                path_bits: [self.vf(from).port.path_bits(datagram.slid), dest_bits],
                 sl: address.sl,
                 pkey: datagram.pkey,
                 global: address
@@ -208,11 +215,16 @@ impl<F: Face> Engine<F> {
     }
 
     /// A side of a connection.
-    fn end(&self, qp: &Qp<F>) -> Option<End> {
+    fn end(&self, qp: &Qp<F>, peer: &Qp<F>) -> Option<End> {
         let AddressPath {
-            dlid, sl, global, ..
+            dlid,
+            sl,
+            src_path_bits,
+            global,
         } = qp.core.attr.path?;
         let port = &self.vf(qp.core.vf).port;
+        let source_bits = port.path_bits(port.source(src_path_bits));
+        let path_bits = [source_bits, self.vf(peer.core.vf).port.path_bits(dlid)];
         let source = |global: GlobalRoute| {
             let gid = port.gids.get(usize::from(global.sgid_index));
             (global, gid.copied().unwrap_or(Gid::NONE))
@@ -221,6 +233,7 @@ impl<F: Face> Engine<F> {
             vf: qp.core.vf,
             qp: qp.core.qpn,
             dlid,
+            path_bits,
             sl,
             pkey: port.pkey(qp.core.attr.pkey_index),
             global: global.map(source),

@@ -106,6 +106,8 @@ pub struct AddressVector {
     pub dlid: Lid,
     /// Service level.
     pub sl: Sl,
+    /// Low bits of the source LID under the LMC.
+    pub src_path_bits: u8,
     /// Destination queue pair.
     pub dest_qp: Qpn,
     /// Q_Key as posted; with its top bit set the queue pair's own is sent

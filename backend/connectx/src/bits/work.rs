@@ -72,6 +72,8 @@ pub const MAX_SEND: usize = 63 * SEGMENT;
 pub const INLINE: u32 = 1 << 31;
 /// Of the byte count of an inline segment, the length.
 pub const INLINE_LENGTH: u32 = 0x3ff;
+/// Bits of `FL_MLID` that are of the source LID; the topmost one asks for a loopback.
+pub const PATH_BITS: u8 = 0x7f;
 /// In the destination of an address vector: it has 48 bytes, not 16.
 pub const AV_EXTENDED: u32 = 1 << 31;
 /// In the flow label of an address vector: it has a global route.

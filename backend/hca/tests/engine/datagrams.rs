@@ -275,6 +275,42 @@ fn datagrams_from_a_shared_receive_queue() {
     assert_eq!(lab.events(1), [hca::Event::SrqLimit(srqn)]);
 }
 
+/// Each end may use any of its port's LIDs; bits that the mask leaves no room for do not count.
+#[test]
+fn a_port_has_as_many_lids_as_its_mask_says() {
+    let mut lab = Lab::new(2);
+    let (own, to) = (Lid::new(8), Lid::new(19));
+    for (node, lid, lmc) in [(0, own, 1), (1, Lid::new(16), 2)] {
+        let vf = lab.nodes[node].vf;
+        let port = lab.engine.port(vf).clone();
+        lab.engine.set_port(vf, PortView { lid, lmc, ..port });
+    }
+    let receiver = lab.nodes[1].vf;
+    lab.net.change(|net| {
+        net.lids.insert(to, receiver);
+    });
+    let (a, b) = (
+        up(&mut lab, 0, Transport::Ud),
+        up(&mut lab, 1, Transport::Ud),
+    );
+    for (bits, slid) in [(0, own), (1, Lid::new(9)), (0x7e, own), (0x7f, Lid::new(9))] {
+        lab.receive(&b, 3, &[lab.sge(1, 0, 40 + 64)]);
+        let mut wr = datagram(&lab, &b, 1, &[lab.sge(0, 0, 64)]);
+        if let Some(address) = &mut wr.address {
+            (address.dlid, address.src_path_bits) = (to, bits);
+        }
+        lab.execute(&a, wr);
+        let Side::Recv {
+            source: Some(source),
+            ..
+        } = b.cq.poll()[0].side
+        else {
+            panic!("a receive completion with a source");
+        };
+        assert_eq!((source.slid, source.path_bits), (slid, 3));
+    }
+}
+
 const MGID: Gid = Gid::from_bits(0xff12_401b_ffff << 80 | 0xffff_ffff);
 const MLID: Lid = Lid::new(0xc001);
 
@@ -283,6 +319,7 @@ fn to_group(lab: &Lab, len: u32) -> SendWr {
     wr.address = Some(hca::work::AddressVector {
         dlid: MLID,
         sl: Sl::default(),
+        src_path_bits: 0,
         dest_qp: Qpn::MULTICAST,
         qkey: QKEY,
         global: Some(global(MGID)),
@@ -410,6 +447,7 @@ fn management_datagrams_go_through_the_subnet() {
         wr.address = Some(hca::work::AddressVector {
             dlid: Lid::new(0xffff),
             sl: Sl::default(),
+            src_path_bits: 0,
             dest_qp: dest,
             qkey,
             global: None,

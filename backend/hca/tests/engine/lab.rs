@@ -706,6 +706,7 @@ pub fn datagram(lab: &Lab, to: &Qp, index: u16, sges: &[Sge]) -> SendWr {
         address: Some(AddressVector {
             dlid: lab.nodes[to.node].lid,
             sl: Sl::default(),
+            src_path_bits: 0,
             dest_qp: to.qpn,
             qkey: QKEY,
             global: None,
