@@ -1,5 +1,6 @@
-//! Two virtual clusters side by side, with the same LIDs and the same P_Key in both. Each of two
-//! guests has a VF in either, so that one boot shows both, and what they have to do with each other.
+//! Virtual clusters side by side, with the same LIDs and the same P_Key in all. Each of two guests has
+//! a VF in each, so that one boot shows them and what they have to do with each other. In two clusters
+//! VMs have a port with LIDs of its own, in the two others they share one, and have one of its LIDs.
 
 use std::time::Duration;
 
@@ -17,61 +18,54 @@ use ibvswitch_guest_tests::{
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// In both clusters the first guest is 1 and the second 2, and the P_Key is 0x8005.
-const CONFIG: &str = r#"
-[partitions]
-red = 0x0001
-blue = 0x0002
+/// In all clusters the first guest is 1 and the second 2, and the P_Key is 0x8005.
+fn config() -> String {
+    let hypervisor = |host: u8| {
+        let vf = |(cluster, partition, address): (&str, &str, &str)| {
+            format!(
+                "[[hypervisor.vf]]\nname = \"{cluster}{host}\"\ncluster = \"{cluster}\"\nvlid = {host}\n\
+                 address = \"{address}\"\npkeys = [\"{partition}\", \"default:limited\"]\n\
+                 virtual_pkeys = [0x8005, \"default:limited\"]\n"
+            )
+        };
+        let vfs: String = CLUSTERS.map(vf).concat();
+        format!("[[hypervisor]]\nname = \"hv{host}\"\n{vfs}")
+    };
+    let clusters = CLUSTERS.map(|(name, ..)| format!("[[cluster]]\nname = \"{name}\"\n"));
+    format!(
+        "[fabric]\nmodel = \"vswitch-hybrid\"\n[sm]\nlmc = 2\n\
+         [partitions]\nred = 1\nblue = 2\ngreen = 3\nwhite = 4\n{}{}{}",
+        clusters.concat(),
+        hypervisor(1),
+        hypervisor(2)
+    )
+}
 
-[[cluster]]
-name = "a"
-[[cluster]]
-name = "b"
+/// The clusters: name, partition, and whether VMs share a port.
+const CLUSTERS: [(&str, &str, &str); 4] = [
+    ("a", "red", "dedicated"),
+    ("b", "blue", "dedicated"),
+    ("c", "green", "shared"),
+    ("d", "white", "shared"),
+];
 
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "a1"
-cluster = "a"
-vlid = 1
-pkeys = ["red", "default:limited"]
-virtual_pkeys = [0x8005, "default:limited"]
-[[hypervisor.vf]]
-name = "b1"
-cluster = "b"
-vlid = 1
-pkeys = ["blue", "default:limited"]
-virtual_pkeys = [0x8005, "default:limited"]
-
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "a2"
-cluster = "a"
-vlid = 2
-pkeys = ["red", "default:limited"]
-virtual_pkeys = [0x8005, "default:limited"]
-[[hypervisor.vf]]
-name = "b2"
-cluster = "b"
-vlid = 2
-pkeys = ["blue", "default:limited"]
-virtual_pkeys = [0x8005, "default:limited"]
-"#;
-
-/// The device of each cluster, in both guests.
+/// The devices of the clusters whose VMs have ports of their own, in both guests.
 const DEVICES: [&str; 2] = ["mlx5_0", "mlx5_1"];
+/// Of those whose VMs share ports.
+const SHARED: [&str; 2] = ["mlx5_2", "mlx5_3"];
 const SM_LID: u16 = 0xbfff;
 
 #[test]
 fn two_clusters() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
+    let daemon = bed.daemon("ibvswitch", Some(&config()))?;
     let mut configs = Vec::new();
-    for (name, vfs) in [("one", ["a1", "b1"]), ("two", ["a2", "b2"])] {
+    for (name, host) in [("one", 1), ("two", 2)] {
         let mut config = bed.config(name);
-        for vf in vfs {
-            config.devices.push(daemon.device(vf, None)?);
+        for (cluster, ..) in CLUSTERS {
+            config
+                .devices
+                .push(daemon.device(&format!("{cluster}{host}"), None)?);
         }
         config.modules = MLX5.map(str::to_owned).to_vec();
         configs.push(config);
@@ -89,7 +83,7 @@ fn two_clusters() -> Result<()> {
     };
     for guest in &guests {
         guest.booted()?;
-        for device in DEVICES {
+        for device in DEVICES.into_iter().chain(SHARED) {
             await_active(guest, device)?;
         }
     }
@@ -97,6 +91,12 @@ fn two_clusters() -> Result<()> {
 
     checks.check("every port has the LIDs and P_Keys of its cluster", || {
         for (guest, lid) in [(one, 1), (two, 2)] {
+            for device in SHARED {
+                let hca = Hca::of(guest, device)?;
+                if (hca.lid, hca.sm_lid) != (lid, SM_LID) || hca.pkeys != ["0x8005", "0x7fff"] {
+                    return Err(guest.failed(format!("{hca:?}")));
+                }
+            }
             for device in DEVICES {
                 let hca = Hca::of(guest, device)?;
                 if (hca.lid, hca.sm_lid) != (lid, SM_LID) || hca.pkeys != ["0x8005", "0x7fff"] {
@@ -121,7 +121,11 @@ fn two_clusters() -> Result<()> {
         let vfs = status["vfs"].as_array().map_or(&[][..], Vec::as_slice);
         let physical: Vec<_> = vfs.iter().map(|vf| vf["lid"].as_u64()).collect();
         let seen: Vec<_> = vfs.iter().map(|vf| vf["virtual_lid"].as_u64()).collect();
-        if seen == [Some(1), Some(1), Some(2), Some(2)] && physical != seen {
+        // At a shared port the LIDs after its base, which is a multiple of 4.
+        let ranged = |vf: usize, entry| physical[vf].is_some_and(|lid| lid % 4 == entry);
+        let ranged = ranged(2, 1) && ranged(3, 2) && ranged(6, 1) && ranged(7, 2);
+        let all = [[Some(1); 4], [Some(2); 4]].concat();
+        if seen == all && physical != seen && ranged {
             return Ok(());
         }
         Err(one.failed(status.to_string()))
@@ -133,8 +137,40 @@ fn two_clusters() -> Result<()> {
             });
         }
     }
-    checks.check("IPoIB in both clusters", || {
-        for interface in [0, 1] {
+    for device in SHARED {
+        for tool in Pingpong::ALL {
+            checks.check(format_args!("{tool} on {device}, without a GID"), || {
+                tool.between((one, two), device, false, "", LIMIT)
+            });
+        }
+        checks.check(
+            format_args!("ib_write_lat on {device}, without a GID"),
+            || {
+                let command = format!("ib_write_lat -d {device} -F -n 100");
+                let mut serving = one.spawn(&command)?;
+                serving.await_port("18515", LIMIT)?;
+                let call = format!("{command} {}", one.address());
+                let [_, client] = serving.with_client(two, &call, LIMIT)?;
+                if client.contains("GID:") {
+                    return Err(two.failed(client));
+                }
+                expect(&client, &["#bytes", "LID 0x02", "LID 0x01"])
+            },
+        );
+        checks.check(format_args!("saquery on {device}, without a GID"), || {
+            let path = two.sh(&format!("saquery -C {device} -p --slid 2 --dlid 1"), LIMIT)?;
+            expect(
+                &path,
+                &[
+                    "dlid....................1",
+                    "slid....................2",
+                    "pkey....................0x8005",
+                ],
+            )
+        });
+    }
+    checks.check("IPoIB in all clusters", || {
+        for interface in 0..CLUSTERS.len() {
             let name = format!("ib{interface}");
             for (guest, host) in [(one, 1), (two, 2)] {
                 ipoib::up(guest, &name, &format!("10.{interface}.7.{host}"), LIMIT)?;
@@ -155,7 +191,7 @@ fn two_clusters() -> Result<()> {
         }
         Err(two.failed(output.text))
     });
-    for interface in [0, 1] {
+    for interface in 0..CLUSTERS.len() {
         let address = format!("10.{interface}.7.1");
         checks.check(format_args!("rping on ib{interface}"), || {
             ipoib::rping(one, two, &address, LIMIT)
