@@ -2,21 +2,25 @@
 //! management packets, tables of records, and the segments that tables come in.
 #![no_main]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use ibvswitch::management::cluster::{Direction, LidMap, Translator};
+use ibvswitch::management::cluster::{Change, Cluster, Direction, Translator, Vms};
 use libfuzzer_sys::fuzz_target;
 use subnet::rmpp::{Receiver, Sender, Taken};
 use wire::mad::{AttributeId, SIZE};
 use wire::rmpp::Rmpp;
-use wire::{Lid, MadPacket, PKey, Sl};
+use wire::{Gid, Guid, Lid, MadPacket, PKey, Sl};
 
 #[derive(Debug, Arbitrary)]
 enum Step {
     /// One more VM, or one that goes.
     Hold(u16, u16),
     Release(u16, u16),
+    /// One of two VMs asks to join or leave a group, and is answered.
+    Join(bool, u8, u8, u8, bool),
+    Joined(bool, u8, u8, bool),
     /// A management datagram passes.
     Mad(bool, Vec<u8>),
     /// A table of records passes.
@@ -42,8 +46,18 @@ fn packet(from: u16, bytes: &[u8]) -> MadPacket {
     MadPacket::gmp(from, to, Sl::default(), PKey::DEFAULT_FULL, whole(bytes))
 }
 
+/// One of few groups.
+fn group(number: u8) -> Gid {
+    Gid::from_bits(0xff12_1234 << 96 | u128::from(number % 8))
+}
+
 fuzz_target!(|steps: Vec<Step>| {
-    let mut map = LidMap::default();
+    let guids = [1, 2].map(Guid::new);
+    let vms = guids.into_iter().zip([1, 2].map(Lid::new));
+    let mut cluster = Cluster {
+        vms: Vms::new(vms, Arc::new(guids.into())),
+        ..Cluster::default()
+    };
     let pkeys = [(PKey::new(0x8123), PKey::new(0xffff))];
     let mut held: Vec<(u16, u16)> = Vec::new();
     let (mut receiver, mut sender) = (Receiver::new(ROOM / 4, ROOM), Sender::default());
@@ -56,12 +70,12 @@ fuzz_target!(|steps: Vec<Step>| {
                 let unicast = |lid| Lid::new(lid).is_unicast();
                 if unicast(seen) && unicast(physical) && held.iter().all(free) {
                     held.push((seen, physical));
-                    map.hold(Lid::new(seen), Lid::new(physical));
+                    cluster.map.hold(Lid::new(seen), Lid::new(physical));
                 }
             }
             Step::Release(seen, physical) => {
                 held.retain(|pair| *pair != (seen, physical));
-                map.release(Lid::new(seen), Lid::new(physical));
+                cluster.map.release(Lid::new(seen), Lid::new(physical));
             }
             Step::Mad(to_wire, bytes) => {
                 let direction = match to_wire {
@@ -69,22 +83,57 @@ fuzz_target!(|steps: Vec<Step>| {
                     false => Direction::ToGuest,
                 };
                 let mut mad = whole(&bytes);
-                Translator {
-                    lids: Some(&map),
+                let translator = Translator {
+                    cluster: Some(&cluster),
                     pkeys: &pkeys,
                     direction,
-                }
-                .mad(&mut mad);
+                };
+                // Whether a report passes or not.
+                translator.concerns(&mad);
+                translator.mad(&mut mad);
+            }
+            Step::Join(vm, transaction, number, states, joins) => {
+                let change = Change {
+                    transaction: transaction.into(),
+                    group: group(number),
+                    states,
+                    joins,
+                };
+                cluster.groups.ask(guids[usize::from(vm)], change);
+            }
+            Step::Joined(vm, transaction, number, done) => {
+                let (vm, transaction) = (guids[usize::from(vm)], transaction.into());
+                cluster.groups.answer(vm, transaction, group(number), done);
             }
             Step::Table(attribute, units, bytes) => {
                 let mut table = bytes.clone();
                 Translator {
-                    lids: Some(&map),
+                    cluster: Some(&cluster),
                     pkeys: &pkeys,
                     direction: Direction::ToGuest,
                 }
                 .table(AttributeId(attribute), usize::from(units) * 8, &mut table);
                 assert!(table.len() <= bytes.len());
+                let gid = |record: &[u8], at| {
+                    let bytes = record
+                        .get(at..at + 16)
+                        .and_then(|bytes| bytes.try_into().ok());
+                    bytes.map_or(Gid::NONE, Gid::from_bytes)
+                };
+                if let (0x31 | 0x38, 3..) = (attribute, units) {
+                    // No group and no service is left that is none of the cluster's.
+                    for (kept, before) in table
+                        .chunks(usize::from(units) * 8)
+                        .map(|record| (record, bytes.chunks(usize::from(units) * 8)))
+                    {
+                        let passes = |record: &[u8]| match attribute {
+                            0x31 => guids.contains(&gid(record, 8).guid()),
+                            _ => cluster.groups.knows(gid(record, 0)),
+                        };
+                        let same = |record: &&[u8]| record.get(16..24) == kept.get(16..24);
+                        assert!(before.into_iter().filter(same).any(passes));
+                    }
+                }
                 if let (0x11, 1..) = (attribute, units) {
                     // Each record left is of somebody whom the cluster knows, or of nobody.
                     for record in table.chunks(usize::from(units) * 8) {
@@ -120,6 +169,7 @@ fuzz_target!(|steps: Vec<Step>| {
             }
         }
         for &(seen, physical) in &held {
+            let map = &cluster.map;
             assert_eq!(map.physical(Lid::new(seen)), Some(Lid::new(physical)));
             assert_eq!(map.seen(Lid::new(physical)), Some(Lid::new(seen)));
         }

@@ -23,6 +23,7 @@ mod settings;
 mod shared_port;
 mod slots;
 mod sm;
+mod traffic;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -38,6 +39,7 @@ use parking_lot::Mutex;
 use subnet::{SubnetManager, Transport};
 use tracing::{info, warn};
 use wire::attribute::{CapabilityMask, KeyViolation};
+use wire::mad::{Mad, Method};
 use wire::{Guid, Lid, MadPacket};
 
 use crate::capture::Captures;
@@ -67,6 +69,7 @@ use settings::{manager_config, random, routing};
 use shared_port::SharedPorts;
 use slots::Slot;
 pub use sm::SmError;
+use traffic::Traffic;
 
 /// Messages that the management thread takes before it lets the fabric work.
 const BATCH: usize = 1024;
@@ -128,12 +131,6 @@ pub struct SubnetState {
     migrations: Vec<(subnet::Ticket, Waiter)>,
     readdresses: Vec<Readdress>,
     relocations: Vec<Relocation>,
-}
-
-#[derive(Debug)]
-struct Traffic {
-    counters: Arc<TrafficCounters>,
-    told: [u64; 9],
 }
 
 /// The subnet, shared by those who manage it and those who use it.
@@ -498,10 +495,19 @@ impl Management {
             }
             return outgoing.to_guest;
         }
+        if clusters.hides(vf, &packet) {
+            // Whoever reports it waits to hear that it has arrived.
+            if let Some(port) = self.port(vf) {
+                state.fabric.inject(port, receipt(&packet));
+            }
+            return Vec::new();
+        }
+        let sent = packet.clone();
         if !clusters.translate(vf, Direction::ToGuest, &mut packet) {
             self.proxy.refuse(now, vf, Reason::Cluster, &packet);
             return Vec::new();
         }
+        clusters.note(vf, &sent);
         vec![packet]
     }
 
@@ -652,6 +658,11 @@ impl Management {
             self.proxy.refuse(now, vf, Reason::Cluster, &packet);
             return Vec::new();
         }
+        state.clusters.note(vf, &packet);
+        let SubnetState {
+            tables, clusters, ..
+        } = &mut *state;
+        tables.widen(vf, &mut packet, clusters);
         if !state.shared.mark(vf, &state.fabric, &mut packet) {
             self.proxy.refuse(now, vf, Reason::Transaction, &packet);
             return Vec::new();
@@ -710,53 +721,16 @@ impl SubnetState {
         ];
         due.into_iter().flatten().min()
     }
+}
 
-    /// Passes on what the data plane has counted since the last time. What it could not send has
-    /// waited until now.
-    fn tell_traffic(&mut self, ports: &[PortRef], now: Duration) {
-        self.fabric.advance(now);
-        self.paths.tell(&mut self.fabric);
-        for (traffic, &port) in self.traffic.iter_mut().zip(ports) {
-            let (Some(traffic), Some(counters)) = (traffic, self.fabric.counters(port)) else {
-                continue;
-            };
-            let from = &traffic.counters;
-            let now = [
-                &from.xmit_words,
-                &from.xmit_packets,
-                &from.rcv_words,
-                &from.rcv_packets,
-                &from.multicast_xmit_packets,
-                &from.multicast_rcv_packets,
-                &from.xmit_discards,
-                &from.pkey_violations,
-                &from.qkey_violations,
-            ]
-            .map(|counter| counter.load(Ordering::Relaxed));
-            let mut new = [0; 9];
-            for (new, (now, told)) in new.iter_mut().zip(now.iter().zip(&traffic.told)) {
-                *new = now.wrapping_sub(*told);
-            }
-            traffic.told = now;
-            let [
-                xmit_words,
-                xmit,
-                rcv_words,
-                rcv,
-                multicast_xmit,
-                multicast_rcv,
-                discards,
-                partitions,
-                queues,
-            ] = new;
-            counters.sent(xmit.saturating_sub(multicast_xmit), xmit_words);
-            counters.sent_multicast(multicast_xmit, 0);
-            counters.received(rcv.saturating_sub(multicast_rcv), rcv_words);
-            counters.received_multicast(multicast_rcv, 0);
-            counters.discarded(discards);
-            self.fabric.count_wrong_keys(port, partitions, queues);
-        }
+/// The answer to a report of an event.
+fn receipt(report: &MadPacket) -> MadPacket {
+    let mut reply = report.reply();
+    reply.mad = report.mad;
+    if let Ok(mut header) = Mad::new_checked(&mut reply.mad[..]) {
+        header.set_method(Method::REPORT_RESPONSE);
     }
+    reply
 }
 
 /// Whose addresses are at a function's port.

@@ -393,6 +393,7 @@ impl Administration {
     /// Addresses or paths changed without a sweep: answers are as the view is from now on.
     pub(crate) fn refresh(&mut self, view: &View<'_>) {
         self.directory = Directory::new(view, &self.aliases);
+        self.subscriptions.readdress(&self.directory);
     }
 
     /// A trap came, the first time; `data` is the notice.

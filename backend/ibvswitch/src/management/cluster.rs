@@ -9,6 +9,7 @@
 //! All VMs of a cluster share one map, since they see the same LIDs. That makes two of the four
 //! places one: the LID a datagram's receiver is to see is the one its sender has.
 
+mod groups;
 mod lid_map;
 mod tables;
 #[cfg(test)]
@@ -21,22 +22,30 @@ use std::sync::Arc;
 
 use fabric::{Fabric, PortRef};
 use hca::{PortView, ServiceLevels, VfId};
+use wire::mad::{Class, Method};
+use wire::sa::{self, McMemberRecord, Record};
 use wire::{Guid, Lid, MadPacket, PKey};
 
 use super::guid_at;
 use super::shared_port::SharedPorts;
 use crate::config::{Config, Vf};
+pub use groups::{Change, Groups};
 pub use lid_map::LidMap;
 pub(super) use tables::Tables;
 pub use translation::{Direction, Translator};
 pub use vms::Vms;
 
-/// One cluster.
-#[derive(Debug)]
-struct Cluster {
+/// One cluster: what its VMs know.
+#[derive(Debug, Default)]
+pub struct Cluster {
     /// The LID by which its VMs know the subnet manager.
-    sm_lid: Lid,
-    map: LidMap,
+    pub sm_lid: Lid,
+    /// What their LIDs stand for.
+    pub map: LidMap,
+    /// Who they are.
+    pub vms: Vms,
+    /// Their multicast groups.
+    pub groups: Groups,
 }
 
 /// What a VM sees in place of what is.
@@ -73,7 +82,8 @@ impl Clusters {
             });
             Cluster {
                 sm_lid: cluster.sm_lid,
-                map: LidMap::new(Vms::new(vms, Arc::clone(&known))),
+                vms: Vms::new(vms, Arc::clone(&known)),
+                ..Cluster::default()
             }
         });
         let member = |vf: &Vf| Member {
@@ -143,10 +153,15 @@ impl Clusters {
         true
     }
 
+    /// The cluster of a VF, if it is in one.
+    fn cluster(&self, vf: VfId) -> Option<&Cluster> {
+        let (cluster, _) = self.member(vf)?.cluster?;
+        self.clusters.get(cluster)
+    }
+
     /// The LID map of a VF, if it is in a cluster.
     fn map(&self, vf: VfId) -> Option<&LidMap> {
-        let (cluster, _) = self.member(vf)?.cluster?;
-        Some(&self.clusters.get(cluster)?.map)
+        self.cluster(vf).map(|cluster| &cluster.map)
     }
 
     fn member(&self, vf: VfId) -> Option<&Member> {
@@ -249,11 +264,59 @@ impl Clusters {
         }
     }
 
+    /// Whether a packet for a VF's guest reports an event that is none of its cluster's.
+    pub(super) fn hides(&self, vf: VfId, packet: &MadPacket) -> bool {
+        let header = packet.header();
+        let is_report = header.class() == Class::SUBN_ADM && header.method() == Method::REPORT;
+        let translator = is_report.then(|| self.translator(vf, Direction::ToGuest));
+        translator
+            .flatten()
+            .is_some_and(|translator| !translator.concerns(&packet.mad))
+    }
+
+    /// Takes note of a packet, as the wire has it, from or to a VF's guest: it may be about a group
+    /// that its VM joins or leaves.
+    pub(super) fn note(&mut self, vf: VfId, packet: &MadPacket) {
+        let header = packet.header();
+        if header.class() != Class::SUBN_ADM || header.attribute() != sa::id::MC_MEMBER {
+            return;
+        }
+        let Some((cluster, lid)) = self.member(vf).and_then(|member| member.cluster) else {
+            return;
+        };
+        let Some(cluster) = self.clusters.get_mut(cluster) else {
+            return;
+        };
+        let (Some(vm), Ok(record)) = (
+            cluster.vms.guid(lid),
+            McMemberRecord::read(&packet.mad[sa::DATA]),
+        ) else {
+            return;
+        };
+        let transaction = header.transaction();
+        match header.method() {
+            method @ (Method::SET | Method::DELETE) => {
+                let change = Change {
+                    transaction,
+                    group: record.mgid,
+                    states: record.join_state.0,
+                    joins: method == Method::SET,
+                };
+                cluster.groups.ask(vm, change);
+            }
+            Method::GET_RESPONSE | Method::DELETE_RESPONSE => {
+                let done = header.status().is_ok();
+                cluster.groups.answer(vm, transaction, record.mgid, done);
+            }
+            _ => {}
+        }
+    }
+
     fn translator(&self, vf: VfId, direction: Direction) -> Option<Translator<'_>> {
         let member = self.member(vf)?;
-        let lids = self.map(vf);
-        (lids.is_some() || !member.pkeys.is_empty()).then_some(Translator {
-            lids,
+        let cluster = self.cluster(vf);
+        (cluster.is_some() || !member.pkeys.is_empty()).then_some(Translator {
+            cluster,
             pkeys: &member.pkeys,
             direction,
         })

@@ -65,7 +65,7 @@ impl Subscriptions {
         let own = own.unwrap_or_default();
         let info = InformInfo::parse(request.data).map_err(|_| Status::SA_REQUEST_INVALID)?;
         let gid = request.gid(directory);
-        let qp = request.packet.src_qp;
+        let (lid, qp) = (request.packet.slid, request.packet.src_qp);
         let same = |other: &Subscription| {
             let plain = |info: &InformInfo| InformInfo {
                 subscribe: 0,
@@ -73,7 +73,8 @@ impl Subscriptions {
                 resp_time_value: 0,
                 ..*info
             };
-            other.gid == gid && plain(&other.info) == plain(&info)
+            // At a port with several LIDs different functions may ask.
+            other.gid == gid && other.address.dlid == lid && plain(&other.info) == plain(&info)
         };
         match info.subscribe {
             0 => {
@@ -166,8 +167,6 @@ impl Subscriptions {
             }
             self.next += 1;
             let mut packet = subscription.address.clone();
-            // The subscriber may have another LID by now.
-            packet.dlid = port.info.lid;
             packet.mad = [0; wire::mad::SIZE];
             if let Ok(mut mad) = Mad::new_checked(&mut packet.mad[..]) {
                 mad.set_class(Class::SUBN_ADM);
@@ -221,6 +220,19 @@ impl Subscriptions {
     pub(super) fn swept(&mut self, directory: &Directory) {
         let there = |subscription: &Subscription| directory.by_gid(subscription.gid).is_some();
         self.all.retain(there);
+    }
+
+    /// Ports may have other LIDs than when they subscribed.
+    pub(super) fn readdress(&mut self, directory: &Directory) {
+        for subscription in &mut self.all {
+            let port = directory.by_gid(subscription.gid);
+            let lid = &mut subscription.address.dlid;
+            if let Some(index) = port
+                && directory.by_lid(*lid) != port
+            {
+                *lid = directory.port(index).info.lid;
+            }
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {

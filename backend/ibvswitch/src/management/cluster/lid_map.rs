@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use wire::Lid;
 
-use super::Vms;
-
 const LIDS: usize = 1 << 16;
 
 /// A direct-mapped table each way: 2^16 entries of 16 bits, 128 KiB. Zero stands for none.
@@ -16,7 +14,6 @@ pub struct LidMap {
     seen: Box<[u16]>,
     /// Pairs of virtual and physical LIDs, with how many hold each.
     holders: BTreeMap<(Lid, Lid), u32>,
-    vms: Vms,
 }
 
 impl std::fmt::Debug for LidMap {
@@ -31,27 +28,11 @@ impl Default for LidMap {
             physical: vec![0; LIDS].into_boxed_slice(),
             seen: vec![0; LIDS].into_boxed_slice(),
             holders: BTreeMap::new(),
-            vms: Vms::default(),
         }
     }
 }
 
 impl LidMap {
-    /// The map of a cluster of these VMs, none of which has a physical LID yet.
-    #[must_use]
-    pub fn new(vms: Vms) -> Self {
-        Self {
-            vms,
-            ..Self::default()
-        }
-    }
-
-    /// The VMs of the cluster.
-    #[must_use]
-    pub fn vms(&self) -> &Vms {
-        &self.vms
-    }
-
     /// Has `seen` stand for `physical` from now on, whatever either stood for before. Several may
     /// hold the same pair: while a VM moves, two ports have its LID.
     pub fn hold(&mut self, seen: Lid, physical: Lid) {

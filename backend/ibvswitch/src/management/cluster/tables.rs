@@ -4,13 +4,13 @@
 //! daemon takes in the whole of a table, as the guest's port would, and sends the guest what is left
 //! of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use hca::VfId;
 use subnet::rmpp::{Receiver, Sender, Taken};
 use wire::MadPacket;
-use wire::mad::{Class, Method};
+use wire::mad::{AttributeId, Class, Mad, Method, Status};
 use wire::rmpp::{self, Rmpp};
 use wire::sa::{self, SaHeader};
 
@@ -25,6 +25,8 @@ const ROOM: usize = 16 << 20;
 struct Guest {
     from_wire: Receiver,
     to_guest: Sender,
+    /// Questions for one record that were made ones for all that there are, by their transactions.
+    single: VecDeque<u64>,
 }
 
 impl Default for Guest {
@@ -32,8 +34,39 @@ impl Default for Guest {
         Self {
             from_wire: Receiver::new(TABLE, ROOM),
             to_guest: Sender::default(),
+            single: VecDeque::new(),
         }
     }
+}
+
+/// Questions for one record that may be on their way.
+const SINGLE: usize = 256;
+
+impl Guest {
+    /// Whether a packet answers a question that [`Tables::widen`] has changed, which is over then.
+    fn asked_for_one(&mut self, packet: &MadPacket) -> bool {
+        let transaction = packet.header().transaction();
+        let mut single = self.single.iter();
+        let at = single.position(|&other| other == transaction);
+        at.and_then(|at| self.single.remove(at)).is_some()
+    }
+}
+
+/// Makes of the answer to a question that [`Tables::widen`] has changed one to the guest's own
+/// question, with a record if there is just one.
+fn narrow(answer: &MadPacket, status: Status, table: &[u8]) -> MadPacket {
+    let mut packet = answer.clone();
+    packet.mad[rmpp::HEADER].fill(0);
+    packet.mad[sa::DATA].fill(0);
+    if status.is_ok() {
+        let length = table.len().min(sa::DATA_SIZE);
+        packet.mad[sa::DATA][..length].copy_from_slice(&table[..length]);
+    }
+    if let Ok(mut header) = Mad::new_checked(&mut packet.mad[..]) {
+        header.set_method(Method::GET_RESPONSE);
+        header.set_status(status);
+    }
+    packet
 }
 
 /// What is to be sent on account of a packet.
@@ -56,6 +89,34 @@ fn reliable(packet: &MadPacket) -> Option<Rmpp> {
 }
 
 impl Tables {
+    /// Makes of a guest's question for a record, as the wire has it, one for all such records. Of
+    /// several the guest may know of one alone, which the subnet administration cannot tell: it would
+    /// answer that there are too many.
+    pub(in crate::management) fn widen(
+        &mut self,
+        vf: VfId,
+        packet: &mut MadPacket,
+        clusters: &Clusters,
+    ) {
+        let header = packet.header();
+        let (class, method, attribute) = (header.class(), header.method(), header.attribute());
+        // Paths are asked for by the LIDs of both ends, of which there is one.
+        let is_one = matches!(attribute, AttributeId::CLASS_PORT_INFO | sa::id::PATH);
+        let asks = class == Class::SUBN_ADM && method == Method::GET && !is_one;
+        if !asks || !clusters.has_own_lids(vf) {
+            return;
+        }
+        let transaction = header.transaction();
+        let single = &mut self.0.entry(vf).or_default().single;
+        single.retain(|&other| other != transaction);
+        single.truncate(SINGLE - 1);
+        single.push_front(transaction);
+        if let Ok(mut header) = Mad::new_checked(&mut packet.mad[..]) {
+            header.set_method(Method::GET_TABLE);
+        }
+        packet.mad[rmpp::HEADER.start] = Rmpp::VERSION;
+    }
+
     /// Takes in a packet for a guest, as the wire has it. `None`: it is no part of a table.
     pub(in crate::management) fn take_from_wire(
         &mut self,
@@ -64,7 +125,18 @@ impl Tables {
         clusters: &Clusters,
         now: Duration,
     ) -> Option<Outgoing> {
-        let header = reliable(packet)?;
+        let Some(header) = reliable(packet) else {
+            // Not even a table that is empty, so it says why.
+            let guest = self.0.get_mut(&vf)?;
+            let is_answer = packet.header().method() == Method::GET_TABLE_RESPONSE;
+            let asked = is_answer && guest.asked_for_one(packet);
+            let mut packet = asked.then(|| narrow(packet, packet.header().status(), &[]))?;
+            clusters.translate(vf, Direction::ToGuest, &mut packet);
+            return Some(Outgoing {
+                to_wire: None,
+                to_guest: vec![packet],
+            });
+        };
         let method = packet.header().method();
         let is_table = matches!(
             method,
@@ -101,6 +173,21 @@ impl Tables {
         };
         let size = SaHeader::of(&first.mad).map_or(0, |sa| usize::from(sa.attribute_offset) * 8);
         translator.table(first.header().attribute(), size, &mut data);
+        if guest.asked_for_one(&first) {
+            let status = match data.len() {
+                0 => Status::SA_NO_RECORDS,
+                length if length > size => Status::SA_TOO_MANY_RECORDS,
+                _ => Status::OK,
+            };
+            let mut packet = narrow(&first, status, &data);
+            // The record is translated already.
+            let record = packet.mad;
+            if clusters.translate(vf, Direction::ToGuest, &mut packet) {
+                packet.mad = record;
+                outgoing.to_guest.push(packet);
+            }
+            return Some(outgoing);
+        }
         let mut template = *first;
         template.mad[rmpp::HEADER].fill(0);
         template.mad[sa::DATA].fill(0);

@@ -17,16 +17,23 @@ fn map() -> LidMap {
     map
 }
 
+fn cluster() -> Cluster {
+    Cluster {
+        map: map(),
+        ..Cluster::default()
+    }
+}
+
 const PKEYS: [(PKey, PKey); 2] = [
     (PKey::new(0x8123), PKey::new(0xffff)),
     (PKey::new(0x0456), PKey::new(0x0001)),
 ];
 
 fn translated(direction: Direction, mad: [u8; SIZE]) -> [u8; SIZE] {
-    let map = map();
+    let cluster = cluster();
     let mut mad = mad;
     Translator {
-        lids: Some(&map),
+        cluster: Some(&cluster),
         pkeys: &PKEYS,
         direction,
     }
@@ -257,12 +264,15 @@ fn paths_at_shared_ports() {
     let guids = [0x11, 0x22, 0x99].map(Guid::new);
     let lid = Lid::new;
     let vms = [(guids[0], lid(1)), (guids[1], lid(2))];
-    let mut map = LidMap::new(Vms::new(vms, Arc::new(guids.into())));
-    map.hold(lid(1), lid(100));
-    map.hold(lid(2), lid(101));
+    let mut cluster = Cluster {
+        vms: Vms::new(vms, Arc::new(guids.into())),
+        ..Cluster::default()
+    };
+    cluster.map.hold(lid(1), lid(100));
+    cluster.map.hold(lid(2), lid(101));
     let pass = |direction, mut mad: [u8; SIZE]| {
         Translator {
-            lids: Some(&map),
+            cluster: Some(&cluster),
             pkeys: &[],
             direction,
         }
@@ -328,9 +338,9 @@ fn table(lids: &[u16], size: usize) -> Vec<u8> {
 
 #[test]
 fn tables_leave_strangers_out() {
-    let map = map();
+    let cluster = cluster();
     let mut translator = Translator {
-        lids: Some(&map),
+        cluster: Some(&cluster),
         pkeys: &PKEYS,
         direction: Direction::ToGuest,
     };
@@ -359,7 +369,7 @@ fn tables_leave_strangers_out() {
         vec![0_u8; 0]
     );
     // With P_Keys alone of its own, a guest sees everybody.
-    translator.lids = None;
+    translator.cluster = None;
     let mut expected = table(&[100, 5], 112);
     assert_eq!(of_guest(translator, 0x11, 112, expected.clone()), expected);
     expected = vec![0; 64];

@@ -1,10 +1,11 @@
 //! LIDs and P_Keys inside management datagrams, from a guest's view to the wire's and back.
 
+use wire::attribute::Notice;
 use wire::mad::{AttributeId, Class, Mad, Method, Status};
 use wire::rmpp::Rmpp;
 use wire::{Gid, Lid, PKey, cm, sa};
 
-use super::LidMap;
+use super::Cluster;
 
 /// Which way a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +19,8 @@ pub enum Direction {
 /// Translates for one VF, one way.
 #[derive(Debug, Clone, Copy)]
 pub struct Translator<'a> {
-    /// Of its cluster, if it is in one.
-    pub lids: Option<&'a LidMap>,
+    /// Its cluster, if it is in one.
+    pub cluster: Option<&'a Cluster>,
     /// P_Keys that the guest sees otherwise: that of the port, and what it sees.
     pub pkeys: &'a [(PKey, PKey)],
     /// Which way.
@@ -142,6 +143,8 @@ const COMMUNICATION: usize = 24;
 const ADMINISTRATION: usize = sa::DATA.start;
 /// In a notice: number of the trap.
 const TRAP_NUMBER: usize = 4;
+/// In one of the traps 64 to 67: the GID of the port or group.
+const TRAP_GID: usize = 16;
 
 /// The component mask of a datagram of the subnet administration.
 const MASK: core::ops::Range<usize> = 48..56;
@@ -171,10 +174,10 @@ const PATH_ENDS: [End; 2] = [
 
 impl Translator<'_> {
     fn lid(&self, lid: Lid) -> Lid {
-        let found = match (self.lids, self.direction) {
+        let found = match (self.cluster, self.direction) {
             (None, _) => Some(lid),
-            (Some(map), Direction::ToWire) => map.physical(lid),
-            (Some(map), Direction::ToGuest) => map.seen(lid),
+            (Some(cluster), Direction::ToWire) => cluster.map.physical(lid),
+            (Some(cluster), Direction::ToGuest) => cluster.map.seen(lid),
         };
         found.unwrap_or(Lid::NONE)
     }
@@ -280,8 +283,11 @@ impl Translator<'_> {
             self.name_ends(mad);
         }
         let unknown = self.record(&mut mad[ADMINISTRATION..], id);
+        let answers = matches!(method, Method::GET_RESPONSE | Method::DELETE_RESPONSE);
+        let header = Mad::new_checked(&mad[..]);
+        let is_record = answers && header.is_ok_and(|header| header.status().is_ok());
         // A record about somebody whom the guest does not know is none to it.
-        if unknown && method == Method::GET_RESPONSE && self.direction == Direction::ToGuest {
+        if unknown && is_record && self.direction == Direction::ToGuest {
             mad[ADMINISTRATION..].fill(0);
             if let Ok(mut header) = Mad::new_checked(&mut mad[..]) {
                 header.set_status(Status::SA_NO_RECORDS);
@@ -291,14 +297,80 @@ impl Translator<'_> {
 
     /// Translates one record; whether it is about somebody whom the other side knows not.
     fn record(&self, bytes: &mut [u8], id: AttributeId) -> bool {
+        if self.direction == Direction::ToGuest && id == sa::id::PATH {
+            self.begin_at_vm(bytes);
+        }
+        let strange = self.direction == Direction::ToGuest && !self.is_known(bytes, id);
         let unknown = self.at(bytes, record(id));
-        unknown || id == sa::id::PATH && !self.is_path(bytes)
+        strange || unknown || id == sa::id::PATH && !self.is_path(bytes)
+    }
+
+    /// Has a path to a group begin at the LID of the VM at whose GID it begins: to the subnet
+    /// administration that is the base LID of its port.
+    fn begin_at_vm(&self, path: &mut [u8]) {
+        let Some(Cluster { map, vms, .. }) = self.cluster else {
+            return;
+        };
+        let [to, from] = PATH_ENDS;
+        let own = vms.lid(gid(path, from.gid).guid());
+        if gid(path, to.gid).is_multicast()
+            && let Some(lid) = own.and_then(|lid| map.physical(lid))
+        {
+            set_word(path, from.lid, lid.value());
+        }
+    }
+
+    /// Whether a record, as the wire has it, is about nobody but whom the guest may know, by the GIDs
+    /// in it.
+    fn is_known(&self, record: &[u8], id: AttributeId) -> bool {
+        let Some(Cluster { vms, groups, .. }) = self.cluster else {
+            return true;
+        };
+        let gid = |at| gid(record, at);
+        let is_vm = |gid: Gid| vms.lid(gid.guid()).is_some();
+        match id {
+            // MGID, PortGID: not everybody is told who is in a group.
+            sa::id::MC_MEMBER => groups.knows(gid(0)) && (gid(16) == Gid::NONE || is_vm(gid(16))),
+            // ServiceGID.
+            sa::id::SERVICE => is_vm(gid(8)),
+            // SubscriberGID.
+            sa::id::INFORM_INFO => is_vm(gid(0)),
+            // DGID.
+            sa::id::PATH => !gid(8).is_multicast() || groups.knows(gid(8)),
+            _ => true,
+        }
+    }
+
+    /// Whether a report, as the wire has it, is of an event that the guest may know of.
+    pub fn concerns(&self, mad: &[u8; 256]) -> bool {
+        let Some(Cluster {
+            map, vms, groups, ..
+        }) = self.cluster
+        else {
+            return true;
+        };
+        let report = &mad[ADMINISTRATION..];
+        let is_generic = report[0] & 0x80 != 0;
+        let trap = word(report, TRAP_NUMBER);
+        let gid = gid(report, TRAP_GID);
+        let lids = notice(trap).lids.iter();
+        let mut lids = lids.map(|&at| Lid::new(word(report, at)));
+        is_generic
+            && match trap {
+                Notice::GID_IN_SERVICE | Notice::GID_OUT_OF_SERVICE => {
+                    vms.lid(gid.guid()).is_some()
+                }
+                Notice::GROUP_CREATED => groups.knows(gid),
+                Notice::GROUP_DELETED => groups.knew(gid),
+                128..=131 | 144 | 145 | 256..=259 => lids.all(|lid| map.seen(lid).is_some()),
+                _ => false,
+            }
     }
 
     /// Has a question for paths name both the GID and the LID of a VM that it names by one of them.
     /// Several VMs may be at one port, whose paths have any GID of the port together with any LID.
     fn name_ends(&self, mad: &mut [u8; 256]) {
-        let Some(vms) = self.lids.map(LidMap::vms) else {
+        let Some(Cluster { vms, .. }) = self.cluster else {
             return;
         };
         let mut mask = mad[MASK]
@@ -329,7 +401,7 @@ impl Translator<'_> {
     /// Whether a path, as the guest sees it, is between VMs and not between one's LID and another's
     /// GID.
     fn is_path(&self, record: &[u8]) -> bool {
-        let Some(vms) = self.lids.map(LidMap::vms) else {
+        let Some(Cluster { vms, .. }) = self.cluster else {
             return true;
         };
         let fits = |end: &End| vms.fits(gid(record, end.gid), Lid::new(word(record, end.lid)));
@@ -340,7 +412,7 @@ impl Translator<'_> {
     /// guest does not know are left out, and so are the nodes on a path: switches are none of its
     /// business.
     pub fn table(&self, id: AttributeId, size: usize, table: &mut Vec<u8>) {
-        if size == 0 || id == sa::id::TRACE && self.lids.is_some() {
+        if size == 0 || id == sa::id::TRACE && self.cluster.is_some() {
             return table.clear();
         }
         let mut kept = 0;

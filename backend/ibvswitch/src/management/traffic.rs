@@ -1,0 +1,66 @@
+//! What the data plane counts at functions' ports, and what of it the fabric has been told.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fabric::PortRef;
+use hca::TrafficCounters;
+
+use super::SubnetState;
+
+/// What a function has counted.
+#[derive(Debug)]
+pub(super) struct Traffic {
+    pub(super) counters: Arc<TrafficCounters>,
+    pub(super) told: [u64; 9],
+}
+
+impl SubnetState {
+    /// Passes on what the data plane has counted since the last time. What it could not send has
+    /// waited until now.
+    pub(super) fn tell_traffic(&mut self, ports: &[PortRef], now: Duration) {
+        self.fabric.advance(now);
+        self.paths.tell(&mut self.fabric);
+        for (traffic, &port) in self.traffic.iter_mut().zip(ports) {
+            let (Some(traffic), Some(counters)) = (traffic, self.fabric.counters(port)) else {
+                continue;
+            };
+            let from = &traffic.counters;
+            let now = [
+                &from.xmit_words,
+                &from.xmit_packets,
+                &from.rcv_words,
+                &from.rcv_packets,
+                &from.multicast_xmit_packets,
+                &from.multicast_rcv_packets,
+                &from.xmit_discards,
+                &from.pkey_violations,
+                &from.qkey_violations,
+            ]
+            .map(|counter| counter.load(Ordering::Relaxed));
+            let mut new = [0; 9];
+            for (new, (now, told)) in new.iter_mut().zip(now.iter().zip(&traffic.told)) {
+                *new = now.wrapping_sub(*told);
+            }
+            traffic.told = now;
+            let [
+                xmit_words,
+                xmit,
+                rcv_words,
+                rcv,
+                multicast_xmit,
+                multicast_rcv,
+                discards,
+                partitions,
+                queues,
+            ] = new;
+            counters.sent(xmit.saturating_sub(multicast_xmit), xmit_words);
+            counters.sent_multicast(multicast_xmit, 0);
+            counters.received(rcv.saturating_sub(multicast_rcv), rcv_words);
+            counters.received_multicast(multicast_rcv, 0);
+            counters.discarded(discards);
+            self.fabric.count_wrong_keys(port, partitions, queues);
+        }
+    }
+}

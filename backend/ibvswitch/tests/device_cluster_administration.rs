@@ -1,0 +1,424 @@
+//! What the subnet administration tells a VM of a virtual cluster about others of its partition: groups,
+//! services and events.
+
+mod daemon;
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use daemon::{Daemon, HALF, Peer};
+use driver::{AddressVector, CqeKind, Data, QueuePair, SendRequest, Transport};
+
+const GRH: usize = 40;
+const MAD: usize = 256;
+const GSI_QKEY: u32 = 0x8001_0000;
+const SUBN_ADM: u8 = 3;
+const NO_RECORDS: [u8; 2] = [3, 0];
+
+/// Methods of the subnet administration.
+const GET: u8 = 1;
+const SET: u8 = 2;
+const GET_TABLE: u8 = 0x12;
+const DELETE: u8 = 0x15;
+
+/// Two clusters and one who is in none, all in one partition.
+const CONFIG: &str = r#"
+[[cluster]]
+name = "a"
+[[cluster]]
+name = "b"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "a1"
+cluster = "a"
+[[hypervisor.vf]]
+name = "b1"
+cluster = "b"
+[[hypervisor.vf]]
+name = "outside"
+[[hypervisor]]
+name = "hv2"
+[[hypervisor.vf]]
+name = "a2"
+cluster = "a"
+"#;
+
+/// The same on ports that VMs share.
+const SHARED: &str = "[fabric]\nmodel = \"shared-port\"\n[sm]\nlmc = 2\n";
+
+/// A VM with its queue pair 1.
+struct Vm {
+    peer: Peer,
+    qp: QueuePair,
+    last: u64,
+    /// Buffers posted and used, one after the other.
+    posted: usize,
+    used: usize,
+}
+
+/// Where the buffer of this number is.
+const fn buffer(number: usize) -> usize {
+    HALF + number % 16 * 512
+}
+
+impl Vm {
+    fn open(daemon: &Daemon, name: &str) -> Self {
+        let peer = Peer::open(daemon, name);
+        let qp = peer.qp(Transport::Gsi);
+        qp.activate(0, GSI_QKEY).expect("becomes ready");
+        Self {
+            peer,
+            qp,
+            last: 0,
+            posted: 0,
+            used: 0,
+        }
+    }
+
+    fn gid(&self) -> [u8; 16] {
+        self.peer.device.gid(0).expect("a GID")
+    }
+
+    fn post_receive(&mut self) {
+        let buffer = [self.peer.sge(buffer(self.posted), GRH + MAD)];
+        self.posted += 1;
+        self.qp.post_receive(&buffer).expect("is posted");
+    }
+
+    fn send(&mut self, mad: &[u8; MAD]) {
+        let manager = AddressVector {
+            lid: self.peer.port.sm_lid,
+            qpn: 1,
+            qkey: GSI_QKEY,
+            ..AddressVector::default()
+        };
+        let request = SendRequest::send(Data::Inline(mad));
+        self.qp.post_send(&request.to(&manager)).expect("is posted");
+    }
+
+    /// What comes next, with the completions of what was sent before.
+    fn receive(&mut self) -> [u8; MAD] {
+        loop {
+            let entry = self.peer.cq.wait().expect("a completion");
+            if entry.kind() == CqeKind::Requester {
+                self.qp.complete(&entry);
+                continue;
+            }
+            self.qp.complete_receive(&entry);
+            let mut found = [0; MAD];
+            self.peer.buffer.read(buffer(self.used) + GRH, &mut found);
+            self.used += 1;
+            return found;
+        }
+    }
+
+    fn request(&mut self, method: u8, attribute: u16, mask: u64, record: &[u8]) -> [u8; MAD] {
+        self.last += 1;
+        let mut mad = [0; MAD];
+        mad[..4].copy_from_slice(&[1, SUBN_ADM, 2, method]);
+        mad[8..16].copy_from_slice(&self.last.to_be_bytes());
+        mad[16..18].copy_from_slice(&attribute.to_be_bytes());
+        mad[48..56].copy_from_slice(&mask.to_be_bytes());
+        mad[56..56 + record.len()].copy_from_slice(record);
+        mad
+    }
+
+    /// Asks, and returns status and record of the answer.
+    fn ask(&mut self, method: u8, attribute: u16, mask: u64, record: &[u8]) -> ([u8; 2], Vec<u8>) {
+        self.post_receive();
+        let request = self.request(method, attribute, mask, record);
+        self.send(&request);
+        let answer = self.receive();
+        assert_eq!(answer[8..16], request[8..16], "the transaction");
+        ([answer[4], answer[5]], answer[56..].to_vec())
+    }
+
+    /// All records of a kind, each of `size` bytes.
+    fn table(&mut self, attribute: u16, size: usize) -> Vec<Vec<u8>> {
+        let mut mad = self.request(GET_TABLE, attribute, 0, &[]);
+        mad[24] = 1;
+        let mut data = Vec::new();
+        loop {
+            self.post_receive();
+            self.send(&mad);
+            let found = self.receive();
+            assert_eq!((found[3], &found[4..6]), (0x92, &[0, 0][..]));
+            let segment = u32::from_be_bytes(*found[28..].first_chunk().expect("four bytes"));
+            let length = u32::from_be_bytes(*found[32..].first_chunk().expect("four bytes"));
+            let last = found[26] & 4 != 0;
+            data.extend(&found[56..if last { 36 + length as usize } else { MAD }]);
+            mad[24..28].copy_from_slice(&[1, 2, 1, 0]);
+            mad[28..32].copy_from_slice(&segment.to_be_bytes());
+            mad[32..36].copy_from_slice(&(segment + 1).to_be_bytes());
+            if last {
+                self.send(&mad);
+                return data.chunks_exact(size).map(<[u8]>::to_vec).collect();
+            }
+        }
+    }
+}
+
+mod group {
+    use super::{DELETE, GET, SET, Vm};
+
+    const MEMBER: u16 = 0x38;
+    const MGID: u64 = 1;
+    /// MGID, PortGID, JoinState.
+    const TO_LEAVE: u64 = 0b1_0000_0000_0000_0011;
+    /// Q_Key, traffic class, P_Key, service level and flow label besides.
+    const TO_CREATE: u64 = 0b1_0011_0000_1100_0111;
+
+    pub const fn gid(number: u8) -> [u8; 16] {
+        let mut gid = [0; 16];
+        (gid[0], gid[1], gid[2], gid[3], gid[15]) = (0xff, 0x12, 0x12, 0x34, number);
+        gid
+    }
+
+    fn record(vm: &Vm, group: [u8; 16]) -> [u8; 52] {
+        let mut record = [0; 52];
+        record[..16].copy_from_slice(&group);
+        record[16..32].copy_from_slice(&vm.gid());
+        record[32..36].copy_from_slice(&0x1122_3344_u32.to_be_bytes());
+        record[40..42].fill(0xff);
+        record[48] = 1;
+        record
+    }
+
+    pub fn join(vm: &mut Vm, group: [u8; 16]) {
+        let (status, found) = vm.ask(SET, MEMBER, TO_CREATE, &record(vm, group));
+        assert_eq!((status, &found[..16]), ([0, 0], &group[..]));
+    }
+
+    pub fn leave(vm: &mut Vm, group: [u8; 16]) {
+        let (status, found) = vm.ask(DELETE, MEMBER, TO_LEAVE, &record(vm, group));
+        assert_eq!((status, &found[..16]), ([0, 0], &group[..]));
+    }
+
+    /// What a query by GID says.
+    pub fn status(vm: &mut Vm, group: [u8; 16]) -> [u8; 2] {
+        let (status, found) = vm.ask(GET, MEMBER, MGID, &group);
+        assert_eq!(status == [0, 0], found[..16] == group);
+        status
+    }
+
+    /// All that there are.
+    pub fn all(vm: &mut Vm) -> Vec<[u8; 16]> {
+        let records = vm.table(MEMBER, 56);
+        let gid = |record: Vec<u8>| *record.first_chunk().expect("has the size");
+        records.into_iter().map(gid).collect()
+    }
+
+    /// What the query for a path to it says.
+    pub fn path(vm: &mut Vm, group: [u8; 16]) -> [u8; 2] {
+        let mut record = [0; 64];
+        record[8..24].copy_from_slice(&group);
+        record[24..40].copy_from_slice(&vm.gid());
+        record[49] = 1;
+        vm.ask(GET, 0x35, 0b1_0000_0000_1100, &record).0
+    }
+}
+
+fn groups(config: &str) {
+    const BROADCAST: [u8; 16] = [
+        0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff,
+    ];
+    let daemon = Daemon::configured(config);
+    let [mut a1, mut a2, mut b1] = ["a1", "a2", "b1"].map(|name| Vm::open(&daemon, name));
+    let (of_b, of_a) = (group::gid(1), group::gid(2));
+    group::join(&mut b1, of_b);
+    group::join(&mut a2, of_a);
+    for (vm, own, other) in [(&mut a1, of_a, of_b), (&mut b1, of_b, of_a)] {
+        assert_eq!(group::status(vm, own), [0, 0]);
+        assert_eq!(group::status(vm, other), NO_RECORDS);
+        assert_eq!(group::path(vm, own), [0, 0]);
+        assert_eq!(group::path(vm, other), NO_RECORDS);
+        let all = group::all(vm);
+        assert!(all.contains(&own) && !all.contains(&other), "{all:x?}");
+        // IP over InfiniBand's are everybody's.
+        assert!(all.contains(&BROADCAST), "{all:x?}");
+        assert_eq!(group::status(vm, BROADCAST), [0, 0]);
+    }
+    // Who knows a group's name may join it, and then its cluster knows of it.
+    group::join(&mut a1, of_b);
+    assert_eq!(group::status(&mut a2, of_b), [0, 0]);
+    group::leave(&mut a1, of_b);
+    assert_eq!(group::status(&mut a2, of_b), NO_RECORDS);
+    assert_eq!(group::status(&mut b1, of_b), [0, 0]);
+}
+
+#[test]
+fn groups_are_those_of_the_cluster() {
+    groups(CONFIG);
+}
+
+#[test]
+fn groups_are_those_of_the_cluster_on_shared_ports() {
+    groups(&format!("{SHARED}{CONFIG}"));
+}
+
+/// ServiceRecords: registered under one number by a VM of each cluster and one of none.
+#[test]
+fn services_are_those_of_the_cluster() {
+    const SERVICE: u16 = 0x31;
+    const NUMBER: u64 = 0x1234;
+    let daemon = Daemon::configured(CONFIG);
+    let [mut a1, mut a2, mut b1, mut outside] =
+        ["a1", "a2", "b1", "outside"].map(|name| Vm::open(&daemon, name));
+    let record = |vm: &Vm| {
+        let mut record = [0; 176];
+        record[..8].copy_from_slice(&NUMBER.to_be_bytes());
+        record[8..24].copy_from_slice(&vm.gid());
+        record[24..26].fill(0xff);
+        record[28..32].fill(0xff);
+        record
+    };
+    // ServiceID, ServiceGID, ServiceP_Key, ServiceLease.
+    const ALL: u64 = 0b1111;
+    for vm in [&mut b1, &mut outside] {
+        let (status, _) = vm.ask(SET, SERVICE, ALL, &record(vm));
+        assert_eq!(status, [0, 0]);
+    }
+    let ask = |vm: &mut Vm| vm.ask(GET, SERVICE, 1, &NUMBER.to_be_bytes()).0;
+    assert_eq!(ask(&mut a1), NO_RECORDS);
+    assert_eq!(a1.table(SERVICE, 176), Vec::<Vec<u8>>::new());
+    let own = record(&a2);
+    assert_eq!(a2.ask(SET, SERVICE, ALL, &own).0, [0, 0]);
+    let gids = |vm: &mut Vm| {
+        let table = vm.table(SERVICE, 176);
+        let mut gids: Vec<Vec<u8>> = table.iter().map(|record| record[8..24].to_vec()).collect();
+        gids.sort();
+        gids
+    };
+    assert_eq!(gids(&mut a1), [a2.gid()]);
+    assert_eq!(gids(&mut b1), [b1.gid()]);
+    assert_eq!(ask(&mut a1), [0, 0], "one of three is the cluster's");
+    let mut all = [a2.gid(), b1.gid(), outside.gid()];
+    all.sort_unstable();
+    assert_eq!(gids(&mut outside), all);
+    const TOO_MANY: [u8; 2] = [4, 0];
+    let second = record(&a1);
+    assert_eq!(a1.ask(SET, SERVICE, ALL, &second).0, [0, 0]);
+    assert_eq!(ask(&mut a2), TOO_MANY);
+    assert_eq!(a1.ask(DELETE, SERVICE, 0b111, &second).0, [0, 0]);
+    // One's own can be taken back.
+    assert_eq!(a2.ask(DELETE, SERVICE, 0b111, &own).0, [0, 0]);
+    assert_eq!(gids(&mut a1), Vec::<Vec<u8>>::new());
+}
+
+const CREATED: [u8; 2] = [0, 66];
+const DELETED: [u8; 2] = [0, 67];
+
+/// InformInfo for all traps.
+fn subscribe(vm: &mut Vm) {
+    let mut inform = [0; 36];
+    inform[16..18].fill(0xff);
+    (inform[22], inform[23]) = (1, 1);
+    inform[24..28].fill(0xff);
+    inform[33..36].fill(0xff);
+    assert_eq!(vm.ask(SET, 3, 0, &inform).0, [0, 0]);
+}
+
+/// The trap and the GID of the next report, which is acknowledged.
+fn report(vm: &mut Vm) -> ([u8; 2], [u8; 16]) {
+    let mut report = vm.receive();
+    assert_eq!((report[1], report[3]), (SUBN_ADM, 6));
+    let trap = [report[60], report[61]];
+    let gid = *report[72..].first_chunk().expect("16 bytes");
+    report[3] = 0x86;
+    vm.send(&report);
+    (trap, gid)
+}
+
+fn events(config: &str) {
+    let daemon = Daemon::configured(config);
+    let [mut a1, mut a2, mut b1] = ["a1", "a2", "b1"].map(|name| Vm::open(&daemon, name));
+    let config = daemon.config();
+    let mut capture = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+        .args(["--runtime-dir", daemon.dir(), "--config", &config])
+        .args(["capture", "--vf", "a1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut out = capture.stdout.take().expect("piped");
+    // The file's header says that it has begun.
+    let mut bytes = vec![0; 24];
+    out.read_exact(&mut bytes).expect("a header");
+    subscribe(&mut a1);
+    subscribe(&mut b1);
+    for vm in [&mut a1, &mut b1] {
+        vm.post_receive();
+    }
+    // Of a stranger's group nothing is heard: what comes first is about the cluster's own.
+    let (of_b, of_a) = (group::gid(1), group::gid(2));
+    let mut outside = Vm::open(&daemon, "outside");
+    group::join(&mut outside, group::gid(3));
+    group::leave(&mut outside, group::gid(3));
+    group::join(&mut a2, of_a);
+    assert_eq!(report(&mut a1), (CREATED, of_a));
+    a1.post_receive();
+    group::leave(&mut a2, of_a);
+    assert_eq!(report(&mut a1), (DELETED, of_a));
+    // The other cluster hears of its own, before the answer to whoever has made it.
+    let created = b1.request(SET, 0x38, 0b1_0011_0000_1100_0111, &{
+        let mut record = [0; 52];
+        record[..16].copy_from_slice(&of_b);
+        record[16..32].copy_from_slice(&b1.gid());
+        record[40..42].fill(0xff);
+        record[48] = 1;
+        record
+    });
+    b1.post_receive();
+    b1.send(&created);
+    let first = b1.receive();
+    let second = b1.receive();
+    let reports: Vec<_> = [first, second]
+        .into_iter()
+        .filter(|mad| mad[3] == 6)
+        .collect();
+    assert_eq!(reports.len(), 1);
+    // Events that are none of the cluster's are acknowledged for it, three of a1's five.
+    group::status(&mut a1, of_a);
+    let process = nix::unistd::Pid::from_raw(capture.id() as i32);
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGINT).expect("is running");
+    out.read_to_end(&mut bytes).expect("is read");
+    assert!(capture.wait().expect("ends").success());
+    let file = std::path::Path::new(daemon.dir()).join("capture.pcap");
+    std::fs::write(&file, bytes).expect("is written");
+    let status = daemon.ask(&["status"]);
+    let vfs = status["vfs"].as_array().expect("a list");
+    let vf = vfs.iter().find(|vf| vf["name"] == "a1").expect("is there");
+    let lid = &vf["lid"];
+    let filter = format!(
+        "infiniband.mad.method in {{0x06, 0x86}} && \
+         (infiniband.lrh.dlid == {lid} || infiniband.lrh.slid == {lid})"
+    );
+    let output = Command::new("tshark")
+        .args(["-Y", &filter])
+        .args(["-T", "fields", "-e", "infiniband.mad.transactionid"])
+        .args(["-e", "infiniband.mad.method", "-r"])
+        .arg(&file)
+        .output()
+        .expect("tshark is installed (scripts/setup)");
+    let text = String::from_utf8(output.stdout).expect("is text");
+    let of = |method: &str| -> Vec<&str> {
+        let lines = text.lines().filter(|line| line.ends_with(method));
+        let mut transactions: Vec<_> = lines
+            .map(|line| line.split('\t').next().unwrap_or_default())
+            .collect();
+        transactions.sort_unstable();
+        transactions
+    };
+    assert_eq!(of("0x06").len(), 5, "{text}");
+    assert_eq!(of("0x06"), of("0x86"), "{text}");
+}
+
+#[test]
+fn events_are_those_of_the_cluster() {
+    events(CONFIG);
+}
+
+#[test]
+fn events_are_those_of_the_cluster_on_shared_ports() {
+    events(&format!("{SHARED}{CONFIG}"));
+}
