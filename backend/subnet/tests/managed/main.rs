@@ -7,6 +7,7 @@ mod capture;
 mod cloud;
 mod dynamic_lids;
 mod extended;
+mod failures;
 mod guests;
 mod harness;
 mod keys;
