@@ -5,17 +5,14 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fabric::Topology;
 use wire::attribute::NodeType;
 
 use super::{OpenSmError, system};
-
-/// How often a process is looked at that is to end.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// A process; it ends when this is dropped.
 #[derive(Debug)]
@@ -23,6 +20,8 @@ pub struct Program {
     name: &'static str,
     child: Child,
     began: Instant,
+    /// Disconnected when the program's output has come to its end.
+    ended: Option<Receiver<()>>,
 }
 
 impl Drop for Program {
@@ -45,7 +44,12 @@ impl Program {
             io::ErrorKind::NotFound => OpenSmError::Missing { what: name },
             _ => system("start OpenSM and its simulator")(source),
         })?;
-        Ok(Self { name, child, began })
+        Ok(Self {
+            name,
+            child,
+            began,
+            ended: None,
+        })
     }
 
     /// Reads its output, line by line, until `look` sees in it what it looks for. Whatever the
@@ -61,7 +65,10 @@ impl Program {
     ) -> Result<T, OpenSmError> {
         let (sender, receiver) = mpsc::channel();
         if let Some(out) = self.child.stdout.take() {
+            let (alive, ended) = mpsc::channel();
+            self.ended = Some(ended);
             thread::spawn(move || {
+                let _alive: Sender<()> = alive;
                 let mut out = BufReader::new(out);
                 let (mut line, mut last) = (Vec::new(), String::new());
                 while out.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
@@ -92,21 +99,19 @@ impl Program {
         }
     }
 
-    /// Waits for the program to end by itself.
+    /// Waits for the program to end by itself, which [`Program::find`] has listened to: its output
+    /// ends with it.
     ///
     /// # Errors
     /// [`OpenSmError::TooLong`] when `deadline` has passed.
     pub fn wait(&mut self, deadline: Instant) -> Result<(), OpenSmError> {
-        loop {
-            let ended = self.child.try_wait();
-            if ended.map_err(system("wait for a program"))?.is_some() {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                return Err(self.too_long(deadline));
-            }
-            thread::sleep(LOOK);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ended = self.ended.as_ref().map(|ended| ended.recv_timeout(left));
+        if ended == Some(Err(RecvTimeoutError::Timeout)) {
+            return Err(self.too_long(deadline));
         }
+        let ended = self.child.wait();
+        ended.map_err(system("wait for a program")).map(drop)
     }
 
     fn too_long(&self, deadline: Instant) -> OpenSmError {
