@@ -1,5 +1,6 @@
 //! OpenSM in a guest whose VF may manage the subnet takes it over from the embedded manager, and
-//! gives it back when it dies. Data between the guests goes on all the time.
+//! gives it back when it dies. Data between the guests goes on all the time. On a second subnet, of
+//! another daemon and with an HCA of either guest, there is no other manager from the start.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use ibvswitch_guest_tests::{
     image::Kernel,
     perftest::{Run, Tool},
     pingpong::Pingpong,
-    testbed::{DEVICE, Testbed},
+    testbed::{DEVICE, MLX5, Testbed},
 };
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -29,6 +30,32 @@ name = "hv2"
 name = "vm2"
 "#;
 
+/// The same without the embedded manager, and with other names: GUIDs derive from them.
+const UNMANAGED: &str = r#"
+[sm]
+manager = "external"
+[[hypervisor]]
+name = "hv3"
+[[hypervisor.vf]]
+name = "vm3"
+smp = "fabric"
+[[hypervisor]]
+name = "hv4"
+[[hypervisor.vf]]
+name = "vm4"
+"#;
+
+/// The HCAs on that subnet.
+const SECOND: &str = "mlx5_1";
+
+/// OpenSM at a port. Each message of its log comes at once; nothing of it stays.
+fn opensm(guid: &str) -> String {
+    format!(
+        "mkdir -p /tmp/osm && cd /tmp/osm && OSM_CACHE_DIR=. OSM_TMP_DIR=. \
+         exec opensm -g {guid} -d2 -p 15 -f - -F none.conf"
+    )
+}
+
 fn master(daemon: &Daemon) -> Result<u64> {
     Ok(daemon.status()?["fabric"]["sm_lid"].as_u64().unwrap_or(0))
 }
@@ -37,8 +64,20 @@ fn master(daemon: &Daemon) -> Result<u64> {
 fn opensm_in_a_guest() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
     let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
-    let [manager, other] = bed.pair(0, ["vm1", "vm2"], Some(&daemon))?;
+    let unmanaged = bed.daemon("unmanaged", Some(UNMANAGED))?;
+    let vfs = [["vm1", "vm3"], ["vm2", "vm4"]];
+    let mut configs = vfs.map(|[name, _]| bed.config(name));
+    for (config, vfs) in configs.iter_mut().zip(vfs) {
+        for (daemon, vf) in [&daemon, &unmanaged].into_iter().zip(vfs) {
+            config.devices.push(daemon.device(vf, None)?);
+        }
+        config.modules = MLX5.map(str::to_owned).to_vec();
+    }
+    let [mut first, mut second] = configs;
+    bed.link(0, &mut first, &mut second);
+    let [manager, other] = [bed.start(first)?, bed.start(second)?];
     for guest in [&manager, &other] {
+        guest.booted()?;
         await_active(guest, DEVICE)?;
     }
     let mut checks = Checks::default();
@@ -52,12 +91,10 @@ fn opensm_in_a_guest() -> Result<()> {
     let mut writing = other.spawn(&format!("{} {}", run.command(), manager.address()))?;
     writing.await_text(" 8388608 ", LIMIT)?;
 
-    // Each message of its log at once; nothing of it stays.
-    let command = "mkdir -p /tmp/osm && cd /tmp/osm && OSM_CACHE_DIR=. OSM_TMP_DIR=. \
-                   exec opensm -d2 -p 15 -f - -F none.conf";
-    let mut opensm = manager.spawn(command)?;
+    let guid = Hca::of(&manager, DEVICE)?.port_guid;
+    let mut running = manager.spawn(&opensm(&guid))?;
     checks.check("OpenSM takes the subnet over", || {
-        opensm.await_text("SUBNET UP", LIMIT)?;
+        running.await_text("SUBNET UP", LIMIT)?;
         let now = master(&daemon)?;
         if now == u64::from(before[0]) && now != embedded {
             return Ok(());
@@ -104,12 +141,54 @@ fn opensm_in_a_guest() -> Result<()> {
         }
         Ok(())
     });
-    drop((writing, serving, opensm));
+    drop((writing, serving, running));
     checks.check("payload is right under the manager that is back", || {
         Pingpong::Rc.between((&manager, &other), DEVICE, false, "", LIMIT)
     });
+    let guests = [&manager, &other];
+    checks.check("without a manager, no port is up", || {
+        for guest in guests {
+            let hca = Hca::of(guest, SECOND)?;
+            if hca.state == "Active" || hca.lid != 0 {
+                return Err(guest.failed(format!("{hca:?}")));
+            }
+        }
+        Ok(())
+    });
+    let guid = Hca::of(&manager, SECOND)?.port_guid;
+    let mut running = manager.spawn(&opensm(&guid))?;
+    checks.check("OpenSM brings the other subnet up", || {
+        running.await_text("SUBNET UP", LIMIT)?;
+        let mut hcas = Vec::new();
+        for guest in guests {
+            await_active(guest, SECOND)?;
+            hcas.push(Hca::of(guest, SECOND)?);
+        }
+        let lids = [hcas[0].lid, hcas[1].lid];
+        let known = hcas.iter().all(|hca| hca.sm_lid == lids[0]);
+        match known && !lids.contains(&0) && lids[0] != lids[1] {
+            true => Ok(()),
+            false => Err(manager.failed(format!("{hcas:?}"))),
+        }
+    });
+    checks.check(
+        "saquery there: switch, vSwitches, VFs, and the idle host",
+        || {
+            let text = other.sh(&format!("saquery -C {SECOND} NR"), LIMIT)?;
+            match text.matches("NodeRecord dump").count() {
+                6 => Ok(()),
+                count => Err(other.failed(format!("{count} nodes\n{text}"))),
+            }
+        },
+    );
+    for tool in [Pingpong::Rc, Pingpong::Ud] {
+        checks.check(format_args!("{tool} there"), || {
+            tool.between((&manager, &other), SECOND, false, "", LIMIT)
+        });
+    }
+    drop(running);
     checks.check("no kernel warning", || {
-        [&manager, &other]
+        guests
             .into_iter()
             .try_for_each(|guest| no_kernel_warning(guest, &[]))
     });
