@@ -117,20 +117,20 @@ impl Fabric {
         Ok(crossed)
     }
 
-    /// Both in one: the ports by which a unicast data packet leaves nodes, as far as it gets, and
-    /// where that is.
+    /// Both in one: the ports by which a unicast data packet, to a LID of either space, leaves nodes,
+    /// as far as it gets, and where that is.
     ///
     /// # Errors
     /// Of the second value, as [`Fabric::resolve`].
     pub fn follow(
         &self,
         from: PortRef,
-        dlid: Lid,
+        dlid: ExtendedLid,
         sl: Sl,
         pkey: Option<PKey>,
     ) -> (Vec<PortRef>, Result<Route, NoRoute>) {
         let mut crossed = Vec::new();
-        let route = self.walk(from, dlid.into(), sl, pkey, |port, _| crossed.push(port));
+        let route = self.walk(from, dlid, sl, pkey, |port, _| crossed.push(port));
         (crossed, route)
     }
 

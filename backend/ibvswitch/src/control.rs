@@ -26,7 +26,9 @@ pub use migration::{
     MoveOutcome, Packets, Place, StepPackets, SwitchPackets, Transition, Waited,
 };
 pub use server::{Server, StatusSource};
-pub use sm::{Balance, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps};
+pub use sm::{
+    Balance, ExtendedLids, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps,
+};
 
 /// The most bytes of one line, its newline included. A status line has about 1 KiB for each VF.
 pub const LINE_MAX: usize = 64 * 1024 * 1024;

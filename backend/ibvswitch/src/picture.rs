@@ -9,7 +9,7 @@ pub use dot::dot;
 pub use svg::{Theme, svg};
 pub use text::text;
 
-use wire::Lid;
+use wire::ExtendedLid;
 
 use crate::control::{Node, NodeKind};
 
@@ -38,8 +38,8 @@ const fn is_switch(node: &Node) -> bool {
     matches!(node.kind, NodeKind::Switch | NodeKind::Vswitch)
 }
 
-fn lid(node: &Node) -> Option<Lid> {
-    node.lid.map(Lid::from)
+fn lid(node: &Node) -> Option<ExtendedLid> {
+    node.lid.and_then(ExtendedLid::new)
 }
 
 /// The first P_Keys of a table, and how many more there are.
@@ -73,7 +73,7 @@ pub(crate) mod examples {
         plan.describe(&Fabric::new(plan.topology()).expect("is a fabric"))
     }
 
-    pub fn node(name: &str, kind: NodeKind, hypervisor: Option<&str>, lid: Option<u16>) -> Node {
+    pub fn node(name: &str, kind: NodeKind, hypervisor: Option<&str>, lid: Option<u32>) -> Node {
         let adapter = matches!(kind, NodeKind::Pf | NodeKind::Vf | NodeKind::Manager);
         Node {
             name: name.to_owned(),

@@ -115,7 +115,9 @@ impl Observer {
         let guid = place.guid(fabric);
         let clustered = self.plan.clustered();
         status.state = clustered.state(place, fabric).to_string();
-        status.lid = clustered.lid(place, fabric).map_or(0, |lid| lid.value());
+        status.lid = clustered
+            .lid(place, fabric)
+            .map_or(0, |lid| lid.value().into());
         status.node_guid = vf.guid.to_string();
         status.port_guid = guid.unwrap_or_default().to_string();
         let pkeys = self.plan.pkeys(fabric, place);
@@ -161,7 +163,10 @@ fn vf_status(
         name: vf.name.clone(),
         hypervisor: hypervisor.name.clone(),
         state: info.port_state.to_string(),
-        lid: info.lid.value(),
+        lid: fabric
+            .virtual_lid(port)
+            .unwrap_or_else(|| info.lid.into())
+            .value(),
         cluster: None,
         virtual_lid: None,
         sm_lid: info.master_sm_lid.value(),

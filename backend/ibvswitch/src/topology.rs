@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use fabric::{Fabric, LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology};
 use wire::attribute::{NodeType, PortInfo};
-use wire::{Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
+use wire::{ExtendedLid, Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
 
 use crate::config::{Address, AddressModel, Config, Hypervisor, LinkRate, MANAGER, Switch, Vf};
 use crate::control::{self, Link, LinkEnd, Node, NodeKind};
@@ -80,6 +80,12 @@ impl Plan {
                 manager
             }
         };
+        if config.fabric.extended_lids {
+            let legacy = config.wiring.switches.iter();
+            let legacy = legacy.filter(|switch| !switch.extended_lids);
+            let legacy: Vec<Guid> = legacy.map(|switch| switch.guid).collect();
+            builder.topology.extend_lids(&legacy);
+        }
         Self {
             topology: builder.topology,
             nodes: builder.nodes,
@@ -268,7 +274,7 @@ impl Plan {
             port_guid: guid.unwrap_or_default().to_string(),
             hypervisor: Some(vf.hypervisor.clone()),
             ports: 1,
-            lid: lid.map(u16::from),
+            lid: lid.map(|lid| lid.value().into()),
             reason,
             state: Some(self.clustered.state(place, fabric).to_string()),
             pkeys: pkeys.iter().map(ToString::to_string).collect(),
@@ -305,12 +311,17 @@ impl PlannedNode {
         };
         let info = fabric.port_info(port).unwrap_or_default();
         let node = fabric.node_info(port).unwrap_or_default();
-        let lid = (info.lid != Lid::NONE).then_some(info.lid);
+        let ordinary = (info.lid != Lid::NONE).then_some(info.lid);
+        let extended = fabric.virtual_lid(port);
+        let lid = extended.or(ordinary.map(ExtendedLid::from));
         let dynamic = self.kind == NodeKind::Vf && self.model.is_dynamic();
         let reason = match (lid, self.pinned) {
             // The node's GUID is that of the VM which is configured here.
             (Some(_), _) if self.kind == NodeKind::Vf && node.port_guid != node.node_guid => {
                 format!("moved here with the GUID {}", node.port_guid)
+            }
+            (Some(_), _) if extended.is_some() => {
+                "of 18 bits, chosen when the VM started".to_owned()
             }
             (Some(_), false) if dynamic => "chosen when the VM started".to_owned(),
             (None, _) if dynamic => "no VM runs here".to_owned(),
@@ -331,7 +342,7 @@ impl PlannedNode {
             port_guid: node.port_guid.to_string(),
             hypervisor: self.hypervisor.clone(),
             ports: node.num_ports,
-            lid: lid.map(u16::from),
+            lid: lid.map(ExtendedLid::value),
             reason,
             state: (!self.is_switch()).then(|| info.port_state.to_string()),
             pkeys,

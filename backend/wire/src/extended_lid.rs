@@ -115,8 +115,13 @@ impl From<Lid> for ExtendedLid {
 }
 
 impl fmt::Display for ExtendedLid {
+    /// Of a vLID, the long form has five hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
+        match self.physical() {
+            Some(lid) => fmt::Display::fmt(&lid, f),
+            None if f.alternate() => write!(f, "{} (0x{:05x})", self.0, self.0),
+            None => fmt::Display::fmt(&self.0, f),
+        }
     }
 }
 
@@ -129,6 +134,9 @@ mod tests {
         let virtual_lids = ExtendedLid::VIRTUAL_LAST.0 - ExtendedLid::VIRTUAL_FIRST.0 + 1;
         assert_eq!(virtual_lids, 192 * 1024);
         assert_eq!(ExtendedLid::new(0x4_0000), None);
+        let long = |lid: ExtendedLid| format!("{lid:#}");
+        assert_eq!(long(ExtendedLid::VIRTUAL_FIRST), "65536 (0x10000)");
+        assert_eq!(long(Lid::new(7).into()), "7 (0x0007)");
         let lid = Lid::new(0xbfff);
         assert_eq!(ExtendedLid::from(lid).physical(), Some(lid));
         assert_eq!(ExtendedLid::VIRTUAL_FIRST.physical(), None);

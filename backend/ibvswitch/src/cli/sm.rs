@@ -65,6 +65,13 @@ fn text(status: &SmStatus) -> String {
             ),
         );
     }
+    if let Some(extended) = &status.extended_lids {
+        let value = match &extended.lacking[..] {
+            [] => format!("of {} VMs", extended.vms),
+            lacking => format!("none: {} do not speak them", lacking.join(", ")),
+        };
+        line("LIDs of 18 bits", value);
+    }
     line(
         "Sweeps",
         format!("{} full, {} light", status.sweeps, status.light_sweeps),

@@ -5,7 +5,7 @@ mod migrate;
 use std::fmt::Write;
 
 use clap::{Args, Subcommand};
-use wire::Lid;
+use wire::{ExtendedLid, Lid};
 
 use migrate::MigrateArgs;
 
@@ -162,7 +162,10 @@ fn block(vf: &VfStatus) -> String {
         let _ = writeln!(text, "    {name}: {value}");
     };
     line("State", vf.state.clone());
-    line("Base lid", format!("{:#}", Lid::from(vf.lid)));
+    line(
+        "Base lid",
+        format!("{:#}", ExtendedLid::new(vf.lid).unwrap_or(Lid::NONE.into())),
+    );
     if let (Some(cluster), Some(lid)) = (&vf.cluster, vf.virtual_lid) {
         line(
             "Virtual lid",

@@ -20,6 +20,7 @@ pub(super) const FABRIC: &[&str] = &[
     "switch",
     "topology",
     "model",
+    "extended_lids",
     "subnet_prefix",
     "mtu",
     "link_width",
@@ -50,7 +51,7 @@ pub(super) const SM: &[&str] = &[
     "path_caching",
 ];
 pub(super) const EXTERNAL: &[&str] = &["socket"];
-pub(super) const SWITCH: &[&str] = &["name"];
+pub(super) const SWITCH: &[&str] = &["name", "extended_lids"];
 pub(super) const LINK: &[&str] = &["from", "to", "count"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];

@@ -160,7 +160,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         guid
     }
 
-    fn flag(&self, section: &Section<'d, 'i>, key: &str) -> Option<bool> {
+    pub(super) fn flag(&self, section: &Section<'d, 'i>, key: &str) -> Option<bool> {
         let entry = section.value(key)?;
         match entry.value {
             DeValue::Boolean(value) => Some(*value),

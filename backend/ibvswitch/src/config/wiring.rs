@@ -27,6 +27,8 @@ pub struct Switch {
     pub name: String,
     /// Node GUID, derived from its name unless a file gives it.
     pub guid: Guid,
+    /// Whether it speaks LIDs of 18 bits where the others do.
+    pub extended_lids: bool,
 }
 
 /// Switches, the cables between them, and where the subnet manager is.
@@ -169,14 +171,15 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "name",
                 "switch",
             );
-            self.add_switch(&mut wiring, name.value);
+            let extended_lids = self.flag(section, "extended_lids").unwrap_or(true);
+            self.add_switch(&mut wiring, name.value, extended_lids);
         }
         if switches.is_empty() {
             let name = single.map_or(DEFAULT, |entry| {
                 self.check_name(&entry);
                 entry.value
             });
-            self.add_switch(&mut wiring, name);
+            self.add_switch(&mut wiring, name, true);
         }
         if let Some(entry) = sm_switch {
             wiring.manager = self.switch_named(&entry, &wiring);
@@ -215,10 +218,14 @@ impl<'d, 'i> Reader<'d, 'i> {
         wiring
     }
 
-    fn add_switch(&mut self, wiring: &mut Wiring, name: &str) {
+    fn add_switch(&mut self, wiring: &mut Wiring, name: &str, extended_lids: bool) {
         let guid = self.derived("switch", name);
         let name = name.to_owned();
-        wiring.switches.push(Switch { name, guid });
+        wiring.switches.push(Switch {
+            name,
+            guid,
+            extended_lids,
+        });
     }
 
     /// The place of the switch that `entry` names.
@@ -263,6 +270,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             switches: vec![Switch {
                 name: DEFAULT.to_owned(),
                 guid: Guid::new(1),
+                extended_lids: true,
             }],
             cables: Vec::new(),
             manager: 0,
@@ -344,6 +352,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             .map(|(spec, _, name)| Switch {
                 name: name.clone(),
                 guid: spec.guid,
+                extended_lids: true,
             })
             .collect();
         let switches = switches().map(|(_, id, _)| id).collect();

@@ -131,8 +131,8 @@ pub struct VfStatus {
     pub hypervisor: String,
     /// State of its port as `ibstat` names it: `Down`, `Initialize`, `Armed` or `Active`.
     pub state: String,
-    /// LID, 0 while there is none.
-    pub lid: u16,
+    /// LID, 0 while there is none; beyond 65 535 one of 18 bits.
+    pub lid: u32,
     /// Its virtual cluster, if it is in one.
     pub cluster: Option<String>,
     /// The LID it has in there, which is the one that its guest sees.
@@ -242,8 +242,8 @@ pub struct Node {
     pub hypervisor: Option<String>,
     /// External ports.
     pub ports: u8,
-    /// LID, `None` while there is none.
-    pub lid: Option<u16>,
+    /// LID, `None` while there is none; beyond 65 535 one of 18 bits.
+    pub lid: Option<u32>,
     /// Why it has this LID, or none.
     pub reason: String,
     /// State of an adapter's port as `ibstat` names it; `None` for a switch, whose port 0 has none

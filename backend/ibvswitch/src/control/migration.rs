@@ -117,8 +117,8 @@ impl From<subnet::Method> for Method {
 pub struct Migrated {
     /// The VM.
     pub vm: String,
-    /// Its LID.
-    pub lid: u16,
+    /// Its LID; beyond 65 535 one of 18 bits.
+    pub lid: u32,
     /// Its LID before, where that is another one: a VM that shares a LID takes that of its
     /// destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,6 +34,8 @@ pub struct SmStatus {
     pub lanes: u8,
     /// How paths are spread, where the manager looks at it.
     pub balance: Option<Balance>,
+    /// LIDs of 18 bits, where the configuration has them.
+    pub extended_lids: Option<ExtendedLids>,
     /// Full sweeps so far.
     pub sweeps: u64,
     /// Light sweeps so far.
@@ -60,6 +62,15 @@ pub struct SmStatus {
     pub partitions: Vec<Partition>,
     /// What went wrong in the last full sweep.
     pub errors: Vec<String>,
+}
+
+/// LIDs of 18 bits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtendedLids {
+    /// VMs that have one.
+    pub vms: usize,
+    /// Node GUIDs of those that do not speak them, so that VMs have ordinary LIDs.
+    pub lacking: Vec<String>,
 }
 
 /// How many paths between VMs share the link that most of them share.

@@ -24,7 +24,7 @@ use fabric::{Fabric, PortRef};
 use hca::{PortView, ServiceLevels, VfId};
 use wire::mad::{Class, Method};
 use wire::sa::{self, McMemberRecord, Record};
-use wire::{Guid, Lid, MadPacket, PKey};
+use wire::{ExtendedLid, Guid, Lid, MadPacket, PKey};
 
 use super::guid_at;
 use super::shared_port::SharedPorts;
@@ -42,6 +42,9 @@ pub struct Cluster {
     pub sm_lid: Lid,
     /// What their LIDs stand for.
     pub map: LidMap,
+    /// LIDs of 18 bits behind those that VMs see, and at which VF each is. They are a matter of
+    /// data alone: no management packet has room for them.
+    pub extended: HashMap<Lid, (VfId, ExtendedLid)>,
     /// Who they are.
     pub vms: Vms,
     /// Their multicast groups.
@@ -140,8 +143,19 @@ impl Clusters {
             }
             None => Vec::new(),
         };
-        if found == *member && pairs == *held {
+        let extended = found.cluster.zip(fabric.virtual_lid(port));
+        let before = member.cluster.and_then(|(cluster, seen)| {
+            let extended = self.clusters[cluster].extended.get(&seen);
+            extended.filter(|(at, _)| *at == vf).map(|(_, lid)| *lid)
+        });
+        if found == *member && pairs == *held && before == extended.map(|(_, lid)| lid) {
             return false;
+        }
+        if let (Some(_), Some((cluster, seen))) = (before, member.cluster) {
+            self.clusters[cluster].extended.remove(&seen);
+        }
+        if let Some(((cluster, seen), lid)) = extended {
+            self.clusters[cluster].extended.insert(seen, (vf, lid));
         }
         *member = found;
         for (cluster, seen, physical) in std::mem::replace(held, pairs) {
@@ -176,6 +190,16 @@ impl Clusters {
         }
     }
 
+    /// The same for data: where it goes may be a LID of 18 bits.
+    pub(super) fn destination(&self, vf: VfId, lid: Lid) -> Option<ExtendedLid> {
+        let physical = self.physical(vf, lid).map(ExtendedLid::from);
+        physical.or_else(|| {
+            let (cluster, _) = self.member(vf)?.cluster?;
+            let (_, lid) = self.clusters.get(cluster)?.extended.get(&lid)?;
+            Some(*lid)
+        })
+    }
+
     /// The LID by which a VF knows the physical `lid`, or none.
     pub(super) fn seen(&self, vf: VfId, lid: Lid) -> Option<Lid> {
         match self.map(vf) {
@@ -199,9 +223,16 @@ impl Clusters {
     pub(super) fn own_lid(&self, vf: VfId, physical: Lid) -> Lid {
         match self.member(vf).and_then(|member| member.cluster) {
             Some((_, lid)) if physical != Lid::NONE => lid,
+            Some((cluster, lid)) if self.has_extended(vf, cluster, lid) => lid,
             Some(_) => Lid::NONE,
             None => physical,
         }
+    }
+
+    /// Whether a VF has a LID of 18 bits behind the one that it sees.
+    fn has_extended(&self, vf: VfId, cluster: usize, seen: Lid) -> bool {
+        let extended = self.clusters.get(cluster).map(|of| &of.extended);
+        extended.is_some_and(|extended| extended.get(&seen).is_some_and(|(at, _)| *at == vf))
     }
 
     /// Makes a port as it is what it is to the VF's guest.

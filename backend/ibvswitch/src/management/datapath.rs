@@ -37,11 +37,11 @@ impl Subnet for EngineSubnet {
     ) -> Result<hca::Route, NoRoute> {
         let port = self.0.port(from).ok_or(NoRoute::Dropped)?;
         let state = &mut *self.0.state.lock();
-        let dlid = state
-            .clusters
-            .physical(from, dlid)
-            .ok_or(NoRoute::Dropped)?;
-        let (left_by, route) = state.fabric.follow(port, dlid, sl, Some(pkey));
+        let destination = state.clusters.destination(from, dlid);
+        let destination = destination.ok_or(NoRoute::Dropped)?;
+        let (left_by, route) = state.fabric.follow(port, destination, sl, Some(pkey));
+        // Traps have room for 16 bits.
+        let dlid = destination.physical().unwrap_or_default();
         let counts = |port| self.0.functions.contains_key(&port);
         let (slid, _) = state.shared.address(from, &state.fabric, port);
         let header = LostHeader {

@@ -189,7 +189,7 @@ impl Management {
         let guid = self.configured_guid(VfId(vm as u16));
         Migrated {
             vm: self.name(VfId(vm as u16)),
-            lid: lid.value(),
+            lid: lid.value().into(),
             former_lid: Some(before.value()),
             guid: guid.to_string(),
             from: self.place_of(from),

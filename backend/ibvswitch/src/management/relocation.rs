@@ -108,7 +108,7 @@ impl Management {
         let lid = self.physical_lid(begun.to);
         Ok(Migrated {
             vm: self.slots[begun.vm].name.clone(),
-            lid: lid.value(),
+            lid: lid.value().into(),
             former_lid: (lid != begun.lid).then(|| begun.lid.value()),
             guid: self.slots[begun.vm].guid.to_string(),
             from: self.place_of(begun.from),

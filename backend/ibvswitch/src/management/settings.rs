@@ -54,6 +54,7 @@ pub(super) fn manager_config(config: &Config) -> subnet::Config {
         enforce_partitions: config.manager.enforce_partitions,
         rebalance_threshold: config.manager.rebalance_threshold,
         path_caching: config.manager.path_caching,
+        extended_lids: config.fabric.extended_lids,
         ..subnet::Config::default()
     };
     manager

@@ -8,7 +8,9 @@ use wire::attribute::{SmInfo, SmState};
 use super::memory::read_partitions;
 use super::{Management, Message, SubnetState};
 use crate::config::Config;
-use crate::control::{Balance, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps};
+use crate::control::{
+    Balance, ExtendedLids, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps,
+};
 
 /// How long a sweep may take before whoever waits for it is told that it takes longer.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -94,6 +96,13 @@ impl Management {
                     threshold,
                     rebalanced: balance.rebalanced,
                 }),
+            extended_lids: config.fabric.extended_lids.then(|| ExtendedLids {
+                vms: manager.virtual_lids().len(),
+                lacking: manager
+                    .without_extended_lids()
+                    .map(|guid| guid.to_string())
+                    .collect(),
+            }),
             sweeps: report.sweeps,
             light_sweeps: report.light_sweeps,
             last_sweep_s: (report.sweeps > 0)

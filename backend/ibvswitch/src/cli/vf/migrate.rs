@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-use wire::Lid;
+use wire::{ExtendedLid, Lid};
 
 use super::super::table::table;
 use super::super::{CliError, SourceArgs, ask, print, print_json};
@@ -217,7 +217,7 @@ fn several(report: &MigrationsReport) -> String {
     let mut rounds: BTreeMap<u64, &Transition> = BTreeMap::new();
     for migrated in &done {
         let place = |place: &control::Place| format!("{} ({})", place.hypervisor, place.vf);
-        let lid = Lid::from(migrated.lid);
+        let lid = of_18_bits(migrated.lid);
         let former = migrated.former_lid.map(Lid::from);
         // Where no tables were changed from here, no packets were counted.
         let count = |packets| match migrated.method {
@@ -281,6 +281,10 @@ fn reason(waited: &Waited) -> String {
     }
 }
 
+fn of_18_bits(lid: u32) -> ExtendedLid {
+    ExtendedLid::new(lid).unwrap_or(Lid::NONE.into())
+}
+
 /// What a migration did, and with how many packets.
 fn migration(migrated: &Migrated) -> String {
     let Migrated { from, to, .. } = migrated;
@@ -292,7 +296,7 @@ fn migration(migrated: &Migrated) -> String {
         from.vf,
         to.hypervisor,
         to.vf,
-        Lid::from(migrated.lid),
+        of_18_bits(migrated.lid),
         former.map_or_else(String::new, |lid| format!(
             " (was {lid:#}: peers have to connect anew)"
         )),

@@ -41,8 +41,10 @@ impl<'d, 'i> Reader<'d, 'i> {
         let link_speed =
             section.and_then(|fabric| self.one_of(fabric, "link_speed", &LinkRate::NAMES));
         let model = section.and_then(|fabric| self.one_of(fabric, "model", &AddressModel::NAMES));
+        let extended_lids = section.and_then(|fabric| self.flag(fabric, "extended_lids"));
         Some(Fabric {
             model: model.unwrap_or_default(),
+            extended_lids: extended_lids.unwrap_or_default(),
             subnet_prefix,
             mtu: mtu.unwrap_or(Mtu::B4096),
             link_width: link_width.unwrap_or(LinkWidth::X4),
@@ -66,6 +68,9 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "write \"vswitch-prepopulated\" or \"shared-port\", or sm.manager = \"embedded\"",
             );
         }
+        if fabric.extended_lids {
+            self.extended_lids(fabric, manager, hypervisors);
+        }
         let all = hypervisors.iter();
         let vfs = all.clone().flat_map(|hypervisor| &hypervisor.vfs);
         let population = Population {
@@ -85,6 +90,46 @@ impl<'d, 'i> Reader<'d, 'i> {
         };
         if let Err((what, remedy)) = population.check(fabric.model) {
             self.document.reject_whole(KEY, what, remedy);
+        }
+    }
+
+    /// Whether LIDs of 18 bits fit the rest.
+    fn extended_lids(&self, fabric: &Fabric, manager: &Manager, hypervisors: &[Hypervisor]) {
+        const KEY: &str = "fabric.extended_lids";
+        if manager.place == ManagerPlace::External {
+            self.document.reject_whole(
+                KEY,
+                "no subnet manager from outside knows LIDs of 18 bits",
+                "write false, or sm.manager = \"embedded\"",
+            );
+        }
+        if fabric.model != AddressModel::Dynamic {
+            self.document.reject_whole(
+                KEY,
+                "VMs get such LIDs when they start",
+                "write false, or model = \"vswitch-dynamic\"",
+            );
+        }
+        if manager.lmc > 0 {
+            self.document.reject_whole(
+                KEY,
+                "a VM has one LID of 18 bits",
+                "write false, or sm.lmc = 0",
+            );
+        }
+        let mut vms = hypervisors
+            .iter()
+            .flat_map(|hypervisor| &hypervisor.vfs)
+            .filter(|vf| !vf.spare && vf.lid.is_none());
+        if let Some(vf) = vms.find(|vf| vf.cluster.is_none()) {
+            self.document.reject_whole(
+                KEY,
+                format!(
+                    "`{}` would get a LID of 18 bits, and a guest's registers have 16",
+                    vf.name
+                ),
+                "put it in a `cluster`, where it sees another LID, or give it a `lid`, which is of 16",
+            );
         }
     }
 }

@@ -226,3 +226,48 @@ fn clusters_on_shared_ports() {
     // What a manager from outside will do is not known here.
     parse(&text("manager = \"external\"", 100));
 }
+
+#[test]
+fn lids_of_18_bits() {
+    let extended = |fabric: &str, rest: &str| {
+        let text = format!("[fabric]\nextended_lids = true\n{fabric}\n{rest}");
+        Config::parse("test.toml", &text, dirs()).map_err(|error| error.to_string())
+    };
+    let dynamic = "model = \"vswitch-dynamic\"";
+    let vms = "[[cluster]]\nname='a'\n[[switch]]\nname='s1'\nextended_lids=false\n\
+               [[switch]]\nname='s2'\n[[hypervisor]]\nname='hv1'\nswitch='s1'\n\
+               [[hypervisor.vf]]\nname='vm1'\ncluster='a'\n\
+               [[hypervisor.vf]]\nname='vm2'\nlid=9\n";
+    let config = extended(dynamic, vms).expect("is right");
+    assert!(config.fabric.extended_lids);
+    let speaks = config.wiring.switches.iter().map(|it| it.extended_lids);
+    assert_eq!(speaks.collect::<Vec<_>>(), [false, true]);
+    for (fabric, rest, expected) in [
+        (
+            "",
+            vms.to_owned(),
+            "VMs get such LIDs when they start; write false, or model = \"vswitch-dynamic\"",
+        ),
+        (
+            dynamic,
+            format!("[sm]\nmanager=\"external\"\n{vms}"),
+            "no subnet manager from outside knows LIDs of 18 bits; write false, or sm.manager = \
+             \"embedded\"",
+        ),
+        (
+            dynamic,
+            format!("[sm]\nlmc=1\n{vms}"),
+            "a VM has one LID of 18 bits; write false, or sm.lmc = 0",
+        ),
+        (
+            dynamic,
+            vms.replace("lid=9", ""),
+            "`vm2` would get a LID of 18 bits, and a guest's registers have 16; put it in a \
+             `cluster`, where it sees another LID, or give it a `lid`, which is of 16",
+        ),
+    ] {
+        let problems = extended(fabric, &rest).expect_err("is wrong");
+        let expected = format!("test.toml: `fabric.extended_lids`: {expected}");
+        assert!(problems.contains(&expected), "{problems}");
+    }
+}

@@ -20,7 +20,10 @@ impl Management {
         let name = |guid: Guid| state.node_name(guid);
         Migrated {
             vm: self.slots[vm].name.clone(),
-            lid: moved.lid.value(),
+            lid: moved
+                .virtual_lid
+                .unwrap_or_else(|| moved.lid.into())
+                .value(),
             former_lid: None,
             guid: moved.vm.to_string(),
             from: self.place(moved.from),
