@@ -149,7 +149,7 @@ fn those_that_can_move_at_the_same_time() {
 fn a_plan() {
     let daemon = Daemon::configured(SUBNET);
     let plan = "vm1=hv2  # makes room\n\n# and takes it\nvm3=hv1 vm2=hv4\n";
-    let output = migrate(&daemon, &["--plan", "-"], plan);
+    let output = migrate(&daemon, &["--plan", "-", "--fewest"], plan);
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let lines: Vec<Vec<&str>> = out

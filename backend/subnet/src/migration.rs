@@ -58,6 +58,11 @@ pub struct Migration {
     /// Has the switches that will be changed drop packets to the VM first, so that old and new
     /// paths never exist side by side.
     pub drop_first: bool,
+    /// Changes as few switches as do in a fat-tree (FTreeMinRC of *Efficient Routing and
+    /// Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless Networks*,
+    /// section 6), instead of all that send the LIDs different ways. Where the subnet is no fat-tree,
+    /// paths need lanes, or somebody would be lost, it is these all the same.
+    pub fewest: bool,
     /// Reaches switches by their LIDs, which spares the directed route's work in each switch on the
     /// way.
     pub destination_routed: bool,
@@ -74,6 +79,7 @@ impl Migration {
             to,
             method: None,
             drop_first: false,
+            fewest: false,
             destination_routed: false,
             check_deadlock: false,
         }

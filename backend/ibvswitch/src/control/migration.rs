@@ -21,6 +21,9 @@ pub struct MigrationRequest {
     /// Has switches drop packets to the VM before they are changed.
     #[serde(default)]
     pub drop_first: bool,
+    /// Changes as few switches as do in a fat-tree.
+    #[serde(default)]
+    pub fewest: bool,
     /// Reaches switches by their LIDs.
     #[serde(default)]
     pub destination_routed: bool,
@@ -42,6 +45,9 @@ pub struct MigrationsRequest {
     /// As of [`MigrationRequest::drop_first`].
     #[serde(default)]
     pub drop_first: bool,
+    /// As of [`MigrationRequest::fewest`].
+    #[serde(default)]
+    pub fewest: bool,
     /// As of [`MigrationRequest::destination_routed`].
     #[serde(default)]
     pub destination_routed: bool,
@@ -65,6 +71,13 @@ pub fn allowed(wait_s: Option<u16>) -> Duration {
     Duration::from_secs(wait_s.unwrap_or(30).min(600).into())
 }
 
+impl MigrationRequest {
+    /// Whether it says how forwarding tables are to change.
+    pub(crate) fn is_about_tables(&self) -> bool {
+        self.method.is_some() || self.drop_first || self.fewest || self.destination_routed
+    }
+}
+
 impl MigrationsRequest {
     /// Each move by itself.
     pub fn requests(&self) -> impl Iterator<Item = MigrationRequest> + '_ {
@@ -74,6 +87,7 @@ impl MigrationsRequest {
             vf: None,
             method: self.method,
             drop_first: self.drop_first,
+            fewest: self.fewest,
             destination_routed: self.destination_routed,
             wait_s: self.wait_s,
         })

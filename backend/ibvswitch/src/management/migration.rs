@@ -199,6 +199,7 @@ impl Management {
             to,
             method: request.method.map(Into::into),
             drop_first: request.drop_first,
+            fewest: request.fewest,
             check_deadlock: true,
             destination_routed: request.destination_routed,
         })

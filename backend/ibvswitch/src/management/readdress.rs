@@ -73,7 +73,7 @@ impl Management {
         is_connected: impl Fn(VfId) -> bool,
         promised: &mut Promised,
     ) -> Result<Readdressing, MigrateError> {
-        if request.method.is_some() || request.drop_first || request.destination_routed {
+        if request.is_about_tables() {
             return Err(MigrateError::NoTables(request.vm.clone()));
         }
         let (from, to, lid) = {

@@ -58,7 +58,7 @@ impl Management {
         to: VfId,
         promised: &mut Promised,
     ) -> Result<Relocating, MigrateError> {
-        if request.method.is_some() || request.drop_first || request.destination_routed {
+        if request.is_about_tables() {
             return Err(MigrateError::NotOurs);
         }
         let begun = self.with(|state| {

@@ -19,6 +19,7 @@
 //! end, with a sweep between if one of them has not come well.
 
 mod deadlock;
+mod fewest;
 mod plan;
 mod round;
 mod stages;
@@ -37,6 +38,7 @@ use crate::migration::{
 };
 use crate::model::At;
 use crate::routing::Endpoint;
+use crate::routing::reconfiguration::FatTreeMinimum;
 pub(super) use plan::Blocks;
 use plan::Plan;
 use stages::Stage;
@@ -64,6 +66,9 @@ pub(super) struct Migrations {
     running: Vec<Running>,
     /// Rounds so far.
     rounds: u64,
+    /// What tells the fewest switches that a move can change, if the subnet is a fat-tree; once
+    /// somebody has asked since the last sweep.
+    minimum: Option<Option<FatTreeMinimum>>,
     /// The one whose requests are made, or whose answer is taken in.
     acting: Option<Ticket>,
     results: BTreeMap<Ticket, Result<Moved, MigrationError>>,
@@ -101,6 +106,11 @@ impl Migrations {
     fn acting(&mut self) -> Option<&mut Running> {
         let ticket = self.acting?;
         self.running.iter_mut().find(|each| each.ticket == ticket)
+    }
+
+    /// Paths have been computed.
+    pub(super) fn paths_are_new(&mut self) {
+        self.minimum = None;
     }
 
     /// A request is made: for which of those that run, if for one of them.

@@ -24,6 +24,7 @@ impl SubnetManager {
         self.send_tables(&paths);
         self.set_tops(&paths.graph, &paths.nodes);
         self.paths = paths;
+        self.migrations.paths_are_new();
         self.find_manager_levels();
         if computed {
             self.paths_computed();

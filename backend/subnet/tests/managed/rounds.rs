@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fabric::{Fabric, FatTree, Hosts, Topology};
+use fabric::{Fabric, FatTree, Hosts, Topology, Torus};
 use ibvswitch_subnet::{Config, Migration, MigrationError, Moved, Target, Ticket, Wait};
 use wire::Guid;
 
@@ -128,6 +128,7 @@ fn rounds_in_fat_trees() {
             managed
         };
         let (mut managed, mut single) = (start(), start());
+        let fewest = random.below(2) == 0;
         let mut vms: Vec<Guid> = (1..=hypervisors)
             .flat_map(|number| [host(number, 1), host(number, 2)])
             .skip(1)
@@ -143,6 +144,7 @@ fn rounds_in_fat_trees() {
             let to = host(1 + to % hypervisors, 0);
             moves.push(Migration {
                 drop_first: random.below(3) == 0,
+                fewest,
                 destination_routed: random.below(2) == 0,
                 check_deadlock: random.below(2) == 0,
                 ..Migration::new(vm, Target::Hypervisor(to))
@@ -185,7 +187,7 @@ fn rounds_in_fat_trees() {
         done.sort_by_key(|(_, moved)| moved.round);
         let rounds = done.last().unwrap().1.round as usize;
         println!(
-            "{shape}: {} of {} moves in {rounds} rounds",
+            "{shape}, fewest {fewest}: {} of {} moves in {rounds} rounds",
             done.len(),
             moves.len()
         );
@@ -223,6 +225,71 @@ fn rounds_in_fat_trees() {
         managed.settle();
         assert_eq!(managed.manager.report().sets, 0, "{shape}");
     }
+}
+
+/// As few switches as the fat-tree allows: more move at the same time, by fewer packets, and what the
+/// spines of other subtrees hold stays.
+#[test]
+fn fewest_switches() {
+    let (topology, config, _) = tree("XGFT(3;4,2,3;2,2,1)");
+    let changed = |moved: &Moved| {
+        let switches = moved.per_switch.iter();
+        switches.filter(|switch| !switch.is_vswitch).count()
+    };
+    let moved = |fewest: bool| {
+        let fabric = Fabric::new(&topology).unwrap();
+        let mut managed = Managed::new(fabric, host(1, 1), config.clone());
+        managed.settle();
+        // From one leaf to the other of each of the four subtrees of two leaves.
+        let moves: Vec<Migration> = (0..4)
+            .map(|subtree| {
+                let to = Target::Hypervisor(host(6 * subtree + 4, 0));
+                Migration {
+                    fewest,
+                    ..Migration::new(host(6 * subtree + 1, 2), to)
+                }
+            })
+            .collect();
+        let batch = Batch::ask(&mut managed, &moves);
+        let outcomes = batch.run(&mut managed, &mut Random(seed()), |managed, _, _| {
+            managed.all_active_and_reachable();
+        });
+        let moved: Vec<Moved> = outcomes.into_iter().map(Result::unwrap).collect();
+        let rounds = moved.iter().map(|moved| moved.round).max().unwrap();
+        (rounds, moved.iter().map(changed).collect::<Vec<_>>())
+    };
+    let (all, fewest) = (moved(false), moved(true));
+    println!("all that differ: {all:?}; fewest: {fewest:?}");
+    // Two leaves and the two switches above them, none of which another subtree has.
+    assert_eq!(fewest.0, 1);
+    for (fewest, all) in fewest.1.iter().zip(&all.1) {
+        assert!(fewest <= &4 && fewest <= all);
+    }
+    assert!(all.0 > 1 && fewest.1 < all.1);
+}
+
+/// In a ring it is as without.
+#[test]
+fn fewest_where_there_is_no_tree() {
+    let ring = Torus::new(&[6], 1).unwrap();
+    let topology = ring.topology(Hosts::Hypervisors { functions: 2 });
+    let config = Config {
+        spare_functions: (1..=6).map(|number| host(number, 2)).collect(),
+        ..Config::default()
+    };
+    let moved = |fewest: bool| {
+        let fabric = Fabric::new(&topology).unwrap();
+        let mut managed = Managed::new(fabric, host(1, 1), config.clone());
+        managed.settle();
+        let migration = Migration {
+            fewest,
+            ..Migration::new(host(2, 1), Target::Function(host(5, 2)))
+        };
+        let moved = managed.migrate(migration).unwrap();
+        managed.all_active_and_reachable();
+        moved
+    };
+    assert_eq!(moved(true), moved(false));
 }
 
 /// Within their leaves, one in each: as many at the same time as there are leaves, and one packet to

@@ -47,6 +47,9 @@ pub(in crate::cli) struct MigrateArgs {
     /// Have switches drop packets to a VM before their tables are changed.
     #[arg(long)]
     drop_first: bool,
+    /// Change as few switches as do in a fat-tree; elsewhere it is all whose entries differ, as without.
+    #[arg(long)]
+    fewest: bool,
     /// Reach switches by their LIDs instead of by directed routes.
     #[arg(long)]
     destination_routed: bool,
@@ -91,6 +94,7 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
         moves,
         method: args.method,
         drop_first: args.drop_first,
+        fewest: args.fewest,
         destination_routed: args.destination_routed,
         wait_s: args.wait,
     });
@@ -160,6 +164,7 @@ fn one(source: SourceArgs, args: MigrateArgs, vm: String, to: String) -> Result<
         vf: args.vf,
         method: args.method,
         drop_first: args.drop_first,
+        fewest: args.fewest,
         destination_routed: args.destination_routed,
         wait_s: args.wait,
     });

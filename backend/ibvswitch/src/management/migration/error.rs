@@ -84,7 +84,7 @@ pub enum MigrateError {
     /// Options for forwarding tables, where none changes.
     #[error(
         "the LID of `{0}` is one of its hypervisor's port, so that no forwarding table changes when it moves; \
-         leave out --method, --drop-first and --destination-routed"
+         leave out --method, --drop-first, --fewest and --destination-routed"
     )]
     NoTables(String),
     /// The VM's GUID is at no port.
@@ -101,8 +101,8 @@ pub enum MigrateError {
     Manager(MigrationError),
     /// Options for forwarding tables, which another subnet manager changes.
     #[error(
-        "another subnet manager changes the forwarding tables; leave out --method, --drop-first and \
-         --destination-routed"
+        "another subnet manager changes the forwarding tables; leave out --method, --drop-first, \
+         --fewest and --destination-routed"
     )]
     NotOurs,
     /// Another subnet manager has not done its part.

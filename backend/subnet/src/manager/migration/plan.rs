@@ -97,11 +97,7 @@ impl SubnetManager {
             spare,
             blocks: match virtual_lid {
                 Some(lid) => self.virtual_changes(lid, Some(to_edge))?,
-                None => {
-                    let switches = self.affected(from_edge, to_edge);
-                    let lids = |guid| self.lids_of(guid).collect::<Vec<_>>();
-                    self.changes(&lids(vm), &lids(spare), to_edge, switches)?
-                }
+                None => self.exchange(asked, spare, (from_edge, to_edge))?,
             },
             vswitches: vswitches
                 .iter()
@@ -317,6 +313,29 @@ impl SubnetManager {
             waited: None,
         };
         (plan, moved)
+    }
+
+    /// The blocks that change when a VM's LIDs go from one switch to another, and those that it changes
+    /// places with the other way.
+    fn exchange(
+        &self,
+        asked: &Migration,
+        spare: Guid,
+        (from, to): (At, At),
+    ) -> Result<Blocks, MigrationError> {
+        let lids = |guid| self.lids_of(guid).collect::<Vec<_>>();
+        let (own, spares) = (lids(asked.vm), lids(spare));
+        if asked.fewest
+            && let Some(switches) = self.fewest(from, to)
+        {
+            let blocks = self.changes(&own, &spares, to, switches)?;
+            let came = own.iter().map(|&lid| (lid, to));
+            let mut ends = came.chain(spares.iter().map(|&lid| (lid, from)));
+            if ends.all(|(lid, edge)| self.is_found(lid, edge, &blocks)) {
+                return Ok(blocks);
+            }
+        }
+        self.changes(&own, &spares, to, self.affected(from, to))
     }
 
     /// The switches that a migration may change. Every one is looked at (ItRC in the paper); where

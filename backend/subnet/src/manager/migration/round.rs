@@ -49,6 +49,7 @@ impl SubnetManager {
     /// switches at both its ends, and with them the functions there, from those who come after. Who
     /// waits for a place does not, since those who come after may be what makes it.
     pub(in crate::manager) fn begin_round(&mut self) {
+        self.look_for_fewest();
         let mut waiting = mem::take(&mut self.migrations.waiting);
         let mut later: VecDeque<Waiting> = VecDeque::new();
         let mut taken = Taken::default();

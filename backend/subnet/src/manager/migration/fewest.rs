@@ -1,0 +1,67 @@
+//! The fewest switches that have to change in a fat-tree.
+
+use wire::Lid;
+use wire::attribute::LinearBlock;
+
+use super::Blocks;
+use super::plan::place;
+use crate::manager::SubnetManager;
+use crate::model::At;
+use crate::routing::reconfiguration::FatTreeMinimum;
+
+impl SubnetManager {
+    /// Gets ready to tell, if one of those that wait asks.
+    pub(super) fn look_for_fewest(&mut self) {
+        let mut waiting = self.migrations.waiting.iter();
+        if self.migrations.minimum.is_none() && waiting.any(|each| each.asked.fewest) {
+            let lanes = self.paths.levels.count();
+            let found = FatTreeMinimum::new(&self.paths.graph);
+            // Elsewhere a path's lane is that of the way which all take to the destination.
+            self.migrations.minimum = Some(found.ok().filter(|_| lanes == 1));
+        }
+    }
+
+    /// As few nodes as have to change when a VM goes from one switch to another: `None` where that is
+    /// not known.
+    pub(super) fn fewest(&self, from: At, to: At) -> Option<Vec<usize>> {
+        let minimum = self.migrations.minimum.as_ref()?.as_ref()?;
+        let nodes = &self.paths.nodes;
+        let switch = |edge: At| nodes.iter().position(|&node| node == edge.0);
+        let touched = minimum.touched(switch(from)?, switch(to)?);
+        Some(touched.into_iter().map(|switch| nodes[switch]).collect())
+    }
+
+    /// Whether a LID is found at a switch's port from all switches when these blocks are changed.
+    pub(super) fn is_found(&self, lid: Lid, end: At, blocks: &Blocks) -> bool {
+        let (number, entry) = place(lid);
+        let mut known = vec![false; self.subnet.nodes.len()];
+        let mut way = Vec::new();
+        for &start in &self.paths.nodes {
+            let mut at = start;
+            while !known[at] {
+                if way.len() > self.paths.nodes.len() {
+                    return false;
+                }
+                way.push(at);
+                let changed = blocks.get(&at).and_then(|blocks| blocks.get(&number));
+                let switch = self.subnet.nodes[at].info.node_guid;
+                let block = changed
+                    .copied()
+                    .or_else(|| self.tables.linear(switch, number));
+                let port = block.map_or(LinearBlock::DROP, |block| block.0[entry]);
+                if (at, port) == end {
+                    break;
+                }
+                let next = self.subnet.port((at, port)).and_then(|port| port.peer);
+                match next {
+                    Some((next, _)) if self.subnet.nodes[next].is_switch() => at = next,
+                    _ => return false,
+                }
+            }
+            for at in way.drain(..) {
+                known[at] = true;
+            }
+        }
+        true
+    }
+}
