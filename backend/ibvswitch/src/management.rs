@@ -662,7 +662,7 @@ impl Management {
         let SubnetState {
             tables, clusters, ..
         } = &mut *state;
-        tables.widen(vf, &mut packet, clusters);
+        tables.keep(vf, &packet, clusters);
         if !state.shared.mark(vf, &state.fabric, &mut packet) {
             self.proxy.refuse(now, vf, Reason::Transaction, &packet);
             return Vec::new();

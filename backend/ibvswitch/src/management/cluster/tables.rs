@@ -10,7 +10,7 @@ use std::time::Duration;
 use hca::VfId;
 use subnet::rmpp::{Receiver, Sender, Taken};
 use wire::MadPacket;
-use wire::mad::{AttributeId, Class, Mad, Method, Status};
+use wire::mad::{Class, Mad, Method, Status};
 use wire::rmpp::{self, Rmpp};
 use wire::sa::{self, SaHeader};
 
@@ -25,8 +25,8 @@ const ROOM: usize = 16 << 20;
 struct Guest {
     from_wire: Receiver,
     to_guest: Sender,
-    /// Questions for one record that were made ones for all that there are, by their transactions.
-    single: VecDeque<u64>,
+    /// Questions for one record that are not answered yet.
+    single: VecDeque<MadPacket>,
 }
 
 impl Default for Guest {
@@ -39,21 +39,33 @@ impl Default for Guest {
     }
 }
 
-/// Questions for one record that may be on their way.
-const SINGLE: usize = 256;
+/// Questions for one record that are kept.
+const SINGLE: usize = 64;
 
 impl Guest {
-    /// Whether a packet answers a question that [`Tables::widen`] has changed, which is over then.
-    fn asked_for_one(&mut self, packet: &MadPacket) -> bool {
-        let transaction = packet.header().transaction();
+    /// The question for one record that a packet answers, which is over then.
+    fn question(&mut self, answer: &MadPacket) -> Option<MadPacket> {
+        let transaction = answer.header().transaction();
         let mut single = self.single.iter();
-        let at = single.position(|&other| other == transaction);
-        at.and_then(|at| self.single.remove(at)).is_some()
+        let at = single.position(|kept| kept.header().transaction() == transaction);
+        self.single.remove(at?)
+    }
+
+    /// Asks for all records in place of the one of which there are too many: those that the guest may
+    /// not know of count, too, for the subnet administration.
+    fn ask_for_all(&mut self, answer: &MadPacket) -> Option<MadPacket> {
+        let question = self.question(answer)?;
+        let mut all = question.clone();
+        if let Ok(mut header) = Mad::new_checked(&mut all.mad[..]) {
+            header.set_method(Method::GET_TABLE);
+        }
+        all.mad[rmpp::HEADER.start] = Rmpp::VERSION;
+        self.single.push_front(question);
+        Some(all)
     }
 }
 
-/// Makes of the answer to a question that [`Tables::widen`] has changed one to the guest's own
-/// question, with a record if there is just one.
+/// Makes of all records the answer to a question for one: it has a record if there is just one.
 fn narrow(answer: &MadPacket, status: Status, table: &[u8]) -> MadPacket {
     let mut packet = answer.clone();
     packet.mad[rmpp::HEADER].fill(0);
@@ -89,32 +101,22 @@ fn reliable(packet: &MadPacket) -> Option<Rmpp> {
 }
 
 impl Tables {
-    /// Makes of a guest's question for a record, as the wire has it, one for all such records. Of
-    /// several the guest may know of one alone, which the subnet administration cannot tell: it would
-    /// answer that there are too many.
-    pub(in crate::management) fn widen(
+    /// Keeps a guest's question for one record, as the wire has it, until it is answered.
+    pub(in crate::management) fn keep(
         &mut self,
         vf: VfId,
-        packet: &mut MadPacket,
+        packet: &MadPacket,
         clusters: &Clusters,
     ) {
         let header = packet.header();
-        let (class, method, attribute) = (header.class(), header.method(), header.attribute());
-        // Paths are asked for by the LIDs of both ends, of which there is one.
-        let is_one = matches!(attribute, AttributeId::CLASS_PORT_INFO | sa::id::PATH);
-        let asks = class == Class::SUBN_ADM && method == Method::GET && !is_one;
+        let asks = header.class() == Class::SUBN_ADM && header.method() == Method::GET;
         if !asks || !clusters.has_own_lids(vf) {
             return;
         }
-        let transaction = header.transaction();
         let single = &mut self.0.entry(vf).or_default().single;
-        single.retain(|&other| other != transaction);
+        single.retain(|kept| kept.header().transaction() != header.transaction());
         single.truncate(SINGLE - 1);
-        single.push_front(transaction);
-        if let Ok(mut header) = Mad::new_checked(&mut packet.mad[..]) {
-            header.set_method(Method::GET_TABLE);
-        }
-        packet.mad[rmpp::HEADER.start] = Rmpp::VERSION;
+        single.push_front(packet.clone());
     }
 
     /// Takes in a packet for a guest, as the wire has it. `None`: it is no part of a table.
@@ -126,16 +128,7 @@ impl Tables {
         now: Duration,
     ) -> Option<Outgoing> {
         let Some(header) = reliable(packet) else {
-            // Not even a table that is empty, so it says why.
-            let guest = self.0.get_mut(&vf)?;
-            let is_answer = packet.header().method() == Method::GET_TABLE_RESPONSE;
-            let asked = is_answer && guest.asked_for_one(packet);
-            let mut packet = asked.then(|| narrow(packet, packet.header().status(), &[]))?;
-            clusters.translate(vf, Direction::ToGuest, &mut packet);
-            return Some(Outgoing {
-                to_wire: None,
-                to_guest: vec![packet],
-            });
+            return self.take_single(vf, packet, clusters);
         };
         let method = packet.header().method();
         let is_table = matches!(
@@ -173,7 +166,7 @@ impl Tables {
         };
         let size = SaHeader::of(&first.mad).map_or(0, |sa| usize::from(sa.attribute_offset) * 8);
         translator.table(first.header().attribute(), size, &mut data);
-        if guest.asked_for_one(&first) {
+        if guest.question(&first).is_some() {
             let status = match data.len() {
                 0 => Status::SA_NO_RECORDS,
                 length if length > size => Status::SA_TOO_MANY_RECORDS,
@@ -198,6 +191,41 @@ impl Tables {
             guest.to_guest.begin(template, data, now, &mut send);
         }
         Some(outgoing)
+    }
+
+    /// Takes in an answer of one packet, the same way.
+    fn take_single(
+        &mut self,
+        vf: VfId,
+        packet: &MadPacket,
+        clusters: &Clusters,
+    ) -> Option<Outgoing> {
+        let header = packet.header();
+        if header.class() != Class::SUBN_ADM {
+            return None;
+        }
+        let guest = self.0.get_mut(&vf)?;
+        match (header.method(), header.status()) {
+            (Method::GET_RESPONSE, Status::SA_TOO_MANY_RECORDS) => Some(Outgoing {
+                to_wire: Some(guest.ask_for_all(packet)?),
+                to_guest: Vec::new(),
+            }),
+            (Method::GET_RESPONSE, _) => {
+                guest.question(packet);
+                None
+            }
+            // Why there is no table.
+            (Method::GET_TABLE_RESPONSE, status) => {
+                guest.question(packet)?;
+                let mut packet = narrow(packet, status, &[]);
+                clusters.translate(vf, Direction::ToGuest, &mut packet);
+                Some(Outgoing {
+                    to_wire: None,
+                    to_guest: vec![packet],
+                })
+            }
+            _ => None,
+        }
     }
 
     /// Takes in a packet of a guest, as the guest sees things. `None`: it is not about a table.

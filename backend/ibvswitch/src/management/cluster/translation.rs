@@ -269,9 +269,12 @@ impl Translator<'_> {
         let Ok(header) = Rmpp::of(&mad[..]) else {
             return;
         };
-        let begins = !header.is_active() || header.kind == Rmpp::DATA && header.segment == 1;
-        if !begins || header.is_active() && self.direction == Direction::ToGuest {
-            // Tables for guests are translated as a whole.
+        if header.is_active() && self.direction == Direction::ToGuest {
+            // Tables for guests are translated as a whole; all else about them has no records.
+            mad[ADMINISTRATION..].fill(0);
+            return;
+        }
+        if header.is_active() && (header.kind != Rmpp::DATA || header.segment != 1) {
             return;
         }
         let id = match method {
