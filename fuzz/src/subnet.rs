@@ -29,6 +29,7 @@ impl FixedSubnet {
             mtu: Mtu::from_bytes(4096).expect("an MTU of the specification"),
             path: PathId::NONE,
             faulty: false,
+            delay: 0,
         }
     }
 }

@@ -459,9 +459,7 @@ fn events_are_those_of_the_cluster_with_opensm() {
         ("", &[][..]),
         ("[fabric]\nmodel = \"shared-port\"\n", &["-l", "2"]),
     ] {
-        let daemon = Daemon::configured(&format!(
-            "[sm]\nmanager = \"external\"\n{model}{CONFIG}"
-        ));
+        let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{model}{CONFIG}"));
         let opensm = Opensm::start(&daemon, None, options);
         opensm.subnet_up();
         events_at(&daemon);
