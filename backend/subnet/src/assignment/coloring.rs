@@ -8,12 +8,16 @@ use super::conflict::SplitGraph;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TimedOut;
 
-/// Steps between two looks at the clock.
-const STEPS: u32 = 1 << 12;
+/// Dead ends until the search begins anew for the first time; for each next time half as many more.
+const FIRST: u64 = 256;
 
 /// An assignment with at most so many configurations, or that there is none: by putting the path that
 /// has the fewest of them left into each of those, one after the other, and likewise on ("New Methods
 /// to Color the Vertices of a Graph", Brélaz).
+///
+/// What makes it impossible is most often a few paths among many. So a path for which nothing was left
+/// weighs more from then on, and the search begins anew now and then, with the weightiest ("Boosting
+/// Systematic Search by Weighting Constraints", Boussemart, Hemery, Lecoutre, Sais).
 ///
 /// What is proved in no time for one graph takes for ever for another: hence a time limit.
 pub(super) fn color(
@@ -34,12 +38,21 @@ pub(super) fn color(
         degree: (0..graph.len())
             .map(|path| graph.neighbours(path).count_ones(..))
             .collect(),
+        weight: vec![1; graph.len()],
     };
     // Paths of which every two part: whatever the solution, its labels can be named after them.
     for (label, &path) in clique.iter().enumerate() {
         search.put(path, label);
     }
-    search.run(clique.len(), until)
+    let mut patience = FIRST;
+    loop {
+        match search.run(clique.len(), patience) {
+            Outcome::Found(labels) => return Ok(Some(labels)),
+            Outcome::Impossible => return Ok(None),
+            Outcome::Open if Instant::now() > until => return Err(TimedOut),
+            Outcome::Open => patience += patience / 2,
+        }
+    }
 }
 
 struct Search<'a> {
@@ -52,6 +65,16 @@ struct Search<'a> {
     saturation: Vec<usize>,
     /// By path: those that part from it and have no label.
     degree: Vec<usize>,
+    /// By path: one more than how often no label was left for it.
+    weight: Vec<u64>,
+}
+
+/// What a search has shown.
+enum Outcome {
+    Found(Vec<usize>),
+    Impossible,
+    /// Nothing, in so many dead ends.
+    Open,
 }
 
 /// A path with a label that is being tried.
@@ -83,10 +106,14 @@ impl Search<'_> {
         }
     }
 
-    /// The path without a label that has the fewest left, or parts from the most others.
+    /// The path without a label that has the fewest left for its weight, or parts from the most others.
     fn tightest(&self) -> Option<usize> {
+        let left = |path: usize| (self.configurations - self.saturation[path]) as u64;
         let open = (0..self.graph.len()).filter(|&path| self.label[path].is_none());
-        open.max_by_key(|&path| (self.saturation[path], self.degree[path]))
+        open.min_by(|&a, &b| {
+            let by_weight = (left(a) * self.weight[b]).cmp(&(left(b) * self.weight[a]));
+            by_weight.then(self.degree[b].cmp(&self.degree[a]))
+        })
     }
 
     /// The first label from `from` that a path may have. Labels beyond those in use are all alike.
@@ -95,23 +122,32 @@ impl Search<'_> {
         (from..end).find(|&label| self.taken[path][label] == 0)
     }
 
-    fn run(&mut self, mut used: usize, until: Instant) -> Result<Option<Vec<usize>>, TimedOut> {
+    /// Searches until there have been so many dead ends, and puts back what it tried.
+    fn run(&mut self, mut used: usize, dead_ends: u64) -> Outcome {
         let mut trials: Vec<Trial> = Vec::new();
-        let mut steps = 0;
-        while let Some(path) = self.tightest() {
+        let mut left = dead_ends;
+        let outcome = loop {
+            let Some(path) = self.tightest() else {
+                break Outcome::Found(self.label.iter().flatten().copied().collect());
+            };
             let mut next = self.free(path, 0, used).map(|label| (path, label, used));
-            while next.is_none() {
-                let Some(Trial { path, label, used }) = trials.pop() else {
-                    return Ok(None);
-                };
+            if next.is_none() {
+                self.weight[path] += 1;
+                left -= 1;
+            }
+            while next.is_none()
+                && let Some(Trial { path, label, used }) = trials.pop()
+            {
                 self.take_back(path, label);
-                next = self
-                    .free(path, label + 1, used)
-                    .map(|label| (path, label, used));
+                let free = self.free(path, label + 1, used);
+                next = free.map(|label| (path, label, used));
             }
             let Some((path, label, before)) = next else {
-                continue;
+                break Outcome::Impossible;
             };
+            if left == 0 {
+                break Outcome::Open;
+            }
             self.put(path, label);
             used = before.max(label + 1);
             trials.push(Trial {
@@ -119,12 +155,11 @@ impl Search<'_> {
                 label,
                 used: before,
             });
-            steps += 1;
-            if steps % STEPS == 0 && Instant::now() > until {
-                return Err(TimedOut);
-            }
+        };
+        for Trial { path, label, .. } in trials.into_iter().rev() {
+            self.take_back(path, label);
         }
-        Ok(Some(self.label.iter().flatten().copied().collect()))
+        outcome
     }
 }
 
