@@ -24,6 +24,7 @@ mod shared_port;
 mod slots;
 mod sm;
 mod traffic;
+mod twins;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -33,7 +34,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use fabric::{Fabric, Injected, Output, Owner, PortRef, SmpAccess, TopologyError};
+use fabric::{Fabric, Injected, Output, Owner, PortEvent, PortRef, SmpAccess, TopologyError};
 use hca::{Envelope, Face, PortView, Subnet, TrafficCounters, VfId, WrongKey};
 use parking_lot::Mutex;
 use subnet::{SubnetManager, Transport};
@@ -468,6 +469,9 @@ impl Management {
                         }
                         let view = state.view(vf, port);
                         deliveries.push(Delivery::Change(vf, event, view));
+                    }
+                    if event == PortEvent::GidChange {
+                        self.warn_of_twins(state, port);
                     }
                     self.note_shared_port(state, port, event);
                 }

@@ -5,6 +5,8 @@
 //! switches of a file take their lowest free ports. A vSwitch has its uplink at port 1, and from port
 //! 2 the physical function whose LID VFs share, if there are such, and the other VFs.
 
+mod twins;
+
 use std::collections::{HashMap, HashSet};
 
 use fabric::{Fabric, LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology};
@@ -14,6 +16,7 @@ use wire::{ExtendedLid, Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey
 use crate::config::{Address, AddressModel, Config, Hypervisor, LinkRate, MANAGER, Switch, Vf};
 use crate::control::{self, Link, LinkEnd, Node, NodeKind};
 use crate::shared_port::{self, Clustered, Place};
+use twins::name_twins;
 
 /// Port of a vSwitch towards the switch.
 const UPLINK: u8 = 1;
@@ -209,6 +212,7 @@ impl Plan {
             .map(|node| node.describe(fabric))
             .collect();
         nodes.extend(shared().map(|(vf, place)| self.describe_shared(vf, place, fabric)));
+        name_twins(&mut nodes);
         let inside = shared().map(|(vf, place)| Link {
             from: end(place.port),
             to: LinkEnd {

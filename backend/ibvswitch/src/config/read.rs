@@ -51,11 +51,11 @@ pub(super) fn read(
 
 /// What must be unique, as far as read.
 #[derive(Debug, Default)]
-struct Names {
+pub(super) struct Names {
     hypervisors: Seen<String>,
     vfs: Seen<String>,
     lids: Seen<i64>,
-    guids: Seen<u64>,
+    pub(super) guids: Seen<u64>,
     sockets: Seen<PathBuf>,
     clusters: clusters::Clusters,
     partitions: HashMap<String, u16>,
@@ -64,7 +64,7 @@ struct Names {
 #[derive(Debug)]
 pub(super) struct Reader<'d, 'i> {
     pub(super) document: &'d Document<'i>,
-    names: Names,
+    pub(super) names: Names,
 }
 
 impl<'d, 'i> Reader<'d, 'i> {

@@ -306,6 +306,12 @@ impl<'d, 'i> Reader<'d, 'i> {
             }
         };
         let names = names(&topology);
+        for (spec, name) in topology.nodes().iter().zip(&names) {
+            for &guid in [spec.guid].iter().chain(&spec.port_guids) {
+                let owner = format!("the node `{name}` in {}", path.display());
+                self.names.guids.insert(guid.into(), owner);
+            }
+        }
         let of = |kind| {
             let nodes = topology.nodes().iter().zip(topology.ids()).zip(&names);
             nodes

@@ -88,7 +88,7 @@ Ca 1 \"G\" # \"two\"
     let parse = |text: &str| Config::parse(&origin.display().to_string(), text, dirs());
     let config =
         parse("[fabric]\ntopology = \"a.net\"\n").unwrap_or_else(|error| panic!("{error}"));
-    let file = config.wiring.file.as_ref().expect("a file");
+    let file = config.wiring.file.expect("a file");
     assert_eq!(file.names, ["leaf", "one", "two"]);
     assert_eq!(config.manager.guid, Guid::from(0x0010_0001));
     let one = "[[hypervisor]]\nname = \"a\"\nswitch = \"leaf\"\n";
@@ -104,6 +104,19 @@ Ca 1 \"G\" # \"two\"
         ),
         "{error}"
     );
+    // A GUID of the file, of a node or of its port, is nobody else's.
+    let guids = file.topology.nodes()[1].clone();
+    for guid in [guids.guid, guids.port_guids[0]] {
+        let vf = format!("[[hypervisor.vf]]\nname = \"vm1\"\nguid = \"{guid}\"\n");
+        let text = format!("[fabric]\ntopology = \"a.net\"\n{one}{vf}");
+        let error = parse(&text).expect_err("is taken");
+        let expected = format!(
+            ":8:8: `hypervisor.vf.guid = \"{guid}\"`: this GUID is already that of the node `one` in \
+             {}; give each its own GUID",
+            net.display()
+        );
+        assert!(error.to_string().ends_with(&expected), "{error}");
+    }
     std::fs::write(&net, text.replace("\"G\"[1]", "\"G\"[2]")).expect("is written");
     let error = parse("[fabric]\ntopology = \"a.net\"\n").expect_err("is wrong");
     assert!(
