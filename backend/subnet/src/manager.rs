@@ -439,7 +439,7 @@ impl SubnetManager {
     fn begin(&mut self) -> bool {
         let now = self.now;
         match self.state() {
-            SmState::NotActive | SmState::Standby if self.has_migrations() => {
+            SmState::NotActive | SmState::Standby if self.has_unanswered() => {
                 self.refuse_migrations();
             }
             SmState::NotActive => return false,

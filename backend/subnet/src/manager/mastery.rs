@@ -240,9 +240,12 @@ impl SubnetManager {
     fn manage(&mut self) {
         if self.mastery.inherited {
             self.mastery.inherited = false;
-            // LIDs that the ports have are in use.
+            // LIDs that the ports have are in use, but those of a move that was cut short may be at
+            // the wrong ends yet.
+            let moving = self.migrations.moving();
             let ports = self.subnet.ports();
-            let current = ports.filter(|(_, port)| !port.guid.is_none());
+            let current =
+                ports.filter(|(_, port)| !port.guid.is_none() && !moving.contains(&port.guid));
             let current = current.filter_map(|(_, port)| Some((port.guid, port.info?.lid)));
             for (guid, lid) in current.filter(|(_, lid)| lid.is_unicast()) {
                 self.lids.insert(guid, lid);

@@ -24,7 +24,7 @@ mod plan;
 mod round;
 mod stages;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 
 use tracing::info;
@@ -113,6 +113,14 @@ impl Migrations {
         self.minimum = None;
     }
 
+    /// GUIDs that change places in the round.
+    pub(super) fn moving(&self) -> BTreeSet<Guid> {
+        let running = self.running.iter();
+        running
+            .flat_map(|each| [each.asked.vm, each.plan.spare])
+            .collect()
+    }
+
     /// A request is made: for which of those that run, if for one of them.
     pub(super) fn opens(&mut self) -> Option<Ticket> {
         let running = self.acting()?;
@@ -169,9 +177,16 @@ impl SubnetManager {
         !self.migrations.waiting.is_empty()
     }
 
+    /// Whether some wait, or have failed and wait for a sweep.
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.has_migrations() || !self.migrations.running.is_empty()
+    }
+
     /// Answers those that wait, since another manager is the master. A VM that has started or ended
-    /// meanwhile is found so by the first sweep after.
+    /// meanwhile is found so by the first sweep after; what is left of a failed migration is the other
+    /// manager's to put in order.
     pub(super) fn refuse_migrations(&mut self) {
+        self.settle_migrations();
         while let Some(Waiting {
             ticket, job, asked, ..
         }) = self.migrations.waiting.pop_front()
@@ -282,7 +297,7 @@ impl SubnetManager {
                 round: each.moved.round,
                 reason: each
                     .failure
-                    .unwrap_or_else(|| "another subnet manager took over".to_owned()),
+                    .unwrap_or_else(|| "another subnet manager came between".to_owned()),
                 now_at: self.function_of(each.asked.vm),
             };
             self.end_migration(each.ticket, Err(error));

@@ -60,6 +60,11 @@ fn guid(manager: usize) -> Guid {
     Guid::new(0x100 + manager as u64)
 }
 
+/// GUID of the adapter beside the manager with this number. Only the first one is a VM's.
+fn vm(manager: usize) -> Guid {
+    Guid::new(0x200 + manager as u64)
+}
+
 /// A switch for each manager, in a row, and the manager and another adapter at it.
 fn row(managers: usize) -> Topology {
     let mut topology = Topology::new();
@@ -67,8 +72,10 @@ fn row(managers: usize) -> Topology {
         .map(|i| topology.add(NodeSpec::switch(Guid::new(0x10 + i as u64), 4, "")))
         .collect();
     for (i, &switch) in switches.iter().enumerate() {
-        for (port, guid) in [(1, guid(i)), (2, Guid::new(0x200 + i as u64))] {
-            let adapter = topology.add(NodeSpec::channel_adapter(guid, guid, ""));
+        let manager = NodeSpec::channel_adapter(guid(i), guid(i), "");
+        let other = NodeSpec::virtual_function(vm(i), "");
+        for (port, adapter) in [(1, manager), (2, other)] {
+            let adapter = topology.add(adapter);
             topology.link((switch, port), (adapter, 1), LinkRate::default());
         }
         if let Some(&next) = switches.get(i + 1) {
@@ -100,6 +107,7 @@ impl Several {
             .set_capabilities(port, CapabilityMask::IS_SM, none);
         let config = Config {
             priority,
+            spare_functions: (1..self.managers.len()).map(vm).collect(),
             ..Config::default()
         };
         self.managers[manager] = Some(SubnetManager::new(config, Box::new(MinHop)).unwrap());
@@ -434,11 +442,88 @@ fn a_standby_migrates_nothing() {
     several.start(1, 1);
     several.run();
     assert_eq!(several.states(), [MASTER, STANDBY]);
-    let vm = Guid::new(0x200);
-    let migration = Migration::new(vm, Target::Function(Guid::new(0x201)));
+    let migration = Migration::new(vm(0), Target::Function(vm(1)));
     let ticket = several.managers[1].as_mut().unwrap().migrate(migration);
     several.poll(1);
     let result = several.managers[1].as_mut().unwrap().take_migration(ticket);
     assert_eq!(result, Some(Err(MigrationError::NotMaster)));
     assert_eq!(several.states(), [MASTER, STANDBY]);
+}
+
+/// A master that is handed the subnet in the middle of a migration sweeps, and says where the VM is.
+#[test]
+fn another_manager_comes_between() {
+    const HANDOVER: u32 = 1;
+    let mut several = Several::new(2);
+    several.start(0, 9);
+    several.start(1, 1);
+    several.run();
+    several.run();
+    let lids = several.manager(0).lids().clone();
+    let migration = Migration::new(vm(0), Target::Function(vm(1)));
+    for packets in [1, 2, 3, 4] {
+        let manager = several.managers[0].as_mut().unwrap();
+        let to = match manager.function_of(vm(0)) == Some(vm(0)) {
+            true => vm(1),
+            false => vm(0),
+        };
+        let migration = Migration {
+            to: Target::Function(to),
+            ..migration
+        };
+        let ticket = manager.migrate(migration);
+        several.left = Some(packets);
+        several.poll(0);
+        several.left = None;
+        let master = SmInfo {
+            guid: guid(1),
+            sm_key: 1,
+            priority: 1,
+            state: SmState::Master,
+            ..SmInfo::default()
+        };
+        several.control(1, 0, HANDOVER, master);
+        several.run();
+        let manager = several.managers[0].as_mut().unwrap();
+        let at = manager.function_of(vm(0));
+        match manager.take_migration(ticket) {
+            Some(Err(MigrationError::Interrupted { reason, now_at, .. })) => {
+                assert_eq!(reason, "another subnet manager came between", "{packets}");
+                assert!(
+                    now_at.is_some() && now_at == at,
+                    "{packets}: {now_at:?} {at:?}"
+                );
+            }
+            other => panic!("{packets}: {other:?}"),
+        }
+        several.managed_by(0);
+        assert_eq!(*several.manager(0).lids(), lids);
+    }
+}
+
+/// A migration fails, and the sweep after it finds a manager of higher priority, which puts things in
+/// order: who asked is told at once.
+#[test]
+fn another_manager_sees_to_a_failed_migration() {
+    let mut several = Several::new(2);
+    several.start(0, 1);
+    several.run();
+    let migration = Migration::new(vm(0), Target::Function(vm(1)));
+    let ticket = several.managers[0].as_mut().unwrap().migrate(migration);
+    several.left = Some(1);
+    // Sent four times, 200 ms apart; then the sweep begins.
+    let given_up = several.now + Duration::from_millis(800);
+    while several.now <= given_up {
+        several.now = several.poll(0).expect("something is to be sent again");
+    }
+    several.left = None;
+    several.start(1, 9);
+    several.run();
+    assert_eq!(several.states(), [STANDBY, MASTER]);
+    let result = several.managers[0].as_mut().unwrap().take_migration(ticket);
+    let Some(Err(MigrationError::Interrupted { reason, .. })) = result else {
+        panic!("{result:?}");
+    };
+    assert!(reason.contains("no answer"), "{reason}");
+    several.managed_by(1);
 }
