@@ -1,5 +1,6 @@
-//! A hybrid subnet: of the two HCAs of each guest one shares its LID with the other guest's, the other
-//! has a LID of its own, so that one boot shows both.
+//! A hybrid subnet: of the HCAs of each guest one shares its LID with the other guest's, another has a
+//! LID of its own, so that one boot shows both. A third, of another daemon, shares its LID as well, but
+//! drivers are not told to use global routes.
 
 use std::time::Duration;
 
@@ -38,20 +39,36 @@ name = "hv2"
 name = "d2"
 "#;
 
-/// The HCAs of either guest: that with a shared LID, that with its own.
+const BY_LID_CONFIG: &str = r#"
+[fabric]
+model = "shared-port"
+grh_required = false
+
+[[hypervisor]]
+name = "hv3"
+[[hypervisor.vf]]
+name = "l1"
+[[hypervisor.vf]]
+name = "l2"
+"#;
+
+/// The HCAs of either guest: that with a shared LID, that with its own, and that of the other daemon.
 const SHARED: &str = "mlx5_0";
 const DEDICATED: &str = "mlx5_1";
+const BY_LID: &str = "mlx5_2";
 
 #[test]
 fn some_share_a_lid() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
     let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
+    let by_lid = bed.daemon("by-lid", Some(BY_LID_CONFIG))?;
     let mut configs = Vec::new();
-    for (name, vfs) in [("one", ["s1", "d1"]), ("two", ["s2", "d2"])] {
+    for (name, vfs, third) in [("one", ["s1", "d1"], "l1"), ("two", ["s2", "d2"], "l2")] {
         let mut config = bed.config(name);
         for vf in vfs {
             config.devices.push(daemon.device(vf, None)?);
         }
+        config.devices.push(by_lid.device(third, None)?);
         config.modules = MLX5.map(str::to_owned).to_vec();
         configs.push(config);
     }
@@ -68,7 +85,7 @@ fn some_share_a_lid() -> Result<()> {
     };
     for guest in &guests {
         guest.booted()?;
-        for device in [SHARED, DEDICATED] {
+        for device in [SHARED, DEDICATED, BY_LID] {
             await_active(guest, device)?;
         }
     }
@@ -102,6 +119,40 @@ fn some_share_a_lid() -> Result<()> {
             return Ok(());
         }
         Err(two.failed(output.text))
+    });
+    checks.check("nor does saquery get an answer", || {
+        let output = one.run(&format!("saquery -C {SHARED} CPI"), LIMIT)?;
+        if output.status != 0 {
+            return Ok(());
+        }
+        Err(one.failed(output.text))
+    });
+    checks.check("both do where global routes are not required", || {
+        let hcas = [Hca::of(one, BY_LID)?, Hca::of(two, BY_LID)?];
+        for (guest, hca) in [one, two].into_iter().zip(&hcas) {
+            // The switch, the hypervisor, and the subnet manager's host; and what is longer than a packet.
+            let nodes = guest.sh(&format!("saquery -C {BY_LID} NR"), LIMIT)?;
+            let lids = guest.sh(&format!("saquery -C {BY_LID} -p"), LIMIT)?;
+            let own = format!("slid....................{}", hca.lid);
+            expect(&lids, &["PathRecord dump", &own])?;
+            if nodes.matches("NodeRecord dump").count() != 3 {
+                return Err(guest.failed(nodes));
+            }
+        }
+        for tool in [Pingpong::Rc, Pingpong::Uc, Pingpong::Ud] {
+            tool.between((one, two), BY_LID, false, "", LIMIT)?;
+        }
+        match hcas[0].lid == hcas[1].lid {
+            true => Ok(()),
+            false => Err(one.failed(format!("{hcas:?}"))),
+        }
+    });
+    checks.check("but nobody is pinged by a shared LID", || {
+        let serving = one.spawn(&format!("ibping -C {BY_LID} -S"))?;
+        let lid = Hca::of(one, BY_LID)?.lid;
+        let ping = two.run(&format!("ibping -C {BY_LID} -c 2 -t 300 {lid}"), LIMIT)?;
+        drop(serving);
+        expect(&ping.text, &["2 packets transmitted, 0 received"])
     });
     checks.check("ib_write_lat -x 0", || {
         let command = format!("ib_write_lat -x 0 -d {SHARED} -F -n 100");

@@ -93,6 +93,8 @@ pub struct Fabric {
     pub subnet_prefix: u64,
     /// How VFs come by LIDs.
     pub model: AddressModel,
+    /// Whether drivers of VFs that share a LID are told that every packet needs a global route header.
+    pub grh_required: bool,
     /// Whether VMs get LIDs of 18 bits, where all nodes speak them.
     pub extended_lids: bool,
     /// Largest packet payload of all links.

@@ -20,6 +20,7 @@ pub(super) const FABRIC: &[&str] = &[
     "switch",
     "topology",
     "model",
+    "grh_required",
     "extended_lids",
     "subnet_prefix",
     "mtu",

@@ -96,7 +96,7 @@ impl connectx::Port for FunctionPort {
             qkey_violations: saturated(&self.counters.qkey_violations),
             pkey_violations: saturated(&self.counters.pkey_violations),
             has_smi: self.access() != SmpAccess::Deny,
-            grh_required: place.is_some() && !shared.is_clustered(self.vf, &state.fabric),
+            grh_required: shared.requires_grh(self.vf, &state.fabric),
         }
     }
 

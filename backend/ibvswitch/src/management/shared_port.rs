@@ -57,6 +57,8 @@ pub(super) struct SharedPorts {
     /// The P_Keys of VMs, by GUID.
     pkeys: HashMap<Guid, Vec<PKey>>,
     clustered: Clustered,
+    /// Whether drivers are told that they need global routes.
+    grh_required: bool,
 }
 
 impl SharedPorts {
@@ -69,6 +71,7 @@ impl SharedPorts {
                 .map(|(_, vf)| (vf.guid, vf.pkeys.clone()))
                 .collect(),
             clustered: plan.clustered().clone(),
+            grh_required: config.fabric.grh_required,
             ..Self::default()
         };
         for (index, (place, (_, vf))) in plan.places().zip(config.vfs()).enumerate() {
@@ -131,6 +134,11 @@ impl SharedPorts {
     pub(super) fn is_clustered(&self, vf: VfId, fabric: &Fabric) -> bool {
         let place = self.place(vf);
         place.is_some_and(|place| self.clustered.is_at(place, fabric))
+    }
+
+    /// Whether the driver of a function is told that every packet needs a global route header.
+    pub(super) fn requires_grh(&self, vf: VfId, fabric: &Fabric) -> bool {
+        self.grh_required && self.place(vf).is_some() && !self.is_clustered(vf, fabric)
     }
 
     /// Whether a VM is one that has a LID of its own.

@@ -42,8 +42,10 @@ impl<'d, 'i> Reader<'d, 'i> {
             section.and_then(|fabric| self.one_of(fabric, "link_speed", &LinkRate::NAMES));
         let model = section.and_then(|fabric| self.one_of(fabric, "model", &AddressModel::NAMES));
         let extended_lids = section.and_then(|fabric| self.flag(fabric, "extended_lids"));
+        let grh_required = section.and_then(|fabric| self.flag(fabric, "grh_required"));
         Some(Fabric {
             model: model.unwrap_or_default(),
+            grh_required: grh_required.unwrap_or(true),
             extended_lids: extended_lids.unwrap_or_default(),
             subnet_prefix,
             mtu: mtu.unwrap_or(Mtu::B4096),

@@ -14,6 +14,7 @@ fn all_values_arrive() {
         doorbells = "poll"
         [fabric]
         switch = "leaf"
+        grh_required = false
         subnet_prefix = "fec0:0000:0000:0001"
         mtu = 2048
         link_width = "1X"
@@ -45,6 +46,7 @@ fn all_values_arrive() {
     assert_eq!(config.engine.cpu, Some(3));
     assert_eq!(config.wiring.switches[0].name, "leaf");
     assert_eq!(config.fabric.subnet_prefix, 0xfec0_0000_0000_0001);
+    assert!(!config.fabric.grh_required);
     assert_eq!(config.fabric.mtu, Mtu::B2048);
     assert_eq!(config.fabric.link_width, LinkWidth::X1);
     assert_eq!(config.fabric.link_speed, LinkRate::Ndr);
