@@ -142,7 +142,7 @@ pub struct Management {
     ports: Vec<PortRef>,
     /// The last packet with a wrong key that each port dropped and the subnet manager has not been
     /// told of: however many there are, one is told at a time.
-    wrong_keys: Mutex<HashMap<PortRef, (WrongKey, Envelope)>>,
+    wrong_keys: Mutex<HashMap<PortRef, (VfId, WrongKey, Envelope)>>,
     functions: HashMap<PortRef, VfId>,
     proxy: Proxy,
     captures: Arc<Captures>,
@@ -348,10 +348,7 @@ impl Management {
     /// Has ports tell of packets whose keys were wrong.
     fn tell_wrong_keys(&self, state: &mut SubnetState) {
         let wrong = std::mem::take(&mut *self.wrong_keys.lock());
-        for (port, (key, packet)) in wrong {
-            let Some(&at) = self.functions.get(&port) else {
-                continue;
-            };
+        for (port, (at, key, packet)) in wrong {
             let on_the_wire = |lid| state.clusters.physical(at, lid).unwrap_or_default();
             let (partition, key) = match key {
                 WrongKey::Partition(key) => (true, u32::from(key.value())),
@@ -437,7 +434,11 @@ impl Management {
             match output {
                 Output::Deliver { port, packet } => {
                     look(&packet);
-                    if let Some(mailbox) = self.hosts.of(port, &packet) {
+                    let SubnetState { shared, fabric, .. } = &*state;
+                    let owner = shared.owner(port, fabric, &packet);
+                    if owner.is_none()
+                        && let Some(mailbox) = self.hosts.of(port, &packet)
+                    {
                         mailbox.put(&packet);
                         let last = deliveries.last();
                         if !last.is_some_and(|last| last.is_for(&mailbox)) {

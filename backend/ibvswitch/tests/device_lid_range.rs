@@ -481,6 +481,62 @@ fn captures_have_physical_lids_only() {
     assert_eq!(decoded(fields[0], fields), [(p1, p2)].into());
 }
 
+/// The subnet manager is told of packets with a wrong key by the LIDs that they had.
+#[test]
+fn traps_have_physical_lids() {
+    let daemon = start();
+    let [mut a2, a3] = ["a2", "a3"].map(|name| Peer::open(&daemon, name));
+    let [from, to] = ["a2", "a3"].map(|name| physical(&daemon, name));
+    let file = std::path::Path::new(daemon.dir()).join("capture.pcap");
+    let mut capture = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+        .args(["--runtime-dir", daemon.dir(), "--config", &daemon.config()])
+        .args(["capture", "--manager"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut out = capture.stdout.take().expect("piped");
+    let mut bytes = vec![0; 24];
+    out.read_exact(&mut bytes).expect("a header");
+    let (mut qa, qb) = (a2.qp(Transport::Ud), a3.qp(Transport::Ud));
+    qa.activate(0, QKEY).expect("becomes ready");
+    qb.activate(0, QKEY).expect("becomes ready");
+    let vector = AddressVector {
+        lid: 3,
+        qpn: qb.number(),
+        qkey: QKEY + 1,
+        ..AddressVector::default()
+    };
+    a2.execute(
+        &mut qa,
+        &SendRequest::send(Data::Inline(b"hello")).to(&vector),
+    );
+    // What a packet of the capture begins with says how long it is; the trap is one of them.
+    let trap = loop {
+        let mut header = [0; 16];
+        out.read_exact(&mut header).expect("a packet");
+        bytes.extend(header);
+        let length = u32::from_le_bytes(*header[8..].first_chunk().expect("four bytes"));
+        let mut packet = vec![0; length as usize];
+        out.read_exact(&mut packet).expect("is whole");
+        bytes.extend(&packet);
+        std::fs::write(&file, &bytes).expect("is written");
+        let output = Command::new("tshark")
+            .args(["-Y", "infiniband.notice.trapnumberdeviceid == 258"])
+            .args(["-T", "fields", "-e", "infiniband.notice.datadetails", "-r"])
+            .arg(&file)
+            .output()
+            .expect("tshark is installed (scripts/setup)");
+        let text = String::from_utf8(output.stdout).expect("is text");
+        if let Some(line) = text.lines().next() {
+            break line.to_owned();
+        }
+    };
+    capture.kill().expect("is running");
+    capture.wait().expect("ends");
+    // The two LIDs after a reserved one.
+    assert_eq!(trap[..12], format!("0000{from:04x}{to:04x}"));
+}
+
 /// SubnAdmSet of an MCMemberRecord, for one group; its LID.
 fn join(peer: &mut Peer, group: [u8; 16]) -> u16 {
     let mut set = mad(3, 2, 2, 0x38, 0x99);

@@ -240,3 +240,46 @@ fn without_a_range_there_is_no_lid_for_a_cluster() {
         break;
     }
 }
+
+/// A program at the physical function has what comes to the base LID, and nothing of what comes to a VM.
+#[test]
+fn programs_at_the_port_are_not_at_the_lids_of_vms() {
+    const GSI_QKEY: u32 = 0x8001_0000;
+    let daemon = Daemon::configured(&format!("[sm]\nlmc = 2\n{CLUSTERS}"));
+    let [mut a1, mut a2, out1] = ["a1", "a2", "out1"].map(|name| Peer::open(&daemon, name));
+    let programs = Programs::new(&daemon);
+    let topology = daemon.ask(&["topology"]);
+    let nodes = topology["nodes"].as_array().expect("a list");
+    let hv1 = nodes.iter().find(|node| node["name"] == "hv1");
+    let guid = hv1.expect("is there")["port_guid"]
+        .as_str()
+        .expect("a GUID");
+    let guid = format!("0x{}", guid.replace(':', ""));
+    let server = programs.start(&["--host", &guid, "--responder", "ibping", "-S"]);
+    server.attached();
+    let base = out1.port.lid.to_string();
+    let text = programs.run(&["--host", "hv2", "ibping", "-c", "3", &base]);
+    assert!(text.contains("3 packets transmitted, 3 received"), "{text}");
+    // A ping as of ibping, to the VM.
+    let mut ping = [0; 256];
+    ping[..4].copy_from_slice(&[1, 0x32, 1, 1]);
+    ping[8..16].copy_from_slice(&9_u64.to_be_bytes());
+    let [mut q1, mut q2] = [&a1, &a2].map(|peer| {
+        let qp = peer.qp(Transport::Gsi);
+        qp.activate(0, GSI_QKEY).expect("becomes ready");
+        qp
+    });
+    q1.post_receive(&[a1.sge(HALF, 296)]).expect("is posted");
+    let to = driver::AddressVector {
+        lid: 1,
+        qpn: 1,
+        qkey: GSI_QKEY,
+        ..driver::AddressVector::default()
+    };
+    a2.execute(&mut q2, &SendRequest::send(Data::Inline(&ping)).to(&to));
+    let entry = a1.cq.wait().expect("a completion");
+    q1.complete_receive(&entry);
+    let mut found = [0; 256];
+    a1.buffer.read(HALF + 40, &mut found);
+    assert_eq!((entry.source_lid(), found), (2, ping));
+}

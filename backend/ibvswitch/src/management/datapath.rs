@@ -127,7 +127,7 @@ impl Subnet for EngineSubnet {
 
     fn wrong_key(&mut self, at: VfId, key: WrongKey, packet: &Envelope) {
         if let Some(port) = self.0.port(at) {
-            self.0.wrong_keys.lock().insert(port, (key, *packet));
+            self.0.wrong_keys.lock().insert(port, (at, key, *packet));
             self.0.look();
         }
     }

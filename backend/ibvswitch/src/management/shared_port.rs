@@ -175,6 +175,15 @@ impl SharedPorts {
         among
     }
 
+    /// The function that alone has the LID which a packet is for, at a port that is others', too.
+    pub(super) fn owner(&self, port: PortRef, fabric: &Fabric, packet: &MadPacket) -> Option<VfId> {
+        if self.clustered.is_empty() || packet.is_smp() {
+            return None;
+        }
+        let function = self.function_with(port, fabric, packet.dlid);
+        function.filter(|&vf| self.is_clustered(vf, fabric))
+    }
+
     /// The state of a function's port as it has it.
     pub(super) fn state(&self, vf: VfId, fabric: &Fabric, port: PortRef) -> PortState {
         match self.place(vf) {
@@ -225,8 +234,7 @@ impl SharedPorts {
         let Some(shared) = self.at(port).filter(|_| !packet.is_smp()) else {
             return Addressee::Nobody;
         };
-        let own = self.function_with(port, fabric, packet.dlid);
-        if let Some(vf) = own.filter(|&vf| self.is_clustered(vf, fabric)) {
+        if let Some(vf) = self.owner(port, fabric, packet) {
             return Addressee::Function(vf);
         }
         let functions = shared.functions.iter().copied();
