@@ -303,11 +303,32 @@ impl Fabric {
     /// Gives a virtual function's port another GUID. Where two ports have one for a while, the
     /// last to get it is found by it.
     pub(crate) fn set_port_guid(&mut self, at: PortRef, guid: Guid) {
-        if let Some(port) = self.port_mut(at) {
-            port.guid = guid;
-            port.guids[0] = guid;
-            self.found_at(guid, at);
+        let Some(port) = self.port_mut(at) else {
+            return;
+        };
+        let former = std::mem::replace(&mut port.guid, guid);
+        port.guids[0] = guid;
+        self.found_at(guid, at);
+        // Another port may have had the former one, too, and keeps it.
+        if self.by_guid.get(&former) == Some(&at)
+            && let Some(keeper) = self.holder(former)
+        {
+            self.found_at(former, keeper);
         }
+    }
+
+    /// A port that has this GUID now.
+    fn holder(&self, guid: Guid) -> Option<PortRef> {
+        let nodes = self.nodes().zip(&self.nodes);
+        let mut ports = nodes.flat_map(|(node, entry)| {
+            (entry.first_port()..=entry.last_port())
+                .map(move |port| (PortRef { node, port }, entry))
+        });
+        let holds = |&(at, entry): &(PortRef, &Node)| {
+            let port = entry.port(at.port);
+            port.is_some_and(|port| port.guid == guid)
+        };
+        ports.find(holds).map(|(at, _)| at)
     }
 
     /// A GUID is to be found at this port.

@@ -1,4 +1,4 @@
-//! Two ports with one GUID, while Debian's opensm manages the subnet.
+//! Two ports with one GUID, while Debian's opensm manages the subnet, or the embedded manager.
 
 mod daemon;
 mod programs;
@@ -80,8 +80,7 @@ fn a_guid_at_two_ports() {
         text(&node.expect("a node")["reason"])
     };
     assert!(
-        reason("twin")
-            .ends_with("; vm2 has this GUID, too, and subnet managers leave out all but one"),
+        reason("twin").ends_with("; vm2 has this GUID, too, and one of them needs another"),
         "{topology}"
     );
     assert!(
@@ -98,4 +97,35 @@ fn a_guid_at_two_ports() {
     );
     vm2.verify(HALF, 100_000, 7);
     others.stop();
+}
+
+/// The embedded manager puts things in order by itself.
+#[test]
+fn a_guid_at_two_ports_of_the_embedded_manager() {
+    let daemon = Daemon::configured(
+        "[[hypervisor]]\nname = \"hv1\"\n\
+         [[hypervisor.vf]]\nname = \"vm1\"\nsmp = \"fabric\"\n[[hypervisor.vf]]\nname = \"twin\"\n\
+         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
+    );
+    let shown = |name: &str| daemon.ask(&["vf", "show", name]);
+    let (before, taken) = (shown("twin"), shown("vm2"));
+    let mut vm1 = Peer::open(&daemon, "vm1");
+    let guid = taken["port_guid"]
+        .as_str()
+        .expect("is text")
+        .replace(':', "");
+    let guid = u64::from_str_radix(&guid, 16).expect("a GUID");
+    let lid = before["lid"].as_u64().expect("a LID") as u16;
+    set_guid(&mut vm1, lid, guid);
+    assert_eq!(shown("twin")["port_guid"], taken["port_guid"]);
+    let errors = daemon.ask(&["sm", "sweep"])["errors"].to_string();
+    assert!(
+        errors.contains("which another one has: it gets"),
+        "{errors}"
+    );
+    let of = |shown: &serde_json::Value| (shown["port_guid"].clone(), shown["lid"].clone());
+    assert_eq!(of(&shown("twin")), of(&before));
+    assert_eq!(of(&shown("vm2")), of(&taken));
+    let errors = &daemon.ask(&["sm", "sweep"])["errors"];
+    assert_eq!(errors, &serde_json::json!([]));
 }

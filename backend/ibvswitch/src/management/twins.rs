@@ -27,8 +27,7 @@ impl Management {
         if let Some(&other) = others.find(|&&other| addressed(other) == Some(guid)) {
             warn!(
                 %guid,
-                "two ports have one GUID, {} and {}: a subnet manager leaves one of them out, until \
-                 either has another",
+                "two ports have one GUID, {} and {}: one of them needs another",
                 name(other),
                 name(port)
             );

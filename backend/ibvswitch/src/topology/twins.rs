@@ -20,7 +20,7 @@ pub(super) fn name_twins(nodes: &mut [Node]) {
         // Those that share a port have none before they are registered.
         if !others.is_empty() && node.port_guid != wire::Guid::NONE.to_string() {
             node.reason += &format!(
-                "; {} has this GUID, too, and subnet managers leave out all but one",
+                "; {} has this GUID, too, and one of them needs another",
                 others.join(", ")
             );
         }

@@ -313,7 +313,8 @@ impl SubnetManager {
     }
 
     /// Functions that an interrupted migration has left with the GUID of a VM that is elsewhere get
-    /// the GUID back that is missing.
+    /// the GUID back that is missing; and so do those that somebody else has given it, who have a LID
+    /// all the same.
     pub(super) fn mend_identities(&mut self) {
         let mut holders: BTreeMap<Guid, Vec<At>> = BTreeMap::new();
         for (at, port) in self.subnet.ports() {
@@ -326,6 +327,7 @@ impl SubnetManager {
             .filter(|guid| !holders.contains_key(guid))
             .copied()
             .collect();
+        self.end_twins(&holders);
         let left_behind: Vec<At> = holders
             .into_values()
             .filter(|ports| ports.len() > 1)
@@ -339,6 +341,51 @@ impl SubnetManager {
         for at in left_behind {
             if let Some(guid) = missing.pop() {
                 self.set_guid(at, guid);
+            }
+        }
+    }
+
+    /// Of several ports with one GUID and a LID each, the one that had both before keeps the GUID.
+    /// Each other one gets back what it had then, or, if that is not known, its node's.
+    fn end_twins(&mut self, holders: &BTreeMap<Guid, Vec<At>>) {
+        let former = |at: At| {
+            let node = self.subnet.nodes[at.0].info.node_guid;
+            let before = self.before.as_ref()?;
+            let there = before.node_by_guid(node)?;
+            Some(before.port((there, at.1))?.guid)
+        };
+        let lid = |at: At| {
+            self.subnet
+                .port(at)
+                .and_then(|port| port.info)
+                .map(|info| info.lid)
+        };
+        let mut ends: Vec<(Guid, At, Option<Guid>)> = Vec::new();
+        for (&guid, ports) in holders {
+            let has_lid = |at: &At| lid(*at).is_some_and(|lid| lid != Lid::NONE);
+            let mut ports: Vec<At> = ports.iter().copied().filter(has_lid).collect();
+            let known = self.lids.get(&guid).copied();
+            ports.sort_by_key(|&at| (former(at) != Some(guid), lid(at) != known));
+            for &at in ports.iter().skip(1) {
+                let node = self.subnet.nodes[at.0].info.node_guid;
+                let free = |own: &Guid| {
+                    !holders.contains_key(own) && !ends.iter().any(|end| end.2 == Some(*own))
+                };
+                let own = former(at).into_iter().chain([node]).find(free);
+                ends.push((guid, at, own));
+            }
+        }
+        for (guid, at, own) in ends {
+            let node = self.subnet.nodes[at.0].info.node_guid;
+            self.error(format!(
+                "the node {node} has the port GUID {guid}, which another one has: {}",
+                match own {
+                    Some(own) => format!("it gets {own} back"),
+                    None => "give it one of its own".to_owned(),
+                }
+            ));
+            if let Some(own) = own {
+                self.set_guid(at, own);
             }
         }
     }

@@ -23,3 +23,4 @@ mod several_paths;
 mod subnets;
 mod sweep;
 mod traps;
+mod twins;
