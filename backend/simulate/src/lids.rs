@@ -1,7 +1,7 @@
 //! The experiments of "LID Assignment in InfiniBand Networks" (Nienaber, Yuan, Duan).
 //!
 //! Numbers of LIDs are totals over all machines, each rounded up to a power of two as the LMC asks,
-//! and means over random networks. [`papers`] puts them beside the published ones; [`survey`] is the
+//! and means over random networks. [`papers`] puts them beside the published ones; [`survey()`] is the
 //! same for a network of one's own choice.
 
 mod broken;

@@ -351,7 +351,7 @@ impl Administration {
     /// Answers with a table, in as many segments as it takes.
     fn send_table(&mut self, packet: &MadPacket, now: Duration, transport: &mut impl Transport) {
         let bytes = std::mem::take(&mut self.table.bytes);
-        if !self.tables.has_room(packet.slid, bytes.len()) {
+        if !self.tables.make_room(packet.slid, bytes.len()) {
             self.counts.refused += 1;
             transport.send(self.response(packet, Status::SA_NO_RESOURCES, &[]));
             return;

@@ -31,6 +31,7 @@ struct Transfer {
     sent: u32,
     /// The last segment that the receiver takes.
     window: u32,
+    begun: Duration,
     due: Duration,
     left: u8,
 }
@@ -43,11 +44,20 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Whether one more to this receiver can be begun.
+    /// Whether one more to this receiver can be begun. One of its own that it has acknowledged nothing
+    /// of makes room if need be: some programs never do, since they get by with the first segment.
     #[must_use]
-    pub fn has_room(&self, to: Lid, bytes: usize) -> bool {
-        let of_port = self.all.keys().filter(|(lid, ..)| *lid == to).count();
-        self.all.len() < ALL && of_port < OF_A_PORT && self.bytes + bytes <= BYTES
+    pub fn make_room(&mut self, to: Lid, bytes: usize) -> bool {
+        let own = self.all.iter().filter(|((lid, ..), _)| *lid == to);
+        if own.clone().count() >= OF_A_PORT {
+            let silent = own.filter(|(_, transfer)| transfer.acknowledged == 0);
+            let oldest = silent.min_by_key(|(key, transfer)| (transfer.begun, key.2));
+            let Some(key) = oldest.map(|(key, _)| *key) else {
+                return false;
+            };
+            self.end(&key);
+        }
+        self.all.len() < ALL && self.bytes + bytes <= BYTES
     }
 
     /// Sends a table in answer to a request; `template` is the response but for its data. `send`
@@ -73,6 +83,7 @@ impl Sender {
             sent: 0,
             // The receiver says with the first acknowledgement how many more it takes.
             window: 1,
+            begun: now,
             due: now + TIMEOUT,
             left: RETRIES,
         };
@@ -227,5 +238,77 @@ impl Transfer {
         .emit(&mut packet.mad[rmpp::HEADER]);
         packet.mad[rmpp::HEADER.end..SIZE].fill(0);
         send(packet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::mad::Method;
+    use wire::{PKey, Sl};
+
+    use super::*;
+
+    /// The response to a GetTable, from the port with LID 1 to that with LID 2.
+    fn template(transaction: u64) -> MadPacket {
+        let mad = sa::request(
+            Method::GET_TABLE_RESPONSE,
+            sa::id::NODE,
+            transaction,
+            0,
+            &[],
+        );
+        MadPacket::gmp(
+            Lid::new(1),
+            Lid::new(2),
+            Sl::default(),
+            PKey::DEFAULT_FULL,
+            mad,
+        )
+    }
+
+    #[test]
+    fn who_acknowledges_nothing_makes_room_for_himself() {
+        let mut sender = Sender::default();
+        let mut now = Duration::ZERO;
+        let mut sent = Vec::new();
+        for transaction in 0..OF_A_PORT as u64 {
+            assert!(sender.make_room(Lid::new(2), 1000));
+            sender.begin(template(transaction), vec![0; 1000], now, &mut |packet| {
+                sent.push(packet)
+            });
+            now += Duration::from_millis(1);
+        }
+        let acknowledge = |sender: &mut Sender, packet: &MadPacket| {
+            let mut answer = packet.clone();
+            std::mem::swap(&mut answer.slid, &mut answer.dlid);
+            std::mem::swap(&mut answer.src_qp, &mut answer.dst_qp);
+            let header = Rmpp {
+                kind: Rmpp::ACK,
+                segment: 1,
+                length: 1,
+                ..Rmpp::of(&packet.mad).unwrap()
+            };
+            assert!(sender.receive(&answer, &header, Duration::ZERO, &mut |_| ()));
+        };
+        // The first one goes on; the second is the oldest that does not.
+        acknowledge(&mut sender, &sent[0]);
+        assert!(sender.make_room(Lid::new(2), 1000));
+        let left = |sender: &Sender| {
+            let mut left: Vec<u64> = sender.all.keys().map(|key| key.2).collect();
+            left.sort_unstable();
+            left
+        };
+        assert_eq!(left(&sender), [0, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(sender.bytes, 7000);
+        // Where all go on, there is no room.
+        sender.begin(template(8), vec![0; 1000], now, &mut |packet| {
+            sent.push(packet)
+        });
+        for packet in &sent[2..] {
+            acknowledge(&mut sender, packet);
+        }
+        assert!(!sender.make_room(Lid::new(2), 1000));
+        assert_eq!(left(&sender).len(), OF_A_PORT);
+        assert!(sender.make_room(Lid::new(3), 1000));
     }
 }
