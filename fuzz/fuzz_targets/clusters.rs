@@ -154,7 +154,7 @@ fuzz_target!(|steps: Vec<Step>| {
             }
             Step::Send(bytes) => {
                 let template = packet(9, &bytes);
-                if sender.has_room(template.dlid, bytes.len()) {
+                if sender.make_room(template.dlid, bytes.len()) {
                     sender.begin(template, bytes, now, &mut |_| ());
                 }
             }

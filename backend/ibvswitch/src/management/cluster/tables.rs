@@ -185,7 +185,7 @@ impl Tables {
         template.mad[rmpp::HEADER].fill(0);
         template.mad[sa::DATA].fill(0);
         if clusters.translate(vf, Direction::ToGuest, &mut template)
-            && guest.to_guest.has_room(template.dlid, data.len())
+            && guest.to_guest.make_room(template.dlid, data.len())
         {
             let mut send = |packet| outgoing.to_guest.push(packet);
             guest.to_guest.begin(template, data, now, &mut send);
