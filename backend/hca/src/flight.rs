@@ -94,9 +94,13 @@ impl<F: Face> Engine<F> {
     /// Sends a request on its way. `fault` says that it cannot be sent.
     pub(crate) fn depart(&mut self, index: QpIndex, wr: Box<SendWr>, fault: Option<Status>) {
         let now = self.clock.now();
-        let delays = self.peer(index).map_or([0; 2], |peer| peer.delays);
+        let is_reached = self.peer(index).is_some();
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
+        };
+        let delays = match is_reached {
+            true => qp.req.impairment.delays,
+            false => [0; 2],
         };
         let vf = qp.core.vf;
         let flight = qp.req.flight.get_or_insert_default();

@@ -8,7 +8,7 @@ use wire::Qpn;
 use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
 use crate::progress::local_ack_timeout;
-use crate::qp::{AddressPath, Peer, Qp};
+use crate::qp::{AddressPath, Impairment, Peer, Qp};
 use crate::subnet::{Envelope, Route, WrongKey};
 use crate::traffic::PathId;
 use crate::vf::{CachedRoute, TrafficCounters};
@@ -64,9 +64,12 @@ impl<F: Face> Engine<F> {
             code => local_ack_timeout(code) * (u64::from(attr.retry_count) + 1),
         };
         let back = back.and_then(|path| self.connection_route(peer_index, path, generation));
-        let faulty = [route.faulty, back.is_some_and(|route| route.faulty)];
         let delays = [route.delay, back.map_or(0, |route| route.delay)];
-        let answers = back.is_some() && delays.iter().sum::<u64>() <= patience;
+        let impairment = Impairment {
+            faulty: [route.faulty, back.is_some_and(|route| route.faulty)],
+            answers: back.is_some() && delays.iter().sum::<u64>() <= patience,
+            delays,
+        };
         let resolved = Peer {
             qp: peer_index,
             mtu,
@@ -77,14 +80,13 @@ impl<F: Face> Engine<F> {
                 u64::from(route.mtu.bytes())
             },
             paths: [route.path, back.map_or(PathId::NONE, |route| route.path)],
-            impaired: faulty != [false; 2] || delays != [0; 2] || !answers,
-            faulty,
-            answers,
-            delays,
+            impaired: impairment != Impairment::NONE,
             generation,
             epoch: self.epoch,
         };
-        self.qps.get_mut(index.0)?.req.peer = Some(resolved);
+        let req = &mut self.qps.get_mut(index.0)?.req;
+        req.peer = Some(resolved);
+        req.impairment = impairment;
         Some(resolved)
     }
 

@@ -345,10 +345,20 @@ impl<F: Face> Engine<F> {
         status: Status,
         byte_len: u32,
     ) {
-        self.end_request(index, wr, status, byte_len, false);
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        if qp.req.flight.is_some() {
+            return self.land(index, wr, status, byte_len);
+        }
+        qp.req.offset = 0;
+        qp.req.reload_retries(&qp.core.attr);
+        let drained = qp.core.state == QpState::SendQueueDrain;
+        self.complete_request(index, wr, status, byte_len, drained);
     }
 
-    /// The end of a request that the requester hears of now.
+    /// The end of a request on a slow link that the requester hears of now.
+    #[cold]
     pub(crate) fn conclude(
         &mut self,
         index: QpIndex,
@@ -356,31 +366,31 @@ impl<F: Face> Engine<F> {
         status: Status,
         byte_len: u32,
     ) {
-        self.end_request(index, wr, status, byte_len, true);
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        let last = qp.req.flight.is_none();
+        if last {
+            qp.req.offset = 0;
+            qp.req.reload_retries(&qp.core.attr);
+        }
+        let drained = qp.core.state == QpState::SendQueueDrain && last;
+        self.complete_request(index, wr, status, byte_len, drained);
     }
 
-    /// Completion, retry counters, and on failure the error state.
-    #[inline]
-    fn end_request(
+    /// A completion if one is due, and on failure the error state.
+    #[inline(always)]
+    fn complete_request(
         &mut self,
         index: QpIndex,
         wr: Box<SendWr>,
         status: Status,
         byte_len: u32,
-        heard: bool,
+        drained: bool,
     ) {
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
-        if qp.req.flight.is_some() {
-            if !heard {
-                return self.land(index, wr, status, byte_len);
-            }
-        } else {
-            qp.req.offset = 0;
-            qp.req.reload_retries(&qp.core.attr);
-        }
-        let drained = qp.core.state == QpState::SendQueueDrain && qp.req.flight.is_none();
         if wr.signaled || status != Status::Success {
             let entry = CompletionEntry {
                 qpn: qp.core.qpn,

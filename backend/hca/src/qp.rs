@@ -322,6 +322,8 @@ pub(crate) struct Requester<F: Face> {
     pub flight: Option<Box<Flight>>,
     /// Path, as last resolved.
     pub route: Option<CachedRoute>,
+    /// What is wrong with the way to the peer: apart from that, which every message copies.
+    pub impairment: Impairment,
     /// Peer, as last found.
     pub peer: Option<Peer>,
 }
@@ -341,6 +343,7 @@ impl<F: Face> Requester<F> {
             queued: false,
             flight: None,
             route: None,
+            impairment: Impairment::NONE,
             peer: None,
         }
     }
@@ -363,16 +366,29 @@ pub(crate) struct Peer {
     pub longest: u64,
     /// The way there, and the way back that responses to reads take.
     pub paths: [PathId; 2],
-    /// One of the following is not as it should be.
+    /// [`Requester::impairment`] says that something is not as it should be.
     pub impaired: bool,
-    /// Whether the two ways lose packets.
+    pub generation: u64,
+    pub epoch: u64,
+}
+
+/// What is wrong with the way there and the way back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Impairment {
+    /// Whether the two lose packets.
     pub faulty: [bool; 2],
     /// Whether there is a way back at all: acknowledgements take it, too.
     pub answers: bool,
-    /// How long the two ways take, in nanoseconds.
+    /// How long the two take, in nanoseconds.
     pub delays: [u64; 2],
-    pub generation: u64,
-    pub epoch: u64,
+}
+
+impl Impairment {
+    pub const NONE: Self = Self {
+        faulty: [false; 2],
+        answers: true,
+        delays: [0; 2],
+    };
 }
 
 /// The receive queue of a queue pair.

@@ -11,7 +11,7 @@ use crate::engine::{Engine, QpIndex};
 use crate::face::{Event, Face};
 use crate::message::{HEADER_WORDS, Message, Progress, Refusal, check_local};
 use crate::progress::Outcome;
-use crate::qp::{Peer, Qp, QpState, RecvQueue, Transport};
+use crate::qp::{Impairment, Peer, Qp, QpState, RecvQueue, Transport};
 use crate::subnet::NoRoute;
 use crate::vf::CachedRoute;
 use crate::work::{Operation, RecvKind, SendWr, Status};
@@ -65,7 +65,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// One attempt at a request for a peer that can be reached.
-    #[inline]
+    #[inline(always)]
     fn transfer(
         &mut self,
         index: QpIndex,
@@ -207,15 +207,21 @@ impl<F: Face> Engine<F> {
         let Some(Qp { core, req, .. }) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
+        let Impairment {
+            faulty,
+            answers,
+            delays,
+        } = req.impairment;
         let (psn, acknowledged) = (req.psn, core.transport.is_reliable());
-        let delayed = peer.delays[0] > 0 || acknowledged && peer.delays[1] > 0;
+        let delayed = delays[0] > 0 || acknowledged && delays[1] > 0;
         if delayed && req.flight.is_none() {
             return Outcome::Departs;
         }
-        let mute = acknowledged && !peer.answers;
+        let mute = acknowledged && !answers;
         // What brings a result would be asked for again, and is not carried out before the result
         // can come.
-        if mute && operation.fills_list() || !self.gets_through(index, peer, operation, len) {
+        if mute && operation.fills_list() || !self.gets_through(index, peer, faulty, operation, len)
+        {
             return self.unheard(index, wr, len);
         }
         match self.transfer(index, peer, wr, len, budget) {
@@ -235,7 +241,14 @@ impl<F: Face> Engine<F> {
     /// sends again, as often in a row as it may; the time that takes is not modelled, nor are
     /// acknowledgements that get lost.
     #[cold]
-    fn gets_through(&mut self, index: QpIndex, peer: Peer, operation: Operation, len: u64) -> bool {
+    fn gets_through(
+        &mut self,
+        index: QpIndex,
+        peer: Peer,
+        faulty: [bool; 2],
+        operation: Operation,
+        len: u64,
+    ) -> bool {
         let ends = (self.qps.get(index.0), self.qps.get(peer.qp.0));
         let (Some(Qp { core, req, .. }), Some(to)) = ends else {
             return false;
@@ -260,7 +273,7 @@ impl<F: Face> Engine<F> {
         for (way, packets) in ways.into_iter().enumerate() {
             let mut left = packets;
             for _ in 0..tries {
-                if left == 0 || !peer.faulty[way] {
+                if left == 0 || !faulty[way] {
                     left = 0;
                     break;
                 }

@@ -539,6 +539,8 @@ fn check(steps: Vec<Step>, longest: usize) {
             }
         }
     }
+    // What the engine has found out while paths were cut the model has to find out then, too.
+    rest(&mut bench, &mut model);
     bench.cut(false);
     model.cut = false;
     rest(&mut bench, &mut model);
