@@ -3,10 +3,12 @@
 
 use std::cmp::Reverse;
 
-use crate::engine::{Engine, QpIndex};
+use wire::Qpn;
+
+use crate::engine::{CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
 use crate::flight::Flight;
-use crate::qp::{QpState, Transport, Wait};
+use crate::qp::{Qp, QpState, Transport, Wait};
 use crate::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
 
 /// Requests that one queue pair may start in one turn.
@@ -42,6 +44,27 @@ pub(crate) enum Outcome {
     Failed(Status),
     /// It is on a slow link, and will be carried out when it arrives.
     Departs,
+}
+
+/// What the end of a request needs to know of its queue pair.
+struct Ending {
+    index: QpIndex,
+    qpn: Qpn,
+    cq: Option<CqIndex>,
+    /// It was the last one before a drain.
+    drained: bool,
+}
+
+impl Ending {
+    #[inline]
+    fn of<F: Face>(index: QpIndex, qp: &Qp<F>, last: bool) -> Self {
+        Self {
+            index,
+            qpn: qp.core.qpn,
+            cq: qp.req.cq,
+            drained: last && qp.core.state == QpState::SendQueueDrain,
+        }
+    }
 }
 
 impl<F: Face> Engine<F> {
@@ -353,8 +376,8 @@ impl<F: Face> Engine<F> {
         }
         qp.req.offset = 0;
         qp.req.reload_retries(&qp.core.attr);
-        let drained = qp.core.state == QpState::SendQueueDrain;
-        self.complete_request(index, wr, status, byte_len, drained);
+        let ending = Ending::of(index, qp, true);
+        self.complete_request(ending, wr, status, byte_len);
     }
 
     /// The end of a request on a slow link that the requester hears of now.
@@ -374,33 +397,29 @@ impl<F: Face> Engine<F> {
             qp.req.offset = 0;
             qp.req.reload_retries(&qp.core.attr);
         }
-        let drained = qp.core.state == QpState::SendQueueDrain && last;
-        self.complete_request(index, wr, status, byte_len, drained);
+        let ending = Ending::of(index, qp, last);
+        self.complete_request(ending, wr, status, byte_len);
     }
 
     /// A completion if one is due, and on failure the error state.
     #[inline(always)]
-    fn complete_request(
-        &mut self,
-        index: QpIndex,
-        wr: Box<SendWr>,
-        status: Status,
-        byte_len: u32,
-        drained: bool,
-    ) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
-            return;
-        };
+    fn complete_request(&mut self, ending: Ending, wr: Box<SendWr>, status: Status, byte_len: u32) {
+        let Ending {
+            index,
+            qpn,
+            cq,
+            drained,
+        } = ending;
         if wr.signaled || status != Status::Success {
             let entry = CompletionEntry {
-                qpn: qp.core.qpn,
+                qpn,
                 index: wr.index,
                 status,
                 byte_len,
                 solicited: status != Status::Success,
                 side: Side::Send { opcode: wr.opcode },
             };
-            if let Some(cq) = qp.req.cq {
+            if let Some(cq) = cq {
                 self.complete(cq, &entry);
             }
         }
