@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::progress::{TURN_BYTES, TURN_REQUESTS};
+use crate::progress::TURN_REQUESTS;
 use crate::qp::{QpState, Wait};
 use crate::work::{SendWr, Status};
 
@@ -117,48 +117,44 @@ impl<F: Face> Engine<F> {
         self.take_off(vf, true);
     }
 
-    /// One bounded turn of a queue pair with requests on their way.
+    /// The next request that has arrived, of a queue pair with requests on their way. `None` when
+    /// there is nothing to do for now.
     #[cold]
-    pub(crate) fn turn_in_flight(&mut self, index: QpIndex) {
+    pub(crate) fn next_in_flight(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
         let now = self.clock.now();
-        self.land_due(index, now);
-        let mut budget = TURN_BYTES;
         for _ in 0..TURN_REQUESTS {
-            let Some(qp) = self.qps.get_mut(index.0) else {
-                return;
-            };
+            self.land_due(index, now);
+            let qp = self.qps.get_mut(index.0)?;
             match qp.core.state {
                 QpState::ReadyToSend | QpState::SendQueueDrain => {}
                 QpState::Error | QpState::SendQueueError => {
                     self.flush(index);
-                    return;
+                    return None;
                 }
-                _ => return,
+                _ => return None,
             }
             if qp.req.wait != Wait::None {
-                return self.set_flight_timer(index);
+                self.set_flight_timer(index);
+                return None;
             }
             if let Some(wr) = qp.req.current.take() {
                 if let Some(flight) = &mut qp.req.flight {
                     flight.reached = now;
                 }
-                if !self.attempt(index, wr, &mut budget) {
-                    return self.set_flight_timer(index);
-                }
-            } else if let Some(departure) = self.arrived(index, now) {
-                match departure.fault {
-                    Some(status) => self.finish(index, departure.wr, status, 0),
-                    None if self.attempt(index, departure.wr, &mut budget) => {}
-                    None => return self.set_flight_timer(index),
+                return Some(wr);
+            }
+            if let Some(Departure { wr, fault }) = self.arrived(index, now) {
+                match fault {
+                    Some(status) => self.finish(index, wr, status, 0),
+                    None => return Some(wr),
                 }
             } else if !self.depart_next(index) {
-                return self.set_flight_timer(index);
-            }
-            if budget <= 0 {
-                break;
+                self.set_flight_timer(index);
+                return None;
             }
         }
         self.make_ready(index);
+        None
     }
 
     /// Completes requests whose answers have come.
@@ -250,9 +246,6 @@ impl<F: Face> Engine<F> {
 
     /// Sees to it that the queue pair has a turn when something arrives.
     pub(crate) fn set_flight_timer(&mut self, index: QpIndex) {
-        let now = self.clock.now();
-        self.next_timer += 1;
-        let id = self.next_timer;
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
@@ -260,6 +253,9 @@ impl<F: Face> Engine<F> {
         let Some(flight) = &mut qp.req.flight else {
             return;
         };
+        let now = self.clock.now();
+        self.next_timer += 1;
+        let id = self.next_timer;
         let busy = busy || flight.has_failed();
         let arrival = flight.outbound.front().filter(|_| !busy);
         let answer = flight.inbound.front().map(|(at, _)| *at);

@@ -15,7 +15,7 @@ use crate::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
 pub(crate) const TURN_REQUESTS: u32 = 64;
 /// Bytes that one queue pair may move in one turn: 10 to 20 microseconds of
 /// copying, which is how long others wait for it.
-pub(crate) const TURN_BYTES: i64 = 512 * 1024;
+const TURN_BYTES: i64 = 512 * 1024;
 /// Turns of [`Engine::run`] before it returns to its caller.
 const RUN_TURNS: usize = 32;
 /// How long a queue pair without a local ACK timeout waits before it looks
@@ -197,35 +197,40 @@ impl<F: Face> Engine<F> {
             let Some(qp) = self.qps.get_mut(index.0) else {
                 return;
             };
-            if qp.req.flight.is_some() {
-                return self.turn_in_flight(index);
-            }
-            match qp.core.state {
-                QpState::ReadyToSend => {}
-                QpState::SendQueueDrain if qp.req.current.is_some() => {}
-                QpState::Error | QpState::SendQueueError => {
-                    self.flush(index);
+            let in_flight = qp.req.flight.is_some();
+            let wr = if in_flight {
+                match self.next_in_flight(index) {
+                    Some(wr) => wr,
+                    None => return,
+                }
+            } else {
+                match qp.core.state {
+                    QpState::ReadyToSend => {}
+                    QpState::SendQueueDrain if qp.req.current.is_some() => {}
+                    QpState::Error | QpState::SendQueueError => {
+                        self.flush(index);
+                        return;
+                    }
+                    _ => return,
+                }
+                if qp.req.wait != Wait::None {
                     return;
                 }
-                _ => return,
-            }
-            if qp.req.wait != Wait::None {
-                return;
-            }
-            let wr = match qp.req.current.take() {
-                Some(wr) => wr,
-                None => match self.take_request(index) {
+                match qp.req.current.take() {
                     Some(wr) => wr,
-                    None => return self.trim_spares(),
-                },
+                    None => match self.take_request(index) {
+                        Some(wr) => wr,
+                        None => return self.trim_spares(),
+                    },
+                }
             };
             if !self.attempt(index, wr, &mut budget) {
-                return;
+                return self.set_flight_timer(index);
             }
             if budget <= 0 {
                 return self.make_ready(index);
             }
-            if !self.send_announced(index) {
+            if !in_flight && !self.send_announced(index) {
                 return self.trim_spares();
             }
         }
@@ -239,7 +244,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Takes the next posted request, or handles a malformed one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_request(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
         let mut wr = self.spare_send();
         wr.clear();
@@ -271,12 +276,7 @@ impl<F: Face> Engine<F> {
 
     /// Attempts a request; whether the queue pair may go on with the next.
     #[inline]
-    pub(crate) fn attempt(
-        &mut self,
-        index: QpIndex,
-        mut wr: Box<SendWr>,
-        budget: &mut i64,
-    ) -> bool {
+    fn attempt(&mut self, index: QpIndex, mut wr: Box<SendWr>, budget: &mut i64) -> bool {
         let Some(qp) = self.qps.get(index.0) else {
             return false;
         };

@@ -4,7 +4,7 @@
 //! Requester and responder keep the state they would keep on a wire (PSNs, MSN,
 //! retry counters) and check what they would check there.
 
-use wire::Qpn;
+use wire::{Psn, Qpn};
 
 use crate::access::Domain;
 use crate::engine::{Engine, QpIndex};
@@ -58,14 +58,22 @@ impl<F: Face> Engine<F> {
             Some(peer) if len <= peer.longest => peer,
             _ => return self.unheard(index, wr, len),
         };
-        if peer.impaired {
-            return self.send_impaired(index, peer, wr, len, budget);
+        let mute = match peer.impaired {
+            false => None,
+            true => match self.try_impaired(index, peer, wr, len) {
+                Ok(mute) => mute,
+                Err(outcome) => return outcome,
+            },
+        };
+        let outcome = self.transfer(index, peer, wr, len, budget);
+        match mute {
+            None => outcome,
+            Some(psn) => self.unacknowledged(index, psn, outcome),
         }
-        self.transfer(index, peer, wr, len, budget)
     }
 
     /// One attempt at a request for a peer that can be reached.
-    #[inline(always)]
+    #[inline]
     fn transfer(
         &mut self,
         index: QpIndex,
@@ -193,19 +201,19 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// The same where something is wrong with the way there or back.
+    /// Where something is wrong with the way there or back: what has come of a request, or that it
+    /// gets there. The number it began with, if its acknowledgement will not come back.
     #[cold]
-    fn send_impaired(
+    fn try_impaired(
         &mut self,
         index: QpIndex,
         peer: Peer,
-        wr: &mut SendWr,
+        wr: &SendWr,
         len: u64,
-        budget: &mut i64,
-    ) -> Outcome {
+    ) -> Result<Option<Psn>, Outcome> {
         let operation = wr.operation;
         let Some(Qp { core, req, .. }) = self.qps.get(index.0) else {
-            return Outcome::Failed(Status::LocalQpOperation);
+            return Err(Outcome::Failed(Status::LocalQpOperation));
         };
         let Impairment {
             faulty,
@@ -215,26 +223,30 @@ impl<F: Face> Engine<F> {
         let (psn, acknowledged) = (req.psn, core.transport.is_reliable());
         let delayed = delays[0] > 0 || acknowledged && delays[1] > 0;
         if delayed && req.flight.is_none() {
-            return Outcome::Departs;
+            return Err(Outcome::Departs);
         }
         let mute = acknowledged && !answers;
         // What brings a result would be asked for again, and is not carried out before the result
         // can come.
         if mute && operation.fills_list() || !self.gets_through(index, peer, faulty, operation, len)
         {
-            return self.unheard(index, wr, len);
+            return Err(self.unheard(index, wr, len));
         }
-        match self.transfer(index, peer, wr, len, budget) {
-            Outcome::Done(_) if mute => {
-                // The peer has it. Sent again it is a duplicate, and acknowledged as one.
-                if let Some(qp) = self.qps.get_mut(index.0) {
-                    qp.req.psn = psn;
-                    qp.req.offset = 0;
-                }
-                Outcome::Unanswered
-            }
-            outcome => outcome,
+        Ok(mute.then_some(psn))
+    }
+
+    /// What a requester makes of a request whose acknowledgement does not come back. Sent again it is
+    /// a duplicate, and acknowledged as one.
+    #[cold]
+    fn unacknowledged(&mut self, index: QpIndex, psn: Psn, outcome: Outcome) -> Outcome {
+        let Outcome::Done(_) = outcome else {
+            return outcome;
+        };
+        if let Some(qp) = self.qps.get_mut(index.0) {
+            qp.req.psn = psn;
+            qp.req.offset = 0;
         }
+        Outcome::Unanswered
     }
 
     /// Whether a message gets over links that lose packets. What a reliable connection loses it
