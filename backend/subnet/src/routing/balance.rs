@@ -125,62 +125,30 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// The ports by which a switch may send to another one, those that the fewest adapters' LIDs use so
-/// far first, then by number.
-#[derive(Debug, Default)]
-struct Choice {
-    /// The load, times 256, and the port: in one number, which is faster to keep in order.
-    ports: Vec<u64>,
+/// The ports of a switch by which LIDs of one adapter's port are sent: each its own way, as long as
+/// there are more.
+struct Siblings {
+    port: Option<u8>,
+    used: [u8; 256],
+    /// Those of which `used` is not zero; most often one.
+    touched: Vec<u8>,
 }
 
-impl Choice {
-    const LOAD: u64 = 256;
-
-    fn port(entry: u64) -> u8 {
-        (entry % Self::LOAD) as u8
-    }
-
-    /// For so many LIDs.
-    fn load(&mut self, ports: &[u8], loads: &[u32], lids: usize) {
-        self.ports.clear();
-        self.ports.extend(ports.iter().map(|&port| {
-            let load = u64::from(loads[usize::from(port)]);
-            load * Self::LOAD + u64::from(port)
-        }));
-        if lids > 1 {
-            self.ports.sort_unstable();
-        } else if let Some(least) = (0..ports.len()).min_by_key(|&place| self.ports[place]) {
-            self.ports.swap(0, least);
+impl Siblings {
+    /// Begins anew where this LID is not of the same port as the one before; those of a port come one
+    /// after the other.
+    fn turn_to(&mut self, endpoint: &Endpoint) {
+        if self.port != Some(endpoint.port) {
+            self.port = Some(endpoint.port);
+            for port in self.touched.drain(..) {
+                self.used[usize::from(port)] = 0;
+            }
         }
     }
 
-    /// The first of the ports that are the least in `used`.
-    fn least(&self, used: &[u8]) -> Option<usize> {
-        if used.is_empty() {
-            return (!self.ports.is_empty()).then_some(0);
-        }
-        let count = |entry: u64| {
-            used.iter()
-                .filter(|&&port| port == Self::port(entry))
-                .count()
-        };
-        (0..self.ports.len()).min_by_key(|&place| count(self.ports[place]))
-    }
-
-    /// The port in a place, which is `weight` heavier from now on.
-    fn take(&mut self, place: usize, weight: u32) -> u8 {
-        let entry = self.ports[place] + u64::from(weight) * Self::LOAD;
-        let heavier = &mut self.ports[place..];
-        let lighter = heavier[1..].partition_point(|&other| other < entry);
-        heavier.copy_within(1..=lighter, 0);
-        heavier[lighter] = entry;
-        Self::port(entry)
-    }
-
-    fn store(&self, loads: &mut [u32]) {
-        for &entry in &self.ports {
-            loads[usize::from(Self::port(entry))] = (entry / Self::LOAD) as u32;
-        }
+    fn count(&mut self, port: u8) {
+        self.used[usize::from(port)] += 1;
+        self.touched.push(port);
     }
 }
 
@@ -214,9 +182,11 @@ pub(super) fn spread(
         }
     }
     let mut found = Ways::default();
-    let mut choice = Choice::default();
-    // The ways of the LIDs before that are of the same adapter's port.
-    let mut used: Vec<u8> = Vec::new();
+    let mut siblings = Siblings {
+        port: None,
+        used: [0; 256],
+        touched: Vec::new(),
+    };
     for (target, endpoints) in at.iter().enumerate() {
         if endpoints.is_empty() {
             continue;
@@ -226,78 +196,35 @@ pub(super) fn spread(
         let columns = columns.columns(endpoints.iter().map(|endpoint| endpoint.lid));
         for (switch, loads) in loads.chunks_exact_mut(width).enumerate() {
             let ports = found.of(switch);
-            choice.load(ports, loads, endpoints.len());
-            let mut adapter = None;
+            siblings.port = None;
             for (endpoint, column) in endpoints.iter().zip(columns.chunks_exact_mut(switches)) {
                 if switch == target {
                     column[switch] = endpoint.port;
                     continue;
                 }
-                if adapter.replace(endpoint.port) != Some(endpoint.port) {
-                    used.clear();
-                }
+                siblings.turn_to(endpoint);
                 // Hardly anything is sent to a switch itself.
                 let weight = u32::from(endpoint.port != 0);
                 let kept = kept.as_ref();
                 if let Some(port) = kept.and_then(|kept| kept.port(switch, endpoint.lid)) {
                     if ports.contains(&port) {
-                        used.push(port);
+                        siblings.count(port);
                         column[switch] = port;
                         continue;
                     }
                     loads[usize::from(port)] -= weight;
                 }
-                if let Some(place) = choice.least(&used) {
-                    let port = choice.take(place, weight);
-                    used.push(port);
+                let least = ports.iter().min_by_key(|&&port| {
+                    let port = usize::from(port);
+                    (siblings.used[port], loads[port])
+                });
+                if let Some(&port) = least {
+                    siblings.count(port);
                     column[switch] = port;
+                    loads[usize::from(port)] += weight;
                 }
             }
-            choice.store(loads);
         }
     }
     columns.into_tables()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What [`Choice`] does, said the simple way.
-    fn least(ports: &[u8], loads: &[u32; 256], used: &[u8]) -> Option<u8> {
-        let count = |port: u8| used.iter().filter(|&&one| one == port).count();
-        let key = |&port: &u8| (count(port), loads[usize::from(port)], port);
-        ports.iter().copied().min_by_key(key)
-    }
-
-    #[test]
-    fn the_port_with_the_least_on_it() {
-        let ports = [3, 4, 9, 17, 18];
-        let mut loads = [0; 256];
-        for (port, load) in ports.iter().zip([5, 2, 2, 0, 9]) {
-            loads[usize::from(*port)] = load;
-        }
-        let mut choice = Choice::default();
-        choice.load(&ports, &loads, 60);
-        let mut used = Vec::new();
-        for round in 0..60 {
-            if round % 4 == 0 {
-                used.clear();
-            }
-            let weight = u32::from(round % 7 != 0);
-            let expected = least(&ports, &loads, &used);
-            let port = choice.least(&used).map(|place| choice.take(place, weight));
-            assert_eq!(port, expected, "round {round}");
-            let port = port.unwrap();
-            loads[usize::from(port)] += weight;
-            if round > 20 {
-                used.push(port);
-            }
-        }
-        let mut stored = [0; 256];
-        choice.store(&mut stored);
-        assert_eq!(stored, loads);
-        choice.load(&[], &loads, 60);
-        assert_eq!(choice.least(&[]), None);
-    }
 }
