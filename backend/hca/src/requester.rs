@@ -73,7 +73,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// One attempt at a request for a peer that can be reached.
-    #[inline]
+    #[inline(always)]
     fn transfer(
         &mut self,
         index: QpIndex,
