@@ -7,6 +7,12 @@ use subnet::paths::UpDown;
 /// Why there is no such network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
+    /// Fewer than two machines have no paths.
+    #[error("{machines} machines: take at least 2")]
+    Machines {
+        /// Asked for.
+        machines: usize,
+    },
     /// Fewer than two switches, or none.
     #[error("{switches} switches: take at least {least}")]
     Switches {
@@ -60,6 +66,9 @@ pub fn irregular(
     degree: usize,
     random: &mut impl Rng,
 ) -> Result<Network, TopologyError> {
+    if machines < 2 {
+        return Err(TopologyError::Machines { machines });
+    }
     if switches < 2 {
         let least = 2;
         return Err(TopologyError::Switches { switches, least });
@@ -326,10 +335,11 @@ mod tests {
         }
         // 64 cables of 120 possible on average, deviation 5.5: of 20 graphs 25 in all.
         assert!(cables.abs_diff(20 * 64) < 100, "{cables} cables");
-        assert!(irregular(1, 1, 0, &mut generator(0, 0)).is_err());
-        assert!(irregular(1, 8, 8, &mut generator(0, 0)).is_err());
-        assert!(irregular(1, 8, 0, &mut generator(0, 0)).is_err());
-        assert!(irregular(1, 60, 1, &mut generator(0, 0)).is_err());
+        assert!(irregular(1, 8, 4, &mut generator(0, 0)).is_err());
+        assert!(irregular(2, 1, 0, &mut generator(0, 0)).is_err());
+        assert!(irregular(2, 8, 8, &mut generator(0, 0)).is_err());
+        assert!(irregular(2, 8, 0, &mut generator(0, 0)).is_err());
+        assert!(irregular(2, 60, 1, &mut generator(0, 0)).is_err());
     }
 
     #[test]
