@@ -1,5 +1,22 @@
 //! The two check sums of a packet (IBA 7.8).
 
+use crc::{Algorithm, CRC_32_ISO_HDLC, Crc};
+
+/// The polynomial 0x04C11DB7, as Ethernet's.
+static INVARIANT: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+
+/// The polynomial 0x100B, which no other standard has.
+static VARIANT: Crc<u16> = Crc::<u16>::new(&Algorithm {
+    width: 16,
+    poly: 0x100b,
+    init: u16::MAX,
+    refin: true,
+    refout: true,
+    xorout: u16::MAX,
+    check: 0x0a3d,
+    residue: 0x556f,
+});
+
 /// The invariant CRC of a packet that starts with its local route header and ends before this
 /// check sum.
 ///
@@ -25,65 +42,17 @@ pub fn invariant(packet: &[u8]) -> u32 {
         headers[LRH + 7] = 0xff;
     }
     headers[bth + 4] = 0xff;
-    let crc = crc32(u32::MAX, headers);
-    !crc32(crc, &packet[bth + 12..])
+    let mut digest = INVARIANT.digest();
+    digest.update(headers);
+    digest.update(&packet[bth + 12..]);
+    digest.finalize()
 }
 
 /// The variant CRC of a packet that starts with its local route header and ends with its invariant
 /// CRC (IBA 7.8.2). Goes on the wire as [`u16::to_le_bytes`].
 pub fn variant(packet: &[u8]) -> u16 {
-    !packet.iter().fold(u16::MAX, |crc, &byte| {
-        (crc >> 8) ^ CRC16[usize::from(crc as u8 ^ byte)]
-    })
+    VARIANT.checksum(packet)
 }
-
-fn crc32(crc: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(crc, |crc, &byte| {
-        (crc >> 8) ^ CRC32[usize::from(crc as u8 ^ byte)]
-    })
-}
-
-/// The polynomial 0x04C11DB7 of Ethernet, least significant bit first.
-static CRC32: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        let mut crc = index as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 != 0 {
-                (crc >> 1) ^ 0xedb8_8320
-            } else {
-                crc >> 1
-            };
-            bit += 1;
-        }
-        table[index] = crc;
-        index += 1;
-    }
-    table
-};
-
-/// The polynomial 0x100B, least significant bit first.
-static CRC16: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        let mut crc = index as u16;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 != 0 {
-                (crc >> 1) ^ 0xd008
-            } else {
-                crc >> 1
-            };
-            bit += 1;
-        }
-        table[index] = crc;
-        index += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {
@@ -103,17 +72,15 @@ mod tests {
         assert_eq!(invariant(&LOCAL).to_le_bytes(), [0x96, 0x25, 0xb7, 0x5a]);
     }
 
-    #[test]
-    fn ethernet_polynomial() {
-        assert_eq!(!crc32(u32::MAX, b"123456789"), 0xcbf4_3926);
-    }
-
     /// Entries of the published table for x^16 + x^12 + x^3 + x + 1.
     #[test]
     fn variant_polynomial() {
-        assert_eq!(CRC16[0x80], 0xd008);
-        assert_eq!(CRC16[0x81], 0xcba9);
-        assert_eq!(CRC16[0xff], 0x0960);
+        assert_eq!(VARIANT.checksum(b"123456789"), VARIANT.algorithm.check);
+        for (byte, entry) in [(0x80, 0xd008), (0x81, 0xcba9), (0xff, 0x0960)] {
+            let mut digest = VARIANT.digest_with_initial(0);
+            digest.update(&[byte]);
+            assert_eq!(!digest.finalize(), entry);
+        }
     }
 
     #[test]
