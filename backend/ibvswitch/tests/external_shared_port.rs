@@ -255,8 +255,7 @@ fn programs_at_the_port_are_not_at_the_lids_of_vms() {
         .as_str()
         .expect("a GUID");
     let guid = format!("0x{}", guid.replace(':', ""));
-    let server = programs.start(&["--host", &guid, "--responder", "ibping", "-S"]);
-    server.attached();
+    let _server = programs.ping_server(&guid);
     let base = out1.port.lid.to_string();
     let text = programs.run(&["--host", "hv2", "ibping", "-c", "3", &base]);
     assert!(text.contains("3 packets transmitted, 3 received"), "{text}");

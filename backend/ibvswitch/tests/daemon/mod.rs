@@ -133,6 +133,12 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let alive = self.is_alive();
+        if std::thread::panicking() {
+            // What it counted may say why.
+            let status = self.command().arg("status").output();
+            let status = status.map(|output| output.stdout).unwrap_or_default();
+            println!("{}", String::from_utf8_lossy(&status));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
         // Not while another failure is being told.

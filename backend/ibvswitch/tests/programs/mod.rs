@@ -3,11 +3,19 @@
 // Each test program uses its part of this.
 #![allow(dead_code)]
 
-use std::io::{BufRead, BufReader, Read};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, pipe};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::daemon::Daemon;
+
+/// How many lines of a program a test that fails shows.
+const SHOWN: usize = 100;
 
 /// Runs programs, in a directory of their own.
 #[derive(Debug)]
@@ -73,13 +81,16 @@ impl<'a> Programs<'a> {
         text
     }
 
-    /// A program that goes on.
-    pub fn start(&self, arguments: &[&str]) -> Program {
-        let mut command = self.command(arguments);
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("runs");
-        let lines = lines(child.stderr.take().expect("its errors"));
-        Program { child, lines }
+    /// `ibping -S` at a node, once it serves.
+    ///
+    /// Not before: a request that comes to libumad2sim before its program has said what it serves
+    /// ends the program by a segmentation fault.
+    pub fn ping_server(&self, host: &str) -> Program {
+        // What it says of itself would stay in its buffer.
+        let server = ["stdbuf", "-oL", "ibping", "-S", "-d"];
+        let program = Program::start(self.command(&["--host", host, "--responder"]).args(server));
+        program.says("starting to serve");
+        program
     }
 
     /// What the names of the daemon's sockets begin with.
@@ -95,49 +106,77 @@ impl<'a> Programs<'a> {
     }
 }
 
-fn lines(out: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
-            // Whether somebody listens or not, the pipe must not fill up.
-            let _ = sender.send(line);
-        }
-    });
-    lines
-}
-
-/// A running program; killed when dropped.
+/// A running program; killed when dropped, which shows what it said where a test fails.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
     lines: Receiver<String>,
+    /// The last lines that were waited through.
+    seen: RefCell<VecDeque<String>>,
 }
 
 impl Program {
-    /// Waits until it is attached; one with `--host` must have given a GUID, or it says nothing.
-    pub fn attached(&self) {
-        self.line("attached as client");
+    fn start(command: &mut Command) -> Self {
+        let (out, both) = pipe().expect("a pipe");
+        let child = command
+            .stdout(both.try_clone().expect("a second end"))
+            .stderr(both)
+            .spawn()
+            .expect("runs");
+        // The command would keep the pipe open.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                // Whether somebody listens or not, the pipe must not fill up.
+                let _ = sender.send(line);
+            }
+        });
+        Self {
+            child,
+            lines,
+            seen: RefCell::default(),
+        }
     }
 
-    fn line(&self, wanted: &str) {
-        let mut seen = String::new();
+    /// Waits for a line with this text.
+    #[track_caller]
+    pub fn says(&self, wanted: &str) {
         loop {
-            match self.lines.recv() {
-                Ok(line) if line.contains(wanted) => return,
-                Ok(line) => {
-                    seen.push_str(&line);
-                    seen.push('\n');
-                }
-                Err(_) => panic!("ended without `{wanted}`:\n{seen}"),
+            let line = self.lines.recv();
+            let line = line.unwrap_or_else(|_| panic!("ended without `{wanted}`"));
+            let found = line.contains(wanted);
+            self.note(line);
+            if found {
+                return;
             }
         }
+    }
+
+    fn note(&self, line: String) {
+        let mut seen = self.seen.borrow_mut();
+        if seen.len() == SHOWN {
+            seen.pop_front();
+        }
+        seen.push_back(line);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32);
+        kill(pid, signal).expect("is running");
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let status = self.child.wait();
+        if std::thread::panicking() {
+            self.lines.iter().for_each(|line| self.note(line));
+            let seen = self.seen.take();
+            println!("a program that ended with {status:?} said last:");
+            seen.iter().for_each(|line| println!("  {line}"));
+        }
     }
 }
 
@@ -163,24 +202,30 @@ impl Opensm {
             .env("OSM_TMP_DIR", programs.dir.path())
             .args(["opensm", "-d2", "-f", "-", "-F"])
             .arg(options)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = command.spawn().expect("runs");
-        let lines = lines(child.stdout.take().expect("its output"));
+            .args(arguments);
         Self {
-            program: Program { child, lines },
+            program: Program::start(&mut command),
             _dir: programs.dir,
         }
     }
 
     /// Waits until its log has a line with this text.
+    #[track_caller]
     pub fn says(&self, text: &str) {
-        self.program.line(text);
+        self.program.says(text);
     }
 
     /// Waits until it says that the subnet is up.
+    #[track_caller]
     pub fn subnet_up(&self) {
-        self.program.line("SUBNET UP");
+        self.program.says("SUBNET UP");
+    }
+
+    /// What `work` returns; OpenSM stands still meanwhile.
+    pub fn paused<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.program.signal(Signal::SIGSTOP);
+        let result = work();
+        self.program.signal(Signal::SIGCONT);
+        result
     }
 }
