@@ -16,7 +16,7 @@ fn outcomes(tree: &str) -> Vec<Outcome> {
 /// "Efficient Routing and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled
 /// Lossless Networks", section 7: FTreeMinRC changes fewer switches than the iterative method, in
 /// the mean and at most; a fresh routing is not worse; consolidation and grouping lose little (about
-/// 1 %), other moves more (about 10 %).
+/// 1 % of full bandwidth), other moves more (about 10 %).
 #[test]
 fn the_published_findings() {
     // Two leaves and all roots are the most that FTreeMinRC changes in two levels.
@@ -42,17 +42,22 @@ fn the_published_findings() {
                 Some(outcome.moves)
             );
             for snapshot in &outcome.snapshots {
-                let (minimal, fresh) = (snapshot.minimal.mean, snapshot.fresh.mean);
+                let (migrated, fresh) = (snapshot.migrated.mean, snapshot.fresh.mean);
                 // Machine by machine is not always best, and draws are few.
-                assert!(minimal <= fresh * 1.03, "{study} {snapshot:?}");
+                assert!(migrated <= fresh * 1.03, "{study} {snapshot:?}");
                 let most = match study.pattern {
                     Pattern::Consolidate => 0.03,
-                    // Random groups gather machines whose ways down were chosen for elsewhere.
-                    Pattern::Grouping => 0.06,
+                    // They gather machines whose ways down were chosen for elsewhere.
+                    Pattern::Grouping => 0.05,
                     Pattern::Random | Pattern::ToUniform => 0.12,
                 };
-                assert!(minimal >= fresh * (1.0 - most), "{study} {snapshot:?}");
+                assert!(migrated >= fresh * (1.0 - most), "{study} {snapshot:?}");
             }
+            let published = match study.pattern {
+                Pattern::Consolidate | Pattern::Grouping => 0.01,
+                Pattern::Random | Pattern::ToUniform => 0.10,
+            };
+            assert!(outcome.behind() <= published + 0.005, "{study}");
             assert!(outcome.risky <= outcome.moves);
         }
     }

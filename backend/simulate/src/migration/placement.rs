@@ -27,7 +27,8 @@ pub enum Pattern {
     /// hypervisors as can hold all of them do.
     Consolidate,
     /// Two random groups, half of all each, together from the first and from the middle hypervisor
-    /// on; who is in the way goes where it belongs, or to the first room.
+    /// on. Who is there already stays, the others come in the order of where they are; who is in the
+    /// way goes where it belongs, or to the first room.
     Grouping,
     /// From the fullest hypervisor to the emptiest, until all have as many but for one.
     ToUniform,
@@ -145,11 +146,25 @@ impl Placement {
         let (machines, hosts) = (self.host.len(), self.on.len());
         let mut order: Vec<usize> = (0..machines).collect();
         order.shuffle(random);
-        let mut wanted = vec![0; machines];
-        let (first, second) = order.split_at(machines / 2);
+        let (first, second) = order.split_at_mut(machines / 2);
+        let mut wanted = self.host.clone();
         for (from, group) in [(0, first), (hosts / 2, second)] {
-            for (at, &machine) in group.iter().enumerate() {
-                wanted[machine] = (from + at / self.capacity) % hosts;
+            group.sort_unstable_by_key(|&machine| (self.host[machine], machine));
+            let mut room = vec![0; hosts];
+            for at in 0..group.len() {
+                room[(from + at / self.capacity) % hosts] += 1;
+            }
+            let mut coming = Vec::new();
+            for &machine in &*group {
+                match &mut room[self.host[machine]] {
+                    0 => coming.push(machine),
+                    room => *room -= 1,
+                }
+            }
+            let places = (0..hosts).map(|at| (from + at) % hosts);
+            let places = places.flat_map(|host| std::iter::repeat_n(host, room[host]));
+            for (machine, host) in coming.into_iter().zip(places) {
+                wanted[machine] = host;
             }
         }
         for machine in order {
