@@ -72,7 +72,7 @@ impl PortCounters {
             (Counter::UnicastRcv, &self.unicast_rcv),
             (Counter::MulticastXmit, &self.multicast_xmit),
             (Counter::MulticastRcv, &self.multicast_rcv),
-            (Counter::XmitDiscards, &self.xmit_discards),
+            (Counter::OtherDiscards, &self.xmit_discards),
         ] {
             totals.add(counter, atomic.load(Ordering::Relaxed));
         }
@@ -91,9 +91,18 @@ pub(crate) enum Counter {
     MulticastRcv,
     SymbolErrors,
     LinkDowned,
-    RcvErrors,
-    RcvSwitchRelayErrors,
-    XmitDiscards,
+    // What PortRcvErrors is the sum of.
+    LocalPhysicalErrors,
+    BufferOverrunErrors,
+    OtherRcvErrors,
+    // What PortRcvSwitchRelayErrors is the sum of.
+    DlidMappingErrors,
+    VlMappingErrors,
+    LoopingErrors,
+    // What PortXmitDiscards is the sum of.
+    InactiveDiscards,
+    HoqLifetimeDiscards,
+    OtherDiscards,
     XmitConstraintErrors,
     RcvConstraintErrors,
     LocalLinkIntegrityErrors,
@@ -123,14 +132,41 @@ impl Totals {
         self
     }
 
+    fn sum(&self, counters: &[Counter]) -> u64 {
+        let values = counters.iter().map(|&counter| self.get(counter));
+        values.fold(0, u64::wrapping_add)
+    }
+
+    pub(crate) fn rcv_errors(&self) -> u64 {
+        self.sum(&[
+            Counter::LocalPhysicalErrors,
+            Counter::BufferOverrunErrors,
+            Counter::OtherRcvErrors,
+        ])
+    }
+
+    pub(crate) fn rcv_switch_relay_errors(&self) -> u64 {
+        self.sum(&[
+            Counter::DlidMappingErrors,
+            Counter::VlMappingErrors,
+            Counter::LoopingErrors,
+        ])
+    }
+
+    pub(crate) fn xmit_discards(&self) -> u64 {
+        self.sum(&[
+            Counter::InactiveDiscards,
+            Counter::HoqLifetimeDiscards,
+            Counter::OtherDiscards,
+        ])
+    }
+
     pub(crate) fn xmit_packets(&self) -> u64 {
-        self.get(Counter::UnicastXmit)
-            .wrapping_add(self.get(Counter::MulticastXmit))
+        self.sum(&[Counter::UnicastXmit, Counter::MulticastXmit])
     }
 
     pub(crate) fn rcv_packets(&self) -> u64 {
-        self.get(Counter::UnicastRcv)
-            .wrapping_add(self.get(Counter::MulticastRcv))
+        self.sum(&[Counter::UnicastRcv, Counter::MulticastRcv])
     }
 }
 

@@ -241,7 +241,7 @@ impl Fabric {
         let Some(port) = self.port_mut(at) else {
             return;
         };
-        port.management.add(Counter::RcvErrors, 1);
+        port.management.add(Counter::BufferOverrunErrors, 1);
         port.overruns += 1;
         if port.overruns > port.info.overrun_errors {
             port.overruns = 0;
@@ -258,7 +258,7 @@ impl Fabric {
             return;
         };
         port.management.add(Counter::SymbolErrors, 1);
-        port.management.add(Counter::RcvErrors, 1);
+        port.management.add(Counter::LocalPhysicalErrors, 1);
         port.physical_errors += 1;
         if port.physical_errors > port.info.local_phy_errors {
             port.physical_errors = 0;

@@ -3,12 +3,13 @@
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use wire::performance::{
     ALL_PORT_SELECT, ClassPortInfo, DATA, EXTENDED_WIDTH, PORT_COUNTERS, PORT_COUNTERS_EXTENDED,
-    PortCounters, PortCountersExtended, XMIT_WAIT,
+    PORT_RCV_ERROR_DETAILS, PORT_XMIT_DISCARD_DETAILS, PortCounters, PortCountersExtended,
+    PortRcvErrorDetails, PortXmitDiscardDetails, XMIT_WAIT,
 };
 
 use crate::counters::{Counter, Totals};
 use crate::fabric::Fabric;
-use crate::node::{Port, RESPONSE_TIME};
+use crate::node::RESPONSE_TIME;
 use crate::topology::PortRef;
 
 /// Counters of PortCounters, in the order of its selection bits; the last one's is in
@@ -16,14 +17,20 @@ use crate::topology::PortRef;
 const SHORT: usize = 17;
 /// Counters of PortCountersExtended, in the order of its selection bits.
 const LONG: usize = 8;
+/// Counters of PortRcvErrorDetails, in the order of its selection bits.
+const ERRORS: usize = 6;
+/// Counters of PortXmitDiscardDetails, in the order of its selection bits.
+const DISCARDS: usize = 4;
 /// All ports of a switch together.
 const ALL_PORTS: u8 = 255;
 
-/// Where each counter of the two attributes began: what a Set moves.
+/// Where each counter of the attributes began: what a Set moves.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BaseLines {
     short: [u64; SHORT],
     long: [u64; LONG],
+    errors: [u64; ERRORS],
+    discards: [u64; DISCARDS],
 }
 
 /// A port's totals in the order of PortCounters' selection bits. What this fabric never sees (link
@@ -33,10 +40,10 @@ fn short(totals: &Totals) -> [u64; SHORT] {
         totals.get(Counter::SymbolErrors),
         0,
         totals.get(Counter::LinkDowned),
-        totals.get(Counter::RcvErrors),
+        totals.rcv_errors(),
         0,
-        totals.get(Counter::RcvSwitchRelayErrors),
-        totals.get(Counter::XmitDiscards),
+        totals.rcv_switch_relay_errors(),
+        totals.xmit_discards(),
         totals.get(Counter::XmitConstraintErrors),
         totals.get(Counter::RcvConstraintErrors),
         totals.get(Counter::LocalLinkIntegrityErrors),
@@ -62,6 +69,39 @@ fn long(totals: &Totals) -> [u64; LONG] {
         totals.get(Counter::MulticastXmit),
         totals.get(Counter::MulticastRcv),
     ]
+}
+
+/// A port's totals in the order of PortRcvErrorDetails' selection bits. Packets here are well-formed.
+fn errors(totals: &Totals) -> [u64; ERRORS] {
+    [
+        totals.get(Counter::LocalPhysicalErrors),
+        0,
+        totals.get(Counter::BufferOverrunErrors),
+        totals.get(Counter::DlidMappingErrors),
+        totals.get(Counter::VlMappingErrors),
+        totals.get(Counter::LoopingErrors),
+    ]
+}
+
+/// A port's totals in the order of PortXmitDiscardDetails' selection bits. Who sends keeps to the MTU
+/// of the whole path, and nothing outlives the life of a switch.
+fn discards(totals: &Totals) -> [u64; DISCARDS] {
+    [
+        totals.get(Counter::InactiveDiscards),
+        0,
+        0,
+        totals.get(Counter::HoqLifetimeDiscards),
+    ]
+}
+
+/// What a request asks of counters.
+struct Asked<const N: usize> {
+    set: bool,
+    port_select: u8,
+    /// Bit i for the i-th of the counters.
+    counter_select: u32,
+    /// What a Set writes.
+    written: [u64; N],
 }
 
 fn since<const N: usize>(totals: [u64; N], base: &[u64; N]) -> [u64; N] {
@@ -104,6 +144,8 @@ impl Fabric {
                 AttributeId::CLASS_PORT_INFO if !set => self.class_port_info(at, data),
                 PORT_COUNTERS => self.port_counters(at, set, data),
                 PORT_COUNTERS_EXTENDED => self.port_counters_extended(at, set, data),
+                PORT_RCV_ERROR_DETAILS => self.port_rcv_error_details(at, set, data),
+                PORT_XMIT_DISCARD_DETAILS => self.port_xmit_discard_details(at, set, data),
                 _ => Err(Status::UNSUPPORTED_ATTRIBUTE),
             };
             outcome.err().unwrap_or(Status::OK)
@@ -148,18 +190,29 @@ impl Fabric {
         }
     }
 
-    fn each<const N: usize>(
+    /// Writes and reads counters: those of all selected ports together.
+    fn counters_since<const N: usize>(
         &mut self,
         at: PortRef,
-        ports: std::ops::RangeInclusive<u8>,
-        mut counters: impl FnMut(&mut Port) -> [u64; N],
-    ) -> [u64; N] {
-        sum(ports.filter_map(|port| self.port_mut(PortRef { port, ..at }).map(&mut counters)))
+        asked: &Asked<N>,
+        totals: fn(&Totals) -> [u64; N],
+        base: fn(&mut BaseLines) -> &mut [u64; N],
+    ) -> Result<[u64; N], Status> {
+        let ports = self.selected(at, asked.port_select)?;
+        let now = self.timers.now();
+        Ok(sum(ports.filter_map(|port| {
+            let port = self.port_mut(PortRef { port, ..at })?;
+            let totals = totals(&port.totals(now));
+            let base = base(&mut port.base_lines);
+            if asked.set {
+                write(base, totals, asked.counter_select, asked.written);
+            }
+            Some(since(totals, base))
+        })))
     }
 
     fn port_counters(&mut self, at: PortRef, set: bool, data: &mut [u8]) -> Result<(), Status> {
         let asked = PortCounters::parse(data).map_err(|_| Status::INVALID_FIELD)?;
-        let ports = self.selected(at, asked.port_select)?;
         let written = [
             u64::from(asked.symbol_error),
             u64::from(asked.link_error_recovery),
@@ -179,16 +232,14 @@ impl Fabric {
             u64::from(asked.rcv_packets),
             u64::from(asked.xmit_wait),
         ];
-        let select = u32::from(asked.counter_select) | u32::from(asked.counter_select2 & 1) << 16;
-        let now = self.timers.now();
-        let c = self.each(at, ports, |port| {
-            let totals = short(&port.totals(now));
-            if set {
-                let base = &mut port.base_lines.short;
-                write(base, totals, select, written);
-            }
-            since(totals, &port.base_lines.short)
-        });
+        let request = Asked {
+            set,
+            port_select: asked.port_select,
+            counter_select: u32::from(asked.counter_select)
+                | u32::from(asked.counter_select2 & 1) << 16,
+            written,
+        };
+        let c = self.counters_since(at, &request, short, |base| &mut base.short)?;
         let [bits4, bits8] = [0xf, 0xff].map(|max| move |i: usize| c[i].min(max) as u8);
         let bits16 = |i: usize| c[i].min(0xffff) as u16;
         let bits32 = |i: usize| c[i].min(0xffff_ffff) as u32;
@@ -226,7 +277,6 @@ impl Fabric {
         data: &mut [u8],
     ) -> Result<(), Status> {
         let asked = PortCountersExtended::parse(data).map_err(|_| Status::INVALID_FIELD)?;
-        let ports = self.selected(at, asked.port_select)?;
         let written = [
             asked.xmit_data,
             asked.rcv_data,
@@ -237,15 +287,13 @@ impl Fabric {
             asked.multicast_xmit_packets,
             asked.multicast_rcv_packets,
         ];
-        let now = self.timers.now();
-        let c = self.each(at, ports, |port| {
-            let totals = long(&port.totals(now));
-            if set {
-                let base = &mut port.base_lines.long;
-                write(base, totals, u32::from(asked.counter_select), written);
-            }
-            since(totals, &port.base_lines.long)
-        });
+        let request = Asked {
+            set,
+            port_select: asked.port_select,
+            counter_select: u32::from(asked.counter_select),
+            written,
+        };
+        let c = self.counters_since(at, &request, long, |base| &mut base.long)?;
         data.fill(0);
         PortCountersExtended {
             port_select: asked.port_select,
@@ -258,6 +306,78 @@ impl Fabric {
             unicast_rcv_packets: c[5],
             multicast_xmit_packets: c[6],
             multicast_rcv_packets: c[7],
+        }
+        .emit(data);
+        Ok(())
+    }
+
+    fn port_rcv_error_details(
+        &mut self,
+        at: PortRef,
+        set: bool,
+        data: &mut [u8],
+    ) -> Result<(), Status> {
+        let asked = PortRcvErrorDetails::parse(data).map_err(|_| Status::INVALID_FIELD)?;
+        let written = [
+            asked.local_physical_errors,
+            asked.malformed_packet_errors,
+            asked.buffer_overrun_errors,
+            asked.dlid_mapping_errors,
+            asked.vl_mapping_errors,
+            asked.looping_errors,
+        ];
+        let request = Asked {
+            set,
+            port_select: asked.port_select,
+            counter_select: u32::from(asked.counter_select),
+            written: written.map(u64::from),
+        };
+        let c = self.counters_since(at, &request, errors, |base| &mut base.errors)?;
+        let c = c.map(|counter| counter.min(0xffff) as u16);
+        data.fill(0);
+        PortRcvErrorDetails {
+            port_select: asked.port_select,
+            counter_select: asked.counter_select,
+            local_physical_errors: c[0],
+            malformed_packet_errors: c[1],
+            buffer_overrun_errors: c[2],
+            dlid_mapping_errors: c[3],
+            vl_mapping_errors: c[4],
+            looping_errors: c[5],
+        }
+        .emit(data);
+        Ok(())
+    }
+
+    fn port_xmit_discard_details(
+        &mut self,
+        at: PortRef,
+        set: bool,
+        data: &mut [u8],
+    ) -> Result<(), Status> {
+        let asked = PortXmitDiscardDetails::parse(data).map_err(|_| Status::INVALID_FIELD)?;
+        let written = [
+            asked.inactive_discards,
+            asked.neighbor_mtu_discards,
+            asked.sw_lifetime_limit_discards,
+            asked.sw_hoq_lifetime_limit_discards,
+        ];
+        let request = Asked {
+            set,
+            port_select: asked.port_select,
+            counter_select: u32::from(asked.counter_select),
+            written: written.map(u64::from),
+        };
+        let c = self.counters_since(at, &request, discards, |base| &mut base.discards)?;
+        let c = c.map(|counter| counter.min(0xffff) as u16);
+        data.fill(0);
+        PortXmitDiscardDetails {
+            port_select: asked.port_select,
+            counter_select: asked.counter_select,
+            inactive_discards: c[0],
+            neighbor_mtu_discards: c[1],
+            sw_lifetime_limit_discards: c[2],
+            sw_hoq_lifetime_limit_discards: c[3],
         }
         .emit(data);
         Ok(())

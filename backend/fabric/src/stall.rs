@@ -124,7 +124,7 @@ impl Fabric {
         } else {
             starved.busy = None;
             let lost = std::mem::take(&mut starved.waiting).len() as u64;
-            self.count(at, Counter::XmitDiscards, lost);
+            self.count(at, Counter::InactiveDiscards, lost);
         }
     }
 
@@ -139,7 +139,7 @@ impl Fabric {
         port.keep_busy(now, until);
         let starved = port.starved.as_deref_mut();
         match starved.filter(|starved| starved.waiting.len() < BUFFER) {
-            None => self.count(out, Counter::XmitDiscards, 1),
+            None => self.count(out, Counter::OtherDiscards, 1),
             Some(starved) => {
                 let packet = Waiting {
                     until,
@@ -183,7 +183,7 @@ impl Fabric {
         {
             discarded += 1;
         }
-        self.count(at, Counter::XmitDiscards, discarded);
+        self.count(at, Counter::HoqLifetimeDiscards, discarded);
     }
 
     /// A port may have been without credits for too long.

@@ -214,12 +214,12 @@ impl Fabric {
             let sl = transit.packet.sl;
             match (ours, transit.origin, is_switch) {
                 (true, Origin::Own(_), false) if self.loop_back(at, sl).is_err() => {
-                    self.count(at, Counter::XmitDiscards, 1);
+                    self.count(at, Counter::OtherDiscards, 1);
                 }
                 (true, _, _) => self.arrive(management, at.port, transit),
                 (false, Origin::Own(_), false) | (false, _, true) => self.route_by_lid(transit),
                 // A packet to a LID that is not this adapter's.
-                _ => self.count(at, Counter::RcvErrors, 1),
+                _ => self.count(at, Counter::OtherRcvErrors, 1),
             }
             return;
         }
@@ -282,7 +282,7 @@ impl Fabric {
             Ok(out) if transit.hops < HOP_LIMIT => {
                 self.transmit(out, transit.hops, transit.packet);
             }
-            Ok(_) => self.count(at, Counter::RcvSwitchRelayErrors, 1),
+            Ok(_) => self.count(at, Counter::LoopingErrors, 1),
             Err(reason) => {
                 self.refuse(at, reason, &transit.packet);
                 if is_smp {
@@ -332,7 +332,7 @@ impl Fabric {
             }
         };
         if outs.is_empty() {
-            self.count(at, Counter::RcvSwitchRelayErrors, 1);
+            self.count(at, Counter::DlidMappingErrors, 1);
         }
         for port in outs {
             let out = PortRef { port, ..at };
@@ -356,7 +356,7 @@ impl Fabric {
     pub(crate) fn count_refused(&mut self, at: PortRef, reason: NoRoute, packets: u64) {
         match reason {
             NoRoute::NotActive(out) if self.port(out).is_some() => {
-                self.count(out, Counter::XmitDiscards, packets);
+                self.count(out, Counter::InactiveDiscards, packets);
             }
             NoRoute::Partition(port) => {
                 let counter = match port == at {
@@ -365,14 +365,16 @@ impl Fabric {
                 };
                 self.count(port, counter, packets);
             }
-            NoRoute::NotThere(port) => self.count(port, Counter::RcvErrors, packets),
+            NoRoute::NotThere(port) => self.count(port, Counter::OtherRcvErrors, packets),
             NoRoute::Stalled(port) => {
-                self.count(port, Counter::XmitDiscards, packets);
+                self.count(port, Counter::HoqLifetimeDiscards, packets);
                 self.waits_in_vain(port);
             }
             // What a switch itself sends to nowhere, it has not received.
             _ if at.port == 0 => {}
-            _ => self.count(at, Counter::RcvSwitchRelayErrors, packets),
+            NoRoute::Lane(_) => self.count(at, Counter::VlMappingErrors, packets),
+            NoRoute::Circle(_) => self.count(at, Counter::LoopingErrors, packets),
+            _ => self.count(at, Counter::DlidMappingErrors, packets),
         }
     }
 
@@ -384,7 +386,7 @@ impl Fabric {
             .filter(|port| out.port != 0 && port.is_linked())
             .and_then(|port| port.peer);
         let Some(peer) = peer else {
-            self.count(out, Counter::XmitDiscards, 1);
+            self.count(out, Counter::InactiveDiscards, 1);
             if is_smp {
                 self.drop_smp(out.node);
             }

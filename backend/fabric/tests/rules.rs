@@ -10,7 +10,7 @@ use wire::attribute::{
     KeyViolation, LinearBlock, MulticastBlock, PKeyBlock, SlToVl, SwitchPKeyViolation, Trap,
 };
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
-use wire::performance::{self, PortCounters};
+use wire::performance::{self, PortCounters, PortRcvErrorDetails, PortXmitDiscardDetails};
 use wire::smp::Smp;
 use wire::{Lid, MadPacket, PKey, PortState, QKey, Qpn, Sl, Vl};
 
@@ -69,19 +69,42 @@ fn send(host: &mut Host, packet: MadPacket) -> (Vec<PortRef>, Vec<Trap>) {
 
 /// What a port of the vSwitch has counted.
 fn counters(host: &mut Host, port: u8) -> PortCounters {
+    let data = performance(host, performance::PORT_COUNTERS, port, false);
+    PortCounters::parse(&data).unwrap()
+}
+
+/// An attribute of a port of the vSwitch, all counters of which may be set to zero.
+fn performance(host: &mut Host, attribute: AttributeId, port: u8, clear: bool) -> Vec<u8> {
     let node = vswitch(host);
     let mut bytes = [0; SIZE];
     let mut mad = Mad::new_checked(&mut bytes[..]).unwrap();
     mad.set_class(Class::PERFORMANCE);
-    mad.set_method(Method::GET);
-    mad.set_attribute(performance::PORT_COUNTERS, 0);
+    mad.set_method(if clear { Method::SET } else { Method::GET });
+    mad.set_attribute(attribute, 0);
     PortCounters {
         port_select: port,
+        counter_select: 0xffff,
         ..PortCounters::default()
     }
     .emit(&mut bytes[performance::DATA]);
     let answer = host.fabric.local_mad(node, &bytes).unwrap();
-    PortCounters::parse(&answer[performance::DATA]).unwrap()
+    answer[performance::DATA].to_vec()
+}
+
+/// Of the details of what a port of the vSwitch could not do: unknown LIDs, lanes, loops, and what
+/// was for a port that is not Active.
+fn details(host: &mut Host, port: u8, clear: bool) -> [u16; 4] {
+    let errors = performance(host, performance::PORT_RCV_ERROR_DETAILS, port, clear);
+    let errors = PortRcvErrorDetails::parse(&errors).unwrap();
+    let discards = performance(host, performance::PORT_XMIT_DISCARD_DETAILS, port, clear);
+    [
+        errors.dlid_mapping_errors,
+        errors.vl_mapping_errors,
+        errors.looping_errors,
+        PortXmitDiscardDetails::parse(&discards)
+            .unwrap()
+            .inactive_discards,
+    ]
 }
 
 fn vswitch(host: &Host) -> PortRef {
@@ -216,11 +239,12 @@ fn relay_errors_and_discards() {
         block.0[1..6].copy_from_slice(&[1, 1, 0, 2, port]);
         host.set(VSWITCH, AttributeId::LINEAR_FORWARDING, 0, block.0);
     }
+    let (lid, lane, circle, inactive) = ([1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]);
     // What is broken, at which port of the vSwitch it is counted, as which error.
-    let cases: [(&str, Break, u8, bool); 5] = [
-        ("port 255", |host| table(host, 255), 2, true),
-        ("back where it came from", |host| table(host, 2), 2, true),
-        ("a port that is not there", |host| table(host, 9), 2, true),
+    let cases: [(&str, Break, u8, [u16; 4]); 5] = [
+        ("port 255", |host| table(host, 255), 2, lid),
+        ("back where it came from", |host| table(host, 2), 2, circle),
+        ("a port that is not there", |host| table(host, 9), 2, lid),
         (
             "lane 15",
             |host| {
@@ -229,7 +253,7 @@ fn relay_errors_and_discards() {
                 host.set(VSWITCH, AttributeId::SL_TO_VL, 0x0203, lanes.to_bytes());
             },
             2,
-            true,
+            lane,
         ),
         (
             "not active",
@@ -237,17 +261,20 @@ fn relay_errors_and_discards() {
                 host.change_port(VSWITCH, 3, |info| info.port_state = PortState::Down);
             },
             3,
-            false,
+            inactive,
         ),
     ];
-    for (what, spoil, port, relay) in cases {
+    for (what, spoil, port, expected) in cases {
         let mut host = managed();
         spoil(&mut host);
         assert_eq!(send(&mut host, packet(5)).0, [], "{what}");
         let counted = counters(&mut host, port);
         let errors = (counted.rcv_switch_relay_errors, counted.xmit_discards);
-        let expected = if relay { (1, 0) } else { (0, 1) };
-        assert_eq!(errors, expected, "{what}");
+        let relay = u16::from(expected != inactive);
+        assert_eq!(errors, (relay, 1 - relay), "{what}");
+        assert_eq!(details(&mut host, port, false), expected, "{what}");
+        assert_eq!(details(&mut host, port, true), [0; 4], "{what}");
+        assert_eq!(counters(&mut host, port), counted, "{what}");
     }
 }
 

@@ -8,7 +8,9 @@ use common::{Host, OWN, SWITCH, VF, VSWITCH, request};
 use ibvswitch_fabric::{Injected, LinkFault, NoRoute, PortRef, PortTotals, Stalled};
 use wire::attribute::{LinkViolation, PortInfo, Trap};
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE};
-use wire::performance::{self, ClassPortInfo, PORT_COUNTERS, PortCounters};
+use wire::performance::{
+    self, ClassPortInfo, PORT_COUNTERS, PortCounters, PortRcvErrorDetails, PortXmitDiscardDetails,
+};
 use wire::smp::{DATA, Smp};
 use wire::{Lid, MadPacket, PKey, Sl};
 
@@ -80,6 +82,18 @@ fn totals(host: &Host, port: PortRef) -> PortTotals {
     host.fabric.port_totals(port).unwrap()
 }
 
+/// What the agent of a port tells of it.
+fn details(host: &mut Host, at: PortRef, attribute: AttributeId) -> Vec<u8> {
+    let mut bytes = [0; SIZE];
+    let mut mad = Mad::new_checked(&mut bytes[..]).unwrap();
+    mad.set_class(Class::PERFORMANCE);
+    mad.set_method(Method::GET);
+    mad.set_attribute(attribute, 0);
+    bytes[performance::DATA][1] = at.port;
+    let answer = host.fabric.local_mad(at, &bytes).unwrap();
+    answer[performance::DATA].to_vec()
+}
+
 fn asks_by_smp(host: &mut Host) -> bool {
     let asked = request(VF, Method::GET, AttributeId::NODE_INFO, 0, [0; DATA]);
     host.ask(&asked).is_some()
@@ -104,6 +118,10 @@ fn what_waits_too_long_is_discarded() {
     assert_eq!(totals(&host, port).xmit_discards, 1);
     host.fabric.advance(LIFE * 5);
     assert_eq!(totals(&host, port).xmit_discards, 2);
+    let told = details(&mut host, port, performance::PORT_XMIT_DISCARD_DETAILS);
+    let told = PortXmitDiscardDetails::parse(&told).unwrap();
+    let why = (told.inactive_discards, told.sw_hoq_lifetime_limit_discards);
+    assert_eq!(why, (0, 2));
     let waited = (LIFE + half).as_micros() as u64;
     assert_eq!(totals(&host, port).xmit_wait, waited);
     // They are gone: nothing comes when credits do.
@@ -266,6 +284,10 @@ fn data_overruns_too() {
     assert_eq!(host.fabric.lose(&path, 100, 10), 20);
     assert_eq!(totals(&host, vf).rcv_errors, 20);
     assert_eq!(totals(&host, vf).excessive_buffer_overrun_errors, 2);
+    let told = details(&mut host, vf, performance::PORT_RCV_ERROR_DETAILS);
+    let told = PortRcvErrorDetails::parse(&told).unwrap();
+    assert_eq!(told.buffer_overrun_errors, 20);
+    assert_eq!(told.local_physical_errors, 0);
 }
 
 #[test]

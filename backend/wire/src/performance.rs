@@ -14,6 +14,10 @@ pub const DATA: Range<usize> = 64..SIZE;
 pub const PORT_COUNTERS: AttributeId = AttributeId(0x0012);
 /// PortSamplesControl.
 pub const PORT_SAMPLES_CONTROL: AttributeId = AttributeId(0x0010);
+/// PortRcvErrorDetails.
+pub const PORT_RCV_ERROR_DETAILS: AttributeId = AttributeId(0x0015);
+/// PortXmitDiscardDetails.
+pub const PORT_XMIT_DISCARD_DETAILS: AttributeId = AttributeId(0x0016);
 /// PortCountersExtended.
 pub const PORT_COUNTERS_EXTENDED: AttributeId = AttributeId(0x001d);
 
@@ -110,5 +114,47 @@ layout! {
         multicast_xmit_packets: u64 = 448..512,
         /// Multicast packets received.
         multicast_rcv_packets: u64 = 512..576,
+    }
+}
+
+layout! {
+    /// PortRcvErrorDetails (IBA 16.1.4.1): what PortRcvErrors and PortRcvSwitchRelayErrors of
+    /// [`PortCounters`] are made of. Counters stop at their highest value.
+    PortRcvErrorDetails, 16 bytes {
+        /// Port, or 255 for all of a switch.
+        port_select: u8 = 8..16,
+        /// Which counters a Set writes, a bit each in the order of the counters here.
+        counter_select: u16 = 16..32,
+        /// Packets damaged on the link.
+        local_physical_errors: u16 = 32..48,
+        /// Packets that contradict themselves.
+        malformed_packet_errors: u16 = 48..64,
+        /// Packets that found no room.
+        buffer_overrun_errors: u16 = 64..80,
+        /// Packets to LIDs that the forwarding table has no port for.
+        dlid_mapping_errors: u16 = 80..96,
+        /// Packets on service levels that have no lane at the port out.
+        vl_mapping_errors: u16 = 96..112,
+        /// Packets that would leave by the port they came in by.
+        looping_errors: u16 = 112..128,
+    }
+}
+
+layout! {
+    /// PortXmitDiscardDetails (IBA 16.1.4.2): what PortXmitDiscards of [`PortCounters`] is made of.
+    /// Counters stop at their highest value.
+    PortXmitDiscardDetails, 12 bytes {
+        /// Port, or 255 for all of a switch.
+        port_select: u8 = 8..16,
+        /// Which counters a Set writes, a bit each in the order of the counters here.
+        counter_select: u16 = 16..32,
+        /// Packets for a port that is not Active.
+        inactive_discards: u16 = 32..48,
+        /// Packets longer than the neighbour's MTU.
+        neighbor_mtu_discards: u16 = 48..64,
+        /// Packets that were in the switch for longer than its LifeTimeValue.
+        sw_lifetime_limit_discards: u16 = 64..80,
+        /// Packets that were first in their queue for longer than the port's HOQLife.
+        sw_hoq_lifetime_limit_discards: u16 = 80..96,
     }
 }

@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use ibvswitch_wire::attribute::{NodeInfo, Notice, PortInfo, SmInfo, SwitchInfo};
-use ibvswitch_wire::performance::{ClassPortInfo, PortCounters, PortCountersExtended};
+use ibvswitch_wire::performance::{
+    ClassPortInfo, PortCounters, PortCountersExtended, PortRcvErrorDetails, PortXmitDiscardDetails,
+};
 use ibvswitch_wire::rmpp::Rmpp;
 use ibvswitch_wire::sa::{McMemberRecord, PathRecord, ServiceRecord};
 
@@ -226,6 +228,46 @@ fn sm_info() {
             ("act_count", "SmActivity", 128, 32),
             ("priority", "SmPriority", 160, 4),
             ("state", "SmState", 164, 4),
+        ],
+    );
+}
+
+#[test]
+fn details_of_errors() {
+    compare(
+        "PortRcvErrorDetails",
+        PortRcvErrorDetails::FIELDS,
+        &[
+            ("port_select", "PortSelect", 8, 8),
+            ("counter_select", "CounterSelect", 16, 16),
+            ("local_physical_errors", "PortLocalPhysicalErrors", 32, 16),
+            ("malformed_packet_errors", "PortMalformedPktErrors", 48, 16),
+            ("buffer_overrun_errors", "PortBufferOverrunErrors", 64, 16),
+            ("dlid_mapping_errors", "PortDLIDMappingErrors", 80, 16),
+            ("vl_mapping_errors", "PortVLMappingErrors", 96, 16),
+            ("looping_errors", "PortLoopingErrors", 112, 16),
+        ],
+    );
+    compare(
+        "PortXmitDiscardDetails",
+        PortXmitDiscardDetails::FIELDS,
+        &[
+            ("port_select", "PortSelect", 8, 8),
+            ("counter_select", "CounterSelect", 16, 16),
+            ("inactive_discards", "PortInactiveDiscards", 32, 16),
+            ("neighbor_mtu_discards", "PortNeighborMTUDiscards", 48, 16),
+            (
+                "sw_lifetime_limit_discards",
+                "PortSwLifetimeLimitDiscards",
+                64,
+                16,
+            ),
+            (
+                "sw_hoq_lifetime_limit_discards",
+                "PortSwHOQLifetimeLimitDiscards",
+                80,
+                16,
+            ),
         ],
     );
 }
