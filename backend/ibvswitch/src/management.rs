@@ -668,7 +668,11 @@ impl Management {
             tables, clusters, ..
         } = &mut *state;
         tables.keep(vf, &packet, clusters);
-        if !state.shared.mark(vf, &state.fabric, &mut packet) {
+        let SubnetState { shared, fabric, .. } = &mut *state;
+        if let Some(answer) = shared.end_subscription(vf, fabric, &packet) {
+            return vec![answer];
+        }
+        if !shared.mark(vf, fabric, &mut packet) {
             self.proxy.refuse(now, vf, Reason::Transaction, &packet);
             return Vec::new();
         }

@@ -297,7 +297,16 @@ fn programs_beside_the_embedded_manager() {
     let text = programs.run(&["--host", &hexadecimal, "smpquery", "-D", "nodedesc", "0"]);
     assert!(text.trim_end().ends_with("vm2"), "{text}");
     let _server = programs.ping_server(&hexadecimal);
-    let text = programs.run(&["--host", "vm1", "ibping", "-f", "-c", "5", "-G", &hexadecimal]);
+    let text = programs.run(&[
+        "--host",
+        "vm1",
+        "ibping",
+        "-f",
+        "-c",
+        "5",
+        "-G",
+        &hexadecimal,
+    ]);
     assert!(
         text.contains("5 packets transmitted, 5 received, 0% packet loss"),
         "{text}"

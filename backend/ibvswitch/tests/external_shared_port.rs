@@ -1,8 +1,10 @@
 //! Debian's opensm and infiniband-diags, as they are, on a subnet of shared ports.
 
+mod administration;
 mod daemon;
 mod programs;
 
+use administration::{Vm, group, report, subscribe};
 use daemon::{Daemon, HALF, Peer};
 use driver::{Access, Connection, Data, QueuePair, SendRequest, Transport};
 use programs::{Opensm, Programs};
@@ -112,6 +114,79 @@ fn opensm_manages_shared_ports() {
 fn the_embedded_manager_does_likewise() {
     let daemon = Daemon::configured(NODES);
     looked_at(&daemon);
+}
+
+/// VMs that share a LID and ask without global routes are one subscriber to the subnet administration:
+/// each hears of what it has subscribed to, and nobody ends it for another.
+fn events(daemon: &Daemon) {
+    const REFUSED: [u8; 2] = [2, 0];
+    let [mut vm1, mut vm2, mut vm3] = ["vm1", "vm2", "vm3"].map(|name| Vm::open(daemon, name));
+    let gid = group::gid(1);
+    let (created, deleted) = (([0, 66], gid), ([0, 67], gid));
+    assert_eq!(subscribe(&mut vm1, true), [0, 0]);
+    assert_eq!(subscribe(&mut vm2, true), [0, 0]);
+    for vm in [&mut vm1, &mut vm2] {
+        vm.post_receive();
+    }
+    group::join(&mut vm3, gid);
+    for vm in [&mut vm1, &mut vm2] {
+        assert_eq!(report(vm), created);
+    }
+    assert_eq!(subscribe(&mut vm1, false), [0, 0]);
+    vm2.post_receive();
+    group::leave(&mut vm3, gid);
+    assert_eq!(report(&mut vm2), deleted);
+    // It was not told, or that would come before the answer.
+    assert_eq!(subscribe(&mut vm1, false), REFUSED);
+    vm2.post_receive();
+    group::join(&mut vm3, gid);
+    assert_eq!(report(&mut vm2), created);
+    // The last one's end is the subnet administration's.
+    assert_eq!(subscribe(&mut vm2, false), [0, 0]);
+    group::leave(&mut vm3, gid);
+    assert_eq!(subscribe(&mut vm2, false), REFUSED);
+}
+
+#[test]
+fn events_are_for_all_who_subscribed_at_a_port() {
+    events(&Daemon::configured(NODES));
+}
+
+#[test]
+fn events_are_for_all_who_subscribed_at_a_port_with_opensm() {
+    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{NODES}"));
+    let opensm = Opensm::start(&daemon, None, &[]);
+    opensm.subnet_up();
+    events(&daemon);
+}
+
+/// A question to the base LID without a global route is for the physical function, as on hardware: for
+/// the program of the host that is there, not for the VMs.
+#[test]
+fn questions_to_a_shared_lid_are_the_physical_functions() {
+    let daemon = Daemon::configured(NODES);
+    let vm1 = Peer::open(&daemon, "vm1");
+    let programs = Programs::new(&daemon);
+    let lid = vm1.port.lid.to_string();
+    let ping = |expected: &str| {
+        let ping = [
+            "--host", "hv2", "ibping", "-f", "-c", "1", "-t", "100", &lid,
+        ];
+        let text = programs.run(&ping);
+        assert!(text.contains(expected), "{text}");
+    };
+    ping("1 packets transmitted, 0 received");
+    let _server = programs.ping_server(&node_guid(&daemon, "hv1"));
+    ping("1 packets transmitted, 1 received");
+}
+
+/// A node's port GUID, as programs take it.
+fn node_guid(daemon: &Daemon, name: &str) -> String {
+    let topology = daemon.ask(&["topology"]);
+    let nodes = topology["nodes"].as_array().expect("a list");
+    let node = nodes.iter().find(|node| node["name"] == name);
+    let guid = &node.expect("is there")["port_guid"];
+    format!("0x{}", guid.as_str().expect("a GUID").replace(':', ""))
 }
 
 /// Two clusters with the same LIDs on shared ports.
@@ -248,14 +323,7 @@ fn programs_at_the_port_are_not_at_the_lids_of_vms() {
     let daemon = Daemon::configured(&format!("[sm]\nlmc = 2\n{CLUSTERS}"));
     let [mut a1, mut a2, out1] = ["a1", "a2", "out1"].map(|name| Peer::open(&daemon, name));
     let programs = Programs::new(&daemon);
-    let topology = daemon.ask(&["topology"]);
-    let nodes = topology["nodes"].as_array().expect("a list");
-    let hv1 = nodes.iter().find(|node| node["name"] == "hv1");
-    let guid = hv1.expect("is there")["port_guid"]
-        .as_str()
-        .expect("a GUID");
-    let guid = format!("0x{}", guid.replace(':', ""));
-    let _server = programs.ping_server(&guid);
+    let _server = programs.ping_server(&node_guid(&daemon, "hv1"));
     let base = out1.port.lid.to_string();
     let text = programs.run(&["--host", "hv2", "ibping", "-c", "3", &base]);
     assert!(text.contains("3 packets transmitted, 3 received"), "{text}");

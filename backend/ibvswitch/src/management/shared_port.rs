@@ -4,9 +4,13 @@
 //! A packet to a LID that one function has for itself is for that one. Of the others a packet with a
 //! global route header is for the function with its destination GID. An answer without one is known by
 //! its transaction: the uppermost byte of those of requests that leave is the function's entry in the
-//! port's table, which kernels leave free for this.
+//! port's table, which kernels leave free for this. A report of an event without one is for each function
+//! that has subscribed to the event. Any other request without one is for the physical function, as on
+//! hardware (the demultiplexing of Linux' mlx4 driver): for the programs of the host that are attached
+//! there, and else for nobody.
 
 mod registrar;
+mod subscribers;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,20 +29,19 @@ use crate::shared_port::{Clustered, Place, pkeys};
 use crate::topology::Plan;
 pub(super) use registrar::Refused;
 use registrar::Registrar;
+use subscribers::Subscribers;
 
 /// Uppermost byte of the registrar's transactions. Programs of the host have 0xc0 to 0xcf, functions
 /// at most 127.
 const REGISTRAR: u8 = 0xff;
 
 /// Whom a packet is for that reached a shared port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Addressee {
-    /// This function.
-    Function(VfId),
+    /// These functions; none where nobody can be told.
+    Functions(Vec<VfId>),
     /// The physical function, which registers GUIDs.
     Registrar,
-    /// Nobody that can be told.
-    Nobody,
 }
 
 #[derive(Debug)]
@@ -46,6 +49,7 @@ struct SharedPort {
     port: PortRef,
     functions: Vec<VfId>,
     registrar: Registrar,
+    subscribers: Subscribers,
 }
 
 /// All shared ports.
@@ -85,6 +89,7 @@ impl SharedPorts {
                     port: place.port,
                     functions: Vec::new(),
                     registrar: Registrar::default(),
+                    subscribers: Subscribers::default(),
                 });
                 all.ports.len() - 1
             });
@@ -224,6 +229,21 @@ impl SharedPorts {
         unused
     }
 
+    /// The answer to a function's request to end a subscription, where that is not the subnet
+    /// administration's to give.
+    pub(super) fn end_subscription(
+        &mut self,
+        vf: VfId,
+        fabric: &Fabric,
+        packet: &MadPacket,
+    ) -> Option<MadPacket> {
+        if self.is_clustered(vf, fabric) {
+            return None;
+        }
+        let port = self.place(vf)?.port;
+        self.at_mut(port)?.subscribers.end(vf, packet)
+    }
+
     /// Whom a packet is for; an answer's transaction is again what the request's was.
     pub(super) fn addressee(
         &self,
@@ -232,10 +252,10 @@ impl SharedPorts {
         packet: &mut MadPacket,
     ) -> Addressee {
         let Some(shared) = self.at(port).filter(|_| !packet.is_smp()) else {
-            return Addressee::Nobody;
+            return Addressee::Functions(Vec::new());
         };
         if let Some(vf) = self.owner(port, fabric, packet) {
-            return Addressee::Function(vf);
+            return Addressee::Functions(vec![vf]);
         }
         let functions = shared.functions.iter().copied();
         let mut functions = functions.filter(|&vf| !self.is_clustered(vf, fabric));
@@ -246,12 +266,24 @@ impl SharedPorts {
             let entry = top(packet);
             set_top(packet, 0);
             functions.find(|&vf| self.place(vf).is_some_and(|place| place.entry == entry))
-        } else {
-            let named = packet.grh.map(|grh| grh.dgid.guid());
+        } else if let Some(grh) = packet.grh {
             let guid = |vf| self.place(vf).and_then(|place| place.guid(fabric));
-            functions.find(|&vf| named.is_some() && guid(vf) == named)
+            functions.find(|&vf| guid(vf) == Some(grh.dgid.guid()))
+        } else {
+            return Addressee::Functions(shared.subscribers.of(packet));
         };
-        function.map_or(Addressee::Nobody, Addressee::Function)
+        Addressee::Functions(function.into_iter().collect())
+    }
+
+    /// Takes note of what has come for a function.
+    fn note_answer(&mut self, port: PortRef, vf: VfId, fabric: &Fabric, packet: &MadPacket) {
+        // Who has a LID for itself is a subscriber of its own.
+        if self.is_clustered(vf, fabric) {
+            return;
+        }
+        if let Some(shared) = self.at_mut(port) {
+            shared.subscribers.answered(vf, packet);
+        }
     }
 
     /// An answer for the registrar has come.
@@ -265,13 +297,20 @@ impl SharedPorts {
     pub(super) fn forget(&mut self, port: PortRef) {
         if let Some(shared) = self.at_mut(port) {
             shared.registrar.forget();
+            shared.subscribers.forget_all();
         }
     }
 
     /// Has a place hold this GUID, or none.
     pub(super) fn want(&mut self, place: Place, guid: Guid) {
+        let mut functions = (0..).map(VfId).zip(&self.places);
+        let function = functions.find(|(_, at)| **at == Some(place));
+        let function = function.map(|(vf, _)| vf);
         if let Some(shared) = self.at_mut(place.port) {
             shared.registrar.want(place.entry, guid);
+            if let Some(vf) = function {
+                shared.subscribers.forget(vf);
+            }
         }
     }
 
@@ -371,19 +410,23 @@ impl Management {
         }
         let SubnetState { shared, fabric, .. } = state;
         match shared.addressee(port, fabric, &mut packet) {
-            Addressee::Function(vf) => {
-                let packets = self.to_guest(state, vf, *packet).into_iter();
-                packets
-                    .map(|packet| Delivery::Packet(vf, Box::new(packet)))
-                    .collect()
+            Addressee::Functions(functions) => {
+                for &vf in &functions {
+                    shared.note_answer(port, vf, fabric, &packet);
+                }
+                let mut deliveries = Vec::new();
+                for &vf in &functions {
+                    let packets = self.to_guest(state, vf, (*packet).clone()).into_iter();
+                    deliveries.extend(packets.map(|packet| Delivery::Packet(vf, Box::new(packet))));
+                }
+                if functions.is_empty() {
+                    debug!(%port, packet = %packet.header(), "for nobody at this shared port");
+                }
+                deliveries
             }
             Addressee::Registrar => {
                 shared.answered(port, &packet, self.now());
                 self.look();
-                Vec::new()
-            }
-            Addressee::Nobody => {
-                debug!(%port, packet = %packet.header(), "for nobody at this shared port");
                 Vec::new()
             }
         }

@@ -162,7 +162,7 @@ impl Subscriptions {
                         .is_some_and(|other| port.shares(directory.port(other))),
                     Audience::Partition(pkey) => port.holds(pkey),
                 };
-            if !may || !wants(&subscription.info, &event, gid) || self.waiting.len() >= WAITING {
+            if !may || !subscription.info.wants(&event, gid) || self.waiting.len() >= WAITING {
                 continue;
             }
             self.next += 1;
@@ -238,22 +238,4 @@ impl Subscriptions {
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.waiting.values().map(|waiting| waiting.due).min()
     }
-}
-
-/// Whether a subscription is to this event.
-fn wants(info: &InformInfo, event: &Notice, gid: Option<Gid>) -> bool {
-    let of_kind = event.generic == (info.is_generic != 0);
-    let of_type =
-        info.notice_type == InformInfo::ANY || info.notice_type == u16::from(event.notice_type);
-    let of_number = info.trap_number == InformInfo::ANY || info.trap_number == event.trap_number;
-    let of_producer =
-        info.producer_type == InformInfo::ANY_PRODUCER || info.producer_type == event.producer_type;
-    let of_port = if info.gid != Gid::NONE {
-        gid == Some(info.gid)
-    } else {
-        let first = info.lid_range_begin.value();
-        let last = info.lid_range_end.value().max(first);
-        first == InformInfo::ANY || (first..=last).contains(&event.issuer_lid.value())
-    };
-    of_kind && of_type && of_number && of_producer && of_port
 }

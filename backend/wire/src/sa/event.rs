@@ -1,6 +1,7 @@
 //! Subscriptions to events.
 
 use super::{Component, composite};
+use crate::attribute::Notice;
 use crate::layout::layout;
 use crate::{Gid, Lid, Qpn};
 
@@ -35,6 +36,26 @@ impl InformInfo {
     pub const ANY: u16 = 0xffff;
     /// "Any" as producer.
     pub const ANY_PRODUCER: u32 = 0xff_ffff;
+
+    /// Whether this is a subscription to an event; `about` is the port that the event is about, if it is
+    /// about one.
+    #[must_use]
+    pub fn wants(&self, event: &Notice, about: Option<Gid>) -> bool {
+        let of_kind = event.generic == (self.is_generic != 0);
+        let of_type =
+            self.notice_type == Self::ANY || self.notice_type == u16::from(event.notice_type);
+        let of_number = self.trap_number == Self::ANY || self.trap_number == event.trap_number;
+        let of_producer =
+            self.producer_type == Self::ANY_PRODUCER || self.producer_type == event.producer_type;
+        let of_port = if self.gid != Gid::NONE {
+            about == Some(self.gid)
+        } else {
+            let first = self.lid_range_begin.value();
+            let last = self.lid_range_end.value().max(first);
+            first == Self::ANY || (first..=last).contains(&event.issuer_lid.value())
+        };
+        of_kind && of_type && of_number && of_producer && of_port
+    }
 }
 
 composite! {

@@ -1,0 +1,222 @@
+//! VMs that talk to the subnet administration, byte by byte.
+
+// Each test program uses its part of this.
+#![allow(dead_code)]
+
+use driver::{AddressVector, CqeKind, Data, QueuePair, SendRequest, Transport};
+
+use crate::daemon::{Daemon, HALF, Peer};
+
+const GRH: usize = 40;
+const MAD: usize = 256;
+const GSI_QKEY: u32 = 0x8001_0000;
+const SUBN_ADM: u8 = 3;
+const INFORM_INFO: u16 = 3;
+
+/// Methods of the subnet administration.
+pub const GET: u8 = 1;
+pub const SET: u8 = 2;
+pub const GET_TABLE: u8 = 0x12;
+pub const DELETE: u8 = 0x15;
+
+/// A VM with its queue pair 1.
+pub struct Vm {
+    pub peer: Peer,
+    qp: QueuePair,
+    last: u64,
+    /// Buffers posted and used, one after the other.
+    posted: usize,
+    used: usize,
+}
+
+/// Where the buffer of this number is.
+const fn buffer(number: usize) -> usize {
+    HALF + number % 16 * 512
+}
+
+impl Vm {
+    pub fn open(daemon: &Daemon, name: &str) -> Self {
+        let peer = Peer::open(daemon, name);
+        let qp = peer.qp(Transport::Gsi);
+        qp.activate(0, GSI_QKEY).expect("becomes ready");
+        Self {
+            peer,
+            qp,
+            last: 0,
+            posted: 0,
+            used: 0,
+        }
+    }
+
+    pub fn gid(&self) -> [u8; 16] {
+        self.peer.device.gid(0).expect("a GID")
+    }
+
+    pub fn post_receive(&mut self) {
+        let buffer = [self.peer.sge(buffer(self.posted), GRH + MAD)];
+        self.posted += 1;
+        self.qp.post_receive(&buffer).expect("is posted");
+    }
+
+    pub fn send(&mut self, mad: &[u8; MAD]) {
+        let manager = AddressVector {
+            lid: self.peer.port.sm_lid,
+            qpn: 1,
+            qkey: GSI_QKEY,
+            ..AddressVector::default()
+        };
+        let request = SendRequest::send(Data::Inline(mad));
+        self.qp.post_send(&request.to(&manager)).expect("is posted");
+    }
+
+    /// What comes next, with the completions of what was sent before.
+    pub fn receive(&mut self) -> [u8; MAD] {
+        loop {
+            let entry = self.peer.cq.wait().expect("a completion");
+            if entry.kind() == CqeKind::Requester {
+                self.qp.complete(&entry);
+                continue;
+            }
+            self.qp.complete_receive(&entry);
+            let mut found = [0; MAD];
+            self.peer.buffer.read(buffer(self.used) + GRH, &mut found);
+            self.used += 1;
+            return found;
+        }
+    }
+
+    pub fn request(&mut self, method: u8, attribute: u16, mask: u64, record: &[u8]) -> [u8; MAD] {
+        self.last += 1;
+        let mut mad = [0; MAD];
+        mad[..4].copy_from_slice(&[1, SUBN_ADM, 2, method]);
+        mad[8..16].copy_from_slice(&self.last.to_be_bytes());
+        mad[16..18].copy_from_slice(&attribute.to_be_bytes());
+        mad[48..56].copy_from_slice(&mask.to_be_bytes());
+        mad[56..56 + record.len()].copy_from_slice(record);
+        mad
+    }
+
+    /// Asks, and returns status and record of the answer.
+    pub fn ask(
+        &mut self,
+        method: u8,
+        attribute: u16,
+        mask: u64,
+        record: &[u8],
+    ) -> ([u8; 2], Vec<u8>) {
+        self.post_receive();
+        let request = self.request(method, attribute, mask, record);
+        self.send(&request);
+        let answer = self.receive();
+        assert_eq!(answer[8..16], request[8..16], "the transaction");
+        ([answer[4], answer[5]], answer[56..].to_vec())
+    }
+
+    /// All records of a kind, each of `size` bytes.
+    pub fn table(&mut self, attribute: u16, size: usize) -> Vec<Vec<u8>> {
+        let mut mad = self.request(GET_TABLE, attribute, 0, &[]);
+        mad[24] = 1;
+        let mut data = Vec::new();
+        loop {
+            self.post_receive();
+            self.send(&mad);
+            let found = self.receive();
+            assert_eq!((found[3], &found[4..6]), (0x92, &[0, 0][..]));
+            let segment = u32::from_be_bytes(*found[28..].first_chunk().expect("four bytes"));
+            let length = u32::from_be_bytes(*found[32..].first_chunk().expect("four bytes"));
+            let last = found[26] & 4 != 0;
+            data.extend(&found[56..if last { 36 + length as usize } else { MAD }]);
+            mad[24..28].copy_from_slice(&[1, 2, 1, 0]);
+            mad[28..32].copy_from_slice(&segment.to_be_bytes());
+            mad[32..36].copy_from_slice(&(segment + 1).to_be_bytes());
+            if last {
+                self.send(&mad);
+                return data.chunks_exact(size).map(<[u8]>::to_vec).collect();
+            }
+        }
+    }
+}
+
+pub mod group {
+    use super::{DELETE, GET, SET, Vm};
+
+    const MEMBER: u16 = 0x38;
+    const MGID: u64 = 1;
+    /// MGID, PortGID, JoinState.
+    const TO_LEAVE: u64 = 0b1_0000_0000_0000_0011;
+    /// Q_Key, traffic class, P_Key, service level and flow label besides.
+    const TO_CREATE: u64 = 0b1_0011_0000_1100_0111;
+
+    pub const fn gid(number: u8) -> [u8; 16] {
+        let mut gid = [0; 16];
+        (gid[0], gid[1], gid[2], gid[3], gid[15]) = (0xff, 0x12, 0x12, 0x34, number);
+        gid
+    }
+
+    fn record(vm: &Vm, group: [u8; 16]) -> [u8; 52] {
+        let mut record = [0; 52];
+        record[..16].copy_from_slice(&group);
+        record[16..32].copy_from_slice(&vm.gid());
+        record[32..36].copy_from_slice(&0x1122_3344_u32.to_be_bytes());
+        record[40..42].fill(0xff);
+        record[48] = 1;
+        record
+    }
+
+    pub fn join(vm: &mut Vm, group: [u8; 16]) {
+        let (status, found) = vm.ask(SET, MEMBER, TO_CREATE, &record(vm, group));
+        assert_eq!((status, &found[..16]), ([0, 0], &group[..]));
+    }
+
+    pub fn leave(vm: &mut Vm, group: [u8; 16]) {
+        let (status, found) = vm.ask(DELETE, MEMBER, TO_LEAVE, &record(vm, group));
+        assert_eq!((status, &found[..16]), ([0, 0], &group[..]));
+    }
+
+    /// What a query by GID says.
+    pub fn status(vm: &mut Vm, group: [u8; 16]) -> [u8; 2] {
+        let (status, found) = vm.ask(GET, MEMBER, MGID, &group);
+        // Of one there is none OpenSM repeats the question.
+        assert!(status != [0, 0] || found[..16] == group);
+        status
+    }
+
+    /// All that there are.
+    pub fn all(vm: &mut Vm) -> Vec<[u8; 16]> {
+        let records = vm.table(MEMBER, 56);
+        let gid = |record: Vec<u8>| *record.first_chunk().expect("has the size");
+        records.into_iter().map(gid).collect()
+    }
+
+    /// What the query for a path to it says.
+    pub fn path(vm: &mut Vm, group: [u8; 16]) -> [u8; 2] {
+        let mut record = [0; 64];
+        record[8..24].copy_from_slice(&group);
+        record[24..40].copy_from_slice(&vm.gid());
+        record[49] = 1;
+        vm.ask(GET, 0x35, 0b1_0000_0000_1100, &record).0
+    }
+}
+
+/// Begins or ends a subscription to all traps; returns the status of the answer.
+pub fn subscribe(vm: &mut Vm, begins: bool) -> [u8; 2] {
+    let mut inform = [0; 36];
+    inform[16..18].fill(0xff);
+    (inform[22], inform[23]) = (1, begins.into());
+    inform[24..28].fill(0xff);
+    inform[33..36].fill(0xff);
+    // The queue pair that had subscribed.
+    inform[30] = 1;
+    vm.ask(SET, INFORM_INFO, 0, &inform).0
+}
+
+/// The trap and the GID of the next report, which is acknowledged.
+pub fn report(vm: &mut Vm) -> ([u8; 2], [u8; 16]) {
+    let mut report = vm.receive();
+    assert_eq!((report[1], report[3]), (SUBN_ADM, 6));
+    let trap = [report[60], report[61]];
+    let gid = *report[72..].first_chunk().expect("16 bytes");
+    report[3] = 0x86;
+    vm.send(&report);
+    (trap, gid)
+}
