@@ -8,7 +8,10 @@ use wire::attribute::{
     SwitchInfo, Trap, VlArbitration,
 };
 use wire::mad::{Mad, SIZE};
-use wire::performance::{ClassPortInfo, DATA, PortCounters, PortCountersExtended};
+use wire::performance::{
+    ClassPortInfo, DATA, PortCounters, PortCountersExtended, PortRcvErrorDetails,
+    PortXmitDiscardDetails,
+};
 use wire::rmpp::Rmpp;
 use wire::sa::{
     self, InformInfo, InformInfoRecord, LinkRecord, McMemberRecord, MultiPathRecord, NodeRecord,
@@ -44,6 +47,8 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = ClassPortInfo::parse(counters).map(|info| info.to_string());
     let _ = PortCounters::parse(counters).map(|counters| counters.to_string());
     let _ = PortCountersExtended::parse(counters).map(|counters| counters.to_string());
+    let _ = PortRcvErrorDetails::parse(counters).map(|counters| counters.to_string());
+    let _ = PortXmitDiscardDetails::parse(counters).map(|counters| counters.to_string());
 
     let _ = SaHeader::of(&mad).map(|header| header.to_string());
     let _ = Rmpp::of(&mad).map(|header| header.to_string());

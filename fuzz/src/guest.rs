@@ -348,8 +348,10 @@ impl Machine {
         qp.posted = qp.posted.wrapping_add(blocks);
         self.guest(vf)
             .write(qp.record + 4, &u32::from(qp.posted).to_be_bytes());
+        // As of a request that is the last block alone.
         let mut word = [0; 8];
-        put_dword(&mut word, 4, qp.number << 8);
+        put_dword(&mut word, 0, u32::from(qp.posted.wrapping_sub(1)) << 8);
+        put_dword(&mut word, 4, qp.number << 8 | 1);
         self.write(vf, Region::Bar0, UAR * 4096 + 0x800, &word);
     }
 }
