@@ -10,7 +10,7 @@ use wire::attribute::{
 use wire::mad::{Mad, SIZE};
 use wire::performance::{
     ClassPortInfo, DATA, PortCounters, PortCountersExtended, PortRcvErrorDetails,
-    PortXmitDiscardDetails,
+    PortSamplesControl, PortSamplesResult, PortXmitDiscardDetails,
 };
 use wire::rmpp::Rmpp;
 use wire::sa::{
@@ -48,6 +48,8 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = PortCounters::parse(counters).map(|counters| counters.to_string());
     let _ = PortCountersExtended::parse(counters).map(|counters| counters.to_string());
     let _ = PortRcvErrorDetails::parse(counters).map(|counters| counters.to_string());
+    let _ = PortSamplesControl::parse(counters).map(|control| control.to_string());
+    let _ = PortSamplesResult::parse(counters).map(|result| result.to_string());
     let _ = PortXmitDiscardDetails::parse(counters).map(|counters| counters.to_string());
 
     let _ = SaHeader::of(&mad).map(|header| header.to_string());

@@ -41,6 +41,7 @@ mod performance;
 mod report;
 mod route;
 mod router;
+mod samples;
 mod sma;
 mod stall;
 mod tap;

@@ -16,6 +16,7 @@ use crate::fabric::{Owner, SmpAccess};
 use crate::fault::Fault;
 use crate::forwarding::{LinearTable, MulticastTable, SecondaryTable};
 use crate::performance::BaseLines;
+use crate::samples::Sampler;
 use crate::stall::Starved;
 use crate::topology::{NodeSpec, PortRef};
 use crate::trap::Told;
@@ -242,6 +243,7 @@ pub(crate) struct Node {
     ports: Vec<Port>,
     pub(crate) switch: Option<Switch>,
     pub(crate) smps: SmpCounts,
+    pub(crate) sampler: Sampler,
 }
 
 impl Node {
@@ -257,6 +259,7 @@ impl Node {
             ports,
             switch,
             smps: SmpCounts::default(),
+            sampler: Sampler::default(),
         }
     }
 

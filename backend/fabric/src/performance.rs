@@ -3,8 +3,8 @@
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use wire::performance::{
     ALL_PORT_SELECT, ClassPortInfo, DATA, EXTENDED_WIDTH, PORT_COUNTERS, PORT_COUNTERS_EXTENDED,
-    PORT_RCV_ERROR_DETAILS, PORT_XMIT_DISCARD_DETAILS, PortCounters, PortCountersExtended,
-    PortRcvErrorDetails, PortXmitDiscardDetails, XMIT_WAIT,
+    PORT_RCV_ERROR_DETAILS, PORT_SAMPLES_CONTROL, PORT_SAMPLES_RESULT, PORT_XMIT_DISCARD_DETAILS,
+    PortCounters, PortCountersExtended, PortRcvErrorDetails, PortXmitDiscardDetails, XMIT_WAIT,
 };
 
 use crate::counters::{Counter, Totals};
@@ -144,6 +144,8 @@ impl Fabric {
                 AttributeId::CLASS_PORT_INFO if !set => self.class_port_info(at, data),
                 PORT_COUNTERS => self.port_counters(at, set, data),
                 PORT_COUNTERS_EXTENDED => self.port_counters_extended(at, set, data),
+                PORT_SAMPLES_CONTROL => self.port_samples_control(at, set, data),
+                PORT_SAMPLES_RESULT if !set => self.port_samples_result(at, data),
                 PORT_RCV_ERROR_DETAILS => self.port_rcv_error_details(at, set, data),
                 PORT_XMIT_DISCARD_DETAILS => self.port_xmit_discard_details(at, set, data),
                 _ => Err(Status::UNSUPPORTED_ATTRIBUTE),
@@ -176,7 +178,11 @@ impl Fabric {
     }
 
     /// The numbers of the ports that a request selects.
-    fn selected(&self, at: PortRef, select: u8) -> Result<std::ops::RangeInclusive<u8>, Status> {
+    pub(crate) fn selected(
+        &self,
+        at: PortRef,
+        select: u8,
+    ) -> Result<std::ops::RangeInclusive<u8>, Status> {
         let node = self
             .nodes
             .get(at.node.index())

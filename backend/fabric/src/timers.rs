@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::fabric::Fabric;
-use crate::topology::PortRef;
+use crate::topology::{NodeId, PortRef};
 use crate::transit::Transit;
 
 /// Something that is due at a time.
@@ -20,6 +20,8 @@ pub(crate) enum Timer {
     HeadOfQueue { port: PortRef },
     /// The watchdog of a port's flow control runs out.
     Watchdog { port: PortRef },
+    /// A sample of a node's counters begins or ends.
+    Sample(NodeId),
 }
 
 /// What is due when. What is due at the same time happens in the order it was scheduled.
@@ -62,13 +64,19 @@ impl Timers {
 }
 
 impl Fabric {
+    /// Tells the fabric what time it is as [`Fabric::advance`] does, but lets nothing happen yet:
+    /// for counts of what has passed until now.
+    pub fn set_clock(&mut self, now: Duration) {
+        self.timers.now = self.timers.now.max(now);
+    }
+
     /// Tells the fabric what time it is, as the time since any fixed moment: slow links deliver,
     /// traps that nobody acknowledged are sent again, leases and the patience of ports without
-    /// credits run out. The time never runs backwards.
+    /// credits run out, samples of counters begin and end. The time never runs backwards.
     ///
     /// Returns [`Fabric::deadline`].
     pub fn advance(&mut self, now: Duration) -> Option<Duration> {
-        self.timers.now = self.timers.now.max(now);
+        self.set_clock(now);
         while let Some(timer) = self.timers.pop() {
             match timer {
                 Timer::Trap { port, number } => self.trap_due(port, number),
@@ -76,6 +84,7 @@ impl Fabric {
                 Timer::Packet(transit) => self.transit.push_back(transit),
                 Timer::HeadOfQueue { port } => self.head_of_queue_due(port),
                 Timer::Watchdog { port } => self.watchdog_due(port),
+                Timer::Sample(node) => self.sample_due(node),
             }
         }
         self.deadline()

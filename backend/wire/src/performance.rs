@@ -14,6 +14,8 @@ pub const DATA: Range<usize> = 64..SIZE;
 pub const PORT_COUNTERS: AttributeId = AttributeId(0x0012);
 /// PortSamplesControl.
 pub const PORT_SAMPLES_CONTROL: AttributeId = AttributeId(0x0010);
+/// PortSamplesResult.
+pub const PORT_SAMPLES_RESULT: AttributeId = AttributeId(0x0011);
 /// PortRcvErrorDetails.
 pub const PORT_RCV_ERROR_DETAILS: AttributeId = AttributeId(0x0015);
 /// PortXmitDiscardDetails.
@@ -156,5 +158,70 @@ layout! {
         sw_lifetime_limit_discards: u16 = 64..80,
         /// Packets that were first in their queue for longer than the port's HOQLife.
         sw_hoq_lifetime_limit_discards: u16 = 80..96,
+    }
+}
+
+layout! {
+    /// PortSamplesControl (IBA 16.1.3.2) of a node with five counters; ten more follow in the
+    /// datagram, and options, and are zero here.
+    PortSamplesControl, 48 bytes {
+        /// Operation, which vendors define.
+        op_code: u8 = 0..8,
+        /// Port, or 255 for all of a switch.
+        port_select: u8 = 8..16,
+        /// What times are counted in: 4 ns * (value + 1).
+        tick: u8 = 16..24,
+        /// Width of the counters: 16 bits for 0, 4 more for each more.
+        counter_width: u8 = 29..32,
+        /// What counter 0 can count: 1 for the quantities that every node counts.
+        counter_mask0: u8 = 34..37,
+        /// The same for counters 1 to 9, three bits each.
+        counter_masks_1_to_9: u32 = 37..64,
+        /// The same for counters 10 to 14.
+        counter_masks_10_to_14: u16 = 65..80,
+        /// Sampling mechanisms besides the first, a bit each.
+        sample_mechanisms: u8 = 80..88,
+        /// 0 done, 1 about to begin, 2 under way.
+        sample_status: u8 = 94..96,
+        /// Optional attributes that the node has.
+        option_mask: u64 = 96..160,
+        /// The same of vendors.
+        vendor_mask: u64 = 160..224,
+        /// Ticks from the Set to the beginning.
+        sample_start: u32 = 224..256,
+        /// Ticks from the beginning to the end.
+        sample_interval: u32 = 256..288,
+        /// By which the result is known.
+        tag: u16 = 288..304,
+        /// What counter 0 counts.
+        counter_select0: u16 = 304..320,
+        /// What counter 1 counts.
+        counter_select1: u16 = 320..336,
+        /// What counter 2 counts.
+        counter_select2: u16 = 336..352,
+        /// What counter 3 counts.
+        counter_select3: u16 = 352..368,
+        /// What counter 4 counts.
+        counter_select4: u16 = 368..384,
+    }
+}
+
+layout! {
+    /// PortSamplesResult (IBA 16.1.3.3) of a node with five counters.
+    PortSamplesResult, 24 bytes {
+        /// That of the sample.
+        tag: u16 = 0..16,
+        /// 0 done, 1 about to begin, 2 under way; counters mean something when it is done.
+        sample_status: u8 = 30..32,
+        /// What counter 0 has counted.
+        counter0: u32 = 32..64,
+        /// What counter 1 has counted.
+        counter1: u32 = 64..96,
+        /// What counter 2 has counted.
+        counter2: u32 = 96..128,
+        /// What counter 3 has counted.
+        counter3: u32 = 128..160,
+        /// What counter 4 has counted.
+        counter4: u32 = 160..192,
     }
 }

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use ibvswitch_wire::attribute::{NodeInfo, Notice, PortInfo, SmInfo, SwitchInfo};
 use ibvswitch_wire::performance::{
-    ClassPortInfo, PortCounters, PortCountersExtended, PortRcvErrorDetails, PortXmitDiscardDetails,
+    ClassPortInfo, PortCounters, PortCountersExtended, PortRcvErrorDetails, PortSamplesControl,
+    PortSamplesResult, PortXmitDiscardDetails,
 };
 use ibvswitch_wire::rmpp::Rmpp;
 use ibvswitch_wire::sa::{McMemberRecord, PathRecord, ServiceRecord};
@@ -268,6 +269,48 @@ fn details_of_errors() {
                 80,
                 16,
             ),
+        ],
+    );
+}
+
+#[test]
+fn port_samples() {
+    compare(
+        "PortSamplesControl",
+        PortSamplesControl::FIELDS,
+        &[
+            ("op_code", "OpCode", 0, 8),
+            ("port_select", "PortSelect", 8, 8),
+            ("tick", "Tick", 16, 8),
+            ("counter_width", "CounterWidth", 29, 3),
+            ("counter_mask0", "CounterMask0", 34, 3),
+            ("counter_masks_1_to_9", "CounterMasks1to9", 37, 27),
+            ("counter_masks_10_to_14", "CounterMasks10to14", 65, 15),
+            ("sample_mechanisms", "SampleMechanisms", 80, 8),
+            ("sample_status", "SampleStatus", 94, 2),
+            ("option_mask", "OptionMask", 96, 64),
+            ("vendor_mask", "VendorMask", 160, 64),
+            ("sample_start", "SampleStart", 224, 32),
+            ("sample_interval", "SampleInterval", 256, 32),
+            ("tag", "Tag", 288, 16),
+            ("counter_select0", "CounterSelect0", 304, 16),
+            ("counter_select1", "CounterSelect1", 320, 16),
+            ("counter_select2", "CounterSelect2", 336, 16),
+            ("counter_select3", "CounterSelect3", 352, 16),
+            ("counter_select4", "CounterSelect4", 368, 16),
+        ],
+    );
+    compare(
+        "PortSamplesResult",
+        PortSamplesResult::FIELDS,
+        &[
+            ("tag", "Tag", 0, 16),
+            ("sample_status", "SampleStatus", 30, 2),
+            ("counter0", "Counter0", 32, 32),
+            ("counter1", "Counter1", 64, 32),
+            ("counter2", "Counter2", 96, 32),
+            ("counter3", "Counter3", 128, 32),
+            ("counter4", "Counter4", 160, 32),
         ],
     );
 }

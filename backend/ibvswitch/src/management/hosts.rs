@@ -262,7 +262,11 @@ impl Management {
         let for_thread = {
             let mut state = self.state.lock();
             let now = self.epoch.elapsed();
-            state.fabric.advance(now);
+            // What is due may be about counters.
+            match state.fabric.deadline().is_some_and(|due| due <= now) {
+                true => state.tell_traffic(&self.ports, now),
+                false => state.fabric.set_clock(now),
+            }
             let pkeys = state.fabric.pkeys(port);
             let pkey = pkeys.and_then(|pkeys| pkeys.first().copied());
             for mut packet in packets {

@@ -17,17 +17,18 @@ pub(super) struct Traffic {
 }
 
 impl SubnetState {
-    /// Passes on what the data plane has counted since the last time. What it could not send has
-    /// waited until now.
+    /// Passes on what the data plane has counted since the last time, then lets the fabric do what is
+    /// due: samples of counters end with what has passed until now. What could not be sent has waited
+    /// until now.
     pub(super) fn tell_traffic(&mut self, ports: &[PortRef], now: Duration) {
-        self.fabric.advance(now);
+        self.fabric.set_clock(now);
         self.paths.tell(&mut self.fabric);
         for (traffic, &port) in self.traffic.iter_mut().zip(ports) {
             let (Some(traffic), Some(counters)) = (traffic, self.fabric.counters(port)) else {
                 continue;
             };
             let from = &traffic.counters;
-            let now = [
+            let counted = [
                 &from.xmit_words,
                 &from.xmit_packets,
                 &from.rcv_words,
@@ -40,10 +41,10 @@ impl SubnetState {
             ]
             .map(|counter| counter.load(Ordering::Relaxed));
             let mut new = [0; 9];
-            for (new, (now, told)) in new.iter_mut().zip(now.iter().zip(&traffic.told)) {
-                *new = now.wrapping_sub(*told);
+            for (new, (counted, told)) in new.iter_mut().zip(counted.iter().zip(&traffic.told)) {
+                *new = counted.wrapping_sub(*told);
             }
-            traffic.told = now;
+            traffic.told = counted;
             let [
                 xmit_words,
                 xmit,
@@ -62,5 +63,6 @@ impl SubnetState {
             counters.discarded(discards);
             self.fabric.count_wrong_keys(port, partitions, queues);
         }
+        self.fabric.advance(now);
     }
 }

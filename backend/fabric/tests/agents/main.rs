@@ -1,6 +1,8 @@
 //! Nodes answer management packets as hardware does.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod samples;
 
 use common::{ALL_EXTERNAL, Host, OWN, SWITCH, VF, VSWITCH, request};
 use ibvswitch_fabric::{Injected, NoRoute, Output, Owner, PortEvent, SmpAccess};
@@ -605,8 +607,7 @@ fn performance_over_the_fabric() {
         Status::INVALID_FIELD,
         "an adapter's ports one by one"
     );
-    let samples = performance::PORT_SAMPLES_CONTROL;
-    let (status, _) = ask(&mut host, 4, QKey::QP1, samples, &[]).unwrap();
+    let (status, _) = ask(&mut host, 4, QKey::QP1, AttributeId(0x17), &[]).unwrap();
     assert_eq!(status, Status::UNSUPPORTED_ATTRIBUTE);
     assert_eq!(ask(&mut host, 4, QKey::new(5), counters, &all), None);
 
