@@ -197,6 +197,12 @@ impl Port {
         }
     }
 
+    /// Has the lanes and their arbitration of another port.
+    pub(crate) fn copy_lanes(&mut self, other: &Self) {
+        self.sl_to_vl.clone_from(&other.sl_to_vl);
+        self.arbitration.clone_from(&other.arbitration);
+    }
+
     pub(crate) fn holds(&self, pkey: PKey) -> bool {
         self.pkeys.iter().any(|&own| own.matches(pkey))
     }

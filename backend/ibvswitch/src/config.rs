@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use wire::{Guid, Lid, LinkWidth, Mtu, PKey};
 
 pub use document::Problem;
+pub(crate) use guid::derive_guid;
 pub use mads::{GmpClass, GmpClasses, MadRate, MadRules};
 pub use model::{Address, AddressModel};
 pub use names::LinkRate;
@@ -236,6 +237,24 @@ pub struct Cluster {
     pub name: String,
     /// The LID by which its VMs know the subnet manager.
     pub sm_lid: Lid,
+    /// What its VMs see of the subnet.
+    pub view: View,
+}
+
+/// What VMs of a cluster see of the subnet when they ask its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum View {
+    /// Their own port.
+    #[default]
+    OwnPort,
+    /// The part of it that serves the cluster, under names of its own.
+    Mirror,
+}
+
+impl View {
+    /// Both with their names in the configuration.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("own-port", Self::OwnPort), ("mirror", Self::Mirror)];
 }
 
 /// A table `[[hypervisor]]`.
@@ -419,6 +438,14 @@ impl Config {
         self.hypervisors
             .iter()
             .flat_map(|hypervisor| hypervisor.vfs.iter().map(move |vf| (hypervisor, vf)))
+    }
+
+    /// Whether a VF's guest sees more of the subnet than its own port: its cluster's view.
+    pub fn has_view(&self, vf: &Vf) -> bool {
+        let cluster = vf
+            .cluster
+            .and_then(|(cluster, _)| self.clusters.get(cluster));
+        cluster.is_some_and(|cluster| cluster.view == View::Mirror)
     }
 
     /// The VF of that name.

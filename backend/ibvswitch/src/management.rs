@@ -25,6 +25,7 @@ mod slots;
 mod sm;
 mod traffic;
 mod twins;
+mod views;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -71,6 +72,7 @@ use shared_port::SharedPorts;
 use slots::Slot;
 pub use sm::SmError;
 use traffic::Traffic;
+use views::Views;
 
 /// Messages that the management thread takes before it lets the fabric work.
 const BATCH: usize = 1024;
@@ -119,6 +121,8 @@ pub struct SubnetState {
     clusters: Clusters,
     /// Tables on their way to guests that do not see everything.
     tables: Tables,
+    /// What guests of clusters see of the subnet.
+    views: Views,
     /// Counters of the data plane, and what of them the fabric knows.
     traffic: Vec<Option<Traffic>>,
     /// What the manager remembers from run to run.
@@ -230,6 +234,7 @@ impl Management {
             wakes: None,
             clusters,
             tables: Tables::default(),
+            views: Views::new(config),
             traffic: ports.iter().map(|_| None).collect(),
             memory,
             swept: Vec::new(),
@@ -635,7 +640,7 @@ impl Management {
     }
 
     /// Lets a guest's packet into the fabric, if the proxy does. Returns what the guest is sent for
-    /// it: further parts of a table.
+    /// it: further parts of a table, or what its view of the subnet answers.
     fn send(&self, vf: VfId, mut packet: MadPacket) -> Vec<MadPacket> {
         self.proxy.taken(vf);
         let Some(port) = self.port(vf) else {
@@ -654,6 +659,9 @@ impl Management {
         };
         if !self.proxy.examine(now, vf, &mut packet, &own) {
             return Vec::new();
+        }
+        if let Some(answers) = self.ask_view(&mut state, vf, &packet) {
+            return answers;
         }
         if let Some(segments) = state.tables.take_from_guest(vf, &packet, now) {
             return segments;

@@ -10,7 +10,7 @@ const DERIVED_PREFIX: u32 = 0x0002_c903;
 ///
 /// A VF's depends on its own name alone and not on its hypervisor's, since the GUID belongs to
 /// the VM and moves with it.
-pub(super) fn derive_guid(kind: &str, name: &str) -> Guid {
+pub(crate) fn derive_guid(kind: &str, name: &str) -> Guid {
     let hash = mix(fnv1a(kind.bytes().chain([0]).chain(name.bytes())));
     Guid::from((u64::from(DERIVED_PREFIX) << 32) | (hash & u64::from(u32::MAX)))
 }

@@ -56,7 +56,7 @@ pub(super) const SWITCH: &[&str] = &["name", "extended_lids"];
 pub(super) const LINK: &[&str] = &["from", "to", "count"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
-pub(super) const CLUSTER: &[&str] = &["name", "sm_lid"];
+pub(super) const CLUSTER: &[&str] = &["name", "sm_lid", "view"];
 pub(super) const HYPERVISOR: &[&str] = &["name", "switch", "address", "spare_vfs", "vf"];
 pub(super) const VF: &[&str] = &[
     "name",

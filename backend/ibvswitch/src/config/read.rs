@@ -81,7 +81,8 @@ impl<'d, 'i> Reader<'d, 'i> {
         let fabric = self.fabric(section.as_ref());
         let wiring = self.wiring(root, section.as_ref(), sm.as_ref(), &mut manager);
         self.partitions(root);
-        self.clusters(root);
+        let extended_lids = fabric.as_ref().is_some_and(|fabric| fabric.extended_lids);
+        self.clusters(root, extended_lids);
         let defaults = Defaults {
             runtime_dir: &runtime_dir,
             doorbells,

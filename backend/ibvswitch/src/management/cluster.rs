@@ -167,6 +167,25 @@ impl Clusters {
         true
     }
 
+    /// The index of a VF's cluster, if it is in one.
+    pub(super) fn cluster_of(&self, vf: VfId) -> Option<usize> {
+        let (cluster, _) = self.member(vf)?.cluster?;
+        Some(cluster)
+    }
+
+    /// The LID of a VF in this cluster; `None` where it is not in it.
+    pub(super) fn lid_in(&self, vf: VfId, cluster: usize) -> Option<Lid> {
+        let (of, lid) = self.member(vf)?.cluster?;
+        (of == cluster).then_some(lid)
+    }
+
+    /// The LID by which a cluster knows the subnet manager, which is at `physical`.
+    pub(super) fn manager(&self, cluster: usize, physical: Lid) -> Lid {
+        let cluster = self.clusters.get(cluster);
+        let lid = cluster.and_then(|cluster| cluster.map.seen(physical));
+        lid.unwrap_or_default()
+    }
+
     /// The cluster of a VF, if it is in one.
     fn cluster(&self, vf: VfId) -> Option<&Cluster> {
         let (cluster, _) = self.member(vf)?.cluster?;

@@ -141,11 +141,10 @@ impl connectx::Port for FunctionPort {
             return;
         }
         let text = NodeDescription::from_bytes(*description);
-        self.management
-            .state
-            .lock()
-            .fabric
-            .set_node_description(self.port.node, text);
+        let mut state = self.management.state.lock();
+        state.fabric.set_node_description(self.port.node, text);
+        state.views.outdate();
+        drop(state);
         // The subnet manager is told.
         self.management.look();
     }
@@ -160,11 +159,10 @@ impl connectx::Port for FunctionPort {
                 false => CapabilityMask(!value & select),
             },
         );
-        self.management
-            .state
-            .lock()
-            .fabric
-            .set_capabilities(self.port, set, clear);
+        let mut state = self.management.state.lock();
+        state.fabric.set_capabilities(self.port, set, clear);
+        state.views.outdate();
+        drop(state);
         self.management.look();
     }
 
@@ -175,6 +173,9 @@ impl connectx::Port for FunctionPort {
         }
         let mut asked = *mad;
         let answer = self.management.with(|state| {
+            if let Some(answer) = self.management.ask_view_locally(state, self.vf, mad) {
+                return Some(answer);
+            }
             let clusters = &state.clusters;
             clusters.translate_local(self.vf, Direction::ToWire, &mut asked);
             let mut answer = state.fabric.local_mad(self.port, &asked)?;

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use wire::mad::Method;
 use wire::{MadPacket, Qpn};
 
+use super::slots::Slot;
 use crate::config::{Config, GmpClass, MadRate, MadRules};
 use crate::control::{Mads, RefusedMad};
 use bucket::Bucket;
@@ -74,6 +75,8 @@ impl From<ProxyReport> for Mads {
 struct Guest {
     name: String,
     smp: SmpAccess,
+    /// Whether it has a view of the subnet, in which it is told that nothing can be set.
+    has_view: bool,
     rules: MadRules,
     all: Option<Bucket>,
     classes: Vec<(GmpClass, Bucket)>,
@@ -92,10 +95,11 @@ pub struct Proxy {
 }
 
 impl Guest {
-    fn new(name: &str, smp: SmpAccess, rules: MadRules) -> Self {
+    fn new(name: &str, smp: SmpAccess, has_view: bool, rules: MadRules) -> Self {
         Self {
             name: name.to_owned(),
             smp,
+            has_view,
             all: rules.rate.map(Bucket::new),
             classes: rules
                 .class_rates
@@ -123,6 +127,9 @@ impl Guest {
             let allowed = class.is_subnet_management()
                 && match self.smp {
                     SmpAccess::Deny => false,
+                    SmpAccess::OwnPort if self.has_view => {
+                        matches!(header.method(), Method::GET | Method::SET)
+                    }
                     SmpAccess::OwnPort => header.method() == Method::GET,
                     SmpAccess::Fabric => true,
                 };
@@ -187,7 +194,10 @@ impl Proxy {
     pub fn new(config: &Config) -> Self {
         let guests = config
             .vfs()
-            .map(|(_, vf)| Mutex::new(Guest::new(&vf.name, vf.smp, vf.mads.clone())))
+            .map(|(_, vf)| {
+                let has_view = config.has_view(vf);
+                Mutex::new(Guest::new(&vf.name, vf.smp, has_view, vf.mads.clone()))
+            })
             .collect();
         Self { guests }
     }
@@ -285,12 +295,12 @@ impl Proxy {
     }
 
     /// From now on another VM is at this VF, or the same one still: its rules hold there.
-    pub fn serve(&self, vf: VfId, name: &str, smp: SmpAccess, rules: &MadRules) {
+    pub(super) fn serve(&self, vf: VfId, slot: &Slot) {
         if let Some(guest) = self.guest(vf) {
             let mut guest = guest.lock();
-            if guest.name != name {
+            if guest.name != slot.name {
                 let waiting = guest.waiting;
-                *guest = Guest::new(name, smp, rules.clone());
+                *guest = Guest::new(&slot.name, slot.smp, slot.has_view, slot.mads.clone());
                 guest.waiting = waiting;
             }
         }

@@ -23,6 +23,7 @@ pub(super) struct Slot {
     pub(super) socket: String,
     pub(super) address: Address,
     pub(super) smp: SmpAccess,
+    pub(super) has_view: bool,
     pub(super) mads: MadRules,
     pub(super) spare: bool,
 }
@@ -37,6 +38,7 @@ pub(super) fn slots(config: &Config) -> Vec<Slot> {
         socket: vf.socket.display().to_string(),
         address: vf.address,
         smp: vf.smp,
+        has_view: config.has_view(vf),
         mads: vf.mads.clone(),
         spare: vf.spare,
     };
@@ -174,11 +176,9 @@ impl Management {
         let occupants = self.occupants(state);
         for (index, (&port, occupant)) in self.ports.iter().zip(occupants).enumerate() {
             if let Some(occupant) = occupant {
-                let Slot {
-                    name, smp, mads, ..
-                } = &self.slots[occupant];
-                state.fabric.set_owner(port, Owner::Consumer, *smp);
-                self.proxy.serve(VfId(index as u16), name, *smp, mads);
+                let slot = &self.slots[occupant];
+                state.fabric.set_owner(port, Owner::Consumer, slot.smp);
+                self.proxy.serve(VfId(index as u16), slot);
             }
         }
     }

@@ -5,7 +5,7 @@ use wire::{Lid, PKey, Sl};
 
 use super::{LID_MAX, LID_REMEDY, Reader, Seen, integer};
 use crate::config::document::Section;
-use crate::config::{Cluster, keys};
+use crate::config::{Cluster, View, keys};
 
 const SL_REMEDY: &str = "the service levels are 0 to 15";
 
@@ -18,7 +18,7 @@ pub(super) struct Clusters {
 }
 
 impl<'d, 'i> Reader<'d, 'i> {
-    pub(super) fn clusters(&mut self, root: &Section<'d, 'i>) {
+    pub(super) fn clusters(&mut self, root: &Section<'d, 'i>, extended_lids: bool) {
         let mut names: Seen<String> = Seen::new();
         for section in root.sections("cluster", keys::CLUSTER) {
             let Some(name) = section.required_text("name") else {
@@ -41,8 +41,23 @@ impl<'d, 'i> Reader<'d, 'i> {
             self.names.clusters.found.push(Cluster {
                 name: name.value.to_owned(),
                 sm_lid: Lid::from(sm_lid as u16),
+                view: self.view(&section, extended_lids),
             });
         }
+    }
+
+    /// What its VMs see of the subnet.
+    fn view(&self, section: &Section<'d, 'i>, extended_lids: bool) -> View {
+        let view = self.one_of(section, "view", &View::NAMES);
+        if let (Some(View::Mirror), true, Some(entry)) = (view, extended_lids, section.text("view"))
+        {
+            self.document.reject(
+                &entry,
+                "switches do not show where LIDs of 18 bits lead",
+                "leave the key out, or fabric.extended_lids",
+            );
+        }
+        view.unwrap_or_default()
     }
 
     /// The cluster of a VF and its LID there.

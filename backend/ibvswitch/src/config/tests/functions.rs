@@ -222,3 +222,26 @@ fn clusters() {
         assert_eq!(problems(&text), [format!("f.toml:{message}")]);
     }
 }
+
+#[test]
+fn views() {
+    let text = |fabric: &str| {
+        format!(
+            "{fabric}[[cluster]]\nname = \"a\"\nview = \"mirror\"\n[[cluster]]\nname = \"b\"\n\
+             [[hypervisor]]\nname = \"h\"\n[[hypervisor.vf]]\nname = \"v\"\ncluster = \"a\"\n\
+             [[hypervisor.vf]]\nname = \"w\"\ncluster = \"b\"\n"
+        )
+    };
+    let config = parse(&text(""));
+    let has_view: Vec<bool> = config.vfs().map(|(_, vf)| config.has_view(vf)).collect();
+    assert_eq!(has_view, [true, false]);
+    assert_eq!(
+        problems(&text(
+            "[fabric]\nextended_lids = true\nmodel = \"vswitch-dynamic\"\n"
+        )),
+        [
+            "f.toml:6:8: `cluster.view = \"mirror\"`: switches do not show where LIDs of 18 bits lead; \
+             leave the key out, or fabric.extended_lids"
+        ]
+    );
+}

@@ -1,0 +1,439 @@
+//! A part of a subnet under other names: what one of several tenants is to see of it.
+//!
+//! A mirror is a fabric of its own, made from what a subnet is at the moment: the hosts of one tenant,
+//! the switches that are of use to them ([`extent`]), and the cables between those. LIDs, GUIDs, texts
+//! and P_Keys are those that it is made with; forwarding tables say of the LIDs in it what the
+//! subnet's say of the LIDs that these stand for. Nothing else of the subnet is in it, so that no
+//! question to its agents can bring up more: ports that lead elsewhere have no cable.
+//!
+//! After *Towards Virtual InfiniBand Clusters with Network and Performance Isolation*, 3.3.1: the
+//! topology state machine of a virtual cluster in its managed mode.
+
+mod extent;
+
+use std::collections::HashMap;
+
+use wire::attribute::{LinearBlock, NodeDescription, PortInfo};
+use wire::mad::{Method, Status};
+use wire::smp::Smp;
+use wire::{ExtendedLid, Guid, Lid, MadPacket, PKey, PhysicalState, PortState};
+
+use crate::fabric::{Fabric, Output, Owner, SmpAccess};
+use crate::link::LinkRate;
+use crate::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
+use crate::transit::Injected;
+
+/// By which a mirror shows a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MirrorName {
+    /// Its LID; none, and packets by LID do not find it.
+    pub lid: Lid,
+    /// GUID of the node and of its port.
+    pub guid: Guid,
+    /// Text.
+    pub description: NodeDescription,
+}
+
+/// A host that a mirror shows, as an adapter with one port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MirrorHost {
+    /// Its port. Port 0 of a switch: the switch is there, and is nobody's adapter.
+    pub port: PortRef,
+    /// Its entry of the port's table of GUIDs, where several share the port. The port's adapter is
+    /// shown as a switch then: port 1 leads out, and port 1 + entry to the host.
+    pub entry: Option<u8>,
+    /// The LID by which the subnet reaches it.
+    pub physical: Lid,
+    /// What it is called.
+    pub name: MirrorName,
+    /// Its P_Key table.
+    pub pkeys: Vec<PKey>,
+    /// Whether the mirror is made for it, so that it may ask. Of others the ways to and from them are
+    /// shown, and no alternatives.
+    pub member: bool,
+}
+
+/// The LID of the subnet manager.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MirrorManager {
+    /// In the subnet.
+    pub physical: Lid,
+    /// In the mirror.
+    pub lid: Lid,
+}
+
+/// A part of a subnet under other names. It stays as it was made.
+#[derive(Debug)]
+pub struct Mirror {
+    fabric: Fabric,
+    hosts: Vec<PortRef>,
+}
+
+impl Mirror {
+    /// What the mirror shows.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// The port of a host, by its index among those that the mirror was made with.
+    pub fn host(&self, host: usize) -> Option<PortRef> {
+        self.hosts.get(host).copied()
+    }
+
+    /// The answer to a subnet management packet of a host, as it comes back to it. A Set is refused
+    /// by the node that it reaches; what reaches none has no answer, nor has anything but a Get or
+    /// Set.
+    pub fn ask(&mut self, host: usize, packet: &MadPacket) -> Option<MadPacket> {
+        let from = self.host(host)?;
+        let mut question = packet.clone();
+        let mut smp = Smp::new_checked(&mut question.mad[..]).ok()?;
+        let asked = smp.mad().method();
+        match asked {
+            Method::GET => {}
+            // It finds its way as a Get does.
+            Method::SET => smp.mad_mut().set_method(Method::GET),
+            _ => return None,
+        }
+        if self.fabric.inject(from, question) != Injected::Sent {
+            return None;
+        }
+        self.fabric.run();
+        let outputs = std::iter::from_fn(|| self.fabric.poll_output());
+        let to_host = outputs.filter_map(|output| match output {
+            Output::Deliver { port, packet } if port == from => Some(packet),
+            _ => None,
+        });
+        let mut answer = to_host.last()?;
+        if asked == Method::SET {
+            let sent = Smp::new_checked(&packet.mad[..]).ok()?;
+            let mut smp = Smp::new_checked(&mut answer.mad[..]).ok()?;
+            *smp.data_mut() = *sent.data();
+            smp.mad_mut().set_status(Status::UNSUPPORTED_ATTRIBUTE);
+        }
+        Some(*answer)
+    }
+
+    /// The answer of a host's own agent to a Get, without a packet on any link.
+    pub fn ask_local(&mut self, host: usize, mad: &[u8; 256]) -> Option<[u8; 256]> {
+        let from = self.host(host)?;
+        let smp = Smp::new_checked(&mad[..]).ok()?;
+        if smp.mad().method() != Method::GET {
+            return None;
+        }
+        self.fabric.local_mad(from, mad)
+    }
+}
+
+/// A port as a mirror shows it.
+fn shown(physical: &PortInfo, lid: Lid, manager: MirrorManager) -> PortInfo {
+    let master_sm_lid = match physical.master_sm_lid == manager.physical {
+        true => manager.lid,
+        false => Lid::NONE,
+    };
+    PortInfo {
+        lid,
+        master_sm_lid,
+        lmc: 0,
+        m_key: 0,
+        m_key_protect_bits: 0,
+        m_key_lease_period: 0,
+        partition_enforcement_inbound: false,
+        partition_enforcement_outbound: false,
+        diag_code: 0,
+        m_key_violations: 0,
+        p_key_violations: 0,
+        q_key_violations: 0,
+        ..*physical
+    }
+}
+
+/// A mirror in the making.
+struct Draft<'a> {
+    fabric: &'a Fabric,
+    hosts: &'a [MirrorHost],
+    manager: MirrorManager,
+    topology: Topology,
+    /// Switches, and adapters that are shown as switches, with their names.
+    switches: Vec<(PortRef, NodeId, MirrorName)>,
+    /// Switches by their nodes.
+    nodes: HashMap<NodeId, NodeId>,
+    /// Ports of adapters.
+    adapters: HashMap<PortRef, PortRef>,
+    /// The hosts' ports, in their order.
+    ports: Vec<PortRef>,
+}
+
+impl Fabric {
+    /// A mirror of this fabric that shows `hosts` and what connects them. `name` is asked for the
+    /// names of switches, by their port 0, and of adapters whose port hosts share, by that port.
+    ///
+    /// # Errors
+    /// [`TopologyError::DuplicateGuid`] when two names have the same GUID.
+    pub fn mirror(
+        &self,
+        hosts: &[MirrorHost],
+        manager: MirrorManager,
+        name: impl FnMut(PortRef) -> MirrorName,
+    ) -> Result<Mirror, TopologyError> {
+        let mut draft = Draft {
+            fabric: self,
+            hosts,
+            manager,
+            topology: Topology::new(),
+            switches: Vec::new(),
+            nodes: HashMap::new(),
+            adapters: HashMap::new(),
+            ports: Vec::new(),
+        };
+        draft.add_switches(name);
+        draft.add_hosts();
+        draft.add_links();
+        draft.finish()
+    }
+}
+
+impl Draft<'_> {
+    fn add_switches(&mut self, mut name: impl FnMut(PortRef) -> MirrorName) {
+        for node in extent::switches(self.fabric, self.hosts) {
+            let port0 = PortRef { node, port: 0 };
+            let shown = self.add_switch(port0, None, name(port0));
+            self.nodes.insert(node, shown);
+        }
+        for host in self.hosts.iter().filter(|host| host.entry.is_some()) {
+            if self.adapters.contains_key(&host.port) {
+                continue;
+            }
+            let guids = self.fabric.guids(host.port).map_or(1, <[Guid]>::len);
+            let ports = u8::try_from(guids).unwrap_or(u8::MAX).clamp(1, 254);
+            let node = self.add_switch(host.port, Some(ports), name(host.port));
+            self.adapters.insert(host.port, PortRef { node, port: 1 });
+        }
+    }
+
+    fn add_switch(&mut self, of: PortRef, ports: Option<u8>, name: MirrorName) -> NodeId {
+        let spec = self
+            .fabric
+            .nodes
+            .get(of.node.index())
+            .map(|node| &node.spec);
+        let ports = ports.or(spec.map(|spec| spec.ports)).unwrap_or(1);
+        let node = self.topology.add(NodeSpec {
+            description: name.description,
+            vendor_id: spec.map_or(0, |spec| spec.vendor_id),
+            device_id: spec.map_or(0, |spec| spec.device_id),
+            ..NodeSpec::switch(name.guid, ports, "")
+        });
+        self.switches.push((of, node, name));
+        node
+    }
+
+    fn add_hosts(&mut self) {
+        for host in self.hosts {
+            let node = self.fabric.nodes.get(host.port.node.index());
+            let Some(spec) = node.map(|node| &node.spec) else {
+                continue;
+            };
+            if let Some(&node) = self.nodes.get(&host.port.node) {
+                self.ports.push(PortRef { node, port: 0 });
+                continue;
+            }
+            let node = self.topology.add(NodeSpec {
+                description: host.name.description,
+                vendor_id: spec.vendor_id,
+                device_id: spec.device_id,
+                partition_cap: spec.partition_cap,
+                ..NodeSpec::channel_adapter(host.name.guid, host.name.guid, "")
+            });
+            let port = PortRef { node, port: 1 };
+            self.ports.push(port);
+            match (host.entry, self.adapters.get(&host.port)) {
+                (Some(entry), Some(adapter)) => {
+                    let end = (adapter.node, entry.saturating_add(1));
+                    self.topology.link(end, (node, 1), LinkRate::default());
+                }
+                _ => {
+                    self.adapters.insert(host.port, port);
+                }
+            }
+        }
+    }
+
+    /// What a port of the subnet is in the mirror; `None` where it is not shown.
+    fn shown(&self, port: PortRef) -> Option<PortRef> {
+        let switch = self.nodes.get(&port.node);
+        match switch {
+            Some(&node) => Some(PortRef { node, ..port }),
+            None => self.adapters.get(&port).copied(),
+        }
+    }
+
+    /// The ports that are shown, and that cables end at: of the subnet, and of the mirror.
+    fn ends(&self) -> Vec<(PortRef, PortRef)> {
+        let of_switch = |&node: &NodeId| {
+            let spec = self.fabric.nodes.get(node.index()).map(|node| &node.spec);
+            let ports = spec.map_or(0, |spec| spec.ports);
+            (1..=ports).map(move |port| PortRef { node, port })
+        };
+        let ends = self.nodes.keys().flat_map(of_switch);
+        let ends = ends.chain(self.adapters.keys().copied());
+        ends.filter_map(|end| Some((end, self.shown(end)?)))
+            .collect()
+    }
+
+    fn add_links(&mut self) {
+        for (end, here) in self.ends() {
+            let peer = self.fabric.peer(end).filter(|peer| end < *peer);
+            if let Some(there) = peer.and_then(|peer| self.shown(peer)) {
+                let ends = [here, there].map(|end| (end.node, end.port));
+                self.topology.link(ends[0], ends[1], LinkRate::default());
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Mirror, TopologyError> {
+        let mut mirror = Fabric::new(&self.topology)?;
+        for (end, here) in self.ends() {
+            self.fill_port(&mut mirror, end, here);
+        }
+        for (host, &at) in self.hosts.iter().zip(&self.ports) {
+            self.fill_host(&mut mirror, host, at);
+        }
+        let destinations = self.destinations();
+        for &(of, node, name) in &self.switches {
+            self.fill_switch(&mut mirror, of, node, name, &destinations);
+        }
+        // What happened while it was made is no news to anybody.
+        mirror.outputs.clear();
+        Ok(Mirror {
+            fabric: mirror,
+            hosts: self.ports,
+        })
+    }
+
+    /// A port with or without a cable: one that leads out of the mirror is down.
+    fn fill_port(&self, mirror: &mut Fabric, end: PortRef, here: PortRef) {
+        let Some(physical) = self.fabric.port(end) else {
+            return;
+        };
+        let mut info = shown(&physical.info, Lid::NONE, self.manager);
+        if let Some(port) = mirror.port_mut(here) {
+            if port.peer.is_none() {
+                info.port_state = PortState::Down;
+                info.port_physical_state = PhysicalState::Polling;
+            }
+            info.guid_cap = port.info.guid_cap;
+            port.info = info;
+            port.copy_lanes(physical);
+        }
+    }
+
+    fn fill_host(&self, mirror: &mut Fabric, host: &MirrorHost, at: PortRef) {
+        if host.member {
+            mirror.set_owner(at, Owner::Consumer, SmpAccess::Fabric);
+        }
+        let Some(physical) = self.fabric.port(host.port).filter(|_| at.port != 0) else {
+            return;
+        };
+        let link = mirror.peer(at).filter(|_| host.entry.is_some());
+        if let Some(link) = link.and_then(|link| mirror.port_mut(link)) {
+            // Inside of the adapter, which is not shown as such.
+            link.info = PortInfo {
+                guid_cap: link.info.guid_cap,
+                ..shown(&physical.info, Lid::NONE, self.manager)
+            };
+        }
+        if let Some(port) = mirror.port_mut(at) {
+            port.info = PortInfo {
+                guid_cap: port.info.guid_cap,
+                ..shown(&physical.info, host.name.lid, self.manager)
+            };
+            port.copy_lanes(physical);
+            let room = port.pkeys.len();
+            port.pkeys.fill(PKey::INVALID);
+            for (entry, &pkey) in port.pkeys.iter_mut().zip(host.pkeys.iter().take(room)) {
+                *entry = pkey;
+            }
+        }
+    }
+
+    /// LIDs of the subnet that lead to something in the mirror, with what they are there.
+    fn destinations(&self) -> Vec<(Lid, Lid)> {
+        let hosts = self.hosts.iter();
+        let hosts = hosts.map(|host| (host.physical, host.name.lid));
+        let switches = self.switches.iter().filter_map(|&(of, _, name)| {
+            let port = self.fabric.port(of)?;
+            Some((port.info.lid, name.lid))
+        });
+        let all = hosts.chain(switches);
+        all.filter(|(physical, lid)| physical.is_unicast() && lid.is_unicast())
+            .collect()
+    }
+
+    fn fill_switch(
+        &self,
+        mirror: &mut Fabric,
+        of: PortRef,
+        node: NodeId,
+        name: MirrorName,
+        destinations: &[(Lid, Lid)],
+    ) {
+        let Some(physical) = self.fabric.port(of) else {
+            return;
+        };
+        let at = PortRef { node, port: 0 };
+        if let Some(port) = mirror.port_mut(at) {
+            port.info = PortInfo {
+                guid_cap: port.info.guid_cap,
+                port_state: PortState::Active,
+                port_physical_state: PhysicalState::LinkUp,
+                ..shown(&physical.info, name.lid, self.manager)
+            };
+        }
+        let is_adapter = of.port != 0;
+        let mut blocks: HashMap<u16, LinearBlock> = HashMap::new();
+        for &(physical, lid) in destinations {
+            let out = match is_adapter {
+                true => Some(self.way_out_of_adapter(of, lid, name)),
+                false => self.way_out(of.node, physical),
+            };
+            if let Some(out) = out {
+                let (number, entry) = ExtendedLid::from(lid).place();
+                blocks.entry(number).or_default().0[entry] = out;
+            }
+        }
+        let lifetime = self
+            .fabric
+            .switch(of.node)
+            .map(|from| from.info.lifetime_value);
+        if let Some(switch) = mirror.switch_mut(node) {
+            for (number, block) in blocks {
+                switch.linear.set(number, block);
+            }
+            let lids = destinations.iter().map(|(_, lid)| lid.value());
+            switch.info.linear_fdb_top = lids.max().unwrap_or_default();
+            switch.info.lifetime_value = lifetime.unwrap_or_default();
+            switch.info.port_state_change = false;
+        }
+    }
+
+    /// The port by which a switch sends to a LID, if what is there is shown.
+    fn way_out(&self, switch: NodeId, lid: Lid) -> Option<u8> {
+        let port = self.fabric.switch(switch)?.linear.port(lid);
+        if port == 0 {
+            return Some(port);
+        }
+        let out = PortRef { node: switch, port };
+        self.shown(self.fabric.peer(out)?).map(|_| port)
+    }
+
+    /// The same of an adapter that is shown as a switch.
+    fn way_out_of_adapter(&self, adapter: PortRef, lid: Lid, name: MirrorName) -> u8 {
+        let mut hosts = self.hosts.iter();
+        let own = hosts.find(|host| host.port == adapter && host.name.lid == lid);
+        match own.and_then(|host| host.entry) {
+            Some(entry) => entry.saturating_add(1),
+            None if lid == name.lid => 0,
+            None => 1,
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! What VMs of a cluster see of the subnet, where their cluster has a view of it.
+//!
+//! A view is a [`Mirror`]: the cluster's VMs, the subnet manager's host, and the switches that serve
+//! them, made from what the subnet is when somebody asks and made anew when it has changed since. No
+//! question that is answered from it enters the subnet, and there is nothing in it that could tell of
+//! anybody else.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use fabric::{Fabric, Mirror, MirrorHost, MirrorManager, MirrorName, PortRef};
+use hca::VfId;
+use tracing::warn;
+use wire::attribute::NodeDescription;
+use wire::mad::{Class, Mad, Method};
+use wire::{Guid, Lid, MadPacket, PKey};
+
+use super::cluster::Clusters;
+use super::shared_port::SharedPorts;
+use super::{Management, Reason, SubnetState, guid_at};
+use crate::config::{Config, MANAGER, View as Kind, derive_guid};
+
+/// The views of all clusters.
+#[derive(Debug, Default)]
+pub(super) struct Views {
+    /// By cluster; `None` where its VMs see their own port alone.
+    views: Vec<Option<View>>,
+    /// What VMs are called whose text is not the subnet's to know.
+    vms: HashMap<Guid, String>,
+}
+
+/// The subnet, and who is where.
+struct Scene<'a> {
+    fabric: &'a Fabric,
+    clusters: &'a Clusters,
+    shared: &'a SharedPorts,
+    /// Of the VFs, in their order.
+    ports: &'a [PortRef],
+}
+
+#[derive(Debug)]
+struct View {
+    /// Index of the cluster, and its name.
+    cluster: usize,
+    name: String,
+    names: Names,
+    made: Option<Made>,
+    pace: Pace,
+}
+
+/// A mirror of the subnet as it was.
+#[derive(Debug)]
+struct Made {
+    generation: u64,
+    mirror: Mirror,
+    /// Which of its hosts is at which VF.
+    hosts: HashMap<VfId, usize>,
+}
+
+/// Names of switches, and of the manager's host: always the same ones for the same nodes.
+#[derive(Debug)]
+struct Names {
+    given: HashMap<Guid, MirrorName>,
+    /// LIDs of VMs, running or not, of the manager, and those given.
+    taken: HashSet<Lid>,
+    /// LIDs are given from the highest down.
+    next: Lid,
+}
+
+/// How much of the time goes into making views. Changes of the subnet that follow each other closely
+/// are not to keep everybody from the subnet because somebody looks at it all the time.
+#[derive(Debug)]
+struct Pace {
+    spent: Duration,
+    at: Instant,
+}
+
+impl Pace {
+    /// What may be spent before any time has passed.
+    const BURST: Duration = Duration::from_millis(200);
+    /// One part in so many of the time that passes may be spent.
+    const SHARE: u32 = 5;
+
+    fn new() -> Self {
+        Self {
+            spent: Duration::ZERO,
+            at: Instant::now(),
+        }
+    }
+
+    fn permits(&mut self) -> bool {
+        let passed = self.at.elapsed();
+        self.at += passed;
+        self.spent = self.spent.saturating_sub(passed / Self::SHARE);
+        self.spent < Self::BURST
+    }
+}
+
+impl Names {
+    /// What the node of a port is called. The manager's has the manager's LID, and no other while it
+    /// has not needed one.
+    fn of(
+        &mut self,
+        fabric: &Fabric,
+        cluster: &str,
+        port: PortRef,
+        manager: MirrorManager,
+    ) -> MirrorName {
+        let info = fabric.port_info(port).unwrap_or_default();
+        let physical = fabric.node_info(port).unwrap_or_default().port_guid;
+        let manages = info.lid.is_unicast() && info.lid.covers(info.lmc, manager.physical);
+        let mut name = match self.given.get(&physical) {
+            Some(&given) => given,
+            None => MirrorName {
+                lid: Lid::NONE,
+                guid: self.guid(fabric, cluster, physical),
+                description: NodeDescription::new(&match manages {
+                    true => MANAGER.to_owned(),
+                    false => format!("{cluster} switch {}", self.given.len() + 1),
+                }),
+            },
+        };
+        if !name.lid.is_unicast() && !manages {
+            name.lid = self.free_lid();
+        }
+        self.given.insert(physical, name);
+        if manages {
+            name.lid = manager.lid;
+        }
+        name
+    }
+
+    /// The next LID that nobody has; none when there are no more.
+    fn free_lid(&mut self) -> Lid {
+        while self.next.is_unicast() {
+            let lid = self.next;
+            self.next = Lid::new(lid.value() - 1);
+            if self.taken.insert(lid) {
+                return lid;
+            }
+        }
+        Lid::NONE
+    }
+
+    /// A GUID that nobody has in the subnet, nor in this view.
+    fn guid(&self, fabric: &Fabric, cluster: &str, physical: Guid) -> Guid {
+        let attempts = (0_u32..).map(|attempt| format!("{cluster} {physical} {attempt}"));
+        let mut guids = attempts.map(|text| derive_guid("view", &text));
+        let given = |guid| self.given.values().any(|name| name.guid == guid);
+        let free = |guid: &Guid| fabric.port_by_guid(*guid).is_none() && !given(*guid);
+        guids.find(free).unwrap_or_default()
+    }
+}
+
+impl View {
+    /// The mirror as the subnet is now, or as it was a moment ago; `None` where there can be none.
+    fn made(&mut self, scene: &Scene<'_>, vms: &HashMap<Guid, String>) -> Option<&mut Made> {
+        let generation = scene.fabric.generation();
+        let generation = generation.load(std::sync::atomic::Ordering::Acquire);
+        let current = |made: &Made| made.generation == generation;
+        if !self.made.as_ref().is_some_and(current) && self.pace.permits() {
+            let begun = Instant::now();
+            self.made = self.make(scene, vms, generation);
+            self.pace.spent += begun.elapsed();
+        }
+        self.made.as_mut()
+    }
+
+    fn make(
+        &mut self,
+        scene: &Scene<'_>,
+        vms: &HashMap<Guid, String>,
+        generation: u64,
+    ) -> Option<Made> {
+        let (mut hosts, functions) = self.vms(scene, vms);
+        let first = hosts.first()?.port;
+        let physical = scene.fabric.port_info(first)?.master_sm_lid;
+        let manager = MirrorManager {
+            physical,
+            lid: scene.clusters.manager(self.cluster, physical),
+        };
+        if let Some(port) = port_with(scene.fabric, physical) {
+            hosts.push(MirrorHost {
+                port,
+                entry: None,
+                physical,
+                name: self.names.of(scene.fabric, &self.name, port, manager),
+                pkeys: vec![PKey::DEFAULT_FULL],
+                member: false,
+            });
+        }
+        let mirror = scene.fabric.mirror(&hosts, manager, |port| {
+            self.names.of(scene.fabric, &self.name, port, manager)
+        });
+        let mirror = mirror.map_err(|error| warn!(cluster = self.name, %error, "no view"));
+        Some(Made {
+            generation,
+            mirror: mirror.ok()?,
+            hosts: functions,
+        })
+    }
+
+    /// The cluster's VMs that can be reached, and which of them is at which VF.
+    fn vms(
+        &self,
+        scene: &Scene<'_>,
+        vms: &HashMap<Guid, String>,
+    ) -> (Vec<MirrorHost>, HashMap<VfId, usize>) {
+        let Scene {
+            fabric,
+            clusters,
+            shared,
+            ports,
+        } = *scene;
+        let mut found: Vec<MirrorHost> = Vec::new();
+        let mut functions = HashMap::new();
+        for (index, &port) in ports.iter().enumerate() {
+            let vf = VfId(index as u16);
+            let Some(lid) = clusters.lid_in(vf, self.cluster) else {
+                continue;
+            };
+            let (physical, _) = shared.address(vf, fabric, port);
+            let guid = guid_at(fabric, shared, vf, port);
+            // While a VM moves two ports may have its GUID; one has the LID.
+            let Some(guid) = guid.filter(|_| physical.is_unicast()) else {
+                continue;
+            };
+            if found.iter().any(|host| host.name.guid == guid) {
+                continue;
+            }
+            let place = shared.place(vf);
+            let own = fabric.node_description(port.node);
+            let own = own
+                .filter(|_| place.is_none())
+                .unwrap_or_else(|| NodeDescription::new(vms.get(&guid).map_or("", String::as_str)));
+            let table = shared.pkeys(vf, fabric);
+            let table = table.as_deref().or(fabric.pkeys(port)).unwrap_or_default();
+            functions.insert(vf, found.len());
+            found.push(MirrorHost {
+                port,
+                entry: place.map(|place| place.entry),
+                physical,
+                name: MirrorName {
+                    lid,
+                    guid,
+                    description: own,
+                },
+                pkeys: clusters.pkeys(vf, table),
+                member: true,
+            });
+        }
+        (found, functions)
+    }
+}
+
+/// The port that a LID leads to.
+fn port_with(fabric: &Fabric, lid: Lid) -> Option<PortRef> {
+    let ports = fabric.nodes().flat_map(|node| {
+        let first = fabric.node_info(PortRef { node, port: 1 });
+        let is_switch = fabric.node_info(PortRef { node, port: 0 }).is_some();
+        let last = first
+            .filter(|_| !is_switch)
+            .map_or(0, |info| info.num_ports);
+        (u8::from(!is_switch)..=last).map(move |port| PortRef { node, port })
+    });
+    let has = |port: &PortRef| {
+        let info = fabric.port_info(*port).unwrap_or_default();
+        lid.is_unicast() && info.lid.covers(info.lmc, lid)
+    };
+    { ports }.find(has)
+}
+
+impl Views {
+    pub(super) fn new(config: &Config) -> Self {
+        let view = |(cluster, of): (usize, &crate::config::Cluster)| {
+            let vms = config.vfs().filter_map(|(_, vf)| vf.cluster);
+            let vms = vms.filter(|(of, _)| *of == cluster).map(|(_, lid)| lid);
+            (of.view == Kind::Mirror).then(|| View {
+                cluster,
+                name: of.name.clone(),
+                names: Names {
+                    given: HashMap::new(),
+                    taken: vms.chain([of.sm_lid]).collect(),
+                    next: Lid::UNICAST_LAST,
+                },
+                made: None,
+                pace: Pace::new(),
+            })
+        };
+        Self {
+            views: config.clusters.iter().enumerate().map(view).collect(),
+            vms: config
+                .vfs()
+                .map(|(_, vf)| (vf.guid, vf.name.clone()))
+                .collect(),
+        }
+    }
+
+    /// Something has changed that alters no path.
+    pub(super) fn outdate(&mut self) {
+        for view in self.views.iter_mut().flatten() {
+            if let Some(made) = &mut view.made {
+                made.generation = 0;
+            }
+        }
+    }
+
+    /// The view of a VF's guest, and which host it is there; `None` where it sees its own port alone.
+    fn of(&mut self, vf: VfId, scene: &Scene<'_>) -> Option<(&mut Mirror, usize)> {
+        let cluster = scene.clusters.cluster_of(vf)?;
+        let view = self.views.get_mut(cluster)?.as_mut()?;
+        let made = view.made(scene, &self.vms)?;
+        let host = *made.hosts.get(&vf)?;
+        Some((&mut made.mirror, host))
+    }
+}
+
+impl Management {
+    /// The answers to a subnet management packet of a guest that has a view of the subnet; `None`
+    /// where it has none.
+    pub(super) fn ask_view(
+        &self,
+        state: &mut SubnetState,
+        vf: VfId,
+        packet: &MadPacket,
+    ) -> Option<Vec<MadPacket>> {
+        if !packet.is_smp() {
+            return None;
+        }
+        let (mirror, host) = state.view_of(vf, &self.ports)?;
+        let answer = mirror.ask(host, packet);
+        if packet.header().method() != Method::GET {
+            self.proxy.refuse(self.now(), vf, Reason::Smp, packet);
+        }
+        Some(answer.into_iter().collect())
+    }
+
+    /// The answer of its own port's agent to such a guest.
+    pub(super) fn ask_view_locally(
+        &self,
+        state: &mut SubnetState,
+        vf: VfId,
+        mad: &[u8; 256],
+    ) -> Option<[u8; 256]> {
+        let header = Mad::new_checked(&mad[..]).ok()?;
+        let reads = header.method() == Method::GET;
+        if !reads || !matches!(header.class(), Class::SUBN_LID | Class::SUBN_DIRECTED) {
+            return None;
+        }
+        let (mirror, host) = state.view_of(vf, &self.ports)?;
+        mirror.ask_local(host, mad)
+    }
+}
+
+impl SubnetState {
+    fn view_of(&mut self, vf: VfId, ports: &[PortRef]) -> Option<(&mut Mirror, usize)> {
+        let scene = Scene {
+            fabric: &self.fabric,
+            clusters: &self.clusters,
+            shared: &self.shared,
+            ports,
+        };
+        self.views.of(vf, &scene)
+    }
+}
