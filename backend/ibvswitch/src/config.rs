@@ -453,6 +453,12 @@ impl Config {
         self.vfs().find(|(_, vf)| vf.name == name)
     }
 
+    /// Whether VFs with a LID of their own have it only while a VM runs.
+    pub fn has_dynamic_lids(&self) -> bool {
+        let external = self.manager.place == ManagerPlace::External;
+        self.fabric.model.is_dynamic(external)
+    }
+
     /// The socket on which the daemon answers `status` and the like.
     pub fn control_socket(&self) -> PathBuf {
         self.runtime_dir.join(CONTROL_SOCKET)

@@ -45,7 +45,7 @@ use wire::mad::{Mad, Method};
 use wire::{Guid, Lid, MadPacket};
 
 use crate::capture::Captures;
-use crate::config::{AddressModel, Config, ManagerPlace};
+use crate::config::{Config, ManagerPlace};
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
@@ -156,7 +156,8 @@ pub struct Management {
     names: HashMap<String, PortRef>,
     hosts: Hosts,
     slots: Vec<Slot>,
-    model: AddressModel,
+    /// Whether VFs with a LID of their own have it only while a VM runs.
+    dynamic: bool,
     /// Not bounded, since the proxy bounds what each guest puts into it and
     /// a wish to look waits there once at most.
     sender: Sender<Message>,
@@ -257,7 +258,7 @@ impl Management {
             names: plan.host_ports().collect(),
             hosts: Hosts::default(),
             slots: slots::slots(config),
-            model: config.fabric.model,
+            dynamic: config.has_dynamic_lids(),
             sender,
             receiver,
             looking: AtomicBool::new(false),

@@ -52,7 +52,8 @@ struct PlannedNode {
     hypervisor: Option<String>,
     /// Whether the configuration says which LID it has.
     pinned: bool,
-    model: AddressModel,
+    /// Whether a VF with a LID of its own has it only while a VM runs.
+    dynamic: bool,
 }
 
 impl Plan {
@@ -61,6 +62,7 @@ impl Plan {
         let rate = cable_rate(config.fabric.link_width, config.fabric.link_speed);
         let mut builder = Builder {
             model: config.fabric.model,
+            dynamic: config.has_dynamic_lids(),
             ..Builder::default()
         };
         let mut vfs = Vec::new();
@@ -318,7 +320,7 @@ impl PlannedNode {
         let ordinary = (info.lid != Lid::NONE).then_some(info.lid);
         let extended = fabric.virtual_lid(port);
         let lid = extended.or(ordinary.map(ExtendedLid::from));
-        let dynamic = self.kind == NodeKind::Vf && self.model.is_dynamic();
+        let dynamic = self.kind == NodeKind::Vf && self.dynamic;
         let reason = match (lid, self.pinned) {
             // The node's GUID is that of the VM which is configured here.
             (Some(_), _) if self.kind == NodeKind::Vf && node.port_guid != node.node_guid => {
@@ -386,6 +388,7 @@ struct Builder {
     topology: Topology,
     nodes: Vec<PlannedNode>,
     model: AddressModel,
+    dynamic: bool,
 }
 
 /// The switches while cables are laid, each with its ports that have none.
@@ -494,7 +497,7 @@ impl Builder {
                 name: name.clone(),
                 hypervisor: None,
                 pinned: id == file.manager,
-                model: self.model,
+                dynamic: self.dynamic,
             });
         }
         let mut taken: HashMap<NodeId, HashSet<u8>> = HashMap::new();
@@ -554,7 +557,7 @@ impl Builder {
             name: name.to_owned(),
             hypervisor: hypervisor.map(str::to_owned),
             pinned,
-            model: self.model,
+            dynamic: self.dynamic,
         });
         id
     }

@@ -110,6 +110,51 @@ fn opensm_manages_shared_ports() {
     looked_at(&daemon);
 }
 
+/// VFs with a LID of their own beside such that share one: OpenSM knows the ones as adapters behind a
+/// vSwitch, and the others by the GUIDs of the physical function's port.
+#[test]
+fn opensm_manages_a_hybrid_subnet() {
+    const HYBRID: &str = r#"
+[fabric]
+model = "vswitch-hybrid"
+[sm]
+manager = "external"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "vm1"
+address = "shared"
+[[hypervisor.vf]]
+name = "vm2"
+address = "shared"
+[[hypervisor.vf]]
+name = "vm3"
+[[hypervisor]]
+name = "hv2"
+spare_vfs = 1
+"#;
+    let daemon = Daemon::configured(HYBRID);
+    let opensm = Opensm::start(&daemon, None, &[]);
+    opensm.subnet_up();
+    let [mut vm1, vm2, mut vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(&daemon, name));
+    assert_eq!(vm1.port.lid, vm2.port.lid);
+    assert_ne!(vm1.port.lid, vm3.port.lid);
+    transfer(&mut vm1, &vm3);
+    transfer(&mut vm3, &vm2);
+    let programs = Programs::new(&daemon);
+    let text = programs.run(&["ibnetdiscover", "-l"]);
+    for name in ["vm3", "hv1-pf", "hv1"] {
+        assert!(text.contains(&format!("\"{name}\"")), "{name} in {text}");
+    }
+    assert!(!text.contains("vm1") && !text.contains("vm2"), "{text}");
+    // The one with a LID of its own takes it along.
+    let moved = daemon.ask(&["vf", "migrate", "vm3", "--to", "hv2", "--wait", "60"]);
+    assert_eq!(moved["lid"], vm3.port.lid);
+    let mut there = Peer::open(&daemon, "hv2-spare1");
+    assert_eq!(there.port.lid, vm3.port.lid);
+    transfer(&mut there, &vm2);
+}
+
 #[test]
 fn the_embedded_manager_does_likewise() {
     let daemon = Daemon::configured(NODES);

@@ -27,9 +27,10 @@ impl AddressModel {
         ("vswitch-hybrid", Self::Hybrid),
     ];
 
-    /// Whether VFs with a LID of their own have it only while a VM runs.
-    pub const fn is_dynamic(self) -> bool {
-        matches!(self, Self::Dynamic | Self::Hybrid)
+    /// Whether VFs with a LID of their own have it only while a VM runs. An external subnet manager
+    /// gives every port one.
+    pub(super) const fn is_dynamic(self, external: bool) -> bool {
+        matches!(self, Self::Dynamic | Self::Hybrid) && !external
     }
 }
 
@@ -64,9 +65,17 @@ pub(super) struct Population {
 
 impl Population {
     /// Whether the LIDs suffice; if not, the arithmetic and a remedy.
-    pub(super) fn check(self, model: AddressModel) -> Result<(), (String, &'static str)> {
+    pub(super) fn check(
+        self,
+        model: AddressModel,
+        external: bool,
+    ) -> Result<(), (String, &'static str)> {
         let all = usize::from(Lid::UNICAST_LAST.value());
-        let vfs = if model.is_dynamic() { 0 } else { self.vfs };
+        let vfs = if model.is_dynamic(external) {
+            0
+        } else {
+            self.vfs
+        };
         let each = 1usize << self.lmc;
         let parts = [
             (self.vswitches, "vSwitches", 1),
@@ -120,20 +129,22 @@ mod tests {
             ..Population::default()
         };
         // 2891 * 17 = 49147, and 3 switches and the manager make 49151.
-        assert_eq!(with(2891).check(AddressModel::Prepopulated), Ok(()));
-        let (what, remedy) = with(2892).check(AddressModel::Prepopulated).unwrap_err();
+        assert_eq!(with(2891).check(AddressModel::Prepopulated, false), Ok(()));
+        let (what, remedy) = with(2892)
+            .check(AddressModel::Prepopulated, false)
+            .unwrap_err();
         assert_eq!(
             what,
             "2892 vSwitches + 46272 VFs + 3 switches + 1 subnet manager take 49168 LIDs, and a \
              subnet has 49151"
         );
         assert!(remedy.contains("vswitch-dynamic"));
-        assert_eq!(with(2892).check(AddressModel::Dynamic), Ok(()));
+        assert_eq!(with(2892).check(AddressModel::Dynamic, false), Ok(()));
         let one_more = Population {
             switches: 4,
             ..with(2891)
         };
-        assert!(one_more.check(AddressModel::Prepopulated).is_err());
+        assert!(one_more.check(AddressModel::Prepopulated, false).is_err());
     }
 
     /// With an LMC each adapter's port has several.
@@ -147,8 +158,10 @@ mod tests {
             ..Population::default()
         };
         // 383 * 128 = 49024, and 24 vSwitches, 2 switches and the manager make 49051.
-        assert_eq!(with(383).check(AddressModel::Prepopulated), Ok(()));
-        let (what, _) = with(384).check(AddressModel::Prepopulated).unwrap_err();
+        assert_eq!(with(383).check(AddressModel::Prepopulated, false), Ok(()));
+        let (what, _) = with(384)
+            .check(AddressModel::Prepopulated, false)
+            .unwrap_err();
         assert_eq!(
             what,
             "24 vSwitches + 384 VFs of 128 LIDs each + 2 switches + 1 subnet manager take 49179 LIDs, \
@@ -164,8 +177,13 @@ mod tests {
             switches: 3,
             ..Population::default()
         };
-        assert_eq!(shared(49_147).check(AddressModel::SharedPort), Ok(()));
-        let (what, _) = shared(49_148).check(AddressModel::SharedPort).unwrap_err();
+        assert_eq!(
+            shared(49_147).check(AddressModel::SharedPort, false),
+            Ok(())
+        );
+        let (what, _) = shared(49_148)
+            .check(AddressModel::SharedPort, false)
+            .unwrap_err();
         assert_eq!(
             what,
             "49148 shared ports + 3 switches + 1 subnet manager take 49152 LIDs, and a subnet has \
@@ -176,8 +194,12 @@ mod tests {
             vfs: 100_000,
             ..shared(hypervisors)
         };
-        assert_eq!(hybrid(24_573).check(AddressModel::Hybrid), Ok(()));
-        let (what, remedy) = hybrid(24_574).check(AddressModel::Hybrid).unwrap_err();
+        assert_eq!(hybrid(24_573).check(AddressModel::Hybrid, false), Ok(()));
+        // Where all ports have LIDs, so have the VFs.
+        assert!(hybrid(24_573).check(AddressModel::Hybrid, true).is_err());
+        let (what, remedy) = hybrid(24_574)
+            .check(AddressModel::Hybrid, false)
+            .unwrap_err();
         assert!(
             what.starts_with("24574 vSwitches + 24574 shared ports + 3 switches"),
             "{what}"

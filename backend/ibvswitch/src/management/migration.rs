@@ -273,7 +273,7 @@ impl Management {
 
     /// A VMM has connected to a VF, or has gone.
     pub fn presence(&self, vf: VfId, present: bool) {
-        if self.model.is_dynamic() && self.address(vf) == Address::Dedicated {
+        if self.dynamic && self.address(vf) == Address::Dedicated {
             // Without the thread the daemon is ending.
             let _ = self.sender.send(Message::Presence(vf, present));
         }

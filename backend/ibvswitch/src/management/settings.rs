@@ -64,7 +64,7 @@ pub(super) fn manager_config(config: &Config) -> subnet::Config {
         if let Some(lid) = vf.lid {
             manager.pinned_lids.insert(vf.guid, lid);
         }
-        if config.fabric.model.is_dynamic() && vf.address == Address::Dedicated {
+        if config.has_dynamic_lids() && vf.address == Address::Dedicated {
             manager.without_lid.insert(vf.guid);
         }
         if vf.spare {

@@ -63,11 +63,13 @@ impl<'d, 'i> Reader<'d, 'i> {
         hypervisors: &[Hypervisor],
     ) {
         const KEY: &str = "fabric.model";
-        if fabric.model.is_dynamic() && manager.place == ManagerPlace::External {
+        let external = manager.place == ManagerPlace::External;
+        if fabric.model == AddressModel::Dynamic && external {
             self.document.reject_whole(
                 KEY,
                 "an external subnet manager gives every port a LID",
-                "write \"vswitch-prepopulated\" or \"shared-port\", or sm.manager = \"embedded\"",
+                "write \"vswitch-prepopulated\", \"vswitch-hybrid\" or \"shared-port\", or sm.manager \
+                 = \"embedded\"",
             );
         }
         if fabric.extended_lids {
@@ -90,7 +92,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 ManagerPlace::External => 0,
             },
         };
-        if let Err((what, remedy)) = population.check(fabric.model) {
+        if let Err((what, remedy)) = population.check(fabric.model, external) {
             self.document.reject_whole(KEY, what, remedy);
         }
     }

@@ -141,7 +141,8 @@ fn models_of_addresses() {
         problems,
         [
             "f.toml: `fabric.model`: an external subnet manager gives every port a LID; write \
-             \"vswitch-prepopulated\" or \"shared-port\", or sm.manager = \"embedded\""
+             \"vswitch-prepopulated\", \"vswitch-hybrid\" or \"shared-port\", or sm.manager = \
+             \"embedded\""
         ]
     );
 }
