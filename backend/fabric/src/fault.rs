@@ -1,11 +1,12 @@
 //! Links that lose packets, are slow, or carry no credits.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::counters::Counter;
 use crate::fabric::Fabric;
 use crate::node::Port;
-use crate::topology::PortRef;
+use crate::topology::{NodeId, PortRef};
 
 /// What is wrong with a link, both ways. The data plane, whose payload does not travel packet by
 /// packet, asks which of its packets get lost ([`Fabric::lose`]), and at which ports they are stuck
@@ -161,12 +162,12 @@ impl Fabric {
         })
     }
 
-    /// Draws how many packets of the data plane get lost that leave nodes by these ports, and counts
-    /// them there, each of `words` words. Its own port is for the sender to count.
-    pub fn lose(&mut self, left_by: &[PortRef], packets: u64, words: u64) -> u64 {
-        let mut lost_at = vec![0_u64; left_by.len()];
-        for _ in 0..packets {
-            for (&out, lost) in left_by.iter().zip(&mut lost_at) {
+    /// Sends packets of the data plane, each of `words` words, by these ports until one gets lost, which
+    /// is counted there. How many have arrived before it; `None`: all. Its own port is for the sender to
+    /// count.
+    pub fn lose(&mut self, left_by: &[PortRef], packets: u64, words: u64) -> Option<u64> {
+        for packet in 0..packets {
+            for (hop, &out) in left_by.iter().enumerate() {
                 let fault = self
                     .port_mut(out)
                     .and_then(|port| port.fault.as_deref_mut());
@@ -176,25 +177,62 @@ impl Fabric {
                 };
                 self.receive(peer, arrival);
                 if arrival != Arrival::Sound {
-                    *lost += 1;
-                    break;
+                    self.count_crossed(&left_by[..=hop], words);
+                    return Some(packet);
                 }
             }
         }
-        let mut beyond: u64 = lost_at.iter().sum();
-        let lost = beyond;
-        for (hop, (&out, &lost_here)) in left_by.iter().zip(&lost_at).enumerate() {
-            if hop > 0 {
-                self.count(out, Counter::UnicastXmit, beyond);
-                self.count(out, Counter::XmitData, beyond * words);
-            }
-            beyond -= lost_here;
+        None
+    }
+
+    /// Counts a packet that has left nodes by these ports and arrived everywhere but at the end.
+    fn count_crossed(&mut self, left_by: &[PortRef], words: u64) {
+        for (&out, &next) in left_by.iter().zip(&left_by[1..]) {
             if let Some(peer) = self.peer(out) {
-                self.count(peer, Counter::UnicastRcv, beyond);
-                self.count(peer, Counter::RcvData, beyond * words);
+                self.count(peer, Counter::UnicastRcv, 1);
+                self.count(peer, Counter::RcvData, words);
+            }
+            self.count(next, Counter::UnicastXmit, 1);
+            self.count(next, Counter::XmitData, words);
+        }
+    }
+
+    /// Draws where a multicast packet of the data plane gets lost whose copies leave nodes by these
+    /// ports, those nearer to the sender first. The ports that copies reach; `None`: all, which are for
+    /// the caller to count. The rest is counted as with [`Fabric::lose`], and adapters count for
+    /// themselves what they receive.
+    pub fn lose_multicast(&mut self, left_by: &[PortRef], words: u64) -> Option<Vec<PortRef>> {
+        let mut nodes: HashSet<NodeId> = left_by.iter().map(|port| port.node).take(1).collect();
+        let (mut copies, mut reached) = (Vec::new(), Vec::new());
+        for &out in left_by {
+            let Some(peer) = self.peer(out).filter(|_| nodes.contains(&out.node)) else {
+                continue;
+            };
+            let fault = self
+                .port_mut(out)
+                .and_then(|port| port.fault.as_deref_mut());
+            let arrival = fault.map_or(Arrival::Sound, |fault| fault.next(true));
+            self.receive(peer, arrival);
+            copies.push(out);
+            if arrival == Arrival::Sound {
+                nodes.insert(peer.node);
+                reached.push(peer);
             }
         }
-        lost
+        if reached.len() == left_by.len() {
+            return None;
+        }
+        for &out in copies.iter().skip(1) {
+            self.count(out, Counter::MulticastXmit, 1);
+            self.count(out, Counter::XmitData, words);
+        }
+        for &peer in &reached {
+            if self.switch(peer.node).is_some() {
+                self.count(peer, Counter::MulticastRcv, 1);
+                self.count(peer, Counter::RcvData, words);
+            }
+        }
+        Some(reached)
     }
 
     /// What is wrong with the link at a port.

@@ -217,7 +217,7 @@ impl<F: Face> Engine<F> {
             Ok(_) | Err(_) => None,
         };
         if let Some(route) = route {
-            if route.faulty && self.subnet.lose(route.path, 1, words) > 0 {
+            if route.faulty && self.subnet.lose(route.path, 1, words).is_some() {
                 return;
             }
             self.traffic.add(route.path, words, 1);

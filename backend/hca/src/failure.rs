@@ -337,6 +337,7 @@ impl<F: Face> Engine<F> {
         qp.req.offset = 0;
         qp.req.psn = Psn::default();
         qp.req.route = None;
+        qp.req.passed = None;
         qp.req.peer = None;
         qp.resp.psn = Psn::default();
         qp.resp.msn = 0;

@@ -63,6 +63,11 @@ impl Flight {
         last.is_some_and(|(_, landing)| landing.status != Status::Success)
     }
 
+    /// Whether there are requests behind the one that is being carried out.
+    pub fn has_departed(&self) -> bool {
+        !self.outbound.is_empty()
+    }
+
     /// What a request that is sent again takes longer, in nanoseconds.
     pub fn round_trip(&self) -> u64 {
         self.delays[0] + self.delays[1]

@@ -23,6 +23,7 @@ mod face;
 mod failure;
 mod flight;
 mod key_update;
+mod lossy;
 mod message;
 pub mod mr;
 mod multicast;
@@ -48,6 +49,7 @@ pub use connection::QpQueues;
 pub use dma::{Dma, DmaFault};
 pub use engine::{Clock, Engine, VerbError, VfId};
 pub use face::{CqError, Event, Face, PortChange};
+pub use lossy::RetryCounters;
 pub use objects::CqParts;
 pub use qp::{
     AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,

@@ -87,9 +87,15 @@ impl<F: Face> Engine<F> {
         self.serve_port(from, group, blocked, datagram, budget);
         let slot = self.fan_out(from, address, datagram.pkey);
         let fanout = self.vf(from).fanouts[slot].as_ref();
-        if let Some(first) = fanout.and_then(|fanout| fanout.routes.first()) {
+        let mut reached = None;
+        if let Some(&first) = fanout.and_then(|fanout| fanout.routes.first()) {
             let words = datagram.payload.len() as u64 / 4 + HEADER_WORDS;
-            self.traffic.add(first.path, words, 1);
+            if first.faulty {
+                reached = self.subnet.lose_multicast(first.path, words);
+            }
+            if reached.is_none() {
+                self.traffic.add(first.path, words, 1);
+            }
         }
         let mut at = 0;
         while let Some(&route) = self.vf(from).fanouts[slot]
@@ -99,7 +105,8 @@ impl<F: Face> Engine<F> {
             at += 1;
             // The HCA itself has served its own port.
             let own = self.sharer(route.to, 0) == self.sharer(from, 0);
-            if own || datagram.payload.len() > route.mtu.bytes() as usize {
+            let lost = reached.as_ref().is_some_and(|to| !to.contains(&route.to));
+            if own || lost || datagram.payload.len() > route.mtu.bytes() as usize {
                 continue;
             }
             if route.delay > 0 {

@@ -9,6 +9,7 @@ use crate::engine::{CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
 use crate::flight::Flight;
 use crate::qp::{Qp, QpState, Transport, Wait};
+use crate::vf::TrafficCounters;
 use crate::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
 
 /// Requests that one queue pair may start in one turn.
@@ -40,6 +41,8 @@ pub(crate) enum Outcome {
     Unanswered,
     /// The responder expects another packet.
     OutOfSequence,
+    /// A packet is missing, and can be there again in so many nanoseconds.
+    SendAgain(u64),
     /// Failed.
     Failed(Status),
     /// It is on a slow link, and will be carried out when it arrives.
@@ -138,7 +141,7 @@ impl<F: Face> Engine<F> {
         }
         let failed = match qp.req.wait {
             Wait::None => return,
-            Wait::Rnr => None,
+            Wait::Rnr | Wait::RoundTrip => None,
             // Without a timeout there is no retry to count (9.7.6.1.3).
             Wait::Ack if qp.core.attr.timeout == 0 => None,
             Wait::Ack | Wait::Nak if qp.req.retries_left == 0 => Some(Status::RetryExceeded),
@@ -147,13 +150,17 @@ impl<F: Face> Engine<F> {
                 None
             }
         };
+        let timed_out = qp.req.wait == Wait::Ack && qp.core.attr.timeout != 0;
+        let vf = qp.core.vf;
         qp.req.wait = Wait::None;
+        let failed = failed.map(|status| (qp.req.current.take(), status));
+        if timed_out {
+            let counters = &self.vf(vf).counters.retries;
+            TrafficCounters::add(&counters.local_ack_timeout_err, 1);
+        }
         match failed {
-            Some(status) => {
-                if let Some(wr) = qp.req.current.take() {
-                    self.finish(index, wr, status, 0);
-                }
-            }
+            Some((Some(wr), status)) => self.finish(index, wr, status, 0),
+            Some((None, _)) => {}
             None => self.make_ready(index),
         }
     }
@@ -309,6 +316,10 @@ impl<F: Face> Engine<F> {
             Outcome::NotReady(code) => self.not_ready(index, wr, code),
             Outcome::Unanswered => self.wait_answer(index, wr, Wait::Ack),
             Outcome::OutOfSequence => self.wait_answer(index, wr, Wait::Nak),
+            Outcome::SendAgain(round_trip) => {
+                self.keep(index, wr);
+                self.wait(index, Wait::RoundTrip, round_trip);
+            }
         }
         false
     }
@@ -332,6 +343,8 @@ impl<F: Face> Engine<F> {
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
+        let counters = &self.vfs[usize::from(qp.core.vf.0)].counters.retries;
+        TrafficCounters::add(&counters.rnr_nak_retry_err, 1);
         // It is an answer, if not the one hoped for.
         qp.req.retries_left = qp.core.attr.retry_count;
         match qp.req.rnr_left {

@@ -5,6 +5,7 @@ use wire::{Lid, Mtu, Psn, QKey, Qpn, Sl};
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
 use crate::flight::Flight;
+use crate::lossy::Passed;
 use crate::numbers::Numbers;
 use crate::traffic::PathId;
 use crate::vf::CachedRoute;
@@ -299,6 +300,8 @@ pub(crate) enum Wait {
     Ack,
     /// To send again what the responder did not expect (sequence error NAK).
     Nak,
+    /// For a packet to go back and forth on slow links.
+    RoundTrip,
 }
 
 /// The requesting half of a queue pair.
@@ -324,6 +327,8 @@ pub(crate) struct Requester<F: Face> {
     pub route: Option<CachedRoute>,
     /// What is wrong with the way to the peer: apart from that, which every message copies.
     pub impairment: Impairment,
+    /// What links that lose packets have let through of the request in progress.
+    pub passed: Option<Passed>,
     /// Peer, as last found.
     pub peer: Option<Peer>,
 }
@@ -344,6 +349,7 @@ impl<F: Face> Requester<F> {
             flight: None,
             route: None,
             impairment: Impairment::NONE,
+            passed: None,
             peer: None,
         }
     }

@@ -68,7 +68,7 @@ impl<F: Face> Engine<F> {
         let outcome = self.transfer(index, peer, wr, len, budget);
         match mute {
             None => outcome,
-            Some(psn) => self.unacknowledged(index, psn, outcome),
+            Some(psn) => self.acknowledged(index, peer, psn, outcome),
         }
     }
 
@@ -202,7 +202,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Where something is wrong with the way there or back: what has come of a request, or that it
-    /// gets there. The number it began with, if its acknowledgement will not come back.
+    /// gets there. The number it began with, if its acknowledgement may not come back.
     #[cold]
     fn try_impaired(
         &mut self,
@@ -228,75 +228,15 @@ impl<F: Face> Engine<F> {
         let mute = acknowledged && !answers;
         // What brings a result would be asked for again, and is not carried out before the result
         // can come.
-        if mute && operation.fills_list() || !self.gets_through(index, peer, faulty, operation, len)
-        {
+        if mute && operation.fills_list() {
             return Err(self.unheard(index, wr, len));
         }
-        Ok(mute.then_some(psn))
-    }
-
-    /// What a requester makes of a request whose acknowledgement does not come back. Sent again it is
-    /// a duplicate, and acknowledged as one.
-    #[cold]
-    fn unacknowledged(&mut self, index: QpIndex, psn: Psn, outcome: Outcome) -> Outcome {
-        let Outcome::Done(_) = outcome else {
-            return outcome;
-        };
-        if let Some(qp) = self.qps.get_mut(index.0) {
-            qp.req.psn = psn;
-            qp.req.offset = 0;
+        let lossy = faulty != [false; 2];
+        if mute || lossy {
+            self.pass(index, peer, wr, len)?;
         }
-        Outcome::Unanswered
-    }
-
-    /// Whether a message gets over links that lose packets. What a reliable connection loses it
-    /// sends again, as often in a row as it may; the time that takes is not modelled, nor are
-    /// acknowledgements that get lost.
-    #[cold]
-    fn gets_through(
-        &mut self,
-        index: QpIndex,
-        peer: Peer,
-        faulty: [bool; 2],
-        operation: Operation,
-        len: u64,
-    ) -> bool {
-        let ends = (self.qps.get(index.0), self.qps.get(peer.qp.0));
-        let (Some(Qp { core, req, .. }), Some(to)) = ends else {
-            return false;
-        };
-        if req.offset > 0 {
-            // The rest of one that has.
-            return true;
-        }
-        let tries = match core.transport.is_reliable() {
-            true => u32::from(core.attr.retry_count) + 1,
-            false => 1,
-        };
-        let senders = [core.vf, to.core.vf];
-        let packets = len.div_ceil(u64::from(peer.mtu)).max(1);
-        let words = (len / packets).div_ceil(4) + HEADER_WORDS;
-        // There, and what comes back.
-        let ways = match operation {
-            Operation::Read => [1, packets],
-            Operation::CompareSwap | Operation::FetchAdd => [1, 1],
-            _ => [packets, 0],
-        };
-        for (way, packets) in ways.into_iter().enumerate() {
-            let mut left = packets;
-            for _ in 0..tries {
-                if left == 0 || !faulty[way] {
-                    left = 0;
-                    break;
-                }
-                left = self.subnet.lose(peer.paths[way], left, words);
-                self.vf(senders[way]).counters.sent(left * words, left);
-            }
-            if left > 0 {
-                return false;
-            }
-        }
-        true
+        let unsure = mute || acknowledged && faulty[1] && !operation.fills_list();
+        Ok(unsure.then_some(psn))
     }
 
     /// Nobody is there to take the message.
@@ -413,7 +353,7 @@ impl<F: Face> Engine<F> {
 
     /// An unreliable message is dropped: the sender never knows; the receive
     /// request it had begun to fill takes the next message.
-    fn dropped(&mut self, index: QpIndex, len: u64, mtu: u32) -> Outcome {
+    pub(crate) fn dropped(&mut self, index: QpIndex, len: u64, mtu: u32) -> Outcome {
         let packets = len.div_ceil(u64::from(mtu)).max(1) as u32;
         if let Some(qp) = self.qps.get_mut(index.0) {
             qp.req.psn = qp.req.psn.plus(packets);

@@ -107,10 +107,16 @@ pub trait Subnet: std::fmt::Debug + Send {
     /// difference: the HCA delivers to it without the subnet.
     fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route>;
 
-    /// How many of some packets of `words` words each get lost on a path whose route is `faulty`;
-    /// they are counted where that happens. Asked for each packet that takes such a path.
-    fn lose(&mut self, _path: PathId, _packets: u64, _words: u64) -> u64 {
-        0
+    /// Sends packets of `words` words each on a path whose route is `faulty`, until one gets lost, which
+    /// is counted where that happens. How many have arrived before it; `None`: all.
+    fn lose(&mut self, _path: PathId, _packets: u64, _words: u64) -> Option<u64> {
+        None
+    }
+
+    /// Whom of the functions that [`Subnet::resolve_multicast`] tells a packet of `words` words reaches,
+    /// where links on the way lose packets; `None`: all of them. What does not reach all is counted.
+    fn lose_multicast(&mut self, _path: PathId, _words: u64) -> Option<Vec<VfId>> {
+        None
     }
 
     /// Is told of a packet that `at` dropped for its key, beside its being counted: subnet managers

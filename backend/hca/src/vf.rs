@@ -8,6 +8,7 @@ use wire::{Gid, Lid, PKey, Sl};
 
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
+use crate::lossy::RetryCounters;
 use crate::mr::KeyTable;
 use crate::numbers::Numbers;
 use crate::qp::QpNumbers;
@@ -143,6 +144,8 @@ pub struct TrafficCounters {
     pub qkey_violations: AtomicU64,
     /// Packets sent that went nowhere.
     pub xmit_discards: AtomicU64,
+    /// What connections had to do again.
+    pub retries: RetryCounters,
 }
 
 impl TrafficCounters {

@@ -15,8 +15,8 @@ use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells};
 use crate::control::{
     Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
-    MigrationsReport, MigrationsRequest, Objects, SmAction, SmStatus, Status, StatusSource,
-    Topology,
+    MigrationsReport, MigrationsRequest, Objects, Retries, SmAction, SmStatus, Status,
+    StatusSource, Topology,
 };
 use crate::device::{DoorbellPages, Format, Parts, Vectors, VfDevice, doorbell_pages};
 use crate::dma::GuestMemory;
@@ -374,10 +374,19 @@ fn objects(engine: &Engine<Format>, vf: VfId) -> Objects {
 
 fn read_counters(counters: &TrafficCounters) -> Counters {
     let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let retries = &counters.retries;
     Counters {
         xmit_bytes: read(&counters.xmit_words) * 4,
         rcv_bytes: read(&counters.rcv_words) * 4,
         xmit_packets: read(&counters.xmit_packets),
         rcv_packets: read(&counters.rcv_packets),
+        retries: Retries {
+            local_ack_timeout_err: read(&retries.local_ack_timeout_err),
+            packet_seq_err: read(&retries.packet_seq_err),
+            implied_nak_seq_err: read(&retries.implied_nak_seq_err),
+            rnr_nak_retry_err: read(&retries.rnr_nak_retry_err),
+            out_of_sequence: read(&retries.out_of_sequence),
+            duplicate_request: read(&retries.duplicate_request),
+        },
     }
 }

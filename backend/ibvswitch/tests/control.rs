@@ -206,7 +206,9 @@ fn status_in_json() {
             r#""client_connected":true,"#,
             r#""objects":{"pd":0,"mr":0,"cq":0,"eq":0,"srq":0,"qp":2},"#,
             r#""counters":{"xmit_bytes":18446744073709551615,"rcv_bytes":0,"xmit_packets":0,"#,
-            r#""rcv_packets":0}}]}"#,
+            r#""rcv_packets":0,"retries":{"local_ack_timeout_err":0,"packet_seq_err":0,"#,
+            r#""implied_nak_seq_err":0,"rnr_nak_retry_err":0,"out_of_sequence":0,"#,
+            r#""duplicate_request":0}}}]}"#,
             "\n"
         )
     );

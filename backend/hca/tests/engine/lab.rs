@@ -315,6 +315,42 @@ pub struct NetState {
     pub resolved: usize,
     /// How long the way from one function to another takes, in nanoseconds.
     pub delays: HashMap<(VfId, VfId), u64>,
+    /// Ways that lose packets.
+    pub losses: HashMap<(VfId, VfId), Loss>,
+}
+
+/// Which packets a way loses.
+#[derive(Debug, Clone)]
+pub enum Loss {
+    /// These of the next ones: true is lost. None of those after them.
+    Of(VecDeque<bool>),
+    /// So many of a hundred, by a generator in this state.
+    Percent(u64, u64),
+}
+
+impl Loss {
+    /// As in `"..x."`, where the third packet is lost.
+    pub fn of(script: &str) -> Self {
+        Self::Of(script.chars().map(|packet| packet == 'x').collect())
+    }
+
+    fn next(&mut self) -> bool {
+        match self {
+            Self::Of(packets) => packets.pop_front().unwrap_or(false),
+            Self::Percent(percent, state) => {
+                // Xorshift (Marsaglia, Xorshift RNGs).
+                *state ^= *state << 13;
+                *state ^= *state >> 7;
+                *state ^= *state << 17;
+                *state % 100 < *percent
+            }
+        }
+    }
+}
+
+/// The number of the path from one function to another.
+fn path(from: VfId, to: VfId) -> PathId {
+    PathId::new(1 + usize::from(from.0) * 16 + usize::from(to.0))
 }
 
 /// The laboratory's subnet.
@@ -363,8 +399,8 @@ impl Subnet for Net {
         Ok(Route {
             to,
             mtu,
-            path: PathId::NONE,
-            faulty: false,
+            path: path(from, to),
+            faulty: net.losses.contains_key(&(from, to)),
             delay: net.delays.get(&(from, to)).copied().unwrap_or(0),
         })
     }
@@ -374,17 +410,38 @@ impl Subnet for Net {
         net.resolved += 1;
         let mtu = net.mtu.unwrap_or(Mtu::B4096);
         let members = net.groups.get(&mlid).cloned().unwrap_or_default();
+        let faulty = net.losses.keys().any(|(of, _)| *of == from);
         members
             .into_iter()
             .filter(|&to| !net.cut.contains(&(from, to)))
             .map(|to| Route {
                 to,
                 mtu,
-                path: PathId::NONE,
-                faulty: false,
+                path: path(from, from),
+                faulty,
                 delay: 0,
             })
             .collect()
+    }
+
+    fn lose(&mut self, on: PathId, packets: u64, _: u64) -> Option<u64> {
+        let mut net = self.look();
+        let mut losses = net.losses.iter_mut();
+        let loss = losses.find(|((from, to), _)| path(*from, *to) == on);
+        let (_, loss) = loss.expect("asked of ways that lose packets");
+        (0..packets).find(|_| loss.next())
+    }
+
+    fn lose_multicast(&mut self, on: PathId, _: u64) -> Option<Vec<VfId>> {
+        let net = &mut *self.look();
+        let mut members: Vec<VfId> = net.groups.values().flatten().copied().collect();
+        let before = members.len();
+        members.retain(|&to| {
+            let mut losses = net.losses.iter_mut();
+            let loss = losses.find(|((from, at), _)| path(*from, *from) == on && *at == to);
+            loss.is_none_or(|(_, loss)| !loss.next())
+        });
+        (members.len() < before).then_some(members)
     }
 
     fn send_mad(&mut self, from: VfId, datagram: MadDatagram) {

@@ -10,6 +10,7 @@ mod datagrams;
 mod errors;
 mod keys;
 mod lifecycle;
+mod lossy;
 mod model;
 mod progress;
 mod slow;

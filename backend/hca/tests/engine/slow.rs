@@ -347,23 +347,26 @@ fn what_a_function_has_on_its_way_is_bounded() {
     assert_eq!(sent(&c.cq.poll()), [(9, Status::Success)]);
 }
 
-type Received = Vec<(u16, Status, u32, RecvKind, u32)>;
+pub type Received = Vec<(u16, Status, u32, RecvKind, u32)>;
 
 /// What one queue pair is asked to do.
-fn programs() -> impl Strategy<Value = Vec<(u8, u16, u16, bool)>> {
+pub fn programs() -> impl Strategy<Value = Vec<(u8, u16, u16, bool)>> {
     prop::collection::vec((0..7_u8, 0..64_u16, 1..9000_u16, any::<bool>()), 1..40)
 }
 
 /// Carries out a program on a fresh laboratory, and lets time pass until nothing is left to do.
-fn outcome(
+/// The subnet is as `shape` makes it.
+pub fn outcome(
     program: &[(u8, u16, u16, bool)],
-    delays: [u64; 2],
+    shape: impl Fn(&Lab),
     receives: usize,
     transport: Transport,
 ) -> (Vec<(u16, Status)>, Received, [Vec<u8>; 2]) {
     let mut lab = Lab::new(2);
-    let (a, b) = lab.pair_with(transport, |change| change.rnr_retry = Some(3));
-    slow(&lab, delays[0], delays[1]);
+    let (a, b) = lab.pair_with(transport, |change| {
+        (change.rnr_retry, change.retry_count) = (Some(3), Some(7));
+    });
+    shape(&lab);
     lab.memory(0)
         .write(base(0), &crate::lab::pattern(1, 20_000));
     lab.memory(1)
@@ -437,8 +440,8 @@ proptest! {
         reliable in any::<bool>(),
     ) {
         let transport = if reliable { Transport::Rc } else { Transport::Uc };
-        let fast = outcome(&program, [0, 0], receives, transport);
-        let slow = outcome(&program, [there, back], receives, transport);
+        let fast = outcome(&program, |_| {}, receives, transport);
+        let slow = outcome(&program, |lab| slow(lab, there, back), receives, transport);
         prop_assert_eq!(&fast.0, &slow.0);
         prop_assert_eq!(&fast.1, &slow.1);
         prop_assert!(fast.2 == slow.2, "memory differs");

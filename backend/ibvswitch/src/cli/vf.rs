@@ -11,7 +11,7 @@ use migrate::MigrateArgs;
 
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::{Config, Vf};
-use crate::control::{Mads, Request, Response, VfStatus};
+use crate::control::{Mads, Request, Response, Retries, VfStatus};
 use crate::qemu::{Attachment, shell_quote};
 
 /// Commands on VFs.
@@ -224,7 +224,28 @@ fn block(vf: &VfStatus) -> String {
         "Received",
         format!("{} packets, {} bytes", c.rcv_packets, c.rcv_bytes),
     );
+    line("Retries", retries(&c.retries));
     text
+}
+
+/// As in `packet_seq_err 3, out_of_sequence 12`, without what did not happen.
+fn retries(retries: &Retries) -> String {
+    let counts = [
+        ("local_ack_timeout_err", retries.local_ack_timeout_err),
+        ("packet_seq_err", retries.packet_seq_err),
+        ("implied_nak_seq_err", retries.implied_nak_seq_err),
+        ("rnr_nak_retry_err", retries.rnr_nak_retry_err),
+        ("out_of_sequence", retries.out_of_sequence),
+        ("duplicate_request", retries.duplicate_request),
+    ];
+    let counts = counts.into_iter().filter(|&(_, count)| count > 0);
+    let text: Vec<_> = counts
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
+    match text.is_empty() {
+        true => "none".to_owned(),
+        false => text.join(", "),
+    }
 }
 
 /// As in `12 passed, 3 refused (rate 1, smp 2)`.

@@ -216,6 +216,27 @@ pub struct Counters {
     pub xmit_packets: u64,
     /// Packets received.
     pub rcv_packets: u64,
+    /// What its connections had to do again.
+    #[serde(default)]
+    pub retries: Retries,
+}
+
+/// What the connections of a VF have missed or received twice, named as Linux names the counters of
+/// hardware.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retries {
+    /// Local ACK timeouts that ran out.
+    pub local_ack_timeout_err: u64,
+    /// NAKs for a sequence error that it received.
+    pub packet_seq_err: u64,
+    /// Gaps that it found in responses.
+    pub implied_nak_seq_err: u64,
+    /// NAKs that it received of receivers that were not ready.
+    pub rnr_nak_retry_err: u64,
+    /// Packets that it received out of sequence.
+    pub out_of_sequence: u64,
+    /// Packets of requests that it received and had carried out before.
+    pub duplicate_request: u64,
 }
 
 /// The nodes and links of the subnet.

@@ -97,6 +97,7 @@ impl Subnet for EngineSubnet {
         let tree: Vec<_> = tree.into_iter().map(|(port, _)| port).collect();
         let counts = |port| self.0.functions.contains_key(&port);
         let path = state.paths.number(&state.fabric, true, &tree, None, counts);
+        let faulty = state.fabric.is_lossy(&tree);
         let routes = state.fabric.resolve_multicast(port, mlid, sl, Some(pkey));
         routes
             .into_iter()
@@ -108,21 +109,35 @@ impl Subnet for EngineSubnet {
                     to,
                     mtu: route.mtu,
                     path,
-                    faulty: false,
+                    faulty,
                     delay: nanoseconds(route.delay),
                 })
             })
             .collect()
     }
 
-    fn lose(&mut self, path: PathId, packets: u64, words: u64) -> u64 {
+    fn lose(&mut self, path: PathId, packets: u64, words: u64) -> Option<u64> {
         let state = &mut *self.0.state.lock();
-        let lost = state.fabric.lose(state.paths.left_by(path), packets, words);
-        if lost > 0 {
+        let before = state.fabric.lose(state.paths.left_by(path), packets, words);
+        if before.is_some() {
             // A port may have something to tell.
             self.0.look();
         }
-        lost
+        before
+    }
+
+    fn lose_multicast(&mut self, path: PathId, words: u64) -> Option<Vec<VfId>> {
+        let state = &mut *self.0.state.lock();
+        let reached = state
+            .fabric
+            .lose_multicast(state.paths.left_by(path), words)?;
+        self.0.look();
+        let functions = reached.into_iter();
+        Some(
+            functions
+                .flat_map(|port| self.0.functions_at(state, port))
+                .collect(),
+        )
     }
 
     fn wrong_key(&mut self, at: VfId, key: WrongKey, packet: &Envelope) {

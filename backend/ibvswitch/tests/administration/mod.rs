@@ -163,9 +163,11 @@ pub mod group {
         record
     }
 
-    pub fn join(vm: &mut Vm, group: [u8; 16]) {
+    /// Joins a group, which is made where there is none; its LID.
+    pub fn join(vm: &mut Vm, group: [u8; 16]) -> u16 {
         let (status, found) = vm.ask(SET, MEMBER, TO_CREATE, &record(vm, group));
         assert_eq!((status, &found[..16]), ([0, 0], &group[..]));
+        u16::from_be_bytes([found[36], found[37]])
     }
 
     pub fn leave(vm: &mut Vm, group: [u8; 16]) {
