@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use connectx::{MadChecks, Port, PortAttributes};
-use hca::{MadDatagram, NoRoute, PathId, Route, Subnet, VfId};
+use hca::{Heading, MadDatagram, NoRoute, PathId, Route, Subnet, VfId};
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
 
 /// The subnet: LID `n` is function `n - 1`.
@@ -30,6 +30,7 @@ impl FixedSubnet {
             path: PathId::NONE,
             faulty: false,
             delay: 0,
+            crossing: None,
         }
     }
 }
@@ -39,7 +40,8 @@ impl Subnet for FixedSubnet {
         Arc::clone(&self.generation)
     }
 
-    fn resolve(&mut self, _: VfId, dlid: Lid, _: Sl, _: PKey) -> Result<Route, NoRoute> {
+    fn resolve(&mut self, _: VfId, heading: &Heading) -> Result<Route, NoRoute> {
+        let dlid = heading.dlid;
         match u16::from(dlid).checked_sub(1) {
             Some(vf) if vf < self.count => Ok(Self::route(vf)),
             _ => Err(NoRoute::Dropped),

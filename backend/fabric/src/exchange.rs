@@ -44,4 +44,13 @@ impl Fabric {
         self.path_changed();
         true
     }
+
+    /// Has a port forget the subnet that it was in, as one does that is reset on its way to another
+    /// one: LIDs, prefix, keys, the manager's address. The next manager finds it as a new one.
+    pub fn forget_subnet(&mut self, at: PortRef) {
+        if let Some(port) = self.port_mut(at) {
+            port.forget_subnet();
+            self.path_changed();
+        }
+    }
 }

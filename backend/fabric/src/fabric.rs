@@ -90,6 +90,7 @@ pub enum Output {
 pub struct Fabric {
     pub(crate) nodes: Vec<Node>,
     by_guid: HashMap<Guid, PortRef>,
+    pub(crate) routers: Vec<NodeId>,
     pub(crate) transit: VecDeque<Transit>,
     pub(crate) outputs: VecDeque<Output>,
     generation: Arc<AtomicU64>,
@@ -114,9 +115,12 @@ impl Fabric {
                 by_guid.insert(guid, PortRef { node, port });
             }
         }
+        let nodes = topology.nodes().iter().zip(topology.ids());
+        let routers = nodes.filter(|(spec, _)| spec.kind == NodeType::Router);
         let mut fabric = Self {
             nodes: topology.nodes().iter().map(Node::new).collect(),
             by_guid,
+            routers: routers.map(|(_, id)| id).collect(),
             transit: VecDeque::new(),
             outputs: VecDeque::new(),
             generation: Arc::new(AtomicU64::new(1)),

@@ -65,7 +65,7 @@ pub use mirror::{Mirror, MirrorHost, MirrorManager, MirrorName};
 pub use netlist::{NETLIST_MAX, NetlistError};
 pub use report::{ForwardingSummary, PortTotals};
 pub use route::{NoRoute, Route};
-pub use router::{GlobalPath, NoGlobalPath, Router};
+pub use router::{Crossing, GlobalAddress, Routed};
 pub use tap::{Direction, Tap};
 pub use topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
 pub use torus::{Torus, TorusError};

@@ -168,6 +168,27 @@ impl Port {
         }
     }
 
+    /// Forgets what subnet managers have set.
+    pub(crate) fn forget_subnet(&mut self) {
+        self.virtual_lid = None;
+        self.sl_to_vl.clear();
+        self.arbitration.clear();
+        self.guids[1..].fill(Guid::NONE);
+        self.pkeys.fill(PKey::INVALID);
+        self.pkeys[0] = PKey::DEFAULT_FULL;
+        self.info = PortInfo {
+            lid: Lid::NONE,
+            lmc: 0,
+            master_sm_lid: Lid::NONE,
+            master_sm_sl: Sl::default(),
+            gid_prefix: Gid::DEFAULT_PREFIX,
+            m_key: 0,
+            m_key_protect_bits: 0,
+            m_key_lease_period: 0,
+            ..self.info
+        };
+    }
+
     /// The lane from the port `from` (0 at an adapter); `None` when the packet is to be dropped.
     pub(crate) fn lane(&self, from: u8, sl: Sl) -> Option<Vl> {
         let vl = self.sl_to_vl(from).lane(sl);

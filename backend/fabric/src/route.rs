@@ -49,6 +49,12 @@ pub enum NoRoute {
     /// The path ends at a port that has another LID.
     #[error("the path ends at {0}, which has another LID")]
     NotThere(PortRef),
+    /// It has been in as many subnets as its hop limit lets it.
+    #[error("{0} is a router's, and the packet's hop limit ends there")]
+    HopLimit(PortRef),
+    /// The router knows of no such GID, or of no way to its subnet.
+    #[error("{0} is a router's that knows no way to the GID")]
+    NotRouted(PortRef),
     /// The forwarding tables make a circle, or the path is longer than any subnet's.
     #[error("the forwarding tables make a circle through node {0:?}")]
     Circle(NodeId),

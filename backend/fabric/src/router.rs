@@ -1,121 +1,234 @@
-//! Subnets joined by a router: packets with a global route header go from one to the other.
+//! Routers: nodes with a port in each of several subnets, which pass packets with a global route
+//! header from one to the other (IBA, chapter 19).
 //!
-//! LIDs and forwarding tables end at a subnet's edge. A virtual machine that moves to another subnet
-//! gets another LID there, of which its peers in the first one need not know: they send to its GID,
-//! whose upper half says which subnet it is in, by way of the router.
+//! The subnets are parts of one fabric that no cable joins, each with a manager, LIDs and forwarding
+//! tables of its own, and each with a prefix of its own, the upper half of its GIDs. In each of them a
+//! router is an end, as an adapter is: no subnet management packet gets past it. It passes on what
+//! comes to its LID for a GID of another subnet, with the hop limit lowered and LIDs of that subnet.
+//!
+//! What a real router is told by the subnet administrations and by its neighbours, where a GID is and
+//! which router leads to which subnet, this one sees.
 
-use wire::{ExtendedLid, Gid, PKey, Sl};
+use std::collections::{HashSet, VecDeque};
 
+use wire::attribute::NodeType;
+use wire::{ExtendedLid, Gid, Lid, PKey, PortState, Sl};
+
+use crate::directed::Origin;
 use crate::fabric::Fabric;
 use crate::route::{NoRoute, Route};
-use crate::topology::PortRef;
+use crate::topology::{NodeId, PortRef};
+use crate::transit::Transit;
 
-/// A router with a port in each of some subnets. It only looks: the subnets are other people's.
-#[derive(Debug)]
-pub struct Router<'a> {
-    ports: Vec<(&'a Fabric, PortRef)>,
-}
-
-/// The way of a packet with a global route header.
+/// What a global route header says of a packet's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GlobalPath {
-    /// In the sender's subnet: to the destination, or to the router.
-    pub first: Route,
-    /// The destination's subnet, and the way from the router there.
-    pub second: Option<(usize, Route)>,
+pub struct GlobalAddress {
+    /// Where it is to end.
+    pub dgid: Gid,
+    /// How many subnets it may still be in, this one included; 0 says no more than 1 does.
+    pub hop_limit: u8,
 }
 
-/// Why there is no router, or no way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoGlobalPath {
-    /// Nobody could tell these subnets apart.
-    #[error("subnets {0} and {1} have the same prefix; give each its own (fabric.subnet_prefix)")]
-    SamePrefix(usize, usize),
-    /// There is no such subnet.
-    #[error("there is no subnet number {0}")]
-    NoSubnet(usize),
-    /// No subnet has this prefix, or no port of it this GID.
-    #[error("no port has the GID {0}")]
-    NoPort(Gid),
-    /// It is in a subnet, but has no LID there.
-    #[error("the port of GID {0} has no LID")]
-    NoLid(Gid),
-    /// The packet is lost in a subnet.
-    #[error("in subnet {0}: {1}")]
-    Lost(usize, NoRoute),
+/// What a packet has in its headers once routers have passed it on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Crossing {
+    /// Source LID: the last router's.
+    pub slid: Lid,
+    /// Destination LID.
+    pub dlid: ExtendedLid,
+    /// Hop limit.
+    pub hop_limit: u8,
 }
 
-impl<'a> Router<'a> {
-    /// A router with these ports, one in each subnet; subnets are numbered in this order.
+/// The end of a packet's way, and what it looks like there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Routed {
+    /// The path: all its links and what they take, the lane of the first.
+    pub route: Route,
+    /// `None` where it does not cross a router.
+    pub crossing: Option<Crossing>,
+}
+
+/// Where a router sends a packet.
+struct Onward {
+    /// By this port of it.
+    exit: PortRef,
+    headers: Crossing,
+}
+
+impl Fabric {
+    /// As [`Fabric::follow`], and on from where routers pass the packet on.
     ///
     /// # Errors
-    /// [`NoGlobalPath::SamePrefix`].
-    pub fn new(ports: Vec<(&'a Fabric, PortRef)>) -> Result<Self, NoGlobalPath> {
-        let prefix = |&(fabric, port): &(&Fabric, PortRef)| Self::prefix(fabric, port);
-        for (number, port) in ports.iter().enumerate() {
-            let same = |other: &(&Fabric, PortRef)| prefix(other) == prefix(port);
-            if let Some(other) = ports[..number].iter().position(same) {
-                return Err(NoGlobalPath::SamePrefix(other, number));
-            }
-        }
-        Ok(Self { ports })
-    }
-
-    fn prefix(fabric: &Fabric, port: PortRef) -> Option<u64> {
-        Some(fabric.port_info(port)?.gid_prefix)
-    }
-
-    /// The way from a port of a subnet to a GID.
-    ///
-    /// # Errors
-    /// [`NoGlobalPath`].
-    pub fn resolve(
+    /// Of the second value, as [`Fabric::resolve`], and [`NoRoute::HopLimit`] and
+    /// [`NoRoute::NotRouted`].
+    pub fn follow_routed(
         &self,
-        (subnet, from): (usize, PortRef),
-        dgid: Gid,
+        from: PortRef,
+        dlid: ExtendedLid,
         sl: Sl,
         pkey: Option<PKey>,
-    ) -> Result<GlobalPath, NoGlobalPath> {
-        let &(here, own) = self
-            .ports
-            .get(subnet)
-            .ok_or(NoGlobalPath::NoSubnet(subnet))?;
-        let holds = |fabric: &Fabric| {
-            let port = fabric.port_by_guid(dgid.guid())?;
-            fabric.gids(port).any(|gid| gid == dgid).then_some(port)
+        global: Option<GlobalAddress>,
+    ) -> (Vec<PortRef>, Result<Routed, NoRoute>) {
+        let (mut left_by, end) = self.follow(from, dlid, sl, pkey);
+        let mut route = match end {
+            Ok(route) => route,
+            Err(reason) => return (left_by, Err(reason)),
         };
-        let mut subnets = self.ports.iter().enumerate();
-        let found = subnets.find_map(|(number, &(fabric, _))| Some((number, holds(fabric)?)));
-        let (target, port) = found.ok_or(NoGlobalPath::NoPort(dgid))?;
-        let (there, entrance) = self.ports[target];
-        let dlid = lid(there, port).ok_or(NoGlobalPath::NoLid(dgid))?;
-        if target == subnet {
-            let first = here.resolve_extended(from, dlid, sl, pkey);
-            let first = first.map_err(|reason| NoGlobalPath::Lost(subnet, reason))?;
-            return Ok(GlobalPath {
-                first,
-                second: None,
+        let (mut global, mut crossing) = (global, None);
+        // Hop limits end this.
+        while self.is_router(route.port.node) {
+            let Onward { exit, headers } = match self.onward(route.port, global) {
+                Ok(Some(onward)) => onward,
+                Ok(None) => break,
+                Err(reason) => return (left_by, Err(reason)),
+            };
+            let (links, end) = self.follow(exit, headers.dlid, sl, pkey);
+            left_by.extend(links);
+            route = match end {
+                Ok(next) => Route {
+                    port: next.port,
+                    mtu: route.mtu.min(next.mtu),
+                    vl: route.vl,
+                    hops: route.hops.saturating_add(next.hops),
+                    delay: route.delay + next.delay,
+                },
+                Err(reason) => return (left_by, Err(reason)),
+            };
+            crossing = Some(headers);
+            global = global.map(|global| GlobalAddress {
+                hop_limit: headers.hop_limit,
+                ..global
             });
         }
-        let router = here
-            .port_info(own)
-            .map_or(ExtendedLid::from(wire::Lid::NONE), |info| info.lid.into());
-        let first = here.resolve_extended(from, router, sl, pkey);
-        let first = first.map_err(|reason| NoGlobalPath::Lost(subnet, reason))?;
-        let second = there.resolve_extended(entrance, dlid, sl, pkey);
-        let second = second.map_err(|reason| NoGlobalPath::Lost(target, reason))?;
-        Ok(GlobalPath {
-            first,
-            second: Some((target, second)),
+        (left_by, Ok(Routed { route, crossing }))
+    }
+
+    /// A management packet has come to a router's port by its LID.
+    pub(crate) fn reach_router(&mut self, at: PortRef, mut transit: Transit) {
+        let global = transit.packet.grh.map(|grh| GlobalAddress {
+            dgid: grh.dgid,
+            hop_limit: grh.hop_limit,
+        });
+        match self.onward(at, global) {
+            Ok(None) => self.arrive(at, at.port, transit),
+            Ok(Some(Onward { exit, headers })) => {
+                let packet = &mut transit.packet;
+                packet.slid = headers.slid;
+                // Management is between LIDs of 16 bits.
+                packet.dlid = headers.dlid.physical().unwrap_or_default();
+                if let Some(grh) = &mut packet.grh {
+                    grh.hop_limit = headers.hop_limit;
+                }
+                self.push(Transit {
+                    at: exit,
+                    origin: Origin::Own(exit.port),
+                    hops: 0,
+                    packet: transit.packet,
+                });
+            }
+            Err(reason) => self.count_refused(at, reason, 1),
+        }
+    }
+
+    pub(crate) fn is_router(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].spec.kind == NodeType::Router
+    }
+
+    /// Where a router sends a packet that has come to its port `at`; `None` when it is for the router
+    /// itself.
+    fn onward(
+        &self,
+        at: PortRef,
+        global: Option<GlobalAddress>,
+    ) -> Result<Option<Onward>, NoRoute> {
+        let Some(GlobalAddress { dgid, hop_limit }) = global else {
+            return Ok(None);
+        };
+        if self.gids(at).any(|gid| gid == dgid) {
+            return Ok(None);
+        }
+        // Local addresses mean nothing beyond their subnet (IBA 4.1.1).
+        if dgid.is_link_local() {
+            return Err(NoRoute::NotRouted(at));
+        }
+        if hop_limit < 2 {
+            return Err(NoRoute::HopLimit(at));
+        }
+        let (exit, dlid) = self.exit(at.node, dgid).ok_or(NoRoute::NotRouted(at))?;
+        let slid = self.port(exit).map_or(Lid::NONE, |port| port.info.lid);
+        Ok(Some(Onward {
+            exit,
+            headers: Crossing {
+                slid,
+                dlid,
+                hop_limit: hop_limit - 1,
+            },
+        }))
+    }
+
+    /// The port by which a router reaches a GID, and the LID to which it sends there: the GID's, or
+    /// the next router's.
+    fn exit(&self, router: NodeId, dgid: Gid) -> Option<(PortRef, ExtendedLid)> {
+        if let Some(exit) = self.port_in(router, dgid.prefix()) {
+            let port = self.port_by_guid(dgid.guid())?;
+            let is_there = self.gids(port).any(|gid| gid == dgid);
+            return Some((exit, self.end_lid(port).filter(|_| is_there)?));
+        }
+        let (exit, next) = self.next_router(router, dgid.prefix())?;
+        Some((exit, self.end_lid(next)?))
+    }
+
+    /// The first step of the way with the fewest routers to the subnet of a prefix: the port to leave
+    /// by, and the next router's port.
+    fn next_router(&self, router: NodeId, prefix: u64) -> Option<(PortRef, PortRef)> {
+        let mut seen = HashSet::from([router]);
+        let mut queue = VecDeque::from([(router, None)]);
+        while let Some((at, first)) = queue.pop_front() {
+            for out in self.active_ports(at) {
+                let shared = self.port(out)?.info.gid_prefix;
+                for &other in &self.routers {
+                    let Some(entry) = self.port_in(other, shared) else {
+                        continue;
+                    };
+                    if !seen.insert(other) {
+                        continue;
+                    }
+                    let first = first.unwrap_or((out, entry));
+                    if self.port_in(other, prefix).is_some() {
+                        return Some(first);
+                    }
+                    queue.push_back((other, Some(first)));
+                }
+            }
+        }
+        None
+    }
+
+    /// A router's port in the subnet of a prefix.
+    fn port_in(&self, router: NodeId, prefix: u64) -> Option<PortRef> {
+        let is_in = |&at: &PortRef| {
+            let port = self.port(at);
+            port.is_some_and(|port| port.info.gid_prefix == prefix)
+        };
+        self.active_ports(router).find(is_in)
+    }
+
+    fn active_ports(&self, node: NodeId) -> impl Iterator<Item = PortRef> + '_ {
+        let ports = 1..=self.nodes[node.index()].last_port();
+        let ports = ports.map(move |port| PortRef { node, port });
+        ports.filter(|&at| {
+            let port = self.port(at);
+            port.is_some_and(|port| port.state() == PortState::Active)
         })
     }
-}
 
-/// The LID of a port, of whichever kind it has.
-fn lid(fabric: &Fabric, port: PortRef) -> Option<ExtendedLid> {
-    let ordinary = fabric.port_info(port)?.lid;
-    match ordinary.is_unicast() {
-        true => Some(ordinary.into()),
-        false => fabric.virtual_lid(port),
+    /// The LID of a port, of whichever kind it has.
+    fn end_lid(&self, port: PortRef) -> Option<ExtendedLid> {
+        let ordinary = self.port(port)?.info.lid;
+        match ordinary.is_unicast() {
+            true => Some(ordinary.into()),
+            false => self.virtual_lid(port),
+        }
     }
 }

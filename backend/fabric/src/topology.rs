@@ -37,11 +37,11 @@ impl fmt::Display for PortRef {
 /// A node as it leaves its factory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSpec {
-    /// Kind of node; routers are not supported.
+    /// Kind of node.
     pub kind: NodeType,
     /// GUID of the node.
     pub guid: Guid,
-    /// GUIDs of a channel adapter's ports, the first being port 1's. A switch has one: port 0's.
+    /// GUIDs of a channel adapter's or a router's ports, the first being port 1's. A switch has one: port 0's.
     pub port_guids: Vec<Guid>,
     /// Physical ports.
     pub ports: u8,
@@ -51,7 +51,7 @@ pub struct NodeSpec {
     pub vendor_id: u32,
     /// The vendor's number of this device.
     pub device_id: u16,
-    /// P_Key table entries of each port of a channel adapter and of a switch's port 0.
+    /// P_Key table entries of each port of a channel adapter or router and of a switch's port 0.
     pub partition_cap: u16,
     /// GUIDs that each port of a channel adapter and a switch's port 0 can hold, its own included.
     pub guid_cap: u8,
@@ -104,6 +104,16 @@ impl NodeSpec {
         }
     }
 
+    /// A router with a port in each of several subnets.
+    pub fn router(guid: Guid, port_guids: Vec<Guid>, description: &str) -> Self {
+        Self {
+            kind: NodeType::Router,
+            ports: port_guids.len() as u8,
+            port_guids,
+            ..Self::channel_adapter(guid, guid, description)
+        }
+    }
+
     /// A virtual function behind a vSwitch: a channel adapter whose port is of the node's GUID
     /// until a subnet manager gives it another one, in entry 0 of GUIDInfo.
     pub fn virtual_function(guid: Guid, description: &str) -> Self {
@@ -140,19 +150,13 @@ pub enum TopologyError {
     },
     /// A node's number of ports is impossible.
     #[error(
-        "node {guid}: {ports} ports; a switch has 1 to 254, an adapter 1 to 254 with a GUID each"
+        "node {guid}: {ports} ports; a switch has 1 to 254, an adapter or router 1 to 254 with a GUID each"
     )]
     Ports {
         /// The node.
         guid: Guid,
         /// Its ports.
         ports: u8,
-    },
-    /// A node of a kind that this fabric has not.
-    #[error("node {guid}: routers are not supported")]
-    Router {
-        /// The node.
-        guid: Guid,
     },
     /// A link ends where there is no port.
     #[error("link to {port}: there is no such external port")]
@@ -225,8 +229,7 @@ impl Topology {
             let guid = node.guid;
             let switch = match node.kind {
                 NodeType::Switch => true,
-                NodeType::ChannelAdapter => false,
-                NodeType::Router => return Err(TopologyError::Router { guid }),
+                NodeType::ChannelAdapter | NodeType::Router => false,
             };
             let port_guids = if switch { 1 } else { usize::from(node.ports) };
             if !(1..=254).contains(&node.ports) || node.port_guids.len() != port_guids {

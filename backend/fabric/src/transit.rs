@@ -216,6 +216,9 @@ impl Fabric {
                 (true, Origin::Own(_), false) if self.loop_back(at, sl).is_err() => {
                     self.count(at, Counter::OtherDiscards, 1);
                 }
+                (true, Origin::Neighbour(_), false) if self.is_router(at.node) => {
+                    self.reach_router(at, transit);
+                }
                 (true, _, _) => self.arrive(management, at.port, transit),
                 (false, Origin::Own(_), false) | (false, _, true) => self.route_by_lid(transit),
                 // A packet to a LID that is not this adapter's.
@@ -365,7 +368,9 @@ impl Fabric {
                 };
                 self.count(port, counter, packets);
             }
-            NoRoute::NotThere(port) => self.count(port, Counter::OtherRcvErrors, packets),
+            NoRoute::NotThere(port) | NoRoute::HopLimit(port) | NoRoute::NotRouted(port) => {
+                self.count(port, Counter::OtherRcvErrors, packets);
+            }
             NoRoute::Stalled(port) => {
                 self.count(port, Counter::HoqLifetimeDiscards, packets);
                 self.waits_in_vain(port);
@@ -426,7 +431,7 @@ impl Fabric {
     }
 
     /// A packet has reached the port that it is for.
-    fn arrive(&mut self, at: PortRef, ingress: u8, transit: Transit) {
+    pub(crate) fn arrive(&mut self, at: PortRef, ingress: u8, transit: Transit) {
         let Transit { origin, packet, .. } = transit;
         let Some(port) = self.port(at) else {
             return;

@@ -12,7 +12,7 @@ use crate::face::Face;
 use crate::mr::Access;
 use crate::progress::Outcome;
 use crate::qp::{QpState, RecvQueue, Transport};
-use crate::subnet::{Envelope, MadDatagram, NoRoute, Route, WrongKey};
+use crate::subnet::{Crossing, Envelope, Heading, MadDatagram, NoRoute, Route, WrongKey};
 use crate::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
 use crate::work::{
     AddressVector, CompletionEntry, GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status,
@@ -23,6 +23,8 @@ use crate::work::{RecvWr, WqeError};
 pub(crate) const MAX_DATAGRAM: usize = 4096;
 /// Room at the start of each datagram receive buffer for a GRH.
 const GRH_LEN: usize = 40;
+/// Where the hop limit is in it.
+const HOP_LIMIT: usize = 7;
 /// Length of the header with immediate data.
 const IMMEDIATE_LEN: usize = 4;
 /// Length of a MAD.
@@ -44,6 +46,18 @@ pub(crate) struct Datagram<'a> {
     pub immediate: Option<u32>,
     pub solicited: bool,
     pub payload: &'a mut [u8],
+}
+
+impl Datagram<'_> {
+    /// Routers have passed it on.
+    #[cold]
+    fn cross(&mut self, crossing: &Crossing) {
+        self.slid = crossing.slid;
+        self.dlid = crossing.dlid;
+        if let Some(grh) = &mut self.grh {
+            grh[HOP_LIMIT] = crossing.hop_limit;
+        }
+    }
 }
 
 impl<F: Face> Engine<F> {
@@ -223,6 +237,9 @@ impl<F: Face> Engine<F> {
             self.traffic.add(route.path, words, 1);
             let dgid = address.global.map(|global| global.dgid);
             let to = Target::Port(route.to, dgid, address.dest_qp);
+            if let Some(crossing) = route.crossing {
+                datagram.cross(&crossing);
+            }
             if route.delay > 0 {
                 self.delay(from, route.delay, &datagram, to);
             } else {
@@ -231,6 +248,8 @@ impl<F: Face> Engine<F> {
             if self.watch.is_some() {
                 let function = self.function_at(route.to, dgid, address.dest_qp);
                 let reached = function.into_iter().collect();
+                // It is shown as it was sent.
+                datagram.slid = slid;
                 self.watch_datagram(index, reached, address, &datagram);
             }
         } else {
@@ -296,18 +315,20 @@ impl<F: Face> Engine<F> {
         pkey: PKey,
     ) -> Result<Route, NoRoute> {
         let generation = self.generation.load(Ordering::Acquire);
-        let slot = usize::from(u16::from(address.dlid)) % ROUTE_CACHE;
-        let (dlid, sl) = (address.dlid, address.sl);
+        let heading = Heading::new(address.dlid, address.sl, pkey, address.global);
+        // Many are behind one router.
+        let beyond = address
+            .global
+            .map_or(0, |global| global.dgid.to_bits() as u16);
+        let slot = usize::from(u16::from(address.dlid) ^ beyond) % ROUTE_CACHE;
         if let Some(cached) = self.vf(from).routes[slot]
-            && cached.holds(dlid, sl, pkey, generation)
+            && cached.holds(&heading, generation)
         {
             return cached.route;
         }
-        let route = self.subnet.resolve(from, dlid, sl, pkey);
+        let route = self.subnet.resolve(from, &heading);
         self.vf_mut(from).routes[slot] = Some(CachedRoute {
-            dlid,
-            pkey,
-            sl,
+            heading,
             generation,
             route,
         });
@@ -545,7 +566,7 @@ fn grh(global: &GlobalRoute, source: Gid, payload: usize) -> [u8; GRH_LEN] {
     let length = 12 + 8 + payload.next_multiple_of(4) + 4;
     header[4..6].copy_from_slice(&(length as u16).to_be_bytes());
     header[6] = 0x1b;
-    header[7] = global.hop_limit;
+    header[HOP_LIMIT] = global.hop_limit;
     header[8..24].copy_from_slice(&source.to_bytes());
     header[24..40].copy_from_slice(&global.dgid.to_bytes());
     header

@@ -56,6 +56,6 @@ pub use qp::{
 };
 pub use requester::MAX_MESSAGE;
 pub use service_level::{Foreign, ServiceLevels};
-pub use subnet::{Envelope, MadDatagram, NoRoute, Route, Subnet, WrongKey};
+pub use subnet::{Crossing, Envelope, Heading, MadDatagram, NoRoute, Route, Subnet, WrongKey};
 pub use traffic::{PathId, PathTraffic};
 pub use vf::{PortView, Quota, TrafficCounters};

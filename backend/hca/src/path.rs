@@ -9,7 +9,7 @@ use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
 use crate::progress::local_ack_timeout;
 use crate::qp::{AddressPath, Impairment, Peer, Qp};
-use crate::subnet::{Envelope, Route, WrongKey};
+use crate::subnet::{Envelope, Heading, Route, WrongKey};
 use crate::traffic::PathId;
 use crate::vf::{CachedRoute, TrafficCounters};
 
@@ -38,7 +38,7 @@ impl<F: Face> Engine<F> {
         }
         let peer_index = *to.qps.get(u32::from(qp.core.attr.dest_qp))?;
         let peer = self.qps.get(peer_index.0)?;
-        if !self.connected(qp, peer) {
+        if !self.connected(qp, peer, route.crossing.is_some()) {
             return None;
         }
         let pkey = self.vf(qp.core.vf).port.pkey(qp.core.attr.pkey_index);
@@ -105,16 +105,15 @@ impl<F: Face> Engine<F> {
         if !port.active || !pkey.is_valid() {
             return None;
         }
+        let heading = Heading::new(path.dlid, path.sl, pkey, path.global);
         if let Some(cached) = qp.req.route
-            && cached.holds(path.dlid, path.sl, pkey, generation)
+            && cached.holds(&heading, generation)
         {
             return cached.route.ok();
         }
-        let route = self.subnet.resolve(from, path.dlid, path.sl, pkey);
+        let route = self.subnet.resolve(from, &heading);
         self.qps.get_mut(index.0)?.req.route = Some(CachedRoute {
-            dlid: path.dlid,
-            pkey,
-            sl: path.sl,
+            heading,
             generation,
             route,
         });
@@ -122,15 +121,20 @@ impl<F: Face> Engine<F> {
     }
 
     /// Whether `peer` takes packets of `qp` for its connection's: a responder
-    /// listens to its own peer only (9.6.1.1, 9.6.1.5).
-    fn connected(&self, qp: &Qp<F>, peer: &Qp<F>) -> bool {
+    /// listens to its own peer only (9.6.1.1, 9.6.1.5). One in another subnet
+    /// (`beyond`) knows it by its GID, and the LID there as a router's.
+    fn connected(&self, qp: &Qp<F>, peer: &Qp<F>, beyond: bool) -> bool {
         peer.core.transport == qp.core.transport
             && peer.core.attr.dest_qp == qp.core.qpn
             && peer.core.state.receives()
             && peer.core.attr.path.is_some_and(|back| {
                 let dgid = back.global.map(|global| global.dgid);
-                self.vf(qp.core.vf).port.owns(back.dlid)
-                    && self.function_at(qp.core.vf, dgid, qp.core.qpn) == Some(qp.core.vf)
+                let port = &self.vf(qp.core.vf).port;
+                let known = match beyond {
+                    false => port.owns(back.dlid),
+                    true => dgid.is_some_and(|dgid| port.gids.contains(&dgid)),
+                };
+                known && self.function_at(qp.core.vf, dgid, qp.core.qpn) == Some(qp.core.vf)
             })
     }
 }

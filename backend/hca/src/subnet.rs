@@ -23,6 +23,44 @@ pub struct Route {
     pub faulty: bool,
     /// How long slow links on the way take, in nanoseconds.
     pub delay: u64,
+    /// What routers on the way make of its headers; `None` within a subnet.
+    pub crossing: Option<Crossing>,
+}
+
+/// What a packet that has come from another subnet has in its headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Crossing {
+    /// Source LID: the last router's.
+    pub slid: Lid,
+    /// Destination LID.
+    pub dlid: Lid,
+    /// Hop limit.
+    pub hop_limit: u8,
+}
+
+/// What of a packet's headers decides where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heading {
+    /// Destination LID.
+    pub dlid: Lid,
+    /// Service level.
+    pub sl: Sl,
+    /// P_Key.
+    pub pkey: PKey,
+    /// Destination GID and hop limit, with a global route header.
+    pub global: Option<(Gid, u8)>,
+}
+
+impl Heading {
+    pub(crate) fn new(dlid: Lid, sl: Sl, pkey: PKey, global: Option<GlobalRoute>) -> Self {
+        let global = global.map(|global| (global.dgid, global.hop_limit));
+        Self {
+            dlid,
+            sl,
+            pkey,
+            global,
+        }
+    }
 }
 
 /// Why a packet does not arrive.
@@ -101,7 +139,7 @@ pub trait Subnet: std::fmt::Debug + Send {
     ///
     /// # Errors
     /// [`NoRoute`] says what becomes of it instead.
-    fn resolve(&mut self, from: VfId, dlid: Lid, sl: Sl, pkey: PKey) -> Result<Route, NoRoute>;
+    fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<Route, NoRoute>;
 
     /// Functions that a multicast packet reaches. The sender's own makes no
     /// difference: the HCA delivers to it without the subnet.

@@ -13,7 +13,7 @@ use crate::mr::KeyTable;
 use crate::numbers::Numbers;
 use crate::qp::QpNumbers;
 use crate::service_level::ServiceLevels;
-use crate::subnet::{NoRoute, Route};
+use crate::subnet::{Heading, NoRoute, Route};
 
 /// Most objects of each kind that one function may have, as powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,12 +182,10 @@ impl TrafficCounters {
     }
 }
 
-/// What became of looking for a way, cached for packets to one LID.
+/// What became of looking for a way, cached for packets with one heading.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CachedRoute {
-    pub dlid: Lid,
-    pub pkey: PKey,
-    pub sl: Sl,
+    pub heading: Heading,
     pub generation: u64,
     pub route: Result<Route, NoRoute>,
 }
@@ -195,8 +193,8 @@ pub(crate) struct CachedRoute {
 impl CachedRoute {
     /// Whether this still answers for such a packet.
     #[inline]
-    pub fn holds(&self, dlid: Lid, sl: Sl, pkey: PKey, generation: u64) -> bool {
-        self.dlid == dlid && self.generation == generation && self.pkey == pkey && self.sl == sl
+    pub fn holds(&self, heading: &Heading, generation: u64) -> bool {
+        self.generation == generation && self.heading == *heading
     }
 }
 

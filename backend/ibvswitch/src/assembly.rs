@@ -23,7 +23,7 @@ use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
 use crate::external::{ExternalServer, StartError};
 use crate::management::{
-    FunctionPort, LinkError, Management, ManagementError, ManagementThread, MigrateError,
+    FunctionPort, LinkError, Management, ManagementError, ManagementThread, MigrateError, SmError,
 };
 use crate::run::Abort;
 use crate::status::{Function, Observer};
@@ -289,9 +289,9 @@ fn unmoved(error: MigrateError) -> (ErrorKind, String) {
 impl StatusSource for Whole {
     fn status(&self) -> Status {
         let functions = self.functions();
-        let manager = self.management.manager_status();
+        let managers = self.management.manager_status();
         self.management
-            .with(|state| self.observer.status(&state.fabric, manager, &functions))
+            .with(|state| self.observer.status(&state.fabric, &managers, &functions))
     }
 
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
@@ -309,11 +309,20 @@ impl StatusSource for Whole {
             .map_err(unmoved)
     }
 
-    fn manager(&self, action: SmAction) -> Result<SmStatus, (ErrorKind, String)> {
+    fn manager(
+        &self,
+        action: SmAction,
+        subnet: Option<&str>,
+    ) -> Result<Vec<SmStatus>, (ErrorKind, String)> {
         let config = self.observer.config();
-        self.management
-            .manager(config, action)
-            .map_err(|error| (ErrorKind::Failed, error.to_string()))
+        let done = self.management.manager(config, action, subnet);
+        done.map_err(|error| {
+            let kind = match error {
+                SmError::Unknown { .. } => ErrorKind::Unknown,
+                _ => ErrorKind::Failed,
+            };
+            (kind, error.to_string())
+        })
     }
 
     fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)> {

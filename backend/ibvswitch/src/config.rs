@@ -31,7 +31,7 @@ pub use mads::{GmpClass, GmpClasses, MadRate, MadRules};
 pub use model::{Address, AddressModel};
 pub use names::LinkRate;
 pub(crate) use names::SMP_ACCESS;
-pub use wiring::{Switch, Wiring};
+pub use wiring::{Router, RouterPort, Switch, Wiring};
 
 /// The configuration used when none is named: two hypervisors behind one switch, one VF each.
 pub const DEFAULT: &str = include_str!("config/default.toml");
@@ -49,7 +49,8 @@ pub const VFS_PER_HYPERVISOR_MAX: usize = 127;
 /// linear forwarding table (IBA 18.2.4.3.3), and one of them is the subnet manager's.
 pub const HYPERVISORS_MAX: usize = 253;
 
-/// Name of the node that the embedded subnet manager runs on.
+/// Name of the node that the embedded subnet manager runs on; with several subnets, their names
+/// follow.
 pub const MANAGER: &str = "subnet manager";
 
 /// The most entries in the P_Key table of a virtual function.
@@ -66,10 +67,12 @@ pub struct Config {
     pub socket_mode: u32,
     /// The thread that executes work requests.
     pub engine: Engine,
-    /// The subnet's switch and links.
+    /// Links and addresses.
     pub fabric: Fabric,
-    /// The subnet manager.
+    /// The subnet managers: each subnet has one, and all are alike.
     pub manager: Manager,
+    /// The subnets, at least one.
+    pub subnets: Vec<Subnet>,
     /// Programs of the host on the subnet.
     pub external: External,
     /// The virtual clusters.
@@ -90,8 +93,6 @@ pub struct Engine {
 /// Table `[fabric]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fabric {
-    /// Upper half of every GID.
-    pub subnet_prefix: u64,
     /// How VFs come by LIDs.
     pub model: AddressModel,
     /// Whether drivers of VFs that share a LID are told that every packet needs a global route header.
@@ -106,15 +107,35 @@ pub struct Fabric {
     pub link_speed: LinkRate,
 }
 
+/// A subnet: a manager, LIDs and a prefix of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subnet {
+    /// Name, unique among subnets; `None` where there are no tables `[[subnet]]`.
+    pub name: Option<String>,
+    /// Upper half of every GID.
+    pub prefix: u64,
+    /// What its manager runs on.
+    pub manager: ManagerHost,
+}
+
+/// The node that a subnet's manager runs on; with a file of nodes, one of these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManagerHost {
+    /// Its name.
+    pub name: String,
+    /// GUID of its port, always the same.
+    pub guid: Guid,
+    /// LID of its port.
+    pub lid: Lid,
+    /// Its switch: which of [`Wiring::switches`]; of no meaning where there is a file.
+    pub switch: usize,
+}
+
 /// Table `[sm]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manager {
     /// Where it is.
     pub place: ManagerPlace,
-    /// LID of the port it runs on.
-    pub lid: Lid,
-    /// GUID of that port, always the same.
-    pub guid: Guid,
     /// LID mask control of adapters' ports.
     pub lmc: u8,
     /// Time between two sweeps.
@@ -457,6 +478,11 @@ impl Config {
     pub fn has_dynamic_lids(&self) -> bool {
         let external = self.manager.place == ManagerPlace::External;
         self.fabric.model.is_dynamic(external)
+    }
+
+    /// The subnet that a hypervisor is in: which of [`Config::subnets`].
+    pub fn subnet_of(&self, hypervisor: &Hypervisor) -> usize {
+        self.wiring.switches[hypervisor.switch].subnet
     }
 
     /// The socket on which the daemon answers `status` and the like.

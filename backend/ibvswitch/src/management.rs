@@ -23,11 +23,12 @@ mod settings;
 mod shared_port;
 mod slots;
 mod sm;
+mod subnets;
 mod traffic;
 mod twins;
 mod views;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,14 +39,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use fabric::{Fabric, Injected, Output, Owner, PortEvent, PortRef, SmpAccess, TopologyError};
 use hca::{Envelope, Face, PortView, Subnet, TrafficCounters, VfId, WrongKey};
 use parking_lot::Mutex;
-use subnet::{SubnetManager, Transport};
 use tracing::{info, warn};
-use wire::attribute::{CapabilityMask, KeyViolation};
+use wire::attribute::KeyViolation;
 use wire::mad::{Mad, Method};
 use wire::{Guid, Lid, MadPacket};
 
 use crate::capture::Captures;
-use crate::config::{Config, ManagerPlace};
+use crate::config::Config;
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
@@ -56,10 +56,9 @@ pub use function::FunctionPort;
 use hosts::Hosts;
 pub use hosts::{HostPort, HostTag, Mailbox, Sent, answers};
 pub use link::LinkError;
-use memory::Memory;
 pub use memory::{FileError, read_partitions};
 pub use migration::MigrateError;
-use migration::{Pending, Waiter};
+use migration::Pending;
 use paths::Paths;
 use proxy::Own;
 pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
@@ -67,10 +66,10 @@ use readdress::Readdress;
 pub use readdress::ReaddressError;
 pub use relocation::NotActive;
 use relocation::Relocation;
-use settings::{manager_config, random, routing};
 use shared_port::SharedPorts;
 use slots::Slot;
 pub use sm::SmError;
+use subnets::ManagedSubnet;
 use traffic::Traffic;
 use views::Views;
 
@@ -112,9 +111,8 @@ enum Message {
 pub struct SubnetState {
     /// The fabric.
     pub fabric: Fabric,
-    /// None while a program of the host or a guest manages the subnet.
-    manager: Option<SubnetManager>,
-    for_manager: VecDeque<MadPacket>,
+    /// In the order of [`Config::subnets`].
+    subnets: Vec<ManagedSubnet>,
     /// When the management thread looks again by itself.
     wakes: Option<Duration>,
     /// What guests see in place of what is.
@@ -125,15 +123,9 @@ pub struct SubnetState {
     views: Views,
     /// Counters of the data plane, and what of them the fabric knows.
     traffic: Vec<Option<Traffic>>,
-    /// What the manager remembers from run to run.
-    memory: Option<Memory>,
-    /// Who waits for a sweep to end.
-    swept: Vec<Sender<()>>,
     paths: Paths,
     /// Functions that share ports.
     shared: SharedPorts,
-    /// What VMs are waiting for.
-    migrations: Vec<(subnet::Ticket, Waiter)>,
     readdresses: Vec<Readdress>,
     relocations: Vec<Relocation>,
 }
@@ -152,7 +144,8 @@ pub struct Management {
     captures: Arc<Captures>,
     /// When the subnet was made: what times are counted from.
     epoch: Instant,
-    manager_port: PortRef,
+    /// The ports of the subnet managers' hosts.
+    manager_ports: Vec<PortRef>,
     names: HashMap<String, PortRef>,
     hosts: Hosts,
     slots: Vec<Slot>,
@@ -163,22 +156,6 @@ pub struct Management {
     sender: Sender<Message>,
     receiver: Receiver<Message>,
     looking: AtomicBool,
-}
-
-struct ManagerPort<'a> {
-    fabric: &'a mut Fabric,
-    port: PortRef,
-    received: &'a mut VecDeque<MadPacket>,
-}
-
-impl Transport for ManagerPort<'_> {
-    fn send(&mut self, packet: MadPacket) {
-        self.fabric.inject(self.port, packet);
-    }
-
-    fn receive(&mut self) -> Option<MadPacket> {
-        self.received.pop_front()
-    }
 }
 
 impl Management {
@@ -194,25 +171,7 @@ impl Management {
             // A shared port is its physical function's, which manages nothing.
             fabric.set_owner(port, Owner::Consumer, vf.smp);
         }
-        fabric.set_owner(plan.manager(), Owner::Consumer, SmpAccess::Fabric);
-        let memory = match config.manager.place {
-            ManagerPlace::Embedded => Memory::open(config)?,
-            ManagerPlace::External => None,
-        };
-        let manager = match config.manager.place {
-            ManagerPlace::Embedded => {
-                let here = CapabilityMask::IS_SM;
-                fabric.set_capabilities(plan.manager(), here, CapabilityMask::default());
-                let mut settings = manager_config(config);
-                settings.partition_file = read_partitions(config)?;
-                if let Some(memory) = &memory {
-                    settings.known_lids.clone_from(memory.lids());
-                }
-                let manager = SubnetManager::new(settings, routing(config))?;
-                Some(manager.with_key_source(Box::new(random)))
-            }
-            ManagerPlace::External => None,
-        };
+        let subnets = ManagedSubnet::all(config, plan, &mut fabric)?;
         let generation = Arc::clone(fabric.generation());
         // Of those that share a port the first: the engine knows the others.
         let functions = ports
@@ -230,18 +189,14 @@ impl Management {
         let (sender, receiver) = unbounded();
         let state = SubnetState {
             fabric,
-            manager,
-            for_manager: VecDeque::new(),
+            subnets,
             wakes: None,
             clusters,
             tables: Tables::default(),
             views: Views::new(config),
             traffic: ports.iter().map(|_| None).collect(),
-            memory,
-            swept: Vec::new(),
             paths: Paths::default(),
             shared,
-            migrations: Vec::new(),
             readdresses: Vec::new(),
             relocations: Vec::new(),
         };
@@ -254,7 +209,7 @@ impl Management {
             proxy: Proxy::new(config),
             captures: Arc::default(),
             epoch: Instant::now(),
-            manager_port: plan.manager(),
+            manager_ports: plan.managers().collect(),
             names: plan.host_ports().collect(),
             hosts: Hosts::default(),
             slots: slots::slots(config),
@@ -285,10 +240,10 @@ impl Management {
         ports.map(|(_, functions)| functions.to_vec()).collect()
     }
 
-    /// The port of the subnet manager's host.
+    /// The ports of the subnet managers' hosts.
     #[must_use]
-    pub fn manager_port(&self) -> PortRef {
-        self.manager_port
+    pub fn manager_ports(&self) -> &[PortRef] {
+        &self.manager_ports
     }
 
     /// The LID of a function's port in the subnet, whatever its guest is told.
@@ -330,17 +285,21 @@ impl Management {
         act(&mut state)
     }
 
-    /// What the embedded subnet manager has done, if there is one.
+    /// What the embedded managers of the subnets have done, in the order of the configuration; nothing
+    /// where there are none.
     #[must_use]
-    pub fn manager_status(&self) -> Option<ManagerStatus> {
+    pub fn manager_status(&self) -> Vec<ManagerStatus> {
         let state = self.state.lock();
-        state.manager.as_ref().map(|manager| {
-            let report = manager.report();
-            ManagerStatus {
-                sweeps: report.sweeps,
-                smps: report.packets,
-            }
-        })
+        let managers = state.subnets.iter().flat_map(|subnet| &subnet.manager);
+        managers
+            .map(|manager| {
+                let report = manager.report();
+                ManagerStatus {
+                    sweeps: report.sweeps,
+                    smps: report.packets,
+                }
+            })
+            .collect()
     }
 
     /// Has the management thread look for what the fabric put out.
@@ -382,7 +341,9 @@ impl Management {
         let next = self.manage(&mut state, now, &mut deliveries);
         state.wakes = next;
         self.answer_migrations(&mut state);
-        self.after_sweep(&mut state);
+        for subnet in &mut state.subnets {
+            subnet.after_sweep();
+        }
         (deliveries, next)
     }
 
@@ -396,19 +357,12 @@ impl Management {
     ) -> Option<Duration> {
         loop {
             let SubnetState {
-                fabric,
-                manager,
-                for_manager,
-                ..
+                fabric, subnets, ..
             } = &mut *state;
-            let next = manager.as_mut().and_then(|manager| {
-                let mut port = ManagerPort {
-                    fabric,
-                    port: self.manager_port,
-                    received: for_manager,
-                };
-                manager.poll(now, &mut port)
-            });
+            let next = subnets
+                .iter_mut()
+                .filter_map(|subnet| subnet.poll(now, fabric))
+                .min();
             self.advance_readdresses(state, now);
             self.advance_relocations(state, now);
             let SubnetState { shared, fabric, .. } = &mut *state;
@@ -457,8 +411,8 @@ impl Management {
                             deliveries.push(Delivery::Packet(vf, Box::new(packet)));
                         }
                     } else if state.answer_for(port, &packet) {
-                    } else if port == self.manager_port && state.manager.is_some() {
-                        state.for_manager.push_back(*packet);
+                    } else if let Some(subnet) = state.managed_at(port) {
+                        subnet.received.push_back(*packet);
                     }
                 }
                 Output::Event { port, event } => {
@@ -569,21 +523,24 @@ impl Management {
         self.deliver(&engine, deliveries);
         {
             let state = self.state.lock();
-            match &state.manager {
-                Some(manager) => {
-                    let report = manager.report();
-                    info!(
-                        switches = report.switches,
-                        adapters = report.adapters,
-                        active = report.active,
-                        smps = report.packets,
-                        "subnet up"
-                    );
-                    for error in &report.errors {
-                        warn!("subnet manager: {error}");
-                    }
+            for subnet in &state.subnets {
+                let name = subnet.name.as_deref();
+                let Some(manager) = &subnet.manager else {
+                    info!("the subnet waits for a subnet manager from outside");
+                    continue;
+                };
+                let report = manager.report();
+                info!(
+                    name,
+                    switches = report.switches,
+                    adapters = report.adapters,
+                    active = report.active,
+                    smps = report.packets,
+                    "subnet up"
+                );
+                for error in &report.errors {
+                    warn!(name, "subnet manager: {error}");
                 }
-                None => info!("the subnet waits for a subnet manager from outside"),
             }
         }
         let management = Arc::clone(self);
@@ -714,12 +671,6 @@ impl Management {
 }
 
 impl SubnetState {
-    /// Sweeps that the embedded manager has ended.
-    fn sweeps(&self) -> u64 {
-        let report = self.manager.as_ref().map(SubnetManager::report);
-        report.map_or(0, |report| report.sweeps)
-    }
-
     /// A function's port as the engine is to know it.
     fn view(&self, vf: VfId, port: PortRef) -> PortView {
         let mut view = port_view(&self.fabric, port);

@@ -20,6 +20,7 @@ const fn kind(node: &Node) -> &'static str {
         NodeKind::Vswitch => "vSwitch",
         // Its name says it.
         NodeKind::Manager => "",
+        NodeKind::Router => "router",
         NodeKind::Host => "host",
         NodeKind::Pf => "PF",
         NodeKind::Vf => "VF",
@@ -92,6 +93,7 @@ pub(crate) mod examples {
             },
             connected: (kind == NodeKind::Vf).then_some(true),
             holds: (kind == NodeKind::Vf).then(|| name.to_owned()),
+            subnet: None,
         }
     }
 

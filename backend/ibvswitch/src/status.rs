@@ -7,7 +7,9 @@ use fabric::{Fabric, PortRef, SmpAccess};
 use wire::Guid;
 
 use crate::config::{Config, Hypervisor, SMP_ACCESS, Vf};
-use crate::control::{Counters, FabricStatus, Mads, NodeKind, Objects, Status, Topology, VfStatus};
+use crate::control::{
+    Counters, FabricStatus, Mads, NodeKind, Objects, Status, SubnetStatus, Topology, VfStatus,
+};
 use crate::shared_port::Place;
 use crate::topology::{Plan, used_pkeys};
 
@@ -66,11 +68,11 @@ impl Observer {
     }
 
     /// The state of the daemon. `functions` are in the order of [`Config::vfs`]; those missing
-    /// count as idle.
+    /// count as idle; `managers`, if embedded, are in the order of the subnets.
     pub fn status(
         &self,
         fabric: &Fabric,
-        management: Option<Management>,
+        managers: &[Management],
         functions: &[Function],
     ) -> Status {
         let functions = functions
@@ -84,29 +86,54 @@ impl Observer {
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
             runtime_dir: self.config.runtime_dir.display().to_string(),
-            fabric: FabricStatus {
-                switches: self.plan.switches() as u32,
-                subnet_prefix: Guid::from(self.config.fabric.subnet_prefix).to_string(),
-                sm_lid: fabric
-                    .port_info(self.plan.manager())
-                    .map_or(0, |info| info.master_sm_lid.value()),
-                manager: self.config.manager.place,
-                sweeps: management.unwrap_or_default().sweeps,
-                smps: management.unwrap_or_default().smps,
-            },
+            fabric: self.fabric_status(fabric, managers),
             vfs: vfs
                 .map(|(((hypervisor, vf), (port, place)), function)| {
                     let mut status = vf_status(hypervisor, vf, fabric, port, function);
                     if let Some(place) = place {
                         self.share(&mut status, vf, fabric, place);
                     }
+                    let subnet = &self.config.subnets[self.config.subnet_of(hypervisor)];
                     VfStatus {
+                        subnet: subnet.name.clone(),
                         cluster: self.cluster(vf).map(|(name, _)| name),
                         virtual_lid: self.cluster(vf).map(|(_, lid)| lid),
                         ..status
                     }
                 })
                 .collect(),
+        }
+    }
+
+    fn fabric_status(&self, fabric: &Fabric, managers: &[Management]) -> FabricStatus {
+        let subnets = self.config.subnets.iter().zip(self.plan.managers());
+        let managers = managers.iter().copied();
+        let managers = managers.chain(std::iter::repeat(Management::default()));
+        let each = subnets.enumerate().zip(managers);
+        let all: Vec<SubnetStatus> = each
+            .map(|((number, (subnet, port)), manager)| SubnetStatus {
+                name: subnet.name.clone().unwrap_or_default(),
+                prefix: Guid::from(subnet.prefix).to_string(),
+                switches: self.plan.switches(number) as u32,
+                sm_lid: fabric
+                    .port_info(port)
+                    .map_or(0, |info| info.master_sm_lid.value()),
+                sweeps: manager.sweeps,
+                smps: manager.smps,
+            })
+            .collect();
+        let first = all.first();
+        FabricStatus {
+            switches: all.iter().map(|subnet| subnet.switches).sum(),
+            subnet_prefix: first.map_or(String::new(), |subnet| subnet.prefix.clone()),
+            sm_lid: first.map_or(0, |subnet| subnet.sm_lid),
+            manager: self.config.manager.place,
+            sweeps: all.iter().map(|subnet| subnet.sweeps).sum(),
+            smps: all.iter().map(|subnet| subnet.smps).sum(),
+            subnets: match all.len() {
+                1 => Vec::new(),
+                _ => all,
+            },
         }
     }
 
@@ -167,6 +194,7 @@ fn vf_status(
             .virtual_lid(port)
             .unwrap_or_else(|| info.lid.into())
             .value(),
+        subnet: None,
         cluster: None,
         virtual_lid: None,
         sm_lid: info.master_sm_lid.value(),
@@ -217,7 +245,7 @@ mod tests {
             sweeps: 3,
             smps: 70,
         };
-        let status = observer.status(&fabric, Some(management), &[busy]);
+        let status = observer.status(&fabric, &[management], &[busy]);
         assert_eq!((status.fabric.switches, status.fabric.smps), (3, 70));
         let [vm1, vm2] = &status.vfs[..] else {
             panic!("two VFs")

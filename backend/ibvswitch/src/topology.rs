@@ -1,7 +1,7 @@
 //! The subnet that a configuration describes: its nodes and cables.
 //!
 //! A switch has at its ports from 1 the uplinks of the hypervisors' vSwitches, then the cables to
-//! other switches, at the last port of one the host of the subnet manager; hypervisors on the
+//! other switches, then to routers, at the last port of one the host of the subnet manager; hypervisors on the
 //! switches of a file take their lowest free ports. A vSwitch has its uplink at port 1, and from port
 //! 2 the physical function whose LID VFs share, if there are such, and the other VFs.
 
@@ -13,7 +13,9 @@ use fabric::{Fabric, LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology}
 use wire::attribute::{NodeType, PortInfo};
 use wire::{ExtendedLid, Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
 
-use crate::config::{Address, AddressModel, Config, Hypervisor, LinkRate, MANAGER, Switch, Vf};
+use crate::config::{
+    Address, AddressModel, Config, Hypervisor, LinkRate, Router, Switch, Vf, Wiring,
+};
 use crate::control::{self, Link, LinkEnd, Node, NodeKind};
 use crate::shared_port::{self, Clustered, Place};
 use twins::name_twins;
@@ -26,7 +28,10 @@ const UPLINK: u8 = 1;
 pub struct Plan {
     topology: Topology,
     nodes: Vec<PlannedNode>,
-    manager: NodeId,
+    /// The hosts of the subnets' managers.
+    managers: Vec<NodeId>,
+    /// The subnets' names.
+    subnets: Vec<Option<String>>,
     vfs: Vec<PlannedVf>,
     /// The P_Keys of VMs, by GUID.
     pkeys: HashMap<Guid, Vec<PKey>>,
@@ -50,6 +55,10 @@ struct PlannedNode {
     kind: NodeKind,
     name: String,
     hypervisor: Option<String>,
+    /// Its subnet; `None` of a router.
+    subnet: Option<usize>,
+    /// Of a router, the subnets of its ports.
+    router_subnets: Vec<usize>,
     /// Whether the configuration says which LID it has.
     pinned: bool,
     /// Whether a VF with a LID of its own has it only while a VM runs.
@@ -69,20 +78,31 @@ impl Plan {
         let mut switches = builder.switches(config);
         for hypervisor in &config.hypervisors {
             let end = switches.port(hypervisor.switch);
+            builder.subnet = Some(config.subnet_of(hypervisor));
             builder.hypervisor(hypervisor, end, rate, &mut vfs);
         }
         for &(a, b) in &config.wiring.cables {
             let ends = (switches.port(a), switches.port(b));
             builder.topology.link(ends.0, ends.1, rate);
         }
-        let manager = match &config.wiring.file {
-            Some(file) => file.manager,
+        for router in &config.wiring.routers {
+            builder.router(router, &config.wiring, &mut switches, rate);
+        }
+        let managers = match &config.wiring.file {
+            Some(file) => vec![file.manager],
             None => {
-                let guid = config.manager.guid;
-                let manager = builder.adapter(NodeKind::Manager, MANAGER, guid, None, true);
-                let end = switches.port(config.wiring.manager);
-                builder.topology.link(end, (manager, 1), rate);
-                manager
+                let subnets = config.subnets.iter().enumerate();
+                subnets
+                    .map(|(number, subnet)| {
+                        let host = &subnet.manager;
+                        builder.subnet = Some(number);
+                        let node =
+                            builder.adapter(NodeKind::Manager, &host.name, host.guid, None, true);
+                        let end = switches.port(host.switch);
+                        builder.topology.link(end, (node, 1), rate);
+                        node
+                    })
+                    .collect()
             }
         };
         if config.fabric.extended_lids {
@@ -94,7 +114,8 @@ impl Plan {
         Self {
             topology: builder.topology,
             nodes: builder.nodes,
-            manager,
+            managers,
+            subnets: config.subnets.iter().map(|it| it.name.clone()).collect(),
             vfs,
             pkeys: config
                 .vfs()
@@ -134,12 +155,11 @@ impl Plan {
         &self.topology
     }
 
-    /// The port of the subnet manager's host.
-    pub fn manager(&self) -> PortRef {
-        PortRef {
-            node: self.manager,
-            port: 1,
-        }
+    /// The ports of the subnet managers' hosts, in the order of
+    /// [`Config::subnets`](crate::config::Config::subnets).
+    pub fn managers(&self) -> impl Iterator<Item = PortRef> + '_ {
+        let port = |&node: &NodeId| PortRef { node, port: 1 };
+        self.managers.iter().map(port)
     }
 
     /// The names of all nodes, each with the port at which a program of the host attaches.
@@ -147,7 +167,11 @@ impl Plan {
         self.nodes.iter().map(|planned| {
             let port = match planned.kind {
                 NodeKind::Switch | NodeKind::Vswitch => 0,
-                NodeKind::Manager | NodeKind::Host | NodeKind::Pf | NodeKind::Vf => 1,
+                NodeKind::Manager
+                | NodeKind::Router
+                | NodeKind::Host
+                | NodeKind::Pf
+                | NodeKind::Vf => 1,
             };
             let node = planned.id;
             (planned.name.clone(), PortRef { node, port })
@@ -177,10 +201,9 @@ impl Plan {
             .unwrap_or_default()
     }
 
-    /// Switches, vSwitches included.
-    pub fn switches(&self) -> usize {
-        let is_switch =
-            |node: &&PlannedNode| matches!(node.kind, NodeKind::Switch | NodeKind::Vswitch);
+    /// Switches of a subnet, vSwitches included.
+    pub fn switches(&self, subnet: usize) -> usize {
+        let is_switch = |node: &&PlannedNode| node.is_switch() && node.subnet == Some(subnet);
         self.nodes.iter().filter(is_switch).count()
     }
 
@@ -211,7 +234,10 @@ impl Plan {
         let mut nodes: Vec<Node> = self
             .nodes
             .iter()
-            .map(|node| node.describe(fabric))
+            .map(|node| Node {
+                subnet: self.subnet_name(node),
+                ..node.describe(fabric, &self.subnets)
+            })
             .collect();
         nodes.extend(shared().map(|(vf, place)| self.describe_shared(vf, place, fabric)));
         name_twins(&mut nodes);
@@ -250,6 +276,10 @@ impl Plan {
 }
 
 impl Plan {
+    fn subnet_name(&self, node: &PlannedNode) -> Option<String> {
+        self.subnets[node.subnet?].clone()
+    }
+
     /// A VF that is no node of the subnet: it shares the port of one.
     fn describe_shared(&self, vf: &PlannedVf, place: Place, fabric: &Fabric) -> Node {
         let info = fabric.port_info(place.port).unwrap_or_default();
@@ -286,6 +316,7 @@ impl Plan {
             pkeys: pkeys.iter().map(ToString::to_string).collect(),
             connected: None,
             holds: None,
+            subnet: None,
         }
     }
 }
@@ -310,7 +341,9 @@ fn range_reason(port: &str, place: Place, info: &PortInfo, lid: Option<Lid>) -> 
 }
 
 impl PlannedNode {
-    fn describe(&self, fabric: &Fabric) -> Node {
+    /// All but the subnet.
+    fn describe(&self, fabric: &Fabric, subnets: &[Option<String>]) -> Node {
+        let is_router = self.kind == NodeKind::Router;
         let port = PortRef {
             node: self.id,
             port: u8::from(!self.is_switch()),
@@ -320,8 +353,11 @@ impl PlannedNode {
         let ordinary = (info.lid != Lid::NONE).then_some(info.lid);
         let extended = fabric.virtual_lid(port);
         let lid = extended.or(ordinary.map(ExtendedLid::from));
+        // It has another one in each subnet.
+        let lid = lid.filter(|_| !is_router);
         let dynamic = self.kind == NodeKind::Vf && self.dynamic;
         let reason = match (lid, self.pinned) {
+            _ if is_router => self.router_reason(fabric, node.num_ports, subnets),
             // The node's GUID is that of the VM which is configured here.
             (Some(_), _) if self.kind == NodeKind::Vf && node.port_guid != node.node_guid => {
                 format!("moved here with the GUID {}", node.port_guid)
@@ -337,7 +373,7 @@ impl PlannedNode {
             (None, _) if info.port_state == PortState::Down => "the link is down".to_owned(),
             (None, _) => "no subnet manager has been here".to_owned(),
         };
-        let pkeys = match self.is_switch() {
+        let pkeys = match self.is_switch() || is_router {
             true => Vec::new(),
             false => used_pkeys(fabric, port),
         };
@@ -350,11 +386,33 @@ impl PlannedNode {
             ports: node.num_ports,
             lid: lid.map(ExtendedLid::value),
             reason,
-            state: (!self.is_switch()).then(|| info.port_state.to_string()),
+            state: (!self.is_switch() && !is_router).then(|| info.port_state.to_string()),
             pkeys,
             connected: None,
             holds: None,
+            subnet: None,
         }
+    }
+
+    /// The LIDs of a router's ports.
+    fn router_reason(&self, fabric: &Fabric, ports: u8, subnets: &[Option<String>]) -> String {
+        let describe = |subnet: &str, port: PortRef| {
+            let info = fabric.port_info(port).unwrap_or_default();
+            match info.lid {
+                Lid::NONE => format!("none in {subnet}, {}", info.port_state),
+                lid => format!("LID {lid} in {subnet}"),
+            }
+        };
+        let ports = (1..=ports)
+            .zip(&self.router_subnets)
+            .map(|(port, &subnet)| {
+                let port = PortRef {
+                    node: self.id,
+                    port,
+                };
+                describe(subnets[subnet].as_deref().unwrap_or_default(), port)
+            });
+        ports.collect::<Vec<_>>().join("; ")
     }
 
     fn is_switch(&self) -> bool {
@@ -389,6 +447,8 @@ struct Builder {
     nodes: Vec<PlannedNode>,
     model: AddressModel,
     dynamic: bool,
+    /// That of the nodes that are added.
+    subnet: Option<usize>,
 }
 
 /// The switches while cables are laid, each with its ports that have none.
@@ -464,20 +524,45 @@ impl Builder {
         }
     }
 
+    /// A router, cabled to a switch of each of its subnets.
+    fn router(
+        &mut self,
+        router: &Router,
+        wiring: &Wiring,
+        switches: &mut Switches,
+        rate: CableRate,
+    ) {
+        let guids = router.ports.iter().map(|port| port.guid).collect();
+        let spec = NodeSpec::router(router.guid, guids, &router.name);
+        self.subnet = None;
+        let node = self.add(NodeKind::Router, &router.name, spec, None, false);
+        let subnets = router
+            .ports
+            .iter()
+            .map(|port| wiring.switches[port.switch].subnet);
+        if let Some(added) = self.nodes.last_mut() {
+            added.router_subnets = subnets.collect();
+        }
+        for (number, port) in (1..).zip(&router.ports) {
+            let end = switches.port(port.switch);
+            self.topology.link(end, (node, number), rate);
+        }
+    }
+
     /// The switches, and with a file all its nodes and cables.
     fn switches(&mut self, config: &Config) -> Switches {
         let wiring = &config.wiring;
         let Some(file) = &wiring.file else {
             let mut used = vec![0u8; wiring.switches.len()];
-            let ends = wiring.cables.iter().flat_map(|&(a, b)| [a, b]);
             let hypervisors = config.hypervisors.iter().map(|it| it.switch);
-            for switch in ends.chain(hypervisors).chain([wiring.manager]) {
+            for switch in wiring.ends(&config.subnets).chain(hypervisors) {
                 // The limits of a configuration keep all numbers of ports below 255.
                 used[switch] = used[switch].saturating_add(1);
             }
             let add = |(switch, ports): (&Switch, u8)| {
                 // A switch with nothing at it still has a port.
                 let ports = ports.max(1);
+                self.subnet = Some(switch.subnet);
                 let id = self.switch(NodeKind::Switch, &switch.name, switch.guid, ports, None);
                 (id, Box::new(1..=ports) as Box<dyn Iterator<Item = u8>>)
             };
@@ -496,6 +581,8 @@ impl Builder {
                 kind,
                 name: name.clone(),
                 hypervisor: None,
+                subnet: Some(0),
+                router_subnets: Vec::new(),
                 pinned: id == file.manager,
                 dynamic: self.dynamic,
             });
@@ -556,6 +643,8 @@ impl Builder {
             kind,
             name: name.to_owned(),
             hypervisor: hypervisor.map(str::to_owned),
+            subnet: self.subnet,
+            router_subnets: Vec::new(),
             pinned,
             dynamic: self.dynamic,
         });
@@ -636,7 +725,7 @@ mod tests {
                 "sw1 3 - subnet manager 1",
             ]
         );
-        assert_eq!(plan.switches(), 3);
+        assert_eq!(plan.switches(0), 3);
         assert_eq!(plan.vfs().count(), 2);
         assert_eq!(
             plan.vfs().next(),

@@ -32,10 +32,12 @@ impl StatusSource for Fixed {
                 manager: ManagerPlace::Embedded,
                 sweeps: 2,
                 smps: 40,
+                subnets: Vec::new(),
             },
             vfs: vec![VfStatus {
                 name: "vm1".to_owned(),
                 hypervisor: "hv1".to_owned(),
+                subnet: None,
                 state: "Active".to_owned(),
                 lid: 3,
                 cluster: Some("a".to_owned()),
@@ -94,7 +96,7 @@ impl StatusSource for Fixed {
         })
     }
 
-    fn manager(&self, _: SmAction) -> Result<SmStatus, (ErrorKind, String)> {
+    fn manager(&self, _: SmAction, _: Option<&str>) -> Result<Vec<SmStatus>, (ErrorKind, String)> {
         Err((ErrorKind::Failed, "there is no manager".to_owned()))
     }
 

@@ -16,6 +16,10 @@ use crate::sa::PresetGroup;
 pub struct Config {
     /// Prefix of all GIDs of the subnet.
     pub gid_prefix: u64,
+    /// The routers to other subnets: a subnet's prefix, and the GUID of the router's port in this
+    /// one. Of several to one subnet the first that is there is named to who asks for a path, as in
+    /// OpenSM's `prefix_routes_file`.
+    pub prefix_routes: Vec<(u64, Guid)>,
     /// Which management keys ports are given.
     pub m_key: KeyPolicy,
     /// What ports with a management key protect: 0 and 1 settings, 2 and 3 readings as well; at 0
@@ -96,6 +100,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             gid_prefix: Gid::DEFAULT_PREFIX,
+            prefix_routes: Vec::new(),
             m_key: KeyPolicy::None,
             m_key_protect: 2,
             m_key_lease: 60,

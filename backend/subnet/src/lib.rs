@@ -30,8 +30,8 @@ pub use config::{Config, ConfigError};
 pub use keys::{KeyPolicy, ManagementKeys};
 pub use manager::{Balance, Report, SubnetManager, Ticket};
 pub use migration::{
-    Deadlock, LinkCircle, Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target,
-    Wait,
+    Arrival, Deadlock, LinkCircle, Method, Migration, MigrationError, Moved, Packets,
+    SwitchPackets, Target, Wait,
 };
 pub use partitions::{FILE_MAX, Mistake, Partitions};
 pub use quality::{Arbitration, QualityError, parse_lanes};

@@ -113,6 +113,15 @@ pub struct SwitchPackets {
     pub packets: Packets,
 }
 
+/// What a function is that has come from another subnet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// No VM has it: one may move there.
+    pub is_spare: bool,
+    /// It is to have a LID.
+    pub has_lid: bool,
+}
+
 /// What a VM's migration, start or end did, in packets really sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {

@@ -130,8 +130,10 @@ impl Administration {
             return;
         };
         let method = packet.header().method();
-        // Before the first sweep nobody can be known; who asks then asks again.
+        // Before the first sweep nobody can be known; who asks then asks again. Nor is anybody known
+        // for whom a router speaks: each subnet administration answers its own subnet.
         let requester = self.directory.by_lid(packet.slid);
+        let requester = requester.filter(|&port| !self.directory.is_router(port));
         let (true, Some(requester)) = (self.swept && packet.dst_qp == Qpn::QP1, requester) else {
             self.counts.dropped += 1;
             return;

@@ -60,6 +60,11 @@ impl Gid {
     pub const fn is_multicast(self) -> bool {
         self.0 >> 120 == 0xff
     }
+
+    /// Whether this address means something in its own subnet alone (`fe80::/10`, IBA 4.1.1).
+    pub const fn is_link_local(self) -> bool {
+        self.0 >> 118 == 0xfe80 >> 6
+    }
 }
 
 impl fmt::Display for Gid {

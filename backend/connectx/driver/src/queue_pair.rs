@@ -153,6 +153,8 @@ pub struct Connection {
     pub min_rnr_nak: u32,
     /// Destination GID, for a global route.
     pub gid: Option<[u8; 16]>,
+    /// Hop limit of the global route.
+    pub hop_limit: u8,
 }
 
 impl Connection {
@@ -170,6 +172,7 @@ impl Connection {
             rnr_retry: 7,
             min_rnr_nak: 12,
             gid: None,
+            hop_limit: 64,
         }
     }
 }
@@ -617,7 +620,7 @@ fn set_path(path: &mut [u8], to: &Connection) {
     ads::PORT.set(path, 1);
     if let Some(gid) = to.gid {
         ads::GRH.set(path, 1);
-        ads::HOP_LIMIT.set(path, 64);
+        ads::HOP_LIMIT.set(path, to.hop_limit.into());
         path[ads::RGID..ads::RGID + 16].copy_from_slice(&gid);
     }
 }

@@ -63,10 +63,14 @@ impl Fabric {
                 own.lmc,
             )?;
         } else {
-            writeln!(text, "caguid=0x{guid:x}")?;
+            let (key, kind) = match spec.kind {
+                NodeType::Router => ("rtguid", "Rt"),
+                _ => ("caguid", "Ca"),
+            };
+            writeln!(text, "{key}=0x{guid:x}")?;
             writeln!(
                 text,
-                "Ca\t{} \"{name}\"\t\t# \"{}\"",
+                "{kind}\t{} \"{name}\"\t\t# \"{}\"",
                 spec.ports,
                 description(node)
             )?;
@@ -115,7 +119,8 @@ impl Fabric {
 fn name(node: &Node) -> String {
     let kind = match node.spec.kind {
         NodeType::Switch => 'S',
-        _ => 'H',
+        NodeType::ChannelAdapter => 'H',
+        NodeType::Router => 'R',
     };
     format!("{kind}-{:016x}", node.spec.guid.value())
 }

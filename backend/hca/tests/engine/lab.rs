@@ -11,8 +11,8 @@ use hca::work::{
     WqeError,
 };
 use hca::{
-    AddressPath, Clock, CqError, Dma, Engine, Event, Face, MadDatagram, NoRoute, PathId, PortView,
-    QpChange, QpDesc, QpState, Quota, RecvSide, Route, Subnet, Transport, VfId,
+    AddressPath, Clock, CqError, Dma, Engine, Event, Face, Heading, MadDatagram, NoRoute, PathId,
+    PortView, QpChange, QpDesc, QpState, Quota, RecvSide, Route, Subnet, Transport, VfId,
 };
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
@@ -388,7 +388,8 @@ impl Subnet for Net {
         Arc::clone(&self.generation)
     }
 
-    fn resolve(&mut self, from: VfId, dlid: Lid, _: Sl, _: PKey) -> Result<Route, NoRoute> {
+    fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<Route, NoRoute> {
+        let dlid = heading.dlid;
         let mut net = self.look();
         net.resolved += 1;
         let to = *net.lids.get(&dlid).ok_or(NoRoute::Dropped)?;
@@ -402,6 +403,7 @@ impl Subnet for Net {
             path: path(from, to),
             faulty: net.losses.contains_key(&(from, to)),
             delay: net.delays.get(&(from, to)).copied().unwrap_or(0),
+            crossing: None,
         })
     }
 
@@ -420,6 +422,7 @@ impl Subnet for Net {
                 path: path(from, from),
                 faulty,
                 delay: 0,
+                crossing: None,
             })
             .collect()
     }

@@ -74,7 +74,7 @@ impl Subscription {
             .filter_map(|&vf| management.port(vf))
             .collect();
         if wish.manager {
-            ports.insert(management.manager_port());
+            ports.extend(management.manager_ports());
         }
         let captures = Arc::clone(management.captures());
         let (subscriber, queue) = captures.subscribe(functions, ports, wish);

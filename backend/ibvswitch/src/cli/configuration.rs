@@ -68,7 +68,7 @@ fn summary(config: &Config) -> Summary<'_> {
             .iter()
             .map(|it| it.name.as_str())
             .collect(),
-        sm_lid: config.manager.lid.value(),
+        sm_lid: config.subnets[0].manager.lid.value(),
         hypervisors: config
             .hypervisors
             .iter()

@@ -22,6 +22,9 @@ pub(super) enum SmCommand {
 /// Arguments of the commands.
 #[derive(Debug, Args)]
 pub(super) struct SmArgs {
+    /// Where there are several subnets: of this one's manager alone.
+    #[arg(long, value_name = "NAME")]
+    subnet: Option<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -33,18 +36,23 @@ pub(super) fn run(source: SourceArgs, command: SmCommand) -> Result<(), CliError
         SmCommand::Sweep(args) => (args, SmAction::Sweep),
         SmCommand::Reload(args) => (args, SmAction::Reload),
     };
-    let Response::Sm(status) = ask(source, &Request::Sm { action })? else {
-        return Err(CliError::UnexpectedResponse);
-    };
-    match args.json {
-        true => print_json(&status),
-        false => print(&text(&status)),
+    let SmArgs { subnet, json } = args;
+    match (ask(source, &Request::Sm { action, subnet })?, json) {
+        (Response::Sm(status), true) => print_json(&status),
+        (Response::Sm(status), false) => print(&text(&status)),
+        (Response::Sms { managers }, true) => print_json(&managers),
+        (Response::Sms { managers }, false) => {
+            print(&managers.iter().map(text).collect::<Vec<_>>().join("\n"))
+        }
+        _ => Err(CliError::UnexpectedResponse),
     }
 }
 
 fn text(status: &SmStatus) -> String {
+    let of = status.subnet.as_ref();
     let mut text = format!(
-        "subnet manager: {}, priority {}, LID {:#}, GUID {}\n",
+        "subnet manager{}: {}, priority {}, LID {:#}, GUID {}\n",
+        of.map_or(String::new(), |subnet| format!(" of {subnet}")),
         status.state,
         status.priority,
         Lid::from(status.lid),

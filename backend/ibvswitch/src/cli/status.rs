@@ -63,21 +63,33 @@ fn text(status: &Status) -> String {
             bytes(vf.counters.rcv_bytes),
         ]
     }));
+    let subnet = |name: &str, prefix: &str, (switches, lid, sweeps, smps): (u32, u16, u64, u64)| {
+        let done = match fabric.manager {
+            ManagerPlace::Embedded => format!("{sweeps} sweeps, {smps} SMPs sent"),
+            ManagerPlace::External => "managed from outside".to_owned(),
+        };
+        let lid = Lid::from(lid);
+        format!("Subnet {name}{prefix}: {switches} switches, SM lid {lid:#}, {done}\n")
+    };
+    let subnets: String = match &fabric.subnets[..] {
+        [] => {
+            let counts = (fabric.switches, fabric.sm_lid, fabric.sweeps, fabric.smps);
+            subnet("", &fabric.subnet_prefix, counts)
+        }
+        several => several
+            .iter()
+            .map(|it| {
+                let counts = (it.switches, it.sm_lid, it.sweeps, it.smps);
+                subnet(&format!("{} ", it.name), &it.prefix, counts)
+            })
+            .collect(),
+    };
     format!(
-        "ibvswitch {}, process {}, up {}, sockets in {}\n\
-         Subnet {}: {} switches, SM lid {:#}, {}\n\n{}",
+        "ibvswitch {}, process {}, up {}, sockets in {}\n{subnets}\n{}",
         status.version,
         status.pid,
         duration(status.uptime_s),
         status.runtime_dir,
-        fabric.subnet_prefix,
-        fabric.switches,
-        Lid::from(fabric.sm_lid),
-        match fabric.manager {
-            ManagerPlace::Embedded =>
-                format!("{} sweeps, {} SMPs sent", fabric.sweeps, fabric.smps),
-            ManagerPlace::External => "managed from outside".to_owned(),
-        },
         table(&rows)
     )
 }

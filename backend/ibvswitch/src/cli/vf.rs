@@ -161,6 +161,9 @@ fn block(vf: &VfStatus) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "    {name}: {value}");
     };
+    if let Some(subnet) = &vf.subnet {
+        line("Subnet", subnet.clone());
+    }
     line("State", vf.state.clone());
     line(
         "Base lid",

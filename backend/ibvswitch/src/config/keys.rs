@@ -11,8 +11,10 @@ pub(super) const ROOT: &[&str] = &[
     "external",
     "partitions",
     "cluster",
+    "subnet",
     "switch",
     "link",
+    "router",
     "hypervisor",
 ];
 pub(super) const ENGINE: &[&str] = &["cpu", "doorbells"];
@@ -52,8 +54,10 @@ pub(super) const SM: &[&str] = &[
     "path_caching",
 ];
 pub(super) const EXTERNAL: &[&str] = &["socket"];
-pub(super) const SWITCH: &[&str] = &["name", "extended_lids"];
+pub(super) const SUBNET: &[&str] = &["name", "prefix", "sm_switch"];
+pub(super) const SWITCH: &[&str] = &["name", "subnet", "extended_lids"];
 pub(super) const LINK: &[&str] = &["from", "to", "count"];
+pub(super) const ROUTER: &[&str] = &["name", "switches"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
 pub(super) const CLUSTER: &[&str] = &["name", "sm_lid", "view"];

@@ -32,6 +32,11 @@ impl AddressModel {
     pub(super) const fn is_dynamic(self, external: bool) -> bool {
         matches!(self, Self::Dynamic | Self::Hybrid) && !external
     }
+
+    /// Whether there are VFs that share a LID.
+    pub(super) const fn has_shared_ports(self) -> bool {
+        matches!(self, Self::SharedPort | Self::Hybrid)
+    }
 }
 
 /// Whether a VF has a LID of its own.
@@ -59,7 +64,9 @@ pub(super) struct Population {
     /// VFs with a LID of their own.
     pub(super) vfs: usize,
     pub(super) switches: usize,
-    /// LID mask control of shared ports and VFs.
+    /// Ports of routers.
+    pub(super) routers: usize,
+    /// LID mask control of shared ports, VFs and routers.
     pub(super) lmc: u8,
 }
 
@@ -82,6 +89,7 @@ impl Population {
             (self.shared_ports, "shared ports", each),
             (vfs, "VFs", each),
             (self.switches, "switches", 1),
+            (self.routers, "routers", each),
         ];
         let needed = parts.iter().map(|(count, _, each)| count * each);
         let needed = needed.sum::<usize>() + 1;

@@ -7,6 +7,7 @@ mod hypervisors;
 mod mads;
 mod manager;
 mod partitions;
+mod subnets;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -24,6 +25,7 @@ use super::{Address, Config, Directories, keys};
 const LID_MAX: i64 = 0xbfff;
 const LID_REMEDY: &str = "a unicast LID is 0x0001 to 0xbfff (1 to 49151)";
 const GUID_REMEDY: &str = "write 16 hexadecimal digits, such as \"0002:c903:0000:0101\"";
+const PREFIX_REMEDY: &str = "write 16 hexadecimal digits, such as \"fe80:0000:0000:0000\"";
 const NAME_MAX: usize = 31;
 /// Where a LID, GUID and so on is taken, with the line of the configuration, for "already used".
 pub(super) type Seen<T> = HashMap<T, String>;
@@ -54,7 +56,8 @@ pub(super) fn read(
 pub(super) struct Names {
     hypervisors: Seen<String>,
     vfs: Seen<String>,
-    lids: Seen<i64>,
+    /// By subnet.
+    lids: Seen<(usize, i64)>,
     pub(super) guids: Seen<u64>,
     sockets: Seen<PathBuf>,
     clusters: clusters::Clusters,
@@ -75,11 +78,12 @@ impl<'d, 'i> Reader<'d, 'i> {
         let socket_mode = self.socket_mode(root);
         let (engine, doorbells) = self.engine(root);
         let sm = root.section("sm", keys::SM);
-        let mut manager = self.manager(sm.as_ref());
+        let manager = self.manager(sm.as_ref());
         let external = self.external(root, &runtime_dir);
         let section = root.section("fabric", keys::FABRIC);
         let fabric = self.fabric(section.as_ref());
-        let wiring = self.wiring(root, section.as_ref(), sm.as_ref(), &mut manager);
+        let mut subnets = self.subnets(root, section.as_ref(), sm.as_ref());
+        let wiring = self.wiring(root, section.as_ref(), sm.as_ref(), &mut subnets);
         self.partitions(root);
         let extended_lids = fabric.as_ref().is_some_and(|fabric| fabric.extended_lids);
         self.clusters(root, extended_lids);
@@ -91,10 +95,12 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .map(|fabric| fabric.model)
                 .unwrap_or_default(),
             address: Address::default(),
+            subnet: 0,
         };
-        let hypervisors = self.hypervisors(root, &wiring, &manager, defaults);
+        let hypervisors = self.hypervisors(root, (&wiring, &subnets), &manager, defaults);
         if let Some(fabric) = &fabric {
-            self.addresses(fabric, &wiring, &manager, &hypervisors);
+            self.check_several_subnets(&subnets, fabric, &manager);
+            self.addresses(fabric, (&wiring, &subnets), &manager, &hypervisors);
         }
         Some(Config {
             runtime_dir,
@@ -103,6 +109,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             engine,
             fabric: fabric?,
             manager,
+            subnets,
             external,
             clusters: self.names.clusters.found,
             wiring,
@@ -110,10 +117,15 @@ impl<'d, 'i> Reader<'d, 'i> {
         })
     }
 
-    pub(super) fn lid(&mut self, section: &Section<'d, 'i>, owner: &str) -> Option<Lid> {
+    pub(super) fn lid(
+        &mut self,
+        section: &Section<'d, 'i>,
+        owner: &str,
+        subnet: usize,
+    ) -> Option<Lid> {
         let entry = section.integer("lid", 1..=LID_MAX, LID_REMEDY)?;
         let mut seen = std::mem::take(&mut self.names.lids);
-        self.claim(&mut seen, &entry, "LID", owner);
+        self.claim(&mut seen, &entry.with((subnet, entry.value)), "LID", owner);
         self.names.lids = seen;
         u16::try_from(entry.value).ok().map(Lid::from)
     }

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod functions;
+mod subnets;
 mod values;
 mod wiring;
 
@@ -105,8 +106,10 @@ fn every_key_is_documented_and_shown() {
         ("sm", keys::SM),
         ("external", keys::EXTERNAL),
         ("cluster", keys::CLUSTER),
+        ("subnet", keys::SUBNET),
         ("switch", keys::SWITCH),
         ("link", keys::LINK),
+        ("router", keys::ROUTER),
         ("hypervisor", keys::HYPERVISOR),
         ("hypervisor.vf", keys::VF),
     ] {

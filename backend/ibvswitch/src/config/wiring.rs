@@ -8,7 +8,7 @@ use wire::attribute::NodeType;
 
 use super::document::{Entry, Section};
 use super::read::{Reader, Seen};
-use super::{Manager, keys};
+use super::{ManagerHost, Subnet, keys};
 
 /// External ports that a switch may have: 255 means "drop" in a linear forwarding table
 /// (IBA 18.2.4.3.3).
@@ -27,19 +27,41 @@ pub struct Switch {
     pub name: String,
     /// Node GUID, derived from its name unless a file gives it.
     pub guid: Guid,
+    /// Its subnet: which of [`Config::subnets`](super::Config::subnets).
+    pub subnet: usize,
     /// Whether it speaks LIDs of 18 bits where the others do.
     pub extended_lids: bool,
 }
 
-/// Switches, the cables between them, and where the subnet manager is.
+/// A router, which is in several subnets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Router {
+    /// Name, unique among routers.
+    pub name: String,
+    /// Node GUID, derived from its name.
+    pub guid: Guid,
+    /// Its ports from 1 on.
+    pub ports: Vec<RouterPort>,
+}
+
+/// A port of a router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouterPort {
+    /// Port GUID, derived from the router's name and the port's number.
+    pub guid: Guid,
+    /// The switch that it is cabled to: which of [`Wiring::switches`].
+    pub switch: usize,
+}
+
+/// Switches, the cables between them, and routers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wiring {
     /// The switches, at least one.
     pub switches: Vec<Switch>,
     /// Cables between switches, by their places in `switches`; none where there is a file.
     pub cables: Vec<(usize, usize)>,
-    /// The switch that the subnet manager's host is on; of no meaning where there is a file.
-    pub manager: usize,
+    /// The routers.
+    pub routers: Vec<Router>,
     /// Nodes and cables of a file.
     pub file: Option<FileNodes>,
 }
@@ -58,8 +80,18 @@ pub struct FileNodes {
 }
 
 impl Wiring {
+    /// The switches at which cables end that are not a hypervisor's, one for each such end: those of
+    /// managers' hosts, of routers, and between switches.
+    pub fn ends<'a>(&'a self, subnets: &'a [Subnet]) -> impl Iterator<Item = usize> + 'a {
+        let between = self.cables.iter().flat_map(|&(a, b)| [a, b]);
+        let routers = self.routers.iter().flat_map(|router| &router.ports);
+        between
+            .chain(routers.map(|port| port.switch))
+            .chain(subnets.iter().map(|subnet| subnet.manager.switch))
+    }
+
     /// For each switch, ports that no cable between switches and no host has.
-    pub(super) fn free_ports(&self) -> Vec<usize> {
+    pub(super) fn free_ports(&self, subnets: &[Subnet]) -> Vec<usize> {
         let mut free: Vec<usize> = match &self.file {
             Some(file) => {
                 let nodes = file.topology.nodes();
@@ -83,13 +115,7 @@ impl Wiring {
                     }
                 }
             }
-            None => {
-                take(self.manager);
-                for &(a, b) in &self.cables {
-                    take(a);
-                    take(b);
-                }
-            }
+            None => self.ends(subnets).for_each(take),
         }
         free
     }
@@ -101,8 +127,9 @@ impl<'d, 'i> Reader<'d, 'i> {
         root: &Section<'d, 'i>,
         fabric: Option<&Section<'d, 'i>>,
         sm: Option<&Section<'d, 'i>>,
-        manager: &mut Manager,
+        subnets: &mut [Subnet],
     ) -> Wiring {
+        let several = subnets.iter().any(|subnet| subnet.name.is_some());
         let file = fabric.and_then(|fabric| fabric.text("topology"));
         let single = fabric.and_then(|fabric| fabric.text("switch"));
         let switches = root.sections("switch", keys::SWITCH);
@@ -118,7 +145,8 @@ impl<'d, 'i> Reader<'d, 'i> {
                     "remove this key; `sm.host` says which of them the subnet manager's host is",
                 );
             }
-            for section in switches.iter().chain(&links) {
+            let others = ["subnet", "router"].map(|key| root.sections(key, &[]));
+            for section in switches.iter().chain(&links).chain(others.iter().flatten()) {
                 self.document.reject_section(
                     section,
                     "name",
@@ -126,7 +154,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                     "remove this table, or the key `fabric.topology`",
                 );
             }
-            return self.file(&file, sm_host.as_ref(), manager);
+            return self.file(&file, sm_host.as_ref(), &mut subnets[0].manager);
         }
         if let Some(host) = sm_host {
             self.document.reject(
@@ -145,7 +173,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let mut wiring = Wiring {
             switches: Vec::new(),
             cables: Vec::new(),
-            manager: 0,
+            routers: Vec::new(),
             file: None,
         };
         if let Some(first_too_many) = switches.get(SWITCHES_MAX) {
@@ -172,39 +200,54 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "switch",
             );
             let extended_lids = self.flag(section, "extended_lids").unwrap_or(true);
-            self.add_switch(&mut wiring, name.value, extended_lids);
+            let subnet = self.subnet_of(section, subnets);
+            self.add_switch(&mut wiring, name.value, subnet, extended_lids);
         }
         if switches.is_empty() {
             let name = single.map_or(DEFAULT, |entry| {
                 self.check_name(&entry);
                 entry.value
             });
-            self.add_switch(&mut wiring, name, true);
+            self.add_switch(&mut wiring, name, 0, true);
         }
-        if let Some(entry) = sm_switch {
-            wiring.manager = self.switch_named(&entry, &wiring);
+        match sm_switch {
+            Some(entry) if several => self.document.reject(
+                &entry,
+                "there are tables [[subnet]]",
+                "remove this key; `sm_switch` in each of them says where its manager is",
+            ),
+            Some(entry) => subnets[0].manager.switch = self.switch_named(&entry, &wiring),
+            None => {}
         }
         for section in &links {
             let ends = ["from", "to"].map(|key| {
                 let entry = section.required_text(key)?;
-                Some(self.switch_named(&entry, &wiring))
+                let switch = self.switch_named(&entry, &wiring);
+                Some((switch, entry))
             });
             let count = section.integer(
                 "count",
                 1..=COUNT_MAX,
                 "write how many cables there are, from 1 to 127",
             );
-            let [Some(from), Some(to)] = ends else {
+            let [Some((from, _)), Some((to, entry))] = ends else {
                 continue;
             };
+            let subnet_of = |switch: usize| wiring.switches[switch].subnet;
+            if subnet_of(from) != subnet_of(to) {
+                self.document.reject(
+                    &entry,
+                    "the two switches are in different subnets",
+                    "join the subnets by a table [[router]] with a switch of each",
+                );
+            }
             let count = count.map_or(1, |count| count.value as usize);
             wiring.cables.extend(std::iter::repeat_n((from, to), count));
         }
+        self.join_subnets(root, &mut wiring, subnets);
         let mut used = vec![0; wiring.switches.len()];
-        used[wiring.manager] += 1;
-        for &(a, b) in &wiring.cables {
-            used[a] += 1;
-            used[b] += 1;
+        for switch in wiring.ends(subnets) {
+            used[switch] += 1;
         }
         for (switch, used) in wiring.switches.iter().zip(used) {
             if used > PORTS_MAX {
@@ -218,18 +261,19 @@ impl<'d, 'i> Reader<'d, 'i> {
         wiring
     }
 
-    fn add_switch(&mut self, wiring: &mut Wiring, name: &str, extended_lids: bool) {
+    fn add_switch(&mut self, wiring: &mut Wiring, name: &str, subnet: usize, extended_lids: bool) {
         let guid = self.derived("switch", name);
         let name = name.to_owned();
         wiring.switches.push(Switch {
             name,
             guid,
+            subnet,
             extended_lids,
         });
     }
 
     /// The place of the switch that `entry` names.
-    fn switch_named(&self, entry: &Entry<&str>, wiring: &Wiring) -> usize {
+    pub(super) fn switch_named(&self, entry: &Entry<&str>, wiring: &Wiring) -> usize {
         let mut switches = wiring.switches.iter();
         let found = switches.position(|switch| switch.name == entry.value);
         if found.is_none() {
@@ -264,16 +308,17 @@ impl<'d, 'i> Reader<'d, 'i> {
         &mut self,
         entry: &Entry<&str>,
         host: Option<&Entry<&str>>,
-        manager: &mut Manager,
+        manager: &mut ManagerHost,
     ) -> Wiring {
         let mut wiring = Wiring {
             switches: vec![Switch {
                 name: DEFAULT.to_owned(),
                 guid: Guid::new(1),
+                subnet: 0,
                 extended_lids: true,
             }],
             cables: Vec::new(),
-            manager: 0,
+            routers: Vec::new(),
             file: None,
         };
         // Beside the configuration, wherever the daemon is started.
@@ -358,6 +403,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             .map(|(spec, _, name)| Switch {
                 name: name.clone(),
                 guid: spec.guid,
+                subnet: 0,
                 extended_lids: true,
             })
             .collect();

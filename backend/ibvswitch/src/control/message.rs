@@ -21,10 +21,14 @@ pub enum Request {
     Status {},
     /// The nodes and links of the subnet: answered with [`Response::Topology`].
     Topology {},
-    /// Asks something of the embedded subnet manager: answered with [`Response::Sm`].
+    /// Asks something of the embedded subnet manager: answered with [`Response::Sm`], or where it
+    /// concerns those of several subnets, with [`Response::Sms`].
     Sm {
         /// What.
         action: SmAction,
+        /// Of which subnet's; of all without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        subnet: Option<String>,
     },
     /// Moves a VM: answered with [`Response::Migrated`] when it has moved.
     Migrate(MigrationRequest),
@@ -50,6 +54,11 @@ pub enum Response {
     Topology(Topology),
     /// To [`Request::Sm`].
     Sm(SmStatus),
+    /// To [`Request::Sm`] of several subnets.
+    Sms {
+        /// The managers.
+        managers: Vec<SmStatus>,
+    },
     /// To [`Request::Migrate`].
     Migrated(Migrated),
     /// To [`Request::MigrateAll`].
@@ -105,7 +114,7 @@ pub struct Status {
     pub vfs: Vec<VfStatus>,
 }
 
-/// The subnet at a glance.
+/// The subnet at a glance; of several all together, with prefix and manager's LID of the first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FabricStatus {
     /// Switches, vSwitches included.
@@ -120,6 +129,26 @@ pub struct FabricStatus {
     pub sweeps: u64,
     /// Subnet management packets it sent.
     pub smps: u64,
+    /// The subnets, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subnets: Vec<SubnetStatus>,
+}
+
+/// One of several subnets at a glance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubnetStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Upper half of its GIDs.
+    pub prefix: String,
+    /// Switches, vSwitches included.
+    pub switches: u32,
+    /// LID of its subnet manager, 0 while there is none.
+    pub sm_lid: u16,
+    /// Sweeps that it completed.
+    pub sweeps: u64,
+    /// Subnet management packets it sent.
+    pub smps: u64,
 }
 
 /// The state of one virtual function.
@@ -129,6 +158,9 @@ pub struct VfStatus {
     pub name: String,
     /// Its hypervisor.
     pub hypervisor: String,
+    /// Its subnet, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
     /// State of its port as `ibstat` names it: `Down`, `Initialize`, `Armed` or `Active`.
     pub state: String,
     /// LID, 0 while there is none; beyond 65 535 one of 18 bits.
@@ -276,6 +308,9 @@ pub struct Node {
     pub connected: Option<bool>,
     /// The VM whose addresses are at a VF, as the configuration names it; `None` at a spare one.
     pub holds: Option<String>,
+    /// Its subnet, where there are several; `None` of a router.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
 }
 
 /// Kinds of [`Node`].
@@ -288,6 +323,8 @@ pub enum NodeKind {
     Vswitch,
     /// The host of the subnet manager.
     Manager,
+    /// A router between subnets.
+    Router,
     /// A host without VFs.
     Host,
     /// A hypervisor's physical function, whose LID VFs share.

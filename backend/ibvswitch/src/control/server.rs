@@ -51,11 +51,15 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
         request: &MigrationsRequest,
     ) -> Result<MigrationsReport, (ErrorKind, String)>;
 
-    /// Asks something of the embedded subnet manager.
+    /// Asks something of the embedded subnet managers, or of that of one subnet.
     ///
     /// # Errors
     /// What kind of error, and what is wrong.
-    fn manager(&self, action: SmAction) -> Result<SmStatus, (ErrorKind, String)>;
+    fn manager(
+        &self,
+        action: SmAction,
+        subnet: Option<&str>,
+    ) -> Result<Vec<SmStatus>, (ErrorKind, String)>;
 
     /// Changes a link, or tells how it is.
     ///
@@ -294,8 +298,14 @@ fn answer(line: &[u8], source: &dyn StatusSource, capture: &mut Option<Subscript
             Ok(report) => Response::Migrations(report),
             Err((kind, message)) => Response::Error { kind, message },
         },
-        Ok(Request::Sm { action }) => match source.manager(action) {
-            Ok(status) => Response::Sm(status),
+        Ok(Request::Sm { action, subnet }) => match source.manager(action, subnet.as_deref()) {
+            Ok(mut managers) => match (managers.pop(), managers.is_empty()) {
+                (Some(only), true) => Response::Sm(only),
+                (last, _) => {
+                    managers.extend(last);
+                    Response::Sms { managers }
+                }
+            },
             Err((kind, message)) => Response::Error { kind, message },
         },
         Ok(Request::Link(request)) => match source.link(&request) {

@@ -17,6 +17,9 @@ pub enum SmAction {
 /// How the subnet manager is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SmStatus {
+    /// Its subnet, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
     /// `Master`, `Standby`, `Discovering` or `NotActive`.
     pub state: String,
     /// Among subnet managers, 15 the highest.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use fabric::{LostHeader, Route};
-use hca::{Envelope, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
+use fabric::{GlobalAddress, LostHeader, Route, Routed};
+use hca::{Envelope, Heading, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
 use wire::{Lid, PKey, Sl};
 
 use super::datagram::packet;
@@ -28,18 +28,22 @@ impl Subnet for EngineSubnet {
         self.0.state.lock().paths.traffic()
     }
 
-    fn resolve(
-        &mut self,
-        from: VfId,
-        dlid: Lid,
-        sl: Sl,
-        pkey: PKey,
-    ) -> Result<hca::Route, NoRoute> {
+    fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<hca::Route, NoRoute> {
+        let &Heading {
+            dlid,
+            sl,
+            pkey,
+            global,
+        } = heading;
         let port = self.0.port(from).ok_or(NoRoute::Dropped)?;
         let state = &mut *self.0.state.lock();
         let destination = state.clusters.destination(from, dlid);
         let destination = destination.ok_or(NoRoute::Dropped)?;
-        let (left_by, route) = state.fabric.follow(port, destination, sl, Some(pkey));
+        let global = global.map(|(dgid, hop_limit)| GlobalAddress { dgid, hop_limit });
+        let (left_by, route) =
+            state
+                .fabric
+                .follow_routed(port, destination, sl, Some(pkey), global);
         // Traps have room for 16 bits.
         let dlid = destination.physical().unwrap_or_default();
         let counts = |port| self.0.functions.contains_key(&port);
@@ -50,11 +54,17 @@ impl Subnet for EngineSubnet {
             sl,
             pkey,
         };
-        let to = route.map(|route| {
+        let to = route.map(|Routed { route, crossing }| {
+            let crossing = crossing.map(|crossing| hca::Crossing {
+                slid: crossing.slid,
+                dlid: crossing.dlid.physical().unwrap_or_default(),
+                hop_limit: crossing.hop_limit,
+            });
+            let dlid = crossing.map_or(dlid, |crossing| crossing.dlid);
             let to = self.0.function_with(state, route.port, dlid);
-            (route, to)
+            (route, crossing, to)
         });
-        if let Ok((_, Some(to))) = to
+        if let Ok((.., Some(to))) = to
             && !state.clusters.together(from, to)
         {
             return Err(NoRoute::Dropped);
@@ -69,14 +79,15 @@ impl Subnet for EngineSubnet {
             .paths
             .number(&state.fabric, false, &left_by, lost, counts);
         match to {
-            Ok((Route { mtu, delay, .. }, Some(to))) => Ok(hca::Route {
+            Ok((Route { mtu, delay, .. }, crossing, Some(to))) => Ok(hca::Route {
                 to,
                 mtu,
                 path,
                 faulty,
                 delay: nanoseconds(delay),
+                crossing,
             }),
-            Ok((_, None)) => Err(NoRoute::Lost(path)),
+            Ok((.., None)) => Err(NoRoute::Lost(path)),
             Err(_) => {
                 // Somebody may want to know.
                 self.0.look();
@@ -111,6 +122,7 @@ impl Subnet for EngineSubnet {
                     path,
                     faulty,
                     delay: nanoseconds(route.delay),
+                    crossing: None,
                 })
             })
             .collect()

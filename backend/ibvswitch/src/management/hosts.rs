@@ -143,7 +143,7 @@ impl Management {
     pub fn host_port(&self, name: Option<&str>) -> Option<(PortRef, String)> {
         let state = self.state.lock();
         let port = match name {
-            None => self.manager_port,
+            None => *self.manager_ports.first()?,
             Some(name) => self.names.get(name).copied().or_else(|| {
                 let guid: Guid = name.parse().ok()?;
                 state.fabric.port_by_guid(guid)
@@ -174,7 +174,7 @@ impl Management {
     ) {
         let mut state = self.state.lock();
         let mut hosts = self.hosts.0.lock();
-        let owned = port == self.manager_port
+        let owned = self.manager_ports.contains(&port)
             || self.functions.contains_key(&port)
             || hosts.iter().any(|host| host.port == port && host.took_over);
         if !owned {
@@ -229,7 +229,7 @@ impl Management {
             }
             let port = hosts[at].port;
             let taken = |host: &Host| host.tag != tag && host.port == port && host.manager;
-            let embedded = state.manager.is_some() && port == self.manager_port;
+            let embedded = state.managed_at(port).is_some();
             if is && (embedded || hosts.iter().any(taken)) {
                 return false;
             }
@@ -297,13 +297,19 @@ impl Management {
                 all.push(sent);
             }
             let sweeps = state.sweeps();
-            let next = match state.for_manager.is_empty() {
+            let idle = state
+                .subnets
+                .iter()
+                .all(|subnet| subnet.received.is_empty());
+            let next = match idle {
                 true => state.deadline(),
                 false => self.manage(&mut state, now, &mut deliveries),
             };
             let earlier = next.is_some_and(|next| state.wakes.is_none_or(|wakes| next < wakes));
             // What follows from a sweep or a migration is the thread's to do.
-            let moves = !state.migrations.is_empty() || !state.relocations.is_empty();
+            let mut subnets = state.subnets.iter();
+            let moves = subnets.any(|subnet| !subnet.migrations.is_empty())
+                || !state.relocations.is_empty();
             earlier || state.sweeps() != sweeps || moves
         };
         self.deliver(engine, deliveries);

@@ -9,7 +9,7 @@ use subnet::{FILE_MAX, Partitions, persistence};
 use tracing::{debug, warn};
 use wire::{Guid, Lid};
 
-use crate::config::Config;
+use crate::config::{Config, Subnet};
 
 /// Why the subnet manager's files are of no use.
 #[derive(Debug, thiserror::Error)]
@@ -92,10 +92,15 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// What is remembered in the directory that a configuration names, if it names one.
-    pub(super) fn open(config: &Config) -> Result<Option<Self>, FileError> {
+    /// What is remembered of a subnet in the directory that a configuration names, if it names one:
+    /// of one of several in a directory of the subnet's name there.
+    pub(super) fn open(config: &Config, subnet: &Subnet) -> Result<Option<Self>, FileError> {
         let Some(directory) = &config.manager.state_dir else {
             return Ok(None);
+        };
+        let directory = match &subnet.name {
+            Some(name) => directory.join(name),
+            None => directory.clone(),
         };
         let path = directory.join(LIDS);
         let lids = match fs::read_to_string(&path) {
@@ -107,7 +112,7 @@ impl Memory {
             Err(source) => return Err(FileError::Unreadable { path, source }),
         };
         Ok(Some(Self {
-            directory: directory.clone(),
+            directory,
             lids,
             failed: false,
         }))

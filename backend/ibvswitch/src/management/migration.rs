@@ -14,6 +14,7 @@ use tracing::{debug, warn};
 
 use super::readdress::Readdressing;
 use super::relocation::Relocating;
+use super::subnets::ManagedSubnet;
 use super::{Management, Message, SubnetState};
 use crate::config::Address;
 use crate::control::{Migrated, MigrationRequest, MigrationsReport, MigrationsRequest};
@@ -25,6 +26,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// A migration, and who waits for its end.
 #[derive(Debug)]
 pub(super) struct Pending {
+    /// Of which manager's.
+    subnet: usize,
     migration: Migration,
     reply: Sender<Result<Moved, MigrationError>>,
 }
@@ -137,7 +140,7 @@ impl Management {
                 self.function(name, &request.to)?;
             }
         }
-        let external = self.with(|state| state.manager.is_none());
+        let external = self.with(|state| !state.is_managed());
         let mut promised = Promised::default();
         let mut managed = Vec::new();
         let mut begun = Vec::with_capacity(requests.len());
@@ -146,7 +149,7 @@ impl Management {
                 Address::Shared => self
                     .begin_readdress(request, vm, &is_connected, &mut promised)
                     .map(Begun::Readdressing),
-                Address::Dedicated if external => self
+                Address::Dedicated if external || self.crosses(request, vm) => self
                     .free_function(request, vm, &is_connected, &promised)
                     .and_then(|to| self.begin_relocation(request, vm, to, &mut promised))
                     .map(Begun::Relocating),
@@ -154,7 +157,12 @@ impl Management {
                     .migration(request, vm, &is_connected, &mut promised)
                     .map(|migration| {
                         let (reply, answer) = bounded(1);
-                        managed.push(Pending { migration, reply });
+                        let subnet = self.subnet_at(&request.to);
+                        managed.push(Pending {
+                            subnet,
+                            migration,
+                            reply,
+                        });
                         let to = request.to.clone();
                         Begun::Managed { vm, to, answer }
                     }),
@@ -174,6 +182,20 @@ impl Management {
             Begun::Relocating(begun) => self.end_relocation(&begun),
         });
         Ok(ends.collect())
+    }
+
+    /// The subnet of a hypervisor.
+    fn subnet_at(&self, hypervisor: &str) -> usize {
+        let mut slots = self.slots.iter();
+        let slot = slots.find(|slot| slot.hypervisor == hypervisor);
+        slot.map_or(0, |slot| slot.subnet)
+    }
+
+    /// Whether a VM is to go to another subnet than it is in.
+    fn crosses(&self, request: &MigrationRequest, vm: usize) -> bool {
+        let occupants = self.with(|state| self.occupants(state));
+        let at = occupants.iter().position(|&occupant| occupant == Some(vm));
+        at.is_some_and(|at| self.slots[at].subnet != self.subnet_at(&request.to))
     }
 
     /// What the subnet manager is to do for a VM with a LID of its own.
@@ -287,12 +309,13 @@ impl Management {
         let Some(slot) = occupant.map(|index| &self.slots[index]) else {
             return;
         };
-        if let (false, Some(manager)) = (slot.spare, &mut state.manager) {
+        let subnet = &mut state.subnets[self.subnet_of(vf)];
+        if let (false, Some(manager)) = (slot.spare, &mut subnet.manager) {
             let ticket = match present {
                 true => manager.start(slot.guid),
                 false => manager.end(slot.guid),
             };
-            state
+            subnet
                 .migrations
                 .push((ticket, Waiter::Log(slot.name.clone())));
         }
@@ -302,9 +325,10 @@ impl Management {
     pub(super) fn begin_migrations(&self, all: Vec<Pending>) {
         let mut state = self.state.lock();
         for pending in all {
-            if let Some(manager) = &mut state.manager {
+            let subnet = &mut state.subnets[pending.subnet];
+            if let Some(manager) = &mut subnet.manager {
                 let ticket = manager.migrate(pending.migration);
-                state.migrations.push((ticket, Waiter::Client(pending)));
+                subnet.migrations.push((ticket, Waiter::Client(pending)));
             }
         }
     }
@@ -312,36 +336,38 @@ impl Management {
     /// Tells those who wait, and has the rights of VMs follow them.
     pub(super) fn answer_migrations(&self, state: &mut SubnetState) {
         let mut moved = false;
-        let SubnetState {
-            manager: Some(manager),
-            migrations,
-            ..
-        } = state
-        else {
-            return;
-        };
-        migrations.retain(|(ticket, waiter)| {
-            let Some(result) = manager.take_migration(*ticket) else {
-                return true;
+        for subnet in &mut state.subnets {
+            let ManagedSubnet {
+                manager: Some(manager),
+                migrations,
+                ..
+            } = subnet
+            else {
+                continue;
             };
-            match (waiter, result) {
-                (Waiter::Client(pending), result) => {
-                    moved = true;
-                    // Who asked may have gone.
-                    let _ = pending.reply.try_send(result);
+            migrations.retain(|(ticket, waiter)| {
+                let Some(result) = manager.take_migration(*ticket) else {
+                    return true;
+                };
+                match (waiter, result) {
+                    (Waiter::Client(pending), result) => {
+                        moved = true;
+                        // Who asked may have gone.
+                        let _ = pending.reply.try_send(result);
+                    }
+                    (Waiter::Log(vm), Ok(moved)) => {
+                        debug!(vm, lid = %moved.lid, switches = moved.switches.sent, "LID set or freed");
+                    }
+                    // It has a LID already, having come with it; or none, having left.
+                    (
+                        Waiter::Log(_),
+                        Err(MigrationError::AlreadyThere | MigrationError::NotRunning { .. }),
+                    ) => {}
+                    (Waiter::Log(vm), Err(error)) => warn!(vm, "{error}"),
                 }
-                (Waiter::Log(vm), Ok(moved)) => {
-                    debug!(vm, lid = %moved.lid, switches = moved.switches.sent, "LID set or freed");
-                }
-                // It has a LID already, having come with it; or none, having left.
-                (
-                    Waiter::Log(_),
-                    Err(MigrationError::AlreadyThere | MigrationError::NotRunning { .. }),
-                ) => {}
-                (Waiter::Log(vm), Err(error)) => warn!(vm, "{error}"),
-            }
-            false
-        });
+                false
+            });
+        }
         if moved {
             self.serve_occupants(state);
         }

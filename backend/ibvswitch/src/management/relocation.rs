@@ -1,13 +1,15 @@
-//! VMs with a LID of their own that move while another subnet manager manages the subnet.
+//! VMs with a LID of their own that move to another subnet, or while another subnet manager manages
+//! theirs.
 //!
 //! The VM's function and the free one at the destination change places: their links go down and come
-//! up again, the vSwitches tell the manager, and that one gives LIDs and paths to whom it finds where.
+//! up again, the vSwitches tell the managers, and these give LIDs and paths to whom they find where.
 //! An OpenSM remembers LIDs by GUID, so that the VM keeps its own.
 
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hca::VfId;
+use subnet::MigrationError;
 use wire::{Guid, Lid, PortState};
 
 use super::migration::{MigrateError, PATIENCE, Promised, wait};
@@ -58,15 +60,22 @@ impl Management {
         to: VfId,
         promised: &mut Promised,
     ) -> Result<Relocating, MigrateError> {
-        if request.is_about_tables() {
-            return Err(MigrateError::NotOurs);
-        }
         let begun = self.with(|state| {
             let occupants = self.occupants(state);
             let from = occupants.iter().position(|&occupant| occupant == Some(vm));
             let not_there = || MigrateError::NotThere(request.vm.clone());
             let from = VfId(from.ok_or_else(not_there)? as u16);
             let guid = self.slots[vm].guid;
+            let crosses = self.subnet_of(from) != self.subnet_of(to);
+            if request.is_about_tables() {
+                return Err(match crosses {
+                    false => MigrateError::NotOurs,
+                    true => MigrateError::Crossing {
+                        vm: request.vm.clone(),
+                        hypervisor: request.to.clone(),
+                    },
+                });
+            }
             let (Some(&here), Some(&there)) = (
                 self.ports.get(usize::from(from.0)),
                 self.ports.get(usize::from(to.0)),
@@ -74,8 +83,17 @@ impl Management {
                 return Err(not_there());
             };
             let lid = state.fabric.port_info(here).unwrap_or_default().lid;
+            if crosses && self.dynamic && !lid.is_unicast() {
+                let vm = guid;
+                return Err(MigrateError::Manager(MigrationError::NotRunning { vm }));
+            }
             if !state.fabric.exchange(here, there) {
                 return Err(not_there());
+            }
+            if crosses {
+                let spare = occupants.get(usize::from(to.0)).copied().flatten();
+                let spare = self.slots[spare.ok_or_else(not_there)?].guid;
+                self.cross_subnets(state, (guid, from), (spare, to));
             }
             self.serve_occupants(state);
             let allowed = allowed(request.wait_s);

@@ -17,6 +17,8 @@ use crate::control::Place;
 pub(super) struct Slot {
     pub(super) name: String,
     pub(super) hypervisor: String,
+    /// Which of the subnets its hypervisor is in.
+    pub(super) subnet: usize,
     pub(super) vswitch: Guid,
     /// Of the node, and of the VM's port; in a fabric it is at one place as either.
     pub(super) guid: Guid,
@@ -33,6 +35,7 @@ pub(super) fn slots(config: &Config) -> Vec<Slot> {
     let slot = |(hypervisor, vf): (&crate::config::Hypervisor, &crate::config::Vf)| Slot {
         name: vf.name.clone(),
         hypervisor: hypervisor.name.clone(),
+        subnet: config.subnet_of(hypervisor),
         vswitch: hypervisor.vswitch_guid,
         guid: vf.guid,
         socket: vf.socket.display().to_string(),

@@ -1,12 +1,14 @@
 //! The embedded subnet manager, as `ibvswitch sm` asks for it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
+use fabric::Fabric;
 use wire::attribute::{SmInfo, SmState};
 
 use super::memory::read_partitions;
-use super::{Management, Message, SubnetState};
+use super::subnets::ManagedSubnet;
+use super::{Management, Message};
 use crate::config::Config;
 use crate::control::{
     Balance, ExtendedLids, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps,
@@ -23,6 +25,14 @@ pub enum SmError {
         "another subnet manager manages the subnet; `sm.manager = \"embedded\"` has the daemon do it"
     )]
     External,
+    /// There is no such subnet.
+    #[error("{}", unknown(.name, .known))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Those there are.
+        known: Vec<String>,
+    },
     /// Another one has the subnet.
     #[error("the subnet manager is {state}: another one is the master; ask that one")]
     NotMaster {
@@ -37,49 +47,85 @@ pub enum SmError {
     Slow,
 }
 
+fn unknown(name: &str, known: &[String]) -> String {
+    match known {
+        [] => format!("there is no subnet `{name}`; leave the name out, since there is one alone"),
+        known => format!(
+            "there is no subnet `{name}`; there are {}",
+            known.join(", ")
+        ),
+    }
+}
+
 impl Management {
-    /// Does what the embedded subnet manager is asked, and tells how it is then.
+    /// Does what the embedded subnet managers are asked, or that of one subnet, and tells how they are
+    /// then.
     ///
     /// # Errors
     /// [`SmError`].
-    pub fn manager(&self, config: &Config, action: SmAction) -> Result<SmStatus, SmError> {
+    pub fn manager(
+        &self,
+        config: &Config,
+        action: SmAction,
+        subnet: Option<&str>,
+    ) -> Result<Vec<SmStatus>, SmError> {
         let partitions = match action {
             SmAction::Reload => Some(read_partitions(config)?),
             _ => None,
         };
         let mut state = self.state.lock();
-        let done = {
-            let SubnetState { manager, swept, .. } = &mut *state;
+        let names = || state.subnets.iter().flat_map(|subnet| &subnet.name);
+        if let Some(unknown) = subnet.filter(|&subnet| !names().any(|name| name == subnet)) {
+            return Err(SmError::Unknown {
+                name: unknown.to_owned(),
+                known: names().cloned().collect(),
+            });
+        }
+        let is_asked = |it: &ManagedSubnet| subnet.is_none() || it.name.as_deref() == subnet;
+        let mut waiting = Vec::new();
+        for managed in state.subnets.iter_mut().filter(|it| is_asked(it)) {
+            let ManagedSubnet { manager, swept, .. } = managed;
             let manager = manager.as_mut().ok_or(SmError::External)?;
             let master = manager.state();
             if action != SmAction::Status && master != SmState::Master {
                 return Err(SmError::NotMaster { state: master });
             }
-            match (action, partitions) {
-                (SmAction::Status, _) => None,
-                (SmAction::Sweep, _) => {
-                    manager.request_sweep();
-                    Some(wait(swept))
-                }
-                (SmAction::Reload, partitions) => {
-                    manager.set_partition_file(partitions.flatten());
-                    Some(wait(swept))
-                }
+            match action {
+                SmAction::Status => continue,
+                SmAction::Sweep => manager.request_sweep(),
+                SmAction::Reload => manager.set_partition_file(partitions.clone().flatten()),
             }
-        };
-        if let Some(done) = done {
+            waiting.push(wait(swept));
+        }
+        if !waiting.is_empty() {
             drop(state);
             // The thread takes messages as long as there are devices that could ask.
             let _ = self.sender.send(Message::Look);
-            done.recv_timeout(PATIENCE).map_err(|_| SmError::Slow)?;
+            let patience = Instant::now() + PATIENCE;
+            for done in waiting {
+                done.recv_deadline(patience).map_err(|_| SmError::Slow)?;
+            }
             state = self.state.lock();
         }
+        let asked = state.subnets.iter().filter(|it| is_asked(it));
+        asked
+            .map(|subnet| self.describe_manager(config, &state.fabric, subnet))
+            .collect()
+    }
+
+    fn describe_manager(
+        &self,
+        config: &Config,
+        fabric: &Fabric,
+        subnet: &ManagedSubnet,
+    ) -> Result<SmStatus, SmError> {
         let now = self.epoch.elapsed();
-        let manager = state.manager.as_ref().ok_or(SmError::External)?;
+        let manager = subnet.manager.as_ref().ok_or(SmError::External)?;
         let report = manager.report();
-        let own = state.fabric.port_info(self.manager_port);
-        let guid = state.fabric.node_info(self.manager_port);
+        let own = fabric.port_info(subnet.port);
+        let guid = fabric.node_info(subnet.port);
         Ok(SmStatus {
+            subnet: subnet.name.clone(),
             state: manager.state().to_string(),
             priority: manager.priority(),
             guid: guid.map_or(String::new(), |node| node.port_guid.to_string()),
@@ -134,30 +180,6 @@ impl Management {
                 .collect(),
             errors: report.errors.clone(),
         })
-    }
-
-    /// Writes down what the manager is to remember, and tells those who wait for a sweep that it
-    /// has ended.
-    pub(super) fn after_sweep(&self, state: &mut SubnetState) {
-        let SubnetState {
-            manager: Some(manager),
-            memory,
-            swept,
-            ..
-        } = state
-        else {
-            return;
-        };
-        if !manager.is_up() {
-            return;
-        }
-        if let Some(memory) = memory {
-            memory.keep(manager.lids(), |guid| manager.lmc(guid));
-        }
-        for waiting in swept.drain(..) {
-            // Who asked may have gone.
-            let _ = waiting.try_send(());
-        }
     }
 }
 

@@ -70,6 +70,7 @@ fn statement(text: &mut String, indent: &str, node: &Node) {
     let shape = match node.kind {
         NodeKind::Switch => ", shape=box3d, fillcolor=lightblue, style=filled",
         NodeKind::Vswitch => ", fillcolor=aliceblue",
+        NodeKind::Router => ", shape=diamond, fillcolor=lightyellow, style=filled",
         NodeKind::Manager => ", fillcolor=lavender",
         NodeKind::Pf => ", fillcolor=aliceblue",
         NodeKind::Host | NodeKind::Vf => "",

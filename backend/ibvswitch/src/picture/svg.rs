@@ -86,15 +86,22 @@ fn summary(topology: &Topology, layout: &Layout<'_>) -> String {
         .cards
         .iter()
         .filter(|card| {
-            !card
-                .head
-                .is_some_and(|head| matches!(head.kind, NodeKind::Manager | NodeKind::Host))
+            !card.head.is_some_and(|head| {
+                matches!(
+                    head.kind,
+                    NodeKind::Manager | NodeKind::Router | NodeKind::Host
+                )
+            })
         })
         .count();
     let hosts = of_kind(NodeKind::Host);
     let mut parts = vec![count(layout.chips.len(), "switch", "switches")];
     if hosts > 0 {
         parts.push(count(hosts, "host", "hosts"));
+    }
+    let routers = of_kind(NodeKind::Router);
+    if routers > 0 {
+        parts.push(count(routers, "router", "routers"));
     }
     parts.push(count(hypervisors, "hypervisor", "hypervisors"));
     parts.push(count(of_kind(NodeKind::Vf), "VF", "VFs"));
@@ -285,6 +292,10 @@ impl Svg {
 }
 
 fn short_lid(node: &Node) -> String {
+    if node.kind == NodeKind::Router {
+        // It has one in each subnet.
+        return String::new();
+    }
     lid(node).map_or_else(|| "no LID".to_owned(), |lid| format!("LID {lid}"))
 }
 

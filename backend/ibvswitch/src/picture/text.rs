@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{kind, lid, pkeys, title};
-use crate::control::{Link, Node, Topology};
+use crate::control::{Link, Node, NodeKind, Topology};
 
 const COLUMNS: usize = 7;
 
@@ -146,7 +146,11 @@ impl<'a> Tree<'a> {
         }
         self.rows.push([
             name,
-            lid(node).map_or_else(|| "none".to_owned(), |lid| format!("{lid:#}")),
+            match (lid(node), node.kind) {
+                (Some(lid), _) => format!("{lid:#}"),
+                (None, NodeKind::Router) => "-".to_owned(),
+                (None, _) => "none".to_owned(),
+            },
             node.state.clone().unwrap_or_else(|| "-".to_owned()),
             node.port_guid.clone(),
             match pkeys(node, 4) {
@@ -159,7 +163,10 @@ impl<'a> Tree<'a> {
                 None => "-",
             }
             .to_owned(),
-            node.reason.clone(),
+            match &node.subnet {
+                Some(subnet) => format!("in {subnet}: {}", node.reason),
+                None => node.reason.clone(),
+            },
         ]);
         below
     }
@@ -191,7 +198,6 @@ fn table(rows: &[[String; COLUMNS]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::NodeKind;
     use crate::picture::examples::{link, node, two_levels};
 
     #[test]

@@ -34,7 +34,7 @@ use wire::{Guid, Lid};
 use super::{Phase, SubnetManager};
 use crate::lids;
 use crate::migration::{
-    Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target, Wait,
+    Arrival, Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target, Wait,
 };
 use crate::model::At;
 use crate::routing::Endpoint;
@@ -147,6 +147,23 @@ impl SubnetManager {
     /// Asks for a VM's LID to be free again.
     pub fn end(&mut self, vm: Guid) -> Ticket {
         self.ask(Job::End, Migration::new(vm, Target::Function(vm)))
+    }
+
+    /// The function with the GUID `left` has gone to another subnet, and the one with the GUID
+    /// `arrived` has come to its place, which the sweep that this begins finds out. The LID of the
+    /// first is free.
+    pub fn exchanged(&mut self, left: Guid, arrived: Guid, arrival: Arrival) {
+        self.config.spare_functions.remove(&left);
+        self.config.without_lid.remove(&left);
+        self.extended.lids.remove(&left);
+        self.lids.remove(&left);
+        if arrival.is_spare {
+            self.config.spare_functions.insert(arrived);
+        }
+        if !arrival.has_lid {
+            self.config.without_lid.insert(arrived);
+        }
+        self.request_sweep();
     }
 
     fn ask(&mut self, job: Job, asked: Migration) -> Ticket {

@@ -95,6 +95,8 @@ pub(super) struct Directory {
     /// Partitions of alias GUIDs that are not members of all their port's.
     partitions: HashMap<Guid, Vec<PKey>>,
     prefix: u64,
+    /// Routers' ports, by the prefix of the subnet that they lead to.
+    routers: HashMap<u64, PortIndex>,
     /// The manager's own port.
     pub(super) own: Option<PortIndex>,
 }
@@ -173,6 +175,12 @@ impl Directory {
         for (guid, table) in aliases.ports() {
             directory.add_aliases(guid, table, view);
         }
+        for &(prefix, router) in &view.config.prefix_routes {
+            if let Some(port) = directory.by_guid(router) {
+                // The first that is there.
+                directory.routers.entry(prefix).or_insert(port);
+            }
+        }
         directory.own = subnet.own.and_then(|own| at.get(&own)).copied();
         let switches = view.paths.nodes.iter().zip(&view.paths.tables);
         for (vertex, (&node, table)) in switches.enumerate() {
@@ -230,6 +238,16 @@ impl Directory {
             return None;
         }
         self.by_guid(gid.guid())
+    }
+
+    /// Whether a port is a router's.
+    pub(super) fn is_router(&self, port: PortIndex) -> bool {
+        self.node_of(self.port(port)).info.node_type == NodeType::Router
+    }
+
+    /// The port of the router to the subnet of a prefix.
+    pub(super) fn router_to(&self, prefix: u64) -> Option<PortIndex> {
+        self.routers.get(&prefix).copied()
     }
 
     pub(super) fn gid(&self, port: &Port) -> Gid {

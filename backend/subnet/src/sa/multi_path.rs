@@ -38,12 +38,12 @@ pub(super) fn answer(
     }
     let gids = wanted.gids(request.data);
     let [sources, destinations] = gids.ok_or(Status::SA_REQUEST_INVALID)?;
-    let ends = |gids: &[[u8; 16]]| {
-        let end = |&gid: &[u8; 16]| End::of(directory, Gid::from_bytes(gid));
+    let ends = |gids: &[[u8; 16]], find: fn(&Directory, Gid) -> Option<End>| {
+        let end = |&gid: &[u8; 16]| find(directory, Gid::from_bytes(gid));
         let ends: Option<Vec<End>> = gids.iter().map(end).collect();
         ends.ok_or(Status::SA_INVALID_GID)
     };
-    let (sources, destinations) = (ends(sources)?, ends(destinations)?);
+    let (sources, destinations) = (ends(sources, End::of)?, ends(destinations, End::toward)?);
     let most = match request.gives(MultiPathRecord::NUMB_PATH) {
         true => usize::from(wanted.numb_path.max(1)),
         false => MOST,

@@ -45,7 +45,7 @@ pub(super) fn answer(
             .flat_map(|port| {
                 let guids = directory.port(port).guids.iter();
                 let there = guids.filter(|guid| !guid.is_none());
-                there.map(move |&guid| End { port, guid })
+                there.map(move |&guid| End::new(port, guid))
             })
             .collect(),
     };
@@ -70,16 +70,36 @@ pub(super) fn answer(
 pub(super) struct End {
     pub(super) port: PortIndex,
     pub(super) guid: Guid,
+    /// Of a port of another subnet, where this is the way out of the subnet.
+    beyond: Option<Gid>,
 }
 
 impl End {
+    fn new(port: PortIndex, guid: Guid) -> Self {
+        let beyond = None;
+        Self { port, guid, beyond }
+    }
+
     /// The end with this GID.
     pub(super) fn of(directory: &Directory, gid: Gid) -> Option<Self> {
-        let port = directory.by_gid(gid)?;
-        let guid = gid.guid();
-        Some(Self { port, guid })
+        Some(Self::new(directory.by_gid(gid)?, gid.guid()))
+    }
+
+    /// The end with this GID, or the router to its subnet.
+    pub(super) fn toward(directory: &Directory, gid: Gid) -> Option<Self> {
+        if let Some(end) = Self::of(directory, gid) {
+            return Some(end);
+        }
+        let router = directory.router_to(gid.prefix())?;
+        let end = Self::new(router, directory.port(router).guid);
+        let beyond = Some(gid);
+        Some(Self { beyond, ..end })
     }
 }
+
+/// The hop limit of a path out of the subnet, as OpenSM has it: how many routers there are beyond
+/// the first, nobody asks.
+const HOP_LIMIT: u8 = 255;
 
 /// What paths are asked for.
 pub(super) struct Asked<'a> {
@@ -96,15 +116,19 @@ impl Asked<'_> {
     }
 
     fn own(&self, port: PortIndex) -> End {
-        let guid = self.directory.port(port).guid;
-        End { port, guid }
+        End::new(port, self.directory.port(port).guid)
     }
 
     /// The end that GID and LID name; `None` when neither is given.
-    fn end(&self, gid: (u64, Gid), lid: (u64, Lid)) -> Result<Option<End>, Status> {
+    fn end(
+        &self,
+        gid: (u64, Gid),
+        lid: (u64, Lid),
+        find: impl Fn(&Directory, Gid) -> Option<End>,
+    ) -> Result<Option<End>, Status> {
         let mut end = None;
         if self.gives(gid.0) {
-            let found = End::of(self.directory, gid.1);
+            let found = find(self.directory, gid.1);
             end = Some(found.ok_or(Status::SA_INVALID_GID)?);
         }
         if self.gives(lid.0) {
@@ -120,13 +144,14 @@ impl Asked<'_> {
     /// Where paths are to begin, if the template says it.
     pub(super) fn source(&self) -> Result<Option<End>, Status> {
         let PathRecord { sgid, slid, .. } = self.wanted;
-        self.end((PathRecord::SGID, sgid), (PathRecord::SLID, slid))
+        self.end((PathRecord::SGID, sgid), (PathRecord::SLID, slid), End::of)
     }
 
     /// Where they are to end.
     pub(super) fn destination(&self) -> Result<Option<End>, Status> {
         let PathRecord { dgid, dlid, .. } = self.wanted;
-        self.end((PathRecord::DGID, dgid), (PathRecord::DLID, dlid))
+        let (gid, lid) = ((PathRecord::DGID, dgid), (PathRecord::DLID, dlid));
+        self.end(gid, lid, End::toward)
     }
 
     /// The key that packets from one port to the other carry.
@@ -218,20 +243,25 @@ impl Asked<'_> {
         pkey: PKey,
         capacity: Capacity,
     ) -> Option<PathRecord> {
-        let life = match capacity.loops {
-            true => 0,
-            false => self.view.config.subnet_timeout,
+        let life = match (capacity.loops, to.beyond) {
+            (true, None) => 0,
+            (_, None) => self.view.config.subnet_timeout,
+            // There is a subnet beyond, and that takes time, too.
+            (_, Some(_)) => self.view.config.subnet_timeout + 1,
         };
         let wanted = &self.wanted;
         // Who shares a port is found by the global route header alone, which a limit above 0 asks
         // for (IBA 12.7.19).
         let is_alias = |end: End| self.directory.port(end.port).guid != end.guid;
         let record = PathRecord {
-            dgid: self.directory.gid_of(to.guid),
+            dgid: to.beyond.unwrap_or(self.directory.gid_of(to.guid)),
             sgid: self.directory.gid_of(from.guid),
             dlid,
             slid,
-            hop_limit: u8::from(is_alias(from) || is_alias(to)),
+            hop_limit: match to.beyond {
+                Some(_) => HOP_LIMIT,
+                None => u8::from(is_alias(from) || is_alias(to)),
+            },
             cacheable: self.view.config.path_caching,
             reversible: true,
             numb_path: 0,
@@ -319,10 +349,8 @@ impl Asked<'_> {
         if self.gives(PathRecord::DLID) && self.wanted.dlid != of.mlid {
             return Err(Status::SA_NO_RECORDS);
         }
-        let source = source.unwrap_or(End {
-            port: self.request.requester,
-            guid: self.request.guid,
-        });
+        let own = End::new(self.request.requester, self.request.guid);
+        let source = source.unwrap_or(own);
         let port = self.directory.port(source.port);
         let visible = self.request.may_see(self.directory, port);
         let fits = port.holds(of.pkey)

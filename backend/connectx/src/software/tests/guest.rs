@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hca::{Clock, Engine, MadDatagram, NoRoute, PathId, PortView, Route, Subnet, VfId};
+use hca::{Clock, Engine, Heading, MadDatagram, NoRoute, PathId, PortView, Route, Subnet, VfId};
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
 
 use crate::bits::command::{BLOCK_DATA, Opcode, Status, create_eq_in};
@@ -43,13 +43,14 @@ impl Subnet for Loopback {
     fn generation(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.0)
     }
-    fn resolve(&mut self, from: VfId, _dlid: Lid, _sl: Sl, _pkey: PKey) -> Result<Route, NoRoute> {
+    fn resolve(&mut self, from: VfId, _heading: &Heading) -> Result<Route, NoRoute> {
         Ok(Route {
             to: from,
             mtu: Mtu::B4096,
             path: PathId::NONE,
             faulty: false,
             delay: 0,
+            crossing: None,
         })
     }
     fn resolve_multicast(&mut self, _from: VfId, _mlid: Lid, _sl: Sl, _pkey: PKey) -> Vec<Route> {

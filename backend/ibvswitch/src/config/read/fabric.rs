@@ -1,33 +1,18 @@
 //! Links and addresses of the subnet.
 
-use wire::{Gid, Guid, LinkWidth, Mtu};
+use wire::{LinkWidth, Mtu};
 
 use super::Reader;
 use crate::config::document::Section;
 use crate::config::model::Population;
 use crate::config::names::WIDTHS;
 use crate::config::{
-    Address, AddressModel, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Wiring,
+    Address, AddressModel, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Subnet, Wiring,
 };
 
 impl<'d, 'i> Reader<'d, 'i> {
-    pub(super) fn fabric(&mut self, section: Option<&Section<'d, 'i>>) -> Option<Fabric> {
+    pub(super) fn fabric(&self, section: Option<&Section<'d, 'i>>) -> Option<Fabric> {
         const MTU_REMEDY: &str = "the MTUs are 256, 512, 1024, 2048 and 4096";
-        let subnet_prefix = section
-            .and_then(|fabric| fabric.text("subnet_prefix"))
-            .and_then(|entry| {
-                // A prefix is written as a GUID is: 64 bits in hexadecimal.
-                let prefix = entry.value.parse().ok().map(Guid::value);
-                if prefix.is_none() {
-                    self.document.reject(
-                        &entry,
-                        "not a 64-bit subnet prefix",
-                        "write 16 hexadecimal digits, such as \"fe80:0000:0000:0000\"",
-                    );
-                }
-                prefix
-            })
-            .unwrap_or(Gid::DEFAULT_PREFIX);
         let mtu = section.and_then(|fabric| {
             let entry = fabric.integer("mtu", 256..=4096, MTU_REMEDY)?;
             let mtu = u32::try_from(entry.value).ok().and_then(Mtu::from_bytes);
@@ -47,7 +32,6 @@ impl<'d, 'i> Reader<'d, 'i> {
             model: model.unwrap_or_default(),
             grh_required: grh_required.unwrap_or(true),
             extended_lids: extended_lids.unwrap_or_default(),
-            subnet_prefix,
             mtu: mtu.unwrap_or(Mtu::B4096),
             link_width: link_width.unwrap_or(LinkWidth::X4),
             link_speed: link_speed.unwrap_or(LinkRate::Edr),
@@ -58,7 +42,7 @@ impl<'d, 'i> Reader<'d, 'i> {
     pub(super) fn addresses(
         &self,
         fabric: &Fabric,
-        wiring: &Wiring,
+        (wiring, subnets): (&Wiring, &[Subnet]),
         manager: &Manager,
         hypervisors: &[Hypervisor],
     ) {
@@ -75,25 +59,34 @@ impl<'d, 'i> Reader<'d, 'i> {
         if fabric.extended_lids {
             self.extended_lids(fabric, manager, hypervisors);
         }
-        let all = hypervisors.iter();
-        let vfs = all.clone().flat_map(|hypervisor| &hypervisor.vfs);
-        let population = Population {
-            vswitches: all
-                .clone()
-                .filter(|it| it.has_vswitch(fabric.model))
-                .count(),
-            shared_ports: all
-                .filter(|it| it.has_physical_function(fabric.model))
-                .count(),
-            vfs: vfs.filter(|vf| vf.address == Address::Dedicated).count(),
-            switches: wiring.switches.len(),
-            lmc: match manager.place {
-                ManagerPlace::Embedded => manager.lmc,
-                ManagerPlace::External => 0,
-            },
-        };
-        if let Err((what, remedy)) = population.check(fabric.model, external) {
-            self.document.reject_whole(KEY, what, remedy);
+        for number in 0..subnets.len() {
+            let is_here = |switch: usize| wiring.switches[switch].subnet == number;
+            let all = hypervisors.iter().filter(|it| is_here(it.switch));
+            let vfs = all.clone().flat_map(|hypervisor| &hypervisor.vfs);
+            let routers = wiring.routers.iter().flat_map(|router| &router.ports);
+            let population = Population {
+                vswitches: all
+                    .clone()
+                    .filter(|it| it.has_vswitch(fabric.model))
+                    .count(),
+                shared_ports: all
+                    .filter(|it| it.has_physical_function(fabric.model))
+                    .count(),
+                vfs: vfs.filter(|vf| vf.address == Address::Dedicated).count(),
+                switches: wiring
+                    .switches
+                    .iter()
+                    .filter(|it| it.subnet == number)
+                    .count(),
+                routers: routers.filter(|port| is_here(port.switch)).count(),
+                lmc: match manager.place {
+                    ManagerPlace::Embedded => manager.lmc,
+                    ManagerPlace::External => 0,
+                },
+            };
+            if let Err((what, remedy)) = population.check(fabric.model, external) {
+                self.document.reject_whole(KEY, what, remedy);
+            }
         }
     }
 

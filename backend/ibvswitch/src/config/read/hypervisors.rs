@@ -11,7 +11,7 @@ use super::Reader;
 use crate::config::document::{Entry, Section};
 use crate::config::{
     Address, AddressModel, Doorbells, GmpClasses, Hypervisor, MadRate, MadRules, Manager,
-    ManagerPlace, SMP_ACCESS, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
+    ManagerPlace, SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
 use crate::shared_port::is_clustered;
 
@@ -25,13 +25,15 @@ pub(super) struct Defaults<'a> {
     pub(super) doorbells: Doorbells,
     pub(super) model: AddressModel,
     pub(super) address: Address,
+    /// Which of the subnets.
+    pub(super) subnet: usize,
 }
 
 impl<'d, 'i> Reader<'d, 'i> {
     pub(super) fn hypervisors(
         &mut self,
         root: &Section<'d, 'i>,
-        wiring: &Wiring,
+        (wiring, subnets): (&Wiring, &[Subnet]),
         manager: &Manager,
         defaults: Defaults<'_>,
     ) -> Vec<Hypervisor> {
@@ -46,7 +48,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "add a table [[hypervisor]] with a name and a table [[hypervisor.vf]] for each VM",
             );
         }
-        let mut free = wiring.free_ports();
+        let mut free = wiring.free_ports(subnets);
         sections
             .iter()
             .filter_map(|section| {
@@ -65,6 +67,10 @@ impl<'d, 'i> Reader<'d, 'i> {
                         ),
                     }
                 }
+                let defaults = Defaults {
+                    subnet: wiring.switches[switch].subnet,
+                    ..defaults
+                };
                 let hypervisor = self.hypervisor(section, switch, defaults)?;
                 self.check_range(section, &hypervisor.vfs, manager);
                 Some(hypervisor)
@@ -153,7 +159,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             self.names.vfs = seen;
         }
         let label = name.as_ref().map_or("", |name| name.value);
-        let lid = self.lid(section, label);
+        let lid = self.lid(section, label, defaults.subnet);
         let guid = self.guid(section, label);
         let pkeys = self.pkeys(section);
         let doorbells = self

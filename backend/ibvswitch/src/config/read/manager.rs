@@ -4,22 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::de::DeValue;
-use wire::{Guid, Lid};
+use wire::Guid;
 
 use super::{GUID_REMEDY, Reader};
 use crate::config::document::Section;
-use crate::config::{KeyChoice, MANAGER, Manager, ManagerPlace, RoutingChoice};
+use crate::config::{KeyChoice, Manager, ManagerPlace, RoutingChoice};
 
 impl<'d, 'i> Reader<'d, 'i> {
-    pub(super) fn manager(&mut self, section: Option<&Section<'d, 'i>>) -> Manager {
-        let lid = section.and_then(|sm| self.lid(sm, "the subnet manager"));
-        let lid = lid.unwrap_or_else(|| {
-            self.names
-                .lids
-                .entry(1)
-                .or_insert_with(|| "the subnet manager".to_owned());
-            Lid::from(1)
-        });
+    pub(super) fn manager(&self, section: Option<&Section<'d, 'i>>) -> Manager {
         let sweep_interval = section.and_then(|sm| {
             sm.integer(
                 "sweep_interval",
@@ -30,8 +22,6 @@ impl<'d, 'i> Reader<'d, 'i> {
         let place = section.and_then(|sm| self.one_of(sm, "manager", &ManagerPlace::NAMES));
         Manager {
             place: place.unwrap_or_default(),
-            lid,
-            guid: self.derived("node", MANAGER),
             lmc: section
                 .and_then(|sm| sm.integer("lmc", 0..=7, "write 0 to 7"))
                 .map_or(0, |entry| entry.value as u8),

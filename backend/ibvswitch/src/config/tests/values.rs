@@ -45,12 +45,12 @@ fn all_values_arrive() {
     assert_eq!(config.socket_mode, 0o660);
     assert_eq!(config.engine.cpu, Some(3));
     assert_eq!(config.wiring.switches[0].name, "leaf");
-    assert_eq!(config.fabric.subnet_prefix, 0xfec0_0000_0000_0001);
+    assert_eq!(config.subnets[0].prefix, 0xfec0_0000_0000_0001);
     assert!(!config.fabric.grh_required);
     assert_eq!(config.fabric.mtu, Mtu::B2048);
     assert_eq!(config.fabric.link_width, LinkWidth::X1);
     assert_eq!(config.fabric.link_speed, LinkRate::Ndr);
-    assert_eq!(config.manager.lid, Lid::from(0x20));
+    assert_eq!(config.subnets[0].manager.lid, Lid::from(0x20));
     assert_eq!(config.manager.sweep_interval, Duration::from_secs(60));
     assert!(config.manager.path_caching);
     let [a, b] = &config.hypervisors[0].vfs[..] else {

@@ -36,7 +36,7 @@ fn several_switches() {
         .collect();
     assert_eq!(names, ["leaf1", "leaf2", "spine"]);
     assert_eq!(config.wiring.cables, [(0, 2), (0, 2), (1, 2)]);
-    assert_eq!(config.wiring.manager, 2);
+    assert_eq!(config.subnets[0].manager.switch, 2);
     let of: Vec<usize> = config.hypervisors.iter().map(|it| it.switch).collect();
     assert_eq!(of, [0, 1]);
 
@@ -90,11 +90,11 @@ Ca 1 \"G\" # \"two\"
         parse("[fabric]\ntopology = \"a.net\"\n").unwrap_or_else(|error| panic!("{error}"));
     let file = config.wiring.file.expect("a file");
     assert_eq!(file.names, ["leaf", "one", "two"]);
-    assert_eq!(config.manager.guid, Guid::from(0x0010_0001));
+    assert_eq!(config.subnets[0].manager.guid, Guid::from(0x0010_0001));
     let one = "[[hypervisor]]\nname = \"a\"\nswitch = \"leaf\"\n";
     let both = format!("[fabric]\ntopology = \"a.net\"\n[sm]\nhost = \"two\"\n{one}");
     let config = parse(&both).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(config.manager.guid, Guid::from(0x0010_0003));
+    assert_eq!(config.subnets[0].manager.guid, Guid::from(0x0010_0003));
     // Port 1 was the last one free.
     let error = parse(&format!("{both}{}", one.replace("\"a\"", "\"b\""))).expect_err("is full");
     assert!(

@@ -105,6 +105,18 @@ pub enum MigrateError {
          --fewest and --destination-routed"
     )]
     NotOurs,
+    /// The same, where the VM goes to another subnet.
+    #[error(
+        "{hypervisor} is in another subnet than `{vm}`, where it gets another LID and no forwarding \
+         table changes for its former one; leave out --method, --drop-first, --fewest and \
+         --destination-routed"
+    )]
+    Crossing {
+        /// The VM.
+        vm: String,
+        /// Where it is to go.
+        hypervisor: String,
+    },
     /// Another subnet manager has not done its part.
     #[error(transparent)]
     NotActive(NotActive),

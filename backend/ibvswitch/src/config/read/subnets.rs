@@ -1,0 +1,318 @@
+//! Subnets, which switch is in which, and the routers between them.
+
+use wire::{Gid, Guid, Lid};
+
+use super::{LID_MAX, LID_REMEDY, PREFIX_REMEDY, Reader, Seen};
+use crate::config::document::{Entry, Section};
+use crate::config::{
+    Fabric, MANAGER, Manager, ManagerHost, ManagerPlace, Router, RouterPort, Subnet, Wiring, keys,
+};
+
+/// Subnets that a configuration may have.
+const SUBNETS_MAX: usize = 64;
+/// Routers, likewise.
+const ROUTERS_MAX: usize = 64;
+
+impl<'d, 'i> Reader<'d, 'i> {
+    /// The subnets; where there is no table of one, the one that `[fabric]` and `[sm]` describe. On
+    /// which switches their managers are is not known yet.
+    pub(super) fn subnets(
+        &mut self,
+        root: &Section<'d, 'i>,
+        fabric: Option<&Section<'d, 'i>>,
+        sm: Option<&Section<'d, 'i>>,
+    ) -> Vec<Subnet> {
+        let single = fabric.and_then(|fabric| fabric.text("subnet_prefix"));
+        let lid = sm.and_then(|sm| sm.integer("lid", 1..=LID_MAX, LID_REMEDY));
+        let lid = lid.map_or(Lid::from(1), |entry| Lid::from(entry.value as u16));
+        let sections = root.sections("subnet", keys::SUBNET);
+        if sections.is_empty() {
+            let prefix = single.and_then(|entry| self.prefix(&entry));
+            let guid = self.derived("node", MANAGER);
+            self.claim_manager_lid(0, lid);
+            return vec![Subnet {
+                name: None,
+                prefix: prefix.unwrap_or(Gid::DEFAULT_PREFIX),
+                manager: ManagerHost {
+                    name: MANAGER.to_owned(),
+                    guid,
+                    lid,
+                    switch: 0,
+                },
+            }];
+        }
+        if let Some(single) = single {
+            self.document.reject(
+                &single,
+                "there are tables [[subnet]]",
+                "remove this key; each of them has a `prefix`",
+            );
+        }
+        if let Some(first_too_many) = sections.get(SUBNETS_MAX) {
+            let what = format!("{} subnets", sections.len());
+            let remedy = format!("a configuration has at most {SUBNETS_MAX}");
+            self.document
+                .reject_section(first_too_many, "name", what, remedy);
+        }
+        let (mut names, mut prefixes) = (Seen::new(), Seen::new());
+        let mut subnets = Vec::with_capacity(sections.len());
+        for section in &sections {
+            let (name, prefix) = (
+                section.required_text("name"),
+                section.required_text("prefix"),
+            );
+            let Some(name) = name else { continue };
+            self.check_name(&name);
+            self.claim(
+                &mut names,
+                &name.with(name.value.to_owned()),
+                "name",
+                "subnet",
+            );
+            let prefix = prefix.and_then(|entry| {
+                let prefix = self.prefix(&entry)?;
+                if sections.len() > 1 {
+                    self.check_routable(&entry, prefix);
+                }
+                self.claim(&mut prefixes, &entry.with(prefix), "prefix", name.value);
+                Some(prefix)
+            });
+            let host = format!("{MANAGER} {}", name.value);
+            self.claim_manager_lid(subnets.len(), lid);
+            subnets.push(Subnet {
+                name: Some(name.value.to_owned()),
+                prefix: prefix.unwrap_or(Gid::DEFAULT_PREFIX),
+                manager: ManagerHost {
+                    guid: self.derived("node", &host),
+                    name: host,
+                    lid,
+                    switch: 0,
+                },
+            });
+        }
+        if subnets.is_empty() {
+            // That none has a name is told.
+            return self.subnets_by_default();
+        }
+        subnets
+    }
+
+    /// Stands for what could not be read.
+    fn subnets_by_default(&mut self) -> Vec<Subnet> {
+        vec![Subnet {
+            name: None,
+            prefix: Gid::DEFAULT_PREFIX,
+            manager: ManagerHost {
+                name: MANAGER.to_owned(),
+                guid: Guid::NONE,
+                lid: Lid::from(1),
+                switch: 0,
+            },
+        }]
+    }
+
+    fn claim_manager_lid(&mut self, subnet: usize, lid: Lid) {
+        let lid = (subnet, i64::from(lid.value()));
+        let lids = &mut self.names.lids;
+        lids.insert(lid, "the subnet manager".to_owned());
+    }
+
+    /// A prefix, which is written as a GUID is: 64 bits in hexadecimal.
+    fn prefix(&self, entry: &Entry<&str>) -> Option<u64> {
+        let prefix = entry.value.parse().ok().map(Guid::value);
+        if prefix.is_none() {
+            self.document
+                .reject(entry, "not a 64-bit subnet prefix", PREFIX_REMEDY);
+        }
+        prefix
+    }
+
+    /// Whether routers pass packets on to a subnet of this prefix.
+    fn check_routable(&self, entry: &Entry<&str>, prefix: u64) {
+        let gid = Gid::new(prefix, Guid::NONE);
+        let what = if gid.is_link_local() {
+            "GIDs of this prefix mean something in their own subnet alone: no router passes on packets \
+             to them"
+        } else if gid.is_multicast() || gid == Gid::NONE {
+            "not the prefix of a subnet"
+        } else {
+            return;
+        };
+        self.document.reject(
+            entry,
+            what,
+            "write a site-local prefix, such as \"fec0:0000:0000:0001\", or one that you were assigned",
+        );
+    }
+
+    /// The place of the subnet that a table names, or of the first.
+    pub(in crate::config) fn subnet_of(
+        &self,
+        section: &Section<'d, 'i>,
+        subnets: &[Subnet],
+    ) -> usize {
+        let Some(entry) = section.text("subnet") else {
+            return 0;
+        };
+        let is_it = |subnet: &Subnet| subnet.name.as_deref() == Some(entry.value);
+        let found = subnets.iter().position(is_it);
+        if found.is_none() {
+            let names = subnets.iter().filter_map(|subnet| subnet.name.as_deref());
+            let names: Vec<&str> = names.collect();
+            let remedy = match names.is_empty() {
+                true => "remove this key, or add tables [[subnet]]".to_owned(),
+                false => format!("the subnets are {}", names.join(", ")),
+            };
+            self.document
+                .reject(&entry, "there is no subnet of this name", remedy);
+        }
+        found.unwrap_or(0)
+    }
+
+    /// Puts the managers of several subnets on their switches, and reads the routers.
+    pub(in crate::config) fn join_subnets(
+        &mut self,
+        root: &Section<'d, 'i>,
+        wiring: &mut Wiring,
+        subnets: &mut [Subnet],
+    ) {
+        let sections = root.sections("subnet", &[]);
+        let named = sections.iter().filter(|s| s.value("name").is_some());
+        for ((number, subnet), section) in subnets.iter_mut().enumerate().zip(named) {
+            let mut switches = wiring.switches.iter();
+            let Some(first) = switches.position(|switch| switch.subnet == number) else {
+                self.document.reject_section(
+                    section,
+                    "name",
+                    "no switch is in this subnet",
+                    "name it as the `subnet` of a table [[switch]]",
+                );
+                continue;
+            };
+            let Some(entry) = section.text("sm_switch") else {
+                subnet.manager.switch = first;
+                continue;
+            };
+            let switch = self.switch_named(&entry, wiring);
+            if wiring.switches[switch].subnet != number {
+                self.document.reject(
+                    &entry,
+                    "this switch is in another subnet",
+                    "name one of this subnet, or leave the key out for the first of it",
+                );
+            }
+            subnet.manager.switch = switch;
+        }
+        let sections = root.sections("router", keys::ROUTER);
+        if let Some(first_too_many) = sections.get(ROUTERS_MAX) {
+            let what = format!("{} routers", sections.len());
+            let remedy = format!("a configuration has at most {ROUTERS_MAX}");
+            self.document
+                .reject_section(first_too_many, "name", what, remedy);
+        }
+        let mut seen = Seen::new();
+        for section in &sections {
+            let router = self.router(section, wiring, &mut seen);
+            wiring.routers.extend(router);
+        }
+    }
+
+    fn router(
+        &mut self,
+        section: &Section<'d, 'i>,
+        wiring: &Wiring,
+        seen: &mut Seen<String>,
+    ) -> Option<Router> {
+        let name = section.required_text("name")?;
+        self.check_name(&name);
+        self.claim(seen, &name.with(name.value.to_owned()), "name", "router");
+        let guid = self.derived("router", name.value);
+        if section.value("switches").is_none() {
+            self.document.reject_section(
+                section,
+                "switches",
+                "missing",
+                "add `switches = [\"…\", \"…\"]` to this table: one of each subnet that it joins",
+            );
+        }
+        let mut ports: Vec<RouterPort> = Vec::new();
+        for entry in section.array("switches").unwrap_or_default() {
+            let Some(text) = entry.value.as_str() else {
+                self.document.reject(
+                    &entry,
+                    "not the name of a switch",
+                    "write it in double quotes",
+                );
+                continue;
+            };
+            let entry = entry.with(text);
+            let switch = self.switch_named(&entry, wiring);
+            let subnet = wiring.switches[switch].subnet;
+            let is_in = |port: &RouterPort| wiring.switches[port.switch].subnet == subnet;
+            if ports.iter().any(is_in) {
+                self.document.reject(
+                    &entry,
+                    "the router is in this switch's subnet already",
+                    "name one switch of each subnet",
+                );
+            }
+            let of_port = format!("{} port {}", name.value, ports.len() + 1);
+            let guid = self.derived("router", &of_port);
+            ports.push(RouterPort { guid, switch });
+        }
+        if section.value("switches").is_some() && ports.len() < 2 {
+            self.document.reject_section(
+                section,
+                "switches",
+                "a router joins two subnets at least",
+                "name a switch of each",
+            );
+        }
+        Some(Router {
+            name: name.value.to_owned(),
+            guid,
+            ports,
+        })
+    }
+
+    /// Whether the rest of the configuration goes along with several subnets.
+    pub(super) fn check_several_subnets(
+        &self,
+        subnets: &[Subnet],
+        fabric: &Fabric,
+        manager: &Manager,
+    ) {
+        if subnets.len() < 2 {
+            return;
+        }
+        let one = "or configure one subnet";
+        if manager.place == ManagerPlace::External {
+            self.document.reject_whole(
+                "sm.manager",
+                "an external subnet manager manages one subnet, and there are several",
+                format!("write \"embedded\", which gives each a manager of its own, {one}"),
+            );
+        }
+        if fabric.model.has_shared_ports() {
+            self.document.reject_whole(
+                "fabric.model",
+                "routers do not find VFs that share a LID",
+                format!("write \"vswitch-prepopulated\" or \"vswitch-dynamic\", {one}"),
+            );
+        }
+        if fabric.extended_lids {
+            self.document.reject_whole(
+                "fabric.extended_lids",
+                "LIDs of 18 bits are for virtual clusters, which are in one subnet",
+                format!("write false, {one}"),
+            );
+        }
+        if !self.names.clusters.found.is_empty() {
+            self.document.reject_whole(
+                "cluster",
+                "the LIDs of a virtual cluster are of one subnet, and there are several",
+                format!("remove the clusters, {one}"),
+            );
+        }
+    }
+}
