@@ -31,7 +31,8 @@ fn config() -> String {
         let vfs: String = CLUSTERS.map(vf).concat();
         format!("[[hypervisor]]\nname = \"hv{host}\"\n{vfs}")
     };
-    let clusters = CLUSTERS.map(|(name, ..)| format!("[[cluster]]\nname = \"{name}\"\n"));
+    let clusters =
+        CLUSTERS.map(|(name, ..)| format!("[[cluster]]\nname = \"{name}\"\nview = \"mirror\"\n"));
     format!(
         "[fabric]\nmodel = \"vswitch-hybrid\"\n[sm]\nlmc = 2\n\
          [partitions]\nred = 1\nblue = 2\ngreen = 3\nwhite = 4\n{}{}{}",
@@ -226,6 +227,11 @@ fn two_clusters() -> Result<()> {
             Ok(())
         });
     }
+    for device in DEVICES {
+        checks.check(format_args!("the view on {device}"), || {
+            view(&guests, device)
+        });
+    }
     checks.check("ibping by virtual LID", || {
         let serving = one.spawn("ibping -C mlx5_1 -S")?;
         let ping = "until ibping -C mlx5_1 -c 1 -t 300 1; do :; done; ibping -C mlx5_1 -c 5 1";
@@ -243,4 +249,62 @@ fn two_clusters() -> Result<()> {
     });
     checks.finish();
     Ok(())
+}
+
+/// What infiniband-diags finds of the subnet in the second guest, in one of the clusters whose VMs have
+/// ports of their own: the two VMs, the manager's host, and three switches between them.
+fn view(guests: &[Guest], device: &str) -> Result<()> {
+    let [one, two] = guests else {
+        unreachable!("two were started")
+    };
+    let own = [Hca::of(one, device)?, Hca::of(two, device)?];
+    let map = two.sh(&format!("ibnetdiscover -C {device}"), LIMIT)?;
+    let kind = |kind: &str| map.lines().filter(|line| line.starts_with(kind)).count();
+    if (kind("Switch"), kind("Ca")) != (3, 3) {
+        return Err(two.failed(map));
+    }
+    expect(&map, &["lid 1 lmc 0", "lid 2 lmc 0", "\"subnet manager\""])?;
+    let digits = |hca: &Hca| hca.port_guid.trim_start_matches("0x").to_owned();
+    expect(&map, &[&digits(&own[0]), &digits(&own[1])])?;
+    let links = two.sh(&format!("iblinkinfo -C {device}"), LIMIT)?;
+    expect(&links, &["Active/", "Down/"])?;
+    // Nobody of the other clusters, in whichever guest.
+    for other in DEVICES.into_iter().chain(SHARED).filter(|it| *it != device) {
+        for guest in guests {
+            let stranger = digits(&Hca::of(guest, other)?);
+            if map.contains(&stranger) || links.contains(&stranger) {
+                return Err(two.failed(format!("{stranger} of {other} is seen:\n{map}{links}")));
+            }
+        }
+    }
+    let node = two.sh(&format!("smpquery -C {device} nodeinfo 1"), LIMIT)?;
+    let port = two.sh(&format!("smpquery -C {device} portinfo 1 1"), LIMIT)?;
+    let lids = (number(&port, "Lid")?, number(&port, "SMLid")?);
+    if field(&node, "PortGuid")? != own[0].port_guid || lids != (1, u64::from(SM_LID)) {
+        return Err(two.failed(format!("{node}{port}")));
+    }
+    // From one VM to the other over vSwitch, switch and vSwitch.
+    let way = two.sh(&format!("ibtracert -C {device} 2 1"), LIMIT)?;
+    expect(&way, &["From ca", "lid 2-2", "To ca", "lid 1-1"])?;
+    if way.matches("-> switch port").count() != 3 {
+        return Err(two.failed(way));
+    }
+    let to_manager = two.sh(&format!("ibtracert -C {device} 2 {SM_LID}"), LIMIT)?;
+    expect(&to_manager, &["subnet manager"])?;
+    // The tables of each switch lead to both VMs and to the nodes of the view.
+    for switch in map.lines().filter(|line| line.starts_with("Switch")) {
+        let lid = switch
+            .split(" lid ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        let lid = lid.ok_or_else(|| two.failed(switch.to_owned()))?;
+        let table = two.sh(&format!("ibroute -C {device} {lid}"), LIMIT)?;
+        expect(&table, &["0x0001 ", "0x0002 ", "6 valid lids dumped"])?;
+    }
+    // Nothing can be set.
+    let set = two.run(&format!("ibportstate -C {device} -D 0,1 1 disable"), LIMIT)?;
+    match set.status {
+        0 => Err(two.failed(set.text)),
+        _ => Ok(()),
+    }
 }

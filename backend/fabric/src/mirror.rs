@@ -13,7 +13,7 @@ mod extent;
 
 use std::collections::HashMap;
 
-use wire::attribute::{LinearBlock, NodeDescription, PortInfo};
+use wire::attribute::{LinearBlock, NodeDescription, PortInfo, SmInfo};
 use wire::mad::{Method, Status};
 use wire::smp::Smp;
 use wire::{ExtendedLid, Guid, Lid, MadPacket, PKey, PhysicalState, PortState};
@@ -82,8 +82,13 @@ impl Mirror {
 
     /// The answer to a subnet management packet of a host, as it comes back to it. A Set is refused
     /// by the node that it reaches; what reaches none has no answer, nor has anything but a Get or
-    /// Set.
-    pub fn ask(&mut self, host: usize, packet: &MadPacket) -> Option<MadPacket> {
+    /// Set. `manager` is what the subnet manager says of itself, if that is known.
+    pub fn ask(
+        &mut self,
+        host: usize,
+        packet: &MadPacket,
+        manager: Option<&SmInfo>,
+    ) -> Option<MadPacket> {
         let from = self.host(host)?;
         let mut question = packet.clone();
         let mut smp = Smp::new_checked(&mut question.mad[..]).ok()?;
@@ -97,13 +102,19 @@ impl Mirror {
         if self.fabric.inject(from, question) != Injected::Sent {
             return None;
         }
-        self.fabric.run();
-        let outputs = std::iter::from_fn(|| self.fabric.poll_output());
-        let to_host = outputs.filter_map(|output| match output {
-            Output::Deliver { port, packet } if port == from => Some(packet),
-            _ => None,
-        });
-        let mut answer = to_host.last()?;
+        let mut answer = None;
+        loop {
+            self.fabric.run();
+            match self.fabric.poll_output() {
+                Some(Output::Deliver { port, packet }) if port == from => answer = Some(packet),
+                Some(Output::Deliver { port, packet }) => {
+                    self.answer_as_manager(port, &packet, manager);
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let mut answer = answer?;
         if asked == Method::SET {
             let sent = Smp::new_checked(&packet.mad[..]).ok()?;
             let mut smp = Smp::new_checked(&mut answer.mad[..]).ok()?;
@@ -111,6 +122,26 @@ impl Mirror {
             smp.mad_mut().set_status(Status::UNSUPPORTED_ATTRIBUTE);
         }
         Some(*answer)
+    }
+
+    /// Answers a question for SMInfo, which is a manager's to answer and not an agent's.
+    fn answer_as_manager(&mut self, at: PortRef, question: &MadPacket, info: Option<&SmInfo>) {
+        let mut reply = question.reply();
+        let Ok(mut smp) = Smp::new_checked(&mut reply.mad[..]) else {
+            return;
+        };
+        let status = match info {
+            Some(info) => {
+                // The managers' key is none of a host's business.
+                let info = SmInfo { sm_key: 0, ..*info };
+                smp.data_mut().fill(0);
+                info.emit(smp.data_mut());
+                Status::OK
+            }
+            None => Status::UNSUPPORTED_ATTRIBUTE,
+        };
+        smp.respond(status);
+        self.fabric.inject(at, reply);
     }
 
     /// The answer of a host's own agent to a Get, without a packet on any link.
@@ -328,9 +359,7 @@ impl Draft<'_> {
     }
 
     fn fill_host(&self, mirror: &mut Fabric, host: &MirrorHost, at: PortRef) {
-        if host.member {
-            mirror.set_owner(at, Owner::Consumer, SmpAccess::Fabric);
-        }
+        mirror.set_owner(at, Owner::Consumer, SmpAccess::Fabric);
         let Some(physical) = self.fabric.port(host.port).filter(|_| at.port != 0) else {
             return;
         };

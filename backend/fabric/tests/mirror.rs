@@ -53,7 +53,7 @@ fn ask(
         data: [0x55; DATA],
     };
     let packet = MadPacket::smp(Lid::NONE, request.dlid(), request.to_bytes());
-    let answer = mirror.ask(host, &packet)?;
+    let answer = mirror.ask(host, &packet, None)?;
     let smp = Smp::new_checked(&answer.mad[..]).unwrap();
     assert_eq!(smp.mad().method(), Method::GET_RESPONSE);
     assert_eq!(smp.mad().transaction(), 0x1234);

@@ -13,6 +13,8 @@ const PERMISSIVE: u16 = 0xffff;
 const NODE_INFO: u16 = 0x0011;
 const PORT_INFO: u16 = 0x0015;
 const LINEAR_FORWARDING: u16 = 0x0019;
+const SM_INFO: u16 = 0x0020;
+const MASTER: u8 = 3;
 const GET: u8 = 1;
 const SET: u8 = 2;
 const SWITCH: u8 = 2;
@@ -232,7 +234,13 @@ fn each_cluster_finds_itself_and_what_serves_it() {
             }
         }
         assert_eq!(guest.ask_by_lid(3, NODE_INFO, 0), None);
-        all.push(nodes.into_keys().collect());
+        // The manager's is the same for both.
+        let info = guest.ask_by_lid(0xbfff, SM_INFO, 0).expect("a manager");
+        let (manager, state) = (long(&info, 64), info[64 + 20] & 0xf);
+        assert_eq!((word(&info, 4), state), (0, MASTER));
+        assert_eq!(nodes[&manager].1, 0xbfff);
+        let others = nodes.into_keys().filter(|guid| *guid != manager);
+        all.push(others.collect());
     }
     assert!(all[0].is_disjoint(&all[1]), "{all:x?}");
     // Without a view there is the own port.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use fabric::{Fabric, Mirror, MirrorHost, MirrorManager, MirrorName, PortRef};
 use hca::VfId;
+use subnet::SubnetManager;
 use tracing::warn;
 use wire::attribute::NodeDescription;
 use wire::mad::{Class, Mad, Method};
@@ -101,7 +102,7 @@ impl Pace {
 
 impl Names {
     /// What the node of a port is called. The manager's has the manager's LID, and no other while it
-    /// has not needed one.
+    /// has not needed one; and its own GUID, which the subnet administration tells as well.
     fn of(
         &mut self,
         fabric: &Fabric,
@@ -116,7 +117,10 @@ impl Names {
             Some(&given) => given,
             None => MirrorName {
                 lid: Lid::NONE,
-                guid: self.guid(fabric, cluster, physical),
+                guid: match manages {
+                    true => physical,
+                    false => self.guid(fabric, cluster, physical),
+                },
                 description: NodeDescription::new(&match manages {
                     true => MANAGER.to_owned(),
                     false => format!("{cluster} switch {}", self.given.len() + 1),
@@ -330,8 +334,9 @@ impl Management {
         if !packet.is_smp() {
             return None;
         }
+        let manager = state.manager.as_ref().map(SubnetManager::sm_info);
         let (mirror, host) = state.view_of(vf, &self.ports)?;
-        let answer = mirror.ask(host, packet);
+        let answer = mirror.ask(host, packet, manager.as_ref());
         if packet.header().method() != Method::GET {
             self.proxy.refuse(self.now(), vf, Reason::Smp, packet);
         }

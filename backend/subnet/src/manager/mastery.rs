@@ -133,7 +133,8 @@ impl SubnetManager {
         own(&self.subnet).or(before).unwrap_or(Guid::NONE)
     }
 
-    fn sm_info(&self) -> SmInfo {
+    /// What it says of itself to those who ask its port.
+    pub fn sm_info(&self) -> SmInfo {
         SmInfo {
             guid: self.own_guid(),
             sm_key: self.config.sm_key,
