@@ -107,7 +107,10 @@ impl Mirror {
             self.fabric.run();
             match self.fabric.poll_output() {
                 Some(Output::Deliver { port, packet }) if port == from => answer = Some(packet),
-                Some(Output::Deliver { port, packet }) => {
+                // An answer that went astray is not to be answered.
+                Some(Output::Deliver { port, packet })
+                    if packet.header().method() == Method::GET =>
+                {
                     self.answer_as_manager(port, &packet, manager);
                 }
                 Some(_) => {}

@@ -8,6 +8,7 @@ use common::Host;
 use ibvswitch_fabric::{
     Fabric, LinkRate, Mirror, MirrorHost, MirrorManager, MirrorName, NodeSpec, PortRef, Topology,
 };
+use proptest::prelude::*;
 use wire::attribute::{
     LinearBlock, NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo,
 };
@@ -304,4 +305,39 @@ fn hosts_at_one_port_are_shown_apart() {
         [Some(0x102), Some(0x103)]
     );
     assert_eq!(guid(&[1, 1, 3, 5]), Some(24));
+}
+
+proptest! {
+    /// Whatever a host sends, well formed or not: what comes back names nobody whom it may not know.
+    #[test]
+    fn no_packet_brings_up_a_stranger(
+        packets in prop::collection::vec((any::<[u8; 32]>(), any::<[u8; 32]>(), 0_u16..0x40), 64),
+        lids in prop::collection::vec(prop_oneof![0_u16..16, 90_u16..110, any::<u16>()], 64),
+    ) {
+        let (host, mut mirror) = mirrored();
+        let names = [host.vf(1), host.port].map(|port| host.fabric.node_info(port).unwrap());
+        let strangers = names.map(|info| info.node_guid.value().to_be_bytes());
+        for ((head, route, attribute), lid) in packets.into_iter().zip(lids) {
+            let mut mad = [0; 256];
+            mad[..32].copy_from_slice(&head);
+            mad[128..160].copy_from_slice(&route.map(|port| port % 5));
+            mad[32..36].copy_from_slice(&[0xff; 4]);
+            // Most are questions of a class that agents answer.
+            mad[..2].copy_from_slice(&[1, if head[0] & 1 == 0 { 0x81 } else { 0x01 }]);
+            mad[2] = head[2] % 2;
+            mad[3] = head[3] % 4;
+            mad[4] &= 0x80;
+            mad[6] %= 3;
+            mad[7] %= 6;
+            mad[16..18].copy_from_slice(&attribute.to_be_bytes());
+            mad[20..23].fill(0);
+            let packet = MadPacket::smp(Lid::NONE, Lid::new(lid), mad);
+            let local = mirror.ask_local(0, &mad);
+            let answer = mirror.ask(0, &packet, None).map(|answer| answer.mad);
+            for answer in answer.into_iter().chain(local) {
+                let named = answer[64..].windows(8).any(|it| strangers.iter().any(|of| of == it));
+                prop_assert!(!named, "{mad:x?}: {answer:x?}");
+            }
+        }
+    }
 }
