@@ -291,6 +291,8 @@ fn view(guests: &[Guest], device: &str) -> Result<()> {
     }
     let to_manager = two.sh(&format!("ibtracert -C {device} 2 {SM_LID}"), LIMIT)?;
     expect(&to_manager, &["subnet manager"])?;
+    let manager = two.sh(&format!("sminfo -C {device}"), LIMIT)?;
+    expect(&manager, &["sm lid 49151", "SMINFO_MASTER"])?;
     // The tables of each switch lead to both VMs and to the nodes of the view.
     for switch in map.lines().filter(|line| line.starts_with("Switch")) {
         let lid = switch

@@ -421,17 +421,13 @@ impl Draft<'_> {
                 ..shown(&physical.info, name.lid, self.manager)
             };
         }
-        let is_adapter = of.port != 0;
         let mut blocks: HashMap<u16, LinearBlock> = HashMap::new();
-        for &(physical, lid) in destinations {
-            let out = match is_adapter {
-                true => Some(self.way_out_of_adapter(of, lid, name)),
-                false => self.way_out(of.node, physical),
-            };
-            if let Some(out) = out {
-                let (number, entry) = ExtendedLid::from(lid).place();
-                blocks.entry(number).or_default().0[entry] = out;
-            }
+        for (lid, out) in match of.port {
+            0 => self.ways_out(of.node, destinations),
+            _ => self.ways_out_of_adapter(of, name, destinations),
+        } {
+            let (number, entry) = ExtendedLid::from(lid).place();
+            blocks.entry(number).or_default().0[entry] = out;
         }
         let lifetime = self
             .fabric
@@ -448,24 +444,34 @@ impl Draft<'_> {
         }
     }
 
-    /// The port by which a switch sends to a LID, if what is there is shown.
-    fn way_out(&self, switch: NodeId, lid: Lid) -> Option<u8> {
-        let port = self.fabric.switch(switch)?.linear.port(lid);
-        if port == 0 {
-            return Some(port);
-        }
-        let out = PortRef { node: switch, port };
-        self.shown(self.fabric.peer(out)?).map(|_| port)
+    /// The ports by which a switch sends to LIDs of the mirror, where what is there is shown.
+    fn ways_out(&self, node: NodeId, destinations: &[(Lid, Lid)]) -> Vec<(Lid, u8)> {
+        let Some(switch) = self.fabric.switch(node) else {
+            return Vec::new();
+        };
+        let leads_on = |port| {
+            let peer = self.fabric.peer(PortRef { node, port });
+            port == 0 || peer.is_some_and(|peer| self.shown(peer).is_some())
+        };
+        let leads_on: Vec<bool> = (0..=u8::MAX).map(leads_on).collect();
+        let ways = destinations.iter();
+        let ways = ways.map(|&(physical, lid)| (lid, switch.linear.port(physical)));
+        ways.filter(|(_, port)| leads_on[usize::from(*port)])
+            .collect()
     }
 
     /// The same of an adapter that is shown as a switch.
-    fn way_out_of_adapter(&self, adapter: PortRef, lid: Lid, name: MirrorName) -> u8 {
-        let mut hosts = self.hosts.iter();
-        let own = hosts.find(|host| host.port == adapter && host.name.lid == lid);
-        match own.and_then(|host| host.entry) {
-            Some(entry) => entry.saturating_add(1),
-            None if lid == name.lid => 0,
-            None => 1,
-        }
+    fn ways_out_of_adapter(
+        &self,
+        adapter: PortRef,
+        name: MirrorName,
+        destinations: &[(Lid, Lid)],
+    ) -> Vec<(Lid, u8)> {
+        let here = self.hosts.iter().filter(|host| host.port == adapter);
+        let own = here.filter_map(|host| Some((host.name.lid, host.entry?.saturating_add(1))));
+        let own: HashMap<Lid, u8> = own.chain([(name.lid, 0)]).collect();
+        let out = |lid| own.get(&lid).copied().unwrap_or(1);
+        let lids = destinations.iter().map(|&(_, lid)| lid);
+        lids.map(|lid| (lid, out(lid))).collect()
     }
 }

@@ -5,36 +5,34 @@
 //! whatever ways these choose, so that what is shown is complete. Where a way goes over a link that is
 //! down it ends.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use wire::Lid;
 
 use super::MirrorHost;
 use crate::fabric::Fabric;
 use crate::topology::{NodeId, PortRef};
-use crate::transit::HOP_LIMIT;
+
+/// Farther than any switch.
+const NOWHERE: u32 = u32::MAX;
 
 /// The switches of a mirror of these hosts, in the order of their nodes.
-pub(super) fn switches(fabric: &Fabric, hosts: &[MirrorHost]) -> Vec<NodeId> {
-    let members = hosts.iter().filter(|host| host.member);
-    let at: BTreeSet<NodeId> = members
-        .filter_map(|host| beside(fabric, host.port))
-        .collect();
-    let mut found = between(fabric, &at);
-    found.extend(at.iter().copied());
-    let others = hosts.iter().filter(|host| !host.member);
-    let others: Vec<NodeId> = others
-        .filter_map(|host| beside(fabric, host.port))
-        .collect();
-    found.extend(others.iter().copied());
+pub(super) fn switches(fabric: &Fabric, hosts: &[MirrorHost]) -> BTreeSet<NodeId> {
+    let beside = |members: bool| {
+        let hosts = hosts.iter().filter(move |host| host.member == members);
+        hosts.filter_map(|host| beside(fabric, host.port))
+    };
+    let ends: BTreeSet<NodeId> = beside(true).collect();
+    let mut found = Graph::new(fabric).between(&ends);
+    found.extend(ends.iter().copied().chain(beside(false)));
     let lids: Vec<Lid> = hosts.iter().map(|host| host.physical).collect();
     loop {
         follow(fabric, &lids, &mut found);
-        let more = follow_to_switches(fabric, &at, &found);
-        if more.is_subset(&found) {
-            return found.into_iter().collect();
+        let before = found.len();
+        follow_to_switches(fabric, &ends, &mut found);
+        if found.len() == before {
+            return found;
         }
-        found.extend(more);
     }
 }
 
@@ -53,68 +51,98 @@ fn across(fabric: &Fabric, port: PortRef) -> Option<NodeId> {
     fabric.switch(peer).is_some().then_some(peer)
 }
 
-fn neighbours(fabric: &Fabric, node: NodeId) -> Vec<NodeId> {
-    let ports = fabric.nodes.get(node.index()).map_or(0, |it| it.spec.ports);
-    let across = |port| across(fabric, PortRef { node, port });
-    let found: BTreeSet<NodeId> = (1..=ports).filter_map(across).collect();
-    found.into_iter().collect()
-}
+/// The switches that each switch is linked to, by the index of its node.
+struct Graph(Vec<Vec<NodeId>>);
 
-/// The switches on shortest ways between any two of `ends`.
-fn between(fabric: &Fabric, ends: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
-    let mut found = BTreeSet::new();
-    if ends.len() < 2 {
-        return found;
+impl Graph {
+    fn new(fabric: &Fabric) -> Self {
+        let around = |node: NodeId| {
+            let switch = fabric.switch(node).and(fabric.nodes.get(node.index()));
+            let ports = 1..=switch.map_or(0, |node| node.spec.ports);
+            let across = ports.filter_map(|port| across(fabric, PortRef { node, port }));
+            let mut around: Vec<NodeId> = across.collect();
+            around.sort_unstable();
+            around.dedup();
+            around
+        };
+        Self(fabric.nodes().map(around).collect())
     }
-    let mut graph: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
-    // All ways of a switch with one neighbour go over that one: hundreds of vSwitches at a switch
-    // are searched from once.
-    let mut sources = BTreeSet::new();
-    for &end in ends {
-        let around = graph.entry(end).or_insert_with(|| neighbours(fabric, end));
-        sources.insert(match around[..] {
+
+    fn around(&self, node: NodeId) -> &[NodeId] {
+        self.0.get(node.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The switches on shortest ways between any two of `ends`.
+    fn between(&self, ends: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        if ends.len() < 2 {
+            return BTreeSet::new();
+        }
+        // All ways of a switch with one neighbour go over that one: hundreds of vSwitches at a switch
+        // are searched from once.
+        let source = |end: &NodeId| match *self.around(*end) {
             [only] => only,
-            _ => end,
-        });
+            _ => *end,
+        };
+        let sources: BTreeSet<NodeId> = ends.iter().map(source).collect();
+        let mut is_source = vec![false; self.0.len()];
+        for source in &sources {
+            is_source[source.index()] = true;
+        }
+        let mut found = is_source.clone();
+        for &source in &sources {
+            let (distances, order) = self.distances(source);
+            // Backwards: a switch is on the way to an end if one further away is.
+            let mut useful = is_source.clone();
+            for node in order.into_iter().rev() {
+                let further = distances[node.index()] + 1;
+                let leads_on = |next: &NodeId| {
+                    let next = next.index();
+                    useful[next] && distances[next] == further
+                };
+                if useful[node.index()] || self.around(node).iter().any(leads_on) {
+                    useful[node.index()] = true;
+                    found[node.index()] = true;
+                }
+            }
+        }
+        let all = (0..).map(NodeId).zip(found);
+        all.filter_map(|(node, found)| found.then_some(node))
+            .collect()
     }
-    found.extend(sources.iter().copied());
-    for &source in &sources {
-        let mut distances = HashMap::from([(source, 0_u32)]);
+
+    /// How far each switch is from one, and those that can be reached in the order of their distance.
+    fn distances(&self, source: NodeId) -> (Vec<u32>, Vec<NodeId>) {
+        let mut distances = vec![NOWHERE; self.0.len()];
+        distances[source.index()] = 0;
         let mut order = Vec::new();
         let mut waiting = VecDeque::from([source]);
         while let Some(node) = waiting.pop_front() {
             order.push(node);
-            let next = distances[&node] + 1;
-            let around = graph
-                .entry(node)
-                .or_insert_with(|| neighbours(fabric, node));
-            for &neighbour in around.iter() {
-                distances.entry(neighbour).or_insert_with(|| {
-                    waiting.push_back(neighbour);
-                    next
-                });
+            for &next in self.around(node) {
+                if distances[next.index()] == NOWHERE {
+                    distances[next.index()] = distances[node.index()] + 1;
+                    waiting.push_back(next);
+                }
             }
         }
-        // Backwards: a switch is on the way to an end if one further away is.
-        let mut useful: BTreeSet<NodeId> = BTreeSet::new();
-        for node in order.into_iter().rev() {
-            let further = distances[&node] + 1;
-            let leads_on = |next: &&NodeId| distances[*next] == further && useful.contains(*next);
-            if sources.contains(&node) || graph[&node].iter().find(leads_on).is_some() {
-                useful.insert(node);
-            }
-        }
-        found.extend(useful);
+        (distances, order)
     }
-    found
 }
 
 /// Adds the switches that the forwarding tables of those found lead over on the way to `lids`.
 fn follow(fabric: &Fabric, lids: &[Lid], found: &mut BTreeSet<NodeId>) {
     let mut waiting: Vec<NodeId> = found.iter().copied().collect();
     while let Some(node) = waiting.pop() {
-        for &lid in lids {
-            if let Some(next) = next(fabric, node, lid)
+        let Some(switch) = fabric.switch(node) else {
+            continue;
+        };
+        let mut ports = [false; 256];
+        for lid in lids.iter().filter(|lid| lid.is_unicast()) {
+            ports[usize::from(switch.linear.port(*lid))] = true;
+        }
+        let used = (0..=u8::MAX).zip(ports).filter(|(_, used)| *used);
+        for (port, _) in used {
+            if let Some(next) = across(fabric, PortRef { node, port })
                 && found.insert(next)
             {
                 waiting.push(next);
@@ -123,28 +151,25 @@ fn follow(fabric: &Fabric, lids: &[Lid], found: &mut BTreeSet<NodeId>) {
     }
 }
 
-/// The switches on the way from `ends` to those found.
-fn follow_to_switches(
-    fabric: &Fabric,
-    ends: &BTreeSet<NodeId>,
-    found: &BTreeSet<NodeId>,
-) -> BTreeSet<NodeId> {
-    let mut on_the_way = BTreeSet::new();
-    for &to in found {
+/// Adds the switches on the ways from `ends` to those found.
+fn follow_to_switches(fabric: &Fabric, ends: &BTreeSet<NodeId>, found: &mut BTreeSet<NodeId>) {
+    // By node, for whose way it was last passed.
+    let mut passed: Vec<Option<NodeId>> = vec![None; fabric.nodes.len()];
+    for to in found.clone() {
         let port0 = PortRef { node: to, port: 0 };
         let lid = fabric.port(port0).map_or(Lid::NONE, |port| port.info.lid);
         for &end in ends {
             let mut at = end;
-            for _ in 0..HOP_LIMIT {
+            // From where another has passed, the way is the same.
+            while passed[at.index()].replace(to) != Some(to) {
                 match next(fabric, at, lid) {
                     Some(next) => at = next,
                     None => break,
                 }
-                on_the_way.insert(at);
+                found.insert(at);
             }
         }
     }
-    on_the_way
 }
 
 /// The next switch on the way to a LID.

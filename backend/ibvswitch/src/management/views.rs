@@ -221,6 +221,7 @@ impl View {
         } = *scene;
         let mut found: Vec<MirrorHost> = Vec::new();
         let mut functions = HashMap::new();
+        let mut guids = HashSet::new();
         for (index, &port) in ports.iter().enumerate() {
             let vf = VfId(index as u16);
             let Some(lid) = clusters.lid_in(vf, self.cluster) else {
@@ -232,7 +233,7 @@ impl View {
             let Some(guid) = guid.filter(|_| physical.is_unicast()) else {
                 continue;
             };
-            if found.iter().any(|host| host.name.guid == guid) {
+            if !guids.insert(guid) {
                 continue;
             }
             let place = shared.place(vf);
