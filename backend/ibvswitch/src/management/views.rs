@@ -335,7 +335,10 @@ impl Management {
         if !packet.is_smp() {
             return None;
         }
-        let manager = state.manager.as_ref().map(SubnetManager::sm_info);
+        // Clusters are of the one subnet there is.
+        let subnet = state.subnets.first();
+        let manager = subnet.and_then(|subnet| subnet.manager.as_ref());
+        let manager = manager.map(SubnetManager::sm_info);
         let (mirror, host) = state.view_of(vf, &self.ports)?;
         let answer = mirror.ask(host, packet, manager.as_ref());
         if packet.header().method() != Method::GET {

@@ -157,7 +157,7 @@ fn look_for_strangers(management: &Management, config: &Config, vf: usize, clust
             ports.filter_map(|port| state.fabric.node_info(port))
         });
         let guids = nodes.flat_map(|info| [info.node_guid, info.port_guid, info.system_image_guid]);
-        let manager = state.fabric.node_info(management.manager_port);
+        let manager = state.fabric.node_info(state.subnets[0].port);
         let manager = manager.expect("is there").port_guid;
         let guids = guids.filter(|guid| !own.guids.contains(guid) && *guid != manager);
         guids.map(|guid| guid.value().to_be_bytes()).collect()
