@@ -232,7 +232,7 @@ impl<F: Face> Engine<F> {
         match (exhausted, round_trip) {
             (true, _) => Err(Outcome::Failed(Status::RetryExceeded)),
             (false, 0) => Ok(()),
-            (false, round_trip) => Err(Outcome::SendAgain(round_trip)),
+            (false, _) => Err(Outcome::SendAgain),
         }
     }
 

@@ -41,8 +41,8 @@ pub(crate) enum Outcome {
     Unanswered,
     /// The responder expects another packet.
     OutOfSequence,
-    /// A packet is missing, and can be there again in so many nanoseconds.
-    SendAgain(u64),
+    /// A packet is missing, which the requester hears and sends again.
+    SendAgain,
     /// Failed.
     Failed(Status),
     /// It is on a slow link, and will be carried out when it arrives.
@@ -316,10 +316,7 @@ impl<F: Face> Engine<F> {
             Outcome::NotReady(code) => self.not_ready(index, wr, code),
             Outcome::Unanswered => self.wait_answer(index, wr, Wait::Ack),
             Outcome::OutOfSequence => self.wait_answer(index, wr, Wait::Nak),
-            Outcome::SendAgain(round_trip) => {
-                self.keep(index, wr);
-                self.wait(index, Wait::RoundTrip, round_trip);
-            }
+            Outcome::SendAgain => self.send_again(index, wr),
         }
         false
     }
@@ -330,6 +327,18 @@ impl<F: Face> Engine<F> {
         let code = self.qps.get(index.0).map_or(0, |qp| qp.core.attr.timeout);
         self.keep(index, wr);
         self.wait(index, wait, local_ack_timeout(code));
+    }
+
+    /// Waits until a packet that the responder has missed can be there.
+    #[cold]
+    fn send_again(&mut self, index: QpIndex, wr: Box<SendWr>) {
+        let flight = self
+            .qps
+            .get(index.0)
+            .and_then(|qp| qp.req.flight.as_deref());
+        let round_trip = flight.map_or(0, Flight::round_trip);
+        self.keep(index, wr);
+        self.wait(index, Wait::RoundTrip, round_trip);
     }
 
     #[inline]
