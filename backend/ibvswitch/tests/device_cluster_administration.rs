@@ -1,27 +1,18 @@
 //! What the subnet administration tells a VM of a virtual cluster about others of its partition: groups,
 //! services and events.
 
+mod administration;
 mod daemon;
 mod programs;
 
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use daemon::{Daemon, HALF, Peer};
-use driver::{AddressVector, CqeKind, Data, QueuePair, SendRequest, Transport};
+use administration::{DELETE, GET, SET, Vm, group, report, subscribe};
+use daemon::Daemon;
 use programs::Opensm;
 
-const GRH: usize = 40;
-const MAD: usize = 256;
-const GSI_QKEY: u32 = 0x8001_0000;
-const SUBN_ADM: u8 = 3;
 const NO_RECORDS: [u8; 2] = [3, 0];
-
-/// Methods of the subnet administration.
-const GET: u8 = 1;
-const SET: u8 = 2;
-const GET_TABLE: u8 = 0x12;
-const DELETE: u8 = 0x15;
 
 /// Two clusters and one who is in none, all in one partition.
 const CONFIG: &str = r#"
@@ -48,179 +39,6 @@ cluster = "a"
 
 /// The same on ports that VMs share.
 const SHARED: &str = "[fabric]\nmodel = \"shared-port\"\n[sm]\nlmc = 2\n";
-
-/// A VM with its queue pair 1.
-struct Vm {
-    peer: Peer,
-    qp: QueuePair,
-    last: u64,
-    /// Buffers posted and used, one after the other.
-    posted: usize,
-    used: usize,
-}
-
-/// Where the buffer of this number is.
-const fn buffer(number: usize) -> usize {
-    HALF + number % 16 * 512
-}
-
-impl Vm {
-    fn open(daemon: &Daemon, name: &str) -> Self {
-        let peer = Peer::open(daemon, name);
-        let qp = peer.qp(Transport::Gsi);
-        qp.activate(0, GSI_QKEY).expect("becomes ready");
-        Self {
-            peer,
-            qp,
-            last: 0,
-            posted: 0,
-            used: 0,
-        }
-    }
-
-    fn gid(&self) -> [u8; 16] {
-        self.peer.device.gid(0).expect("a GID")
-    }
-
-    fn post_receive(&mut self) {
-        let buffer = [self.peer.sge(buffer(self.posted), GRH + MAD)];
-        self.posted += 1;
-        self.qp.post_receive(&buffer).expect("is posted");
-    }
-
-    fn send(&mut self, mad: &[u8; MAD]) {
-        let manager = AddressVector {
-            lid: self.peer.port.sm_lid,
-            qpn: 1,
-            qkey: GSI_QKEY,
-            ..AddressVector::default()
-        };
-        let request = SendRequest::send(Data::Inline(mad));
-        self.qp.post_send(&request.to(&manager)).expect("is posted");
-    }
-
-    /// What comes next, with the completions of what was sent before.
-    fn receive(&mut self) -> [u8; MAD] {
-        loop {
-            let entry = self.peer.cq.wait().expect("a completion");
-            if entry.kind() == CqeKind::Requester {
-                self.qp.complete(&entry);
-                continue;
-            }
-            self.qp.complete_receive(&entry);
-            let mut found = [0; MAD];
-            self.peer.buffer.read(buffer(self.used) + GRH, &mut found);
-            self.used += 1;
-            return found;
-        }
-    }
-
-    fn request(&mut self, method: u8, attribute: u16, mask: u64, record: &[u8]) -> [u8; MAD] {
-        self.last += 1;
-        let mut mad = [0; MAD];
-        mad[..4].copy_from_slice(&[1, SUBN_ADM, 2, method]);
-        mad[8..16].copy_from_slice(&self.last.to_be_bytes());
-        mad[16..18].copy_from_slice(&attribute.to_be_bytes());
-        mad[48..56].copy_from_slice(&mask.to_be_bytes());
-        mad[56..56 + record.len()].copy_from_slice(record);
-        mad
-    }
-
-    /// Asks, and returns status and record of the answer.
-    fn ask(&mut self, method: u8, attribute: u16, mask: u64, record: &[u8]) -> ([u8; 2], Vec<u8>) {
-        self.post_receive();
-        let request = self.request(method, attribute, mask, record);
-        self.send(&request);
-        let answer = self.receive();
-        assert_eq!(answer[8..16], request[8..16], "the transaction");
-        ([answer[4], answer[5]], answer[56..].to_vec())
-    }
-
-    /// All records of a kind, each of `size` bytes.
-    fn table(&mut self, attribute: u16, size: usize) -> Vec<Vec<u8>> {
-        let mut mad = self.request(GET_TABLE, attribute, 0, &[]);
-        mad[24] = 1;
-        let mut data = Vec::new();
-        loop {
-            self.post_receive();
-            self.send(&mad);
-            let found = self.receive();
-            assert_eq!((found[3], &found[4..6]), (0x92, &[0, 0][..]));
-            let segment = u32::from_be_bytes(*found[28..].first_chunk().expect("four bytes"));
-            let length = u32::from_be_bytes(*found[32..].first_chunk().expect("four bytes"));
-            let last = found[26] & 4 != 0;
-            data.extend(&found[56..if last { 36 + length as usize } else { MAD }]);
-            mad[24..28].copy_from_slice(&[1, 2, 1, 0]);
-            mad[28..32].copy_from_slice(&segment.to_be_bytes());
-            mad[32..36].copy_from_slice(&(segment + 1).to_be_bytes());
-            if last {
-                self.send(&mad);
-                return data.chunks_exact(size).map(<[u8]>::to_vec).collect();
-            }
-        }
-    }
-}
-
-mod group {
-    use super::{DELETE, GET, SET, Vm};
-
-    const MEMBER: u16 = 0x38;
-    const MGID: u64 = 1;
-    /// MGID, PortGID, JoinState.
-    const TO_LEAVE: u64 = 0b1_0000_0000_0000_0011;
-    /// Q_Key, traffic class, P_Key, service level and flow label besides.
-    const TO_CREATE: u64 = 0b1_0011_0000_1100_0111;
-
-    pub const fn gid(number: u8) -> [u8; 16] {
-        let mut gid = [0; 16];
-        (gid[0], gid[1], gid[2], gid[3], gid[15]) = (0xff, 0x12, 0x12, 0x34, number);
-        gid
-    }
-
-    fn record(vm: &Vm, group: [u8; 16]) -> [u8; 52] {
-        let mut record = [0; 52];
-        record[..16].copy_from_slice(&group);
-        record[16..32].copy_from_slice(&vm.gid());
-        record[32..36].copy_from_slice(&0x1122_3344_u32.to_be_bytes());
-        record[40..42].fill(0xff);
-        record[48] = 1;
-        record
-    }
-
-    pub fn join(vm: &mut Vm, group: [u8; 16]) {
-        let (status, found) = vm.ask(SET, MEMBER, TO_CREATE, &record(vm, group));
-        assert_eq!((status, &found[..16]), ([0, 0], &group[..]));
-    }
-
-    pub fn leave(vm: &mut Vm, group: [u8; 16]) {
-        let (status, found) = vm.ask(DELETE, MEMBER, TO_LEAVE, &record(vm, group));
-        assert_eq!((status, &found[..16]), ([0, 0], &group[..]));
-    }
-
-    /// What a query by GID says.
-    pub fn status(vm: &mut Vm, group: [u8; 16]) -> [u8; 2] {
-        let (status, found) = vm.ask(GET, MEMBER, MGID, &group);
-        // Of one there is none OpenSM repeats the question.
-        assert!(status != [0, 0] || found[..16] == group);
-        status
-    }
-
-    /// All that there are.
-    pub fn all(vm: &mut Vm) -> Vec<[u8; 16]> {
-        let records = vm.table(MEMBER, 56);
-        let gid = |record: Vec<u8>| *record.first_chunk().expect("has the size");
-        records.into_iter().map(gid).collect()
-    }
-
-    /// What the query for a path to it says.
-    pub fn path(vm: &mut Vm, group: [u8; 16]) -> [u8; 2] {
-        let mut record = [0; 64];
-        record[8..24].copy_from_slice(&group);
-        record[24..40].copy_from_slice(&vm.gid());
-        record[49] = 1;
-        vm.ask(GET, 0x35, 0b1_0000_0000_1100, &record).0
-    }
-}
 
 /// IP over InfiniBand's in the default partition.
 const BROADCAST: [u8; 16] = [
@@ -336,27 +154,6 @@ fn services_are_those_of_the_cluster() {
 const CREATED: [u8; 2] = [0, 66];
 const DELETED: [u8; 2] = [0, 67];
 
-/// InformInfo for all traps.
-fn subscribe(vm: &mut Vm) {
-    let mut inform = [0; 36];
-    inform[16..18].fill(0xff);
-    (inform[22], inform[23]) = (1, 1);
-    inform[24..28].fill(0xff);
-    inform[33..36].fill(0xff);
-    assert_eq!(vm.ask(SET, 3, 0, &inform).0, [0, 0]);
-}
-
-/// The trap and the GID of the next report, which is acknowledged.
-fn report(vm: &mut Vm) -> ([u8; 2], [u8; 16]) {
-    let mut report = vm.receive();
-    assert_eq!((report[1], report[3]), (SUBN_ADM, 6));
-    let trap = [report[60], report[61]];
-    let gid = *report[72..].first_chunk().expect("16 bytes");
-    report[3] = 0x86;
-    vm.send(&report);
-    (trap, gid)
-}
-
 fn events(config: &str) {
     events_at(&Daemon::configured(config));
 }
@@ -374,8 +171,9 @@ fn events_at(daemon: &Daemon) {
     // The file's header says that it has begun.
     let mut bytes = vec![0; 24];
     out.read_exact(&mut bytes).expect("a header");
-    subscribe(&mut a1);
-    subscribe(&mut b1);
+    for vm in [&mut a1, &mut b1] {
+        assert_eq!(subscribe(vm, true), [0, 0]);
+    }
     for vm in [&mut a1, &mut b1] {
         vm.post_receive();
     }
@@ -415,10 +213,7 @@ fn events_at(daemon: &Daemon) {
     assert!(capture.wait().expect("ends").success());
     let file = std::path::Path::new(daemon.dir()).join("capture.pcap");
     std::fs::write(&file, bytes).expect("is written");
-    let status = daemon.ask(&["status"]);
-    let vfs = status["vfs"].as_array().expect("a list");
-    let vf = vfs.iter().find(|vf| vf["name"] == "a1").expect("is there");
-    let lid = &vf["lid"];
+    let lid = daemon.lid("a1");
     let filter = format!(
         "infiniband.mad.method in {{0x06, 0x86}} && \
          (infiniband.lrh.dlid == {lid} || infiniband.lrh.slid == {lid})"

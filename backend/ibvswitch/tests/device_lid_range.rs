@@ -1,78 +1,24 @@
 //! Virtual clusters on shared ports: each of their VMs has one of its port's LIDs for itself, the
 //! others have the base LID.
 
+mod administration;
 mod daemon;
 
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use daemon::{Daemon, HALF, Peer, connected};
+use administration::{GRH, GSI_QKEY, MAD, gsi, mad, receive};
+use daemon::{CLUSTERS_AT_SHARED_PORTS, Daemon, HALF, Peer, connected, named};
 use driver::{
     Access, AddressVector, Connection, Data, QueuePair, SendRequest, Syndrome, Transport,
 };
 use serde_json::Value;
 
-const GRH: usize = 40;
-const MAD: usize = 256;
-const GSI_QKEY: u32 = 0x8001_0000;
 const QKEY: u32 = 0x1122_3344;
 const MULTICAST_QPN: u32 = 0xff_ffff;
 
-/// Two clusters with LIDs from 1, and VMs outside of both, on two ports with four LIDs each.
-const NODES: &str = r#"
-[fabric]
-model = "shared-port"
-[[cluster]]
-name = "a"
-[[cluster]]
-name = "b"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "out1"
-[[hypervisor.vf]]
-name = "a1"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b1"
-cluster = "b"
-[[hypervisor.vf]]
-name = "a3"
-cluster = "a"
-vlid = 3
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "out2"
-[[hypervisor.vf]]
-name = "a2"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b2"
-cluster = "b"
-"#;
-
 fn start() -> Daemon {
-    Daemon::configured(&format!("[sm]\nlmc = 2\n{NODES}"))
-}
-
-fn gid(peer: &Peer) -> [u8; 16] {
-    peer.device.gid(0).expect("a GID")
-}
-
-/// What `status` says of the LID of a VF in the subnet.
-fn physical(daemon: &Daemon, name: &str) -> u16 {
-    let status = daemon.ask(&["status"]);
-    let vfs = status["vfs"].as_array().expect("a list");
-    let vf = vfs.iter().find(|vf| vf["name"] == name).expect("is there");
-    vf["lid"].as_u64().expect("a number") as u16
-}
-
-fn node<'a>(topology: &'a Value, name: &str) -> &'a Value {
-    let nodes = topology["nodes"].as_array().expect("a list");
-    let node = nodes.iter().find(|node| node["name"] == name);
-    node.expect("is there")
+    Daemon::configured(&format!("[sm]\nlmc = 2\n{CLUSTERS_AT_SHARED_PORTS}"))
 }
 
 /// Writes both ways by LIDs alone.
@@ -102,16 +48,16 @@ fn each_vm_of_a_cluster_has_a_lid_of_its_own() {
     assert_eq!(global, [false, false, false, false, false, true, true]);
     // In the subnet: the bases, which are multiples of four, and the next ones in the order of the
     // configuration.
-    let lids = names.map(|name| physical(&daemon, name));
+    let lids = names.map(|name| daemon.lid(name));
     let (hv1, hv2) = (lids[5], lids[6]);
     assert_eq!((hv1 % 4, hv2 % 4), (0, 0));
     assert_eq!(lids[..5], [hv1 + 1, hv2 + 1, hv1 + 3, hv1 + 2, hv2 + 2]);
     assert_eq!([peers[5].port.lid, peers[6].port.lid], [hv1, hv2]);
     assert_eq!([peers[5].port.lmc, peers[6].port.lmc], [0, 0]);
     let topology = daemon.ask(&["topology"]);
-    assert_eq!(node(&topology, "b1")["lid"], hv1 + 2);
+    assert_eq!(named(&topology["nodes"], "b1")["lid"], hv1 + 2);
     assert_eq!(
-        node(&topology, "b1")["reason"],
+        named(&topology["nodes"], "b1")["reason"],
         format!(
             "of a cluster: hv1 has the LIDs {hv1} to {}, and this is {hv1} + 2",
             hv1 + 3
@@ -147,7 +93,7 @@ fn datagrams_need_no_global_route() {
         qa.activate(0, QKEY).expect("becomes ready");
         qb.activate(0, QKEY).expect("becomes ready");
         // With a global route as well.
-        for global in [None, Some((gid(to), 1))] {
+        for global in [None, Some((to.gid(), 1))] {
             qb.post_receive(&[to.sge(HALF, GRH + 64)])
                 .expect("is posted");
             from.fill(0, 64, 5);
@@ -198,7 +144,7 @@ fn a_lid_leads_to_nobody_else_at_its_port() {
     let open = |name| Peer::open(&daemon, name);
     let (mut a2, a1, b1, a3) = (open("a2"), open("a1"), open("b1"), open("a3"));
     let (mut out2, out1) = (open("out2"), open("out1"));
-    let lid = |name| physical(&daemon, name);
+    let lid = |name| daemon.lid(name);
     let base = lid("out1");
     let target = |peer: &Peer| {
         let mut qp = peer.qp(Transport::Rc);
@@ -212,38 +158,13 @@ fn a_lid_leads_to_nobody_else_at_its_port() {
     assert!(reaches(&mut a2, 1, &target(&a1), None));
     // From outside: by the base LID with the VM's GID, and by the VM's own LID.
     for (to, name) in [(&a1, "a1"), (&b1, "b1")] {
-        assert!(!reaches(&mut out2, base, &target(to), Some(gid(to))));
+        assert!(!reaches(&mut out2, base, &target(to), Some(to.gid())));
         assert!(!reaches(&mut out2, base, &target(to), None));
         assert!(!reaches(&mut out2, lid(name), &target(to), None));
     }
-    assert!(reaches(&mut out2, base, &target(&out1), Some(gid(&out1))));
+    assert!(reaches(&mut out2, base, &target(&out1), Some(out1.gid())));
 }
 
-fn gsi(peer: &Peer) -> QueuePair {
-    let qp = peer.qp(Transport::Gsi);
-    qp.activate(0, GSI_QKEY).expect("becomes ready");
-    qp
-}
-
-/// A MAD's first 24 bytes, the rest zero.
-fn mad(class: u8, version: u8, method: u8, attribute: u16, transaction: u64) -> [u8; MAD] {
-    let mut mad = [0; MAD];
-    mad[..4].copy_from_slice(&[1, class, version, method]);
-    mad[8..16].copy_from_slice(&transaction.to_be_bytes());
-    mad[16..18].copy_from_slice(&attribute.to_be_bytes());
-    mad
-}
-
-fn receive(peer: &mut Peer, qp: &mut QueuePair) -> (u16, [u8; MAD]) {
-    let entry = peer.cq.wait().expect("a completion");
-    qp.complete_receive(&entry);
-    assert!(entry.is_ok());
-    let mut found = [0; MAD];
-    peer.buffer.read(HALF + GRH, &mut found);
-    (entry.source_lid(), found)
-}
-
-/// What the subnet administration answers.
 fn ask(peer: &mut Peer, question: &[u8; MAD]) -> [u8; MAD] {
     let mut qp = gsi(peer);
     qp.post_receive(&[peer.sge(HALF, GRH + MAD)])
@@ -284,9 +205,9 @@ fn paths_are_to_the_lid_of_the_vm() {
     let daemon = start();
     let open = |name| Peer::open(&daemon, name);
     let (mut a1, a2, a3, b2) = (open("a1"), open("a2"), open("a3"), open("b2"));
-    let own = gid(&a1);
+    let own = a1.gid();
     for (to, lid) in [(&a2, 2), (&a3, 3)] {
-        let gids = (gid(to), own);
+        let gids = (to.gid(), own);
         for (mask, lids) in [
             (DGID | SGID, (0, 0)),
             (DLID | SLID, (lid, 1)),
@@ -308,9 +229,9 @@ fn paths_are_to_the_lid_of_the_vm() {
     }
     // The GID of one and the LID of another, and somebody outside.
     for (gids, lids, mask) in [
-        ((gid(&a2), own), (3, 1), DGID | SGID | DLID),
-        ((gid(&a2), own), (1, 1), DGID | SGID | DLID),
-        ((gid(&b2), own), (0, 0), DGID | SGID),
+        ((a2.gid(), own), (3, 1), DGID | SGID | DLID),
+        ((a2.gid(), own), (1, 1), DGID | SGID | DLID),
+        ((b2.gid(), own), (0, 0), DGID | SGID),
     ] {
         let answer = ask(&mut a1, &path(mask, gids, lids));
         assert_eq!(answer[4..6], [3, 0], "no records");
@@ -324,7 +245,7 @@ fn all_paths_are_to_vms_of_the_cluster() {
     let daemon = start();
     let [mut a1, a2, a3] = ["a1", "a2", "a3"].map(|name| Peer::open(&daemon, name));
     let mut qp = gsi(&a1);
-    let mut question = path(SGID, ([0; 16], gid(&a1)), (0, 0));
+    let mut question = path(SGID, ([0; 16], a1.gid()), (0, 0));
     // A table, with any number of paths between two.
     question[3] = 0x12;
     question[24] = 1;
@@ -362,13 +283,13 @@ fn all_paths_are_to_vms_of_the_cluster() {
         .iter()
         .map(|path| {
             let lid = |at| u16::from_be_bytes([path[at], path[at + 1]]);
-            assert_eq!(path[24..40], gid(&a1));
+            assert_eq!(path[24..40], a1.gid());
             (path[8..24].to_vec(), lid(40), lid(42))
         })
         .collect();
     ends.sort();
     let mut expected: Vec<_> = [(&a1, 1), (&a2, 2), (&a3, 3)]
-        .map(|(peer, lid)| (gid(peer).to_vec(), lid, 1))
+        .map(|(peer, lid)| (peer.gid().to_vec(), lid, 1))
         .into();
     let manager = ends.iter().find(|(_, lid, _)| *lid == a1.port.sm_lid);
     expected.extend(manager.cloned());
@@ -391,8 +312,8 @@ fn management_packets_need_no_global_route() {
     request[24 + 48..24 + 50].fill(0xff);
     request[24 + 53] = 2;
     request[24 + 55] = 1;
-    request[24 + 56..24 + 72].copy_from_slice(&gid(&a2));
-    request[24 + 72..24 + 88].copy_from_slice(&gid(&a1));
+    request[24 + 56..24 + 72].copy_from_slice(&a2.gid());
+    request[24 + 72..24 + 88].copy_from_slice(&a1.gid());
     let to = |lid| AddressVector {
         lid,
         qpn: 1,
@@ -421,7 +342,7 @@ fn captures_have_physical_lids_only() {
     let daemon = start();
     let [mut a1, mut a2, mut b1] = ["a1", "a2", "b1"].map(|name| Peer::open(&daemon, name));
     let mut b2 = Peer::open(&daemon, "b2");
-    let [p1, p2, p3, p4] = ["a1", "a2", "b1", "b2"].map(|name| physical(&daemon, name));
+    let [p1, p2, p3, p4] = ["a1", "a2", "b1", "b2"].map(|name| daemon.lid(name));
     let config = daemon.config();
     let mut capture = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
         .args(["--runtime-dir", daemon.dir(), "--config", &config])
@@ -486,7 +407,7 @@ fn captures_have_physical_lids_only() {
 fn traps_have_physical_lids() {
     let daemon = start();
     let [mut a2, a3] = ["a2", "a3"].map(|name| Peer::open(&daemon, name));
-    let [from, to] = ["a2", "a3"].map(|name| physical(&daemon, name));
+    let [from, to] = ["a2", "a3"].map(|name| daemon.lid(name));
     let file = std::path::Path::new(daemon.dir()).join("capture.pcap");
     let mut capture = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
         .args(["--runtime-dir", daemon.dir(), "--config", &daemon.config()])
@@ -544,7 +465,7 @@ fn join(peer: &mut Peer, group: [u8; 16]) -> u16 {
     let mask: u64 = 0b1_0011_0000_1100_0111;
     set[48..56].copy_from_slice(&mask.to_be_bytes());
     set[56..72].copy_from_slice(&group);
-    set[72..88].copy_from_slice(&gid(peer));
+    set[72..88].copy_from_slice(&peer.gid());
     set[88..92].copy_from_slice(&QKEY.to_be_bytes());
     set[96..98].fill(0xff);
     set[104] = 1;
@@ -622,7 +543,7 @@ fn groups_are_heard_in_the_cluster_alone() {
 fn a_vm_keeps_its_lid_in_the_cluster_where_it_moves() {
     let daemon = start();
     let [mut a1, mut a2, mut a3] = ["a1", "a2", "a3"].map(|name| Peer::open(&daemon, name));
-    let (before, base) = (physical(&daemon, "a1"), physical(&daemon, "out2"));
+    let (before, base) = (daemon.lid("a1"), daemon.lid("out2"));
     let moved = daemon.ask(&["vf", "migrate", "a1", "--to", "hv2"]);
     assert_eq!(moved["to"]["vf"], "hv2-spare1");
     assert_eq!(moved["former_lid"], before);
@@ -634,12 +555,12 @@ fn a_vm_keeps_its_lid_in_the_cluster_where_it_moves() {
     transfer(&mut a2, &mut there, Transport::Rc);
     transfer(&mut a3, &mut there, Transport::Rc);
     transfer(&mut a2, &mut a3, Transport::Rc);
-    let question = path(DGID | SGID, (gid(&there), gid(&a3)), (0, 0));
+    let question = path(DGID | SGID, (there.gid(), a3.gid()), (0, 0));
     let answer = ask(&mut a3, &question);
     assert_eq!(answer[96..100], [0, 1, 0, 3]);
     let topology = daemon.ask(&["topology"]);
-    assert_eq!(node(&topology, "hv2-spare1")["lid"], base + 3);
-    assert_eq!(node(&topology, "a1")["lid"], Value::Null);
+    assert_eq!(named(&topology["nodes"], "hv2-spare1")["lid"], base + 3);
+    assert_eq!(named(&topology["nodes"], "a1")["lid"], Value::Null);
     // What it left is free for its return, with the LID that it had.
     let back = daemon.ask(&["vf", "migrate", "a1", "--to", "hv1"]);
     assert_eq!(
@@ -725,7 +646,7 @@ name = "vm3"
             let (mut qa, qb) = (from.qp(Transport::Rc), vm2.qp(Transport::Rc));
             let connect = |qp: &QueuePair, peer: &Peer, number, bits| {
                 let to = Connection {
-                    gid: Some(gid(peer)),
+                    gid: Some(peer.gid()),
                     ..Connection::to(peer.port.lid + bits, number)
                 };
                 qp.connect(Access::ALL, &to).expect("connects");
@@ -739,8 +660,8 @@ name = "vm3"
             vm2.verify(HALF, 5000, u64::from(bits));
         }
     }
-    let (base, own) = (vm1.port.lid, gid(&vm3));
-    let answer = ask(&mut vm3, &path(DGID | SGID, (gid(&vm2), own), (0, 0)));
+    let (base, own) = (vm1.port.lid, vm3.gid());
+    let answer = ask(&mut vm3, &path(DGID | SGID, (vm2.gid(), own), (0, 0)));
     assert_eq!(answer[4..6], [0, 0]);
     let dlid = u16::from_be_bytes([answer[96], answer[97]]);
     assert_eq!(dlid & !3, base);

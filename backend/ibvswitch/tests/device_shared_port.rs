@@ -1,17 +1,16 @@
 //! VFs that share a LID: two on one hypervisor and others elsewhere, in Shared Port and in hybrid
 //! subnets.
 
+mod administration;
 mod daemon;
 
-use daemon::{Daemon, HALF, Peer};
+use administration::{GRH, GSI_QKEY, MAD, gsi, mad, receive};
+use daemon::{Daemon, HALF, Peer, named};
 use driver::{
     Access, AddressVector, Connection, CqeKind, Data, QueuePair, SendRequest, Syndrome, Transport,
 };
 use serde_json::Value;
 
-const GRH: usize = 40;
-const MAD: usize = 256;
-const GSI_QKEY: u32 = 0x8001_0000;
 const QKEY: u32 = 0x1122_3344;
 
 /// vm1 and vm2 share a LID, vm3 has the other hypervisor's.
@@ -55,13 +54,9 @@ name = "hv2"
 name = "vm4"
 "#;
 
-fn gid(peer: &Peer) -> [u8; 16] {
-    peer.device.gid(0).expect("a GID")
-}
-
 /// A connection by LIDs, and where `global` says so by GIDs.
 fn connect(transport: Transport, a: &Peer, b: &Peer, global: bool) -> (QueuePair, QueuePair) {
-    let gids = (gid(a), gid(b));
+    let gids = (a.gid(), b.gid());
     let qa = QueuePair::new(&a.config(transport)).expect("a QP");
     let qb = QueuePair::new(&b.config(transport)).expect("a QP");
     for (qp, to, number, gid) in [(&qa, b, qb.number(), gids.1), (&qb, a, qa.number(), gids.0)] {
@@ -114,7 +109,7 @@ fn datagram(a: &mut Peer, b: &mut Peer, other: [u8; 16], seed: u64) {
     let from = [a.sge(0, 64)];
     let wrong = to(b, qb.number(), Some(other));
     for (immediate, right) in [
-        (1, to(b, qb.number(), Some(gid(b)))),
+        (1, to(b, qb.number(), Some(b.gid()))),
         // Without a global route the queue pair's number says who is meant.
         (2, to(b, qb.number(), None)),
     ] {
@@ -140,7 +135,10 @@ fn datagram(a: &mut Peer, b: &mut Peer, other: [u8; 16], seed: u64) {
         if immediate == 1 {
             let mut header = [0; GRH];
             b.buffer.read(HALF, &mut header);
-            assert_eq!((&header[8..24], &header[24..]), (&gid(a)[..], &gid(b)[..]));
+            assert_eq!(
+                (&header[8..24], &header[24..]),
+                (&a.gid()[..], &b.gid()[..])
+            );
         }
     }
 }
@@ -155,10 +153,10 @@ fn everybody_reaches_everybody() {
     for peer in &peers {
         assert!(peer.port.grh_required && !peer.port.has_smi);
         assert_eq!(peer.port.node_guid, peer.port.port_guid);
-        assert_eq!(gid(peer)[8..], peer.port.port_guid.to_be_bytes());
+        assert_eq!(peer.gid()[8..], peer.port.port_guid.to_be_bytes());
         assert_eq!(peer.device.gid(1).expect("an entry"), [0; 16]);
     }
-    let gids = peers.each_ref().map(gid);
+    let gids = peers.each_ref().map(Peer::gid);
     for (a, b, other) in [(0, 1, 2), (0, 2, 1), (1, 2, 0)] {
         let [first, second] = peers.get_disjoint_mut([a, b]).expect("are two");
         for global in [true, false] {
@@ -181,7 +179,7 @@ fn a_connection_is_with_the_one_whose_gid_it_names() {
         .expect("connects");
     let mut to = Connection::to(vm1.port.lid, target.number());
     (to.ack_timeout, to.retry_count) = (1, 1);
-    to.gid = Some(gid(&vm2));
+    to.gid = Some(vm2.gid());
     qp.connect(Access::ALL, &to).expect("connects");
     qp.post_send(&SendRequest::send(Data::Inline(b"hello")))
         .expect("is posted");
@@ -200,30 +198,6 @@ fn queue_pair_numbers_are_one_functions() {
     assert_eq!(different.len(), 400);
 }
 
-fn gsi(peer: &Peer) -> QueuePair {
-    let qp = peer.qp(Transport::Gsi);
-    qp.activate(0, GSI_QKEY).expect("becomes ready");
-    qp
-}
-
-/// A MAD's first 24 bytes, the rest zero.
-fn mad(class: u8, version: u8, method: u8, attribute: u16, transaction: u64) -> [u8; MAD] {
-    let mut mad = [0; MAD];
-    mad[..4].copy_from_slice(&[1, class, version, method]);
-    mad[8..16].copy_from_slice(&transaction.to_be_bytes());
-    mad[16..18].copy_from_slice(&attribute.to_be_bytes());
-    mad
-}
-
-fn receive(peer: &mut Peer, qp: &mut QueuePair) -> (u16, [u8; MAD]) {
-    let entry = peer.cq.wait().expect("a completion");
-    qp.complete_receive(&entry);
-    assert!(entry.is_ok());
-    let mut found = [0; MAD];
-    peer.buffer.read(HALF + GRH, &mut found);
-    (entry.source_lid(), found)
-}
-
 /// As connection managers do: requests by GID, answers to who asked, whatever they carry.
 #[test]
 fn management_packets_find_the_right_one() {
@@ -236,7 +210,7 @@ fn management_packets_find_the_right_one() {
     }
     // A DREQ has no addresses inside; without a GID nobody can tell for whom it is.
     let request = mad(7, 2, 3, 0x0015, 0x77);
-    let (lost, found) = (to(&vm2, 1, None), to(&vm2, 1, Some(gid(&vm2))));
+    let (lost, found) = (to(&vm2, 1, None), to(&vm2, 1, Some(vm2.gid())));
     for target in [&lost, &found] {
         vm3.execute(
             &mut q3,
@@ -250,7 +224,7 @@ fn management_packets_find_the_right_one() {
     );
     // The one who shares its LID has heard nothing: what comes first is what comes now.
     let second = mad(7, 2, 3, 0x0015, 0x78);
-    let target = to(&vm1, 1, Some(gid(&vm1)));
+    let target = to(&vm1, 1, Some(vm1.gid()));
     vm2.execute(
         &mut q2,
         &SendRequest::send(Data::Inline(&second)).to(&target),
@@ -261,7 +235,7 @@ fn management_packets_find_the_right_one() {
     q2.post_receive(&[vm2.sge(HALF, GRH + MAD)])
         .expect("is posted");
     let third = mad(7, 2, 3, 0x0016, 0x78);
-    let target = to(&vm2, 1, Some(gid(&vm2)));
+    let target = to(&vm2, 1, Some(vm2.gid()));
     vm1.execute(
         &mut q1,
         &SendRequest::send(Data::Inline(&third)).to(&target),
@@ -276,8 +250,8 @@ fn management_packets_find_the_right_one() {
     let path = |from: &Peer| {
         let mut get = mad(3, 2, 1, 0x35, 99);
         get[48..56].copy_from_slice(&0b1_0000_0000_1100_u64.to_be_bytes());
-        get[56 + 8..56 + 24].copy_from_slice(&gid(&vm3));
-        get[56 + 24..56 + 40].copy_from_slice(&gid(from));
+        get[56 + 8..56 + 24].copy_from_slice(&vm3.gid());
+        get[56 + 24..56 + 40].copy_from_slice(&from.gid());
         get[56 + 49] = 1;
         get
     };
@@ -295,7 +269,7 @@ fn management_packets_find_the_right_one() {
         let _ = peer;
     }
     for (peer, qp) in [(&mut vm1, &mut q1), (&mut vm2, &mut q2)] {
-        let own = gid(peer);
+        let own = peer.gid();
         loop {
             let entry = peer.cq.wait().expect("a completion");
             if entry.kind() == CqeKind::Requester {
@@ -365,47 +339,39 @@ fn what_a_guest_at_a_shared_port_may_not() {
     }
 }
 
-fn node<'a>(topology: &'a Value, name: &str) -> &'a Value {
-    let nodes = topology["nodes"].as_array().expect("a list");
-    nodes
-        .iter()
-        .find(|node| node["name"] == name)
-        .expect("is there")
-}
-
 #[test]
 fn the_topology_says_who_shares_what() {
     let daemon = Daemon::configured(SHARED);
     let [vm1, vm2, vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(&daemon, name));
     let topology = daemon.ask(&["topology"]);
-    let pf = node(&topology, "hv1");
+    let pf = named(&topology["nodes"], "hv1");
     assert_eq!(
         (pf["kind"].as_str(), pf["lid"].as_u64()),
         (Some("pf"), Some(vm1.port.lid.into()))
     );
     for (name, peer) in [("vm1", &vm1), ("vm2", &vm2), ("vm3", &vm3)] {
-        let vf = node(&topology, name);
+        let vf = named(&topology["nodes"], name);
         assert_eq!(vf["lid"], peer.port.lid);
         assert_eq!(vf["state"], "Active");
         let reason = vf["reason"].as_str().expect("a text");
         assert!(reason.starts_with("shares the LID of hv"), "{reason}");
     }
     assert_eq!(
-        node(&topology, "vm1")["pkeys"],
+        named(&topology["nodes"], "vm1")["pkeys"],
         serde_json::json!(["0xffff", "0x8011"])
     );
     assert_eq!(
-        node(&topology, "vm2")["pkeys"],
+        named(&topology["nodes"], "vm2")["pkeys"],
         serde_json::json!(["0x7fff"])
     );
-    let spare = node(&topology, "hv2-spare1");
+    let spare = named(&topology["nodes"], "hv2-spare1");
     assert_eq!(
         (spare["lid"].as_u64(), spare["reason"].as_str()),
         (None, Some("no VM is here"))
     );
     // The same before anything runs.
     let planned = daemon.ask(&["topology", "--planned", "--config", &daemon.config()]);
-    assert_eq!(node(&planned, "vm2")["lid"], vm2.port.lid);
+    assert_eq!(named(&planned["nodes"], "vm2")["lid"], vm2.port.lid);
     // Partitions are each one's own: a limited member is one although its port is a full one.
     assert_eq!(vm2.device.pkey(0).expect("a key"), 0x7fff);
     assert_eq!(vm2.device.pkey(1).expect("a key"), 0);
@@ -428,13 +394,13 @@ fn some_share_and_some_do_not() {
             transfer(second, first, global);
         }
     }
-    let gids = peers.each_ref().map(gid);
+    let gids = peers.each_ref().map(Peer::gid);
     let [vm2, vm4] = peers.get_disjoint_mut([1, 3]).expect("are two");
     datagram(vm4, vm2, gids[0], 7);
     let topology = daemon.ask(&["topology"]);
-    assert_eq!(node(&topology, "hv1-pf")["lid"], lids[0]);
+    assert_eq!(named(&topology["nodes"], "hv1-pf")["lid"], lids[0]);
     assert_eq!(
-        node(&topology, "vm3")["reason"],
+        named(&topology["nodes"], "vm3")["reason"],
         "chosen when the VM started"
     );
 }

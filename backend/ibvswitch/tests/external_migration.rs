@@ -3,10 +3,7 @@
 mod daemon;
 mod programs;
 
-use std::process::Command;
-
-use daemon::{Daemon, HALF, Peer, connected};
-use driver::{Data, SendRequest, Transport};
+use daemon::{Daemon, Outcome, Peer};
 use programs::{Opensm, Programs};
 
 const NODES: &str = r#"
@@ -38,15 +35,6 @@ switch = "leaf2"
 name = "vm3"
 "#;
 
-fn transfer(a: &mut Peer, b: &Peer) {
-    let (mut qa, _qb) = connected(Transport::Rc, a, b);
-    a.fill(0, 5000, 4);
-    let from = [a.sge(0, 5000)];
-    let write = SendRequest::write(b.remote(HALF), Data::Memory(&from));
-    a.execute(&mut qa, &write);
-    b.verify(HALF, 5000, 4);
-}
-
 /// The adapters with GUIDs and names, as `ibnetdiscover` finds them.
 fn discovered(programs: &Programs<'_>) -> Vec<String> {
     let text = programs.run(&["ibnetdiscover", "-l"]);
@@ -57,19 +45,8 @@ fn discovered(programs: &Programs<'_>) -> Vec<String> {
 }
 
 fn migrate(daemon: &Daemon, args: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
-        .arg("--runtime-dir")
-        .arg(daemon.dir())
-        .args(["vf", "migrate"])
-        .args(args)
-        .output()
-        .expect("runs");
-    let text = |bytes| String::from_utf8(bytes).expect("is text");
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    let Outcome { status, out, err } = daemon.run(&[&["vf", "migrate"], args].concat(), "");
+    (status, out, err)
 }
 
 #[test]
@@ -79,13 +56,9 @@ fn opensm_finds_a_vm_at_its_new_place() {
     opensm.subnet_up();
     let programs = Programs::new(&daemon);
     let [vm1, mut vm3] = ["vm1", "vm3"].map(|name| Peer::open(&daemon, name));
-    let before = (
-        vm1.port.lid,
-        vm1.port.port_guid,
-        vm1.device.gid(0).expect("a GID"),
-    );
+    let before = (vm1.port.lid, vm1.port.port_guid, vm1.gid());
     let nodes = discovered(&programs);
-    transfer(&mut vm3, &vm1);
+    vm3.write_to(&vm1);
 
     let moved = daemon.ask(&["vf", "migrate", "vm1", "--to", "hv2"]);
     assert_eq!(moved["lid"], before.0, "opensm remembers it");
@@ -94,13 +67,9 @@ fn opensm_finds_a_vm_at_its_new_place() {
     assert!(moved["active_after_ms"].is_u64(), "{moved}");
     assert_eq!(moved["to"]["vf"], "hv2-spare1");
     let there = Peer::open(&daemon, "hv2-spare1");
-    let after = (
-        there.port.lid,
-        there.port.port_guid,
-        there.device.gid(0).expect("a GID"),
-    );
+    let after = (there.port.lid, there.port.port_guid, there.gid());
     assert_eq!(after, before);
-    transfer(&mut vm3, &there);
+    vm3.write_to(&there);
     // Nobody got lost: the same nodes, at other places.
     assert_eq!(discovered(&programs), nodes);
     let trace = programs.run(&[
@@ -133,7 +102,7 @@ fn opensm_finds_a_vm_at_its_new_place() {
             let name = held.next().expect("is there")["name"].clone();
             Peer::open(&daemon, name.as_str().expect("text"))
         };
-        transfer(&mut place(from), &place(to));
+        place(from).write_to(&place(to));
     }
     assert_eq!(discovered(&programs), nodes);
 }

@@ -5,7 +5,7 @@ mod daemon;
 mod programs;
 
 use administration::{Vm, group, report, subscribe};
-use daemon::{Daemon, HALF, Peer};
+use daemon::{CLUSTERS_AT_SHARED_PORTS, Daemon, HALF, Peer};
 use driver::{Access, Connection, Data, QueuePair, SendRequest, Transport};
 use programs::{Opensm, Programs};
 
@@ -40,7 +40,7 @@ fn transfer(a: &mut Peer, b: &Peer) {
     let (mut qa, qb) = (a.qp(Transport::Rc), b.qp(Transport::Rc));
     let connect = |qp: &QueuePair, peer: &Peer, number: u32| {
         let to = Connection {
-            gid: Some(peer.device.gid(0).expect("a GID")),
+            gid: Some(peer.gid()),
             ..Connection::to(peer.port.lid, number)
         };
         qp.connect(Access::ALL, &to).expect("connects");
@@ -227,41 +227,9 @@ fn questions_to_a_shared_lid_are_the_physical_functions() {
 
 /// A node's port GUID, as programs take it.
 fn node_guid(daemon: &Daemon, name: &str) -> String {
-    let topology = daemon.ask(&["topology"]);
-    let nodes = topology["nodes"].as_array().expect("a list");
-    let node = nodes.iter().find(|node| node["name"] == name);
-    let guid = &node.expect("is there")["port_guid"];
+    let guid = &daemon.node(name)["port_guid"];
     format!("0x{}", guid.as_str().expect("a GUID").replace(':', ""))
 }
-
-/// Two clusters with the same LIDs on shared ports.
-const CLUSTERS: &str = r#"
-[fabric]
-model = "shared-port"
-[[cluster]]
-name = "a"
-[[cluster]]
-name = "b"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "out1"
-[[hypervisor.vf]]
-name = "a1"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b1"
-cluster = "b"
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "a2"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b2"
-cluster = "b"
-"#;
 
 /// LIDs of a port's range, whoever has given the port so many: by LIDs alone in each cluster, and with
 /// the programs of the host, which see the subnet's LIDs.
@@ -270,28 +238,10 @@ fn ranges(daemon: &Daemon) {
     let out1 = Peer::open(daemon, "out1");
     let seen = [&a1, &a2, &b1, &b2].map(|peer| (peer.port.lid, peer.port.grh_required));
     assert_eq!(seen, [(1, false), (2, false), (1, false), (2, false)]);
-    let write = |from: &mut Peer, to: &Peer| {
-        let (mut qa, _qb) = daemon::connected(Transport::Rc, from, to);
-        from.fill(0, 5000, 3);
-        let data = [from.sge(0, 5000)];
-        from.execute(
-            &mut qa,
-            &SendRequest::write(to.remote(HALF), Data::Memory(&data)),
-        );
-        to.verify(HALF, 5000, 3);
-    };
-    write(&mut a1, &a2);
-    write(&mut b1, &b2);
-    let physical = || {
-        let status = daemon.ask(&["status"]);
-        let vfs = status["vfs"].as_array().expect("a list").clone();
-        move |name: &str| {
-            let vf = vfs.iter().find(|vf| vf["name"] == name).expect("is there");
-            vf["lid"].as_u64().expect("a number")
-        }
-    };
-    let lid = physical();
-    let base = u64::from(out1.port.lid);
+    a1.write_to(&a2);
+    b1.write_to(&b2);
+    let lid = |name| daemon.lid(name);
+    let base = out1.port.lid;
     assert_eq!(base % 4, 0);
     assert_eq!([lid("a1"), lid("b1")], [base + 1, base + 2]);
     // The port answers for each of its LIDs.
@@ -314,15 +264,17 @@ fn ranges(daemon: &Daemon) {
     );
     // A VM that moves is found by the same LID of its cluster, with any manager.
     let moved = daemon.ask(&["vf", "migrate", "a1", "--to", "hv2"]);
-    assert_eq!(moved["lid"], physical()("a2") + 2);
+    assert_eq!(moved["lid"], lid("a2") + 2);
     let mut there = Peer::open(daemon, "hv2-spare1");
     assert_eq!(there.port.lid, 1);
-    write(&mut there, &a2);
+    there.write_to(&a2);
 }
 
 #[test]
 fn opensm_gives_ports_their_ranges() {
-    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{CLUSTERS}"));
+    let daemon = Daemon::configured(&format!(
+        "[sm]\nmanager = \"external\"\n{CLUSTERS_AT_SHARED_PORTS}"
+    ));
     let opensm = Opensm::start(&daemon, None, &["-l", "2"]);
     opensm.subnet_up();
     ranges(&daemon);
@@ -330,13 +282,17 @@ fn opensm_gives_ports_their_ranges() {
 
 #[test]
 fn the_embedded_manager_gives_ports_their_ranges() {
-    ranges(&Daemon::configured(&format!("[sm]\nlmc = 2\n{CLUSTERS}")));
+    ranges(&Daemon::configured(&format!(
+        "[sm]\nlmc = 2\n{CLUSTERS_AT_SHARED_PORTS}"
+    )));
 }
 
 /// A manager that gives each port one LID leaves VMs of clusters without, and `topology` says why.
 #[test]
 fn without_a_range_there_is_no_lid_for_a_cluster() {
-    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{CLUSTERS}"));
+    let daemon = Daemon::configured(&format!(
+        "[sm]\nmanager = \"external\"\n{CLUSTERS_AT_SHARED_PORTS}"
+    ));
     let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     let _out1 = Peer::open(&daemon, "out1");
@@ -344,10 +300,7 @@ fn without_a_range_there_is_no_lid_for_a_cluster() {
     assert_ne!(a1.port().expect("a port").state, 4, "not Active");
     // Its GUID may still be on its way.
     loop {
-        let topology = daemon.ask(&["topology"]);
-        let nodes = topology["nodes"].as_array().expect("a list");
-        let node = nodes.iter().find(|node| node["name"] == "a1");
-        let node = node.expect("is there");
+        let node = daemon.node("a1");
         let reason = node["reason"].as_str().expect("a text");
         if reason.starts_with("its GUID is not registered") {
             continue;
@@ -365,7 +318,7 @@ fn without_a_range_there_is_no_lid_for_a_cluster() {
 #[test]
 fn programs_at_the_port_are_not_at_the_lids_of_vms() {
     const GSI_QKEY: u32 = 0x8001_0000;
-    let daemon = Daemon::configured(&format!("[sm]\nlmc = 2\n{CLUSTERS}"));
+    let daemon = Daemon::configured(&format!("[sm]\nlmc = 2\n{CLUSTERS_AT_SHARED_PORTS}"));
     let [mut a1, mut a2, out1] = ["a1", "a2", "out1"].map(|name| Peer::open(&daemon, name));
     let programs = Programs::new(&daemon);
     let _server = programs.ping_server(&node_guid(&daemon, "hv1"));

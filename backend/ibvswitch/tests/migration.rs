@@ -2,9 +2,7 @@
 
 mod daemon;
 
-use std::process::Command;
-
-use daemon::{Daemon, Peer, connected};
+use daemon::{Daemon, LEAVES, Outcome, Peer, connected};
 use driver::{SendRequest, Transport};
 use serde_json::Value;
 
@@ -28,26 +26,8 @@ pkeys = ["shop"]
 name = "hv3"
 "#;
 
-struct Outcome {
-    status: Option<i32>,
-    out: String,
-    err: String,
-}
-
 fn run(daemon: &Daemon, args: &[&str]) -> Outcome {
-    let socket = daemon.socket("x");
-    let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
-        .env_remove("IBVSWITCH_CONFIG")
-        .arg("--runtime-dir")
-        .arg(socket.parent().expect("is in a directory"))
-        .args(args)
-        .output()
-        .expect("starts");
-    Outcome {
-        status: output.status.code(),
-        out: String::from_utf8(output.stdout).expect("is text"),
-        err: String::from_utf8(output.stderr).expect("is text"),
-    }
+    daemon.run(args, "")
 }
 
 fn json(daemon: &Daemon, args: &[&str]) -> Value {
@@ -273,20 +253,9 @@ fn dynamic_lids() {
 /// From one leaf switch to another, and within one.
 #[test]
 fn between_leaves() {
-    let daemon = Daemon::configured(
+    let daemon = Daemon::configured(&format!(
+        "{LEAVES}{}",
         r#"
-[[switch]]
-name = "spine"
-[[switch]]
-name = "leaf1"
-[[switch]]
-name = "leaf2"
-[[link]]
-from = "leaf1"
-to = "spine"
-[[link]]
-from = "leaf2"
-to = "spine"
 [[hypervisor]]
 name = "hv1"
 switch = "leaf1"
@@ -302,8 +271,8 @@ switch = "leaf2"
 spare_vfs = 1
 [[hypervisor.vf]]
 name = "vm2"
-"#,
-    );
+"#
+    ));
     let switches = |to: &str| -> Vec<String> {
         let moved = json(&daemon, &["vf", "migrate", "vm1", "--to", to, "--json"]);
         assert_eq!(moved["to"]["hypervisor"], to);
@@ -320,10 +289,5 @@ name = "vm2"
         Peer::open(&daemon, "vm2"),
         Peer::open(&daemon, "hv3-spare1"),
     );
-    let (mut qa, _qb) = connected(Transport::Rc, &a, &b);
-    a.fill(0, 100, 7);
-    let sges = [a.sge(0, 100)];
-    let write = SendRequest::write(b.remote(daemon::HALF), driver::Data::Memory(&sges));
-    a.execute(&mut qa, &write);
-    b.verify(daemon::HALF, 100, 7);
+    a.write_to(&b);
 }

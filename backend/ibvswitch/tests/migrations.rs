@@ -2,27 +2,12 @@
 
 mod daemon;
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
-
-use daemon::{Daemon, Peer, connected};
+use daemon::{Daemon, LEAVES, Outcome, Peer, connected};
 use driver::{Data, SendRequest, Transport};
 use serde_json::{Value, json};
 
-/// Two leaves with two hypervisors each, all of which have room for one more.
+/// At two leaves two hypervisors each, all of which have room for one more.
 const SUBNET: &str = r#"
-[[switch]]
-name = "spine"
-[[switch]]
-name = "leaf1"
-[[switch]]
-name = "leaf2"
-[[link]]
-from = "leaf1"
-to = "spine"
-[[link]]
-from = "leaf2"
-to = "spine"
 [[hypervisor]]
 name = "hv1"
 switch = "leaf1"
@@ -47,27 +32,12 @@ switch = "leaf2"
 spare_vfs = 1
 "#;
 
-fn migrate(daemon: &Daemon, args: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
-        .env_remove("IBVSWITCH_CONFIG")
-        .arg("--runtime-dir")
-        .arg(daemon.dir())
-        .args(["vf", "migrate"])
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("starts");
-    let mut stdin = child.stdin.take().expect("its input");
-    // It may have ended without reading.
-    let _ = stdin.write_all(input.as_bytes());
-    drop(stdin);
-    child.wait_with_output().expect("ends")
+fn start() -> Daemon {
+    Daemon::configured(&format!("{LEAVES}{SUBNET}"))
 }
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("is text")
+fn migrate(daemon: &Daemon, args: &[&str], input: &str) -> Outcome {
+    daemon.run(&[&["vf", "migrate"], args].concat(), input)
 }
 
 /// Which VM has its addresses at which VF.
@@ -91,7 +61,7 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[test]
 fn those_that_can_move_at_the_same_time() {
-    let daemon = Daemon::configured(SUBNET);
+    let daemon = start();
     let before: Vec<_> = ["vm1", "vm3"]
         .map(|name| Peer::open(&daemon, name))
         .iter()
@@ -102,10 +72,10 @@ fn those_that_can_move_at_the_same_time() {
         &["vm1=hv2", "vm2", "vm3=hv4", "--to", "hv2", "--json"],
         "",
     );
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    let error = text(&output.stderr);
+    assert_eq!(output.status, Some(1), "{}", output.err);
+    let error = output.err;
     assert!(error.contains("1 of 3 VMs did not move"), "{error}");
-    let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    let report: Value = serde_json::from_str(&output.out).expect("is JSON");
     let moves = report["moves"].as_array().expect("moves");
     for (number, vm) in [(0, "vm1"), (2, "vm3")] {
         let moved = &moves[number];
@@ -147,11 +117,11 @@ fn those_that_can_move_at_the_same_time() {
 /// As people read it, and by a plan.
 #[test]
 fn a_plan() {
-    let daemon = Daemon::configured(SUBNET);
+    let daemon = start();
     let plan = "vm1=hv2  # makes room\n\n# and takes it\nvm3=hv1 vm2=hv4\n";
     let output = migrate(&daemon, &["--plan", "-", "--fewest"], plan);
-    let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let out = output.out;
+    assert_eq!(output.status, Some(0), "{}", output.err);
     let lines: Vec<Vec<&str>> = out
         .lines()
         .map(|line| {
@@ -212,8 +182,8 @@ fn places_for_each_other() {
     );
     let before = holders(&daemon);
     let output = migrate(&daemon, &["vm1=hv2", "vm2=hv1"], "");
-    assert_eq!(output.status.code(), Some(1));
-    let out = text(&output.stdout);
+    assert_eq!(output.status, Some(1));
+    let out = output.out;
     for (vm, other) in [("vm1", "vm2"), ("vm2", "vm1")] {
         let start = format!(
             "{vm} to {}: there is room for it only where `{other}` is, whose own move needs a place",
@@ -224,8 +194,8 @@ fn places_for_each_other() {
     assert_eq!(holders(&daemon), before);
     // With room elsewhere for one of them, both go.
     let output = migrate(&daemon, &["vm1=hv2", "vm2=hv3", "vm3=hv1", "--json"], "");
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    assert_eq!(output.status, Some(0), "{}", output.err);
+    let report: Value = serde_json::from_str(&output.out).expect("is JSON");
     let moves = report["moves"].as_array().expect("moves").iter();
     let waited: Vec<_> = moves
         .map(|moved| (moved["round"].clone(), moved["waited"]["for"].clone()))
@@ -245,11 +215,11 @@ fn places_for_each_other() {
 /// A link that loses everything stops whom it concerns.
 #[test]
 fn one_of_a_round_is_interrupted() {
-    let daemon = Daemon::configured(SUBNET);
+    let daemon = start();
     daemon.ask(&["link", "drop", "hv3:1", "100"]);
     let output = migrate(&daemon, &["vm3=hv4", "vm1=hv2", "--json"], "");
-    assert_eq!(output.status.code(), Some(1));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    assert_eq!(output.status, Some(1));
+    let report: Value = serde_json::from_str(&output.out).expect("is JSON");
     let (failed, moved) = (&report["moves"][0], &report["moves"][1]);
     assert_eq!(
         (&failed["outcome"], &failed["round"]),
@@ -267,13 +237,13 @@ fn one_of_a_round_is_interrupted() {
     let places = [("vm1", "hv2-spare1"), ("vm2", "vm2"), ("vm3", "vm3")];
     assert_eq!(holders(&daemon), pairs(&places));
     let output = migrate(&daemon, &["vm3=hv4", "vm1=hv1"], "");
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(output.status, Some(0), "{}", output.err);
 }
 
 /// Mistakes are told before anything is sent.
 #[test]
 fn mistakes() {
-    let daemon = Daemon::configured(SUBNET);
+    let daemon = start();
     let before = holders(&daemon);
     for (args, plan, status, message) in [
         (
@@ -316,10 +286,10 @@ fn mistakes() {
         (&[], "", 2, "required"),
     ] {
         let output = migrate(&daemon, args, plan);
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{args:?}: {error}");
+        let error = output.err;
+        assert_eq!(output.status, Some(status), "{args:?}: {error}");
         assert!(error.contains(message), "{args:?}: {error}");
-        assert_eq!(text(&output.stdout), "");
+        assert_eq!(output.out, "");
     }
     assert_eq!(holders(&daemon), before);
 }

@@ -7,10 +7,10 @@ use driver::{AddressVector, CqeKind, Data, QueuePair, SendRequest, Transport};
 
 use crate::daemon::{Daemon, HALF, Peer};
 
-const GRH: usize = 40;
-const MAD: usize = 256;
-const GSI_QKEY: u32 = 0x8001_0000;
-const SUBN_ADM: u8 = 3;
+pub const GRH: usize = 40;
+pub const MAD: usize = 256;
+pub const GSI_QKEY: u32 = 0x8001_0000;
+pub const SUBN_ADM: u8 = 3;
 const INFORM_INFO: u16 = 3;
 
 /// Methods of the subnet administration.
@@ -18,6 +18,32 @@ pub const GET: u8 = 1;
 pub const SET: u8 = 2;
 pub const GET_TABLE: u8 = 0x12;
 pub const DELETE: u8 = 0x15;
+
+/// A queue pair 1.
+pub fn gsi(peer: &Peer) -> QueuePair {
+    let qp = peer.qp(Transport::Gsi);
+    qp.activate(0, GSI_QKEY).expect("becomes ready");
+    qp
+}
+
+/// A MAD's first 24 bytes, the rest zero.
+pub fn mad(class: u8, version: u8, method: u8, attribute: u16, transaction: u64) -> [u8; MAD] {
+    let mut mad = [0; MAD];
+    mad[..4].copy_from_slice(&[1, class, version, method]);
+    mad[8..16].copy_from_slice(&transaction.to_be_bytes());
+    mad[16..18].copy_from_slice(&attribute.to_be_bytes());
+    mad
+}
+
+/// The next packet, which is received at the upper half; and the LID that it came from.
+pub fn receive(peer: &mut Peer, qp: &mut QueuePair) -> (u16, [u8; MAD]) {
+    let entry = peer.cq.wait().expect("a completion");
+    qp.complete_receive(&entry);
+    assert!(entry.is_ok());
+    let mut found = [0; MAD];
+    peer.buffer.read(HALF + GRH, &mut found);
+    (entry.source_lid(), found)
+}
 
 /// A VM with its queue pair 1.
 pub struct Vm {
@@ -37,8 +63,7 @@ const fn buffer(number: usize) -> usize {
 impl Vm {
     pub fn open(daemon: &Daemon, name: &str) -> Self {
         let peer = Peer::open(daemon, name);
-        let qp = peer.qp(Transport::Gsi);
-        qp.activate(0, GSI_QKEY).expect("becomes ready");
+        let qp = gsi(&peer);
         Self {
             peer,
             qp,
@@ -49,7 +74,7 @@ impl Vm {
     }
 
     pub fn gid(&self) -> [u8; 16] {
-        self.peer.device.gid(0).expect("a GID")
+        self.peer.gid()
     }
 
     pub fn post_receive(&mut self) {
@@ -87,10 +112,7 @@ impl Vm {
 
     pub fn request(&mut self, method: u8, attribute: u16, mask: u64, record: &[u8]) -> [u8; MAD] {
         self.last += 1;
-        let mut mad = [0; MAD];
-        mad[..4].copy_from_slice(&[1, SUBN_ADM, 2, method]);
-        mad[8..16].copy_from_slice(&self.last.to_be_bytes());
-        mad[16..18].copy_from_slice(&attribute.to_be_bytes());
+        let mut mad = mad(SUBN_ADM, 2, method, attribute, self.last);
         mad[48..56].copy_from_slice(&mask.to_be_bytes());
         mad[56..56 + record.len()].copy_from_slice(record);
         mad

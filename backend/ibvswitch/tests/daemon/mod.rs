@@ -3,7 +3,7 @@
 // Each test program uses its part of this.
 #![allow(dead_code)]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -16,6 +16,65 @@ use driver::{
 
 /// Bytes that a peer can send from, and as many to receive to.
 pub const HALF: usize = 4 << 20;
+
+/// Switches for [`Daemon::configured`]: two leaves and a spine.
+pub const LEAVES: &str = r#"
+[[switch]]
+name = "spine"
+[[switch]]
+name = "leaf1"
+[[switch]]
+name = "leaf2"
+[[link]]
+from = "leaf1"
+to = "spine"
+[[link]]
+from = "leaf2"
+to = "spine"
+"#;
+
+/// Two clusters with LIDs from 1, and VMs outside of both, on two ports that VMs share.
+pub const CLUSTERS_AT_SHARED_PORTS: &str = r#"
+[fabric]
+model = "shared-port"
+[[cluster]]
+name = "a"
+[[cluster]]
+name = "b"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "out1"
+[[hypervisor.vf]]
+name = "a1"
+cluster = "a"
+[[hypervisor.vf]]
+name = "b1"
+cluster = "b"
+[[hypervisor.vf]]
+name = "a3"
+cluster = "a"
+vlid = 3
+[[hypervisor]]
+name = "hv2"
+spare_vfs = 1
+[[hypervisor.vf]]
+name = "out2"
+[[hypervisor.vf]]
+name = "a2"
+cluster = "a"
+[[hypervisor.vf]]
+name = "b2"
+cluster = "b"
+"#;
+
+/// What the program said, and how it ended.
+#[derive(Debug)]
+pub struct Outcome {
+    pub status: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
 
 /// The program, serving; killed when dropped.
 #[derive(Debug)]
@@ -107,6 +166,46 @@ impl Daemon {
         serde_json::from_slice(&output.stdout).expect("is JSON")
     }
 
+    /// Runs the program against the daemon, with `input` to read.
+    pub fn run(&self, arguments: &[&str], input: &str) -> Outcome {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+            .env_remove("IBVSWITCH_CONFIG")
+            .arg("--runtime-dir")
+            .arg(self.dir.path())
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut stdin = child.stdin.take().expect("its input");
+        // It may have ended without reading.
+        let _ = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        let output = child.wait_with_output().expect("ends");
+        let text = |bytes| String::from_utf8(bytes).expect("is text");
+        Outcome {
+            status: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+
+    /// What `status` says of a VF.
+    pub fn vf(&self, name: &str) -> serde_json::Value {
+        named(&self.ask(&["status"])["vfs"], name)
+    }
+
+    /// The LID of a VF in the subnet.
+    pub fn lid(&self, name: &str) -> u16 {
+        self.vf(name)["lid"].as_u64().expect("a number") as u16
+    }
+
+    /// What `topology` says of a node.
+    pub fn node(&self, name: &str) -> serde_json::Value {
+        named(&self.ask(&["topology"])["nodes"], name)
+    }
+
     /// Opens a VF.
     pub fn open(&self, name: &str) -> Device {
         Device::open(self.socket(name)).expect("the device opens")
@@ -146,6 +245,13 @@ impl Drop for Daemon {
             assert!(alive, "the daemon ended before its test");
         }
     }
+}
+
+/// What has this name in a list.
+pub fn named(list: &serde_json::Value, name: &str) -> serde_json::Value {
+    let list = list.as_array().expect("a list");
+    let found = list.iter().find(|entry| entry["name"] == name);
+    found.expect("is there").clone()
 }
 
 /// An open VF with what every test needs.
@@ -191,6 +297,22 @@ impl Peer {
 
     pub fn qp(&self, transport: Transport) -> QueuePair {
         QueuePair::new(&self.config(transport)).expect("a QP")
+    }
+
+    pub fn gid(&self) -> [u8; 16] {
+        self.device.gid(0).expect("a GID")
+    }
+
+    /// Writes something to another one, over a connection by LIDs.
+    #[track_caller]
+    pub fn write_to(&mut self, to: &Self) {
+        const LEN: usize = 5000;
+        let (mut qp, _far) = connected(Transport::Rc, self, to);
+        self.fill(0, LEN, 3);
+        let from = [self.sge(0, LEN)];
+        let write = SendRequest::write(to.remote(HALF), driver::Data::Memory(&from));
+        self.execute(&mut qp, &write);
+        to.verify(HALF, LEN, 3);
     }
 
     /// `len` bytes at `offset` of the buffer.
