@@ -1,11 +1,13 @@
 //! What a guest of a virtual cluster sees of the subnet, by its device's queue pair 0.
 
 mod daemon;
+mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use daemon::{Daemon, HALF, Peer};
 use driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
+use programs::Opensm;
 
 const GRH: usize = 40;
 const MAD: usize = 256;
@@ -289,6 +291,27 @@ fn a_vm_that_moves_is_seen_elsewhere() {
     let now = self::switches(&nodes);
     assert_eq!(now.intersection(&switches).count(), 2, "the switch and hv2");
     assert_eq!(now.len(), 3, "hv1 serves the cluster no longer");
+}
+
+/// OpenSM of the host, which knows nothing of clusters, manages what the views show.
+#[test]
+fn whoever_manages_there_is_a_view() {
+    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{CONFIG}"));
+    let opensm = Opensm::start(&daemon, None, &[]);
+    opensm.subnet_up();
+    for (name, vms) in [("a1", ["a1", "a2"]), ("b2", ["b1", "b2"])] {
+        let mut guest = Guest::new(&daemon, name);
+        let nodes = guest.discover();
+        assert_eq!((switches(&nodes).len(), nodes.len()), (3, 6), "{nodes:x?}");
+        for (lid, vm) in (1..).zip(vms) {
+            let (kind, own, route) = &nodes[&guid(&daemon, vm)];
+            assert_eq!((*kind, *own), (1, lid));
+            let by_lid = guest.ask_by_lid(lid, NODE_INFO, 0).expect("is found");
+            assert_eq!(long(&by_lid, 64 + 12), guid(&daemon, vm), "at {route:?}");
+        }
+        let info = guest.ask_by_lid(0xbfff, SM_INFO, 0).expect("an answer");
+        assert_eq!(word(&info, 4), 3 << 2, "what OpenSM says is not known");
+    }
 }
 
 fn switches(nodes: &BTreeMap<u64, (u8, u16, Vec<u8>)>) -> BTreeSet<u64> {
