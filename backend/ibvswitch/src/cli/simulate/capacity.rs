@@ -15,7 +15,7 @@ Models:
   shared-port   all VMs of a hypervisor share its LID
   prepopulated  a LID for every VF, used or not
   dynamic       a LID for every VM that runs
-  extended      a LID of 18 bits for every VM that runs: a published proposal that no device speaks
+  extended      a LID of 18 bits for every VM that runs: no hardware has such, fabric.extended_lids does
 
 Examples:
   ibvswitch simulate capacity
