@@ -20,6 +20,14 @@ fn slow(lab: &Lab, there: u64, back: u64) {
     });
 }
 
+/// A laboratory with a slow link, and a connection over it.
+fn pair(transport: Transport) -> (Lab, Qp, Qp) {
+    let mut lab = Lab::new(2);
+    let (a, b) = lab.pair(transport);
+    slow(&lab, THERE, BACK);
+    (lab, a, b)
+}
+
 fn write(lab: &Lab, index: u16, value: u8) -> SendWr {
     lab.memory(0).write(base(0) + u64::from(index), &[value]);
     let sge = lab.sge(0, index.into(), 1);
@@ -33,9 +41,7 @@ fn byte(lab: &Lab, index: u16) -> u8 {
 
 #[test]
 fn a_message_takes_its_time_and_so_does_the_answer() {
-    let mut lab = Lab::new(2);
-    let (a, b) = lab.pair(Transport::Rc);
-    slow(&lab, THERE, BACK);
+    let (mut lab, a, b) = pair(Transport::Rc);
     lab.receive(&b, 7, &[lab.sge(1, 0, 16)]);
     lab.memory(0).write(base(0), b"0123456789abcdef");
     let sge = lab.sge(0, 0, 16);
@@ -66,9 +72,7 @@ fn a_message_takes_its_time_and_so_does_the_answer() {
 
 #[test]
 fn many_are_on_their_way_at_once() {
-    let mut lab = Lab::new(2);
-    let (a, _b) = lab.pair(Transport::Rc);
-    slow(&lab, THERE, BACK);
+    let (mut lab, a, _b) = pair(Transport::Rc);
     // One every 10 us.
     for index in 0..200 {
         let wr = write(&lab, index, index as u8 | 1);
@@ -135,9 +139,7 @@ fn remote_to(lab: &Lab, node: usize) -> SendWr {
 
 #[test]
 fn unreliable_messages_are_done_when_they_arrive() {
-    let mut lab = Lab::new(2);
-    let (a, _b) = lab.pair(Transport::Uc);
-    slow(&lab, THERE, BACK);
+    let (mut lab, a, _b) = pair(Transport::Uc);
     let wr = write(&lab, 1, 9);
     lab.execute(&a, wr);
     lab.advance(THERE - 1);
@@ -149,9 +151,7 @@ fn unreliable_messages_are_done_when_they_arrive() {
 
 #[test]
 fn the_link_gets_fast_again() {
-    let mut lab = Lab::new(2);
-    let (a, _b) = lab.pair(Transport::Rc);
-    slow(&lab, THERE, BACK);
+    let (mut lab, a, _b) = pair(Transport::Rc);
     let wr = write(&lab, 1, 1);
     lab.execute(&a, wr);
     slow(&lab, 0, 0);
@@ -172,9 +172,7 @@ fn the_link_gets_fast_again() {
 
 #[test]
 fn a_receiver_that_is_not_ready() {
-    let mut lab = Lab::new(2);
-    let (a, b) = lab.pair(Transport::Rc);
-    slow(&lab, THERE, BACK);
+    let (mut lab, a, b) = pair(Transport::Rc);
     for index in 1..=3 {
         lab.post(&a, request(Operation::Send, index, &[]));
     }
@@ -194,9 +192,7 @@ fn a_receiver_that_is_not_ready() {
 
 #[test]
 fn an_error_comes_after_what_went_well() {
-    let mut lab = Lab::new(2);
-    let (a, b) = lab.pair(Transport::Rc);
-    slow(&lab, THERE, BACK);
+    let (mut lab, a, b) = pair(Transport::Rc);
     let good = write(&lab, 1, 1);
     lab.post(&a, good);
     let sge = lab.sge(0, 0, 1);
@@ -225,9 +221,7 @@ fn an_error_comes_after_what_went_well() {
 
 #[test]
 fn flushed_in_order() {
-    let mut lab = Lab::new(2);
-    let (a, _b) = lab.pair(Transport::Rc);
-    slow(&lab, THERE, BACK);
+    let (mut lab, a, _b) = pair(Transport::Rc);
     for index in 1..=2 {
         let wr = write(&lab, index, 1);
         lab.execute(&a, wr);
@@ -269,9 +263,7 @@ fn destroyed_or_reset_on_the_way() {
 
 #[test]
 fn a_drain_waits_for_all() {
-    let mut lab = Lab::new(2);
-    let (a, _b) = lab.pair(Transport::Rc);
-    slow(&lab, THERE, BACK);
+    let (mut lab, a, _b) = pair(Transport::Rc);
     for index in 1..=2 {
         let wr = write(&lab, index, 1);
         lab.execute(&a, wr);
