@@ -106,12 +106,28 @@ impl Testbed {
         names: [&str; 2],
         daemon: Option<&Daemon>,
     ) -> Result<[Guest; 2]> {
-        let mut configs = names.map(|name| self.config(name));
+        let mut devices = [Vec::new(), Vec::new()];
         if let Some(daemon) = daemon {
-            for config in &mut configs {
-                config.devices.push(daemon.device(&config.name, None)?);
+            for (devices, name) in devices.iter_mut().zip(names) {
+                devices.push(daemon.device(name, None)?);
+            }
+        }
+        self.pair_with(number, names, devices)
+    }
+
+    /// As [`Testbed::pair`], with any devices; where a guest has some, their driver is loaded.
+    pub fn pair_with(
+        &self,
+        number: u8,
+        names: [&str; 2],
+        devices: [Vec<String>; 2],
+    ) -> Result<[Guest; 2]> {
+        let mut configs = names.map(|name| self.config(name));
+        for (config, devices) in configs.iter_mut().zip(devices) {
+            if !devices.is_empty() {
                 config.modules = MLX5.map(str::to_owned).to_vec();
             }
+            config.devices.extend(devices);
         }
         let [mut first, mut second] = configs;
         self.link(number, &mut first, &mut second);

@@ -13,7 +13,7 @@ use ibvswitch_guest_tests::{
     image::Kernel,
     ipoib,
     pingpong::Pingpong,
-    testbed::{MLX5, Testbed},
+    testbed::Testbed,
 };
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -60,30 +60,15 @@ const SM_LID: u16 = 0xbfff;
 fn two_clusters() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
     let daemon = bed.daemon("ibvswitch", Some(&config()))?;
-    let mut configs = Vec::new();
-    for (name, host) in [("one", 1), ("two", 2)] {
-        let mut config = bed.config(name);
-        for (cluster, ..) in CLUSTERS {
-            config
-                .devices
-                .push(daemon.device(&format!("{cluster}{host}"), None)?);
-        }
-        config.modules = MLX5.map(str::to_owned).to_vec();
-        configs.push(config);
-    }
-    let [first, second] = &mut configs[..] else {
-        unreachable!("two were made")
+    let devices = |host| -> Result<Vec<String>> {
+        let names = CLUSTERS
+            .iter()
+            .map(|(cluster, ..)| format!("{cluster}{host}"));
+        names.map(|name| daemon.device(&name, None)).collect()
     };
-    bed.link(0, first, second);
-    let guests: Vec<Guest> = configs
-        .into_iter()
-        .map(|config| bed.start(config))
-        .collect::<Result<_>>()?;
-    let [one, two] = &guests[..] else {
-        unreachable!("two were started")
-    };
+    let guests = bed.pair_with(0, ["one", "two"], [devices(1)?, devices(2)?])?;
+    let [one, two] = &guests;
     for guest in &guests {
-        guest.booted()?;
         for device in DEVICES.into_iter().chain(SHARED) {
             await_active(guest, device)?;
         }

@@ -13,7 +13,7 @@ use ibvswitch_guest_tests::{
     image::Kernel,
     perftest::{Run, Tool},
     pingpong::Pingpong,
-    testbed::{DEVICE, MLX5, Testbed},
+    testbed::{DEVICE, Testbed},
 };
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -65,19 +65,15 @@ fn opensm_in_a_guest() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
     let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
     let unmanaged = bed.daemon("unmanaged", Some(UNMANAGED))?;
-    let vfs = [["vm1", "vm3"], ["vm2", "vm4"]];
-    let mut configs = vfs.map(|[name, _]| bed.config(name));
-    for (config, vfs) in configs.iter_mut().zip(vfs) {
-        for (daemon, vf) in [&daemon, &unmanaged].into_iter().zip(vfs) {
-            config.devices.push(daemon.device(vf, None)?);
-        }
-        config.modules = MLX5.map(str::to_owned).to_vec();
-    }
-    let [mut first, mut second] = configs;
-    bed.link(0, &mut first, &mut second);
-    let [manager, other] = [bed.start(first)?, bed.start(second)?];
+    let devices = |first, second| -> Result<Vec<String>> {
+        Ok(vec![
+            daemon.device(first, None)?,
+            unmanaged.device(second, None)?,
+        ])
+    };
+    let devices = [devices("vm1", "vm3")?, devices("vm2", "vm4")?];
+    let [manager, other] = bed.pair_with(0, ["vm1", "vm2"], devices)?;
     for guest in [&manager, &other] {
-        guest.booted()?;
         await_active(guest, DEVICE)?;
     }
     let mut checks = Checks::default();

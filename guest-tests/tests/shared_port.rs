@@ -8,12 +8,11 @@ use ibvswitch_guest_tests::{
     Result,
     checks::Checks,
     diags::{expect, no_kernel_warning},
-    guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
     ipoib,
     pingpong::Pingpong,
-    testbed::{MLX5, Testbed},
+    testbed::Testbed,
 };
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -62,29 +61,14 @@ fn some_share_a_lid() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
     let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
     let by_lid = bed.daemon("by-lid", Some(BY_LID_CONFIG))?;
-    let mut configs = Vec::new();
-    for (name, vfs, third) in [("one", ["s1", "d1"], "l1"), ("two", ["s2", "d2"], "l2")] {
-        let mut config = bed.config(name);
-        for vf in vfs {
-            config.devices.push(daemon.device(vf, None)?);
-        }
-        config.devices.push(by_lid.device(third, None)?);
-        config.modules = MLX5.map(str::to_owned).to_vec();
-        configs.push(config);
-    }
-    let [first, second] = &mut configs[..] else {
-        unreachable!("two were made")
+    let devices = |vfs: [&str; 2], third| -> Result<Vec<String>> {
+        let own = vfs.into_iter().map(|vf| daemon.device(vf, None));
+        own.chain([by_lid.device(third, None)]).collect()
     };
-    bed.link(0, first, second);
-    let guests: Vec<Guest> = configs
-        .into_iter()
-        .map(|config| bed.start(config))
-        .collect::<Result<_>>()?;
-    let [one, two] = &guests[..] else {
-        unreachable!("two were started")
-    };
+    let devices = [devices(["s1", "d1"], "l1")?, devices(["s2", "d2"], "l2")?];
+    let guests = bed.pair_with(0, ["one", "two"], devices)?;
+    let [one, two] = &guests;
     for guest in &guests {
-        guest.booted()?;
         for device in [SHARED, DEDICATED, BY_LID] {
             await_active(guest, device)?;
         }
