@@ -161,6 +161,8 @@ impl Fabric {
         let path = |info: &PortInfo| {
             (
                 (info.lid, info.lmc, info.neighbor_mtu, info.operational_vls),
+                // By it routers find a port.
+                info.gid_prefix,
                 info.partition_enforcement_inbound,
                 info.partition_enforcement_outbound,
             )
@@ -225,6 +227,7 @@ impl Fabric {
                 if let Some(port) = self.port_mut(port) {
                     port.guids[first..first + room].copy_from_slice(&entries[..room]);
                 }
+                self.path_changed();
                 self.tell(port, PortEvent::GidChange);
             }
         }
