@@ -14,7 +14,7 @@ use fabric::{Fabric, NodeId, PortRef, Topology};
 use wire::attribute::PortInfo;
 use wire::{ExtendedLid, Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, PKey, PortState};
 
-use crate::config::Config;
+use crate::config::{Config, ManagerPlace};
 use crate::control::{self, Link, LinkEnd, Node, NodeKind};
 use crate::shared_port::{self, Clustered, Place};
 use builder::{Builder, cable_rate};
@@ -105,6 +105,12 @@ impl Plan {
                     .collect()
             }
         };
+        if config.manager.place == ManagerPlace::External {
+            // It does not know what the configuration says.
+            for node in &mut builder.nodes {
+                node.pinned = false;
+            }
+        }
         if config.fabric.extended_lids {
             let legacy = config.wiring.switches.iter();
             let legacy = legacy.filter(|switch| !switch.extended_lids);

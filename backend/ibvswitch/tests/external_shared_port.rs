@@ -147,6 +147,9 @@ spare_vfs = 1
         assert!(text.contains(&format!("\"{name}\"")), "{name} in {text}");
     }
     assert!(!text.contains("vm1") && !text.contains("vm2"), "{text}");
+    // OpenSM knows nothing of what the configuration says of LIDs.
+    let topology = daemon.ask(&["topology"]).to_string();
+    assert!(!topology.contains("set in the configuration"), "{topology}");
     // The one with a LID of its own takes it along.
     let moved = daemon.ask(&["vf", "migrate", "vm3", "--to", "hv2", "--wait", "60"]);
     assert_eq!(moved["lid"], vm3.port.lid);
