@@ -8,7 +8,8 @@ use hca::work::{AtomicOperands, Operation, RecvKind, SendWr, Status};
 use hca::{Transport, VfId};
 use wire::{Gid, Lid, Qpn};
 
-use crate::lab::{Lab, Loss, Qp, TIMEOUT_NS, base, received, remote, request, sent};
+use crate::lab::net::Loss;
+use crate::lab::{Lab, Qp, TIMEOUT_NS, base, received, remote, request, sent};
 use crate::slow::{outcome, programs};
 
 /// Bytes of four packets.

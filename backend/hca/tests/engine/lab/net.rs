@@ -1,0 +1,161 @@
+//! The laboratory's subnet: paths that can be cut, take time, or lose packets.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use hca::{Heading, MadDatagram, NoRoute, PathId, Route, Subnet, VfId};
+use wire::{Lid, Mtu, PKey, Sl};
+
+use super::locked;
+
+/// What the laboratory's subnet is like.
+#[derive(Debug, Default)]
+pub struct NetState {
+    pub lids: HashMap<Lid, VfId>,
+    /// Ways that lose everything.
+    pub cut: HashSet<(VfId, VfId)>,
+    /// Largest packet payload on every way.
+    pub mtu: Option<Mtu>,
+    pub groups: HashMap<Lid, Vec<VfId>>,
+    pub mads: Vec<(VfId, MadDatagram)>,
+    /// Questions asked.
+    pub resolved: usize,
+    /// How long the way from one function to another takes, in nanoseconds.
+    pub delays: HashMap<(VfId, VfId), u64>,
+    /// Ways that lose packets.
+    pub losses: HashMap<(VfId, VfId), Loss>,
+}
+
+/// Which packets a way loses.
+#[derive(Debug, Clone)]
+pub enum Loss {
+    /// These of the next ones: true is lost. None of those after them.
+    Of(VecDeque<bool>),
+    /// So many of a hundred, by a generator in this state.
+    Percent(u64, u64),
+}
+
+impl Loss {
+    /// As in `"..x."`, where the third packet is lost.
+    pub fn of(script: &str) -> Self {
+        Self::Of(script.chars().map(|packet| packet == 'x').collect())
+    }
+
+    fn next(&mut self) -> bool {
+        match self {
+            Self::Of(packets) => packets.pop_front().unwrap_or(false),
+            Self::Percent(percent, state) => {
+                // Xorshift (Marsaglia, Xorshift RNGs).
+                *state ^= *state << 13;
+                *state ^= *state >> 7;
+                *state ^= *state << 17;
+                *state % 100 < *percent
+            }
+        }
+    }
+}
+
+/// The number of the path from one function to another.
+fn path(from: VfId, to: VfId) -> PathId {
+    PathId::new(1 + usize::from(from.0) * 16 + usize::from(to.0))
+}
+
+/// The laboratory's subnet.
+#[derive(Debug, Clone, Default)]
+pub struct Net {
+    state: Arc<Mutex<NetState>>,
+    generation: Arc<AtomicU64>,
+}
+
+impl Net {
+    pub fn look(&self) -> MutexGuard<'_, NetState> {
+        locked(&self.state)
+    }
+
+    /// Changes the subnet; the generation moves with it.
+    pub fn change(&self, change: impl FnOnce(&mut NetState)) {
+        change(&mut self.look());
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Cuts the way from one function to another.
+    pub fn cut(&self, from: VfId, to: VfId) {
+        self.change(|net| {
+            net.cut.insert((from, to));
+        });
+    }
+
+    pub fn restore(&self) {
+        self.change(|net| net.cut.clear());
+    }
+}
+
+impl Subnet for Net {
+    fn generation(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.generation)
+    }
+
+    fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<Route, NoRoute> {
+        let dlid = heading.dlid;
+        let mut net = self.look();
+        net.resolved += 1;
+        let to = *net.lids.get(&dlid).ok_or(NoRoute::Dropped)?;
+        if net.cut.contains(&(from, to)) {
+            return Err(NoRoute::Dropped);
+        }
+        let mtu = net.mtu.unwrap_or(Mtu::B4096);
+        Ok(Route {
+            to,
+            mtu,
+            path: path(from, to),
+            faulty: net.losses.contains_key(&(from, to)),
+            delay: net.delays.get(&(from, to)).copied().unwrap_or(0),
+            crossing: None,
+        })
+    }
+
+    fn resolve_multicast(&mut self, from: VfId, mlid: Lid, _: Sl, _: PKey) -> Vec<Route> {
+        let mut net = self.look();
+        net.resolved += 1;
+        let mtu = net.mtu.unwrap_or(Mtu::B4096);
+        let members = net.groups.get(&mlid).cloned().unwrap_or_default();
+        let faulty = net.losses.keys().any(|(of, _)| *of == from);
+        members
+            .into_iter()
+            .filter(|&to| !net.cut.contains(&(from, to)))
+            .map(|to| Route {
+                to,
+                mtu,
+                path: path(from, from),
+                faulty,
+                delay: 0,
+                crossing: None,
+            })
+            .collect()
+    }
+
+    fn lose(&mut self, on: PathId, packets: u64, _: u64) -> Option<u64> {
+        let mut net = self.look();
+        let mut losses = net.losses.iter_mut();
+        let loss = losses.find(|((from, to), _)| path(*from, *to) == on);
+        let (_, loss) = loss.expect("asked of ways that lose packets");
+        (0..packets).find(|_| loss.next())
+    }
+
+    fn lose_multicast(&mut self, on: PathId, _: u64) -> Option<Vec<VfId>> {
+        let net = &mut *self.look();
+        let mut members: Vec<VfId> = net.groups.values().flatten().copied().collect();
+        let before = members.len();
+        members.retain(|&to| {
+            let mut losses = net.losses.iter_mut();
+            let loss = losses.find(|((from, at), _)| path(*from, *from) == on && *at == to);
+            loss.is_none_or(|(_, loss)| !loss.next())
+        });
+        (members.len() < before).then_some(members)
+    }
+
+    fn send_mad(&mut self, from: VfId, datagram: MadDatagram) {
+        self.look().mads.push((from, datagram));
+    }
+}
