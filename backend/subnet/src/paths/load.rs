@@ -38,6 +38,11 @@ impl LinkLoads {
         self.0[link.at()]
     }
 
+    /// Paths over all links of a path, in sum.
+    pub(super) fn sum(&self, links: &[LinkId]) -> u32 {
+        links.iter().map(|&link| self.get(link)).sum()
+    }
+
     /// The most paths over any link.
     #[must_use]
     pub fn most(&self) -> u32 {

@@ -21,13 +21,17 @@ struct Reached {
     by: Option<(LinkId, usize)>,
 }
 
-/// The lightest of the shortest paths.
+/// By node, the link on which packets leave that have a certain LID.
+pub(super) type Entries = [Option<LinkId>];
+
+/// The lightest of the shortest paths. With `entries`, of those alone that do as the entries say.
 pub(super) fn lightest(
     network: &Network,
     legality: Legality<'_>,
     from: NodeIndex,
     distances: &Distances,
     loads: &LinkLoads,
+    entries: Option<&Entries>,
 ) -> Option<Vec<LinkId>> {
     let length = distances[from.at()][CLIMBING];
     if length == u32::MAX {
@@ -49,7 +53,11 @@ pub(super) fn lightest(
                 weight,
                 ..
             } = reached[index];
+            let entry = entries.and_then(|entries| entries[node.at()]);
             for &link in network.outgoing(node) {
+                if entry.is_some_and(|entry| entry != link) {
+                    continue;
+                }
                 let Link { to, .. } = network.link(link);
                 let Some(phase) = legality.after(network, phase, link) else {
                     continue;
@@ -123,7 +131,7 @@ fn choose(
     distances: &Distances,
     loads: &mut LinkLoads,
 ) -> Result<Path, NotConnected> {
-    let links = lightest(network, legality, from, distances, loads);
+    let links = lightest(network, legality, from, distances, loads, None);
     let links = links.ok_or(NotConnected { from, to })?;
     loads.add(&links);
     let path = network.path_of_links(links);

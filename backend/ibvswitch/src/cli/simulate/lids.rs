@@ -15,6 +15,7 @@ const SCHEMES: &[(&str, Scheme)] = &[
     ("shortest-widest", Scheme::ShortestWidest),
     ("path-selection", Scheme::PathSelection),
     ("single-lid", Scheme::SingleLid),
+    ("renaming", Scheme::DestinationRenaming),
 ];
 
 /// Arguments of `simulate lids`.
