@@ -12,6 +12,7 @@ mod demo;
 mod external;
 mod link;
 mod metrics;
+mod number;
 mod run;
 mod sibling;
 mod simulate;
@@ -25,11 +26,14 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
+use crate::assembly::AssemblyError;
 use crate::config::{Config, ConfigError, Source};
-use crate::control::{Client, ClientError, ErrorKind, Request, Response};
+use crate::control::{self, Client, ClientError, Request, Response};
+use crate::management::ManagementError;
 use crate::run::RunError;
 
 const AFTER_HELP: &str = "\
@@ -128,13 +132,14 @@ enum Command {
     Bench(bench::BenchArgs),
 }
 
-/// What the exit status of the program means, beside 0 for done and 2, which is clap's for a wrong
-/// command line.
+/// What the exit status of the program means, beside 0 for done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Exit {
     /// The operation failed.
     Failure = 1,
+    /// The command line is wrong.
+    Usage = 2,
     /// The configuration is wrong.
     Configuration = 3,
     /// No daemon answers.
@@ -150,6 +155,8 @@ enum CliError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error("the subnet cannot be set up: {0}")]
+    Subnet(#[from] ManagementError),
     #[error(transparent)]
     Run(#[from] RunError),
     #[error("there is no VF `{name}`; {}", known_vfs(.known))]
@@ -158,6 +165,8 @@ enum CliError {
         "the daemon answered something else than was asked; use an `ibvswitch` of the daemon's version"
     )]
     UnexpectedResponse,
+    #[error("{0}")]
+    Usage(clap::Error),
     #[error("{0}")]
     External(String),
     #[error("{0}")]
@@ -173,12 +182,17 @@ enum CliError {
 impl CliError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Config(_) => Exit::Configuration,
+            Self::Config(_)
+            | Self::Subnet(_)
+            | Self::Run(RunError::Subnet(_) | RunError::Assembly(AssemblyError::Subnet(_))) => {
+                Exit::Configuration
+            }
+            Self::Usage(_) => Exit::Usage,
             Self::Client(ClientError::NotRunning { .. }) => Exit::NoDaemon,
             Self::UnknownVf { .. }
             | Self::UnknownNode { .. }
             | Self::Client(ClientError::Refused {
-                kind: ErrorKind::Unknown,
+                kind: control::ErrorKind::Unknown,
                 ..
             }) => Exit::Unknown,
             Self::Client(_)
@@ -227,9 +241,26 @@ pub fn main() -> ExitCode {
         }
         Err(error) => {
             // With standard error gone there is nobody left to tell.
-            let _ = writeln!(io::stderr(), "ibvswitch: {error}");
+            let _ = match &error {
+                CliError::Usage(error) => error.print(),
+                error => writeln!(io::stderr(), "ibvswitch: {error}"),
+            };
             ExitCode::from(error.exit() as u8)
         }
+    }
+}
+
+/// A mistake in the arguments of the command at `path` that shows only when they are seen together: told
+/// as those are that the parser finds itself.
+fn usage(path: &[&str], message: impl std::fmt::Display) -> CliError {
+    let mut root = Cli::command();
+    root.build();
+    let found = path
+        .iter()
+        .try_fold(&mut root, |command, name| command.find_subcommand_mut(name));
+    match found {
+        Some(command) => CliError::Usage(command.error(ErrorKind::ValueValidation, message)),
+        None => CliError::Failed(message.to_string()),
     }
 }
 
@@ -256,9 +287,7 @@ fn ask(source: SourceArgs, request: &Request) -> Result<Response, CliError> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
-    use super::Cli;
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -90,6 +90,15 @@ pub enum ManagementError {
     Manager(#[from] subnet::ConfigError),
 }
 
+/// Finds what is wrong with a configuration beyond its text: the nodes do not make a fabric, or a file
+/// that it names cannot be used.
+///
+/// # Errors
+/// [`ManagementError`], as [`Management::new`] would return it.
+pub fn check(config: &Config) -> Result<(), ManagementError> {
+    Management::new(config, &Plan::new(config)).map(drop)
+}
+
 #[derive(Debug)]
 enum Message {
     /// A guest sends a packet.

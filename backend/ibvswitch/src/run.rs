@@ -17,6 +17,7 @@ use crate::assembly::{Assembly, AssemblyError};
 use crate::config::Config;
 use crate::control::Server;
 use crate::logging;
+use crate::management::{self, ManagementError};
 use crate::sockets::{SocketError, Sockets};
 
 /// Why a daemon did not start, or stopped by itself.
@@ -25,6 +26,9 @@ pub enum RunError {
     /// The log filter is wrong.
     #[error("{0}")]
     Log(String),
+    /// The configuration makes no subnet.
+    #[error("the subnet cannot be set up: {0}")]
+    Subnet(#[from] ManagementError),
     /// A socket or the runtime directory cannot be had.
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -100,6 +104,7 @@ impl AsFd for Abort {
 /// [`RunError`]; nothing is left of a start that failed.
 pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<(), RunError> {
     let system = |what| move |source: io::Error| RunError::System { what, source };
+    management::check(config)?;
     logging::start(&config.log).map_err(RunError::Log)?;
     // Before any thread is started, so that all of them leave the signals to the descriptor.
     let signals = block_signals().map_err(system("take signals"))?;

@@ -427,6 +427,42 @@ fn libvirt_snippet_is_up_to_date() {
     );
 }
 
+/// The directories that the built-in configuration speaks of are there under the systemd unit, which lets
+/// the daemon write to no others; and systemd finds nothing wrong with the unit.
+#[test]
+fn the_unit_fits_the_configuration() {
+    let unit = include_str!("../../../qemu/ibvswitch.service");
+    let configuration = run(Path::new("/run/ibvswitch"), &["config", "default"]).out;
+    let mut found = 0;
+    for line in configuration.lines() {
+        let keys = [
+            ("state_dir", "/var/lib", "State"),
+            ("runtime_dir", "/run", "Runtime"),
+        ];
+        for (key, base, directory) in keys {
+            let value = line.strip_prefix(&format!("# {key} = \"{base}/"));
+            if let Some(name) = value.and_then(|value| value.strip_suffix('"')) {
+                let wanted = format!("{directory}Directory={name}");
+                assert!(unit.lines().any(|line| line == wanted), "{wanted}");
+                found += 1;
+            }
+        }
+    }
+    assert_eq!(found, 2);
+
+    let dir = scratch();
+    let file = dir.path().join("ibvswitch.service");
+    let here = unit.replace("/usr/local/bin/ibvswitch", env!("CARGO_BIN_EXE_ibvswitch"));
+    std::fs::write(&file, here).expect("is written");
+    let checked = Command::new("systemd-analyze")
+        .args(["verify", "--man=no"])
+        .arg(&file)
+        .output()
+        .expect("is installed");
+    assert!(checked.status.success());
+    assert_eq!(String::from_utf8_lossy(&checked.stderr), "");
+}
+
 #[test]
 fn configuration_commands() {
     let dir = scratch();

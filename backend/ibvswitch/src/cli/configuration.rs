@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{CliError, SourceArgs, print, print_json};
 use crate::config::{Config, DEFAULT, Doorbells};
+use crate::management;
 
 /// Commands on configurations. None needs the daemon.
 #[derive(Debug, Subcommand)]
@@ -30,6 +31,7 @@ pub(super) fn run(source: SourceArgs, command: ConfigCommand) -> Result<(), CliE
         ConfigCommand::Default => print(DEFAULT),
         ConfigCommand::Check(args) => {
             let config = source.load()?;
+            management::check(&config)?;
             if args.json {
                 print_json(&summary(&config))
             } else {

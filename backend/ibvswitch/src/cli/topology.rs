@@ -90,8 +90,7 @@ fn netlist(source: SourceArgs, of_plan: bool) -> Result<String, CliError> {
 fn planned(source: SourceArgs) -> Result<(Config, Plan, Arc<Management>), CliError> {
     let config = source.load()?;
     let plan = Plan::new(&config);
-    let management = Management::new(&config, &plan)
-        .map_err(|error| CliError::Failed(format!("the subnet cannot be set up: {error}")))?;
+    let management = Management::new(&config, &plan)?;
     management.bring_up();
     Ok((config, plan, management))
 }

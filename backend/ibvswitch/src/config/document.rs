@@ -387,11 +387,16 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     fn wrong_type(&self, entry: &Entry<&DeValue<'_>>, wanted: &str) {
-        self.document.reject(
-            entry,
-            format!("is of the type {}", entry.value.type_str()),
-            format!("write {wanted}"),
-        );
+        // What stands at the place of a table is its name.
+        let is_table = entry.value.is_table();
+        self.document.record(Problem {
+            origin: self.document.origin.to_owned(),
+            place: Some(self.document.place(entry.span.start)),
+            key: entry.key.clone(),
+            value: (!is_table).then(|| self.document.quote(&entry.span)),
+            what: format!("is of the type {}", entry.value.type_str()),
+            remedy: format!("write {wanted}"),
+        });
     }
 
     fn key_path(&self, key: &str) -> String {

@@ -42,6 +42,7 @@ pub(super) fn read(
         Reader {
             document: &document,
             names: Names::default(),
+            nodes_unknown: false,
         }
         .config(&root, dirs)
     });
@@ -68,6 +69,8 @@ pub(super) struct Names {
 pub(super) struct Reader<'d, 'i> {
     pub(super) document: &'d Document<'i>,
     pub(super) names: Names,
+    /// Whether the file of nodes cannot be used, so that nothing can be said of what should be in it.
+    pub(super) nodes_unknown: bool,
 }
 
 impl<'d, 'i> Reader<'d, 'i> {

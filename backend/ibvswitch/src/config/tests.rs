@@ -193,7 +193,18 @@ fn what_must_be_there() {
     assert_eq!(
         problems("[hypervisor]\nname = \"a\""),
         [
-            "f.toml:1:1: `hypervisor = [hypervisor]`: is of the type table; write an array of tables: [[hypervisor]]"
+            "f.toml:1:1: `hypervisor`: is of the type table; write an array of tables: [[hypervisor]]"
+        ]
+    );
+}
+
+/// A table of VFs that is under no hypervisor.
+#[test]
+fn a_vf_without_a_hypervisor() {
+    assert_eq!(
+        problems("[[hypervisor.vf]]\nname = \"vm1\"\n"),
+        [
+            "f.toml:1:3: `hypervisor`: is of the type table; write an array of tables: [[hypervisor]]"
         ]
     );
 }

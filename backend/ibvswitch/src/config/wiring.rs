@@ -154,7 +154,9 @@ impl<'d, 'i> Reader<'d, 'i> {
                     "remove this table, or the key `fabric.topology`",
                 );
             }
-            return self.file(&file, sm_host.as_ref(), &mut subnets[0].manager);
+            let wiring = self.file(&file, sm_host.as_ref(), &mut subnets[0].manager);
+            self.nodes_unknown = wiring.file.is_none();
+            return wiring;
         }
         if let Some(host) = sm_host {
             self.document.reject(
@@ -276,7 +278,7 @@ impl<'d, 'i> Reader<'d, 'i> {
     pub(super) fn switch_named(&self, entry: &Entry<&str>, wiring: &Wiring) -> usize {
         let mut switches = wiring.switches.iter();
         let found = switches.position(|switch| switch.name == entry.value);
-        if found.is_none() {
+        if found.is_none() && !self.nodes_unknown {
             let known: Vec<&str> = wiring
                 .switches
                 .iter()

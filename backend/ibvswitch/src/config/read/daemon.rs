@@ -9,6 +9,7 @@ use crate::config::guid::derive_name;
 use crate::config::{
     CONTROL_SOCKET, Directories, Doorbells, Engine, External, SOCKET_PATH_MAX, keys,
 };
+use crate::logging;
 
 impl<'d, 'i> Reader<'d, 'i> {
     pub(super) fn runtime_dir(&mut self, root: &Section<'d, 'i>, dirs: Directories<'_>) -> PathBuf {
@@ -50,6 +51,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let Some(entry) = root.text("log") else {
             return "info".to_owned();
         };
+        let mut has_levels = true;
         for directive in entry.value.split(',') {
             let level = directive
                 .rsplit_once('=')
@@ -63,7 +65,15 @@ impl<'d, 'i> Reader<'d, 'i> {
                         list(&LEVELS)
                     ),
                 );
+                has_levels = false;
             }
+        }
+        if let (true, Err(error)) = (has_levels, logging::filter(entry.value)) {
+            self.document.reject(
+                &entry,
+                error.to_string(),
+                "write something like \"info,vfio_user=debug\"",
+            );
         }
         entry.value.to_owned()
     }

@@ -41,7 +41,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let none = root
             .value("hypervisor")
             .is_none_or(|list| is_empty_array(list.value));
-        if none && wiring.file.is_none() {
+        if none && wiring.file.is_none() && !self.nodes_unknown {
             self.document.reject_whole(
                 "hypervisor",
                 "there is none",
@@ -53,7 +53,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             .iter()
             .filter_map(|section| {
                 let switch = self.switch_of(section, wiring);
-                if let Some(left) = free.get_mut(switch) {
+                if let (Some(left), false) = (free.get_mut(switch), self.nodes_unknown) {
                     match left.checked_sub(1) {
                         Some(less) => *left = less,
                         None => self.document.reject_section(

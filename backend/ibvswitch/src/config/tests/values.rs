@@ -101,6 +101,14 @@ fn values_of_the_other_tables() {
             "1:7: `log = \"loud\"`: `loud` is no log level; the levels are `off`, `error`, `warn`, `info`, `debug` and `trace`; a directive is LEVEL or MODULE=LEVEL, separated by commas",
         ),
         (
+            "log = \"a=b=info\"",
+            "1:7: `log = \"a=b=info\"`: error parsing level filter: expected one of \"off\", \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a number 0-5; write something like \"info,vfio_user=debug\"",
+        ),
+        (
+            "[log]",
+            "1:1: `log`: is of the type table; write a string in double quotes",
+        ),
+        (
             "log = 3",
             "1:7: `log = 3`: is of the type integer; write a string in double quotes",
         ),

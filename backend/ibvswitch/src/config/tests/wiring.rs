@@ -70,6 +70,22 @@ fn several_switches() {
     }
 }
 
+/// What should be in a file that cannot be used is no mistake of its own.
+#[test]
+fn a_file_that_cannot_be_used_is_one_mistake() {
+    let file = "[fabric]\ntopology = \"no such file\"\n";
+    let hypervisor = "[[hypervisor]]\nname = \"hv1\"\nswitch = \"leaf\"\n";
+    for text in [file.to_owned(), format!("{file}{hypervisor}")] {
+        assert_eq!(
+            problems(&text),
+            [
+                "f.toml:2:12: `fabric.topology = \"no such file\"`: no such file: No such file or \
+                 directory (os error 2); name a file in the form that `ibnetdiscover` prints"
+            ]
+        );
+    }
+}
+
 #[test]
 fn nodes_of_a_file() {
     let dir = tempfile::tempdir().expect("a directory");
