@@ -21,7 +21,7 @@ use crate::control::{
 use crate::device::{DoorbellPages, Format, Parts, Vectors, VfDevice, doorbell_pages};
 use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
-use crate::external::{ExternalServer, StartError};
+use crate::external::{self, ExternalServer, StartError};
 use crate::management::{
     FunctionPort, LinkError, Management, ManagementError, ManagementThread, MigrateError, SmError,
 };
@@ -350,6 +350,19 @@ impl StatusSource for Whole {
         let plan = self.observer.plan();
         self.management
             .with(|state| CountersReport::new(plan, &state.fabric))
+    }
+
+    fn external(&self, host: Option<&str>) -> Result<(String, String), (ErrorKind, String)> {
+        let socket = self.observer.config().external.socket.clone();
+        let socket = socket.ok_or((ErrorKind::Failed, external::NOT_SERVED.to_owned()))?;
+        let node = self.management.host_port(host).map(|(_, name)| name);
+        let node = node.ok_or_else(|| {
+            let known: Vec<&str> = self.observer.plan().names().collect();
+            let host = host.unwrap_or_default();
+            let message = format!("there is no node `{host}`; there are {}", known.join(", "));
+            (ErrorKind::Unknown, message)
+        })?;
+        Ok((socket, node))
     }
 
     fn capture(&self, wish: &Wish) -> Result<Subscription, String> {

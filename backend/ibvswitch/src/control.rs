@@ -36,5 +36,9 @@ pub const LINE_MAX: usize = 64 * 1024 * 1024;
 /// The most bytes of one request, its newline included.
 pub const REQUEST_MAX: usize = 64 * 1024;
 
-/// The most clients served at one time; further ones wait in the socket's backlog.
+/// The most clients served at one time. Further ones wait in the socket's backlog, and take the place of
+/// one that says nothing.
 pub const CLIENTS_MAX: usize = 16;
+
+/// The most captures at one time: others find places beside them.
+pub const CAPTURES_MAX: usize = 12;

@@ -30,6 +30,10 @@ pub(crate) const DIRECTORIES: [&str; 5] = [
     "/usr/local/lib",
 ];
 
+/// Why no program can attach, where the configuration says so.
+pub(crate) const NOT_SERVED: &str = "`external.socket = \"\"`: programs of the host are not served; \
+     remove the key, or write a name";
+
 /// Where libumad2sim is, if it is installed.
 #[must_use]
 pub fn library() -> Option<PathBuf> {

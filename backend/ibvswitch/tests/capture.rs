@@ -10,6 +10,7 @@ use driver::{
     AddressVector, Atomic, Config, Data, QueuePair, Receive, SendOpcode, SendRequest,
     SharedReceiveQueue, Transport, XrcDomain,
 };
+use ibvswitch::control::CAPTURES_MAX;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -375,10 +376,82 @@ fn wrong_wishes() {
             "ibvswitch: there is no VF `vm9`; there are vm1, vm3, vm2, vm4\n".to_owned()
         )
     );
-    let (status, error) = run(&["-w", "/nowhere/x.pcap"]);
-    assert_eq!(status, Some(1));
-    assert!(error.contains("cannot write /nowhere/x.pcap"), "{error}");
+    assert_eq!(
+        run(&["-w", "/nowhere/x.pcap"]),
+        (
+            Some(1),
+            "ibvswitch: cannot write /nowhere/x.pcap: No such file or directory (os error 2); name a \
+             file in a directory where this user may write\n"
+                .to_owned()
+        )
+    );
     let (status, error) = run(&["--json"]);
-    assert_eq!(status, Some(1));
+    assert_eq!(status, Some(2));
     assert!(error.contains("-w FILE"), "{error}");
+    for (arguments, message) in [
+        (
+            ["--duration", "0"],
+            "invalid value '0' for '--duration <SECONDS>': write seconds, such as 10 or 0.5",
+        ),
+        (
+            ["--duration", "soon"],
+            "invalid value 'soon' for '--duration <SECONDS>': write seconds, such as 10 or 0.5",
+        ),
+        (
+            ["--count", "1.5"],
+            "invalid value '1.5' for '--count <N>': write a whole number from 1 on",
+        ),
+        (
+            ["--snaplen", "9000"],
+            "invalid value '9000' for '--snaplen <BYTES>': write a whole number from 0 to 4096",
+        ),
+    ] {
+        let (status, error) = run(&arguments);
+        assert_eq!(status, Some(2));
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+/// Which VFs there are is the daemon's to say, whatever the configuration of who asks.
+#[test]
+fn the_daemons_vfs_are_captured() {
+    let daemon = Daemon::configured(
+        "[sm]\nsweep_interval = 1\n[[hypervisor]]\nname = \"h\"\n[[hypervisor.vf]]\nname = \"own\"\n",
+    );
+    let file = format!("{}/x.pcap", daemon.dir());
+    // Without its configuration: the built-in one has other names.
+    let capture =
+        |arguments: &[&str]| daemon.run(&[&["capture", "-w", &file][..], arguments].concat(), "");
+    let all = capture(&["--count", "2"]);
+    assert_eq!(
+        (all.status, all.err.lines().last()),
+        (Some(0), Some("2 packets captured, 0 lost, 0 left out"))
+    );
+    let one = capture(&["--vf", "own", "--duration", "0.05"]);
+    assert_eq!(one.status, Some(0), "{}", one.err);
+    let none = capture(&["--vf", "vm1"]);
+    assert_eq!(
+        (none.status, none.err.as_str()),
+        (Some(5), "ibvswitch: there is no VF `vm1`; there are own\n")
+    );
+}
+
+/// Captures end when their clients like: they leave places for others.
+#[test]
+fn captures_keep_nobody_from_asking() {
+    let daemon = Daemon::start("trap");
+    let mut captures = Vec::new();
+    for _ in 0..CAPTURES_MAX {
+        captures.push(Capture::start(&daemon, &[]));
+    }
+    let file = format!("{}/x.pcap", daemon.dir());
+    let one_more = daemon.run(&["capture", "-w", &file], "");
+    assert_eq!(one_more.status, Some(1));
+    assert_eq!(
+        one_more.err,
+        "ibvswitch: the daemon refused: 12 captures are running; end one first\n"
+    );
+    captures.pop().expect("is running").stop();
+    let again = daemon.run(&["capture", "-w", &file, "--duration", "0.05"], "");
+    assert_eq!(again.status, Some(0), "{}", again.err);
 }

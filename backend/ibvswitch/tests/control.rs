@@ -134,6 +134,13 @@ impl StatusSource for Fixed {
         CountersReport::default()
     }
 
+    fn external(&self, host: Option<&str>) -> Result<(String, String), (ErrorKind, String)> {
+        match host {
+            Some(host) => Err((ErrorKind::Unknown, format!("there is no node `{host}`"))),
+            None => Ok(("ibvswitch".to_owned(), "sw1".to_owned())),
+        }
+    }
+
     fn capture(&self, _: &Wish) -> Result<Subscription, String> {
         Err("there is nothing to capture".to_owned())
     }
@@ -261,6 +268,64 @@ fn an_overlong_request_ends_the_connection() {
     let mut rest = Vec::new();
     (&stream).read_to_end(&mut rest).expect("is closed");
     assert!(rest.is_empty());
+}
+
+/// Clients that connect and say nothing: one of them makes room for somebody who asks, and the others stay.
+#[test]
+fn a_silent_client_makes_room() {
+    let daemon = Daemon::start();
+    let mut silent: Vec<UnixStream> = (0..CLIENTS_MAX).map(|_| daemon.connect()).collect();
+    let request = b"{\"request\":\"status\"}\n";
+    let line = exchange(&daemon.connect(), request);
+    assert!(line.contains("\"vm1\""), "{line}");
+    for stream in &silent {
+        // One of them has been hung up on.
+        let _ = (&*stream).write_all(request);
+    }
+    let answered = |stream: &UnixStream| {
+        let mut line = String::new();
+        // A reset is an end, too.
+        let _ = BufReader::new(stream).read_line(&mut line);
+        !line.is_empty()
+    };
+    silent.retain(answered);
+    assert_eq!(silent.len(), CLIENTS_MAX - 1);
+}
+
+/// Clients that ask and do not take what they are told are no better than silent ones.
+#[test]
+fn a_client_that_does_not_read_makes_room() {
+    let daemon = Daemon::start();
+    let request = b"{\"request\":\"status\"}\n";
+    let deaf: Vec<(UnixStream, usize)> = (0..CLIENTS_MAX)
+        .map(|_| {
+            let stream = daemon.connect();
+            stream.set_nonblocking(true).expect("is a socket");
+            let mut asked = 0;
+            // Until neither side's buffer takes more, for as long as it takes to be sure of that.
+            let mut refused = 0;
+            while refused < 100 {
+                match (&stream).write(request) {
+                    Ok(written) if written == request.len() => asked += 1,
+                    Ok(written) => panic!("a part of {written} bytes"),
+                    Err(_) => {
+                        refused += 1;
+                        std::thread::yield_now();
+                    }
+                }
+            }
+            stream.set_nonblocking(false).expect("is a socket");
+            (stream, asked)
+        })
+        .collect();
+    let line = exchange(&daemon.connect(), request);
+    assert!(line.contains("\"vm1\""), "{line}");
+    // The others get all of their answers.
+    let served = deaf.iter().filter(|(stream, asked)| {
+        let lines = BufReader::new(stream).lines();
+        lines.take(*asked).map_while(Result::ok).count() == *asked
+    });
+    assert_eq!(served.count(), CLIENTS_MAX - 1);
 }
 
 /// Clients that connect and say nothing take places, but only until they go.

@@ -61,8 +61,9 @@ impl Subscription {
         wish: &Wish,
         watch: impl Fn(Option<Box<dyn hca::watch::Watch>>) + Send + Sync + 'static,
     ) -> Result<Self, String> {
+        let everything = wish.vfs.is_empty() && !wish.manager;
         let mut functions = HashSet::new();
-        for name in &wish.vfs {
+        for name in if everything { names } else { &wish.vfs } {
             let at = names.iter().position(|known| known == name);
             let at = at.ok_or_else(|| {
                 format!("there is no VF `{name}`; there are {}", names.join(", "))
@@ -73,7 +74,7 @@ impl Subscription {
             .iter()
             .filter_map(|&vf| management.port(vf))
             .collect();
-        if wish.manager {
+        if everything || wish.manager {
             ports.extend(management.manager_ports());
         }
         let captures = Arc::clone(management.captures());

@@ -15,7 +15,8 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use wire::erf;
 
-use super::{CliError, SourceArgs, print_json};
+use super::number::{at_least, seconds, whole};
+use super::{CliError, SourceArgs, print_json, usage};
 use crate::capture::{PART_HEADER, PART_MAX, RECORD, SUMMARY, Summary, Wish};
 use crate::control::{Client, Request, Response};
 
@@ -43,17 +44,17 @@ pub(super) struct CaptureArgs {
     #[arg(long)]
     data: bool,
     /// Bytes of payload to keep of each data packet.
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(..=4096))]
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = whole(0..=4096u32))]
     snaplen: u32,
     /// File to write, in pcap format; `-` is standard output.
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     write: PathBuf,
     /// End after this many packets.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least(1u64))]
     count: Option<u64>,
     /// End after this many seconds.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    duration: Option<u32>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
     /// Print what it came to as JSON; needs --write FILE.
     #[arg(long)]
     json: bool,
@@ -62,31 +63,24 @@ pub(super) struct CaptureArgs {
 pub(super) fn run(source: SourceArgs, args: &CaptureArgs) -> Result<(), CliError> {
     let to_stdout = args.write.as_os_str() == "-";
     if to_stdout && io::stdout().is_terminal() {
-        return Err(CliError::Failed(
+        return Err(usage(
+            &["capture"],
             "a capture is no text for a terminal; write it to a file with `-w FILE`, or add \
-             `| tshark -r -`"
-                .to_owned(),
+             `| tshark -r -`",
         ));
     }
     if to_stdout && args.json {
-        return Err(CliError::Failed(
+        return Err(usage(
+            &["capture"],
             "with --json, standard output is for the summary; write the capture to a file with \
-             `-w FILE`"
-                .to_owned(),
+             `-w FILE`",
         ));
     }
     let config = source.load()?;
-    let vfs: Vec<String> = config.vfs().map(|(_, vf)| vf.name.clone()).collect();
-    if let Some(name) = args.vf.iter().find(|name| !vfs.contains(name)) {
-        return Err(CliError::UnknownVf {
-            name: name.clone(),
-            known: vfs,
-        });
-    }
-    let everything = args.vf.is_empty() && !args.manager;
+    // Which VFs there are, the daemon knows: its configuration may be another one.
     let wish = Wish {
-        vfs: if everything { vfs } else { args.vf.clone() },
-        manager: everything || args.manager,
+        vfs: args.vf.clone(),
+        manager: args.manager,
         data: args.data,
         snaplen: args.snaplen,
     };
@@ -101,7 +95,10 @@ pub(super) fn run(source: SourceArgs, args: &CaptureArgs) -> Result<(), CliError
         Box::new(io::stdout())
     } else {
         Box::new(File::create(&args.write).map_err(|error| {
-            CliError::Failed(format!("cannot write {}: {error}", args.write.display()))
+            CliError::Failed(format!(
+                "cannot write {}: {error}; name a file in a directory where this user may write",
+                args.write.display()
+            ))
         })?)
     };
     out.write_all(&erf::file_header())?;
@@ -110,9 +107,10 @@ pub(super) fn run(source: SourceArgs, args: &CaptureArgs) -> Result<(), CliError
         // Traffic that starts now is captured from its first packet on.
         eprintln!("capturing to {}", args.write.display());
     }
+    // A time that no clock reaches is none.
     let until = args
         .duration
-        .map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+        .and_then(|duration| Instant::now().checked_add(duration));
     let mut reader = Reader {
         stream,
         buffer: early,

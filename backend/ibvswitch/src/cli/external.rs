@@ -2,14 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::{Args, Subcommand};
 
 use super::{CliError, SourceArgs, print};
-use crate::config::Config;
-use crate::external::{DIRECTORIES, LIBRARY, library};
+use crate::control::{Client, Request, Response};
+use crate::external::{self, DIRECTORIES, LIBRARY, NOT_SERVED};
 
 /// Subcommands of `external`.
 #[derive(Debug, Subcommand)]
@@ -45,7 +45,17 @@ pub(super) fn run(source: SourceArgs, command: ExternalCommand) -> Result<(), Cl
     let config = source.load()?;
     match command {
         ExternalCommand::Run(args) => {
-            let environment = environment(&config, &args.host)?;
+            let library = library()?;
+            let asked = Request::External {
+                host: args.host.host.clone(),
+            };
+            // Without somebody who answers, and at a node that is not there, the library would wait for
+            // ever or end the program.
+            let answer = Client::connect(&config.control_socket())?.ask(&asked)?;
+            let Response::External { socket, .. } = answer else {
+                return Err(CliError::UnexpectedResponse);
+            };
+            let environment = environment(library, socket, &args.host);
             let Some((program, arguments)) = args.program.split_first() else {
                 return Err(CliError::External("no program is named".to_owned()));
             };
@@ -54,12 +64,15 @@ pub(super) fn run(source: SourceArgs, command: ExternalCommand) -> Result<(), Cl
                 .envs(environment)
                 .exec();
             Err(CliError::External(format!(
-                "{} cannot be run: {error}",
+                "{} cannot be run: {error}; name a program that is installed (Debian: opensm, \
+                 infiniband-diags), or write its path",
                 Path::new(program).display()
             )))
         }
         ExternalCommand::Env(host) => {
-            let lines: String = environment(&config, &host)?
+            let socket = config.external.socket;
+            let socket = socket.ok_or_else(|| CliError::External(NOT_SERVED.to_owned()))?;
+            let lines: String = environment(library()?, socket, &host)
                 .into_iter()
                 .map(|(name, value)| format!("export {name}={}\n", quoted(&value)))
                 .collect();
@@ -68,24 +81,18 @@ pub(super) fn run(source: SourceArgs, command: ExternalCommand) -> Result<(), Cl
     }
 }
 
-/// The variables that libumad2sim, and the loader, look at.
-fn environment(
-    config: &Config,
-    host: &HostArgs,
-) -> Result<Vec<(&'static str, OsString)>, CliError> {
-    let socket = config.external.socket.as_ref().ok_or_else(|| {
-        CliError::External(
-            "`external.socket = \"\"`: programs of the host are not served; remove the key, or \
-             write a name"
-                .to_owned(),
-        )
-    })?;
-    let library = library().ok_or_else(|| {
+/// What is preloaded.
+fn library() -> Result<PathBuf, CliError> {
+    external::library().ok_or_else(|| {
         CliError::External(format!(
             "{LIBRARY} is not in {}; install it (Debian: libumad2sim0)",
             DIRECTORIES.join(", ")
         ))
-    })?;
+    })
+}
+
+/// The variables that libumad2sim, and the loader, look at.
+fn environment(library: PathBuf, socket: String, host: &HostArgs) -> Vec<(&'static str, OsString)> {
     let mut preload = library.into_os_string();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
@@ -98,7 +105,7 @@ fn environment(
     if host.responder {
         variables.push(("SIM_SET_ISSM", "1".into()));
     }
-    Ok(variables)
+    variables
 }
 
 /// As a shell reads it back. What a path or name of ours cannot hold is not in it.

@@ -51,7 +51,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The daemon refused.
-    #[error("the daemon refused: {message}")]
+    #[error("{}{message}", if *.kind == ErrorKind::Unknown { "" } else { "the daemon refused: " })]
     Refused {
         /// What kind of error.
         kind: ErrorKind,

@@ -40,6 +40,12 @@ pub enum Request {
     Netlist {},
     /// What nodes and ports have counted: answered with [`Response::Counters`].
     Counters {},
+    /// Where programs of the host attach: answered with [`Response::External`].
+    External {
+        /// The node that one is to attach to, by name or GUID; the subnet manager's host without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
+    },
     /// A capture: answered with [`Response::Capture`], after which the connection carries it.
     Capture(Wish),
 }
@@ -72,6 +78,13 @@ pub enum Response {
     },
     /// To [`Request::Counters`].
     Counters(CountersReport),
+    /// To [`Request::External`].
+    External {
+        /// What the names of the sockets begin with, in the abstract namespace.
+        socket: String,
+        /// Name of the node that the program would attach to.
+        node: String,
+    },
     /// To [`Request::Capture`]: what follows is no line, but the capture.
     Capture {},
     /// The request was not carried out.

@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,14 +17,16 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tracing::{debug, warn};
 
 use super::{
-    CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
-    MigrationsReport, MigrationsRequest, REQUEST_MAX, Request, Response, SmAction, SmStatus,
-    Status, Topology,
+    CAPTURES_MAX, CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated,
+    MigrationRequest, MigrationsReport, MigrationsRequest, REQUEST_MAX, Request, Response,
+    SmAction, SmStatus, Status, Topology,
 };
 use crate::capture::{Subscription, Wish};
 
 /// How long a client may be silent, and how long it may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a client may keep the server waiting while others wait for a place.
+const GRACE: Duration = Duration::from_secs(1);
 /// How long to wait, in milliseconds, before a client that could not be served is tried again.
 const RETRY: u16 = 100;
 
@@ -72,6 +74,13 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
 
     /// What nodes and ports have counted.
     fn counters(&self) -> CountersReport;
+
+    /// Where programs of the host attach: what the names of the sockets begin with, and the node's
+    /// name.
+    ///
+    /// # Errors
+    /// There is no such node, or no program is served.
+    fn external(&self, host: Option<&str>) -> Result<(String, String), (ErrorKind, String)>;
 
     /// Starts a capture.
     ///
@@ -134,12 +143,23 @@ struct Shared {
     /// Wakes the acceptor: to stop, or because a place has become free.
     wake: EventFd,
     stopping: AtomicBool,
-    /// The clients being served, for ending them all.
-    clients: Mutex<HashMap<u64, UnixStream>>,
+    /// The clients being served.
+    clients: Mutex<HashMap<u64, Served>>,
+}
+
+#[derive(Debug)]
+struct Served {
+    /// For hanging up.
+    stream: UnixStream,
+    /// Since when the server waits for the client to say something, or to take what it is told.
+    /// `None` while the client waits for the server, and during a capture.
+    waits: Option<Instant>,
+    /// Whether the connection carries a capture, which ends when the client likes.
+    captures: bool,
 }
 
 impl Shared {
-    fn clients(&self) -> MutexGuard<'_, HashMap<u64, UnixStream>> {
+    fn clients(&self) -> MutexGuard<'_, HashMap<u64, Served>> {
         // The map is whole, whatever a thread that held it was doing.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,9 +202,9 @@ impl Acceptor {
                 }
             }
         }
-        for stream in self.shared.clients().values() {
+        for client in self.shared.clients().values() {
             // An error means that the client has gone already.
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = client.stream.shutdown(Shutdown::Both);
         }
         for thread in threads {
             if thread.join().is_err() {
@@ -205,9 +225,7 @@ impl Acceptor {
         let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
         let client = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
         let mut both = [wake, client];
-        let full = self.shared.clients().len() >= CLIENTS_MAX;
-        let waited = if full { &mut both[..1] } else { &mut both[..] };
-        match poll(waited, PollTimeout::NONE) {
+        match poll(&mut both, PollTimeout::NONE) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok(false),
             Err(error) => return Err(error.into()),
@@ -216,14 +234,52 @@ impl Acceptor {
             // Nothing to read means that another wake-up was read along with an earlier one.
             let _ = self.shared.wake.read();
         }
-        Ok(!full && both[1].any().unwrap_or(false))
+        let is_there = both[1].any().unwrap_or(false);
+        if is_there && self.shared.clients().len() >= CLIENTS_MAX {
+            self.make_room();
+            return Ok(false);
+        }
+        Ok(is_there)
+    }
+
+    /// Hangs up on the client that has kept the server waiting for the longest time, if that is longer
+    /// than somebody who waits for a place should bear; and waits for the place, or until it is.
+    fn make_room(&self) {
+        let eldest = {
+            let clients = self.shared.clients();
+            let waiting = clients.values().filter_map(|client| {
+                let since = client.waits?;
+                Some((since.elapsed(), client))
+            });
+            let eldest = waiting.max_by_key(|(waited, _)| *waited);
+            eldest.map(|(waited, client)| {
+                if waited >= GRACE {
+                    debug!("a silent control client makes room");
+                    // An error means that it has gone already.
+                    let _ = client.stream.shutdown(Shutdown::Both);
+                }
+                waited
+            })
+        };
+        let left = eldest.map_or(GRACE, |waited| GRACE.saturating_sub(waited));
+        let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
+        // Rounded up, so that it is over then. At least that long for a client that has been hung up on.
+        let left = left.max(Duration::from_millis(RETRY.into())) + Duration::from_millis(1);
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        // An interruption or an error only makes the next look come sooner.
+        let _ = poll(&mut [wake], timeout);
     }
 
     fn serve(&self, serial: u64, stream: UnixStream) -> io::Result<JoinHandle<()>> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        self.shared.clients().insert(serial, stream.try_clone()?);
+        let served = Served {
+            stream: stream.try_clone()?,
+            waits: Some(Instant::now()),
+            captures: false,
+        };
+        self.shared.clients().insert(serial, served);
         let place = Place {
             serial,
             shared: Arc::clone(&self.shared),
@@ -232,8 +288,7 @@ impl Acceptor {
         thread::Builder::new()
             .name("control-client".to_owned())
             .spawn(move || {
-                let _place = place;
-                if let Err(error) = converse(stream, &*source) {
+                if let Err(error) = converse(stream, &*source, &place) {
                     debug!(%error, "a control client went away");
                 }
             })
@@ -246,6 +301,29 @@ struct Place {
     shared: Arc<Shared>,
 }
 
+impl Place {
+    /// Notes whether the server waits for the client from now on.
+    fn waits(&self, waits: bool) {
+        if let Some(client) = self.shared.clients().get_mut(&self.serial) {
+            client.waits = waits.then(Instant::now);
+        }
+    }
+
+    /// Makes the connection one that carries a capture; not where too many do already.
+    fn capture(&self) -> Result<(), String> {
+        let mut clients = self.shared.clients();
+        if clients.values().filter(|client| client.captures).count() >= CAPTURES_MAX {
+            return Err(format!(
+                "{CAPTURES_MAX} captures are running; end one first"
+            ));
+        }
+        if let Some(client) = clients.get_mut(&self.serial) {
+            client.captures = true;
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.shared.clients().remove(&self.serial);
@@ -254,11 +332,12 @@ impl Drop for Place {
 }
 
 /// Answers one client until it goes, sends an overlong line, or is silent for too long.
-fn converse(stream: UnixStream, source: &dyn StatusSource) -> io::Result<()> {
+fn converse(stream: UnixStream, source: &dyn StatusSource, place: &Place) -> io::Result<()> {
     let mut reader = BufReader::new(&stream);
     let mut line = Vec::new();
     loop {
         line.clear();
+        place.waits(true);
         reader
             .by_ref()
             .take(REQUEST_MAX as u64)
@@ -267,16 +346,19 @@ fn converse(stream: UnixStream, source: &dyn StatusSource) -> io::Result<()> {
         if !complete && line.len() < REQUEST_MAX {
             return Ok(());
         }
+        place.waits(false);
         let mut capture = None;
         let response = if complete {
-            answer(&line, source, &mut capture)
+            answer(&line, source, place, &mut capture)
         } else {
             too_long()
         };
         let mut text = serde_json::to_vec(&response)?;
         text.push(b'\n');
+        place.waits(true);
         (&stream).write_all(&text)?;
         if let Some(capture) = capture {
+            place.waits(false);
             return capture.serve(&stream);
         }
         if !complete {
@@ -286,7 +368,12 @@ fn converse(stream: UnixStream, source: &dyn StatusSource) -> io::Result<()> {
     }
 }
 
-fn answer(line: &[u8], source: &dyn StatusSource, capture: &mut Option<Subscription>) -> Response {
+fn answer(
+    line: &[u8],
+    source: &dyn StatusSource,
+    place: &Place,
+    capture: &mut Option<Subscription>,
+) -> Response {
     match serde_json::from_slice(line) {
         Ok(Request::Status {}) => Response::Status(source.status()),
         Ok(Request::Topology {}) => Response::Topology(source.topology()),
@@ -316,11 +403,21 @@ fn answer(line: &[u8], source: &dyn StatusSource, capture: &mut Option<Subscript
             text: source.netlist(),
         },
         Ok(Request::Counters {}) => Response::Counters(source.counters()),
+        Ok(Request::External { host }) => match source.external(host.as_deref()) {
+            Ok((socket, node)) => Response::External { socket, node },
+            Err((kind, message)) => Response::Error { kind, message },
+        },
         Ok(Request::Capture(wish)) => match source.capture(&wish) {
-            Ok(started) => {
-                *capture = Some(started);
-                Response::Capture {}
-            }
+            Ok(started) => match place.capture() {
+                Ok(()) => {
+                    *capture = Some(started);
+                    Response::Capture {}
+                }
+                Err(message) => Response::Error {
+                    kind: ErrorKind::Failed,
+                    message,
+                },
+            },
             Err(message) => Response::Error {
                 kind: ErrorKind::Unknown,
                 message,
