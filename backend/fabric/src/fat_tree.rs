@@ -41,7 +41,7 @@ struct Level {
 pub enum FatTreeError {
     /// The text is no fat-tree.
     #[error(
-        "{0:?} is no fat-tree; write XGFT(n;m1,..,mn;w1,..,wn) or PGFT(n;m1,..,mn;w1,..,wn;p1,..,pn)"
+        "{0:?} is no fat-tree; write XGFT(n;m1,..,mn;w1,..,wn) or PGFT(n;m1,..,mn;w1,..,wn;p1,..,pn), with the levels from the roots down"
     )]
     Syntax(String),
     /// Too few levels, or too many.
@@ -66,13 +66,19 @@ pub enum FatTreeError {
         level: usize,
     },
     /// Hosts with several uplinks.
-    #[error("w{level} and p{level} must be 1: a host has one uplink")]
+    #[error(
+        "w{level} and p{level} must be 1: a host has one uplink; levels are written from the roots down, \
+         so turn lists round that go from the hosts up"
+    )]
     HostUplinks {
         /// The last level.
         level: usize,
     },
     /// A switch with more ports than there can be.
-    #[error("a switch of level {level} would have {ports} ports; a switch has 1 to 254")]
+    #[error(
+        "a switch of level {level} would have {ports} ports; a switch has 1 to 254 (level 0 are the \
+         roots, with m1 and w1, as lists go from the roots down)"
+    )]
     Ports {
         /// Roots are level 0.
         level: usize,
@@ -530,7 +536,8 @@ mod tests {
         );
         assert_eq!(
             error("XGFT(2;300,4;4,1)"),
-            "a switch of level 0 would have 300 ports; a switch has 1 to 254"
+            "a switch of level 0 would have 300 ports; a switch has 1 to 254 (level 0 are the roots, \
+             with m1 and w1, as lists go from the roots down)"
         );
         assert_eq!(
             error("XGFT(2;8,4;4,2)"),

@@ -125,7 +125,10 @@ fn without_a_manager_it_says_where_the_vm_is() {
     let (_, _, err) = migrate(&daemon, &["vm1", "--to", "hv2"]);
     assert!(err.contains("the VM is there already"), "{err}");
     let (_, _, err) = migrate(&daemon, &["vm1", "--to", "hv3"]);
-    assert!(err.contains("hv3 has 1 VFs and none is free"), "{err}");
+    assert!(
+        err.contains("hv3 has 1 VF and none is free; move a"),
+        "{err}"
+    );
     let (_, _, err) = migrate(&daemon, &["vm1", "--to", "hv2", "--vf", "vm2"]);
     assert!(
         err.contains("the VF `vm2` has the addresses of `vm2`"),

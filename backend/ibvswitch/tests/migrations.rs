@@ -87,7 +87,7 @@ fn those_that_can_move_at_the_same_time() {
     assert_eq!(moves[1]["outcome"], "failed");
     let error = moves[1]["error"].as_str().expect("text");
     assert!(
-        error.starts_with("hv2 has 1 VFs and none is free"),
+        error.starts_with("hv2 has 1 VF and none is free; "),
         "{error}"
     );
     assert_eq!(
@@ -267,21 +267,46 @@ fn mistakes() {
         (
             &["vm1", "vm3=hv4"],
             "",
-            1,
+            2,
             "where is `vm1` to go? Write `vm1=HYPERVISOR`, or add --to",
         ),
         (
             &["vm1=hv2", "vm3=hv4", "--vf", "hv2-spare1"],
             "",
-            1,
+            2,
             "--vf names the place of one VM, and 2 are to move",
         ),
-        (&["--plan", "-"], "# nothing\n", 1, "the plan has no moves"),
+        (
+            &["vm1=", "vm3=hv4"],
+            "",
+            2,
+            "error: `vm1=` is no move; write VM=HYPERVISOR\n\nUsage: ibvswitch vf migrate ",
+        ),
+        (
+            &["--plan", "-"],
+            "# nothing\n",
+            1,
+            "ibvswitch: standard input: the plan has no moves; write some such as vm1=hv2\n",
+        ),
+        (
+            &["--plan", "-"],
+            "vm1=hv2\n\n  vm3=hv1 =hv4\n",
+            1,
+            "ibvswitch: standard input:3: `=hv4` is no move; write VM=HYPERVISOR\n",
+        ),
+        (
+            &["vm1=hv2", "--plan", "-"],
+            "# vm1\nvm3\n",
+            1,
+            "ibvswitch: standard input:2: where is `vm3` to go? Write `vm3=HYPERVISOR`, or add --to \
+             HYPERVISOR\n",
+        ),
         (
             &["--plan", "/nonexistent"],
             "",
             1,
-            "the plan /nonexistent cannot be read",
+            "ibvswitch: /nonexistent: the plan cannot be read: No such file or directory (os error 2); \
+             name a readable file with --plan\n",
         ),
         (&[], "", 2, "required"),
     ] {

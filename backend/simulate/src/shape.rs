@@ -237,11 +237,13 @@ mod tests {
         for (text, message) in [
             (
                 "XGFT(2;18,18;18,2)",
-                "w2 and p2 must be 1: a host has one uplink",
+                "w2 and p2 must be 1: a host has one uplink; levels are written from the roots down, \
+                 so turn lists round that go from the hosts up",
             ),
             (
                 "XGFT(2;300,18;18,1)",
-                "a switch of level 0 would have 300 ports; a switch has 1 to 254",
+                "a switch of level 0 would have 300 ports; a switch has 1 to 254 (level 0 are the \
+                 roots, with m1 and w1, as lists go from the roots down)",
             ),
             (
                 "XGFT(2;18;18,1)",

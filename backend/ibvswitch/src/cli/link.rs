@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 
+use super::number::at_least;
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::control::{LinkAction, LinkReport, LinkRequest, Request, Response, StallDirection};
 
@@ -48,7 +49,7 @@ pub(super) struct DropArgs {
     #[arg(value_name = "PERCENT", value_parser = per_million)]
     share: u32,
     /// Where the random numbers begin that choose the packets.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = at_least(0u64))]
     seed: u64,
 }
 
@@ -78,7 +79,7 @@ pub(super) struct OverrunArgs {
     #[command(flatten)]
     link: LinkArgs,
     /// One packet of so many, each way; 0 for none.
-    #[arg(value_name = "EVERY")]
+    #[arg(value_name = "EVERY", value_parser = at_least(0u32))]
     every: u32,
 }
 

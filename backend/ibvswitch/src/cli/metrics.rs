@@ -33,8 +33,12 @@ pub(super) fn run(source: SourceArgs, args: &MetricsArgs) -> Result<(), CliError
     let text = exposition(&status, &counters);
     match &args.write {
         None => print(&text),
-        Some(file) => replace(file, &text)
-            .map_err(|error| CliError::Failed(format!("cannot write {}: {error}", file.display()))),
+        Some(file) => replace(file, &text).map_err(|error| {
+            CliError::Failed(format!(
+                "cannot write {}: {error}; name a file in a directory where this user may write",
+                file.display()
+            ))
+        }),
     }
 }
 

@@ -20,6 +20,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use simulate::quality::Traffic;
 
+use super::number::at_least;
 use super::{CliError, print, print_json};
 use crate::plot::Figure;
 
@@ -76,7 +77,7 @@ fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str
 #[derive(Debug, Args)]
 struct Common {
     /// Decides everything that is random: the same number, the same result.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = at_least(0u64))]
     seed: u64,
     #[command(flatten)]
     output: Output,

@@ -54,7 +54,7 @@ pub(super) struct QemuArgs {
     /// Print the -device argument alone, for a VM whose memory is shared already.
     #[arg(long, conflicts_with = "memory")]
     device_only: bool,
-    /// Memory of the VM, as QEMU writes it.
+    /// Memory of the VM, as for QEMU's -m: in MiB, or with K, M, G or T after the number.
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory_size)]
     memory: String,
     /// Plug the device into this PCI bus, such as the id of a pcie-root-port.
@@ -77,16 +77,19 @@ pub(super) struct LibvirtArgs {
     name: String,
 }
 
-/// A size as QEMU's `size=` takes it: anything else could smuggle further properties in.
+/// A size as QEMU's `size=` takes it: anything else could smuggle further properties in. A number alone
+/// is one of MiB, as for QEMU's `-m`; to `size=` it would be one of bytes.
 fn memory_size(text: &str) -> Result<String, String> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
     let right = text.len() - digits.len() <= 1
         && digits.bytes().all(|byte| byte.is_ascii_digit())
         && digits.parse::<u64>().is_ok_and(|size| size > 0);
-    if right {
-        Ok(text.to_owned())
-    } else {
-        Err("write a number with K, M, G or T after it, such as 2G".to_owned())
+    match right {
+        true if digits == text => Ok(format!("{text}M")),
+        true => Ok(text.to_owned()),
+        false => {
+            Err("write a number of MiB, or one with K, M, G or T after it, such as 2G".to_owned())
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use clap::Args;
 use serde::Serialize;
 use simulate::capacity::{LIDS, Model, Question, Row, VIRTUAL_LIDS, capacity};
 
+use super::super::number::{at_least, whole};
 use super::{CliError, Output, Report};
 use crate::cli::table::numbers;
 use crate::plot::{Figure, Line, Panel};
@@ -27,7 +28,7 @@ pub(in crate::cli) struct CapacityArgs {
         value_name = "NUMBER,…",
         value_delimiter = ',',
         default_value = "1,2,4,8,16,32,64,126",
-        value_parser = clap::value_parser!(u8).range(1..=253)
+        value_parser = whole(1..=253u8)
     )]
     vfs: Vec<u8>,
     /// VMs that run on each, in percent of its virtual functions.
@@ -35,11 +36,11 @@ pub(in crate::cli) struct CapacityArgs {
         long,
         value_name = "PERCENT",
         default_value_t = 50,
-        value_parser = clap::value_parser!(u8).range(1..=100)
+        value_parser = whole(1..=100u8)
     )]
     population: u8,
     /// Ports of the switches.
-    #[arg(long, value_name = "NUMBER", default_value_t = 36)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 36, value_parser = at_least(1u32))]
     ports: u32,
     #[command(flatten)]
     output: Output,

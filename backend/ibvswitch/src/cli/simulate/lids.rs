@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use simulate::lids::{Effort, OptimumLids, Scheme, Setting, Survey, optima, survey};
 
+use super::super::number::at_least;
 use super::progress::Bar;
 use super::{CliError, Common, Report, named};
 use crate::cli::table::numbers;
@@ -29,24 +30,25 @@ Examples:
   ibvswitch simulate lids --machines 64 --switches 32 --scheme path-selection --optimum")]
 pub(in crate::cli) struct LidsArgs {
     /// Machines of a network.
-    #[arg(long, value_name = "NUMBER", default_value_t = 128)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 128, value_parser = at_least(1usize))]
     machines: usize,
     /// Switches of a network; several numbers for several sizes.
     #[arg(
         long,
         value_name = "NUMBER,…",
         value_delimiter = ',',
-        default_value = "16"
+        default_value = "16",
+        value_parser = at_least(1usize)
     )]
     switches: Vec<usize>,
     /// Cables of a switch to others, on average.
-    #[arg(long, value_name = "NUMBER", default_value_t = Setting::DEGREE)]
+    #[arg(long, value_name = "NUMBER", default_value_t = Setting::DEGREE, value_parser = at_least(1usize))]
     degree: usize,
     /// How paths are computed; without it in all ways.
     #[arg(long, value_delimiter = ',', value_parser = named(SCHEMES))]
     scheme: Vec<Scheme>,
     /// Random networks of each size, of which the mean is taken.
-    #[arg(long, value_name = "NUMBER", default_value_t = 8)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = at_least(1usize))]
     networks: usize,
     /// Find the least number that there is, too, by integer programs.
     #[arg(long)]
@@ -56,7 +58,8 @@ pub(in crate::cli) struct LidsArgs {
         long,
         value_name = "SECONDS",
         default_value_t = 10,
-        requires = "optimum"
+        requires = "optimum",
+        value_parser = at_least(1u64)
     )]
     limit: u64,
     #[command(flatten)]

@@ -6,6 +6,7 @@ use serde::Serialize;
 use simulate::migration::{self, DRAWS, FUNCTIONS, Method, Outcome, Pattern, Start, Study};
 use simulate::quality::Traffic;
 
+use super::super::number::{at_least, whole};
 use super::progress::Bar;
 use super::{CliError, Common, Report, TRAFFIC, name_of, named};
 use crate::cli::table::numbers;
@@ -60,7 +61,7 @@ pub(in crate::cli) struct MigrationArgs {
         value_name = "PERCENT,…",
         value_delimiter = ',',
         default_value = "25,50,75",
-        value_parser = clap::value_parser!(u8).range(1..=99)
+        value_parser = whole(1..=99u8)
     )]
     population: Vec<u8>,
     /// Virtual functions of a hypervisor.
@@ -68,14 +69,14 @@ pub(in crate::cli) struct MigrationArgs {
         long,
         value_name = "NUMBER",
         default_value_t = FUNCTIONS,
-        value_parser = clap::value_parser!(u8).range(1..=253)
+        value_parser = whole(1..=253u8)
     )]
     vfs: u8,
     /// What VMs send each other when the bandwidth is looked at.
     #[arg(long, default_value = "bisection", value_parser = named(TRAFFIC))]
     traffic: Traffic,
     /// Draws of random traffic.
-    #[arg(long, value_name = "NUMBER", default_value_t = DRAWS)]
+    #[arg(long, value_name = "NUMBER", default_value_t = DRAWS, value_parser = at_least(1usize))]
     draws: usize,
     #[command(flatten)]
     common: Common,

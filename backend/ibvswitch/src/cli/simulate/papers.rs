@@ -9,6 +9,7 @@ use simulate::Step;
 use simulate::migration::Outcome;
 use simulate::papers::{Effort, Experiment, Findings};
 
+use super::super::number::at_least;
 use super::migration::Simulations;
 use super::progress::Bar;
 use super::{CliError, Report, comparison, csv, draw, named};
@@ -49,16 +50,16 @@ pub(in crate::cli) struct PapersArgs {
     #[arg(long)]
     quick: bool,
     /// Draws of a bisection bandwidth.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = at_least(1usize))]
     draws: Option<usize>,
     /// Random networks of a size.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = at_least(1usize))]
     networks: Option<usize>,
     /// Time for each integer program.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = at_least(1u64))]
     limit: Option<u64>,
     /// Decides everything that is random: the same number, the same result.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = at_least(0u64))]
     seed: u64,
     /// Print JSON.
     #[arg(long)]

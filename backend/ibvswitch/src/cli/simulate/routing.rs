@@ -7,6 +7,7 @@ use clap::builder::PossibleValuesParser;
 use simulate::quality::Traffic;
 use simulate::routing::{Demand, Outcome, Row, Study, Walk, engines};
 
+use super::super::number::{at_least, whole};
 use super::progress::Bar;
 use super::topology::TopologyArgs;
 use super::{CliError, Common, Report, TRAFFIC, named};
@@ -45,10 +46,10 @@ pub(in crate::cli) struct RoutingArgs {
     engine: Vec<String>,
     /// A hypervisor with so many virtual functions in place of each adapter; its vSwitch shares the
     /// hypervisor's LID.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=253))]
+    #[arg(long, value_name = "NUMBER", value_parser = whole(1..=253u8))]
     vfs: Option<u8>,
     /// So many hypervisors, and no other adapters.
-    #[arg(long, value_name = "NUMBER", requires = "vfs")]
+    #[arg(long, value_name = "NUMBER", requires = "vfs", value_parser = at_least(1usize))]
     hypervisors: Option<usize>,
     /// The bandwidth that all adapters get under this traffic, too.
     #[arg(long, value_parser = named(TRAFFIC))]
@@ -58,7 +59,8 @@ pub(in crate::cli) struct RoutingArgs {
         long,
         value_name = "NUMBER",
         default_value_t = 1000,
-        requires = "traffic"
+        requires = "traffic",
+        value_parser = at_least(1usize)
     )]
     draws: usize,
     /// Have OpenSM route the same in ibsim, and walk its tables, too. Takes the programs opensm and

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use wire::{ExtendedLid, Lid};
 
+use super::super::number::whole;
 use super::super::table::table;
-use super::super::{CliError, SourceArgs, ask, print, print_json};
+use super::super::{CliError, SourceArgs, ask, print, print_json, usage};
 use crate::control::{
     self, Deadlock, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
     MoveOutcome, Packets, REQUEST_MAX, Request, Response, Transition, Waited,
@@ -55,7 +57,7 @@ pub(in crate::cli) struct MigrateArgs {
     destination_routed: bool,
     /// How long another subnet manager may take, where one manages the subnet, until it has made a
     /// VM's port Active.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", value_parser = whole(1..=600u16))]
     wait: Option<u16>,
     /// Print JSON.
     #[arg(long)]
@@ -63,21 +65,16 @@ pub(in crate::cli) struct MigrateArgs {
 }
 
 pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError> {
-    let planned = match &args.plan {
-        Some(file) => read(file)?,
-        None => String::new(),
-    };
-    let mut moves = args
-        .vms
-        .iter()
-        .map(String::as_str)
-        .chain(words(&planned))
-        .map(|word| parse(word, args.to.as_deref()))
-        .collect::<Result<Vec<Move>, CliError>>()?;
+    let named = args.vms.iter();
+    let named = named.map(|word| parse(word, args.to.as_deref()).map_err(wrong));
+    let mut moves = named.collect::<Result<Vec<Move>, CliError>>()?;
+    if let Some(file) = &args.plan {
+        moves.extend(plan(file, args.to.as_deref())?);
+    }
     if args.vf.is_some() && moves.len() != 1 {
-        return Err(CliError::Failed(format!(
-            "--vf names the place of one VM, and {} are to move; leave it out",
-            moves.len()
+        let number = moves.len();
+        return Err(wrong(format!(
+            "--vf names the place of one VM, and {number} are to move; leave it out"
         )));
     }
     if args.plan.is_none()
@@ -85,9 +82,6 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
         && let Some(Move { vm, to }) = moves.pop()
     {
         return one(source, args, vm, to);
-    }
-    if moves.is_empty() {
-        return Err(CliError::Failed("the plan has no moves".to_owned()));
     }
     let number = moves.len();
     let request = Request::MigrateAll(MigrationsRequest {
@@ -120,37 +114,51 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
     }
 }
 
-/// A plan's text.
-fn read(file: &PathBuf) -> Result<String, CliError> {
-    let text = match file.as_os_str() == "-" {
-        true => std::io::read_to_string(std::io::stdin()),
-        false => fs::read_to_string(file),
+fn wrong(message: String) -> CliError {
+    usage(&["vf", "migrate"], message)
+}
+
+/// The moves in a plan: at least one.
+fn plan(file: &Path, to: Option<&str>) -> Result<Vec<Move>, CliError> {
+    let (name, text) = match file.as_os_str() == "-" {
+        true => ("standard input".into(), io::read_to_string(io::stdin())),
+        false => (file.display().to_string(), fs::read_to_string(file)),
     };
-    text.map_err(|error| {
-        CliError::Failed(format!(
-            "the plan {} cannot be read: {error}",
-            file.display()
+    let failed = |message: String| CliError::Failed(format!("{name}{message}"));
+    let text = text.map_err(|error| {
+        failed(format!(
+            ": the plan cannot be read: {error}; name a readable file with --plan"
         ))
-    })
+    })?;
+    let mut moves = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let planned = line.split('#').next().unwrap_or_default();
+        for word in planned.split_whitespace() {
+            let planned = parse(word, to);
+            moves.push(planned.map_err(|what| failed(format!(":{}: {what}", number + 1)))?);
+        }
+    }
+    match moves.is_empty() {
+        true => Err(failed(
+            ": the plan has no moves; write some such as vm1=hv2".to_owned(),
+        )),
+        false => Ok(moves),
+    }
 }
 
-/// The moves in a plan's text.
-fn words(plan: &str) -> impl Iterator<Item = &str> {
-    plan.lines()
-        .map(|line| line.split('#').next().unwrap_or_default())
-        .flat_map(str::split_whitespace)
-}
-
-fn parse(word: &str, to: Option<&str>) -> Result<Move, CliError> {
+fn parse(word: &str, to: Option<&str>) -> Result<Move, String> {
     let (vm, to) = match (word.split_once('='), to) {
-        (Some((vm, to)), _) => (vm, to),
+        (Some(both), _) => both,
         (None, Some(to)) => (word, to),
         (None, None) => {
-            return Err(CliError::Failed(format!(
+            return Err(format!(
                 "where is `{word}` to go? Write `{word}=HYPERVISOR`, or add --to HYPERVISOR"
-            )));
+            ));
         }
     };
+    if vm.is_empty() || to.is_empty() {
+        return Err(format!("`{word}` is no move; write VM=HYPERVISOR"));
+    }
     Ok(Move {
         vm: vm.to_owned(),
         to: to.to_owned(),

@@ -43,8 +43,9 @@ pub enum MigrateError {
     Twice(String),
     /// The hypervisor has no spare VF left.
     #[error(
-        "{hypervisor} has {functions} VFs and none is free; move a VM away from it, or give it \
-         spare ones (`spare_vfs`)"
+        "{hypervisor} has {functions} VF{} and none is free; move a VM away from it, or give it \
+         spare ones (`spare_vfs`)",
+        if *.functions == 1 { "" } else { "s" }
     )]
     Full {
         /// The hypervisor.
