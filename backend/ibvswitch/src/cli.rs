@@ -105,7 +105,7 @@ enum Command {
     Status(status::StatusArgs),
     /// Show the nodes and links of the subnet: as text, as a picture, or as data.
     Topology(topology::TopologyArgs),
-    /// Show a link, or take it down and up, or have it lose or delay management packets.
+    /// Show a link, or take it down and up, or have it lose or delay packets.
     #[command(subcommand)]
     Link(link::LinkCommand),
     /// Show what the embedded subnet manager does, or have it sweep or read its partitions again.

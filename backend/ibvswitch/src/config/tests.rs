@@ -198,6 +198,28 @@ fn what_must_be_there() {
     );
 }
 
+/// The built-in configuration is where people look for what may be written.
+#[test]
+fn the_built_in_configuration_names_all_values() {
+    fn names<T>(values: &[(&'static str, T)]) -> Vec<&'static str> {
+        values.iter().map(|&(name, _)| name).collect()
+    }
+    for (key, values) in [
+        ("routing", names(&RoutingChoice::NAMES)),
+        ("doorbells", names(&Doorbells::NAMES)),
+        ("model", names(&AddressModel::NAMES)),
+        ("address", names(&Address::NAMES)),
+        ("manager", names(&ManagerPlace::NAMES)),
+        ("view", names(&View::NAMES)),
+        ("smp", names(&SMP_ACCESS)),
+    ] {
+        for value in values {
+            let quoted = format!("\"{value}\"");
+            assert!(DEFAULT.contains(&quoted), "`{key}` may be {quoted}");
+        }
+    }
+}
+
 /// A table of VFs that is under no hypervisor.
 #[test]
 fn a_vf_without_a_hypervisor() {

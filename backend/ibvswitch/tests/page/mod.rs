@@ -1,0 +1,282 @@
+//! Pages in Markdown: their blocks, and a place where these are run.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, pipe};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ibvswitch");
+
+/// A fenced block, with what comments before it say about its test.
+#[derive(Debug, Default)]
+pub struct Block {
+    page: String,
+    line: usize,
+    pub language: String,
+    pub text: String,
+    /// In the order of the page.
+    marks: Vec<(String, String)>,
+}
+
+impl Block {
+    pub fn has(&self, mark: &str) -> bool {
+        self.value(mark).is_some()
+    }
+
+    pub fn value(&self, mark: &str) -> Option<&str> {
+        self.values(mark).next()
+    }
+
+    pub fn values(&self, mark: &str) -> impl Iterator<Item = &str> {
+        let marks = self.marks.iter().filter(move |(name, _)| name == mark);
+        marks.map(|(_, value)| value.as_str())
+    }
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.page, self.line)
+    }
+}
+
+/// The blocks of a page. A mark is a comment such as `<!-- test: varies: [0-9]+ us -->`.
+pub fn blocks(page: &str, text: &str) -> Vec<Block> {
+    let mut found = Vec::new();
+    let mut marks = Vec::new();
+    let mut lines = text.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        let bare = line.trim_start();
+        if let Some(mark) = bare.strip_prefix("<!-- test: ") {
+            let mark = mark.strip_suffix(" -->").expect("a comment in one line");
+            let (name, value) = mark.split_once(": ").unwrap_or((mark, ""));
+            marks.push((name.to_owned(), value.to_owned()));
+        } else if let Some(language) = bare.strip_prefix("```") {
+            let indent = line.len() - bare.len();
+            let mut block = Block {
+                page: page.to_owned(),
+                line: number + 1,
+                language: language.to_owned(),
+                marks: std::mem::take(&mut marks),
+                ..Block::default()
+            };
+            for (_, line) in lines.by_ref() {
+                if line.trim() == "```" {
+                    break;
+                }
+                block.text.push_str(line.get(indent..).unwrap_or_default());
+                block.text.push('\n');
+            }
+            found.push(block);
+        } else if !bare.is_empty() {
+            assert_eq!(marks, [], "{page}:{}: a mark and no block", number + 1);
+        }
+    }
+    found
+}
+
+/// A directory and a daemon, where a page is followed.
+pub struct Session {
+    dir: tempfile::TempDir,
+    daemon: Option<Child>,
+}
+
+impl Session {
+    pub fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().expect("a directory"),
+            daemon: None,
+        }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("is written");
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).expect("an earlier block is this file")
+    }
+
+    /// Makes what a block needs: another daemon, or what commands that the reader does not see leave.
+    pub fn enter(&mut self, block: &Block) {
+        if let Some(file) = block.value("daemon") {
+            self.stop();
+            let mut command = self.command(PROGRAM);
+            if !file.is_empty() {
+                command.args(["--config", file]);
+            }
+            let mut child = command
+                .arg("run")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("starts");
+            let mut line = String::new();
+            let out = child.stdout.as_mut().expect("is piped");
+            BufReader::new(out).read_line(&mut line).expect("is text");
+            self.daemon = Some(child);
+            assert_eq!(line, "ready\n", "{block}");
+        }
+        for command in block.values("first") {
+            self.succeed(block, command);
+        }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        for variable in [
+            "IBVSWITCH_CONFIG",
+            "RUST_LOG",
+            "NOTIFY_SOCKET",
+            "LD_PRELOAD",
+        ] {
+            command.env_remove(variable);
+        }
+        let beside = Path::new(PROGRAM).parent().expect("a directory").display();
+        let others = std::env::var("PATH").unwrap_or_default();
+        command
+            .current_dir(self.dir.path())
+            .env("PATH", format!("{beside}:{others}:/usr/sbin"))
+            .env("IBVSWITCH_RUNTIME_DIR", self.path("run"))
+            .env("OSM_CACHE_DIR", self.dir.path())
+            .env("OSM_TMP_DIR", self.dir.path())
+            .env("HOME", self.dir.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a shell on a script; what it and all it starts print.
+    fn shell(&self, script: &str) -> (Child, Receiver<Vec<u8>>) {
+        let (mut out, both) = pipe().expect("a pipe");
+        let child = self
+            .command("sh")
+            .args(["-c", script])
+            .process_group(0)
+            .stdout(both.try_clone().expect("a second end"))
+            .stderr(both)
+            .spawn()
+            .expect("a shell");
+        let (sender, printed) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = out.read(&mut bytes) {
+                // Whether somebody listens or not, the pipe must not fill up.
+                let _ = sender.send(bytes[..count].to_vec());
+            }
+        });
+        (child, printed)
+    }
+
+    /// What a script prints, with the directory of sockets that pages speak of.
+    fn text(&self, printed: Vec<u8>) -> String {
+        let own = self.path("run").display().to_string();
+        let text = String::from_utf8(printed).expect("is text");
+        text.replace(&own, "/run/ibvswitch")
+    }
+
+    /// Runs a script to its end, and ends what it has left running.
+    pub fn run(&self, script: &str) -> (ExitStatus, String) {
+        let (mut child, printed) = self.shell(script);
+        let status = child.wait().expect("ends");
+        // Nobody may be left.
+        let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
+        (status, self.text(printed.iter().flatten().collect()))
+    }
+
+    /// The same of a script that must succeed.
+    #[track_caller]
+    pub fn succeed(&self, block: &Block, script: &str) -> String {
+        let (status, printed) = self.run(&format!("set -e\n{script}"));
+        assert!(status.success(), "{block}: {script}\n{printed}");
+        printed
+    }
+
+    /// Runs a script that ends when it is interrupted; waits until it has printed something.
+    pub fn interrupt(&self, script: &str) -> String {
+        let (mut child, printed) = self.shell(script);
+        let mut seen = Vec::new();
+        while seen.is_empty() {
+            assert_eq!(child.try_wait().expect("can be asked"), None, "{script}");
+            // Something happens in the subnet.
+            self.run("ibvswitch sm sweep");
+            seen.extend(printed.try_iter().flatten());
+        }
+        let group = Pid::from_raw(child.id() as i32);
+        killpg(group, Signal::SIGINT).expect("is running");
+        child.wait().expect("ends");
+        let _ = killpg(group, Signal::SIGKILL);
+        seen.extend(printed.iter().flatten());
+        self.text(seen)
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let pid = Pid::from_raw(daemon.id() as i32);
+            let _ = nix::sys::signal::kill(pid, Signal::SIGTERM);
+            let _ = daemon.wait();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Whether lines are those that are shown, where `...` stands for any lines.
+pub fn same_lines(shown: &[String], printed: &[String]) -> bool {
+    match shown {
+        [] => printed.is_empty(),
+        [dots, rest @ ..] if dots == "..." => {
+            (0..=printed.len()).any(|skipped| same_lines(rest, &printed[skipped..]))
+        }
+        [line, rest @ ..] => printed.first() == Some(line) && same_lines(rest, &printed[1..]),
+    }
+}
+
+/// Whether two values have the same keys with values of the same types, of an array's elements one.
+/// What is `null`, empty, or counted by names that come and go on one side says nothing.
+pub fn same_shape(shown: &Value, printed: &Value, at: &str) -> Result<(), String> {
+    match (shown, printed) {
+        (Value::Null, _) | (_, Value::Null) => Ok(()),
+        (Value::Object(shown), Value::Object(printed)) => {
+            if shown.is_empty() || printed.is_empty() {
+                return Ok(());
+            }
+            let keys =
+                |map: &serde_json::Map<String, Value>| map.keys().cloned().collect::<Vec<_>>();
+            if keys(shown) != keys(printed) {
+                let [shown, printed] = [keys(shown), keys(printed)].map(|keys| keys.join(", "));
+                return Err(format!("{at} has {printed}, and shown are {shown}"));
+            }
+            shown.iter().try_for_each(|(key, value)| {
+                same_shape(value, &printed[key], &format!("{at}.{key}"))
+            })
+        }
+        (Value::Array(shown), Value::Array(printed)) => {
+            match (shown.first(), alike(shown, printed)) {
+                (Some(shown), Some(printed)) => same_shape(shown, printed, &format!("{at}[0]")),
+                _ => Ok(()),
+            }
+        }
+        _ if std::mem::discriminant(shown) == std::mem::discriminant(printed) => Ok(()),
+        _ => Err(format!("{at} is {printed}, and shown is {shown}")),
+    }
+}
+
+/// The element of a list that one shown of another is to be compared with: one of the same kind, where they have
+/// kinds.
+fn alike<'a>(shown: &[Value], printed: &'a [Value]) -> Option<&'a Value> {
+    let kind = shown.first()?.get("kind");
+    printed.iter().find(|element| element.get("kind") == kind)
+}
