@@ -301,12 +301,9 @@ impl Management {
         let state = self.state.lock();
         let managers = state.subnets.iter().flat_map(|subnet| &subnet.manager);
         managers
-            .map(|manager| {
-                let report = manager.report();
-                ManagerStatus {
-                    sweeps: report.sweeps,
-                    smps: report.packets,
-                }
+            .map(|manager| ManagerStatus {
+                sweeps: manager.report().sweeps,
+                smps: manager.smps_sent(),
             })
             .collect()
     }

@@ -1,203 +1,156 @@
 //! The state of the daemon in the text format of Prometheus.
 
-use prometheus_client::encoding::{EncodeLabelSet, text::encode};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use crate::control::{CountersReport, Status};
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Version {
-    version: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfVf {
-    vf: String,
-    hypervisor: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfVfKind {
-    vf: String,
-    kind: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPort {
-    node: String,
-    port: u32,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPortKind {
-    node: String,
-    port: u32,
-    kind: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfNode {
-    node: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfNodePacket {
-    node: String,
-    packet: String,
-}
-
-/// The state of the daemon and what its nodes have counted, as Prometheus reads it.
+/// The state of the daemon and what its nodes have counted, as Prometheus reads it: text format
+/// 0.0.4.
 #[must_use]
 pub fn exposition(status: &Status, counters: &CountersReport) -> String {
-    let mut registry = Registry::with_prefix("ibvswitch");
-    daemon(&mut registry, status);
-    vfs(&mut registry, status);
-    ports(&mut registry, counters);
-    nodes(&mut registry, counters);
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = encode(&mut text, &registry);
-    text
+    let metrics = Metrics::new();
+    metrics.daemon(status);
+    metrics.vfs(status);
+    metrics.ports(counters);
+    metrics.nodes(counters);
+    metrics.encode()
 }
 
-fn daemon(registry: &mut Registry, status: &Status) {
-    let info = Family::<Version, Gauge>::default();
-    let version = status.version.clone();
-    info.get_or_create(&Version { version }).set(1);
-    registry.register("build", "Version of the daemon", info);
-    let uptime = Gauge::<i64>::default();
-    uptime.set(status.uptime_s as i64);
-    let help = "Time since it began to serve";
-    registry.register_with_unit("uptime", help, Unit::Seconds, uptime);
-    for (name, help, value) in [
-        (
-            "sweeps",
-            "Sweeps of the subnet manager",
-            status.fabric.sweeps,
-        ),
-        (
-            "sm_smps",
-            "Packets the subnet manager sent",
-            status.fabric.smps,
-        ),
-    ] {
-        let counter = Counter::<u64>::default();
-        counter.inc_by(value);
-        registry.register(name, help, counter);
+/// The metrics of one exposition: made, filled once, and written.
+struct Metrics(Registry);
+
+impl Metrics {
+    fn new() -> Self {
+        let registry = Registry::new_custom(Some("ibvswitch".to_owned()), None);
+        Self(registry.expect("the prefix is a metric's name"))
     }
-}
 
-fn vfs(registry: &mut Registry, status: &Status) {
-    let connected = Family::<OfVf, Gauge>::default();
-    let active = Family::<OfVf, Gauge>::default();
-    let lid = Family::<OfVf, Gauge>::default();
-    let passed = Family::<OfVf, Counter>::default();
-    let refused = Family::<OfVfKind, Counter>::default();
-    let objects = Family::<OfVfKind, Gauge>::default();
-    for vf in &status.vfs {
-        let of = OfVf {
-            vf: vf.name.clone(),
-            hypervisor: vf.hypervisor.clone(),
-        };
-        connected.get_or_create(&of).set(vf.client_connected.into());
-        active.get_or_create(&of).set((vf.state == "Active").into());
-        lid.get_or_create(&of).set(vf.lid.into());
-        passed.get_or_create(&of).inc_by(vf.mads.passed);
-        let kind = |kind: &str| OfVfKind {
-            vf: vf.name.clone(),
-            kind: kind.to_owned(),
-        };
-        for (reason, &count) in &vf.mads.refused {
-            refused.get_or_create(&kind(reason)).inc_by(count);
-        }
-        let o = &vf.objects;
-        for (name, count) in [
-            ("pd", o.pd),
-            ("mr", o.mr),
-            ("cq", o.cq),
-            ("eq", o.eq),
-            ("srq", o.srq),
-            ("qp", o.qp),
-        ] {
-            objects.get_or_create(&kind(name)).set(count as i64);
-        }
+    /// Counters of one name, which ends in `_total`, by the values of these labels.
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        let counters = IntCounterVec::new(Opts::new(name, help), labels)
+            .expect("names of metrics and labels are constants, and valid");
+        self.0
+            .register(Box::new(counters.clone()))
+            .expect("no name is registered twice");
+        counters
     }
-    registry.register("vf_connected", "Whether a VM is attached", connected);
-    registry.register("vf_active", "Whether the port is Active", active);
-    registry.register("vf_lid", "LID of the port, 0 for none", lid);
-    let help = "Management packets of the guest that were let pass";
-    registry.register("vf_mads_passed", help, passed);
-    let help = "Management packets of the guest that were refused, by reason";
-    registry.register("vf_mads_refused", help, refused);
-    registry.register("vf_objects", "What the guest's driver has created", objects);
-}
 
-fn ports(registry: &mut Registry, counters: &CountersReport) {
-    let [sent, received] = [(); 2].map(|()| Family::<OfPort, Counter>::default());
-    let [xmit, rcv] = [(); 2].map(|()| Family::<OfPort, Counter>::default());
-    let errors = Family::<OfPortKind, Counter>::default();
-    for node in &counters.nodes {
-        for port in &node.ports {
-            let of = OfPort {
-                node: node.name.clone(),
-                port: port.port.into(),
-            };
-            sent.get_or_create(&of).inc_by(port.xmit_bytes);
-            received.get_or_create(&of).inc_by(port.rcv_bytes);
-            xmit.get_or_create(&of).inc_by(port.xmit_packets);
-            rcv.get_or_create(&of).inc_by(port.rcv_packets);
-            for (kind, &count) in &port.errors {
-                let of = OfPortKind {
-                    node: of.node.clone(),
-                    port: of.port,
-                    kind: kind.clone(),
-                };
-                errors.get_or_create(&of).inc_by(count);
+    /// The same for gauges.
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        let gauges = IntGaugeVec::new(Opts::new(name, help), labels)
+            .expect("names of metrics and labels are constants, and valid");
+        self.0
+            .register(Box::new(gauges.clone()))
+            .expect("no name is registered twice");
+        gauges
+    }
+
+    fn encode(&self) -> String {
+        TextEncoder::new()
+            .encode_to_string(&self.0.gather())
+            .expect("each metric has a name and a kind")
+    }
+
+    fn daemon(&self, status: &Status) {
+        self.gauges("build", "Version of the daemon", &["version"])
+            .with_label_values(&[&status.version])
+            .set(1);
+        self.gauges("uptime_seconds", "Time since it began to serve", &[])
+            .with_label_values::<&str>(&[])
+            .set(status.uptime_s as i64);
+        self.counters("sweeps_total", "Sweeps of the subnet manager", &[])
+            .with_label_values::<&str>(&[])
+            .inc_by(status.fabric.sweeps);
+        let help = "Subnet management packets that the subnet manager sent";
+        self.counters("sm_smps_total", help, &[])
+            .with_label_values::<&str>(&[])
+            .inc_by(status.fabric.smps);
+    }
+
+    fn vfs(&self, status: &Status) {
+        let of = ["vf", "hypervisor"];
+        let connected = self.gauges("vf_connected", "Whether a VM is attached", &of);
+        let active = self.gauges("vf_active", "Whether the port is Active", &of);
+        let lid = self.gauges("vf_lid", "LID of the port, 0 for none", &of);
+        let help = "Management packets of the guest that were let pass";
+        let passed = self.counters("vf_mads_passed_total", help, &of);
+        let help = "Management packets of the guest that were refused, by reason";
+        let refused = self.counters("vf_mads_refused_total", help, &["vf", "kind"]);
+        let help = "What the guest's driver has created";
+        let objects = self.gauges("vf_objects", help, &["vf", "kind"]);
+        for vf in &status.vfs {
+            let of = [&vf.name, &vf.hypervisor];
+            let is_connected = vf.client_connected.into();
+            connected.with_label_values(&of).set(is_connected);
+            let is_active = (vf.state == "Active").into();
+            active.with_label_values(&of).set(is_active);
+            lid.with_label_values(&of).set(vf.lid.into());
+            passed.with_label_values(&of).inc_by(vf.mads.passed);
+            for (reason, &count) in &vf.mads.refused {
+                let of = [&vf.name, reason];
+                refused.with_label_values(&of).inc_by(count);
+            }
+            let o = &vf.objects;
+            for (kind, count) in [
+                ("pd", o.pd),
+                ("mr", o.mr),
+                ("cq", o.cq),
+                ("eq", o.eq),
+                ("srq", o.srq),
+                ("qp", o.qp),
+            ] {
+                let of = [vf.name.as_str(), kind];
+                objects.with_label_values(&of).set(count as i64);
             }
         }
     }
-    registry.register_with_unit("port_sent", "Sent by the port", Unit::Bytes, sent);
-    let help = "Received by the port";
-    registry.register_with_unit("port_received", help, Unit::Bytes, received);
-    registry.register("port_sent_packets", "Sent by the port", xmit);
-    registry.register("port_received_packets", "Received by the port", rcv);
-    registry.register("port_errors", "Errors at the port, by kind", errors);
-}
 
-fn nodes(registry: &mut Registry, counters: &CountersReport) {
-    let answered = Family::<OfNodePacket, Counter>::default();
-    let forwarded = Family::<OfNode, Counter>::default();
-    let dropped = Family::<OfNode, Counter>::default();
-    let lids = Family::<OfNode, Gauge>::default();
-    for node in &counters.nodes {
-        let of = OfNode {
-            node: node.name.clone(),
-        };
-        forwarded.get_or_create(&of).inc_by(node.smps.forwarded);
-        dropped.get_or_create(&of).inc_by(node.smps.dropped);
-        if let Some(tables) = &node.forwarding {
-            lids.get_or_create(&of).set(tables.lids.into());
-        }
-        for (packet, &count) in &node.smps.answered {
-            let of = OfNodePacket {
-                node: node.name.clone(),
-                packet: packet.clone(),
-            };
-            answered.get_or_create(&of).inc_by(count);
+    fn ports(&self, counters: &CountersReport) {
+        let of = ["node", "port"];
+        let count = |name, help| self.counters(name, help, &of);
+        let sent = count("port_sent_bytes_total", "Sent by the port");
+        let received = count("port_received_bytes_total", "Received by the port");
+        let xmit = count("port_sent_packets_total", "Sent by the port");
+        let rcv = count("port_received_packets_total", "Received by the port");
+        let help = "Errors at the port, by kind";
+        let errors = self.counters("port_errors_total", help, &["node", "port", "kind"]);
+        for node in &counters.nodes {
+            for port in &node.ports {
+                let number = port.port.to_string();
+                let of = [&node.name, &number];
+                sent.with_label_values(&of).inc_by(port.xmit_bytes);
+                received.with_label_values(&of).inc_by(port.rcv_bytes);
+                xmit.with_label_values(&of).inc_by(port.xmit_packets);
+                rcv.with_label_values(&of).inc_by(port.rcv_packets);
+                for (kind, &count) in &port.errors {
+                    let of = [&node.name, &number, kind];
+                    errors.with_label_values(&of).inc_by(count);
+                }
+            }
         }
     }
-    let help = "Subnet management packets that the node answered";
-    registry.register("node_smps_answered", help, answered);
-    let help = "Subnet management packets that the node passed on";
-    registry.register("node_smps_forwarded", help, forwarded);
-    let help = "Subnet management packets that the node dropped";
-    registry.register("node_smps_dropped", help, dropped);
-    registry.register(
-        "switch_lids",
-        "LIDs with a port in the forwarding table",
-        lids,
-    );
+
+    fn nodes(&self, counters: &CountersReport) {
+        let count = |name, help, labels| self.counters(name, help, labels);
+        let help = "Subnet management packets that the node answered";
+        let answered = count("node_smps_answered_total", help, &["node", "packet"]);
+        let help = "Subnet management packets that the node passed on";
+        let forwarded = count("node_smps_forwarded_total", help, &["node"]);
+        let help = "Subnet management packets that the node dropped";
+        let dropped = count("node_smps_dropped_total", help, &["node"]);
+        let help = "LIDs with a port in the forwarding table";
+        let lids = self.gauges("switch_lids", help, &["node"]);
+        for node in &counters.nodes {
+            let of = [&node.name];
+            forwarded.with_label_values(&of).inc_by(node.smps.forwarded);
+            dropped.with_label_values(&of).inc_by(node.smps.dropped);
+            if let Some(tables) = &node.forwarding {
+                lids.with_label_values(&of).set(tables.lids.into());
+            }
+            for (packet, &count) in &node.smps.answered {
+                let of = [&node.name, packet];
+                answered.with_label_values(&of).inc_by(count);
+            }
+        }
+    }
 }

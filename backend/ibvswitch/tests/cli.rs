@@ -336,15 +336,44 @@ fn counters_and_metrics() {
     assert_eq!(to_file.status, SUCCESS, "{}", to_file.err);
     let metrics = std::fs::read_to_string(&file).expect("is written");
     for line in [
-        "ibvswitch_vf_active{vf=\"vm1\",hypervisor=\"hv1\"} 1",
-        "ibvswitch_vf_connected{vf=\"vm1\",hypervisor=\"hv1\"} 0",
+        "ibvswitch_vf_active{hypervisor=\"hv1\",vf=\"vm1\"} 1",
+        "ibvswitch_vf_connected{hypervisor=\"hv1\",vf=\"vm1\"} 0",
         "ibvswitch_switch_lids{node=\"sw1\"} 6",
-        "# TYPE ibvswitch_port_received_bytes counter",
+        "# TYPE ibvswitch_port_received_bytes_total counter",
     ] {
         assert!(
             metrics.lines().any(|other| other == line),
             "{line} in\n{metrics}"
         );
+    }
+    // Prometheus' own program reads it, and has nothing to remark.
+    let check = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(std::fs::File::open(&file).expect("is written"))
+        .output()
+        .expect("promtool is installed: ./scripts/setup");
+    let said = [check.stdout, check.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(check.status.success() && said.is_empty(), "{said}");
+
+    // What is counted never becomes less, whatever the manager does.
+    let smps = || {
+        let metrics = run(dir.path(), &["metrics"]).out;
+        let line = metrics.lines().find_map(|line| {
+            let value = line.strip_prefix("ibvswitch_sm_smps_total ")?;
+            value.parse::<u64>().ok()
+        });
+        line.expect("is counted")
+    };
+    let mut before = smps();
+    for _ in 0..2 {
+        assert_eq!(run(dir.path(), &["sm", "sweep"]).status, SUCCESS);
+        let after = smps();
+        assert!(
+            after > before,
+            "{before} SMPs before a sweep, {after} after it"
+        );
+        before = after;
     }
     drop(daemon);
 }

@@ -126,6 +126,23 @@ pub struct Report {
 
 const ERRORS: usize = 32;
 
+/// A transport, and how many subnet management packets it has sent.
+struct Counted<'a, T> {
+    transport: &'a mut T,
+    smps: u64,
+}
+
+impl<T: Transport> Transport for Counted<'_, T> {
+    fn send(&mut self, packet: MadPacket) {
+        self.smps += u64::from(packet.is_smp());
+        self.transport.send(packet);
+    }
+
+    fn receive(&mut self) -> Option<MadPacket> {
+        self.transport.receive()
+    }
+}
+
 /// A subnet manager. See the [crate's description](crate).
 #[derive(Debug)]
 pub struct SubnetManager {
@@ -155,6 +172,8 @@ pub struct SubnetManager {
     keys: ManagementKeys,
     key_source: KeySource,
     sent_before: u64,
+    /// Subnet management packets sent so far, whatever for.
+    smps: u64,
     /// When the sweep that runs began.
     began: Duration,
     /// Something changed that a full sweep must look at.
@@ -197,6 +216,7 @@ impl SubnetManager {
             key_source: KeySource(Box::new(|| 0)),
             config,
             sent_before: 0,
+            smps: 0,
             began: Duration::ZERO,
             changed: true,
             unanswered: false,
@@ -238,6 +258,12 @@ impl SubnetManager {
     /// Requests sent so far, by method and attribute, repetitions included.
     pub fn requests(&self) -> impl Iterator<Item = (Method, AttributeId, u64)> {
         self.requests.counts()
+    }
+
+    /// Subnet management packets sent so far: requests, repetitions, and answers to other managers and
+    /// traps.
+    pub fn smps_sent(&self) -> u64 {
+        self.smps
     }
 
     /// Traps that came so far, repetitions included, by number.
@@ -313,6 +339,13 @@ impl SubnetManager {
     ///
     /// `now` is the time since any fixed moment.
     pub fn poll(&mut self, now: Duration, transport: &mut impl Transport) -> Option<Duration> {
+        let mut counted = Counted { transport, smps: 0 };
+        let next = self.work(now, &mut counted);
+        self.smps += counted.smps;
+        next
+    }
+
+    fn work(&mut self, now: Duration, transport: &mut impl Transport) -> Option<Duration> {
         self.now = now;
         self.mastery.polled();
         loop {

@@ -140,7 +140,7 @@ pub struct FabricStatus {
     pub manager: ManagerPlace,
     /// Sweeps that the embedded subnet manager completed.
     pub sweeps: u64,
-    /// Subnet management packets it sent.
+    /// Subnet management packets that it has sent in all its sweeps and between them.
     pub smps: u64,
     /// The subnets, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -160,7 +160,7 @@ pub struct SubnetStatus {
     pub sm_lid: u16,
     /// Sweeps that it completed.
     pub sweeps: u64,
-    /// Subnet management packets it sent.
+    /// Subnet management packets that it has sent in all its sweeps and between them.
     pub smps: u64,
 }
 
