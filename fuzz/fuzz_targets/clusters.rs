@@ -90,7 +90,17 @@ fuzz_target!(|steps: Vec<Step>| {
                 };
                 // Whether a report passes or not.
                 translator.concerns(&mad);
-                translator.mad(&mut mad);
+                let before = mad;
+                if !translator.mad(&mut mad) {
+                    assert_eq!(mad, before, "what does not pass stays as it is");
+                } else if (to_wire, mad[1], mad[3], &mad[16..18]) == (false, 3, 0x81, &[0, 0x35]) {
+                    // The LIDs of a path are of the cluster, or nobody's.
+                    for at in [96, 98] {
+                        let lid = u16::from_be_bytes([mad[at], mad[at + 1]]);
+                        let known = held.iter().any(|(seen, _)| *seen == lid);
+                        assert!(known || !Lid::new(lid).is_unicast(), "{lid:#x}");
+                    }
+                }
             }
             Step::Join(vm, transaction, number, states, joins) => {
                 let change = Change {

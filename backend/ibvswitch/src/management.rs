@@ -460,6 +460,10 @@ impl Management {
         let SubnetState {
             tables, clusters, ..
         } = state;
+        if !clusters.knows(vf, &packet) {
+            self.proxy.refuse(now, vf, Reason::Attribute, &packet);
+            return Vec::new();
+        }
         if let Some(outgoing) = tables.take_from_wire(vf, &packet, clusters, now) {
             if let (Some(packet), Some(port)) = (outgoing.to_wire, self.port(vf)) {
                 state.fabric.inject(port, packet);
@@ -474,8 +478,8 @@ impl Management {
             return Vec::new();
         }
         let sent = packet.clone();
-        if !clusters.translate(vf, Direction::ToGuest, &mut packet) {
-            self.proxy.refuse(now, vf, Reason::Cluster, &packet);
+        if let Err(reason) = clusters.translate(vf, Direction::ToGuest, &mut packet) {
+            self.proxy.refuse(now, vf, reason, &packet);
             return Vec::new();
         }
         clusters.note(vf, &sent);
@@ -630,9 +634,9 @@ impl Management {
         if let Some(segments) = state.tables.take_from_guest(vf, &packet, now) {
             return segments;
         }
-        let known = state.clusters.translate(vf, Direction::ToWire, &mut packet);
-        if !known {
-            self.proxy.refuse(now, vf, Reason::Cluster, &packet);
+        let translated = state.clusters.translate(vf, Direction::ToWire, &mut packet);
+        if let Err(reason) = translated {
+            self.proxy.refuse(now, vf, reason, &packet);
             return Vec::new();
         }
         state.clusters.note(vf, &packet);

@@ -8,7 +8,7 @@ mod programs;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use administration::{DELETE, GET, SET, Vm, group, report, subscribe};
+use administration::{DELETE, GET, SET, Vm, group, mad, report, subscribe};
 use daemon::Daemon;
 use programs::Opensm;
 
@@ -259,4 +259,35 @@ fn events_are_those_of_the_cluster_with_opensm() {
         opensm.subnet_up();
         events_at(&daemon);
     }
+}
+
+/// What nobody knows the addresses of goes neither to the subnet administration nor to another VM, nor
+/// to the guest's own port; a vendor's class goes from VM to VM, and to nobody else.
+#[test]
+fn unknown_attributes_do_not_pass() {
+    const NODE: u16 = 0x11;
+    const UNKNOWN: u16 = 0x7777;
+    const PING: u8 = 0x32;
+    const UNSUPPORTED: [u8; 2] = [0, 0x0c];
+    let daemon = Daemon::configured(CONFIG);
+    let mut a1 = Vm::open(&daemon, "a1");
+    let to_manager = a1.request(GET, UNKNOWN, 0, &[]);
+    a1.send(&to_manager);
+    let of_vendor = mad(PING, 1, GET, UNKNOWN, 7);
+    a1.send(&of_vendor);
+    // Packets stay in order: the others have come where they were to come when this is answered.
+    a1.ask(GET, NODE, 0, &[]);
+    let refused = |name: &str| {
+        let vf = daemon.ask(&["vf", "show", name]);
+        vf["mads"]["refused"]["attribute"].as_u64().unwrap_or(0)
+    };
+    assert_eq!(refused("a1"), 2);
+    let local = mad(1, 1, GET, 0xff41, 8);
+    let answer = a1.peer.device.mad_ifc(&local).expect("is answered");
+    assert_eq!((answer[3], &answer[4..6]), (0x81, &UNSUPPORTED[..]));
+    assert_eq!(refused("a1"), 3);
+    // Who is in no cluster asks what there is to ask.
+    let mut outside = Vm::open(&daemon, "outside");
+    assert_eq!(outside.ask(GET, UNKNOWN, 0, &[]).0, UNSUPPORTED);
+    assert_eq!(refused("outside"), 0);
 }

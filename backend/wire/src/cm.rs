@@ -8,12 +8,28 @@ use crate::mad::AttributeId;
 /// Bytes of the header before a message (IBA 13.4.3).
 const HEADER: usize = 24;
 
-/// The messages that carry addresses.
+/// Messages (IBA 12.6).
 impl AttributeId {
     /// Request for a connection (communication management).
     pub const CM_REQ: Self = Self(0x0010);
+    /// More time is needed (communication management).
+    pub const CM_MRA: Self = Self(0x0011);
+    /// Refuses a connection (communication management).
+    pub const CM_REJ: Self = Self(0x0012);
+    /// Answers a request (communication management).
+    pub const CM_REP: Self = Self(0x0013);
+    /// The connection is ready to use (communication management).
+    pub const CM_RTU: Self = Self(0x0014);
+    /// Ends a connection (communication management).
+    pub const CM_DREQ: Self = Self(0x0015);
+    /// It has ended (communication management).
+    pub const CM_DREP: Self = Self(0x0016);
+    /// Answers [`AttributeId::CM_SIDR_REQ`] (communication management).
+    pub const CM_SIDR_REP: Self = Self(0x0018);
     /// Loads an alternate path (communication management).
     pub const CM_LAP: Self = Self(0x0019);
+    /// Answers [`AttributeId::CM_LAP`] (communication management).
+    pub const CM_APR: Self = Self(0x001a);
     /// Asks for the queue pair of a service (communication management).
     pub const CM_SIDR_REQ: Self = Self(0x0017);
 }
@@ -38,8 +54,8 @@ pub struct Places {
     pub pkey: Option<usize>,
 }
 
-/// The places in a message of this attribute (tables 106, 115 and 119 of IBA 12.6); those of all
-/// others carry none.
+/// The places in a message of this attribute (tables 106, 115 and 119 of IBA 12.6); all others carry
+/// none but a [`Remedy`].
 pub const fn places(attribute: AttributeId) -> Places {
     const PRIMARY: PathPlaces = PathPlaces {
         local_lid: HEADER + 52,
@@ -73,5 +89,35 @@ pub const fn places(attribute: AttributeId) -> Places {
             paths: &[],
             pkey: None,
         },
+    }
+}
+
+/// What a message that says no says besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// A LID that would do, 16 bits, at this offset.
+    Lid(usize),
+    /// The ClassPortInfo of somebody else to ask, at this offset.
+    Redirection(usize),
+}
+
+/// The remedy that a message, the whole datagram, carries for its reason (tables 107, 116 and 120 of
+/// IBA 12.6), where there are addresses in it.
+pub fn remedy(attribute: AttributeId, mad: &[u8; crate::mad::SIZE]) -> Option<Remedy> {
+    const DETAILS: usize = HEADER + 12;
+    match attribute {
+        AttributeId::CM_REJ => match u16::from_be_bytes([mad[HEADER + 10], mad[HEADER + 11]]) {
+            // The LID of the primary or of the alternate path is not that of the receiver.
+            13 | 19 => Some(Remedy::Lid(DETAILS)),
+            24 => Some(Remedy::Redirection(DETAILS)),
+            _ => None,
+        },
+        AttributeId::CM_APR => match mad[HEADER + 9] {
+            4 => Some(Remedy::Redirection(DETAILS)),
+            7 => Some(Remedy::Lid(DETAILS)),
+            _ => None,
+        },
+        AttributeId::CM_SIDR_REP if mad[HEADER + 4] == 4 => Some(Remedy::Redirection(HEADER + 24)),
+        _ => None,
     }
 }

@@ -6,8 +6,23 @@ use crate::{
     QKey, Qpn, Sl, Vl,
 };
 
+/// What a field is to somebody who passes a packet on from one space of addresses to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A LID of 16 bits.
+    Lid,
+    /// A GID.
+    Gid,
+    /// A P_Key.
+    PKey,
+    /// No address.
+    Other,
+}
+
 /// A type that is a bit field. `None`: the specification reserves these bits' value.
 pub(crate) trait Field: Copy {
+    /// What a field of this type is.
+    const KIND: Kind = Kind::Other;
     fn from_bits(bits: u128) -> Option<Self>;
     fn to_bits(self) -> u128;
 }
@@ -32,6 +47,7 @@ impl Field for bool {
 }
 
 impl Field for Gid {
+    const KIND: Kind = Kind::Gid;
     fn from_bits(bits: u128) -> Option<Self> {
         Some(Self::from_bits(bits))
     }
@@ -41,14 +57,15 @@ impl Field for Gid {
 }
 
 macro_rules! number_field {
-    ($($type:ty: $inner:ty),+) => {$(
+    ($($type:ty: $inner:ty $(= $kind:ident)?),+) => {$(
         impl Field for $type {
+            $( const KIND: Kind = Kind::$kind; )?
             fn from_bits(bits: u128) -> Option<Self> { Some(Self::new(bits as $inner)) }
             fn to_bits(self) -> u128 { u128::from(self.value()) }
         }
     )+};
 }
-number_field!(Lid: u16, Guid: u64, PKey: u16, QKey: u32, Qpn: u32, Psn: u32, Sl: u8, Vl: u8);
+number_field!(Lid: u16 = Lid, Guid: u64, PKey: u16 = PKey, QKey: u32, Qpn: u32, Psn: u32, Sl: u8, Vl: u8);
 
 macro_rules! named_field {
     ($($type:ident: $inner:ty),+) => {$(
@@ -107,6 +124,10 @@ macro_rules! layout {
             /// byte: what a check against a published layout needs.
             pub const FIELDS: &'static [(&'static str, core::ops::Range<usize>)] =
                 &[ $( (stringify!($field), $start..$end), )+ ];
+
+            /// Of every field the bit at which it begins, as in [`Self::FIELDS`], and what it is.
+            pub const KINDS: &'static [(usize, $crate::Kind)] =
+                &[ $( ($start, <$type as $crate::layout::Field>::KIND), )+ ];
 
             /// Reads the structure from the front of `bytes`.
             ///

@@ -51,6 +51,7 @@ pub use error::{Error, ParseError, Result};
 pub use extended_lid::ExtendedLid;
 pub use gid::Gid;
 pub use guid::Guid;
+pub use layout::Kind;
 pub use lid::Lid;
 pub use link::{LinkSpeed, LinkSpeedExt, LinkWidth, Mtu, PhysicalState, PortState, Sl, Vl};
 pub use packet::MadPacket;

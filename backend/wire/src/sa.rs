@@ -256,6 +256,10 @@ macro_rules! composite {
             /// bytes is not among them.
             pub const FIELDS: &'static [(&'static str, core::ops::Range<usize>)] =
                 &[ $( (stringify!($field), $start..$end), )* ];
+
+            /// Of each of these fields the bit at which it begins, and what it is.
+            pub const KINDS: &'static [(usize, $crate::Kind)] =
+                &[ $( ($start, <$type as $crate::layout::Field>::KIND), )* ];
         }
 
         impl $crate::sa::Record for $name {

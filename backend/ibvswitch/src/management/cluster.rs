@@ -9,6 +9,7 @@
 //! All VMs of a cluster share one map, since they see the same LIDs. That makes two of the four
 //! places one: the LID a datagram's receiver is to see is the one its sender has.
 
+mod attributes;
 mod groups;
 mod lid_map;
 mod tables;
@@ -26,8 +27,8 @@ use wire::mad::{Class, Method};
 use wire::sa::{self, McMemberRecord, Record};
 use wire::{ExtendedLid, Guid, Lid, MadPacket, PKey};
 
-use super::guid_at;
 use super::shared_port::SharedPorts;
+use super::{Reason, guid_at};
 use crate::config::{Config, Vf};
 pub use groups::{Change, Groups};
 pub use lid_map::LidMap;
@@ -280,11 +281,19 @@ impl Clusters {
     }
 
     /// Makes a management packet of a VF's guest one of the wire, or the other way round. The P_Key
-    /// in its header stays that of the wire: the engine knows both. False: it is to or from nobody
-    /// that this VF knows.
-    pub(super) fn translate(&self, vf: VfId, direction: Direction, packet: &mut MadPacket) -> bool {
+    /// in its header stays that of the wire: the engine knows both.
+    ///
+    /// # Errors
+    /// Why it must not pass: it is to or from nobody that this VF knows, or nobody knows where
+    /// addresses stand in it.
+    pub(super) fn translate(
+        &self,
+        vf: VfId,
+        direction: Direction,
+        packet: &mut MadPacket,
+    ) -> Result<(), Reason> {
         let Some(translator) = self.translator(vf, direction) else {
-            return true;
+            return Ok(());
         };
         let lids = match direction {
             Direction::ToWire => (
@@ -294,24 +303,47 @@ impl Clusters {
             Direction::ToGuest => (self.seen(vf, packet.slid), self.seen(vf, packet.dlid)),
         };
         let (Some(slid), Some(dlid)) = lids else {
-            return false;
+            return Err(Reason::Cluster);
         };
+        let peer = match direction {
+            Direction::ToWire => packet.dlid,
+            Direction::ToGuest => slid,
+        };
+        // Who is none of the VMs may write other LIDs than theirs.
+        let is_vm = |cluster: &Cluster| cluster.vms.guid(peer).is_some();
+        let passes =
+            !attributes::is_opaque(packet.header().class()) || translator.cluster.is_none_or(is_vm);
+        if !passes || !translator.mad(&mut packet.mad) {
+            return Err(Reason::Attribute);
+        }
         (packet.slid, packet.dlid) = (slid, dlid);
-        translator.mad(&mut packet.mad);
-        true
+        Ok(())
+    }
+
+    /// Whether it is known of a packet to a VF's guest where addresses stand in it.
+    pub(super) fn knows(&self, vf: VfId, packet: &MadPacket) -> bool {
+        let translator = self.translator(vf, Direction::ToGuest);
+        translator.is_none_or(|translator| translator.knows(&packet.mad))
     }
 
     /// Makes a packet for a VF's guest, which [`Clusters::translate`] made of one of the wire, that
     /// one again.
     pub(super) fn undo(&self, vf: VfId, packet: &mut MadPacket) {
-        self.translate(vf, Direction::ToWire, packet);
+        // What one way is known is known the other way.
+        let _ = self.translate(vf, Direction::ToWire, packet);
     }
 
-    /// Translates a management datagram that never leaves the VF.
-    pub(super) fn translate_local(&self, vf: VfId, direction: Direction, mad: &mut [u8; 256]) {
-        if let Some(translator) = self.translator(vf, direction) {
-            translator.mad(mad);
-        }
+    /// Translates a management datagram that never leaves the VF. False: nobody knows where addresses
+    /// stand in it.
+    #[must_use]
+    pub(super) fn translate_local(
+        &self,
+        vf: VfId,
+        direction: Direction,
+        mad: &mut [u8; 256],
+    ) -> bool {
+        let translator = self.translator(vf, direction);
+        translator.is_none_or(|translator| translator.mad(mad))
     }
 
     /// Whether a packet for a VF's guest reports an event that is none of its cluster's.

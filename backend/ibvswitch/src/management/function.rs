@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fabric::{PortRef, SmpAccess};
 use hca::{TrafficCounters, VfId};
 use wire::attribute::NodeDescription;
-use wire::{Gid, Guid, PKey};
+use wire::mad::Status;
+use wire::smp::Smp;
+use wire::{Gid, Guid, Lid, MadPacket, PKey};
 
-use super::Management;
 use super::cluster::Direction;
+use super::{Management, Reason};
 
 /// A function's port, as its device sees it.
 #[derive(Debug)]
@@ -177,10 +179,16 @@ impl connectx::Port for FunctionPort {
                 return Some(answer);
             }
             let clusters = &state.clusters;
-            clusters.translate_local(self.vf, Direction::ToWire, &mut asked);
+            if !clusters.translate_local(self.vf, Direction::ToWire, &mut asked) {
+                let packet = MadPacket::smp(Lid::NONE, Lid::NONE, *mad);
+                proxy.refuse(self.management.now(), self.vf, Reason::Attribute, &packet);
+                return Some(unsupported(mad));
+            }
             let mut answer = state.fabric.local_mad(self.port, &asked)?;
             let clusters = &state.clusters;
-            clusters.translate_local(self.vf, Direction::ToGuest, &mut answer);
+            if !clusters.translate_local(self.vf, Direction::ToGuest, &mut answer) {
+                return Some(unsupported(mad));
+            }
             proxy.clean(self.vf, &mut answer);
             Some(answer)
         });
@@ -210,6 +218,15 @@ impl FunctionPort {
             SmpAccess::OwnPort | SmpAccess::Deny => always,
         }
     }
+}
+
+/// What an agent answers that does not know the attribute.
+fn unsupported(asked: &[u8; 256]) -> [u8; 256] {
+    let mut answer = *asked;
+    if let Ok(mut smp) = Smp::new_checked(&mut answer[..]) {
+        smp.respond(Status::UNSUPPORTED_ATTRIBUTE);
+    }
+    answer
 }
 
 fn saturated(counter: &AtomicU64) -> u16 {

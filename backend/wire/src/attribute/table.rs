@@ -1,7 +1,7 @@
 //! Tables of a port: partitions and lanes.
 
 use crate::smp::DATA;
-use crate::{PKey, Sl, Vl};
+use crate::{Kind, PKey, Sl, Vl};
 
 /// A block of a P_Key table (IBA 14.2.5.7): 32 keys.
 ///
@@ -13,6 +13,16 @@ pub struct PKeyBlock(pub [PKey; PKeyBlock::ENTRIES]);
 impl PKeyBlock {
     /// Keys of a block.
     pub const ENTRIES: usize = 32;
+    /// Of every key the bit at which it begins, and what it is.
+    pub const KINDS: &'static [(usize, Kind)] = &{
+        let mut kinds = [(0, Kind::PKey); Self::ENTRIES];
+        let mut entry = 0;
+        while entry < Self::ENTRIES {
+            kinds[entry].0 = 16 * entry;
+            entry += 1;
+        }
+        kinds
+    };
 
     /// Reads a block.
     pub fn parse(data: &[u8; DATA]) -> Self {

@@ -175,7 +175,10 @@ impl Tables {
             let mut packet = narrow(&first, status, &data);
             // The record is translated already.
             let record = packet.mad;
-            if clusters.translate(vf, Direction::ToGuest, &mut packet) {
+            if clusters
+                .translate(vf, Direction::ToGuest, &mut packet)
+                .is_ok()
+            {
                 packet.mad = record;
                 outgoing.to_guest.push(packet);
             }
@@ -184,7 +187,9 @@ impl Tables {
         let mut template = *first;
         template.mad[rmpp::HEADER].fill(0);
         template.mad[sa::DATA].fill(0);
-        if clusters.translate(vf, Direction::ToGuest, &mut template)
+        if clusters
+            .translate(vf, Direction::ToGuest, &mut template)
+            .is_ok()
             && guest.to_guest.make_room(template.dlid, data.len())
         {
             let mut send = |packet| outgoing.to_guest.push(packet);
@@ -218,10 +223,10 @@ impl Tables {
             (Method::GET_TABLE_RESPONSE, status) => {
                 guest.question(packet)?;
                 let mut packet = narrow(packet, status, &[]);
-                clusters.translate(vf, Direction::ToGuest, &mut packet);
+                let known = clusters.translate(vf, Direction::ToGuest, &mut packet);
                 Some(Outgoing {
                     to_wire: None,
-                    to_guest: vec![packet],
+                    to_guest: known.is_ok().then_some(packet).into_iter().collect(),
                 })
             }
             _ => None,

@@ -29,16 +29,20 @@ const PKEYS: [(PKey, PKey); 2] = [
     (PKey::new(0x0456), PKey::new(0x0001)),
 ];
 
-fn translated(direction: Direction, mad: [u8; SIZE]) -> [u8; SIZE] {
+fn translated(direction: Direction, mut mad: [u8; SIZE]) -> [u8; SIZE] {
+    assert!(passes(direction, &mut mad), "it is known");
+    mad
+}
+
+/// Whether a datagram passes; if so, it is translated.
+fn passes(direction: Direction, mad: &mut [u8; SIZE]) -> bool {
     let cluster = cluster();
-    let mut mad = mad;
     Translator {
         cluster: Some(&cluster),
         pkeys: &PKEYS,
         direction,
     }
-    .mad(&mut mad);
-    mad
+    .mad(mad)
 }
 
 fn mad(class: u8, method: Method, attribute: u16) -> [u8; SIZE] {
@@ -65,6 +69,10 @@ fn places(class: u8, attribute: u16, lids: &[usize], pkeys: &[usize]) {
     };
     // A byte that is no part of a LID in use where it is not expected.
     seen[begin..].fill(0x5a);
+    if (class, attribute) == (3, 0x38) {
+        // A group's MLID is everybody's.
+        put(&mut seen, begin + 36, 0xc001);
+    }
     let mut physical = seen;
     for (index, &at) in lids.iter().enumerate() {
         let pairs = [(1, 100), (2, 7), (3, 0x3000), (9, 11)];
@@ -205,6 +213,170 @@ fn places_are_those_of_the_records() {
     check(AttributeId(3), sa::InformInfo::FIELDS);
 }
 
+/// Numbers of the specification's attributes that pass, by class: everything else is refused, both
+/// ways. Which addresses are in them, the tests above say.
+const PASS: [(&[u8], &[u16]); 8] = [
+    // NodeDescription, NodeInfo, GUIDInfo to VLArbitrationTable, SMInfo, LedInfo.
+    (
+        &[0x01, 0x81],
+        &[0x10, 0x11, 0x14, 0x15, 0x16, 0x17, 0x18, 0x20, 0x31],
+    ),
+    (
+        &[0x03],
+        &[
+            0x01, 0x02, 0x03, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x18, 0x20, 0x30, 0x31, 0x33,
+            0x35, 0x36, 0x38, 0x39, 0x3a, 0xf3,
+        ],
+    ),
+    (&[0x04], &[0x01, 0x10, 0x11, 0x12, 0x15, 0x16, 0x1d]),
+    (&[0x05], &[0x01, 0x10]),
+    (
+        &[0x06],
+        &[0x01, 0x10, 0x11, 0x12, 0x20, 0x21, 0x22, 0x23, 0x24],
+    ),
+    // ClassPortInfo, REQ to APR.
+    (
+        &[0x07],
+        &[
+            0x01, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a,
+        ],
+    ),
+    (&[0x08], &[0x01, 0x10, 0x11]),
+    (&[0x21], &[0x01, 0x11, 0x12, 0x14, 0x15, 0x16, 0x17, 0x18]),
+];
+
+#[test]
+fn what_is_not_known_does_not_pass() {
+    const METHODS: [u8; 16] = [
+        0x01, 0x02, 0x03, 0x05, 0x06, 0x07, 0x12, 0x13, 0x14, 0x15, 0x81, 0x86, 0x92, 0x94, 0x95,
+        0x85,
+    ];
+    let cluster = cluster();
+    let both = [Direction::ToWire, Direction::ToGuest].map(|direction| Translator {
+        cluster: Some(&cluster),
+        pkeys: &PKEYS,
+        direction,
+    });
+    let passes = |translator: &Translator<'_>, class, method, attribute| {
+        let datagram = mad(class, Method(method), attribute);
+        let mut translated = datagram;
+        let passes = translator.mad(&mut translated);
+        assert!(passes || translated == datagram, "changed, though refused");
+        passes
+    };
+    let listed = |class: u8| {
+        let of = PASS.iter().find(|(classes, _)| classes.contains(&class));
+        of.map(|(_, attributes)| *attributes)
+    };
+    for translator in &both {
+        for class in 0..=u8::MAX {
+            // Vendors' and applications' classes are between VMs alone, who know no other LIDs.
+            let own = matches!(class, 0x09..=0x20 | 0x22..=0x4f);
+            let all = if listed(class).is_some() {
+                u16::MAX
+            } else {
+                0x100
+            };
+            for attribute in 0..=all {
+                let known = listed(class).is_some_and(|of| of.contains(&attribute));
+                let found = passes(translator, class, 1, attribute);
+                let direction = translator.direction;
+                assert_eq!(
+                    found,
+                    known || own,
+                    "{direction:?} {class:#x} {attribute:#x}"
+                );
+            }
+            for (method, &attribute) in (0..=u8::MAX).flat_map(|method| {
+                listed(class)
+                    .unwrap_or(&[0])
+                    .iter()
+                    .map(move |at| (method, at))
+            }) {
+                let known = listed(class).is_some() && METHODS[..15].contains(&method);
+                let found = passes(translator, class, method, attribute);
+                assert_eq!(found, known || own, "{class:#x} {method:#x} {attribute:#x}");
+            }
+        }
+    }
+}
+
+/// What a message that says no says besides: a LID that would do, or whom to ask instead.
+#[test]
+fn remedies_of_the_communication_manager() {
+    // Reason or status, the LIDs and P_Keys behind the 24 bytes of the header.
+    type Case = (
+        u16,
+        usize,
+        &'static [u8],
+        &'static [usize],
+        &'static [usize],
+    );
+    let cases: [Case; 7] = [
+        (0x12, 10, &[0, 13], &[12], &[]),
+        (0x12, 10, &[0, 19], &[12], &[]),
+        (0x12, 10, &[0, 24], &[40, 72], &[42, 74]),
+        (0x12, 10, &[0, 28], &[], &[]),
+        (0x18, 4, &[4], &[52, 84], &[54, 86]),
+        (0x1a, 9, &[4], &[40, 72], &[42, 74]),
+        (0x1a, 9, &[7], &[12], &[]),
+    ];
+    for (attribute, at, reason, lids, pkeys) in cases {
+        let mut physical = mad(7, Method::SEND, attribute);
+        physical[24 + at..24 + at + reason.len()].copy_from_slice(reason);
+        let mut seen = physical;
+        for &at in lids {
+            put(&mut physical, 24 + at, 0x3000);
+            put(&mut seen, 24 + at, 3);
+        }
+        for &at in pkeys {
+            put(&mut physical, 24 + at, 0x8456);
+            put(&mut seen, 24 + at, 0x8001);
+        }
+        assert_eq!(translated(Direction::ToGuest, physical), seen, "{reason:?}");
+        assert_eq!(translated(Direction::ToWire, seen), physical, "{reason:?}");
+    }
+}
+
+/// What an answer has beyond its record, records without a header for their segments, and what is
+/// told of an event that nobody knows: nothing of it reaches a guest.
+#[test]
+fn what_has_no_place_is_left_out() {
+    let filled = |method, attribute| {
+        let mut mad = mad(3, method, attribute);
+        mad[56..].fill(0x5a);
+        mad
+    };
+    let mut path = filled(Method::GET_RESPONSE, 0x35);
+    put(&mut path, 56 + 40, 100);
+    put(&mut path, 56 + 42, 7);
+    let path = translated(Direction::ToGuest, path);
+    assert_eq!(path[56 + 40..56 + 44], [0, 1, 0, 2]);
+    assert_eq!(path[56 + 64..], [0; 136]);
+    for (method, attribute) in [
+        (Method::GET_TABLE_RESPONSE, 0x35),
+        (Method::GET_MULTI_RESPONSE, 0x35),
+        (Method::GET_RESPONSE, 0x39),
+        (Method::REPORT, 0x02),
+    ] {
+        let found = translated(Direction::ToGuest, filled(method, attribute));
+        assert_eq!(found[56..], [0; 200], "{method} {attribute:#x}");
+    }
+}
+
+/// DrSLID and DrDLID.
+#[test]
+fn directed_routes() {
+    let mut seen = mad(0x81, Method::GET, 0x11);
+    let mut physical = seen;
+    put(&mut seen, 32, 1);
+    put(&mut seen, 34, 0xffff);
+    put(&mut physical, 32, 100);
+    put(&mut physical, 34, 0xffff);
+    assert_eq!(translated(Direction::ToWire, seen), physical);
+    assert_eq!(translated(Direction::ToGuest, physical), seen);
+}
+
 /// Groups of IP over InfiniBand are named by the partition's P_Key, others not.
 #[test]
 fn groups_of_ip_over_infiniband() {
@@ -225,7 +397,9 @@ fn groups_of_ip_over_infiniband() {
 fn notices() {
     let report = |trap: u16, lids: &[usize]| {
         let mut seen = mad(3, Method::REPORT, 2);
-        seen[60..].fill(0x5a);
+        // The specification's notice, in 80 bytes with its GID.
+        seen[56] = 0x80;
+        seen[60..136].fill(0x5a);
         put(&mut seen, 56 + 4, trap);
         let mut physical = seen;
         for (&at, (virt, phys)) in lids.iter().zip([(9, 11), (1, 100), (2, 7), (3, 0x3000)]) {
@@ -271,12 +445,12 @@ fn paths_at_shared_ports() {
     cluster.map.hold(lid(1), lid(100));
     cluster.map.hold(lid(2), lid(101));
     let pass = |direction, mut mad: [u8; SIZE]| {
-        Translator {
+        let translator = Translator {
             cluster: Some(&cluster),
             pkeys: &[],
             direction,
-        }
-        .mad(&mut mad);
+        };
+        assert!(translator.mad(&mut mad));
         mad
     };
     let path = |method, mask: u64, gids: [u64; 2], lids: [u16; 2]| {
@@ -413,6 +587,6 @@ proptest! {
         mad[1] = class;
         mad[16..18].copy_from_slice(&[0, attribute]);
         let direction = if to_wire { Direction::ToWire } else { Direction::ToGuest };
-        translated(direction, mad);
+        passes(direction, &mut mad);
     }
 }

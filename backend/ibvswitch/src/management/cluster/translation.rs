@@ -1,11 +1,13 @@
 //! LIDs and P_Keys inside management datagrams, from a guest's view to the wire's and back.
 
 use wire::attribute::Notice;
+use wire::cm::Remedy;
 use wire::mad::{AttributeId, Class, Mad, Method, Status};
 use wire::rmpp::Rmpp;
-use wire::{Gid, Lid, PKey, cm, sa};
+use wire::{Gid, Kind, Lid, PKey, cm, sa};
 
 use super::Cluster;
+use super::attributes::{self, CLASS_PORT_INFO, DIRECTED_ROUTE, Listed, Parts};
 
 /// Which way a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,122 +29,16 @@ pub struct Translator<'a> {
     pub direction: Direction,
 }
 
-/// Byte offsets in an attribute or record of 16-bit LIDs and P_Keys, and of multicast GIDs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Places {
-    lids: &'static [usize],
-    pkeys: &'static [usize],
-    mgids: &'static [usize],
-}
-
-const NOWHERE: Places = Places {
-    lids: &[],
-    pkeys: &[],
-    mgids: &[],
-};
-
-const fn lids(lids: &'static [usize]) -> Places {
-    Places { lids, ..NOWHERE }
-}
-
-/// A P_KeyTable's 32 entries from `first`.
-const fn table(first: usize) -> [usize; 32] {
-    let mut places = [0; 32];
-    let mut at = 0;
-    while at < places.len() {
-        places[at] = first + 2 * at;
-        at += 1;
-    }
-    places
-}
-
-/// Attributes of subnet management (IBA 14.2.5).
-const fn attribute(attribute: AttributeId) -> Places {
-    const P_KEYS: [usize; 32] = table(0);
-    match attribute {
-        // LID, MasterSMLID.
-        AttributeId::PORT_INFO => lids(&[16, 18]),
-        AttributeId::P_KEY_TABLE => Places {
-            pkeys: &P_KEYS,
-            ..NOWHERE
-        },
-        _ => NOWHERE,
-    }
-}
-
-/// ClassPortInfo of any class (IBA 13.4.8.1): RedirectLID and TrapLID, each with its P_Key.
-const CLASS_PORT_INFO: Places = Places {
-    lids: &[28, 60],
-    pkeys: &[30, 62],
-    mgids: &[],
-};
-
-/// Records of the subnet administration (IBA 15.2.5).
-const fn record(attribute: AttributeId) -> Places {
-    // The record's own LID, then RID fields up to 8 bytes, then the table.
-    const P_KEYS: [usize; 32] = table(8);
-    match attribute {
-        AttributeId::CLASS_PORT_INFO => CLASS_PORT_INFO,
-        // InformInfo: LIDRangeBegin, LIDRangeEnd.
-        AttributeId(0x0003) => lids(&[16, 18]),
-        // NodeRecord, SLtoVL, SwitchInfo, LFT, MFT, SMInfo, GUIDInfo, VLArbitration.
-        AttributeId(0x0011 | 0x0013 | 0x0014 | 0x0015 | 0x0017 | 0x0018 | 0x0030 | 0x0036) => {
-            lids(&[0])
-        }
-        // PortInfoRecord: EndportLID, then PortInfo from byte 4.
-        AttributeId(0x0012) => lids(&[0, 20, 22]),
-        // LinkRecord: FromLID, ToLID.
-        AttributeId(0x0020) => lids(&[0, 4]),
-        // ServiceRecord: ServiceP_Key.
-        AttributeId(0x0031) => Places {
-            pkeys: &[24],
-            ..NOWHERE
-        },
-        AttributeId(0x0033) => Places {
-            lids: &[0],
-            pkeys: &P_KEYS,
-            mgids: &[],
-        },
-        // PathRecord: DLID, SLID; P_Key.
-        AttributeId(0x0035) => Places {
-            lids: &[40, 42],
-            pkeys: &[50],
-            mgids: &[],
-        },
-        // MCMemberRecord: P_Key, MGID; its MLID is everybody's.
-        AttributeId(0x0038) => Places {
-            pkeys: &[40],
-            mgids: &[0],
-            ..NOWHERE
-        },
-        // MultiPathRecord: P_Key.
-        AttributeId(0x003a) => Places {
-            pkeys: &[6],
-            ..NOWHERE
-        },
-        // InformInfoRecord: InformInfo from byte 24.
-        AttributeId(0x00f3) => lids(&[40, 42]),
-        _ => NOWHERE,
-    }
-}
-
-/// A notice (IBA 13.4.8.2): IssuerLID, and the LIDs in the details of its trap (14.2.5.1).
-const fn notice(trap: u16) -> Places {
-    match trap {
-        128 => lids(&[6, 10]),
-        129..=131 | 144 | 145 => lids(&[6, 12]),
-        256..=258 => lids(&[6, 12, 14]),
-        259 => lids(&[6, 12, 14, 58]),
-        _ => lids(&[6]),
-    }
-}
-
 /// Where an attribute of a class begins in the datagram.
 const GENERAL: usize = 64;
 const COMMUNICATION: usize = 24;
 const ADMINISTRATION: usize = sa::DATA.start;
+/// DrSLID and DrDLID of a directed route.
+const ROUTE: core::ops::Range<usize> = 32..36;
 /// In a notice: number of the trap.
 const TRAP_NUMBER: usize = 4;
+/// Bytes of a notice with its IssuerGID.
+const NOTICE_SIZE: usize = 80;
 /// In one of the traps 64 to 67: the GID of the port or group.
 const TRAP_GID: usize = 16;
 
@@ -195,40 +91,86 @@ impl Translator<'_> {
         })
     }
 
-    /// Translates all of a datagram.
-    pub fn mad(&self, mad: &mut [u8; 256]) {
+    /// Whether it is known of a datagram's class, method and attribute where addresses stand in it:
+    /// others do not pass. Vendors' and applications' classes count as known.
+    #[must_use]
+    pub fn knows(&self, mad: &[u8; 256]) -> bool {
         let Ok(header) = Mad::new_checked(&mad[..]) else {
-            return;
+            return false;
+        };
+        let (class, id) = (header.class(), header.attribute());
+        if attributes::is_opaque(class) {
+            return true;
+        }
+        let clustered = self.cluster.is_some();
+        header.method().name().is_some()
+            && match class {
+                Class::SUBN_LID | Class::SUBN_DIRECTED => {
+                    attributes::subnet_management(id, clustered).is_some()
+                }
+                // Of an event that nobody knows nothing passes but that there is one.
+                Class::SUBN_ADM => id == AttributeId::NOTICE || attributes::record(id).is_some(),
+                Class::COMMUNICATION => {
+                    id == AttributeId::CLASS_PORT_INFO || attributes::is_cm_message(id)
+                }
+                _ => attributes::general(class, id).is_some(),
+            }
+    }
+
+    /// Translates all of a datagram. False, and nothing is done, if [`Translator::knows`] it not: it
+    /// must not pass.
+    #[must_use]
+    pub fn mad(&self, mad: &mut [u8; 256]) -> bool {
+        if !self.knows(mad) {
+            return false;
+        }
+        let Ok(header) = Mad::new_checked(&mad[..]) else {
+            return false;
         };
         let (class, method, id) = (header.class(), header.method(), header.attribute());
         match class {
-            class if class.is_subnet_management() => {
-                self.at(&mut mad[GENERAL..GENERAL + 64], attribute(id));
+            Class::SUBN_LID | Class::SUBN_DIRECTED => {
+                if class == Class::SUBN_DIRECTED {
+                    self.at(&mut mad[ROUTE], DIRECTED_ROUTE);
+                }
+                let clustered = self.cluster.is_some();
+                let parts = attributes::subnet_management(id, clustered);
+                self.at(&mut mad[GENERAL..GENERAL + 64], parts.unwrap_or_default());
             }
             Class::SUBN_ADM => self.administration(mad, method, id),
             Class::COMMUNICATION => self.communication(mad, id),
             _ if id == AttributeId::CLASS_PORT_INFO => {
                 self.at(&mut mad[GENERAL..], CLASS_PORT_INFO);
             }
-            _ => {}
+            _ => {
+                let parts = attributes::general(class, id);
+                self.at(&mut mad[GENERAL..], parts.unwrap_or_default());
+            }
         }
+        true
     }
 
     /// Translates one attribute or record; whether it named a LID that the other side knows not.
-    fn at(&self, bytes: &mut [u8], places: Places) -> bool {
+    fn at(&self, bytes: &mut [u8], parts: Parts) -> bool {
         let mut unknown = false;
-        for &at in places.lids {
-            let lid = Lid::new(word(bytes, at));
-            let translated = self.lid(lid);
-            unknown |= translated == Lid::NONE && lid != Lid::NONE;
-            set_word(bytes, at, translated.value());
-        }
-        for &at in places.pkeys {
-            let pkey = PKey::new(word(bytes, at));
-            set_word(bytes, at, self.pkey(pkey).value());
-        }
-        for &at in places.mgids {
-            self.group(bytes.get_mut(at..).unwrap_or_default());
+        for &(start, fields) in parts {
+            for &(bit, kind) in fields {
+                let at = start + bit / 8;
+                match kind {
+                    Kind::Lid => {
+                        let lid = Lid::new(word(bytes, at));
+                        let translated = self.lid(lid);
+                        unknown |= translated == Lid::NONE && lid != Lid::NONE;
+                        set_word(bytes, at, translated.value());
+                    }
+                    Kind::PKey => {
+                        let pkey = PKey::new(word(bytes, at));
+                        set_word(bytes, at, self.pkey(pkey).value());
+                    }
+                    Kind::Gid => self.group(bytes.get_mut(at..).unwrap_or_default()),
+                    Kind::Other => {}
+                }
+            }
         }
         unknown
     }
@@ -258,12 +200,28 @@ impl Translator<'_> {
         if id == AttributeId::CLASS_PORT_INFO {
             self.at(&mut mad[COMMUNICATION..], CLASS_PORT_INFO);
         }
+        match cm::remedy(id, mad) {
+            Some(Remedy::Lid(at)) => {
+                let lid = Lid::new(word(mad, at));
+                set_word(mad, at, self.lid(lid).value());
+            }
+            Some(Remedy::Redirection(at)) => {
+                self.at(&mut mad[at..], CLASS_PORT_INFO);
+            }
+            None => {}
+        }
     }
 
     fn administration(&self, mad: &mut [u8; 256], method: Method, id: AttributeId) {
         if id == AttributeId::NOTICE {
-            let trap = word(mad, ADMINISTRATION + TRAP_NUMBER);
-            self.at(&mut mad[ADMINISTRATION..], notice(trap));
+            match notice(mad) {
+                Some(parts) => {
+                    self.at(&mut mad[ADMINISTRATION..], parts);
+                }
+                None if self.cluster.is_some() => mad[ADMINISTRATION..].fill(0),
+                None => {}
+            }
+            mad[ADMINISTRATION + NOTICE_SIZE..].fill(0);
             return;
         }
         let Ok(header) = Rmpp::of(&mad[..]) else {
@@ -277,6 +235,15 @@ impl Translator<'_> {
         if header.is_active() && (header.kind != Rmpp::DATA || header.segment != 1) {
             return;
         }
+        let is_table = matches!(
+            method,
+            Method::GET_TABLE_RESPONSE | Method::GET_MULTI_RESPONSE
+        );
+        if is_table && self.direction == Direction::ToGuest && self.cluster.is_some() {
+            // Records that come without a header for their segments are nobody's to sort.
+            mad[ADMINISTRATION..].fill(0);
+            return;
+        }
         let id = match method {
             // What is asked for is a path.
             Method::GET_TRACE_TABLE => sa::id::PATH,
@@ -286,6 +253,11 @@ impl Translator<'_> {
             self.name_ends(mad);
         }
         let unknown = self.record(&mut mad[ADMINISTRATION..], id);
+        if let Some(Listed { size, .. }) = attributes::record(id)
+            && method.is_response()
+        {
+            mad[ADMINISTRATION + size..].fill(0);
+        }
         let answers = matches!(method, Method::GET_RESPONSE | Method::DELETE_RESPONSE);
         let header = Mad::new_checked(&mad[..]);
         let is_record = answers && header.is_ok_and(|header| header.status().is_ok());
@@ -303,8 +275,11 @@ impl Translator<'_> {
         if self.direction == Direction::ToGuest && id == sa::id::PATH {
             self.begin_at_vm(bytes);
         }
+        let Some(Listed { parts, .. }) = attributes::record(id) else {
+            return true;
+        };
         let strange = self.direction == Direction::ToGuest && !self.is_known(bytes, id);
-        let unknown = self.at(bytes, record(id));
+        let unknown = self.at(bytes, parts);
         strange || unknown || id == sa::id::PATH && !self.is_path(bytes)
     }
 
@@ -340,6 +315,8 @@ impl Translator<'_> {
             sa::id::INFORM_INFO => is_vm(gid(0)),
             // DGID.
             sa::id::PATH => !gid(8).is_multicast() || groups.knows(gid(8)),
+            // Switches are none of its business.
+            sa::id::TRACE => false,
             _ => true,
         }
     }
@@ -353,21 +330,23 @@ impl Translator<'_> {
             return true;
         };
         let report = &mad[ADMINISTRATION..];
-        let is_generic = report[0] & 0x80 != 0;
-        let trap = word(report, TRAP_NUMBER);
+        let Some(parts) = notice(mad) else {
+            return false;
+        };
         let gid = gid(report, TRAP_GID);
-        let lids = notice(trap).lids.iter();
-        let mut lids = lids.map(|&at| Lid::new(word(report, at)));
-        is_generic
-            && match trap {
-                Notice::GID_IN_SERVICE | Notice::GID_OUT_OF_SERVICE => {
-                    vms.lid(gid.guid()).is_some()
-                }
-                Notice::GROUP_CREATED => groups.knows(gid),
-                Notice::GROUP_DELETED => groups.knew(gid),
-                128..=131 | 144 | 145 | 256..=259 => lids.all(|lid| map.seen(lid).is_some()),
-                _ => false,
-            }
+        let fields = parts.iter().flat_map(|&(start, fields)| {
+            fields
+                .iter()
+                .map(move |&(bit, kind)| (start + bit / 8, kind))
+        });
+        let lids = fields.filter(|&(_, kind)| kind == Kind::Lid);
+        let mut lids = lids.map(|(at, _)| Lid::new(word(report, at)));
+        match word(report, TRAP_NUMBER) {
+            Notice::GID_IN_SERVICE | Notice::GID_OUT_OF_SERVICE => vms.lid(gid.guid()).is_some(),
+            Notice::GROUP_CREATED => groups.knows(gid),
+            Notice::GROUP_DELETED => groups.knew(gid),
+            _ => lids.all(|lid| map.seen(lid).is_some()),
+        }
     }
 
     /// Has a question for paths name both the GID and the LID of a VM that it names by one of them.
@@ -412,10 +391,9 @@ impl Translator<'_> {
     }
 
     /// Translates a table for a guest, of records of `size` bytes. Records about those whom the
-    /// guest does not know are left out, and so are the nodes on a path: switches are none of its
-    /// business.
+    /// guest does not know are left out, and so are the nodes on a path.
     pub fn table(&self, id: AttributeId, size: usize, table: &mut Vec<u8>) {
-        if size == 0 || id == sa::id::TRACE && self.cluster.is_some() {
+        if size == 0 {
             return table.clear();
         }
         let mut kept = 0;
@@ -428,6 +406,14 @@ impl Translator<'_> {
         }
         table.truncate(kept);
     }
+}
+
+/// Where addresses stand in the notice of a datagram of the subnet administration, if that is known.
+fn notice(mad: &[u8; 256]) -> Option<Parts> {
+    let notice = &mad[ADMINISTRATION..];
+    let is_generic = notice[0] & 0x80 != 0;
+    let trap = word(notice, TRAP_NUMBER);
+    attributes::notice(trap).filter(|_| is_generic)
 }
 
 fn gid(bytes: &[u8], at: usize) -> Gid {

@@ -24,6 +24,9 @@ pub enum Reason {
     Partition,
     /// To or from nobody in the sender's cluster.
     Cluster,
+    /// For a guest that sees other addresses than there are: an attribute, method or class of which
+    /// nobody knows where addresses stand in it.
+    Attribute,
     /// A transaction that the port itself uses: its uppermost byte is not 0, at a port that is shared.
     Transaction,
     /// Too many in a short time.
@@ -34,13 +37,14 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Smp,
         Self::Class,
         Self::Manager,
         Self::Address,
         Self::Partition,
         Self::Cluster,
+        Self::Attribute,
         Self::Transaction,
         Self::Rate,
         Self::Queue,
@@ -55,6 +59,7 @@ impl Reason {
             Self::Address => "address",
             Self::Partition => "partition",
             Self::Cluster => "cluster",
+            Self::Attribute => "attribute",
             Self::Transaction => "transaction",
             Self::Rate => "rate",
             Self::Queue => "queue",
