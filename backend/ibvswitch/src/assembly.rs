@@ -291,7 +291,7 @@ impl StatusSource for Whole {
         let functions = self.functions();
         let managers = self.management.manager_status();
         self.management
-            .with(|state| self.observer.status(&state.fabric, &managers, &functions))
+            .inspect(|state| self.observer.status(&state.fabric, &managers, &functions))
     }
 
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
@@ -339,17 +339,17 @@ impl StatusSource for Whole {
     fn topology(&self) -> Topology {
         let functions = self.functions();
         self.management
-            .with(|state| self.observer.topology(&state.fabric, &functions))
+            .inspect(|state| self.observer.topology(&state.fabric, &functions))
     }
 
     fn netlist(&self) -> String {
-        self.management.with(|state| state.fabric.to_netlist())
+        self.management.inspect(|state| state.fabric.to_netlist())
     }
 
     fn counters(&self) -> CountersReport {
         let plan = self.observer.plan();
         self.management
-            .with(|state| CountersReport::new(plan, &state.fabric))
+            .inspect(|state| CountersReport::new(plan, &state.fabric))
     }
 
     fn external(&self, host: Option<&str>) -> Result<(String, String), (ErrorKind, String)> {

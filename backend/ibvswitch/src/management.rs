@@ -1,10 +1,15 @@
 //! The subnet in operation: the fabric, the embedded subnet manager, and the
 //! thread that moves management packets between them and the guests.
 //!
-//! The fabric has its own lock. Who holds the engine may take it (to resolve a
-//! path, to ask about a port); who holds it never waits for the engine: what
+//! The fabric has a lock of its own. Who holds the engine may take it (to resolve
+//! a path, to ask about a port); who holds it never waits for the engine: what
 //! the fabric has for the guests is collected first and handed to the engine
-//! after the lock is gone.
+//! after the lock is gone. Nobody holds it for long.
+//!
+//! The subnet managers have another lock, which is taken before the fabric's and
+//! never by who holds the engine: a manager sweeps and routes, which takes
+//! seconds in large subnets, while the fabric is free. Packets to and from it
+//! are taken and given back a window at a time.
 
 pub mod cluster;
 mod datagram;
@@ -24,6 +29,8 @@ mod shared_port;
 mod slots;
 mod sm;
 mod subnets;
+#[cfg(test)]
+mod tests;
 mod traffic;
 mod twins;
 mod views;
@@ -38,7 +45,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use fabric::{Fabric, Injected, Output, Owner, PortEvent, PortRef, SmpAccess, TopologyError};
 use hca::{Envelope, Face, PortView, Subnet, TrafficCounters, VfId, WrongKey};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use subnet::{RoutingEngine, SubnetManager};
 use tracing::{info, warn};
 use wire::attribute::KeyViolation;
 use wire::mad::{Mad, Method};
@@ -69,7 +77,7 @@ use relocation::Relocation;
 use shared_port::SharedPorts;
 use slots::Slot;
 pub use sm::SmError;
-use subnets::ManagedSubnet;
+use subnets::{Mail, ManagedSubnet};
 use traffic::Traffic;
 use views::Views;
 
@@ -128,21 +136,27 @@ pub struct SubnetState {
     clusters: Clusters,
     /// Tables on their way to guests that do not see everything.
     tables: Tables,
-    /// What guests of clusters see of the subnet.
-    views: Views,
     /// Counters of the data plane, and what of them the fabric knows.
     traffic: Vec<Option<Traffic>>,
-    paths: Paths,
+    /// With a lock of their own, so that paths can be found by several at a time.
+    paths: Mutex<Paths>,
     /// Functions that share ports.
     shared: SharedPorts,
     readdresses: Vec<Readdress>,
     relocations: Vec<Relocation>,
 }
 
+/// The embedded managers of the subnets, in their order.
+type Managers = Vec<Option<SubnetManager>>;
+
 /// The subnet, shared by those who manage it and those who use it.
 #[derive(Debug)]
 pub struct Management {
-    state: Mutex<SubnetState>,
+    /// Never locked by who holds `state`, or the engine.
+    managers: Mutex<Managers>,
+    state: RwLock<SubnetState>,
+    /// What guests of clusters see of the subnet.
+    views: Views,
     generation: Arc<AtomicU64>,
     ports: Vec<PortRef>,
     /// The last packet with a wrong key that each port dropped and the subnet manager has not been
@@ -174,13 +188,23 @@ impl Management {
     /// # Errors
     /// [`ManagementError`].
     pub fn new(config: &Config, plan: &Plan) -> Result<Arc<Self>, ManagementError> {
+        Self::routed(config, plan, settings::routing)
+    }
+
+    /// The same, with routing engines from elsewhere.
+    fn routed(
+        config: &Config,
+        plan: &Plan,
+        routing: impl Fn(&Config) -> Box<dyn RoutingEngine>,
+    ) -> Result<Arc<Self>, ManagementError> {
         let mut fabric = Fabric::new(plan.topology())?;
         let ports: Vec<PortRef> = plan.vfs().collect();
         for (&port, (_, vf)) in ports.iter().zip(config.vfs()) {
             // A shared port is its physical function's, which manages nothing.
             fabric.set_owner(port, Owner::Consumer, vf.smp);
         }
-        let subnets = ManagedSubnet::all(config, plan, &mut fabric)?;
+        let subnets = ManagedSubnet::all(config, plan, &mut fabric, routing)?;
+        let (subnets, managers) = subnets.into_iter().unzip();
         let generation = Arc::clone(fabric.generation());
         // Of those that share a port the first: the engine knows the others.
         let functions = ports
@@ -202,15 +226,16 @@ impl Management {
             wakes: None,
             clusters,
             tables: Tables::default(),
-            views: Views::new(config),
             traffic: ports.iter().map(|_| None).collect(),
-            paths: Paths::default(),
+            paths: Mutex::default(),
             shared,
             readdresses: Vec::new(),
             relocations: Vec::new(),
         };
         Ok(Arc::new(Self {
-            state: Mutex::new(state),
+            managers: Mutex::new(managers),
+            state: RwLock::new(state),
+            views: Views::new(config),
             generation,
             ports,
             wrong_keys: Mutex::default(),
@@ -244,7 +269,7 @@ impl Management {
     /// The functions that share ports, port by port.
     #[must_use]
     pub fn sharers(&self) -> Vec<Vec<VfId>> {
-        let state = self.state.lock();
+        let state = self.state.read();
         let ports = state.shared.ports();
         ports.map(|(_, functions)| functions.to_vec()).collect()
     }
@@ -258,7 +283,7 @@ impl Management {
     /// The LID of a function's port in the subnet, whatever its guest is told.
     #[must_use]
     pub fn physical_lid(&self, vf: VfId) -> Lid {
-        let state = self.state.lock();
+        let state = self.state.read();
         let port = self.port(vf);
         port.map_or(Lid::NONE, |port| {
             state.shared.address(vf, &state.fabric, port).0
@@ -279,7 +304,7 @@ impl Management {
 
     /// Where the data plane counts a function's traffic.
     pub fn count_traffic(&self, vf: VfId, counters: Arc<TrafficCounters>) {
-        if let Some(slot) = self.state.lock().traffic.get_mut(usize::from(vf.0)) {
+        if let Some(slot) = self.state.write().traffic.get_mut(usize::from(vf.0)) {
             *slot = Some(Traffic {
                 counters,
                 told: [0; 9],
@@ -289,18 +314,25 @@ impl Management {
 
     /// Looks at the subnet, with the counters of the data plane up to date.
     pub fn with<R>(&self, act: impl FnOnce(&mut SubnetState) -> R) -> R {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.tell_traffic(&self.ports, self.now());
         act(&mut state)
+    }
+
+    /// The same for who changes nothing: others may look meanwhile, however long it takes.
+    pub fn inspect<R>(&self, look: impl FnOnce(&SubnetState) -> R) -> R {
+        let mut state = self.state.write();
+        state.tell_traffic(&self.ports, self.now());
+        look(&RwLockWriteGuard::downgrade(state))
     }
 
     /// What the embedded managers of the subnets have done, in the order of the configuration; nothing
     /// where there are none.
     #[must_use]
     pub fn manager_status(&self) -> Vec<ManagerStatus> {
-        let state = self.state.lock();
-        let managers = state.subnets.iter().flat_map(|subnet| &subnet.manager);
-        managers
+        let managers = self.managers.lock();
+        { managers.iter() }
+            .flatten()
             .map(|manager| ManagerStatus {
                 sweeps: manager.report().sweeps,
                 smps: manager.smps_sent(),
@@ -340,35 +372,55 @@ impl Management {
 
     /// Moves packets until the fabric rests, and returns what is for guests.
     fn settle(&self, now: Duration) -> (Vec<Delivery>, Option<Duration>) {
-        let mut state = self.state.lock();
-        state.tell_traffic(&self.ports, now);
-        self.tell_wrong_keys(&mut state);
-        let mut deliveries = Vec::new();
-        let next = self.manage(&mut state, now, &mut deliveries);
-        state.wakes = next;
-        self.answer_migrations(&mut state);
-        for subnet in &mut state.subnets {
-            subnet.after_sweep();
+        let managers = &mut *self.managers.lock();
+        {
+            let mut state = self.state.write();
+            state.tell_traffic(&self.ports, now);
+            self.tell_wrong_keys(&mut state);
         }
+        let mut deliveries = Vec::new();
+        let (next, mut state) = self.manage(managers, now, &mut deliveries);
+        state.wakes = next;
+        self.answer_migrations(managers, &mut state);
+        for (subnet, manager) in state.subnets.iter_mut().zip(managers) {
+            subnet.after_sweep(manager.as_ref());
+        }
+        drop(state);
+        self.renew_views();
         (deliveries, next)
     }
 
-    /// Has the embedded manager do what it can, and moves packets until the fabric rests; when there
-    /// will be something to do again.
+    /// Has the embedded managers do what they can, and moves packets until the fabric rests; when
+    /// there will be something to do again, and the state in which nothing is left to do. While a
+    /// manager works, and between windows of packets, the state is anybody's.
     fn manage(
         &self,
-        state: &mut SubnetState,
+        managers: &mut Managers,
         now: Duration,
         deliveries: &mut Vec<Delivery>,
-    ) -> Option<Duration> {
+    ) -> (Option<Duration>, RwLockWriteGuard<'_, SubnetState>) {
         loop {
-            let SubnetState {
-                fabric, subnets, ..
-            } = &mut *state;
-            let next = subnets
-                .iter_mut()
-                .filter_map(|subnet| subnet.poll(now, fabric))
-                .min();
+            let mut next = None;
+            for (index, manager) in managers.iter_mut().enumerate() {
+                let Some(manager) = manager else {
+                    continue;
+                };
+                let mut mail = Mail::default();
+                std::mem::swap(
+                    &mut mail.received,
+                    &mut self.state.write().subnets[index].received,
+                );
+                let due = manager.poll(now, &mut mail);
+                next = next.into_iter().chain(due).min();
+                let SubnetState {
+                    fabric, subnets, ..
+                } = &mut *self.state.write();
+                for packet in mail.sent {
+                    fabric.inject(subnets[index].port, packet);
+                }
+            }
+            let mut guard = self.state.write();
+            let state = &mut *guard;
             self.advance_readdresses(state, now);
             self.advance_relocations(state, now);
             let SubnetState { shared, fabric, .. } = &mut *state;
@@ -380,9 +432,15 @@ impl Management {
             state.tables.poll(now, |vf, packet| {
                 deliveries.push(Delivery::Packet(vf, Box::new(packet)));
             });
-            if !self.drain(state, deliveries, |_| {}) {
-                return next.into_iter().chain(state.deadline()).min();
+            let moved = self.drain(state, deliveries, |_| {});
+            // Others may have moved packets for a manager meanwhile.
+            let mut subnets = state.subnets.iter();
+            if !moved && subnets.all(|subnet| subnet.received.is_empty()) {
+                let next = next.into_iter().chain(state.deadline()).min();
+                return (next, guard);
             }
+            // To whoever waits for it.
+            RwLockWriteGuard::unlock_fair(guard);
         }
     }
 
@@ -493,7 +551,7 @@ impl Management {
         if unclaimed.is_empty() {
             return;
         }
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         for (vf, mut packet) in unclaimed {
             // The answer is of the wire, so what it answers has to be.
             state.clusters.undo(vf, &mut packet);
@@ -509,7 +567,7 @@ impl Management {
     #[must_use]
     pub fn port_view(&self, vf: VfId) -> PortView {
         match self.port(vf) {
-            Some(port) => self.state.lock().view(vf, port),
+            Some(port) => self.state.read().view(vf, port),
             None => PortView::default(),
         }
     }
@@ -532,10 +590,11 @@ impl Management {
         let (deliveries, next) = self.settle(started.elapsed());
         self.deliver(&engine, deliveries);
         {
-            let state = self.state.lock();
-            for subnet in &state.subnets {
+            let managers = self.managers.lock();
+            let state = self.state.read();
+            for (subnet, manager) in state.subnets.iter().zip(&*managers) {
                 let name = subnet.name.as_deref();
-                let Some(manager) = &subnet.manager else {
+                let Some(manager) = manager else {
                     info!("the subnet waits for a subnet manager from outside");
                     continue;
                 };
@@ -593,7 +652,7 @@ impl Management {
                     }
                     Message::Migrate(all) => self.begin_migrations(all),
                     Message::Readdress(readdress) => {
-                        self.state.lock().readdresses.push(readdress);
+                        self.state.write().readdresses.push(readdress);
                     }
                     Message::Presence(vf, present) => self.change_presence(vf, present),
                     Message::Look => self.looking.store(false, Ordering::Release),
@@ -615,22 +674,25 @@ impl Management {
             return Vec::new();
         };
         let now = self.now();
-        let mut state = self.state.lock();
-        // What is inside is written as the guest sees things.
-        let view = state.view(vf, port);
-        let PortView { gids, pkeys, .. } = view;
-        let own = Own {
-            lid: view.lid,
-            lmc: view.lmc,
-            gids: &gids,
-            pkeys: &state.clusters.pkeys(vf, &pkeys),
-        };
-        if !self.proxy.examine(now, vf, &mut packet, &own) {
-            return Vec::new();
+        {
+            let state = self.state.read();
+            // What is inside is written as the guest sees things.
+            let view = state.view(vf, port);
+            let PortView { gids, pkeys, .. } = view;
+            let own = Own {
+                lid: view.lid,
+                lmc: view.lmc,
+                gids: &gids,
+                pkeys: &state.clusters.pkeys(vf, &pkeys),
+            };
+            if !self.proxy.examine(now, vf, &mut packet, &own) {
+                return Vec::new();
+            }
         }
-        if let Some(answers) = self.ask_view(&mut state, vf, &packet) {
+        if let Some(answers) = self.ask_view(vf, &packet) {
             return answers;
         }
+        let mut state = self.state.write();
         if let Some(segments) = state.tables.take_from_guest(vf, &packet, now) {
             return segments;
         }

@@ -9,7 +9,7 @@ use hca::{Envelope, Heading, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, 
 use wire::{Lid, PKey, Sl};
 
 use super::datagram::packet;
-use super::{Management, Message};
+use super::{Management, Message, SubnetState};
 
 /// Of a path's delay, which is minutes at most.
 fn nanoseconds(delay: Duration) -> u64 {
@@ -25,7 +25,7 @@ impl Subnet for EngineSubnet {
     }
 
     fn traffic(&self) -> Arc<PathTraffic> {
-        self.0.state.lock().paths.traffic()
+        self.0.state.read().paths.lock().traffic()
     }
 
     fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<hca::Route, NoRoute> {
@@ -36,7 +36,8 @@ impl Subnet for EngineSubnet {
             global,
         } = heading;
         let port = self.0.port(from).ok_or(NoRoute::Dropped)?;
-        let state = &mut *self.0.state.lock();
+        // Whoever waits to change something waits for this, too.
+        let state = &*self.0.state.read_recursive();
         let destination = state.clusters.destination(from, dlid);
         let destination = destination.ok_or(NoRoute::Dropped)?;
         let global = global.map(|(dgid, hop_limit)| GlobalAddress { dgid, hop_limit });
@@ -75,9 +76,9 @@ impl Subnet for EngineSubnet {
         }
         let faulty = state.fabric.is_lossy(&left_by);
         let lost = to.err().map(|reason| (reason, header));
-        let path = state
-            .paths
-            .number(&state.fabric, false, &left_by, lost, counts);
+        let mut paths = state.paths.lock();
+        let path = paths.number(&state.fabric, false, &left_by, lost, counts);
+        drop(paths);
         match to {
             Ok((Route { mtu, delay, .. }, crossing, Some(to))) => Ok(hca::Route {
                 to,
@@ -103,11 +104,13 @@ impl Subnet for EngineSubnet {
         let Some(port) = self.0.port(from) else {
             return Vec::new();
         };
-        let state = &mut *self.0.state.lock();
+        let state = &*self.0.state.read_recursive();
         let tree = state.fabric.trace_multicast(port, mlid, sl, Some(pkey));
         let tree: Vec<_> = tree.into_iter().map(|(port, _)| port).collect();
         let counts = |port| self.0.functions.contains_key(&port);
-        let path = state.paths.number(&state.fabric, true, &tree, None, counts);
+        let mut paths = state.paths.lock();
+        let path = paths.number(&state.fabric, true, &tree, None, counts);
+        drop(paths);
         let faulty = state.fabric.is_lossy(&tree);
         let routes = state.fabric.resolve_multicast(port, mlid, sl, Some(pkey));
         routes
@@ -129,8 +132,8 @@ impl Subnet for EngineSubnet {
     }
 
     fn lose(&mut self, path: PathId, packets: u64, words: u64) -> Option<u64> {
-        let state = &mut *self.0.state.lock();
-        let before = state.fabric.lose(state.paths.left_by(path), packets, words);
+        let SubnetState { fabric, paths, .. } = &mut *self.0.state.write();
+        let before = fabric.lose(paths.get_mut().left_by(path), packets, words);
         if before.is_some() {
             // A port may have something to tell.
             self.0.look();
@@ -139,10 +142,9 @@ impl Subnet for EngineSubnet {
     }
 
     fn lose_multicast(&mut self, path: PathId, words: u64) -> Option<Vec<VfId>> {
-        let state = &mut *self.0.state.lock();
-        let reached = state
-            .fabric
-            .lose_multicast(state.paths.left_by(path), words)?;
+        let state = &mut *self.0.state.write();
+        let left_by = state.paths.get_mut().left_by(path);
+        let reached = state.fabric.lose_multicast(left_by, words)?;
         self.0.look();
         let functions = reached.into_iter();
         Some(

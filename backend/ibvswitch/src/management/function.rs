@@ -53,7 +53,7 @@ const EXTENDED_SPEED_SHIFT: u32 = 4;
 
 impl connectx::Port for FunctionPort {
     fn attributes(&self) -> connectx::PortAttributes {
-        let state = self.management.state.lock();
+        let state = self.management.state.read_recursive();
         let info = state.fabric.port_info(self.port).unwrap_or_default();
         let node = state.fabric.node_info(self.port).unwrap_or_default();
         let extended = u16::from(info.link_speed_ext_active);
@@ -103,7 +103,7 @@ impl connectx::Port for FunctionPort {
     }
 
     fn gid(&self, index: u16) -> Option<Gid> {
-        let state = self.management.state.lock();
+        let state = self.management.state.read_recursive();
         let Some(place) = state.shared.place(self.vf) else {
             return state.fabric.gids(self.port).nth(usize::from(index));
         };
@@ -115,7 +115,7 @@ impl connectx::Port for FunctionPort {
     }
 
     fn pkey(&self, index: u16) -> PKey {
-        let state = self.management.state.lock();
+        let state = self.management.state.read_recursive();
         let shared = state.shared.pkeys(self.vf, &state.fabric);
         let table = state.fabric.pkeys(self.port).unwrap_or_default();
         state
@@ -130,7 +130,7 @@ impl connectx::Port for FunctionPort {
         if let Some(description) = self.description {
             return description;
         }
-        let state = self.management.state.lock();
+        let state = self.management.state.read_recursive();
         state
             .fabric
             .node_description(self.port.node)
@@ -143,10 +143,10 @@ impl connectx::Port for FunctionPort {
             return;
         }
         let text = NodeDescription::from_bytes(*description);
-        let mut state = self.management.state.lock();
+        let mut state = self.management.state.write();
         state.fabric.set_node_description(self.port.node, text);
-        state.views.outdate();
         drop(state);
+        self.management.views.outdate();
         // The subnet manager is told.
         self.management.look();
     }
@@ -161,10 +161,10 @@ impl connectx::Port for FunctionPort {
                 false => CapabilityMask(!value & select),
             },
         );
-        let mut state = self.management.state.lock();
+        let mut state = self.management.state.write();
         state.fabric.set_capabilities(self.port, set, clear);
-        state.views.outdate();
         drop(state);
+        self.management.views.outdate();
         self.management.look();
     }
 
@@ -173,11 +173,11 @@ impl connectx::Port for FunctionPort {
         if !proxy.admit_local(self.management.now(), self.vf, mad) {
             return None;
         }
+        if let Some(answer) = self.management.ask_view_locally(self.vf, mad) {
+            return Some(answer);
+        }
         let mut asked = *mad;
         let answer = self.management.with(|state| {
-            if let Some(answer) = self.management.ask_view_locally(state, self.vf, mad) {
-                return Some(answer);
-            }
             let clusters = &state.clusters;
             if !clusters.translate_local(self.vf, Direction::ToWire, &mut asked) {
                 let packet = MadPacket::smp(Lid::NONE, Lid::NONE, *mad);
@@ -200,7 +200,8 @@ impl connectx::Port for FunctionPort {
 
 impl FunctionPort {
     fn shares_port(&self) -> bool {
-        self.management.state.lock().shared.place(self.vf).is_some()
+        let state = self.management.state.read_recursive();
+        state.shared.place(self.vf).is_some()
     }
 
     fn access(&self) -> SmpAccess {

@@ -16,6 +16,7 @@ use wire::attribute::{CapabilityMask, NodeInfo, PortInfo};
 use wire::mad::{Class, Method};
 use wire::{Guid, PKey};
 
+use super::subnets::sweeps;
 use super::{Management, SubnetState};
 use crate::engine::SharedEngine;
 
@@ -141,7 +142,7 @@ impl Management {
     /// subnet manager's host; with the node's name.
     #[must_use]
     pub fn host_port(&self, name: Option<&str>) -> Option<(PortRef, String)> {
-        let state = self.state.lock();
+        let state = self.state.read();
         let port = match name {
             None => *self.manager_ports.first()?,
             Some(name) => self.names.get(name).copied().or_else(|| {
@@ -156,7 +157,7 @@ impl Management {
     /// What a program is told about its port.
     #[must_use]
     pub fn host_facts(&self, port: PortRef) -> Option<HostPort> {
-        let state = self.state.lock();
+        let state = self.state.read();
         Some(HostPort {
             node: state.fabric.node_info(port)?,
             port: state.fabric.port_info(port)?,
@@ -172,7 +173,7 @@ impl Management {
         responder: bool,
         mailbox: Arc<dyn Mailbox>,
     ) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         let mut hosts = self.hosts.0.lock();
         let owned = self.manager_ports.contains(&port)
             || self.functions.contains_key(&port)
@@ -195,7 +196,7 @@ impl Management {
     /// Removes a program; a subnet manager of it is no more.
     pub fn detach_host(&self, tag: HostTag) {
         self.set_host_manager(tag, false);
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         let mut hosts = self.hosts.0.lock();
         let Some(at) = hosts.iter().position(|host| host.tag == tag) else {
             return;
@@ -217,7 +218,7 @@ impl Management {
     /// Says whether a program runs a subnet manager; false when another one is at its port.
     pub fn set_host_manager(&self, tag: HostTag, is: bool) -> bool {
         let done = {
-            let mut state = self.state.lock();
+            let mut state = self.state.write();
             let mut hosts = self.hosts.0.lock();
             let Some(at) = hosts.iter().position(|host| host.tag == tag) else {
                 return false;
@@ -260,7 +261,8 @@ impl Management {
         let mut deliveries = Vec::new();
         let mut all = Vec::with_capacity(packets.len());
         let for_thread = {
-            let mut state = self.state.lock();
+            let managers = &mut *self.managers.lock();
+            let mut state = self.state.write();
             let now = self.epoch.elapsed();
             // What is due may be about counters.
             match state.fabric.deadline().is_some_and(|due| due <= now) {
@@ -296,21 +298,24 @@ impl Management {
                 }
                 all.push(sent);
             }
-            let sweeps = state.sweeps();
+            let before = sweeps(managers);
             let idle = state
                 .subnets
                 .iter()
                 .all(|subnet| subnet.received.is_empty());
-            let next = match idle {
-                true => state.deadline(),
-                false => self.manage(&mut state, now, &mut deliveries),
+            let (next, state) = match idle {
+                true => (state.deadline(), state),
+                false => {
+                    drop(state);
+                    self.manage(managers, now, &mut deliveries)
+                }
             };
             let earlier = next.is_some_and(|next| state.wakes.is_none_or(|wakes| next < wakes));
             // What follows from a sweep or a migration is the thread's to do.
             let mut subnets = state.subnets.iter();
             let moves = subnets.any(|subnet| !subnet.migrations.is_empty())
                 || !state.relocations.is_empty();
-            earlier || state.sweeps() != sweeps || moves
+            earlier || sweeps(managers) != before || moves
         };
         self.deliver(engine, deliveries);
         if for_thread {

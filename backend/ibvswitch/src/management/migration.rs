@@ -14,8 +14,7 @@ use tracing::{debug, warn};
 
 use super::readdress::Readdressing;
 use super::relocation::Relocating;
-use super::subnets::ManagedSubnet;
-use super::{Management, Message, SubnetState};
+use super::{Management, Managers, Message, SubnetState};
 use crate::config::Address;
 use crate::control::{Migrated, MigrationRequest, MigrationsReport, MigrationsRequest};
 pub use error::MigrateError;
@@ -140,7 +139,7 @@ impl Management {
                 self.function(name, &request.to)?;
             }
         }
-        let external = self.with(|state| !state.is_managed());
+        let external = !self.state.read().is_managed();
         let mut promised = Promised::default();
         let mut managed = Vec::new();
         let mut begun = Vec::with_capacity(requests.len());
@@ -193,7 +192,7 @@ impl Management {
 
     /// Whether a VM is to go to another subnet than it is in.
     fn crosses(&self, request: &MigrationRequest, vm: usize) -> bool {
-        let occupants = self.with(|state| self.occupants(state));
+        let occupants = self.occupants(&self.state.read());
         let at = occupants.iter().position(|&occupant| occupant == Some(vm));
         at.is_some_and(|at| self.slots[at].subnet != self.subnet_at(&request.to))
     }
@@ -279,7 +278,7 @@ impl Management {
                 functions: 0,
             });
         };
-        let occupants = self.with(|state| self.occupants(state));
+        let occupants = self.occupants(&self.state.read());
         let at = |vf: VfId| occupants.get(usize::from(vf.0)).copied().flatten();
         if named.is_none() && here.iter().any(|&vf| at(vf) == Some(vm)) {
             return Err(MigrateError::Manager(MigrationError::AlreadyThere));
@@ -303,14 +302,16 @@ impl Management {
 
     /// Has the subnet manager give a LID to the VM at a VF, or take it back.
     pub(super) fn change_presence(&self, vf: VfId, present: bool) {
-        let mut state = self.state.lock();
+        let managers = &mut *self.managers.lock();
+        let mut state = self.state.write();
         let occupants = self.occupants(&state);
         let occupant = occupants.get(usize::from(vf.0)).copied().flatten();
         let Some(slot) = occupant.map(|index| &self.slots[index]) else {
             return;
         };
-        let subnet = &mut state.subnets[self.subnet_of(vf)];
-        if let (false, Some(manager)) = (slot.spare, &mut subnet.manager) {
+        let at = self.subnet_of(vf);
+        let subnet = &mut state.subnets[at];
+        if let (false, Some(manager)) = (slot.spare, &mut managers[at]) {
             let ticket = match present {
                 true => manager.start(slot.guid),
                 false => manager.end(slot.guid),
@@ -323,10 +324,11 @@ impl Management {
 
     /// Asks the subnet manager for moves, all before it begins with any.
     pub(super) fn begin_migrations(&self, all: Vec<Pending>) {
-        let mut state = self.state.lock();
+        let managers = &mut *self.managers.lock();
+        let mut state = self.state.write();
         for pending in all {
             let subnet = &mut state.subnets[pending.subnet];
-            if let Some(manager) = &mut subnet.manager {
+            if let Some(manager) = &mut managers[pending.subnet] {
                 let ticket = manager.migrate(pending.migration);
                 subnet.migrations.push((ticket, Waiter::Client(pending)));
             }
@@ -334,18 +336,13 @@ impl Management {
     }
 
     /// Tells those who wait, and has the rights of VMs follow them.
-    pub(super) fn answer_migrations(&self, state: &mut SubnetState) {
+    pub(super) fn answer_migrations(&self, managers: &mut Managers, state: &mut SubnetState) {
         let mut moved = false;
-        for subnet in &mut state.subnets {
-            let ManagedSubnet {
-                manager: Some(manager),
-                migrations,
-                ..
-            } = subnet
-            else {
+        for (subnet, manager) in state.subnets.iter_mut().zip(managers) {
+            let Some(manager) = manager else {
                 continue;
             };
-            migrations.retain(|(ticket, waiter)| {
+            subnet.migrations.retain(|(ticket, waiter)| {
                 let Some(result) = manager.take_migration(*ticket) else {
                     return true;
                 };

@@ -77,7 +77,7 @@ impl Management {
             return Err(MigrateError::NoTables(request.vm.clone()));
         }
         let (from, to, lid) = {
-            let state = self.state.lock();
+            let state = self.state.read();
             let occupants = self.occupants(&state);
             let from = occupants.iter().position(|&occupant| occupant == Some(vm));
             let from = from.ok_or_else(|| MigrateError::NotThere(request.vm.clone()))?;

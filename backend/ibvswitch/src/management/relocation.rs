@@ -60,6 +60,7 @@ impl Management {
         to: VfId,
         promised: &mut Promised,
     ) -> Result<Relocating, MigrateError> {
+        let managers = &mut *self.managers.lock();
         let begun = self.with(|state| {
             let occupants = self.occupants(state);
             let from = occupants.iter().position(|&occupant| occupant == Some(vm));
@@ -93,7 +94,7 @@ impl Management {
             if crosses {
                 let spare = occupants.get(usize::from(to.0)).copied().flatten();
                 let spare = self.slots[spare.ok_or_else(not_there)?].guid;
-                self.cross_subnets(state, (guid, from), (spare, to));
+                self.cross_subnets(managers, state, (guid, from), (spare, to));
             }
             self.serve_occupants(state);
             let allowed = allowed(request.wait_s);

@@ -67,7 +67,7 @@ impl Management {
     /// For each VF, the name of the VM whose addresses are at it; `None` where it is nobody's.
     #[must_use]
     pub fn holders(&self) -> Vec<Option<String>> {
-        self.holders_in(&self.state.lock())
+        self.holders_in(&self.state.read())
     }
 
     pub(super) fn holders_in(&self, state: &SubnetState) -> Vec<Option<String>> {

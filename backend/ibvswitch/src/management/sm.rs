@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
 use fabric::Fabric;
+use parking_lot::RwLockWriteGuard;
+use subnet::SubnetManager;
 use wire::attribute::{SmInfo, SmState};
 
 use super::memory::read_partitions;
@@ -73,7 +75,8 @@ impl Management {
             SmAction::Reload => Some(read_partitions(config)?),
             _ => None,
         };
-        let mut state = self.state.lock();
+        let mut managers = self.managers.lock();
+        let mut state = self.state.write();
         let names = || state.subnets.iter().flat_map(|subnet| &subnet.name);
         if let Some(unknown) = subnet.filter(|&subnet| !names().any(|name| name == subnet)) {
             return Err(SmError::Unknown {
@@ -83,8 +86,9 @@ impl Management {
         }
         let is_asked = |it: &ManagedSubnet| subnet.is_none() || it.name.as_deref() == subnet;
         let mut waiting = Vec::new();
-        for managed in state.subnets.iter_mut().filter(|it| is_asked(it)) {
-            let ManagedSubnet { manager, swept, .. } = managed;
+        let each = state.subnets.iter_mut().zip(&mut *managers);
+        for (managed, manager) in each.filter(|(it, _)| is_asked(it)) {
+            let ManagedSubnet { swept, .. } = managed;
             let manager = manager.as_mut().ok_or(SmError::External)?;
             let master = manager.state();
             if action != SmAction::Status && master != SmState::Master {
@@ -99,17 +103,23 @@ impl Management {
         }
         if !waiting.is_empty() {
             drop(state);
+            drop(managers);
             // The thread takes messages as long as there are devices that could ask.
             let _ = self.sender.send(Message::Look);
             let patience = Instant::now() + PATIENCE;
             for done in waiting {
                 done.recv_deadline(patience).map_err(|_| SmError::Slow)?;
             }
-            state = self.state.lock();
+            managers = self.managers.lock();
+            state = self.state.write();
         }
-        let asked = state.subnets.iter().filter(|it| is_asked(it));
-        asked
-            .map(|subnet| self.describe_manager(config, &state.fabric, subnet))
+        let state = RwLockWriteGuard::downgrade(state);
+        let asked = state.subnets.iter().zip(&*managers);
+        { asked.filter(|(it, _)| is_asked(it)) }
+            .map(|(subnet, manager)| {
+                let manager = manager.as_ref().ok_or(SmError::External)?;
+                Ok(self.describe_manager(config, &state.fabric, subnet, manager))
+            })
             .collect()
     }
 
@@ -118,13 +128,13 @@ impl Management {
         config: &Config,
         fabric: &Fabric,
         subnet: &ManagedSubnet,
-    ) -> Result<SmStatus, SmError> {
+        manager: &SubnetManager,
+    ) -> SmStatus {
         let now = self.epoch.elapsed();
-        let manager = subnet.manager.as_ref().ok_or(SmError::External)?;
         let report = manager.report();
         let own = fabric.port_info(subnet.port);
         let guid = fabric.node_info(subnet.port);
-        Ok(SmStatus {
+        SmStatus {
             subnet: subnet.name.clone(),
             state: manager.state().to_string(),
             priority: manager.priority(),
@@ -179,7 +189,7 @@ impl Management {
                 })
                 .collect(),
             errors: report.errors.clone(),
-        })
+        }
     }
 }
 

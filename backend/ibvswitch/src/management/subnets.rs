@@ -1,19 +1,18 @@
 //! The subnets, each with its manager.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use fabric::{Fabric, Owner, PortRef, SmpAccess};
 use hca::VfId;
-use subnet::{Arrival, SubnetManager, Ticket, Transport};
+use subnet::{Arrival, RoutingEngine, SubnetManager, Ticket, Transport};
 use wire::attribute::CapabilityMask;
 use wire::{Guid, MadPacket};
 
 use super::memory::{Memory, read_partitions};
 use super::migration::Waiter;
-use super::settings::{manager_config, random, routing};
-use super::{Management, ManagementError, SubnetState};
+use super::settings::{manager_config, random};
+use super::{Management, ManagementError, Managers, SubnetState};
 use crate::config::{Config, ManagerPlace};
 use crate::topology::Plan;
 
@@ -24,8 +23,9 @@ pub(super) struct ManagedSubnet {
     pub(super) name: Option<String>,
     /// That of its manager's host.
     pub(super) port: PortRef,
-    /// None while a program of the host or a guest manages the subnet.
-    pub(super) manager: Option<SubnetManager>,
+    /// No program of the host and no guest manages the subnet.
+    pub(super) embedded: bool,
+    /// What has come for the embedded manager.
     pub(super) received: VecDeque<MadPacket>,
     /// What the manager remembers from run to run.
     pub(super) memory: Option<Memory>,
@@ -35,15 +35,16 @@ pub(super) struct ManagedSubnet {
     pub(super) migrations: Vec<(Ticket, Waiter)>,
 }
 
-struct ManagerPort<'a> {
-    fabric: &'a mut Fabric,
-    port: PortRef,
-    received: &'a mut VecDeque<MadPacket>,
+/// What an embedded manager gets, and what it sends.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    pub(super) received: VecDeque<MadPacket>,
+    pub(super) sent: Vec<MadPacket>,
 }
 
-impl Transport for ManagerPort<'_> {
+impl Transport for Mail {
     fn send(&mut self, packet: MadPacket) {
-        self.fabric.inject(self.port, packet);
+        self.sent.push(packet);
     }
 
     fn receive(&mut self) -> Option<MadPacket> {
@@ -57,7 +58,8 @@ impl ManagedSubnet {
         config: &Config,
         plan: &Plan,
         fabric: &mut Fabric,
-    ) -> Result<Vec<Self>, ManagementError> {
+        routing: impl Fn(&Config) -> Box<dyn RoutingEngine>,
+    ) -> Result<Vec<(Self, Option<SubnetManager>)>, ManagementError> {
         let subnets = config.subnets.iter().enumerate().zip(plan.managers());
         subnets
             .map(|((number, subnet), port)| {
@@ -65,14 +67,14 @@ impl ManagedSubnet {
                 let mut managed = Self {
                     name: subnet.name.clone(),
                     port,
-                    manager: None,
+                    embedded: false,
                     received: VecDeque::new(),
                     memory: None,
                     swept: Vec::new(),
                     migrations: Vec::new(),
                 };
                 if config.manager.place == ManagerPlace::External {
-                    return Ok(managed);
+                    return Ok((managed, None));
                 }
                 managed.memory = Memory::open(config, subnet)?;
                 let here = CapabilityMask::IS_SM;
@@ -83,26 +85,16 @@ impl ManagedSubnet {
                     settings.known_lids.clone_from(memory.lids());
                 }
                 let manager = SubnetManager::new(settings, routing(config))?;
-                managed.manager = Some(manager.with_key_source(Box::new(random)));
-                Ok(managed)
+                managed.embedded = true;
+                Ok((managed, Some(manager.with_key_source(Box::new(random)))))
             })
             .collect()
     }
 
-    /// Has the manager do what it can; when there will be something to do again.
-    pub(super) fn poll(&mut self, now: Duration, fabric: &mut Fabric) -> Option<Duration> {
-        let mut port = ManagerPort {
-            fabric,
-            port: self.port,
-            received: &mut self.received,
-        };
-        self.manager.as_mut()?.poll(now, &mut port)
-    }
-
     /// Writes down what the manager is to remember, and tells those who wait for a sweep that it
     /// has ended.
-    pub(super) fn after_sweep(&mut self) {
-        let Some(manager) = self.manager.as_ref().filter(|manager| manager.is_up()) else {
+    pub(super) fn after_sweep(&mut self, manager: Option<&SubnetManager>) {
+        let Some(manager) = manager.filter(|manager| manager.is_up()) else {
             return;
         };
         if let Some(memory) = &mut self.memory {
@@ -116,22 +108,22 @@ impl ManagedSubnet {
 }
 
 impl SubnetState {
-    /// Sweeps that the embedded managers have ended.
-    pub(super) fn sweeps(&self) -> u64 {
-        let managers = self.subnets.iter().flat_map(|subnet| &subnet.manager);
-        managers.map(|manager| manager.report().sweeps).sum()
-    }
-
     /// Whether the subnets have embedded managers.
     pub(super) fn is_managed(&self) -> bool {
-        self.subnets.iter().any(|subnet| subnet.manager.is_some())
+        self.subnets.iter().any(|subnet| subnet.embedded)
     }
 
     /// The subnet whose manager's host has this port.
     pub(super) fn managed_at(&mut self, port: PortRef) -> Option<&mut ManagedSubnet> {
         let mut subnets = self.subnets.iter_mut();
-        subnets.find(|subnet| subnet.port == port && subnet.manager.is_some())
+        subnets.find(|subnet| subnet.port == port && subnet.embedded)
     }
+}
+
+/// Sweeps that the embedded managers have ended.
+pub(super) fn sweeps(managers: &Managers) -> u64 {
+    let managers = managers.iter().flatten();
+    managers.map(|manager| manager.report().sweeps).sum()
 }
 
 impl Management {
@@ -146,6 +138,7 @@ impl Management {
     /// whom.
     pub(super) fn cross_subnets(
         &self,
+        managers: &mut Managers,
         state: &mut SubnetState,
         (vm, from): (Guid, VfId),
         (spare, to): (Guid, VfId),
@@ -165,10 +158,10 @@ impl Management {
             has_lid: true,
         };
         let [here, there] = [from, to].map(|vf| self.subnet_of(vf));
-        if let Some(manager) = &mut state.subnets[here].manager {
+        if let Some(manager) = &mut managers[here] {
             manager.exchanged(vm, spare, a_spare);
         }
-        if let Some(manager) = &mut state.subnets[there].manager {
+        if let Some(manager) = &mut managers[there] {
             manager.exchanged(spare, vm, a_vm);
         }
     }

@@ -22,7 +22,7 @@ impl SubnetState {
     /// until now.
     pub(super) fn tell_traffic(&mut self, ports: &[PortRef], now: Duration) {
         self.fabric.set_clock(now);
-        self.paths.tell(&mut self.fabric);
+        self.paths.get_mut().tell(&mut self.fabric);
         for (traffic, &port) in self.traffic.iter_mut().zip(ports) {
             let (Some(traffic), Some(counters)) = (traffic, self.fabric.counters(port)) else {
                 continue;

@@ -4,15 +4,21 @@
 //! them, made from what the subnet is when somebody asks and made anew when it has changed since. No
 //! question that is answered from it enters the subnet, and there is nothing in it that could tell of
 //! anybody else.
+//!
+//! The management thread makes views, and keeps nobody from the subnet or from the views there are
+//! meanwhile. A guest that asks its own port by a command gets no new view, since others wait for its
+//! command.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fabric::{Fabric, Mirror, MirrorHost, MirrorManager, MirrorName, PortRef};
 use hca::VfId;
+use parking_lot::Mutex;
 use subnet::SubnetManager;
 use tracing::warn;
 use wire::attribute::NodeDescription;
@@ -25,13 +31,22 @@ use super::{Management, Reason, SubnetState, guid_at};
 use crate::config::{Config, MANAGER, View as Kind, derive_guid};
 
 /// The views of all clusters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Views {
-    /// By cluster; `None` where its VMs see their own port alone.
-    views: Vec<Option<View>>,
+    /// By cluster; `None` where its VMs see their own port alone. Locked while a view is made.
+    views: Mutex<Vec<Option<View>>>,
+    /// By cluster. Locked while one question is answered.
+    made: Vec<Mutex<Option<Made>>>,
+    /// Of views that nobody has asked for.
+    pace: Mutex<Pace>,
+    /// Changes that do not alter the subnet's generation.
+    changes: AtomicU64,
     /// What VMs are called whose text is not the subnet's to know.
     vms: HashMap<Guid, String>,
 }
+
+/// Up to which changes of the subnet something is: its generation, and other changes.
+type AsOf = (u64, u64);
 
 /// The subnet, and who is where.
 struct Scene<'a> {
@@ -48,14 +63,14 @@ struct View {
     cluster: usize,
     name: String,
     names: Names,
-    made: Option<Made>,
+    /// The subnet that its mirror shows, if it has one.
+    as_of: Option<AsOf>,
     pace: Pace,
 }
 
 /// A mirror of the subnet as it was.
 #[derive(Debug)]
 struct Made {
-    generation: u64,
     mirror: Mirror,
     /// Which of its hosts is at which VF.
     hosts: HashMap<VfId, usize>,
@@ -160,25 +175,7 @@ impl Names {
 }
 
 impl View {
-    /// The mirror as the subnet is now, or as it was a moment ago; `None` where there can be none.
-    fn made(&mut self, scene: &Scene<'_>, vms: &HashMap<Guid, String>) -> Option<&mut Made> {
-        let generation = scene.fabric.generation();
-        let generation = generation.load(std::sync::atomic::Ordering::Acquire);
-        let current = |made: &Made| made.generation == generation;
-        if !self.made.as_ref().is_some_and(current) && self.pace.permits() {
-            let begun = Instant::now();
-            self.made = self.make(scene, vms, generation);
-            self.pace.spent += begun.elapsed();
-        }
-        self.made.as_mut()
-    }
-
-    fn make(
-        &mut self,
-        scene: &Scene<'_>,
-        vms: &HashMap<Guid, String>,
-        generation: u64,
-    ) -> Option<Made> {
+    fn make(&mut self, scene: &Scene<'_>, vms: &HashMap<Guid, String>) -> Option<Made> {
         let (mut hosts, functions) = self.vms(scene, vms);
         let first = hosts.first()?.port;
         let physical = scene.fabric.port_info(first)?.master_sm_lid;
@@ -201,7 +198,6 @@ impl View {
         });
         let mirror = mirror.map_err(|error| warn!(cluster = self.name, %error, "no view"));
         Some(Made {
-            generation,
             mirror: mirror.ok()?,
             hosts: functions,
         })
@@ -291,12 +287,15 @@ impl Views {
                     taken: vms.chain([of.sm_lid]).collect(),
                     next: Lid::UNICAST_LAST,
                 },
-                made: None,
+                as_of: None,
                 pace: Pace::new(),
             })
         };
         Self {
-            views: config.clusters.iter().enumerate().map(view).collect(),
+            views: Mutex::new(config.clusters.iter().enumerate().map(view).collect()),
+            made: config.clusters.iter().map(|_| Mutex::default()).collect(),
+            pace: Mutex::new(Pace::new()),
+            changes: AtomicU64::new(0),
             vms: config
                 .vfs()
                 .map(|(_, vf)| (vf.guid, vf.name.clone()))
@@ -305,42 +304,62 @@ impl Views {
     }
 
     /// Something has changed that alters no path.
-    pub(super) fn outdate(&mut self) {
-        for view in self.views.iter_mut().flatten() {
-            if let Some(made) = &mut view.made {
-                made.generation = 0;
-            }
-        }
+    pub(super) fn outdate(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The view of a VF's guest, and which host it is there; `None` where it sees its own port alone.
-    fn of(&mut self, vf: VfId, scene: &Scene<'_>) -> Option<(&mut Mirror, usize)> {
-        let cluster = scene.clusters.cluster_of(vf)?;
-        let view = self.views.get_mut(cluster)?.as_mut()?;
-        let made = view.made(scene, &self.vms)?;
+    /// Makes a cluster's view anew if the subnet has changed since, as far as it is time.
+    fn renew(&self, cluster: usize, scene: &Scene<'_>) {
+        let mut views = self.views.lock();
+        let (Some(Some(view)), Some(made)) = (views.get_mut(cluster), self.made.get(cluster))
+        else {
+            return;
+        };
+        let generation = scene.fabric.generation().load(Ordering::Acquire);
+        let as_of = (generation, self.changes.load(Ordering::Relaxed));
+        if view.as_of == Some(as_of) || !view.pace.permits() {
+            return;
+        }
+        let begun = Instant::now();
+        let new = view.make(scene, &self.vms);
+        view.pace.spent += begun.elapsed();
+        view.as_of = new.is_some().then_some(as_of);
+        *made.lock() = new;
+    }
+
+    /// Looks at the view of a VF's guest, as it was made last, and which host it is there; `None`
+    /// where it sees its own port alone.
+    fn ask<R>(
+        &self,
+        cluster: usize,
+        vf: VfId,
+        look: impl FnOnce(&mut Mirror, usize) -> R,
+    ) -> Option<R> {
+        let mut made = self.made.get(cluster)?.lock();
+        let made = made.as_mut()?;
         let host = *made.hosts.get(&vf)?;
-        Some((&mut made.mirror, host))
+        Some(look(&mut made.mirror, host))
     }
 }
 
 impl Management {
     /// The answers to a subnet management packet of a guest that has a view of the subnet; `None`
     /// where it has none.
-    pub(super) fn ask_view(
-        &self,
-        state: &mut SubnetState,
-        vf: VfId,
-        packet: &MadPacket,
-    ) -> Option<Vec<MadPacket>> {
+    pub(super) fn ask_view(&self, vf: VfId, packet: &MadPacket) -> Option<Vec<MadPacket>> {
         if !packet.is_smp() {
             return None;
         }
-        // Clusters are of the one subnet there is.
-        let subnet = state.subnets.first();
-        let manager = subnet.and_then(|subnet| subnet.manager.as_ref());
-        let manager = manager.map(SubnetManager::sm_info);
-        let (mirror, host) = state.view_of(vf, &self.ports)?;
-        let answer = mirror.ask(host, packet, manager.as_ref());
+        let cluster = self.state.read().clusters.cluster_of(vf)?;
+        self.renew_view(cluster);
+        let manager = {
+            let managers = self.managers.lock();
+            // Clusters are of the one subnet there is.
+            let manager = managers.first().and_then(Option::as_ref);
+            manager.map(SubnetManager::sm_info)
+        };
+        let answer = self.views.ask(cluster, vf, |mirror, host| {
+            mirror.ask(host, packet, manager.as_ref())
+        })?;
         if packet.header().method() != Method::GET {
             self.proxy.refuse(self.now(), vf, Reason::Smp, packet);
         }
@@ -348,30 +367,43 @@ impl Management {
     }
 
     /// The answer of its own port's agent to such a guest.
-    pub(super) fn ask_view_locally(
-        &self,
-        state: &mut SubnetState,
-        vf: VfId,
-        mad: &[u8; 256],
-    ) -> Option<[u8; 256]> {
+    pub(super) fn ask_view_locally(&self, vf: VfId, mad: &[u8; 256]) -> Option<[u8; 256]> {
         let header = Mad::new_checked(&mad[..]).ok()?;
         let reads = header.method() == Method::GET;
         if !reads || !matches!(header.class(), Class::SUBN_LID | Class::SUBN_DIRECTED) {
             return None;
         }
-        let (mirror, host) = state.view_of(vf, &self.ports)?;
-        mirror.ask_local(host, mad)
+        let cluster = self.state.read_recursive().clusters.cluster_of(vf)?;
+        let answer = |mirror: &mut Mirror, host| mirror.ask_local(host, mad);
+        self.views.ask(cluster, vf, answer)?
+    }
+
+    /// Makes a cluster's view anew if it is outdated.
+    fn renew_view(&self, cluster: usize) {
+        let state = &*self.state.read();
+        self.views.renew(cluster, &state.scene(&self.ports));
+    }
+
+    /// The same for all clusters, as far as it is time.
+    pub(super) fn renew_views(&self) {
+        for cluster in 0..self.views.made.len() {
+            let mut pace = self.views.pace.lock();
+            if pace.permits() {
+                let begun = Instant::now();
+                self.renew_view(cluster);
+                pace.spent += begun.elapsed();
+            }
+        }
     }
 }
 
 impl SubnetState {
-    fn view_of(&mut self, vf: VfId, ports: &[PortRef]) -> Option<(&mut Mirror, usize)> {
-        let scene = Scene {
+    fn scene<'a>(&'a self, ports: &'a [PortRef]) -> Scene<'a> {
+        Scene {
             fabric: &self.fabric,
             clusters: &self.clusters,
             shared: &self.shared,
             ports,
-        };
-        self.views.of(vf, &scene)
+        }
     }
 }

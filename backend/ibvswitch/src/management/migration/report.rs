@@ -16,7 +16,7 @@ impl Management {
             sent: packets.sent,
             updated: packets.updated,
         };
-        let state = self.state.lock();
+        let state = self.state.read();
         let name = |guid: Guid| state.node_name(guid);
         Migrated {
             vm: self.slots[vm].name.clone(),
@@ -81,7 +81,7 @@ impl Management {
                 functions,
             },
             MigrationError::Occupied { function } => {
-                let occupants = self.with(|state| self.occupants(state));
+                let occupants = self.occupants(&self.state.read());
                 let mut slots = self.slots.iter().zip(&occupants);
                 MigrateError::Occupied {
                     vf: self.name_of(function),

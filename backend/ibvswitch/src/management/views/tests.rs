@@ -151,7 +151,7 @@ fn own(config: &Config, cluster: usize) -> Own {
 fn look_for_strangers(management: &Management, config: &Config, vf: usize, cluster: usize) {
     let own = own(config, cluster);
     let strangers: BTreeSet<[u8; 8]> = {
-        let state = management.state.lock();
+        let state = management.state.read();
         let nodes = state.fabric.nodes().flat_map(|node| {
             let ports = (0..=1).map(move |port| PortRef { node, port });
             ports.filter_map(|port| state.fabric.node_info(port))
@@ -263,7 +263,7 @@ fn compare_ways(management: &Management, config: &Config, cluster: usize) {
         .collect();
     for &(from, _) in &members {
         for &(to, lid) in members.iter().filter(|(to, _)| *to != from) {
-            let state = &mut *management.state.lock();
+            let state = &*management.state.read();
             let port = management.ports[from];
             let (physical, _) =
                 state
@@ -277,29 +277,26 @@ fn compare_ways(management: &Management, config: &Config, cluster: usize) {
                 info.expect("is there").node_guid
             });
             let guids: Vec<Guid> = guids.collect();
+            let views = &management.views;
+            views.renew(cluster, &state.scene(&management.ports));
             let names = {
-                let scene = Scene {
-                    fabric: &state.fabric,
-                    clusters: &state.clusters,
-                    shared: &state.shared,
-                    ports: &management.ports,
-                };
-                state.views.of(VfId(from as u16), &scene).expect("a view");
-                let view = state.views.views[cluster].as_ref();
+                let views = views.views.lock();
+                let view = views[cluster].as_ref();
                 view.expect("a view").names.given.clone()
             };
-            let (mirror, host) = state
-                .view_of(VfId(from as u16), &management.ports)
-                .expect("a view");
-            let start = mirror.host(host).expect("is there");
-            let seen = mirror.fabric().trace(start, lid, Sl::default(), None);
-            let seen = seen.expect("is routed in the view");
-            let seen_ports: Vec<u8> = seen.iter().map(|(port, _)| port.port).collect();
-            assert_eq!(ports, seen_ports, "from {from} to LID {lid}");
-            for (physical, (port, _)) in guids.iter().zip(&seen).skip(1) {
-                let shown = mirror.fabric().node_info(*port).expect("is there");
-                assert_eq!(shown.node_guid, names[physical].guid);
-            }
+            let compare = |mirror: &mut Mirror, host| {
+                let start = mirror.host(host).expect("is there");
+                let seen = mirror.fabric().trace(start, lid, Sl::default(), None);
+                let seen = seen.expect("is routed in the view");
+                let seen_ports: Vec<u8> = seen.iter().map(|(port, _)| port.port).collect();
+                assert_eq!(ports, seen_ports, "from {from} to LID {lid}");
+                for (physical, (port, _)) in guids.iter().zip(&seen).skip(1) {
+                    let shown = mirror.fabric().node_info(*port).expect("is there");
+                    assert_eq!(shown.node_guid, names[physical].guid);
+                }
+            };
+            let asked = views.ask(cluster, VfId(from as u16), compare);
+            asked.expect("a view");
         }
     }
 }
@@ -469,14 +466,16 @@ fn vms_at_shared_ports_are_seen_apart() {
     // The switch, two vSwitches, two adapters.
     assert_eq!(found.len() - lids.len(), 5);
     look_for_strangers(&management, &config, 0, 0);
-    let state = &mut *management.state.lock();
-    let (mirror, host) = state.view_of(VfId(0), &management.ports).expect("a view");
-    let from = mirror.host(host).expect("is there");
-    for lid in lids.iter().filter(|lid| lid.value() > 1) {
-        let route = mirror.fabric().resolve(from, *lid, Sl::default(), None);
-        let end = route.map(|route| mirror.fabric().port_info(route.port).expect("is there").lid);
-        assert_eq!(end, Ok(*lid));
-    }
+    let look = |mirror: &mut Mirror, host| {
+        let from = mirror.host(host).expect("is there");
+        for lid in lids.iter().filter(|lid| lid.value() > 1) {
+            let route = mirror.fabric().resolve(from, *lid, Sl::default(), None);
+            let end =
+                route.map(|route| mirror.fabric().port_info(route.port).expect("is there").lid);
+            assert_eq!(end, Ok(*lid));
+        }
+    };
+    management.views.ask(0, VfId(0), look).expect("a view");
 }
 
 /// Two leaves and two spines, a VM of the cluster at each leaf, and a stranger.
@@ -516,7 +515,7 @@ fn changes_show_at_the_next_question() {
     assert_eq!(nodes(), (6, 3));
     // A spine that leads nowhere gives no choice.
     let spine = {
-        let state = &mut *management.state.lock();
+        let state = &mut *management.state.write();
         let port = *management.names.get("s2").expect("is there");
         assert!(state.fabric.set_cable(PortRef { port: 1, ..port }, false));
         port
