@@ -2,8 +2,8 @@
 //! without another look at guest memory.
 
 use hca::work::{
-    AddressVector, AtomicOperands, GlobalRoute, KeyUpdate, MAX_INLINE, MAX_SGE, Operation, RecvWr,
-    SendWr, Sge, WqeError,
+    AddressVector, AtomicOperands, GlobalRoute, KeyUpdate, MAX_SGE, Operation, RecvWr, SendWr, Sge,
+    WqeError,
 };
 use wire::{Gid, Lid, QKey, Qpn, Sl};
 
@@ -32,12 +32,21 @@ const COMPLETE: u32 = 2;
 /// Values of the fence field from which on reads and atomics are waited for
 /// (1 waits for key updates, which are never in flight here).
 const FENCE: u32 = 2;
+/// Modifier of the opcode of a masked atomic that says the size of its
+/// operands: 8 bytes, the only size there is. Zero says nothing.
+const EXTENDED_ATOMIC_8: u8 = 8 | (3 - 2);
 
 /// Length in bytes that a request claims, 0 to 1008, from its first segment.
 #[inline]
 #[must_use]
 pub fn len(first: &[u8]) -> usize {
     (control::QPN_DS.get(first) & 0x3f) as usize * SEGMENT
+}
+
+/// What modifies the opcode.
+#[inline]
+fn modifier(bytes: &[u8]) -> u8 {
+    (control::OPMOD_IDX_OPCODE.get(bytes) >> 24) as u8
 }
 
 /// The segments of a request, one after the other.
@@ -111,6 +120,13 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
             wr.address = Some(decode_address(&mut segments)?);
         }
     }
+    if matches!(
+        wr.operation,
+        Operation::MaskedCompareSwap | Operation::MaskedFetchAdd
+    ) && !matches!(modifier(bytes), 0 | EXTENDED_ATOMIC_8)
+    {
+        return None;
+    }
     if !matches!(
         wr.operation,
         Operation::Send | Operation::SendImm | Operation::SendInvalidate
@@ -181,30 +197,23 @@ fn decode_address(segments: &mut Segments<'_>) -> Option<AddressVector> {
     })
 }
 
-/// The gather list, or the data itself.
+/// The payload: inline data and elements of a gather list, in any order.
 #[inline]
 fn decode_data(segments: &mut Segments<'_>, wr: &mut SendWr) -> Option<()> {
     while !segments.0.is_empty() {
         let segment = segments.0.first_chunk::<SEGMENT>()?;
         let count = data_segment::BYTE_COUNT.get(segment);
         if count & INLINE == 0 {
-            if wr.is_inline || wr.sges.len() >= MAX_SGE {
-                return None;
-            }
-            wr.sges.push(Sge {
+            wr.push_memory(Sge {
                 addr: data_segment::ADDR.get(segment),
                 lkey: data_segment::LKEY.get(segment),
                 len: count,
-            });
+            })
+            .ok()?;
             segments.0 = &segments.0[SEGMENT..];
         } else {
             let len = (count & INLINE_LENGTH) as usize;
-            let data = segments.0.get(4..4 + len)?;
-            if !wr.sges.is_empty() || wr.inline.len() + len > MAX_INLINE {
-                return None;
-            }
-            wr.is_inline = true;
-            wr.inline.extend_from_slice(data);
+            wr.push_inline(segments.0.get(4..4 + len)?).ok()?;
             segments.0 = segments.0.get((4 + len).next_multiple_of(SEGMENT)..)?;
         }
     }
@@ -258,6 +267,9 @@ fn decode_key_update(segments: &mut Segments<'_>, wr: &mut SendWr) -> Option<()>
         update.translation_octwords = (given / SEGMENT) as u32;
     } else {
         decode_data(segments, wr)?;
+        if wr.is_mixed() {
+            return None;
+        }
     }
     wr.operation = Operation::UpdateKey;
     wr.key_update = Some(Box::new(update));
@@ -315,6 +327,8 @@ pub fn decode_scatter(bytes: &[u8], wr: &mut RecvWr) -> Result<(), WqeError> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use hca::work::{MAX_INLINE, Piece};
 
     use super::*;
     use crate::testing::vector;
@@ -481,10 +495,72 @@ mod tests {
         let mut empty = vector("send");
         empty[7] = 0;
         assert!(refused(&empty[..16], Format::Connected));
-        // Inline data and a gather list in one request.
-        let mut mixed = vector("send");
-        mixed[32..36].copy_from_slice(&(INLINE | 4).to_be_bytes());
+        // Operands of four bytes.
+        let masked = vector("ucx_masked_fetch_add_4");
+        assert!(refused(&masked, Format::Connected));
+        // Entries of a key partly inline, partly in memory.
+        let mut mixed = vector("key_update");
+        mixed[7] += 1;
+        mixed.extend([0; 16]);
+        assert!(!refused(&mixed, Format::Connected));
+        mixed[128..132].copy_from_slice(&(INLINE | 4).to_be_bytes());
         assert!(refused(&mixed, Format::Connected));
+    }
+
+    /// The payload of a request: what it has inline, and where it gathers.
+    fn payload(wr: &SendWr) -> Vec<(Vec<u8>, u64, u32, u32)> {
+        let piece = |piece: Piece<'_>| match piece {
+            Piece::Inline(bytes) => (bytes.to_vec(), 0, 0, 0),
+            Piece::Memory(sge) => (Vec::new(), sge.addr, sge.lkey, sge.len),
+        };
+        wr.pieces().map(piece).collect()
+    }
+
+    #[test]
+    fn inline_data_and_memory_follow_each_other() {
+        let wr = decoded("ucx_header_and_gather", Format::Connected);
+        assert_eq!(wr.payload_len(), 26 + 8230 + 7);
+        assert_eq!(
+            payload(&wr),
+            [
+                (b"twenty-six bytes of header".to_vec(), 0, 0, 0),
+                (vec![], 0x7f00_0000_1000, 0x1234, 8230),
+                (vec![], 0x7f00_0000_9001, 0x5678, 7),
+            ]
+        );
+        let wr = decoded("ucx_datagram", Format::Datagram);
+        assert_eq!(wr.address.unwrap().dest_qp, Qpn::new(0x123));
+        assert_eq!(
+            payload(&wr),
+            [
+                (b"datagram".to_vec(), 0, 0, 0),
+                (vec![], 0x1000, 0x1234, 1000)
+            ]
+        );
+        let wr = decoded("ucx_flush", Format::Connected);
+        assert_eq!((wr.operation, wr.fence), (Operation::Nop, true));
+        assert!(wr.signaled);
+    }
+
+    #[test]
+    fn operands_of_masked_atomics() {
+        let wr = decoded("ucx_masked_fetch_add_8", Format::Connected);
+        assert_eq!(
+            (wr.atomic.swap_add, wr.atomic.swap_mask),
+            (5, 0x8000_0000_8000_0000)
+        );
+        assert_eq!(wr.sges.len(), 1);
+        let wr = decoded("ucx_masked_compare_swap_8", Format::Connected);
+        assert_eq!(
+            wr.atomic,
+            AtomicOperands {
+                swap_add: 1,
+                compare: 2,
+                swap_mask: 3,
+                compare_mask: 4
+            }
+        );
+        assert_eq!(wr.sges.len(), 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use vm_memory::VolatileSlice;
 
 use crate::dma::{Dma, copy_in_order};
 use crate::mr::{Access, KeyError, KeyTable, MemoryKey};
-use crate::work::Sge;
+use crate::work::{Piece, SendWr, Sge};
 
 /// The memory that one protection domain of one function can reach.
 #[derive(Debug)]
@@ -135,6 +135,76 @@ pub fn check_list<D>(domain: Domain<'_, D>, sges: &[Sge], needed: Access) -> Res
                 .keys
                 .check(sge.lkey, domain.pd, sge.addr, u64::from(sge.len), needed)?;
         }
+    }
+    Ok(())
+}
+
+/// Reads stretches of keyed memory from byte `offset` on, until `to` is full or
+/// they end; the rest of `to` stays as it is.
+///
+/// # Errors
+/// [`KeyError`]; what precedes it has been read.
+#[inline]
+pub(crate) fn read_list<D: Dma>(
+    domain: Domain<'_, D>,
+    sges: &[Sge],
+    offset: u64,
+    needed: Access,
+    to: &mut [u8],
+) -> Result<(), KeyError> {
+    let mut cursor = Cursor::new(domain, sges, offset, needed);
+    let mut done = 0;
+    while done < to.len() {
+        let Some(window) = cursor.window((to.len() - done) as u64)? else {
+            break;
+        };
+        window.copy_to(&mut to[done..]);
+        done += window.len();
+        cursor.advance(window.len() as u64);
+    }
+    Ok(())
+}
+
+/// As [`read_list`], of a request's payload, whatever it consists of.
+///
+/// # Errors
+/// [`KeyError`]; what precedes it has been read.
+#[inline]
+pub(crate) fn read_payload<D: Dma>(
+    domain: Domain<'_, D>,
+    wr: &SendWr,
+    offset: u64,
+    needed: Access,
+    to: &mut [u8],
+) -> Result<(), KeyError> {
+    if wr.is_inline || wr.is_mixed() {
+        return read_pieces(domain, wr, offset, needed, to);
+    }
+    read_list(domain, &wr.sges, offset, needed, to)
+}
+
+fn read_pieces<D: Dma>(
+    domain: Domain<'_, D>,
+    wr: &SendWr,
+    mut offset: u64,
+    needed: Access,
+    mut to: &mut [u8],
+) -> Result<(), KeyError> {
+    for piece in wr.pieces() {
+        if offset >= piece.len() {
+            offset -= piece.len();
+            continue;
+        }
+        let len = (piece.len() - offset).min(to.len() as u64) as usize;
+        let (now, rest) = to.split_at_mut(len);
+        match piece {
+            Piece::Inline(bytes) => now.copy_from_slice(&bytes[offset as usize..][..len]),
+            Piece::Memory(sge) => {
+                read_list(domain, std::slice::from_ref(sge), offset, needed, now)?;
+            }
+        }
+        to = rest;
+        offset = 0;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use vm_memory::VolatileSlice;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
-use crate::access::{Cursor, Domain, Source as Bytes, copy};
+use crate::access::{Cursor, Domain, Source as Bytes, copy, read_payload};
 use crate::airborne::Target;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
@@ -280,31 +280,13 @@ impl<F: Face> Engine<F> {
     }
 
     fn gather_datagram(&self, from: VfId, pd: u32, wr: &SendWr, payload: &mut [u8]) -> bool {
-        if wr.is_inline {
-            payload.copy_from_slice(&wr.inline);
-            return true;
-        }
         let vf = self.vf(from);
-        let mut cursor = Cursor::new(
-            Domain {
-                dma: &vf.dma,
-                keys: &vf.keys,
-                pd,
-            },
-            &wr.sges,
-            0,
-            Access::LOCAL_READ,
-        );
-        let mut done = 0;
-        while done < payload.len() {
-            let Ok(Some(window)) = cursor.window((payload.len() - done) as u64) else {
-                return false;
-            };
-            window.copy_to(&mut payload[done..]);
-            done += window.len();
-            cursor.advance(window.len() as u64);
-        }
-        true
+        let domain = Domain {
+            dma: &vf.dma,
+            keys: &vf.keys,
+            pd,
+        };
+        read_payload(domain, wr, 0, Access::LOCAL_READ, payload).is_ok()
     }
 
     /// Route of a datagram, from the function's small cache if it still holds.

@@ -2,7 +2,7 @@
 
 use wire::Qpn;
 
-use crate::access::{Cursor, Domain};
+use crate::access::{Domain, read_payload};
 use crate::dma::Dma;
 use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
@@ -133,18 +133,8 @@ fn permits(region: &MemoryKey, update: &KeyUpdate) -> bool {
 fn payload<D: Dma>(domain: Domain<'_, D>, wr: &SendWr, update: &KeyUpdate) -> Option<Vec<u8>> {
     let wanted = u64::from(update.translation_octwords) * OCTWORD;
     let len = wanted.min(wr.payload_len());
-    if wr.is_inline {
-        return Some(wr.inline.get(..len as usize)?.to_vec());
-    }
-    let mut bytes = Vec::with_capacity(len as usize);
-    let mut cursor = Cursor::new(domain, &wr.sges, 0, Access::LOCAL_READ);
-    while (bytes.len() as u64) < len {
-        let window = cursor.window(len - bytes.len() as u64).ok()??;
-        let at = bytes.len();
-        bytes.resize(at + window.len(), 0);
-        window.copy_to(&mut bytes[at..]);
-        cursor.advance(window.len() as u64);
-    }
+    let mut bytes = vec![0; len as usize];
+    read_payload(domain, wr, 0, Access::LOCAL_READ, &mut bytes).ok()?;
     Some(bytes)
 }
 

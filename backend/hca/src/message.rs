@@ -18,7 +18,7 @@ use crate::slab::Slab;
 use crate::srq::Srq;
 use crate::traffic::{PathId, PathTraffic};
 use crate::vf::Vf;
-use crate::work::{Operation, RecvWr, SendWr, Sge, WqeError};
+use crate::work::{Operation, Piece, RecvWr, SendWr, Sge, WqeError};
 
 /// Bytes of headers that one packet of a connected transport has on the wire
 /// (LRH, BTH, ICRC, VCRC), in words of four octets as the port counters count.
@@ -363,6 +363,8 @@ impl<F: Face> Message<'_, F> {
                 .offset(self.req.offset as usize)
                 .map_err(|_| Refusal::LocalLength)?;
             copy::<F::Dma, F::Dma>(&mut Source::Bytes(bytes), to, left, budget)
+        } else if wr.is_mixed() {
+            self.copy_pieces(wr, to, budget)
         } else {
             let from = Cursor::new(
                 self.requester_domain(),
@@ -376,6 +378,48 @@ impl<F: Face> Message<'_, F> {
             CopyError::From(_) => Refusal::Local,
             CopyError::To(_) => at_fault,
         })
+    }
+
+    /// Copies a payload that is inline data and memory in turns, from the
+    /// current offset on.
+    #[inline(never)]
+    fn copy_pieces(
+        &self,
+        wr: &mut SendWr,
+        to: &mut Cursor<'_, F::Dma>,
+        budget: &mut i64,
+    ) -> Result<u64, CopyError> {
+        let SendWr {
+            sges,
+            inline,
+            inlined,
+            ..
+        } = wr;
+        let inline = VolatileSlice::from(&mut inline[..]);
+        let domain = self.requester_domain();
+        let (mut offset, mut done) = (self.req.offset, 0);
+        for (index, piece) in sges.iter().enumerate() {
+            let len = u64::from(piece.len);
+            if offset >= len {
+                offset -= len;
+                continue;
+            }
+            let left = len - offset;
+            let mut from = if *inlined >> index & 1 == 0 {
+                let list = std::slice::from_ref(piece);
+                Source::Memory(Cursor::new(domain, list, offset, Access::LOCAL_READ))
+            } else {
+                let bytes = inline.subslice((piece.addr + offset) as usize, left as usize);
+                Source::Bytes(bytes.map_err(|_| CopyError::From(KeyError::Invalid(piece.lkey)))?)
+            };
+            let copied = copy::<F::Dma, F::Dma>(&mut from, to, left, budget)?;
+            done += copied;
+            if copied < left {
+                break;
+            }
+            offset = 0;
+        }
+        Ok(done)
     }
 
     fn read(
@@ -538,7 +582,17 @@ pub(crate) fn check_local<D>(domain: Domain<'_, D>, wr: &SendWr) -> Result<(), K
     } else {
         Access::LOCAL_READ
     };
+    if wr.is_mixed() {
+        return check_pieces(domain, wr, needed);
+    }
     check_list(domain, &wr.sges, needed)
+}
+
+fn check_pieces<D>(domain: Domain<'_, D>, wr: &SendWr, needed: Access) -> Result<(), KeyError> {
+    wr.pieces().try_for_each(|piece| match piece {
+        Piece::Inline(_) => Ok(()),
+        Piece::Memory(sge) => check_list(domain, std::slice::from_ref(sge), needed),
+    })
 }
 
 /// Executes an atomic on guest memory, atomically with respect to the guest's

@@ -47,7 +47,7 @@ impl<F: Face> Engine<F> {
             _ => false,
         };
         // What fills its list cannot have inline data instead of one.
-        if !supported || (wr.is_inline && wr.operation.fills_list()) {
+        if !supported || ((wr.is_inline || wr.is_mixed()) && wr.operation.fills_list()) {
             return Outcome::Failed(Status::LocalQpOperation);
         }
         let len = wr.payload_len();

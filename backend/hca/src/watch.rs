@@ -5,7 +5,7 @@
 
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
-use crate::access::{Cursor, Domain};
+use crate::access::{Domain, read_payload};
 use crate::datagram::Datagram;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
@@ -269,28 +269,10 @@ impl<F: Face> Engine<F> {
         for packet in 0..packets {
             let from = packet * mtu;
             let count = (length - from).min(mtu).min(shown) as usize;
-            if wr.is_inline {
-                let from = (from as usize).min(wr.inline.len());
-                let to = (from + count).min(wr.inline.len());
-                payload.extend_from_slice(&wr.inline[from..to]);
-                continue;
-            }
-            let mut cursor = Cursor::new(domain, &wr.sges, from, needed);
             let start = payload.len();
             payload.resize(start + count, 0);
-            let mut done = 0;
-            while done < count {
-                // Memory that has gone in the meantime shows as zeros.
-                let Ok(Some(window)) = cursor.window((count - done) as u64) else {
-                    break;
-                };
-                if window.is_empty() {
-                    break;
-                }
-                window.copy_to(&mut payload[start + done..start + count]);
-                done += window.len();
-                cursor.advance(window.len() as u64);
-            }
+            // Memory that has gone in the meantime shows as zeros.
+            let _ = read_payload(domain, wr, from, needed, &mut payload[start..]);
         }
         payload
     }

@@ -191,11 +191,47 @@ pub struct SendWr {
     pub key_update: Option<Box<KeyUpdate>>,
     /// Gather (or, for reads and atomics, scatter) list.
     pub sges: Vec<Sge>,
-    /// Inline payload; used instead of `sges` when `is_inline`.
+    /// Inline data; used instead of `sges` when `is_inline`.
     pub inline: Vec<u8>,
-    /// The payload is in `inline`.
+    /// The whole payload is in `inline`.
     pub is_inline: bool,
+    /// Where inline data and memory follow each other: which elements of
+    /// `sges`, a bit each, are stretches of `inline`, at the offset that their
+    /// `addr` is.
+    pub inlined: u64,
 }
+
+/// A stretch of a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Inline data.
+    Inline(&'a [u8]),
+    /// An element of the gather list.
+    Memory(&'a Sge),
+}
+
+impl Piece<'_> {
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Memory(sge) => sge.len as u64,
+        }
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A list that is longer than any request has: [`MAX_SGE`] elements, or
+/// [`MAX_INLINE`] bytes of inline data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a work request has at most {MAX_SGE} elements and {MAX_INLINE} bytes of inline data")]
+pub struct ListTooLong;
 
 impl SendWr {
     /// A request with room for the longest lists, so that filling it never
@@ -222,9 +258,89 @@ impl SendWr {
         self.sges.clear();
         self.inline.clear();
         self.is_inline = false;
+        self.inlined = 0;
     }
 
-    /// Length of the payload in bytes.
+    /// Adds memory to the end of the payload.
+    ///
+    /// # Errors
+    /// [`ListTooLong`].
+    #[inline]
+    pub fn push_memory(&mut self, sge: Sge) -> Result<(), ListTooLong> {
+        if self.is_inline {
+            self.list_inline(0)?;
+            self.is_inline = false;
+        }
+        if self.sges.len() >= MAX_SGE {
+            return Err(ListTooLong);
+        }
+        self.sges.push(sge);
+        Ok(())
+    }
+
+    /// Adds inline data to the end of the payload.
+    ///
+    /// # Errors
+    /// [`ListTooLong`].
+    #[inline]
+    pub fn push_inline(&mut self, bytes: &[u8]) -> Result<(), ListTooLong> {
+        let start = self.inline.len();
+        if start + bytes.len() > MAX_INLINE {
+            return Err(ListTooLong);
+        }
+        self.inline.extend_from_slice(bytes);
+        if self.sges.is_empty() {
+            self.is_inline = true;
+            return Ok(());
+        }
+        self.list_inline(start)
+    }
+
+    /// Makes the inline data from byte `start` on an element of the list.
+    #[cold]
+    fn list_inline(&mut self, start: usize) -> Result<(), ListTooLong> {
+        let len = self.inline.len() - start;
+        if len == 0 {
+            return Ok(());
+        }
+        if self.sges.len() >= MAX_SGE {
+            return Err(ListTooLong);
+        }
+        self.inlined |= 1 << self.sges.len();
+        self.sges.push(Sge {
+            addr: start as u64,
+            lkey: 0,
+            len: len as u32,
+        });
+        Ok(())
+    }
+
+    /// Whether inline data and memory follow each other: the payload is to be
+    /// read by [`SendWr::pieces`].
+    #[inline]
+    #[must_use]
+    pub const fn is_mixed(&self) -> bool {
+        self.inlined != 0
+    }
+
+    /// The payload, piece by piece.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let whole = self.is_inline.then_some(Piece::Inline(&self.inline));
+        let listed = self.sges.iter().enumerate().map(|(index, sge)| {
+            if self.inlined >> index & 1 == 0 {
+                return Piece::Memory(sge);
+            }
+            let bytes = self.inline.get(sge.addr as usize..);
+            Piece::Inline(
+                bytes
+                    .and_then(|bytes| bytes.get(..sge.len as usize))
+                    .unwrap_or(&[]),
+            )
+        });
+        whole.into_iter().chain(listed)
+    }
+
+    /// Length of the payload in bytes, of inline data and memory alike.
     #[inline]
     #[must_use]
     pub fn payload_len(&self) -> u64 {

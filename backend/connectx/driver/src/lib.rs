@@ -66,7 +66,7 @@ pub use port::Port;
 pub use queue_pair::{Config, Connection, QueuePair, Receive, Transport};
 pub use region::{Access, Klm, MemoryRegion, ProtectionDomain, XrcDomain};
 pub use request::{
-    AddressVector, Atomic, Data, KeyChange, KeyUpdate, MAX_SEGMENTS, PageList, Remote, SendOpcode,
-    SendRequest, Sge,
+    AddressVector, Atomic, Data, KeyChange, KeyUpdate, MAX_SEGMENTS, PageList, Piece, Remote,
+    SendOpcode, SendRequest, Sge,
 };
 pub use shared::SharedReceiveQueue;

@@ -52,6 +52,26 @@ pub enum Data<'a> {
     Memory(&'a [Sge]),
     /// Within the request.
     Inline(&'a [u8]),
+    /// Both, in any order.
+    Pieces(&'a [Piece<'a>]),
+}
+
+/// A stretch of the data of a send request.
+#[derive(Debug, Clone, Copy)]
+pub enum Piece<'a> {
+    /// In memory.
+    Memory(Sge),
+    /// Within the request.
+    Inline(&'a [u8]),
+}
+
+impl Piece<'_> {
+    const fn segments(&self) -> usize {
+        match self {
+            Self::Memory(_) => 1,
+            Self::Inline(data) => (4 + data.len()).div_ceil(16),
+        }
+    }
 }
 
 /// Memory of the peer.
@@ -68,11 +88,11 @@ pub struct Remote {
 pub struct Atomic {
     /// To swap in, or to add.
     pub swap_add: u64,
-    /// To compare with.
+    /// To compare with; of a masked fetch and add, the field boundaries.
     pub compare: u64,
-    /// Bits to swap, or field boundaries; of masked operations only.
+    /// Bits to swap; of a masked compare and swap only.
     pub swap_add_mask: u64,
-    /// Bits to compare; of masked operations only.
+    /// Bits to compare; of a masked compare and swap only.
     pub compare_mask: u64,
 }
 
@@ -96,6 +116,7 @@ pub struct AddressVector {
 pub struct SendRequest<'a> {
     opcode: SendOpcode,
     data: Data<'a>,
+    modifier: u8,
     flags: u8,
     immediate: u32,
     remote: Option<Remote>,
@@ -109,13 +130,14 @@ pub struct SendRequest<'a> {
 const SIGNALED: u8 = 2 << 2;
 const SOLICITED: u8 = 1 << 1;
 /// Start when all earlier reads and atomics are done.
-const FENCE: u8 = 2 << 5;
+const FENCE: u8 = 2;
 
 impl<'a> SendRequest<'a> {
     const fn new(opcode: SendOpcode, data: Data<'a>) -> Self {
         Self {
             opcode,
             data,
+            modifier: 0,
             flags: SIGNALED,
             immediate: 0,
             remote: None,
@@ -185,6 +207,22 @@ impl<'a> SendRequest<'a> {
         request
     }
 
+    /// A read or an atomic operation with its answer to go anywhere, within the request as well.
+    /// For tests of what no driver does.
+    pub const fn answered(
+        opcode: SendOpcode,
+        remote: Remote,
+        operands: Atomic,
+        into: Data<'a>,
+    ) -> Self {
+        let mut request = Self::new(opcode, into);
+        request.remote = Some(remote);
+        if !matches!(opcode, SendOpcode::RdmaRead) {
+            request.atomic = Some(operands);
+        }
+        request
+    }
+
     /// A change to a memory key.
     pub const fn key_update(update: KeyUpdate<'a>) -> Self {
         let mut request = Self::new(SendOpcode::KeyUpdate, Data::Memory(&[]));
@@ -206,8 +244,19 @@ impl<'a> SendRequest<'a> {
     }
 
     /// Starts when all earlier reads and atomics are done.
-    pub const fn fenced(mut self) -> Self {
-        self.flags |= FENCE;
+    pub const fn fenced(self) -> Self {
+        self.fence(FENCE)
+    }
+
+    /// With a fence of this kind, 0 to 4.
+    pub const fn fence(mut self, kind: u8) -> Self {
+        self.flags = self.flags & !(7 << 5) | kind << 5;
+        self
+    }
+
+    /// With this modifier of its opcode, as extended atomics have.
+    pub const fn modified(mut self, modifier: u8) -> Self {
+        self.modifier = modifier;
         self
     }
 
@@ -225,10 +274,7 @@ impl<'a> SendRequest<'a> {
 
     /// Segments it needs.
     fn segments(&self) -> usize {
-        let masked = matches!(
-            self.opcode,
-            SendOpcode::MaskedCompareSwap | SendOpcode::MaskedFetchAdd
-        );
+        let masked = matches!(self.opcode, SendOpcode::MaskedCompareSwap);
         1 + 3 * usize::from(self.destination.is_some())
             + usize::from(self.srqn.is_some())
             + usize::from(self.remote.is_some())
@@ -236,7 +282,8 @@ impl<'a> SendRequest<'a> {
             + self.key_update.map_or(0, |update| update.segments())
             + match self.data {
                 Data::Memory(list) => list.len(),
-                Data::Inline(data) => (4 + data.len()).div_ceil(16),
+                Data::Inline(data) => Piece::Inline(data).segments(),
+                Data::Pieces(pieces) => pieces.iter().map(Piece::segments).sum(),
             }
     }
 
@@ -253,7 +300,13 @@ impl<'a> SendRequest<'a> {
     ) -> Result<(u64, usize)> {
         let segments = self.segments();
         let blocks = segments.div_ceil(4);
-        let long_inline = matches!(self.data, Data::Inline(data) if data.len() > MAX_INLINE);
+        let long =
+            |piece: &Piece<'_>| matches!(piece, Piece::Inline(data) if data.len() > MAX_INLINE);
+        let long_inline = match self.data {
+            Data::Memory(_) => false,
+            Data::Inline(data) => data.len() > MAX_INLINE,
+            Data::Pieces(pieces) => pieces.iter().any(long),
+        };
         if segments > MAX_SEGMENTS || long_inline || blocks * 8 > ring.len() {
             return Err(Error::TooLong(segments));
         }
@@ -279,10 +332,7 @@ impl<'a> SendRequest<'a> {
         if let Some(operands) = self.atomic {
             put.word(operands.swap_add);
             put.word(operands.compare);
-            if matches!(
-                self.opcode,
-                SendOpcode::MaskedCompareSwap | SendOpcode::MaskedFetchAdd
-            ) {
+            if matches!(self.opcode, SendOpcode::MaskedCompareSwap) {
                 put.word(operands.swap_add_mask);
                 put.word(operands.compare_mask);
             }
@@ -293,8 +343,13 @@ impl<'a> SendRequest<'a> {
         match self.data {
             Data::Memory(list) => list.iter().for_each(|sge| sge.emit(&mut put)),
             Data::Inline(data) => put.inline(data),
+            Data::Pieces(pieces) => pieces.iter().for_each(|piece| match piece {
+                Piece::Memory(sge) => sge.emit(&mut put),
+                Piece::Inline(data) => put.inline(data),
+            }),
         }
-        let first = u64::from(counter) << 40
+        let first = u64::from(self.modifier) << 56
+            | u64::from(counter) << 40
             | u64::from(self.opcode.code()) << 32
             | u64::from(qpn) << 8
             | segments as u64;

@@ -34,10 +34,16 @@ static void begin(void)
 	end = wqe + sizeof(struct mlx5_wqe_ctrl_seg);
 }
 
+static void finish_modified(const char *name, uint16_t index, uint8_t opcode, uint8_t modifier, uint8_t flags,
+			    uint32_t imm)
+{
+	mlx5dv_set_ctrl_seg((void *)wqe, index, opcode, modifier, 0xabcdef, flags, (end - wqe) / 16, 0, imm);
+	print(name, wqe, end - wqe);
+}
+
 static void finish(const char *name, uint16_t index, uint8_t opcode, uint8_t flags, uint32_t imm)
 {
-	mlx5dv_set_ctrl_seg((void *)wqe, index, opcode, 0, 0xabcdef, flags, (end - wqe) / 16, 0, imm);
-	print(name, wqe, end - wqe);
+	finish_modified(name, index, opcode, 0, flags, imm);
 }
 
 static void remote(void)
@@ -159,6 +165,58 @@ static void requests(void)
 	finish("key_revoke", 11, MLX5_OPCODE_UMR, 0, htobe32(0x00000a42));
 }
 
+/*
+ * What UCX writes and libibverbs does not (UCX 1.18, src/uct/ib/mlx5): the header of an active message inline and
+ * its payload gathered (rc/rc_mlx5.inl, uct_rc_mlx5_txqp_dptr_post_iov; ud/ud_mlx5.c, uct_ud_mlx5_iface_post_send),
+ * a flush (rc_mlx5.inl, uct_rc_mlx5_txqp_inline_post), and extended atomics, the size of their operands in the
+ * modifier (rc_mlx5.inl, uct_rc_mlx5_txqp_dptr_post; ib_mlx5.h, UCT_IB_MLX5_OPMOD_EXT_ATOMIC).
+ */
+static void ucx(void)
+{
+	struct mlx5_wqe_atomic_seg *atomic;
+
+	begin();
+	in_line("twenty-six bytes of header");
+	data(8230, 0x1234, 0x7f0000001000);
+	data(7, 0x5678, 0x7f0000009001);
+	finish("ucx_header_and_gather", 12, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE | MLX5_WQE_CTRL_SOLICITED, 0);
+
+	begin();
+	datagram(0, 0);
+	in_line("datagram");
+	data(1000, 0x1234, 0x1000);
+	finish("ucx_datagram", 13, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+
+	begin();
+	finish("ucx_flush", 14, MLX5_OPCODE_NOP, MLX5_WQE_CTRL_CQ_UPDATE | MLX5_WQE_CTRL_FENCE, 0);
+
+	for (int log_size = 2; log_size <= 3; log_size++) {
+		begin();
+		remote();
+		atomic = segment(sizeof(*atomic));
+		if (log_size == 3) {
+			atomic->swap_add = htobe64(5);
+			atomic->compare = htobe64(0x8000000080000000);
+		} else {
+			atomic->swap_add = htobe64(5ull << 32 | 0x80000000);
+		}
+		data(1 << log_size, 0x1234, 0x1008);
+		finish_modified(log_size == 3 ? "ucx_masked_fetch_add_8" : "ucx_masked_fetch_add_4", 15,
+				MLX5_OPCODE_ATOMIC_MASKED_FA, 8 | (log_size - 2), MLX5_WQE_CTRL_CQ_UPDATE, 0);
+	}
+
+	begin();
+	remote();
+	atomic = segment(sizeof(*atomic));
+	atomic->swap_add = htobe64(1);
+	atomic->compare = htobe64(2);
+	atomic = segment(sizeof(*atomic));
+	atomic->swap_add = htobe64(3);
+	atomic->compare = htobe64(4);
+	data(8, 0x1234, 0x1008);
+	finish_modified("ucx_masked_compare_swap_8", 16, MLX5_OPCODE_ATOMIC_MASKED_CS, 9, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+}
+
 static void completions(void)
 {
 	struct mlx5_cqe64 cqe;
@@ -219,6 +277,7 @@ static void completions(void)
 int main(void)
 {
 	requests();
+	ucx();
 	completions();
 	return 0;
 }
