@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 
 use hca::mr::Klm;
 use hca::work::{CompletionEntry, RecvWr, SendWr, WqeError};
-use hca::{CqError, Dma, Event, Face, PortChange};
+use hca::{Attention, CqError, Dma, Event, Face, PortChange};
 
 use crate::bits::event::{CQ_ERROR_ACCESS, CQ_ERROR_OVERRUN, EventType, PortSubtype};
-use crate::queue::completion::CompletionQueue;
+use crate::queue::completion::{CompletionQueue, Notice};
 use crate::queue::event::Entry;
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
@@ -88,19 +88,26 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
         vf: &mut FunctionState,
         queue: &mut CompletionQueue,
         entry: &CompletionEntry,
-    ) -> Result<bool, CqError> {
-        if queue.complete(dma, entry)? {
-            vf.completion_event(dma, queue.eqn, queue.cqn);
-        }
-        Ok(!queue.is_announced())
+    ) -> Result<Attention, CqError> {
+        let notice = queue.complete(dma, entry)?;
+        Ok(Attention {
+            watch: !queue.is_announced(),
+            hold: notice.act(dma, vf, queue),
+        })
     }
 
-    fn recheck(dma: &D, vf: &mut FunctionState, queue: &mut CompletionQueue) -> bool {
-        let (due, again) = queue.recheck(dma);
-        if due {
+    fn recheck(dma: &D, vf: &mut FunctionState, queue: &mut CompletionQueue) -> Attention {
+        let (notice, watch) = queue.recheck(dma);
+        Attention {
+            watch,
+            hold: notice.act(dma, vf, queue),
+        }
+    }
+
+    fn expire(dma: &D, vf: &mut FunctionState, queue: &mut CompletionQueue) {
+        if queue.expire() {
             vf.completion_event(dma, queue.eqn, queue.cqn);
         }
-        again
     }
 
     fn event(dma: &D, vf: &mut FunctionState, event: Event) {
@@ -126,6 +133,27 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
                 addr: u64::from(dword(8)) << 32 | u64::from(dword(12)),
             }
         }));
+    }
+}
+
+impl Notice {
+    /// Raises the event if it is due. Returns how long it waits otherwise, in
+    /// nanoseconds, if it begins to.
+    #[inline]
+    pub(crate) fn act<D: Dma>(
+        self,
+        dma: &D,
+        vf: &mut FunctionState,
+        queue: &CompletionQueue,
+    ) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Now => {
+                vf.completion_event(dma, queue.eqn, queue.cqn);
+                0
+            }
+            Self::After(nanoseconds) => nanoseconds,
+        }
     }
 }
 

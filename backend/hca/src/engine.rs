@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use thiserror::Error;
 
 use crate::airborne::Airborne;
-use crate::cq::Cq;
+use crate::cq::{Cq, HeldEvents};
 use crate::datagram::MAX_DATAGRAM;
 use crate::face::{Event, Face};
 use crate::mr::KeyTable;
@@ -109,6 +109,7 @@ pub struct Engine<F: Face> {
     pub(crate) errored_due: u64,
     /// Completion queues that failed; their users are yet to be told.
     pub(crate) failed_cqs: Vec<CqIndex>,
+    pub(crate) held_events: HeldEvents,
     pub(crate) poll: crate::poll::PollState,
     pub(crate) spare_sends: Spares<SendWr>,
     pub(crate) spare_recvs: Spares<RecvWr>,
@@ -142,6 +143,7 @@ impl<F: Face> Engine<F> {
             errored: Vec::new(),
             errored_due: u64::MAX,
             failed_cqs: Vec::new(),
+            held_events: HeldEvents::new(),
             poll: crate::poll::PollState::default(),
             spare_sends: Vec::new(),
             spare_recvs: Vec::new(),

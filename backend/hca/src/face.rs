@@ -68,6 +68,19 @@ pub enum PortChange {
     ClientReregister,
 }
 
+/// What a completion queue needs of the engine after an entry or a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use]
+pub struct Attention {
+    /// The queue's arming is not announced: [`Face::recheck`] is to be called
+    /// from time to time.
+    pub watch: bool,
+    /// The queue's event waits for more entries, but no longer than this, in
+    /// nanoseconds; then [`Face::expire`] is to be called. Zero where no event
+    /// begins to wait.
+    pub hold: u32,
+}
+
 /// The formats of one kind of HCA: how its queues lie in guest memory.
 ///
 /// All functions take the DMA space of the virtual function that owns the
@@ -141,9 +154,8 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// Back to the state of an empty queue, when its queue pair is reset.
     fn reset_queues(send: Option<&mut Self::Send>, recv: Option<&mut Self::Recv>);
 
-    /// Writes a completion entry and, where the queue is armed, raises its event.
-    /// `Ok(true)` when the queue's arming is not announced and the engine should
-    /// call [`Face::recheck`] from time to time.
+    /// Writes a completion entry and, where the queue is armed, raises its event
+    /// or lets it wait for more entries.
     ///
     /// # Errors
     /// [`CqError`]; the queue is unusable from then on.
@@ -152,12 +164,15 @@ pub trait Face: Debug + Sized + Send + 'static {
         vf: &mut Self::Vf,
         queue: &mut Self::Completion,
         entry: &CompletionEntry,
-    ) -> Result<bool, CqError>;
+    ) -> Result<Attention, CqError>;
 
     /// Looks again at a queue whose arming is not announced (doorbell pages
     /// that the guest writes without telling); raises its event if it is due.
-    /// Returns whether the queue should stay under watch.
-    fn recheck(dma: &Self::Dma, vf: &mut Self::Vf, queue: &mut Self::Completion) -> bool;
+    fn recheck(dma: &Self::Dma, vf: &mut Self::Vf, queue: &mut Self::Completion) -> Attention;
+
+    /// Raises the event of a queue that has waited for more entries long enough,
+    /// if it still waits.
+    fn expire(dma: &Self::Dma, vf: &mut Self::Vf, queue: &mut Self::Completion);
 
     /// Delivers an asynchronous event.
     fn event(dma: &Self::Dma, vf: &mut Self::Vf, event: Event);

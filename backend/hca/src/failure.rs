@@ -27,10 +27,13 @@ impl<F: Face> Engine<F> {
         }
         let vf = &mut self.vfs[usize::from(state.vf.0)];
         match F::complete(&vf.dma, &mut vf.face, &mut state.ring, entry) {
-            Ok(watch) => {
-                if watch && !state.watched {
+            Ok(attention) => {
+                if attention.watch && !state.watched {
                     state.watched = true;
                     self.poll.watch(cq);
+                }
+                if attention.hold > 0 {
+                    self.hold_event(cq, attention.hold);
                 }
             }
             Err(error) => self.cq_failed(cq, error),

@@ -48,7 +48,7 @@ pub mod work;
 pub use connection::QpQueues;
 pub use dma::{Dma, DmaFault};
 pub use engine::{Clock, Engine, VerbError, VfId};
-pub use face::{CqError, Event, Face, PortChange};
+pub use face::{Attention, CqError, Event, Face, PortChange};
 pub use lossy::RetryCounters;
 pub use objects::CqParts;
 pub use qp::{

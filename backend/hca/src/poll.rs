@@ -9,7 +9,7 @@
 //! was rung.
 
 use crate::engine::{CqIndex, Engine, QpIndex, VfId};
-use crate::face::Face;
+use crate::face::{Attention, Face};
 use crate::qp::{QpState, Wait};
 use wire::Qpn;
 
@@ -208,17 +208,21 @@ impl<F: Face> Engine<F> {
             self.poll.watch_cursor = 0;
         }
         let at = self.poll.watch_cursor;
-        let keep = match self.cqs.get_mut(self.poll.watched[at].0) {
+        let index = self.poll.watched[at];
+        let attention = match self.cqs.get_mut(index.0) {
             Some(cq) => {
                 let vf = &mut self.vfs[usize::from(cq.vf.0)];
-                let keep = F::recheck(&vf.dma, &mut vf.face, &mut cq.ring);
-                cq.watched = keep;
-                keep
+                let attention = F::recheck(&vf.dma, &mut vf.face, &mut cq.ring);
+                cq.watched = attention.watch;
+                attention
             }
-            None => false,
+            None => Attention::default(),
         };
-        if !keep {
+        if !attention.watch {
             self.poll.watched.swap_remove(at);
+        }
+        if attention.hold > 0 {
+            self.hold_event(index, attention.hold);
         }
     }
 }

@@ -79,7 +79,10 @@ impl<F: Face> Engine<F> {
 
     pub(crate) fn run_ready(&mut self, look_at_clock: bool) -> bool {
         if look_at_clock
-            && (!self.timers.is_empty() || !self.errored.is_empty() || !self.airborne.is_empty())
+            && (!self.timers.is_empty()
+                || !self.errored.is_empty()
+                || !self.airborne.is_empty()
+                || !self.held_events.is_empty())
         {
             self.expire();
         }
@@ -108,7 +111,8 @@ impl<F: Face> Engine<F> {
         let timer = self.timers.peek().map(|Reverse((at, _, _))| *at);
         let errored = (!self.errored.is_empty()).then_some(self.errored_due);
         let airborne = self.airborne.first_key_value().map(|(&(at, _), _)| at);
-        [timer, errored, airborne].into_iter().flatten().min()
+        let held = self.held_events.peek().map(|Reverse((at, ..))| *at);
+        [timer, errored, airborne, held].into_iter().flatten().min()
     }
 
     fn expire(&mut self) {
@@ -121,6 +125,7 @@ impl<F: Face> Engine<F> {
             self.timer_fired(QpIndex(index), id);
         }
         self.airborne_arrive(now);
+        self.expire_events(now);
         if now >= self.errored_due {
             self.look_at_errored(now);
         }

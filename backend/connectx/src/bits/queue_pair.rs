@@ -113,6 +113,15 @@ codes! {
 }
 
 codes! {
+    /// Whether a queue pair may move to its alternate path.
+    MigrationState: u32 {
+        Armed = 0,
+        Rearm = 1,
+        Migrated = 3,
+    }
+}
+
+codes! {
     /// Kind of a queue pair's receive queue.
     ReceiveType: u32 {
         Own = 0,
@@ -123,6 +132,8 @@ codes! {
 
 /// Optional parameters of a change.
 pub mod optional {
+    /// Alternate path.
+    pub const ALTERNATE_PATH: u32 = 1 << 0;
     /// Remote reads.
     pub const RRE: u32 = 1 << 1;
     /// Remote atomics.
@@ -137,6 +148,8 @@ pub mod optional {
     pub const RNR_TIMEOUT: u32 = 1 << 6;
     /// Primary path.
     pub const PRIMARY_PATH: u32 = 1 << 7;
+    /// State of the migration to the alternate path.
+    pub const MIGRATION_STATE: u32 = 1 << 10;
     /// Retries.
     pub const RETRY_COUNT: u32 = 1 << 12;
     /// RNR retries.

@@ -22,6 +22,28 @@ pub enum Arm {
     Solicited,
 }
 
+/// How long the event of an armed queue waits for more entries: for so many of
+/// them, but no longer than a period. Without either it does not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moderation {
+    /// Number of entries.
+    pub count: u16,
+    /// In microseconds, below 4096.
+    pub period: u16,
+}
+
+/// What becomes of a queue's event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Notice {
+    /// None is due, or it goes on waiting.
+    None,
+    /// It is due.
+    Now,
+    /// It begins to wait for more entries, no longer than so many nanoseconds.
+    After(u32),
+}
+
 /// Bytes of an entry.
 const CQE_SIZE: usize = 64;
 /// Offset of the eight bytes that make an entry the driver's.
@@ -95,6 +117,9 @@ pub struct CompletionQueue {
     fresh: bool,
     fresh_solicited: bool,
     overrun: bool,
+    moderation: Moderation,
+    /// Index of the first entry that the event tells of which waits, if one does.
+    held_from: Option<u32>,
 }
 
 /// How a queue behaves, besides where it is.
@@ -110,6 +135,8 @@ pub struct Traits {
     pub announced: bool,
     /// Write on although the driver has not taken earlier entries.
     pub ignore_overrun: bool,
+    /// How long its events wait for more entries.
+    pub moderation: Moderation,
 }
 
 impl CompletionQueue {
@@ -136,7 +163,26 @@ impl CompletionQueue {
             fresh: false,
             fresh_solicited: false,
             overrun: false,
+            moderation: traits.moderation,
+            held_from: None,
         }
+    }
+
+    /// How long its events wait for more entries.
+    #[must_use]
+    pub const fn moderation(&self) -> Moderation {
+        self.moderation
+    }
+
+    /// Lets events wait otherwise from now on. One that waits already does not
+    /// wait longer for it.
+    pub const fn moderate(&mut self, moderation: Moderation) {
+        self.moderation = moderation;
+    }
+
+    /// Writes on, or not, although the driver has not taken earlier entries.
+    pub const fn set_ignore_overrun(&mut self, ignore: bool) {
+        self.ignore_overrun = ignore;
     }
 
     /// Whether arming is announced by a doorbell.
@@ -198,13 +244,17 @@ impl CompletionQueue {
         Err(CqError::Overrun)
     }
 
-    /// Writes an entry. Returns whether the queue's event is due, and disarms
-    /// it then.
+    /// Writes an entry. Returns what becomes of the queue's event; where it is
+    /// due, the queue is not armed any more.
     ///
     /// # Errors
     /// [`CqError`].
     #[inline]
-    pub fn complete<D: Dma>(&mut self, dma: &D, entry: &CompletionEntry) -> Result<bool, CqError> {
+    pub fn complete<D: Dma>(
+        &mut self,
+        dma: &D,
+        entry: &CompletionEntry,
+    ) -> Result<Notice, CqError> {
         self.make_room(dma)?;
         let mut bytes = [0; CQE_SIZE];
         encode(entry, &mut bytes);
@@ -221,7 +271,7 @@ impl CompletionQueue {
             Arm::Solicited => entry.solicited,
         };
         if !due {
-            return Ok(false);
+            return Ok(Notice::None);
         }
         if !self.announced
             && let Some(word) = self.record.load(dma, 1)
@@ -230,22 +280,58 @@ impl CompletionQueue {
             // Armed anew, perhaps for less than what is known of.
             return Ok(self.request_notification(word));
         }
+        Ok(self.notify(self.producer.wrapping_sub(1)))
+    }
+
+    /// An event is due for the entries from this index on. It is raised, or
+    /// waits.
+    #[inline]
+    fn notify(&mut self, first: u32) -> Notice {
+        if self.moderation.count > 1 && self.moderation.period > 0 {
+            return self.notify_moderated(first);
+        }
         self.notified();
-        Ok(true)
+        Notice::Now
+    }
+
+    #[cold]
+    fn notify_moderated(&mut self, first: u32) -> Notice {
+        let Moderation { count, period } = self.moderation;
+        let from = self.held_from.unwrap_or(first);
+        if self.producer.wrapping_sub(from) & COUNTER_MASK >= u32::from(count) {
+            self.notified();
+            Notice::Now
+        } else if self.held_from.is_none() {
+            self.held_from = Some(from);
+            Notice::After(u32::from(period) * 1000)
+        } else {
+            Notice::None
+        }
+    }
+
+    /// The event has waited for its whole period. Returns whether it is due:
+    /// whether it still waits.
+    pub fn expire(&mut self) -> bool {
+        let waits = self.held_from.is_some();
+        if waits {
+            self.notified();
+        }
+        waits
     }
 
     const fn notified(&mut self) {
+        self.held_from = None;
         self.arm = Arm::No;
         self.last_notified = self.producer;
         self.fresh = false;
         self.fresh_solicited = false;
     }
 
-    /// The driver arms the queue with `word`. Returns whether the event is due
-    /// at once: for an entry that the driver had not taken and that no event
-    /// has told of. Programs count on one event per entry where they arm before
-    /// they poll, as perftest does.
-    pub fn request_notification(&mut self, word: u32) -> bool {
+    /// The driver arms the queue with `word`. Returns what becomes of the event
+    /// at once, which is one for entries that the driver had not taken and that
+    /// no event has told of. Programs count on one event per entry where they
+    /// arm before they poll, as perftest does.
+    pub fn request_notification(&mut self, word: u32) -> Notice {
         let consumer = word & COUNTER_MASK;
         let solicited = word & ARM_SOLICITED != 0;
         self.arm_word = word;
@@ -260,21 +346,27 @@ impl CompletionQueue {
             self.fresh && consumer != self.producer
         };
         if due {
-            self.notified();
+            return self.notify(consumer);
         }
-        due
+        // The entries that an event waited to tell of have been taken.
+        self.held_from = None;
+        Notice::None
     }
 
     /// Looks whether the driver armed the queue without announcing it. Returns
-    /// whether the event is due, and whether the queue should be looked at
+    /// what becomes of the event, and whether the queue should be looked at
     /// again although nothing completes.
-    pub fn recheck<D: Dma>(&mut self, dma: &D) -> (bool, bool) {
+    pub fn recheck<D: Dma>(&mut self, dma: &D) -> (Notice, bool) {
         let Some((consumer, word)) = self.record.load_both(dma) else {
-            return (false, false);
+            return (Notice::None, false);
         };
         self.consumer = consumer & COUNTER_MASK;
-        let due = word != self.arm_word && self.request_notification(word);
-        (due, self.consumer != self.producer)
+        let notice = if word == self.arm_word {
+            Notice::None
+        } else {
+            self.request_notification(word)
+        };
+        (notice, self.consumer != self.producer)
     }
 
     /// Continues in another ring. The entry that says so is the last in the old
@@ -400,6 +492,7 @@ mod tests {
             uar: 4,
             announced,
             ignore_overrun: false,
+            moderation: Moderation::default(),
         };
         CompletionQueue::new(ring(RING, 2), Record::new(RECORD).unwrap(), traits)
     }
@@ -497,7 +590,7 @@ mod tests {
         let mut queue = queue(true);
         for pass in 0..3_u8 {
             for slot in 0..4 {
-                assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
+                assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
                 let bytes: [u8; 64] = memory.read(RING + slot * 64);
                 assert_eq!(bytes[63] & 1, pass & 1);
             }
@@ -511,7 +604,7 @@ mod tests {
         let mut queue = queue(true);
         queue.ring.log_stride = 7;
         memory.write(RING, &[0xf1; 256]);
-        queue.complete(&memory, &entry(false)).unwrap();
+        let _ = queue.complete(&memory, &entry(false)).unwrap();
         assert_eq!(memory.read::<64>(RING), [0xf1; 64]);
         assert_eq!(memory.read::<1>(RING + 127), [0]);
         assert_eq!(memory.read::<1>(RING + 128 + 127), [0xf1]);
@@ -522,7 +615,7 @@ mod tests {
         let memory = Memory::new(0x5000);
         let mut queue = queue(true);
         for _ in 0..4 {
-            queue.complete(&memory, &entry(false)).unwrap();
+            let _ = queue.complete(&memory, &entry(false)).unwrap();
         }
         assert_eq!(
             queue.complete(&memory, &entry(false)),
@@ -530,7 +623,7 @@ mod tests {
         );
         assert!(queue.overran());
         memory.write32(RECORD, 1);
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
         // An index ahead of the device's is not believed either.
         memory.write32(RECORD, 100);
         assert_eq!(
@@ -538,32 +631,38 @@ mod tests {
             Err(CqError::Overrun)
         );
         queue.ignore_overrun = true;
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
     }
 
     #[test]
     fn an_armed_queue_notifies_once() {
         let memory = Memory::new(0x5000);
         let mut queue = queue(true);
-        assert!(!queue.request_notification(0));
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(true));
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
+        assert_eq!(queue.request_notification(0), Notice::None);
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
         // Armed for what was not there at index 1: one is there, so at once.
-        assert!(queue.request_notification(1 << 28 | 1));
-        assert!(!queue.request_notification(2 << 28 | 2));
+        assert_eq!(queue.request_notification(1 << 28 | 1), Notice::Now);
+        assert_eq!(queue.request_notification(2 << 28 | 2), Notice::None);
     }
 
     #[test]
     fn armed_for_solicited_entries_others_do_not_count() {
         let memory = Memory::new(0x5000);
         let mut queue = queue(true);
-        assert!(!queue.request_notification(ARM_SOLICITED));
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
-        assert_eq!(queue.complete(&memory, &entry(true)), Ok(true));
-        assert!(!queue.request_notification(1 << 28 | ARM_SOLICITED | 2));
-        assert_eq!(queue.complete(&memory, &entry(true)), Ok(true));
-        assert_eq!(queue.complete(&memory, &entry(true)), Ok(false));
-        assert!(queue.request_notification(2 << 28 | ARM_SOLICITED | 3));
+        assert_eq!(queue.request_notification(ARM_SOLICITED), Notice::None);
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+        assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::Now));
+        assert_eq!(
+            queue.request_notification(1 << 28 | ARM_SOLICITED | 2),
+            Notice::None
+        );
+        assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::Now));
+        assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::None));
+        assert_eq!(
+            queue.request_notification(2 << 28 | ARM_SOLICITED | 3),
+            Notice::Now
+        );
     }
 
     #[test]
@@ -572,10 +671,13 @@ mod tests {
         // more than there are entries, and it runs ahead of its peer.
         let memory = Memory::new(0x5000);
         let mut queue = queue(true);
-        assert!(!queue.request_notification(0));
+        assert_eq!(queue.request_notification(0), Notice::None);
         for taken in 0..5 {
-            assert_eq!(queue.complete(&memory, &entry(false)), Ok(true));
-            assert!(!queue.request_notification((taken + 1) << 28 | taken));
+            assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+            assert_eq!(
+                queue.request_notification((taken + 1) << 28 | taken),
+                Notice::None
+            );
             memory.write32(RECORD, taken + 1);
         }
     }
@@ -584,19 +686,19 @@ mod tests {
     fn arming_that_nobody_announces_is_seen_in_the_record() {
         let memory = Memory::new(0x5000);
         let mut queue = queue(false);
-        assert_eq!(queue.recheck(&memory), (false, false));
+        assert_eq!(queue.recheck(&memory), (Notice::None, false));
         // The first arming cannot be told from none.
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(true));
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
         // Nothing is due, but the driver may arm for this entry yet.
-        assert_eq!(queue.recheck(&memory), (false, true));
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
+        assert_eq!(queue.recheck(&memory), (Notice::None, true));
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
         memory.write32(RECORD + 4, 1 << 28);
-        assert_eq!(queue.recheck(&memory), (true, true));
-        assert_eq!(queue.recheck(&memory), (false, true));
+        assert_eq!(queue.recheck(&memory), (Notice::Now, true));
+        assert_eq!(queue.recheck(&memory), (Notice::None, true));
         memory.write32(RECORD, 2);
         memory.write32(RECORD + 4, 2 << 28 | 2);
-        assert_eq!(queue.recheck(&memory), (false, false));
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(true));
+        assert_eq!(queue.recheck(&memory), (Notice::None, false));
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
     }
 
     #[test]
@@ -605,8 +707,8 @@ mod tests {
         let mut queue = queue(false);
         // What libmlx5 writes when it arms for the first time: all zero.
         memory.write32(RECORD + 4, 0);
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(true));
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
     }
 
     #[test]
@@ -614,8 +716,8 @@ mod tests {
         let memory = Memory::new(0x5000);
         let mut queue = queue(false);
         memory.write32(RECORD + 4, ARM_SOLICITED);
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(false));
-        assert_eq!(queue.complete(&memory, &entry(true)), Ok(true));
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+        assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::Now));
     }
 
     #[test]
@@ -623,12 +725,12 @@ mod tests {
         let memory = Memory::new(0x5000);
         let mut queue = queue(true);
         memory.write32(RECORD, 0);
-        queue.complete(&memory, &entry(false)).unwrap();
-        queue.complete(&memory, &entry(false)).unwrap();
+        let _ = queue.complete(&memory, &entry(false)).unwrap();
+        let _ = queue.complete(&memory, &entry(false)).unwrap();
         queue.resize(&memory, ring(0x2000, 3)).unwrap();
         // The old ring ends with the entry that says so.
         assert_eq!(memory.read::<1>(RING + 2 * 64 + 63), [5 << 4]);
-        queue.complete(&memory, &entry(false)).unwrap();
+        let _ = queue.complete(&memory, &entry(false)).unwrap();
         assert_eq!(queue.counters()[0], 4);
         assert_eq!(
             memory.read::<4>(0x2000 + 3 * 64 + 56),

@@ -9,12 +9,17 @@ use crate::bits::completion::{
     STATE_ARMED, STATE_FIRED, STATE_SOLICITED_ARMED, STATUS_OVERRUN, cqc, create_cq_in,
     modify_cq_in, query_cq_out,
 };
-use crate::queue::completion::{Arm, CompletionQueue, Ring, Traits};
+use crate::queue::completion::{Arm, CompletionQueue, Moderation, Ring, Traits};
 use crate::queue::{Buffer, Record};
 
-/// Modifier of MODIFY_CQ: another ring. Without it, moderation: entries are
-/// announced as they come, which is what any moderation allows.
+/// Modifier of MODIFY_CQ: another ring. Without it, single fields change.
 const RESIZE: u32 = 1;
+/// Fields that MODIFY_CQ changes: the period of moderation.
+const PERIOD: u32 = 1 << 0;
+/// As above: the count of moderation.
+const COUNT: u32 = 1 << 1;
+/// As above: whether an overrun is ignored.
+const OVERRUN: u32 = 1 << 2;
 /// Code of an entry's size: 64 bytes.
 const ENTRY_64: u32 = 0;
 /// Code of an entry's size: 128 bytes.
@@ -47,6 +52,13 @@ fn ring(context: &[u8], pages: &[u8]) -> Result<Ring, Refusal> {
     })
 }
 
+fn moderation(context: &[u8]) -> Moderation {
+    Moderation {
+        count: cqc::CQ_MAX_COUNT.get(context) as u16,
+        period: cqc::CQ_PERIOD.get(context) as u16,
+    }
+}
+
 impl<D: Dma + 'static> Software<'_, D> {
     pub(super) fn create_cq(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
         let context = create_cq_in::CQ_CONTEXT.get(request);
@@ -60,6 +72,7 @@ impl<D: Dma + 'static> Software<'_, D> {
         }
         let announced = state.configuration.traps(uar);
         let ignore_overrun = cqc::OI.is_set(context);
+        let moderation = moderation(context);
         let cqn = self.engine.create_cq(self.vf, |cqn| {
             CompletionQueue::new(
                 ring,
@@ -70,6 +83,7 @@ impl<D: Dma + 'static> Software<'_, D> {
                     uar,
                     announced,
                     ignore_overrun,
+                    moderation,
                 },
             )
         })?;
@@ -80,21 +94,36 @@ impl<D: Dma + 'static> Software<'_, D> {
     pub(super) fn modify_cq(&mut self, request: &[u8]) -> Outcome {
         let context = modify_cq_in::CQ_CONTEXT.get(request);
         let cqn = modify_cq_in::CQN.get(request);
-        let resized = if head_in::OP_MOD.get(request) == RESIZE {
-            Some(ring(context, list(request))?)
-        } else {
-            None
-        };
-        let (queue, _, dma) = self.engine.cq_mut(self.vf, cqn)?;
-        match resized {
-            Some(ring) => queue.resize(dma, ring).map_err(|_| {
+        if head_in::OP_MOD.get(request) == RESIZE {
+            let ring = ring(context, list(request))?;
+            let (queue, _, dma) = self.engine.cq_mut(self.vf, cqn)?;
+            return queue.resize(dma, ring).map_err(|_| {
                 refuse(
                     Status::BadResourceState,
                     "what the completion queue holds does not fit",
                 )
-            }),
-            None => Ok(()),
+            });
         }
+        let select = modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.get(request);
+        if select & !(PERIOD | COUNT | OVERRUN) != 0 {
+            return Err(refuse(
+                Status::BadParameter,
+                "of a completion queue only moderation and what an overrun does can change",
+            ));
+        }
+        let (queue, _, _) = self.engine.cq_mut(self.vf, cqn)?;
+        let (mut new, given) = (queue.moderation(), moderation(context));
+        if select & PERIOD != 0 {
+            new.period = given.period;
+        }
+        if select & COUNT != 0 {
+            new.count = given.count;
+        }
+        queue.moderate(new);
+        if select & OVERRUN != 0 {
+            queue.set_ignore_overrun(cqc::OI.is_set(context));
+        }
+        Ok(())
     }
 
     pub(super) fn destroy_cq(&mut self, request: &[u8]) -> Outcome {
@@ -120,6 +149,8 @@ impl<D: Dma + 'static> Software<'_, D> {
             (cqc::ST, state),
             (cqc::LOG_CQ_SIZE, queue.ring().log_size),
             (cqc::UAR_PAGE, queue.uar),
+            (cqc::CQ_PERIOD, u32::from(queue.moderation().period)),
+            (cqc::CQ_MAX_COUNT, u32::from(queue.moderation().count)),
             (cqc::C_EQN_OR_APU_ELEMENT, u32::from(queue.eqn)),
             (cqc::LAST_NOTIFIED_INDEX, notified),
             (cqc::LAST_SOLICIT_INDEX, solicited),

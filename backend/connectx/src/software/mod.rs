@@ -225,10 +225,11 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
     fn ring_cq(&mut self, data: &[u8]) {
         let word = crate::bits::dword(data, 0);
         let cqn = crate::bits::dword(data, 4) & 0x00ff_ffff;
-        if let Ok((queue, state, dma)) = self.engine.cq_mut(self.vf, cqn)
-            && queue.request_notification(word)
-        {
-            state.completion_event(dma, queue.eqn, cqn);
+        if let Ok((queue, state, dma)) = self.engine.cq_mut(self.vf, cqn) {
+            let hold = queue.request_notification(word).act(dma, state, queue);
+            if hold > 0 {
+                self.engine.hold_armed(self.vf, cqn, hold);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use super::capability::LOG_MAX_QP_SIZE;
 use super::{NUMBER, Outcome, Refusal, Software, list, refuse};
 use crate::bits::command::{Opcode, Status};
 use crate::bits::queue_pair::{
-    ReceiveType, ServiceType, State, ads, create_qp_in, optional, qpc, query_qp_out,
+    MigrationState, ReceiveType, ServiceType, State, ads, create_qp_in, optional, qpc, query_qp_out,
 };
 use crate::bits::work::BLOCK;
 use crate::face::Mlx5;
@@ -199,11 +199,21 @@ impl<D: Dma + 'static> Software<'_, D> {
             ));
         }
         let context = create_qp_in::QPC.get(request);
+        let mask = create_qp_in::OPT_PARAM_MASK.get(request);
+        let migrates = mask & optional::MIGRATION_STATE != 0
+            && MigrationState::from_code(qpc::PM_STATE.get(context))
+                != Some(MigrationState::Migrated);
+        if mask & optional::ALTERNATE_PATH != 0 || migrates {
+            return Err(refuse(
+                Status::BadParameter,
+                "alternate paths are not supported",
+            ));
+        }
         let stored = self.state().contexts.qps.get(&qpn.value());
         let service =
             stored.and_then(|stored| ServiceType::from_code(qpc::ST.get(stored.as_slice())));
         let transport = service.map_or(Transport::Rc, transport);
-        let given = Given::of(opcode, create_qp_in::OPT_PARAM_MASK.get(request));
+        let given = Given::of(opcode, mask);
         let change = given.change(context, transport)?;
         self.engine.modify_qp(self.vf, qpn, next, &change)?;
         if let Some(stored) = self.state_mut().contexts.qps.get_mut(&qpn.value()) {

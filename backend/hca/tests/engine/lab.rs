@@ -15,8 +15,8 @@ use hca::work::{
     WqeError,
 };
 use hca::{
-    AddressPath, Clock, CqError, Dma, Engine, Event, Face, PortView, QpChange, QpDesc, QpState,
-    Quota, RecvSide, Transport, VfId,
+    AddressPath, Attention, Clock, CqError, Dma, Engine, Event, Face, PortView, QpChange, QpDesc,
+    QpState, Quota, RecvSide, Transport, VfId,
 };
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
@@ -258,7 +258,7 @@ impl Face for Plain {
         _: &mut Events,
         queue: &mut Cq,
         entry: &CompletionEntry,
-    ) -> Result<bool, CqError> {
+    ) -> Result<Attention, CqError> {
         if queue.unmapped.load(Ordering::Relaxed) {
             return Err(CqError::Unmapped);
         }
@@ -267,12 +267,14 @@ impl Face for Plain {
             return Err(CqError::Overrun);
         }
         entries.push(*entry);
-        Ok(false)
+        Ok(Attention::default())
     }
 
-    fn recheck(_: &Memory, _: &mut Events, _: &mut Cq) -> bool {
-        false
+    fn recheck(_: &Memory, _: &mut Events, _: &mut Cq) -> Attention {
+        Attention::default()
     }
+
+    fn expire(_: &Memory, _: &mut Events, _: &mut Cq) {}
 
     fn event(_: &Memory, vf: &mut Events, event: Event) {
         locked(&vf.0).push(event);

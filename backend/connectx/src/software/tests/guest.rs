@@ -128,6 +128,7 @@ pub struct Guest {
     pub port: TestPort,
     pub raised: Raised,
     pub free: u64,
+    clock: Arc<TestClock>,
 }
 
 /// Outcome of a command: what the queue entry says, and the reply.
@@ -159,7 +160,8 @@ impl Guest {
         let memory = Memory::new(MEMORY);
         let raised = Raised::default();
         let subnet = Box::new(Loopback(Arc::default()));
-        let mut engine = Engine::new(subnet, Arc::new(TestClock::default()), 7);
+        let clock = Arc::new(TestClock::default());
+        let mut engine = Engine::new(subnet, clock.clone(), 7);
         let state = FunctionState::new(configuration, Box::new(raised.clone()));
         let vf = engine.add_vf(memory.clone(), state, configuration.quota);
         engine.set_port(
@@ -181,6 +183,7 @@ impl Guest {
             port: TestPort::default(),
             raised,
             free: FREE,
+            clock,
         };
         guest.write32(0x10, 0);
         guest.write32(0x14, QUEUE as u32);
@@ -192,6 +195,11 @@ impl Guest {
         let mut guest = Self::new();
         guest.initialize();
         guest
+    }
+
+    /// What the clock says, in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.clock.0.load(Ordering::Relaxed)
     }
 
     pub fn initialize(&mut self) {

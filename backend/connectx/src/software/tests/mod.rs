@@ -2,13 +2,14 @@
 
 mod guest;
 mod hostile;
+mod moderation;
 mod shared;
 
 use guest::{Guest, INTERRUPTS, Pair, QUEUE, data, remote};
 
 use crate::bits::command::{Opcode, Status, create_eq_in};
 use crate::bits::memory_key::{create_mkey_in, mkc};
-use crate::bits::queue_pair::{State, ads, qpc, query_qp_out};
+use crate::bits::queue_pair::{State, ads, create_qp_in, qpc, query_qp_out};
 use crate::{Configuration, Effect, Region, TRAPPED_PAGES};
 
 #[test]
@@ -335,4 +336,37 @@ fn a_polled_function_maps_what_it_does_not_trap() {
     let kernel = guest.plain(Opcode::AllocUar, &[]).number();
     let program = guest.plain(Opcode::AllocUar, &[]).number();
     assert!(configuration.traps(kernel) && !configuration.traps(program));
+}
+
+#[test]
+fn alternate_paths_are_refused() {
+    let mut guest = Guest::initialized();
+    let uar = guest.plain(Opcode::AllocUar, &[]).number();
+    let pd = guest.plain(Opcode::AllocPd, &[]).number();
+    let (eqn, _) = guest.create_eq(1, 0, uar);
+    let (cqn, ..) = guest.create_cq(eqn, uar);
+    let (a, b) = (guest.create_rc(pd, cqn, uar), guest.create_rc(pd, cqn, uar));
+    guest.connect(&a, &b);
+    let mut modify = |opcode, mask, migration| {
+        let mut request = Guest::request(opcode, &[]);
+        super::NUMBER.set(&mut request, a.qpn);
+        create_qp_in::OPT_PARAM_MASK.set(&mut request, mask);
+        qpc::PM_STATE.set(create_qp_in::QPC.get_mut(&mut request), migration);
+        guest.command(&request, 16).status()
+    };
+    const ALTERNATE_PATH: u32 = 1 << 0;
+    const MIGRATION_STATE: u32 = 1 << 10;
+    let (rearm, migrated) = (1, 3);
+    for mask in [
+        ALTERNATE_PATH,
+        ALTERNATE_PATH | MIGRATION_STATE,
+        MIGRATION_STATE,
+    ] {
+        let answer = modify(Opcode::Rts2Rts, mask, rearm);
+        assert_eq!(answer, Some(Status::BadParameter), "{mask:#x}");
+    }
+    // It has migrated, as far as it ever does.
+    let answer = modify(Opcode::Rts2Rts, MIGRATION_STATE, migrated);
+    assert_eq!(answer, Some(Status::Ok));
+    assert_eq!(modify(Opcode::Rts2Rts, 0, rearm), Some(Status::Ok));
 }
