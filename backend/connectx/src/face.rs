@@ -7,6 +7,8 @@ use hca::work::{CompletionEntry, RecvWr, SendWr, WqeError};
 use hca::{Attention, CqError, Dma, Event, Face, PortChange};
 
 use crate::bits::event::{CQ_ERROR_ACCESS, CQ_ERROR_OVERRUN, EventType, PortSubtype};
+use crate::bits::queue_pair::qpc;
+use crate::bits::shared_receive::srqc;
 use crate::queue::completion::{CompletionQueue, Notice};
 use crate::queue::event::Entry;
 use crate::queue::receive::ReceiveQueue;
@@ -29,6 +31,26 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
     type Recv = ReceiveQueue;
     type Shared = SharedQueue;
     type Completion = CompletionQueue;
+
+    // A table of them doubles and has room for a third more.
+    const OF_QP: usize = qpc::SIZE + 48;
+    const OF_SRQ: usize = srqc::SIZE + 48;
+
+    fn send_held(queue: &SendQueue) -> usize {
+        queue.held()
+    }
+
+    fn recv_held(queue: &ReceiveQueue) -> usize {
+        queue.held()
+    }
+
+    fn shared_held(queue: &SharedQueue) -> usize {
+        queue.held()
+    }
+
+    fn completion_held(queue: &CompletionQueue) -> usize {
+        queue.ring().buffer.held()
+    }
 
     #[inline]
     fn send_posted(dma: &D, queue: &SendQueue) -> bool {

@@ -30,6 +30,13 @@ pub(crate) struct Airborne {
     payload: Box<[u8]>,
 }
 
+impl Airborne {
+    /// Whether this function has sent it.
+    pub fn is_from(&self, vf: VfId) -> bool {
+        self.from == vf
+    }
+}
+
 impl<F: Face> Engine<F> {
     /// Has a datagram arrive so many nanoseconds from now.
     #[cold]

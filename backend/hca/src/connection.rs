@@ -4,11 +4,15 @@ use wire::Qpn;
 
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::{Event, Face};
+use crate::multicast::ATTACHMENT;
+use crate::objects::LISTED;
 use crate::qp::{
     Core, Qp, QpAttr, QpChange, QpDesc, QpState, QpView, RecvQueue, RecvSide, Requester, Responder,
     Transport,
 };
 use crate::shared_port::is_free;
+use crate::vf::Vf;
+use crate::work::{MAX_INLINE, MAX_SGE, RecvWr, SendWr, Sge};
 
 /// Send and receive queue of a queue pair, where it has one of its own.
 pub type QpQueues<'a, F> = (Option<&'a <F as Face>::Send>, Option<&'a <F as Face>::Recv>);
@@ -55,6 +59,11 @@ impl<F: Face> Engine<F> {
             RecvQueue::None | RecvQueue::Own(_) => (None, None),
         };
         let polled = desc.polled && send_queue.is_some();
+        let held = held(send_queue.as_ref(), &recv_queue);
+        let Vf { qps, memory, .. } = self.vf_mut(vf);
+        if !qps.make_room(memory) || !memory.take_all(held) {
+            return Err(VerbError::Exhausted);
+        }
         let mut numbers = std::mem::take(&mut self.vf_mut(vf).qps);
         let Self { vfs, qps, .. } = self;
         let mut index = None;
@@ -83,8 +92,10 @@ impl<F: Face> Engine<F> {
         );
         let state = self.vf_mut(vf);
         state.qps = numbers;
-        let number = number.ok_or(VerbError::Exhausted)?;
-        let index = index.ok_or(VerbError::Exhausted)?;
+        let (Some(number), Some(index)) = (number, index) else {
+            state.memory.give_all(held);
+            return Err(VerbError::Exhausted);
+        };
         state.hold_pd(desc.pd);
         if let Some(xrcd) = xrcd {
             state.hold_xrcd(xrcd);
@@ -237,6 +248,8 @@ impl<F: Face> Engine<F> {
         self.release_cq(qp.req.cq);
         self.release_cq(qp.resp.cq);
         let state = &mut self.vfs[usize::from(vf.0)];
+        let held = held(qp.req.queue.as_ref(), &qp.resp.queue);
+        state.memory.give_all(held);
         state.release_pd(qp.core.pd);
         match qp.resp.queue {
             RecvQueue::Shared(srq) => {
@@ -259,6 +272,7 @@ impl<F: Face> Engine<F> {
                 !members.is_empty()
             });
             state.multicast_left += detached as u32;
+            (0..detached).for_each(|_| state.memory.give(ATTACHMENT));
         }
         Ok(())
     }
@@ -276,6 +290,21 @@ impl<F: Face> Engine<F> {
             self.make_ready(index);
         }
     }
+}
+
+/// Four timers for each queue pair are kept at most, in a list that doubles.
+const TIMERS: usize = 2 * 4 * 24;
+
+/// Blocks of the host's memory that a queue pair takes: with the lists in which it stands, its timers
+/// and the requests that are being carried out at either end; and what its own queues have.
+fn held<F: Face>(send: Option<&F::Send>, recv: &RecvQueue<F>) -> [usize; 3] {
+    let requests = size_of::<SendWr>() + size_of::<RecvWr>() + 2 * MAX_SGE * size_of::<Sge>();
+    let own = size_of::<Qp<F>>() + LISTED + TIMERS + F::OF_QP + requests + MAX_INLINE;
+    let recv = match recv {
+        RecvQueue::Own(queue) => F::recv_held(queue),
+        RecvQueue::None | RecvQueue::Shared(_) | RecvQueue::Xrc(_) => 0,
+    };
+    [own, send.map_or(0, F::send_held), recv]
 }
 
 /// Slot of a management queue pair in `Vf::special`.

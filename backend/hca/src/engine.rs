@@ -3,7 +3,7 @@
 //! is in `requester`, `message`, `datagram` and `progress`.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -13,13 +13,14 @@ use crate::airborne::Airborne;
 use crate::cq::{Cq, HeldEvents};
 use crate::datagram::MAX_DATAGRAM;
 use crate::face::{Event, Face};
+use crate::flight::THING;
 use crate::mr::KeyTable;
 use crate::qp::Qp;
 use crate::slab::Slab;
 use crate::srq::Srq;
 use crate::subnet::Subnet;
 use crate::traffic::PathTraffic;
-use crate::vf::{PortView, Quota, TrafficCounters, Vf};
+use crate::vf::{FANOUT_CACHE, PortView, Quota, TrafficCounters, Vf};
 use crate::watch::Watch;
 use crate::work::{RecvWr, SendWr};
 
@@ -288,10 +289,16 @@ impl<F: Face> Engine<F> {
         state.pds.clear();
         state.xrcds.clear();
         state.special = [None; 2];
-        state.multicast.clear();
+        state.multicast = HashMap::new();
         state.multicast_left = 1 << state.quota.log_multicast;
+        state.fanouts = [const { None }; FANOUT_CACHE];
         state.keys.clear();
-        state.in_flight = 0;
+        state.memory.clear();
+        // Datagrams on their way are those of its queue pairs no more, but still there.
+        let airborne = self.airborne.values();
+        let flying = airborne.filter(|airborne| airborne.is_from(vf)).count();
+        state.in_flight = flying as u32;
+        (0..flying).for_each(|_| state.memory.exchange(0, THING));
         self.epoch += 1;
         self.trim();
     }

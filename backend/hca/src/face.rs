@@ -99,6 +99,32 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// A completion queue.
     type Completion: Debug + Send;
 
+    /// Bytes of the host's memory that the face keeps of each queue pair, beside
+    /// its queues.
+    const OF_QP: usize = 0;
+    /// The same of each shared receive queue.
+    const OF_SRQ: usize = 0;
+
+    /// Bytes of the host's memory that a send queue has beside itself.
+    fn send_held(_queue: &Self::Send) -> usize {
+        0
+    }
+
+    /// The same of a receive queue.
+    fn recv_held(_queue: &Self::Recv) -> usize {
+        0
+    }
+
+    /// The same of a shared receive queue.
+    fn shared_held(_queue: &Self::Shared) -> usize {
+        0
+    }
+
+    /// The same of a completion queue.
+    fn completion_held(_queue: &Self::Completion) -> usize {
+        0
+    }
+
     /// Whether requests are posted beyond those taken.
     fn send_posted(dma: &Self::Dma, queue: &Self::Send) -> bool;
 

@@ -7,15 +7,19 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
+use crate::datagram::MAX_DATAGRAM;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::progress::TURN_REQUESTS;
 use crate::qp::{QpState, Wait};
+use crate::vf::Vf;
 use crate::work::{SendWr, Status};
 
 /// What a function may have on slow links: requests of connections, and datagrams. Each holds memory
 /// of the host's. A queue pair that has nothing there may always send one.
 const IN_FLIGHT: u32 = 4096;
+/// What one of them takes of it at most, in bytes: a datagram of a whole packet.
+pub(crate) const THING: usize = MAX_DATAGRAM + 512;
 
 /// A queue pair's requests that have been taken from its queue and not completed, but for the one
 /// that is being carried out. There is no flight where there are none.
@@ -81,19 +85,28 @@ impl Flight {
     }
 }
 
+/// Whether a function may have one thing more on slow links.
+fn has_room<F: Face>(vf: &Vf<F>) -> bool {
+    vf.in_flight < IN_FLIGHT && vf.memory.left() >= THING
+}
+
 impl<F: Face> Engine<F> {
     /// Whether a function may have one thing more on slow links; it is counted then.
     pub(crate) fn take_off(&mut self, vf: VfId, always: bool) -> bool {
-        let in_flight = &mut self.vf_mut(vf).in_flight;
-        let room = always || *in_flight < IN_FLIGHT;
-        *in_flight += u32::from(room);
+        let state = self.vf_mut(vf);
+        let room = always || has_room(state);
+        if room {
+            state.in_flight += 1;
+            state.memory.exchange(0, THING);
+        }
         room
     }
 
     /// So many things less.
     pub(crate) fn touch_down(&mut self, vf: VfId, things: usize) {
-        let in_flight = &mut self.vf_mut(vf).in_flight;
-        *in_flight = in_flight.saturating_sub(things as u32);
+        let state = self.vf_mut(vf);
+        state.in_flight = state.in_flight.saturating_sub(things as u32);
+        (0..things).for_each(|_| state.memory.give(THING));
     }
 
     /// Sends a request on its way. `fault` says that it cannot be sent.
@@ -210,7 +223,7 @@ impl<F: Face> Engine<F> {
         if qp.core.state != QpState::ReadyToSend {
             return false;
         }
-        flight.full = flight.len() > 0 && self.vfs[usize::from(vf.0)].in_flight >= IN_FLIGHT;
+        flight.full = flight.len() > 0 && !has_room(&self.vfs[usize::from(vf.0)]);
         if flight.full {
             return false;
         }

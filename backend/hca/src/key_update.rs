@@ -6,7 +6,7 @@ use crate::access::{Domain, read_payload};
 use crate::dma::Dma;
 use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
-use crate::mr::{Access, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::mr::{Access, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
 use crate::progress::Outcome;
 use crate::qp::Transport;
 use crate::work::{KeyUpdate, SendWr, Status};
@@ -91,8 +91,9 @@ impl<F: Face> Engine<F> {
             return Outcome::Failed(Status::LocalProtection);
         };
         *budget -= bytes.len() as i64;
-        let applied = vf.keys.update(update.mkey >> 8, |region, spare| {
-            apply::<F>(region, &update, &bytes, spare)
+        let (keys, memory) = (&mut vf.keys, &mut vf.memory);
+        let applied = keys.update(update.mkey >> 8, memory, |region, most| {
+            apply::<F>(region, &update, &bytes, most)
         });
         if applied != Some(true) {
             return failed;
@@ -139,10 +140,10 @@ fn payload<D: Dma>(domain: Domain<'_, D>, wr: &SendWr, update: &KeyUpdate) -> Op
 }
 
 /// Changes what `update` names, all or nothing; everything else stays as the
-/// key was created. The key may get `spare` more translation entries.
-fn apply<F: Face>(region: &mut MemoryKey, update: &KeyUpdate, bytes: &[u8], spare: usize) -> bool {
+/// key was created. The translation may take `most` bytes.
+fn apply<F: Face>(region: &mut MemoryKey, update: &KeyUpdate, bytes: &[u8], most: usize) -> bool {
     let octwords = bytes.len() as u64 / OCTWORD;
-    if octwords > 0 && !replace_translations::<F>(region, update.translation_offset, bytes, spare) {
+    if octwords > 0 && !replace_translations::<F>(region, update.translation_offset, bytes, most) {
         return false;
     }
     if let (Some(new), Translation::Pages { log_size, .. }) =
@@ -178,18 +179,16 @@ fn set<T>(to: &mut T, from: Option<T>) {
 }
 
 /// Replaces entries from octword `offset` on; the key's capacity has been
-/// checked, the function's quota is `spare`.
+/// checked, the function's quota allows `most` bytes.
 fn replace_translations<F: Face>(
     region: &mut MemoryKey,
     offset: u64,
     bytes: &[u8],
-    spare: usize,
+    most: usize,
 ) -> bool {
-    let had = region.translation.entries();
     let Ok(offset) = usize::try_from(offset) else {
         return false;
     };
-    let affordable = |end: usize| end.saturating_sub(had) <= spare;
     match &mut region.translation {
         Translation::Physical => false,
         Translation::Pages { pages, .. } => {
@@ -197,22 +196,17 @@ fn replace_translations<F: Face>(
             F::decode_pages(bytes, &mut new);
             let at = offset * PAGES_PER_OCTWORD as usize;
             new.truncate(region.capacity.saturating_sub(at));
-            let end = at + new.len();
-            if new.is_empty() || !affordable(end) {
+            if new.is_empty() || pages.held_with(at, &new) > most {
                 return false;
             }
-            if pages.len() < end {
-                pages.resize(end, 0);
-            }
-            pages[at..end].copy_from_slice(&new);
+            pages.replace(at, &new);
             true
         }
         Translation::Indirect(list) => {
             let mut new = Vec::with_capacity(bytes.len() / OCTWORD as usize);
             F::decode_klms(bytes, &mut new);
             new.truncate(region.capacity.min(MAX_KLMS).saturating_sub(offset));
-            let end = offset + new.len();
-            if new.is_empty() || !affordable(end) {
+            if new.is_empty() || KlmList::bytes(offset + new.len()) > most {
                 return false;
             }
             list.replace(offset, &new);

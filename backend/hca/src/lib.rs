@@ -24,12 +24,14 @@ mod failure;
 mod flight;
 mod key_update;
 mod lossy;
+mod memory;
 mod message;
 pub mod mr;
 mod multicast;
 pub mod numbers;
 mod objects;
 pub mod packets;
+mod pages;
 mod path;
 mod poll;
 mod progress;
@@ -50,7 +52,9 @@ pub use dma::{Dma, DmaFault};
 pub use engine::{Clock, Engine, VerbError, VfId};
 pub use face::{Attention, CqError, Event, Face, PortChange};
 pub use lossy::RetryCounters;
+pub use memory::Memory;
 pub use objects::CqParts;
+pub use pages::PageList;
 pub use qp::{
     AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,
 };

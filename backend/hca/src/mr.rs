@@ -5,7 +5,9 @@ use std::ops::BitOr;
 use thiserror::Error;
 use wire::Qpn;
 
+use crate::memory::Memory;
 use crate::numbers::Numbers;
+use crate::pages::PageList;
 
 /// Page sizes that a translation may have, as powers of two.
 pub const PAGE_SIZES: std::ops::RangeInclusive<u8> = 12..=40;
@@ -96,7 +98,7 @@ pub enum Translation {
         /// Page size as a power of two.
         log_size: u8,
         /// DMA address of each page.
-        pages: Vec<u64>,
+        pages: PageList,
     },
     /// A list of stretches of other keys.
     Indirect(KlmList),
@@ -131,11 +133,23 @@ impl KlmList {
         &self.entries
     }
 
+    /// Bytes of the host's memory that it takes.
+    fn held(&self) -> usize {
+        Self::bytes(self.entries.capacity().max(self.ends.capacity()))
+    }
+
+    /// Bytes that a list of `count` entries takes.
+    pub(crate) const fn bytes(count: usize) -> usize {
+        count * (size_of::<Klm>() + size_of::<u64>())
+    }
+
     /// Puts `new` at index `at`, which with what precedes it is there or is
     /// filled with empty entries.
     pub(crate) fn replace(&mut self, at: usize, new: &[Klm]) {
         let end = at + new.len();
-        if self.entries.len() < end {
+        if let Some(more) = end.checked_sub(self.entries.len()) {
+            self.entries.reserve_exact(more);
+            self.ends.reserve_exact(end - self.ends.len());
             self.entries.resize(
                 end,
                 Klm {
@@ -168,13 +182,23 @@ impl KlmList {
 }
 
 impl Translation {
-    /// Number of entries, which is what counts against [`crate::Quota`].
+    /// Number of entries.
     #[must_use]
     pub fn entries(&self) -> usize {
         match self {
             Self::Physical => 0,
             Self::Pages { pages, .. } => pages.len(),
             Self::Indirect(list) => list.entries.len(),
+        }
+    }
+
+    /// Bytes of the host's memory that the entries take.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        match self {
+            Self::Physical => 0,
+            Self::Pages { pages, .. } => pages.held(),
+            Self::Indirect(list) => list.held(),
         }
     }
 }
@@ -270,39 +294,35 @@ impl MemoryKey {
 #[derive(Debug, Default)]
 pub struct KeyTable {
     slots: Numbers<MemoryKey>,
-    /// Translation entries of all keys.
-    entries: usize,
-    most_entries: usize,
 }
 
 impl KeyTable {
-    /// An empty table for at most `1 << log_size` keys with 24-bit indices,
-    /// which together have at most `most_entries` translation entries.
+    /// An empty table for at most `1 << log_size` keys with 24-bit indices.
     #[must_use]
-    pub fn new(log_size: u8, most_entries: usize, seed: u64) -> Self {
+    pub fn new(log_size: u8, seed: u64) -> Self {
         Self {
             slots: Numbers::new(log_size, 24, 2, seed),
-            entries: 0,
-            most_entries,
         }
     }
 
     /// Adds a key and returns its index (the key is `index << 8 | variant`), or
-    /// `None` when the table is full or the key has too many translation entries.
-    pub fn insert(&mut self, key: MemoryKey) -> Option<u32> {
-        let entries = key.translation.entries();
-        if entries > self.most_entries - self.entries {
+    /// `None` when the table is full or `memory` does not suffice for it.
+    pub fn insert(&mut self, key: MemoryKey, memory: &mut Memory) -> Option<u32> {
+        let held = key.translation.held();
+        if !self.slots.make_room(memory) || !memory.take(held) {
             return None;
         }
-        let index = self.slots.insert(key)?;
-        self.entries += entries;
-        Some(index)
+        let index = self.slots.insert(key);
+        if index.is_none() {
+            memory.give(held);
+        }
+        index
     }
 
     /// Removes the key with this index.
-    pub fn remove(&mut self, index: u32) -> Option<MemoryKey> {
+    pub fn remove(&mut self, index: u32, memory: &mut Memory) -> Option<MemoryKey> {
         let key = self.slots.remove(index)?;
-        self.entries -= key.translation.entries();
+        memory.give(key.translation.held());
         Some(key)
     }
 
@@ -318,25 +338,24 @@ impl KeyTable {
         self.slots.get_mut(index)
     }
 
-    /// Lets `change` do what it likes to a key and counts its translation
-    /// entries anew; the second argument is how many it may add.
+    /// Lets `change` do what it likes to a key; the second argument is how many
+    /// bytes its translation may take.
     pub(crate) fn update<R>(
         &mut self,
         index: u32,
+        memory: &mut Memory,
         change: impl FnOnce(&mut MemoryKey, usize) -> R,
     ) -> Option<R> {
-        let spare = self.most_entries - self.entries;
         let key = self.slots.get_mut(index)?;
-        let before = key.translation.entries();
-        let result = change(key, spare);
-        self.entries = self.entries - before + key.translation.entries();
+        let before = key.translation.held();
+        let result = change(key, memory.left().saturating_add(before));
+        memory.exchange(before, key.translation.held());
         Some(result)
     }
 
     /// Removes all keys.
     pub(crate) fn clear(&mut self) {
         self.slots.clear();
-        self.entries = 0;
     }
 
     /// Number of keys.
@@ -432,7 +451,7 @@ impl KeyTable {
 #[inline]
 fn translate_pages(
     log_size: u8,
-    pages: &[u64],
+    pages: &PageList,
     start: u64,
     addr: u64,
     len: u64,
@@ -441,39 +460,15 @@ fn translate_pages(
     let offset = addr.wrapping_sub(start & !mask);
     let index = usize::try_from(offset >> log_size).ok()?;
     let within = offset & mask;
-    let base = *pages.get(index)? & !mask;
+    let base = pages.get(index)? & !mask;
     let mut run = mask + 1 - within;
     // Neighbouring pages often lie side by side; one longer window is cheaper
     // than several short ones.
     if run < len {
         let wanted = usize::try_from((len - run).div_ceil(mask + 1)).unwrap_or(usize::MAX);
-        let following = &pages[index + 1..];
-        let following = &following[..wanted.min(following.len())];
-        run += side_by_side(base, mask, following) * (mask + 1);
+        run += pages.side_by_side(index, wanted, log_size) * (mask + 1);
     }
     Some((base + within, run.min(len)))
-}
-
-/// How many of `pages` continue the page at `base`, one behind the other.
-#[inline]
-fn side_by_side(base: u64, mask: u64, pages: &[u64]) -> u64 {
-    /// Pages compared without a branch between them.
-    const GROUP: usize = 16;
-    let size = mask + 1;
-    let mut expected = base.wrapping_add(size);
-    let mut found = 0;
-    for group in pages.chunks(GROUP) {
-        let strays = |(at, &page): (usize, &u64)| {
-            (page & !mask) ^ expected.wrapping_add(size.wrapping_mul(at as u64))
-        };
-        let each = || group.iter().enumerate();
-        if each().fold(0, |all, page| all | strays(page)) != 0 {
-            return found + each().take_while(|&page| strays(page) == 0).count() as u64;
-        }
-        found += group.len() as u64;
-        expected = expected.wrapping_add(size.wrapping_mul(GROUP as u64));
-    }
-    found
 }
 
 #[cfg(test)]
@@ -498,7 +493,7 @@ mod tests {
 
     #[test]
     fn pages_start_at_the_rounded_address() {
-        let pages = vec![0x10_0000, 0x20_0000, 0x20_1000];
+        let pages = PageList::new(12, [0x10_0000, 0x20_0000, 0x20_1000]);
         assert_eq!(
             translate_pages(12, &pages, 0x7f00_0123, 0x7f00_0123, 4096),
             Some((0x10_0123, 0xedd))
@@ -507,7 +502,8 @@ mod tests {
         let mut run: Vec<u64> = (0..21).map(|page| 0x40_0000 + page * 4096).collect();
         for gap in [20, 8, 7, 1] {
             run[gap] += 4096;
-            let window = translate_pages(12, &run, 0, 16, 1 << 20);
+            let pages = PageList::new(12, run.iter().copied());
+            let window = translate_pages(12, &pages, 0, 16, 1 << 20);
             assert_eq!(window, Some((0x40_0010, gap as u64 * 4096 - 16)), "{gap}");
         }
         // the two neighbours are one window
@@ -552,9 +548,9 @@ mod tests {
 
     #[test]
     fn indirect_keys_find_their_stretch_and_loops_end() {
-        let mut table = KeyTable::new(8, 100, 1);
+        let (mut table, mut memory) = (KeyTable::new(8, 1), Memory::new(1 << 20));
         let inner = table
-            .insert(key(Translation::Physical, 0, u64::MAX))
+            .insert(key(Translation::Physical, 0, u64::MAX), &mut memory)
             .unwrap()
             << 8
             | 7;
@@ -590,7 +586,9 @@ mod tests {
                 .is_err()
         );
 
-        let index = table.insert(key(Translation::Physical, 0, 64)).unwrap();
+        let index = table
+            .insert(key(Translation::Physical, 0, 64), &mut memory)
+            .unwrap();
         let own = index << 8 | 7;
         table.get_mut(index).unwrap().translation =
             Translation::Indirect(KlmList::new(vec![Klm {

@@ -15,6 +15,10 @@ use crate::work::AddressVector;
 /// A group, and the virtual cluster whose members of it hear a packet.
 pub(crate) type Group = (Gid, Option<u16>);
 
+/// Bytes of the host's memory that an attachment takes at most: an entry of a table that doubles, and
+/// a list.
+pub(crate) const ATTACHMENT: usize = 160;
+
 impl<F: Face> Engine<F> {
     /// Attaches a datagram queue pair to a multicast group.
     ///
@@ -38,7 +42,7 @@ impl<F: Face> Engine<F> {
         {
             return Ok(());
         }
-        if state.multicast_left == 0 {
+        if state.multicast_left == 0 || !state.memory.take(ATTACHMENT) {
             return Err(VerbError::Exhausted);
         }
         state.multicast_left -= 1;
@@ -63,6 +67,7 @@ impl<F: Face> Engine<F> {
             state.multicast.remove(&mgid);
         }
         state.multicast_left += 1;
+        state.memory.give(ATTACHMENT);
         Ok(())
     }
 

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use crate::memory::Memory;
+
 /// Freed slots that rest before the first of them is used again, as long as the
 /// table is not full.
 const RESTING: usize = 64;
@@ -66,6 +68,29 @@ impl<T> Numbers<T> {
         self.len == 0
     }
 
+    /// Makes room for one object more in a table that grows by doubling; false where `memory` does
+    /// not suffice for that.
+    pub fn make_room(&mut self, memory: &mut Memory) -> bool {
+        const FIRST: usize = 16;
+        let have = self.slots.capacity();
+        if self.slots.len() < have || self.is_full() || self.free.len() > RESTING {
+            return true;
+        }
+        let wanted = (have * 2).max(FIRST);
+        // Each slot may come to stand in the list of free ones, which doubles, too.
+        let bytes = |slots: usize| slots * (size_of::<Slot<T>>() + 2 * size_of::<u32>());
+        let fits = memory.take(bytes(wanted));
+        if fits {
+            memory.give(bytes(have));
+            self.slots.reserve_exact(wanted - self.slots.len());
+        }
+        fits
+    }
+
+    const fn is_full(&self) -> bool {
+        self.slots.len() as u64 + self.first as u64 >= 1 << self.log_size
+    }
+
     /// Stores `value` under a new number; `None` when the table is full.
     pub fn insert(&mut self, value: T) -> Option<u32> {
         self.insert_with(|_| value)
@@ -83,8 +108,7 @@ impl<T> Numbers<T> {
         free: impl Fn(u32) -> bool,
         make: impl FnOnce(u32) -> T,
     ) -> Option<u32> {
-        let full = self.slots.len() as u64 + u64::from(self.first) >= 1 << self.log_size;
-        let slot = if full || self.free.len() > RESTING {
+        let slot = if self.is_full() || self.free.len() > RESTING {
             self.free.pop_front()?
         } else {
             self.slots.push(Slot {

@@ -4,9 +4,15 @@
 use crate::cq::Cq;
 use crate::engine::{CqIndex, Engine, SrqIndex, VerbError, VfId};
 use crate::face::Face;
+use crate::memory::Memory;
 use crate::mr::{MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
 use crate::numbers::Numbers;
 use crate::srq::Srq;
+use crate::vf::Vf;
+
+/// Bytes that the lists take in which an object stands by its index: those of the engine, of what it
+/// looks at, and of what is due.
+pub(crate) const LISTED: usize = 128;
 
 /// The ring of a completion queue, and the face state and memory of its function.
 pub type CqParts<'a, F> = (
@@ -23,7 +29,8 @@ impl<F: Face> Engine<F> {
     /// # Errors
     /// [`VerbError::Exhausted`].
     pub fn alloc_pd(&mut self, vf: VfId) -> Result<u32, VerbError> {
-        self.vf_mut(vf).pds.insert(0).ok_or(VerbError::Exhausted)
+        let Vf { pds, memory, .. } = self.vf_mut(vf);
+        alloc(pds, memory)
     }
 
     /// Frees a protection domain.
@@ -40,7 +47,8 @@ impl<F: Face> Engine<F> {
     /// # Errors
     /// [`VerbError::Exhausted`].
     pub fn alloc_xrcd(&mut self, vf: VfId) -> Result<u32, VerbError> {
-        self.vf_mut(vf).xrcds.insert(0).ok_or(VerbError::Exhausted)
+        let Vf { xrcds, memory, .. } = self.vf_mut(vf);
+        alloc(xrcds, memory)
     }
 
     /// Frees an XRC domain.
@@ -73,7 +81,8 @@ impl<F: Face> Engine<F> {
         if !valid {
             return Err(VerbError::Invalid);
         }
-        let index = state.keys.insert(key).ok_or(VerbError::Exhausted)?;
+        let index = state.keys.insert(key, &mut state.memory);
+        let index = index.ok_or(VerbError::Exhausted)?;
         state.hold_pd(pd);
         Ok(index)
     }
@@ -84,7 +93,8 @@ impl<F: Face> Engine<F> {
     /// [`VerbError::NotFound`].
     pub fn destroy_key(&mut self, vf: VfId, index: u32) -> Result<MemoryKey, VerbError> {
         let state = self.vf_mut(vf);
-        let key = state.keys.remove(index).ok_or(VerbError::NotFound)?;
+        let key = state.keys.remove(index, &mut state.memory);
+        let key = key.ok_or(VerbError::NotFound)?;
         state.release_pd(key.pd);
         Ok(key)
     }
@@ -101,10 +111,47 @@ impl<F: Face> Engine<F> {
         make: impl FnOnce(u32) -> F::Completion,
     ) -> Result<u32, VerbError> {
         let Self { vfs, cqs, .. } = self;
-        vfs[usize::from(vf.0)]
-            .cqs
-            .insert_with(|cqn| CqIndex(cqs.insert(Cq::new(vf, cqn, make(cqn)))))
-            .ok_or(VerbError::Exhausted)
+        let Vf {
+            cqs: numbers,
+            memory,
+            ..
+        } = &mut vfs[usize::from(vf.0)];
+        if !numbers.make_room(memory) {
+            return Err(VerbError::Exhausted);
+        }
+        let mut held = 0;
+        let number = numbers.insert_with(|cqn| {
+            let ring = make(cqn);
+            held = F::completion_held(&ring);
+            CqIndex(cqs.insert(Cq::new(vf, cqn, ring)))
+        });
+        let number = number.ok_or(VerbError::Exhausted)?;
+        if memory.take_all([Self::OF_CQ, held]) {
+            return Ok(number);
+        }
+        if let Some(index) = numbers.remove(number) {
+            cqs.remove(index.0);
+        }
+        Err(VerbError::Exhausted)
+    }
+
+    /// Bytes of the host's memory that a completion queue takes without what its ring has.
+    const OF_CQ: usize = size_of::<Cq<F>>() + LISTED;
+    /// The same of a shared receive queue.
+    const OF_SRQ: usize = size_of::<Srq<F>>() + LISTED + F::OF_SRQ;
+
+    /// Takes bytes of a function's share of the host's memory for what its face keeps.
+    ///
+    /// # Errors
+    /// [`VerbError::Exhausted`].
+    pub fn take_memory(&mut self, vf: VfId, bytes: usize) -> Result<(), VerbError> {
+        let fits = self.vf_mut(vf).memory.take(bytes);
+        fits.then_some(()).ok_or(VerbError::Exhausted)
+    }
+
+    /// Gives bytes back that [`Engine::take_memory`] has taken.
+    pub fn give_memory(&mut self, vf: VfId, bytes: usize) {
+        self.vf_mut(vf).memory.give(bytes);
     }
 
     /// The ring of a completion queue, with the function's face and memory.
@@ -130,10 +177,10 @@ impl<F: Face> Engine<F> {
         self.vf_mut(vf).cqs.remove(cqn);
         self.poll.forget_cqs(|other| other == index);
         self.failed_cqs.retain(|&failed| failed != index);
-        self.cqs
-            .remove(index.0)
-            .map(|cq| cq.ring)
-            .ok_or(VerbError::NotFound)
+        let cq = self.cqs.remove(index.0).ok_or(VerbError::NotFound)?;
+        let held = [Self::OF_CQ, F::completion_held(&cq.ring)];
+        self.vf_mut(vf).memory.give_all(held);
+        Ok(cq.ring)
     }
 
     pub(crate) fn cq_index(&self, vf: VfId, cqn: u32) -> Result<CqIndex, VerbError> {
@@ -163,11 +210,18 @@ impl<F: Face> Engine<F> {
             None => None,
         };
         let Self { vfs, srqs, cqs, .. } = self;
-        let number = vfs[usize::from(vf.0)]
-            .srqs
-            .insert_with(|srqn| SrqIndex(srqs.insert(Srq::new(vf, srqn, pd, xrc, ring))))
-            .ok_or(VerbError::Exhausted)?;
         let state = &mut vfs[usize::from(vf.0)];
+        let held = [Self::OF_SRQ, F::shared_held(&ring)];
+        if !state.srqs.make_room(&mut state.memory) || !state.memory.take_all(held) {
+            return Err(VerbError::Exhausted);
+        }
+        let number = state
+            .srqs
+            .insert_with(|srqn| SrqIndex(srqs.insert(Srq::new(vf, srqn, pd, xrc, ring))));
+        let Some(number) = number else {
+            state.memory.give_all(held);
+            return Err(VerbError::Exhausted);
+        };
         state.hold_pd(pd);
         if let Some((xrcd, cq)) = xrc {
             state.hold_xrcd(xrcd);
@@ -222,6 +276,8 @@ impl<F: Face> Engine<F> {
         if let Some(srq) = self.srqs.remove(index.0) {
             let state = self.vf_mut(vf);
             state.srqs.remove(srqn);
+            let held = [Self::OF_SRQ, F::shared_held(&srq.ring)];
+            state.memory.give_all(held);
             state.release_pd(srq.pd);
             if let Some((xrcd, cq)) = srq.xrc {
                 state.release_xrcd(xrcd);
@@ -236,6 +292,12 @@ impl<F: Face> Engine<F> {
             cq.users -= 1;
         }
     }
+}
+
+/// Allocates a domain.
+fn alloc(domains: &mut Numbers<u32>, memory: &mut Memory) -> Result<u32, VerbError> {
+    let number = domains.make_room(memory).then(|| domains.insert(0));
+    number.flatten().ok_or(VerbError::Exhausted)
 }
 
 /// Frees a domain that nothing is of.

@@ -5,6 +5,7 @@
 pub(crate) struct Slab<T> {
     entries: Vec<Option<Box<T>>>,
     free: Vec<u32>,
+    len: usize,
 }
 
 impl<T> Default for Slab<T> {
@@ -12,33 +13,45 @@ impl<T> Default for Slab<T> {
         Self {
             entries: Vec::new(),
             free: Vec::new(),
+            len: 0,
         }
     }
 }
 
 impl<T> Slab<T> {
     pub fn insert(&mut self, value: T) -> u32 {
-        match self.free.pop() {
-            Some(index) => {
+        self.len += 1;
+        // Those behind the end have been given back.
+        let end = self.entries.len();
+        while let Some(index) = self.free.pop() {
+            if (index as usize) < end {
                 self.entries[index as usize] = Some(Box::new(value));
-                index
-            }
-            None => {
-                self.entries.push(Some(Box::new(value)));
-                (self.entries.len() - 1) as u32
+                return index;
             }
         }
+        self.entries.push(Some(Box::new(value)));
+        end as u32
     }
 
     pub fn remove(&mut self, index: u32) -> Option<Box<T>> {
         let value = self.entries.get_mut(index as usize)?.take()?;
+        self.len -= 1;
         self.free.push(index);
+        while self.entries.pop_if(|last| last.is_none()).is_some() {}
+        if self.entries.is_empty() {
+            *self = Self::default();
+        } else if self.entries.len() < self.entries.capacity() / 4 {
+            let end = self.entries.len() as u32;
+            self.free.retain(|&index| index < end);
+            self.free.shrink_to_fit();
+            self.entries.shrink_to(2 * self.entries.len());
+        }
         Some(value)
     }
 
     /// Number of objects.
-    pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
     #[inline]

@@ -9,13 +9,15 @@ use wire::{Gid, Lid, PKey, Sl};
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
 use crate::lossy::RetryCounters;
+use crate::memory::Memory;
 use crate::mr::KeyTable;
 use crate::numbers::Numbers;
 use crate::qp::QpNumbers;
 use crate::service_level::ServiceLevels;
 use crate::subnet::{Heading, NoRoute, Route};
 
-/// Most objects of each kind that one function may have, as powers of two.
+/// Most objects of each kind that one function may have, as powers of two, and what all of them
+/// together may take of the host's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     /// Queue pairs.
@@ -30,8 +32,8 @@ pub struct Quota {
     pub log_pds: u8,
     /// Multicast attachments.
     pub log_multicast: u8,
-    /// Translation entries (pages, or stretches) of all memory keys together.
-    pub log_translations: u8,
+    /// Bytes of the host's memory that all objects and their lists of pages may take.
+    pub memory: usize,
 }
 
 impl Default for Quota {
@@ -43,7 +45,7 @@ impl Default for Quota {
             log_keys: 20,
             log_pds: 16,
             log_multicast: 13,
-            log_translations: 25,
+            memory: 40 << 20,
         }
     }
 }
@@ -217,6 +219,8 @@ pub(crate) const ROUTE_CACHE: usize = 64;
 pub(crate) struct Vf<F: Face> {
     pub dma: F::Dma,
     pub face: F::Vf,
+    /// What it may take of the host's memory.
+    pub memory: Memory,
     pub keys: KeyTable,
     /// Protection domains: how many objects are of each.
     pub pds: Numbers<u32>,
@@ -245,7 +249,8 @@ impl<F: Face> Vf<F> {
         Self {
             dma,
             face,
-            keys: KeyTable::new(quota.log_keys, 1 << quota.log_translations, seed),
+            memory: Memory::new(quota.memory),
+            keys: KeyTable::new(quota.log_keys, seed),
             pds: Numbers::new(quota.log_pds, 24, 1, seed ^ 1),
             xrcds: Numbers::new(quota.log_pds, 24, 1, seed ^ 2),
             // Numbers 0 and 1 are the management queue pairs'.

@@ -92,6 +92,12 @@ impl EventQueue {
         }
     }
 
+    /// Bytes of the host's memory that its list of pages takes.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.buffer.held()
+    }
+
     /// Producer and consumer counters, of 24 bits.
     #[must_use]
     pub const fn counters(&self) -> (u32, u32) {

@@ -8,7 +8,7 @@ pub mod shared;
 
 use std::sync::atomic::Ordering;
 
-use hca::{Dma, DmaFault, dma};
+use hca::{Dma, DmaFault, PageList, dma};
 use thiserror::Error;
 use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
 
@@ -32,7 +32,7 @@ pub enum BufferError {
 /// starts within the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buffer {
-    pages: Box<[u64]>,
+    pages: PageList,
     shift: u32,
     offset: u64,
 }
@@ -64,24 +64,19 @@ impl Buffer {
         if given < needed {
             return Err(BufferError::TooFewPages { needed, given });
         }
-        let mask = (1_u64 << 12) - 1;
-        let pages = list
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .take(needed as usize)
-            .map(|address| u64::from_be_bytes(*address) & !mask)
-            .collect();
+        let addresses = list.as_chunks::<8>().0.iter().take(needed as usize);
+        let addresses = addresses.map(|address| u64::from_be_bytes(*address));
         Ok(Self {
-            pages,
+            pages: PageList::new(shift as u8, addresses),
             shift,
             offset,
         })
     }
 
-    /// The page list as it was given, to answer queries.
-    pub fn pages(&self) -> impl Iterator<Item = u64> {
-        self.pages.iter().copied()
+    /// Bytes of the host's memory that the list takes.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.pages.held()
     }
 
     /// DMA address of byte `at`, and how many bytes of its page follow.
@@ -91,11 +86,7 @@ impl Buffer {
         let within = at & ((1 << self.shift) - 1);
         // An index past the list cannot come from a position within the queue;
         // address zero is as good as any other then.
-        let page = self
-            .pages
-            .get((at >> self.shift) as usize)
-            .copied()
-            .unwrap_or(0);
+        let page = self.pages.get((at >> self.shift) as usize).unwrap_or(0);
         (
             page.wrapping_add(within),
             ((1 << self.shift) - within) as usize,

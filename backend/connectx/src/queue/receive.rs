@@ -21,6 +21,12 @@ pub struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
+    /// Bytes of the host's memory that its list of pages takes.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.buffer.held()
+    }
+
     /// A queue of `1 << log_size` requests (at most 2^15) of `1 << log_stride`
     /// bytes each (4 to 11) at the start of `buffer`.
     #[must_use]

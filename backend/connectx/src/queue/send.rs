@@ -63,6 +63,12 @@ impl Fetched {
 }
 
 impl SendQueue {
+    /// Bytes of the host's memory that its list of pages takes.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.buffer.held()
+    }
+
     /// A queue of `1 << log_blocks` blocks (at most 2^15) at byte `start` of
     /// `buffer`, whose requests have the given `format`.
     #[must_use]

@@ -22,6 +22,12 @@ pub struct SharedQueue {
 }
 
 impl SharedQueue {
+    /// Bytes of the host's memory that its list of pages takes.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.buffer.held()
+    }
+
     /// A queue of `1 << log_size` requests (at most 2^15) of `1 << log_stride`
     /// bytes each (5 to 11). Its chain begins with request 0.
     #[must_use]

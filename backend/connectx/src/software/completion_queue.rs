@@ -96,13 +96,7 @@ impl<D: Dma + 'static> Software<'_, D> {
         let cqn = modify_cq_in::CQN.get(request);
         if head_in::OP_MOD.get(request) == RESIZE {
             let ring = ring(context, list(request))?;
-            let (queue, _, dma) = self.engine.cq_mut(self.vf, cqn)?;
-            return queue.resize(dma, ring).map_err(|_| {
-                refuse(
-                    Status::BadResourceState,
-                    "what the completion queue holds does not fit",
-                )
-            });
+            return self.resize_cq(cqn, ring);
         }
         let select = modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.get(request);
         if select & !(PERIOD | COUNT | OVERRUN) != 0 {
@@ -124,6 +118,26 @@ impl<D: Dma + 'static> Software<'_, D> {
             queue.set_ignore_overrun(cqc::OI.is_set(context));
         }
         Ok(())
+    }
+
+    fn resize_cq(&mut self, cqn: u32, ring: Ring) -> Outcome {
+        let after = ring.buffer.held();
+        self.engine.take_memory(self.vf, after)?;
+        let resized = self.engine.cq_mut(self.vf, cqn).map(|(queue, _, dma)| {
+            let before = queue.ring().buffer.held();
+            queue.resize(dma, ring).map(|()| before)
+        });
+        let unused = match resized {
+            Ok(Ok(before)) => before,
+            _ => after,
+        };
+        self.engine.give_memory(self.vf, unused);
+        resized?.map(drop).map_err(|_| {
+            refuse(
+                Status::BadResourceState,
+                "what the completion queue holds does not fit",
+            )
+        })
     }
 
     pub(super) fn destroy_cq(&mut self, request: &[u8]) -> Outcome {

@@ -36,10 +36,12 @@ impl<D: Dma + 'static> Software<'_, D> {
         let mask = crate::bits::Wide::new(0).get(create_eq_in::EVENT_BITMASK.get(request));
         let announced = state.configuration.traps(eqc::UAR_PAGE.get(context));
         let queue = EventQueue::new(buffer, log_size, vector, mask, announced);
-        let eqn = state
-            .events
-            .insert(queue)
-            .ok_or(refuse(Status::NoResources, "too many event queues"))?;
+        let held = queue.held();
+        self.engine.take_memory(self.vf, held)?;
+        let Some(eqn) = self.state_mut().events.insert(queue) else {
+            self.engine.give_memory(self.vf, held);
+            return Err(refuse(Status::NoResources, "too many event queues"));
+        };
         create_eq_out::EQ_NUMBER.set(reply, u32::from(eqn));
         Ok(())
     }
@@ -47,7 +49,10 @@ impl<D: Dma + 'static> Software<'_, D> {
     pub(super) fn destroy_eq(&mut self, request: &[u8]) -> Outcome {
         let eqn = destroy_eq_in::EQ_NUMBER.get(request) as u8;
         match self.state_mut().events.remove(eqn) {
-            Some(_) => Ok(()),
+            Some(queue) => {
+                self.engine.give_memory(self.vf, queue.held());
+                Ok(())
+            }
             None => Err(refuse(Status::BadResource, "no such event queue")),
         }
     }

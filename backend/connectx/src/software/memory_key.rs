@@ -1,7 +1,7 @@
 //! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
 
 use hca::mr::{Access, KlmList, MemoryKey, Translation};
-use hca::{Dma, Face};
+use hca::{Dma, Face, PageList};
 
 use super::{NUMBER, Outcome, Refusal, Software, list, refuse};
 use crate::bits::command::Status;
@@ -51,12 +51,12 @@ fn translation<D: Dma + 'static>(
             if !(LOG_MIN_PAGE..=LOG_MAX_PAGE).contains(&log_size) {
                 return Err(refuse(Status::BadParameter, "pages have 4 KiB to 2 GiB"));
             }
-            let mut pages = Vec::new();
-            Mlx5::<D>::decode_pages(entries, &mut pages);
+            let pages = entries.as_chunks::<8>().0.iter();
+            let pages = pages.map(|page| u64::from_be_bytes(*page));
             Ok((
                 Translation::Pages {
                     log_size: log_size as u8,
-                    pages,
+                    pages: PageList::new(log_size as u8, pages),
                 },
                 octwords * 2,
             ))
@@ -70,14 +70,6 @@ fn translation<D: Dma + 'static>(
             Status::BadParameter,
             "this access mode is not supported",
         )),
-    }
-}
-
-fn entries(translation: &Translation) -> usize {
-    match translation {
-        Translation::Physical => 0,
-        Translation::Pages { pages, .. } => pages.len(),
-        Translation::Indirect(list) => list.entries().len(),
     }
 }
 
@@ -103,7 +95,7 @@ impl<D: Dma + 'static> Software<'_, D> {
         let (translation, capacity) = translation::<D>(context, given)?;
         // Driver and device count in octwords, so a list may be one entry longer
         // than the region needs; never longer than it was sized for.
-        let capacity = capacity.max(entries(&translation));
+        let capacity = capacity.max(translation.entries());
         let access = RIGHTS.iter().fold(Access::NONE, |access, &(field, right)| {
             access.with(right, field.is_set(context))
         });

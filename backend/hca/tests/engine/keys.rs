@@ -2,7 +2,7 @@
 
 use hca::mr::{Access, Klm, KlmList, MemoryKey, Translation};
 use hca::work::{KeyUpdate, Operation, SendWr, Status};
-use hca::{QpState, Quota, RecvSide, Transport, VerbError};
+use hca::{PageList, QpState, Quota, RecvSide, Transport, VerbError};
 
 use crate::lab::{
     Lab, Qp, VARIANT, base, everything, pattern, physical, received, remote, request, sent,
@@ -25,7 +25,7 @@ fn updatable(pd: u32, translation: Translation, capacity: usize) -> MemoryKey {
 fn pages(log_size: u8) -> Translation {
     Translation::Pages {
         log_size,
-        pages: Vec::new(),
+        pages: PageList::default(),
     }
 }
 
@@ -80,7 +80,7 @@ fn pages_anywhere_make_one_region() {
         len: 4 * 4096 + 100,
         translation: Translation::Pages {
             log_size: 12,
-            pages: order.iter().map(|page| base(1) + page * 4096).collect(),
+            pages: PageList::new(12, order.map(|page| base(1) + page * 4096)),
         },
         ..physical(lab.nodes[1].pd)
     };
@@ -196,7 +196,7 @@ fn a_list_in_memory_replaces_a_part() {
         panic!("pages");
     };
     assert_eq!(
-        *pages,
+        pages.iter().collect::<Vec<_>>(),
         [
             0x1000, 0x2000, 0x1000, 0x2000, 0x1000, 0x2000, 0x1000, 0x2000
         ]
@@ -421,7 +421,7 @@ fn indirect_keys_are_updated_in_part() {
 #[test]
 fn translations_count_against_a_quota() {
     let quota = Quota {
-        log_translations: 4,
+        memory: 1 << 20,
         ..Quota::default()
     };
     let mut lab = Lab::with_quota(1, quota);
@@ -429,29 +429,30 @@ fn translations_count_against_a_quota() {
     let with = |count: usize| MemoryKey {
         translation: Translation::Pages {
             log_size: 12,
-            pages: vec![0; count],
+            pages: PageList::new(12, (0..count).rev().map(|page| page as u64 * 4096)),
         },
         ..physical(pd)
     };
     assert_eq!(
-        lab.engine.create_key(vf, with(17)),
+        lab.engine.create_key(vf, with(300_000)),
         Err(VerbError::Exhausted)
     );
-    let full = lab.engine.create_key(vf, with(12)).unwrap();
+    let full = lab.engine.create_key(vf, with(200_000)).unwrap();
     let index = lab
         .engine
         .create_key(vf, updatable(pd, pages(12), 1 << 40))
         .unwrap();
     let mut results = Vec::new();
-    for octwords in [2, 3] {
+    for octwords in [2, 1 << 15] {
         let qp = lab.qp(0, Transport::KeyUpdate);
         let change = lab.attributes(&qp);
         lab.bring_up(&qp, &change);
         let change = KeyUpdate {
             mkey: index << 8 | u32::from(VARIANT),
+            translation_offset: octwords - 2,
             ..KeyUpdate::default()
         };
-        lab.execute(&qp, update(1, change.clone(), &vec![0; octwords * 16]));
+        lab.execute(&qp, update(1, change.clone(), &[0; 32]));
         results.push(sent(&qp.cq.poll())[0].1);
         // Nor is anything reserved for what an offset far away promises.
         let change = KeyUpdate {
@@ -463,7 +464,7 @@ fn translations_count_against_a_quota() {
     }
     assert_eq!(results, [Status::Success, Status::MemoryBind]);
     lab.engine.destroy_key(vf, full).unwrap();
-    assert!(lab.engine.create_key(vf, with(12)).is_ok());
+    assert!(lab.engine.create_key(vf, with(200_000)).is_ok());
     // Sizes that no page has.
     for log_size in [0, 11, 41, 63, 64, 255] {
         let key = MemoryKey {

@@ -134,7 +134,7 @@ fn quotas_hold_per_function() {
         log_keys: 3,
         log_pds: 2,
         log_multicast: 1,
-        log_translations: 10,
+        ..Quota::default()
     };
     let mut lab = Lab::with_quota(2, quota);
     let (vf, pd) = (lab.nodes[0].vf, lab.nodes[0].pd);

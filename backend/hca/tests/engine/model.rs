@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use hca::mr::{Access, MemoryKey, Translation};
 use hca::work::{AtomicOperands, Operation, RecvKind, SendWr, Sge, Status};
-use hca::{QpState, Transport};
+use hca::{PageList, QpState, Transport};
 
 use crate::lab::{Lab, Qp, VARIANT, base, everything, pattern, physical, received, sent};
 
@@ -393,9 +393,11 @@ impl Bench {
                 let pages = SPACE / 4096;
                 let translation = Translation::Pages {
                     log_size: 12,
-                    pages: (0..pages)
-                        .map(|page| base(node) + place(key, page * 4096) as u64)
-                        .collect(),
+                    pages: PageList::new(
+                        12,
+                        (0..pages as usize)
+                            .map(|page| base(node) + place(key, page as u64 * 4096) as u64),
+                    ),
                 };
                 let region = MemoryKey {
                     start: base(node),
