@@ -19,6 +19,9 @@ pub const MAX_REQUEST: usize = 8 << 20;
 /// Longest reply in bytes.
 pub const MAX_REPLY: usize = 1 << 20;
 
+/// Bytes of room that are kept for the next request and the next reply.
+const KEPT: usize = 16 << 10;
+
 /// Mailbox blocks are aligned to this many bytes at least.
 const BLOCK_ALIGNMENT: u64 = 512;
 
@@ -95,7 +98,11 @@ impl CommandQueue {
         self.reply.clear();
         self.reply.resize(reply_len.max(ENTRY_DATA), 0);
         backend.execute(&self.request, &mut self.reply);
-        self.answer(addr, bytes, reply_len, backend.dma())
+        let delivery = self.answer(addr, bytes, reply_len, backend.dma());
+        // Every function has such buffers: none keeps the longest it has ever needed.
+        self.request.shrink_to(KEPT);
+        self.reply.shrink_to(KEPT);
+        delivery
     }
 
     /// Copies the request out of the entry and its mailboxes. The chain ends

@@ -230,6 +230,12 @@ impl<F: Face> Engine<F> {
         F::event(&vf.dma, &mut vf.face, event);
     }
 
+    /// Bytes of the host's memory that a function's objects take, see [`Quota::memory`].
+    #[must_use]
+    pub fn memory_taken(&self, vf: VfId) -> usize {
+        self.vf(vf).memory.charged()
+    }
+
     /// Numbers of objects of a function: queue pairs, completion queues, shared
     /// receive queues, memory keys, protection domains.
     #[must_use]
@@ -267,15 +273,9 @@ impl<F: Face> Engine<F> {
         let of_vf = |index: CqIndex| cqs.get(index.0).is_none_or(|cq| cq.vf == vf);
         failed_cqs.retain(|&index| !of_vf(index));
         poll.forget_cqs(of_vf);
+        // Their requests are not kept for others: in the heap they lie between what goes back now.
         for (_, &index) in state.qps.iter() {
-            if let Some(qp) = qps.remove(index.0) {
-                self.spare_sends.extend(qp.req.current);
-                if let Some(flight) = qp.req.flight {
-                    self.spare_sends.extend(flight.into_requests(None));
-                }
-                self.spare_recvs
-                    .extend(qp.resp.inbound.map(|inbound| inbound.wr));
-            }
+            qps.remove(index.0);
         }
         for (_, &index) in state.cqs.iter() {
             cqs.remove(index.0);
@@ -301,6 +301,10 @@ impl<F: Face> Engine<F> {
         (0..flying).for_each(|_| state.memory.exchange(0, THING));
         self.epoch += 1;
         self.trim();
+        self.ready.shrink_to(2 * self.ready.len());
+        self.errored.shrink_to(2 * self.errored.len());
+        self.timers.shrink_to(2 * self.timers.len());
+        self.poll.shrink();
     }
 
     pub(crate) fn make_ready(&mut self, index: QpIndex) {

@@ -61,6 +61,13 @@ impl PollState {
         self.watched.retain(|&cq| !gone(cq));
     }
 
+    /// Keeps no room for what has gone.
+    pub fn shrink(&mut self) {
+        self.all.shrink_to(2 * self.all.len());
+        self.hot.shrink_to(2 * self.hot.len());
+        self.watched.shrink_to(2 * self.watched.len());
+    }
+
     pub fn watch(&mut self, cq: CqIndex) {
         self.watched.push(cq);
     }

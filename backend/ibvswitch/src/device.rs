@@ -162,10 +162,13 @@ impl Device for VfDevice {
     fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let region = connectx::Region::from_vfio_index(region).ok_or(Errno::EINVAL)?;
         let (function, port, vf) = (&mut self.function, self.port.as_mut(), self.vf);
-        let effect = self.engine.with(|engine| {
+        let (effect, lost) = self.engine.with(|engine| {
+            let before = engine.memory_taken(vf);
             let mut backend = Software::new(engine, vf, port);
-            function.write(region, offset, data, &mut backend)
+            let effect = function.write(region, offset, data, &mut backend);
+            (effect, Lost::of(engine, vf, before))
         });
+        lost.give_back();
         if effect == Effect::Reset {
             tracing::debug!(vf = self.name, "reset by its guest");
         }
@@ -194,8 +197,12 @@ impl Device for VfDevice {
 
     fn reset(&mut self) {
         let (function, port, vf) = (&mut self.function, self.port.as_mut(), self.vf);
-        self.engine
-            .with(|engine| function.reset(&mut Software::new(engine, vf, port)));
+        let lost = self.engine.with(|engine| {
+            let before = engine.memory_taken(vf);
+            function.reset(&mut Software::new(engine, vf, port));
+            Lost::of(engine, vf, before)
+        });
+        lost.give_back();
     }
 
     fn disconnected(&mut self) {
@@ -204,6 +211,28 @@ impl Device for VfDevice {
         self.connected.store(false, Ordering::Relaxed);
         (self.presence)(false);
         tracing::info!(vf = self.name, "client gone");
+    }
+}
+
+/// Whether a function has just lost so many objects that their memory is worth giving back.
+#[derive(Debug)]
+#[must_use]
+struct Lost(bool);
+
+impl Lost {
+    /// What is not worth the trouble, in bytes.
+    const LITTLE: usize = 2 << 20;
+
+    /// Of a function that had taken `before` bytes.
+    fn of(engine: &Engine<Format>, vf: VfId, before: usize) -> Self {
+        Self(before > Self::LITTLE && engine.memory_taken(vf) < Self::LITTLE / 2)
+    }
+
+    /// Gives it back, without any lock: the heap keeps what lies below lists that others use, too.
+    fn give_back(self) {
+        if self.0 {
+            vfio_user::release_heap();
+        }
     }
 }
 

@@ -39,6 +39,7 @@
 mod connection;
 mod device;
 mod dma;
+mod heap;
 mod irq;
 mod message;
 mod region;
@@ -54,6 +55,7 @@ pub mod testing;
 pub use connection::{End, serve};
 pub use device::Device;
 pub use dma::{DmaError, DmaTable, MAX_DMA_MAPS, Mapping, PAGE_SIZE, Protection};
+pub use heap::release_heap;
 pub use irq::{Interrupts, IrqInfo};
 pub use memory::{MappedFile, SharedMemory};
 pub use message::{Command, Header, MAX_DATA_XFER_SIZE, MAX_MSG_FDS, NUM_IRQS, NUM_REGIONS};

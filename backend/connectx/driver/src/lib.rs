@@ -46,6 +46,7 @@ mod completion;
 mod device;
 mod error;
 mod event;
+pub mod hoard;
 mod memory;
 pub mod pattern;
 mod port;

@@ -41,7 +41,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    const fn service_type(self) -> u32 {
+    pub(crate) const fn service_type(self) -> u32 {
         match self {
             Self::Rc => 0,
             Self::Uc => 1,

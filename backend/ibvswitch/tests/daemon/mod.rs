@@ -127,6 +127,11 @@ impl Daemon {
         }
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its runtime directory.
     pub fn dir(&self) -> &str {
         self.dir.path().to_str().expect("is text")
