@@ -94,7 +94,8 @@ impl Default for Requests {
     fn default() -> Self {
         // A MultiPathRecord with as many GIDs as it can have.
         const LONGEST: usize = MultiPathRecord::SIZE + 2 * 255 * 16;
-        Self(Receiver::new(LONGEST, 1 << 20))
+        // Each port has but so many on their way: what one sends leaves others their room.
+        Self(Receiver::new(LONGEST, usize::MAX))
     }
 }
 

@@ -57,7 +57,13 @@ impl Sender {
             };
             self.end(&key);
         }
-        self.all.len() < ALL && self.bytes + bytes <= BYTES
+        let own = self.all.iter().filter(|((lid, ..), _)| *lid == to);
+        let (count, own) = own.fold((0, 0), |(count, sum), (_, transfer)| {
+            (count + 1, sum + transfer.bytes.len())
+        });
+        // As much as remains for all others, so that there always is something left.
+        let others = (self.all.len() - count, self.bytes - own);
+        count < (ALL - others.0).div_ceil(2) && own + bytes <= (BYTES - others.1) / 2
     }
 
     /// Sends a table in answer to a request; `template` is the response but for its data. `send`

@@ -268,6 +268,14 @@ impl Directory {
         })
     }
 
+    /// GUIDs of adapters' ports, and of the functions at them.
+    pub(super) fn end_guids(&self) -> impl Iterator<Item = Guid> {
+        let ports = self.end_ports().map(|index| self.port(index));
+        let ports = ports.filter(|port| !self.node_of(port).is_switch());
+        let guids = ports.flat_map(|port| port.guids.iter().copied());
+        guids.filter(|guid| !guid.is_none())
+    }
+
     /// The LID by which a port's records go: of a switch's port that of the switch.
     pub(super) fn lid(&self, port: &Port) -> Lid {
         let node = self.node_of(port);

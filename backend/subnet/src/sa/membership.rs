@@ -64,6 +64,9 @@ pub(super) struct Group {
     /// What all members have in common.
     of: McMemberRecord,
     preset: bool,
+    /// Of whose share it is: the port that made it, or after that has left another member. Nobody's
+    /// if it is there anyway.
+    holder: Option<Guid>,
     /// By port GUID.
     members: BTreeMap<Guid, Member>,
 }
@@ -82,6 +85,10 @@ pub(super) struct Groups {
     by_lid: BTreeMap<Lid, Gid>,
     /// How many groups a port is in.
     memberships: BTreeMap<Guid, usize>,
+    /// How many groups a port holds.
+    held: BTreeMap<Guid, usize>,
+    /// Ports, and functions at ports, that may make groups.
+    ports: usize,
     /// Multicast LIDs of which members came or went since the trees were last made.
     changed: Vec<Lid>,
     /// Members are elsewhere than the trees have them.
@@ -110,6 +117,7 @@ impl Groups {
         let tables = directory.nodes.iter().filter_map(|node| node.switch);
         let least = tables.map(|switch| switch.multicast_fdb_cap).min();
         self.capacity = least.unwrap_or(0).min(0x3fff);
+        self.ports = directory.end_guids().count();
         self.moved = !self.by_lid.is_empty() && !self.trees.are_of(&view.paths.graph);
         let mut events = Vec::new();
         let mut emptied = Vec::new();
@@ -131,15 +139,16 @@ impl Groups {
             }
         }
         for mgid in emptied {
-            events.extend(self.reap(mgid));
+            events.extend(self.tend(mgid));
         }
         for preset in presets(directory, view) {
             let mgid = preset.record.mgid;
             if let Some(group) = self.by_gid.get_mut(&mgid) {
                 group.preset = true;
+                events.extend(self.tend(mgid));
                 continue;
             }
-            events.extend(self.create(preset.record, true).ok());
+            events.extend(self.create(preset.record, None).ok());
         }
         events
     }
@@ -191,7 +200,23 @@ impl Groups {
         all.find(|lid| !self.by_lid.contains_key(lid))
     }
 
-    fn create(&mut self, record: McMemberRecord, preset: bool) -> Result<Event, Status> {
+    /// Whether a port may make one group more. Each port has an equal share, which nobody else gets.
+    /// Of what is in nobody's share it may have a quarter, so that always something is left.
+    fn may_create(&self, guid: Guid) -> bool {
+        let all = usize::from(self.capacity);
+        let share = all.checked_div(self.ports).unwrap_or(0);
+        let held = self.held.get(&guid).copied().unwrap_or(0);
+        if held < share {
+            return true;
+        }
+        let within: usize = self.held.values().map(|&held| held.min(share)).sum();
+        let reserved = share * self.ports - within.min(share * self.ports);
+        let spare = all.saturating_sub(self.by_lid.len() + reserved);
+        held - share < spare.div_ceil(4)
+    }
+
+    /// Makes a group, which `maker` holds; without one it stays when nobody is in it.
+    fn create(&mut self, record: McMemberRecord, maker: Option<Guid>) -> Result<Event, Status> {
         let mlid = self.free().ok_or(Status::SA_NO_RESOURCES)?;
         let of = McMemberRecord {
             mlid,
@@ -205,18 +230,44 @@ impl Groups {
             of.mgid,
             Group {
                 of,
-                preset,
+                preset: maker.is_none(),
+                holder: maker,
                 members: BTreeMap::new(),
             },
         );
+        if let Some(maker) = maker {
+            *self.held.entry(maker).or_default() += 1;
+        }
         Ok(Event::GroupCreated(of.mgid, of.pkey))
     }
 
-    /// Removes a group that nobody keeps.
-    fn reap(&mut self, mgid: Gid) -> Option<Event> {
-        let group = self.by_gid.get(&mgid)?;
-        let kept = group.members.values().any(|member| member.state.keeps());
-        if group.preset || kept {
+    /// Members have left: another one holds the group, or it ends if nobody keeps it.
+    fn tend(&mut self, mgid: Gid) -> Option<Event> {
+        let group = self.by_gid.get_mut(&mgid)?;
+        let mut keepers = group
+            .members
+            .iter()
+            .filter(|(_, member)| member.state.keeps());
+        let (keeper, ends) = match group.holder {
+            _ if group.preset => (None, false),
+            Some(holder) if group.members.contains_key(&holder) => {
+                (Some(holder), keepers.next().is_none())
+            }
+            _ => {
+                let keeper = keepers.next().map(|(&guid, _)| guid);
+                (keeper, keeper.is_none())
+            }
+        };
+        if group.holder != keeper || ends {
+            let before = std::mem::replace(&mut group.holder, keeper);
+            if let Some(holder) = before {
+                left(&mut self.held, holder);
+            }
+            if let (Some(keeper), false) = (keeper, ends) {
+                *self.held.entry(keeper).or_default() += 1;
+            }
+        }
+        if !ends {
             return None;
         }
         let group = self.by_gid.remove(&mgid)?;
@@ -274,7 +325,10 @@ impl Groups {
                 } else if !may_be_created(wanted.mgid) {
                     return Err(Status::SA_INVALID_GID);
                 }
-                event = Some(self.create(begun(request, &wanted, port)?, false)?);
+                if !self.may_create(guid) {
+                    return Err(Status::SA_NO_RESOURCES);
+                }
+                event = Some(self.create(begun(request, &wanted, port)?, Some(guid))?);
             }
         }
         let Some(group) = self.by_gid.get_mut(&wanted.mgid) else {
@@ -333,7 +387,7 @@ impl Groups {
             left(&mut self.memberships, guid);
             self.changed.push(group.of.mlid);
         }
-        Ok(self.reap(wanted.mgid))
+        Ok(self.tend(wanted.mgid))
     }
 
     /// Adds the records of groups, and for those who may know of their members.

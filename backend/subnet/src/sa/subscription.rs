@@ -12,11 +12,10 @@ use super::directory::Directory;
 use super::request::{Request, Table};
 use crate::requests::Transport;
 
-/// Subscriptions of all ports and of one.
-const ALL: usize = 4096;
+/// Subscriptions of a port.
 const OF_A_PORT: usize = 32;
-/// Reports that wait for an answer.
-const WAITING: usize = 4096;
+/// Reports that wait for a port's answer.
+const WAITING: usize = 128;
 const TIMEOUT: Duration = Duration::from_secs(1);
 const RETRIES: u8 = 2;
 
@@ -33,6 +32,7 @@ struct Subscription {
 #[derive(Debug)]
 struct Waiting {
     packet: MadPacket,
+    subscriber: Gid,
     due: Duration,
     left: u8,
 }
@@ -42,6 +42,8 @@ struct Waiting {
 pub(super) struct Subscriptions {
     all: Vec<Subscription>,
     waiting: HashMap<u64, Waiting>,
+    /// How many wait for each port.
+    awaited: HashMap<Gid, usize>,
     next: u64,
 }
 
@@ -93,7 +95,7 @@ impl Subscriptions {
                     return Ok(info);
                 }
                 let of_port = || self.all.iter().filter(|other| other.gid == gid);
-                if self.all.len() >= ALL || of_port().count() >= OF_A_PORT {
+                if of_port().count() >= OF_A_PORT {
                     return Err(Status::SA_NO_RESOURCES);
                 }
                 let used = |number: &u16| of_port().any(|other| other.number == *number);
@@ -162,9 +164,14 @@ impl Subscriptions {
                         .is_some_and(|other| port.shares(directory.port(other))),
                     Audience::Partition(pkey) => port.holds(pkey),
                 };
-            if !may || !subscription.info.wants(&event, gid) || self.waiting.len() >= WAITING {
+            if !may || !subscription.info.wants(&event, gid) {
                 continue;
             }
+            let awaited = self.awaited.entry(subscription.gid).or_default();
+            if *awaited >= WAITING {
+                continue;
+            }
+            *awaited += 1;
             self.next += 1;
             let mut packet = subscription.address.clone();
             packet.mad = [0; wire::mad::SIZE];
@@ -181,6 +188,7 @@ impl Subscriptions {
                 self.next,
                 Waiting {
                     packet,
+                    subscriber: subscription.gid,
                     due: now + TIMEOUT,
                     left: RETRIES,
                 },
@@ -192,8 +200,10 @@ impl Subscriptions {
     pub(super) fn acknowledged(&mut self, packet: &MadPacket) {
         let transaction = packet.header().transaction() & 0xffff_ffff;
         let from = |waiting: &Waiting| waiting.packet.dlid == packet.slid;
-        if self.waiting.get(&transaction).is_some_and(from) {
-            self.waiting.remove(&transaction);
+        if self.waiting.get(&transaction).is_some_and(from)
+            && let Some(waiting) = self.waiting.remove(&transaction)
+        {
+            answered(&mut self.awaited, waiting.subscriber);
         }
     }
 
@@ -207,6 +217,7 @@ impl Subscriptions {
                 return true;
             }
             if waiting.left == 0 {
+                answered(&mut self.awaited, waiting.subscriber);
                 return false;
             }
             waiting.left -= 1;
@@ -237,5 +248,15 @@ impl Subscriptions {
 
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.waiting.values().map(|waiting| waiting.due).min()
+    }
+}
+
+/// One report less waits for this port.
+fn answered(awaited: &mut HashMap<Gid, usize>, port: Gid) {
+    if let Some(count) = awaited.get_mut(&port) {
+        *count -= 1;
+        if *count == 0 {
+            awaited.remove(&port);
+        }
     }
 }

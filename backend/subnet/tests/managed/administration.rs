@@ -265,6 +265,58 @@ fn a_port_has_its_share_and_no_more() {
     assert!(bed.set(1, JOIN, &join).is_ok());
 }
 
+/// Four ports take every group that they can get; there are 1024.
+#[test]
+fn the_greedy_leave_groups_for_others() {
+    let mut bed = Bed::new(3, Config::default());
+    let group = |bed: &Bed, port: usize, number: u128| McMemberRecord {
+        mgid: Gid::from_bits((0xff12_401b << 96) + ((port as u128 + 1) << 32) + number),
+        ..bed.broadcast(port)
+    };
+    let mut taken = Vec::new();
+    for port in 0..4 {
+        let mut number = 0;
+        loop {
+            let wanted = group(&bed, port, number);
+            match bed.set(port, CREATE, &wanted) {
+                Ok(_) => number += 1,
+                Err(status) => break assert_eq!(status, Status::SA_NO_RESOURCES),
+            }
+        }
+        taken.push(number);
+        let wanted = group(&bed, 4, port as u128);
+        assert!(bed.set(4, CREATE, &wanted).is_ok(), "after {taken:?}");
+    }
+    assert!(taken.iter().all(|&number| number >= 64), "{taken:?}");
+    // Nor are groups handed on to be had twice: who leaves one to another has it counted there.
+    let shared = group(&bed, 0, 0);
+    let of_other = McMemberRecord {
+        port_gid: bed.gid(5),
+        ..shared
+    };
+    assert!(bed.set(5, JOIN, &of_other).is_ok());
+    assert!(bed.delete(0, JOIN, &shared).is_ok());
+    let again = group(&bed, 0, 1 << 20);
+    assert!(bed.set(0, CREATE, &again).is_ok());
+    let more = group(&bed, 0, 1 << 21);
+    assert_eq!(bed.set(0, CREATE, &more), Err(Status::SA_NO_RESOURCES));
+    // Those whose ports go leave with them.
+    for port in 0..4 {
+        let gone = bed.ports[port];
+        bed.managed.link.fabric.set_cable(gone, false);
+    }
+    bed.managed.manager.request_sweep();
+    bed.managed.settle();
+    bed.managed.link.others.clear();
+    let mine = (0..200).map(|number| group(&bed, 4, 1000 + number));
+    for wanted in mine.collect::<Vec<_>>() {
+        assert!(bed.set(4, CREATE, &wanted).is_ok());
+    }
+    assert!(bed.get(5, McMemberRecord::MGID, &shared).is_ok());
+    let gone = bed.get(5, McMemberRecord::MGID, &again);
+    assert_eq!(gone, Err(Status::SA_NO_RECORDS));
+}
+
 #[test]
 fn tables_in_segments() {
     let mut bed = Bed::new(20, Config::default());
