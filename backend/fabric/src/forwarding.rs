@@ -75,6 +75,9 @@ impl SecondaryTable {
     }
 }
 
+/// Multicast LIDs that a switch can forward.
+pub const MULTICAST_LIDS: u16 = 1024;
+
 /// The multicast forwarding table.
 #[derive(Debug, Clone)]
 pub(crate) struct MulticastTable {
@@ -85,7 +88,7 @@ pub(crate) struct MulticastTable {
 
 impl MulticastTable {
     /// Entries, as SwitchInfo tells.
-    pub(crate) const CAP: u16 = 1024;
+    pub(crate) const CAP: u16 = MULTICAST_LIDS;
 
     /// A table for a switch with external ports up to `ports`.
     pub(crate) fn new(ports: u8) -> Self {

@@ -57,6 +57,7 @@ pub use counters::{PortCounters, SmpCounts};
 pub use fabric::{Fabric, Output, Owner, PortEvent, SmpAccess};
 pub use fat_tree::{FatTree, FatTreeError};
 pub use fault::{LinkFault, Stalled};
+pub use forwarding::MULTICAST_LIDS;
 pub use hosts::Hosts;
 pub use hypervisors::{Hypervisors, TooMany};
 pub use irregular::{Irregular, IrregularError};

@@ -18,7 +18,7 @@ use crate::control::{
     MigrationsReport, MigrationsRequest, Objects, Retries, SmAction, SmStatus, Status,
     StatusSource, Topology,
 };
-use crate::device::{DoorbellPages, Format, Parts, Vectors, VfDevice, doorbell_pages};
+use crate::device::{DoorbellPages, Format, Parts, Presence, Vectors, VfDevice, doorbell_pages};
 use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
 use crate::external::{self, ExternalServer, StartError};
@@ -153,7 +153,11 @@ impl Assembly {
                 pages: memory,
                 presence: {
                     let management = Arc::clone(&management);
-                    Box::new(move |present| management.presence(vf, present))
+                    Box::new(move |presence| match presence {
+                        Presence::Connected => management.presence(vf, true),
+                        Presence::Reset => management.reset(vf),
+                        Presence::Gone => management.presence(vf, false),
+                    })
                 },
             });
             functions.push((vf, device.connected(), counters));

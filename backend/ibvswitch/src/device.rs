@@ -37,7 +37,7 @@ pub struct VfDevice {
     /// BAR 0 as memory, where its doorbell pages are not trapped.
     pages: Option<Arc<SharedMemory>>,
     connected: Arc<AtomicBool>,
-    presence: Box<dyn Fn(bool) + Send>,
+    presence: Box<dyn Fn(Presence) + Send>,
 }
 
 impl std::fmt::Debug for VfDevice {
@@ -47,6 +47,17 @@ impl std::fmt::Debug for VfDevice {
             .field("vf", &self.vf)
             .finish_non_exhaustive()
     }
+}
+
+/// What becomes of a VF's client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It has connected.
+    Connected,
+    /// It is as new: it was reset, or its client will be gone.
+    Reset,
+    /// It is gone.
+    Gone,
 }
 
 /// What a [`VfDevice`] is made of.
@@ -65,8 +76,8 @@ pub struct Parts {
     pub port: Box<dyn Port + Send>,
     /// The handle that its state in the engine raises.
     pub interrupts: Interrupts,
-    /// Told when a client connects, and when it goes.
-    pub presence: Box<dyn Fn(bool) + Send>,
+    /// Told when a client connects, when it goes, and of resets.
+    pub presence: Box<dyn Fn(Presence) + Send>,
     /// Its doorbell pages, see [`doorbell_pages`].
     pub pages: Option<Arc<SharedMemory>>,
 }
@@ -123,7 +134,7 @@ impl VfDevice {
 impl Device for VfDevice {
     fn regions(&self) -> Vec<Region> {
         if !self.connected.swap(true, Ordering::Relaxed) {
-            (self.presence)(true);
+            (self.presence)(Presence::Connected);
         }
         [
             (0, connectx::Region::Bar0),
@@ -170,6 +181,7 @@ impl Device for VfDevice {
         });
         lost.give_back();
         if effect == Effect::Reset {
+            (self.presence)(Presence::Reset);
             tracing::debug!(vf = self.name, "reset by its guest");
         }
         Ok(())
@@ -203,13 +215,14 @@ impl Device for VfDevice {
             Lost::of(engine, vf, before)
         });
         lost.give_back();
+        (self.presence)(Presence::Reset);
     }
 
     fn disconnected(&mut self) {
         self.reset();
         self.engine.with(|engine| engine.dma_mut(self.vf).0.clear());
         self.connected.store(false, Ordering::Relaxed);
-        (self.presence)(false);
+        (self.presence)(Presence::Gone);
         tracing::info!(vf = self.name, "client gone");
     }
 }

@@ -23,6 +23,7 @@ mod migration;
 mod paths;
 mod proxy;
 mod readdress;
+mod registrations;
 mod relocation;
 mod settings;
 mod shared_port;
@@ -72,6 +73,7 @@ use proxy::Own;
 pub use proxy::{Proxy, ProxyReport, Reason, Refusal};
 use readdress::Readdress;
 pub use readdress::ReaddressError;
+use registrations::Registrations;
 pub use relocation::NotActive;
 use relocation::Relocation;
 use shared_port::SharedPorts;
@@ -117,6 +119,8 @@ enum Message {
     Readdress(Readdress),
     /// A VMM has connected to a VF, or has gone.
     Presence(VfId, bool),
+    /// A VF was reset: what its guest has had entered is to be taken back.
+    Reset(VfId),
     /// The fabric has outputs that nobody asked the thread for.
     Look,
     /// Ends the thread.
@@ -132,6 +136,8 @@ pub struct SubnetState {
     subnets: Vec<ManagedSubnet>,
     /// When the management thread looks again by itself.
     wakes: Option<Duration>,
+    /// What guests have had the subnet administration enter.
+    registrations: Registrations,
     /// What guests see in place of what is.
     clusters: Clusters,
     /// Tables on their way to guests that do not see everything.
@@ -179,6 +185,8 @@ pub struct Management {
     sender: Sender<Message>,
     receiver: Receiver<Message>,
     looking: AtomicBool,
+    /// By VF: a [`Message::Reset`] waits.
+    resets: Vec<AtomicBool>,
 }
 
 impl Management {
@@ -224,6 +232,7 @@ impl Management {
             fabric,
             subnets,
             wakes: None,
+            registrations: Registrations::new(config),
             clusters,
             tables: Tables::default(),
             traffic: ports.iter().map(|_| None).collect(),
@@ -233,6 +242,7 @@ impl Management {
             relocations: Vec::new(),
         };
         Ok(Arc::new(Self {
+            resets: ports.iter().map(|_| AtomicBool::default()).collect(),
             managers: Mutex::new(managers),
             state: RwLock::new(state),
             views: Views::new(config),
@@ -427,6 +437,9 @@ impl Management {
             for (port, packet) in shared.poll(now, fabric) {
                 fabric.inject(port, packet);
             }
+            for (vf, packet) in state.registrations.poll(now) {
+                self.take_back(state, vf, packet);
+            }
             state.fabric.advance(now);
             state.fabric.run();
             state.tables.poll(now, |vf, packet| {
@@ -514,6 +527,13 @@ impl Management {
     /// it is the last part of something.
     fn to_guest(&self, state: &mut SubnetState, vf: VfId, mut packet: MadPacket) -> Vec<MadPacket> {
         let now = self.now();
+        if state.registrations.take_answer(vf, &packet) {
+            state.clusters.note(vf, &packet);
+            return Vec::new();
+        }
+        if let Some(vm) = self.vm_at(state, vf) {
+            state.registrations.answered(vm, &packet);
+        }
         self.proxy.clean(vf, &mut packet.mad);
         let SubnetState {
             tables, clusters, ..
@@ -654,7 +674,14 @@ impl Management {
                     Message::Readdress(readdress) => {
                         self.state.write().readdresses.push(readdress);
                     }
-                    Message::Presence(vf, present) => self.change_presence(vf, present),
+                    Message::Presence(vf, present) => {
+                        if !present && self.state.read().registrations.is_leaving() {
+                            // Who has no LID any more is not answered.
+                            further.extend(self.settle(started.elapsed()).0);
+                        }
+                        self.change_presence(vf, present);
+                    }
+                    Message::Reset(vf) => self.depart(vf),
                     Message::Look => self.looking.store(false, Ordering::Release),
                     Message::Stop => return,
                 }
@@ -700,6 +727,15 @@ impl Management {
         if let Err(reason) = translated {
             self.proxy.refuse(now, vf, reason, &packet);
             return Vec::new();
+        }
+        if let Some(vm) = self.vm_at(&state, vf)
+            && state.registrations.ask(vm, &packet).is_err()
+        {
+            let mut refusal = registrations::refusal(&packet);
+            state
+                .clusters
+                .translate(vf, Direction::ToGuest, &mut refusal);
+            return vec![refusal];
         }
         state.clusters.note(vf, &packet);
         let SubnetState {
@@ -759,6 +795,7 @@ impl SubnetState {
             self.shared.deadline(),
             self.readdresses.iter().map(Readdress::due).min(),
             self.relocations.iter().map(Relocation::due).min(),
+            self.registrations.deadline(),
         ];
         due.into_iter().flatten().min()
     }

@@ -192,6 +192,11 @@ pub mod group {
         u16::from_be_bytes([found[36], found[37]])
     }
 
+    /// The same, where that may be refused; what the answer says.
+    pub fn try_join(vm: &mut Vm, group: [u8; 16]) -> [u8; 2] {
+        vm.ask(SET, MEMBER, TO_CREATE, &record(vm, group)).0
+    }
+
     pub fn leave(vm: &mut Vm, group: [u8; 16]) {
         let (status, found) = vm.ask(DELETE, MEMBER, TO_LEAVE, &record(vm, group));
         assert_eq!((status, &found[..16]), ([0, 0], &group[..]));
