@@ -43,3 +43,4 @@ pub use port::{MadChecks, Port, PortAttributes};
 pub use queue::event::Interrupts;
 pub use software::Software;
 pub use state::FunctionState;
+pub use transport::{MAX_REPLY, MAX_REQUEST};

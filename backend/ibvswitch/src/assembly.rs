@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use connectx::{Configuration, FunctionState};
-use hca::{Clock, Engine, TrafficCounters, VfId};
+use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
 use vfio_user::{Interrupts, IrqInfo, Server, Stop};
 
 use crate::capture::{Subscription, Wish};
-use crate::config::{Config, Doorbells};
+use crate::config::{Config, Doorbells, Vf};
 use crate::control::{
     Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
     MigrationsReport, MigrationsRequest, Objects, Retries, SmAction, SmStatus, Status,
@@ -92,7 +92,7 @@ impl Assembly {
         let mut pages = DoorbellPages::default();
         let mut made = Vec::new();
         for (_, vf) in config.vfs() {
-            let configuration = configuration(vf.doorbells);
+            let configuration = configuration(vf);
             let interrupts = Interrupts::new(&[IrqInfo::msix(configuration.vectors)]);
             let state = FunctionState::new(configuration, Box::new(Vectors(interrupts.clone())));
             let id = engine.add_vf(GuestMemory::default(), state, configuration.quota);
@@ -224,9 +224,13 @@ fn serve(
     })
 }
 
-fn configuration(doorbells: Doorbells) -> Configuration {
+fn configuration(vf: &Vf) -> Configuration {
     Configuration {
-        doorbells: match doorbells {
+        quota: Quota {
+            memory: vf.object_memory as usize,
+            ..Quota::default()
+        },
+        doorbells: match vf.doorbells {
             Doorbells::Trap => connectx::Doorbells::Trap,
             Doorbells::Poll | Doorbells::Adaptive => connectx::Doorbells::Poll,
         },

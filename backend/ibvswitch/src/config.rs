@@ -330,6 +330,8 @@ pub struct Vf {
     pub has_pkeys: bool,
     /// How the guest's doorbells reach the engine.
     pub doorbells: Doorbells,
+    /// Bytes of the daemon's memory that the guest's objects may take.
+    pub object_memory: u64,
     /// How far the guest's subnet management packets go.
     pub smp: SmpAccess,
     /// Which of its management packets pass, and how many.

@@ -1,6 +1,7 @@
 //! Virtual InfiniBand HCAs for QEMU guests: the program's parts, as a library.
 
 pub mod assembly;
+pub mod budget;
 pub mod capture;
 pub mod cli;
 pub mod config;

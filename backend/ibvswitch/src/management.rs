@@ -58,6 +58,7 @@ use crate::config::Config;
 use crate::engine::SharedEngine;
 use crate::status::Management as ManagerStatus;
 use crate::topology::Plan;
+pub use cluster::TABLES_OF_A_GUEST;
 use cluster::{Clusters, Direction, Tables};
 use datapath::EngineSubnet;
 use delivery::{Delivery, deliver, port_view};

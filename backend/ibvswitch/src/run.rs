@@ -14,6 +14,7 @@ use sd_notify::NotifyState;
 use tracing::{info, warn};
 
 use crate::assembly::{Assembly, AssemblyError};
+use crate::budget::{Available, Budget};
 use crate::config::Config;
 use crate::control::Server;
 use crate::logging;
@@ -111,6 +112,9 @@ pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<()
     // Nothing is created that others may use, unless it is given to them afterwards.
     umask(Mode::from_bits_truncate(0o077));
 
+    if let Some(complaint) = complaint(config) {
+        warn!("{complaint}");
+    }
     let Sockets {
         control,
         vfs,
@@ -141,6 +145,11 @@ pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<()
         Some(reason) => Err(RunError::Aborted(reason)),
         None => Ok(()),
     }
+}
+
+/// What is wrong where guests can make the daemon take more memory than it may have.
+fn complaint(config: &Config) -> Option<String> {
+    Available::here()?.complaint(&Budget::of(config))
 }
 
 fn block_signals() -> io::Result<SignalFd> {

@@ -7,7 +7,7 @@ mod sender;
 use wire::{Lid, MadPacket, Qpn};
 
 pub use receiver::{Receiver, Taken};
-pub use sender::Sender;
+pub use sender::{Sender, TABLES};
 
 /// Who is at the other end, and the transaction.
 type Key = (Lid, Qpn, u64);

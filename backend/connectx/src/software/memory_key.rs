@@ -1,7 +1,7 @@
 //! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
 
-use hca::mr::{Access, KlmList, MemoryKey, Translation};
-use hca::{Dma, Face, PageList};
+use hca::mr::{Access, KlmList, MAX_KLMS, MemoryKey, Translation};
+use hca::{Dma, Face, PageList, VerbError};
 
 use super::{NUMBER, Outcome, Refusal, Software, list, refuse};
 use crate::bits::command::Status;
@@ -62,6 +62,10 @@ fn translation<D: Dma + 'static>(
             ))
         }
         MODE_KLM => {
+            // Before anything is made of them.
+            if entries.len() > MAX_KLMS * OCTWORD {
+                return Err(VerbError::Invalid.into());
+            }
             let mut klms = Vec::new();
             Mlx5::<D>::decode_klms(entries, &mut klms);
             Ok((Translation::Indirect(KlmList::new(klms)), octwords))

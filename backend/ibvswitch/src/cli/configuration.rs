@@ -1,11 +1,13 @@
 //! `ibvswitch config`
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{CliError, SourceArgs, print, print_json};
+use crate::budget::{Available, Budget, mebibytes};
 use crate::config::{Config, DEFAULT, Doorbells};
 use crate::management;
 
@@ -48,6 +50,7 @@ struct Summary<'a> {
     sm_lid: u16,
     hypervisors: Vec<&'a str>,
     vfs: Vec<VfSummary<'a>>,
+    memory: MemorySummary<'a>,
 }
 
 #[derive(Serialize)]
@@ -59,9 +62,20 @@ struct VfSummary<'a> {
     pkeys: Vec<String>,
     doorbells: Doorbells,
     socket: String,
+    memory_bytes: u64,
+}
+
+/// What guests can make the daemon's memory come to.
+#[derive(Serialize)]
+struct MemorySummary<'a> {
+    hypervisors: BTreeMap<&'a str, u64>,
+    sum_bytes: u64,
+    available_bytes: Option<u64>,
+    warning: Option<String>,
 }
 
 fn summary(config: &Config) -> Summary<'_> {
+    let (budget, available) = (Budget::of(config), Available::here());
     Summary {
         runtime_dir: config.runtime_dir.display().to_string(),
         switches: config
@@ -78,7 +92,9 @@ fn summary(config: &Config) -> Summary<'_> {
             .collect(),
         vfs: config
             .vfs()
-            .map(|(hypervisor, vf)| VfSummary {
+            .zip(budget.vfs.iter().copied())
+            .map(|((hypervisor, vf), memory_bytes)| VfSummary {
+                memory_bytes,
                 name: &vf.name,
                 hypervisor: &hypervisor.name,
                 lid: vf.lid.map(u16::from),
@@ -88,7 +104,22 @@ fn summary(config: &Config) -> Summary<'_> {
                 socket: vf.socket.display().to_string(),
             })
             .collect(),
+        memory: MemorySummary {
+            hypervisors: by_hypervisor(config, &budget).into_iter().collect(),
+            sum_bytes: budget.sum(),
+            available_bytes: available.map(Available::bytes),
+            warning: available.and_then(|available| available.complaint(&budget)),
+        },
     }
+}
+
+/// What the guests of each hypervisor can make the daemon take, in bytes.
+fn by_hypervisor<'a>(config: &'a Config, budget: &Budget) -> Vec<(&'a str, u64)> {
+    let mut vfs = budget.vfs.iter();
+    let hypervisors = config.hypervisors.iter();
+    hypervisors
+        .map(|it| (it.name.as_str(), vfs.by_ref().take(it.vfs.len()).sum()))
+        .collect()
 }
 
 fn text(config: &Config) -> String {
@@ -103,7 +134,8 @@ fn text(config: &Config) -> String {
         count(config.vfs().count(), "VF"),
         config.runtime_dir.display()
     );
-    for (hypervisor, vf) in config.vfs() {
+    let budget = Budget::of(config);
+    for ((hypervisor, vf), bytes) in config.vfs().zip(&budget.vfs) {
         let lid = vf
             .lid
             .map_or_else(|| "assigned".to_owned(), |lid| lid.to_string());
@@ -111,13 +143,26 @@ fn text(config: &Config) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "  {} on {}: LID {lid}, GUID {}, P_Keys {}, doorbells {}",
+            "  {} on {}: LID {lid}, GUID {}, P_Keys {}, doorbells {}, at most {} MiB",
             vf.name,
             hypervisor.name,
             vf.guid,
             pkeys.join(" "),
-            vf.doorbells
+            vf.doorbells,
+            mebibytes(*bytes)
         );
+    }
+    let _ = writeln!(
+        text,
+        "The daemon's memory: at most {} MiB on account of guests, and what it needs itself.",
+        mebibytes(budget.sum())
+    );
+    for (name, bytes) in by_hypervisor(config, &budget) {
+        let _ = writeln!(text, "  {name}: {} MiB", mebibytes(bytes));
+    }
+    let complaint = Available::here().and_then(|available| available.complaint(&budget));
+    if let Some(complaint) = complaint {
+        let _ = writeln!(text, "Warning: {complaint}.");
     }
     text
 }

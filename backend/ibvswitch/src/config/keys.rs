@@ -17,7 +17,7 @@ pub(super) const ROOT: &[&str] = &[
     "router",
     "hypervisor",
 ];
-pub(super) const ENGINE: &[&str] = &["cpu", "doorbells"];
+pub(super) const ENGINE: &[&str] = &["cpu", "doorbells", "object_memory"];
 pub(super) const FABRIC: &[&str] = &[
     "switch",
     "topology",
@@ -69,6 +69,7 @@ pub(super) const VF: &[&str] = &[
     "guid",
     "pkeys",
     "doorbells",
+    "object_memory",
     "smp",
     "gmp",
     "mad_rate",

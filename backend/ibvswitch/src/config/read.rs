@@ -79,7 +79,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let runtime_dir = self.runtime_dir(root, dirs);
         let log = self.log(root);
         let socket_mode = self.socket_mode(root);
-        let (engine, doorbells) = self.engine(root);
+        let (engine, doorbells, object_memory) = self.engine(root);
         let sm = root.section("sm", keys::SM);
         let manager = self.manager(sm.as_ref());
         let external = self.external(root, &runtime_dir);
@@ -93,6 +93,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let defaults = Defaults {
             runtime_dir: &runtime_dir,
             doorbells,
+            object_memory,
             model: fabric
                 .as_ref()
                 .map(|fabric| fabric.model)

@@ -32,6 +32,7 @@ use super::{Reason, guid_at};
 use crate::config::{Config, Vf};
 pub use groups::{Change, Groups};
 pub use lid_map::LidMap;
+pub use tables::TABLES_OF_A_GUEST;
 pub(super) use tables::Tables;
 pub use translation::{Direction, Translator};
 pub use vms::Vms;

@@ -13,8 +13,8 @@ use super::Key;
 /// Transfers at the same time, of all receivers and of one.
 const ALL: usize = 512;
 const OF_A_PORT: usize = 8;
-/// Bytes of all tables on their way.
-const BYTES: usize = 64 << 20;
+/// Bytes of all tables of a subnet on their way.
+pub const TABLES: usize = 64 << 20;
 /// Segments sent at once at most, however large the receiver's window is.
 const BURST: u32 = 64;
 /// How long to wait for an acknowledgement, and how often to repeat.
@@ -37,13 +37,30 @@ struct Transfer {
 }
 
 /// Tables on their way to those who asked for them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sender {
     all: HashMap<Key, Transfer>,
     bytes: usize,
+    room: usize,
+}
+
+impl Default for Sender {
+    fn default() -> Self {
+        Self::new(TABLES)
+    }
 }
 
 impl Sender {
+    /// Has `room` bytes of tables on their way at most, half of them to one receiver.
+    #[must_use]
+    pub fn new(room: usize) -> Self {
+        Self {
+            all: HashMap::new(),
+            bytes: 0,
+            room,
+        }
+    }
+
     /// Whether one more to this receiver can be begun. One of its own that it has acknowledged nothing
     /// of makes room if need be: some programs never do, since they get by with the first segment.
     #[must_use]
@@ -63,7 +80,7 @@ impl Sender {
         });
         // As much as remains for all others, so that there always is something left.
         let others = (self.all.len() - count, self.bytes - own);
-        count < (ALL - others.0).div_ceil(2) && own + bytes <= (BYTES - others.1) / 2
+        count < (ALL - others.0).div_ceil(2) && own + bytes <= (self.room - others.1) / 2
     }
 
     /// Sends a table in answer to a request; `template` is the response but for its data. `send`

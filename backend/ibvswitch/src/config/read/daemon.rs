@@ -3,6 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use hca::Quota;
+
 use super::Reader;
 use crate::config::document::{Entry, Section, list};
 use crate::config::guid::derive_name;
@@ -92,7 +94,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         mode
     }
 
-    pub(super) fn engine(&self, root: &Section<'d, 'i>) -> (Engine, Doorbells) {
+    pub(super) fn engine(&self, root: &Section<'d, 'i>) -> (Engine, Doorbells, u64) {
         let section = root.section("engine", keys::ENGINE);
         let section = section.as_ref();
         let cpu = section.and_then(|engine| {
@@ -109,6 +111,9 @@ impl<'d, 'i> Reader<'d, 'i> {
                 cpu: cpu.map(|cpu| cpu.value as usize),
             },
             doorbells.unwrap_or_default(),
+            section
+                .and_then(object_memory)
+                .unwrap_or(Quota::default().memory as u64),
         )
     }
 
@@ -159,6 +164,16 @@ impl<'d, 'i> Reader<'d, 'i> {
         self.names.sockets = seen;
         path
     }
+}
+
+/// Bytes of the daemon's memory for a guest's objects, of a table that says so.
+pub(super) fn object_memory(section: &Section<'_, '_>) -> Option<u64> {
+    let entry = section.integer(
+        "object_memory",
+        1..=1 << 20,
+        "write how many MiB of the daemon's memory a guest's objects may take, from 1 to 1048576",
+    )?;
+    Some((entry.value as u64) << 20)
 }
 
 fn too_long(path: &Path, length: usize) -> String {

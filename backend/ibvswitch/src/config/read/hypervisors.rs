@@ -8,6 +8,7 @@ use toml::de::DeValue;
 use wire::PKey;
 
 use super::Reader;
+use super::daemon::object_memory;
 use crate::config::document::{Entry, Section};
 use crate::config::{
     Address, AddressModel, Doorbells, GmpClasses, Hypervisor, MadRate, MadRules, Manager,
@@ -23,6 +24,7 @@ const DEDICATED_REMEDY: &str = "leave the key out, or give the VF a LID of its o
 pub(super) struct Defaults<'a> {
     pub(super) runtime_dir: &'a Path,
     pub(super) doorbells: Doorbells,
+    pub(super) object_memory: u64,
     pub(super) model: AddressModel,
     pub(super) address: Address,
     /// Which of the subnets.
@@ -185,6 +187,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             pkeys,
             has_pkeys: section.value("pkeys").is_some(),
             doorbells,
+            object_memory: object_memory(section).unwrap_or(defaults.object_memory),
             smp,
             mads,
             cluster,
@@ -277,6 +280,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             pkeys: vec![PKey::DEFAULT_FULL],
             has_pkeys: false,
             doorbells: defaults.doorbells,
+            object_memory: defaults.object_memory,
             smp: match defaults.address {
                 Address::Dedicated => SmpAccess::OwnPort,
                 Address::Shared => SmpAccess::Deny,

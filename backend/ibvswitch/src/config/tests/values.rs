@@ -12,6 +12,7 @@ fn all_values_arrive() {
         [engine]
         cpu = 3
         doorbells = "poll"
+        object_memory = 100
         [fabric]
         switch = "leaf"
         grh_required = false
@@ -33,6 +34,7 @@ fn all_values_arrive() {
         guid = "0x0002c90300000101"
         pkeys = ["default:limited", "storage", 0x8005]
         doorbells = "adaptive"
+        object_memory = 3
         smp = "fabric"
         socket = "/srv/a.sock"
         [[hypervisor.vf]]
@@ -62,6 +64,7 @@ fn all_values_arrive() {
     assert_eq!(a.doorbells, Doorbells::Adaptive);
     assert_eq!(a.socket, Path::new("/srv/a.sock"));
     assert_eq!((b.lid, b.doorbells), (None, Doorbells::Poll));
+    assert_eq!((a.object_memory, b.object_memory), (3 << 20, 100 << 20));
     assert_eq!((a.smp, b.smp), (SmpAccess::Fabric, SmpAccess::OwnPort));
     assert_eq!((a.mads.classes, a.mads.rate), (GmpClasses::ALL, None));
     assert_eq!(b.mads.classes, GmpClasses::default());
@@ -131,6 +134,10 @@ fn values_of_the_other_tables() {
         (
             "[engine]\ncpu = -1",
             "2:7: `engine.cpu = -1`: out of range; write the number of a processor, counted from 0",
+        ),
+        (
+            "[engine]\nobject_memory = 0",
+            "2:17: `engine.object_memory = 0`: out of range; write how many MiB of the daemon's memory a guest's objects may take, from 1 to 1048576",
         ),
         (
             "[engine]\ndoorbells = \"push\"",

@@ -16,9 +16,11 @@ use wire::sa::{self, SaHeader};
 
 use super::{Clusters, Direction};
 
-/// Bytes of one table, and of all tables on their way to a guest.
+/// Bytes of one table, and of all that come from the subnet administration at a time.
 const TABLE: usize = 8 << 20;
-const ROOM: usize = 16 << 20;
+const ROOM: usize = TABLE;
+/// Bytes of tables for a guest: of those that come, and of those that go on to it.
+pub const TABLES_OF_A_GUEST: usize = ROOM + TABLE;
 
 /// The tables on their way to one guest.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ impl Default for Guest {
     fn default() -> Self {
         Self {
             from_wire: Receiver::new(TABLE, ROOM),
-            to_guest: Sender::default(),
+            to_guest: Sender::new(2 * TABLE),
             single: VecDeque::new(),
         }
     }
