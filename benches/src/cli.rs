@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
-use crate::footprint::{self, SERVE};
+use crate::neighbours::Attack;
+use crate::process::{self, SERVE};
 use crate::routing::growth;
 use crate::{BenchError, Context, Effort, Processors, Report, Result, Suite};
 
@@ -29,6 +30,9 @@ struct Cli {
     /// Draw how the time and the memory of routing engines grow into FILE, as SVG.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Attacks that `neighbours` measures, in place of all.
+    #[arg(long, value_enum, value_name = "ATTACK,…", value_delimiter = ',')]
+    attacks: Vec<Attack>,
     /// Processors of the driver's and of the engine's thread, in place of the last two.
     #[arg(
         long,
@@ -55,6 +59,7 @@ impl Cli {
             } else {
                 Effort::FULL
             },
+            attacks: self.attacks,
             program: std::env::current_exe()
                 .map_err(BenchError::system("find this program's own path"))?,
         };
@@ -97,7 +102,7 @@ fn print(text: &str) -> Result<()> {
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let done = match arguments.as_slice() {
-        [serve, dir] if serve == SERVE => footprint::serve(dir),
+        [serve, dir] if serve == SERVE => process::serve(dir),
         _ => Cli::parse().run(),
     };
     match done {

@@ -32,6 +32,9 @@ pub enum BenchError {
     /// What was sent does not arrive.
     #[error("waited in vain for {0}")]
     Timeout(&'static str),
+    /// A time cannot be counted.
+    #[error("a time cannot be counted: {0}")]
+    Histogram(String),
     /// The processors are not as needed.
     #[error("{0}")]
     Processors(String),

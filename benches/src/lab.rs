@@ -18,13 +18,9 @@ use crate::{BenchError, Processors, Result};
 /// Names of the VFs, each on a hypervisor of its own.
 const VFS: [&str; 2] = ["vm1", "vm2"];
 
-/// The configuration of a daemon with two VFs and its sockets in `dir`, whose
-/// engine runs on processor `engine`, where one is given.
-///
-/// # Errors
-/// [`crate::BenchError::Config`] where the system's limits forbid it, as for
-/// a path too long for a socket.
-pub fn configuration(engine: Option<usize>, doorbells: &str, dir: &Path) -> Result<Config> {
+/// The configuration of a daemon with two VFs, whose engine runs on processor
+/// `engine`, where one is given.
+pub(crate) fn configuration_text(engine: Option<usize>, doorbells: &str) -> String {
     let cpu = engine.map_or_else(String::new, |cpu| format!("cpu = {cpu}\n"));
     let hypervisors: String = VFS
         .iter()
@@ -33,11 +29,20 @@ pub fn configuration(engine: Option<usize>, doorbells: &str, dir: &Path) -> Resu
             format!("[[hypervisor]]\nname = \"hv{number}\"\n[[hypervisor.vf]]\nname = \"{vf}\"\n")
         })
         .collect();
-    let text = format!("log = \"warn\"\n[engine]\n{cpu}doorbells = \"{doorbells}\"\n{hypervisors}");
+    format!("log = \"warn\"\n[engine]\n{cpu}doorbells = \"{doorbells}\"\n{hypervisors}")
+}
+
+/// [`configuration_text`], read; the daemon's sockets are in `dir`.
+///
+/// # Errors
+/// [`crate::BenchError::Config`] where the system's limits forbid it, as for
+/// a path too long for a socket.
+pub fn configuration(engine: Option<usize>, doorbells: &str, dir: &Path) -> Result<Config> {
     let dirs = Directories {
         chosen: Some(dir),
         fallback: dir,
     };
+    let text = configuration_text(engine, doorbells);
     Ok(Config::parse("the bench's", &text, dirs)?)
 }
 

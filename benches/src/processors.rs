@@ -89,6 +89,23 @@ impl Pinned {
     }
 }
 
+impl Pinned {
+    /// Keeps the calling thread, and threads and processes that it starts from
+    /// now on, off `cpu`.
+    ///
+    /// # Errors
+    /// Where the system does not allow it, as where there is no other.
+    pub fn away_from(cpu: usize) -> Result<Self> {
+        let pin = BenchError::system("keep a thread off a processor");
+        let before = affinity()?;
+        let mut set = before;
+        set.unset(cpu)
+            .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+            .map_err(pin)?;
+        Ok(Self { before })
+    }
+}
+
 impl Drop for Pinned {
     fn drop(&mut self) {
         let _ = sched_setaffinity(Pid::from_raw(0), &self.before);

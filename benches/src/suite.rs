@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+use crate::neighbours::Attack;
 use crate::{
-    Effort, Measurement, Processors, Result, bandwidth, footprint, idle, latency, migration, rate,
-    reconfiguration, registration, routing, sa, sm, study,
+    Effort, Measurement, Processors, Result, bandwidth, footprint, idle, latency, migration,
+    neighbours, rate, reconfiguration, registration, routing, sa, sm, study,
 };
 
 /// What a suite needs to know.
@@ -16,6 +17,8 @@ pub struct Context {
     pub processors: Processors,
     /// How long to measure.
     pub effort: Effort,
+    /// Attacks to measure, of [`Suite::Neighbours`]; all where there is none.
+    pub attacks: Vec<Attack>,
     /// This program, to start once more as a daemon.
     pub program: PathBuf,
 }
@@ -38,6 +41,8 @@ pub enum Suite {
     Registration,
     /// Memory of an idle daemon.
     Footprint,
+    /// What a hostile guest costs its neighbours.
+    Neighbours,
     /// The subnet manager on 648 and 5832 nodes.
     Sm,
     /// Path queries, answered by the embedded manager and by OpenSM.
@@ -67,6 +72,7 @@ impl Suite {
             Self::Idle => idle::run(context)?,
             Self::Registration => registration::run(context)?,
             Self::Footprint => footprint::run(context)?,
+            Self::Neighbours => return neighbours::run(context, tell),
             Self::Sm => sm::run(context)?,
             Self::Sa => sa::run(context)?,
             Self::Migration => migration::run(context)?,

@@ -1,0 +1,264 @@
+//! What a hostile guest costs its neighbours: the time of one 8-byte WRITE
+//! between two VFs while a client of another VF does its worst.
+//!
+//! The daemon is a process of its own. The neighbour is two drivers that
+//! exchange one message at a time, every [`INTERVAL`]; a message that takes
+//! longer than that counts for those that could not be sent meanwhile, as they
+//! would have waited, too. Rounds alternate between three states: nobody else
+//! there; a thread that merely spins, which says how much of it all is
+//! the host's scheduling; and the attack, whose VF is opened for each round and
+//! closed after it.
+//!
+//! Where the engine polls it has a processor to itself. Everything else, the
+//! daemon's other threads among them, is on the others.
+
+mod attack;
+mod batch;
+mod lab;
+mod neighbour;
+
+mod bulk;
+mod commands;
+mod death;
+mod errored;
+mod klm;
+mod mads;
+mod start;
+mod sweep;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::pace::median;
+use crate::{Context, Effort, Measurement, Reference, Result, Tell};
+
+pub use attack::Attack;
+use attack::{beside, spin};
+use lab::Lab;
+use neighbour::{Latencies, Neighbour};
+
+/// Time between two messages of the neighbour.
+const INTERVAL: Duration = Duration::from_micros(100);
+
+/// How much to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    /// Rounds of each attack.
+    rounds: usize,
+    /// How long to measure at rest, and beside a thread that spins.
+    rest: Duration,
+    /// How long to measure under an attack, at least.
+    attack: Duration,
+    /// Queue pairs of a guest that has as many as it can.
+    most_queue_pairs: usize,
+    /// Queue pairs with large messages.
+    bulk_queue_pairs: usize,
+    /// Bytes of a large message.
+    message: usize,
+    /// Stretches of an indirect key.
+    stretches: usize,
+    /// Indirect keys of each level.
+    keys: usize,
+    /// Pages of a key's list that is enlarged: as many as a guest can have
+    /// besides those stretches.
+    pages: u32,
+    /// Bytes of a command.
+    command: usize,
+    /// Memory of a guest that starts, in bytes.
+    guest: usize,
+    /// The subnet that is swept.
+    tree: &'static str,
+}
+
+impl Scale {
+    const FULL: Self = Self {
+        rounds: 3,
+        rest: Duration::from_millis(400),
+        attack: Duration::from_millis(1000),
+        most_queue_pairs: 110_000,
+        bulk_queue_pairs: 1024,
+        message: 1 << 30,
+        stretches: 1 << 16,
+        keys: 16,
+        pages: 28 << 20,
+        command: 8 << 20,
+        guest: 4 << 30,
+        tree: "XGFT(3;18,18,18;18,18,1)",
+    };
+
+    const SMOKE: Self = Self {
+        rounds: 1,
+        rest: Duration::from_millis(5),
+        attack: Duration::from_millis(5),
+        most_queue_pairs: 64,
+        bulk_queue_pairs: 4,
+        message: 1 << 20,
+        stretches: 16,
+        keys: 2,
+        pages: 1 << 12,
+        command: 8 << 10,
+        guest: 16 << 20,
+        tree: "XGFT(2;6,2;2,1)",
+    };
+
+    fn of(effort: Effort) -> Self {
+        if effort == Effort::SMOKE {
+            Self::SMOKE
+        } else {
+            Self::FULL
+        }
+    }
+}
+
+/// How doorbells reach the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doorbells {
+    Poll,
+    Trap,
+}
+
+impl Doorbells {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Trap => "trap",
+        }
+    }
+}
+
+/// Names of an attack's two results: the ratio, and the longest time.
+#[derive(Debug, Clone, Copy)]
+struct Names {
+    ratio: &'static str,
+    worst: &'static str,
+}
+
+macro_rules! names {
+    ($doorbells:expr, $name:literal) => {
+        match $doorbells {
+            Doorbells::Poll => Names {
+                ratio: concat!("neighbour_", $name, "_poll"),
+                worst: concat!("neighbour_", $name, "_poll_worst_ms"),
+            },
+            Doorbells::Trap => Names {
+                ratio: concat!("neighbour_", $name, "_trap"),
+                worst: concat!("neighbour_", $name, "_trap_worst_ms"),
+            },
+        }
+    };
+}
+
+impl Attack {
+    const fn names(self, doorbells: Doorbells) -> Names {
+        match self {
+            Self::Errored => names!(doorbells, "errored"),
+            Self::Klm => names!(doorbells, "klm"),
+            Self::Commands => names!(doorbells, "commands"),
+            Self::Bulk => names!(doorbells, "bulk"),
+            Self::Death => names!(doorbells, "death"),
+            Self::Mads => names!(doorbells, "mads"),
+            Self::Sweep => names!(doorbells, "sweep"),
+            Self::Start => names!(doorbells, "start"),
+        }
+    }
+}
+
+/// What one attack came to, over its rounds.
+#[derive(Debug, Default)]
+struct Rounds {
+    rest: Vec<Latencies>,
+    spinning: Vec<Latencies>,
+    attacked: Vec<Latencies>,
+}
+
+impl Rounds {
+    /// The median of the ratios of these to those at rest of the same round.
+    fn ratio(&self, of: &[Latencies]) -> f64 {
+        let pairs = of.iter().zip(&self.rest);
+        median(pairs.map(|(of, rest)| of.p99 / rest.p99).collect())
+    }
+
+    fn measurements(&self, names: Names) -> [Measurement; 2] {
+        let worst = |of: &[Latencies]| of.iter().map(|each| each.worst).fold(0.0, f64::max) / 1e6;
+        [
+            Measurement {
+                name: names.ratio,
+                value: self.ratio(&self.attacked),
+                unit: "times",
+                reference: Some(Reference {
+                    name: "beside a thread that only spins, times",
+                    value: self.ratio(&self.spinning),
+                }),
+            },
+            Measurement {
+                name: names.worst,
+                value: worst(&self.attacked),
+                unit: "ms",
+                reference: Some(Reference {
+                    name: "beside a thread that only spins, ms",
+                    value: worst(&self.spinning),
+                }),
+            },
+        ]
+    }
+}
+
+fn rounds(lab: &Lab, neighbour: &mut Neighbour, attack: Attack) -> Result<Rounds> {
+    let scale = lab.scale;
+    let mut rounds = Rounds::default();
+    for _ in 0..scale.rounds {
+        rounds
+            .rest
+            .push(neighbour.measure(lab, scale.rest, || true)?);
+        let spinning = beside(lab, spin(), |_| neighbour.measure(lab, scale.rest, || true))?;
+        rounds.spinning.push(spinning);
+        let attacker = attack.prepare(lab, neighbour)?;
+        let attacked = beside(lab, attacker, |progress| {
+            neighbour.measure(lab, scale.attack, || progress.is_enough())
+        })?;
+        rounds.attacked.push(attacked);
+    }
+    Ok(rounds)
+}
+
+/// Measures it, first where the engine polls, then where doorbells are trapped.
+///
+/// # Errors
+/// [`crate::BenchError`].
+pub fn run(context: &Context, tell: Tell<'_>) -> Result<()> {
+    let scale = Scale::of(context.effort);
+    let wanted = |attack: &Attack| context.attacks.is_empty() || context.attacks.contains(attack);
+    let attacks = || Attack::value_variants().iter().copied().filter(wanted);
+    for doorbells in [Doorbells::Poll, Doorbells::Trap] {
+        let mut rest = Vec::new();
+        // All but the last on a subnet of one switch.
+        let mut lab = Lab::start(context, scale, doorbells, false)?;
+        let mut neighbour = Neighbour::open(&lab)?;
+        for attack in attacks() {
+            if attack == Attack::Sweep {
+                drop(neighbour);
+                drop(lab);
+                lab = Lab::start(context, scale, doorbells, true)?;
+                neighbour = Neighbour::open(&lab)?;
+            }
+            let rounds = rounds(&lab, &mut neighbour, attack)?;
+            if attack != Attack::Sweep {
+                rest.extend(rounds.rest.iter().map(|each| each.p99 / 1e3));
+            }
+            for measurement in rounds.measurements(attack.names(doorbells)) {
+                tell(measurement)?;
+            }
+        }
+        tell(Measurement {
+            name: match doorbells {
+                Doorbells::Poll => "neighbour_rest_poll_us",
+                Doorbells::Trap => "neighbour_rest_trap_us",
+            },
+            value: median(rest),
+            unit: "us",
+            reference: None,
+        })?;
+    }
+    Ok(())
+}

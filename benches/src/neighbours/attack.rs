@@ -1,0 +1,145 @@
+//! The attacks, and how one goes on beside a measurement.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use driver::Error;
+
+use super::lab::Lab;
+use super::neighbour::Neighbour;
+use super::{bulk, commands, death, errored, klm, mads, start, sweep};
+use crate::{BenchError, Result};
+
+/// What a guest can do to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Attack {
+    /// Posts receive requests to all its queue pairs in error, by plain stores.
+    Errored,
+    /// Reads and writes through four levels of keys of one byte each, and
+    /// enlarges a key's list.
+    Klm,
+    /// Gives commands as long and as many as it can.
+    Commands,
+    /// Sends and fetches messages as long as can be on many queue pairs.
+    Bulk,
+    /// Is reset, or gone, with all the queue pairs it can have.
+    Death,
+    /// Sends management packets as fast as it can.
+    Mads,
+    /// Has a large memory that nobody has touched, and starts.
+    Start,
+    /// Asks for its port while the manager sweeps a large subnet: the last, as
+    /// it needs a subnet of its own.
+    Sweep,
+}
+
+impl Attack {
+    /// Gets ready, unmeasured.
+    pub(super) fn prepare<'a>(
+        self,
+        lab: &'a Lab,
+        neighbour: &Neighbour,
+    ) -> Result<Box<dyn Attacker + 'a>> {
+        Ok(match self {
+            Self::Errored => Box::new(errored::Errored::prepare(lab)?),
+            Self::Klm => Box::new(klm::Klms::prepare(lab)?),
+            Self::Commands => Box::new(commands::Commands::prepare(lab)?),
+            Self::Bulk => Box::new(bulk::Bulk::prepare(lab)?),
+            Self::Death => Box::new(death::Death::prepare(lab)),
+            Self::Mads => Box::new(mads::Mads::prepare(lab, neighbour.lid())?),
+            Self::Start => Box::new(start::Start::prepare(lab)),
+            Self::Sweep => Box::new(sweep::Sweep::prepare(lab)?),
+        })
+    }
+}
+
+/// Somebody who does harm, over and over.
+pub(super) trait Attacker: Send {
+    /// Does so once. It may take as long as the daemon makes it.
+    ///
+    /// # Errors
+    /// [`crate::BenchError`].
+    fn strike(&mut self) -> Result<()>;
+
+    /// Strikes that there must have been for a measurement.
+    fn enough(&self) -> usize {
+        1
+    }
+}
+
+/// A thread that merely spins.
+struct Spinner;
+
+impl Attacker for Spinner {
+    fn strike(&mut self) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(1) {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+}
+
+/// Attacks nobody, and needs a processor.
+pub(super) fn spin() -> Box<dyn Attacker> {
+    Box::new(Spinner)
+}
+
+/// How far an attack is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    strikes: AtomicUsize,
+    enough: usize,
+    /// It goes on no longer.
+    over: AtomicBool,
+}
+
+impl Progress {
+    /// Whether it has done all that it does, at least once.
+    pub(super) fn is_enough(&self) -> bool {
+        self.strikes.load(Ordering::Relaxed) >= self.enough || self.over.load(Ordering::Relaxed)
+    }
+}
+
+/// Measures beside an attacker, who is gone afterwards.
+pub(super) fn beside<R>(
+    lab: &Lab,
+    mut attacker: Box<dyn Attacker + '_>,
+    measure: impl FnOnce(&Progress) -> Result<R>,
+) -> Result<R> {
+    let progress = Progress {
+        strikes: AtomicUsize::new(0),
+        enough: attacker.enough(),
+        over: AtomicBool::new(false),
+    };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (progress, stop) = (&progress, &stop);
+        let thread = scope.spawn(move || {
+            let mut attack = || -> Result<()> {
+                let _others = lab.others()?;
+                while !stop.load(Ordering::Relaxed) {
+                    match attacker.strike() {
+                        // That the daemon keeps an attacker waiting is no failure.
+                        Err(BenchError::Timeout(_) | BenchError::Driver(Error::Timeout(_))) => {
+                            break;
+                        }
+                        done => done?,
+                    }
+                    progress.strikes.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            };
+            let done = attack();
+            progress.over.store(true, Ordering::Relaxed);
+            done
+        });
+        let measured = measure(progress);
+        stop.store(true, Ordering::Relaxed);
+        let done = thread.join();
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        measured
+    })
+}

@@ -1,0 +1,143 @@
+//! The daemon, and the VFs of the neighbour and of those who attack it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fabric::{FatTree, Hosts, NodeId, PortRef, Topology};
+use ibvswitch::config::Config;
+use tempfile::TempDir;
+
+use super::{Doorbells, Scale};
+use crate::process::Process;
+use crate::{BenchError, Context, Pinned, Processors, Result};
+
+/// The neighbour's VFs, and the attacker's; each on a hypervisor of its own.
+pub(super) const VFS: [&str; 3] = ["near", "far", "hostile"];
+
+/// A daemon that serves [`VFS`].
+#[derive(Debug)]
+pub(super) struct Lab {
+    pub(super) scale: Scale,
+    pub(super) doorbells: Doorbells,
+    pub(super) processors: Processors,
+    // In this order: the daemon, and the directory that it is in.
+    _process: Process,
+    config: Config,
+    _dir: TempDir,
+}
+
+impl Lab {
+    /// Starts it, with a fat-tree around it if there is to be a subnet to
+    /// `sweep`.
+    pub(super) fn start(
+        context: &Context,
+        scale: Scale,
+        doorbells: Doorbells,
+        sweep: bool,
+    ) -> Result<Self> {
+        let dir =
+            tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
+        let processors = context.processors;
+        let cpu = match doorbells {
+            Doorbells::Poll => format!("cpu = {}\n", processors.engine),
+            Doorbells::Trap => String::new(),
+        };
+        let mut text = format!(
+            "log = \"error\"\n[engine]\n{cpu}doorbells = \"{}\"\n",
+            doorbells.name()
+        );
+        let mut switches = vec![];
+        if sweep {
+            let file = dir.path().join("topology");
+            switches = write_tree(scale.tree, &file)?;
+            text += &format!(
+                "[fabric]\ntopology = \"{}\"\n[sm]\nsweep_interval = 1\n",
+                file.display()
+            );
+        }
+        for (number, vf) in VFS.iter().enumerate() {
+            text += &format!("[[hypervisor]]\nname = \"hv{number}\"\n");
+            if let Some(switch) = switches.get(number) {
+                text += &format!("switch = \"{switch}\"\n");
+            }
+            text += &format!("[[hypervisor.vf]]\nname = \"{vf}\"\n");
+        }
+        // The engine's thread chooses for itself.
+        let _others = others(processors, doorbells)?;
+        let (process, config) = Process::start(dir.path(), &text, &context.program)?;
+        Ok(Self {
+            scale,
+            doorbells,
+            processors,
+            _process: process,
+            config,
+            _dir: dir,
+        })
+    }
+
+    /// The socket of a VF.
+    pub(super) fn socket(&self, name: &str) -> PathBuf {
+        let vf = self.config.vf(name);
+        vf.map_or_else(|| name.into(), |(_, vf)| vf.socket.clone())
+    }
+
+    /// The socket on which the daemon is asked for a sweep.
+    pub(super) fn control(&self) -> PathBuf {
+        self.config.control_socket()
+    }
+
+    /// Keeps the calling thread and those that it starts off the processor of
+    /// an engine that polls.
+    pub(super) fn others(&self) -> Result<Option<Pinned>> {
+        others(self.processors, self.doorbells)
+    }
+}
+
+fn others(processors: Processors, doorbells: Doorbells) -> Result<Option<Pinned>> {
+    (doorbells == Doorbells::Poll)
+        .then(|| Pinned::away_from(processors.engine))
+        .transpose()
+}
+
+/// Writes a fat-tree to `file` in which hypervisors have a free port at each of
+/// some leaves, from where a host was taken away; returns the leaves' names.
+fn write_tree(spec: &str, file: &Path) -> Result<Vec<String>> {
+    let wrong = |what: String| BenchError::Subnet(format!("{spec}: {what}"));
+    let tree: FatTree = spec.parse().map_err(|error| wrong(format!("{error}")))?;
+    let whole = tree.topology(Hosts::Adapters);
+    let nodes = whole.nodes();
+    let is_host =
+        |port: PortRef| nodes[port.node.index()].kind != wire::attribute::NodeType::Switch;
+    let mut removed = BTreeSet::new();
+    let mut leaves = Vec::<PortRef>::new();
+    // From behind: the first host is the subnet manager's.
+    for &(a, b, _) in whole.links().iter().rev() {
+        let (host, leaf) = if is_host(a) { (a, b) } else { (b, a) };
+        let known = leaves.iter().any(|known| known.node == leaf.node);
+        if is_host(host) && !known && leaves.len() < VFS.len() {
+            removed.insert(host.node.index());
+            leaves.push(leaf);
+        }
+    }
+    if leaves.len() < VFS.len() {
+        return Err(wrong("too few leaves".to_owned()));
+    }
+    let mut topology = Topology::new();
+    let kept: Vec<Option<NodeId>> = nodes
+        .iter()
+        .enumerate()
+        .map(|(index, node)| (!removed.contains(&index)).then(|| topology.add(node.clone())))
+        .collect();
+    for &(a, b, rate) in whole.links() {
+        if let (Some(from), Some(to)) = (kept[a.node.index()], kept[b.node.index()]) {
+            topology.link((from, a.port), (to, b.port), rate);
+        }
+    }
+    let text = topology
+        .to_netlist()
+        .map_err(|error| wrong(error.to_string()))?;
+    fs::write(file, text).map_err(BenchError::system("write a topology"))?;
+    let names = leaves.iter().map(|leaf| &nodes[leaf.node.index()]);
+    Ok(names.map(|node| node.description.to_string()).collect())
+}

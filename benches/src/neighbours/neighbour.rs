@@ -1,0 +1,131 @@
+//! The neighbour: two VFs, and a message from one to the other now and then.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use driver::{Data, SendRequest};
+use hdrhistogram::Histogram;
+
+use super::lab::{Lab, VFS};
+use super::{Doorbells, INTERVAL};
+use crate::{BenchError, Connected, Peer, Pinned, Result};
+
+/// Blocks of the send queue, as a power of two.
+const LOG_BLOCKS: u32 = 4;
+/// How long to wait by spinning: then this thread leaves the processor to who
+/// may have to run first.
+const SPIN: Duration = Duration::from_micros(200);
+/// Between two looks after that.
+const NAP: Duration = Duration::from_micros(10);
+/// Longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest measurement, where an attack does not get on.
+const LONGEST: Duration = Duration::from_secs(15);
+/// How late the kernel may end a pause, in nanoseconds; 50 µs unless told.
+const TIMER_SLACK: u64 = 1000;
+
+/// How long messages took, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Latencies {
+    /// 99th percentile.
+    pub(super) p99: f64,
+    /// The longest of all.
+    pub(super) worst: f64,
+}
+
+/// Two VFs, connected.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    peers: [Peer; 2],
+    connection: Connected,
+    sent: u64,
+}
+
+impl Neighbour {
+    pub(super) fn open(lab: &Lab) -> Result<Self> {
+        let peers = [
+            Peer::open(&lab.socket(VFS[0]), 4096)?,
+            Peer::open(&lab.socket(VFS[1]), 4096)?,
+        ];
+        let connection = Connected::new(&peers, LOG_BLOCKS)?;
+        Ok(Self {
+            peers,
+            connection,
+            sent: 0,
+        })
+    }
+
+    /// LID of its first port.
+    pub(super) fn lid(&self) -> u16 {
+        self.peers[0].port.lid
+    }
+
+    /// Sends one message every [`INTERVAL`], for `time` at least and until
+    /// `enough`.
+    pub(super) fn measure(
+        &mut self,
+        lab: &Lab,
+        time: Duration,
+        enough: impl Fn() -> bool,
+    ) -> Result<Latencies> {
+        let _pinned = match lab.doorbells {
+            Doorbells::Poll => Some(Pinned::to(lab.processors.driver)?),
+            Doorbells::Trap => None,
+        };
+        nix::sys::prctl::set_timerslack(TIMER_SLACK)
+            .map_err(BenchError::system("have pauses of the length asked for"))?;
+        let mut histogram =
+            Histogram::<u64>::new(3).map_err(|error| BenchError::Histogram(error.to_string()))?;
+        let interval = INTERVAL.as_nanos() as u64;
+        let start = Instant::now();
+        let mut due = start;
+        loop {
+            let now = Instant::now();
+            let past = now.duration_since(start);
+            if past >= time && (enough() || past >= LONGEST) {
+                break;
+            }
+            if let Some(early) = due.checked_duration_since(now) {
+                thread::sleep(early);
+            }
+            let taken = self.write()?.as_nanos() as u64;
+            histogram
+                .record_correct(taken, interval)
+                .map_err(|error| BenchError::Histogram(error.to_string()))?;
+            due = (due + INTERVAL).max(Instant::now());
+        }
+        Ok(Latencies {
+            p99: histogram.value_at_quantile(0.99) as f64,
+            worst: histogram.max() as f64,
+        })
+    }
+
+    /// One message: from before it is posted until its payload is seen.
+    fn write(&mut self) -> Result<Duration> {
+        self.sent += 1;
+        let [near, far] = &mut self.peers;
+        let payload = self.sent.to_ne_bytes();
+        let request = SendRequest::write(far.remote(0), Data::Inline(&payload));
+        let seen = &far.buffer.words()[0];
+        let start = Instant::now();
+        self.connection.post_signaled(&request)?;
+        let taken = loop {
+            let arrived = seen.load(Ordering::Acquire) == self.sent;
+            let taken = start.elapsed();
+            if arrived {
+                break taken;
+            }
+            if taken > PATIENCE {
+                return Err(BenchError::Timeout("a neighbour's message"));
+            }
+            if taken > SPIN {
+                thread::sleep(NAP);
+            } else {
+                std::hint::spin_loop();
+            }
+        };
+        self.connection.drain(near)?;
+        Ok(taken)
+    }
+}
