@@ -1,14 +1,19 @@
 //! Messages as long as can be, on many queue pairs at a time.
 
+use std::thread;
+use std::time::Duration;
+
 use driver::{Access, Config, Connection, Data, Klm, MemoryRegion, QueuePair, Receive};
 use driver::{SendRequest, Sge, Transport};
 
 use super::attack::Attacker;
 use super::lab::{Lab, VFS};
-use crate::{Peer, Result};
+use crate::{BenchError, Peer, Result};
 
 /// Bytes of memory on either side of the messages: more than a cache holds.
 const MEMORY: usize = 64 << 20;
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Requests of a queue pair, as a power of two: more than are done in a
 /// measurement.
 const LOG_REQUESTS: u32 = 6;
@@ -47,7 +52,7 @@ impl Bulk {
             let pair = QueuePair::new(&Config {
                 log_send_blocks: LOG_REQUESTS,
                 receive: Receive::Own {
-                    log_size: 0,
+                    log_size: 2,
                     log_sges: 0,
                 },
                 ..Config::new(Transport::Rc, &peer.pd, &peer.uar, &peer.cq)
@@ -86,12 +91,16 @@ impl Attacker for Bulk {
                 } else {
                     SendRequest::read(remote, &list)
                 };
-                pair.post(&request)?;
+                pair.post(&request.unsignaled())?;
             }
             pair.ring()?;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        Ok(())
+        thread::sleep(PAUSE);
+        // Nothing completes unless it fails.
+        match self.peer.cq.poll() {
+            Some(entry) => Err(BenchError::Completion(entry.syndrome())),
+            None => Ok(()),
+        }
     }
 }
 

@@ -16,8 +16,11 @@ use super::lab::{Lab, VFS};
 use crate::Result;
 
 /// Entries of each receive queue, as a power of two.
-const LOG_RECEIVE: u32 = 6;
-/// Between two rounds of requests.
+const LOG_RECEIVE: u32 = 7;
+/// Requests posted to a queue at a time. Half of what there is room for: some
+/// queue pairs may be flushed later than the first, which is looked at.
+const POSTED: u32 = 1 << (LOG_RECEIVE - 1);
+/// Between two looks whether they were flushed.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Bytes between doorbell records.
 const RECORD: usize = 64;
@@ -36,7 +39,9 @@ pub(super) struct QueuePairs {
     ring: Buffer,
     domain: Arc<ProtectionDomain>,
     _uar: Arc<Uar>,
-    _queues: (CompletionQueue, Buffer),
+    /// Where the first of them completes, and the others'.
+    first: CompletionQueue,
+    _others: Buffer,
 }
 
 impl QueuePairs {
@@ -50,8 +55,8 @@ impl QueuePairs {
         let device = Device::open_with(lab.socket(VFS[2]), options)?;
         let domain = ProtectionDomain::new(&device)?;
         let uar = Uar::new(&device)?;
-        let queue = CompletionQueue::new(&device, &uar, 4, 0)?;
-        let (cqn, entries) = boundless(&device, &queue)?;
+        let first = CompletionQueue::new(&device, &uar, LOG_RECEIVE, 0)?;
+        let (cqn, others) = boundless(&device, &first)?;
         let letters = (0..SLOTS).map(|_| Letter::new(&device, PAGES + MAILBOX_DATA));
         let mut pairs = Self {
             numbers: Vec::with_capacity(most),
@@ -60,7 +65,8 @@ impl QueuePairs {
             ring: device.allocate_pages(PAGE)?,
             domain,
             _uar: Arc::clone(&uar),
-            _queues: (queue, entries),
+            first,
+            _others: others,
             device,
         };
         let mut input = driver::request(Opcode::CreateQp, 0, PAGES + 8);
@@ -72,13 +78,17 @@ impl QueuePairs {
         qpc::CQN_SND.set(context, cqn);
         qpc::CQN_RCV.set(context, cqn);
         put_qword(&mut input, PAGES, pairs.ring.iova());
-        let mut first = 0;
-        while first < most {
-            let count = SLOTS.min(most - first);
-            let inputs = (first..first + count).map(|number| {
+        let mut done = 0;
+        while done < most {
+            let count = SLOTS.min(most - done);
+            let inputs = (done..done + count).map(|number| {
                 let mut input = input.clone();
+                let context = &mut input[request::QPC..];
                 let record = pairs.records.iova() + (number * RECORD) as u64;
-                put_qword(&mut input[request::QPC..], qpc::DBR_ADDR, record);
+                put_qword(context, qpc::DBR_ADDR, record);
+                if number == 0 {
+                    qpc::CQN_RCV.set(context, pairs.first.number());
+                }
                 input
             });
             let inputs: Vec<_> = inputs.collect();
@@ -90,7 +100,7 @@ impl QueuePairs {
             if pairs.numbers.len() < before + count {
                 break;
             }
-            first += count;
+            done += count;
         }
         Ok(pairs)
     }
@@ -123,7 +133,7 @@ impl QueuePairs {
         Ok(())
     }
 
-    /// Posts receive requests to all, as many as their queues hold.
+    /// Says to all that so many receive requests were posted.
     fn post(&self, posted: u32) {
         let halves = self.records.halves();
         for number in 0..self.numbers.len() {
@@ -155,20 +165,31 @@ fn boundless(device: &Device, other: &CompletionQueue) -> Result<(u32, Buffer)> 
 pub(super) struct Errored {
     pairs: QueuePairs,
     posted: u32,
+    /// Of the first queue pair's.
+    flushed: u32,
 }
 
 impl Errored {
     pub(super) fn prepare(lab: &Lab) -> Result<Self> {
         let mut pairs = QueuePairs::create(lab, lab.scale.most_queue_pairs)?;
         pairs.fail()?;
-        Ok(Self { pairs, posted: 0 })
+        Ok(Self {
+            pairs,
+            posted: 0,
+            flushed: 0,
+        })
     }
 }
 
 impl Attacker for Errored {
     fn strike(&mut self) -> Result<()> {
-        self.posted = (self.posted + (1 << LOG_RECEIVE)) & 0xffff;
-        self.pairs.post(self.posted);
+        while self.pairs.first.poll().is_some() {
+            self.flushed += 1;
+        }
+        if self.flushed == self.posted {
+            self.posted += POSTED;
+            self.pairs.post(self.posted & 0xffff);
+        }
         thread::sleep(PAUSE);
         Ok(())
     }

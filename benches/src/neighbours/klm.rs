@@ -7,7 +7,7 @@ use driver::{PAGE, Receive, Remote, SendOpcode, SendRequest, Sge, Transport};
 
 use super::attack::Attacker;
 use super::lab::{Lab, VFS};
-use crate::{Peer, Result};
+use crate::{BenchError, Peer, Result};
 
 /// Levels of keys.
 const LEVELS: usize = 4;
@@ -76,7 +76,7 @@ fn connected(peer: &Peer, cq: u32) -> Result<QueuePair> {
         recv_cq: cq,
         log_send_blocks: LOG_BLOCKS,
         receive: Receive::Own {
-            log_size: 0,
+            log_size: 2,
             log_sges: 0,
         },
         ..Config::new(Transport::Rc, &peer.pd, &peer.uar, &peer.cq)
@@ -108,6 +108,9 @@ impl Attacker for Klms {
             let number = entry.qpn();
             let done = self.pairs.iter_mut().find(|pair| pair.number() == number);
             if let Some(pair) = done {
+                if !entry.is_ok() {
+                    return Err(BenchError::Completion(entry.syndrome()));
+                }
                 pair.complete(&entry);
             }
         }
