@@ -108,8 +108,9 @@ impl Port for FixedPort {
         }
     }
 
-    fn gid(&self, index: u16) -> Option<Gid> {
-        (index == 0).then_some(self.gid)
+    fn gid(&self, index: u16) -> Gid {
+        let unused = Gid::new(self.gid.prefix(), Guid::NONE);
+        if index == 0 { self.gid } else { unused }
     }
 
     fn pkey(&self, index: u16) -> PKey {
@@ -125,6 +126,8 @@ impl Port for FixedPort {
     }
 
     fn set_capability_mask(&mut self, _: u32, _: u32) {}
+
+    fn reset(&mut self) {}
 
     fn process_mad(&mut self, mad: &[u8; 256], _: MadChecks) -> Option<[u8; 256]> {
         Some(*mad)

@@ -35,9 +35,9 @@ pub struct PortAttributes {
     pub max_mtu: Mtu,
     /// Largest packet payload that the subnet manager allows.
     pub active_mtu: Mtu,
-    /// Width in use.
+    /// Width in use, where the link is up.
     pub active_width: LinkWidth,
-    /// Speed as the bit set of the port registers: 1 SDR, 2 DDR, 4 QDR,
+    /// Speed in use, where the link is up, as the bit set of the port registers: 1 SDR, 2 DDR, 4 QDR,
     /// 8 FDR10, 16 FDR, 32 EDR, 64 HDR, 128 NDR.
     pub active_speed: u16,
     /// Virtual lanes as VLCap counts them: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
@@ -71,8 +71,9 @@ pub trait Port {
     /// The attributes now.
     fn attributes(&self) -> PortAttributes;
 
-    /// Entry `index` of the GID table; `None` where there is none.
-    fn gid(&self, index: u16) -> Option<Gid>;
+    /// Entry `index` of the GID table; where it is unused, the subnet's prefix
+    /// and a GUID of 0.
+    fn gid(&self, index: u16) -> Gid;
 
     /// Entry `index` of the P_Key table; invalid (zero) where it is empty.
     fn pkey(&self, index: u16) -> PKey;
@@ -86,6 +87,10 @@ pub trait Port {
     /// Changes those bits of the capability mask that `select` names, all of
     /// them writable, to those of `value`.
     fn set_capability_mask(&mut self, value: u32, select: u32);
+
+    /// The function was reset: capabilities that its driver has switched on are
+    /// off again.
+    fn reset(&mut self);
 
     /// Lets the port's own agents process a management datagram (subnet
     /// management or performance management) and returns the answer, if there

@@ -228,14 +228,18 @@ impl Fabric {
         Some(&self.port(port)?.guids)
     }
 
-    /// A port's GIDs, by index; unused entries are zero.
+    /// A port's GIDs, by index. Unused entries have the subnet's prefix, too, and a GUID of 0, as on
+    /// hardware: readers take the prefix from any of them.
     pub fn gids(&self, port: PortRef) -> impl Iterator<Item = Gid> + '_ {
         self.port(port).into_iter().flat_map(|port| {
-            port.guids.iter().map(|&guid| match guid {
-                Guid::NONE => Gid::NONE,
-                guid => Gid::new(port.info.gid_prefix, guid),
-            })
+            let prefix = port.info.gid_prefix;
+            port.guids.iter().map(move |&guid| Gid::new(prefix, guid))
         })
+    }
+
+    /// Whether a GID is one of a port's.
+    pub(crate) fn has_gid(&self, port: PortRef, gid: Gid) -> bool {
+        !gid.guid().is_none() && self.gids(port).any(|own| own == gid)
     }
 
     /// A port's P_Key table.

@@ -145,7 +145,7 @@ impl Fabric {
         let Some(GlobalAddress { dgid, hop_limit }) = global else {
             return Ok(None);
         };
-        if self.gids(at).any(|gid| gid == dgid) {
+        if self.has_gid(at, dgid) {
             return Ok(None);
         }
         // Local addresses mean nothing beyond their subnet (IBA 4.1.1).
@@ -172,7 +172,7 @@ impl Fabric {
     fn exit(&self, router: NodeId, dgid: Gid) -> Option<(PortRef, ExtendedLid)> {
         if let Some(exit) = self.port_in(router, dgid.prefix()) {
             let port = self.port_by_guid(dgid.guid())?;
-            let is_there = self.gids(port).any(|gid| gid == dgid);
+            let is_there = self.has_gid(port, dgid);
             return Some((exit, self.end_lid(port).filter(|_| is_there)?));
         }
         let (exit, next) = self.next_router(router, dgid.prefix())?;

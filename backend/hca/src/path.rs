@@ -132,7 +132,7 @@ impl<F: Face> Engine<F> {
                 let port = &self.vf(qp.core.vf).port;
                 let known = match beyond {
                     false => port.owns(back.dlid),
-                    true => dgid.is_some_and(|dgid| port.gids.contains(&dgid)),
+                    true => dgid.is_some_and(|dgid| port.has_gid(dgid)),
                 };
                 known && self.function_at(qp.core.vf, dgid, qp.core.qpn) == Some(qp.core.vf)
             })

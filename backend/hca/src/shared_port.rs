@@ -43,7 +43,7 @@ impl<F: Face> Engine<F> {
         let in_none = |function: &VfId| self.vf(*function).port.cluster.is_none();
         let mut sharers = sharers.iter().copied().filter(in_none);
         match dgid {
-            Some(gid) => sharers.find(|&function| self.vf(function).port.gids.contains(&gid)),
+            Some(gid) => sharers.find(|&function| self.vf(function).port.has_gid(gid)),
             None => {
                 let number = u32::from(qpn);
                 sharers.find(|&function| self.vf(function).qps.get(number).is_some())

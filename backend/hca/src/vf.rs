@@ -62,7 +62,7 @@ pub struct PortView {
     pub active: bool,
     /// P_Key table.
     pub pkeys: Vec<PKey>,
-    /// GID table.
+    /// GID table. Unused entries have a GUID of 0.
     pub gids: Vec<Gid>,
     /// P_Keys that the guest sees otherwise: that of the table, and what it
     /// sees. The rest it sees as it is.
@@ -80,6 +80,13 @@ impl PortView {
     #[must_use]
     pub fn owns(&self, lid: Lid) -> bool {
         u16::from(lid) >> self.lmc == u16::from(self.lid) >> self.lmc
+    }
+
+    /// Whether a GID is this port's.
+    #[inline]
+    #[must_use]
+    pub fn has_gid(&self, gid: Gid) -> bool {
+        !gid.guid().is_none() && self.gids.contains(&gid)
     }
 
     /// The low bits by which a LID of this port differs from the base LID.

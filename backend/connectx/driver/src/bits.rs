@@ -392,6 +392,8 @@ pub mod vport {
     pub const NODE_GUID: usize = 0x38;
     /// PortInfo:CapabilityMask.
     pub const CAP_MASK1: Field = field(0x40, 31, 0);
+    /// Which bits of the capability mask are meant, or may be.
+    pub const CAP_MASK1_FIELD_SELECT: Field = field(0x44, 31, 0);
     /// LID.
     pub const LID: Field = field(0x60, 31, 16);
     /// LID mask control.

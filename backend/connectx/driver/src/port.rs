@@ -81,6 +81,20 @@ impl Device {
         }
     }
 
+    /// Changes those bits of the port's capability mask that `select` names to
+    /// those of `value`.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub fn set_capability_mask(&self, value: u32, select: u32) -> Result<()> {
+        let mut input = request(Opcode::ModifyHcaVportContext, 0, request::CONTEXT + 512);
+        request::PORT_NUM.set(&mut input, PORT);
+        let context = &mut input[request::CONTEXT..];
+        vport::CAP_MASK1.set(context, value);
+        vport::CAP_MASK1_FIELD_SELECT.set(context, select);
+        self.command(&input, 16).map(drop)
+    }
+
     /// An entry of the GID table.
     ///
     /// # Errors

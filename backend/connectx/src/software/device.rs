@@ -14,8 +14,7 @@ impl<D: Dma + 'static> Software<'_, D> {
     }
 
     pub(super) fn disable_hca(&mut self) -> Outcome {
-        self.engine.reset_vf(self.vf);
-        self.state_mut().reset();
+        crate::function::Backend::reset(self);
         Ok(())
     }
 

@@ -279,6 +279,7 @@ impl<D: Dma + 'static> Backend for Software<'_, D> {
     fn reset(&mut self) {
         self.engine.reset_vf(self.vf);
         self.state_mut().reset();
+        self.port.0.reset();
     }
 }
 

@@ -1,7 +1,7 @@
 //! The virtual port: its context, tables and registers.
 
 use hca::Dma;
-use wire::LinkWidth;
+use wire::{LinkWidth, PhysicalState};
 
 use super::{Outcome, Software, refuse};
 use crate::bits::command::Status;
@@ -112,8 +112,7 @@ impl<D: Dma + 'static> Software<'_, D> {
             return Err(refuse(Status::BadIndex, "the GID table is not that long"));
         }
         query_hca_vport_gid_out::GIDS_NUM.set(reply, 1);
-        let gid = self.port.0.gid(index).unwrap_or_default();
-        crate::bits::Span::new(BODY, 16).set(reply, &gid.to_bytes());
+        crate::bits::Span::new(BODY, 16).set(reply, &self.port.0.gid(index).to_bytes());
         Ok(())
     }
 
@@ -176,10 +175,13 @@ impl<D: Dma + 'static> Software<'_, D> {
         ptys::PROTO_MASK.set(out, INFINIBAND);
         ptys::IB_LINK_WIDTH_CAPABILITY.set(out, width | 1);
         ptys::IB_LINK_WIDTH_ADMIN.set(out, width | 1);
-        ptys::IB_LINK_WIDTH_OPER.set(out, width);
         ptys::IB_PROTO_CAPABILITY.set(out, speeds_up_to(port.active_speed));
         ptys::IB_PROTO_ADMIN.set(out, speeds_up_to(port.active_speed));
-        ptys::IB_PROTO_OPER.set(out, u32::from(port.active_speed));
+        // A link that is down has neither width nor speed.
+        if port.physical_state == PhysicalState::LinkUp {
+            ptys::IB_LINK_WIDTH_OPER.set(out, width);
+            ptys::IB_PROTO_OPER.set(out, u32::from(port.active_speed));
+        }
     }
 
     fn mtu_register(&self, out: &mut [u8]) {

@@ -12,6 +12,7 @@ use wire::{Gid, Guid, Lid, MadPacket, PKey};
 
 use super::cluster::Direction;
 use super::{Management, Reason};
+use crate::config::GmpClass;
 
 /// A function's port, as its device sees it.
 #[derive(Debug)]
@@ -102,16 +103,18 @@ impl connectx::Port for FunctionPort {
         }
     }
 
-    fn gid(&self, index: u16) -> Option<Gid> {
+    fn gid(&self, index: u16) -> Gid {
         let state = self.management.state.read_recursive();
-        let Some(place) = state.shared.place(self.vf) else {
-            return state.fabric.gids(self.port).nth(usize::from(index));
+        let index = usize::from(index);
+        let guid = match state.shared.place(self.vf) {
+            Some(place) => place.guid(&state.fabric).filter(|_| index == 0),
+            None => state
+                .fabric
+                .guids(self.port)
+                .and_then(|guids| guids.get(index).copied()),
         };
-        let prefix = state.fabric.port_info(self.port)?.gid_prefix;
-        match (index, place.guid(&state.fabric)) {
-            (0, Some(guid)) => Some(Gid::new(prefix, guid)),
-            _ => Some(Gid::NONE),
-        }
+        let info = state.fabric.port_info(self.port).unwrap_or_default();
+        Gid::new(info.gid_prefix, guid.unwrap_or_default())
     }
 
     fn pkey(&self, index: u16) -> PKey {
@@ -168,6 +171,14 @@ impl connectx::Port for FunctionPort {
         self.management.look();
     }
 
+    fn reset(&mut self) {
+        let port = connectx::Port::attributes(self);
+        match port.capability_mask & port.capability_mask_writable {
+            0 => {}
+            set => self.set_capability_mask(0, set),
+        }
+    }
+
     fn process_mad(&mut self, mad: &[u8; 256], _checks: connectx::MadChecks) -> Option<[u8; 256]> {
         let proxy = &self.management.proxy;
         if !proxy.admit_local(self.management.now(), self.vf, mad) {
@@ -208,15 +219,27 @@ impl FunctionPort {
         self.management.proxy.smp_access(self.vf)
     }
 
-    /// Capabilities that a driver may switch: its communication manager comes
-    /// and goes, and its subnet manager where there may be one. A guest that
-    /// may not manage must not make managers talk to it either.
+    /// Capabilities that a driver may switch: those that say that an agent of
+    /// the guest's listens. Its communication manager comes and goes; agents of
+    /// other classes, such as a storage target's, may be there where the class
+    /// passes, and a subnet manager where the guest may manage: one that may not
+    /// must not make managers talk to it either.
     fn writable_capabilities(&self) -> u32 {
-        use wire::attribute::CapabilityMask;
-        let always = CapabilityMask::COMMUNICATION_MANAGEMENT.0;
+        use wire::attribute::CapabilityMask as Mask;
+        let proxy = &self.management.proxy;
+        let of_class = [
+            (GmpClass::DevMgt, Mask::DEVICE_MANAGEMENT),
+            (GmpClass::Snmp, Mask::SNMP_TUNNELING),
+            (GmpClass::Vendor, Mask::VENDOR_CLASS),
+        ];
+        let passing = of_class
+            .into_iter()
+            .filter(|&(class, _)| proxy.passes(self.vf, class));
+        let always = Mask::COMMUNICATION_MANAGEMENT;
+        let mask = passing.fold(always, |mask, (_, capability)| mask.with(capability));
         match self.access() {
-            SmpAccess::Fabric => always | CapabilityMask::IS_SM.0,
-            SmpAccess::OwnPort | SmpAccess::Deny => always,
+            SmpAccess::Fabric => mask.with(Mask::IS_SM).0,
+            SmpAccess::OwnPort | SmpAccess::Deny => mask.0,
         }
     }
 }

@@ -312,6 +312,12 @@ impl Proxy {
             .map_or(SmpAccess::Deny, |guest| guest.lock().smp)
     }
 
+    /// Whether a guest may send packets of a class to other ports.
+    pub fn passes(&self, vf: VfId, class: GmpClass) -> bool {
+        self.guest(vf)
+            .is_some_and(|guest| guest.lock().rules.classes.contains(class))
+    }
+
     /// What became of a guest's packets.
     pub fn report(&self, vf: VfId) -> ProxyReport {
         let Some(guest) = self.guest(vf) else {

@@ -93,8 +93,9 @@ impl Port for TestPort {
             grh_required: false,
         }
     }
-    fn gid(&self, index: u16) -> Option<Gid> {
-        (index == 0).then(|| Gid::new(Gid::DEFAULT_PREFIX, Guid::new(3)))
+    fn gid(&self, index: u16) -> Gid {
+        let guid = if index == 0 { Guid::new(3) } else { Guid::NONE };
+        Gid::new(Gid::DEFAULT_PREFIX, guid)
     }
     fn pkey(&self, index: u16) -> PKey {
         if index == 0 {
@@ -111,6 +112,9 @@ impl Port for TestPort {
     }
     fn set_capability_mask(&mut self, value: u32, select: u32) {
         self.capability_bits = self.capability_bits & !select | value & select;
+    }
+    fn reset(&mut self) {
+        self.capability_bits = 0;
     }
     fn process_mad(&mut self, mad: &[u8; 256], _checks: MadChecks) -> Option<[u8; 256]> {
         let mut answer = *mad;

@@ -257,6 +257,9 @@ fn a_port_answers_for_itself_only() {
         guest.plain(Opcode::QueryHcaVportGid, &[0, 0, 8]).status(),
         Some(Status::BadIndex)
     );
+    let unused = guest.plain(Opcode::QueryHcaVportGid, &[0, 0, 7]);
+    assert_eq!(crate::bits::dword(&unused.reply, 0x10), 0xfe80_0000);
+    assert_eq!(unused.reply[0x18..0x20], [0; 8]);
     let speed = guest.plain(Opcode::AccessReg, &[1, 0x5004]);
     assert_eq!(crate::bits::dword(&speed.reply, 0x10 + 0x28), 4 << 16 | 32);
     assert_eq!(

@@ -25,7 +25,7 @@ impl Own<'_> {
     }
 
     fn gid(&self, gid: Gid) -> bool {
-        gid == Gid::NONE || self.gids.contains(&gid)
+        gid == Gid::NONE || !gid.guid().is_none() && self.gids.contains(&gid)
     }
 
     fn member(&self, pkey: PKey) -> bool {
