@@ -243,9 +243,10 @@ impl Function {
             {
                 SegmentEffect::None => {}
                 SegmentEffect::Commands(entries) => {
-                    self.commands
-                        .ring(self.segment.command_queue(), entries, backend);
-                    effect = Effect::Work;
+                    if let Some(queue) = self.segment.command_queue() {
+                        self.commands.ring(queue, entries, backend);
+                        effect = Effect::Work;
+                    }
                 }
                 SegmentEffect::Reset => {
                     backend.reset();

@@ -19,6 +19,9 @@ const HEALTH_SHIFT: u32 = 24;
 /// How the driver says it uses the device.
 mod interface {
     pub const FULL: u32 = 0;
+    /// Not at all. A device is so from a reset on until it is given a command
+    /// queue: a driver that was not told of the reset sees it here, and starts
+    /// anew.
     pub const DISABLED: u32 = 1;
     pub const SOFTWARE_RESET: u32 = 7;
 }
@@ -37,18 +40,30 @@ pub enum SegmentEffect {
 }
 
 /// Registers of the initialization segment. All are big-endian.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct InitializationSegment {
     queue_high: u32,
     queue_low: u32,
     interface: u32,
 }
 
+impl Default for InitializationSegment {
+    fn default() -> Self {
+        Self {
+            queue_high: 0,
+            queue_low: 0,
+            interface: interface::DISABLED,
+        }
+    }
+}
+
 impl InitializationSegment {
-    /// DMA address of the command queue.
+    /// DMA address of the command queue; `None` while the driver does not use
+    /// the device or has not said where its queue is.
     #[must_use]
-    pub fn command_queue(&self) -> u64 {
-        u64::from(self.queue_high) << 32 | u64::from(self.queue_low)
+    pub fn command_queue(&self) -> Option<u64> {
+        let queue = u64::from(self.queue_high) << 32 | u64::from(self.queue_low);
+        (self.interface != interface::DISABLED && queue != 0).then_some(queue)
     }
 
     /// Back to the state of power-on.
@@ -152,7 +167,7 @@ mod tests {
         let mut segment = InitializationSegment::default();
         assert_eq!(segment.write(0x10, 0x1), SegmentEffect::None);
         assert_eq!(segment.write(0x14, 0x2345_6000), SegmentEffect::None);
-        assert_eq!(segment.command_queue(), 0x1_2345_6000);
+        assert_eq!(segment.command_queue(), Some(0x1_2345_6000));
         assert_eq!(read(&segment, 0x14, 0), 0x2345_6056);
         assert_eq!(read(&segment, 0x4, 0) >> 16, 5);
     }
@@ -160,11 +175,31 @@ mod tests {
     #[test]
     fn giving_up_the_device_reads_back() {
         let mut segment = InitializationSegment::default();
+        assert_eq!(segment.write(0x14, 0x1000), SegmentEffect::None);
         assert_eq!(segment.write(0x14, 0x1000 | 1 << 8), SegmentEffect::Reset);
         assert_eq!(read(&segment, 0x14, 0) >> 8 & 7, 1);
         assert_eq!(segment.write(0x14, 0x1000), SegmentEffect::None);
         assert_eq!(segment.write(0x14, 0x1000 | 7 << 8), SegmentEffect::Reset);
         assert_eq!(read(&segment, 0x14, 0) >> 8 & 7, 1);
+    }
+
+    #[test]
+    fn a_reset_shows_until_there_is_a_command_queue_again() {
+        let mut segment = InitializationSegment::default();
+        for _ in 0..2 {
+            assert_eq!(read(&segment, 0x14, 0), 0x156);
+            // Half an address is none, and neither is address 0.
+            assert_eq!(segment.write(0x10, 0x1), SegmentEffect::None);
+            assert_eq!(read(&segment, 0x14, 0) >> 8 & 7, 1);
+            assert_eq!(segment.command_queue(), None);
+            assert_eq!(segment.write(0x10, 0), SegmentEffect::None);
+            assert_eq!(segment.write(0x14, 0), SegmentEffect::None);
+            assert_eq!(segment.command_queue(), None);
+            assert_eq!(segment.write(0x14, 0x1000), SegmentEffect::None);
+            assert_eq!(read(&segment, 0x14, 0), 0x1056);
+            assert_eq!(segment.command_queue(), Some(0x1000));
+            segment.reset();
+        }
     }
 
     #[test]
@@ -190,10 +225,8 @@ mod tests {
 
     #[test]
     fn unaligned_reads_see_the_same_bytes() {
-        let segment = InitializationSegment {
-            queue_low: 0xabcd_e000,
-            ..InitializationSegment::default()
-        };
+        let mut segment = InitializationSegment::default();
+        assert_eq!(segment.write(0x14, 0xabcd_e000), SegmentEffect::None);
         let mut bytes = [0; 7];
         segment.read(0x13, &mut bytes, 0);
         assert_eq!(bytes, [0, 0xab, 0xcd, 0xe0, 0x56, 0, 0]);

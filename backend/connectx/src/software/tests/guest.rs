@@ -219,6 +219,12 @@ impl Guest {
         effect
     }
 
+    /// A reset from outside the guest.
+    pub fn reset(&mut self) {
+        let mut software = Software::new(&mut self.engine, self.vf, &mut self.port);
+        self.function.reset(&mut software);
+    }
+
     pub fn write32(&mut self, offset: u64, value: u32) {
         let _ = self.write(Region::Bar0, offset, &value.to_be_bytes());
     }

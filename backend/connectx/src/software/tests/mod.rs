@@ -323,6 +323,35 @@ fn a_reset_forgets_everything() {
 }
 
 #[test]
+fn a_function_level_reset_shows_and_stops_commands_until_there_is_a_queue() {
+    for reset in [
+        |guest: &mut Guest| guest.write(Region::Config, 0x59, &[0x80]),
+        |guest: &mut Guest| {
+            guest.reset();
+            Effect::Reset
+        },
+    ] {
+        let mut guest = Pair::new().guest;
+        assert_eq!(guest.read32(0x14), QUEUE as u32 | 0x56);
+        assert_eq!(reset(&mut guest), Effect::Reset);
+        assert_eq!(guest.read32(0x14), 1 << 8 | 0x56);
+        // A driver that knows nothing of it: neither at its queue, nor where a
+        // queue at address 0 would be.
+        guest.post(&[0x01, 0x04, 0, 0], 16);
+        let entry = guest.memory.read::<64>(QUEUE);
+        guest.memory.write(0, &entry);
+        guest.write32(0x18, u32::MAX);
+        assert_eq!(guest.memory.read::<64>(QUEUE), entry);
+        assert_eq!(guest.memory.read::<64>(0), entry);
+        // It looks, and begins again.
+        guest.write32(0x10, 0);
+        guest.write32(0x14, QUEUE as u32);
+        assert_eq!(guest.read32(0x14), QUEUE as u32 | 0x56);
+        guest.initialize();
+    }
+}
+
+#[test]
 fn a_polled_function_maps_what_it_does_not_trap() {
     let configuration = Configuration {
         doorbells: crate::Doorbells::Poll,
