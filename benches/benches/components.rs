@@ -91,6 +91,7 @@ fn queues(criterion: &mut Criterion) {
         status: Status::Success,
         byte_len: 8,
         solicited: false,
+        time: 1,
         side: Side::Send { opcode: 8 },
     };
     criterion.bench_function("write a completion entry", |bencher| {

@@ -410,6 +410,7 @@ impl<F: Face> Engine<F> {
         let Some((mut recv, srqn)) = self.take_datagram_receive(index) else {
             return;
         };
+        let time = self.completion_time(datagram.payload.len() as u32);
         let Some(qp) = self.qps.get(index.0) else {
             return;
         };
@@ -441,6 +442,7 @@ impl<F: Face> Engine<F> {
             status,
             byte_len: total as u32,
             solicited: datagram.solicited || status != Status::Success,
+            time,
             side: Side::Recv {
                 kind: if datagram.immediate.is_some() {
                     RecvKind::SendImm

@@ -56,6 +56,17 @@ pub(crate) struct Errored {
     pub pause: u64,
 }
 
+/// The time that completions have which belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Burst {
+    /// There is no turn in hand: each has its own.
+    None,
+    /// A turn has begun, and nothing has completed yet.
+    Begun,
+    /// The time of those of this turn.
+    At(u64),
+}
+
 /// Work requests kept for the next ones. They go from here to queue pairs and
 /// back, so by pointer and not by the kilobyte.
 pub(crate) type Spares<T> = Vec<Box<T>>;
@@ -116,6 +127,8 @@ pub struct Engine<F: Face> {
     pub(crate) spare_recvs: Spares<RecvWr>,
     /// Where datagrams are gathered; taken out while one is on its way.
     pub(crate) datagram: Option<Box<[u8; MAX_DATAGRAM]>>,
+    /// Of the turn in hand.
+    pub(crate) burst: Burst,
     /// Is told of each message, where there is somebody.
     pub(crate) watch: Option<Box<dyn Watch>>,
     seed: u64,
@@ -149,6 +162,7 @@ impl<F: Face> Engine<F> {
             spare_sends: Vec::new(),
             spare_recvs: Vec::new(),
             datagram: None,
+            burst: Burst::None,
             watch: None,
             seed,
         }

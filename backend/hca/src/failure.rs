@@ -2,7 +2,7 @@
 
 use wire::{Psn, Qpn};
 
-use crate::engine::{CqIndex, Engine, Errored, QpIndex, VfId};
+use crate::engine::{Burst, CqIndex, Engine, Errored, QpIndex, VfId};
 use crate::face::{CqError, Event, Face};
 use crate::progress::TURN_REQUESTS;
 use crate::qp::{Inbound, QpState, RecvQueue, Wait};
@@ -15,7 +15,28 @@ const ERROR_RECHECK: u64 = 1_000_000;
 /// How long it is not looked at when there was nothing for long, in nanoseconds.
 const LONGEST_ERROR_RECHECK: u64 = 100_000_000;
 
+/// Bytes of a message that takes longer than a look at the clock.
+const LONG_MESSAGE: u32 = 4096;
+
 impl<F: Face> Engine<F> {
+    /// The time of a completion now, of `byte_len` bytes. In a turn the clock is
+    /// read with the first one and with long messages, for a look costs as much
+    /// as a short message does. What completes in a turn was posted before its
+    /// first completion, so that none has a time from before its request.
+    #[inline]
+    pub(crate) fn completion_time(&mut self, byte_len: u32) -> u64 {
+        match self.burst {
+            Burst::At(time) if byte_len < LONG_MESSAGE => time,
+            burst => {
+                let now = self.clock.now();
+                if burst != Burst::None {
+                    self.burst = Burst::At(now);
+                }
+                now
+            }
+        }
+    }
+
     /// Writes a completion entry.
     #[inline]
     pub(crate) fn complete(&mut self, cq: CqIndex, entry: &CompletionEntry) {
@@ -212,6 +233,7 @@ impl<F: Face> Engine<F> {
                 wr
             }
         };
+        let time = self.completion_time(0);
         let Some(qp) = self.qps.get_mut(index.0) else {
             return false;
         };
@@ -221,6 +243,7 @@ impl<F: Face> Engine<F> {
             status: Status::Flushed,
             byte_len: 0,
             solicited: true,
+            time,
             side: Side::Send { opcode: wr.opcode },
         };
         let cq = qp.req.cq;
@@ -278,6 +301,7 @@ impl<F: Face> Engine<F> {
         (kind, immediate): (RecvKind, u32),
         solicited: bool,
     ) {
+        let time = self.completion_time(byte_len);
         let Some(qp) = self.qps.get(index.0) else {
             return;
         };
@@ -288,6 +312,7 @@ impl<F: Face> Engine<F> {
             status,
             byte_len,
             solicited,
+            time,
             side: Side::Recv {
                 kind,
                 immediate,

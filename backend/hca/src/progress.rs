@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use wire::Qpn;
 
-use crate::engine::{CqIndex, Engine, QpIndex};
+use crate::engine::{Burst, CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
 use crate::flight::Flight;
 use crate::qp::{Qp, QpState, Transport, Wait};
@@ -203,7 +203,14 @@ impl<F: Face> Engine<F> {
     }
 
     /// One bounded turn of a queue pair's requester.
+    #[inline]
     pub(crate) fn turn(&mut self, index: QpIndex) {
+        self.burst = Burst::Begun;
+        self.take_turn(index);
+        self.burst = Burst::None;
+    }
+
+    fn take_turn(&mut self, index: QpIndex) {
         let mut budget = TURN_BYTES;
         for _ in 0..TURN_REQUESTS {
             let Some(qp) = self.qps.get_mut(index.0) else {
@@ -444,6 +451,7 @@ impl<F: Face> Engine<F> {
                 status,
                 byte_len,
                 solicited: status != Status::Success,
+                time: self.completion_time(byte_len),
                 side: Side::Send { opcode: wr.opcode },
             };
             if let Some(cq) = cq {

@@ -470,6 +470,10 @@ pub struct CompletionEntry {
     pub byte_len: u32,
     /// Whether this is a solicited (or an error) completion.
     pub solicited: bool,
+    /// When it completed, in the clock's nanoseconds. Completions of a burst
+    /// may have the same time; none of a send request has one from before it was
+    /// posted.
+    pub time: u64,
     /// Which side it is for.
     pub side: Side,
 }

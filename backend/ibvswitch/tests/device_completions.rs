@@ -4,15 +4,18 @@ mod daemon;
 
 use daemon::{Daemon, HALF, Peer, connected, peers};
 use driver::{
-    CompletionQueue, Config, CqeKind, Data, EventType, QueuePair, SendRequest, Sge, Syndrome,
-    Transport,
+    AddressVector, CompletionQueue, Config, CqeKind, Data, EventType, QueuePair, SendRequest, Sge,
+    Syndrome, Transport,
 };
 
 with_both_doorbells!(
     an_armed_queue_raises_one_event,
     only_solicited_entries_raise_a_solicited_event,
     a_queue_is_resized_with_entries_in_it,
+    completions_have_the_time_of_the_devices_clock,
 );
+
+const QKEY: u32 = 0x77;
 
 fn write_word(peer: &Peer) -> SendRequest<'static> {
     SendRequest::write(peer.remote(HALF), Data::Inline(b"eight by"))
@@ -71,6 +74,65 @@ fn only_solicited_entries_raise_a_solicited_event(daemon: &Daemon) {
         assert_eq!(b.device.wait_completion(0).unwrap(), b.cq.number());
         b.cq.acknowledge();
         qb.complete_receive(&b.cq.wait().unwrap());
+    }
+}
+
+fn completions_have_the_time_of_the_devices_clock(daemon: &Daemon) {
+    let (mut a, mut b) = peers(daemon);
+    let (mut qa, mut qb) = connected(Transport::Rc, &a, &b);
+    let clock = a.device.clone();
+    let now = || clock.timer().unwrap();
+    let mut last = now();
+    for len in [8, 1 << 20, 8] {
+        // One side's completion, then both sides'.
+        let list = [a.sge(0, len)];
+        let write = SendRequest::write(b.remote(HALF), Data::Memory(&list));
+        let entry = a.execute(&mut qa, &write);
+        let after = now();
+        assert!((last..=after).contains(&entry.timestamp()), "{entry:?}");
+        qb.post_receive(&[b.sge(HALF, len)]).unwrap();
+        let posted = now();
+        let sent = a.execute(&mut qa, &SendRequest::send(Data::Memory(&list)));
+        let received = b.cq.wait().unwrap();
+        qb.complete_receive(&received);
+        last = now();
+        for entry in [sent, received] {
+            assert!((posted..=last).contains(&entry.timestamp()), "{entry:?}");
+        }
+    }
+    // Many at once: in the order of the queue, and none before it was posted.
+    let mut posted = Vec::new();
+    for _ in 0..20 {
+        for _ in 0..10 {
+            posted.push(now());
+            qa.post_send(&write_word(&b)).unwrap();
+        }
+        for posted in posted.drain(..) {
+            let time = a.sent(&mut qa).timestamp();
+            assert!(posted.max(last) <= time && time <= now(), "{posted} {time}");
+            last = time;
+        }
+    }
+    // Datagrams.
+    let (mut from, mut to) = (a.qp(Transport::Ud), b.qp(Transport::Ud));
+    from.activate(0, QKEY).unwrap();
+    to.activate(0, QKEY).unwrap();
+    to.post_receive(&[b.sge(HALF, 1024)]).unwrap();
+    let address = AddressVector {
+        lid: b.port.lid,
+        qpn: to.number(),
+        qkey: QKEY,
+        ..AddressVector::default()
+    };
+    let before = now();
+    let sent = a.execute(
+        &mut from,
+        &SendRequest::send(Data::Inline(b"hello")).to(&address),
+    );
+    let received = b.cq.wait().unwrap();
+    let after = now();
+    for entry in [sent, received] {
+        assert!((before..=after).contains(&entry.timestamp()), "{entry:?}");
     }
 }
 

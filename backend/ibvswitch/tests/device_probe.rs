@@ -160,13 +160,7 @@ fn what_does_not_exist_is_refused_by_name() {
 fn the_health_counter_counts_and_the_timer_runs() {
     let daemon = Daemon::start("trap");
     let device = daemon.open("vm1");
-    let timer = || {
-        let mut bytes = [0; 8];
-        device
-            .read_bar(initialization::INTERNAL_TIMER_H, &mut bytes)
-            .unwrap();
-        u64::from_be_bytes(bytes)
-    };
+    let timer = || device.timer().unwrap();
     let first = timer();
     while timer() == first {}
     assert!(timer() > first);

@@ -149,6 +149,13 @@ impl Cqe {
         self.dword(0x18) >> 28 & 3 != 0
     }
 
+    /// When it completed, by the device's free-running clock; of an error, its
+    /// syndromes.
+    #[inline]
+    pub const fn timestamp(&self) -> u64 {
+        self.0[6]
+    }
+
     /// Of an error, why.
     pub const fn syndrome(&self) -> Syndrome {
         Syndrome::from_code(self.dword(0x34) as u8)

@@ -450,6 +450,16 @@ impl Device {
         Ok(dword(&bytes, 0))
     }
 
+    /// The free-running clock, whose frequency the capabilities tell.
+    ///
+    /// # Errors
+    /// [`Error::Client`].
+    pub fn timer(&self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.read_bar(initialization::INTERNAL_TIMER_H, &mut bytes)?;
+        Ok(u64::from_be_bytes(bytes))
+    }
+
     /// Writes BAR 0 and waits until that is done.
     ///
     /// # Errors

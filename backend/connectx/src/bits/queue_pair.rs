@@ -18,6 +18,7 @@ structures! {
         LOG_RQ_STRIDE: 0x08 [18:16];
         NO_SQ: 0x08 [15:15];
         LOG_SQ_SIZE: 0x08 [14:11];
+        TS_FORMAT: 0x08 [7:6];
         RLKY: 0x08 [4:4];
         UAR_PAGE: 0x0c [23:0];
         USER_INDEX: 0x10 [23:0];
@@ -127,6 +128,15 @@ codes! {
         Own = 0,
         Shared = 1,
         None = 3,
+    }
+}
+
+codes! {
+    /// Clock of the times in a queue pair's completions, in its context.
+    TimestampFormat: u32 {
+        FreeRunning = 0,
+        Default = 1,
+        RealTime = 2,
     }
 }
 

@@ -430,6 +430,7 @@ fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
     cqe::SOP_DROP_QPN.set(bytes, u32::from(send_opcode) << 24 | entry.qpn.value());
     cqe::WQE_COUNTER.set(bytes, u32::from(entry.index));
     let opcode = if entry.status == Status::Success {
+        cqe::TIMESTAMP.set(bytes, entry.time);
         opcode
     } else {
         encode_error(entry, bytes)
@@ -504,6 +505,7 @@ mod tests {
             status: Status::Success,
             byte_len: 0,
             solicited,
+            time: 0,
             side: Side::Send { opcode: 0 },
         }
     }
@@ -576,6 +578,7 @@ mod tests {
                 status,
                 byte_len,
                 solicited,
+                time: 0x0123_4567_89ab_cdef,
                 side,
             };
             let mut bytes = [0; 64];

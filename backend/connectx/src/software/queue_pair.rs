@@ -9,7 +9,8 @@ use super::capability::LOG_MAX_QP_SIZE;
 use super::{NUMBER, Outcome, Refusal, Software, list, refuse};
 use crate::bits::command::{Opcode, Status};
 use crate::bits::queue_pair::{
-    MigrationState, ReceiveType, ServiceType, State, ads, create_qp_in, optional, qpc, query_qp_out,
+    MigrationState, ReceiveType, ServiceType, State, TimestampFormat, ads, create_qp_in, optional,
+    qpc, query_qp_out,
 };
 use crate::bits::work::BLOCK;
 use crate::face::Mlx5;
@@ -114,6 +115,15 @@ impl<D: Dma + 'static> Software<'_, D> {
             return Err(refuse(
                 Status::BadParameter,
                 "requests with signatures are not supported",
+            ));
+        }
+        if !matches!(
+            TimestampFormat::from_code(qpc::TS_FORMAT.get(context)),
+            Some(TimestampFormat::FreeRunning | TimestampFormat::Default)
+        ) {
+            return Err(refuse(
+                Status::BadParameter,
+                "completions have the free-running clock's time and no other",
             ));
         }
         let transport = transport(service);

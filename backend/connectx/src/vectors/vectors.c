@@ -236,6 +236,7 @@ static void completions(void)
 	cqe.byte_cnt = htobe32(4096);
 	cqe.sop_drop_qpn = htobe32(MLX5_OPCODE_RDMA_READ << 24 | 0xabcdef);
 	cqe.wqe_counter = htobe16(0x1234);
+	cqe.timestamp = htobe64(0x0123456789abcdef);
 	cqe.op_own = MLX5_CQE_REQ << 4;
 	print("cqe_requester", &cqe, sizeof(cqe));
 
@@ -245,6 +246,7 @@ static void completions(void)
 	cqe.byte_cnt = htobe32(13);
 	cqe.sop_drop_qpn = htobe32(0xabcdef);
 	cqe.wqe_counter = htobe16(5);
+	cqe.timestamp = htobe64(0x0123456789abcdef);
 	cqe.op_own = MLX5_CQE_RESP_SEND_IMM << 4 | 1 << 1;
 	print("cqe_send_imm_shared", &cqe, sizeof(cqe));
 
@@ -256,6 +258,7 @@ static void completions(void)
 	cqe.byte_cnt = htobe32(140);
 	cqe.sop_drop_qpn = htobe32(0xabcdef);
 	cqe.wqe_counter = htobe16(6);
+	cqe.timestamp = htobe64(0x0123456789abcdef);
 	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 	print("cqe_datagram", &cqe, sizeof(cqe));
 

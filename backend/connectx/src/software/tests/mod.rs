@@ -120,6 +120,28 @@ fn a_send_arrives_and_both_sides_complete() {
 }
 
 #[test]
+fn a_queue_pair_whose_completions_would_have_another_clocks_time_is_refused() {
+    let mut pair = Pair::new();
+    let ring = pair.guest.allocate(4096);
+    for (format, status) in [
+        (0, Status::Ok),
+        (1, Status::Ok),
+        (2, Status::BadParameter),
+        (3, Status::BadParameter),
+    ] {
+        let mut request = Guest::request(Opcode::CreateQp, &[ring]);
+        let context = create_qp_in::QPC.get_mut(&mut request);
+        qpc::PD.set(context, pair.pd);
+        qpc::UAR_PAGE.set(context, pair.uar);
+        qpc::CQN_SND.set(context, pair.cq.0);
+        qpc::CQN_RCV.set(context, pair.cq.0);
+        // ts_format, of which the device announces the first only.
+        context[0x0b] |= format << 6;
+        assert_eq!(pair.guest.command(&request, 16).status(), Some(status));
+    }
+}
+
+#[test]
 fn a_query_tells_what_a_queue_pair_is() {
     let mut pair = Pair::new();
     let target = pair.guest.allocate(4096);
