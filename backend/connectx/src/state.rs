@@ -15,6 +15,7 @@ use crate::bits::queue_pair::qpc;
 use crate::bits::shared_receive::srqc;
 use crate::function::{Configuration, TRAPPED_PAGES};
 use crate::queue::event::{Entry, EventQueue, Interrupts};
+use crate::software::counter::CounterSet;
 
 /// Most event queues, as a power of two.
 pub const LOG_MAX_EQ: u32 = 6;
@@ -41,6 +42,7 @@ pub struct FunctionState {
     pub(crate) capabilities: Box<[u8; cmd_hca_cap::SIZE]>,
     pub(crate) atomic_capabilities: Box<[u8; atomic_caps::SIZE]>,
     pub(crate) contexts: Contexts,
+    pub(crate) counter_set: Option<CounterSet>,
     unknown: HashSet<u32>,
 }
 
@@ -64,6 +66,7 @@ impl FunctionState {
             capabilities: Box::new([0; cmd_hca_cap::SIZE]),
             atomic_capabilities: Box::new([0; atomic_caps::SIZE]),
             contexts: Contexts::default(),
+            counter_set: None,
             unknown: HashSet::new(),
             configuration,
         };
@@ -84,6 +87,7 @@ impl FunctionState {
         self.events = EventQueues::default();
         self.uars = Uars::new(&self.configuration);
         self.contexts = Contexts::default();
+        self.counter_set = None;
     }
 
     /// Finds a doorbell page that was rung since this was asked last, and returns

@@ -500,7 +500,10 @@ impl<F: Face> Engine<F> {
                 recv.index = index;
                 return Some((recv, srqn));
             }
-            Ok(false) => {}
+            Ok(false) => {
+                let counters = &vfs[usize::from(qp.core.vf.0)].counters;
+                TrafficCounters::add(&counters.requests.out_of_buffer, 1);
+            }
             Err(WqeError::Unmapped) => {
                 if qp.core.state != QpState::Error {
                     self.catastrophe(index);

@@ -62,4 +62,4 @@ pub use requester::MAX_MESSAGE;
 pub use service_level::{Foreign, ServiceLevels};
 pub use subnet::{Crossing, Envelope, Heading, MadDatagram, NoRoute, Route, Subnet, WrongKey};
 pub use traffic::{PathId, PathTraffic};
-pub use vf::{PortView, Quota, TrafficCounters};
+pub use vf::{PortView, Quota, RequestCounters, TrafficCounters};

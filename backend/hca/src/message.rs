@@ -100,6 +100,7 @@ impl<F: Face> Message<'_, F> {
         let words = self.len / 4 + packets * HEADER_WORDS;
         let from = &self.vfs[usize::from(self.from_core.vf.0)].counters;
         let to = &self.vfs[usize::from(self.to_core.vf.0)].counters;
+        to.requests.received(operation);
         let [there, back] = self.paths;
         if operation == Operation::Read {
             // The request, and the data in response.

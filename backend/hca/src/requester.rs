@@ -13,7 +13,7 @@ use crate::message::{HEADER_WORDS, Message, Progress, Refusal, check_local};
 use crate::progress::Outcome;
 use crate::qp::{Impairment, Peer, Qp, QpState, RecvQueue, Transport};
 use crate::subnet::NoRoute;
-use crate::vf::CachedRoute;
+use crate::vf::{CachedRoute, TrafficCounters};
 use crate::work::{Operation, RecvKind, SendWr, Status};
 
 /// Longest message (the port's maximum, 2^30 bytes).
@@ -286,6 +286,10 @@ impl<F: Face> Engine<F> {
         len: u64,
     ) -> Outcome {
         let reliable = transport.is_reliable();
+        if let (Refusal::NotReady(_), Some(qp)) = (refusal, self.qps.get(peer.qp.0)) {
+            let counters = &self.vf(qp.core.vf).counters;
+            TrafficCounters::add(&counters.requests.out_of_buffer, 1);
+        }
         let (event, responder, requester): (fn(Qpn) -> Event, _, _) = match refusal {
             Refusal::Local => return Outcome::Failed(Status::LocalProtection),
             Refusal::LocalLength => return Outcome::Failed(Status::LocalLength),

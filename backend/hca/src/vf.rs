@@ -15,6 +15,7 @@ use crate::numbers::Numbers;
 use crate::qp::QpNumbers;
 use crate::service_level::ServiceLevels;
 use crate::subnet::{Heading, NoRoute, Route};
+use crate::work::Operation;
 
 /// Most objects of each kind that one function may have, as powers of two, and what all of them
 /// together may take of the host's memory.
@@ -155,6 +156,43 @@ pub struct TrafficCounters {
     pub xmit_discards: AtomicU64,
     /// What connections had to do again.
     pub retries: RetryCounters,
+    /// What others asked for.
+    pub requests: RequestCounters,
+}
+
+/// Requests that responders of a function have received, by the names that Linux
+/// gives the counters of hardware.
+#[derive(Debug, Default)]
+pub struct RequestCounters {
+    /// RDMA WRITEs.
+    pub rx_write_requests: AtomicU64,
+    /// RDMA READs.
+    pub rx_read_requests: AtomicU64,
+    /// Atomic operations.
+    pub rx_atomic_requests: AtomicU64,
+    /// Messages that found no receive request.
+    pub out_of_buffer: AtomicU64,
+}
+
+impl RequestCounters {
+    #[inline]
+    pub(crate) fn received(&self, operation: Operation) {
+        let counter = match operation {
+            Operation::Write | Operation::WriteImm => &self.rx_write_requests,
+            Operation::Read => &self.rx_read_requests,
+            Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::MaskedCompareSwap
+            | Operation::MaskedFetchAdd => &self.rx_atomic_requests,
+            Operation::Send
+            | Operation::SendImm
+            | Operation::SendInvalidate
+            | Operation::Nop
+            | Operation::LocalInvalidate
+            | Operation::UpdateKey => return,
+        };
+        TrafficCounters::add(counter, 1);
+    }
 }
 
 impl TrafficCounters {

@@ -32,6 +32,9 @@ structures! {
         LOG_MAX_RA_REQ_QP: 0x028 [21:16];
         LOG_MAX_RA_RES_QP: 0x028 [5:0];
         GID_TABLE_SIZE: 0x02c [15:0];
+        OUT_OF_SEQ_CNT: 0x030 [31:31];
+        RETRANSMISSION_Q_COUNTERS: 0x030 [29:29];
+        MAX_QP_CNT: 0x030 [25:16];
         PKEY_TABLE_SIZE: 0x030 [15:0];
         IB_VIRT: 0x034 [29:29];
         LOCAL_CA_ACK_DELAY: 0x034 [20:16];

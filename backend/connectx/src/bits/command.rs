@@ -178,6 +178,9 @@ codes! {
         AccessReg = 0x805,
         AttachToMcg = 0x806,
         DetachFromMcg = 0x807,
+        AllocQCounter = 0x771,
+        DeallocQCounter = 0x772,
+        QueryQCounter = 0x773,
         AllocXrcd = 0x80e,
         DeallocXrcd = 0x80f,
     }

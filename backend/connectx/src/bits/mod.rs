@@ -9,6 +9,7 @@
 pub mod capability;
 pub mod command;
 pub mod completion;
+pub mod counter;
 pub mod event;
 pub mod initialization;
 pub mod memory_key;
@@ -281,6 +282,7 @@ mod tests {
             capability::STRUCTURES,
             command::STRUCTURES,
             completion::STRUCTURES,
+            counter::STRUCTURES,
             event::STRUCTURES,
             initialization::STRUCTURES,
             memory_key::STRUCTURES,

@@ -2,6 +2,7 @@
 
 use hca::Dma;
 
+use super::counter::SETS;
 use super::{Outcome, Refusal, Software, refuse};
 use crate::bits::capability::{
     TYPE_ATOMIC, TYPE_GENERAL, atomic_caps as atomic_cap, cmd_hca_cap as cap, query_hca_cap_out,
@@ -55,6 +56,9 @@ pub(crate) fn general(configuration: &Configuration) -> Box<[u8; cap::SIZE]> {
         // Codes: 8 GIDs, 128 P_Keys.
         (cap::GID_TABLE_SIZE, 0),
         (cap::PKEY_TABLE_SIZE, 0),
+        (cap::OUT_OF_SEQ_CNT, 1),
+        (cap::RETRANSMISSION_Q_COUNTERS, 1),
+        (cap::MAX_QP_CNT, SETS),
         (cap::IB_VIRT, 1),
         (cap::LOCAL_CA_ACK_DELAY, 16),
         // InfiniBand.

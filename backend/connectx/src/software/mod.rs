@@ -6,6 +6,7 @@
 
 pub mod capability;
 mod completion_queue;
+pub(crate) mod counter;
 mod device;
 mod event_queue;
 mod management;
@@ -180,6 +181,9 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
             Opcode::DeallocPd => self.dealloc_pd(request),
             Opcode::AllocUar => self.alloc_uar(reply),
             Opcode::DeallocUar => self.dealloc_uar(request),
+            Opcode::AllocQCounter => self.alloc_q_counter(reply),
+            Opcode::DeallocQCounter => self.dealloc_q_counter(request),
+            Opcode::QueryQCounter => self.query_q_counter(request, reply),
             Opcode::AllocXrcd => self.alloc_xrcd(reply),
             Opcode::DeallocXrcd => self.dealloc_xrcd(request),
             Opcode::AttachToMcg => self.attach_to_mcg(request),
