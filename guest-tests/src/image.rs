@@ -31,6 +31,7 @@ const TOOLS: &[&str] = &[
     "infiniband-diags",
     "perftest",
     "opensm",
+    "srptools",
     "iproute2",
     "busybox-static",
     "kmod",

@@ -24,6 +24,7 @@ pub const WANTED: &[&str] = &[
     "ib_uverbs",
     "rdma_ucm",
     "ib_ipoib",
+    "ib_srpt",
     // the way between guests and to the host
     "virtio_pci",
     "virtio_net",

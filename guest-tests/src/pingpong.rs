@@ -47,12 +47,25 @@ impl Pingpong {
     /// further `options`. Both ends have to succeed and to report what they moved.
     pub fn between(
         self,
-        (server, client): (&Guest, &Guest),
+        guests: (&Guest, &Guest),
         device: &str,
         events: bool,
         options: &str,
         limit: Duration,
     ) -> Result<()> {
+        self.printed(guests, device, events, options, limit)
+            .map(drop)
+    }
+
+    /// The same; what both ends printed.
+    pub fn printed(
+        self,
+        (server, client): (&Guest, &Guest),
+        device: &str,
+        events: bool,
+        options: &str,
+        limit: Duration,
+    ) -> Result<[String; 2]> {
         let events = if events { " -e" } else { "" };
         let command = format!("{self} -d {device}{}{events} {options}", self.check());
         let command = command.trim_end();
@@ -70,6 +83,6 @@ impl Pingpong {
                 });
             }
         }
-        Ok(())
+        Ok(printed)
     }
 }

@@ -10,6 +10,7 @@ use ibvswitch_guest_tests::{
     guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
+    perftest::{Run, Tool},
     pingpong::Pingpong,
     testbed::{DEVICE, MLX5, Testbed},
 };
@@ -29,6 +30,37 @@ fn reload(guest: &Guest) -> Result<()> {
 
 fn pingpong(server: &Guest, client: &Guest) -> Result<()> {
     Pingpong::Rc.between((server, client), DEVICE, false, "", LIMIT)
+}
+
+/// Resets a guest's function as its kernel does when told to, in the middle of a transfer, and waits
+/// until the driver, which is not told, has noticed and has the port back.
+fn reset_in_mid_transfer(peer: &Guest, guest: &Guest) -> Result<()> {
+    const RECOVERED: &str = "dmesg | grep -c 'health recovery succeeded'";
+    let run = Run::new(Tool::WriteBw, DEVICE).with("--run_infinitely -D 1 -s 65536");
+    let mut serving = peer.spawn(&run.command())?;
+    serving.await_port("18515", LIMIT)?;
+    let mut writing = guest.spawn(&format!("{} {}", run.command(), peer.address()))?;
+    writing.await_text(" 65536 ", LIMIT)?;
+    let before = guest.run(RECOVERED, LIMIT)?.text;
+    let reset = format!(
+        "cd /sys/class/infiniband/{DEVICE}/device/ && echo flr > reset_method && echo 1 > reset"
+    );
+    guest.sh(&reset, LIMIT)?;
+    let more = format!(
+        "until test $({RECOVERED}) -gt {}; do usleep 50000; done",
+        before.trim()
+    );
+    guest.sh(&more, LIMIT)?;
+    drop((serving, writing));
+    await_active(guest, DEVICE)?;
+    pingpong(peer, guest)
+}
+
+/// Resets both guests' functions. A driver that has just recovered gives up rather than do so again
+/// within 30 s, unless it is told to; one that was loaded anew has forgotten.
+fn reset_both([one, other]: &[Guest; 2]) -> Result<()> {
+    reset_in_mid_transfer(one, other)?;
+    reset_in_mid_transfer(other, one)
 }
 
 /// What a port has sent and received: data in units of 4 bytes, and packets.
@@ -187,6 +219,54 @@ fn stock_tools() -> Result<()> {
             });
         }
     }
+    checks.check("ibv_rc_pingpong, completions with times", || {
+        // Time that runs backwards would be close to 2^64 ns.
+        for text in Pingpong::Rc.printed((server, client), DEVICE, false, "-t", LIMIT)? {
+            for of in ["Max", "Average"] {
+                let name = format!("{of} receive completion clock cycles = ");
+                let value = text
+                    .lines()
+                    .find_map(|line| line.trim().strip_prefix(&name));
+                let value = value.and_then(|value| value.trim().parse::<f64>().ok());
+                if !value.is_some_and(|nanoseconds| (1e3..1e11).contains(&nanoseconds)) {
+                    return Err(server.failed(text));
+                }
+            }
+        }
+        Ok(())
+    });
+    checks.check("unused GIDs have the subnet's prefix", || {
+        let gids = server.sh(
+            &format!("cat /sys/class/infiniband/{DEVICE}/ports/1/gids/*"),
+            LIMIT,
+        )?;
+        let unused = "fe80:0000:0000:0000:0000:0000:0000:0000";
+        let link = server.sh("rdma -d link", LIMIT)?;
+        expect(&link, &["subnet_prefix fe80:0000:0000:0000"])?;
+        match gids.lines().filter(|gid| *gid == unused).count() {
+            7 => Ok(()),
+            _ => Err(server.failed(gids)),
+        }
+    });
+    checks.check("an SRP target announces itself and is found", || {
+        let lid = Hca::of(server, DEVICE)?.lid;
+        let own = |guest: &Guest| guest.sh("smpquery -D portinfo 0 1", LIMIT);
+        const ANNOUNCED: &str = "IsDeviceManagementSupported";
+        if own(server)?.contains(ANNOUNCED) {
+            return Err(server.failed("a target is announced before there is one".into()));
+        }
+        server.sh("modprobe ib_srpt", LIMIT)?;
+        expect(&own(server)?, &[ANNOUNCED])?;
+        // The manager hears of it by a trap, and the subnet administration tells the other guest.
+        let find =
+            format!("until ibsrpdm 2>&1 | grep 'port LID: *{lid:04x}'; do usleep 50000; done");
+        client.sh(&find, LIMIT)?;
+        server.sh("rmmod ib_srpt", LIMIT)?;
+        if own(server)?.contains(ANNOUNCED) {
+            return Err(server.failed("the target is announced when it is gone".into()));
+        }
+        Ok(())
+    });
     checks.check("ibv_rc_pingpong of 8 MiB messages", || {
         Pingpong::Rc.between(
             (server, client),
@@ -204,6 +284,9 @@ fn stock_tools() -> Result<()> {
     checks.check("modules unloaded and loaded again", || {
         reload(client)?;
         pingpong(server, client)
+    });
+    checks.check("functions reset under their drivers", || {
+        reset_both(&guests)
     });
     checks.check("guest rebooted from inside", || {
         client.reboot()?;
@@ -256,6 +339,19 @@ fn binds_twice(kernel: Kernel) -> Result<()> {
         guests
             .iter()
             .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    checks.check("functions reset under their drivers", || {
+        reset_both(&guests)
+    });
+    checks.check("and once more, after the modules were loaded again", || {
+        guests.iter().try_for_each(reload)?;
+        reset_both(&guests)
+    });
+    // A driver that recovers says so; it is not to stumble.
+    checks.check("no kernel warning but of the resets", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &["mlx5", "infiniband", "ib_"]))
     });
     checks.finish();
     Ok(())
