@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Duration;
 
-use connectx::queue::completion::{CompletionQueue, Ring, Traits};
+use connectx::queue::completion::{CompletionQueue, Moderation, Ring, Traits};
 use connectx::queue::{Buffer, Record};
 use connectx::request::{self, Format};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
@@ -82,6 +82,7 @@ fn queues(criterion: &mut Criterion) {
         uar: 4,
         announced: true,
         ignore_overrun: true,
+        moderation: Moderation::default(),
     };
     let record = Record::new(BASE + SIZE as u64).expect("is aligned");
     let mut queue = CompletionQueue::new(ring, record, traits);
