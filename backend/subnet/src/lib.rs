@@ -30,7 +30,7 @@ pub use config::{Config, ConfigError};
 pub use keys::{KeyPolicy, ManagementKeys};
 pub use manager::{Balance, Report, SubnetManager, Ticket};
 pub use migration::{
-    Arrival, Deadlock, LinkCircle, Method, Migration, MigrationError, Moved, Packets,
+    Arrival, Deadlock, LinkCircle, Method, Migration, MigrationError, Moved, NotFewest, Packets,
     SwitchPackets, Target, Wait,
 };
 pub use partitions::{FILE_MAX, Mistake, Partitions};

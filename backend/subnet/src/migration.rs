@@ -155,6 +155,36 @@ pub struct Moved {
     pub round: u64,
     /// Why not in the round before, where others were made that were asked for with it.
     pub waited: Option<Wait>,
+    /// Why all switches were changed that send the LIDs different ways, where as few as do were asked
+    /// for.
+    pub not_fewest: Option<NotFewest>,
+}
+
+/// Why a move changed more switches than as few as do ([`Migration::fewest`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotFewest {
+    /// The subnet is no fat-tree; what shows it.
+    NoTree(String),
+    /// Paths take several lanes.
+    Lanes,
+    /// The VM has a LID of 18 bits, whose tables are others.
+    Extended,
+    /// With those alone some switch would lose its way to the VM.
+    Lost,
+    /// The method sends all tables.
+    Full,
+}
+
+impl fmt::Display for NotFewest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoTree(reason) => write!(f, "the subnet is no fat-tree: {reason}"),
+            Self::Lanes => f.write_str("the routing engine spreads paths over lanes"),
+            Self::Extended => f.write_str("the VM has a LID of 18 bits"),
+            Self::Lost => f.write_str("a switch would lose its way to the VM"),
+            Self::Full => f.write_str("the method full computes all paths anew"),
+        }
+    }
 }
 
 /// What a move waited for.

@@ -1,5 +1,6 @@
 //! The switches of a configuration and the cables between them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use fabric::{NETLIST_MAX, NodeId, Topology};
@@ -219,7 +220,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "remove this key; `sm_switch` in each of them says where its manager is",
             ),
             Some(entry) => subnets[0].manager.switch = self.switch_named(&entry, &wiring),
-            None => {}
+            None => subnets[0].manager.switch = self.leaf(root, &wiring, 0).unwrap_or(0),
         }
         for section in &links {
             let ends = ["from", "to"].map(|key| {
@@ -297,6 +298,30 @@ impl<'d, 'i> Reader<'d, 'i> {
             );
         }
         found.unwrap_or(0)
+    }
+
+    /// Where the manager of a subnet is that has not been told: on the first switch with a hypervisor,
+    /// which in a tree is a leaf, or else on the first switch.
+    pub(super) fn leaf(
+        &self,
+        root: &Section<'d, 'i>,
+        wiring: &Wiring,
+        subnet: usize,
+    ) -> Option<usize> {
+        let hypervisors = root.sections("hypervisor", &[]);
+        // What is wrong with these names is said where the hypervisors are read.
+        let at = |section: &Section<'d, 'i>| match section.value("switch") {
+            Some(name) => {
+                let mut switches = wiring.switches.iter();
+                switches.position(|switch| Some(switch.name.as_str()) == name.value.as_str())
+            }
+            None => Some(0),
+        };
+        let used: BTreeSet<usize> = hypervisors.iter().filter_map(at).collect();
+        let mut here =
+            { 0..wiring.switches.len() }.filter(|&at| wiring.switches[at].subnet == subnet);
+        let first = here.clone().next();
+        here.find(|at| used.contains(at)).or(first)
     }
 
     /// The switch that a hypervisor is on: the one it names, or the first.

@@ -167,6 +167,10 @@ pub struct Migrated {
     /// Why not a round earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited: Option<Waited>,
+    /// Why not as few switches changed as can be, where that was asked for: then all changed that send
+    /// the LIDs different ways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_fewest: Option<String>,
     /// Where another subnet manager manages the subnet: how long it took, in milliseconds, until it
     /// had made the VM's port Active at its new place.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -203,6 +203,7 @@ impl Management {
             transition: None,
             round: None,
             waited: None,
+            not_fewest: None,
             active_after_ms: None,
         }
     }

@@ -141,6 +141,7 @@ impl Management {
             transition: None,
             round: None,
             waited: None,
+            not_fewest: None,
             active_after_ms: Some(took.as_millis() as u64),
         })
     }

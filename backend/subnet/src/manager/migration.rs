@@ -34,7 +34,8 @@ use wire::{Guid, Lid};
 use super::{Phase, SubnetManager};
 use crate::lids;
 use crate::migration::{
-    Arrival, Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target, Wait,
+    Arrival, Method, Migration, MigrationError, Moved, NotFewest, Packets, SwitchPackets, Target,
+    Wait,
 };
 use crate::model::At;
 use crate::routing::Endpoint;
@@ -68,7 +69,7 @@ pub(super) struct Migrations {
     rounds: u64,
     /// What tells the fewest switches that a move can change, if the subnet is a fat-tree; once
     /// somebody has asked since the last sweep.
-    minimum: Option<Option<FatTreeMinimum>>,
+    minimum: Option<Result<FatTreeMinimum, NotFewest>>,
     /// The one whose requests are made, or whose answer is taken in.
     acting: Option<Ticket>,
     results: BTreeMap<Ticket, Result<Moved, MigrationError>>,

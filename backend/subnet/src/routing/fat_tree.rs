@@ -6,7 +6,7 @@ use wire::attribute::LinearBlock;
 
 use super::columns::Columns;
 use super::skeleton::{Skeleton, Target};
-use super::tree::{self, Tree};
+use super::tree::{self, Tree, trees};
 use super::{Graph, Routing, RoutingEngine, RoutingError};
 
 /// Fat-tree routing as OpenSM's: from each leaf in order, every adapter goes down by the cable that
@@ -71,10 +71,26 @@ fn route(
     graph: &Graph,
     weigh: impl Fn(&[Target]) -> Vec<(Target, u64)>,
 ) -> Result<Routing, RoutingError> {
-    let skeleton = Skeleton::new(graph);
-    let error = |reason| RoutingError { engine, reason };
-    let tree = Tree::new(graph, &skeleton).map_err(error)?;
-    let mut router = Router::new(&skeleton, &tree);
+    let mut error = None;
+    for tree in trees(graph) {
+        let routed =
+            tree.and_then(|(skeleton, tree)| route_tree(graph, (&skeleton, &tree), &weigh));
+        match routed {
+            Ok(routing) => return Ok(routing),
+            // What is wrong where adapters are on leaves alone is the plainest to say.
+            Err(reason) => error = error.or(Some(reason)),
+        }
+    }
+    let reason = error.unwrap_or_default();
+    Err(RoutingError { engine, reason })
+}
+
+fn route_tree(
+    graph: &Graph,
+    (skeleton, tree): (&Skeleton, &Tree),
+    weigh: &impl Fn(&[Target]) -> Vec<(Target, u64)>,
+) -> Result<Routing, String> {
+    let mut router = Router::new(skeleton, tree);
     let machines: Vec<Vec<(Target, u64)>> = tree
         .leaves
         .iter()
@@ -106,17 +122,18 @@ fn route(
     }
     for vertex in 0..skeleton.len() {
         for &target in &skeleton.targets[vertex] {
-            if !target.adapter && (target.port == 0 || tree.level[vertex] != tree.leaf_level) {
+            let upper = tree.level[vertex] != tree.leaf_level;
+            if upper || !target.adapter && target.port == 0 {
                 router.route(vertex, Some(target), 0, false);
             }
         }
     }
     if let Some((vertex, lid)) = router.unreached {
         let guid = graph.switches[skeleton.switches[vertex]].guid;
-        return Err(error(format!(
+        return Err(format!(
             "from switch {guid} LID {lid} cannot be reached by going up and then down; the tree \
-             has lost too many cables"
-        )));
+             has lost too many cables, or has adapters on roots that lack a way to each other"
+        ));
     }
     let tables = router.columns.into_tables();
     Ok(skeleton.unfold(graph, tables).into())
@@ -200,8 +217,10 @@ struct Router<'a> {
     /// By group up: what goes down by its cables.
     coming: Vec<u64>,
     down: Side,
-    /// Whether a vertex has adapters.
+    /// Whether a vertex is a leaf with adapters.
     populated: Vec<bool>,
+    /// Vertices above the leaves that have adapters.
+    hosts: Vec<usize>,
     /// What goes down from each vertex.
     falling: Vec<u64>,
     columns: Columns,
@@ -213,7 +232,7 @@ struct Router<'a> {
     unrouted: Vec<usize>,
     /// Vertices by level.
     sizes: Vec<usize>,
-    /// A leaf that does not reach a LID.
+    /// A vertex with adapters, or a leaf, that does not reach an adapter's LID.
     unreached: Option<(usize, u16)>,
     siblings: Siblings,
 }
@@ -235,7 +254,12 @@ impl<'a> Router<'a> {
             sizes[usize::from(level)] += 1;
         }
         let up = Side::new(skeleton, &tree.up);
+        let is_host = |&vertex: &usize| {
+            let mut targets = skeleton.targets[vertex].iter();
+            tree.level[vertex] != tree.leaf_level && targets.any(|target| target.adapter)
+        };
         Self {
+            hosts: (0..skeleton.len()).filter(is_host).collect(),
             coming: vec![0; up.groups.len()],
             up,
             down: Side::new(skeleton, &tree.down),
@@ -269,14 +293,46 @@ impl<'a> Router<'a> {
         let Some(target) = target else {
             return;
         };
+        if target.adapter && self.unreached.is_none() {
+            let leaves = match self.unrouted[usize::from(self.tree.leaf_level)] {
+                0 => &[][..],
+                _ => &self.tree.leaves,
+            };
+            let mut all = leaves.iter().chain(&self.hosts);
+            let lost = all.find(|&&vertex| self.hops[vertex] == NOT_REACHED);
+            self.unreached = lost.map(|&vertex| (vertex, target.lid.value()));
+        }
+        if !self.hosts.is_empty() && self.tree.level[vertex] != self.tree.leaf_level {
+            self.connect();
+        }
         self.columns.column(target.lid).copy_from_slice(&self.ports);
-        if target.adapter
-            && self.unreached.is_none()
-            && self.unrouted[usize::from(self.tree.leaf_level)] > 0
-        {
-            let mut leaves = self.tree.leaves.iter();
-            let leaf = leaves.find(|&&leaf| self.hops[leaf] == NOT_REACHED);
-            self.unreached = leaf.map(|&leaf| (leaf, target.lid.value()));
+    }
+
+    /// Has vertices that do not reach the LID by going up and then down reach it by way of others: what
+    /// a subnet manager's host on a root and the other roots have to say to each other. No data comes
+    /// this way, so nobody waits for it.
+    fn connect(&mut self) {
+        let reaches = |&vertex: &usize| self.hops[vertex] != NOT_REACHED;
+        let mut queue: Vec<usize> = (0..self.hops.len()).filter(reaches).collect();
+        queue.sort_by_key(|&vertex| self.hops[vertex]);
+        let mut next = 0;
+        while let Some(&at) = queue.get(next) {
+            next += 1;
+            let hops = self.hops[at] + 1;
+            let around: Vec<(usize, u8)> = [&self.up, &self.down]
+                .into_iter()
+                .flat_map(|side| {
+                    let cable = |group| &side.cables[side.lightest(group)];
+                    let to = |group: usize| side.groups[group].to as usize;
+                    side.of(at).map(move |group| (to(group), cable(group).far))
+                })
+                .collect();
+            for (to, port) in around {
+                if self.hops[to] == NOT_REACHED {
+                    self.set(to, port, hops);
+                    queue.push(to);
+                }
+            }
         }
     }
 
@@ -490,6 +546,48 @@ mod tests {
         );
         let empty = FatTree.route(&Graph::default()).unwrap_err();
         assert!(empty.to_string().contains("no channel adapters"));
+    }
+
+    /// The first spine of a tree has an adapter, such as a subnet manager's host: everybody reaches it,
+    /// and all others are routed as without.
+    #[test]
+    fn an_adapter_on_a_spine() {
+        for (without, spine) in [(fat_tree(), 2), (example(), 0)] {
+            let mut graph = without.clone();
+            graph.endpoints.push(Endpoint {
+                lid: Lid::new(50),
+                switch: spine,
+                port: 7,
+            });
+            for engine in [&FatTree as &dyn RoutingEngine, &VSwitchFatTree] {
+                let routing = engine.route(&graph).unwrap();
+                let verdict = Verdict::new(&graph, &routing);
+                assert!(verdict.is_connected(), "{:?}", verdict.faults);
+                assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
+                let expected = engine.route(&without).unwrap();
+                for (table, expected) in routing.tables.iter().zip(&expected.tables) {
+                    let lids = without.endpoints.iter().map(|endpoint| endpoint.lid);
+                    for lid in lids.filter(|&lid| expected.port(lid) != LinearBlock::DROP) {
+                        assert_eq!(table.port(lid), expected.port(lid), "{lid}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Two of them, on spines that have no way to each other but down and up again: that is no tree.
+    #[test]
+    fn adapters_on_two_spines() {
+        let mut graph = fat_tree();
+        for (lid, switch) in [(50, 2), (51, 3)] {
+            let lid = Lid::new(lid);
+            graph.endpoints.push(Endpoint {
+                lid,
+                switch,
+                port: 7,
+            });
+        }
+        assert!(FatTree.route(&graph).is_err());
     }
 
     #[test]

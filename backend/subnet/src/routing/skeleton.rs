@@ -53,7 +53,7 @@ pub(super) struct Skeleton {
     heads: Vec<u32>,
     /// The LIDs of each vertex by port, then by LID.
     pub(super) targets: Vec<Vec<Target>>,
-    /// LIDs of adapters at each vertex.
+    /// LIDs of adapters at each vertex that is not an upper one.
     pub(super) adapters: Vec<u32>,
     folded: Vec<Folded>,
     top: Lid,
@@ -61,10 +61,16 @@ pub(super) struct Skeleton {
 
 impl Skeleton {
     pub(super) fn new(graph: &Graph) -> Self {
+        Self::below(graph, &vec![false; graph.switches.len()])
+    }
+
+    /// The same, where it is known of switches that they are `upper` ones, above those with adapters
+    /// although they may have some themselves.
+    pub(super) fn below(graph: &Graph, upper: &[bool]) -> Self {
         let count = graph.switches.len();
         let mut has_adapters = vec![false; count];
         for endpoint in &graph.endpoints {
-            has_adapters[endpoint.switch] |= endpoint.port != 0;
+            has_adapters[endpoint.switch] |= endpoint.port != 0 && !upper[endpoint.switch];
         }
         let single = |at: usize| graph.switches[at].trunks.len() == 1;
         // Where some neighbour with adapters has several cables, the others have lost theirs.
@@ -129,7 +135,7 @@ impl Skeleton {
                 adapter,
                 home: (endpoint.switch as u32, endpoint.port),
             });
-            adapters[at] += u32::from(adapter);
+            adapters[at] += u32::from(adapter && !upper[switches[at]]);
         }
         for targets in &mut targets {
             targets.sort_by_key(|target: &Target| (target.port, target.lid));

@@ -1,5 +1,6 @@
 //! Fat-trees: levels, the switches above and below each one, and their tuples.
 
+use std::cmp::Reverse;
 use std::collections::{HashSet, VecDeque};
 
 use super::Graph;
@@ -36,6 +37,53 @@ pub(super) struct Tree {
     pub(super) down: Vec<Vec<Group>>,
     /// The vertices on the level of those with adapters, by rising tuple.
     pub(super) leaves: Vec<usize>,
+}
+
+/// The trees that a graph may be: for each what its vertices are, or what shows that it is none. The
+/// first is where all switches with adapters are leaves.
+///
+/// An adapter may be on a switch above the leaves, as a subnet manager's host on a spine. Structure
+/// alone cannot tell it from a leaf, nor a vSwitch from a leaf that has lost cables; numbers of
+/// adapters can. So of two switches that are cabled to each other the one with more is taken to be the
+/// leaf: first by the adapters on it, then by those on vSwitches below it, too.
+pub(super) fn trees(graph: &Graph) -> impl Iterator<Item = Result<(Skeleton, Tree), String>> {
+    let count = graph.switches.len();
+    let is_single = |at: usize| graph.switches[at].trunks.len() < 2;
+    let mut own = vec![0; count];
+    for endpoint in &graph.endpoints {
+        own[endpoint.switch] += usize::from(endpoint.port != 0);
+    }
+    let with_below: Vec<usize> = (0..count)
+        .map(|at| {
+            let trunks = graph.switches[at].trunks.iter();
+            let below = trunks.filter(|trunk| is_single(trunk.to));
+            own[at] + below.map(|trunk| own[trunk.to]).sum::<usize>()
+        })
+        .collect();
+    let upper = |weights: &[usize]| {
+        let has_some = |&at: &usize| !is_single(at) && weights[at] > 0;
+        let mut order: Vec<usize> = (0..count).filter(has_some).collect();
+        // Of equals a leaf has its adapters on vSwitches.
+        let rank = |at: usize| (Reverse(weights[at]), own[at]);
+        order.sort_by_key(|&at| rank(at));
+        let mut upper = vec![false; count];
+        for at in order {
+            if upper[at] {
+                continue;
+            }
+            for trunk in &graph.switches[at].trunks {
+                upper[trunk.to] |= has_some(&trunk.to) && rank(at) < rank(trunk.to);
+            }
+        }
+        upper
+    };
+    let mut guesses = vec![vec![false; count], upper(&own), upper(&with_below)];
+    guesses.dedup();
+    guesses.into_iter().map(move |upper| {
+        let skeleton = Skeleton::below(graph, &upper);
+        let tree = Tree::new(graph, &skeleton)?;
+        Ok((skeleton, tree))
+    })
 }
 
 impl Tree {
@@ -160,6 +208,29 @@ impl Tree {
             groups.sort_by(|a, b| tuple[a.to as usize].cmp(&tuple[b.to as usize]));
         }
         self.leaves.sort_by(|&a, &b| tuple[a].cmp(&tuple[b]));
+    }
+
+    /// Whether every leaf is reached from every other by going up and then down.
+    pub(super) fn is_joined(&self) -> bool {
+        self.leaves.iter().all(|&leaf| {
+            let mut known = vec![false; self.level.len()];
+            let mut side = vec![leaf];
+            known[leaf] = true;
+            for groups in [&self.up, &self.down] {
+                // What is appended is looked at, too.
+                let mut next = 0;
+                while let Some(&at) = side.get(next) {
+                    next += 1;
+                    for group in &groups[at] {
+                        let to = group.to as usize;
+                        if !std::mem::replace(&mut known[to], true) {
+                            side.push(to);
+                        }
+                    }
+                }
+            }
+            self.leaves.iter().all(|&leaf| known[leaf])
+        })
     }
 
     fn free(taken: &mut HashSet<Vec<u16>>, mut tuple: Vec<u16>, digit: usize) -> Vec<u16> {

@@ -255,6 +255,7 @@ fn fewest_switches() {
             managed.all_active_and_reachable();
         });
         let moved: Vec<Moved> = outcomes.into_iter().map(Result::unwrap).collect();
+        assert!(moved.iter().all(|moved| moved.not_fewest.is_none()));
         let rounds = moved.iter().map(|moved| moved.round).max().unwrap();
         (rounds, moved.iter().map(changed).collect::<Vec<_>>())
     };
@@ -268,7 +269,7 @@ fn fewest_switches() {
     assert!(all.0 > 1 && fewest.1 < all.1);
 }
 
-/// In a ring it is as without.
+/// In a ring it is as without, and the report says why.
 #[test]
 fn fewest_where_there_is_no_tree() {
     let ring = Torus::new(&[6], 1).unwrap();
@@ -289,7 +290,23 @@ fn fewest_where_there_is_no_tree() {
         managed.all_active_and_reachable();
         moved
     };
-    assert_eq!(moved(true), moved(false));
+    let (asked, without) = (moved(true), moved(false));
+    let reason = asked.not_fewest.as_ref().map(ToString::to_string);
+    let expected = "the subnet is no fat-tree: switches ";
+    assert!(
+        reason
+            .as_ref()
+            .is_some_and(|reason| reason.starts_with(expected)),
+        "{reason:?}"
+    );
+    let not_fewest = None;
+    assert_eq!(
+        Moved {
+            not_fewest,
+            ..asked
+        },
+        without
+    );
 }
 
 /// Within their leaves, one in each: as many at the same time as there are leaves, and one packet to

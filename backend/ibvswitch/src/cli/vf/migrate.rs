@@ -49,7 +49,7 @@ pub(in crate::cli) struct MigrateArgs {
     /// Have switches drop packets to a VM before their tables are changed.
     #[arg(long)]
     drop_first: bool,
-    /// Change as few switches as do in a fat-tree; elsewhere it is all whose entries differ, as without.
+    /// In a fat-tree, change as few switches as possible; elsewhere the output says why it cannot.
     #[arg(long)]
     fewest: bool,
     /// Reach switches by their LIDs instead of by directed routes.
@@ -253,6 +253,9 @@ fn several(report: &MigrationsReport) -> String {
         if let Some(waited) = &migrated.waited {
             let _ = writeln!(notes, "{} waited for {}", migrated.vm, reason(waited));
         }
+        if let Some(why) = &migrated.not_fewest {
+            let _ = writeln!(notes, "{}: not the fewest switches: {why}", migrated.vm);
+        }
         if let (Some(round), Some(transition)) = (migrated.round, &migrated.transition) {
             rounds.insert(round, transition);
         }
@@ -341,6 +344,9 @@ fn migration(migrated: &Migrated) -> String {
     }
     if let Some(waited) = &migrated.waited {
         let _ = writeln!(text, "    waited for {}", reason(waited));
+    }
+    if let Some(why) = &migrated.not_fewest {
+        let _ = writeln!(text, "    not the fewest switches: {why}");
     }
     if let Some(transition) = &migrated.transition {
         let _ = writeln!(text, "    deadlock: {}", deadlock(transition));

@@ -179,8 +179,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let sections = root.sections("subnet", &[]);
         let named = sections.iter().filter(|s| s.value("name").is_some());
         for ((number, subnet), section) in subnets.iter_mut().enumerate().zip(named) {
-            let mut switches = wiring.switches.iter();
-            let Some(first) = switches.position(|switch| switch.subnet == number) else {
+            let Some(default) = self.leaf(root, wiring, number) else {
                 self.document.reject_section(
                     section,
                     "name",
@@ -190,7 +189,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 continue;
             };
             let Some(entry) = section.text("sm_switch") else {
-                subnet.manager.switch = first;
+                subnet.manager.switch = default;
                 continue;
             };
             let switch = self.switch_named(&entry, wiring);
@@ -198,7 +197,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 self.document.reject(
                     &entry,
                     "this switch is in another subnet",
-                    "name one of this subnet, or leave the key out for the first of it",
+                    "name one of this subnet, or leave the key out for the first of it with a hypervisor",
                 );
             }
             subnet.manager.switch = switch;

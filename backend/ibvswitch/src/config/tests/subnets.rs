@@ -113,7 +113,7 @@ fn mistakes_about_subnets() {
     case(
         "sm_switch = \"sw3\"",
         "sm_switch = \"sw1\"",
-        ":8:13: `subnet.sm_switch = \"sw1\"`: this switch is in another subnet; name one of this subnet, or leave the key out for the first of it",
+        ":8:13: `subnet.sm_switch = \"sw1\"`: this switch is in another subnet; name one of this subnet, or leave the key out for the first of it with a hypervisor",
     );
     case(
         "to = \"sw3\"",

@@ -40,6 +40,18 @@ fn several_switches() {
     let of: Vec<usize> = config.hypervisors.iter().map(|it| it.switch).collect();
     assert_eq!(of, [0, 1]);
 
+    // Left out, the manager's host is where the first hypervisor is, whatever is named first.
+    let spine_first = |hypervisor: &str| {
+        let text = format!(
+            "[[switch]]\nname = \"spine\"\n[[switch]]\nname = \"leaf\"\n\
+             [[link]]\nfrom = \"leaf\"\nto = \"spine\"\n\
+             [[hypervisor]]\nname = \"a\"\n{hypervisor}"
+        );
+        parse(&text).subnets[0].manager.switch
+    };
+    assert_eq!(spine_first("switch = \"leaf\""), 1);
+    assert_eq!(spine_first(""), 0);
+
     for (head, message) in [
         (
             "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"a\"",

@@ -69,6 +69,7 @@ impl Management {
                 Wait::Itself => Waited::Itself,
                 Wait::Turn => Waited::Turn,
             }),
+            not_fewest: moved.not_fewest.as_ref().map(ToString::to_string),
             active_after_ms: None,
         }
     }

@@ -7,7 +7,7 @@ use wire::{ExtendedLid, Guid, Lid};
 
 use super::super::SubnetManager;
 use crate::lids;
-use crate::migration::{Method, Migration, MigrationError, Moved, Packets, Target};
+use crate::migration::{Method, Migration, MigrationError, Moved, NotFewest, Packets, Target};
 use crate::model::At;
 
 /// Blocks of forwarding tables, by node and number.
@@ -91,14 +91,22 @@ impl SubnetManager {
             .into_iter()
             .filter(|&edge| self.above(edge).is_some())
             .collect();
+        let (blocks, not_fewest) = match virtual_lid {
+            Some(lid) => {
+                let blocks = self.virtual_changes(lid, Some(to_edge))?;
+                (blocks, asked.fewest.then_some(NotFewest::Extended))
+            }
+            None => self.exchange(asked, spare, (from_edge, to_edge))?,
+        };
+        let not_fewest = match method {
+            Method::Full => asked.fewest.then_some(NotFewest::Full),
+            _ => not_fewest,
+        };
         let plan = Plan {
             from,
             to,
             spare,
-            blocks: match virtual_lid {
-                Some(lid) => self.virtual_changes(lid, Some(to_edge))?,
-                None => self.exchange(asked, spare, (from_edge, to_edge))?,
-            },
+            blocks,
             vswitches: vswitches
                 .iter()
                 .map(|&node| self.subnet.nodes[node].info.node_guid)
@@ -119,6 +127,7 @@ impl SubnetManager {
             deadlock: None,
             round: 0,
             waited: None,
+            not_fewest,
         };
         Ok((plan, moved))
     }
@@ -311,31 +320,36 @@ impl SubnetManager {
             deadlock: None,
             round: 0,
             waited: None,
+            not_fewest: None,
         };
         (plan, moved)
     }
 
     /// The blocks that change when a VM's LIDs go from one switch to another, and those that it changes
-    /// places with the other way.
+    /// places with the other way; and why they are not as few as can be, where they are to be.
     fn exchange(
         &self,
         asked: &Migration,
         spare: Guid,
         (from, to): (At, At),
-    ) -> Result<Blocks, MigrationError> {
+    ) -> Result<(Blocks, Option<NotFewest>), MigrationError> {
         let lids = |guid| self.lids_of(guid).collect::<Vec<_>>();
         let (own, spares) = (lids(asked.vm), lids(spare));
-        if asked.fewest
-            && let Some(switches) = self.fewest(from, to)
-        {
-            let blocks = self.changes(&own, &spares, to, switches)?;
-            let came = own.iter().map(|&lid| (lid, to));
-            let mut ends = came.chain(spares.iter().map(|&lid| (lid, from)));
-            if ends.all(|(lid, edge)| self.is_found(lid, edge, &blocks)) {
-                return Ok(blocks);
-            }
+        let all = || self.changes(&own, &spares, to, self.affected(from, to));
+        if !asked.fewest {
+            return Ok((all()?, None));
         }
-        self.changes(&own, &spares, to, self.affected(from, to))
+        let switches = match self.fewest(from, to) {
+            Ok(switches) => switches,
+            Err(reason) => return Ok((all()?, Some(reason))),
+        };
+        let blocks = self.changes(&own, &spares, to, switches)?;
+        let came = own.iter().map(|&lid| (lid, to));
+        let mut ends = came.chain(spares.iter().map(|&lid| (lid, from)));
+        match ends.all(|(lid, edge)| self.is_found(lid, edge, &blocks)) {
+            true => Ok((blocks, None)),
+            false => Ok((all()?, Some(NotFewest::Lost))),
+        }
     }
 
     /// The switches that a migration may change. Every one is looked at (ItRC in the paper); where

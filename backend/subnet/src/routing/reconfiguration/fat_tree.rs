@@ -2,8 +2,7 @@
 
 use wire::Lid;
 
-use super::super::skeleton::Skeleton;
-use super::super::tree::Tree;
+use super::super::tree::{Tree, trees};
 use super::super::{ForwardingTable, Graph, RoutingError};
 use super::{Exchange, Update};
 
@@ -28,8 +27,14 @@ impl FatTreeMinimum {
     /// # Errors
     /// [`RoutingError`] when the graph is none.
     pub fn new(graph: &Graph) -> Result<Self, RoutingError> {
-        let skeleton = Skeleton::new(graph);
-        let tree = Tree::new(graph, &skeleton).map_err(|reason| RoutingError {
+        let mut found: Vec<_> = trees(graph).collect();
+        let is_joined =
+            |found: &Result<(_, Tree), _>| found.as_ref().is_ok_and(|(_, tree)| tree.is_joined());
+        let best = match found.len() {
+            1 => 0,
+            _ => found.iter().position(is_joined).unwrap_or(0),
+        };
+        let (skeleton, tree) = found.swap_remove(best).map_err(|reason| RoutingError {
             engine: "the minimal reconfiguration",
             reason,
         })?;
