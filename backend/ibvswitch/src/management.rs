@@ -733,10 +733,9 @@ impl Management {
             && state.registrations.ask(vm, &packet).is_err()
         {
             let mut refusal = registrations::refusal(&packet);
-            state
-                .clusters
-                .translate(vf, Direction::ToGuest, &mut refusal);
-            return vec![refusal];
+            let clusters = &state.clusters;
+            let seen = clusters.translate(vf, Direction::ToGuest, &mut refusal);
+            return seen.is_ok().then_some(refusal).into_iter().collect();
         }
         state.clusters.note(vf, &packet);
         let SubnetState {

@@ -308,16 +308,22 @@ impl<'d, 'i> Reader<'d, 'i> {
         wiring: &Wiring,
         subnet: usize,
     ) -> Option<usize> {
-        let hypervisors = root.sections("hypervisor", &[]);
-        // What is wrong with these names is said where the hypervisors are read.
-        let at = |section: &Section<'d, 'i>| match section.value("switch") {
-            Some(name) => {
-                let mut switches = wiring.switches.iter();
-                switches.position(|switch| Some(switch.name.as_str()) == name.value.as_str())
-            }
-            None => Some(0),
+        // What is wrong with these is said where the hypervisors are read.
+        let hypervisors = root
+            .value("hypervisor")
+            .and_then(|list| list.value.as_array());
+        let at = |name: &str| {
+            let mut switches = wiring.switches.iter();
+            switches.position(|switch| switch.name == name)
         };
-        let used: BTreeSet<usize> = hypervisors.iter().filter_map(at).collect();
+        let tables = hypervisors.into_iter().flatten();
+        let used: BTreeSet<usize> = tables
+            .filter_map(|hypervisor| hypervisor.get_ref().as_table())
+            .filter_map(|hypervisor| match hypervisor.get("switch") {
+                Some(name) => name.get_ref().as_str().and_then(at),
+                None => Some(0),
+            })
+            .collect();
         let mut here =
             { 0..wiring.switches.len() }.filter(|&at| wiring.switches[at].subnet == subnet);
         let first = here.clone().next();
