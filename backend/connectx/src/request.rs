@@ -1,6 +1,7 @@
 //! Work requests as the guest encodes them: copied once, then taken apart here
 //! without another look at guest memory.
 
+use hca::Reason;
 use hca::work::{
     AddressVector, AtomicOperands, GlobalRoute, KeyUpdate, MAX_SGE, Operation, RecvWr, SendWr, Sge,
     WqeError,
@@ -74,10 +75,27 @@ pub fn decode(bytes: &[u8], format: Format, wr: &mut SendWr) -> Result<(), WqeEr
     wr.solicited = flags >> 1 & 1 != 0;
     wr.fence = flags >> 5 & 7 >= FENCE;
     wr.immediate = control::IMM.get(bytes);
-    decode_segments(bytes, format, code, wr).ok_or(WqeError::Malformed {
-        index: wr.index,
-        opcode: code,
-    })
+    decode_segments(bytes, format, code, wr).ok_or_else(|| malformed(bytes, wr.index))
+}
+
+#[cold]
+fn malformed(bytes: &[u8], index: u16) -> WqeError {
+    let opcode = control::OPMOD_IDX_OPCODE.get(bytes) as u8;
+    let masked = matches!(
+        SendOpcode::from_code(opcode),
+        Some(SendOpcode::MaskedCompareSwap | SendOpcode::MaskedFetchAdd)
+    );
+    let unknown = SendOpcode::from_code(opcode).is_none()
+        || masked && !matches!(modifier(bytes), 0 | EXTENDED_ATOMIC_8);
+    WqeError::Malformed {
+        index,
+        opcode,
+        reason: if unknown {
+            Reason::Opcode
+        } else {
+            Reason::Segments
+        },
+    }
 }
 
 #[inline]
@@ -313,6 +331,7 @@ pub fn decode_scatter(bytes: &[u8], wr: &mut RecvWr) -> Result<(), WqeError> {
             return Err(WqeError::Malformed {
                 index: wr.index,
                 opcode: 0,
+                reason: Reason::Segments,
             });
         }
         wr.sges.push(Sge {

@@ -9,9 +9,10 @@ use crate::access::{Cursor, Domain, Source as Bytes, copy, read_payload};
 use crate::airborne::Target;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::mr::Access;
-use crate::progress::Outcome;
+use crate::mr::{Access, KeyError};
+use crate::progress::{Outcome, failed};
 use crate::qp::{QpState, RecvQueue, Transport};
+use crate::reason::Reason;
 use crate::subnet::{Crossing, Envelope, Heading, MadDatagram, NoRoute, Route, WrongKey};
 use crate::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
 use crate::work::{
@@ -73,7 +74,7 @@ impl<F: Face> Engine<F> {
             Operation::LocalInvalidate => return self.local_invalidate(index, wr),
             Operation::UpdateKey => return self.update_key(index, wr, budget),
             Operation::Send | Operation::SendImm => {}
-            _ => return Outcome::Failed(Status::LocalQpOperation),
+            _ => return failed(wr, Status::LocalQpOperation, Reason::Transport),
         }
         let Some(qp) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
@@ -84,7 +85,7 @@ impl<F: Face> Engine<F> {
         let (from, pd) = (qp.core.vf, qp.core.pd);
         let len = wr.payload_len();
         if len > u64::from(qp.core.attr.mtu.bytes()).min(MAX_DATAGRAM as u64) {
-            return Outcome::Failed(Status::LocalLength);
+            return failed(wr, Status::LocalLength, Reason::Length);
         }
         let len = len as usize;
         let mut buffer = self
@@ -92,7 +93,7 @@ impl<F: Face> Engine<F> {
             .take()
             .unwrap_or_else(|| Box::new([0; MAX_DATAGRAM]));
         let gathered = self.gather_datagram(from, pd, wr, &mut buffer[..len]);
-        if gathered {
+        if gathered.is_ok() {
             *budget -= len as i64;
             self.dispatch_datagram(index, wr, &address, &mut buffer[..len], budget);
             // Nobody looks at it, but every packet has its own (9.8.3.1).
@@ -101,10 +102,9 @@ impl<F: Face> Engine<F> {
             }
         }
         self.datagram = Some(buffer);
-        if gathered {
-            Outcome::Done(len as u32)
-        } else {
-            Outcome::Failed(Status::LocalProtection)
+        match gathered {
+            Ok(()) => Outcome::Done(len as u32),
+            Err(error) => failed(wr, Status::LocalProtection, Reason::LocalKey(error.into())),
         }
     }
 
@@ -279,14 +279,20 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    fn gather_datagram(&self, from: VfId, pd: u32, wr: &SendWr, payload: &mut [u8]) -> bool {
+    fn gather_datagram(
+        &self,
+        from: VfId,
+        pd: u32,
+        wr: &SendWr,
+        payload: &mut [u8],
+    ) -> Result<(), KeyError> {
         let vf = self.vf(from);
         let domain = Domain {
             dma: &vf.dma,
             keys: &vf.keys,
             pd,
         };
-        read_payload(domain, wr, 0, Access::LOCAL_READ, payload).is_ok()
+        read_payload(domain, wr, 0, Access::LOCAL_READ, payload)
     }
 
     /// Route of a datagram, from the function's small cache if it still holds.
@@ -440,6 +446,7 @@ impl<F: Face> Engine<F> {
             qpn: qp.core.qpn,
             index: recv.index,
             status,
+            reason: Reason::Status,
             byte_len: total as u32,
             solicited: datagram.solicited || status != Status::Success,
             time,

@@ -16,6 +16,7 @@ use crate::face::{Event, Face};
 use crate::flight::THING;
 use crate::mr::KeyTable;
 use crate::qp::Qp;
+use crate::reason::Report;
 use crate::slab::Slab;
 use crate::srq::Srq;
 use crate::subnet::Subnet;
@@ -131,6 +132,8 @@ pub struct Engine<F: Face> {
     pub(crate) burst: Burst,
     /// Is told of each message, where there is somebody.
     pub(crate) watch: Option<Box<dyn Watch>>,
+    /// Is told of each request that fails, where there is somebody.
+    pub(crate) report: Option<Box<dyn Report>>,
     seed: u64,
 }
 
@@ -164,6 +167,7 @@ impl<F: Face> Engine<F> {
             datagram: None,
             burst: Burst::None,
             watch: None,
+            report: None,
             seed,
         }
     }

@@ -6,6 +6,7 @@ use crate::engine::{Burst, CqIndex, Engine, Errored, QpIndex, VfId};
 use crate::face::{CqError, Event, Face};
 use crate::progress::TURN_REQUESTS;
 use crate::qp::{Inbound, QpState, RecvQueue, Wait};
+use crate::reason::Reason;
 use crate::srq::Srq;
 use crate::work::{CompletionEntry, RecvKind, Side, Status, WqeError};
 
@@ -221,7 +222,7 @@ impl<F: Face> Engine<F> {
                 };
                 match taken {
                     Ok(true) => {}
-                    Err(WqeError::Malformed { index, opcode }) => {
+                    Err(WqeError::Malformed { index, opcode, .. }) => {
                         wr.index = index;
                         wr.opcode = opcode;
                     }
@@ -241,6 +242,7 @@ impl<F: Face> Engine<F> {
             qpn: qp.core.qpn,
             index: wr.index,
             status: Status::Flushed,
+            reason: Reason::Status,
             byte_len: 0,
             solicited: true,
             time,
@@ -310,6 +312,7 @@ impl<F: Face> Engine<F> {
             qpn: qp.core.qpn,
             index: inbound.wr.index,
             status,
+            reason: Reason::Status,
             byte_len,
             solicited,
             time,

@@ -6,9 +6,10 @@ use crate::access::{Domain, read_payload};
 use crate::dma::Dma;
 use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
-use crate::mr::{Access, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
-use crate::progress::Outcome;
+use crate::mr::{Access, KeyError, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::progress::{Outcome, failed};
 use crate::qp::Transport;
+use crate::reason::Reason;
 use crate::work::{KeyUpdate, SendWr, Status};
 
 /// Bytes of an octword, the unit in which translations are counted.
@@ -21,7 +22,7 @@ const PADDING: u64 = 4;
 
 impl<F: Face> Engine<F> {
     /// Invalidates a key of the requester's own domain (10.6.5).
-    pub(crate) fn local_invalidate(&mut self, index: QpIndex, wr: &SendWr) -> Outcome {
+    pub(crate) fn local_invalidate(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
         let Some(qp) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
@@ -37,7 +38,7 @@ impl<F: Face> Engine<F> {
                 region.free = true;
                 Outcome::Done(0)
             }
-            _ => Outcome::Failed(Status::MemoryBind),
+            _ => failed(wr, Status::MemoryBind, Reason::KeyUpdate),
         }
     }
 
@@ -61,19 +62,18 @@ impl<F: Face> Engine<F> {
         let (id, pd) = (qp.core.vf, qp.core.pd);
         let any_domain = qp.core.transport == Transport::KeyUpdate;
         let vf = &mut self.vfs[usize::from(id.0)];
-        let failed = Outcome::Failed(Status::MemoryBind);
         let Some(region) = vf.keys.get(update.mkey >> 8) else {
-            return failed;
+            return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         };
         let own = any_domain || (region.pd == pd && update.pd.is_none_or(|new| new == pd));
         // A request that sets the variant names the key by its new value (fast
         // registration) or its old one.
         let named = update.variant.is_some() || region.variant == update.mkey as u8;
         if !own || !named || !permits(region, &update) {
-            return failed;
+            return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         }
         if update.pd.is_some_and(|new| vf.pds.get(new).is_none()) {
-            return failed;
+            return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         }
         let old_pd = region.pd;
         // A queue pair for key updates has no protection domain of its own; it
@@ -87,8 +87,12 @@ impl<F: Face> Engine<F> {
             keys: &vf.keys,
             pd: payload_pd,
         };
-        let Some(bytes) = payload(domain, wr, &update) else {
-            return Outcome::Failed(Status::LocalProtection);
+        let bytes = match payload(domain, wr, &update) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let reason = Reason::LocalKey(error.into());
+                return failed(wr, Status::LocalProtection, reason);
+            }
         };
         *budget -= bytes.len() as i64;
         let (keys, memory) = (&mut vf.keys, &mut vf.memory);
@@ -96,7 +100,7 @@ impl<F: Face> Engine<F> {
             apply::<F>(region, &update, &bytes, most)
         });
         if applied != Some(true) {
-            return failed;
+            return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         }
         if let Some(new_pd) = update.pd {
             vf.hold_pd(new_pd);
@@ -131,12 +135,16 @@ fn permits(region: &MemoryKey, update: &KeyUpdate) -> bool {
 }
 
 /// Bytes of the translations, gathered; empty when the update has none.
-fn payload<D: Dma>(domain: Domain<'_, D>, wr: &SendWr, update: &KeyUpdate) -> Option<Vec<u8>> {
+fn payload<D: Dma>(
+    domain: Domain<'_, D>,
+    wr: &SendWr,
+    update: &KeyUpdate,
+) -> Result<Vec<u8>, KeyError> {
     let wanted = u64::from(update.translation_octwords) * OCTWORD;
     let len = wanted.min(wr.payload_len());
     let mut bytes = vec![0; len as usize];
-    read_payload(domain, wr, 0, Access::LOCAL_READ, &mut bytes).ok()?;
-    Some(bytes)
+    read_payload(domain, wr, 0, Access::LOCAL_READ, &mut bytes)?;
+    Ok(bytes)
 }
 
 /// Changes what `update` names, all or nothing; everything else stays as the

@@ -36,6 +36,7 @@ mod path;
 mod poll;
 mod progress;
 mod qp;
+mod reason;
 mod requester;
 mod service_level;
 mod shared_port;
@@ -58,6 +59,7 @@ pub use pages::PageList;
 pub use qp::{
     AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,
 };
+pub use reason::{Failure, KeyFault, Reason, Report};
 pub use requester::MAX_MESSAGE;
 pub use service_level::{Foreign, ServiceLevels};
 pub use subnet::{Crossing, Envelope, Heading, MadDatagram, NoRoute, Route, Subnet, WrongKey};

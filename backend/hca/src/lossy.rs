@@ -15,8 +15,9 @@ use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::flight::Flight;
 use crate::message::{HEADER_WORDS, check_local};
-use crate::progress::Outcome;
+use crate::progress::{Outcome, failed};
 use crate::qp::{Impairment, Peer, Qp};
+use crate::reason::Reason;
 use crate::traffic::PathId;
 use crate::vf::TrafficCounters;
 use crate::work::{Operation, SendWr, Status};
@@ -91,7 +92,7 @@ impl<F: Face> Engine<F> {
         &mut self,
         index: QpIndex,
         peer: Peer,
-        wr: &SendWr,
+        wr: &mut SendWr,
         len: u64,
     ) -> Result<(), Outcome> {
         let ends = (self.qps.get(index.0), self.qps.get(peer.qp.0));
@@ -108,8 +109,9 @@ impl<F: Face> Engine<F> {
             keys: &vf.keys,
             pd: core.pd,
         };
-        if check_local(domain, wr).is_err() {
-            return Err(Outcome::Failed(Status::LocalProtection));
+        if let Err(error) = check_local(domain, wr) {
+            let reason = Reason::LocalKey(error.into());
+            return Err(failed(wr, Status::LocalProtection, reason));
         }
         let (psn, reliable) = (req.psn, core.transport.is_reliable());
         let executed = psn != to.resp.psn && psn.precedes(to.resp.psn);

@@ -14,6 +14,7 @@ use crate::engine::Spares;
 use crate::face::Face;
 use crate::mr::{Access, KeyError, MemoryKey};
 use crate::qp::{Core, Inbound, RecvQueue, RemoteRights, Requester, Responder};
+use crate::reason::{KeyFault, Reason};
 use crate::slab::Slab;
 use crate::srq::Srq;
 use crate::traffic::{PathId, PathTraffic};
@@ -146,10 +147,7 @@ impl<F: Face> Message<'_, F> {
             self.resp.received = 0;
         }
         let result = self.dispatch(wr, budget);
-        match result {
-            Ok(_) | Err(Refusal::Local | Refusal::LocalLength) => result,
-            Err(refusal) => Err(self.blame(wr, refusal)),
-        }
+        result.map_err(|refusal| self.blame(wr, refusal))
     }
 
     #[inline]
@@ -182,11 +180,52 @@ impl<F: Face> Message<'_, F> {
         }
     }
 
+    /// Whose fault a refusal is in the end, and why, which the request keeps.
     #[cold]
-    fn blame(&self, wr: &SendWr, refusal: Refusal) -> Refusal {
-        match check_local(self.requester_domain(), wr) {
-            Ok(()) => refusal,
-            Err(_) => Refusal::Local,
+    fn blame(&self, wr: &mut SendWr, refusal: Refusal) -> Refusal {
+        if let Err(error) = check_local(self.requester_domain(), wr) {
+            wr.reason = Reason::LocalKey(error.into());
+            return match refusal {
+                Refusal::LocalLength => refusal,
+                _ => Refusal::Local,
+            };
+        }
+        wr.reason = self.reason(wr, refusal);
+        refusal
+    }
+
+    /// Why the requester's request was refused, its own list apart.
+    fn reason(&self, wr: &SendWr, refusal: Refusal) -> Reason {
+        let rights = self.to_core.attr.rights;
+        let (granted, needed) = match wr.operation {
+            Operation::Write | Operation::WriteImm => (rights.write, Access::REMOTE_WRITE),
+            Operation::Read => (rights.read, Access::REMOTE_READ),
+            operation if operation.fills_list() => (rights.atomic, Access::ATOMIC),
+            _ => (true, Access::LOCAL_READ),
+        };
+        match refusal {
+            // The keys are in order, so it is the memory behind them.
+            Refusal::Local => Reason::LocalKey(KeyFault::Unmapped),
+            Refusal::LocalLength => Reason::AnswerLength,
+            Refusal::NotReady(_) => Reason::Status,
+            Refusal::Invalid if !granted => Reason::RemoteRight,
+            Refusal::Invalid if needed == Access::ATOMIC => Reason::AtomicAddress,
+            Refusal::Invalid if matches!(self.resp.queue, RecvQueue::Xrc(_)) => Reason::SharedQueue,
+            Refusal::Invalid => Reason::ReceiveLength,
+            Refusal::Access if wr.operation == Operation::SendInvalidate => Reason::Invalidation,
+            Refusal::Access => {
+                let domain = self.responder_domain();
+                let checked =
+                    (domain.keys).check(wr.rkey, domain.pd, wr.remote_addr, self.len, needed);
+                Reason::RemoteKey(match checked {
+                    Err(error) => error.into(),
+                    Ok(region) if region.qpn.is_some_and(|only| only != self.to_core.qpn) => {
+                        KeyFault::Protection
+                    }
+                    Ok(_) => KeyFault::Unmapped,
+                })
+            }
+            Refusal::Operation | Refusal::Catastrophe => Reason::ReceiveRequest,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::engine::{Burst, CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
 use crate::flight::Flight;
 use crate::qp::{Qp, QpState, Transport, Wait};
+use crate::reason::Reason;
 use crate::vf::TrafficCounters;
 use crate::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
 
@@ -47,6 +48,13 @@ pub(crate) enum Outcome {
     Failed(Status),
     /// It is on a slow link, and will be carried out when it arrives.
     Departs,
+}
+
+/// A request fails for this reason.
+#[cold]
+pub(crate) fn failed(wr: &mut SendWr, status: Status, reason: Reason) -> Outcome {
+    wr.reason = reason;
+    Outcome::Failed(status)
 }
 
 /// What the end of a request needs to know of its queue pair.
@@ -284,9 +292,14 @@ impl<F: Face> Engine<F> {
                 self.catastrophe(index);
                 None
             }
-            Err(WqeError::Malformed { index: at, opcode }) => {
+            Err(WqeError::Malformed {
+                index: at,
+                opcode,
+                reason,
+            }) => {
                 wr.index = at;
                 wr.opcode = opcode;
+                wr.reason = reason;
                 self.malformed(index, wr);
                 None
             }
@@ -437,7 +450,13 @@ impl<F: Face> Engine<F> {
 
     /// A completion if one is due, and on failure the error state.
     #[inline(always)]
-    fn complete_request(&mut self, ending: Ending, wr: Box<SendWr>, status: Status, byte_len: u32) {
+    fn complete_request(
+        &mut self,
+        ending: Ending,
+        mut wr: Box<SendWr>,
+        status: Status,
+        byte_len: u32,
+    ) {
         let Ending {
             index,
             qpn,
@@ -449,6 +468,7 @@ impl<F: Face> Engine<F> {
                 qpn,
                 index: wr.index,
                 status,
+                reason: wr.reason,
                 byte_len,
                 solicited: status != Status::Success,
                 time: self.completion_time(byte_len),
@@ -457,6 +477,10 @@ impl<F: Face> Engine<F> {
             if let Some(cq) = cq {
                 self.complete(cq, &entry);
             }
+        }
+        if status != Status::Success {
+            self.report_failure(index, &wr, status);
+            wr.reason = Reason::Status;
         }
         self.spare_sends.push(wr);
         if status != Status::Success {

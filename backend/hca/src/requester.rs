@@ -10,8 +10,9 @@ use crate::access::Domain;
 use crate::engine::{Engine, QpIndex};
 use crate::face::{Event, Face};
 use crate::message::{HEADER_WORDS, Message, Progress, Refusal, check_local};
-use crate::progress::Outcome;
+use crate::progress::{Outcome, failed};
 use crate::qp::{Impairment, Peer, Qp, QpState, RecvQueue, Transport};
+use crate::reason::Reason;
 use crate::subnet::NoRoute;
 use crate::vf::{CachedRoute, TrafficCounters};
 use crate::work::{Operation, RecvKind, SendWr, Status};
@@ -47,12 +48,15 @@ impl<F: Face> Engine<F> {
             _ => false,
         };
         // What fills its list cannot have inline data instead of one.
-        if !supported || ((wr.is_inline || wr.is_mixed()) && wr.operation.fills_list()) {
-            return Outcome::Failed(Status::LocalQpOperation);
+        if !supported {
+            return failed(wr, Status::LocalQpOperation, Reason::Transport);
+        }
+        if (wr.is_inline || wr.is_mixed()) && wr.operation.fills_list() {
+            return failed(wr, Status::LocalQpOperation, Reason::InlineAnswer);
         }
         let len = wr.payload_len();
         if len > MAX_MESSAGE {
-            return Outcome::Failed(Status::LocalLength);
+            return failed(wr, Status::LocalLength, Reason::Length);
         }
         let peer = match self.peer(index) {
             Some(peer) if len <= peer.longest => peer,
@@ -208,7 +212,7 @@ impl<F: Face> Engine<F> {
         &mut self,
         index: QpIndex,
         peer: Peer,
-        wr: &SendWr,
+        wr: &mut SendWr,
         len: u64,
     ) -> Result<Option<Psn>, Outcome> {
         let operation = wr.operation;
@@ -241,7 +245,7 @@ impl<F: Face> Engine<F> {
 
     /// Nobody is there to take the message.
     #[cold]
-    fn unheard(&mut self, index: QpIndex, wr: &SendWr, len: u64) -> Outcome {
+    fn unheard(&mut self, index: QpIndex, wr: &mut SendWr, len: u64) -> Outcome {
         let Some(qp) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
@@ -252,8 +256,9 @@ impl<F: Face> Engine<F> {
             keys: &vf.keys,
             pd: qp.core.pd,
         };
-        if check_local(domain, wr).is_err() {
-            return Outcome::Failed(Status::LocalProtection);
+        if let Err(error) = check_local(domain, wr) {
+            let reason = Reason::LocalKey(error.into());
+            return failed(wr, Status::LocalProtection, reason);
         }
         if vf.port.active
             && let Some(CachedRoute {

@@ -1,6 +1,7 @@
 //! Work requests and completions, as the transport sees them: free of any
 //! device's encoding.
 
+use crate::reason::Reason;
 use thiserror::Error;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
@@ -199,6 +200,8 @@ pub struct SendWr {
     /// `sges`, a bit each, are stretches of `inline`, at the offset that their
     /// `addr` is.
     pub inlined: u64,
+    /// Why it failed; set where it does, and taken by its completion.
+    pub reason: Reason,
 }
 
 /// A stretch of a payload.
@@ -393,6 +396,8 @@ pub enum WqeError {
         index: u16,
         /// Its opcode.
         opcode: u8,
+        /// What is wrong with it.
+        reason: Reason,
     },
 }
 
@@ -466,6 +471,8 @@ pub struct CompletionEntry {
     pub index: u16,
     /// Outcome.
     pub status: Status,
+    /// Why a send request failed.
+    pub reason: Reason,
     /// Bytes transferred.
     pub byte_len: u32,
     /// Whether this is a solicited (or an error) completion.

@@ -22,6 +22,7 @@ use crate::device::{DoorbellPages, Format, Parts, Presence, Vectors, VfDevice, d
 use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
 use crate::external::{self, ExternalServer, StartError};
+use crate::failures;
 use crate::management::{
     FunctionPort, LinkError, Management, ManagementError, ManagementThread, MigrateError, SmError,
 };
@@ -117,6 +118,11 @@ impl Assembly {
         }
         for functions in management.sharers() {
             engine.share_port(&functions);
+        }
+        let names = config.vfs().map(|(_, vf)| vf.name.clone()).collect();
+        let report = failures::report(names).map_err(system("start the thread of failures"))?;
+        if let Some(report) = report {
+            engine.set_report(report);
         }
         let engine = SharedEngine::new(engine);
         let idle = config

@@ -10,6 +10,7 @@ pub mod device;
 pub mod dma;
 pub mod engine;
 pub mod external;
+pub mod failures;
 pub mod logging;
 pub mod management;
 pub mod metrics;

@@ -285,3 +285,111 @@ fn a_flush_waits_for_what_was_posted_before() {
         a.verify(HALF, len, round);
     }
 }
+
+#[test]
+fn a_failed_request_says_why() {
+    const OPCODE: u8 = 0xe0;
+    const TRANSPORT: u8 = 0xe3;
+    const INLINE_ANSWER: u8 = 0xe4;
+    const KEY_INVALID: u8 = 0xe8;
+    const KEY_BOUNDS: u8 = 0xeb;
+    const REMOTE_ACCESS: u8 = 0x88;
+    const INVALID_REQUEST: u8 = 0x8a;
+    let daemon = Daemon::talkative();
+    let (mut a, mut b) = peers(&daemon);
+    let end = a.region.start() + a.buffer.len() as u64;
+    let key = a.region.key();
+    let sge = |addr, key| [Sge { addr, len: 8, key }];
+    let (into, none, beyond) = (
+        sge(a.region.start(), key),
+        sge(end - 8, key ^ 1),
+        sge(end - 7, key),
+    );
+    let wrong = driver::Remote {
+        key: b.region.key() ^ 1,
+        ..b.remote(0)
+    };
+    let inline = Data::Inline(b"eight by");
+    let add = SendRequest::atomic(
+        SendOpcode::MaskedFetchAdd,
+        b.remote(0),
+        Atomic::default(),
+        &into,
+    );
+    let odd = SendRequest::atomic(SendOpcode::FetchAdd, b.remote(4), Atomic::default(), &into);
+    let answer =
+        SendRequest::answered(SendOpcode::RdmaRead, b.remote(0), Atomic::default(), inline);
+    let cases = [
+        (
+            Transport::Rc,
+            add.modified(8),
+            Syndrome::LocalQpOperation,
+            OPCODE,
+            "this modifier",
+        ),
+        (
+            Transport::Uc,
+            SendRequest::read(b.remote(0), &into),
+            Syndrome::LocalQpOperation,
+            TRANSPORT,
+            "transport",
+        ),
+        (
+            Transport::Rc,
+            answer,
+            Syndrome::LocalQpOperation,
+            INLINE_ANSWER,
+            "inline data",
+        ),
+        (
+            Transport::Rc,
+            SendRequest::send(Data::Memory(&none)),
+            Syndrome::LocalProtection,
+            KEY_INVALID,
+            "a local key is not valid",
+        ),
+        (
+            Transport::Rc,
+            SendRequest::write(b.remote(0), Data::Memory(&beyond)),
+            Syndrome::LocalProtection,
+            KEY_BOUNDS,
+            "does not hold the whole range",
+        ),
+        (
+            Transport::Rc,
+            SendRequest::write(wrong, inline),
+            Syndrome::RemoteAccess,
+            REMOTE_ACCESS,
+            "the remote key is not valid",
+        ),
+        (
+            Transport::Rc,
+            odd,
+            Syndrome::RemoteInvalidRequest,
+            INVALID_REQUEST,
+            "not a multiple of 8",
+        ),
+    ];
+    for (transport, request, syndrome, vendor, reason) in cases {
+        let (mut qa, _qb) = connected(transport, &a, &b);
+        let index = qa.post_send(&request).unwrap();
+        let entry = a.sent(&mut qa);
+        assert_eq!(
+            (entry.syndrome(), entry.vendor_syndrome()),
+            (syndrome, vendor),
+            "{reason}"
+        );
+        let name = format!("queue pair {:#08x}: request {index} ", qa.number());
+        daemon.log(&["DEBUG", "vm1", &name, &format!("{syndrome:?}"), reason]);
+    }
+    // Those that are flushed failed for nothing of their own.
+    let (mut qa, _qb) = connected(Transport::Rc, &a, &b);
+    qa.to_error().unwrap();
+    qa.post_send(&SendRequest::nop()).unwrap();
+    let entry = a.sent(&mut qa);
+    assert_eq!(
+        (entry.syndrome(), entry.vendor_syndrome()),
+        (Syndrome::Flushed, 0)
+    );
+    assert!(b.cq.poll().is_none_or(|entry| !entry.is_ok()));
+}

@@ -156,6 +156,11 @@ impl Cqe {
         self.0[6]
     }
 
+    /// Of an error, why, by numbers of the device's own.
+    pub const fn vendor_syndrome(&self) -> u8 {
+        (self.dword(0x34) >> 8) as u8
+    }
+
     /// Of an error, why.
     pub const fn syndrome(&self) -> Syndrome {
         Syndrome::from_code(self.dword(0x34) as u8)

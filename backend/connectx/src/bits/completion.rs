@@ -95,6 +95,31 @@ codes! {
     }
 }
 
+codes! {
+    /// What went wrong more precisely, in an error entry. The first ones are
+    /// those that ConnectX devices are seen to give (logs of UCX); they have
+    /// never been documented. The others are this device's own.
+    VendorSyndrome: u8 {
+        RetryExceeded = 0x81,
+        RemoteAccess = 0x88,
+        RemoteOperation = 0x89,
+        RemoteInvalidRequest = 0x8a,
+        Opcode = 0xe0,
+        Segments = 0xe1,
+        Counter = 0xe2,
+        Transport = 0xe3,
+        InlineAnswer = 0xe4,
+        Length = 0xe5,
+        AnswerLength = 0xe6,
+        KeyUpdate = 0xe7,
+        KeyInvalid = 0xe8,
+        KeyProtection = 0xe9,
+        KeyAccess = 0xea,
+        KeyBounds = 0xeb,
+        KeyUnmapped = 0xec,
+    }
+}
+
 /// Arm word: notify for solicited entries only.
 pub const ARM_SOLICITED: u32 = 1 << 24;
 /// Counters of a completion queue have 24 bits.

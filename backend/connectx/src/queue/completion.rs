@@ -3,12 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use hca::work::{CompletionEntry, RecvKind, Side, Status};
-use hca::{CqError, Dma};
+use hca::{CqError, Dma, KeyFault, Reason};
 use vm_memory::Bytes;
 
 use super::{Buffer, Record, write_words};
 use crate::bits::completion::{
-    ARM_SOLICITED, COUNTER_MASK, CqeOpcode, SYNDROME, Syndrome, VENDOR_SYNDROME, mlx5_cqe64 as cqe,
+    ARM_SOLICITED, COUNTER_MASK, CqeOpcode, SYNDROME, Syndrome, VENDOR_SYNDROME, VendorSyndrome,
+    mlx5_cqe64 as cqe,
 };
 
 /// What an armed queue waits for.
@@ -460,11 +461,41 @@ fn encode_error(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcod
         Status::RnrRetryExceeded => Syndrome::RnrRetryExceeded.code(),
     };
     bytes[SYNDROME] = syndrome;
-    bytes[VENDOR_SYNDROME] = 0;
+    bytes[VENDOR_SYNDROME] = vendor_syndrome(entry);
     match entry.side {
         Side::Send { .. } => CqeOpcode::RequesterError,
         Side::Recv { .. } => CqeOpcode::ResponderError,
     }
+}
+
+/// What the driver is told besides the status. Of the responder's reasons it
+/// hears no more than a packet says: whose key it was, and which, is a matter of
+/// another function.
+fn vendor_syndrome(entry: &CompletionEntry) -> u8 {
+    let local = |fault| match fault {
+        KeyFault::Invalid => VendorSyndrome::KeyInvalid,
+        KeyFault::Protection => VendorSyndrome::KeyProtection,
+        KeyFault::Access => VendorSyndrome::KeyAccess,
+        KeyFault::Bounds => VendorSyndrome::KeyBounds,
+        KeyFault::Unmapped => VendorSyndrome::KeyUnmapped,
+    };
+    let vendor = match (entry.status, entry.reason) {
+        (Status::RetryExceeded, _) => VendorSyndrome::RetryExceeded,
+        (Status::RemoteAccess, _) => VendorSyndrome::RemoteAccess,
+        (Status::RemoteOperation, _) => VendorSyndrome::RemoteOperation,
+        (Status::RemoteInvalidRequest, _) => VendorSyndrome::RemoteInvalidRequest,
+        (_, Reason::Opcode) => VendorSyndrome::Opcode,
+        (_, Reason::Segments) => VendorSyndrome::Segments,
+        (_, Reason::Counter) => VendorSyndrome::Counter,
+        (_, Reason::Transport) => VendorSyndrome::Transport,
+        (_, Reason::InlineAnswer) => VendorSyndrome::InlineAnswer,
+        (_, Reason::Length) => VendorSyndrome::Length,
+        (_, Reason::AnswerLength) => VendorSyndrome::AnswerLength,
+        (_, Reason::KeyUpdate) => VendorSyndrome::KeyUpdate,
+        (_, Reason::LocalKey(fault)) => local(fault),
+        _ => return 0,
+    };
+    vendor.code()
 }
 
 #[cfg(test)]
@@ -503,6 +534,7 @@ mod tests {
             qpn: Qpn::new(0xab_cdef),
             index: 0,
             status: Status::Success,
+            reason: Reason::Status,
             byte_len: 0,
             solicited,
             time: 0,
@@ -576,6 +608,7 @@ mod tests {
                 qpn: Qpn::new(0xab_cdef),
                 index,
                 status,
+                reason: Reason::Status,
                 byte_len,
                 solicited,
                 time: 0x0123_4567_89ab_cdef,

@@ -1,7 +1,7 @@
 //! Receive queues: a ring of scatter lists.
 
-use hca::Dma;
 use hca::work::{RecvWr, WqeError};
+use hca::{Dma, Reason};
 
 use super::{Buffer, Record};
 use crate::request;
@@ -71,7 +71,11 @@ impl ReceiveQueue {
         let index = self.taken;
         if u32::from(available) > 1 << self.log_size {
             self.taken = posted;
-            return Err(WqeError::Malformed { index, opcode: 0 });
+            return Err(WqeError::Malformed {
+                index,
+                opcode: 0,
+                reason: Reason::Counter,
+            });
         }
         self.taken = index.wrapping_add(1);
         wr.index = index;

@@ -1,7 +1,7 @@
 //! Send queues: a ring of 64-byte blocks; a request takes one block or more.
 
-use hca::Dma;
 use hca::work::{SendWr, WqeError};
+use hca::{Dma, Reason};
 
 use super::{Buffer, Record};
 use crate::bits::work::{BLOCK, MAX_SEND, SEGMENT};
@@ -166,7 +166,11 @@ impl SendQueue {
         if u32::from(available) > 1 << self.log_blocks {
             // More than the ring holds: nothing in it can be trusted.
             self.taken = self.posted;
-            return Err(WqeError::Malformed { index, opcode: 0 });
+            return Err(WqeError::Malformed {
+                index,
+                opcode: 0,
+                reason: Reason::Counter,
+            });
         }
         if self.fetched.get(index).is_none() {
             self.fetch(dma, index, available)?;
@@ -217,6 +221,7 @@ impl SendQueue {
             return Err(WqeError::Malformed {
                 index,
                 opcode: first[3],
+                reason: Reason::Counter,
             });
         }
         let mut bytes = [0; MAX_SEND.next_multiple_of(BLOCK)];
@@ -320,7 +325,8 @@ mod tests {
             queue.take(&memory, &mut wr),
             Err(WqeError::Malformed {
                 index: 0,
-                opcode: 0
+                opcode: 0,
+                reason: Reason::Counter,
             })
         );
         assert_eq!(queue.take(&memory, &mut wr), Ok(false));
@@ -331,7 +337,8 @@ mod tests {
             queue.take(&memory, &mut wr),
             Err(WqeError::Malformed {
                 index: 5,
-                opcode: 1
+                opcode: 1,
+                reason: Reason::Counter,
             })
         );
         assert_eq!(queue.take(&memory, &mut wr), Ok(false));

@@ -1,8 +1,8 @@
 //! Shared receive queues: requests are a chain, since they are freed in any
 //! order.
 
-use hca::Dma;
 use hca::work::{RecvWr, WqeError};
+use hca::{Dma, Reason};
 
 use super::receive::take_scatter;
 use super::{Buffer, Record};
@@ -66,7 +66,11 @@ impl SharedQueue {
         let index = self.head;
         if u32::from(available) > 1 << self.log_size {
             self.taken = posted;
-            return Err(WqeError::Malformed { index, opcode: 0 });
+            return Err(WqeError::Malformed {
+                index,
+                opcode: 0,
+                reason: Reason::Counter,
+            });
         }
         self.taken = self.taken.wrapping_add(1);
         wr.index = index;

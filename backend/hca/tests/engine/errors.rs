@@ -272,6 +272,7 @@ fn malformed_and_unreadable_work_queues() {
     a.send.push(Err(WqeError::Malformed {
         index: 5,
         opcode: 0xee,
+        reason: hca::Reason::Segments,
     }));
     lab.execute(&a, request(Operation::Nop, 6, &[]));
     assert_eq!(
@@ -298,6 +299,7 @@ fn malformed_and_unreadable_work_queues() {
     b.recv.push(Err(WqeError::Malformed {
         index: 9,
         opcode: 0,
+        reason: hca::Reason::Segments,
     }));
     lab.execute(&a, request(Operation::Send, 1, &[]));
     assert_eq!(sent(&a.cq.poll()), [(1, Status::RemoteOperation)]);

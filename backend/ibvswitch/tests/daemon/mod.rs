@@ -104,7 +104,39 @@ impl Daemon {
         let dir = tempfile::tempdir().expect("a directory");
         let config = dir.path().join("config.toml");
         std::fs::write(&config, format!("log = \"warn\"\n{text}")).expect("is written");
+        Self::spawn(dir, text, Stdio::inherit())
+    }
+
+    /// Starts it with all that it has to say in its log, for [`Daemon::log`].
+    pub fn talkative() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let text = "log = \"debug\"\n[[hypervisor]]\nname = \"hv1\"\n\
+                    [[hypervisor.vf]]\nname = \"vm1\"\n[[hypervisor.vf]]\nname = \"vm2\"\n";
+        std::fs::write(dir.path().join("config.toml"), text).expect("is written");
+        let log = std::fs::File::create(dir.path().join("log")).expect("is created");
+        Self::spawn(dir, text, log.into())
+    }
+
+    /// Waits until the log has a line with all of these.
+    #[track_caller]
+    pub fn log(&self, wanted: &[&str]) -> String {
+        let path = self.dir.path().join("log");
+        let start = std::time::Instant::now();
+        loop {
+            let text = std::fs::read_to_string(&path).expect("is readable");
+            let has_all = |line: &&str| wanted.iter().all(|part| line.contains(part));
+            if let Some(line) = text.lines().find(has_all) {
+                return line.to_owned();
+            }
+            assert!(start.elapsed().as_secs() < 60, "{wanted:?} in\n{text}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn spawn(dir: tempfile::TempDir, text: &str, log: Stdio) -> Self {
+        let config = dir.path().join("config.toml");
         let mut child = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+            .stderr(log)
             .env_remove("RUST_LOG")
             .env_remove("NOTIFY_SOCKET")
             .arg("--runtime-dir")

@@ -1,0 +1,147 @@
+//! Why requests fail, more precisely than their status says, and who is told.
+
+use thiserror::Error;
+use wire::Qpn;
+
+use crate::engine::{Engine, QpIndex, VfId};
+use crate::face::Face;
+use crate::mr::KeyError;
+use crate::work::{SendWr, Status};
+
+/// What is wrong with an access by a memory key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
+pub enum KeyFault {
+    /// No such key, or it is not usable now.
+    #[error("is not valid")]
+    Invalid,
+    /// It belongs to another protection domain or queue pair.
+    #[error("belongs to another protection domain or queue pair")]
+    Protection,
+    /// It does not grant the access.
+    #[error("does not grant the access")]
+    Access,
+    /// The range is not within the region.
+    #[error("is of a region that does not hold the whole range")]
+    Bounds,
+    /// The guest memory behind the region is gone.
+    #[error("is of memory that the VM does not have")]
+    Unmapped,
+}
+
+impl From<KeyError> for KeyFault {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Invalid(_) => Self::Invalid,
+            KeyError::Protection(_) => Self::Protection,
+            KeyError::Access(_) => Self::Access,
+            KeyError::Bounds { .. } => Self::Bounds,
+            KeyError::Unmapped(_) => Self::Unmapped,
+        }
+    }
+}
+
+/// Why a send request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Error)]
+pub enum Reason {
+    /// The status says all.
+    #[default]
+    #[error("the status says all")]
+    Status,
+    /// The device does not execute the opcode, or not with its modifier.
+    #[error("the device does not execute this opcode, or not with this modifier")]
+    Opcode,
+    /// The segments are not those that opcode and queue pair need, or data
+    /// goes beyond the end of the request.
+    #[error("the segments are not those of the opcode, or end early")]
+    Segments,
+    /// More is posted than the queue holds, or less than the request is long.
+    #[error("the queue's counter and the length of the request do not fit")]
+    Counter,
+    /// The transport does not carry the operation.
+    #[error("the transport of the queue pair does not carry this operation")]
+    Transport,
+    /// Inline data in place of memory for an answer.
+    #[error("an answer cannot go to inline data")]
+    InlineAnswer,
+    /// The message is longer than the transport carries.
+    #[error("the message is longer than the transport or the path carries")]
+    Length,
+    /// The answer does not have the length of the list that it goes to.
+    #[error("the answer is not as long as the list that it goes to")]
+    AnswerLength,
+    /// The memory key cannot be changed as it was asked to.
+    #[error("the memory key cannot be changed so, or by this queue pair")]
+    KeyUpdate,
+    /// A key of the sender's own.
+    #[error("a local key {0}")]
+    LocalKey(KeyFault),
+    /// The key of the receiver that the request names.
+    #[error("the remote key {0}")]
+    RemoteKey(KeyFault),
+    /// The receiver's queue pair does not do this, whatever the key says.
+    #[error("the responder's queue pair does not grant this operation")]
+    RemoteRight,
+    /// The address of an atomic is not a multiple of eight.
+    #[error("the address of an atomic is not a multiple of 8")]
+    AtomicAddress,
+    /// The message does not fit into the receiver's request.
+    #[error("the message is longer than the responder's receive request")]
+    ReceiveLength,
+    /// The receiver's request cannot be read or names keys that it must not.
+    #[error("the responder's receive request cannot be used")]
+    ReceiveRequest,
+    /// The named shared receive queue is none of the receiver's.
+    #[error("the responder has no such shared receive queue")]
+    SharedQueue,
+    /// The key to invalidate is none that may be.
+    #[error("the responder's key cannot be invalidated")]
+    Invalidation,
+}
+
+/// A send request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// Whose it is.
+    pub vf: VfId,
+    /// Its queue pair, as its owner numbers it.
+    pub qpn: Qpn,
+    /// [`SendWr::index`].
+    pub index: u16,
+    /// [`SendWr::opcode`].
+    pub opcode: u8,
+    /// What its completion says.
+    pub status: Status,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Is told of requests that fail. Called on the data path: must neither wait nor
+/// take long. A guest decides how often.
+pub trait Report: std::fmt::Debug + Send {
+    /// A request failed. Those that are flushed then are not told of.
+    fn failed(&mut self, failure: Failure);
+}
+
+impl<F: Face> Engine<F> {
+    /// Has failed requests reported from now on.
+    pub fn set_report(&mut self, report: Box<dyn Report>) {
+        self.report = Some(report);
+    }
+
+    /// A request has failed.
+    #[cold]
+    pub(crate) fn report_failure(&mut self, index: QpIndex, wr: &SendWr, status: Status) {
+        if let Some(report) = &mut self.report
+            && let Some(qp) = self.qps.get(index.0)
+        {
+            report.failed(Failure {
+                vf: qp.core.vf,
+                qpn: qp.core.qpn,
+                index: wr.index,
+                opcode: wr.opcode,
+                status,
+                reason: wr.reason,
+            });
+        }
+    }
+}
