@@ -47,5 +47,6 @@ pub mod rxe;
 pub mod sources;
 pub mod sysroot;
 pub mod testbed;
+pub mod ucx;
 
 pub use error::{Error, Result};

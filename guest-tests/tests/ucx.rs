@@ -1,0 +1,58 @@
+//! UCX on the device: requests that libibverbs does not write.
+
+use std::time::Duration;
+
+use ibvswitch_guest_tests::{
+    Result,
+    checks::Checks,
+    diags::no_kernel_warning,
+    hca::await_active,
+    image::Kernel,
+    testbed::{DEVICE, Testbed},
+    ucx::Transport,
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Messages of sizes that go inline, by a copy, and from where they lie: with a header inline, in
+/// one packet and in several, and by rendezvous.
+const TESTS: [&str; 8] = [
+    "-t tag_lat -s 1 -n 20 -w 2",
+    "-t tag_lat -s 2000 -n 20 -w 2",
+    "-t tag_lat -s 8204 -n 20 -w 2",
+    "-t tag_bw -s 1048576 -n 10 -w 2",
+    "-t ucp_am_lat -s 3000 -H 26 -n 20 -w 2",
+    "-t ucp_am_lat -D iov -s 100,2000,37 -i 4096 -n 20 -w 2",
+    "-t ucp_put_lat -s 100000 -n 20 -w 2",
+    "-t ucp_get -s 100000 -n 20 -w 2",
+];
+
+#[test]
+fn every_transport() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", None)?;
+    let guests = bed.pair(0, ["vm1", "vm2"], Some(&daemon))?;
+    let [server, client] = &guests;
+    for guest in &guests {
+        await_active(guest, DEVICE)?;
+    }
+    let mut checks = Checks::default();
+    for transport in Transport::ALL {
+        checks.check(format_args!("ucx_perftest, {transport}"), || {
+            transport.perftest((server, client), DEVICE, &TESTS, LIMIT)
+        });
+    }
+    // What UCX writes itself; every byte is compared.
+    for transport in [Transport::RcMlx5, Transport::UdMlx5] {
+        checks.check(format_args!("io_demo, {transport}"), || {
+            transport.io_demo((server, client), DEVICE, "1:300000", LIMIT)
+        });
+    }
+    checks.check("no kernel warning", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    checks.finish();
+    Ok(())
+}
