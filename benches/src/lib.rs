@@ -21,6 +21,7 @@ mod connection;
 mod effort;
 mod error;
 pub mod footprint;
+pub mod hoard;
 pub mod idle;
 mod lab;
 pub mod latency;

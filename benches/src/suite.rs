@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::neighbours::Attack;
 use crate::{
-    Effort, Measurement, Processors, Result, bandwidth, footprint, idle, latency, migration,
+    Effort, Measurement, Processors, Result, bandwidth, footprint, hoard, idle, latency, migration,
     neighbours, rate, reconfiguration, registration, routing, sa, sm, study,
 };
 
@@ -41,6 +41,8 @@ pub enum Suite {
     Registration,
     /// Memory of an idle daemon.
     Footprint,
+    /// Memory of a daemon one of whose guests takes what it can get.
+    Hoard,
     /// What a hostile guest costs its neighbours.
     Neighbours,
     /// The subnet manager on 648 and 5832 nodes.
@@ -72,6 +74,7 @@ impl Suite {
             Self::Idle => idle::run(context)?,
             Self::Registration => registration::run(context)?,
             Self::Footprint => footprint::run(context)?,
+            Self::Hoard => hoard::run(context)?,
             Self::Neighbours => return neighbours::run(context, tell),
             Self::Sm => sm::run(context)?,
             Self::Sa => sa::run(context)?,

@@ -36,6 +36,7 @@ fn every_suite_has_its_results() {
     }
     let expected = [
         "daemon_rss_mib",
+        "daemon_worst_mib_per_vf",
         "dfsssp_5832_over_opensm",
         "ftree_over_opensm",
         "full_324_smps",

@@ -53,7 +53,7 @@ impl Machine {
         let configuration = Configuration {
             bar_size: 256 << 10,
             quota: Quota {
-                log_translations: 16,
+                memory: 1 << 20,
                 ..Quota::default()
             },
             ..Configuration::default()

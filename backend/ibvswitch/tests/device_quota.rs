@@ -12,25 +12,6 @@ use driver::{Device, Options, Transport};
 /// What one guest may cost.
 const MOST_MIB: f64 = 64.0;
 
-/// All kinds, with lists of many lengths.
-const EVERYTHING: [Hoarded; 15] = [
-    Hoarded::Attachments,
-    Hoarded::EventQueues,
-    Hoarded::QueuePairs,
-    Hoarded::SharedQueues,
-    Hoarded::CompletionQueues(20),
-    Hoarded::Pages(1_000_000),
-    Hoarded::Pages(1 << 15),
-    Hoarded::Stretches(1 << 16),
-    Hoarded::CompletionQueues(12),
-    Hoarded::Stretches(100),
-    Hoarded::Pages(100),
-    Hoarded::Waiting,
-    Hoarded::Keys,
-    Hoarded::XrcDomains,
-    Hoarded::Domains,
-];
-
 /// Resident memory of a daemon that is not shared with guests, in MiB.
 fn resident(daemon: &Daemon) -> f64 {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("is alive");
@@ -84,9 +65,7 @@ fn a_guest_has_its_share_of_memory_and_no_more() {
     let neighbour = Peer::open(&daemon, "vm2");
     let before = resident(&daemon);
     for round in 0..3 {
-        let kinds = EVERYTHING.into_iter().cycle().skip(round * 5);
-        let bound = before + MOST_MIB;
-        let peak = hoard(&daemon, kinds.take(EVERYTHING.len()), bound);
+        let peak = hoard(&daemon, Hoarded::round(round), before + MOST_MIB);
         println!("round {round}: {peak:.1} MiB, {before:.1} before");
         neighbour.qp(Transport::Rc);
     }

@@ -42,6 +42,33 @@ pub enum Hoarded {
     Attachments,
 }
 
+impl Hoarded {
+    /// All kinds, with lists of many lengths.
+    pub const ALL: [Self; 15] = [
+        Self::Attachments,
+        Self::EventQueues,
+        Self::QueuePairs,
+        Self::SharedQueues,
+        Self::CompletionQueues(20),
+        Self::Pages(1_000_000),
+        Self::Pages(1 << 15),
+        Self::Stretches(1 << 16),
+        Self::CompletionQueues(12),
+        Self::Stretches(100),
+        Self::Pages(100),
+        Self::Waiting,
+        Self::Keys,
+        Self::XrcDomains,
+        Self::Domains,
+    ];
+
+    /// All kinds, beginning with another one in each round.
+    pub fn round(number: usize) -> impl Iterator<Item = Self> {
+        let kinds = Self::ALL.into_iter().cycle().skip(number * 5);
+        kinds.take(Self::ALL.len())
+    }
+}
+
 /// An open device, and what was hoarded there by means of the usual driver.
 #[derive(Debug)]
 pub struct Hoard {
