@@ -202,8 +202,10 @@ impl Device for VfDevice {
     }
 
     fn dma_unmap(&mut self, addr: u64, size: u64) -> Result<(), Errno> {
-        self.engine
+        let gone = self
+            .engine
             .with(|engine| engine.dma_mut(self.vf).0.unmap(addr, size))?;
+        drop(gone);
         Ok(())
     }
 
@@ -220,7 +222,8 @@ impl Device for VfDevice {
 
     fn disconnected(&mut self) {
         self.reset();
-        self.engine.with(|engine| engine.dma_mut(self.vf).0.clear());
+        let gone = self.engine.with(|engine| engine.dma_mut(self.vf).0.clear());
+        drop(gone);
         self.connected.store(false, Ordering::Relaxed);
         (self.presence)(Presence::Gone);
         tracing::info!(vf = self.name, "client gone");

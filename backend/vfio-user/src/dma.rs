@@ -285,14 +285,15 @@ impl DmaTable {
     }
 
     /// Removes all mappings in `addr..addr + size` (saturating) and returns
-    /// how many there were, which may be none.
+    /// them, which may be none. To drop them may unmap gigabytes: do that
+    /// without the lock that others need to reach the table.
     ///
     /// # Errors
     /// [`DmaError::Bisects`] where a mapping lies there in part only, as the
     /// kernel's VFIO has it; nothing is removed then.
-    pub fn unmap(&mut self, addr: u64, size: u64) -> Result<usize, DmaError> {
+    pub fn unmap(&mut self, addr: u64, size: u64) -> Result<Vec<Mapping>, DmaError> {
         if size == 0 {
-            return Ok(0);
+            return Ok(Vec::new());
         }
         let end = addr.saturating_add(size);
         let first = self.mappings.partition_point(|known| known.end() <= addr);
@@ -302,18 +303,19 @@ impl DmaTable {
             .get(first..last)
             .filter(|gone| !gone.is_empty())
         else {
-            return Ok(0);
+            return Ok(Vec::new());
         };
         if gone[0].addr < addr || gone[gone.len() - 1].end() > end {
             return Err(DmaError::Bisects { addr, size });
         }
-        self.mappings.drain(first..last);
-        Ok(last - first)
+        Ok(self.mappings.drain(first..last).collect())
     }
 
-    /// Removes all mappings. The dirty log stays.
-    pub fn clear(&mut self) {
-        self.mappings.clear();
+    /// Removes all mappings and returns them, as [`DmaTable::unmap`] does. The
+    /// dirty log stays.
+    #[must_use = "drop them without the lock that others need to reach the table"]
+    pub fn clear(&mut self) -> Vec<Mapping> {
+        std::mem::take(&mut self.mappings)
     }
 
     #[inline]
@@ -494,11 +496,19 @@ mod tests {
                         let outside = model[..range.start].iter().chain(&model[range.end..]);
                         let bisects = outside.filter_map(owner).any(|number| inside.contains(&number));
                         if bisects {
-                            prop_assert_eq!(table.unmap(addr, size), Err(DmaError::Bisects { addr, size }));
+                            prop_assert_eq!(table.unmap(addr, size).err(), Some(DmaError::Bisects { addr, size }));
                         } else {
                             let mut gone = inside;
                             gone.dedup();
-                            prop_assert_eq!(table.unmap(addr, size), Ok(gone.len()));
+                            let mut pages: Vec<_> = gone.iter().map(|&number| {
+                                let of = |page: &Option<Page>| page.is_some_and(|(other, ..)| other == number);
+                                let first = model.iter().position(of).expect("is in the model");
+                                (first as u64 * PAGE_SIZE, model.iter().filter(|page| of(page)).count() as u64 * PAGE_SIZE)
+                            }).collect();
+                            pages.sort_unstable();
+                            let removed = table.unmap(addr, size).unwrap();
+                            let removed: Vec<_> = removed.iter().map(|gone| (gone.addr(), gone.size())).collect();
+                            prop_assert_eq!(removed, pages);
                             model[range].fill(None);
                         }
                     }
@@ -537,7 +547,7 @@ mod tests {
             table.map(mapping(number)).unwrap();
         }
         assert_eq!(table.map(mapping(MAX_DMA_MAPS)), Err(DmaError::Full));
-        assert_eq!(table.unmap(0, u64::MAX), Ok(MAX_DMA_MAPS));
+        assert_eq!(table.unmap(0, u64::MAX).unwrap().len(), MAX_DMA_MAPS);
         table.map(mapping(MAX_DMA_MAPS)).unwrap();
     }
 }

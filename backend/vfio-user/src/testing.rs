@@ -182,7 +182,8 @@ impl Device for Dummy {
     }
 
     fn dma_unmap(&mut self, addr: u64, size: u64) -> Result<(), Errno> {
-        self.dma.lock().unmap(addr, size)?;
+        let gone = self.dma.lock().unmap(addr, size)?;
+        drop(gone);
         Ok(())
     }
 
@@ -192,7 +193,8 @@ impl Device for Dummy {
     }
 
     fn disconnected(&mut self) {
-        self.dma.lock().clear();
+        let gone = self.dma.lock().clear();
+        drop(gone);
         self.events.disconnects.fetch_add(1, Ordering::Relaxed);
     }
 }
