@@ -49,6 +49,10 @@ pub enum AssemblyError {
     },
 }
 
+/// What cannot be had where io_setup(2) fails.
+const INTERRUPTS: &str = "set up interrupts (they take one context of asynchronous I/O: where many programs have \
+     some, raise `sysctl fs.aio-max-nr`)";
+
 fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> AssemblyError {
     move |source| AssemblyError::System {
         what: what.into(),
@@ -94,7 +98,8 @@ impl Assembly {
         let mut made = Vec::new();
         for (_, vf) in config.vfs() {
             let configuration = configuration(vf);
-            let interrupts = Interrupts::new(&[IrqInfo::msix(configuration.vectors)]);
+            let interrupts = Interrupts::new(&[IrqInfo::msix(configuration.vectors)])
+                .map_err(system(INTERRUPTS))?;
             let state = FunctionState::new(configuration, Box::new(Vectors(interrupts.clone())));
             let id = engine.add_vf(GuestMemory::default(), state, configuration.quota);
             let counters = engine.counters(id);

@@ -630,3 +630,31 @@ fn one_guest_cannot_take_all_there_is() {
     drop(device);
     works_again(&daemon);
 }
+
+#[test]
+fn interrupts_that_nobody_takes_hold_up_nobody() {
+    use std::os::fd::AsFd;
+
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    use nix::sys::eventfd::{EfdFlags, EventFd};
+
+    const MSIX: u32 = 2;
+    let daemon = Daemon::start("trap");
+    let bystanders = Bystanders::start(&daemon);
+    let device = daemon.open("vm1");
+    let full = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).expect("an eventfd");
+    let vectors = [full.as_fd(), full.as_fd()];
+    device.client().set_irqs(MSIX, 0, &vectors).unwrap();
+    // The VMM fills the counter and makes its writers wait, whatever the
+    // daemon had set.
+    full.write(u64::MAX - 1).unwrap();
+    let flags = OFlag::from_bits_retain(fcntl(&full, FcntlArg::F_GETFL).unwrap());
+    fcntl(&full, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK)).unwrap();
+    // Each is two commands, each command an interrupt.
+    for _ in 0..1000 {
+        driver::ProtectionDomain::new(&device).unwrap();
+    }
+    bystanders.stop();
+    drop(device);
+    works_again(&daemon);
+}

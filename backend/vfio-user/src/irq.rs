@@ -1,12 +1,10 @@
 //! Interrupts: the client's eventfds, by VFIO PCI interrupt index and vector.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
 use parking_lot::Mutex;
 use vfio_bindings::bindings::vfio::{
@@ -16,6 +14,7 @@ use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_SET_DATA_TYPE_MASK, VFIO_PCI_MSIX_IRQ_INDEX,
 };
 
+use crate::eventfd::Signaller;
 use crate::message::{IrqInfoFields, IrqSet, NUM_IRQS};
 
 /// One type of interrupt of a device.
@@ -75,27 +74,29 @@ impl IrqInfo {
 
 #[derive(Debug, Default)]
 struct Vector {
-    eventfd: Option<File>,
+    eventfd: Option<OwnedFd>,
     masked: bool,
     /// Triggered while masked.
     pending: bool,
 }
 
 impl Vector {
-    fn trigger(&mut self) {
+    fn trigger(&mut self, signaller: &Signaller) {
         if self.masked {
             self.pending = true;
-        } else if let Some(mut eventfd) = self.eventfd.as_ref() {
-            // EAGAIN says that the counter is full: then the interrupt is
-            // pending as it is. Other errors are the client's own doing.
-            let _ = eventfd.write(&1u64.to_ne_bytes());
+        } else if let Some(eventfd) = &self.eventfd {
+            signaller.signal(eventfd.as_fd());
         }
     }
 
-    fn unmask(&mut self) {
+    fn mask(&mut self, _: &Signaller) {
+        self.masked = true;
+    }
+
+    fn unmask(&mut self, signaller: &Signaller) {
         self.masked = false;
         if std::mem::take(&mut self.pending) {
-            self.trigger();
+            self.trigger(signaller);
         }
     }
 }
@@ -106,21 +107,30 @@ impl Vector {
 /// did not enable, raising one does nothing.
 #[derive(Debug, Clone)]
 pub struct Interrupts {
+    // Whoever closes an eventfd does so without the lock: what that takes, the
+    // client decides.
     indexes: Arc<Vec<Vec<Mutex<Vector>>>>,
+    signaller: &'static Signaller,
 }
 
 impl Interrupts {
     /// The interrupts of a device that has these types.
-    pub fn new(irqs: &[IrqInfo]) -> Self {
+    ///
+    /// # Errors
+    /// Where the host has no room for asynchronous operations, by which
+    /// eventfds are signalled (`EAGAIN`: `fs.aio-max-nr`), or this process has
+    /// no file descriptors left.
+    pub fn new(irqs: &[IrqInfo]) -> io::Result<Self> {
         let vectors = |index: u32| {
             let info = irqs.iter().find(|info| info.index == index);
             (0..info.map_or(0, |info| info.count))
                 .map(|_| Mutex::default())
                 .collect()
         };
-        Self {
+        Ok(Self {
             indexes: Arc::new((0..NUM_IRQS).map(vectors).collect()),
-        }
+            signaller: Signaller::get()?,
+        })
     }
 
     fn vector(&self, index: u32, vector: u32) -> Option<&Mutex<Vector>> {
@@ -135,7 +145,7 @@ impl Interrupts {
     /// Raises `vector` of interrupt index `index`. Never blocks.
     pub fn trigger_irq(&self, index: u32, vector: u32) {
         if let Some(vector) = self.vector(index, vector) {
-            vector.lock().trigger();
+            vector.lock().trigger(self.signaller);
         }
     }
 
@@ -149,14 +159,17 @@ impl Interrupts {
         let vector = self
             .vector(VFIO_PCI_MSIX_IRQ_INDEX, vector.into())
             .ok_or(Errno::EINVAL)?;
-        vector.lock().eventfd = Some(checked(eventfd)?);
+        let eventfd = checked(eventfd)?;
+        let previous = vector.lock().eventfd.replace(eventfd);
+        drop(previous);
         Ok(())
     }
 
     /// Disconnects and unmasks all vectors of one index.
     fn disable(&self, index: u32) {
         for vector in self.indexes.get(index as usize).into_iter().flatten() {
-            *vector.lock() = Vector::default();
+            let previous = std::mem::take(&mut *vector.lock());
+            drop(previous);
         }
     }
 
@@ -179,7 +192,7 @@ impl Interrupts {
         let data = set.flags & VFIO_IRQ_SET_DATA_TYPE_MASK;
         let action = match set.flags & VFIO_IRQ_SET_ACTION_TYPE_MASK {
             VFIO_IRQ_SET_ACTION_TRIGGER => Vector::trigger,
-            VFIO_IRQ_SET_ACTION_MASK if info.maskable => |vector: &mut Vector| vector.masked = true,
+            VFIO_IRQ_SET_ACTION_MASK if info.maskable => Vector::mask,
             VFIO_IRQ_SET_ACTION_UNMASK if info.maskable => Vector::unmask,
             VFIO_IRQ_SET_ACTION_MASK | VFIO_IRQ_SET_ACTION_UNMASK => return Err(Errno::ENOTTY),
             _ => return Err(Errno::EINVAL),
@@ -205,22 +218,27 @@ impl Interrupts {
             })
             .ok_or(Errno::EINVAL)?;
         match data {
-            VFIO_IRQ_SET_DATA_NONE => vectors.iter().for_each(|vector| action(&mut vector.lock())),
+            VFIO_IRQ_SET_DATA_NONE => {
+                for vector in vectors {
+                    action(&mut vector.lock(), self.signaller);
+                }
+            }
             VFIO_IRQ_SET_DATA_BOOL => {
                 if booleans.len() != vectors.len() {
                     return Err(Errno::EINVAL);
                 }
                 for (vector, _) in vectors.iter().zip(booleans).filter(|(_, set)| **set != 0) {
-                    action(&mut vector.lock());
+                    action(&mut vector.lock(), self.signaller);
                 }
             }
             // Eventfds that tell of masking are for devices that mask
             // themselves; none here does.
             VFIO_IRQ_SET_DATA_EVENTFD if !triggers => return Err(Errno::ENOTTY),
             VFIO_IRQ_SET_DATA_EVENTFD if eventfds.is_empty() => {
-                vectors
-                    .iter()
-                    .for_each(|vector| vector.lock().eventfd = None);
+                for vector in vectors {
+                    let previous = vector.lock().eventfd.take();
+                    drop(previous);
+                }
             }
             VFIO_IRQ_SET_DATA_EVENTFD if eventfds.len() == vectors.len() => {
                 // All are good before any is put in place.
@@ -229,7 +247,8 @@ impl Interrupts {
                     .map(checked)
                     .collect::<Result<Vec<_>, _>>()?;
                 for (vector, eventfd) in vectors.iter().zip(eventfds) {
-                    vector.lock().eventfd = Some(eventfd);
+                    let previous = vector.lock().eventfd.replace(eventfd);
+                    drop(previous);
                 }
             }
             _ => return Err(Errno::EINVAL),
@@ -238,19 +257,14 @@ impl Interrupts {
     }
 }
 
-/// An eventfd that a write of 8 bytes cannot block on.
+/// An eventfd, or what looks like one.
 ///
-/// The client chooses the descriptor. A full pipe in place of an eventfd would
-/// hold up the thread that raises the interrupt; eventfds and their like are
-/// the only ones without a file type. An eventfd blocks where its counter is
-/// full, unless told not to.
-fn checked(eventfd: OwnedFd) -> Result<File, Errno> {
+/// The client chooses the descriptor: a pipe or a file is refused, so that the
+/// client hears of its mistake. Eventfds and their like are the only ones
+/// without a file type; the others of them are never signalled.
+fn checked(eventfd: OwnedFd) -> Result<OwnedFd, Errno> {
     if SFlag::from_bits_truncate(fstat(&eventfd)?.st_mode).intersects(SFlag::S_IFMT) {
         return Err(Errno::EINVAL);
     }
-    let flags = OFlag::from_bits_retain(fcntl(&eventfd, FcntlArg::F_GETFL)?);
-    if !flags.contains(OFlag::O_NONBLOCK) {
-        fcntl(&eventfd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
-    }
-    Ok(eventfd.into())
+    Ok(eventfd)
 }

@@ -39,6 +39,7 @@
 mod connection;
 mod device;
 mod dma;
+mod eventfd;
 mod heap;
 mod irq;
 mod message;

@@ -71,7 +71,7 @@ impl Dummy {
         Ok(Self {
             bar: vec![0; BAR_SIZE as usize],
             mappable: SharedMemory::new("dummy-bar", MAPPABLE_SIZE as usize)?,
-            interrupts: Interrupts::new(&Self::IRQS),
+            interrupts: Interrupts::new(&Self::IRQS)?,
             dma: Arc::default(),
             events: Arc::default(),
         })

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use ibvswitch_vfio_user::client::Client;
 use ibvswitch_vfio_user::testing::{Dummy, Events};
-use ibvswitch_vfio_user::{DmaTable, End, Header, SharedMemory, Stop, serve};
+use ibvswitch_vfio_user::{Device, DmaTable, End, Header, Interrupts, SharedMemory, Stop, serve};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
@@ -22,6 +22,7 @@ pub struct Served {
     pub socket: UnixStream,
     pub dma: Table,
     pub events: Arc<Events>,
+    pub interrupts: Interrupts,
     server: Option<JoinHandle<End>>,
 }
 
@@ -29,7 +30,7 @@ impl Served {
     /// Without a version negotiated.
     pub fn fresh() -> Self {
         let mut device = Dummy::new().unwrap();
-        let (dma, events) = (device.dma(), device.events());
+        let (dma, events, interrupts) = (device.dma(), device.events(), device.interrupts());
         let (socket, theirs) = UnixStream::pair().unwrap();
         let stop = Stop::new().unwrap();
         let server = Some(std::thread::spawn(move || {
@@ -39,6 +40,7 @@ impl Served {
             socket,
             dma,
             events,
+            interrupts,
             server,
         }
     }

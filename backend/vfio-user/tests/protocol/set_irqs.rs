@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ibvswitch_vfio_user::testing::{BAR, TRIGGER, VECTORS};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::eventfd::EventFd;
+use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
 
 use crate::harness::{Served, borrow, eventfd, signals, words};
 
@@ -223,7 +224,7 @@ fn malformed_requests() {
 }
 
 #[test]
-fn only_eventfds_that_cannot_block_are_written() {
+fn only_eventfds_are_taken() {
     let mut served = Served::negotiated();
     let good = eventfd();
     let (_reader, pipe) = nix::unistd::pipe().unwrap();
@@ -239,16 +240,52 @@ fn only_eventfds_that_cannot_block_are_written() {
     assert_eq!(served.set(NONE | TRIGGERED, MSIX, 0, 1, &[]), 0);
     assert_eq!(signals(&good), 0);
 
-    let full = EventFd::from_flags(nix::sys::eventfd::EfdFlags::EFD_CLOEXEC).unwrap();
+    // What looks like an eventfd and is none cannot be signalled.
+    let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::empty()).unwrap();
+    served.set(EVENTFD | TRIGGERED, MSIX, 0, 1, &[timer.as_fd()]);
+    assert_eq!(served.set(NONE | TRIGGERED, MSIX, 0, 1, &[]), 0);
+    served.assert_in_step();
+}
+
+#[test]
+fn an_eventfd_whose_writers_block_holds_up_nobody() {
+    let mut served = Served::negotiated();
+    let full = eventfd();
     assert_eq!(
         served.set(EVENTFD | TRIGGERED, MSIX, 0, 1, &[full.as_fd()]),
         0
     );
-    let flags = OFlag::from_bits_retain(fcntl(&full, FcntlArg::F_GETFL).unwrap());
-    assert!(flags.contains(OFlag::O_NONBLOCK));
+    // The client shares the open file, so that its flags are the client's to
+    // change at any time.
     full.write(u64::MAX - 1).unwrap();
+    let flags = OFlag::from_bits_retain(fcntl(&full, FcntlArg::F_GETFL).unwrap());
+    fcntl(&full, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK)).unwrap();
+    // More often than there can be operations under way.
+    for _ in 0..10_000 {
+        assert_eq!(served.set(NONE | TRIGGERED, MSIX, 0, 1, &[]), 0);
+    }
+    // No interrupt is lost to one that reads at last.
+    assert!(full.read().unwrap() >= u64::MAX - 1);
     assert_eq!(served.set(NONE | TRIGGERED, MSIX, 0, 1, &[]), 0);
-    assert_eq!(signals(&full), u64::MAX - 1);
+    assert_eq!(full.read().unwrap(), 1);
+}
+
+#[test]
+fn every_signal_of_every_thread_is_counted() {
+    const THREADS: u64 = 8;
+    const SIGNALS: u64 = 20_000;
+    let (mut client, served) = Served::client();
+    let eventfds = eventfds(THREADS as usize);
+    client.set_irqs(MSIX, 0, &borrow(&eventfds)).unwrap();
+    std::thread::scope(|scope| {
+        for vector in 0..THREADS as u16 {
+            let interrupts = served.interrupts.clone();
+            scope.spawn(move || (0..SIGNALS).for_each(|_| interrupts.trigger(vector)));
+        }
+    });
+    for eventfd in &eventfds {
+        assert_eq!(signals(eventfd), SIGNALS);
+    }
 }
 
 #[test]
