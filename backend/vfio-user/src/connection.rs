@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use thiserror::Error;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 use vfio_bindings::bindings::vfio::{
     VFIO_DEVICE_FEATURE_GET, VFIO_DEVICE_FEATURE_MASK, VFIO_DEVICE_FEATURE_PROBE,
     VFIO_DEVICE_FEATURE_SET, VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET,
@@ -16,7 +16,8 @@ use vfio_bindings::bindings::vfio::{
     VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP, VFIO_DMA_UNMAP_FLAG_VADDR,
 };
 
-use crate::memory::Files;
+use crate::journal::Journal;
+use crate::memory::{Files, MapError};
 use crate::message::{
     Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
     FLAG_REPLY, FLAG_TYPE, HEADER_LEN, Header, IrqInfoFields, IrqSet, MAX_DATA_XFER_SIZE,
@@ -26,10 +27,6 @@ use crate::region::RegionInfo;
 use crate::socket::{Lost, ReceivedFds, Socket};
 use crate::version::{Capabilities, Version};
 use crate::{Device, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
-
-/// Failed commands of one client that are logged as warnings; later ones as
-/// debug messages only, or a client could fill the log.
-const WARNINGS: u32 = 16;
 
 /// How a client's connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -46,6 +43,9 @@ pub enum End {
         "the client sent a message of {0} bytes, more than a message can have or less than its header"
     )]
     BadLength(u32),
+    /// The client truncated memory that it shared, and the device touched it.
+    #[error("the client truncated memory that the device was using")]
+    MemoryLost,
     /// The server was told to stop.
     #[error("the server was told to stop")]
     Stopped,
@@ -71,11 +71,30 @@ impl From<Lost> for End {
 /// Then all its interrupts are disconnected, and the device hears
 /// [`Device::disconnected`] if the client had negotiated a version.
 pub fn serve(stream: UnixStream, device: &mut dyn Device, stop: &Stop) -> End {
-    let mut connection = Connection::new(stream, device, stop);
+    serve_before(None, stream, device, stop, &mut Journal::default())
+}
+
+/// As [`serve`], while others may wait at the socket `next`.
+pub(crate) fn serve_before(
+    next: Option<BorrowedFd<'_>>,
+    stream: UnixStream,
+    device: &mut dyn Device,
+    stop: &Stop,
+    journal: &mut Journal,
+) -> End {
+    let mut connection = Connection::new(stream, device, stop, journal);
+    connection.next = next;
     let end = loop {
         if let Err(end) = connection.next_message() {
             break end;
         }
+    };
+    let end = match end {
+        // The handler of the fault has hung up.
+        End::Closed | End::Truncated | End::Failed(_) if connection.files.have_lost() => {
+            End::MemoryLost
+        }
+        end => end,
     };
     let Connection {
         peer, interrupts, ..
@@ -92,16 +111,22 @@ struct Connection<'a> {
     device: &'a mut dyn Device,
     stop: BorrowedFd<'a>,
     interrupts: Interrupts,
+    /// Where another client may wait, until the log tells of one.
+    next: Option<BorrowedFd<'a>>,
+    journal: &'a mut Journal,
     /// By index, all of them.
     regions: Vec<Region>,
     /// By index, all of them.
     irqs: Vec<IrqInfo>,
     files: Files,
+    /// The log tells of RAM that is not shared.
+    unshared: bool,
+    /// Why the last command's memory cannot be used.
+    unusable: Option<MapError>,
     /// What the client can do, once it has negotiated.
     peer: Option<Capabilities>,
     payload: Vec<u8>,
     reply: Vec<u8>,
-    failures: u32,
     /// When the last message came, and how long after the one before.
     received: Instant,
     gap: Duration,
@@ -115,7 +140,12 @@ const DENSE: Duration = Duration::from_micros(25);
 const CHECK_EVERY: u32 = 256;
 
 impl<'a> Connection<'a> {
-    fn new(stream: UnixStream, device: &'a mut dyn Device, stop: &'a Stop) -> Self {
+    fn new(
+        stream: UnixStream,
+        device: &'a mut dyn Device,
+        stop: &'a Stop,
+        journal: &'a mut Journal,
+    ) -> Self {
         let (mut regions, irqs) = (device.regions(), device.irqs());
         let regions = (0..NUM_REGIONS)
             .map(
@@ -131,18 +161,22 @@ impl<'a> Connection<'a> {
                 known.copied().unwrap_or(IrqInfo::absent(index))
             })
             .collect();
+        let socket = Socket::new(stream);
         Self {
-            socket: Socket::new(stream),
             interrupts: device.interrupts(),
+            files: Files::new(device.memory_limits(), Some(Arc::clone(socket.stream()))),
+            socket,
             device,
             stop: stop.as_fd(),
+            next: None,
+            journal,
             regions,
             irqs,
-            files: Files::default(),
+            unshared: false,
+            unusable: None,
             peer: None,
             payload: Vec::new(),
             reply: Vec::new(),
-            failures: 0,
             received: Instant::now(),
             gap: Duration::MAX,
             unchecked: 0,
@@ -158,7 +192,10 @@ impl<'a> Connection<'a> {
         if !dense || self.unchecked >= CHECK_EVERY || !self.socket.watch(DENSE) {
             // Sees the stop signal as well.
             self.unchecked = 0;
-            self.socket.wait(Some(self.stop))?;
+            while self.socket.wait_beside(self.stop, self.next)? {
+                warn!("another client waits until this one is gone");
+                self.next = None;
+            }
         }
         self.gap = self.received.elapsed();
         Ok(())
@@ -216,12 +253,17 @@ impl<'a> Connection<'a> {
     }
 
     fn log_failure(&mut self, header: &Header, errno: Errno) {
-        let command = Command::from_number(header.command);
-        self.failures = self.failures.saturating_add(1);
-        if self.failures <= WARNINGS {
-            warn!(?command, number = header.command, size = header.size, %errno, "command failed");
-        } else {
-            debug!(?command, number = header.command, size = header.size, %errno, "command failed");
+        match (self.unusable.take(), Command::from_number(header.command)) {
+            (Some(why), _) => self
+                .journal
+                .failure(format_args!("guest memory cannot be used: {why}")),
+            (None, Some(command)) => self
+                .journal
+                .failure(format_args!("command failed: {command:?}: {errno}")),
+            (None, None) => self.journal.failure(format_args!(
+                "command failed: there is no command {}: {errno}",
+                header.command
+            )),
         }
     }
 
@@ -295,7 +337,7 @@ impl<'a> Connection<'a> {
         let proposal = Version::parse(payload)?;
         proposal.answer()?.emit(&mut self.reply);
         self.peer = Some(proposal.capabilities);
-        info!(minor = proposal.minor, capabilities = ?proposal.capabilities, "client connected");
+        self.journal.connected(&proposal);
         Ok(())
     }
 
@@ -322,15 +364,25 @@ impl<'a> Connection<'a> {
                     .files
                     .map(File::from(fd), end, protection.write)
                     .map_err(|error| {
-                        let (addr, size) = (format_args!("{addr:#x}"), format_args!("{size:#x}"));
-                        warn!(%addr, %size, "guest memory cannot be used: {error}");
-                        error.errno()
+                        let errno = error.errno();
+                        self.unusable = Some(error);
+                        errno
                     })?;
                 Mapping::new(addr, size, protection, memory, offset)?
             }
             (Some(_), Some(_)) => return Err(Errno::EINVAL),
         };
-        self.device.dma_map(mapping)
+        let (size, unshared) = (mapping.size(), mapping.is_unshared_ram());
+        debug!(addr, size, shared = mapping.has_memory(), "guest memory");
+        self.device.dma_map(mapping)?;
+        if unshared && !std::mem::replace(&mut self.unshared, true) {
+            self.journal.failure(format_args!(
+                "guest memory came without a file descriptor, {size} bytes at address 0: the device \
+                 cannot reach it, and the guest's driver will give up; share it: \
+                 memory-backend-memfd,share=on"
+            ));
+        }
+        Ok(())
     }
 
     fn dma_unmap(&mut self, payload: &[u8]) -> Result<(), Errno> {

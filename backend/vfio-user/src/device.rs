@@ -1,6 +1,6 @@
 //! What a device is to the server.
 
-use crate::{Errno, Interrupts, IrqInfo, Mapping, Region};
+use crate::{Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Region};
 
 /// A PCI device, as the server sees it.
 ///
@@ -20,6 +20,11 @@ pub trait Device: Send {
     /// The handle by which the device raises its interrupts. The server puts
     /// the client's eventfds into it, and takes them out when the client goes.
     fn interrupts(&self) -> Interrupts;
+
+    /// How much memory one client may share. Asked once per client.
+    fn memory_limits(&self) -> MemoryLimits {
+        MemoryLimits::default()
+    }
 
     /// Reads `data.len()` bytes at `offset` of `region` into `data`, which is
     /// zeroed. The range lies within a readable region.

@@ -174,6 +174,13 @@ impl Mapping {
         self.memory.is_some()
     }
 
+    /// This is the guest's RAM, and the client does not share it. On a PC, RAM
+    /// begins at address 0; what else a VMM maps without memory, ROMs and other
+    /// devices' BARs, lies elsewhere.
+    pub fn is_unshared_ram(&self) -> bool {
+        self.memory.is_none() && self.addr == 0 && self.protection == Protection::READ_WRITE
+    }
+
     /// The DMA address after the last. Does not overflow: see
     /// [`Mapping::without_memory`].
     fn end(&self) -> u64 {

@@ -9,14 +9,15 @@
 //! The owner of a file can truncate it. A memfd that allows sealing is sealed
 //! against shrinking; all others, where an access past the end raises SIGBUS,
 //! read as zeros from then on, and what is written there is lost
-//! ([`truncations`] counts). Files of file systems that other processes or
+//! ([`truncations`] counts). A client that does so is hung up on, since what
+//! takes the place of its memory is this process's. Files of file systems that other processes or
 //! machines serve are refused: an access could stall for as long as they like.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
@@ -31,12 +32,27 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::sigbus;
 
-/// The largest file that is mapped. It bounds the address space that a client
-/// can take: 47 bits serve all clients of a process.
-pub const MAX_FILE_SIZE: u64 = 1 << 42;
+/// What one client may have mapped at a time. A file counts with its whole
+/// size, sparse or not: that is the address space that its mapping takes, of
+/// which a process has 47 bits for all its clients and itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Bytes, over all files.
+    pub bytes: u64,
+    /// Files. The kernel bounds the mappings of a process (`vm.max_map_count`);
+    /// a file takes one, and two once its owner has truncated it.
+    pub files: usize,
+}
 
-/// The most files that one client's mappings may lie in at a time.
-pub const MAX_FILES: usize = 128;
+impl Default for MemoryLimits {
+    /// 1 TiB in 128 files, for a process with a few clients.
+    fn default() -> Self {
+        Self {
+            bytes: 1 << 40,
+            files: 128,
+        }
+    }
+}
 
 /// How often this process found mapped memory truncated by its owner and went
 /// on with zeros.
@@ -64,14 +80,25 @@ pub enum MapError {
         /// End of the mapping, in bytes from the file's start.
         end: u64,
     },
-    /// The file is larger than [`MAX_FILE_SIZE`].
+    /// The client would have more mapped than [`MemoryLimits::bytes`].
     #[error(
-        "the file has {0} bytes, the limit is {MAX_FILE_SIZE}: split the guest's memory into several files"
+        "the file has {size} bytes, other files of this VM have {mapped}, and the limit for all of \
+         them is {limit}: raise the VF's `guest_memory` in the configuration"
     )]
-    TooLarge(u64),
-    /// The client has [`MAX_FILES`] files mapped.
-    #[error("{MAX_FILES} files are mapped for this client: use fewer memory backends")]
-    TooManyFiles,
+    TooLarge {
+        /// Size of the file, in bytes.
+        size: u64,
+        /// What is mapped for this client already, in bytes.
+        mapped: u64,
+        /// [`MemoryLimits::bytes`].
+        limit: u64,
+    },
+    /// The client has [`MemoryLimits::files`] files mapped.
+    #[error(
+        "{0} files are mapped for this VM, which is the limit: use fewer memory backends, or, \
+         where many VFs share the limit of the host, raise `sysctl vm.max_map_count`"
+    )]
+    TooManyFiles(usize),
     /// A mapping for writing of a file that cannot be written.
     #[error("the mapping is writable, its file is not: open it for reading and writing")]
     ReadOnly,
@@ -91,8 +118,7 @@ impl MapError {
         match self {
             Self::NotAFile | Self::PastTheEnd { .. } => Errno::EINVAL,
             Self::FileSystem(_) => Errno::EOPNOTSUPP,
-            Self::TooLarge(_) => Errno::EFBIG,
-            Self::TooManyFiles => Errno::ENOSPC,
+            Self::TooLarge { .. } | Self::TooManyFiles(_) => Errno::ENOSPC,
             Self::ReadOnly => Errno::EACCES,
             Self::System { errno, .. } => *errno,
         }
@@ -108,7 +134,7 @@ impl MapError {
 pub struct MappedFile {
     // Before `region`: fields are dropped in this order, and a guard must be
     // gone before its memory is.
-    _guard: sigbus::Guard,
+    guard: sigbus::Guard,
     region: MmapRegion,
     writable: bool,
 }
@@ -119,14 +145,29 @@ impl MappedFile {
     /// # Errors
     /// [`MapError`], where the file cannot be mapped or not safely.
     pub fn new(file: File) -> Result<Self, MapError> {
+        Self::within(file, u64::MAX, 0, None)
+    }
+
+    /// As [`MappedFile::new`], for the client at `socket`, which has `mapped`
+    /// bytes of `limit` mapped already.
+    fn within(
+        file: File,
+        limit: u64,
+        mapped: u64,
+        socket: Option<Arc<UnixStream>>,
+    ) -> Result<Self, MapError> {
         let page_size = check(&file)?;
         seal(&file);
         // After sealing, or the size could be out of date.
         let size = size_of_file(&file)?;
         let len = usize::try_from(size)
             .ok()
-            .filter(|_| size <= MAX_FILE_SIZE)
-            .ok_or(MapError::TooLarge(size))?;
+            .filter(|_| size <= limit.saturating_sub(mapped))
+            .ok_or(MapError::TooLarge {
+                size,
+                mapped,
+                limit,
+            })?;
         if len == 0 {
             return Err(MapError::PastTheEnd {
                 file_size: 0,
@@ -140,11 +181,11 @@ impl MappedFile {
             _ => (map(&file, len, false)?, false),
         };
         exclude_from_core_dumps(&region);
-        let guard = sigbus::Guard::register(region.as_ptr() as usize, len, page_size)
+        let guard = sigbus::Guard::register(region.as_ptr() as usize, len, page_size, socket)
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
             .map_err(MapError::system("guard the mapping against truncation"))?;
         Ok(Self {
-            _guard: guard,
+            guard,
             region,
             writable,
         })
@@ -219,13 +260,35 @@ impl SharedMemory {
 }
 
 /// Files that one client's memory lies in, each mapped once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Files {
-    /// By device, inode and whether the descriptor allows writing.
-    mapped: HashMap<(u64, u64, bool), Weak<MappedFile>>,
+    limits: MemoryLimits,
+    socket: Option<Arc<UnixStream>>,
+    /// What is mapped; a file that has grown is there more than once as long as
+    /// its earlier mappings are in use.
+    mapped: Vec<(Identity, Weak<MappedFile>)>,
 }
 
+/// Device, inode and whether the descriptor allows writing.
+type Identity = (u64, u64, bool);
+
 impl Files {
+    /// For the client at `socket`.
+    pub(crate) fn new(limits: MemoryLimits, socket: Option<Arc<UnixStream>>) -> Self {
+        Self {
+            limits,
+            socket,
+            mapped: Vec::new(),
+        }
+    }
+
+    /// Whether the client has truncated memory that the device then touched.
+    pub(crate) fn have_lost(&self) -> bool {
+        let known = |(_, mapped): &(_, Weak<MappedFile>)| mapped.upgrade();
+        let mut mapped = self.mapped.iter().filter_map(known);
+        mapped.any(|mapped| mapped.guard.has_lost())
+    }
+
     /// The mapping of `file`, which has at least `end` bytes and can be
     /// written if `write`.
     pub(crate) fn map(
@@ -235,19 +298,13 @@ impl Files {
         write: bool,
     ) -> Result<Arc<MappedFile>, MapError> {
         let metadata = file.metadata().map_err(|_| MapError::NotAFile)?;
-        let key = (metadata.dev(), metadata.ino(), writable(&file)?);
-        // A file may have grown since it was mapped: then it is mapped anew.
-        let known = self.mapped.get(&key).and_then(Weak::upgrade);
-        let mapped = match known.filter(|known| known.len() as u64 >= end) {
+        let identity = (metadata.dev(), metadata.ino(), writable(&file)?);
+        let mapped = match self.known(identity, end) {
             Some(known) => known,
             None => {
-                self.mapped.retain(|_, mapped| mapped.strong_count() > 0);
-                if self.mapped.len() >= MAX_FILES {
-                    return Err(MapError::TooManyFiles);
-                }
-                let mapped = Arc::new(MappedFile::new(file)?);
-                self.mapped.insert(key, Arc::downgrade(&mapped));
-                mapped
+                let new = Arc::new(self.map_anew(file)?);
+                self.mapped.push((identity, Arc::downgrade(&new)));
+                new
             }
         };
         if mapped.len() as u64 >= end {
@@ -262,6 +319,27 @@ impl Files {
                 end,
             })
         }
+    }
+
+    /// A mapping that reaches to `end`: a file may have grown since it was
+    /// mapped.
+    fn known(&self, identity: Identity, end: u64) -> Option<Arc<MappedFile>> {
+        let same = self.mapped.iter().filter(|(known, _)| *known == identity);
+        same.filter_map(|(_, mapped)| mapped.upgrade())
+            .find(|mapped| mapped.len() as u64 >= end)
+    }
+
+    fn map_anew(&mut self, file: File) -> Result<MappedFile, MapError> {
+        self.mapped.retain(|(_, mapped)| mapped.strong_count() > 0);
+        if self.mapped.len() >= self.limits.files {
+            return Err(MapError::TooManyFiles(self.limits.files));
+        }
+        let mapped = self
+            .mapped
+            .iter()
+            .filter_map(|(_, mapped)| mapped.upgrade());
+        let mapped = mapped.map(|mapped| mapped.len() as u64).sum();
+        MappedFile::within(file, self.limits.bytes, mapped, self.socket.clone())
     }
 }
 
@@ -378,7 +456,7 @@ mod tests {
 
     #[test]
     fn one_file_is_mapped_once() {
-        let mut files = Files::default();
+        let mut files = Files::new(MemoryLimits::default(), None);
         let file = memfd(MFdFlags::empty(), 8192);
         let first = files.map(file.try_clone().unwrap(), 4096, true).unwrap();
         let second = files.map(file.try_clone().unwrap(), 8192, true).unwrap();
@@ -389,9 +467,9 @@ mod tests {
 
     #[test]
     fn files_past_the_limit_are_refused() {
-        let mut files = Files::default();
+        let mut files = Files::new(MemoryLimits::default(), None);
         let mut kept = Vec::new();
-        for _ in 0..MAX_FILES {
+        for _ in 0..MemoryLimits::default().files {
             kept.push(
                 files
                     .map(memfd(MFdFlags::empty(), 4096), 4096, true)
@@ -401,7 +479,7 @@ mod tests {
         let refused = files
             .map(memfd(MFdFlags::empty(), 4096), 4096, true)
             .unwrap_err();
-        assert!(matches!(refused, MapError::TooManyFiles));
+        assert!(matches!(refused, MapError::TooManyFiles(128)));
         kept.clear();
         files
             .map(memfd(MFdFlags::empty(), 4096), 4096, true)
@@ -427,15 +505,13 @@ mod tests {
             MappedFile::new(empty),
             Err(MapError::PastTheEnd { .. })
         ));
-        let huge = memfd(MFdFlags::empty(), MAX_FILE_SIZE + 4096);
-        assert!(matches!(MappedFile::new(huge), Err(MapError::TooLarge(_))));
     }
 
     #[test]
     fn a_file_sealed_against_writing_is_mapped_for_reading() {
         let file = memfd(MFdFlags::MFD_ALLOW_SEALING, 4096);
         fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)).unwrap();
-        let mut files = Files::default();
+        let mut files = Files::new(MemoryLimits::default(), None);
         assert!(
             !files
                 .map(file.try_clone().unwrap(), 4096, false)

@@ -15,10 +15,11 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
 };
 use thiserror::Error;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::Device;
-use crate::connection::{End, serve};
+use crate::connection::{End, serve_before};
+use crate::journal::Journal;
 use crate::socket::{Lost, wait};
 
 /// The longest path that fits `sun_path` with its NUL, in bytes.
@@ -82,7 +83,7 @@ pub enum BindError {
         path: PathBuf,
     },
     /// A system call failed.
-    #[error("cannot {what} {path}: {source}{}", remedy(.source))]
+    #[error("cannot {what} {path}: {source}{}", path_remedy(.source))]
     System {
         /// What was tried.
         what: &'static str,
@@ -93,10 +94,22 @@ pub enum BindError {
     },
 }
 
-fn remedy(error: &io::Error) -> &'static str {
+fn path_remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "; create its directory first",
         io::ErrorKind::PermissionDenied => "; use a directory that this user may write to",
+        _ => remedy(error),
+    }
+}
+
+/// What to do about a limit of the system that `error` says was met, to follow
+/// the error in a message; nothing for other errors.
+pub fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EMFILE) => {
+            "; raise the limit of open files: `LimitNOFILE=` of a service, `ulimit -n` in a shell"
+        }
+        Some(Errno::ENFILE) => "; raise the host's limit of open files: `sysctl fs.file-max`",
         _ => "",
     }
 }
@@ -108,6 +121,7 @@ pub struct Server {
     path: PathBuf,
     /// Device and inode of the socket's file.
     identity: (u64, u64),
+    journal: Journal,
 }
 
 impl Server {
@@ -155,6 +169,7 @@ impl Server {
             listener,
             path: path.to_owned(),
             identity: (metadata.dev(), metadata.ino()),
+            journal: Journal::default(),
         })
     }
 
@@ -171,17 +186,18 @@ impl Server {
     /// Where no client can be accepted any more.
     pub fn run(&mut self, device: &mut dyn Device, stop: &Stop) -> io::Result<()> {
         while let Some(stream) = self.accept(stop)? {
-            match serve(stream, device, stop) {
-                End::Stopped => break,
-                End::Closed => info!(socket = %self.path.display(), "client gone"),
-                end => warn!(socket = %self.path.display(), "client gone: {end}"),
+            let next = Some(self.listener.as_fd());
+            let end = serve_before(next, stream, device, stop, &mut self.journal);
+            self.journal.gone(end);
+            if end == End::Stopped {
+                break;
             }
         }
         Ok(())
     }
 
     /// The next client, or `None` to stop.
-    fn accept(&self, stop: &Stop) -> io::Result<Option<UnixStream>> {
+    fn accept(&mut self, stop: &Stop) -> io::Result<Option<UnixStream>> {
         loop {
             match wait(self.listener.as_fd(), PollFlags::POLLIN, Some(stop.as_fd())) {
                 Ok(()) => {}
@@ -197,7 +213,10 @@ impl Server {
                 Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => {
                     // The client stays in the queue, so that the listener is
                     // ready at once again: give the process time to recover.
-                    warn!(socket = %self.path.display(), "cannot accept a client: {error}");
+                    self.journal.failure(format_args!(
+                        "cannot accept a client: {error}{}",
+                        remedy(&error)
+                    ));
                     let mut polled = [PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
                     let _ = poll(&mut polled, PollTimeout::from(100u8));
                 }

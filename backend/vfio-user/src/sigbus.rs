@@ -6,35 +6,49 @@
 //! whole process puts zeroed private memory in place of what is lost, for
 //! faults inside registered mappings only; every other fault goes where it
 //! would have gone without this handler.
+//!
+//! The zeroed memory is this process's own, as much of it as is written. So the
+//! handler hangs up on the client as well, whose mappings go with it.
 
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::ptr;
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence,
+};
+use std::sync::{Arc, Once};
 
-/// How many mappings can be guarded at a time in one process.
-const SLOTS: usize = 1024;
+use parking_lot::Mutex;
 
-/// `start` of a free slot.
+/// Slots that are allocated at a time.
+const CHUNK: usize = 512;
+/// The most chunks: half a million mappings, and a process that has that many
+/// has raised `vm.max_map_count`.
+const CHUNKS: usize = 1024;
+
+/// `start` of a slot that is not in use; no mapping starts there.
 const FREE: usize = 0;
-/// `start` of a slot that is being filled; no mapping starts there.
-const CLAIMED: usize = 1;
 
 struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
     page_size: AtomicUsize,
+    /// The client's socket; -1 where there is none.
+    socket: AtomicI32,
+    /// Some of it has been replaced.
+    lost: AtomicBool,
 }
 
-// A signal handler can neither lock nor allocate: hence a fixed table of
-// atomics.
-static SLOT_TABLE: [Slot; SLOTS] = [const {
-    Slot {
-        start: AtomicUsize::new(FREE),
-        end: AtomicUsize::new(0),
-        page_size: AtomicUsize::new(0),
-    }
-}; SLOTS];
+type Chunk = [Slot; CHUNK];
+
+// A signal handler can neither lock nor allocate: it reads atomics, in chunks
+// that are never freed.
+static TABLE: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+/// How many slots have ever been in use: no more need be looked at.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Slots below [`USED`] that are not in use, for those who register.
+static UNUSED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 static REPLACED: AtomicU64 = AtomicU64::new(0);
 /// The action before ours, null until it is known.
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
@@ -49,49 +63,99 @@ pub(crate) fn replaced() -> u64 {
 #[derive(Debug)]
 pub(crate) struct Guard {
     slot: usize,
+    /// Keeps the descriptor that the handler uses.
+    _socket: Option<Arc<UnixStream>>,
 }
 
 impl Guard {
     /// Guards `len` bytes at `addr`, which consist of pages of `page_size`
-    /// bytes. `ENOMEM` where the table is full.
-    pub(crate) fn register(addr: usize, len: usize, page_size: usize) -> io::Result<Self> {
+    /// bytes; hangs up on `socket`, if that is a client's memory, where some of
+    /// it is lost. `ENOMEM` where the table is full.
+    pub(crate) fn register(
+        addr: usize,
+        len: usize,
+        page_size: usize,
+        socket: Option<Arc<UnixStream>>,
+    ) -> io::Result<Self> {
         install()?;
-        let slot = SLOT_TABLE
-            .iter()
-            .position(|slot| {
-                slot.start
-                    .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            })
-            .ok_or(io::Error::from_raw_os_error(libc::ENOMEM))?;
-        let entry = &SLOT_TABLE[slot];
+        let (slot, entry) = claim().ok_or(io::Error::from_raw_os_error(libc::ENOMEM))?;
         entry.end.store(addr.saturating_add(len), Ordering::Relaxed);
         entry.page_size.store(page_size, Ordering::Relaxed);
+        let descriptor = socket.as_ref().map_or(-1, |socket| socket.as_raw_fd());
+        entry.socket.store(descriptor, Ordering::Relaxed);
+        entry.lost.store(false, Ordering::Relaxed);
         entry.start.store(addr, Ordering::Release);
-        Ok(Self { slot })
+        Ok(Self {
+            slot,
+            _socket: socket,
+        })
+    }
+
+    /// Whether some of the memory was lost.
+    pub(crate) fn has_lost(&self) -> bool {
+        slot(self.slot).is_some_and(|slot| slot.lost.load(Ordering::Relaxed))
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        SLOT_TABLE[self.slot].start.store(FREE, Ordering::Release);
+        if let Some(entry) = slot(self.slot) {
+            entry.start.store(FREE, Ordering::Release);
+        }
+        UNUSED.lock().push(self.slot);
     }
 }
 
-/// The part of a guarded mapping from the page of `addr` to the end.
-fn guarded(addr: usize) -> Option<(usize, usize)> {
-    SLOT_TABLE.iter().find_map(|slot| {
+/// A slot that nobody else has, with its number.
+fn claim() -> Option<(usize, &'static Slot)> {
+    let mut unused = UNUSED.lock();
+    if let Some(number) = unused.pop() {
+        return Some((number, slot(number)?));
+    }
+    // Only who has the lock changes the table and its length.
+    let number = USED.load(Ordering::Relaxed);
+    let chunk = TABLE.get(number / CHUNK)?;
+    if chunk.load(Ordering::Relaxed).is_null() {
+        let slots = Box::new(
+            [const {
+                Slot {
+                    start: AtomicUsize::new(FREE),
+                    end: AtomicUsize::new(0),
+                    page_size: AtomicUsize::new(0),
+                    socket: AtomicI32::new(-1),
+                    lost: AtomicBool::new(false),
+                }
+            }; CHUNK],
+        );
+        chunk.store(Box::into_raw(slots), Ordering::Release);
+    }
+    USED.store(number + 1, Ordering::Release);
+    Some((number, slot(number)?))
+}
+
+fn slot(number: usize) -> Option<&'static Slot> {
+    let chunk = TABLE.get(number / CHUNK)?.load(Ordering::Acquire);
+    // SAFETY: null, or a chunk that `claim` made and that nobody frees.
+    let chunk = unsafe { chunk.as_ref() }?;
+    chunk.get(number % CHUNK)
+}
+
+/// The part of a guarded mapping from the page of `addr` to the end, the size
+/// of its pages, and its slot.
+fn guarded(addr: usize) -> Option<(usize, usize, usize, &'static Slot)> {
+    let used = USED.load(Ordering::Acquire);
+    (0..used).filter_map(slot).find_map(|slot| {
         let start = slot.start.load(Ordering::Acquire);
         let end = slot.end.load(Ordering::Relaxed);
         let page_size = slot.page_size.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         // Another thread may be reusing the slot: then it was not ours.
         let stable = slot.start.load(Ordering::Relaxed) == start;
-        if start <= CLAIMED || !stable || !(start..end).contains(&addr) {
+        if start == FREE || !stable || !(start..end).contains(&addr) {
             return None;
         }
         let page = addr - (addr - start) % page_size;
-        Some((page, end - page))
+        Some((page, end - page, page_size, slot))
     })
 }
 
@@ -126,30 +190,42 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     // Only faults past the end of a file: a hardware memory error is not ours.
     if code == libc::BUS_ADRERR
-        && let Some((page, len)) = guarded(addr)
+        && let Some((page, len, page_size, slot)) = guarded(addr)
     {
         // SAFETY: errno of this thread; restored so that the interrupted code
         // does not see ours.
         let errno = unsafe { *libc::__errno_location() };
         // All of the rest at once, not the page alone: torn page by page, the
-        // mapping could be made to use up the process's limit of mappings.
-        //
-        // SAFETY: the range lies in a mapping that its guard says is alive and
-        // was created for access through volatile slices, which may find any
-        // bytes. mmap is a bare system call, safe in a signal handler.
-        let replaced = unsafe {
-            libc::mmap(
-                page as *mut libc::c_void,
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
+        // mapping could be made to use up the process's limit of mappings. The
+        // page alone where the system refuses so much (vm.overcommit_memory=2).
+        let replaced = [len, page_size].into_iter().any(|len| {
+            // SAFETY: the range lies in a mapping that its guard says is alive
+            // and was created for access through volatile slices, which may
+            // find any bytes. mmap is a bare system call, safe in a signal
+            // handler.
+            let memory = unsafe {
+                libc::mmap(
+                    page as *mut libc::c_void,
+                    len,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                    -1,
+                    0,
+                )
+            };
+            memory != libc::MAP_FAILED
+        });
+        slot.lost.store(true, Ordering::Relaxed);
+        let socket = slot.socket.load(Ordering::Relaxed);
+        if socket >= 0 {
+            // SAFETY: a bare system call, safe in a signal handler. Whoever
+            // faults keeps the mapping, which keeps its guard, which keeps the
+            // descriptor.
+            unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
+        }
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = errno };
-        if replaced != libc::MAP_FAILED {
+        if replaced {
             REPLACED.fetch_add(1, Ordering::Relaxed);
             return;
         }

@@ -3,6 +3,7 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -55,43 +56,64 @@ pub(crate) fn wait(
     events: PollFlags,
     stop: Option<BorrowedFd<'_>>,
 ) -> Result<(), Lost> {
+    wait_beside(fd, events, stop, None).map(drop)
+}
+
+/// As [`wait`], or until `beside` can be read; whether that is why.
+fn wait_beside(
+    fd: BorrowedFd<'_>,
+    events: PollFlags,
+    stop: Option<BorrowedFd<'_>>,
+    beside: Option<BorrowedFd<'_>>,
+) -> Result<bool, Lost> {
+    // What is not waited for is `fd` without flags.
+    let nothing = (fd, PollFlags::empty());
     let mut polled = [
-        PollFd::new(fd, events),
-        PollFd::new(stop.unwrap_or(fd), PollFlags::POLLIN),
-    ];
-    let polled = if stop.is_some() {
-        &mut polled[..]
-    } else {
-        &mut polled[..1]
-    };
+        (fd, events),
+        stop.map_or(nothing, |stop| (stop, PollFlags::POLLIN)),
+        beside.map_or(nothing, |beside| (beside, PollFlags::POLLIN)),
+    ]
+    .map(|(fd, events)| PollFd::new(fd, events));
     loop {
-        match poll(polled, PollTimeout::NONE) {
+        match poll(&mut polled, PollTimeout::NONE) {
             Ok(_) => break,
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    match polled {
-        [_, stop] if stop.any() == Some(true) => Err(Lost::Stopped),
-        _ => Ok(()),
+    let [fd, stop_polled, beside_polled] = polled.map(|polled| polled.any() == Some(true));
+    if stop.is_some() && stop_polled {
+        return Err(Lost::Stopped);
     }
+    Ok(!fd && beside.is_some() && beside_polled)
 }
 
 /// One end of a connection. Never blocks in the kernel but to wait for the
 /// peer and the stop signal alike.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: UnixStream,
+    stream: Arc<UnixStream>,
 }
 
 impl Socket {
     pub(crate) fn new(stream: UnixStream) -> Self {
-        Self { stream }
+        Self {
+            stream: Arc::new(stream),
+        }
     }
 
     /// Waits for the next message to begin.
     pub(crate) fn wait(&self, stop: Option<BorrowedFd<'_>>) -> Result<(), Lost> {
         wait(self.stream.as_fd(), PollFlags::POLLIN, stop)
+    }
+
+    /// As [`Socket::wait`], or until `beside` can be read; whether that is why.
+    pub(crate) fn wait_beside(
+        &self,
+        stop: BorrowedFd<'_>,
+        beside: Option<BorrowedFd<'_>>,
+    ) -> Result<bool, Lost> {
+        wait_beside(self.stream.as_fd(), PollFlags::POLLIN, Some(stop), beside)
     }
 
     /// Looks for the next message for this long without sleeping; whether it
@@ -230,7 +252,7 @@ impl Socket {
         Ok(())
     }
 
-    pub(crate) fn stream(&self) -> &UnixStream {
+    pub(crate) fn stream(&self) -> &Arc<UnixStream> {
         &self.stream
     }
 }

@@ -3,6 +3,9 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
+use ibvswitch_vfio_user::MemoryLimits;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
 use crate::harness::{Served, content, dma, dma_read, memory, references};
 
 /// argsz 32, readable and writable, offset, address, size.
@@ -219,6 +222,59 @@ fn descriptors_do_not_pile_up() {
     }
     // One, of the file's only mapping, whoever opened it.
     assert_eq!(references(&memory), before + 1);
+}
+
+/// A file that takes no memory.
+fn sparse(size: u64) -> File {
+    let file = File::from(memfd_create("sparse", MFdFlags::empty()).unwrap());
+    file.set_len(size).unwrap();
+    file
+}
+
+#[test]
+fn sparse_files_take_no_more_address_space_than_a_client_may() {
+    const SIZE: u64 = 1 << 38;
+    let mut served = Served::negotiated();
+    // 27 TiB, of the 128 that a process has.
+    let files: Vec<File> = (0..107).map(|_| sparse(SIZE)).collect();
+    let answers: Vec<i32> = (files.iter().zip(0u64..))
+        .map(|(file, number)| {
+            let map = request(0, number * 0x1000, 0x1000);
+            served.ask(2, &map, &[file.as_fd()]).error
+        })
+        .collect();
+    let limit = MemoryLimits::default().bytes;
+    let fit = (limit / SIZE) as usize;
+    assert_eq!(limit, 1 << 40);
+    assert_eq!(answers[..fit], vec![0; fit]);
+    assert!(answers[fit..].iter().all(|&error| error == libc::ENOSPC));
+    // One alone that is too large.
+    let huge = sparse(limit + 0x1000);
+    let map = request(0, 1 << 40, 0x1000);
+    assert_eq!(served.ask(2, &map, &[huge.as_fd()]).error, libc::ENOSPC);
+
+    // What it has still works, and room that it makes is there.
+    assert_eq!(dma_read(&served.dma, 0, 1).unwrap(), [0]);
+    assert_eq!(served.ask(3, &dma(24, 0, &[0, 0x1000]), &[]).error, 0);
+    assert_eq!(served.ask(2, &map, &[files[106].as_fd()]).error, 0);
+    served.assert_in_step();
+}
+
+#[test]
+fn a_file_that_grows_counts_as_often_as_it_is_mapped() {
+    let mut served = Served::negotiated();
+    let file = sparse(0x1000);
+    let files = MemoryLimits::default().files as u64;
+    let answers: Vec<i32> = (0..files + 10)
+        .map(|page| {
+            // The mapping so far ends before this page, and is in use.
+            file.set_len((page + 1) * 0x1000).unwrap();
+            let map = request(page * 0x1000, page * 0x1000, 0x1000);
+            served.ask(2, &map, &[file.as_fd()]).error
+        })
+        .collect();
+    assert_eq!(answers[..files as usize], vec![0; files as usize]);
+    assert_eq!(answers[files as usize..], [libc::ENOSPC; 10]);
 }
 
 #[test]
