@@ -45,6 +45,17 @@ pub enum Silence {
     Io(io::Error),
 }
 
+impl Silence {
+    /// QEMU can end between any two calls, and each says so in its own way.
+    fn of(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::TimeLimit,
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
+}
+
 impl Channel {
     /// A channel over a connected socket.
     pub fn new(stream: UnixStream) -> Self {
@@ -56,11 +67,11 @@ impl Channel {
     }
 
     /// Sends a command, of any number of lines; gives its identifier.
-    pub fn send(&mut self, command: &str) -> io::Result<u32> {
+    pub fn send(&mut self, command: &str) -> Result<u32, Silence> {
         self.next_id += 1;
         let line = format!("{} {}\n", self.next_id, escape(command));
-        self.stream.write_all(line.as_bytes())?;
-        Ok(self.next_id)
+        let written = self.stream.write_all(line.as_bytes());
+        written.map(|()| self.next_id).map_err(Silence::of)
     }
 
     /// The next event, waited for until `deadline`.
@@ -87,12 +98,8 @@ impl Channel {
                 self.input.extend_from_slice(&bytes[..count]);
                 Ok(())
             }
-            Err(e) => match e.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Err(Silence::TimeLimit),
-                io::ErrorKind::Interrupted => Ok(()),
-                io::ErrorKind::ConnectionReset => Err(Silence::Closed),
-                _ => Err(Silence::Io(e)),
-            },
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(e) => Err(Silence::of(e)),
         }
     }
 }
@@ -153,6 +160,20 @@ mod tests {
             ]
         );
         assert_eq!(input, b"\x1e8 pi");
+    }
+
+    #[test]
+    fn a_qemu_that_is_gone_is_gone_whatever_was_asked_of_it() {
+        let (ours, qemus) = UnixStream::pair().unwrap();
+        let mut channel = Channel::new(ours);
+        channel.send("before").unwrap();
+        // With what it has not read, the socket is reset; then its pipe is broken.
+        drop(qemus);
+        for _ in 0..2 {
+            assert!(matches!(channel.send("true"), Err(Silence::Closed)));
+            let event = channel.event(Instant::now());
+            assert!(matches!(event, Err(Silence::Closed)), "{event:?}");
+        }
     }
 
     #[test]

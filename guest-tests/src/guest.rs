@@ -348,7 +348,7 @@ impl Guest {
             )));
         };
         let sent = channel.send(command);
-        let id = sent.map_err(|e| self.silent(Silence::Io(e), command))?;
+        let id = sent.map_err(|silence| self.silent(silence, command))?;
         Ok(Job {
             guest: self,
             channel: Some(channel),
@@ -374,7 +374,7 @@ impl Guest {
                 return Err(self.failed("cannot reboot: every command channel is in use".into()));
             };
             let sent = channel.send("reboot -f");
-            sent.map_err(|e| self.silent(Silence::Io(e), "reboot"))?;
+            sent.map_err(|silence| self.silent(silence, "reboot"))?;
         }
         self.booted()
     }
