@@ -4,12 +4,12 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 use connectx::{Configuration, FunctionState};
 use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
-use vfio_user::{Interrupts, IrqInfo, Server, Stop};
+use vfio_user::{Interrupts, IrqInfo, Server, Stop, remedy};
 
 use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells, Vf};
@@ -18,11 +18,14 @@ use crate::control::{
     MigrationsReport, MigrationsRequest, Objects, Retries, SmAction, SmStatus, Status,
     StatusSource, Topology,
 };
-use crate::device::{DoorbellPages, Format, Parts, Presence, Vectors, VfDevice, doorbell_pages};
+use crate::device::{
+    ClientState, DoorbellPages, Format, Parts, Presence, Vectors, VfDevice, doorbell_pages,
+};
 use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
 use crate::external::{self, ExternalServer, StartError};
 use crate::failures;
+use crate::limits::Limits;
 use crate::management::{
     FunctionPort, LinkError, Management, ManagementError, ManagementThread, MigrateError, SmError,
 };
@@ -40,7 +43,7 @@ pub enum AssemblyError {
     #[error(transparent)]
     External(#[from] StartError),
     /// The system refused something.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {source}{}", remedy(.source))]
     System {
         /// What was tried.
         what: String,
@@ -96,6 +99,7 @@ impl Assembly {
         let mut engine = Engine::new(management.for_engine(), Arc::clone(&clock), seed);
         let mut pages = DoorbellPages::default();
         let mut made = Vec::new();
+        let limits = Limits::new(config, Configuration::default().vectors);
         for (_, vf) in config.vfs() {
             let configuration = configuration(vf);
             let interrupts = Interrupts::new(&[IrqInfo::msix(configuration.vectors)])
@@ -119,6 +123,7 @@ impl Assembly {
                 interrupts,
                 counters,
                 memory,
+                limits.of(vf),
             ));
         }
         for functions in management.sharers() {
@@ -147,7 +152,7 @@ impl Assembly {
             .map_err(system(what))?;
         let mut functions = Vec::new();
         let mut sockets = Vec::new();
-        for (server, (name, vf, configuration, interrupts, counters, memory)) in
+        for (server, (name, vf, configuration, interrupts, counters, memory, memory_limits)) in
             servers.into_iter().zip(made)
         {
             let Some(port) = FunctionPort::new(&management, vf, Arc::clone(&counters)) else {
@@ -162,6 +167,7 @@ impl Assembly {
                 port: Box::new(port),
                 interrupts,
                 pages: memory,
+                memory_limits,
                 presence: {
                     let management = Arc::clone(&management);
                     Box::new(move |presence| match presence {
@@ -171,7 +177,7 @@ impl Assembly {
                     })
                 },
             });
-            functions.push((vf, device.connected(), counters));
+            functions.push((vf, device.client(), counters));
             sockets.push(serve(name, server, device, abort.clone())?);
         }
         let external = config.external.socket.as_deref().map(|socket| {
@@ -224,6 +230,8 @@ fn serve(
     let thread = thread::Builder::new()
         .name(format!("vf {name}"))
         .spawn(move || {
+            // At the level of errors, so that every line of this thread names the VF.
+            let _vf = tracing::error_span!("vf", name).entered();
             if let Err(error) = server.run(&mut device, &stopped) {
                 abort.raise(format!("VF `{name}` cannot be served: {error}"));
             }
@@ -271,23 +279,24 @@ struct Whole {
     observer: Observer,
     management: Arc<Management>,
     engine: Arc<SharedEngine<Format>>,
-    functions: Vec<(VfId, Arc<AtomicBool>, Arc<TrafficCounters>)>,
+    functions: Vec<(VfId, Arc<ClientState>, Arc<TrafficCounters>)>,
 }
 
 impl Whole {
     fn is_connected(&self, vf: VfId) -> bool {
         let mut functions = self.functions.iter();
-        functions.any(|(id, connected, _)| *id == vf && connected.load(Ordering::Relaxed))
+        functions.any(|(id, client, _)| *id == vf && client.is_connected())
     }
 
     fn functions(&self) -> Vec<Function> {
         self.functions
             .iter()
             .zip(self.management.holders())
-            .map(|((vf, connected, counters), holds)| Function {
+            .map(|((vf, client, counters), holds)| Function {
                 holds,
                 smp: Some(self.management.smp_access(*vf)),
-                client_connected: connected.load(Ordering::Relaxed),
+                client_connected: client.is_connected(),
+                memory_unshared: client.has_unshared_memory(),
                 objects: self.engine.inspect(|engine| objects(engine, *vf)),
                 counters: read_counters(counters),
                 mads: self.management.proxy_report(*vf).into(),

@@ -61,7 +61,7 @@ pub const PKEYS_MAX: usize = 128;
 pub struct Config {
     /// Directory of the sockets and the lock file; absolute.
     pub runtime_dir: PathBuf,
-    /// Log filter, such as `info` or `info,vfio_user=debug`.
+    /// Log filter, such as `info` or `info,ibvswitch_vfio_user=debug`.
     pub log: String,
     /// Permission bits of the VFs' sockets.
     pub socket_mode: u32,
@@ -332,6 +332,8 @@ pub struct Vf {
     pub doorbells: Doorbells,
     /// Bytes of the daemon's memory that the guest's objects may take.
     pub object_memory: u64,
+    /// The most memory that its VMM may share, in bytes; `None`: what all such VFs have.
+    pub guest_memory: Option<u64>,
     /// How far the guest's subnet management packets go.
     pub smp: SmpAccess,
     /// Which of its management packets pass, and how many.

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use connectx::{Configuration, Effect, Function, Mlx5, Port, Software};
 use hca::{Clock, Engine, VfId};
 use nix::errno::Errno;
-use vfio_user::{Device, Interrupts, IrqInfo, Mapping, Region, SharedMemory, SparseArea};
+use vfio_user::{
+    Device, Interrupts, IrqInfo, Mapping, MemoryLimits, Region, SharedMemory, SparseArea,
+};
 
 use crate::dma::GuestMemory;
 use crate::engine::{Hints, SharedEngine};
@@ -36,8 +38,30 @@ pub struct VfDevice {
     interrupts: Interrupts,
     /// BAR 0 as memory, where its doorbell pages are not trapped.
     pages: Option<Arc<SharedMemory>>,
-    connected: Arc<AtomicBool>,
+    memory_limits: MemoryLimits,
+    client: Arc<ClientState>,
     presence: Box<dyn Fn(Presence) + Send>,
+}
+
+/// What is known of a VF's client, for others to read.
+#[derive(Debug, Default)]
+pub struct ClientState {
+    connected: AtomicBool,
+    unshared: AtomicBool,
+}
+
+impl ClientState {
+    /// Whether there is one.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    /// Whether its guest's memory is out of the device's reach.
+    #[must_use]
+    pub fn has_unshared_memory(&self) -> bool {
+        self.unshared.load(Ordering::Relaxed)
+    }
 }
 
 impl std::fmt::Debug for VfDevice {
@@ -80,6 +104,8 @@ pub struct Parts {
     pub presence: Box<dyn Fn(Presence) + Send>,
     /// Its doorbell pages, see [`doorbell_pages`].
     pub pages: Option<Arc<SharedMemory>>,
+    /// How much memory a client may share.
+    pub memory_limits: MemoryLimits,
 }
 
 impl std::fmt::Debug for Parts {
@@ -119,21 +145,22 @@ impl VfDevice {
             port: parts.port,
             interrupts: parts.interrupts,
             pages: parts.pages,
-            connected: Arc::default(),
+            memory_limits: parts.memory_limits,
+            client: Arc::default(),
             presence: parts.presence,
         }
     }
 
-    /// Whether a client is connected, for others to read.
+    /// What is known of the client, for others to read.
     #[must_use]
-    pub fn connected(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.connected)
+    pub fn client(&self) -> Arc<ClientState> {
+        Arc::clone(&self.client)
     }
 }
 
 impl Device for VfDevice {
     fn regions(&self) -> Vec<Region> {
-        if !self.connected.swap(true, Ordering::Relaxed) {
+        if !self.client.connected.swap(true, Ordering::Relaxed) {
             (self.presence)(Presence::Connected);
         }
         [
@@ -164,6 +191,10 @@ impl Device for VfDevice {
         self.interrupts.clone()
     }
 
+    fn memory_limits(&self) -> MemoryLimits {
+        self.memory_limits
+    }
+
     fn read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
         let region = connectx::Region::from_vfio_index(region).ok_or(Errno::EINVAL)?;
         self.function.read(region, offset, data, self.clock.now());
@@ -188,13 +219,8 @@ impl Device for VfDevice {
     }
 
     fn dma_map(&mut self, mapping: Mapping) -> Result<(), Errno> {
-        if !mapping.has_memory() {
-            tracing::debug!(
-                vf = self.name,
-                addr = mapping.addr(),
-                size = mapping.size(),
-                "mapping without memory"
-            );
+        if mapping.is_unshared_ram() {
+            self.client.unshared.store(true, Ordering::Relaxed);
         }
         Ok(self
             .engine
@@ -224,9 +250,9 @@ impl Device for VfDevice {
         self.reset();
         let gone = self.engine.with(|engine| engine.dma_mut(self.vf).0.clear());
         drop(gone);
-        self.connected.store(false, Ordering::Relaxed);
+        self.client.connected.store(false, Ordering::Relaxed);
+        self.client.unshared.store(false, Ordering::Relaxed);
         (self.presence)(Presence::Gone);
-        tracing::info!(vf = self.name, "client gone");
     }
 }
 

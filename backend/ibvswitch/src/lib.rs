@@ -11,6 +11,7 @@ pub mod dma;
 pub mod engine;
 pub mod external;
 pub mod failures;
+pub mod limits;
 pub mod logging;
 pub mod management;
 pub mod metrics;

@@ -24,7 +24,9 @@ pub fn start(filter: &str) -> Result<(), String> {
         _ => ("the key `log`", filter.to_owned()),
     };
     let filter = self::filter(&filter).map_err(|error| {
-        format!("{origin} is `{filter}`: {error}; write something like `info,vfio_user=debug`")
+        format!(
+            "{origin} is `{filter}`: {error}; write something like `info,ibvswitch_vfio_user=debug`"
+        )
     })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -17,6 +17,7 @@ use crate::assembly::{Assembly, AssemblyError};
 use crate::budget::{Available, Budget};
 use crate::config::Config;
 use crate::control::Server;
+use crate::limits::raise_open_files;
 use crate::logging;
 use crate::management::{self, ManagementError};
 use crate::sockets::{SocketError, Sockets};
@@ -37,7 +38,7 @@ pub enum RunError {
     #[error(transparent)]
     Assembly(#[from] AssemblyError),
     /// The system refused something that a daemon needs.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {source}{}", vfio_user::remedy(.source))]
     System {
         /// What was tried.
         what: &'static str,
@@ -111,6 +112,9 @@ pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<()
     let signals = block_signals().map_err(system("take signals"))?;
     // Nothing is created that others may use, unless it is given to them afterwards.
     umask(Mode::from_bits_truncate(0o077));
+    if let Err(error) = raise_open_files() {
+        warn!(%error, "the limit of open files stays as it is");
+    }
 
     if let Some(complaint) = complaint(config) {
         warn!("{complaint}");

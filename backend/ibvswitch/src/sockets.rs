@@ -10,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use vfio_user::{BindError, Server};
+use vfio_user::{BindError, Server, remedy};
 
 use crate::config::{Config, Vf};
 
@@ -58,13 +58,20 @@ pub enum SocketError {
         source: io::Error,
     },
     /// There is no control socket.
-    #[error("the control socket {} cannot be created: {source}; remove what has that name, or choose another directory with --runtime-dir", .path.display())]
+    #[error("the control socket {} cannot be created: {source}{}", .path.display(), control_remedy(.source))]
     Control {
         /// The socket.
         path: PathBuf,
         /// Why not.
         source: io::Error,
     },
+}
+
+fn control_remedy(error: &io::Error) -> &'static str {
+    match remedy(error) {
+        "" => "; remove what has that name, or choose another directory with --runtime-dir",
+        limit => limit,
+    }
 }
 
 fn process(pid: &Option<u32>) -> String {

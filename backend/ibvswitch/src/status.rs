@@ -31,6 +31,8 @@ pub struct Function {
     pub smp: Option<SmpAccess>,
     /// Whether a VMM is connected.
     pub client_connected: bool,
+    /// Whether that VMM does not share its guest's memory.
+    pub memory_unshared: bool,
     /// What the guest's driver has created.
     pub objects: Objects,
     /// What went through the port.
@@ -210,6 +212,7 @@ fn vf_status(
         holds: function.holds,
         socket: vf.socket.display().to_string(),
         client_connected: function.client_connected,
+        memory_unshared: function.memory_unshared,
         objects: function.objects,
         counters: function.counters,
     }

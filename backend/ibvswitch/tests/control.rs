@@ -61,6 +61,7 @@ impl StatusSource for Fixed {
                 holds: Some("vm1".to_owned()),
                 socket: "/run/ibvswitch/vm1.sock".to_owned(),
                 client_connected: true,
+                memory_unshared: false,
                 objects: Objects {
                     qp: 2,
                     ..Objects::default()

@@ -380,7 +380,7 @@ fn a_failed_request_says_why() {
             "{reason}"
         );
         let name = format!("queue pair {:#08x}: request {index} ", qa.number());
-        daemon.log(&["DEBUG", "vm1", &name, &format!("{syndrome:?}"), reason]);
+        daemon.await_line(&["DEBUG", "vm1", &name, &format!("{syndrome:?}"), reason]);
     }
     // Those that are flushed failed for nothing of their own.
     let (mut qa, _qb) = connected(Transport::Rc, &a, &b);

@@ -52,10 +52,10 @@ fn text(status: &Status) -> String {
             vf.lid.to_string(),
             vf.port_guid.clone(),
             vf.doorbells.to_string(),
-            if vf.client_connected {
-                "connected"
-            } else {
-                "none"
+            match (vf.client_connected, vf.memory_unshared) {
+                (true, true) => "memory not shared",
+                (true, false) => "connected",
+                (false, _) => "none",
             }
             .to_owned(),
             vf.objects.qp.to_string(),

@@ -192,10 +192,13 @@ fn block(vf: &VfStatus) -> String {
     line("Socket", vf.socket.clone());
     line(
         "VM",
-        if vf.client_connected {
-            "connected"
-        } else {
-            "none"
+        match (vf.client_connected, vf.memory_unshared) {
+            (true, true) => {
+                "connected, but its memory is not shared: add share=on, as `ibvswitch vf \
+                 qemu-args` does"
+            }
+            (true, false) => "connected",
+            (false, _) => "none",
         }
         .to_owned(),
     );

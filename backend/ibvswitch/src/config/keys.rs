@@ -61,7 +61,14 @@ pub(super) const ROUTER: &[&str] = &["name", "switches"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
 pub(super) const CLUSTER: &[&str] = &["name", "sm_lid", "view"];
-pub(super) const HYPERVISOR: &[&str] = &["name", "switch", "address", "spare_vfs", "vf"];
+pub(super) const HYPERVISOR: &[&str] = &[
+    "name",
+    "switch",
+    "address",
+    "guest_memory",
+    "spare_vfs",
+    "vf",
+];
 pub(super) const VF: &[&str] = &[
     "name",
     "address",
@@ -70,6 +77,7 @@ pub(super) const VF: &[&str] = &[
     "pkeys",
     "doorbells",
     "object_memory",
+    "guest_memory",
     "smp",
     "gmp",
     "mad_rate",

@@ -99,9 +99,11 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .map(|fabric| fabric.model)
                 .unwrap_or_default(),
             address: Address::default(),
+            guest_memory: None,
             subnet: 0,
         };
         let hypervisors = self.hypervisors(root, (&wiring, &subnets), &manager, defaults);
+        self.check_guest_memory(&hypervisors);
         if let Some(fabric) = &fabric {
             self.check_several_subnets(&subnets, fabric, &manager);
             self.addresses(fabric, (&wiring, &subnets), &manager, &hypervisors);

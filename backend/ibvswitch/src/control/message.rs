@@ -202,6 +202,9 @@ pub struct VfStatus {
     pub socket: String,
     /// Whether a VMM is connected.
     pub client_connected: bool,
+    /// Whether that VMM does not share its guest's memory, so that the device cannot reach it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub memory_unshared: bool,
     /// What the guest's driver has created.
     pub objects: Objects,
     /// Port counters since the daemon began to serve.

@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -101,42 +101,34 @@ impl Daemon {
 
     /// Starts it with a configuration of the test's own.
     pub fn configured(text: &str) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let config = dir.path().join("config.toml");
-        std::fs::write(&config, format!("log = \"warn\"\n{text}")).expect("is written");
-        Self::spawn(dir, text, Stdio::inherit())
+        let text = format!("log = \"warn\"\n{text}");
+        Self::spawned(&text, |program, _| Command::new(program))
     }
 
-    /// Starts it with all that it has to say in its log, for [`Daemon::log`].
+    /// The same, with a log that can be read.
+    pub fn logging(text: &str) -> Self {
+        Self::spawned(text, |program, dir| {
+            let log = std::fs::File::create(dir.join("log")).expect("is created");
+            let mut command = Command::new(program);
+            command.stderr(log);
+            command
+        })
+    }
+
+    /// Starts it with all that it has to say in its log, for [`Daemon::await_line`].
     pub fn talkative() -> Self {
+        Self::logging(
+            "log = \"debug\"\n[[hypervisor]]\nname = \"hv1\"\n\
+             [[hypervisor.vf]]\nname = \"vm1\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
+        )
+    }
+
+    /// The same, by a command of the test's own, which gets the program's arguments.
+    pub fn spawned(text: &str, command: impl FnOnce(&str, &Path) -> Command) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let text = "log = \"debug\"\n[[hypervisor]]\nname = \"hv1\"\n\
-                    [[hypervisor.vf]]\nname = \"vm1\"\n[[hypervisor.vf]]\nname = \"vm2\"\n";
-        std::fs::write(dir.path().join("config.toml"), text).expect("is written");
-        let log = std::fs::File::create(dir.path().join("log")).expect("is created");
-        Self::spawn(dir, text, log.into())
-    }
-
-    /// Waits until the log has a line with all of these.
-    #[track_caller]
-    pub fn log(&self, wanted: &[&str]) -> String {
-        let path = self.dir.path().join("log");
-        let start = std::time::Instant::now();
-        loop {
-            let text = std::fs::read_to_string(&path).expect("is readable");
-            let has_all = |line: &&str| wanted.iter().all(|part| line.contains(part));
-            if let Some(line) = text.lines().find(has_all) {
-                return line.to_owned();
-            }
-            assert!(start.elapsed().as_secs() < 60, "{wanted:?} in\n{text}");
-            std::thread::yield_now();
-        }
-    }
-
-    fn spawn(dir: tempfile::TempDir, text: &str, log: Stdio) -> Self {
         let config = dir.path().join("config.toml");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
-            .stderr(log)
+        std::fs::write(&config, text).expect("is written");
+        let mut child = command(env!("CARGO_BIN_EXE_ibvswitch"), dir.path())
             .env_remove("RUST_LOG")
             .env_remove("NOTIFY_SOCKET")
             .arg("--runtime-dir")
@@ -172,6 +164,26 @@ impl Daemon {
     /// Its configuration file.
     pub fn config(&self) -> String {
         format!("{}/config.toml", self.dir())
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).expect("has a log")
+    }
+
+    /// Waits until it has logged this.
+    pub fn await_log(&self, text: &str) {
+        while !self.log().contains(text) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until the log has a line with all of these.
+    pub fn await_line(&self, wanted: &[&str]) {
+        let has_all = |line: &str| wanted.iter().all(|part| line.contains(part));
+        while !self.log().lines().any(has_all) {
+            std::thread::yield_now();
+        }
     }
 
     /// The socket of a VF.

@@ -74,7 +74,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             self.document.reject(
                 &entry,
                 error.to_string(),
-                "write something like \"info,vfio_user=debug\"",
+                "write something like \"info,ibvswitch_vfio_user=debug\"",
             );
         }
         entry.value.to_owned()

@@ -14,6 +14,7 @@ use crate::config::{
     Address, AddressModel, Doorbells, GmpClasses, Hypervisor, MadRate, MadRules, Manager,
     ManagerPlace, SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
+use crate::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
 use crate::shared_port::is_clustered;
 
 const DEDICATED_REMEDY: &str = "leave the key out, or give the VF a LID of its own (`address = \
@@ -27,6 +28,7 @@ pub(super) struct Defaults<'a> {
     pub(super) object_memory: u64,
     pub(super) model: AddressModel,
     pub(super) address: Address,
+    pub(super) guest_memory: Option<u64>,
     /// Which of the subnets.
     pub(super) subnet: usize,
 }
@@ -108,6 +110,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             );
         }
         defaults.address = self.address(section, defaults);
+        defaults.guest_memory = self.guest_memory(section);
         if let (Some(name), AddressModel::Hybrid) = (&name, defaults.model) {
             // Nodes are called by their names.
             let physical = format!("{}-pf", name.value);
@@ -167,6 +170,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let doorbells = self
             .one_of(section, "doorbells", &Doorbells::NAMES)
             .unwrap_or(defaults.doorbells);
+        let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
         let address = self.address(section, defaults);
         let smp = self.smp(section, address);
         if address == Address::Shared {
@@ -188,6 +192,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             has_pkeys: section.value("pkeys").is_some(),
             doorbells,
             object_memory: object_memory(section).unwrap_or(defaults.object_memory),
+            guest_memory,
             smp,
             mads,
             cluster,
@@ -216,6 +221,41 @@ impl<'d, 'i> Reader<'d, 'i> {
             );
         }
         of_all
+    }
+
+    /// How much memory VMMs may share, in bytes.
+    fn guest_memory(&self, section: &Section<'d, 'i>) -> Option<u64> {
+        let entry = section.text("guest_memory")?;
+        let bytes = size(entry.value).filter(|bytes| GUEST_MEMORY.contains(bytes));
+        if bytes.is_none() {
+            self.document.reject(
+                &entry,
+                "not an amount of memory for a guest",
+                "write a number and K, M, G or T, such as \"512G\", from \"1M\" to \"64T\"",
+            );
+        }
+        bytes
+    }
+
+    /// Whether there is address space for all that VMMs may share.
+    pub(super) fn check_guest_memory(&self, hypervisors: &[Hypervisor]) {
+        let vfs = || hypervisors.iter().flat_map(|hypervisor| &hypervisor.vfs);
+        let given: u64 = vfs()
+            .filter_map(|vf| vf.guest_memory)
+            .fold(0, u64::saturating_add);
+        let others = vfs().filter(|vf| vf.guest_memory.is_none()).count() as u64;
+        if given.saturating_add(others << 30) > GUEST_MEMORY_OF_ALL {
+            self.document.reject_whole(
+                "hypervisor.vf.guest_memory",
+                format!(
+                    "the VFs may share {} GiB together, and {others} others at least 1 GiB each; the \
+                     daemon has address space for {} GiB",
+                    given.div_ceil(1 << 30),
+                    GUEST_MEMORY_OF_ALL >> 30
+                ),
+                "lower it to what the VMs have, or serve some of them by another daemon",
+            );
+        }
     }
 
     /// How far subnet management packets go. Queue pair 0 of a shared port is its physical
@@ -281,6 +321,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             has_pkeys: false,
             doorbells: defaults.doorbells,
             object_memory: defaults.object_memory,
+            guest_memory: defaults.guest_memory,
             smp: match defaults.address {
                 Address::Dedicated => SmpAccess::OwnPort,
                 Address::Shared => SmpAccess::Deny,
@@ -298,6 +339,25 @@ impl<'d, 'i> Reader<'d, 'i> {
             name,
         }
     }
+}
+
+/// As QEMU writes sizes, but always with its unit: `64G`.
+fn size(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let shift = match unit {
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    // `parse` would take a sign.
+    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+    number
+        .parse::<u64>()
+        .ok()
+        .filter(|_| digits)?
+        .checked_mul(1 << shift)
 }
 
 fn is_empty_array(value: &DeValue<'_>) -> bool {

@@ -7,7 +7,7 @@ fn all_values_arrive() {
     let config = parse(
         r#"
         runtime_dir = "/tmp/x"
-        log = "info,vfio_user=debug"
+        log = "info,ibvswitch_vfio_user=debug"
         socket_mode = 0o660
         [engine]
         cpu = 3
@@ -43,7 +43,7 @@ fn all_values_arrive() {
     );
     assert_eq!(config.runtime_dir, Path::new("/tmp/x"));
     assert_eq!(config.control_socket(), Path::new("/tmp/x/control.sock"));
-    assert_eq!(config.log, "info,vfio_user=debug");
+    assert_eq!(config.log, "info,ibvswitch_vfio_user=debug");
     assert_eq!(config.socket_mode, 0o660);
     assert_eq!(config.engine.cpu, Some(3));
     assert_eq!(config.wiring.switches[0].name, "leaf");
@@ -105,7 +105,7 @@ fn values_of_the_other_tables() {
         ),
         (
             "log = \"a=b=info\"",
-            "1:7: `log = \"a=b=info\"`: error parsing level filter: expected one of \"off\", \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a number 0-5; write something like \"info,vfio_user=debug\"",
+            "1:7: `log = \"a=b=info\"`: error parsing level filter: expected one of \"off\", \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a number 0-5; write something like \"info,ibvswitch_vfio_user=debug\"",
         ),
         (
             "[log]",

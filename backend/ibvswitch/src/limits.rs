@@ -1,0 +1,171 @@
+//! What each VF may take of what the process has once: address space, mappings, open files.
+//!
+//! A share is a VF's own: whatever other VMMs do, it is there.
+
+use std::io;
+use std::ops::RangeInclusive;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tracing::warn;
+use vfio_user::MemoryLimits;
+
+use crate::config::{Config, Vf};
+
+/// What `guest_memory` can be, in bytes.
+pub(crate) const GUEST_MEMORY: RangeInclusive<u64> = 1 << 20..=GUEST_MEMORY_OF_ALL;
+/// Address space for the memory of all guests, in bytes: half of the 47 bits that a process has.
+pub(crate) const GUEST_MEMORY_OF_ALL: u64 = 1 << 46;
+/// The most that a VF has by default.
+const GUEST_MEMORY_DEFAULT: u64 = 1 << 40;
+
+/// The most files of guest memory that a VF's client may have mapped.
+const FILES: usize = 128;
+/// With fewer, VMs of several NUMA nodes may not fit.
+const FILES_ENOUGH: usize = 4;
+/// `vm.max_map_count` unless somebody has changed it.
+const MAPPINGS_DEFAULT: usize = 65530;
+/// Mappings that the program has, whatever it serves.
+const MAPPINGS_OWN: usize = 8192;
+/// Mappings of a VF besides its guest's memory: its thread's stack, its signal stack, both with a
+/// guard, and its doorbell pages.
+const MAPPINGS_OF_VF: usize = 6;
+/// Mappings of a file: two where its owner has truncated it.
+const MAPPINGS_OF_FILE: usize = 2;
+/// Open files that the program has, whatever it serves.
+const DESCRIPTORS_OWN: usize = 128;
+/// Open files of a VF besides its guest's memory and interrupts: the listening socket, the stop
+/// signal, the doorbell pages (twice), the client's socket, and what may come with one message.
+const DESCRIPTORS_OF_VF: usize = 5 + vfio_user::MAX_MSG_FDS;
+
+/// What one VF may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Of VFs that the configuration says nothing about.
+    guest_memory: u64,
+    files: usize,
+}
+
+impl Limits {
+    /// The shares of the VFs of `config`, each with `vectors` interrupts. The log says where they
+    /// are small.
+    #[must_use]
+    pub fn new(config: &Config, vectors: u16) -> Self {
+        let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+        let mappings = mappings.ok().and_then(|text| text.trim().parse().ok());
+        let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(soft, _)| {
+            usize::try_from(soft).unwrap_or(usize::MAX)
+        });
+        let vfs = config.vfs().count().max(1);
+        let of_mappings = share(
+            mappings.unwrap_or(MAPPINGS_DEFAULT),
+            MAPPINGS_OWN,
+            vfs,
+            MAPPINGS_OF_VF,
+        ) / MAPPINGS_OF_FILE;
+        let of_descriptors = share(
+            descriptors,
+            DESCRIPTORS_OWN,
+            vfs,
+            DESCRIPTORS_OF_VF + usize::from(vectors),
+        );
+        for (files, what, remedy) in [
+            (of_mappings, "mappings", "raise `sysctl vm.max_map_count`"),
+            (
+                of_descriptors,
+                "open files",
+                "raise `LimitNOFILE=` of the service, or `ulimit -n` in the shell",
+            ),
+        ] {
+            if files < FILES_ENOUGH {
+                warn!(
+                    vfs,
+                    "the limit of {what} is low for so many VFs: VMs may be unable to attach while \
+                     others take all that they can; {remedy}"
+                );
+            }
+        }
+        let files = of_mappings.min(of_descriptors);
+        let given: u64 = config.vfs().filter_map(|(_, vf)| vf.guest_memory).sum();
+        let others = config
+            .vfs()
+            .filter(|(_, vf)| vf.guest_memory.is_none())
+            .count();
+        let rest = GUEST_MEMORY_OF_ALL.saturating_sub(given) / (others as u64).max(1);
+        Self {
+            guest_memory: rest.min(GUEST_MEMORY_DEFAULT),
+            files: files.clamp(FILES_ENOUGH, FILES),
+        }
+    }
+
+    /// Of the memory that a VF's client shares.
+    #[must_use]
+    pub fn of(&self, vf: &Vf) -> MemoryLimits {
+        MemoryLimits {
+            bytes: vf.guest_memory.unwrap_or(self.guest_memory),
+            files: self.files,
+        }
+    }
+}
+
+/// What is left of `all` for each of `vfs`, when the program and each VF have theirs.
+fn share(all: usize, own: usize, vfs: usize, of_vf: usize) -> usize {
+    (all.saturating_sub(own) / vfs).saturating_sub(of_vf)
+}
+
+/// Takes all the open files that the system lets this process have: the usual limit (1024) is for
+/// programs that use select(2).
+///
+/// # Errors
+/// When the system refuses.
+pub fn raise_open_files() -> io::Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Directories;
+
+    fn config(vfs: usize, of_first: &str) -> Config {
+        let mut text = String::new();
+        for number in 0..vfs {
+            if number % 100 == 0 {
+                text += &format!("[[hypervisor]]\nname = \"h{number}\"\n");
+            }
+            text += &format!("[[hypervisor.vf]]\nname = \"v{number}\"\n");
+            if number == 0 {
+                text += of_first;
+            }
+        }
+        let dirs = Directories {
+            chosen: None,
+            fallback: Path::new("/run/ibvswitch"),
+        };
+        Config::parse("f", &text, dirs).expect("is right")
+    }
+
+    #[test]
+    fn all_shares_together_are_no_more_than_there_is() {
+        for (vfs, of_first, expected) in [
+            (1, "", 1 << 40),
+            (64, "", 1 << 40),
+            (128, "", 1 << 39),
+            (640, "", (1u64 << 46) / 640),
+            (65, "guest_memory = \"32T\"\n", 1 << 39),
+        ] {
+            let config = config(vfs, of_first);
+            let limits = Limits::new(&config, 32);
+            let bytes = config.vfs().map(|(_, vf)| limits.of(vf).bytes);
+            assert!(bytes.sum::<u64>() <= 1 << 46, "{vfs}");
+            let (_, last) = config.vfs().last().expect("a VF");
+            assert_eq!(limits.of(last).bytes, expected, "{vfs}");
+            assert!((4..=128).contains(&limits.of(last).files), "{vfs}");
+        }
+    }
+}
