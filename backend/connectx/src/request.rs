@@ -274,6 +274,7 @@ fn decode_key_update(segments: &mut Segments<'_>, wr: &mut SendWr) -> Option<()>
         check_free: flags & memory_key::UMR_CHECK_FREE != 0,
         translation_offset: offset,
         translation_octwords: update_segment::XLT_OCTOWORDS.get(head),
+        gathered: Vec::new(),
     };
     if flags & memory_key::UMR_INLINE != 0 {
         let given = segments

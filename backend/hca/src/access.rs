@@ -60,18 +60,23 @@ impl<'a, D: Dma> Cursor<'a, D> {
         }
     }
 
-    /// The window at the position, at most `max` bytes; `None` at the end.
+    /// The window at the position, at most `max` bytes; `None` at the end. What
+    /// it costs to find is charged to `budget`, but for the cost of any window.
     ///
     /// # Errors
     /// [`KeyError`] when the position may not be accessed.
     #[inline]
-    pub fn window(&self, max: u64) -> Result<Option<VolatileSlice<'a>>, KeyError> {
+    pub fn window(
+        &self,
+        max: u64,
+        budget: &mut i64,
+    ) -> Result<Option<VolatileSlice<'a>>, KeyError> {
         let Some(sge) = self.sges.first() else {
             return Ok(None);
         };
         let addr = sge.addr.wrapping_add(self.at);
         let len = (u64::from(sge.len) - self.at).min(max);
-        window(self.domain, sge.lkey, addr, len, self.needed).map(Some)
+        window(self.domain, sge.lkey, addr, len, self.needed, budget).map(Some)
     }
 
     /// Moves on by `len` bytes.
@@ -82,7 +87,8 @@ impl<'a, D: Dma> Cursor<'a, D> {
     }
 }
 
-/// Memory behind `addr` of `key`: at least one and at most `len` bytes.
+/// Memory behind `addr` of `key`: at least one and at most `len` bytes. Steps
+/// from key to key on the way there are charged to `budget`.
 ///
 /// # Errors
 /// [`KeyError`] when the access is not allowed or nothing is mapped there.
@@ -93,9 +99,10 @@ pub fn window<'a, D: Dma>(
     addr: u64,
     len: u64,
     needed: Access,
+    budget: &mut i64,
 ) -> Result<VolatileSlice<'a>, KeyError> {
     let region = domain.keys.check(key, domain.pd, addr, len, needed)?;
-    checked_window(domain, region, key, addr, len, needed)
+    checked_window(domain, region, key, addr, len, needed, budget)
 }
 
 /// As [`window`], of a region that has been checked for all of it.
@@ -110,8 +117,11 @@ pub(crate) fn checked_window<'a, D: Dma>(
     addr: u64,
     len: u64,
     needed: Access,
+    budget: &mut i64,
 ) -> Result<VolatileSlice<'a>, KeyError> {
-    let (dma_addr, run) = domain.keys.translate(region, key, addr, len, needed)?;
+    let (dma_addr, run) = domain
+        .keys
+        .translate(region, key, addr, len, needed, budget)?;
     let run = usize::try_from(run).unwrap_or(usize::MAX);
     let window = if needed.writes() {
         domain.dma.write_window(dma_addr, run)
@@ -139,8 +149,9 @@ pub fn check_list<D>(domain: Domain<'_, D>, sges: &[Sge], needed: Access) -> Res
     Ok(())
 }
 
-/// Reads stretches of keyed memory from byte `offset` on, until `to` is full or
-/// they end; the rest of `to` stays as it is.
+/// Reads stretches of keyed memory from byte `offset` on, until `to` is full,
+/// they end, or `budget` is used up, and returns how many bytes; the rest of
+/// `to` stays as it is.
 ///
 /// # Errors
 /// [`KeyError`]; what precedes it has been read.
@@ -151,18 +162,23 @@ pub(crate) fn read_list<D: Dma>(
     offset: u64,
     needed: Access,
     to: &mut [u8],
-) -> Result<(), KeyError> {
+    budget: &mut i64,
+) -> Result<usize, KeyError> {
     let mut cursor = Cursor::new(domain, sges, offset, needed);
     let mut done = 0;
     while done < to.len() {
-        let Some(window) = cursor.window((to.len() - done) as u64)? else {
+        let Some(window) = cursor.window((to.len() - done) as u64, budget)? else {
             break;
         };
         window.copy_to(&mut to[done..]);
         done += window.len();
         cursor.advance(window.len() as u64);
+        *budget -= (window.len() as i64).max(WINDOW_COST);
+        if *budget <= 0 {
+            break;
+        }
     }
-    Ok(())
+    Ok(done)
 }
 
 /// As [`read_list`], of a request's payload, whatever it consists of.
@@ -176,11 +192,12 @@ pub(crate) fn read_payload<D: Dma>(
     offset: u64,
     needed: Access,
     to: &mut [u8],
-) -> Result<(), KeyError> {
+    budget: &mut i64,
+) -> Result<usize, KeyError> {
     if wr.is_inline || wr.is_mixed() {
-        return read_pieces(domain, wr, offset, needed, to);
+        return read_pieces(domain, wr, offset, needed, to, budget);
     }
-    read_list(domain, &wr.sges, offset, needed, to)
+    read_list(domain, &wr.sges, offset, needed, to, budget)
 }
 
 fn read_pieces<D: Dma>(
@@ -189,7 +206,9 @@ fn read_pieces<D: Dma>(
     mut offset: u64,
     needed: Access,
     mut to: &mut [u8],
-) -> Result<(), KeyError> {
+    budget: &mut i64,
+) -> Result<usize, KeyError> {
+    let mut done = 0;
     for piece in wr.pieces() {
         if offset >= piece.len() {
             offset -= piece.len();
@@ -197,16 +216,24 @@ fn read_pieces<D: Dma>(
         }
         let len = (piece.len() - offset).min(to.len() as u64) as usize;
         let (now, rest) = to.split_at_mut(len);
-        match piece {
-            Piece::Inline(bytes) => now.copy_from_slice(&bytes[offset as usize..][..len]),
-            Piece::Memory(sge) => {
-                read_list(domain, std::slice::from_ref(sge), offset, needed, now)?;
+        let read = match piece {
+            Piece::Inline(bytes) => {
+                now.copy_from_slice(&bytes[offset as usize..][..len]);
+                len
             }
+            Piece::Memory(sge) => {
+                let list = std::slice::from_ref(sge);
+                read_list(domain, list, offset, needed, now, budget)?
+            }
+        };
+        done += read;
+        if read < len || *budget <= 0 {
+            break;
         }
         to = rest;
         offset = 0;
     }
-    Ok(())
+    Ok(done)
 }
 
 /// Where bytes come from.
@@ -220,11 +247,11 @@ pub enum Source<'a, D> {
 
 impl<'a, D: Dma> Source<'a, D> {
     #[inline]
-    fn window(&self, max: u64) -> Result<Option<VolatileSlice<'a>>, KeyError> {
+    fn window(&self, max: u64, budget: &mut i64) -> Result<Option<VolatileSlice<'a>>, KeyError> {
         match self {
             Self::Bytes(slice) if slice.is_empty() => Ok(None),
             Self::Bytes(slice) => Ok(Some(*slice)),
-            Self::Memory(cursor) => cursor.window(max),
+            Self::Memory(cursor) => cursor.window(max, budget),
         }
     }
 
@@ -254,8 +281,8 @@ pub enum CopyError {
 /// without moving bytes.
 pub(crate) const WINDOW_COST: i64 = 64;
 
-/// Copies `len` bytes, or fewer when `budget` (in bytes) runs out, and returns
-/// how many. One copy, from guest memory to guest memory.
+/// Copies `len` bytes, or fewer when `budget` (in bytes) runs out but some in
+/// any case, and returns how many. One copy, from guest memory to guest memory.
 ///
 /// # Errors
 /// [`CopyError`] names the failing end; what precedes it has been copied.
@@ -268,15 +295,12 @@ pub fn copy<A: Dma, B: Dma>(
 ) -> Result<u64, CopyError> {
     let mut done = 0;
     while done < len {
-        if *budget <= 0 {
-            break;
-        }
         let max = (len - done).min((*budget).max(WINDOW_COST) as u64);
-        let Some(source) = from.window(max).map_err(CopyError::From)? else {
+        let Some(source) = from.window(max, budget).map_err(CopyError::From)? else {
             break;
         };
         let max = max.min(source.len() as u64);
-        let Some(target) = to.window(max).map_err(CopyError::To)? else {
+        let Some(target) = to.window(max, budget).map_err(CopyError::To)? else {
             break;
         };
         let source = match source.subslice(0, source.len().min(max as usize)) {
@@ -288,6 +312,9 @@ pub fn copy<A: Dma, B: Dma>(
         to.advance(copied as u64);
         done += copied as u64;
         *budget -= (copied as i64).max(WINDOW_COST);
+        if *budget <= 0 {
+            break;
+        }
     }
     Ok(done)
 }

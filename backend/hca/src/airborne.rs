@@ -9,7 +9,7 @@ use crate::multicast::Group;
 use crate::vf::TrafficCounters;
 
 /// Datagrams that arrive in one go; the others of the same time follow.
-const ARRIVALS: usize = 256;
+const ARRIVALS: usize = 64;
 
 /// For whom a datagram is, once it is at a port.
 #[derive(Debug, Clone, Copy)]
@@ -28,13 +28,6 @@ pub(crate) struct Airborne {
     /// All but the payload.
     datagram: Datagram<'static>,
     payload: Box<[u8]>,
-}
-
-impl Airborne {
-    /// Whether this function has sent it.
-    pub fn is_from(&self, vf: VfId) -> bool {
-        self.from == vf
-    }
 }
 
 impl<F: Face> Engine<F> {
@@ -57,6 +50,7 @@ impl<F: Face> Engine<F> {
             datagram,
             payload,
         };
+        self.vf_mut(from).flying += 1;
         self.airborne.insert(key, airborne);
     }
 
@@ -72,6 +66,7 @@ impl<F: Face> Engine<F> {
                 datagram,
                 mut payload,
             } = first.remove();
+            self.vf_mut(from).flying -= 1;
             self.touch_down(from, 1);
             let mut datagram = Datagram {
                 payload: &mut payload,

@@ -82,6 +82,8 @@ impl<F: Face> Engine<F> {
                     block_multicast_loopback: desc.block_multicast_loopback,
                     polled,
                     hot: false,
+                    polled_at: 0,
+                    errored_at: 0,
                 };
                 let req = Requester::new(send_queue, send_cq);
                 let resp = Responder::new(recv_queue, recv_cq);
@@ -112,7 +114,7 @@ impl<F: Face> Engine<F> {
             srq.users += 1;
         }
         if polled {
-            self.poll.add(index);
+            self.watch_record(index);
         }
         self.epoch += 1;
         Ok(Qpn::new(number))
@@ -230,17 +232,11 @@ impl<F: Face> Engine<F> {
             .remove(u32::from(qpn))
             .ok_or(VerbError::NotFound)?;
         self.drop_flight(index);
+        self.end_wait(index);
+        self.forget_record(index);
+        self.forget_errored(index);
         let qp = self.qps.remove(index.0).ok_or(VerbError::NotFound)?;
         self.epoch += 1;
-        if qp.core.polled {
-            self.poll.forget_qps(|other| other == index);
-        }
-        if qp.req.queued {
-            self.ready.retain(|&ready| ready != index);
-        }
-        if qp.core.state == QpState::Error {
-            self.errored.retain(|errored| errored.qp != index);
-        }
         self.spare_sends.extend(qp.req.current);
         self.spare_recvs
             .extend(qp.resp.inbound.map(|inbound| inbound.wr));
@@ -292,7 +288,8 @@ impl<F: Face> Engine<F> {
     }
 }
 
-/// Four timers for each queue pair are kept at most, in a list that doubles.
+/// A queue pair has one timer to wait by and some for what it has on slow links, in a tree whose nodes
+/// are half full at least.
 const TIMERS: usize = 2 * 4 * 24;
 
 /// Blocks of the host's memory that a queue pair takes: with the lists in which it stands, its timers

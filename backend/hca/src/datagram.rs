@@ -9,7 +9,7 @@ use crate::access::{Cursor, Domain, Source as Bytes, copy, read_payload};
 use crate::airborne::Target;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::mr::{Access, KeyError};
+use crate::mr::Access;
 use crate::progress::{Outcome, failed};
 use crate::qp::{QpState, RecvQueue, Transport};
 use crate::reason::Reason;
@@ -28,6 +28,9 @@ const GRH_LEN: usize = 40;
 const HOP_LIMIT: usize = 7;
 /// Length of the header with immediate data.
 const IMMEDIATE_LEN: usize = 4;
+/// Most that a datagram may cost to gather, and to scatter: it goes as a whole,
+/// so that buffers in too many pieces are at fault like any that are unusable.
+const LONGEST_WALK: i64 = 256 * 1024;
 /// Length of a MAD.
 const MAD_LEN: usize = 256;
 /// Wire headers of a datagram packet (LRH, BTH, DETH, ICRC, VCRC) in words of
@@ -47,6 +50,8 @@ pub(crate) struct Datagram<'a> {
     pub immediate: Option<u32>,
     pub solicited: bool,
     pub payload: &'a mut [u8],
+    /// What its receivers have cost besides.
+    pub cost: i64,
 }
 
 impl Datagram<'_> {
@@ -92,7 +97,7 @@ impl<F: Face> Engine<F> {
             .datagram
             .take()
             .unwrap_or_else(|| Box::new([0; MAX_DATAGRAM]));
-        let gathered = self.gather_datagram(from, pd, wr, &mut buffer[..len]);
+        let gathered = self.gather_datagram(from, pd, wr, &mut buffer[..len], budget);
         if gathered.is_ok() {
             *budget -= len as i64;
             self.dispatch_datagram(index, wr, &address, &mut buffer[..len], budget);
@@ -104,7 +109,7 @@ impl<F: Face> Engine<F> {
         self.datagram = Some(buffer);
         match gathered {
             Ok(()) => Outcome::Done(len as u32),
-            Err(error) => failed(wr, Status::LocalProtection, Reason::LocalKey(error.into())),
+            Err(reason) => failed(wr, Status::LocalProtection, reason),
         }
     }
 
@@ -207,6 +212,7 @@ impl<F: Face> Engine<F> {
             immediate,
             solicited: wr.solicited,
             payload,
+            cost: 0,
         };
         if multicast {
             let counters = &self.vf(from).counters;
@@ -214,6 +220,7 @@ impl<F: Face> Engine<F> {
             TrafficCounters::add(&counters.multicast_xmit_packets, 1);
             let sender = blocks.then_some(index);
             self.multicast(from, sender, address, &mut datagram, budget);
+            *budget -= datagram.cost;
             if self.watch.is_some() {
                 let reached = self.reached(from, address, pkey);
                 self.watch_datagram(index, reached, address, &datagram);
@@ -244,6 +251,7 @@ impl<F: Face> Engine<F> {
                 self.delay(from, route.delay, &datagram, to);
             } else {
                 self.arrive(&to, &mut datagram);
+                *budget -= datagram.cost;
             }
             if self.watch.is_some() {
                 let function = self.function_at(route.to, dgid, address.dest_qp);
@@ -285,14 +293,22 @@ impl<F: Face> Engine<F> {
         pd: u32,
         wr: &SendWr,
         payload: &mut [u8],
-    ) -> Result<(), KeyError> {
+        budget: &mut i64,
+    ) -> Result<(), Reason> {
         let vf = self.vf(from);
         let domain = Domain {
             dma: &vf.dma,
             keys: &vf.keys,
             pd,
         };
-        read_payload(domain, wr, 0, Access::LOCAL_READ, payload)
+        let mut left = LONGEST_WALK;
+        let read = read_payload(domain, wr, 0, Access::LOCAL_READ, payload, &mut left);
+        *budget -= LONGEST_WALK - left;
+        match read {
+            Ok(read) if read == payload.len() => Ok(()),
+            Ok(_) => Err(Reason::Pieces),
+            Err(error) => Err(Reason::LocalKey(error.into())),
+        }
     }
 
     /// Route of a datagram, from the function's small cache if it still holds.
@@ -353,6 +369,7 @@ impl<F: Face> Engine<F> {
             immediate: None,
             solicited: false,
             payload: &mut mad,
+            cost: 0,
         };
         // The subnet has counted it at the port.
         self.take_datagram(target, &mut datagram);
@@ -478,7 +495,11 @@ impl<F: Face> Engine<F> {
             self.check_srq_limit(id, srqn);
         }
         if status != Status::Success {
-            self.fail_qp(index);
+            // Flushed on its own turn: this one is the sender's.
+            if self.enter_error(index) {
+                self.make_ready(index);
+                self.last_request_reached(index);
+            }
         }
     }
 
@@ -528,17 +549,23 @@ fn scatter_datagram<D: crate::dma::Dma>(
     recv: &RecvWr,
     datagram: &mut Datagram<'_>,
 ) -> bool {
-    let mut budget = i64::MAX;
+    let mut left = LONGEST_WALK;
+    let scattered = scatter(domain, recv, datagram, &mut left);
+    datagram.cost += LONGEST_WALK - left;
+    scattered
+}
+
+fn scatter<D: crate::dma::Dma>(
+    domain: Domain<'_, D>,
+    recv: &RecvWr,
+    datagram: &mut Datagram<'_>,
+    budget: &mut i64,
+) -> bool {
     let mut offset = 0;
     if let Some(header) = &mut datagram.grh {
         let mut to = Cursor::new(domain, &recv.sges, 0, Access::LOCAL_WRITE);
         let bytes = VolatileSlice::from(&mut header[..]);
-        match copy::<D, D>(
-            &mut Bytes::Bytes(bytes),
-            &mut to,
-            GRH_LEN as u64,
-            &mut budget,
-        ) {
+        match copy::<D, D>(&mut Bytes::Bytes(bytes), &mut to, GRH_LEN as u64, budget) {
             Ok(done) if done == GRH_LEN as u64 => {}
             _ => return false,
         }
@@ -547,7 +574,7 @@ fn scatter_datagram<D: crate::dma::Dma>(
     let len = datagram.payload.len() as u64;
     let mut to = Cursor::new(domain, &recv.sges, offset, Access::LOCAL_WRITE);
     let bytes = VolatileSlice::from(&mut datagram.payload[..]);
-    matches!(copy::<D, D>(&mut Bytes::Bytes(bytes), &mut to, len, &mut budget), Ok(done) if done == len)
+    matches!(copy::<D, D>(&mut Bytes::Bytes(bytes), &mut to, len, budget), Ok(done) if done == len)
 }
 
 /// The global route header that a receiver sees (8.3); `payload` includes the

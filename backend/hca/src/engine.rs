@@ -2,13 +2,13 @@
 //! destroy them are in the modules `objects` and `connection`; what moves data
 //! is in `requester`, `message`, `datagram` and `progress`.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
 
+use crate::agenda::Discarded;
 use crate::airborne::Airborne;
 use crate::cq::{Cq, HeldEvents};
 use crate::datagram::MAX_DATAGRAM;
@@ -45,16 +45,6 @@ pub(crate) struct SrqIndex(pub u32);
 pub trait Clock: std::fmt::Debug + Send + Sync {
     /// Now.
     fn now(&self) -> u64;
-}
-
-/// A queue pair in error, and when to look again for requests posted to it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Errored {
-    pub qp: QpIndex,
-    /// In the clock's nanoseconds.
-    pub due: u64,
-    /// Nanoseconds to the look after that, if there is nothing.
-    pub pause: u64,
 }
 
 /// The time that completions have which belong together.
@@ -109,20 +99,16 @@ pub struct Engine<F: Face> {
     /// peers of an earlier epoch are looked up again.
     pub(crate) epoch: u64,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) timers: BinaryHeap<Reverse<(u64, u32, u64)>>,
     pub(crate) next_timer: u64,
+    /// When which function has something to do without anybody asking.
+    pub(crate) alarms: BTreeSet<(u64, VfId)>,
+    /// Functions with work, in the order of their turns.
+    pub(crate) round: VecDeque<VfId>,
     /// Datagrams on slow links, by when they arrive.
     pub(crate) airborne: BTreeMap<(u64, u64), Airborne>,
-    /// Queue pairs with a turn due.
-    pub(crate) ready: VecDeque<QpIndex>,
-    /// Queue pairs in error: requests posted to them must be flushed, and
-    /// receive requests come without a doorbell.
-    pub(crate) errored: Vec<Errored>,
-    /// When the first of those is due, in the clock's nanoseconds.
-    pub(crate) errored_due: u64,
-    /// Completion queues that failed; their users are yet to be told.
-    pub(crate) failed_cqs: Vec<CqIndex>,
     pub(crate) held_events: HeldEvents,
+    /// What is to be dropped where nobody waits.
+    pub(crate) discarded: Discarded,
     pub(crate) poll: crate::poll::PollState,
     pub(crate) spare_sends: Spares<SendWr>,
     pub(crate) spare_recvs: Spares<RecvWr>,
@@ -153,14 +139,12 @@ impl<F: Face> Engine<F> {
             traffic,
             epoch: 0,
             clock,
-            timers: BinaryHeap::new(),
             next_timer: 0,
+            alarms: BTreeSet::new(),
+            round: VecDeque::new(),
             airborne: BTreeMap::new(),
-            ready: VecDeque::new(),
-            errored: Vec::new(),
-            errored_due: u64::MAX,
-            failed_cqs: Vec::new(),
             held_events: HeldEvents::new(),
+            discarded: Discarded::default(),
             poll: crate::poll::PollState::default(),
             spare_sends: Vec::new(),
             spare_recvs: Vec::new(),
@@ -268,86 +252,36 @@ impl<F: Face> Engine<F> {
         ]
     }
 
-    /// Destroys all objects of a function: it was reset, or its guest is gone.
+    /// Destroys all objects of a function: it was reset, or its guest is gone. Nobody finds them from
+    /// now on, and the function may have new ones at once. To give the memory of the old ones back
+    /// takes as long as there are many: call [`Engine::clear_away`] until nothing is left, and drop what
+    /// [`Engine::take_discarded`] returns, with others at the engine between.
     pub fn reset_vf(&mut self, vf: VfId) {
-        let Self {
-            vfs,
-            qps,
-            cqs,
-            srqs,
-            ready,
-            errored,
-            failed_cqs,
-            poll,
-            ..
-        } = self;
-        let state = &mut vfs[usize::from(vf.0)];
-        // The lists first, all at once: taking objects off them one by one
-        // would take time quadratic in what a guest may have.
-        let of_vf = |index: QpIndex| qps.get(index.0).is_none_or(|qp| qp.core.vf == vf);
-        ready.retain(|&index| !of_vf(index));
-        errored.retain(|errored| !of_vf(errored.qp));
-        poll.forget_qps(of_vf);
-        let of_vf = |index: CqIndex| cqs.get(index.0).is_none_or(|cq| cq.vf == vf);
-        failed_cqs.retain(|&index| !of_vf(index));
-        poll.forget_cqs(of_vf);
-        // Their requests are not kept for others: in the heap they lie between what goes back now.
-        for (_, &index) in state.qps.iter() {
-            qps.remove(index.0);
-        }
-        for (_, &index) in state.cqs.iter() {
-            cqs.remove(index.0);
-        }
-        for (_, &index) in state.srqs.iter() {
-            srqs.remove(index.0);
-        }
-        state.qps.clear();
-        state.cqs.clear();
-        state.srqs.clear();
-        state.pds.clear();
-        state.xrcds.clear();
+        self.bury(vf);
+        self.forget_polled(vf);
+        let state = &mut self.vfs[usize::from(vf.0)];
+        let fanouts = [const { None }; FANOUT_CACHE];
+        let gone = (
+            state.pds.replace(),
+            state.xrcds.replace(),
+            std::mem::take(&mut state.multicast),
+            std::mem::replace(&mut state.fanouts, fanouts),
+            state.keys.replace(),
+        );
         state.special = [None; 2];
-        state.multicast = HashMap::new();
         state.multicast_left = 1 << state.quota.log_multicast;
-        state.fanouts = [const { None }; FANOUT_CACHE];
-        state.keys.clear();
         state.memory.clear();
         // Datagrams on their way are those of its queue pairs no more, but still there.
-        let airborne = self.airborne.values();
-        let flying = airborne.filter(|airborne| airborne.is_from(vf)).count();
-        state.in_flight = flying as u32;
-        (0..flying).for_each(|_| state.memory.exchange(0, THING));
+        state.in_flight = state.flying;
+        (0..state.flying).for_each(|_| state.memory.exchange(0, THING));
         self.epoch += 1;
         self.trim();
-        self.ready.shrink_to(2 * self.ready.len());
-        self.errored.shrink_to(2 * self.errored.len());
-        self.timers.shrink_to(2 * self.timers.len());
-        self.poll.shrink();
-    }
-
-    pub(crate) fn make_ready(&mut self, index: QpIndex) {
-        if let Some(qp) = self.qps.get_mut(index.0)
-            && !qp.req.queued
-        {
-            qp.req.queued = true;
-            self.ready.push_back(index);
-        }
+        self.discard(gone);
     }
 
     /// Gives back what a burst of work left behind.
     pub(crate) fn trim(&mut self) {
         self.spare_sends.truncate(SPARE_REQUESTS);
         self.spare_recvs.truncate(SPARE_REQUESTS);
-        // Timers of waits that ended early stay until they are due. A guest
-        // that starts and ends waits must not pile them up.
-        if self.timers.len() > 4 * self.qps.len() + SPARE_REQUESTS {
-            let Self { timers, qps, .. } = self;
-            timers.retain(|&Reverse((_, index, id))| {
-                qps.get(index).is_some_and(|Qp { req, .. }| {
-                    let flight = req.flight.as_deref();
-                    req.timer == id || flight.is_some_and(|flight| flight.timer == id)
-                })
-            });
-        }
     }
 }

@@ -1,11 +1,11 @@
 //! Completions, and what happens to a queue pair or a completion queue in error.
 
-use wire::{Psn, Qpn};
+use wire::Psn;
 
-use crate::engine::{Burst, CqIndex, Engine, Errored, QpIndex, VfId};
+use crate::agenda::{Errands, Errored, FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
+use crate::engine::{Burst, CqIndex, Engine, QpIndex, VfId};
 use crate::face::{CqError, Event, Face};
-use crate::progress::TURN_REQUESTS;
-use crate::qp::{Inbound, QpState, RecvQueue, Wait};
+use crate::qp::{Inbound, Qp, QpState, RecvQueue, Wait};
 use crate::reason::Reason;
 use crate::srq::Srq;
 use crate::work::{CompletionEntry, RecvKind, Side, Status, WqeError};
@@ -52,7 +52,7 @@ impl<F: Face> Engine<F> {
             Ok(attention) => {
                 if attention.watch && !state.watched {
                     state.watched = true;
-                    self.poll.watch(cq);
+                    self.watch_arming(cq);
                 }
                 if attention.hold > 0 {
                     self.hold_event(cq, attention.hold);
@@ -72,37 +72,53 @@ impl<F: Face> Engine<F> {
         }
         state.failed = true;
         let (vf, cqn) = (state.vf, state.cqn);
-        self.failed_cqs.push(cq);
+        let state = &mut self.vfs[usize::from(vf.0)];
+        state.agenda.search_left = state.qps.slots() + state.srqs.slots();
+        self.queue(vf);
         self.notify(vf, Event::CqError { cqn, error });
     }
 
-    /// Every user of a failed completion queue fails with it.
-    #[cold]
-    pub(crate) fn fail_users(&mut self) {
-        while let Some(cq) = self.failed_cqs.pop() {
-            let users: Vec<(QpIndex, VfId, Qpn)> = self
-                .qps
-                .iter_mut()
-                .filter(|(_, qp)| {
-                    (qp.req.cq == Some(cq) || qp.resp.cq == Some(cq))
-                        && !matches!(qp.core.state, QpState::Error | QpState::Reset)
-                })
-                .map(|(index, qp)| (QpIndex(index), qp.core.vf, qp.core.qpn))
-                .collect();
-            for (index, vf, qpn) in users {
-                self.fail_qp(index);
-                self.notify(vf, Event::QpCatastrophic(qpn));
+    /// Every user of a failed completion queue fails with it. A completion queue is used by its own
+    /// function alone, of which some objects are looked at in each turn.
+    pub(crate) fn search_users(&mut self, vf: VfId, left: &mut i64) {
+        while *left > 0 {
+            let state = &mut self.vfs[usize::from(vf.0)];
+            if state.agenda.search_left == 0 {
+                return;
             }
-            let shared: Vec<(VfId, u32)> = self
-                .srqs
-                .iter_mut()
-                .filter(|(_, srq)| srq.xrc.is_some_and(|(_, other)| other == cq))
-                .map(|(_, srq)| (srq.vf, srq.srqn))
-                .collect();
-            for (vf, srqn) in shared {
+            *left -= LOOK_COST;
+            let (qps, srqs) = (state.qps.slots(), state.srqs.slots());
+            let agenda = &mut state.agenda;
+            agenda.search_left -= 1;
+            if agenda.search_at >= qps + srqs {
+                agenda.search_at = 0;
+            }
+            let at = agenda.search_at;
+            agenda.search_at += 1;
+            if let Some(&index) = state.qps.in_slot(at) {
+                if self.has_lost_cq(index) {
+                    *left -= FAILURE_COST;
+                    self.catastrophe(index);
+                }
+            } else if let Some(&index) = at.checked_sub(qps).and_then(|at| state.srqs.in_slot(at))
+                && let Some(srq) = self.srqs.get_mut(index.0)
+                && let Some((_, cq)) = srq.xrc
+                && !srq.failed
+                && self.cqs.get(cq.0).is_some_and(|cq| cq.failed)
+            {
+                srq.failed = true;
+                let srqn = srq.srqn;
                 self.notify(vf, Event::SrqCatastrophic(srqn));
             }
         }
+    }
+
+    fn has_lost_cq(&self, index: QpIndex) -> bool {
+        self.qps.get(index.0).is_some_and(|qp| {
+            let mut cqs = [qp.req.cq, qp.resp.cq].into_iter().flatten();
+            qp.core.state != QpState::Reset
+                && cqs.any(|cq| self.cqs.get(cq.0).is_some_and(|cq| cq.failed))
+        })
     }
 
     /// A work queue cannot be read: the queue pair is unusable.
@@ -123,7 +139,7 @@ impl<F: Face> Engine<F> {
     #[cold]
     pub(crate) fn fail_qp(&mut self, index: QpIndex) {
         if self.enter_error(index) {
-            self.flush(index);
+            self.flush(index, &mut { FAILURE_COST });
             self.last_request_reached(index);
         }
     }
@@ -136,20 +152,53 @@ impl<F: Face> Engine<F> {
             return false;
         };
         let earlier = std::mem::replace(&mut qp.core.state, QpState::Error);
-        qp.req.wait = Wait::None;
-        qp.req.timer = 0;
+        let waited = qp.req.wait != Wait::None;
         self.epoch += 1;
+        if waited {
+            self.end_wait(index);
+        }
         if earlier == QpState::Error {
             return false;
         }
         let due = self.clock.now() + ERROR_RECHECK;
-        self.errored.push(Errored {
-            qp: index,
-            due,
-            pause: ERROR_RECHECK,
-        });
-        self.errored_due = self.errored_due.min(due);
+        let Self { qps, vfs, .. } = self;
+        if let Some(Qp { core, .. }) = qps.get_mut(index.0) {
+            let vf = core.vf;
+            let errored = &mut vfs[usize::from(vf.0)].agenda.errored;
+            core.errored_at = errored.list.len();
+            errored.list.push(Errored {
+                qp: index,
+                due,
+                pause: ERROR_RECHECK,
+            });
+            errored.next = errored.next.min(due);
+            errored.due = errored.due.min(due);
+            self.set_alarm(vf);
+        }
         true
+    }
+
+    /// A queue pair is no longer in error, or no longer there.
+    pub(crate) fn forget_errored(&mut self, index: QpIndex) {
+        let Self { qps, vfs, .. } = self;
+        let Some(Qp { core, .. }) = qps.get(index.0) else {
+            return;
+        };
+        let (vf, at) = (core.vf, core.errored_at);
+        let errored = &mut vfs[usize::from(vf.0)].agenda.errored;
+        if core.state != QpState::Error || errored.list.get(at).is_none_or(|it| it.qp != index) {
+            return;
+        }
+        errored.list.swap_remove(at);
+        if let Some(moved) = errored.list.get(at)
+            && let Some(Qp { core, .. }) = qps.get_mut(moved.qp.0)
+        {
+            core.errored_at = at;
+        }
+        if errored.list.is_empty() {
+            *errored = Errands::default();
+            self.set_alarm(vf);
+        }
     }
 
     /// No more of a shared receive queue goes to this queue pair (11.6.3.1.7).
@@ -162,46 +211,77 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// Looks for requests that were posted to queue pairs in error: receive
-    /// requests come without a doorbell. A queue pair that gets none is looked
-    /// at less and less often.
-    pub(crate) fn look_at_errored(&mut self, now: u64) {
-        let mut next = u64::MAX;
-        for at in 0..self.errored.len() {
-            let Errored { qp, due, pause } = self.errored[at];
+    /// Looks for requests that were posted to queue pairs of a function in error: receive requests
+    /// come without a doorbell. A queue pair that gets none is looked at less and less often, and
+    /// where there are many, a part of them at a time.
+    pub(crate) fn look_at_errored(&mut self, vf: VfId, now: u64, left: &mut i64) {
+        // Others of the function's work are not to wait for this.
+        let mut share = SHARED_TURN.min(*left);
+        *left -= share;
+        let errored = &mut self.vf_mut(vf).agenda.errored;
+        if errored.left == 0 {
+            (errored.left, errored.next) = (errored.list.len(), u64::MAX);
+        }
+        while share > 0 {
+            let errored = &mut self.vf_mut(vf).agenda.errored;
+            if errored.at >= errored.list.len() {
+                errored.at = 0;
+            }
+            let at = errored.at;
+            let Some(&Errored { qp, due, pause }) = errored.list.get(at) else {
+                break;
+            };
+            if errored.left == 0 {
+                break;
+            }
+            errored.left -= 1;
+            errored.at += 1;
+            share -= LOOK_COST;
             let (due, pause) = if due > now {
                 (due, pause)
-            } else if self.flush(qp) {
+            } else if self.flush(qp, &mut share) {
                 (now + ERROR_RECHECK, ERROR_RECHECK)
             } else {
                 let pause = (pause * 2).min(LONGEST_ERROR_RECHECK);
                 (now + pause, pause)
             };
-            self.errored[at] = Errored { qp, due, pause };
-            next = next.min(due);
+            let errored = &mut self.vf_mut(vf).agenda.errored;
+            if let Some(entry) = errored.list.get_mut(at) {
+                *entry = Errored { qp, due, pause };
+            }
+            errored.next = errored.next.min(due);
         }
-        self.errored_due = next;
+        *left += share;
+        let errored = &mut self.vf_mut(vf).agenda.errored;
+        errored.due = if errored.left > 0 {
+            now + ERROR_RECHECK
+        } else {
+            errored.next
+        };
     }
 
-    /// Flushes what is posted to a queue pair in error, a bounded number of
-    /// requests; the rest on a later turn. Whether there was any.
+    /// Flushes what is posted to a queue pair in error, as far as the budget
+    /// goes; the rest on a later turn. Whether there was any.
     #[cold]
-    pub(crate) fn flush(&mut self, index: QpIndex) -> bool {
-        for done in 0..TURN_REQUESTS {
+    pub(crate) fn flush(&mut self, index: QpIndex, budget: &mut i64) -> bool {
+        let mut any = false;
+        while *budget > 0 {
             let Some(qp) = self.qps.get_mut(index.0) else {
-                return false;
+                return any;
             };
             if !matches!(qp.core.state, QpState::Error | QpState::SendQueueError) {
-                return false;
+                return any;
             }
             let flush_recv = qp.core.state == QpState::Error;
             let flushed = self.flush_send(index) || (flush_recv && self.flush_recv(index));
             if !flushed {
-                return done > 0;
+                return any;
             }
+            *budget -= REQUEST_COST;
+            any = true;
         }
         self.make_ready(index);
-        true
+        any
     }
 
     fn flush_send(&mut self, index: QpIndex) -> bool {
@@ -357,14 +437,13 @@ impl<F: Face> Engine<F> {
     /// Back to Reset: nothing posted, nothing in progress, no completions.
     pub(crate) fn empty_qp(&mut self, index: QpIndex) {
         self.drop_flight(index);
-        self.errored.retain(|errored| errored.qp != index);
+        self.end_wait(index);
+        self.forget_errored(index);
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
         qp.core.state = QpState::Reset;
         qp.core.attr = crate::qp::QpAttr::default();
-        qp.req.wait = Wait::None;
-        qp.req.timer = 0;
         qp.req.offset = 0;
         qp.req.psn = Psn::default();
         qp.req.route = None;

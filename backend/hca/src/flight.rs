@@ -4,13 +4,12 @@
 //! A request is carried out when it arrives. If it must be sent again, those behind it have not been
 //! carried out either, as with a responder that drops what is out of sequence.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 
+use crate::agenda::REQUEST_COST;
 use crate::datagram::MAX_DATAGRAM;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::progress::TURN_REQUESTS;
 use crate::qp::{QpState, Wait};
 use crate::vf::Vf;
 use crate::work::{SendWr, Status};
@@ -138,15 +137,19 @@ impl<F: Face> Engine<F> {
     /// The next request that has arrived, of a queue pair with requests on their way. `None` when
     /// there is nothing to do for now.
     #[cold]
-    pub(crate) fn next_in_flight(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
+    pub(crate) fn next_in_flight(
+        &mut self,
+        index: QpIndex,
+        budget: &mut i64,
+    ) -> Option<Box<SendWr>> {
         let now = self.clock.now();
-        for _ in 0..TURN_REQUESTS {
-            self.land_due(index, now);
+        while *budget > 0 {
+            self.land_due(index, now, budget);
             let qp = self.qps.get_mut(index.0)?;
             match qp.core.state {
                 QpState::ReadyToSend | QpState::SendQueueDrain => {}
                 QpState::Error | QpState::SendQueueError => {
-                    self.flush(index);
+                    self.flush(index, budget);
                     return None;
                 }
                 _ => return None,
@@ -170,14 +173,16 @@ impl<F: Face> Engine<F> {
                 self.set_flight_timer(index);
                 return None;
             }
+            *budget -= REQUEST_COST;
         }
         self.make_ready(index);
         None
     }
 
     /// Completes requests whose answers have come.
-    fn land_due(&mut self, index: QpIndex, now: u64) {
-        while let Some(qp) = self.qps.get_mut(index.0)
+    fn land_due(&mut self, index: QpIndex, now: u64, budget: &mut i64) {
+        while *budget > 0
+            && let Some(qp) = self.qps.get_mut(index.0)
             && matches!(
                 qp.core.state,
                 QpState::ReadyToSend | QpState::SendQueueDrain
@@ -192,6 +197,7 @@ impl<F: Face> Engine<F> {
             }
             self.touch_down(vf, 1);
             self.conclude(index, landing.wr, landing.status, landing.byte_len);
+            *budget -= REQUEST_COST;
         }
     }
 
@@ -286,7 +292,9 @@ impl<F: Face> Engine<F> {
         } else if flight.timer == 0 || flight.due != due {
             flight.timer = id;
             flight.due = due;
-            self.timers.push(Reverse((due, index.0, id)));
+            let vf = qp.core.vf;
+            self.vf_mut(vf).agenda.timers.insert((due, index.0, id));
+            self.set_alarm(vf);
             self.trim();
         }
     }

@@ -19,6 +19,8 @@ const PAGES_PER_OCTWORD: u64 = 2;
 /// Octwords by which a driver may pad the entries beyond what the key holds:
 /// the stock one rounds each list up to 64 bytes. The padding is not kept.
 const PADDING: u64 = 4;
+/// Bytes that are gathered in one go, and bytes of entries that are made.
+const SLICE: i64 = 16 * 1024;
 
 impl<F: Face> Engine<F> {
     /// Invalidates a key of the requester's own domain (10.6.5).
@@ -53,7 +55,7 @@ impl<F: Face> Engine<F> {
         wr: &mut SendWr,
         budget: &mut i64,
     ) -> Outcome {
-        let Some(update) = wr.key_update.take() else {
+        let Some(mut update) = wr.key_update.take() else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         let Some(qp) = self.qps.get(index.0) else {
@@ -87,20 +89,28 @@ impl<F: Face> Engine<F> {
             keys: &vf.keys,
             pd: payload_pd,
         };
-        let bytes = match payload(domain, wr, &update) {
-            Ok(bytes) => bytes,
+        match gather(domain, wr, &mut update, budget) {
+            Ok(true) => {}
+            Ok(false) => {
+                wr.key_update = Some(update);
+                return Outcome::Partly;
+            }
             Err(error) => {
                 let reason = Reason::LocalKey(error.into());
                 return failed(wr, Status::LocalProtection, reason);
             }
-        };
-        *budget -= bytes.len() as i64;
+        }
         let (keys, memory) = (&mut vf.keys, &mut vf.memory);
         let applied = keys.update(update.mkey >> 8, memory, |region, most| {
-            apply::<F>(region, &update, &bytes, most)
+            grow(region, &update, most, budget).then(|| apply::<F>(region, &update, most, budget))
         });
-        if applied != Some(true) {
-            return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
+        match applied {
+            Some(Some(true)) => {}
+            Some(None) => {
+                wr.key_update = Some(update);
+                return Outcome::Partly;
+            }
+            Some(Some(false)) | None => return failed(wr, Status::MemoryBind, Reason::KeyUpdate),
         }
         if let Some(new_pd) = update.pd {
             vf.hold_pd(new_pd);
@@ -134,25 +144,84 @@ fn permits(region: &MemoryKey, update: &KeyUpdate) -> bool {
             .is_none_or(|log_size| PAGE_SIZES.contains(&log_size))
 }
 
-/// Bytes of the translations, gathered; empty when the update has none.
-fn payload<D: Dma>(
+/// Gathers the bytes of the translations, none when the update has none.
+/// Whether these are all; the others in a later turn.
+fn gather<D: Dma>(
     domain: Domain<'_, D>,
     wr: &SendWr,
-    update: &KeyUpdate,
-) -> Result<Vec<u8>, KeyError> {
+    update: &mut KeyUpdate,
+    budget: &mut i64,
+) -> Result<bool, KeyError> {
     let wanted = u64::from(update.translation_octwords) * OCTWORD;
     let len = wanted.min(wr.payload_len());
-    let mut bytes = vec![0; len as usize];
-    read_payload(domain, wr, 0, Access::LOCAL_READ, &mut bytes)?;
-    Ok(bytes)
+    let had = update.gathered.len();
+    let more = (len - had as u64).min((*budget).max(SLICE) as u64) as usize;
+    let bytes = &mut update.gathered;
+    bytes.reserve_exact(len as usize - had);
+    bytes.resize(had + more, 0);
+    let to = &mut bytes[had..];
+    let read = read_payload(domain, wr, had as u64, Access::LOCAL_READ, to, budget)?;
+    bytes.truncate(had + read);
+    if read == 0 && more > 0 {
+        return Err(KeyError::Unmapped(update.mkey));
+    }
+    Ok(bytes.len() as u64 == len)
+}
+
+/// Gives a key the entries that precede those of the update, if its list may
+/// take so many bytes. Whether they are all there; the others in a later turn.
+fn grow(region: &mut MemoryKey, update: &KeyUpdate, most: usize, budget: &mut i64) -> bool {
+    let octwords = update.gathered.len() / OCTWORD as usize;
+    let had = region.translation.entries();
+    let (per_octword, bytes): (_, fn(usize) -> usize) = match &region.translation {
+        Translation::Physical => return true,
+        Translation::Pages { .. } => (PAGES_PER_OCTWORD as usize, |count| {
+            count.saturating_mul(size_of::<u64>())
+        }),
+        Translation::Indirect(_) => (1, KlmList::bytes),
+    };
+    let first = usize::try_from(update.translation_offset).unwrap_or(usize::MAX);
+    let first = first.saturating_mul(per_octword);
+    let end = first.saturating_add(octwords * per_octword);
+    let end = end.min(region.capacity);
+    // What is refused when it is applied gets no entries.
+    if octwords == 0 || first <= had || first > end || bytes(end) > most {
+        return true;
+    }
+    let step = (*budget).max(SLICE) as usize / OCTWORD as usize;
+    let next = first.min(had + step);
+    *budget -= (next - had) as i64 * OCTWORD as i64;
+    match &mut region.translation {
+        Translation::Physical => true,
+        Translation::Pages { pages, .. } => !pages.grow(next, end) || next == first,
+        Translation::Indirect(list) => {
+            list.grow(next, end);
+            next == first
+        }
+    }
 }
 
 /// Changes what `update` names, all or nothing; everything else stays as the
 /// key was created. The translation may take `most` bytes.
-fn apply<F: Face>(region: &mut MemoryKey, update: &KeyUpdate, bytes: &[u8], most: usize) -> bool {
+fn apply<F: Face>(
+    region: &mut MemoryKey,
+    update: &KeyUpdate,
+    most: usize,
+    budget: &mut i64,
+) -> bool {
+    let bytes = &update.gathered;
     let octwords = bytes.len() as u64 / OCTWORD;
-    if octwords > 0 && !replace_translations::<F>(region, update.translation_offset, bytes, most) {
-        return false;
+    if octwords > 0 {
+        let had = region.translation.held();
+        if !replace_translations::<F>(region, update.translation_offset, bytes, most) {
+            return false;
+        }
+        // A list that changes its form is made anew, and so are the totals of stretches.
+        let anew = match &region.translation {
+            Translation::Indirect(list) => list.entries().len() * OCTWORD as usize,
+            translation => translation.held().saturating_sub(had),
+        };
+        *budget -= (bytes.len() + anew) as i64;
     }
     if let (Some(new), Translation::Pages { log_size, .. }) =
         (update.log_page_size, &mut region.translation)

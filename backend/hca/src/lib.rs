@@ -12,6 +12,7 @@
 //! formats of queues ([`Face`]), the subnet ([`Subnet`]), time ([`Clock`]).
 
 mod access;
+mod agenda;
 mod airborne;
 mod atomic;
 mod connection;
@@ -48,12 +49,14 @@ mod vf;
 pub mod watch;
 pub mod work;
 
+pub use agenda::Discarded;
 pub use connection::QpQueues;
 pub use dma::{Dma, DmaFault};
 pub use engine::{Clock, Engine, VerbError, VfId};
 pub use face::{Attention, CqError, Event, Face, PortChange};
 pub use lossy::RetryCounters;
 pub use memory::Memory;
+pub use multicast::MAX_GROUP_MEMBERS;
 pub use objects::CqParts;
 pub use pages::PageList;
 pub use qp::{

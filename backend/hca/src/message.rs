@@ -173,7 +173,7 @@ impl<F: Face> Message<'_, F> {
             Operation::CompareSwap
             | Operation::FetchAdd
             | Operation::MaskedCompareSwap
-            | Operation::MaskedFetchAdd => self.atomic(wr, rights),
+            | Operation::MaskedFetchAdd => self.atomic(wr, rights, budget),
             Operation::Nop | Operation::LocalInvalidate | Operation::UpdateKey => {
                 Ok(Progress::Done)
             }
@@ -309,13 +309,14 @@ impl<F: Face> Message<'_, F> {
             VolatileSlice::from(&mut wr.inline[..])
         } else if let [sge] = wr.sges[..] {
             let domain = self.requester_domain();
-            window(domain, sge.lkey, sge.addr, len, Access::LOCAL_READ)
+            window(domain, sge.lkey, sge.addr, len, Access::LOCAL_READ, budget)
                 .map_err(|_| Refusal::Local)?
         } else {
             return Ok(None);
         };
         let domain = self.responder_domain();
-        let target = checked_window(domain, region, key, addr, len, Access::REMOTE_WRITE)
+        let needed = Access::REMOTE_WRITE;
+        let target = checked_window(domain, region, key, addr, len, needed, budget)
             .map_err(|_| Refusal::Access)?;
         if source.len() as u64 != len || target.len() as u64 != len {
             return Ok(None);
@@ -504,7 +505,12 @@ impl<F: Face> Message<'_, F> {
         self.advance(done, *budget)
     }
 
-    fn atomic(&mut self, wr: &SendWr, rights: RemoteRights) -> Result<Progress, Refusal> {
+    fn atomic(
+        &mut self,
+        wr: &SendWr,
+        rights: RemoteRights,
+        budget: &mut i64,
+    ) -> Result<Progress, Refusal> {
         if self.len != 8 {
             return Err(Refusal::LocalLength);
         }
@@ -513,15 +519,18 @@ impl<F: Face> Message<'_, F> {
         }
         self.check_remote(wr, 8, Access::ATOMIC)?;
         check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
-        let original = atomic_at(self.responder_domain(), wr).map_err(|_| Refusal::Access)?;
+        let original =
+            atomic_at(self.responder_domain(), wr, budget).map_err(|_| Refusal::Access)?;
         // Values lie in memory in the host's order (atomic 8-byte endianness
         // mode 1 of the interface), little endian for every host we run on.
         let mut bytes = original.to_le_bytes();
         let source = VolatileSlice::from(&mut bytes[..]);
         let mut to = Cursor::new(self.requester_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
-        let mut budget = i64::MAX;
-        copy::<F::Dma, F::Dma>(&mut Source::Bytes(source), &mut to, 8, &mut budget)
+        // Done as a whole, whatever is left of the turn.
+        let mut left = i64::MAX;
+        copy::<F::Dma, F::Dma>(&mut Source::Bytes(source), &mut to, 8, &mut left)
             .map_err(|_| Refusal::Local)?;
+        *budget -= i64::MAX - left;
         Ok(Progress::Done)
     }
 
@@ -637,9 +646,13 @@ fn check_pieces<D>(domain: Domain<'_, D>, wr: &SendWr, needed: Access) -> Result
 
 /// Executes an atomic on guest memory, atomically with respect to the guest's
 /// processors as well, and returns the original value.
-fn atomic_at<D: Dma>(domain: Domain<'_, D>, wr: &SendWr) -> Result<u64, KeyError> {
+fn atomic_at<D: Dma>(
+    domain: Domain<'_, D>,
+    wr: &SendWr,
+    budget: &mut i64,
+) -> Result<u64, KeyError> {
     let unmapped = KeyError::Unmapped(wr.rkey);
-    let slice = window(domain, wr.rkey, wr.remote_addr, 8, Access::ATOMIC)?;
+    let slice = window(domain, wr.rkey, wr.remote_addr, 8, Access::ATOMIC, budget)?;
     let Ok(cell) = slice.get_atomic_ref::<AtomicU64>(0) else {
         // Eight aligned bytes lie in one page of a translation; what remains
         // is memory that ends here, or a stretch of an indirect key that

@@ -15,6 +15,9 @@ pub const PAGE_SIZES: std::ops::RangeInclusive<u8> = 12..=40;
 pub const MAX_KLMS: usize = 1 << 16;
 /// Deepest nesting of indirect keys that is followed.
 pub const MAX_INDIRECTION: u8 = 4;
+/// Cost of a step from an indirect key to the next one, in bytes that could be
+/// copied in the time: the list and the key are seldom in the cache.
+const STEP_COST: i64 = 2048;
 
 /// A set of access rights to a memory region (specification 10.6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -143,22 +146,29 @@ impl KlmList {
         count * (size_of::<Klm>() + size_of::<u64>())
     }
 
+    /// Appends empty entries until there are `len`, with room for `room`.
+    pub(crate) fn grow(&mut self, len: usize, room: usize) {
+        const EMPTY: Klm = Klm {
+            len: 0,
+            key: 0,
+            addr: 0,
+        };
+        if let Some(more) = room.checked_sub(self.entries.len()) {
+            self.entries.reserve_exact(more);
+            self.ends.reserve_exact(more);
+        }
+        if self.entries.len() < len {
+            let total = self.ends.last().copied().unwrap_or(0);
+            self.entries.resize(len, EMPTY);
+            self.ends.resize(len, total);
+        }
+    }
+
     /// Puts `new` at index `at`, which with what precedes it is there or is
     /// filled with empty entries.
     pub(crate) fn replace(&mut self, at: usize, new: &[Klm]) {
         let end = at + new.len();
-        if let Some(more) = end.checked_sub(self.entries.len()) {
-            self.entries.reserve_exact(more);
-            self.ends.reserve_exact(end - self.ends.len());
-            self.entries.resize(
-                end,
-                Klm {
-                    len: 0,
-                    key: 0,
-                    addr: 0,
-                },
-            );
-        }
+        self.grow(end, end);
         self.entries[at..end].copy_from_slice(new);
         let mut total = match self.ends.len().min(at) {
             0 => 0,
@@ -353,9 +363,12 @@ impl KeyTable {
         Some(result)
     }
 
-    /// Removes all keys.
-    pub(crate) fn clear(&mut self) {
-        self.slots.clear();
+    /// Takes all keys out at once.
+    #[must_use]
+    pub(crate) fn replace(&mut self) -> Self {
+        Self {
+            slots: self.slots.replace(),
+        }
     }
 
     /// Number of keys.
@@ -390,7 +403,8 @@ impl KeyTable {
 
     /// DMA address of the byte at `addr` of an already checked region, and how
     /// many of the following `len` bytes lie contiguously behind it. Keys that
-    /// an indirect key leads to must grant the HCA itself the access.
+    /// an indirect key leads to must grant the HCA itself the access; each of
+    /// them is charged to `budget`.
     ///
     /// # Errors
     /// [`KeyError`] when an indirect key leads nowhere.
@@ -402,6 +416,7 @@ impl KeyTable {
         addr: u64,
         len: u64,
         needed: Access,
+        budget: &mut i64,
     ) -> Result<(u64, u64), KeyError> {
         match &region.translation {
             Translation::Physical => Ok((addr, len)),
@@ -409,41 +424,45 @@ impl KeyTable {
                 translate_pages(*log_size, pages, region.start, addr, len)
                     .ok_or(KeyError::Unmapped(key))
             }
-            Translation::Indirect(_) => self.translate_indirect(region, key, addr, len, needed, 0),
+            Translation::Indirect(_) => {
+                self.translate_indirect(region, key, addr, len, needed, budget)
+            }
         }
     }
 
     #[cold]
-    fn translate_indirect(
-        &self,
-        region: &MemoryKey,
-        key: u32,
-        addr: u64,
-        len: u64,
-        needed: Access,
-        depth: u8,
+    fn translate_indirect<'a>(
+        &'a self,
+        mut region: &'a MemoryKey,
+        mut key: u32,
+        mut addr: u64,
+        mut len: u64,
+        mut needed: Access,
+        budget: &mut i64,
     ) -> Result<(u64, u64), KeyError> {
-        match &region.translation {
-            Translation::Physical => Ok((addr, len)),
-            Translation::Pages { log_size, pages } => {
-                translate_pages(*log_size, pages, region.start, addr, len)
-                    .ok_or(KeyError::Unmapped(key))
-            }
-            Translation::Indirect(list) => {
-                if depth >= MAX_INDIRECTION {
-                    return Err(KeyError::Invalid(key));
+        for depth in 0..=MAX_INDIRECTION {
+            let list = match &region.translation {
+                Translation::Physical => return Ok((addr, len)),
+                Translation::Pages { log_size, pages } => {
+                    return translate_pages(*log_size, pages, region.start, addr, len)
+                        .ok_or(KeyError::Unmapped(key));
                 }
-                let offset = addr.wrapping_sub(region.start);
-                let (klm, into) = list
-                    .find(offset)
-                    .ok_or(KeyError::Bounds { key, addr, len })?;
-                let len = len.min(u64::from(klm.len) - into);
-                let addr = klm.addr.wrapping_add(into);
-                let needed = needed.behind_indirection();
-                let inner = self.check(klm.key, region.pd, addr, len, needed)?;
-                self.translate_indirect(inner, klm.key, addr, len, needed, depth + 1)
-            }
+                Translation::Indirect(_) if depth == MAX_INDIRECTION => break,
+                Translation::Indirect(list) => list,
+            };
+            *budget -= STEP_COST;
+            let offset = addr.wrapping_sub(region.start);
+            let (klm, into) = list
+                .find(offset)
+                .ok_or(KeyError::Bounds { key, addr, len })?;
+            len = len.min(u64::from(klm.len) - into);
+            addr = klm.addr.wrapping_add(into);
+            needed = needed.behind_indirection();
+            let pd = region.pd;
+            key = klm.key;
+            region = self.check(key, pd, addr, len, needed)?;
         }
+        Err(KeyError::Invalid(key))
     }
 }
 
@@ -573,16 +592,16 @@ mod tests {
         ];
         let outer = key(Translation::Indirect(KlmList::new(klms)), 0x100, 48);
         assert_eq!(
-            table.translate(&outer, 7, 0x100, 48, Access::LOCAL_READ),
+            table.translate(&outer, 7, 0x100, 48, Access::LOCAL_READ, &mut 0),
             Ok((0x5000, 16))
         );
         assert_eq!(
-            table.translate(&outer, 7, 0x110, 8, Access::LOCAL_READ),
+            table.translate(&outer, 7, 0x110, 8, Access::LOCAL_READ, &mut 0),
             Ok((0x9000, 8))
         );
         assert!(
             table
-                .translate(&outer, 7, 0x130, 1, Access::LOCAL_READ)
+                .translate(&outer, 7, 0x130, 1, Access::LOCAL_READ, &mut 0)
                 .is_err()
         );
 
@@ -598,7 +617,7 @@ mod tests {
             }]));
         let looped = table.get(index).unwrap();
         assert_eq!(
-            table.translate(looped, own, 0, 8, Access::LOCAL_READ),
+            table.translate(looped, own, 0, 8, Access::LOCAL_READ, &mut 0),
             Err(KeyError::Invalid(own))
         );
     }

@@ -12,6 +12,9 @@ use crate::qp::Transport;
 use crate::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
 use crate::work::AddressVector;
 
+/// Most queue pairs of one function in a group: a packet goes to all of them in one turn.
+pub const MAX_GROUP_MEMBERS: usize = 256;
+
 /// A group, and the virtual cluster whose members of it hear a packet.
 pub(crate) type Group = (Gid, Option<u16>);
 
@@ -42,7 +45,9 @@ impl<F: Face> Engine<F> {
         {
             return Ok(());
         }
-        if state.multicast_left == 0 || !state.memory.take(ATTACHMENT) {
+        let members = state.multicast.get(&mgid).map_or(0, Vec::len);
+        let room = state.multicast_left > 0 && members < MAX_GROUP_MEMBERS;
+        if !room || !state.memory.take(ATTACHMENT) {
             return Err(VerbError::Exhausted);
         }
         state.multicast_left -= 1;

@@ -189,11 +189,31 @@ impl<T> Numbers<T> {
         Some(value)
     }
 
-    /// Removes all objects, keeping none of their room.
-    pub fn clear(&mut self) {
-        self.slots = Vec::new();
-        self.free = VecDeque::new();
-        self.len = 0;
+    /// Takes all objects out at once; numbers go on being drawn.
+    #[must_use]
+    pub fn replace(&mut self) -> Self {
+        let empty = Self::new(self.log_size, self.bits, self.first, self.random);
+        std::mem::replace(self, empty)
+    }
+
+    /// Takes the object out of the last slot, if there is one in it; `None` when no slot is left.
+    /// Numbers that are freed this way are not given out again.
+    pub fn pop(&mut self) -> Option<Option<T>> {
+        let value = self.slots.pop()?.value;
+        self.len -= usize::from(value.is_some());
+        Some(value)
+    }
+
+    /// Number of slots, with objects in them or not.
+    #[must_use]
+    pub const fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The object in a slot.
+    #[must_use]
+    pub fn in_slot(&self, slot: usize) -> Option<&T> {
+        self.slots.get(slot)?.value.as_ref()
     }
 
     /// All objects with their numbers.

@@ -14,6 +14,9 @@ use crate::vf::Vf;
 /// looks at, and of what is due.
 pub(crate) const LISTED: usize = 128;
 
+/// Bytes of a key's list that take time to give back.
+const LONG_LIST: usize = 128 << 10;
+
 /// The ring of a completion queue, and the face state and memory of its function.
 pub type CqParts<'a, F> = (
     &'a mut <F as Face>::Completion,
@@ -72,14 +75,23 @@ impl<F: Face> Engine<F> {
     pub fn create_key(&mut self, vf: VfId, key: MemoryKey) -> Result<u32, VerbError> {
         let state = self.vf_mut(vf);
         let pd = key.pd;
-        state.pds.get(pd).ok_or(VerbError::NotFound)?;
         let valid = match &key.translation {
             Translation::Physical => true,
             Translation::Pages { log_size, .. } => PAGE_SIZES.contains(log_size),
             Translation::Indirect(list) => list.entries().len() <= MAX_KLMS,
         };
-        if !valid {
-            return Err(VerbError::Invalid);
+        let refusal = if state.pds.get(pd).is_none() {
+            Some(VerbError::NotFound)
+        } else if !valid {
+            Some(VerbError::Invalid)
+        } else {
+            // Small ones that do not fit are told from others later.
+            let held = key.translation.held();
+            (held >= LONG_LIST && held > state.memory.left()).then_some(VerbError::Exhausted)
+        };
+        if let Some(refusal) = refusal {
+            self.discard(key);
+            return Err(refusal);
         }
         let index = state.keys.insert(key, &mut state.memory);
         let index = index.ok_or(VerbError::Exhausted)?;
@@ -175,8 +187,7 @@ impl<F: Face> Engine<F> {
             return Err(VerbError::InUse);
         }
         self.vf_mut(vf).cqs.remove(cqn);
-        self.poll.forget_cqs(|other| other == index);
-        self.failed_cqs.retain(|&failed| failed != index);
+        self.forget_watched(index);
         let cq = self.cqs.remove(index.0).ok_or(VerbError::NotFound)?;
         let held = [Self::OF_CQ, F::completion_held(&cq.ring)];
         self.vf_mut(vf).memory.give_all(held);
@@ -217,7 +228,7 @@ impl<F: Face> Engine<F> {
         }
         let number = state
             .srqs
-            .insert_with(|srqn| SrqIndex(srqs.insert(Srq::new(vf, srqn, pd, xrc, ring))));
+            .insert_with(|srqn| SrqIndex(srqs.insert(Srq::new(srqn, pd, xrc, ring))));
         let Some(number) = number else {
             state.memory.give_all(held);
             return Err(VerbError::Exhausted);

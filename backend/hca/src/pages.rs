@@ -187,6 +187,28 @@ impl PageList {
         }
     }
 
+    /// Appends zeros until there are `len`, with room for `room`, if that can be
+    /// done without making the list anew: a run becomes a list when it is
+    /// replaced. Whether it was.
+    pub(crate) fn grow(&mut self, len: usize, room: usize) -> bool {
+        if self.is_empty() {
+            self.0 = Pages::Narrow(Vec::new());
+        }
+        match &mut self.0 {
+            Pages::Run { .. } => false,
+            Pages::Narrow(numbers) => {
+                numbers.reserve_exact(room.saturating_sub(numbers.len()));
+                numbers.resize(len, 0);
+                true
+            }
+            Pages::Wide(addresses) => {
+                addresses.reserve_exact(room.saturating_sub(addresses.len()));
+                addresses.resize(len, 0);
+                true
+            }
+        }
+    }
+
     /// Whether all addresses are below 2^44.
     fn is_narrow(&self) -> bool {
         match &self.0 {

@@ -6,15 +6,19 @@
 //! every record on every turn would make each turn as long as there are queue
 //! pairs, so the engine looks at those that were busy lately (`hot`) on every
 //! turn, and at the others a few at a time, when a hint says that something
-//! was rung.
+//! was rung. All of this is done for each function by itself, and a turn is
+//! bounded, so that nobody waits for what others have rung.
 
+use crate::agenda::TURN;
 use crate::engine::{CqIndex, Engine, QpIndex, VfId};
 use crate::face::{Attention, Face};
-use crate::qp::{QpState, Wait};
+use crate::qp::{Qp, QpState, Wait};
 use wire::Qpn;
 
 /// Turns without work after which a queue pair is no longer hot.
 const COOL_AFTER: u32 = 20_000;
+/// Hot records of a function looked at per turn.
+const HOT_LOOKS: usize = 64;
 /// Cold records looked at per turn while a sweep is on.
 const SWEEP_STEP: usize = 2;
 /// Turns, at most, between two cold records that are looked at for queue pairs
@@ -28,12 +32,14 @@ const CLOCK_EVERY: u32 = 64;
 /// each look takes that line from it.
 const WATCH_EVERY: u32 = 16;
 
+/// What a function has that is looked at.
 #[derive(Debug, Default)]
-pub(crate) struct PollState {
+pub(crate) struct Polled {
     /// All polled queue pairs.
     all: Vec<QpIndex>,
     /// Those busy lately, with the turns they were idle.
     hot: Vec<(QpIndex, u32)>,
+    hot_cursor: usize,
     cursor: usize,
     /// Records still to look at in this sweep.
     sweep_left: usize,
@@ -44,32 +50,39 @@ pub(crate) struct PollState {
     /// Completion queues whose arming the guest does not announce.
     watched: Vec<CqIndex>,
     watch_cursor: usize,
+    /// Among the functions that are looked at on every turn.
+    active: bool,
+}
+
+impl Polled {
+    /// Number of queue pairs that were busy lately.
+    #[inline]
+    pub fn hot(&self) -> usize {
+        self.hot.len()
+    }
+}
+
+/// What is looked at of all functions.
+#[derive(Debug, Default)]
+pub(crate) struct PollState {
+    /// Number of polled queue pairs.
+    all: usize,
+    /// Number of those that were busy lately.
+    hot: usize,
+    /// Functions with records to look at on every turn, and the next of them.
+    active: Vec<VfId>,
+    cursor: usize,
+    /// Functions with completion queues whose arming is looked at.
+    watching: Vec<VfId>,
+    watch_cursor: usize,
     turn: u32,
 }
 
 impl PollState {
-    pub fn add(&mut self, qp: QpIndex) {
-        self.all.push(qp);
-    }
-
-    pub fn forget_qps(&mut self, gone: impl Fn(QpIndex) -> bool) {
-        self.all.retain(|&qp| !gone(qp));
-        self.hot.retain(|&(qp, _)| !gone(qp));
-    }
-
-    pub fn forget_cqs(&mut self, gone: impl Fn(CqIndex) -> bool) {
-        self.watched.retain(|&cq| !gone(cq));
-    }
-
-    /// Keeps no room for what has gone.
-    pub fn shrink(&mut self) {
-        self.all.shrink_to(2 * self.all.len());
-        self.hot.shrink_to(2 * self.hot.len());
-        self.watched.shrink_to(2 * self.watched.len());
-    }
-
-    pub fn watch(&mut self, cq: CqIndex) {
-        self.watched.push(cq);
+    /// Whether queue pairs were busy lately besides so many.
+    #[inline]
+    pub const fn is_hot_beside(&self, own: usize) -> bool {
+        self.hot > own
     }
 }
 
@@ -78,62 +91,135 @@ impl<F: Face> Engine<F> {
     /// rung before it and overwritten.
     pub fn hint(&mut self, vf: VfId, qpn: Qpn) {
         let known = self.qp_index(vf, qpn).ok();
-        if known.is_some_and(|index| self.heat(index)) {
+        let rested = known.is_some_and(|index| self.heat(index));
+        let polled = &mut self.vf_mut(vf).polled;
+        if rested {
             // One that rested was rung: others are likely to follow, or were.
-            self.sweep();
+            polled.sweep_left = polled.all.len();
         } else {
             // Busy ones ring all the time. A cold record costs several cache
             // misses, which those must not pay for on every turn.
-            self.poll.patrol_left = self.poll.all.len();
+            polled.patrol_left = polled.all.len();
         }
+        self.activate(vf);
     }
 
     /// Starts looking at every polled queue pair's record, a few per turn.
     pub fn sweep(&mut self) {
-        self.poll.sweep_left = self.poll.all.len();
+        for vf in 0..self.vfs.len() {
+            let polled = &mut self.vfs[vf].polled;
+            polled.sweep_left = polled.all.len();
+            self.activate(VfId(vf as u16));
+        }
     }
 
     /// Whether any queue pair needs polling.
     #[must_use]
     pub fn polls(&self) -> bool {
-        !self.poll.all.is_empty()
+        self.poll.all > 0
     }
 
     /// Whether any queue pair was busy lately, and is looked at on every turn.
     #[inline]
     #[must_use]
     pub fn is_hot(&self) -> bool {
-        !self.poll.hot.is_empty()
+        self.poll.hot > 0
     }
 
     /// One turn: looks for posted work and does some of it. Returns whether
     /// there was any.
     pub fn poll(&mut self) -> bool {
         let mut busy = false;
-        let mut at = 0;
-        while at < self.poll.hot.len() {
-            let (index, idle) = self.poll.hot[at];
-            if self.has_work(index) {
-                busy = true;
-                self.poll.hot[at].1 = 0;
-                self.turn(index);
-                at += 1;
-            } else if idle >= COOL_AFTER {
-                self.poll.hot.swap_remove(at);
-                if let Some(qp) = self.qps.get_mut(index.0) {
-                    qp.core.hot = false;
-                }
+        let mut left = TURN;
+        for _ in 0..self.poll.active.len() {
+            if self.poll.cursor >= self.poll.active.len() {
+                self.poll.cursor = 0;
+            }
+            let Some(&vf) = self.poll.active.get(self.poll.cursor) else {
+                break;
+            };
+            busy |= self.poll_hot(vf, &mut left);
+            let polled = &self.vfs[usize::from(vf.0)].polled;
+            if polled.sweep_left > 0 || polled.patrol_left > 0 {
+                busy |= self.poll_cold(vf);
+                self.poll.cursor += 1;
+            } else if !polled.hot.is_empty() {
+                self.poll.cursor += 1;
             } else {
-                self.poll.hot[at].1 = idle + 1;
+                self.vfs[usize::from(vf.0)].polled.active = false;
+                self.poll.active.swap_remove(self.poll.cursor);
+            }
+            if left <= 0 {
+                break;
+            }
+        }
+        self.poll.turn = self.poll.turn.wrapping_add(1);
+        if self.poll.turn.is_multiple_of(WATCH_EVERY) {
+            self.recheck_one();
+        }
+        if self.poll.turn.is_multiple_of(CLOCK_EVERY) {
+            self.look_at_clock();
+        }
+        if !self.round.is_empty() {
+            busy = true;
+            self.run_round();
+        }
+        busy
+    }
+
+    /// Looks at hot records of a function, and gives turns to queue pairs with
+    /// work as long as the function's own turn lasts.
+    #[inline]
+    fn poll_hot(&mut self, vf: VfId, left: &mut i64) -> bool {
+        // Turns leave the list alone.
+        let polled = &mut self.vfs[usize::from(vf.0)].polled;
+        let mut hot = std::mem::take(&mut polled.hot);
+        let mut at = polled.hot_cursor;
+        let (mut allowance, mut budget) = (0, 0);
+        let mut busy = false;
+        for _ in 0..hot.len().min(HOT_LOOKS) {
+            if at >= hot.len() {
+                at = 0;
+            }
+            let (index, idle) = hot[at];
+            if self.has_work(index) {
+                hot[at].1 = 0;
+                at += 1;
+                if !busy {
+                    busy = true;
+                    allowance = self.allowance(vf, hot.len()).min(*left);
+                    budget = allowance;
+                }
+                self.turn(index, &mut budget);
+                if budget <= 0 {
+                    break;
+                }
+            } else if idle >= COOL_AFTER {
+                hot.swap_remove(at);
+                self.cooled(index);
+            } else {
+                hot[at].1 = idle + 1;
                 at += 1;
             }
         }
-        for _ in 0..self.cold_looks() {
-            self.poll.cursor += 1;
-            if self.poll.cursor >= self.poll.all.len() {
-                self.poll.cursor = 0;
+        *left -= allowance - budget;
+        let polled = &mut self.vfs[usize::from(vf.0)].polled;
+        polled.hot = hot;
+        polled.hot_cursor = at;
+        busy
+    }
+
+    /// Looks at some of a function's cold records.
+    #[inline]
+    fn poll_cold(&mut self, vf: VfId) -> bool {
+        let mut busy = false;
+        for _ in 0..self.vfs[usize::from(vf.0)].polled.cold_looks() {
+            let polled = &mut self.vfs[usize::from(vf.0)].polled;
+            polled.cursor += 1;
+            if polled.cursor >= polled.all.len() {
+                polled.cursor = 0;
             }
-            let Some(&index) = self.poll.all.get(self.poll.cursor) else {
+            let Some(&index) = polled.all.get(polled.cursor) else {
                 continue;
             };
             if self.has_work(index) {
@@ -141,19 +227,12 @@ impl<F: Face> Engine<F> {
                 busy = true;
             }
         }
-        self.poll.turn = self.poll.turn.wrapping_add(1);
-        if self.poll.turn.is_multiple_of(WATCH_EVERY) {
-            self.recheck_one();
-        }
-        let clock_due = self.poll.turn.is_multiple_of(CLOCK_EVERY);
-        if !self.ready.is_empty() || clock_due {
-            busy |= self.run_ready(clock_due);
-        }
         busy
     }
 
     /// Whether a turn of this queue pair would find something to do. One that
-    /// waits for a timer has nothing, whatever is posted.
+    /// waits for a timer has nothing, whatever is posted, and one that is ready
+    /// has its turn anyway.
     #[inline]
     fn has_work(&self, index: QpIndex) -> bool {
         self.qps.get(index.0).is_some_and(|qp| {
@@ -163,6 +242,7 @@ impl<F: Face> Engine<F> {
                 _ => false,
             };
             executes
+                && !qp.req.queued
                 && qp.req.flight.as_ref().is_none_or(|flight| !flight.full)
                 && qp
                     .req
@@ -170,24 +250,6 @@ impl<F: Face> Engine<F> {
                     .as_ref()
                     .is_some_and(|queue| F::send_posted(&self.vf(qp.core.vf).dma, queue))
         })
-    }
-
-    /// How many cold records to look at in this turn.
-    #[inline]
-    fn cold_looks(&mut self) -> usize {
-        let poll = &mut self.poll;
-        if poll.sweep_left > 0 {
-            let looks = SWEEP_STEP.min(poll.sweep_left);
-            poll.sweep_left -= looks;
-            looks
-        } else if poll.patrol_left > 0 && poll.patrol_pause == 0 {
-            poll.patrol_left -= 1;
-            poll.patrol_pause = PATROL_EVERY.min(poll.all.len() as u32 / 4);
-            1
-        } else {
-            poll.patrol_pause = poll.patrol_pause.saturating_sub(1);
-            0
-        }
     }
 
     /// Looks at a queue pair's record on every turn from now on. Whether it did
@@ -198,38 +260,160 @@ impl<F: Face> Engine<F> {
             && !qp.core.hot
         {
             qp.core.hot = true;
-            self.poll.hot.push((index, 0));
+            let vf = qp.core.vf;
+            self.vf_mut(vf).polled.hot.push((index, 0));
+            self.poll.hot += 1;
+            self.activate(vf);
             true
         } else {
             false
         }
     }
 
-    /// Looks at the arming of one watched completion queue.
+    /// A record is no longer looked at on every turn.
+    #[cold]
+    fn cooled(&mut self, index: QpIndex) {
+        self.poll.hot -= 1;
+        if let Some(qp) = self.qps.get_mut(index.0) {
+            qp.core.hot = false;
+        }
+    }
+
+    #[inline]
+    fn activate(&mut self, vf: VfId) {
+        let polled = &mut self.vfs[usize::from(vf.0)].polled;
+        if !polled.active {
+            polled.active = true;
+            self.poll.active.push(vf);
+        }
+    }
+
+    /// Begins to look at a new queue pair's record.
+    pub(crate) fn watch_record(&mut self, index: QpIndex) {
+        let Self { qps, vfs, .. } = self;
+        if let Some(Qp { core, .. }) = qps.get_mut(index.0) {
+            let polled = &mut vfs[usize::from(core.vf.0)].polled;
+            core.polled_at = polled.all.len();
+            polled.all.push(index);
+            self.poll.all += 1;
+        }
+    }
+
+    /// No longer looks at the record of a queue pair that is about to go.
+    pub(crate) fn forget_record(&mut self, index: QpIndex) {
+        let Self { qps, vfs, poll, .. } = self;
+        let Some(Qp { core, .. }) = qps.get(index.0).filter(|qp| qp.core.polled) else {
+            return;
+        };
+        let (at, hot) = (core.polled_at, core.hot);
+        let polled = &mut vfs[usize::from(core.vf.0)].polled;
+        if hot && let Some(at) = polled.hot.iter().position(|&(it, _)| it == index) {
+            polled.hot.swap_remove(at);
+            poll.hot -= 1;
+        }
+        polled.all.swap_remove(at);
+        poll.all -= 1;
+        if let Some(moved) = polled.all.get(at)
+            && let Some(Qp { core, .. }) = qps.get_mut(moved.0)
+        {
+            core.polled_at = at;
+        }
+    }
+
+    /// Looks at the arming of a completion queue from time to time.
+    pub(crate) fn watch_arming(&mut self, cq: CqIndex) {
+        let Some(vf) = self.cqs.get(cq.0).map(|cq| cq.vf) else {
+            return;
+        };
+        let watched = &mut self.vfs[usize::from(vf.0)].polled.watched;
+        if watched.is_empty() {
+            self.poll.watching.push(vf);
+        }
+        watched.push(cq);
+    }
+
+    /// No longer looks at the arming of a completion queue that is about to go.
+    pub(crate) fn forget_watched(&mut self, cq: CqIndex) {
+        let Some(cq_state) = self.cqs.get(cq.0).filter(|cq| cq.watched) else {
+            return;
+        };
+        let vf = cq_state.vf;
+        let watched = &mut self.vfs[usize::from(vf.0)].polled.watched;
+        if let Some(at) = watched.iter().position(|&it| it == cq) {
+            watched.swap_remove(at);
+        }
+        if watched.is_empty() {
+            self.poll.watching.retain(|&it| it != vf);
+        }
+    }
+
+    /// No longer looks at anything of a function that is being reset.
+    pub(crate) fn forget_polled(&mut self, vf: VfId) {
+        let polled = &mut self.vfs[usize::from(vf.0)].polled;
+        self.poll.all -= polled.all.len();
+        self.poll.hot -= polled.hot.len();
+        self.poll.active.retain(|&it| it != vf);
+        self.poll.watching.retain(|&it| it != vf);
+        let gone = std::mem::take(polled);
+        self.discard(gone);
+    }
+
+    /// Looks at the arming of one watched completion queue, of each function in
+    /// turn.
     fn recheck_one(&mut self) {
-        if self.poll.watched.is_empty() {
+        if self.poll.watching.is_empty() {
             return;
         }
         self.poll.watch_cursor += 1;
-        if self.poll.watch_cursor >= self.poll.watched.len() {
+        if self.poll.watch_cursor >= self.poll.watching.len() {
             self.poll.watch_cursor = 0;
         }
-        let at = self.poll.watch_cursor;
-        let index = self.poll.watched[at];
+        let vf = self.poll.watching[self.poll.watch_cursor];
+        let state = &mut self.vfs[usize::from(vf.0)];
+        let polled = &mut state.polled;
+        polled.watch_cursor += 1;
+        if polled.watch_cursor >= polled.watched.len() {
+            polled.watch_cursor = 0;
+        }
+        let at = polled.watch_cursor;
+        let Some(&index) = polled.watched.get(at) else {
+            return;
+        };
         let attention = match self.cqs.get_mut(index.0) {
             Some(cq) => {
-                let vf = &mut self.vfs[usize::from(cq.vf.0)];
-                let attention = F::recheck(&vf.dma, &mut vf.face, &mut cq.ring);
+                let attention = F::recheck(&state.dma, &mut state.face, &mut cq.ring);
                 cq.watched = attention.watch;
                 attention
             }
             None => Attention::default(),
         };
         if !attention.watch {
-            self.poll.watched.swap_remove(at);
+            polled.watched.swap_remove(at);
+        }
+        if polled.watched.is_empty() {
+            self.poll.watching.swap_remove(self.poll.watch_cursor);
         }
         if attention.hold > 0 {
             self.hold_event(index, attention.hold);
+        }
+    }
+}
+
+impl Polled {
+    /// How many cold records to look at in this turn.
+    #[inline]
+    fn cold_looks(&mut self) -> usize {
+        if self.sweep_left > 0 {
+            let looks = SWEEP_STEP.min(self.sweep_left);
+            self.sweep_left -= looks;
+            looks
+        } else if self.patrol_left > 0 && self.patrol_pause == 0 {
+            self.patrol_left -= 1;
+            self.patrol_pause = PATROL_EVERY.min(self.all.len() as u32 / 4);
+            1
+        } else {
+            self.patrol_pause = self.patrol_pause.saturating_sub(1);
+            0
         }
     }
 }

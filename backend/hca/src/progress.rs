@@ -1,10 +1,9 @@
-//! Making progress: turns of ready queue pairs, attempts at requests, retries
-//! and timers.
-
-use std::cmp::Reverse;
+//! Making progress: turns of queue pairs, attempts at requests, retries and
+//! timers. Whose turn it is, the module `agenda` says.
 
 use wire::Qpn;
 
+use crate::agenda::{FAILURE_COST, REQUEST_COST};
 use crate::engine::{Burst, CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
 use crate::flight::Flight;
@@ -13,13 +12,6 @@ use crate::reason::Reason;
 use crate::vf::TrafficCounters;
 use crate::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
 
-/// Requests that one queue pair may start in one turn.
-pub(crate) const TURN_REQUESTS: u32 = 64;
-/// Bytes that one queue pair may move in one turn: 10 to 20 microseconds of
-/// copying, which is how long others wait for it.
-const TURN_BYTES: i64 = 512 * 1024;
-/// Turns of [`Engine::run`] before it returns to its caller.
-const RUN_TURNS: usize = 32;
 /// How long a queue pair without a local ACK timeout waits before it looks
 /// again whether the path is back, in nanoseconds.
 const NO_TIMEOUT_RECHECK: u64 = 100_000_000;
@@ -79,67 +71,7 @@ impl Ending {
 }
 
 impl<F: Face> Engine<F> {
-    /// Executes posted work until none is left or a bounded amount is done.
-    /// Returns whether some is left.
-    pub fn run(&mut self) -> bool {
-        self.run_ready(true)
-    }
-
-    pub(crate) fn run_ready(&mut self, look_at_clock: bool) -> bool {
-        if look_at_clock
-            && (!self.timers.is_empty()
-                || !self.errored.is_empty()
-                || !self.airborne.is_empty()
-                || !self.held_events.is_empty())
-        {
-            self.expire();
-        }
-        for _ in 0..RUN_TURNS {
-            let Some(index) = self.ready.pop_front() else {
-                break;
-            };
-            if let Some(qp) = self.qps.get_mut(index.0) {
-                qp.req.queued = false;
-                self.turn(index);
-            }
-        }
-        if !self.failed_cqs.is_empty() {
-            self.fail_users();
-        }
-        !self.ready.is_empty()
-    }
-
-    /// When [`Engine::run`] must be called again although nothing rings, in
-    /// the clock's nanoseconds; a time in the past when there is work now.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<u64> {
-        if !self.ready.is_empty() || !self.failed_cqs.is_empty() {
-            return Some(0);
-        }
-        let timer = self.timers.peek().map(|Reverse((at, _, _))| *at);
-        let errored = (!self.errored.is_empty()).then_some(self.errored_due);
-        let airborne = self.airborne.first_key_value().map(|(&(at, _), _)| at);
-        let held = self.held_events.peek().map(|Reverse((at, ..))| *at);
-        [timer, errored, airborne, held].into_iter().flatten().min()
-    }
-
-    fn expire(&mut self) {
-        let now = self.clock.now();
-        while let Some(&Reverse((at, index, id))) = self.timers.peek() {
-            if at > now {
-                break;
-            }
-            self.timers.pop();
-            self.timer_fired(QpIndex(index), id);
-        }
-        self.airborne_arrive(now);
-        self.expire_events(now);
-        if now >= self.errored_due {
-            self.look_at_errored(now);
-        }
-    }
-
-    fn timer_fired(&mut self, index: QpIndex, id: u64) {
+    pub(crate) fn timer_fired(&mut self, index: QpIndex, id: u64) {
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
@@ -181,13 +113,30 @@ impl<F: Face> Engine<F> {
     fn wait(&mut self, index: QpIndex, wait: Wait, nanoseconds: u64) {
         self.next_timer += 1;
         let id = self.next_timer;
+        let due = self.clock.now() + nanoseconds;
         if let Some(qp) = self.qps.get_mut(index.0) {
             qp.req.wait = wait;
             qp.req.timer = id;
-            self.timers
-                .push(Reverse((self.clock.now() + nanoseconds, index.0, id)));
+            qp.req.due = due;
+            let vf = qp.core.vf;
+            self.vf_mut(vf).agenda.timers.insert((due, index.0, id));
+            self.set_alarm(vf);
         }
         self.trim();
+    }
+
+    /// The wait of a queue pair is over before its time.
+    #[cold]
+    pub(crate) fn end_wait(&mut self, index: QpIndex) {
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        qp.req.wait = Wait::None;
+        let timer = (qp.req.due, index.0, std::mem::take(&mut qp.req.timer));
+        let vf = qp.core.vf;
+        if self.vf_mut(vf).agenda.timers.remove(&timer) {
+            self.set_alarm(vf);
+        }
     }
 
     /// Keeps no more structures than a steady load needs.
@@ -210,23 +159,23 @@ impl<F: Face> Engine<F> {
             .unwrap_or_else(|| Box::new(RecvWr::with_capacity()))
     }
 
-    /// One bounded turn of a queue pair's requester.
+    /// One turn of a queue pair's requester, until its work or the budget is
+    /// used up.
     #[inline]
-    pub(crate) fn turn(&mut self, index: QpIndex) {
+    pub(crate) fn turn(&mut self, index: QpIndex, budget: &mut i64) {
         self.burst = Burst::Begun;
-        self.take_turn(index);
+        self.take_turn(index, budget);
         self.burst = Burst::None;
     }
 
-    fn take_turn(&mut self, index: QpIndex) {
-        let mut budget = TURN_BYTES;
-        for _ in 0..TURN_REQUESTS {
+    fn take_turn(&mut self, index: QpIndex, budget: &mut i64) {
+        while *budget > 0 {
             let Some(qp) = self.qps.get_mut(index.0) else {
                 return;
             };
             let in_flight = qp.req.flight.is_some();
             let wr = if in_flight {
-                match self.next_in_flight(index) {
+                match self.next_in_flight(index, budget) {
                     Some(wr) => wr,
                     None => return,
                 }
@@ -235,7 +184,7 @@ impl<F: Face> Engine<F> {
                     QpState::ReadyToSend => {}
                     QpState::SendQueueDrain if qp.req.current.is_some() => {}
                     QpState::Error | QpState::SendQueueError => {
-                        self.flush(index);
+                        self.flush(index, budget);
                         return;
                     }
                     _ => return,
@@ -251,11 +200,10 @@ impl<F: Face> Engine<F> {
                     },
                 }
             };
-            if !self.attempt(index, wr, &mut budget) {
+            let goes_on = self.attempt(index, wr, budget);
+            *budget -= REQUEST_COST;
+            if !goes_on {
                 return self.set_flight_timer(index);
-            }
-            if budget <= 0 {
-                return self.make_ready(index);
             }
             if !in_flight && !self.send_announced(index) {
                 return self.trim_spares();
@@ -512,7 +460,7 @@ impl<F: Face> Engine<F> {
         );
         if send_queue_alone && qp.core.state != QpState::Error {
             qp.core.state = QpState::SendQueueError;
-            self.flush(index);
+            self.flush(index, &mut { FAILURE_COST });
         } else {
             self.fail_qp(index);
         }

@@ -287,6 +287,10 @@ pub(crate) struct Core {
     pub polled: bool,
     /// Among those that the engine looks at on every turn.
     pub hot: bool,
+    /// Where it stands in the function's list of polled queue pairs.
+    pub polled_at: usize,
+    /// Where it stands in the function's list of queue pairs in error.
+    pub errored_at: usize,
 }
 
 /// Why a requester does not go on, and until when.
@@ -319,7 +323,9 @@ pub(crate) struct Requester<F: Face> {
     pub wait: Wait,
     /// Identifies the timer that may end the wait; others are stale.
     pub timer: u64,
-    /// In the engine's ready queue.
+    /// When that is due.
+    pub due: u64,
+    /// In the function's ready queue.
     pub queued: bool,
     /// Requests on slow links.
     pub flight: Option<Box<Flight>>,
@@ -345,6 +351,7 @@ impl<F: Face> Requester<F> {
             rnr_left: 0,
             wait: Wait::None,
             timer: 0,
+            due: 0,
             queued: false,
             flight: None,
             route: None,

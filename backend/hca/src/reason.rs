@@ -66,6 +66,9 @@ pub enum Reason {
     /// The message is longer than the transport carries.
     #[error("the message is longer than the transport or the path carries")]
     Length,
+    /// A datagram goes as a whole, and its memory is in too many pieces for that.
+    #[error("the datagram is in more pieces of memory than are read at once")]
+    Pieces,
     /// The answer does not have the length of the list that it goes to.
     #[error("the answer is not as long as the list that it goes to")]
     AnswerLength,

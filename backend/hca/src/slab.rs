@@ -49,11 +49,6 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Number of objects.
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
         self.entries.get(index as usize)?.as_deref()
@@ -72,12 +67,5 @@ impl<T> Slab<T> {
             .get_disjoint_mut([a as usize, b as usize])
             .ok()?;
         Some((a.as_deref_mut()?, b.as_deref_mut()?))
-    }
-
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        self.entries
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(index, entry)| Some((index as u32, entry.as_deref_mut()?)))
     }
 }

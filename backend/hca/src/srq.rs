@@ -1,12 +1,11 @@
 //! Shared receive queues.
 
-use crate::engine::{CqIndex, VfId};
+use crate::engine::CqIndex;
 use crate::face::{Event, Face};
 
 /// A shared receive queue.
 #[derive(Debug)]
 pub(crate) struct Srq<F: Face> {
-    pub vf: VfId,
     pub srqn: u32,
     pub pd: u32,
     /// XRC domain and completion queue of an XRC one.
@@ -16,24 +15,20 @@ pub(crate) struct Srq<F: Face> {
     pub limit: u32,
     /// Queue pairs that receive from here.
     pub users: u32,
+    /// The owner knows that its completion queue failed.
+    pub failed: bool,
 }
 
 impl<F: Face> Srq<F> {
-    pub const fn new(
-        vf: VfId,
-        srqn: u32,
-        pd: u32,
-        xrc: Option<(u32, CqIndex)>,
-        ring: F::Shared,
-    ) -> Self {
+    pub const fn new(srqn: u32, pd: u32, xrc: Option<(u32, CqIndex)>, ring: F::Shared) -> Self {
         Self {
-            vf,
             srqn,
             pd,
             xrc,
             ring,
             limit: 0,
             users: 0,
+            failed: false,
         }
     }
 

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::{Gid, Lid, PKey, Sl};
 
+use crate::agenda::Agenda;
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
 use crate::lossy::RetryCounters;
 use crate::memory::Memory;
 use crate::mr::KeyTable;
 use crate::numbers::Numbers;
+use crate::poll::Polled;
 use crate::qp::QpNumbers;
 use crate::service_level::ServiceLevels;
 use crate::subnet::{Heading, NoRoute, Route};
@@ -284,9 +286,13 @@ pub(crate) struct Vf<F: Face> {
     pub multicast_left: u32,
     /// What it has on slow links.
     pub in_flight: u32,
+    /// Datagrams among that.
+    pub flying: u32,
     pub routes: [Option<CachedRoute>; ROUTE_CACHE],
     pub fanouts: [Option<CachedFanout>; FANOUT_CACHE],
     pub quota: Quota,
+    pub agenda: Agenda,
+    pub polled: Polled,
 }
 
 impl<F: Face> Vf<F> {
@@ -309,9 +315,12 @@ impl<F: Face> Vf<F> {
             multicast: HashMap::new(),
             multicast_left: 1 << quota.log_multicast,
             in_flight: 0,
+            flying: 0,
             routes: [None; ROUTE_CACHE],
             fanouts: [const { None }; FANOUT_CACHE],
             quota,
+            agenda: Agenda::default(),
+            polled: Polled::default(),
         }
     }
     /// One more object of a protection domain.

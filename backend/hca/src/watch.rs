@@ -6,6 +6,7 @@
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::access::{Domain, read_payload};
+use crate::agenda::TURN;
 use crate::datagram::Datagram;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
@@ -266,13 +267,16 @@ impl<F: Face> Engine<F> {
         };
         let packets = length.div_ceil(mtu).min(u64::from(SHOWN_PACKETS));
         let mut payload = Vec::new();
+        let mut budget = TURN + (packets * mtu.min(shown)) as i64;
         for packet in 0..packets {
             let from = packet * mtu;
             let count = (length - from).min(mtu).min(shown) as usize;
             let start = payload.len();
             payload.resize(start + count, 0);
-            // Memory that has gone in the meantime shows as zeros.
-            let _ = read_payload(domain, wr, from, needed, &mut payload[start..]);
+            // Memory that has gone in the meantime shows as zeros, and so does what takes too long to
+            // find.
+            let to = &mut payload[start..];
+            let _ = read_payload(domain, wr, from, needed, to, &mut budget);
         }
         payload
     }

@@ -156,6 +156,8 @@ pub struct KeyUpdate {
     pub translation_offset: u64,
     /// Number of 16-byte octwords of translations in the payload.
     pub translation_octwords: u32,
+    /// What the engine has gathered of the payload so far.
+    pub gathered: Vec<u8>,
 }
 
 /// A send work request, copied once from the guest's queue.

@@ -117,6 +117,7 @@ codes! {
         KeyAccess = 0xea,
         KeyBounds = 0xeb,
         KeyUnmapped = 0xec,
+        Pieces = 0xed,
     }
 }
 

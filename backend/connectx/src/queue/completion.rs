@@ -491,6 +491,7 @@ fn vendor_syndrome(entry: &CompletionEntry) -> u8 {
         (_, Reason::InlineAnswer) => VendorSyndrome::InlineAnswer,
         (_, Reason::Length) => VendorSyndrome::Length,
         (_, Reason::AnswerLength) => VendorSyndrome::AnswerLength,
+        (_, Reason::Pieces) => VendorSyndrome::Pieces,
         (_, Reason::KeyUpdate) => VendorSyndrome::KeyUpdate,
         (_, Reason::LocalKey(fault)) => local(fault),
         _ => return 0,

@@ -86,7 +86,10 @@ pub(crate) fn general(configuration: &Configuration) -> Box<[u8; cap::SIZE]> {
         (cap::LOG_BF_REG_SIZE, 9),
         (cap::MAX_WQE_SZ_SQ, 1024),
         (cap::MAX_WQE_SZ_RQ, 512),
-        (cap::MAX_QP_MCG, 1 << quota.log_multicast.min(23)),
+        (
+            cap::MAX_QP_MCG,
+            (1 << quota.log_multicast.min(23)).min(hca::MAX_GROUP_MEMBERS as u32),
+        ),
         (cap::LOG_MAX_MCG, u32::from(quota.log_multicast)),
         (cap::LOG_MAX_PD, u32::from(quota.log_pds)),
         (cap::LOG_MAX_XRCD, u32::from(quota.log_pds)),

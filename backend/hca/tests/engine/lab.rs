@@ -52,6 +52,8 @@ pub struct Memory {
     holes: Arc<RwLock<Vec<(u64, u64)>>>,
     /// Longest window given out, to see that copies cope with short ones.
     pub longest: usize,
+    /// Windows given out so far, and bytes in them.
+    given: Arc<[AtomicU64; 2]>,
 }
 
 impl Memory {
@@ -62,10 +64,24 @@ impl Memory {
             alias: Arc::new(MmapRegion::new(ALIAS_PERIOD as usize).unwrap()),
             holes: Arc::default(),
             longest: usize::MAX,
+            given: Arc::default(),
         }
     }
 
     fn window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
+        let window = self.find(addr, len)?;
+        for (count, more) in self.given.iter().zip([1, window.len() as u64]) {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
+        Some(window)
+    }
+
+    /// Windows given out so far, and bytes in them.
+    pub fn given(&self) -> [u64; 2] {
+        [0, 1].map(|at| self.given[at].load(Ordering::Relaxed))
+    }
+
+    fn find(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
         let mut len = len.min(self.longest);
         for &(start, end) in self.holes.read().unwrap().iter() {
             if (start..end).contains(&addr) {

@@ -12,5 +12,6 @@ mod keys;
 mod lifecycle;
 mod lossy;
 mod model;
+mod neighbours;
 mod progress;
 mod slow;

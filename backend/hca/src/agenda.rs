@@ -1,0 +1,385 @@
+//! Turns, by function. Each function has a list of what it has to do, and functions have their turns
+//! one after the other, so that how much one of them asks for decides how long it waits itself, not
+//! how long others do.
+//!
+//! What a turn may do is counted in *cost*: bytes that could be copied in the time. Copies cost their
+//! bytes; requests, lookups of indirect keys, completions and everything else that takes time without
+//! moving bytes cost what is written here.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VfId};
+use crate::face::Face;
+use crate::numbers::Numbers;
+use crate::qp::QpNumbers;
+
+/// Cost of a turn while nobody else has work: 10 to 20 microseconds.
+pub(crate) const TURN: i64 = 128 * 1024;
+/// Cost of a turn while others have work: how long each of them waits for it.
+pub(crate) const SHARED_TURN: i64 = 16 * 1024;
+/// Cost of a request: to fetch it, to check it, to complete it.
+pub(crate) const REQUEST_COST: i64 = 1024;
+/// Cost of a look at an object that is seldom in the cache.
+pub(crate) const LOOK_COST: i64 = 512;
+/// Cost of a timer that runs out.
+const TIMER_COST: i64 = 1024;
+/// Cost of a queue pair that fails: an event and its interrupt, and some requests that are flushed.
+pub(crate) const FAILURE_COST: i64 = 8 * 1024;
+/// Cost of an object that is taken away after a reset.
+const REMOVAL_COST: i64 = 256;
+/// Functions whose alarms ring at a time; the others follow.
+const ALARMS: usize = 64;
+/// Objects that were discarded and that nobody has taken yet; more are dropped on the spot.
+const MOST_DISCARDED: usize = 4096;
+
+/// A queue pair in error, and when to look again for requests posted to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Errored {
+    pub qp: QpIndex,
+    /// In the clock's nanoseconds.
+    pub due: u64,
+    /// Nanoseconds to the look after that, if there is nothing.
+    pub pause: u64,
+}
+
+/// What a function has to do.
+#[derive(Debug)]
+pub(crate) struct Agenda {
+    /// Queue pairs with a turn due. One that was destroyed may still be named.
+    pub ready: VecDeque<QpIndex>,
+    /// When which queue pair's timer of which number is due.
+    pub timers: BTreeSet<(u64, u32, u64)>,
+    /// Queue pairs in error: requests posted to them must be flushed, and receive requests come
+    /// without a doorbell.
+    pub errored: Errands,
+    /// Slots of the function's queue pairs and shared receive queues that are yet to be searched for
+    /// users of failed completion queues, and the next of them.
+    pub search_left: usize,
+    pub search_at: usize,
+    /// Objects from before a reset, which nobody can name any more.
+    remains: Vec<Remains>,
+    /// Among the functions whose turn comes.
+    queued: bool,
+    /// A timer is due.
+    rang: bool,
+    /// When it is due, where the engine knows; [`u64::MAX`] for never.
+    alarm: u64,
+}
+
+/// Queue pairs in error, looked at in passes, of which a turn does a part.
+#[derive(Debug)]
+pub(crate) struct Errands {
+    pub list: Vec<Errored>,
+    /// The next one to look at.
+    pub at: usize,
+    /// How many are left of this pass.
+    pub left: usize,
+    /// When the first of those that the pass has seen is due again.
+    pub next: u64,
+    /// When to go on, in the clock's nanoseconds.
+    pub due: u64,
+}
+
+/// Objects of a function that was reset.
+#[derive(Debug)]
+struct Remains {
+    qps: QpNumbers,
+    cqs: Numbers<CqIndex>,
+    srqs: Numbers<SrqIndex>,
+}
+
+impl Default for Errands {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            at: 0,
+            left: 0,
+            next: u64::MAX,
+            due: u64::MAX,
+        }
+    }
+}
+
+impl Default for Agenda {
+    fn default() -> Self {
+        Self {
+            ready: VecDeque::new(),
+            timers: BTreeSet::new(),
+            errored: Errands::default(),
+            search_left: 0,
+            search_at: 0,
+            remains: Vec::new(),
+            queued: false,
+            rang: false,
+            alarm: u64::MAX,
+        }
+    }
+}
+
+impl Agenda {
+    /// Whether there is something to do now.
+    fn is_pending(&self) -> bool {
+        self.rang || !self.ready.is_empty() || self.search_left > 0
+    }
+
+    /// When there is something to do without anybody asking.
+    fn due(&self) -> u64 {
+        let timer = self.timers.first().map_or(u64::MAX, |&(at, _, _)| at);
+        timer.min(self.errored.due)
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// A queue pair is to have a turn.
+    #[inline]
+    pub(crate) fn make_ready(&mut self, index: QpIndex) {
+        if let Some(qp) = self.qps.get_mut(index.0)
+            && !qp.req.queued
+        {
+            qp.req.queued = true;
+            let vf = qp.core.vf;
+            self.vf_mut(vf).agenda.ready.push_back(index);
+            self.queue(vf);
+        }
+    }
+
+    /// A function is to have a turn.
+    #[inline]
+    pub(crate) fn queue(&mut self, vf: VfId) {
+        let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
+        if !agenda.queued {
+            agenda.queued = true;
+            self.round.push_back(vf);
+        }
+    }
+
+    /// Executes posted work until none is left or a bounded amount is done.
+    /// Returns whether some is left.
+    pub fn run(&mut self) -> bool {
+        self.look_at_clock();
+        self.run_round()
+    }
+
+    /// Turns of functions, as far as the cost of one long turn goes.
+    pub(crate) fn run_round(&mut self) -> bool {
+        let mut left = TURN;
+        while left > 0
+            && let Some(vf) = self.round.pop_front()
+        {
+            self.vf_mut(vf).agenda.queued = false;
+            left -= self.visit(vf).max(LOOK_COST);
+            if self.vf(vf).agenda.is_pending() {
+                self.queue(vf);
+            }
+        }
+        !self.round.is_empty()
+    }
+
+    /// A turn of one function, out of order, for a caller who brings it work and would have to wait
+    /// for another thread to do it.
+    pub fn run_vf(&mut self, vf: VfId) {
+        self.visit(vf);
+        if self.vf(vf).agenda.is_pending() {
+            self.queue(vf);
+        } else if self.round.back() == Some(&vf) {
+            self.round.pop_back();
+            self.vf_mut(vf).agenda.queued = false;
+        }
+    }
+
+    /// Whether a function has work that waits for its turn.
+    #[must_use]
+    pub fn is_pending(&self, vf: VfId) -> bool {
+        self.vf(vf).agenda.is_pending()
+    }
+
+    /// Whether [`Engine::clear_away`] has something to do.
+    #[must_use]
+    pub fn has_remains(&self, vf: VfId) -> bool {
+        !self.vf(vf).agenda.remains.is_empty()
+    }
+
+    /// When [`Engine::run`] must be called again although nothing rings, in
+    /// the clock's nanoseconds; a time in the past when there is work now.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        if !self.round.is_empty() {
+            return Some(0);
+        }
+        let alarm = self.alarms.first().map(|&(at, _)| at);
+        let airborne = self.airborne.first_key_value().map(|(&(at, _), _)| at);
+        let held = self.held_events.peek().map(|Reverse((at, ..))| *at);
+        [alarm, airborne, held].into_iter().flatten().min()
+    }
+
+    /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
+    #[inline]
+    pub(crate) fn allowance(&self, vf: VfId, hot: usize) -> i64 {
+        let own = usize::from(self.vf(vf).agenda.queued);
+        if self.round.len() > own || self.poll.is_hot_beside(hot) {
+            SHARED_TURN
+        } else {
+            TURN
+        }
+    }
+
+    /// A turn of one function; returns what it has cost.
+    fn visit(&mut self, vf: VfId) -> i64 {
+        let allowance = self.allowance(vf, self.vf(vf).polled.hot());
+        let mut left = allowance;
+        let agenda = &mut self.vf_mut(vf).agenda;
+        if std::mem::take(&mut agenda.rang) {
+            let now = self.clock.now();
+            self.timers_due(vf, now, &mut left);
+            if self.vf(vf).agenda.errored.due <= now {
+                self.look_at_errored(vf, now, &mut left);
+            }
+            self.set_alarm(vf);
+        }
+        self.search_users(vf, &mut left);
+        while left > 0
+            && let Some(index) = self.vf_mut(vf).agenda.ready.pop_front()
+        {
+            // Another one may have its place by now, which has its turn early then.
+            match self.qps.get_mut(index.0) {
+                Some(qp) if qp.req.queued && qp.core.vf == vf => {
+                    qp.req.queued = false;
+                    self.turn(index, &mut left);
+                }
+                _ => left -= LOOK_COST,
+            }
+        }
+        allowance - left
+    }
+
+    /// Sees to it that functions have a turn whose time has come.
+    pub(crate) fn look_at_clock(&mut self) {
+        let nothing = self.alarms.is_empty() && self.airborne.is_empty();
+        if nothing && self.held_events.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        for _ in 0..ALARMS {
+            let Some(&(at, vf)) = self.alarms.first() else {
+                break;
+            };
+            if at > now {
+                break;
+            }
+            self.alarms.pop_first();
+            let agenda = &mut self.vf_mut(vf).agenda;
+            agenda.alarm = u64::MAX;
+            agenda.rang = true;
+            self.queue(vf);
+        }
+        self.airborne_arrive(now);
+        self.expire_events(now);
+    }
+
+    /// Has the engine know when a function's next timer is due.
+    pub(crate) fn set_alarm(&mut self, vf: VfId) {
+        let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
+        let due = agenda.due();
+        if agenda.rang || due == agenda.alarm {
+            return;
+        }
+        let earlier = std::mem::replace(&mut agenda.alarm, due);
+        self.alarms.remove(&(earlier, vf));
+        if due != u64::MAX {
+            self.alarms.insert((due, vf));
+        }
+    }
+
+    fn timers_due(&mut self, vf: VfId, now: u64, left: &mut i64) {
+        while *left > 0
+            && let Some(&(at, index, id)) = self.vf(vf).agenda.timers.first()
+            && at <= now
+        {
+            self.vf_mut(vf).agenda.timers.pop_first();
+            *left -= TIMER_COST;
+            self.timer_fired(QpIndex(index), id);
+        }
+    }
+
+    /// Lets go of all objects of a function at once, in a time that does not depend on how many there
+    /// are.
+    pub(crate) fn bury(&mut self, vf: VfId) {
+        let state = &mut self.vfs[usize::from(vf.0)];
+        let remains = Remains {
+            qps: state.qps.replace(),
+            cqs: state.cqs.replace(),
+            srqs: state.srqs.replace(),
+        };
+        let Agenda {
+            queued,
+            alarm,
+            remains: earlier,
+            ..
+        } = &mut state.agenda;
+        let agenda = Agenda {
+            queued: *queued,
+            remains: std::mem::take(earlier),
+            ..Agenda::default()
+        };
+        self.alarms.remove(&(*alarm, vf));
+        let gone = std::mem::replace(&mut state.agenda, agenda);
+        state.agenda.remains.push(remains);
+        self.discard(gone);
+    }
+
+    /// Takes away objects that a function had before it was reset, a bounded number of them; returns
+    /// whether some are left. What they were is discarded.
+    pub fn clear_away(&mut self, vf: VfId) -> bool {
+        let mut left = SHARED_TURN;
+        while left > 0
+            && let Some(remains) = self.vf_mut(vf).agenda.remains.last_mut()
+        {
+            left -= REMOVAL_COST;
+            if let Some(slot) = remains.qps.pop() {
+                if let Some(qp) = slot.and_then(|index| self.qps.remove(index.0)) {
+                    self.discard_box(qp);
+                }
+            } else if let Some(slot) = remains.cqs.pop() {
+                if let Some(cq) = slot.and_then(|index| self.cqs.remove(index.0)) {
+                    self.discard_box(cq);
+                }
+            } else if let Some(slot) = remains.srqs.pop() {
+                if let Some(srq) = slot.and_then(|index| self.srqs.remove(index.0)) {
+                    self.discard_box(srq);
+                }
+            } else {
+                self.vf_mut(vf).agenda.remains.pop();
+            }
+        }
+        !self.vf(vf).agenda.remains.is_empty()
+    }
+
+    /// Keeps something large that is of no use any more until somebody takes it
+    /// ([`Engine::take_discarded`]): to drop it takes time.
+    pub fn discard<T: Send + 'static>(&mut self, thing: T) {
+        self.discard_box(Box::new(thing));
+    }
+
+    fn discard_box(&mut self, thing: Box<dyn std::any::Any + Send>) {
+        if self.discarded.0.len() < MOST_DISCARDED {
+            self.discarded.0.push(thing);
+        }
+    }
+
+    /// What is of no use any more. To be dropped where nobody waits.
+    pub fn take_discarded(&mut self) -> Discarded {
+        std::mem::take(&mut self.discarded)
+    }
+}
+
+/// Things that are of no use any more.
+#[derive(Default)]
+#[must_use]
+pub struct Discarded(Vec<Box<dyn std::any::Any + Send>>);
+
+impl std::fmt::Debug for Discarded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Discarded").field(&self.0.len()).finish()
+    }
+}

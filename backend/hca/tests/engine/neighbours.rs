@@ -1,0 +1,445 @@
+//! However much one function asks for, the others have their turn: what one call of the engine does is
+//! bounded, and functions follow one another.
+//!
+//! Function 0 asks for much, of function 1; function 2 is the neighbour. Nothing here is timed: work is
+//! counted, and the order of completions is looked at.
+
+use hca::mr::{Access, Klm, KlmList, MemoryKey, Translation};
+use hca::work::{KeyUpdate, Operation, SendWr, Sge, Status};
+use hca::{Event, QpChange, QpState, Quota, RecvSide, Transport};
+
+use crate::lab::{
+    ALIAS, Cq, Lab, Qp, VARIANT, base, datagram, everything, physical, received, remote, request,
+    sent,
+};
+
+/// Queue pairs of the one that asks for much.
+const MANY: usize = 2000;
+/// Calls of the engine within which a neighbour's request is done: its own turn, and what was
+/// begun before.
+const CALLS: usize = 3;
+
+/// Connected queue pairs of function 0 with one completion queue, each to one of function 1.
+fn many(lab: &mut Lab, count: usize, polled: bool) -> (Vec<Qp>, Cq) {
+    let (cqn, cq) = lab.cq(0, 1 << 20);
+    let far = lab.cq(1, 1 << 20);
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let near = lab.qp_on(0, Transport::Rc, (cqn, cq.clone()), |desc| {
+            desc.polled = polled
+        });
+        let peer = lab.qp_on(1, Transport::Rc, far.clone(), |_| {});
+        lab.connect_with(&near, &peer, |_| {});
+        all.push(near);
+    }
+    lab.settle();
+    (all, cq)
+}
+
+/// A connection between functions 2 and 1.
+fn neighbour(lab: &mut Lab, polled: bool) -> Qp {
+    let near = lab.qp_with(2, Transport::Rc, |desc| desc.polled = polled);
+    let peer = lab.qp(1, Transport::Rc);
+    lab.connect_with(&near, &peer, |_| {});
+    lab.settle();
+    near
+}
+
+fn small_write(lab: &Lab) -> SendWr {
+    let sge = lab.sge(2, 0, 8);
+    let to = base(1) + (1 << 20);
+    remote(Operation::Write, 1, &[sge], to, lab.nodes[1].key)
+}
+
+fn large_write(lab: &Lab, len: u32) -> SendWr {
+    let sge = Sge {
+        addr: ALIAS,
+        ..lab.sge(0, 0, len)
+    };
+    remote(Operation::Write, 1, &[sge], ALIAS, lab.nodes[1].key)
+}
+
+/// What function 0's memory gives out during `act`: windows and bytes.
+fn given(lab: &mut Lab, act: impl FnOnce(&mut Lab)) -> [u64; 2] {
+    let before = lab.memory(0).given();
+    act(lab);
+    let after = lab.memory(0).given();
+    [0, 1].map(|at| after[at] - before[at])
+}
+
+/// The neighbour posts one request, which is done within a few calls.
+fn neighbour_is_served(lab: &mut Lab, near: &Qp) {
+    let wr = small_write(lab);
+    lab.post(near, wr);
+    for _ in 0..CALLS {
+        lab.engine.run();
+    }
+    assert_eq!(sent(&near.cq.poll()), [(1, Status::Success)]);
+}
+
+#[test]
+fn many_queue_pairs_have_no_more_turns_than_one() {
+    let mut lab = Lab::new(3);
+    let near = neighbour(&mut lab, false);
+    let (all, cq) = many(&mut lab, MANY, false);
+    for qp in &all {
+        let wr = large_write(&lab, 1 << 20);
+        lab.post(qp, wr);
+    }
+    for _ in 0..20 {
+        neighbour_is_served(&mut lab, &near);
+    }
+    assert!(cq.poll().len() < MANY / 2, "nothing is left to wait for");
+    // Small requests by the thousand are as much.
+    lab.settle();
+    cq.poll();
+    for qp in &all {
+        for _ in 0..50 {
+            lab.post(qp, request(Operation::Nop, 1, &[]));
+        }
+    }
+    for _ in 0..20 {
+        neighbour_is_served(&mut lab, &near);
+    }
+    assert!(lab.engine.run(), "nothing is left to wait for");
+    lab.settle();
+    assert_eq!(cq.poll().len(), MANY * 50);
+}
+
+#[test]
+fn a_turn_of_polling_is_bounded_whatever_is_posted() {
+    let mut lab = Lab::new(3);
+    let near = neighbour(&mut lab, true);
+    let (all, cq) = many(&mut lab, 200, true);
+    for qp in all.iter().chain([&near]) {
+        lab.engine.hint(qp.vf, qp.qpn);
+    }
+    while lab.engine.poll() {}
+    for qp in &all {
+        for _ in 0..4 {
+            qp.send.push(Ok(large_write(&lab, 1 << 20)));
+        }
+    }
+    while cq.poll().len() < 8 {
+        near.send.push(Ok(small_write(&lab)));
+        let [_, bytes] = given(&mut lab, |lab| {
+            for _ in 0..CALLS {
+                lab.engine.poll();
+            }
+        });
+        assert!(bytes <= 4 << 20, "{bytes} bytes in {CALLS} turns");
+        assert_eq!(sent(&near.cq.poll()), [(1, Status::Success)]);
+    }
+}
+
+#[test]
+fn queue_pairs_in_error_are_looked_at_in_parts() {
+    let mut lab = Lab::new(3);
+    let near = neighbour(&mut lab, false);
+    let (all, cq) = many(&mut lab, MANY, false);
+    for qp in &all {
+        lab.modify(qp, QpState::Error, &QpChange::default());
+    }
+    lab.settle();
+    cq.poll();
+    for round in 0..3 {
+        for qp in &all {
+            lab.receive(qp, 7, &[]);
+        }
+        // All are due by now.
+        lab.clock_forward(200_000_000);
+        lab.engine.run();
+        let mut flushed = cq.poll().len();
+        assert!(flushed < MANY / 2, "{flushed} at once in round {round}");
+        neighbour_is_served(&mut lab, &near);
+        // None is forgotten.
+        let mut looks = 0;
+        while flushed < MANY {
+            lab.advance(1_000_000);
+            flushed += received(&cq.poll()).len();
+            looks += 1;
+            assert!(looks < 10_000, "{flushed} flushed");
+        }
+        assert_eq!(flushed, MANY);
+    }
+}
+
+#[test]
+fn one_queue_pair_in_error_among_many_is_flushed() {
+    let mut lab = Lab::new(3);
+    let (all, cq) = many(&mut lab, MANY, false);
+    for qp in &all {
+        lab.modify(qp, QpState::Error, &QpChange::default());
+    }
+    // Some leave the list in between, from its middle and from its ends.
+    for qp in [&all[0], &all[MANY / 2], &all[MANY - 1]] {
+        lab.modify(qp, QpState::Reset, &QpChange::default());
+    }
+    lab.engine.destroy_qp(all[1].vf, all[1].qpn).unwrap();
+    lab.settle();
+    cq.poll();
+    for qp in &all[2..MANY / 2] {
+        lab.receive(qp, 1, &[]);
+        for _ in 0..10_000 {
+            lab.advance(1_000_000);
+            if received(&cq.poll()).len() == 1 {
+                break;
+            }
+        }
+        assert_eq!(qp.recv.len(), 0);
+        if qp.qpn == all[20].qpn {
+            break;
+        }
+    }
+}
+
+#[test]
+fn timers_that_are_due_together_are_one_functions_work() {
+    let mut lab = Lab::new(3);
+    let near = neighbour(&mut lab, false);
+    let (all, cq) = many(&mut lab, MANY, false);
+    for qp in &all {
+        lab.post(qp, request(Operation::Send, 1, &[]));
+    }
+    // Nobody has posted a receive request: all wait for the same time.
+    lab.settle();
+    for _ in 0..5 {
+        lab.clock_forward(1_000_000_000);
+        neighbour_is_served(&mut lab, &near);
+    }
+    assert!(cq.poll().is_empty());
+}
+
+#[test]
+fn users_of_a_failed_completion_queue_fail_a_few_at_a_time() {
+    let mut lab = Lab::new(3);
+    let near = neighbour(&mut lab, false);
+    let (cqn, cq) = lab.cq(0, 1);
+    let far = lab.cq(1, 1 << 20);
+    let mut all = Vec::new();
+    for _ in 0..MANY {
+        let qp = lab.qp_on(0, Transport::Rc, (cqn, cq.clone()), |_| {});
+        let peer = lab.qp_on(1, Transport::Rc, far.clone(), |_| {});
+        lab.connect_with(&qp, &peer, |_| {});
+        all.push(qp);
+    }
+    let bystander = lab.qp(0, Transport::Rc);
+    let peer = lab.qp(1, Transport::Rc);
+    lab.connect_with(&bystander, &peer, |_| {});
+    lab.settle();
+    let catastrophes = |lab: &Lab| {
+        let failed = |event: &Event| matches!(event, Event::QpCatastrophic(_));
+        lab.events(0).iter().filter(|event| failed(event)).count()
+    };
+    for _ in 0..2 {
+        lab.post(&all[0], request(Operation::Nop, 1, &[]));
+    }
+    lab.engine.run();
+    let mut failed = catastrophes(&lab);
+    assert!(failed < MANY / 2, "{failed} at once");
+    neighbour_is_served(&mut lab, &near);
+    lab.settle();
+    failed += catastrophes(&lab);
+    assert_eq!(failed, MANY);
+    assert!(all.iter().all(|qp| lab.state(qp) == QpState::Error));
+    assert_eq!(lab.state(&bystander), QpState::ReadyToSend);
+}
+
+/// A key that leads through four levels of stretches of one byte each to `len` bytes of its
+/// function's memory.
+fn chain(lab: &mut Lab, node: usize, len: u32) -> u32 {
+    let (vf, pd) = (lab.nodes[node].vf, lab.nodes[node].pd);
+    let mut key = lab.nodes[node].key;
+    let mut addr = base(node);
+    for _ in 0..4 {
+        let klms = (0..u64::from(len))
+            .map(|at| Klm {
+                len: 1,
+                key,
+                addr: addr + at,
+            })
+            .collect();
+        let region = MemoryKey {
+            start: 0,
+            len: u64::from(len),
+            translation: Translation::Indirect(KlmList::new(klms)),
+            ..physical(pd)
+        };
+        let index = lab.engine.create_key(vf, region).unwrap();
+        (key, addr) = (index << 8 | u32::from(VARIANT), 0);
+    }
+    key
+}
+
+#[test]
+fn keys_of_tiny_pieces_take_many_turns() {
+    const LEN: u32 = 4096;
+    let mut lab = Lab::new(3);
+    let near = neighbour(&mut lab, false);
+    let (a, b) = lab.pair(Transport::Rc);
+    let key = chain(&mut lab, 0, LEN);
+    let far = chain(&mut lab, 1, LEN);
+    let bytes = crate::lab::pattern(3, LEN as usize);
+    lab.memory(0).write(base(0), &bytes);
+    let sge = Sge {
+        addr: 0,
+        lkey: key,
+        len: LEN,
+    };
+    for (index, operation) in [Operation::Write, Operation::Send, Operation::Read]
+        .into_iter()
+        .enumerate()
+    {
+        let target = Sge { lkey: far, ..sge };
+        lab.receive(&b, 1, &[target]);
+        for _ in 0..3 {
+            lab.post(&a, remote(operation, index as u16, &[sge], 0, far));
+            lab.receive(&b, 1, &[target]);
+        }
+        for _ in 0..10 {
+            let [windows, _] = given(&mut lab, |lab| {
+                lab.engine.run();
+            });
+            assert!(
+                windows < 500,
+                "{windows} windows in one call, {operation:?}"
+            );
+            neighbour_is_served(&mut lab, &near);
+        }
+        lab.settle();
+        assert_eq!(sent(&a.cq.poll()), vec![(index as u16, Status::Success); 3]);
+        assert!(lab.memory(1).read(base(1), LEN as usize) == bytes);
+        b.cq.poll();
+    }
+}
+
+#[test]
+fn datagrams_in_too_many_pieces_are_refused() {
+    let mut lab = Lab::new(3);
+    let key = chain(&mut lab, 0, 2048);
+    let near = neighbour(&mut lab, false);
+    let change = QpChange {
+        qkey: Some(crate::lab::QKEY),
+        ..QpChange::default()
+    };
+    let (a, b) = (lab.qp(0, Transport::Ud), lab.qp(2, Transport::Ud));
+    for qp in [&a, &b] {
+        lab.bring_up(qp, &lab.attributes(qp));
+        lab.modify(qp, QpState::ReadyToSend, &change);
+    }
+    let sge = |len: u32| Sge {
+        addr: 0,
+        lkey: key,
+        len,
+    };
+    // A few pieces are no more than a list may have anyway.
+    lab.receive(&b, 1, &[lab.sge(2, 0, 4096)]);
+    let wr = datagram(&lab, &b, 1, &[sge(16)]);
+    lab.execute(&a, wr);
+    assert_eq!(sent(&a.cq.poll()), [(1, Status::Success)]);
+    assert_eq!(received(&b.cq.poll()).len(), 1);
+    let [windows, _] = given(&mut lab, |lab| {
+        let wr = datagram(lab, &b, 2, &[sge(2048)]);
+        lab.execute(&a, wr);
+    });
+    assert!(windows < 500, "{windows} windows for one datagram");
+    assert_eq!(sent(&a.cq.poll()), [(2, Status::LocalProtection)]);
+    // A receiver's pieces are the receiver's fault.
+    let c = lab.qp(0, Transport::Ud);
+    lab.bring_up(&c, &lab.attributes(&c));
+    lab.receive(&c, 3, &[sge(2048)]);
+    let [windows, _] = given(&mut lab, |lab| {
+        let wr = datagram(lab, &c, 3, &[lab.sge(2, 0, 1500)]);
+        lab.execute(&b, wr);
+    });
+    assert!(windows < 500, "{windows} windows for one datagram");
+    assert_eq!(sent(&b.cq.poll()), [(3, Status::Success)]);
+    assert_eq!(received(&c.cq.poll())[0].1, Status::LocalProtection);
+    assert_eq!(lab.state(&c), QpState::Error);
+    neighbour_is_served(&mut lab, &near);
+}
+
+#[test]
+fn a_key_update_of_a_million_bytes_takes_many_turns() {
+    const ENTRIES: usize = 1 << 16;
+    let mut lab = Lab::new(3);
+    let near = neighbour(&mut lab, false);
+    let (vf, pd) = (lab.nodes[0].vf, lab.nodes[0].pd);
+    let key = lab
+        .engine
+        .create_key(
+            vf,
+            MemoryKey {
+                updatable: true,
+                access: everything() | Access::NONE,
+                capacity: ENTRIES,
+                translation: Translation::Indirect(KlmList::default()),
+                ..physical(pd)
+            },
+        )
+        .unwrap();
+    let qp = lab.qp(0, Transport::KeyUpdate);
+    let change = lab.attributes(&qp);
+    lab.bring_up(&qp, &change);
+    let len = ENTRIES as u32 * 16;
+    let mut wr = request(Operation::UpdateKey, 1, &[lab.sge(0, 0, len)]);
+    wr.key_update = Some(Box::new(KeyUpdate {
+        mkey: key << 8 | u32::from(VARIANT),
+        translation_octwords: ENTRIES as u32,
+        ..KeyUpdate::default()
+    }));
+    lab.post(&qp, wr);
+    let [_, bytes] = given(&mut lab, |lab| {
+        lab.engine.run();
+    });
+    assert!(bytes < u64::from(len) / 2, "{bytes} bytes at once");
+    neighbour_is_served(&mut lab, &near);
+    lab.settle();
+    assert_eq!(sent(&qp.cq.poll()), [(1, Status::Success)]);
+    let entries = lab.engine.keys(vf).get(key).unwrap().translation.entries();
+    assert_eq!(entries, ENTRIES);
+}
+
+#[test]
+fn what_was_before_a_reset_is_taken_away_in_parts() {
+    let quota = Quota {
+        log_qps: 12,
+        ..Quota::default()
+    };
+    let mut lab = Lab::with_quota(3, quota);
+    let near = neighbour(&mut lab, false);
+    let (all, _) = many(&mut lab, MANY, false);
+    for qp in &all {
+        let wr = large_write(&lab, 1 << 20);
+        lab.post(qp, wr);
+    }
+    lab.engine.run();
+    lab.engine.reset_vf(all[0].vf);
+    // Gone as far as anybody can tell, and the function can be used at once.
+    let counts = lab.engine.object_counts(all[0].vf);
+    assert!(counts.iter().all(|(_, count)| *count == 0), "{counts:?}");
+    assert!(lab.engine.query_qp(all[0].vf, all[0].qpn).is_err());
+    assert!(!lab.engine.run(), "nothing is left to do");
+    lab.nodes[0].pd = lab.engine.alloc_pd(all[0].vf).unwrap();
+    let key = lab.engine.create_key(all[0].vf, physical(lab.nodes[0].pd));
+    lab.nodes[0].key = key.unwrap() << 8 | u32::from(VARIANT);
+    let again = lab.qp(0, Transport::Rc);
+    let peer = lab.qp(1, Transport::Rc);
+    lab.connect_with(&again, &peer, |_| {});
+    let mut parts = 0;
+    loop {
+        let more = lab.engine.clear_away(all[0].vf);
+        drop(lab.engine.take_discarded());
+        parts += 1;
+        neighbour_is_served(&mut lab, &near);
+        if !more {
+            break;
+        }
+    }
+    assert!(parts > 10, "{parts} parts");
+    // The new ones are not among them.
+    lab.execute(&again, request(Operation::Nop, 5, &[]));
+    assert_eq!(sent(&again.cq.poll()), [(5, Status::Success)]);
+    let described = lab.qp_with(0, Transport::Rc, |desc| desc.recv = RecvSide::None);
+    assert_eq!(lab.state(&described), QpState::Reset);
+}
