@@ -41,6 +41,6 @@ pub use face::Mlx5;
 pub use function::{Backend, Configuration, Doorbells, Effect, Function, Region, TRAPPED_PAGES};
 pub use port::{MadChecks, Port, PortAttributes};
 pub use queue::event::Interrupts;
-pub use software::Software;
-pub use state::FunctionState;
+pub use software::{Prepared, Software};
+pub use state::{FunctionState, Left};
 pub use transport::{MAX_REPLY, MAX_REQUEST};

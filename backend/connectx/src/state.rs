@@ -1,7 +1,7 @@
 //! What a function has besides the engine's objects: event queues, doorbell
 //! pages, capabilities, and the contexts that queries return.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use hca::Dma;
@@ -46,11 +46,21 @@ pub struct FunctionState {
     unknown: HashSet<u32>,
 }
 
-/// Contexts of objects as their creators gave them, for queries.
+/// Contexts of objects as their creators gave them, for queries. In trees: a table that grows is
+/// copied as a whole, while others wait.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
-    pub qps: HashMap<u32, Box<[u8; qpc::SIZE]>>,
-    pub srqs: HashMap<u32, Box<[u8; srqc::SIZE]>>,
+    pub qps: BTreeMap<u32, Box<[u8; qpc::SIZE]>>,
+    pub srqs: BTreeMap<u32, Box<[u8; srqc::SIZE]>>,
+}
+
+/// What objects of a function left in its state. To drop it may take long.
+#[derive(Debug)]
+#[must_use]
+pub struct Left {
+    _events: EventQueues,
+    _uars: Uars,
+    _contexts: Contexts,
 }
 
 impl FunctionState {
@@ -70,24 +80,27 @@ impl FunctionState {
             unknown: HashSet::new(),
             configuration,
         };
-        state.reset();
+        drop(state.reset());
         state
     }
 
     /// Back to the state of power-on. Interrupts stay connected.
-    pub fn reset(&mut self) {
+    pub fn reset(&mut self) -> Left {
         self.stage = Stage::Disabled;
         self.capabilities = crate::software::capability::general(&self.configuration);
         self.atomic_capabilities = crate::software::capability::atomic();
-        self.drop_objects();
+        self.drop_objects()
     }
 
-    /// Drops everything that objects have left here.
-    pub(crate) fn drop_objects(&mut self) {
-        self.events = EventQueues::default();
-        self.uars = Uars::new(&self.configuration);
-        self.contexts = Contexts::default();
+    /// Forgets everything that objects have left here, and returns it.
+    pub(crate) fn drop_objects(&mut self) -> Left {
+        let uars = Uars::new(&self.configuration);
         self.counter_set = None;
+        Left {
+            _events: std::mem::take(&mut self.events),
+            _uars: std::mem::replace(&mut self.uars, uars),
+            _contexts: std::mem::take(&mut self.contexts),
+        }
     }
 
     /// Finds a doorbell page that was rung since this was asked last, and returns
@@ -100,6 +113,12 @@ impl FunctionState {
     #[inline]
     pub fn next_rung(&mut self, area: &VolatileSlice<'_>) -> Option<Qpn> {
         self.uars.next_rung(area)
+    }
+
+    /// Whether the driver has an event queue for the completion of commands.
+    #[must_use]
+    pub fn has_command_events(&self) -> bool {
+        self.events.subscriber(EventType::Command).is_some()
     }
 
     /// Number of event queues.

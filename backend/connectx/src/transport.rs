@@ -34,7 +34,8 @@ pub struct CommandQueue {
 
 impl CommandQueue {
     /// Executes those of the commands in the queue at DMA address `queue` whose
-    /// bit in `entries` is set.
+    /// bit in `entries` is set, one after the other. Requests are fetched and
+    /// replies written without the backend, which others may need meanwhile.
     pub fn ring<B: Backend>(&mut self, queue: u64, entries: u32, backend: &mut B) {
         for slot in 0..1_u32 << LOG_COMMAND_ENTRIES {
             if entries >> slot & 1 != 0 {

@@ -5,7 +5,6 @@
 pub(crate) struct Slab<T> {
     entries: Vec<Option<Box<T>>>,
     free: Vec<u32>,
-    len: usize,
 }
 
 impl<T> Default for Slab<T> {
@@ -13,14 +12,12 @@ impl<T> Default for Slab<T> {
         Self {
             entries: Vec::new(),
             free: Vec::new(),
-            len: 0,
         }
     }
 }
 
 impl<T> Slab<T> {
     pub fn insert(&mut self, value: T) -> u32 {
-        self.len += 1;
         // Those behind the end have been given back.
         let end = self.entries.len();
         while let Some(index) = self.free.pop() {
@@ -35,7 +32,6 @@ impl<T> Slab<T> {
 
     pub fn remove(&mut self, index: u32) -> Option<Box<T>> {
         let value = self.entries.get_mut(index as usize)?.take()?;
-        self.len -= 1;
         self.free.push(index);
         while self.entries.pop_if(|last| last.is_none()).is_some() {}
         if self.entries.is_empty() {

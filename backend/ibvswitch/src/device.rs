@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use connectx::{Configuration, Effect, Function, Mlx5, Port, Software};
+use connectx::{Backend, Configuration, Effect, Function, Mlx5, Port, Prepared, Software};
 use hca::{Clock, Engine, VfId};
 use nix::errno::Errno;
 use vfio_user::{
@@ -35,6 +35,8 @@ pub struct VfDevice {
     engine: Arc<SharedEngine<Format>>,
     clock: Arc<dyn Clock>,
     port: Box<dyn Port + Send>,
+    /// The guest's memory as the engine has it, to read commands and write replies without it.
+    memory: GuestMemory,
     interrupts: Interrupts,
     /// BAR 0 as memory, where its doorbell pages are not trapped.
     pages: Option<Arc<SharedMemory>>,
@@ -143,6 +145,7 @@ impl VfDevice {
             engine: parts.engine,
             clock: parts.clock,
             port: parts.port,
+            memory: GuestMemory::default(),
             interrupts: parts.interrupts,
             pages: parts.pages,
             memory_limits: parts.memory_limits,
@@ -155,6 +158,82 @@ impl VfDevice {
     #[must_use]
     pub fn client(&self) -> Arc<ClientState> {
         Arc::clone(&self.client)
+    }
+}
+
+/// The engine as one function's registers use it: for one command or doorbell at a time, so that others
+/// have it between.
+struct Shared<'a> {
+    engine: &'a SharedEngine<Format>,
+    vf: VfId,
+    port: &'a mut dyn Port,
+    memory: &'a GuestMemory,
+}
+
+impl Backend for Shared<'_> {
+    type Dma = GuestMemory;
+
+    fn dma(&self) -> &GuestMemory {
+        self.memory
+    }
+
+    fn execute(&mut self, request: &[u8], reply: &mut [u8]) {
+        let mut prepared = Prepared::of::<GuestMemory>(request);
+        let (vf, port) = (self.vf, &mut *self.port);
+        let (was_reset, lost) = self.engine.with_vf(vf, |engine| {
+            let before = engine.memory_taken(vf);
+            Software::new(engine, vf, port)
+                .prepared(&mut prepared)
+                .execute(request, reply);
+            (engine.has_remains(vf), Lost::of(engine, vf, before))
+        });
+        if was_reset {
+            self.engine.clear_away(vf);
+        }
+        lost.give_back();
+    }
+
+    fn has_command_events(&self) -> bool {
+        let vf = self.vf;
+        self.engine
+            .inspect(|engine| engine.face(vf).has_command_events())
+    }
+
+    fn command_event(&mut self, entries: u32) {
+        let (vf, port) = (self.vf, &mut *self.port);
+        self.engine
+            .with(|engine| Software::new(engine, vf, port).command_event(entries));
+    }
+
+    fn doorbell(&mut self, uar: u32, offset: usize, data: &[u8]) {
+        let (vf, port) = (self.vf, &mut *self.port);
+        self.engine.with_vf(vf, |engine| {
+            Software::new(engine, vf, port).doorbell(uar, offset, data)
+        });
+    }
+
+    fn reset(&mut self) {
+        let (vf, port) = (self.vf, &mut *self.port);
+        let lost = self.engine.with(|engine| {
+            let before = engine.memory_taken(vf);
+            Software::new(engine, vf, port).reset();
+            Lost::of(engine, vf, before)
+        });
+        self.engine.clear_away(vf);
+        lost.give_back();
+    }
+}
+
+impl VfDevice {
+    /// The registers, and what is behind them.
+    fn parts(&mut self) -> (&mut Function, Shared<'_>) {
+        let shared = Shared {
+            engine: &self.engine,
+            vf: self.vf,
+            port: self.port.as_mut(),
+            memory: &self.memory,
+        };
+        (&mut self.function, shared)
     }
 }
 
@@ -203,14 +282,8 @@ impl Device for VfDevice {
 
     fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let region = connectx::Region::from_vfio_index(region).ok_or(Errno::EINVAL)?;
-        let (function, port, vf) = (&mut self.function, self.port.as_mut(), self.vf);
-        let (effect, lost) = self.engine.with(|engine| {
-            let before = engine.memory_taken(vf);
-            let mut backend = Software::new(engine, vf, port);
-            let effect = function.write(region, offset, data, &mut backend);
-            (effect, Lost::of(engine, vf, before))
-        });
-        lost.give_back();
+        let (function, mut backend) = self.parts();
+        let effect = function.write(region, offset, data, &mut backend);
         if effect == Effect::Reset {
             (self.presence)(Presence::Reset);
             tracing::debug!(vf = self.name, "reset by its guest");
@@ -222,34 +295,34 @@ impl Device for VfDevice {
         if mapping.is_unshared_ram() {
             self.client.unshared.store(true, Ordering::Relaxed);
         }
-        Ok(self
-            .engine
-            .with(|engine| engine.dma_mut(self.vf).0.map(mapping))?)
+        self.memory.0.map(mapping.clone())?;
+        self.engine
+            .with(|engine| engine.dma_mut(self.vf).0.map(mapping))?;
+        Ok(())
     }
 
     fn dma_unmap(&mut self, addr: u64, size: u64) -> Result<(), Errno> {
         let gone = self
             .engine
             .with(|engine| engine.dma_mut(self.vf).0.unmap(addr, size))?;
-        drop(gone);
+        // The last user: what is behind it goes away without the engine.
+        let last = self.memory.0.unmap(addr, size)?;
+        drop((gone, last));
         Ok(())
     }
 
     fn reset(&mut self) {
-        let (function, port, vf) = (&mut self.function, self.port.as_mut(), self.vf);
-        let lost = self.engine.with(|engine| {
-            let before = engine.memory_taken(vf);
-            function.reset(&mut Software::new(engine, vf, port));
-            Lost::of(engine, vf, before)
-        });
-        lost.give_back();
+        let (function, mut backend) = self.parts();
+        function.reset(&mut backend);
         (self.presence)(Presence::Reset);
     }
 
     fn disconnected(&mut self) {
         self.reset();
-        let gone = self.engine.with(|engine| engine.dma_mut(self.vf).0.clear());
-        drop(gone);
+        let gone = self
+            .engine
+            .with(|engine| std::mem::take(engine.dma_mut(self.vf)));
+        drop((gone, self.memory.0.clear()));
         self.client.connected.store(false, Ordering::Relaxed);
         self.client.unshared.store(false, Ordering::Relaxed);
         (self.presence)(Presence::Gone);

@@ -1,19 +1,23 @@
 //! The engine and the thread that keeps it going.
 //!
 //! The engine is plain data behind one mutex, and whoever has work for it takes
-//! the mutex and does that work: a socket thread for a command or a trapped
-//! doorbell, the management thread for a datagram. The engine thread does what
-//! nobody rings for. Where doorbell pages are polled it keeps the mutex and
-//! spins, giving it up only to those who wait for it, so that the data path
-//! takes no lock; otherwise it sleeps until a timer is due or work was left
-//! over.
+//! the mutex: a socket thread for a command or a trapped doorbell, the
+//! management thread for a datagram. A socket thread then gives its own
+//! function one turn, unless that has work waiting already. The engine thread
+//! does the rest, functions in turn. Where doorbell pages are polled it keeps
+//! the mutex and spins, giving it up to those who wait for it after every turn,
+//! so that the data path takes no lock; otherwise it sleeps until a timer is due
+//! or work was left over.
+//!
+//! Nobody has the mutex for longer than a turn or one command takes, however
+//! much a guest asks for, and nothing large is freed under it.
 
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hca::{Clock, Engine, Face};
+use hca::{Clock, Engine, Face, VfId};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_timerslack;
 use nix::unistd::Pid;
@@ -108,12 +112,48 @@ impl<F: Face> SharedEngine<F> {
         })
     }
 
-    /// Does something with the engine, lets it execute what became ready, and
-    /// leaves the rest to the engine thread.
+    /// Does something with the engine; the engine thread executes what became
+    /// ready.
     pub fn with<R>(&self, act: impl FnOnce(&mut Engine<F>) -> R) -> R {
         let mut guarded = self.guarded.lock();
         let result = act(&mut guarded.engine);
-        let more = guarded.engine.run();
+        self.leave(guarded);
+        result
+    }
+
+    /// Does something with the engine for function `vf`, and gives the function
+    /// a turn. If it has work from before, it has had its turn, and the engine
+    /// thread does this work too when it has the next one.
+    pub fn with_vf<R>(&self, vf: VfId, act: impl FnOnce(&mut Engine<F>) -> R) -> R {
+        let mut guarded = self.guarded.lock();
+        let waits = guarded.engine.is_pending(vf);
+        let result = act(&mut guarded.engine);
+        if !waits {
+            guarded.engine.run_vf(vf);
+        }
+        self.leave(guarded);
+        result
+    }
+
+    /// Takes away what a function had before it was reset, with others at the
+    /// engine between. The function has no more than one reset's remains if its
+    /// thread calls this after each.
+    pub fn clear_away(&self, vf: VfId) {
+        loop {
+            let mut guarded = self.guarded.lock();
+            let more = guarded.engine.clear_away(vf);
+            let discarded = guarded.engine.take_discarded();
+            MutexGuard::unlock_fair(guarded);
+            drop(discarded);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Gives the engine back, and wakes its thread if there is work for it.
+    fn leave(&self, mut guarded: MutexGuard<'_, Guarded<F>>) {
+        let discarded = guarded.engine.take_discarded();
         let deadline = guarded.engine.next_deadline();
         let sooner = match (deadline, guarded.wakes_at) {
             (Some(deadline), Some(wakes_at)) => deadline < wakes_at,
@@ -122,10 +162,11 @@ impl<F: Face> SharedEngine<F> {
         };
         // A spinning engine thread needs no call; the condition variable then
         // has no waiter and this is one load.
-        if more || sooner || guarded.engine.polls() {
+        if sooner || guarded.engine.polls() {
             self.wake.notify_one();
         }
-        result
+        drop(guarded);
+        drop(discarded);
     }
 
     /// Looks at the engine without letting it work.
@@ -206,6 +247,8 @@ impl<F: Face> SharedEngine<F> {
                     guarded.wakes_at = Some(deadline);
                     self.wake
                         .wait_for(guarded, Duration::from_nanos(deadline - now));
+                } else {
+                    MutexGuard::bump(guarded);
                 }
             }
             None => self.wake.wait(guarded),

@@ -4,6 +4,7 @@ use hca::Dma;
 
 use super::{Outcome, Software, refuse};
 use crate::bits::command::Status;
+use crate::function::Backend;
 use crate::state::Stage;
 
 impl<D: Dma + 'static> Software<'_, D> {
@@ -14,7 +15,7 @@ impl<D: Dma + 'static> Software<'_, D> {
     }
 
     pub(super) fn disable_hca(&mut self) -> Outcome {
-        crate::function::Backend::reset(self);
+        Backend::reset(self);
         Ok(())
     }
 
@@ -33,8 +34,9 @@ impl<D: Dma + 'static> Software<'_, D> {
     pub(super) fn teardown_hca(&mut self) -> Outcome {
         self.engine.reset_vf(self.vf);
         let state = self.state_mut();
-        state.drop_objects();
         state.stage = state.stage.min(Stage::Enabled);
+        let gone = state.drop_objects();
+        self.engine.discard(gone);
         Ok(())
     }
 }

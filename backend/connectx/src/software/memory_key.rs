@@ -77,26 +77,35 @@ fn translation<D: Dma + 'static>(
     }
 }
 
+/// The translation that a CREATE_MKEY asks for, and the most entries it may get.
+pub(super) fn requested<D: Dma + 'static>(request: &[u8]) -> Result<(Translation, usize), Refusal> {
+    if create_mkey_in::PG_ACCESS.is_set(request) || create_mkey_in::MKEY_UMEM_VALID.is_set(request)
+    {
+        return Err(refuse(
+            Status::BadParameter,
+            "paging on demand and user memory objects are not supported",
+        ));
+    }
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
+    let octwords = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.get(request) as usize;
+    let given = octwords
+        .checked_mul(OCTWORD)
+        .and_then(|bytes| list(request).get(..bytes))
+        .ok_or(refuse(
+            Status::BadInputLength,
+            "the translation list is shorter than it says",
+        ))?;
+    translation::<D>(context, given)
+}
+
 impl<D: Dma + 'static> Software<'_, D> {
     pub(super) fn create_mkey(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
-        if create_mkey_in::PG_ACCESS.is_set(request)
-            || create_mkey_in::MKEY_UMEM_VALID.is_set(request)
-        {
-            return Err(refuse(
-                Status::BadParameter,
-                "paging on demand and user memory objects are not supported",
-            ));
-        }
+        let prepared = self
+            .prepared
+            .as_mut()
+            .and_then(|prepared| prepared.0.take());
+        let (translation, capacity) = prepared.unwrap_or_else(|| requested::<D>(request))?;
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
-        let octwords = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.get(request) as usize;
-        let given = octwords
-            .checked_mul(OCTWORD)
-            .and_then(|bytes| list(request).get(..bytes))
-            .ok_or(refuse(
-                Status::BadInputLength,
-                "the translation list is shorter than it says",
-            ))?;
-        let (translation, capacity) = translation::<D>(context, given)?;
         // Driver and device count in octwords, so a list may be one entry longer
         // than the region needs; never longer than it was sized for.
         let capacity = capacity.max(translation.entries());
@@ -124,7 +133,9 @@ impl<D: Dma + 'static> Software<'_, D> {
     }
 
     pub(super) fn destroy_mkey(&mut self, request: &[u8]) -> Outcome {
-        self.engine.destroy_key(self.vf, NUMBER.get(request))?;
+        let key = self.engine.destroy_key(self.vf, NUMBER.get(request))?;
+        // Its list may be long.
+        self.engine.discard(key);
         Ok(())
     }
 

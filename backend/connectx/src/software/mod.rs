@@ -19,6 +19,7 @@ mod shared_receive_queue;
 #[cfg(test)]
 mod tests;
 
+use hca::mr::Translation;
 use hca::{Dma, Engine, VerbError, VfId};
 
 use crate::bits::command::{Opcode, Status, alloc_pd_out as head_out, create_eq_in as head_in};
@@ -94,6 +95,21 @@ pub struct Software<'a, D: Dma + 'static> {
     engine: &'a mut Engine<Mlx5<D>>,
     vf: VfId,
     port: PortRef<'a>,
+    prepared: Option<&'a mut Prepared>,
+}
+
+/// What of a command can be done without the engine, and takes time: the list of a memory key, which
+/// may have a million entries.
+#[derive(Debug)]
+pub struct Prepared(Option<Result<(Translation, usize), Refusal>>);
+
+impl Prepared {
+    /// What `request` needs, for [`Software::prepared`].
+    #[must_use]
+    pub fn of<D: Dma + 'static>(request: &[u8]) -> Self {
+        let creates_key = head_in::OPCODE.get(request) as u16 == Opcode::CreateMkey.code();
+        Self(creates_key.then(|| memory_key::requested::<D>(request)))
+    }
 }
 
 struct PortRef<'a>(&'a mut dyn Port);
@@ -113,7 +129,15 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
             engine,
             vf,
             port: PortRef(port),
+            prepared: None,
         }
+    }
+
+    /// The same, for a command of which some has been done before.
+    #[must_use]
+    pub const fn prepared(mut self, prepared: &'a mut Prepared) -> Self {
+        self.prepared = Some(prepared);
+        self
     }
 
     fn state(&self) -> &crate::state::FunctionState {
@@ -262,7 +286,7 @@ impl<D: Dma + 'static> Backend for Software<'_, D> {
     }
 
     fn has_command_events(&self) -> bool {
-        self.state().events.subscriber(EventType::Command).is_some()
+        self.state().has_command_events()
     }
 
     fn command_event(&mut self, entries: u32) {
@@ -282,7 +306,8 @@ impl<D: Dma + 'static> Backend for Software<'_, D> {
 
     fn reset(&mut self) {
         self.engine.reset_vf(self.vf);
-        self.state_mut().reset();
+        let gone = self.state_mut().reset();
+        self.engine.discard(gone);
         self.port.0.reset();
     }
 }

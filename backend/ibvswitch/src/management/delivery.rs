@@ -10,6 +10,9 @@ use super::datagram::datagram;
 use super::hosts::Mailbox;
 use crate::engine::SharedEngine;
 
+/// What guests get in one go, with others at the engine between.
+const AT_A_TIME: usize = 16;
+
 /// Something for a guest, or for a program of the host.
 #[derive(Debug)]
 pub(super) enum Delivery {
@@ -39,28 +42,28 @@ pub(super) fn deliver<F: Face>(
             mailbox.flush();
         }
     }
-    if guests.is_empty() {
-        return unclaimed;
-    }
-    engine.with(|engine| {
-        for delivery in guests {
-            match delivery {
-                Delivery::Packet(vf, packet) => {
-                    if !engine.deliver_mad(vf, &datagram(&packet)) {
-                        unclaimed.push((vf, packet));
+    let mut guests = guests.into_iter().peekable();
+    while guests.peek().is_some() {
+        engine.with(|engine| {
+            for delivery in guests.by_ref().take(AT_A_TIME) {
+                match delivery {
+                    Delivery::Packet(vf, packet) => {
+                        if !engine.deliver_mad(vf, &datagram(&packet)) {
+                            unclaimed.push((vf, packet));
+                        }
                     }
-                }
-                Delivery::Change(vf, event, view) => {
-                    let (was, is) = (engine.port(vf).active, view.active);
-                    engine.set_port(vf, view);
-                    for change in changes(event, was, is) {
-                        engine.notify(vf, Event::Port(change));
+                    Delivery::Change(vf, event, view) => {
+                        let (was, is) = (engine.port(vf).active, view.active);
+                        engine.set_port(vf, view);
+                        for change in changes(event, was, is) {
+                            engine.notify(vf, Event::Port(change));
+                        }
                     }
+                    Delivery::Host(_) => {}
                 }
-                Delivery::Host(_) => {}
             }
-        }
-    });
+        });
+    }
     unclaimed
 }
 
