@@ -264,6 +264,7 @@ static void completions(void)
 
 	memset(&cqe, 0, sizeof(cqe));
 	error->syndrome = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
+	error->vendor_err_synd = 0x88;
 	error->s_wqe_opcode_qpn = htobe32(MLX5_OPCODE_RDMA_WRITE << 24 | 0xabcdef);
 	error->wqe_counter = htobe16(9);
 	error->op_own = MLX5_CQE_REQ_ERR << 4 | 1 << 1;
