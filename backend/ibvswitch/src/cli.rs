@@ -34,6 +34,7 @@ use crate::assembly::AssemblyError;
 use crate::config::{Config, ConfigError, Source};
 use crate::control::{self, Client, ClientError, Request, Response};
 use crate::management::ManagementError;
+use crate::picture::LayoutError;
 use crate::run::RunError;
 
 const AFTER_HELP: &str = "\
@@ -165,6 +166,8 @@ enum CliError {
         "the daemon answered something else than was asked; use an `ibvswitch` of the daemon's version"
     )]
     UnexpectedResponse,
+    #[error(transparent)]
+    Picture(#[from] LayoutError),
     #[error("{0}")]
     Usage(clap::Error),
     #[error("{0}")]
@@ -198,6 +201,7 @@ impl CliError {
             Self::Client(_)
             | Self::Run(_)
             | Self::UnexpectedResponse
+            | Self::Picture(_)
             | Self::External(_)
             | Self::Sibling(_)
             | Self::Failed(_)

@@ -18,7 +18,7 @@ pub use counters::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
 pub use link::{LinkAction, LinkReport, LinkRequest, StallDirection};
 pub use message::{
     Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, Node, NodeKind, Objects, RefusedMad,
-    Request, Response, Retries, Status, SubnetStatus, Topology, VfStatus,
+    Request, Response, Retries, Status, SubnetName, SubnetStatus, Topology, VfStatus,
 };
 pub(crate) use migration::allowed;
 pub use migration::{

@@ -6,6 +6,7 @@ mod svg;
 mod text;
 
 pub use dot::dot;
+pub use layout::LayoutError;
 pub use svg::{Theme, svg};
 pub use text::text;
 
@@ -43,6 +44,14 @@ fn lid(node: &Node) -> Option<ExtendedLid> {
     node.lid.and_then(ExtendedLid::new)
 }
 
+/// The LID in a few letters; nothing for a router, which has one in each subnet.
+fn short_lid(node: &Node) -> String {
+    if node.kind == NodeKind::Router {
+        return String::new();
+    }
+    lid(node).map_or_else(|| "no LID".to_owned(), |lid| format!("LID {lid}"))
+}
+
 /// The first P_Keys of a table, and how many more there are.
 fn pkeys(node: &Node, shown: usize) -> String {
     let first: Vec<&str> = node.pkeys.iter().take(shown).map(String::as_str).collect();
@@ -62,6 +71,8 @@ pub(crate) mod examples {
 
     use crate::config::{Config, DEFAULT, Directories};
     use crate::control::{Link, LinkEnd, Node, NodeKind, Topology};
+    use crate::management::Management;
+    use crate::status::Observer;
     use crate::topology::Plan;
 
     /// The built-in configuration, before anybody manages it.
@@ -117,13 +128,14 @@ pub(crate) mod examples {
         let mut topology = Topology {
             nodes: Vec::new(),
             links: Vec::new(),
+            subnets: Vec::new(),
         };
         let mut lid = 0;
         let mut add = |nodes: &mut Vec<Node>, name: &str, kind, hypervisor: Option<&str>| {
             lid += 1;
             nodes.push(node(name, kind, hypervisor, Some(lid)));
         };
-        let Topology { nodes, links } = &mut topology;
+        let Topology { nodes, links, .. } = &mut topology;
         for spine in ["spine1", "spine2"] {
             add(nodes, spine, NodeKind::Switch, None);
         }
@@ -147,5 +159,52 @@ pub(crate) mod examples {
         add(nodes, "subnet manager", NodeKind::Manager, None);
         links.push(link(("leaf1", 36), ("subnet manager", 1)));
         topology
+    }
+
+    fn planned(text: &str) -> Topology {
+        let dirs = Directories {
+            chosen: None,
+            fallback: Path::new("/run/ibvswitch"),
+        };
+        let config = Config::parse("f", text, dirs).expect("is right");
+        let plan = Plan::new(&config);
+        let management = Management::new(&config, &plan).expect("is right");
+        management.bring_up();
+        let observer = Observer::new(config, plan);
+        management.with(|state| observer.topology(&state.fabric, &[]))
+    }
+
+    /// Two subnets with a router between them.
+    pub fn two_subnets() -> Topology {
+        let mut text = String::new();
+        for (at, subnet) in ["red", "blue"].iter().enumerate() {
+            text += &format!(
+                "[[subnet]]\nname = \"{subnet}\"\nprefix = \"fec0:0000:0000:000{at}\"\n\
+                 [[switch]]\nname = \"sw-{subnet}\"\nsubnet = \"{subnet}\"\n\
+                 [[hypervisor]]\nname = \"hv-{subnet}\"\nswitch = \"sw-{subnet}\"\n\
+                 [[hypervisor.vf]]\nname = \"a-vm-with-a-rather-long-name-{at}\"\n"
+            );
+        }
+        text += "[[router]]\nname = \"r1\"\nswitches = [\"sw-red\", \"sw-blue\"]\n";
+        planned(&text)
+    }
+
+    /// A torus of so many by so many switches, with a hypervisor at each.
+    pub fn torus(side: usize) -> Topology {
+        let mut text = String::new();
+        let places = || (0..side).flat_map(|x| (0..side).map(move |y| (x, y)));
+        for (x, y) in places() {
+            text += &format!(
+                "[[switch]]\nname = \"t{x}{y}\"\n\
+                 [[hypervisor]]\nname = \"hv{x}{y}\"\nswitch = \"t{x}{y}\"\n\
+                 [[hypervisor.vf]]\nname = \"vm{x}{y}\"\n"
+            );
+        }
+        for (x, y) in places() {
+            for (x2, y2) in [((x + 1) % side, y), (x, (y + 1) % side)] {
+                text += &format!("[[link]]\nfrom = \"t{x}{y}\"\nto = \"t{x2}{y2}\"\n");
+            }
+        }
+        planned(&text)
     }
 }

@@ -96,6 +96,20 @@ impl Panel {
         }
     }
 
+    /// All that its vertical axis is to show.
+    fn values(&self) -> Box<dyn Iterator<Item = f64> + '_> {
+        match &self.content {
+            Content::Lines(lines) => {
+                let points = lines.iter().flat_map(|line| &line.points);
+                Box::new(points.map(|point| point.1))
+            }
+            Content::Bars { series, .. } => {
+                let values = series.iter().flat_map(|bars| &bars.values);
+                Box::new(values.copied().flatten())
+            }
+        }
+    }
+
     /// The same with a logarithmic vertical axis.
     #[must_use]
     pub fn logarithmic(self) -> Self {
@@ -217,6 +231,78 @@ mod tests {
             .filter(|node| node.has_tag_name("rect") && node.attribute("fill") == Some("#0072B2"));
         // Three bars, of which the swatches of two legends have the colour too.
         assert_eq!(bars.count(), 3 + 2);
+    }
+
+    fn bars_of(values: &[f64], names: &[&str]) -> Panel {
+        let values = values.iter().copied().map(Some).collect();
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        Panel::bars(
+            "",
+            "tree",
+            "packets",
+            names,
+            vec![Bars::new("ours", values)],
+        )
+    }
+
+    fn drawn(panels: Vec<Panel>) -> String {
+        let title = String::new();
+        Figure { title, panels }.svg().unwrap()
+    }
+
+    /// What is compared has one scale: equal heights mean equal values.
+    #[test]
+    fn panels_of_one_quantity_have_one_scale() {
+        let svg = drawn(vec![bars_of(&[1.0], &["a"]), bars_of(&[100.0], &["a"])]);
+        let document = roxmltree::Document::parse(&svg).unwrap();
+        let height = |node: roxmltree::Node<'_, '_>| -> Option<f64> {
+            let is_bar = node.attribute("fill") == Some("#0072B2");
+            is_bar.then(|| node.attribute("height")?.parse().ok())?
+        };
+        let mut heights: Vec<f64> = document.descendants().filter_map(height).collect();
+        // Without the patches of the legends.
+        heights.retain(|&height| height != 12.0);
+        assert_eq!(heights.len(), 2, "{heights:?}");
+        assert!(heights[0] * 20.0 < heights[1], "{heights:?}");
+    }
+
+    #[test]
+    fn names_below_bars_do_not_meet() {
+        let long = [
+            "16 x 16, four broken links",
+            "8 x 8 x 4",
+            "fat-tree of 128 machines",
+        ];
+        for count in [2, 3, 7, 12] {
+            let names: Vec<String> = (0..count)
+                .map(|at| format!("{} {at}", long[at % 3]))
+                .collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let svg = drawn(vec![bars_of(&vec![1.0; count], &names)]);
+            let document = roxmltree::Document::parse(&svg).unwrap();
+            let place = |name: &&str| {
+                let mut nodes = document.descendants();
+                let found = nodes.find(|node| node.text().is_some_and(|text| text.trim() == *name));
+                let found = found.expect("is shown");
+                let number = |name| -> f64 { found.attribute(name).unwrap().parse().unwrap() };
+                // A letter of DejaVu Sans is 0.55 of its size wide, on average over such text less.
+                (number("x"), number("y"), name.len() as f64 * 15.0 * 0.4)
+            };
+            let places: Vec<(f64, f64, f64)> = names.iter().map(place).collect();
+            for (at, one) in places.iter().enumerate() {
+                assert!(
+                    one.0 - one.2 / 2.0 >= 0.0 && one.0 + one.2 / 2.0 <= 544.0,
+                    "{one:?}"
+                );
+                for other in &places[at + 1..] {
+                    let beside = (one.0 - other.0).abs() >= (one.2 + other.2) / 2.0;
+                    assert!(
+                        beside || (one.1 - other.1).abs() >= 15.0,
+                        "{one:?} {other:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

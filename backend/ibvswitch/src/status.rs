@@ -8,7 +8,8 @@ use wire::Guid;
 
 use crate::config::{Config, Hypervisor, SMP_ACCESS, Vf};
 use crate::control::{
-    Counters, FabricStatus, Mads, NodeKind, Objects, Status, SubnetStatus, Topology, VfStatus,
+    Counters, FabricStatus, Mads, NodeKind, Objects, Status, SubnetName, SubnetStatus, Topology,
+    VfStatus,
 };
 use crate::shared_port::Place;
 use crate::topology::{Plan, used_pkeys};
@@ -173,6 +174,13 @@ impl Observer {
                 node.holds.clone_from(&function.holds);
             }
         }
+        let subnets = self.config.subnets.iter();
+        let named = subnets.filter_map(|subnet| {
+            let prefix = Guid::from(subnet.prefix).to_string();
+            let name = subnet.name.clone()?;
+            Some(SubnetName { name, prefix })
+        });
+        topology.subnets = named.collect();
         topology
     }
 }

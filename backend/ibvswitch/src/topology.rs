@@ -259,6 +259,7 @@ impl Plan {
             speed: String::new(),
         });
         control::Topology {
+            subnets: Vec::new(),
             nodes,
             links: self
                 .topology

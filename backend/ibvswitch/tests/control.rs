@@ -124,6 +124,7 @@ impl StatusSource for Fixed {
         Topology {
             nodes: Vec::new(),
             links: Vec::new(),
+            subnets: Vec::new(),
         }
     }
 

@@ -209,3 +209,25 @@ fn numbers_of_simulations() {
          from the roots down, so turn lists round that go from the hosts up\n"
     );
 }
+
+/// A subnet that is no tree, where Graphviz is not installed.
+#[test]
+fn a_picture_without_graphviz() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = dir.path().join("c.toml");
+    let ring = "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n[[link]]\nfrom = \"a\"\nto = \"b\"\n\
+                [[hypervisor]]\nname = \"hv1\"\n[[hypervisor]]\nname = \"hv2\"\nswitch = \"b\"\n";
+    fs::write(&config, ring).expect("is written");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+        .args(["topology", "--planned", "--format", "svg", "--config"])
+        .arg(&config)
+        .env("PATH", dir.path())
+        .output()
+        .expect("starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "ibvswitch: `neato` cannot be run: No such file or directory (os error 2); a subnet that is no tree \
+         takes Graphviz to draw (Debian: apt-get install graphviz), --format text does not\n"
+    );
+}

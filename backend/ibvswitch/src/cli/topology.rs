@@ -70,7 +70,7 @@ pub(super) fn run(source: SourceArgs, args: &TopologyArgs) -> Result<(), CliErro
         _ if args.json => print_json(&topology),
         Format::Text => print(&picture::text(&topology)),
         Format::Dot => print(&picture::dot(&topology)),
-        Format::Svg => print(&picture::svg(&topology, args.theme)),
+        Format::Svg => print(&picture::svg(&topology, args.theme)?),
         Format::Json | Format::Ibnetdiscover => print_json(&topology),
     }
 }

@@ -294,6 +294,18 @@ pub struct Topology {
     pub nodes: Vec<Node>,
     /// The links, each once.
     pub links: Vec<Link>,
+    /// The subnets, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subnets: Vec<SubnetName>,
+}
+
+/// One of several subnets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubnetName {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Upper half of its GIDs, as in `fec0:0000:0000:0001`.
+    pub prefix: String,
 }
 
 /// A node of the subnet.

@@ -16,25 +16,17 @@ pub fn dot(topology: &Topology) -> String {
            node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"sans-serif\", fontsize=11]\n  \
            edge [fontname=\"sans-serif\", fontsize=9, color=gray40]\n",
     );
-    let mut hypervisors: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
-    for node in &topology.nodes {
-        match &node.hypervisor {
-            Some(name) => hypervisors.entry(name).or_default().push(node),
-            None => statement(&mut text, "  ", node),
-        }
-    }
-    for (at, (name, nodes)) in hypervisors.iter().enumerate() {
+    for (at, subnet) in topology.subnets.iter().enumerate() {
+        let label = quoted(&format!("subnet {}\n{}", subnet.name, subnet.prefix));
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "  subgraph cluster_{at} {{\n    label={}\n    style=\"rounded,filled\"\n    fillcolor=gray95",
-            quoted(name)
+            "  subgraph cluster_subnet_{at} {{\n    label={label}\n    style=dotted"
         );
-        for node in nodes {
-            statement(&mut text, "    ", node);
-        }
+        nodes(&mut text, topology, Some(&subnet.name));
         text.push_str("  }\n");
     }
+    nodes(&mut text, topology, None);
     for link in &topology.links {
         let style = if link.state == "Active" {
             ""
@@ -55,9 +47,43 @@ pub fn dot(topology: &Topology) -> String {
     text
 }
 
+/// The nodes of a subnet, or those that are of none in particular: hypervisors each in a cluster.
+fn nodes(text: &mut String, topology: &Topology, subnet: Option<&str>) {
+    let of = |node: &Node| {
+        let mut named = topology.subnets.iter().map(|named| named.name.as_str());
+        let own = node.subnet.as_deref();
+        own.filter(|own| named.any(|named| named == *own)) == subnet
+    };
+    let mut hypervisors: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
+    for node in topology.nodes.iter().filter(|node| of(node)) {
+        match &node.hypervisor {
+            Some(name) => hypervisors.entry(name).or_default().push(node),
+            None => statement(text, "  ", node),
+        }
+    }
+    for (name, nodes) in &hypervisors {
+        let id = quoted(&format!("cluster_{name}"));
+        let label = quoted(name);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "  subgraph {id} {{\n    label={label}\n    style=\"rounded,filled\"\n    fillcolor=gray95"
+        );
+        for node in nodes {
+            statement(text, "    ", node);
+        }
+        text.push_str("  }\n");
+    }
+}
+
 fn statement(text: &mut String, indent: &str, node: &Node) {
     let mut label = format!("{} {}", kind(node), title(node)).trim().to_owned();
-    let lid = lid(node).map_or_else(|| "no LID".to_owned(), |lid| format!("LID {lid:#}"));
+    let lid = match (lid(node), node.kind) {
+        (Some(lid), _) => format!("LID {lid:#}"),
+        // One in each subnet.
+        (None, NodeKind::Router) => node.reason.replace("; ", "\n"),
+        (None, _) => "no LID".to_owned(),
+    };
     let _ = write!(label, "\n{lid}\n{}", node.port_guid);
     if !is_switch(node) {
         let _ = write!(
@@ -98,7 +124,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
-    use crate::picture::examples::{built_in, two_levels};
+    use crate::picture::examples::{built_in, two_levels, two_subnets};
 
     /// Graphviz's own reading of a graph, as its plain output.
     fn plain(dot: &str) -> String {
@@ -125,7 +151,7 @@ mod tests {
     fn graphviz_reads_it() {
         let mut odd = built_in();
         odd.nodes[0].name = "a \"quoted\" \\name\\".to_owned();
-        for topology in [built_in(), two_levels(4, 2, 3), odd] {
+        for topology in [built_in(), two_levels(4, 2, 3), two_subnets(), odd] {
             let plain = plain(&dot(&topology));
             let lines = |start: &str| plain.lines().filter(|line| line.starts_with(start)).count();
             assert_eq!(lines("node "), topology.nodes.len(), "{plain}");

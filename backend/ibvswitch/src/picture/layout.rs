@@ -1,20 +1,31 @@
 //! Where the parts of a drawing go: switches in levels, below them a card for each hypervisor with
-//! its functions in it, and for each adapter outside of hypervisors.
+//! its functions in it, and for each adapter outside of hypervisors. What has no levels, Graphviz lays out.
 //!
 //! All lengths are in pixels of the drawing.
 
+mod graph;
+
+pub use graph::LayoutError;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use crate::control::{Link, Node, NodeKind, Topology};
+use super::{kind, short_lid, title};
+use crate::control::{Link, Node, NodeKind, SubnetName, Topology};
 
-/// Width of a card.
-pub(super) const CARD: i32 = 236;
+/// Width of a card, at least.
+const CARD: i32 = 236;
+/// What a letter is wide, at most: in names, and in what else is written.
+pub(super) const LETTER: (i32, i32) = (8, 7);
+/// Height of a line that says one LID of a router.
+pub(super) const LINE: i32 = 20;
 /// Height of a card's title.
 pub(super) const TITLE: i32 = 46;
 /// Height of a function's row in a card.
 pub(super) const ROW: i32 = 42;
-/// Width and height of a switch.
-pub(super) const SWITCH: (i32, i32) = (168, 50);
+/// Width, at least, and height of a switch.
+const SWITCH: (i32, i32) = (168, 50);
+/// From the bottom of a switch to its cards.
+const BUS: i32 = 64;
 const MARGIN: i32 = 32;
 /// What the drawing is of, at its top.
 pub(super) const HEADER: i32 = 64;
@@ -61,13 +72,70 @@ pub(super) struct Card<'a> {
     pub rows: Vec<&'a Node>,
 }
 
-/// A link in its place: straight pieces from point to point.
+/// The way of a link.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// Straight pieces from point to point.
+    Straight(Vec<(i32, i32)>),
+    /// A cubic Bézier curve: a point, and for each piece two that bend it and its end.
+    Curved(Vec<(i32, i32)>),
+}
+
+impl<'a> Card<'a> {
+    /// What stands at the right of the title.
+    pub(super) fn right(&self) -> String {
+        match self.head {
+            Some(head) if self.is_alone() => short_lid(head),
+            Some(head) => format!("{} {}", kind(head), short_lid(head))
+                .trim()
+                .to_owned(),
+            None => "shared port".to_owned(),
+        }
+    }
+
+    /// Whether it is an adapter outside of hypervisors.
+    pub(super) fn is_alone(&self) -> bool {
+        self.rows.is_empty() && self.head.is_some_and(|head| head.state.is_some())
+    }
+
+    /// The LIDs of a router, one in each subnet.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let router = self.head.filter(|head| head.kind == NodeKind::Router);
+        router.into_iter().flat_map(|head| head.reason.split("; "))
+    }
+
+    /// Width that its texts need.
+    fn needed(&self) -> i32 {
+        let letters = |text: &str| text.chars().count() as i32;
+        let line = |left: &str, right: &str| {
+            12 + LETTER.0 * letters(left) + 16 + LETTER.1 * letters(right) + 12
+        };
+        let rows = self.rows.iter();
+        let rows = rows.map(|node| {
+            let badge = if node.connected == Some(true) { 36 } else { 0 };
+            16 + badge + line(&title(node), &short_lid(node))
+        });
+        rows.chain([line(self.title, &self.right())])
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+/// A link in its place.
 #[derive(Debug)]
 pub(super) struct Wire<'a> {
-    pub points: Vec<(i32, i32)>,
+    pub way: Way,
     pub link: &'a Link,
     /// Where the number of the switch's port goes, if there is room for it.
     pub label: Option<(i32, i32, u8)>,
+}
+
+/// What is drawn around parts.
+#[derive(Debug)]
+pub(super) struct Frame<'a> {
+    pub area: Area,
+    /// The subnet that the parts are; none for a switch with its cards.
+    pub subnet: Option<&'a SubnetName>,
 }
 
 /// A drawing.
@@ -75,6 +143,7 @@ pub(super) struct Wire<'a> {
 pub(super) struct Layout<'a> {
     pub width: i32,
     pub height: i32,
+    pub frames: Vec<Frame<'a>>,
     pub chips: Vec<Chip<'a>>,
     pub cards: Vec<Card<'a>>,
     pub wires: Vec<Wire<'a>>,
@@ -93,16 +162,21 @@ struct Group {
     columns: usize,
     /// The tallest card of each row.
     heights: Vec<i32>,
+    /// Widths of cards and switches.
+    card: i32,
+    chip: i32,
 }
 
 impl Group {
-    fn new(cards: Vec<usize>, columns: usize, all: &[Card<'_>]) -> Self {
+    fn new(cards: Vec<usize>, columns: usize, all: &[Card<'_>], chip: i32) -> Self {
         let heights = cards
             .chunks(columns)
             .map(|row| row.iter().map(|&card| all[card].area.height).max())
             .map(Option::unwrap_or_default)
             .collect();
         Self {
+            card: cards.first().map_or(CARD, |&card| all[card].area.width),
+            chip,
             cards,
             columns,
             heights,
@@ -112,14 +186,35 @@ impl Group {
     fn width(&self) -> i32 {
         // Without cards, the switch's own.
         let cards = self.columns.min(self.cards.len()) as i32;
-        (cards * (CARD + GAP) - GAP).max(SWITCH.0)
+        (cards * (self.card + GAP) - GAP).max(self.chip)
+    }
+
+    /// The way down beside cards of several rows.
+    fn rail(&self) -> i32 {
+        if self.heights.len() > 1 { GAP } else { 0 }
+    }
+
+    fn height(&self) -> i32 {
+        self.heights.iter().map(|height| height + GAP).sum::<i32>() - GAP
+    }
+
+    /// Puts the cards into their places, the first at this point.
+    fn place(&self, all: &mut [Card<'_>], (x, y): (i32, i32)) {
+        for (at, &card) in self.cards.iter().enumerate() {
+            let (row, column) = (at / self.columns, at % self.columns);
+            let above: i32 = self.heights[..row].iter().map(|height| height + GAP).sum();
+            all[card].area.x = x + self.rail() + column as i32 * (self.card + GAP);
+            all[card].area.y = y + above;
+        }
     }
 }
 
 impl<'a> Layout<'a> {
-    pub(super) fn new(topology: &'a Topology) -> Self {
-        let (mut chips, mut cards, places) = parts(topology);
-        let between: Vec<(&Link, Place, Place)> = topology
+    /// # Errors
+    /// [`LayoutError`], where it takes Graphviz.
+    pub(super) fn new(topology: &'a Topology) -> Result<Self, LayoutError> {
+        let (chips, cards, places) = parts(topology);
+        let between: Vec<(&'a Link, Place, Place)> = topology
             .links
             .iter()
             .filter_map(|link| {
@@ -130,7 +225,21 @@ impl<'a> Layout<'a> {
             .collect();
         let above = switch_above(cards.len(), &between);
         let levels = levels(chips.len(), &cards, &above, &between);
+        if has_levels(&levels, &above, &between) && topology.subnets.is_empty() {
+            Ok(Self::in_levels(chips, cards, &above, &levels, &between))
+        } else {
+            graph::lay_out(chips, cards, &between, &topology.subnets)
+        }
+    }
 
+    fn in_levels(
+        mut chips: Vec<Chip<'a>>,
+        mut cards: Vec<Card<'a>>,
+        above: &[Option<usize>],
+        levels: &[usize],
+        between: &[(&'a Link, Place, Place)],
+    ) -> Self {
+        let chip_width = chips.first().map_or(SWITCH.0, |chip| chip.area.width);
         // Groups of cards side by side, below their switches.
         let deepest = levels.iter().copied().max().unwrap_or(0);
         let below = |chip: usize| -> Vec<usize> {
@@ -152,12 +261,12 @@ impl<'a> Layout<'a> {
         if !alone.is_empty() {
             groups.push((None, alone));
         }
-        let columns = columns(&groups, &cards);
+        let columns = columns(&groups, &cards, chip_width);
         let groups: Vec<(Option<usize>, Group)> = groups
             .into_iter()
             .map(|(chip, members)| {
                 let columns = columns.min(members.len()).max(1);
-                (chip, Group::new(members, columns, &cards))
+                (chip, Group::new(members, columns, &cards, chip_width))
             })
             .collect();
         let level_y =
@@ -165,26 +274,18 @@ impl<'a> Layout<'a> {
         let cards_y = level_y(0) + SWITCH.1 + BETWEEN_LEVELS * 2 / 3;
         let mut x = MARGIN;
         for (chip, group) in &groups {
-            let many = group.heights.len() > 1;
-            // The rail that leads to the cards of further rows.
-            let rail = if many { GAP } else { 0 };
-            for (at, &card) in group.cards.iter().enumerate() {
-                let (row, column) = (at / group.columns, at % group.columns);
-                let above: i32 = group.heights[..row].iter().map(|height| height + GAP).sum();
-                let area = &mut cards[card].area;
-                area.x = x + rail + column as i32 * (CARD + GAP);
-                area.y = cards_y + above;
-            }
+            group.place(&mut cards, (x, cards_y));
+            let rail = group.rail();
             if let Some(chip) = *chip
                 && levels[chip] == 0
             {
-                chips[chip].area.x = x + rail + (group.width() - SWITCH.0) / 2;
+                chips[chip].area.x = x + rail + (group.width() - chip_width) / 2;
             }
             x += rail + group.width() + BETWEEN_GROUPS;
         }
         let mut width = x - BETWEEN_GROUPS + MARGIN;
-        place_upper_switches(&mut chips, &levels, &between, &mut width);
-        for (chip, &level) in chips.iter_mut().zip(&levels) {
+        place_upper_switches(&mut chips, levels, between, &mut width);
+        for (chip, &level) in chips.iter_mut().zip(levels) {
             chip.area.y = level_y(level);
         }
         let lowest = cards
@@ -198,10 +299,11 @@ impl<'a> Layout<'a> {
             .filter(|(_, group)| group.heights.len() > 1)
             .flat_map(|(_, group)| group.cards.iter().copied())
             .collect();
-        let wires = wires(&chips, &cards, &levels, &several_rows, &between);
+        let wires = wires(&chips, &cards, levels, &several_rows, between);
         Self {
             width: width.max(560),
             height: lowest + LEGEND + MARGIN / 2,
+            frames: Vec::new(),
             chips,
             cards,
             wires,
@@ -243,7 +345,6 @@ fn parts(topology: &Topology) -> (Vec<Chip<'_>>, Vec<Card<'_>>, HashMap<&str, Pl
             (NodeKind::Switch | NodeKind::Vswitch, None) => {
                 chips.push(Chip {
                     area: Area {
-                        width: SWITCH.0,
                         height: SWITCH.1,
                         ..nowhere
                     },
@@ -263,10 +364,19 @@ fn parts(topology: &Topology) -> (Vec<Chip<'_>>, Vec<Card<'_>>, HashMap<&str, Pl
         };
         places.insert(node.guid.as_str(), place);
     }
+    // All as wide as the widest has to be.
+    let card_width = cards.iter().map(Card::needed).max().unwrap_or(0).max(CARD);
+    let name = |chip: &Chip<'_>| chip.node.name.chars().count() as i32 * LETTER.0 + 24;
+    let chip_width = chips.iter().map(name).max().unwrap_or(0).max(SWITCH.0);
     for card in &mut cards {
         let rows = card.rows.len() as i32;
-        card.area.width = CARD;
-        card.area.height = TITLE + rows * ROW + if rows > 0 { CARD_PADDING } else { 0 };
+        let lines = card.lines().count() as i32;
+        let padding = if rows + lines > 0 { CARD_PADDING } else { 0 };
+        card.area.width = card_width;
+        card.area.height = TITLE + rows * ROW + lines * LINE + padding;
+    }
+    for chip in &mut chips {
+        chip.area.width = chip_width;
     }
     (chips, cards, places)
 }
@@ -328,11 +438,28 @@ fn levels(
     level.into_iter().map(Option::unwrap_or_default).collect()
 }
 
+/// Whether the switches have levels with links between neighbouring ones only, and each card hangs from one
+/// switch: then levels are the way to draw it.
+fn has_levels(
+    levels: &[usize],
+    above: &[Option<usize>],
+    between: &[(&Link, Place, Place)],
+) -> bool {
+    between.iter().all(|&(_, from, to)| match (from, to) {
+        (Place::Chip(from), Place::Chip(to)) => levels[from].abs_diff(levels[to]) == 1,
+        (Place::Chip(chip), Place::Card(card)) | (Place::Card(card), Place::Chip(chip)) => {
+            above[card] == Some(chip)
+        }
+        (Place::Card(_), Place::Card(_)) => false,
+    })
+}
+
 /// Columns of cards below a switch, so that the whole is neither a ribbon nor a tower.
-fn columns(groups: &[(Option<usize>, Vec<usize>)], cards: &[Card<'_>]) -> usize {
+fn columns(groups: &[(Option<usize>, Vec<usize>)], cards: &[Card<'_>], chip: i32) -> usize {
     const SHAPE: f64 = 1.7;
     let most = groups.iter().map(|(_, cards)| cards.len()).max();
     let most = most.unwrap_or(1).max(1);
+    let card_width = cards.first().map_or(CARD, |card| card.area.width);
     let off = |columns: usize| {
         let width: usize = groups
             .iter()
@@ -341,13 +468,13 @@ fn columns(groups: &[(Option<usize>, Vec<usize>)], cards: &[Card<'_>]) -> usize 
         let height = groups
             .iter()
             .map(|(_, of_group)| {
-                let group = Group::new(of_group.clone(), columns, cards);
+                let group = Group::new(of_group.clone(), columns, cards, chip);
                 group.heights.iter().map(|height| height + GAP).sum()
             })
             .max()
             .unwrap_or(0);
         let above = HEADER + LEGEND + 2 * (SWITCH.1 + BETWEEN_LEVELS);
-        let shape = f64::from(width as i32 * (CARD + GAP)) / f64::from(height + above);
+        let shape = f64::from(width as i32 * (card_width + GAP)) / f64::from(height + above);
         (shape / SHAPE).ln().abs()
     };
     let best = (1..=most)
@@ -386,11 +513,12 @@ fn place_upper_switches(
             .collect();
         here.sort_unstable();
         let count = here.len() as i32;
-        let needed = count * (SWITCH.0 + GAP) - GAP + 2 * MARGIN;
+        let chip_width = chips.first().map_or(SWITCH.0, |chip| chip.area.width);
+        let needed = count * (chip_width + GAP) - GAP + 2 * MARGIN;
         *width = (*width).max(needed);
         // Evenly across the drawing, but not farther apart than looks connected.
-        let pitch = ((*width - 2 * MARGIN) / count.max(1)).clamp(SWITCH.0 + GAP, 3 * SWITCH.0);
-        let first = (*width - pitch * (count - 1)) / 2 - SWITCH.0 / 2;
+        let pitch = ((*width - 2 * MARGIN) / count.max(1)).clamp(chip_width + GAP, 3 * chip_width);
+        let first = (*width - pitch * (count - 1)) / 2 - chip_width / 2;
         for (at, (_, chip)) in here.into_iter().enumerate() {
             chips[chip].area.x = first + at as i32 * pitch;
         }
@@ -436,34 +564,23 @@ fn wires<'a>(
                     true => (&chips[from].area, &chips[to].area),
                     false => (&chips[to].area, &chips[from].area),
                 };
-                let points = if upper.y == lower.y {
-                    // A bow above switches of one level.
-                    let bow = upper.y - 22 - shift;
-                    vec![
-                        (upper.middle(), upper.y),
-                        (upper.middle(), bow),
-                        (lower.middle(), bow),
-                        (lower.middle(), lower.y),
-                    ]
-                } else {
-                    vec![
-                        (upper.middle() + shift, upper.bottom()),
-                        (lower.middle() + shift, lower.y),
-                    ]
-                };
+                let points = vec![
+                    (upper.middle() + shift, upper.bottom()),
+                    (lower.middle() + shift, lower.y),
+                ];
                 Wire {
-                    points,
+                    way: Way::Straight(points),
                     link,
                     label: None,
                 }
             }
             (Place::Card(from), Place::Card(to)) => Wire {
-                points: vec![
+                way: Way::Straight(vec![
                     (cards[from].area.middle(), cards[from].area.y),
                     (cards[from].area.middle(), cards[from].area.y - 16),
                     (cards[to].area.middle(), cards[to].area.y - 16),
                     (cards[to].area.middle(), cards[to].area.y),
-                ],
+                ]),
                 link,
                 label: None,
             },
@@ -503,7 +620,7 @@ fn to_card<'a>(
         )
     };
     Wire {
-        points,
+        way: Way::Straight(points),
         link,
         label: Some((label.0, label.1, port)),
     }
@@ -512,7 +629,7 @@ fn to_card<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::examples::{built_in, two_levels};
+    use crate::picture::examples::{built_in, torus, two_levels, two_subnets};
 
     fn apart(one: &Area, other: &Area) -> bool {
         one.x + one.width <= other.x
@@ -530,8 +647,10 @@ mod tests {
             two_levels(4, 2, 3),
             two_levels(2, 12, 2),
             two_levels(12, 1, 1),
+            torus(4),
+            two_subnets(),
         ] {
-            let layout = Layout::new(&topology);
+            let layout = Layout::new(&topology).expect("has levels");
             let areas: Vec<&Area> = layout
                 .chips
                 .iter()
@@ -551,7 +670,7 @@ mod tests {
     #[test]
     fn every_link_between_parts_has_a_wire() {
         let topology = two_levels(4, 2, 3);
-        let layout = Layout::new(&topology);
+        let layout = Layout::new(&topology).expect("has levels");
         // Those inside a hypervisor are its rows.
         let inside = 4 * 2 * 3;
         assert_eq!(layout.wires.len(), topology.links.len() - inside);
@@ -565,10 +684,37 @@ mod tests {
         );
     }
 
+    /// A way for each cable, which ends at two blocks and goes through no third one.
+    #[test]
+    fn cables_of_a_torus_are_seen() {
+        let topology = torus(4);
+        let layout = Layout::new(&topology).expect("Graphviz is there");
+        let blocks: Vec<&Area> = layout.frames.iter().map(|frame| &frame.area).collect();
+        assert_eq!(blocks.len(), 16);
+        let curves = layout.wires.iter().filter_map(|wire| match &wire.way {
+            Way::Curved(points) => Some(points),
+            Way::Straight(_) => None,
+        });
+        let mut seen = HashSet::new();
+        for points in curves {
+            assert!(seen.insert(points.clone()), "two cables go the same way");
+            let inside = |&&(x, y): &&(i32, i32)| {
+                blocks.iter().any(|area| {
+                    (area.x + 4..area.x + area.width - 4).contains(&x)
+                        && (area.y + 4..area.bottom() - 4).contains(&y)
+                })
+            };
+            assert_eq!(points.iter().find(inside), None);
+        }
+        assert_eq!(seen.len(), 32);
+        // As high as wide, about, and no row.
+        assert!(layout.width < 2 * layout.height && layout.height < 2 * layout.width);
+    }
+
     #[test]
     fn spines_are_above_leaves() {
         let topology = two_levels(3, 1, 1);
-        let layout = Layout::new(&topology);
+        let layout = Layout::new(&topology).expect("has levels");
         let y = |name: &str| {
             let chip = layout.chips.iter().find(|chip| chip.node.name == name);
             chip.expect("is drawn").area.y
@@ -582,7 +728,8 @@ mod tests {
         let topology = Topology {
             nodes: Vec::new(),
             links: Vec::new(),
+            subnets: Vec::new(),
         };
-        assert!(Layout::new(&topology).height > 0);
+        assert!(Layout::new(&topology).expect("has levels").height > 0);
     }
 }

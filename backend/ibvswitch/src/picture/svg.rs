@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use super::layout::{Area, CARD, Card, Chip, Layout, ROW, SWITCH, TITLE, Wire};
-use super::{kind, lid, pkeys};
+use super::layout::{
+    Area, Card, Chip, Frame, LETTER, LINE, Layout, LayoutError, ROW, TITLE, Way, Wire,
+};
+use super::{pkeys, short_lid};
 use crate::control::{Node, NodeKind, Topology};
 
 /// Which colours a drawing has.
@@ -21,13 +23,13 @@ pub enum Theme {
 const LIGHT: &str = "\
 .bg{fill:#fff}.ink{fill:#1f2733}.dim{fill:#5f6c7b}.card{fill:#f7f9fb;stroke:#cfd7e0}\
 .cardhead{fill:#e9eef4}.row{stroke:#e3e8ee}.switch{fill:#dceafe;stroke:#3b82f6}\
-.sm{fill:#efe9fe;stroke:#8b5cf6}.wire{stroke:#8c99a8}.off{stroke:#d9382c}\
+.sm{fill:#efe9fe;stroke:#8b5cf6}.block{fill:#f3f5f8;stroke:#dde3ea}.subnet{stroke:#8c99a8}.wire{stroke:#8c99a8}.off{stroke:#d9382c}\
 .good{fill:#1a9c4b}.wait{fill:#d98a06}.bad{fill:#d9382c}.badge{fill:#d8f3e1}.badgetext{fill:#11703a}";
 
 const DARK: &str = "\
 .bg{fill:#0e131a}.ink{fill:#e7edf4}.dim{fill:#9aa8b8}.card{fill:#161d26;stroke:#303b48}\
 .cardhead{fill:#1f2934}.row{stroke:#273240}.switch{fill:#14294a;stroke:#5b9bff}\
-.sm{fill:#261d40;stroke:#a78bfa}.wire{stroke:#6c7b8c}.off{stroke:#ff6a5e}\
+.sm{fill:#261d40;stroke:#a78bfa}.block{fill:#121922;stroke:#27313d}.subnet{stroke:#6c7b8c}.wire{stroke:#6c7b8c}.off{stroke:#ff6a5e}\
 .good{fill:#42c46f}.wait{fill:#e6a530}.bad{fill:#ff6a5e}.badge{fill:#173d27}.badgetext{fill:#6ee29a}";
 
 const SHAPES: &str = "\
@@ -35,12 +37,14 @@ text{font-family:Inter,'Segoe UI','Helvetica Neue',Arial,'DejaVu Sans',sans-seri
 .mono{font-family:ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:11px}\
 .title{font-size:18px;font-weight:600}.name{font-size:13px;font-weight:600}.small{font-size:11px}\
 .end{text-anchor:end}.mid{text-anchor:middle}\
-.card,.switch,.sm{stroke-width:1.2}.wire,.off{fill:none;stroke-width:1.6}.off{stroke-dasharray:5 4}";
+.card,.switch,.sm{stroke-width:1.2}.subnet{fill:none;stroke-width:1.2;stroke-dasharray:2 4}.wire,.off{fill:none;stroke-width:1.6}.off{stroke-dasharray:5 4}";
 
 /// The subnet as an SVG document: switches in levels, hypervisors with their functions below them.
-#[must_use]
-pub fn svg(topology: &Topology, theme: Theme) -> String {
-    let layout = Layout::new(topology);
+///
+/// # Errors
+/// [`LayoutError`], where the subnet is none of levels and Graphviz does not lay it out.
+pub fn svg(topology: &Topology, theme: Theme) -> Result<String, LayoutError> {
+    let layout = Layout::new(topology)?;
     let (width, height) = (layout.width, layout.height);
     let colours = match theme {
         Theme::Light => LIGHT.to_owned(),
@@ -55,6 +59,9 @@ pub fn svg(topology: &Topology, theme: Theme) -> String {
     ));
     svg.text(32, 34, "title ink", "InfiniBand subnet");
     svg.text(width - 32, 34, "dim end", &summary(topology, &layout));
+    for frame in &layout.frames {
+        svg.frame(frame);
+    }
     // Links without data last, so that they are seen where they share a way.
     let (whole, broken): (Vec<&Wire<'_>>, Vec<&Wire<'_>>) = layout
         .wires
@@ -71,7 +78,7 @@ pub fn svg(topology: &Topology, theme: Theme) -> String {
     }
     svg.legend(height - 22);
     svg.0.push_str("</svg>\n");
-    svg.0
+    Ok(svg.0)
 }
 
 fn summary(topology: &Topology, layout: &Layout<'_>) -> String {
@@ -167,7 +174,10 @@ impl Svg {
             link.speed,
             link.state
         ));
-        let path = rounded(&wire.points);
+        let path = match &wire.way {
+            Way::Straight(points) => rounded(points),
+            Way::Curved(points) => curved(points),
+        };
         self.add(format_args!(
             "<path d=\"{path}\" class=\"{class}\"><title>{title}</title></path>\n"
         ));
@@ -176,10 +186,24 @@ impl Svg {
         }
     }
 
+    fn frame(&mut self, frame: &Frame<'_>) {
+        let Area { x, y, .. } = frame.area;
+        match frame.subnet {
+            None => self.rectangle(&frame.area, "block", 12),
+            Some(subnet) => {
+                self.rectangle(&frame.area, "subnet", 14);
+                let name = format!("subnet {}", subnet.name);
+                self.text(x + 16, y + 24, "name ink", &name);
+                let after = x + 32 + name.chars().count() as i32 * LETTER.0;
+                self.text(after, y + 24, "mono dim", &subnet.prefix);
+            }
+        }
+    }
+
     fn chip(&mut self, chip: &Chip<'_>) {
         let Chip { area, node } = chip;
         self.rectangle(area, "switch", 8);
-        let name = shortened(&node.name, SWITCH.0 - 24, 8);
+        let name = shortened(&node.name, area.width - 24, LETTER.0);
         self.text(area.middle(), area.y + 21, "name ink mid", &name);
         let lid = short_lid(node);
         let line = format!("{lid} · {}", count(node.ports.into(), "port", "ports"));
@@ -187,10 +211,8 @@ impl Svg {
     }
 
     fn card(&mut self, card: &Card<'_>) {
-        let Area { x, y, .. } = card.area;
-        let end = x + CARD - 12;
-        // An adapter outside of hypervisors.
-        let alone = card.rows.is_empty() && card.head.is_some_and(|head| head.state.is_some());
+        let Area { x, y, width, .. } = card.area;
+        let end = x + width - 12;
         let is_manager = card.head.is_some_and(|head| head.kind == NodeKind::Manager);
         let class = if is_manager { "sm" } else { "card" };
         self.rectangle(&card.area, class, 10);
@@ -198,41 +220,37 @@ impl Svg {
             let head = Area {
                 x: x + 1,
                 y: y + 1,
-                width: CARD - 2,
+                width: width - 2,
                 height: TITLE - 2,
             };
             self.rectangle(&head, "cardhead", 9);
         }
-        self.text(
-            x + 12,
-            y + 20,
-            "name ink",
-            &shortened(card.title, CARD - 110, 7),
-        );
-        let (what, guid) = match card.head {
-            Some(head) if alone => (String::new(), head.port_guid.as_str()),
-            Some(head) => (
-                format!("{} {}", kind(head), short_lid(head)),
-                head.guid.as_str(),
-            ),
-            None => ("shared port".to_owned(), ""),
-        };
+        let right = card.right();
+        let room = width - 40 - right.chars().count() as i32 * LETTER.1;
+        let name = shortened(card.title, room, LETTER.0);
+        self.text(x + 12, y + 20, "name ink", &name);
+        let mut guid = card.head.map_or("", |head| head.guid.as_str());
         match card.head {
-            Some(head) if alone => {
+            Some(head) if card.is_alone() => {
+                guid = &head.port_guid;
                 self.dot(end - 4, y + 32, head.state.as_deref().unwrap_or_default());
-                self.text(end, y + 20, "name ink end", &short_lid(head));
+                self.text(end, y + 20, "name ink end", &right);
             }
-            _ => self.text(end, y + 20, "small dim end", &what),
+            _ => self.text(end, y + 20, "small dim end", &right),
         }
         self.text(x + 12, y + 36, "mono dim", guid);
+        for (at, line) in card.lines().enumerate() {
+            self.text(x + 12, y + TITLE + 12 + at as i32 * LINE, "ink", line);
+        }
         for (row, node) in card.rows.iter().enumerate() {
-            self.row(node, x, y + TITLE + row as i32 * ROW, row > 0);
+            let y = y + TITLE + row as i32 * ROW;
+            self.row(node, (x, y), width, row > 0);
         }
     }
 
     /// A function in its hypervisor's card.
-    fn row(&mut self, node: &Node, x: i32, y: i32, ruled: bool) {
-        let end = x + CARD - 12;
+    fn row(&mut self, node: &Node, (x, y): (i32, i32), width: i32, ruled: bool) {
+        let end = x + width - 12;
         if ruled {
             let from = x + 12;
             self.add(format_args!(
@@ -249,11 +267,14 @@ impl Svg {
         self.add(format_args!("<g><title>{title}</title>\n"));
         self.dot(x + 17, y + 16, node.state.as_deref().unwrap_or_default());
         let connected = node.connected == Some(true);
-        let name = shortened(&super::title(node), if connected { 106 } else { 136 }, 7);
+        let lid = short_lid(node);
+        let badge = if connected { 36 } else { 0 };
+        let room = width - 56 - badge - lid.chars().count() as i32 * LETTER.1;
+        let name = shortened(&super::title(node), room, LETTER.0);
         self.text(x + 28, y + 20, "name ink", &name);
         if connected {
             let badge = Area {
-                x: x + 34 + 7 * name.chars().count() as i32,
+                x: x + 34 + LETTER.1 * name.chars().count() as i32,
                 y: y + 8,
                 width: 26,
                 height: 16,
@@ -261,7 +282,7 @@ impl Svg {
             self.rectangle(&badge, "badge", 4);
             self.text(badge.middle(), y + 20, "small badgetext mid", "VM");
         }
-        self.text(end, y + 20, "ink end", &short_lid(node));
+        self.text(end, y + 20, "ink end", &lid);
         self.text(x + 28, y + 36, "mono dim", &node.port_guid);
         self.text(end, y + 36, "mono dim end", &pkeys(node, 1));
         self.0.push_str("</g>\n");
@@ -291,12 +312,18 @@ impl Svg {
     }
 }
 
-fn short_lid(node: &Node) -> String {
-    if node.kind == NodeKind::Router {
-        // It has one in each subnet.
-        return String::new();
+/// A curve through points, with two that bend it before each but the first.
+fn curved(points: &[(i32, i32)]) -> String {
+    let mut path = String::new();
+    for (at, (x, y)) in points.iter().enumerate() {
+        let command = match at {
+            0 => "M",
+            1 => "C",
+            _ => " ",
+        };
+        let _ = write!(path, "{command}{x} {y}");
     }
-    lid(node).map_or_else(|| "no LID".to_owned(), |lid| format!("LID {lid}"))
+    path
 }
 
 /// Straight pieces with round corners.
@@ -352,7 +379,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::examples::{built_in, two_levels};
+    use crate::picture::examples::{built_in, two_levels, two_subnets};
 
     #[test]
     fn an_xml_parser_reads_it() {
@@ -360,7 +387,7 @@ mod tests {
         odd.nodes[0].name = "<a & \"b\">".to_owned();
         for topology in [built_in(), two_levels(4, 2, 3), odd] {
             for theme in [Theme::Auto, Theme::Light, Theme::Dark] {
-                let text = svg(&topology, theme);
+                let text = svg(&topology, theme).expect("has levels");
                 let document = roxmltree::Document::parse(&text).expect("is XML");
                 let shown: Vec<&str> = document
                     .descendants()
@@ -379,6 +406,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn subnets_have_names_and_routers_lids() {
+        let text = svg(&two_subnets(), Theme::Light).expect("Graphviz is there");
+        let document = roxmltree::Document::parse(&text).expect("is XML");
+        let shown: Vec<&str> = document
+            .descendants()
+            .filter(|node| node.has_tag_name("text"))
+            .filter_map(|node| node.text())
+            .collect();
+        for wanted in [
+            "subnet red",
+            "fec0:0000:0000:0000",
+            "subnet blue",
+            "fec0:0000:0000:0001",
+            "LID 2 in red",
+            "subnet manager blue",
+            "a-vm-with-a-rather-long-name-1",
+        ] {
+            assert!(shown.contains(&wanted), "{wanted} in {shown:?}");
+        }
+        let routers = shown.iter().filter(|text| text.ends_with(" in blue"));
+        assert_eq!(routers.count(), 1);
+        assert!(!shown.iter().any(|text| text.contains('…')), "{shown:?}");
     }
 
     #[test]

@@ -216,6 +216,7 @@ mod tests {
                 link(("hv1", 3), ("vm1", 1)),
                 down,
             ],
+            subnets: Vec::new(),
         };
         let text = text(&topology);
         let lines: Vec<&str> = text.lines().collect();
@@ -241,6 +242,7 @@ mod tests {
                 node("b", NodeKind::Switch, None, None),
             ],
             links: vec![link(("a", 1), ("b", 1)), link(("b", 2), ("a", 2))],
+            subnets: Vec::new(),
         };
         assert_eq!(text(&topology).lines().count(), 4);
     }

@@ -35,6 +35,12 @@ const MEDIUM: u32 = 20;
 const SMALL: u32 = 15;
 /// How wide a letter is in parts of the size of its text, where the backend does not know better.
 const LETTER: f64 = 0.46;
+/// What is left of a chart, for the numbers and the name of its axis, and right of it.
+const LEFT: u32 = 64;
+const RIGHT: u32 = 18;
+/// Height of a line of names below bars, and the most lines.
+const LINE: u32 = 17;
+const MOST_LINES: f64 = 8.0;
 
 fn columns(figure: &Figure) -> u32 {
     match figure.panels.len() {
@@ -82,7 +88,8 @@ pub(super) fn figure<DB: DrawingBackend>(
     let title = title.with_bold();
     area.draw(&Text::new(figure.title.clone(), place, title))?;
     let columns = columns(figure);
-    for (at, panel) in (0u32..).zip(&figure.panels) {
+    let scales = scales(figure);
+    for ((at, panel), vertical) in (0u32..).zip(&figure.panels).zip(scales) {
         let corner = (
             (at % columns * PANEL.0 + MARGIN) * scale,
             (at / columns * PANEL.1 + TITLE) * scale,
@@ -91,10 +98,25 @@ pub(super) fn figure<DB: DrawingBackend>(
         let part = area
             .clone()
             .shrink((corner.0, corner.1), (end.0 - corner.0, end.1 - corner.1));
-        draw_panel(panel, &part, scale)?;
+        draw_panel(panel, vertical, &part, scale)?;
     }
     area.present()?;
     Ok(())
+}
+
+/// The vertical axis of each panel: panels of the same quantity have the same, so that they can be compared.
+fn scales(figure: &Figure) -> Vec<Scale> {
+    let is_bars = |panel: &Panel| matches!(panel.content, Content::Bars { .. });
+    let axis = |panel: &Panel| {
+        let of = |other: &&Panel| {
+            other.y == panel.y
+                && other.logarithmic == panel.logarithmic
+                && is_bars(other) == is_bars(panel)
+        };
+        let values = figure.panels.iter().filter(of).flat_map(Panel::values);
+        Scale::of(values, panel.logarithmic, is_bars(panel))
+    };
+    figure.panels.iter().map(axis).collect()
 }
 
 fn text(size: u32, horizontal: HPos, vertical: VPos) -> Words {
@@ -132,6 +154,7 @@ impl<'a> From<Words> for TextStyle<'a> {
 
 fn draw_panel<DB: DrawingBackend>(
     panel: &Panel,
+    vertical: Scale,
     area: &Area<DB>,
     scale: u32,
 ) -> Result<(), PlotError> {
@@ -156,13 +179,14 @@ fn draw_panel<DB: DrawingBackend>(
     let mut builder = ChartBuilder::on(&chart);
     builder
         .margin_top(6 * scale)
-        .margin_right(18 * scale)
+        .margin_right(RIGHT * scale)
         .margin_bottom(4 * scale)
-        .y_label_area_size(64 * scale);
+        .y_label_area_size(LEFT * scale);
     match &panel.content {
-        Content::Lines(lines) => draw_lines(panel, lines, &mut builder, scale),
+        Content::Lines(lines) => draw_lines(panel, lines, vertical, &mut builder, scale),
         Content::Bars { categories, series } => {
-            draw_bars(panel, categories, series, &mut builder, &chart, scale)
+            let bars = (categories.as_slice(), series.as_slice());
+            draw_bars(panel, bars, vertical, &mut builder, &chart, scale)
         }
     }
 }
@@ -227,7 +251,10 @@ fn axes<'a, DB: DrawingBackend>(
         .axis_style(AXIS.stroke_width(scale))
         .label_style(words())
         .axis_desc_style(words())
-        .y_desc(panel.y.clone())
+        .y_desc(match panel.logarithmic {
+            true => format!("{}, logarithmic", panel.y),
+            false => panel.y.clone(),
+        })
         .y_labels(vertical.labels())
         .y_label_formatter(&up)
         .x_label_formatter(&along);
@@ -241,11 +268,11 @@ fn axes<'a, DB: DrawingBackend>(
 fn draw_lines<DB: DrawingBackend>(
     panel: &Panel,
     lines: &[Line],
+    vertical: Scale,
     builder: &mut ChartBuilder<'_, '_, DB>,
     scale: u32,
 ) -> Result<(), PlotError> {
     let points = || lines.iter().flat_map(|line| &line.points);
-    let vertical = Scale::of(points().map(|point| point.1), panel.logarithmic, false);
     let (mut left, mut right) = points().fold((f64::MAX, f64::MIN), |(left, right), point| {
         (left.min(point.0), right.max(point.0))
     });
@@ -283,17 +310,23 @@ fn draw_lines<DB: DrawingBackend>(
 
 fn draw_bars<DB: DrawingBackend>(
     panel: &Panel,
-    categories: &[String],
-    series: &[Bars],
+    (categories, series): (&[String], &[Bars]),
+    vertical: Scale,
     builder: &mut ChartBuilder<'_, '_, DB>,
     area: &Area<DB>,
     scale: u32,
 ) -> Result<(), PlotError> {
     /// The part of a category that its bars take.
     const FILLED: f64 = 0.8;
-    let values = series.iter().flat_map(|bars| bars.values.iter().flatten());
-    let vertical = Scale::of(values.copied(), panel.logarithmic, true);
-    let below = 60 * scale;
+    let (whole, _) = area.dim_in_pixel();
+    let letters = |name: &String| name.chars().count() as f64 * f64::from(SMALL * scale) * LETTER;
+    let widest = categories.iter().map(letters).fold(0.0, f64::max);
+    let room = f64::from(whole.saturating_sub((LEFT + RIGHT) * scale));
+    // Names stand in as many lines as it takes, in turns, for those of a line to be apart.
+    let slot = room / categories.len().max(1) as f64;
+    let lines = ((widest + f64::from(8 * scale)) / slot).ceil();
+    let lines = lines.clamp(1.0, MOST_LINES) as u32;
+    let below = (lines.max(2) * LINE + 26) * scale;
     let mut chart = builder.x_label_area_size(below).build_cartesian_2d(
         0.0..categories.len().max(1) as f64,
         vertical.from..vertical.to,
@@ -322,16 +355,12 @@ fn draw_bars<DB: DrawingBackend>(
     let slot = f64::from(across.end - across.start) / categories.len().max(1) as f64;
     let origin = area.get_pixel_range();
     let words = text(SMALL * scale, HPos::Center, VPos::Top);
-    let widest = categories.iter().map(|name| name.chars().count()).max();
-    let crowded = widest.unwrap_or(0) as f64 * f64::from(SMALL * scale) * LETTER > slot;
-    for (at, name) in categories.iter().enumerate() {
-        // Two lines in turns, where one has too little room.
-        let lower = if crowded && at % 2 == 1 {
-            17 * scale
-        } else {
-            0
-        };
-        let x = f64::from(across.start - origin.0.start) + (at as f64 + 0.5) * slot;
+    for (at, name) in (0u32..).zip(categories) {
+        let lower = at % lines * LINE * scale;
+        let x = f64::from(across.start - origin.0.start) + (f64::from(at) + 0.5) * slot;
+        // Inside the panel, also at its ends.
+        let half = letters(name) / 2.0;
+        let x = x.min(f64::from(whole) - half).max(half);
         let y = down.end - origin.1.start + (6 * scale + lower) as i32;
         area.draw(&Text::new(name.clone(), (x as i32, y), words))?;
     }

@@ -94,8 +94,37 @@ pub(super) fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
     rows
 }
 
+/// The values of a column, of both kinds.
+fn shown(comparison: &Comparison, at: usize) -> impl Iterator<Item = f64> {
+    let values = comparison
+        .rows
+        .iter()
+        .filter_map(move |row| row.values.get(at));
+    values
+        .flat_map(|value| [value.measured, value.published])
+        .flatten()
+}
+
+/// Whether the axes are logarithmic: all of them where values of one quantity differ by orders of magnitude,
+/// since axes of both kinds side by side mislead. Not where one has a value without a logarithm, or per cent.
+fn is_logarithmic(comparison: &Comparison) -> bool {
+    let columns = || comparison.columns.iter().enumerate();
+    let of_unit = |unit: &str| {
+        let same = columns().filter(|(_, column)| column.unit == unit);
+        let values = same.flat_map(|(at, _)| shown(comparison, at));
+        values.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), value| {
+            (least.min(value), most.max(value))
+        })
+    };
+    let ranges = || columns().map(|(_, column)| of_unit(column.unit));
+    let has_logarithms = ranges().all(|(least, _)| least > 0.0);
+    let is_percentage = columns().any(|(_, column)| column.unit == "%");
+    has_logarithms && !is_percentage && ranges().any(|(least, most)| most > 50.0 * least)
+}
+
 /// A panel for every column, measured beside published.
 pub(super) fn figure(comparison: &Comparison) -> Figure {
+    let logarithmic = is_logarithmic(comparison);
     let names = || comparison.rows.iter().map(|row| row.name.clone()).collect();
     let panels = comparison.columns.iter().enumerate().map(|(at, column)| {
         let values = |of: fn(&Value) -> Option<f64>| -> Vec<Option<f64>> {
@@ -106,11 +135,6 @@ pub(super) fn figure(comparison: &Comparison) -> Figure {
             values(|value| value.measured),
             values(|value| value.published),
         );
-        let shown = || measured.iter().chain(&published).flatten().copied();
-        let most = shown().fold(0.0, f64::max);
-        let least = shown().fold(f64::INFINITY, f64::min);
-        // Orders of magnitude, none of them in the other direction.
-        let logarithmic = column.unit != "%" && least > 0.0 && most > 50.0 * least;
         let mut series = vec![Bars::new("measured", measured.clone())];
         if published.iter().any(Option::is_some) {
             series.push(Bars::new("published", published.clone()));
@@ -163,6 +187,11 @@ mod tests {
     fn as_a_picture() {
         let figure = figure(&comparison());
         assert_eq!(figure.panels.len(), 2);
-        assert!(figure.panels[0].logarithmic && !figure.panels[1].logarithmic);
+        // Times differ by orders of magnitude, and axes are of one kind.
+        assert!(figure.panels[0].logarithmic && figure.panels[1].logarithmic);
+        let mut with_zero = comparison();
+        with_zero.rows[0].values[1] = Value::measured(0.0);
+        let figure = super::figure(&with_zero);
+        assert!(!figure.panels[0].logarithmic && !figure.panels[1].logarithmic);
     }
 }
