@@ -446,6 +446,7 @@ impl SubnetManager {
                 Some(step) => self.enter(step),
                 None => {
                     self.end_sweep();
+                    self.traps.news = false;
                     let now = self.now;
                     let (administration, view) = self.administration();
                     administration.swept(&view, now, transport);
@@ -454,6 +455,10 @@ impl SubnetManager {
             Phase::LightSweep => {
                 self.phase = Phase::Idle;
                 self.schedule();
+                if std::mem::take(&mut self.traps.news) {
+                    let (administration, view) = self.administration();
+                    administration.refresh(&view);
+                }
             }
             Phase::Multicast => self.phase = Phase::Idle,
             Phase::Rebalancing => {
@@ -665,7 +670,9 @@ impl SubnetManager {
             Purpose::NodeInfo { from } => self.take_node_info(request, from, &data),
             Purpose::NodeDescription(node) => {
                 if let Some(node) = self.subnet.nodes.get_mut(node) {
-                    node.description = NodeDescription::from_bytes(data);
+                    let description = NodeDescription::from_bytes(data);
+                    let former = std::mem::replace(&mut node.description, description);
+                    self.traps.news |= former != description;
                 }
             }
             Purpose::SwitchInfo(node) => self.take_switch_info(request, node, &data),

@@ -21,6 +21,8 @@ pub(super) struct Traps {
     switches: BTreeSet<Lid>,
     /// Ports of which something else changed.
     ports: BTreeSet<Lid>,
+    /// What was found there is not what the subnet administration tells.
+    pub(super) news: bool,
     /// When they were looked at last: nobody keeps the manager sweeping by traps.
     looked: Option<Duration>,
 }
@@ -150,7 +152,8 @@ impl SubnetManager {
         if let Some(port) = self.subnet.port_mut(at)
             && let Some(known) = &mut port.info
         {
-            known.capability_mask = info.capability_mask;
+            let former = std::mem::replace(&mut known.capability_mask, info.capability_mask);
+            self.traps.news |= former != info.capability_mask;
         }
         self.ask_manager(at);
     }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use fabric::{Owner, SmpAccess};
 use ibvswitch_subnet::Config;
-use wire::attribute::{CapabilityMask, LinkStateChange, LocalChange, NodeType, Trap};
+use wire::attribute::{CapabilityMask, LinkStateChange, LocalChange, NodeType, PortInfo, Trap};
 use wire::mad::{AttributeId, Method};
+use wire::sa::PortInfoRecord;
 use wire::smp::{Destination, Request};
 use wire::{Guid, MadPacket};
 
+use crate::guests::Bed;
 use crate::harness::Managed;
 
 const VSWITCH: Guid = Guid::new(0x0002_c903_0000_0100);
@@ -120,4 +122,25 @@ fn a_manager_that_comes_is_seen_by_trap_144() {
     let mut asked = asked.filter(|&(_, attribute, _)| attribute == AttributeId::SM_INFO);
     assert!(asked.next().is_some());
     assert_eq!(managed.manager.report().sweeps, 1);
+}
+
+#[test]
+fn what_a_port_says_of_itself_is_told_without_a_sweep() {
+    let mut bed = Bed::new(1, quiet());
+    let sweeps = bed.managed.manager.report().sweeps;
+    let one = PortInfoRecord {
+        lid: bed.lid(1),
+        ..PortInfoRecord::default()
+    };
+    let told = |bed: &mut Bed| {
+        let record = bed.get(0, PortInfoRecord::LID, &one).unwrap();
+        PortInfo::parse(&record.port_info).unwrap().capability_mask
+    };
+    let before = told(&mut bed);
+    let (target, none) = (CapabilityMask::DEVICE_MANAGEMENT, CapabilityMask::default());
+    let port = bed.ports[1];
+    bed.managed.link.fabric.set_capabilities(port, target, none);
+    bed.managed.run();
+    assert_eq!(told(&mut bed), before.with(target));
+    assert_eq!(bed.managed.manager.report().sweeps, sweeps);
 }
