@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use ibvswitch::config::{Config, Source};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::{BenchError, Result};
 
@@ -29,6 +32,8 @@ fn source(dir: &Path) -> Source {
 /// # Errors
 /// [`BenchError::Run`].
 pub fn serve(dir: &OsStr) -> Result<()> {
+    // Not longer than whoever measures it.
+    set_pdeathsig(Signal::SIGKILL).map_err(BenchError::system("end with the parent process"))?;
     let config = source(Path::new(dir)).load()?;
     ibvswitch::run::run(&config, || {
         let mut out = io::stdout();
@@ -74,6 +79,11 @@ impl Process {
         } else {
             Err(BenchError::Daemon(line))
         }
+    }
+
+    /// Ends it, whatever it is doing.
+    pub fn kill(&self) {
+        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGKILL);
     }
 
     /// Resident memory that is not shared with guests, in MiB.

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use driver::Error;
 
 use super::lab::Lab;
-use super::neighbour::Neighbour;
+use super::neighbour::{Latencies, Neighbour};
 use super::{bulk, commands, death, errored, klm, mads, start, sweep};
 use crate::{BenchError, Result};
 
@@ -104,11 +104,11 @@ impl Progress {
 }
 
 /// Measures beside an attacker, who is gone afterwards.
-pub(super) fn beside<R>(
+pub(super) fn beside(
     lab: &Lab,
     mut attacker: Box<dyn Attacker + '_>,
-    measure: impl FnOnce(&Progress) -> Result<R>,
-) -> Result<R> {
+    measure: impl FnOnce(&Progress) -> Result<Latencies>,
+) -> Result<Latencies> {
     let progress = Progress {
         strikes: AtomicUsize::new(0),
         enough: attacker.enough(),
@@ -139,7 +139,12 @@ pub(super) fn beside<R>(
         let measured = measure(progress);
         stop.store(true, Ordering::Relaxed);
         let done = thread.join();
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        measured
+        let done = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let measured = measured?;
+        // The attacker, too, misses a daemon that was ended.
+        if !measured.stuck {
+            done?;
+        }
+        Ok(measured)
     })
 }

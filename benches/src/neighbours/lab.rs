@@ -22,7 +22,7 @@ pub(super) struct Lab {
     pub(super) doorbells: Doorbells,
     pub(super) processors: Processors,
     // In this order: the daemon, and the directory that it is in.
-    _process: Process,
+    process: Process,
     config: Config,
     _dir: TempDir,
 }
@@ -70,7 +70,7 @@ impl Lab {
             scale,
             doorbells,
             processors,
-            _process: process,
+            process,
             config,
             _dir: dir,
         })
@@ -85,6 +85,11 @@ impl Lab {
     /// The socket on which the daemon is asked for a sweep.
     pub(super) fn control(&self) -> PathBuf {
         self.config.control_socket()
+    }
+
+    /// Ends the daemon, which somebody keeps from answering.
+    pub(super) fn kill(&self) {
+        self.process.kill();
     }
 
     /// Keeps the calling thread and those that it starts off the processor of
