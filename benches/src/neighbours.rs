@@ -2,12 +2,12 @@
 //! between two VFs while a client of another VF does its worst.
 //!
 //! The daemon is a process of its own. The neighbour is two drivers that
-//! exchange one message at a time, every [`INTERVAL`]; a message that takes
-//! longer than that counts for those that could not be sent meanwhile, as they
-//! would have waited, too. Rounds alternate between three states: nobody else
-//! there; a thread that merely spins, which says how much of it all is
-//! the host's scheduling; and the attack, whose VF is opened for each round and
-//! closed after it.
+//! exchange one message at a time, one every [`INTERVAL`] where they take no
+//! longer. Rounds alternate between three states: nobody else there; two
+//! threads that merely spin, which says how much of it all is the
+//! host's scheduling; and the attack, whose VF is opened for each round and
+//! closed after it. A message that is held up counts once, however long it
+//! takes: the longest of them is a result of its own.
 //!
 //! Where the engine polls it has a processor to itself. Everything else, the
 //! daemon's other threads among them, is on the others.
@@ -34,7 +34,7 @@ use crate::pace::median;
 use crate::{Context, Effort, Measurement, Reference, Result, Tell};
 
 pub use attack::Attack;
-use attack::{beside, spin};
+use attack::{beside, spinners};
 use lab::Lab;
 use neighbour::{Latencies, Neighbour};
 
@@ -46,7 +46,7 @@ const INTERVAL: Duration = Duration::from_micros(100);
 pub(crate) struct Scale {
     /// Rounds of each attack.
     rounds: usize,
-    /// How long to measure at rest, and beside a thread that spins.
+    /// How long to measure at rest, and beside threads that spin.
     rest: Duration,
     /// How long to measure under an attack, at least.
     attack: Duration,
@@ -187,7 +187,7 @@ impl Rounds {
                 value: self.ratio(&self.attacked),
                 unit: "times",
                 reference: Some(Reference {
-                    name: "beside a thread that only spins, times",
+                    name: "beside threads that only spin, times",
                     value: self.ratio(&self.spinning),
                 }),
             },
@@ -196,7 +196,7 @@ impl Rounds {
                 value: worst(&self.attacked),
                 unit: "ms",
                 reference: Some(Reference {
-                    name: "beside a thread that only spins, ms",
+                    name: "beside threads that only spin, ms",
                     value: worst(&self.spinning),
                 }),
             },
@@ -211,7 +211,9 @@ fn rounds(lab: &Lab, neighbour: &mut Neighbour, attack: Attack) -> Result<Rounds
         rounds
             .rest
             .push(neighbour.measure(lab, scale.rest, || true)?);
-        let spinning = beside(lab, spin(), |_| neighbour.measure(lab, scale.rest, || true))?;
+        let spinning = beside(lab, spinners(), |_| {
+            neighbour.measure(lab, scale.rest, || true)
+        })?;
         rounds.spinning.push(spinning);
         let attacker = attack.prepare(lab, neighbour)?;
         let attacked = beside(lab, attacker, |progress| {

@@ -12,6 +12,11 @@ use super::neighbour::{Latencies, Neighbour};
 use super::{bulk, commands, death, errored, klm, mads, start, sweep};
 use crate::{BenchError, Result};
 
+/// How long threads spin before they look whether they still should.
+const SPINNING: Duration = Duration::from_millis(20);
+/// How long an attacker has to end.
+const GRACE: Duration = Duration::from_secs(3);
+
 /// What a guest can do to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attack {
@@ -69,22 +74,30 @@ pub(super) trait Attacker: Send {
     }
 }
 
-/// A thread that merely spins.
-struct Spinner;
+/// Two threads that merely spin: as many as an attacker and who serves it keep
+/// busy.
+struct Spinners;
 
-impl Attacker for Spinner {
+impl Attacker for Spinners {
     fn strike(&mut self) -> Result<()> {
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_millis(1) {
-            std::hint::spin_loop();
-        }
+        thread::scope(|scope| {
+            scope.spawn(spin);
+            spin();
+        });
         Ok(())
     }
 }
 
-/// Attacks nobody, and needs a processor.
-pub(super) fn spin() -> Box<dyn Attacker> {
-    Box::new(Spinner)
+fn spin() {
+    let start = Instant::now();
+    while start.elapsed() < SPINNING {
+        std::hint::spin_loop();
+    }
+}
+
+/// Attacks nobody, and needs processors.
+pub(super) fn spinners() -> Box<dyn Attacker> {
+    Box::new(Spinners)
 }
 
 /// How far an attack is.
@@ -117,7 +130,7 @@ pub(super) fn beside(
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let (progress, stop) = (&progress, &stop);
-        let thread = scope.spawn(move || {
+        let attacking = scope.spawn(move || {
             let mut attack = || -> Result<()> {
                 let _others = lab.others()?;
                 while !stop.load(Ordering::Relaxed) {
@@ -138,9 +151,19 @@ pub(super) fn beside(
         });
         let measured = measure(progress);
         stop.store(true, Ordering::Relaxed);
-        let done = thread.join();
+        let end = Instant::now() + GRACE;
+        while !attacking.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // It may wait for the daemon for long.
+        let stuck = !attacking.is_finished();
+        if stuck {
+            lab.kill();
+        }
+        let done = attacking.join();
         let done = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let measured = measured?;
+        let mut measured = measured?;
+        measured.stuck |= stuck;
         // The attacker, too, misses a daemon that was ended.
         if !measured.stuck {
             done?;

@@ -32,8 +32,8 @@ pub(super) struct Latencies {
     pub(super) p99: f64,
     /// The longest of all.
     pub(super) worst: f64,
-    /// The last one did not arrive as long as it was waited for. The daemon is
-    /// ended.
+    /// The last one did not arrive as long as it was waited for, or the attacker
+    /// could not end. The daemon is ended.
     pub(super) stuck: bool,
 }
 
@@ -80,7 +80,6 @@ impl Neighbour {
             .map_err(BenchError::system("have pauses of the length asked for"))?;
         let mut histogram =
             Histogram::<u64>::new(3).map_err(|error| BenchError::Histogram(error.to_string()))?;
-        let interval = INTERVAL.as_nanos() as u64;
         let start = Instant::now();
         let mut due = start;
         let stuck = loop {
@@ -95,7 +94,7 @@ impl Neighbour {
             let taken = self.write()?;
             let waited = taken.unwrap_or(PATIENCE).as_nanos() as u64;
             histogram
-                .record_correct(waited, interval)
+                .record(waited)
                 .map_err(|error| BenchError::Histogram(error.to_string()))?;
             if taken.is_none() {
                 lab.kill();
