@@ -10,7 +10,7 @@ use connectx::queue::{Buffer, Record};
 use connectx::request::{self, Format};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fabric::{Fabric, Hypervisors, Output, Owner, PortRef, SmpAccess};
-use hca::Dma;
+use hca::{Dma, Reason};
 use hca::work::{CompletionEntry, SendWr, Side, Status};
 use ibvswitch::dma::GuestMemory;
 use ibvswitch_benches::{Daemon, Processors};
@@ -90,6 +90,7 @@ fn queues(criterion: &mut Criterion) {
         qpn: Qpn::new(0x42),
         index: 7,
         status: Status::Success,
+        reason: Reason::Status,
         byte_len: 8,
         solicited: false,
         time: 1,

@@ -1,6 +1,5 @@
 //! What a guest can have the daemon allocate.
 
-#[allow(dead_code)]
 mod daemon;
 
 use std::fs;
