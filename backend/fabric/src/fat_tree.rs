@@ -541,7 +541,8 @@ mod tests {
         );
         assert_eq!(
             error("XGFT(2;8,4;4,2)"),
-            "w2 and p2 must be 1: a host has one uplink"
+            "w2 and p2 must be 1: a host has one uplink; levels are written from the roots down, so \
+             turn lists round that go from the hosts up"
         );
         assert_eq!(
             error("XGFT(4;200,200,200,200;1,1,1,1)"),

@@ -217,7 +217,14 @@ fn a_connection_without_a_global_route_ends_at_the_router() {
         (router, Some((dgid, 1))),
         (vm2.port.lid, None),
     ] {
-        let [mut qa, _qb] = connect(Transport::Rc, (&vm1, to_vm2), (&vm2, ways.1));
+        // Both VMs have the same LID. Were the numbers, which are random, the same as well, the
+        // queue pair would be connected to itself.
+        let [mut qa, _qb] = loop {
+            let pair = connect(Transport::Rc, (&vm1, to_vm2), (&vm2, ways.1));
+            if pair[0].number() != pair[1].number() {
+                break pair;
+            }
+        };
         let from = [vm1.sge(0, 8)];
         let write = SendRequest::write(vm2.remote(HALF), Data::Memory(&from));
         qa.post_send(&write).expect("is posted");

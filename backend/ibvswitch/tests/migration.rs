@@ -144,32 +144,32 @@ fn what_cannot_be_moved() {
         (
             &["vm9", "--to", "hv2"][..],
             5,
-            "the daemon refused: there is no VM `vm9`; there are vm1, vm2",
+            "there is no VM `vm9`; there are vm1, vm2",
         ),
         (
             &["hv1-spare1", "--to", "hv2"],
             1,
-            "the daemon refused: `hv1-spare1` is a spare VF and no VM; name a VM",
+            "`hv1-spare1` is a spare VF and no VM; name a VM",
         ),
         (
             &["vm1", "--to", "hv9"],
             5,
-            "the daemon refused: there is no hypervisor with VFs `hv9`; there are hv1, hv2",
+            "there is no hypervisor with VFs `hv9`; there are hv1, hv2",
         ),
         (
             &["vm1", "--to", "hv1"],
             1,
-            "the daemon refused: the VM is there already",
+            "the VM is there already",
         ),
         (
             &["vm1", "--to", "hv2", "--vf", "vm2"],
             1,
-            "the daemon refused: the VF `vm2` has the addresses of `vm2`; name a free one, or leave it out",
+            "the VF `vm2` has the addresses of `vm2`; name a free one, or leave it out",
         ),
         (
             &["vm1", "--to", "hv2", "--vf", "hv1-spare1"],
             1,
-            "the daemon refused: the VF `hv1-spare1` is on hv1; name one of the destination, or leave it out",
+            "the VF `hv1-spare1` is on hv1; name one of the destination, or leave it out",
         ),
         (
             &[
