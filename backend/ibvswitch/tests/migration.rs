@@ -156,11 +156,7 @@ fn what_cannot_be_moved() {
             5,
             "there is no hypervisor with VFs `hv9`; there are hv1, hv2",
         ),
-        (
-            &["vm1", "--to", "hv1"],
-            1,
-            "the VM is there already",
-        ),
+        (&["vm1", "--to", "hv1"], 1, "the VM is there already"),
         (
             &["vm1", "--to", "hv2", "--vf", "vm2"],
             1,
