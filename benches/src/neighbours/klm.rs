@@ -2,7 +2,9 @@
 //! own, in no order; and changes to the far end of a key's list.
 
 use driver::bits::{put_dword, put_qword};
-use driver::{Access, CompletionQueue, Config, Connection, Data, Klm, MemoryRegion, QueuePair};
+use driver::{
+    Access, CompletionQueue, Config, Connection, Data, Error, Klm, MemoryRegion, QueuePair,
+};
 use driver::{PAGE, Receive, Remote, SendOpcode, SendRequest, Sge, Transport};
 
 use super::attack::Attacker;
@@ -30,43 +32,56 @@ pub(super) struct Klms {
 
 impl Klms {
     pub(super) fn prepare(lab: &Lab) -> Result<Self> {
-        let (stretches, keys) = (lab.scale.stretches, lab.scale.keys);
+        let (stretches, mut keys) = (lab.scale.stretches, lab.scale.keys);
         let peer = Peer::open(&lab.socket(VFS[2]), stretches.next_multiple_of(PAGE))?;
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut draw = |below: usize| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            (random >> 16) as usize % below
-        };
-        let mut below: Vec<u32> = vec![peer.region.key()];
-        let mut start = peer.region.start();
-        let mut all = Vec::new();
-        for _ in 0..LEVELS {
-            let mut level = Vec::new();
-            for _ in 0..keys {
-                let list: Vec<Klm> = (0..stretches)
-                    .map(|_| Klm {
-                        len: 1,
-                        key: below[draw(below.len())],
-                        addr: start + draw(stretches) as u64,
-                    })
-                    .collect();
-                level.push(MemoryRegion::indirect(&peer.pd, &list, Access::ALL, 0)?);
+        let made = loop {
+            match levels(&peer, stretches, keys) {
+                // More than it may have.
+                Err(BenchError::Driver(Error::Refused { .. })) if keys > 1 => keys /= 2,
+                made => break made?,
             }
-            below = level.iter().map(MemoryRegion::key).collect();
-            start = 0;
-            all.push(level);
-        }
+        };
         let pairs = (0..PAIRS).map(|_| connected(&peer, peer.cq.number()));
         Ok(Self {
             pairs: pairs.collect::<Result<_>>()?,
             far: Far::new(&peer, lab.scale.pages)?,
-            keys: all.into_iter().flatten().collect(),
+            keys: made,
             stretches,
             peer,
         })
     }
+}
+
+/// As many keys of each level, the highest last.
+fn levels(peer: &Peer, stretches: usize, keys: usize) -> Result<Vec<MemoryRegion>> {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut draw = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random >> 16) as usize % below
+    };
+    let mut all: Vec<MemoryRegion> = Vec::new();
+    for level in 0..LEVELS {
+        let (below, start) = match level {
+            0 => (vec![peer.region.key()], peer.region.start()),
+            _ => {
+                let below = &all[(level - 1) * keys..];
+                (below.iter().map(MemoryRegion::key).collect(), 0)
+            }
+        };
+        for _ in 0..keys {
+            let list: Vec<Klm> = (0..stretches)
+                .map(|_| Klm {
+                    len: 1,
+                    key: below[draw(below.len())],
+                    addr: start + draw(stretches) as u64,
+                })
+                .collect();
+            all.push(MemoryRegion::indirect(&peer.pd, &list, Access::ALL, 0)?);
+        }
+    }
+    Ok(all)
 }
 
 /// A queue pair that is connected to itself.
@@ -154,7 +169,13 @@ impl Far {
 
     /// Does so to a new key, which is destroyed then.
     fn change(&mut self, peer: &Peer) -> Result<()> {
-        let key = MemoryRegion::free(&peer.pd, self.pages)?;
+        let key = match MemoryRegion::free(&peer.pd, self.pages) {
+            Err(Error::Refused { .. }) if self.pages > FEWEST_PAGES => {
+                self.pages /= 2;
+                return Ok(());
+            }
+            key => key?,
+        };
         let last = self.pages / 2 - u32::from(OCTWORDS);
         const INLINE_AT_OFFSET: u8 = 0x90;
         let mut bytes = [0; 3 * 64];
