@@ -41,6 +41,6 @@ pub use face::Mlx5;
 pub use function::{Backend, Configuration, Doorbells, Effect, Function, Region, TRAPPED_PAGES};
 pub use port::{MadChecks, Port, PortAttributes};
 pub use queue::event::Interrupts;
-pub use software::{Prepared, Software};
+pub use software::{Prepared, Software, execute_on_port};
 pub use state::{FunctionState, Left};
 pub use transport::{MAX_REPLY, MAX_REQUEST};

@@ -115,6 +115,12 @@ impl FunctionState {
         self.uars.next_rung(area)
     }
 
+    /// Whether the driver has initialized the function.
+    #[must_use]
+    pub fn is_initialized(&self) -> bool {
+        self.stage >= Stage::Initialized
+    }
+
     /// Whether the driver has an event queue for the completion of commands.
     #[must_use]
     pub fn has_command_events(&self) -> bool {

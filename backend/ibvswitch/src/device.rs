@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use connectx::{Backend, Configuration, Effect, Function, Mlx5, Port, Prepared, Software};
+use connectx::{
+    Backend, Configuration, Effect, Function, Mlx5, Port, Prepared, Software, execute_on_port,
+};
 use hca::{Clock, Engine, VfId};
 use nix::errno::Errno;
 use vfio_user::{
@@ -178,6 +180,13 @@ impl Backend for Shared<'_> {
     }
 
     fn execute(&mut self, request: &[u8], reply: &mut [u8]) {
+        let is_initialized = || {
+            let (engine, vf) = (self.engine, self.vf);
+            engine.inspect(|engine| engine.face(vf).is_initialized())
+        };
+        if execute_on_port(self.port, is_initialized, request, reply) {
+            return;
+        }
         let mut prepared = Prepared::of::<GuestMemory>(request);
         let (vf, port) = (self.vf, &mut *self.port);
         let (was_reset, lost) = self.engine.with_vf(vf, |engine| {
@@ -216,9 +225,10 @@ impl Backend for Shared<'_> {
         let (vf, port) = (self.vf, &mut *self.port);
         let lost = self.engine.with(|engine| {
             let before = engine.memory_taken(vf);
-            Software::new(engine, vf, port).reset();
+            Software::new(engine, vf, port).reset_objects();
             Lost::of(engine, vf, before)
         });
+        self.port.reset();
         self.engine.clear_away(vf);
         lost.give_back();
     }

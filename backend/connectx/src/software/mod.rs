@@ -32,6 +32,7 @@ use crate::port::Port;
 use crate::queue::BufferError;
 use crate::queue::event::Entry;
 use crate::state::Stage;
+use port::PortCommands;
 
 /// Why a command is refused: the status that its reply gets, and the reason
 /// for the log.
@@ -75,6 +76,12 @@ impl From<BufferError> for Refusal {
     }
 }
 
+const TOO_EARLY: Refusal = refuse(
+    Status::BadSystemState,
+    "the function is not enabled or not initialized",
+);
+const UNKNOWN: Refusal = refuse(Status::BadOperation, "unknown command");
+
 /// Outcome of a command.
 type Outcome = Result<(), Refusal>;
 
@@ -109,6 +116,39 @@ impl Prepared {
     pub fn of<D: Dma + 'static>(request: &[u8]) -> Self {
         let creates_key = head_in::OPCODE.get(request) as u16 == Opcode::CreateMkey.code();
         Self(creates_key.then(|| memory_key::requested::<D>(request)))
+    }
+}
+
+/// Executes a command of the port, without the engine, if `request` is one. Whether it was one.
+/// `is_initialized` says whether the function is.
+pub fn execute_on_port(
+    port: &mut dyn Port,
+    is_initialized: impl FnOnce() -> bool,
+    request: &[u8],
+    reply: &mut [u8],
+) -> bool {
+    let Some(opcode) = Opcode::from_code(head_in::OPCODE.get(request) as u16) else {
+        return false;
+    };
+    if !port::is_of_port(opcode) {
+        return false;
+    }
+    let outcome = if is_initialized() {
+        PortCommands(port).dispatch(opcode, request, reply)
+    } else {
+        Err(TOO_EARLY)
+    };
+    conclude(outcome, request, reply);
+    true
+}
+
+/// Makes a reply say that its command was refused, if it was.
+fn conclude(outcome: Outcome, request: &[u8], reply: &mut [u8]) {
+    if let Err(refusal) = outcome {
+        let opcode = head_in::OPCODE.get(request);
+        tracing::debug!(status = ?refusal.status, "command {opcode:#05x} refused: {}", refusal.reason);
+        reply.fill(0);
+        head_out::STATUS.set(reply, u32::from(refusal.status.code()));
     }
 }
 
@@ -154,7 +194,7 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
             if self.state_mut().first_unknown(u32::from(code)) {
                 tracing::info!("command {code:#05x} is not known; the driver is told so");
             }
-            return Err(refuse(Status::BadOperation, "unknown command"));
+            return Err(UNKNOWN);
         };
         self.check_stage(opcode)?;
         match opcode {
@@ -195,12 +235,12 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
             Opcode::QuerySrq => self.query_srq(request, reply),
             Opcode::ArmRq => self.arm_rq(request),
             Opcode::DestroySrq => self.destroy_srq(request),
-            Opcode::QueryHcaVportContext => self.query_vport_context(request, reply),
-            Opcode::ModifyHcaVportContext => self.modify_vport_context(request),
-            Opcode::QueryHcaVportGid => self.query_vport_gid(request, reply),
-            Opcode::QueryHcaVportPkey => self.query_vport_pkey(request, reply),
-            Opcode::AccessReg => self.access_register(request, reply),
-            Opcode::MadIfc => self.mad_ifc(request, reply),
+            Opcode::QueryHcaVportContext
+            | Opcode::ModifyHcaVportContext
+            | Opcode::QueryHcaVportGid
+            | Opcode::QueryHcaVportPkey
+            | Opcode::AccessReg
+            | Opcode::MadIfc => PortCommands(self.port.0).dispatch(opcode, request, reply),
             Opcode::AllocPd => self.alloc_pd(reply),
             Opcode::DeallocPd => self.dealloc_pd(request),
             Opcode::AllocUar => self.alloc_uar(reply),
@@ -233,11 +273,15 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
         if self.state().stage >= needed {
             Ok(())
         } else {
-            Err(refuse(
-                Status::BadSystemState,
-                "the function is not enabled or not initialized",
-            ))
+            Err(TOO_EARLY)
         }
+    }
+
+    /// Forgets all objects of the function. The port is left as it is.
+    pub fn reset_objects(&mut self) {
+        self.engine.reset_vf(self.vf);
+        let gone = self.state_mut().reset();
+        self.engine.discard(gone);
     }
 
     /// The first eight bytes of the last request posted, rung at any offset of
@@ -277,12 +321,8 @@ impl<D: Dma + 'static> Backend for Software<'_, D> {
     }
 
     fn execute(&mut self, request: &[u8], reply: &mut [u8]) {
-        if let Err(refusal) = self.dispatch(request, reply) {
-            let opcode = head_in::OPCODE.get(request);
-            tracing::debug!(status = ?refusal.status, "command {opcode:#05x} refused: {}", refusal.reason);
-            reply.fill(0);
-            head_out::STATUS.set(reply, u32::from(refusal.status.code()));
-        }
+        let outcome = self.dispatch(request, reply);
+        conclude(outcome, request, reply);
     }
 
     fn has_command_events(&self) -> bool {
@@ -305,9 +345,7 @@ impl<D: Dma + 'static> Backend for Software<'_, D> {
     }
 
     fn reset(&mut self) {
-        self.engine.reset_vf(self.vf);
-        let gone = self.state_mut().reset();
-        self.engine.discard(gone);
+        self.reset_objects();
         self.port.0.reset();
     }
 }

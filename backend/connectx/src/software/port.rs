@@ -1,16 +1,16 @@
 //! The virtual port: its context, tables and registers.
 
-use hca::Dma;
 use wire::{LinkWidth, PhysicalState};
 
-use super::{Outcome, Software, refuse};
-use crate::bits::command::Status;
+use super::{Outcome, UNKNOWN, management, refuse};
+use crate::bits::command::{Opcode, Status};
 use crate::bits::port::{
     REGISTER_HOST_ENDIANNESS, REGISTER_NODE_DESC, REGISTER_PMTU, REGISTER_PTYS, REGISTER_PVLC,
     access_register_in, hca_vport_context as context, modify_hca_vport_context_in,
     pmtu_reg as pmtu, ptys_reg as ptys, pvlc_reg as pvlc, query_hca_vport_context_out,
     query_hca_vport_gid_in, query_hca_vport_gid_out, query_hca_vport_pkey_in,
 };
+use crate::port::Port;
 
 /// Bytes of the head of a reply, and of a register's access, behind which the
 /// list or register is.
@@ -26,7 +26,37 @@ const fn speeds_up_to(speed: u16) -> u32 {
     (speed as u32).next_power_of_two() * 2 - 1
 }
 
-impl<D: Dma + 'static> Software<'_, D> {
+/// Whether a command is one of the port's.
+pub(super) const fn is_of_port(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::QueryHcaVportContext
+            | Opcode::ModifyHcaVportContext
+            | Opcode::QueryHcaVportGid
+            | Opcode::QueryHcaVportPkey
+            | Opcode::AccessReg
+            | Opcode::MadIfc
+    )
+}
+
+/// The commands of a function's port. They need no engine: a port's answer may take its time, and
+/// whoever has the engine keeps others waiting.
+pub(super) struct PortCommands<'a>(pub(super) &'a mut dyn Port);
+
+impl PortCommands<'_> {
+    /// Executes a command for which [`is_of_port`].
+    pub(super) fn dispatch(&mut self, opcode: Opcode, request: &[u8], reply: &mut [u8]) -> Outcome {
+        match opcode {
+            Opcode::QueryHcaVportContext => self.query_vport_context(request, reply),
+            Opcode::ModifyHcaVportContext => self.modify_vport_context(request),
+            Opcode::QueryHcaVportGid => self.query_vport_gid(request, reply),
+            Opcode::QueryHcaVportPkey => self.query_vport_pkey(request, reply),
+            Opcode::AccessReg => self.access_register(request, reply),
+            Opcode::MadIfc => management::mad_ifc(self.0, request, reply),
+            _ => Err(UNKNOWN),
+        }
+    }
+
     /// There is one virtual port; naming another asks for a right that a
     /// virtual function has not.
     fn own_vport(request: &[u8]) -> Outcome {
@@ -39,9 +69,9 @@ impl<D: Dma + 'static> Software<'_, D> {
         Ok(())
     }
 
-    pub(super) fn query_vport_context(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
+    fn query_vport_context(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
         Self::own_vport(request)?;
-        let port = self.port.0.attributes();
+        let port = self.0.attributes();
         let out = query_hca_vport_context_out::HCA_VPORT_CONTEXT.get_mut(reply);
         let values = [
             (context::HAS_SMI, u32::from(port.has_smi)),
@@ -81,7 +111,7 @@ impl<D: Dma + 'static> Software<'_, D> {
         Ok(())
     }
 
-    pub(super) fn modify_vport_context(&mut self, request: &[u8]) -> Outcome {
+    fn modify_vport_context(&mut self, request: &[u8]) -> Outcome {
         Self::own_vport(request)?;
         let wanted = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.get(request);
         if context::FIELD_SELECT.get(wanted) != 0 {
@@ -91,32 +121,31 @@ impl<D: Dma + 'static> Software<'_, D> {
             ));
         }
         let select = context::CAP_MASK1_FIELD_SELECT.get(wanted);
-        if select & !self.port.0.attributes().capability_mask_writable != 0 {
+        if select & !self.0.attributes().capability_mask_writable != 0 {
             return Err(refuse(
                 Status::BadParameter,
                 "these capability bits cannot be changed",
             ));
         }
         if select != 0 {
-            self.port
-                .0
+            self.0
                 .set_capability_mask(context::CAP_MASK1.get(wanted), select);
         }
         Ok(())
     }
 
-    pub(super) fn query_vport_gid(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
+    fn query_vport_gid(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
         Self::own_vport(request)?;
         let index = query_hca_vport_gid_in::GID_INDEX.get(request) as u16;
         if index >= GID_TABLE {
             return Err(refuse(Status::BadIndex, "the GID table is not that long"));
         }
         query_hca_vport_gid_out::GIDS_NUM.set(reply, 1);
-        crate::bits::Span::new(BODY, 16).set(reply, &self.port.0.gid(index).to_bytes());
+        crate::bits::Span::new(BODY, 16).set(reply, &self.0.gid(index).to_bytes());
         Ok(())
     }
 
-    pub(super) fn query_vport_pkey(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
+    fn query_vport_pkey(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
         Self::own_vport(request)?;
         let index = query_hca_vport_pkey_in::PKEY_INDEX.get(request);
         let indices = match index {
@@ -126,12 +155,12 @@ impl<D: Dma + 'static> Software<'_, D> {
         };
         for (at, index) in indices.enumerate() {
             let field = crate::bits::Field::new(BODY + 4 * at, 15, 0);
-            field.set(reply, u32::from(self.port.0.pkey(index).value()));
+            field.set(reply, u32::from(self.0.pkey(index).value()));
         }
         Ok(())
     }
 
-    pub(super) fn access_register(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+    fn access_register(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
         let read = access_register_in::OP_MOD.get(request) == 1;
         let given = request.get(BODY..).unwrap_or_default();
         let out = reply.get_mut(BODY..).unwrap_or_default();
@@ -140,20 +169,17 @@ impl<D: Dma + 'static> Software<'_, D> {
             (REGISTER_PMTU, true) => self.mtu_register(out),
             (REGISTER_PVLC, true) => self.lanes_register(out),
             (REGISTER_NODE_DESC, true) => {
-                let description = self.port.0.node_description();
+                let description = self.0.node_description();
                 crate::bits::Span::new(0, description.len()).set(out, &description);
             }
             (REGISTER_NODE_DESC, false) => {
                 let description = crate::bits::Span::new(0, 64).array(given);
-                self.port.0.set_node_description(&description);
+                self.0.set_node_description(&description);
             }
             // Nothing here depends on the byte order of the host.
             (REGISTER_HOST_ENDIANNESS, _) => {}
             (register, _) => {
-                const REGISTERS: u32 = 1 << 16;
-                if self.state_mut().first_unknown(REGISTERS | register) {
-                    tracing::info!("register {register:#06x} is not known; the driver is told so");
-                }
+                tracing::debug!("register {register:#06x} is not known; the driver is told so");
                 return Err(refuse(Status::BadParameter, "no such register"));
             }
         }
@@ -163,7 +189,7 @@ impl<D: Dma + 'static> Software<'_, D> {
     fn speed_register(&self, out: &mut [u8]) {
         /// The register speaks of InfiniBand.
         const INFINIBAND: u32 = 1;
-        let port = self.port.0.attributes();
+        let port = self.0.attributes();
         let width = match port.active_width {
             LinkWidth::X1 => 1,
             LinkWidth::X2 => 2,
@@ -185,7 +211,7 @@ impl<D: Dma + 'static> Software<'_, D> {
     }
 
     fn mtu_register(&self, out: &mut [u8]) {
-        let port = self.port.0.attributes();
+        let port = self.0.attributes();
         pmtu::LOCAL_PORT.set(out, 1);
         pmtu::MAX_MTU.set(out, port.max_mtu.bytes());
         pmtu::ADMIN_MTU.set(out, port.active_mtu.bytes());
@@ -193,7 +219,7 @@ impl<D: Dma + 'static> Software<'_, D> {
     }
 
     fn lanes_register(&self, out: &mut [u8]) {
-        let port = self.port.0.attributes();
+        let port = self.0.attributes();
         // The register has the number of lanes where PortInfo has a code.
         let lanes = |code: u8| match code {
             0 | 1 => 1,
