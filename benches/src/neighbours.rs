@@ -242,9 +242,7 @@ pub fn run(context: &Context, tell: Tell<'_>) -> Result<()> {
             let lab = Lab::start(context, scale, doorbells, attack == Attack::Sweep)?;
             let mut neighbour = Neighbour::open(&lab)?;
             let rounds = rounds(&lab, &mut neighbour, attack)?;
-            if attack != Attack::Sweep {
-                rest.extend(rounds.rest.iter().map(|each| each.p99 / 1e3));
-            }
+            rest.extend(rounds.rest.iter().map(|each| each.p99 / 1e3));
             for measurement in rounds.measurements(attack.names(doorbells)) {
                 tell(measurement)?;
             }
