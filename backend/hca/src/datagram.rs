@@ -30,7 +30,7 @@ const HOP_LIMIT: usize = 7;
 const IMMEDIATE_LEN: usize = 4;
 /// Most that a datagram may cost to gather, and to scatter: it goes as a whole,
 /// so that buffers in too many pieces are at fault like any that are unusable.
-const LONGEST_WALK: i64 = 256 * 1024;
+const LONGEST_WALK: i64 = 1024 * 1024;
 /// Length of a MAD.
 const MAD_LEN: usize = 256;
 /// Wire headers of a datagram packet (LRH, BTH, DETH, ICRC, VCRC) in words of

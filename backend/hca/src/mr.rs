@@ -17,7 +17,7 @@ pub const MAX_KLMS: usize = 1 << 16;
 pub const MAX_INDIRECTION: u8 = 4;
 /// Cost of a step from an indirect key to the next one, in bytes that could be
 /// copied in the time: the list and the key are seldom in the cache.
-const STEP_COST: i64 = 2048;
+const STEP_COST: i64 = 8192;
 
 /// A set of access rights to a memory region (specification 10.6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

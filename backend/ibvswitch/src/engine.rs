@@ -160,12 +160,14 @@ impl<F: Face> SharedEngine<F> {
             (Some(_), None) => true,
             (None, _) => false,
         };
-        // A spinning engine thread needs no call; the condition variable then
-        // has no waiter and this is one load.
-        if sooner || guarded.engine.polls() {
+        let wakes = sooner || guarded.engine.polls();
+        // To wake a thread is a system call that may take long: nobody is to
+        // wait for it. A spinning engine thread needs no call; the condition
+        // variable then has no waiter and this is one load.
+        drop(guarded);
+        if wakes {
             self.wake.notify_one();
         }
-        drop(guarded);
         drop(discarded);
     }
 

@@ -127,11 +127,17 @@ impl SendQueue {
         })
     }
 
-    /// Whether blocks remain of those that the last look at the record found.
+    /// Whether blocks remain of those that the last look at the record found, or
+    /// that a doorbell has announced since: it may have rung while a request was
+    /// under way, and does not ring again.
     #[inline]
     #[must_use]
     pub const fn is_announced(&self) -> bool {
-        self.posted != self.taken
+        let rung = match self.rung {
+            Some(rung) => rung != self.taken,
+            None => false,
+        };
+        self.posted != self.taken || rung
     }
 
     /// Forgets what was posted: the queue pair was reset.
@@ -382,6 +388,27 @@ mod tests {
         queue.reset();
         memory.write32(RECORD + 4, 1);
         assert_eq!(take(&mut queue), Ok(None));
+    }
+
+    #[test]
+    fn a_doorbell_while_a_request_is_under_way_is_not_lost() {
+        let memory = Memory::new(0x4000);
+        let mut queue = queue(&memory).trapped();
+        let mut wr = SendWr::with_capacity();
+        for block in 0..2 {
+            put(&memory, block, &vector("send"));
+        }
+        memory.write32(RECORD + 4, 1);
+        queue.ring(1);
+        assert_eq!(queue.take(&memory, &mut wr), Ok(true));
+        assert!(!queue.is_announced());
+        memory.write32(RECORD + 4, 2);
+        assert!(!queue.is_announced(), "its doorbell is to come");
+        queue.ring(2);
+        assert!(queue.is_announced());
+        wr.clear();
+        assert_eq!(queue.take(&memory, &mut wr), Ok(true));
+        assert!(!queue.is_announced());
     }
 
     #[test]
