@@ -32,7 +32,7 @@ pub(crate) fn configuration_text(engine: Option<usize>, doorbells: &str) -> Stri
     format!("log = \"warn\"\n[engine]\n{cpu}doorbells = \"{doorbells}\"\n{hypervisors}")
 }
 
-/// [`configuration_text`], read; the daemon's sockets are in `dir`.
+/// What `configuration_text` gives, read; the daemon's sockets are in `dir`.
 ///
 /// # Errors
 /// [`crate::BenchError::Config`] where the system's limits forbid it, as for

@@ -2,7 +2,7 @@
 //! between two VFs while a client of another VF does its worst.
 //!
 //! The daemon is a process of its own. The neighbour is two drivers that
-//! exchange one message at a time, one every [`INTERVAL`] where they take no
+//! exchange one message at a time, one every `INTERVAL` where they take no
 //! longer. Rounds alternate between three states: nobody else there; two
 //! threads that merely spin, which says how much of it all is the
 //! host's scheduling; and the attack, whose VF is opened for each round and

@@ -12,8 +12,8 @@ use crate::Machine;
 
 /// Bytes of memory of a guest, from DMA address 0.
 pub const MEMORY: usize = 1 << 20;
-/// Where a guest's command queue is.
-pub const COMMAND_QUEUE: u64 = 0;
+/// Where a guest's command queue is. At address 0 there can be none.
+pub const COMMAND_QUEUE: u64 = 0x1_f000;
 /// Where mailboxes with input are.
 const INPUT: u64 = 0x1000;
 /// Where mailboxes for output are.
@@ -181,8 +181,9 @@ impl Machine {
     /// Brings function `vf` up as a driver does, with an event queue for
     /// everything.
     pub fn bring_up(&mut self, vf: usize) {
-        for half in 0..2 {
-            self.write(vf, Region::Bar0, CMDQ_ADDR_H + half * 4, &[0; 4]);
+        let address = COMMAND_QUEUE.to_be_bytes();
+        for (half, bytes) in (0..).zip(address.chunks(4)) {
+            self.write(vf, Region::Bar0, CMDQ_ADDR_H + half * 4, bytes);
         }
         self.create(vf, &driver::request(Opcode::EnableHca, 0, 16));
         self.create(vf, &driver::request(Opcode::InitHca, 0, 32));
