@@ -96,9 +96,10 @@ codes! {
 }
 
 codes! {
-    /// What went wrong more precisely, in an error entry. The first ones are
-    /// those that ConnectX devices are seen to give (logs of UCX); they have
-    /// never been documented. The others are this device's own.
+    /// What went wrong more precisely, in an error entry. Those of
+    /// exceeded retries and remote operations are what ConnectX devices are seen
+    /// to give (logs of UCX); they have never been documented. The others are
+    /// this device's own.
     VendorSyndrome: u8 {
         RetryExceeded = 0x81,
         RemoteAccess = 0x88,
