@@ -15,6 +15,8 @@
 //!
 //! `ibvswitch bench` runs them all; [`cli`] has the command line.
 
+#![forbid(unsafe_code)]
+
 pub mod bandwidth;
 pub mod cli;
 mod connection;

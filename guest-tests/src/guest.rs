@@ -305,12 +305,6 @@ impl Guest {
         self.dir.join("console")
     }
 
-    /// All that the console has shown since QEMU started.
-    pub fn console_log(&self) -> String {
-        let bytes = fs::read(self.dir.join("console.log")).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
     /// The process of its QEMU.
     pub fn pid(&self) -> u32 {
         lock(&self.child).id()

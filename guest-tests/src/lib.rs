@@ -17,6 +17,8 @@
 //! - [`testbed`], [`checks`]: guests booted once for many named assertions;
 //! - [`demo`], [`report`], [`console`]: what `./scripts/demo` does.
 
+#![forbid(unsafe_code)]
+
 pub mod accel;
 pub mod apt;
 pub mod bound;

@@ -22,6 +22,8 @@
 //! assert_eq!(fabric.port_info(vf).unwrap().port_state, wire::PortState::Initialize);
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod arbitration;
 mod counters;
 mod directed;

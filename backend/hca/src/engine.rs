@@ -164,12 +164,6 @@ impl<F: Face> Engine<F> {
         id
     }
 
-    /// Number of functions.
-    #[must_use]
-    pub fn vf_count(&self) -> usize {
-        self.vfs.len()
-    }
-
     pub(crate) fn vf(&self, vf: VfId) -> &Vf<F> {
         &self.vfs[usize::from(vf.0)]
     }

@@ -11,6 +11,8 @@
 //! What it does not know comes in as traits: guest memory ([`Dma`]), the
 //! formats of queues ([`Face`]), the subnet ([`Subnet`]), time ([`Clock`]).
 
+#![forbid(unsafe_code)]
+
 mod access;
 mod agenda;
 mod airborne;

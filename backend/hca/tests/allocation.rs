@@ -1,5 +1,7 @@
 //! The data path allocates nothing once it has warmed up.
 
+#![allow(unsafe_code)]
+
 extern crate ibvswitch_hca as hca;
 
 #[allow(dead_code)]

@@ -1,5 +1,7 @@
 //! Virtual InfiniBand HCAs for QEMU guests: the program's parts, as a library.
 
+#![forbid(unsafe_code)]
+
 pub mod assembly;
 pub mod budget;
 pub mod capture;

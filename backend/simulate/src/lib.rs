@@ -3,6 +3,8 @@
 //! Nothing here sends a packet. Every experiment is a function of its parameters and a seed: the
 //! same seed gives the same numbers, on any machine and with any number of threads.
 
+#![forbid(unsafe_code)]
+
 pub mod capacity;
 mod comparison;
 pub mod lids;

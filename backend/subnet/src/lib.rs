@@ -8,6 +8,8 @@
 //! The manager knows no threads and no clock: its owner calls [`SubnetManager::poll`] with the time
 //! whenever a packet came or the time that the last call returned has come.
 
+#![forbid(unsafe_code)]
+
 pub mod assignment;
 mod config;
 mod keys;
@@ -40,4 +42,4 @@ pub use routing::{
     Endpoint, ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, ServiceLevels,
     Trunk, UpDown, Vertex,
 };
-pub use sa::{PresetGroup, SaCounts};
+pub use sa::PresetGroup;

@@ -26,7 +26,7 @@ use crate::model::{At, Subnet};
 use crate::partitions::Partitions;
 use crate::requests::{Failure, Outcome, Requests, Transport};
 use crate::routing::RoutingEngine;
-use crate::sa::{Administration, Paths, SaCounts, View};
+use crate::sa::{Administration, Paths, View};
 use crate::tables::Tables;
 pub use balance::Balance;
 use configuration::Step;
@@ -303,11 +303,6 @@ impl SubnetManager {
     pub fn nodes(&self) -> impl Iterator<Item = (Guid, NodeDescription)> {
         let nodes = self.subnet.nodes.iter();
         nodes.map(|node| (node.info.node_guid, node.description))
-    }
-
-    /// What the subnet administration has answered.
-    pub fn sa_counts(&self) -> SaCounts {
-        self.administration.counts()
     }
 
     /// Has the next [`SubnetManager::poll`] begin a full sweep, unless another manager is the master.

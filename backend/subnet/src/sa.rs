@@ -73,19 +73,6 @@ enum Event {
     GroupDeleted(Gid, PKey),
 }
 
-/// What the subnet administration has done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SaCounts {
-    /// Requests answered, refusals included.
-    pub answered: u64,
-    /// Of these, refused.
-    pub refused: u64,
-    /// Packets that made no sense, or came from nobody known.
-    pub dropped: u64,
-    /// Requests for PathRecords.
-    pub path_queries: u64,
-}
-
 /// Requests of several packets, on their way.
 #[derive(Debug)]
 struct Requests(Receiver);
@@ -112,7 +99,6 @@ pub(crate) struct Administration {
     /// Requests of several packets.
     requests: Requests,
     table: Table,
-    counts: SaCounts,
     /// Ports as subscribers know them.
     known: BTreeSet<Guid>,
     swept: bool,
@@ -136,7 +122,6 @@ impl Administration {
         let requester = self.directory.by_lid(packet.slid);
         let requester = requester.filter(|&port| !self.directory.is_router(port));
         let (true, Some(requester)) = (self.swept && packet.dst_qp == Qpn::QP1, requester) else {
-            self.counts.dropped += 1;
             return;
         };
         if method == Method::REPORT_RESPONSE {
@@ -153,7 +138,6 @@ impl Administration {
             return;
         }
         if method.is_response() || matches!(method, Method::SEND | Method::TRAP | Method::REPORT) {
-            self.counts.dropped += 1;
             return;
         }
         let data = &packet.mad[sa::DATA];
@@ -218,7 +202,6 @@ impl Administration {
             guid: global.map_or(self.directory.port(requester).guid, Gid::guid),
             trusted: self.directory.own == Some(requester) || key != 0 && header.sm_key == key,
         };
-        self.counts.answered += 1;
         let sound = (mad.base_version(), mad.class_version()) == (1, 2);
         let outcome = match sound {
             true => self.serve(&request, view, now, transport),
@@ -236,7 +219,6 @@ impl Administration {
         };
         if !status.is_ok() {
             debug!(request = %mad, lid = %packet.slid, %status, "refused");
-            self.counts.refused += 1;
         }
         let data: &[u8] = match status {
             Status::OK => &self.table.bytes,
@@ -265,10 +247,7 @@ impl Administration {
         table.bytes.clear();
         match request.method {
             Method::GET | Method::GET_TABLE => match request.attribute {
-                id::PATH => {
-                    self.counts.path_queries += 1;
-                    path::answer(request, directory, groups, view, table)
-                }
+                id::PATH => path::answer(request, directory, groups, view, table),
                 id::MC_MEMBER => groups.answer(request, directory, table),
                 id::NODE => inventory::nodes(request, directory, table),
                 id::PORT_INFO => inventory::ports(request, directory, table),
@@ -292,7 +271,6 @@ impl Administration {
                 _ => Err(Status::UNSUPPORTED_ATTRIBUTE),
             },
             Method::GET_MULTI if request.attribute == id::MULTI_PATH => {
-                self.counts.path_queries += 1;
                 multi_path::answer(request, directory, view, table)
             }
             Method::GET_TRACE_TABLE if request.attribute == id::TRACE => {
@@ -355,7 +333,6 @@ impl Administration {
     fn send_table(&mut self, packet: &MadPacket, now: Duration, transport: &mut impl Transport) {
         let bytes = std::mem::take(&mut self.table.bytes);
         if !self.tables.make_room(packet.slid, bytes.len()) {
-            self.counts.refused += 1;
             transport.send(self.response(packet, Status::SA_NO_RESOURCES, &[]));
             return;
         }
@@ -433,11 +410,6 @@ impl Administration {
             self.services.deadline(),
         ];
         due.into_iter().flatten().min()
-    }
-
-    /// What it has done so far.
-    pub(crate) fn counts(&self) -> SaCounts {
-        self.counts
     }
 
     /// Whether groups changed since [`Administration::multicast`]: the manager then writes the

@@ -1,5 +1,7 @@
 //! The heap's own memory.
 
+#![allow(unsafe_code)]
+
 /// Gives the pages of the heap that nothing lies in back to the system. The
 /// allocator does that by itself at the heap's end only, so one small block
 /// that others use keeps all that a guest had below it.

@@ -13,6 +13,8 @@
 //! takes the place of its memory is this process's. Files of file systems that other processes or
 //! machines serve are refused: an access could stall for as long as they like.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;

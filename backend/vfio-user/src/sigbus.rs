@@ -10,6 +10,8 @@
 //! The zeroed memory is this process's own, as much of it as is written. So the
 //! handler hangs up on the client as well, whose mappings go with it.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

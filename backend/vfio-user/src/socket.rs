@@ -1,5 +1,7 @@
 //! The socket: whole messages with their file descriptors.
 
+#![allow(unsafe_code)]
+
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;

@@ -25,6 +25,8 @@
 //! assert!(PKey::DEFAULT_FULL.matches(PKey::DEFAULT_LIMITED));
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod attribute;
 mod bits;
 pub mod cm;

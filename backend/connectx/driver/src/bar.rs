@@ -79,11 +79,6 @@ impl Uar {
         self.object.number
     }
 
-    /// Whether doorbells are memory, or else messages.
-    pub fn is_mapped(&self) -> bool {
-        self.window.is_some()
-    }
-
     /// Writes 8 bytes at `offset`; `value` is in the order of the interface,
     /// its most significant byte first.
     #[inline]

@@ -3,6 +3,8 @@
 //! The device reads and writes this memory at any time, so all of it is seen
 //! through atomics (queues, records) or volatile copies (payload).
 
+#![allow(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
