@@ -116,7 +116,6 @@ impl<F: Face> Engine<F> {
         if polled {
             self.watch_record(index);
         }
-        self.epoch += 1;
         Ok(Qpn::new(number))
     }
 
@@ -154,7 +153,8 @@ impl<F: Face> Engine<F> {
             path.sl = levels.admit(path.sl).ok_or(VerbError::Invalid)?;
         }
         let change = &change;
-        self.epoch += 1;
+        self.forget_as_peer(index);
+        let qp = self.qps.get_mut(index.0).ok_or(VerbError::NotFound)?;
         match next {
             QpState::Error => self.fail_qp(index),
             QpState::Reset => self.empty_qp(index),
@@ -235,8 +235,8 @@ impl<F: Face> Engine<F> {
         self.end_wait(index);
         self.forget_record(index);
         self.forget_errored(index);
+        self.forget_as_peer(index);
         let qp = self.qps.remove(index.0).ok_or(VerbError::NotFound)?;
-        self.epoch += 1;
         self.spare_sends.extend(qp.req.current);
         self.spare_recvs
             .extend(qp.resp.inbound.map(|inbound| inbound.wr));

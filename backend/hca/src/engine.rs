@@ -95,9 +95,8 @@ pub struct Engine<F: Face> {
     pub(crate) subnet: Box<dyn Subnet>,
     pub(crate) generation: Arc<AtomicU64>,
     pub(crate) traffic: Arc<PathTraffic>,
-    /// Changes with any queue pair's attributes, state or existence; cached
-    /// peers of an earlier epoch are looked up again.
-    pub(crate) epoch: u64,
+    /// How often connections have looked their peers up.
+    pub(crate) lookups: u64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) next_timer: u64,
     /// When which function has something to do without anybody asking.
@@ -137,7 +136,7 @@ impl<F: Face> Engine<F> {
             subnet,
             generation,
             traffic,
-            epoch: 0,
+            lookups: 0,
             clock,
             next_timer: 0,
             alarms: BTreeSet::new(),
@@ -216,8 +215,16 @@ impl<F: Face> Engine<F> {
     /// Takes over what management changed at a function's port. The face is
     /// told separately, with [`Engine::notify`].
     pub fn set_port(&mut self, vf: VfId, port: PortView) {
-        self.vf_mut(vf).port = port;
-        self.epoch += 1;
+        let state = self.vf_mut(vf);
+        state.port = port;
+        state.version += 1;
+    }
+
+    /// How often connections have looked their peers up: for the first message, and after something
+    /// changed on the way or at either end.
+    #[must_use]
+    pub const fn peer_lookups(&self) -> u64 {
+        self.lookups
     }
 
     /// Delivers an asynchronous event to a function's face.
@@ -263,12 +270,12 @@ impl<F: Face> Engine<F> {
             state.keys.replace(),
         );
         state.special = [None; 2];
+        state.version += 1;
         state.multicast_left = 1 << state.quota.log_multicast;
         state.memory.clear();
         // Datagrams on their way are those of its queue pairs no more, but still there.
         state.in_flight = state.flying;
         (0..state.flying).for_each(|_| state.memory.exchange(0, THING));
-        self.epoch += 1;
         self.trim();
         self.discard(gone);
     }

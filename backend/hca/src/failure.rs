@@ -153,7 +153,7 @@ impl<F: Face> Engine<F> {
         };
         let earlier = std::mem::replace(&mut qp.core.state, QpState::Error);
         let waited = qp.req.wait != Wait::None;
-        self.epoch += 1;
+        self.forget_as_peer(index);
         if waited {
             self.end_wait(index);
         }

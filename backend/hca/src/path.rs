@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use wire::Qpn;
 
-use crate::engine::{Engine, QpIndex};
+use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::progress::local_ack_timeout;
 use crate::qp::{AddressPath, Impairment, Peer, Qp};
@@ -19,14 +19,37 @@ impl<F: Face> Engine<F> {
     #[inline]
     pub(crate) fn peer(&mut self, index: QpIndex) -> Option<Peer> {
         let generation = self.generation.load(Ordering::Acquire);
-        match self.qps.get(index.0)?.req.peer {
-            Some(peer) if peer.generation == generation && peer.epoch == self.epoch => Some(peer),
+        let qp = self.qps.get(index.0)?;
+        match qp.req.peer {
+            Some(peer)
+                if peer.generation == generation
+                    && peer.versions == self.versions(qp.core.vf, peer.vf) =>
+            {
+                Some(peer)
+            }
             _ => self.find_peer(index, generation),
+        }
+    }
+
+    #[inline]
+    fn versions(&self, from: VfId, to: VfId) -> [u64; 2] {
+        [self.vf(from).version, self.vf(to).version]
+    }
+
+    /// A queue pair changes: who keeps it as its peer has to look again.
+    pub(crate) fn forget_as_peer(&mut self, index: QpIndex) {
+        let peer = self.qps.get_mut(index.0);
+        if let Some(heard_by) = peer.and_then(|qp| qp.resp.heard_by.take())
+            && let Some(qp) = self.qps.get_mut(heard_by.0)
+            && qp.req.peer.is_some_and(|peer| peer.qp == index)
+        {
+            qp.req.peer = None;
         }
     }
 
     #[cold]
     fn find_peer(&mut self, index: QpIndex, generation: u64) -> Option<Peer> {
+        self.lookups += 1;
         let path = self.qps.get(index.0)?.core.attr.path?;
         let route = self.connection_route(index, path, generation)?;
         let qp = self.qps.get(index.0)?;
@@ -58,6 +81,7 @@ impl<F: Face> Engine<F> {
         }
         let attr = &qp.core.attr;
         let (mtu, back) = (attr.mtu.bytes(), peer.core.attr.path);
+        let versions = self.versions(qp.core.vf, function);
         // An answer that comes after the last retry is none.
         let patience = match attr.timeout {
             0 => u64::MAX,
@@ -72,6 +96,7 @@ impl<F: Face> Engine<F> {
         };
         let resolved = Peer {
             qp: peer_index,
+            vf: function,
             mtu,
             // Full packets that the way is too narrow for get lost on it.
             longest: if mtu <= route.mtu.bytes() {
@@ -82,8 +107,11 @@ impl<F: Face> Engine<F> {
             paths: [route.path, back.map_or(PathId::NONE, |route| route.path)],
             impaired: impairment != Impairment::NONE,
             generation,
-            epoch: self.epoch,
+            versions,
         };
+        // Two that take it for their peer, of subnets apart, have to take turns.
+        self.forget_as_peer(peer_index);
+        self.qps.get_mut(peer_index.0)?.resp.heard_by = Some(index);
         let req = &mut self.qps.get_mut(index.0)?.req;
         req.peer = Some(resolved);
         req.impairment = impairment;

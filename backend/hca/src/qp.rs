@@ -369,10 +369,12 @@ impl<F: Face> Requester<F> {
     }
 }
 
-/// The queue pair at the other end, and the counters under which it is that.
+/// The queue pair at the other end, and the counters under which it is that. When it changes itself,
+/// it has this forgotten ([`Responder::heard_by`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub qp: QpIndex,
+    pub vf: VfId,
     /// Payload bytes per packet.
     pub mtu: u32,
     /// Longest message that gets through: all, or one packet that fits the path.
@@ -382,7 +384,8 @@ pub(crate) struct Peer {
     /// [`Requester::impairment`] says that something is not as it should be.
     pub impaired: bool,
     pub generation: u64,
-    pub epoch: u64,
+    /// Versions of the functions at both ends.
+    pub versions: [u64; 2],
 }
 
 /// What is wrong with the way there and the way back.
@@ -434,6 +437,8 @@ pub(crate) struct Responder<F: Face> {
     /// Bytes received of a message that is not complete.
     pub received: u64,
     pub established: bool,
+    /// The queue pair that keeps this one as its peer.
+    pub heard_by: Option<QpIndex>,
 }
 
 impl<F: Face> Responder<F> {
@@ -446,6 +451,7 @@ impl<F: Face> Responder<F> {
             inbound: None,
             received: 0,
             established: false,
+            heard_by: None,
         }
     }
 }

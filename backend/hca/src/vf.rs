@@ -266,6 +266,8 @@ pub(crate) const ROUTE_CACHE: usize = 64;
 pub(crate) struct Vf<F: Face> {
     pub dma: F::Dma,
     pub face: F::Vf,
+    /// Changes with the port and with a reset: connections from and to here look their peers up again.
+    pub version: u64,
     /// What it may take of the host's memory.
     pub memory: Memory,
     pub keys: KeyTable,
@@ -300,6 +302,7 @@ impl<F: Face> Vf<F> {
         Self {
             dma,
             face,
+            version: 0,
             memory: Memory::new(quota.memory),
             keys: KeyTable::new(quota.log_keys, seed),
             pds: Numbers::new(quota.log_pds, 24, 1, seed ^ 1),

@@ -443,3 +443,59 @@ fn what_was_before_a_reset_is_taken_away_in_parts() {
     let described = lab.qp_with(0, Transport::Rc, |desc| desc.recv = RecvSide::None);
     assert_eq!(lab.state(&described), QpState::Reset);
 }
+
+#[test]
+fn what_one_changes_nobody_else_looks_up_again() {
+    let mut lab = Lab::new(4);
+    let near = neighbour(&mut lab, false);
+    let (a, b) = lab.pair(Transport::Rc);
+    let go = |lab: &mut Lab, qp: &Qp, node: usize| {
+        let before = lab.engine.peer_lookups();
+        let sge = lab.sge(node, 0, 8);
+        let key = lab.nodes[1].key;
+        lab.execute(qp, remote(Operation::Write, 1, &[sge], base(1), key));
+        let ends = sent(&qp.cq.poll());
+        (lab.engine.peer_lookups() - before, ends)
+    };
+    let well = vec![(1, Status::Success)];
+    assert_eq!(go(&mut lab, &near, 2), (1, well.clone()));
+    assert_eq!(go(&mut lab, &a, 0), (1, well.clone()));
+    // Queue pairs of the neighbour's peer's function and of others come, change, fail and go; a
+    // function is reset, and another one's port changes.
+    for _ in 0..10 {
+        let (c, d) = lab.pair(Transport::Rc);
+        lab.modify(&c, QpState::Error, &QpChange::default());
+        lab.modify(&d, QpState::Reset, &QpChange::default());
+        lab.engine.destroy_qp(d.vf, d.qpn).unwrap();
+    }
+    lab.modify(&b, QpState::ReadyToSend, &QpChange::default());
+    let vf = lab.nodes[3].vf;
+    lab.engine.set_port(vf, lab.engine.port(vf).clone());
+    lab.engine.reset_vf(lab.nodes[0].vf);
+    assert_eq!(go(&mut lab, &near, 2), (0, well.clone()));
+    // Their own ends they do look up again.
+    let mut lab = Lab::new(3);
+    let near = neighbour(&mut lab, false);
+    let (a, b) = lab.pair(Transport::Rc);
+    assert_eq!(go(&mut lab, &a, 0), (1, well.clone()));
+    assert_eq!(go(&mut lab, &near, 2), (1, well.clone()));
+    lab.modify(&b, QpState::ReadyToSend, &QpChange::default());
+    assert_eq!(go(&mut lab, &a, 0), (1, well.clone()));
+    for node in [0, 1] {
+        let vf = lab.nodes[node].vf;
+        lab.engine.set_port(vf, lab.engine.port(vf).clone());
+        assert_eq!(go(&mut lab, &a, 0), (1, well.clone()));
+    }
+    assert_eq!(
+        go(&mut lab, &near, 2),
+        (1, well.clone()),
+        "ports of its peer"
+    );
+    // A peer that is reset, and one whose place another queue pair has taken, are not there any more.
+    lab.engine.reset_vf(lab.nodes[1].vf);
+    while lab.engine.clear_away(lab.nodes[1].vf) {}
+    let _other = lab.engine.alloc_pd(lab.nodes[1].vf).unwrap();
+    assert_eq!(go(&mut lab, &near, 2), (1, vec![]));
+    let (lookups, ends) = go(&mut lab, &a, 0);
+    assert_eq!((lookups, ends), (1, vec![]));
+}
