@@ -140,8 +140,6 @@ impl Region {
 pub enum Effect {
     /// Nothing to do.
     None,
-    /// The engine may have work: let it run.
-    Work,
     /// The function was reset.
     Reset,
 }
@@ -230,7 +228,7 @@ impl Function {
             if page < u64::from(self.configuration.pages()) {
                 backend.doorbell(page as u32, (offset % PAGE_SIZE) as usize, data);
             }
-            return Effect::Work;
+            return Effect::None;
         }
         let mut effect = Effect::None;
         if !offset.is_multiple_of(4) {
@@ -245,7 +243,6 @@ impl Function {
                 SegmentEffect::Commands(entries) => {
                     if let Some(queue) = self.segment.command_queue() {
                         self.commands.ring(queue, entries, backend);
-                        effect = Effect::Work;
                     }
                 }
                 SegmentEffect::Reset => {

@@ -12,8 +12,7 @@
 //! * [`bits`] has the layouts, apart from what they mean.
 //!
 //! An access from the guest goes through [`Function::read`] or
-//! [`Function::write`]; where the latter answers [`Effect::Work`], the caller
-//! lets the engine run. Reads need neither engine nor lock.
+//! [`Function::write`]. Reads need neither engine nor lock.
 //!
 //! Everything that a guest writes, to registers or to memory, is hostile until
 //! it has been checked. It is copied once, its counts are held against limits
@@ -39,7 +38,7 @@ mod testing;
 
 pub use face::Mlx5;
 pub use function::{Backend, Configuration, Doorbells, Effect, Function, Region, TRAPPED_PAGES};
-pub use port::{MadChecks, Port, PortAttributes};
+pub use port::{Port, PortAttributes};
 pub use queue::event::Interrupts;
 pub use software::{Prepared, Software, execute_on_port};
 pub use state::{FunctionState, Left};

@@ -54,15 +54,6 @@ pub struct PortAttributes {
     pub grh_required: bool,
 }
 
-/// Checks that a local management datagram goes without.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MadChecks {
-    /// Do not check the M_Key.
-    pub ignore_m_key: bool,
-    /// Do not check the B_Key.
-    pub ignore_b_key: bool,
-}
-
 /// A port as its device sees it.
 ///
 /// Called with the engine at rest, so an implementation must not wait for
@@ -94,6 +85,7 @@ pub trait Port {
 
     /// Lets the port's own agents process a management datagram (subnet
     /// management or performance management) and returns the answer, if there
-    /// is to be one.
-    fn process_mad(&mut self, mad: &[u8; 256], checks: MadChecks) -> Option<[u8; 256]>;
+    /// is to be one. They check the M_Key of what would change the port,
+    /// whoever asks.
+    fn process_mad(&mut self, mad: &[u8; 256]) -> Option<[u8; 256]>;
 }

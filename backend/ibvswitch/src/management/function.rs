@@ -179,7 +179,7 @@ impl connectx::Port for FunctionPort {
         }
     }
 
-    fn process_mad(&mut self, mad: &[u8; 256], _checks: connectx::MadChecks) -> Option<[u8; 256]> {
+    fn process_mad(&mut self, mad: &[u8; 256]) -> Option<[u8; 256]> {
         let proxy = &self.management.proxy;
         if !proxy.admit_local(self.management.now(), self.vf, mad) {
             return None;

@@ -95,7 +95,7 @@ fn nobody_waits_for_a_manager_that_routes() {
         let mut get = [0; 256];
         get[..4].copy_from_slice(&[1, 1, 1, 1]);
         get[17] = 0x11;
-        let answer = port.process_mad(&get, connectx::MadChecks::default());
+        let answer = port.process_mad(&get);
         assert_eq!(answer.map(|answer| answer[3]), Some(0x81));
         port.set_node_description(&[b'x'; 64]);
         management.inspect(|state| assert!(state.is_managed()));

@@ -14,8 +14,7 @@ use crate::bits::queue_pair::{ads, create_qp_in, qpc};
 use crate::software::NUMBER;
 use crate::testing::{Memory, Raised};
 use crate::{
-    Configuration, Effect, Function, FunctionState, MadChecks, Mlx5, Port, PortAttributes, Region,
-    Software,
+    Configuration, Effect, Function, FunctionState, Mlx5, Port, PortAttributes, Region, Software,
 };
 
 pub const MEMORY: usize = 8 << 20;
@@ -116,7 +115,7 @@ impl Port for TestPort {
     fn reset(&mut self) {
         self.capability_bits = 0;
     }
-    fn process_mad(&mut self, mad: &[u8; 256], _checks: MadChecks) -> Option<[u8; 256]> {
+    fn process_mad(&mut self, mad: &[u8; 256]) -> Option<[u8; 256]> {
         let mut answer = *mad;
         answer[3] |= 0x80;
         (mad[3] == 1).then_some(answer)
