@@ -281,8 +281,19 @@ pub enum CopyError {
 /// without moving bytes.
 pub(crate) const WINDOW_COST: i64 = 64;
 
+/// By how much a copy may overdraw the budget where that completes it: to keep
+/// little of a message for another turn costs more than to copy it.
+const OVERDRAFT: i64 = 8 * 1024;
+
+/// Whether the last `len` bytes of a message may be copied in this turn.
+#[inline]
+pub(crate) const fn fits(len: u64, budget: i64) -> bool {
+    len as i64 <= budget.saturating_add(OVERDRAFT)
+}
+
 /// Copies `len` bytes, or fewer when `budget` (in bytes) runs out but some in
 /// any case, and returns how many. One copy, from guest memory to guest memory.
+/// The last bytes of `len` may overdraw the budget by [`OVERDRAFT`].
 ///
 /// # Errors
 /// [`CopyError`] names the failing end; what precedes it has been copied.
@@ -295,7 +306,16 @@ pub fn copy<A: Dma, B: Dma>(
 ) -> Result<u64, CopyError> {
     let mut done = 0;
     while done < len {
-        let max = (len - done).min((*budget).max(WINDOW_COST) as u64);
+        let left = len - done;
+        let fits = fits(left, *budget);
+        if done > 0 && *budget <= 0 && !fits {
+            break;
+        }
+        let max = if fits {
+            left
+        } else {
+            left.min((*budget).max(WINDOW_COST) as u64)
+        };
         let Some(source) = from.window(max, budget).map_err(CopyError::From)? else {
             break;
         };
@@ -312,9 +332,6 @@ pub fn copy<A: Dma, B: Dma>(
         to.advance(copied as u64);
         done += copied as u64;
         *budget -= (copied as i64).max(WINDOW_COST);
-        if *budget <= 0 {
-            break;
-        }
     }
     Ok(done)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vm_memory::{VolatileMemory, VolatileSlice};
 
 use crate::access::{
-    CopyError, Cursor, Domain, Source, WINDOW_COST, check_list, checked_window, copy, window,
+    CopyError, Cursor, Domain, Source, WINDOW_COST, check_list, checked_window, copy, fits, window,
 };
 use crate::atomic::atomic_result;
 use crate::dma::{Dma, copy_in_order};
@@ -300,7 +300,7 @@ impl<F: Face> Message<'_, F> {
     /// returns its length; `None` where it does not, with nothing written.
     #[inline]
     fn write_at_once(&self, wr: &mut SendWr, budget: &mut i64) -> Result<Option<u64>, Refusal> {
-        if self.req.offset != 0 || self.len > (*budget).max(0) as u64 {
+        if self.req.offset != 0 || !fits(self.len, *budget) {
             return Ok(None);
         }
         let (key, addr, len) = (wr.rkey, wr.remote_addr, self.len);

@@ -499,3 +499,31 @@ fn what_one_changes_nobody_else_looks_up_again() {
     let (lookups, ends) = go(&mut lab, &a, 0);
     assert_eq!((lookups, ends), (1, vec![]));
 }
+
+#[test]
+fn a_turn_ends_with_a_whole_message_where_little_of_it_is_left() {
+    let mut lab = Lab::new(2);
+    let (near, _far) = lab.pair(Transport::Rc);
+    lab.settle();
+    for len in [16, 32, 64, 128].map(|kib| kib << 10) {
+        for index in 0..32 {
+            let wr = SendWr {
+                index,
+                ..large_write(&lab, len)
+            };
+            lab.post(&near, wr);
+        }
+        // A request costs 1 KiB beside its bytes, a turn is 128 KiB.
+        let each = (128_usize << 10).div_ceil(len as usize + 1024);
+        let mut left = 32;
+        while left > 0 {
+            lab.engine.run();
+            let done = near.cq.poll().len();
+            assert!(
+                done > 0 && done.is_multiple_of(each.min(left)),
+                "{len}: {done} of {each}"
+            );
+            left -= done;
+        }
+    }
+}
