@@ -41,24 +41,36 @@ pub fn exchange(
     serving.with_client(client, call, limit)
 }
 
+/// Runs a server of the connection manager, and its client when the server listens. Both have to end
+/// well; gives what they printed.
+pub fn connect(
+    (server, serve): (&Guest, &str),
+    (client, call): (&Guest, &str),
+    limit: Duration,
+) -> Result<[String; 2]> {
+    // What the programs print comes before they listen, if anything does; the kernel knows when.
+    let serve = format!(
+        "{serve} & p=$!; \
+         until rdma resource show cm_id | grep -q 'state LISTEN.*pid '$p' '; do \
+         kill -0 $p || exit 1; usleep 50000; done; echo listens; wait $p"
+    );
+    let mut serving = server.spawn(&serve)?;
+    serving.await_text("listens", limit)?;
+    serving.with_client(client, call, limit)
+}
+
 /// `rping` to the server's IPoIB `address`, which compares what comes back.
 pub fn rping(server: &Guest, client: &Guest, address: &str, limit: Duration) -> Result<()> {
-    // It does not say that it listens; the kernel does.
-    let serve = format!(
-        "rping -s -a {address} -C 10 -v & p=$!; \
-         until rdma resource show cm_id | grep -q 'state LISTEN.*pid '$p' '; do \
-         kill -0 $p || exit 1; usleep 50000; done; echo ready; wait $p"
-    );
+    let serve = format!("rping -s -a {address} -C 10 -v");
     let call = format!("rping -c -a {address} -C 10 -v -V");
-    let [_, called] = exchange((server, &serve, "ready"), (client, &call), limit)?;
+    let [_, called] = connect((server, &serve), (client, &call), limit)?;
     expect(&called, &["ping data: rdma-ping-9"])
 }
 
 /// `ucmatose` to the server's IPoIB `address`: connects, sends 20 messages each way, disconnects.
 pub fn ucmatose(server: &Guest, client: &Guest, address: &str, limit: Duration) -> Result<()> {
     let call = format!("ucmatose -C 20 -s {address}");
-    let serve = (server, "ucmatose -C 20", "starting server");
-    for text in exchange(serve, (client, &call), limit)? {
+    for text in connect((server, "ucmatose -C 20"), (client, &call), limit)? {
         expect(&text, &["test complete", "return status 0"])?;
     }
     Ok(())

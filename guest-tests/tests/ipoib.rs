@@ -191,12 +191,8 @@ fn three_guests() -> Result<()> {
         ("ib_send_lat", "-c UD -n 200"),
     ] {
         checks.check(format_args!("{tool} -R {options}"), || {
-            let [_, client] = ipoib::exchange(
-                (
-                    one,
-                    &format!("{tool} -R -F {options}"),
-                    "Waiting for client",
-                ),
+            let [_, client] = ipoib::connect(
+                (one, &format!("{tool} -R -F {options}")),
                 (two, &format!("{tool} -R -F {options} 10.9.0.1")),
                 LIMIT,
             )?;
