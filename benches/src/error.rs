@@ -64,7 +64,7 @@ pub enum BenchError {
     NothingToPlot,
     /// The figure cannot be drawn.
     #[error(transparent)]
-    Plot(#[from] ibvswitch::plot::PlotError),
+    Plot(#[from] simulate::plot::PlotError),
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {

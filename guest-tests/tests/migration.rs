@@ -7,7 +7,6 @@ use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
-use ibvswitch::plot::{Bars, Figure, Panel};
 use ibvswitch_guest_tests::{
     Error, Result,
     capture::Capture,
@@ -25,6 +24,7 @@ use ibvswitch_guest_tests::{
     requests::Requests,
     testbed::{DEVICE, Testbed},
 };
+use simulate::plot::{Bars, Figure, Panel};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -5,6 +5,7 @@
 //! exit statuses, which `ibvswitch --help` and `docs/users/commands.md` list.
 
 mod bench;
+mod bytes;
 mod capture;
 mod configuration;
 mod counters;
@@ -18,7 +19,6 @@ mod sibling;
 mod simulate;
 mod sm;
 mod status;
-mod table;
 mod topology;
 mod vf;
 
@@ -125,8 +125,7 @@ enum Command {
     #[command(subcommand)]
     Config(configuration::ConfigCommand),
     /// Experiments with large subnets: routing, migration, LIDs.
-    #[command(subcommand)]
-    Simulate(simulate::SimulateCommand),
+    Simulate(simulate::SimulateArgs),
     /// Boot two VMs on a subnet of their own and measure between them.
     Demo(demo::DemoArgs),
     /// Measure the device without VMs.
@@ -233,7 +232,7 @@ pub fn main() -> ExitCode {
         Command::Sm(command) => sm::run(source, command),
         Command::External(command) => external::run(source, command),
         Command::Config(command) => configuration::run(source, command),
-        Command::Simulate(command) => simulate::run(command),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
     };

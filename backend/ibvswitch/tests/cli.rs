@@ -689,45 +689,46 @@ fn wrong_command_lines() {
 }
 
 #[test]
-fn a_demo_that_was_not_built_says_how_to_get_it() {
+fn a_program_that_was_not_built_says_how_to_get_it() {
     let dir = scratch();
     // A copy of the program, so that nothing lies beside it.
     let copy = dir.path().join("ibvswitch");
     std::fs::copy(env!("CARGO_BIN_EXE_ibvswitch"), &copy).expect("is copied");
-    let outcome = outcome(
-        &Command::new(&copy)
-            .arg("demo")
-            .output()
-            .expect("is started"),
-    );
-    assert_eq!(outcome.status, FAILURE);
-    assert!(
-        outcome
-            .err
-            .contains("run ./scripts/demo in the source tree"),
-        "{}",
-        outcome.err
-    );
+    for (command, remedy) in [
+        ("demo", "run ./scripts/demo in the source tree"),
+        (
+            "simulate",
+            "build both in the source tree, cargo build --release",
+        ),
+    ] {
+        let output = Command::new(&copy).arg(command).output();
+        let outcome = outcome(&output.expect("is started"));
+        assert_eq!(outcome.status, FAILURE);
+        assert!(outcome.err.contains(remedy), "{}", outcome.err);
+    }
 }
 
 #[test]
-fn the_demo_gets_its_arguments() {
-    let dir = scratch();
-    let copy = dir.path().join("ibvswitch");
-    std::fs::copy(env!("CARGO_BIN_EXE_ibvswitch"), &copy).expect("is copied");
-    let demo = dir.path().join("ibvswitch-demo");
-    std::fs::write(&demo, "#!/bin/sh\nprintf '%s|' \"$@\"\nexit 9\n").expect("is written");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&demo, mode).expect("is ours");
-    let output = Command::new(&copy)
-        .args(["demo", "--json", "a b", "--help"])
-        .output()
-        .expect("is started");
-    let outcome = outcome(&output);
-    assert_eq!(
-        (outcome.out.as_str(), outcome.status),
-        ("--json|a b|--help|", 9)
-    );
+fn programs_beside_this_one_get_their_arguments() {
+    for command in ["demo", "bench", "simulate"] {
+        let dir = scratch();
+        let copy = dir.path().join("ibvswitch");
+        std::fs::copy(env!("CARGO_BIN_EXE_ibvswitch"), &copy).expect("is copied");
+        let other = dir.path().join(format!("ibvswitch-{command}"));
+        std::fs::write(&other, "#!/bin/sh\nprintf '%s|' \"$@\"\nexit 9\n").expect("is written");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&other, mode).expect("is ours");
+        let output = Command::new(&copy)
+            .args([command, "--json", "a b", "--help"])
+            .output()
+            .expect("is started");
+        let outcome = outcome(&output);
+        assert_eq!(
+            (outcome.out.as_str(), outcome.status),
+            ("--json|a b|--help|", 9),
+            "{command}"
+        );
+    }
 }
 
 /// Reading the first line and going away is no failure.

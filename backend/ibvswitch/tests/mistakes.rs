@@ -184,32 +184,6 @@ fn memory_is_in_mebibytes() {
     assert!(err.starts_with(wanted), "{err}");
 }
 
-#[test]
-fn numbers_of_simulations() {
-    for (arguments, message) in [
-        (
-            &["simulate", "capacity", "--vfs", "many"][..],
-            "error: invalid value 'many' for '--vfs <NUMBER,…>': write a whole number from 1 to 253\n",
-        ),
-        (
-            &["simulate", "lids", "--networks", "0"],
-            "error: invalid value '0' for '--networks <NUMBER>': write a whole number from 1 on\n",
-        ),
-    ] {
-        let (status, _, err) = run(arguments);
-        assert_eq!(status, Some(2));
-        assert!(err.starts_with(message), "{err}");
-    }
-    // Levels the other way round, as most literature has them.
-    let (status, _, err) = run(&["simulate", "routing", "--topology", "XGFT(2;4,8;1,4)"]);
-    assert_eq!(status, Some(1));
-    assert_eq!(
-        err,
-        "ibvswitch: XGFT(2;4,8;1,4): w2 and p2 must be 1: a host has one uplink; levels are written \
-         from the roots down, so turn lists round that go from the hosts up\n"
-    );
-}
-
 /// A subnet that is no tree, where Graphviz is not installed.
 #[test]
 fn a_picture_without_graphviz() {

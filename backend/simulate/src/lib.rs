@@ -2,16 +2,20 @@
 //!
 //! Nothing here sends a packet. Every experiment is a function of its parameters and a seed: the
 //! same seed gives the same numbers, on any machine and with any number of threads.
+//!
+//! The program `ibvswitch-simulate` runs them ([`cli`]) and draws what they find ([`plot`]).
 
 #![forbid(unsafe_code)]
 
 pub mod capacity;
+pub mod cli;
 mod comparison;
 pub mod lids;
 pub mod migration;
 mod network;
 pub mod opensm;
 pub mod papers;
+pub mod plot;
 mod progress;
 pub mod quality;
 mod random;

@@ -1,7 +1,7 @@
 //! How the routing engines' time and memory grow with the subnet, as a figure.
 
 use fabric::FatTree;
-use ibvswitch::plot::{Figure, Line, Panel};
+use simulate::plot::{Figure, Line, Panel};
 
 use super::{ENGINES, TREES};
 use crate::Report;

@@ -5,9 +5,10 @@ use std::fmt::Write;
 use clap::Args;
 use wire::Lid;
 
-use super::table::{bytes, table};
+use super::bytes::bytes;
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::control::{CountersReport, NodeCounters, PortCounts, Request, Response};
+use crate::table::table;
 
 /// Arguments of `counters`.
 #[derive(Debug, Args)]

@@ -3,10 +3,11 @@
 use clap::Args;
 use wire::Lid;
 
-use super::table::{bytes, table};
+use super::bytes::bytes;
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::ManagerPlace;
 use crate::control::{Request, Response, Status};
+use crate::table::table;
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]

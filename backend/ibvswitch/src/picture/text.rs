@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{kind, lid, pkeys, title};
 use crate::control::{Link, Node, NodeKind, Topology};
+use crate::table::table;
 
 const COLUMNS: usize = 7;
 
@@ -178,21 +179,6 @@ fn corner_of(port: u8) -> String {
         1 => "──".to_owned(),
         port => format!("── {port}"),
     }
-}
-
-/// Columns as wide as their widest cell, two spaces apart.
-fn table(rows: &[[String; COLUMNS]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; COLUMNS] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let line = |row: &[String; COLUMNS]| {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

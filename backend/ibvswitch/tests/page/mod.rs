@@ -1,39 +1,190 @@
 //! Pages in Markdown: their blocks, and a place where these are run.
+//!
+//! The tests of backend/simulate use this module, too.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, pipe};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use regex::Regex;
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_ibvswitch");
+/// What pages call `ibvswitch`.
+#[derive(Debug, Clone, Copy)]
+pub struct Program<'a> {
+    pub path: &'a Path,
+    /// The words after `ibvswitch` that make it a command and not a part of a sentence.
+    pub commands: &'a [&'a str],
+}
+
+/// Where the pages are.
+pub fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/users")
+}
+
+fn read(page: &str) -> String {
+    std::fs::read_to_string(directory().join(page)).expect("is readable")
+}
+
+/// Runs all blocks of a page, in order and in one place, as a reader would.
+pub fn follow(page: &str, program: Program<'_>) {
+    let text = read(page);
+    let mut session = Session::new(program.path);
+    for block in blocks(page, &text) {
+        session.enter(&block);
+        match block.language.as_str() {
+            "toml" => toml(&session, &block),
+            "json" => json(&session, &block),
+            "console" => console(&session, &block),
+            "sh" if block.has("not run") => unrun(&block, program),
+            "sh" if block.has("interrupted") => interrupted(&session, &block),
+            "sh" => drop(session.succeed(&block, &block.text)),
+            "text" => assert!(block.has("not run"), "{block} shows what nothing prints"),
+            other => panic!("{block} is of the kind `{other}`"),
+        }
+    }
+    commands_in(&text, page, program);
+}
+
+/// A configuration, which a check accepts: the block itself, or the one that it goes into.
+fn toml(session: &Session, block: &Block) {
+    let text = match block.value("into") {
+        None => block.text.clone(),
+        Some("the built-in configuration") => with(
+            &session.succeed(block, "ibvswitch config default"),
+            &block.text,
+        ),
+        Some(file) => with(&session.read(file), &block.text),
+    };
+    let file = block.value("file").unwrap_or("checked.toml");
+    session.write(file, &text);
+    if block.has("wrong") {
+        return;
+    }
+    session.succeed(block, &format!("ibvswitch config check --config {file}"));
+}
+
+/// `part` put into a configuration: below the header of its table where the configuration has that, and
+/// else at the end.
+fn with(whole: &str, part: &str) -> String {
+    let (header, keys) = part.split_once('\n').expect("has keys");
+    let header = format!("\n{header}\n");
+    match whole.contains(&header) && !header.starts_with("\n[[") {
+        true => whole.replacen(&header, &format!("{header}{keys}"), 1),
+        false => format!("{whole}\n{part}"),
+    }
+}
+
+/// Data with the keys and types that a command prints.
+fn json(session: &Session, block: &Block) {
+    let command = block.value("shape of").expect("says of which command");
+    let printed = session.succeed(block, command);
+    let [shown, printed] = [&block.text, &printed]
+        .map(|text| serde_json::from_str(text).unwrap_or_else(|error| panic!("{block}: {error}")));
+    if let Err(difference) = same_shape(&shown, &printed, "") {
+        panic!("{block}: {difference}");
+    }
+}
+
+/// Commands behind `$ `, each followed by what it prints.
+fn console(session: &Session, block: &Block) {
+    let mut lines = block.text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let command = line.strip_prefix("$ ");
+        let command = command.unwrap_or_else(|| panic!("{block}: no command before `{line}`"));
+        let mut shown = Vec::new();
+        while let Some(line) = lines.next_if(|line| !line.starts_with("$ ")) {
+            shown.push(line);
+        }
+        let (_, printed) = session.run(command);
+        let varies = block.values("varies");
+        let varies: Vec<Regex> = varies
+            .map(|pattern| Regex::new(pattern).expect("is a regular expression"))
+            .collect();
+        let plain = |line: &str| {
+            let line = line.trim_end().to_owned();
+            varies.iter().fold(line, |line, pattern| {
+                pattern.replace_all(&line, "*").into_owned()
+            })
+        };
+        let shown: Vec<String> = shown.into_iter().map(plain).collect();
+        let lines: Vec<String> = printed.lines().map(plain).collect();
+        assert!(
+            same_lines(&shown, &lines),
+            "{block}: `{command}` prints\n{printed}"
+        );
+    }
+}
+
+/// Commands that run until somebody ends them, one line each.
+fn interrupted(session: &Session, block: &Block) {
+    for line in block.text.lines() {
+        let printed = session.interrupt(line);
+        assert!(!printed.contains("ibvswitch: "), "{block}: {printed}");
+    }
+}
+
+/// What cannot be run here is at least well-formed.
+fn unrun(block: &Block, program: Program<'_>) {
+    let checked = Command::new("sh").args(["-n", "-c", &block.text]).output();
+    let checked = checked.expect("a shell");
+    assert!(checked.status.success(), "{block}: {checked:?}");
+    commands_in(&block.text, &block.to_string(), program);
+}
+
+/// The commands that a text speaks of, in its sentences or in blocks that are not run, are there, with their
+/// options.
+fn commands_in(text: &str, place: &str, program: Program<'_>) {
+    let spoken = Regex::new(r"(?m)(?:^|[ `(/])ibvswitch ([a-z][^`|>&)#\n]*)").expect("is right");
+    let marks = Regex::new("(?m)^ *<!-- test: .*$").expect("is right");
+    for found in spoken.captures_iter(&marks.replace_all(text, "")) {
+        let arguments = found[1].trim();
+        // A grammar, a sentence, or a program with arguments of its own.
+        if arguments.contains(['[', '…', ';']) || arguments.starts_with("external run") {
+            continue;
+        }
+        let words: Vec<&str> = arguments.split_whitespace().collect();
+        if !program.commands.contains(&words[0]) {
+            continue;
+        }
+        let words = words.iter().take_while(|word| !word.ends_with('"'));
+        let output = Command::new(program.path)
+            .args(words)
+            .arg("--help")
+            .output()
+            .expect("starts");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{place}: `{arguments}`: {error}");
+    }
+}
 
 /// A fenced block, with what comments before it say about its test.
 #[derive(Debug, Default)]
-pub struct Block {
+struct Block {
     page: String,
     line: usize,
-    pub language: String,
-    pub text: String,
+    language: String,
+    text: String,
     /// In the order of the page.
     marks: Vec<(String, String)>,
 }
 
 impl Block {
-    pub fn has(&self, mark: &str) -> bool {
+    fn has(&self, mark: &str) -> bool {
         self.value(mark).is_some()
     }
 
-    pub fn value(&self, mark: &str) -> Option<&str> {
+    fn value(&self, mark: &str) -> Option<&str> {
         self.values(mark).next()
     }
 
-    pub fn values(&self, mark: &str) -> impl Iterator<Item = &str> {
+    fn values(&self, mark: &str) -> impl Iterator<Item = &str> {
         let marks = self.marks.iter().filter(move |(name, _)| name == mark);
         marks.map(|(_, value)| value.as_str())
     }
@@ -46,7 +197,7 @@ impl fmt::Display for Block {
 }
 
 /// The blocks of a page. A mark is a comment such as `<!-- test: varies: [0-9]+ us -->`.
-pub fn blocks(page: &str, text: &str) -> Vec<Block> {
+fn blocks(page: &str, text: &str) -> Vec<Block> {
     let mut found = Vec::new();
     let mut marks = Vec::new();
     let mut lines = text.lines().enumerate();
@@ -81,14 +232,16 @@ pub fn blocks(page: &str, text: &str) -> Vec<Block> {
 }
 
 /// A directory and a daemon, where a page is followed.
-pub struct Session {
+struct Session {
+    program: PathBuf,
     dir: tempfile::TempDir,
     daemon: Option<Child>,
 }
 
 impl Session {
-    pub fn new() -> Self {
+    fn new(program: &Path) -> Self {
         Self {
+            program: program.to_owned(),
             dir: tempfile::tempdir().expect("a directory"),
             daemon: None,
         }
@@ -98,19 +251,19 @@ impl Session {
         self.dir.path().join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).expect("is written");
     }
 
-    pub fn read(&self, name: &str) -> String {
+    fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).expect("an earlier block is this file")
     }
 
     /// Makes what a block needs: another daemon, or what commands that the reader does not see leave.
-    pub fn enter(&mut self, block: &Block) {
+    fn enter(&mut self, block: &Block) {
         if let Some(file) = block.value("daemon") {
             self.stop();
-            let mut command = self.command(PROGRAM);
+            let mut command = self.command(&self.program);
             if !file.is_empty() {
                 command.args(["--config", file]);
             }
@@ -131,7 +284,7 @@ impl Session {
         }
     }
 
-    fn command(&self, program: &str) -> Command {
+    fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for variable in [
             "IBVSWITCH_CONFIG",
@@ -141,7 +294,7 @@ impl Session {
         ] {
             command.env_remove(variable);
         }
-        let beside = Path::new(PROGRAM).parent().expect("a directory").display();
+        let beside = self.program.parent().expect("a directory").display();
         let others = std::env::var("PATH").unwrap_or_default();
         command
             .current_dir(self.dir.path())
@@ -184,7 +337,7 @@ impl Session {
     }
 
     /// Runs a script to its end, and ends what it has left running.
-    pub fn run(&self, script: &str) -> (ExitStatus, String) {
+    fn run(&self, script: &str) -> (ExitStatus, String) {
         let (mut child, printed) = self.shell(script);
         let status = child.wait().expect("ends");
         // Nobody may be left.
@@ -194,14 +347,14 @@ impl Session {
 
     /// The same of a script that must succeed.
     #[track_caller]
-    pub fn succeed(&self, block: &Block, script: &str) -> String {
+    fn succeed(&self, block: &Block, script: &str) -> String {
         let (status, printed) = self.run(&format!("set -e\n{script}"));
         assert!(status.success(), "{block}: {script}\n{printed}");
         printed
     }
 
     /// Runs a script that ends when it is interrupted; waits until it has printed something.
-    pub fn interrupt(&self, script: &str) -> String {
+    fn interrupt(&self, script: &str) -> String {
         let (mut child, printed) = self.shell(script);
         let mut seen = Vec::new();
         while seen.is_empty() {
@@ -234,7 +387,7 @@ impl Drop for Session {
 }
 
 /// Whether lines are those that are shown, where `...` stands for any lines.
-pub fn same_lines(shown: &[String], printed: &[String]) -> bool {
+fn same_lines(shown: &[String], printed: &[String]) -> bool {
     match shown {
         [] => printed.is_empty(),
         [dots, rest @ ..] if dots == "..." => {
@@ -246,7 +399,7 @@ pub fn same_lines(shown: &[String], printed: &[String]) -> bool {
 
 /// Whether two values have the same keys with values of the same types, of an array's elements one.
 /// What is `null`, empty, or counted by names that come and go on one side says nothing.
-pub fn same_shape(shown: &Value, printed: &Value, at: &str) -> Result<(), String> {
+fn same_shape(shown: &Value, printed: &Value, at: &str) -> Result<(), String> {
     match (shown, printed) {
         (Value::Null, _) | (_, Value::Null) => Ok(()),
         (Value::Object(shown), Value::Object(printed)) => {

@@ -10,12 +10,12 @@ use clap::Args;
 use wire::{ExtendedLid, Lid};
 
 use super::super::number::whole;
-use super::super::table::table;
 use super::super::{CliError, SourceArgs, ask, print, print_json, usage};
 use crate::control::{
     self, Deadlock, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
     MoveOutcome, Packets, REQUEST_MAX, Request, Response, Transition, Waited,
 };
+use crate::table::table;
 
 /// Arguments of `vf migrate`.
 #[derive(Debug, Args)]

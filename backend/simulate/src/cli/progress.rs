@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 
-use simulate::Step;
+use crate::Step;
 
 /// The line that tells it. Gone when dropped.
 pub(super) struct Bar(Option<Mutex<usize>>);

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
-use simulate::{Comparison, Value};
+use comfy_table::CellAlignment;
 
-use crate::cli::table::numbers;
+use crate::{Comparison, Value};
+
+use super::table::table;
 use crate::plot::{Bars, Figure, Panel};
 
 /// The names of the columns of [`rows`].
@@ -47,7 +49,7 @@ pub(super) fn text(comparison: &Comparison) -> String {
         false => "",
     };
     let _ = writeln!(text, "in {}{brackets}\n", units.join(", "));
-    text += &numbers(&rows);
+    text += &table(&rows, CellAlignment::Right);
     for remark in &comparison.remarks {
         let _ = writeln!(text, "\n{remark}");
     }
@@ -153,7 +155,7 @@ pub(super) fn figure(comparison: &Comparison) -> Figure {
 
 #[cfg(test)]
 mod tests {
-    use simulate::{Column, Row};
+    use crate::{Column, Row};
 
     use super::*;
 

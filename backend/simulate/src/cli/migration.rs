@@ -1,15 +1,16 @@
 //! `ibvswitch simulate migration`
 
+use crate::migration::{self, DRAWS, FUNCTIONS, Method, Outcome, Pattern, Start, Study};
+use crate::quality::Traffic;
 use clap::Args;
+use comfy_table::CellAlignment;
 use fabric::FatTree;
 use serde::Serialize;
-use simulate::migration::{self, DRAWS, FUNCTIONS, Method, Outcome, Pattern, Start, Study};
-use simulate::quality::Traffic;
 
-use super::super::number::{at_least, whole};
+use super::number::{at_least, whole};
 use super::progress::Bar;
+use super::table::table;
 use super::{CliError, Common, Report, TRAFFIC, name_of, named};
-use crate::cli::table::numbers;
 use crate::plot::{Bars, Figure, Line, Panel};
 
 const STARTS: &[(&str, Start)] = &[("uniform", Start::Uniform), ("random", Start::Random)];
@@ -42,7 +43,7 @@ Patterns:
 Examples:
   ibvswitch simulate migration --topology \"XGFT(2;8,4;4,1)\" --plot figure8.svg
   ibvswitch simulate migration -t \"XGFT(3;8,4,4;4,4,1)\" --start random --pattern to-uniform --csv")]
-pub(in crate::cli) struct MigrationArgs {
+pub(super) struct MigrationArgs {
     /// A fat-tree, XGFT(n;m1,..,mn;w1,..,wn) or PGFT(n;m..;w..;p..).
     #[arg(long, short, value_name = "FAT-TREE", default_value = migration::TREES[0])]
     topology: String,
@@ -217,7 +218,7 @@ impl Report for Simulations<'_> {
                     study.draws
                 )
             });
-        title + &numbers(&rows)
+        title + &table(&rows, CellAlignment::Right)
     }
 
     fn rows(&self) -> Vec<Vec<String>> {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use crate::lids::{Effort, OptimumLids, Scheme, Setting, Survey, optima, survey};
 use clap::Args;
+use comfy_table::CellAlignment;
 use serde::Serialize;
-use simulate::lids::{Effort, OptimumLids, Scheme, Setting, Survey, optima, survey};
 
-use super::super::number::at_least;
+use super::number::at_least;
 use super::progress::Bar;
+use super::table::table;
 use super::{CliError, Common, Report, named};
-use crate::cli::table::numbers;
 use crate::plot::{Bars, Figure, Panel};
 
 const SCHEMES: &[(&str, Scheme)] = &[
@@ -28,7 +29,7 @@ totals over all machines, each machine's rounded up to a power of two as the LMC
 Examples:
   ibvswitch simulate lids --machines 128 --switches 16,32,64
   ibvswitch simulate lids --machines 64 --switches 32 --scheme path-selection --optimum")]
-pub(in crate::cli) struct LidsArgs {
+pub(super) struct LidsArgs {
     /// Machines of a network.
     #[arg(long, value_name = "NUMBER", default_value_t = 128, value_parser = at_least(1usize))]
     machines: usize,
@@ -163,7 +164,7 @@ impl Report for Lids {
         format!(
             "LIDs of all machines, the mean of {} random networks\n\n{}",
             self.networks,
-            numbers(&rows)
+            table(&rows, CellAlignment::Right)
         )
     }
 

@@ -2,16 +2,17 @@
 
 use std::fmt::Write;
 
+use crate::quality::Traffic;
+use crate::routing::{Demand, Outcome, Row, Study, Walk, engines};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use simulate::quality::Traffic;
-use simulate::routing::{Demand, Outcome, Row, Study, Walk, engines};
+use comfy_table::CellAlignment;
 
-use super::super::number::{at_least, whole};
+use super::number::{at_least, whole};
 use super::progress::Bar;
+use super::table::table;
 use super::topology::TopologyArgs;
 use super::{CliError, Common, Report, TRAFFIC, named};
-use crate::cli::table::table;
 use crate::plot::{Bars, Figure, Panel};
 
 /// Every engine.
@@ -33,7 +34,7 @@ Examples:
   ibvswitch simulate routing --topology net.txt --engine dfsssp,lash --json
   ibvswitch simulate routing --topology \"RLFT(36,2891)\" --vfs 16 --engine vswitch-ftree
   ibvswitch simulate routing --topology \"torus(4x4x4,2)\" --compare-opensm")]
-pub(in crate::cli) struct RoutingArgs {
+pub(super) struct RoutingArgs {
     #[command(flatten)]
     topology: TopologyArgs,
     /// Engines, or all.
@@ -172,18 +173,18 @@ impl Report for Outcome {
             "MEAN",
             "BANDWIDTH",
         ];
-        let mut rows = vec![heading.map(str::to_owned)];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
         if walks(self).all(|(_, walk)| walk.bandwidth.is_none()) {
             rows[0][10].clear();
         }
         for row in &self.engines {
-            rows.push(cells(row.engine, row.seconds, &row.walk));
+            rows.push(cells(row.engine, row.seconds, &row.walk).to_vec());
             if let Some(opensm) = &row.opensm {
                 let name = format!("  OpenSM's {}", opensm.used);
-                rows.push(cells(&name, opensm.seconds, &opensm.walk));
+                rows.push(cells(&name, opensm.seconds, &opensm.walk).to_vec());
             }
         }
-        text += &table(&rows);
+        text += &table(&rows, CellAlignment::Left);
         text += "\nPaths by links between switches:\n";
         let longest = self.engines.iter().map(|row| row.walk.hops.len()).max();
         // Writing to a string does not fail.

@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::Read;
 
+use crate::Shape;
 use clap::Args;
 use fabric::{Hosts, NETLIST_MAX, Topology};
-use simulate::Shape;
 
 use super::CliError;
 

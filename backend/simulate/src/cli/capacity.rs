@@ -1,12 +1,13 @@
 //! `ibvswitch simulate capacity`
 
+use crate::capacity::{LIDS, Model, Question, Row, VIRTUAL_LIDS, capacity};
 use clap::Args;
+use comfy_table::CellAlignment;
 use serde::Serialize;
-use simulate::capacity::{LIDS, Model, Question, Row, VIRTUAL_LIDS, capacity};
 
-use super::super::number::{at_least, whole};
+use super::number::{at_least, whole};
+use super::table::table;
 use super::{CliError, Output, Report};
-use crate::cli::table::numbers;
 use crate::plot::{Figure, Line, Panel};
 
 /// Arguments of `simulate capacity`.
@@ -21,7 +22,7 @@ Models:
 Examples:
   ibvswitch simulate capacity
   ibvswitch simulate capacity --vfs 16 --population 25")]
-pub(in crate::cli) struct CapacityArgs {
+pub(super) struct CapacityArgs {
     /// Virtual functions of a hypervisor.
     #[arg(
         long,
@@ -130,7 +131,7 @@ impl Report for Capacity {
              fat-tree of switches with {} ports\n\n{}",
             self.population,
             self.ports,
-            numbers(&rows)
+            table(&rows, CellAlignment::Right)
         )
     }
 

@@ -4,16 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::Step;
+use crate::migration::Outcome;
+use crate::papers::{Effort, Experiment, Findings};
 use clap::Args;
-use simulate::Step;
-use simulate::migration::Outcome;
-use simulate::papers::{Effort, Experiment, Findings};
 
-use super::super::number::at_least;
 use super::migration::Simulations;
+use super::number::at_least;
 use super::progress::Bar;
-use super::{CliError, Report, comparison, csv, draw, named};
-use crate::cli::{print, print_json};
+use super::{CliError, Report, comparison, draw, named, print, print_csv, print_json};
 use crate::plot::Figure;
 
 const EXPERIMENTS: &[(&str, Experiment)] = &[
@@ -42,7 +41,7 @@ Examples:
   ibvswitch simulate papers --quick
   ibvswitch simulate papers migration --plots figures
   ibvswitch simulate papers --csv > papers.csv")]
-pub(in crate::cli) struct PapersArgs {
+pub(super) struct PapersArgs {
     /// What to make, in place of everything.
     #[arg(value_parser = named(EXPERIMENTS))]
     experiments: Vec<Experiment>,
@@ -122,7 +121,7 @@ pub(super) fn run(args: &PapersArgs) -> Result<(), CliError> {
                     rows.push(comparison::heading());
                 }
                 rows.extend(findings.comparisons.iter().flat_map(comparison::rows));
-                print(&csv::lines(&rows))?;
+                print_csv(&rows)?;
             }
             _ => {
                 let texts: Vec<String> =

@@ -4,13 +4,11 @@
 //! is part of the program: neither building nor drawing takes fonts of the system. An SVG names the
 //! family `sans-serif` and leaves the choice to who shows it.
 
-mod bitmap;
 mod draw;
 mod scale;
 
-use plotters::prelude::{IntoDrawingArea, SVGBackend, WHITE};
-
-use bitmap::Bitmap;
+use plotters::prelude::{BitMapBackend, IntoDrawingArea, SVGBackend, WHITE};
+use plotters::style::{FontStyle, register_font};
 
 /// A picture of one or several panels.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,6 +146,7 @@ impl Figure {
     /// [`PlotError`] when there is no panel.
     pub fn svg(&self) -> Result<String, PlotError> {
         let mut text = String::new();
+        register_fonts()?;
         let area = SVGBackend::with_string(&mut text, draw::size(self, 1)?).into_drawing_area();
         area.fill(&WHITE)?;
         draw::figure(self, &area, 1)?;
@@ -162,12 +161,38 @@ impl Figure {
     pub fn png(&self) -> Result<Vec<u8>, PlotError> {
         const SCALE: u32 = 2;
         let (width, height) = draw::size(self, SCALE)?;
+        register_fonts()?;
         let mut pixels = vec![255; width as usize * height as usize * 3];
-        let area = Bitmap::new(&mut pixels, width, height)?.into_drawing_area();
+        let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
         draw::figure(self, &area, SCALE)?;
         drop(area);
-        bitmap::png(&pixels, width, height)
+        encoded(&pixels, width, height).map_err(|error| PlotError(error.to_string()))
     }
+}
+
+/// Tells plotters of the fonts, which measures text with them for both kinds of picture.
+fn register_fonts() -> Result<(), PlotError> {
+    for (style, font) in [
+        (FontStyle::Normal, dejavu::sans::regular()),
+        (FontStyle::Bold, dejavu::sans::bold()),
+    ] {
+        register_font("sans-serif", style, font)
+            .map_err(|_| PlotError("the font of the program is not one".to_owned()))?;
+    }
+    Ok(())
+}
+
+/// Pixels of three bytes as a PNG file.
+fn encoded(pixels: &[u8], width: u32, height: u32) -> Result<Vec<u8>, png::EncodingError> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_compression(png::Compression::Fast);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(pixels)?;
+    writer.finish()?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `ibvswitch simulate` as a user runs it: output, messages and exit status.
+//! `ibvswitch-simulate` as `ibvswitch simulate` runs it: output, messages and exit status.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -13,8 +13,7 @@ struct Outcome {
 }
 
 fn simulate(args: &[&str]) -> Outcome {
-    let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
-        .arg("simulate")
+    let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch-simulate"))
         .args(args)
         .stdin(Stdio::null())
         .output()
@@ -316,4 +315,30 @@ fn bad_arguments() {
     with(&["--hypervisors", "4"], "--vfs");
     with(&["--json", "--csv"], "cannot be used with");
     bad(&["routing"], USAGE, "--topology");
+}
+
+#[test]
+fn numbers_of_simulations() {
+    for (arguments, message) in [
+        (
+            &["capacity", "--vfs", "many"][..],
+            "error: invalid value 'many' for '--vfs <NUMBER,…>': write a whole number from 1 to 253\n",
+        ),
+        (
+            &["lids", "--networks", "0"],
+            "error: invalid value '0' for '--networks <NUMBER>': write a whole number from 1 on\n",
+        ),
+    ] {
+        let outcome = simulate(arguments);
+        assert_eq!(outcome.status, USAGE);
+        assert!(outcome.err.starts_with(message), "{}", outcome.err);
+    }
+    // Levels the other way round, as most literature has them.
+    let outcome = simulate(&["routing", "--topology", "XGFT(2;4,8;1,4)"]);
+    assert_eq!(outcome.status, FAILURE);
+    assert_eq!(
+        outcome.err,
+        "ibvswitch: XGFT(2;4,8;1,4): w2 and p2 must be 1: a host has one uplink; levels are written \
+         from the roots down, so turn lists round that go from the hosts up\n"
+    );
 }
