@@ -4,16 +4,16 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use fabric::{FatTree, Hosts};
+use lid_assignment::paths::{Legality, ShortestWidest, UpDown};
+use lid_assignment::{Heuristic, Path};
 use simulate::lids::irregular;
 use simulate::quality::{Traffic, effective_bandwidth};
 use simulate::routing::{engine, engines};
 use simulate::{generator, graph};
-use subnet::assignment::{Heuristic, Path};
-use subnet::paths::{Legality, ShortestWidest, UpDown};
 use subnet::routing::reconfiguration::{Exchange, FatTreeMinimum, iterative, skyline};
 use subnet::routing::{VSwitchFatTree, Verdict};
 use subnet::{Endpoint, Graph, RoutingEngine};
+use topologies::{FatTree, Hosts};
 use wire::Lid;
 
 /// 648 nodes and 54 switches.

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use fabric::{FatTree, Hosts};
 use ibvswitch::assembly::Assembly;
 use ibvswitch::config::{Config, Directories};
 use ibvswitch::run::Abort;
 use ibvswitch::sockets::Sockets;
 use simulate::opensm::{Ibsim, LIMIT, Program, command, library};
+use topologies::{FatTree, Hosts};
 
 use crate::{BenchError, Result};
 

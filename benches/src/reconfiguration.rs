@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::io;
 use std::time::Instant;
 
-use fabric::{FatTree, Hosts};
 use subnet::routing::reconfiguration::{Exchange, FatTreeMinimum, apply};
 use subnet::routing::{self, RoutingEngine};
 use subnet::{Endpoint, Graph, Routing};
+use topologies::{FatTree, Hosts};
 
 use crate::pace::median;
 use crate::{BenchError, Context, Effort, Measurement, Reference, Result};

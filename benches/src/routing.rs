@@ -6,10 +6,10 @@ use std::error::Error;
 use std::io;
 use std::time::Instant;
 
-use fabric::{FatTree, Hosts};
 use simulate::opensm;
 use subnet::Graph;
 use subnet::routing::{self, Dfsssp, Lash, MinHop, RoutingEngine, UpDown, VSwitchFatTree};
+use topologies::{FatTree, Hosts};
 
 use crate::memory::{peak_mib, reset_peak};
 use crate::pace::median;

@@ -14,13 +14,13 @@ mod in_process;
 
 use std::time::{Duration, Instant};
 
-use fabric::{FatTree, Hosts};
 use ibvswitch::assembly::Assembly;
 use ibvswitch::config::{Config, Directories};
 use ibvswitch::run::Abort;
 use ibvswitch::sockets::{ControlSocket, Lock, Sockets};
 use simulate::opensm::{Ibsim, LIMIT, netlist};
 use tempfile::TempDir;
+use topologies::{FatTree, Hosts};
 use wire::Guid;
 use wire::attribute::NodeType;
 

@@ -6,8 +6,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use fabric::{Fabric, FatTree, Hosts, Output, Owner, PortRef, SmpAccess};
+use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
 use subnet::{Config, MinHop, SubnetManager, Transport};
+use topologies::{FatTree, Hosts};
 use wire::MadPacket;
 use wire::attribute::{CapabilityMask, NodeType};
 

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use fabric::{Fabric, Hypervisors, Output, Owner, PortRef, SmpAccess};
+use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
+use topologies::Hypervisors;
 use libfuzzer_sys::fuzz_target;
 use subnet::{Config, MinHop, SubnetManager, Transport};
 use wire::attribute::{CapabilityMask, PortInfo};

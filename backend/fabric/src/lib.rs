@@ -12,10 +12,11 @@
 //!   [`Fabric::resolve`] once per path, keeps the answer as long as [`Fabric::generation`] stands
 //!   still, and counts in [`PortCounters`] what it moved.
 //! * A vSwitch is a switch like any other: one per hypervisor, with one uplink, the hypervisor's
-//!   virtual functions being channel adapters behind it ([`Hypervisors`]).
+//!   virtual functions being channel adapters behind it.
 //!
 //! ```
-//! use ibvswitch_fabric::{Fabric, Hypervisors};
+//! use ibvswitch_fabric::Fabric;
+//! use topologies::Hypervisors;
 //! let layout = Hypervisors::new(2, 4).unwrap();
 //! let fabric = Fabric::new(layout.topology()).unwrap();
 //! let vf = fabric.port_by_guid(layout.vf_guid(0, 0)).unwrap();
@@ -29,17 +30,12 @@ mod counters;
 mod directed;
 mod exchange;
 mod fabric;
-mod fat_tree;
 mod fault;
 mod forwarding;
-mod hosts;
-mod hypervisors;
-mod irregular;
 mod link;
 mod mirror;
 mod netlist;
 mod node;
-mod parts;
 mod performance;
 mod report;
 mod route;
@@ -50,19 +46,14 @@ mod stall;
 mod tap;
 mod timers;
 mod topology;
-mod torus;
 mod transit;
 mod trap;
 
 pub use arbitration::{Arbiter, Flow};
 pub use counters::{PortCounters, SmpCounts};
 pub use fabric::{Fabric, Output, Owner, PortEvent, SmpAccess};
-pub use fat_tree::{FatTree, FatTreeError};
 pub use fault::{LinkFault, Stalled};
 pub use forwarding::MULTICAST_LIDS;
-pub use hosts::Hosts;
-pub use hypervisors::{Hypervisors, TooMany};
-pub use irregular::{Irregular, IrregularError};
 pub use link::LinkRate;
 pub use mirror::{Mirror, MirrorHost, MirrorManager, MirrorName};
 pub use netlist::{NETLIST_MAX, NetlistError};
@@ -71,6 +62,5 @@ pub use route::{NoRoute, Route};
 pub use router::{Crossing, GlobalAddress, Routed};
 pub use tap::{Direction, Tap};
 pub use topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
-pub use torus::{Torus, TorusError};
 pub use transit::Injected;
 pub use trap::LostHeader;

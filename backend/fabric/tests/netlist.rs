@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ibvswitch_fabric::{FatTree, Hosts, Hypervisors, LinkRate, Topology};
+use ibvswitch_fabric::{LinkRate, Topology};
 use proptest::prelude::*;
+use topologies::{FatTree, Hosts, Hypervisors};
 use wire::attribute::NodeType;
 use wire::{LinkSpeed, LinkSpeedExt, LinkWidth};
 

@@ -592,9 +592,9 @@ fn records(text: &str) -> Vec<String> {
 fn a_file_here_and_in_ibsim() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("tree.net");
-    let tree = fabric::FatTree::rlft(4, 16).expect("is one");
+    let tree = topologies::FatTree::rlft(4, 16).expect("is one");
     let text = tree
-        .topology(fabric::Hosts::Adapters)
+        .topology(topologies::Hosts::Adapters)
         .to_netlist()
         .expect("is a fabric");
     // ibsim has the port's GUID follow the node's.
@@ -640,7 +640,7 @@ fn a_file_here_and_in_ibsim() {
     assert_eq!(read.nodes().len(), 36);
     assert_eq!(
         read.links().len(),
-        tree.topology(fabric::Hosts::Adapters).links().len()
+        tree.topology(topologies::Hosts::Adapters).links().len()
     );
     // From a host to every other, by the tables.
     let lids = lids(&daemon);

@@ -5,8 +5,8 @@
 //! Routing and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless Networks"
 //! (section 4). A vSwitch shares the LID of its hypervisor's physical function.
 
-use fabric::{FatTree, FatTreeError};
 use serde::Serialize;
+use topologies::{FatTree, FatTreeError};
 use wire::Lid;
 use wire::attribute::LinearBlock;
 

@@ -15,11 +15,11 @@ mod topology;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use lid_assignment::paths::NotConnected;
+use lid_assignment::{Network, NodeIndex};
 use rand::RngExt as _;
 use rayon::prelude::*;
 use serde::Serialize;
-use subnet::assignment::{Network, NodeIndex};
-use subnet::paths::NotConnected;
 
 use crate::generator;
 use crate::progress::{Progress, Step};

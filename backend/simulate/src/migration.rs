@@ -8,12 +8,12 @@ mod placement;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabric::{FatTree, Hosts};
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
 use subnet::routing::reconfiguration::{Exchange, FatTreeMinimum, apply, iterative, rounds};
 use subnet::routing::{Transitions, VSwitchFatTree};
 use subnet::{Endpoint, ForwardingTable, Graph, RoutingEngine, RoutingError};
+use topologies::{FatTree, Hosts};
 use wire::Lid;
 
 use self::placement::{Move, Placement};

@@ -134,9 +134,9 @@ const HYPERVISORS: u64 = 0x0002_c904_0000_0000;
 
 #[cfg(test)]
 mod tests {
-    use fabric::{FatTree, Hosts};
     use subnet::RoutingEngine;
     use subnet::routing::{VSwitchFatTree, Verdict};
+    use topologies::{FatTree, Hosts};
 
     use super::*;
 

@@ -9,9 +9,9 @@ mod studies;
 
 use std::time::Duration;
 
-use fabric::{FatTree, FatTreeError, Hosts};
 use serde::Serialize;
 use subnet::{Graph, RoutingError};
+use topologies::{FatTree, FatTreeError, Hosts};
 
 use crate::comparison::Comparison;
 use crate::lids::papers::Experiment as LidsExperiment;

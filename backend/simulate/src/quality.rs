@@ -179,9 +179,9 @@ impl Matching {
 
 #[cfg(test)]
 mod tests {
-    use fabric::{FatTree, Hosts};
     use subnet::routing::{FatTree as FatTreeRouting, MinHop};
     use subnet::{Graph, RoutingEngine};
+    use topologies::{FatTree, Hosts};
 
     use super::*;
     use crate::graph;
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn as_by_stepping() {
-        let irregular = fabric::Irregular::new(12, 3, 30, 5).unwrap();
+        let irregular = topologies::Irregular::new(12, 3, 30, 5).unwrap();
         let topologies = [
             irregular.topology(Hosts::Adapters),
             irregular.topology(Hosts::Hypervisors { functions: 3 }),

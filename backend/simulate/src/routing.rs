@@ -314,7 +314,7 @@ impl Walk {
 
 #[cfg(test)]
 mod tests {
-    use fabric::Hosts;
+    use topologies::Hosts;
 
     use super::*;
     use crate::{Shape, silent};

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fabric::{
-    FatTree, FatTreeError, Hosts, Irregular, IrregularError, NodeId, Topology, Torus, TorusError,
-};
+use fabric::{NodeId, Topology};
+use topologies::{FatTree, FatTreeError, Hosts, Irregular, IrregularError, Torus, TorusError};
 use wire::attribute::NodeType;
 
 /// A topology that is generated, as it is written on a command line:
@@ -22,7 +21,7 @@ use wire::attribute::NodeType;
 /// ```
 /// use ibvswitch_simulate::Shape;
 /// let shape: Shape = "torus(4x4,2)".parse().unwrap();
-/// let topology = shape.topology(fabric::Hosts::Adapters, 1).unwrap();
+/// let topology = shape.topology(topologies::Hosts::Adapters, 1).unwrap();
 /// assert_eq!(topology.nodes().len(), 16 + 32);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

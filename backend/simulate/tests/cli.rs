@@ -84,8 +84,8 @@ fn routing_of_a_small_tree() {
 fn a_file_is_routed_as_the_generator() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("tree.net");
-    let tree: fabric::FatTree = "XGFT(2;4,2;2,1)".parse().expect("is a tree");
-    let netlist = tree.topology(fabric::Hosts::Adapters).to_netlist();
+    let tree: topologies::FatTree = "XGFT(2;4,2;2,1)".parse().expect("is a tree");
+    let netlist = tree.topology(topologies::Hosts::Adapters).to_netlist();
     fs::write(&file, netlist.expect("is a fabric")).expect("is written");
     let engines = |topology: &str| {
         let mut outcome = json(&["routing", "--engine", "minhop", "-t", topology]);

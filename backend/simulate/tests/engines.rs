@@ -1,11 +1,12 @@
 //! Routing engines on the topologies they are for, and on others.
 
-use fabric::{FatTree, Hosts, Irregular, Topology, Torus};
+use fabric::Topology;
 use ibvswitch_simulate::{graph, with_hypervisors};
 use subnet::routing::{
     Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, VSwitchFatTree, Verdict,
 };
 use subnet::{Graph, MinHop, RoutingEngine};
+use topologies::{FatTree, Hosts, Irregular, Torus};
 
 fn tree(text: &str, hosts: Hosts) -> Graph {
     let tree: FatTree = text.parse().unwrap();

@@ -1,12 +1,13 @@
 //! OpenSM's routing engines and ours on the same subnets: OpenSM configures a simulated one, and what
 //! it has written into the switches is walked as ours is.
 
-use fabric::{FatTree, Hosts, Topology, Torus};
+use fabric::Topology;
 use ibvswitch_simulate::opensm;
 use subnet::RoutingEngine;
 use subnet::routing::{
     Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, MinHop, UpDown, Verdict,
 };
+use topologies::{FatTree, Hosts, Torus};
 
 /// Both engines reach the same over as many links, and ours spreads the paths at least as well. Lanes
 /// are not compared: the dump tells nothing of OpenSM's service levels.

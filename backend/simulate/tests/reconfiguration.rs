@@ -1,6 +1,5 @@
 //! What moves of virtual machines change, against the published tables and examples.
 
-use fabric::{FatTree, Hosts};
 use ibvswitch_simulate::{generator, graph, with_hypervisors};
 use rand::RngExt;
 use subnet::routing::reconfiguration::{
@@ -10,6 +9,7 @@ use subnet::routing::{
     FatTree as FatTreeRouting, MinHop, Transitions, VSwitchFatTree, Verdict, transition,
 };
 use subnet::{Endpoint, ForwardingTable, Graph, Routing, RoutingEngine};
+use topologies::{FatTree, Hosts};
 use wire::Lid;
 use wire::attribute::LinearBlock;
 
@@ -327,7 +327,7 @@ fn rounds_of_moves() {
 fn skylines_are_least() {
     let (mut smaller, mut detours) = (0, 0);
     for seed in 0..30 {
-        let network = fabric::Irregular::new(7, 2, 10, seed).unwrap();
+        let network = topologies::Irregular::new(7, 2, 10, seed).unwrap();
         let graph = graph(&network.topology(Hosts::Adapters)).unwrap();
         let routing = MinHop.route(&graph).unwrap();
         let switches = graph.switches.len();
@@ -442,7 +442,7 @@ fn marked_by_wild_cards() {
 /// Two routings of a ring that are free of deadlock each, but not while one becomes the other.
 #[test]
 fn a_transition_that_deadlocks() {
-    let torus = fabric::Torus::new(&[6], 1).unwrap();
+    let torus = topologies::Torus::new(&[6], 1).unwrap();
     let graph = graph(&torus.topology(Hosts::Adapters)).unwrap();
     // All the way up to the last switch and never round, or the same from the fourth on.
     let route = |first: usize| -> Routing {

@@ -10,7 +10,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod assignment;
 mod config;
 mod keys;
 mod lids;
@@ -19,7 +18,6 @@ mod migration;
 mod model;
 mod multicast;
 mod partitions;
-pub mod paths;
 pub mod persistence;
 mod quality;
 mod requests;

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use fabric::{Fabric, FatTree, Hosts};
+use fabric::Fabric;
 use ibvswitch_subnet::{
     Endpoint, ForwardingTable, Graph, MinHop, RoutingEngine, Trunk, UpDown, Vertex,
 };
 use proptest::prelude::*;
+use topologies::{FatTree, Hosts};
 use wire::attribute::NodeType;
 use wire::{Guid, Lid};
 

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fabric::{FatTree, Hosts, NodeId, PortRef, Topology};
+use fabric::{NodeId, PortRef, Topology};
 use ibvswitch::config::Config;
 use tempfile::TempDir;
+use topologies::{FatTree, Hosts};
 
 use super::{Doorbells, Scale};
 use crate::process::Process;

@@ -1,7 +1,7 @@
 //! How the routing engines' time and memory grow with the subnet, as a figure.
 
-use fabric::FatTree;
 use simulate::plot::{Figure, Line, Panel};
+use topologies::FatTree;
 
 use super::{ENGINES, TREES};
 use crate::Report;

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use fabric::{Fabric, FatTree, Hosts, Output, Owner, PortRef, SmpAccess};
+use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
 use subnet::{MinHop, SubnetManager, Transport};
+use topologies::{FatTree, Hosts};
 use wire::attribute::{CapabilityMask, NodeType};
 use wire::sa::{self, PathRecord};
 use wire::{Gid, Guid, MadPacket, PKey, Sl};

@@ -1,6 +1,7 @@
 //! A port that asks and waits for the answer.
 
-use ibvswitch_fabric::{Fabric, Hypervisors, Output, Owner, PortEvent, PortRef, SmpAccess};
+use ibvswitch_fabric::{Fabric, Output, Owner, PortEvent, PortRef, SmpAccess};
+use topologies::Hypervisors;
 use wire::attribute::{LinearBlock, PortInfo, SwitchInfo};
 use wire::mad::{AttributeId, Method, Status};
 use wire::smp::{DATA, Destination, Request, Route, Smp};

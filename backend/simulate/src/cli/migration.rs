@@ -4,8 +4,8 @@ use crate::migration::{self, DRAWS, FUNCTIONS, Method, Outcome, Pattern, Start, 
 use crate::quality::Traffic;
 use clap::Args;
 use comfy_table::CellAlignment;
-use fabric::FatTree;
 use serde::Serialize;
+use topologies::FatTree;
 
 use super::number::{at_least, whole};
 use super::progress::Bar;

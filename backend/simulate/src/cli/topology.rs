@@ -5,7 +5,8 @@ use std::io::Read;
 
 use crate::Shape;
 use clap::Args;
-use fabric::{Hosts, NETLIST_MAX, Topology};
+use fabric::{NETLIST_MAX, Topology};
+use topologies::Hosts;
 
 use super::CliError;
 

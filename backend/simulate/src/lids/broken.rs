@@ -1,10 +1,10 @@
 //! LIDs of a regular topology of which cables are broken.
 
+use lid_assignment::LinkId;
+use lid_assignment::paths::repair;
 use rand::RngExt as _;
 use rayon::prelude::*;
 use serde::Serialize;
-use subnet::assignment::LinkId;
-use subnet::paths::repair;
 
 use super::optima::Found;
 use super::paths::Routed;

@@ -1,8 +1,8 @@
 //! Heuristics beside the optimum.
 
+use lid_assignment::{EquivalentPaths, ExactError, Heuristic, charged, fewest_lids};
 use rayon::prelude::*;
 use serde::Serialize;
-use subnet::assignment::{ExactError, Heuristic, Twins, charged, fewest_lids};
 
 use super::paths::Routed;
 use super::{Effort, LidsError, Scheme, Setting, mean, of_all};
@@ -49,9 +49,9 @@ impl Found {
             .destinations
             .par_iter()
             .map(|paths| {
-                let twins = Twins::new(routed.network, paths);
-                let graph = twins.graph(routed.network);
-                let paths = twins.paths();
+                let classes = EquivalentPaths::new(routed.network, paths);
+                let graph = classes.graph(routed.network);
+                let paths = classes.paths();
                 let known = Heuristic::ColorLargest.assign_graph(routed.network, paths, &graph);
                 let best = fewest_lids(&graph, &known, effort.limit)?;
                 Ok(charged(best.configurations()))

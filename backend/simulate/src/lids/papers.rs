@@ -1,7 +1,7 @@
 //! The paper's tables and figures, ours beside theirs.
 
+use lid_assignment::Heuristic;
 use serde::Serialize;
-use subnet::assignment::Heuristic;
 
 use super::published::{AgainstOptimum, TABLE_I, TABLE_II, TABLE_III, TABLE_IV, TABLE_V, TABLE_VI};
 use super::{

@@ -1,12 +1,12 @@
 //! Paths of a network, by destination.
 
-use rayon::prelude::*;
-use serde::Serialize;
-use subnet::assignment::{Heuristic, Network, Path, Twins, charged};
-use subnet::paths::{
+use lid_assignment::paths::{
     CANDIDATES, DestinationRenaming, Legality, NotConnected, PathSelection, ShortestWidest,
     SingleLid, UpDown, maximum_load,
 };
+use lid_assignment::{EquivalentPaths, Heuristic, Network, Path, charged};
+use rayon::prelude::*;
+use serde::Serialize;
 
 use super::Instance;
 
@@ -92,10 +92,10 @@ impl<'a> Routed<'a> {
     /// All LIDs that each of these heuristics needs.
     pub(super) fn lids<const N: usize>(&self, heuristics: [Heuristic; N]) -> [f64; N] {
         let needs = |paths: &Vec<Path>| {
-            let twins = Twins::new(self.network, paths);
-            let graph = twins.graph(self.network);
+            let classes = EquivalentPaths::new(self.network, paths);
+            let graph = classes.graph(self.network);
             heuristics.map(|heuristic| {
-                let assignment = heuristic.assign_graph(self.network, twins.paths(), &graph);
+                let assignment = heuristic.assign_graph(self.network, classes.paths(), &graph);
                 charged(assignment.configurations())
             })
         };

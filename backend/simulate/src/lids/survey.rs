@@ -1,7 +1,7 @@
 //! Every heuristic on random networks, with every way to compute paths.
 
+use lid_assignment::Heuristic;
 use serde::Serialize;
-use subnet::assignment::Heuristic;
 use wire::Lid;
 
 use super::paths::Routed;

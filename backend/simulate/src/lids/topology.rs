@@ -1,8 +1,8 @@
 //! Networks for experiments with LIDs.
 
+use lid_assignment::paths::UpDown;
+use lid_assignment::{Kind, LinkId, Network, NodeIndex, Path};
 use rand::{Rng, RngExt as _};
-use subnet::assignment::{Kind, LinkId, Network, NodeIndex, Path};
-use subnet::paths::UpDown;
 
 /// Why there is no such network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -299,8 +299,8 @@ pub fn m_port_n_tree(
 
 #[cfg(test)]
 mod tests {
-    use subnet::assignment::Heuristic;
-    use subnet::paths::maximum_load;
+    use lid_assignment::Heuristic;
+    use lid_assignment::paths::maximum_load;
 
     use super::*;
     use crate::generator;

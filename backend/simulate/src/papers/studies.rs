@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fabric::FatTree;
+use topologies::FatTree;
 
 use super::{Effort, Findings, PapersError};
 use crate::comparison::{Column, Comparison, Row, Value};

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use fabric::{Fabric, FatTree, Hosts};
+use fabric::Fabric;
 use ibvswitch_subnet::routing::{FatTree as FatTreeRouting, Lash, VSwitchFatTree};
 use ibvswitch_subnet::{Config, Migration, MinHop, RoutingEngine, Target};
+use topologies::{FatTree, Hosts};
 use wire::Guid;
 
 use crate::cloud::{Random, seed};

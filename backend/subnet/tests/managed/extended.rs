@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use fabric::{Fabric, Hypervisors, NoRoute, PortRef};
+use fabric::{Fabric, NoRoute, PortRef};
 use ibvswitch_subnet::{Config, Method, Migration, Target};
+use topologies::Hypervisors;
 use wire::attribute::LinearBlock;
 use wire::mad::{AttributeId, Method as MadMethod};
 use wire::{ExtendedLid, Guid, Lid, Sl};

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fabric::{Fabric, Hosts, NodeId, PortRef, Topology, Torus};
+use fabric::{Fabric, NodeId, PortRef, Topology};
 use ibvswitch_subnet::RoutingEngine;
+use topologies::{Hosts, Torus};
 use wire::attribute::NodeType;
 use wire::{Guid, Lid};
 

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use fabric::{Fabric, Hypervisors, Output, Owner, PortEvent, PortRef, SmpAccess};
+use fabric::{Fabric, Output, Owner, PortEvent, PortRef, SmpAccess};
 use ibvswitch_subnet::{
     Config, Migration, MigrationError, MinHop, Moved, RoutingEngine, SubnetManager, Ticket,
     Transport,
 };
+use topologies::Hypervisors;
 use wire::attribute::CapabilityMask;
 use wire::{Guid, MadPacket, PortState};
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fabric::{Fabric, Hypervisors, Output, Owner, PortRef, SmpAccess};
+use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
 use ibvswitch_subnet::{Config, KeyPolicy, Migration, MinHop, SubnetManager, Target, Transport};
+use topologies::Hypervisors;
 use wire::{Guid, MadPacket};
 
 use crate::harness::Managed;

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fabric::{Fabric, Hosts, Torus};
+use fabric::Fabric;
 use ibvswitch_subnet::routing::{DimensionOrder, Lash};
 use ibvswitch_subnet::{
     Config, Deadlock, LinkCircle, Method, Migration, MigrationError, RoutingEngine, Target,
 };
+use topologies::{Hosts, Torus};
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid, PKey, PortState, Sl};
 

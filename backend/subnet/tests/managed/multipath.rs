@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fabric::{Fabric, FatTree, Hosts, PortRef};
+use fabric::{Fabric, PortRef};
 use ibvswitch_subnet::routing::{Dfsssp, FatTree as FatTreeRouting, Lash, VSwitchFatTree};
 use ibvswitch_subnet::{Config, Method, Migration, MinHop, RoutingEngine, Target, UpDown};
+use topologies::{FatTree, Hosts};
 use wire::sa::PathRecord;
 use wire::{Guid, Lid, Sl};
 

@@ -1,7 +1,8 @@
 //! Partitions of a file, by packets into adapters and switches.
 
-use fabric::{Hypervisors, NoRoute, PortRef};
+use fabric::{NoRoute, PortRef};
 use ibvswitch_subnet::{Config, Migration, Partitions, Target};
+use topologies::Hypervisors;
 use wire::{Guid, PKey, PortState, Sl};
 
 use crate::harness::Managed;

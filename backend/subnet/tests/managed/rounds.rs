@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fabric::{Fabric, FatTree, Hosts, Topology, Torus};
+use fabric::{Fabric, Topology};
 use ibvswitch_subnet::{Config, Migration, MigrationError, Moved, Target, Ticket, Wait};
+use topologies::{FatTree, Hosts, Torus};
 use wire::Guid;
 
 use crate::cloud::*;

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use fabric::{Fabric, FatTree, Hosts, Irregular, NodeId, PortRef, Topology, Torus};
+use fabric::{Fabric, NodeId, PortRef, Topology};
 use ibvswitch_subnet::routing::{
     Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, VSwitchFatTree,
 };
 use ibvswitch_subnet::{Config, MinHop, RoutingEngine, UpDown};
+use topologies::{FatTree, Hosts, Irregular, Torus};
 use wire::attribute::{LinearBlock, NodeType, PortInfo, SlToVl, SwitchInfo};
 use wire::mad::{AttributeId, Method};
 use wire::sa::{PathRecord, SlToVlRecord};

@@ -1,9 +1,8 @@
 //! Path computation: which way packets between machines shall go.
 //!
 //! The schemes compared in "LID Assignment in InfiniBand Networks" (Nienaber, Yuan, Duan). They work
-//! on a [`Network`](crate::assignment::Network) and answer with paths; [`crate::assignment`] then
-//! finds the LIDs with which forwarding tables realise them. Up*/down* keeps the paths of a scheme
-//! free of deadlock.
+//! on a [`Network`](crate::Network) and answer with paths, whose LIDs a [`Heuristic`](crate::Heuristic) then
+//! finds. Up*/down* keeps the paths of a scheme free of deadlock.
 
 mod load;
 mod renaming;

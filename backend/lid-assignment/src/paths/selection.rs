@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use super::load::LinkLoads;
 use super::up_down::{CLIMBING, Distances, Legality, NotConnected, Phase};
-use crate::assignment::{Link, LinkId, Network, NodeIndex, Path};
+use crate::{Link, LinkId, Network, NodeIndex, Path};
 
 /// Candidates of a pair in the paper.
 pub const CANDIDATES: usize = 16;
@@ -294,7 +294,7 @@ fn drop_most_loaded(network: &Network, groups: &mut [Group]) {
 mod tests {
     use super::super::{LinkLoads, ShortestWidest, SingleLid, UpDown, maximum_load, repair};
     use super::*;
-    use crate::assignment::{Heuristic, Kind};
+    use crate::{Heuristic, Kind};
 
     /// Switches in a ring with chords, `each` machines at every one.
     fn ring(switches: u32, each: u32) -> Network {

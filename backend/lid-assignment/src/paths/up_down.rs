@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::assignment::{Kind, Link, LinkId, Network, NodeIndex};
+use crate::{Kind, Link, LinkId, Network, NodeIndex};
 
 /// Some switch cannot be reached from another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use fixedbitset::FixedBitSet;
 
 use super::conflict::{SplitGraph, branches};
+use super::equivalent_paths::EquivalentPaths;
 use super::network::{Network, NodeIndex, Path};
-use super::twins::Twins;
 
 /// Which configuration each path of a destination belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,9 +113,9 @@ impl Heuristic {
     /// Puts the paths to one destination into configurations.
     #[must_use]
     pub fn assign(self, network: &Network, paths: &[Path]) -> Assignment {
-        let twins = Twins::new(network, paths);
-        let graph = twins.graph(network);
-        twins.spread(&self.assign_graph(network, twins.paths(), &graph))
+        let classes = EquivalentPaths::new(network, paths);
+        let graph = classes.graph(network);
+        classes.spread(&self.assign_graph(network, classes.paths(), &graph))
     }
 
     /// As [`Heuristic::assign`], for whom has the split graph of the paths already.
@@ -460,7 +460,7 @@ pub(super) mod tests {
             // The same path twice is no reason for another LID.
             paths.push(paths[0].clone());
             let graph = SplitGraph::new(&network, &paths);
-            prop_assert!(Twins::new(&network, &paths).paths().len() <= vertices);
+            prop_assert!(EquivalentPaths::new(&network, &paths).paths().len() <= vertices);
             for a in 0..vertices {
                 for b in 0..vertices {
                     let edge = edges.contains(&(a.min(b), a.max(b)));
@@ -472,7 +472,7 @@ pub(super) mod tests {
             for heuristic in Heuristic::ALL.into_iter().chain(more) {
                 let assignment = heuristic.assign(&network, &paths);
                 prop_assert_eq!(graph.check(&assignment), Ok(()), "{:?}", heuristic);
-                // Twins as one is quicker and no different.
+                // Equivalent paths as one is quicker and no different.
                 let alone = heuristic.assign_graph(&network, &paths, &graph);
                 prop_assert_eq!(&assignment, &alone, "{:?}", heuristic);
                 prop_assert!(assignment.configurations() >= graph.clique().len());

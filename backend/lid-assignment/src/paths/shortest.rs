@@ -2,7 +2,7 @@
 
 use super::load::LinkLoads;
 use super::up_down::{CLIMBING, Distances, Legality, NotConnected, Phase};
-use crate::assignment::{Link, LinkId, Network, NodeIndex, Path};
+use crate::{Link, LinkId, Network, NodeIndex, Path};
 
 /// Pairs one after the other; of the shortest legal paths of a pair the one whose links carry the
 /// fewest paths so far, in sum. One path for each pair of machines.

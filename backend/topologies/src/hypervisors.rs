@@ -1,9 +1,7 @@
 //! The default topology: hypervisors around one switch.
 
+use fabric::{LinkRate, NodeId, NodeSpec, Topology};
 use wire::Guid;
-
-use crate::link::LinkRate;
-use crate::topology::{NodeId, NodeSpec, Topology};
 
 /// More hypervisors or virtual functions than a switch has ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,9 +1,7 @@
 //! What hangs at the places for hosts that a generated topology has.
 
+use fabric::{LinkRate, NodeId, NodeSpec, Topology};
 use wire::Guid;
-
-use crate::link::LinkRate;
-use crate::topology::{NodeId, NodeSpec, Topology};
 
 /// What hangs at the places for hosts that a generated topology has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

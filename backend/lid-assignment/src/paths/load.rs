@@ -1,6 +1,6 @@
 //! How paths load links.
 
-use crate::assignment::{LinkId, Network, Path};
+use crate::{LinkId, Network, Path};
 
 /// Paths over each directed link.
 #[derive(Debug, Clone)]

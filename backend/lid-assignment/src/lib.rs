@@ -2,7 +2,7 @@
 //!
 //! A linear forwarding table sends each LID out of one port, so two paths to the same destination
 //! that part at some node need different LIDs there; paths that never part may share one. Routing
-//! is thus two problems: computing paths (see [`paths`](crate::paths)) and giving them LIDs (this module).
+//! is thus two problems: computing paths ([`paths`]) and giving them LIDs (everything else here).
 //!
 //! The model, the heuristics and the exact formulation are those of "LID Assignment in InfiniBand
 //! Networks" (Nienaber, Yuan, Duan); sections and figures below are of that paper. Destinations are
@@ -10,7 +10,7 @@
 //! over destinations if the caller likes.
 //!
 //! ```
-//! use ibvswitch_subnet::assignment::{Heuristic, Network, SplitGraph};
+//! use ibvswitch_lid_assignment::{Heuristic, Network, SplitGraph};
 //! let mut network = Network::default();
 //! let machines = [network.add_machine(), network.add_machine(), network.add_machine()];
 //! let switches = [network.add_switch(), network.add_switch()];
@@ -25,19 +25,22 @@
 //! assert_eq!(assignment.configurations(), 2, "the paths part at the first switch");
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod coloring;
 mod conflict;
+mod equivalent_paths;
 mod exact;
 mod forwarding;
 mod heuristic;
 mod network;
+pub mod paths;
 mod range;
-mod twins;
 
 pub use conflict::{SplitGraph, Violation};
+pub use equivalent_paths::EquivalentPaths;
 pub use exact::{ExactError, Formulation, fewest_lids, optimum};
 pub use forwarding::{Destination, Forwarding, ForwardingError};
 pub use heuristic::{Assignment, Elsewhere, Heuristic};
 pub use network::{Kind, Link, LinkId, Network, NodeIndex, Path, PathError};
 pub use range::{LidRanges, RangeError, charged, lmc};
-pub use twins::Twins;

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use fabric::Topology;
+
 use crate::hosts::{Builder, Hosts, MOST_HOSTS, MOST_NODES};
-use crate::topology::Topology;
 
 /// The levels of switches that OpenSM's fat-tree routing takes, too.
 const MOST_LEVELS: usize = 8;
@@ -18,7 +19,7 @@ const MOST_LEVELS: usize = 8;
 /// A switch's ports count its children first, then its parents.
 ///
 /// ```
-/// use ibvswitch_fabric::{FatTree, Hosts};
+/// use ibvswitch_topologies::{FatTree, Hosts};
 /// let tree: FatTree = "XGFT(2;18,18;18,1)".parse().unwrap();
 /// assert_eq!((tree.hosts(), tree.switches()), (324, 36));
 /// assert_eq!(tree.topology(Hosts::Adapters).check(), Ok(()));
@@ -466,7 +467,7 @@ mod tests {
         let tree: FatTree = "PGFT(3;3,2,4;2,3,1;2,1,1)".parse().unwrap();
         let topology = tree.topology(Hosts::Adapters);
         assert_eq!(topology.check(), Ok(()));
-        let name = |port: crate::PortRef| {
+        let name = |port: fabric::PortRef| {
             let node = &topology.nodes()[port.node.index()];
             (node.kind == NodeType::Switch).then(|| node.description.to_string())
         };

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::load::LinkLoads;
 use super::up_down::{NotConnected, UpDown};
-use crate::assignment::{Kind, LinkId, Network, NodeIndex, Path};
+use crate::{Kind, LinkId, Network, NodeIndex, Path};
 
 /// Each switch has one way to a destination, whoever sends: what an up*/down* routing engine fills
 /// linear forwarding tables with, and what SRD and fully explicit routing aim at. A switch that can

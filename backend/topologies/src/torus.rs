@@ -1,12 +1,12 @@
 //! Tori and meshes.
 
+use fabric::Topology;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
 use crate::hosts::{Builder, Hosts, MOST_HOSTS};
 use crate::parts::Parts;
-use crate::topology::Topology;
 
 /// Switches in a grid of any number of dimensions, each cabled to its neighbours: a torus where
 /// the dimensions are rings, a mesh where they end.

@@ -8,7 +8,6 @@ use wire::attribute::LinearBlock;
 use super::heuristic::Assignment;
 use super::network::{Kind, Link, Network, NodeIndex, Path};
 use super::range::LidRanges;
-use crate::routing::ForwardingTable;
 
 /// Why there are no tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -43,8 +42,8 @@ pub struct Destination {
 /// What switches and senders need to know.
 #[derive(Debug, Clone)]
 pub struct Forwarding {
-    /// A table per switch, by node.
-    pub tables: BTreeMap<NodeIndex, ForwardingTable>,
+    /// For each switch, the ports of the LIDs that it forwards. It drops all others.
+    pub tables: BTreeMap<NodeIndex, BTreeMap<Lid, u8>>,
     /// For each destination, the LID by which each of its paths is taken.
     pub lids: Vec<Vec<Lid>>,
 }
@@ -77,10 +76,9 @@ impl Forwarding {
                     .collect()
             })
             .collect();
-        let top = lids.iter().flatten().copied().max().unwrap_or(Lid::NONE);
-        let mut tables: BTreeMap<NodeIndex, ForwardingTable> = network
+        let mut tables: BTreeMap<NodeIndex, BTreeMap<Lid, u8>> = network
             .switches()
-            .map(|switch| (switch, ForwardingTable::new(top)))
+            .map(|switch| (switch, BTreeMap::new()))
             .collect();
         for (destination, lids) in destinations.iter().zip(&lids) {
             for (path, &lid) in destination.paths.iter().zip(lids) {
@@ -94,11 +92,9 @@ impl Forwarding {
                         .filter(|&port| port != LinearBlock::DROP);
                     let narrow = narrow.ok_or(ForwardingError::Port { switch: from, port })?;
                     let table = tables.get_mut(&from).expect("every switch has a table");
-                    let before = table.port(lid);
-                    if before != LinearBlock::DROP && before != narrow {
+                    if *table.entry(lid).or_insert(narrow) != narrow {
                         return Err(ForwardingError::Splits { switch: from, lid });
                     }
-                    table.set(lid, narrow);
                 }
             }
         }
@@ -112,7 +108,7 @@ impl Forwarding {
         let mut at = first;
         let mut met = vec![at];
         while let Some(table) = self.tables.get(&at) {
-            let port = usize::from(table.port(lid));
+            let port = table.get(&lid).map_or(0, |&port| usize::from(port));
             let Some(&link) = network.outgoing(at).get(port.wrapping_sub(1)) else {
                 break;
             };
@@ -162,13 +158,14 @@ mod tests {
             panic!("two paths");
         };
         assert_eq!((first, second), (Lid::new(2), Lid::new(3)));
-        let entries = |lid| [s0, s1, s2].map(|switch| forwarding.tables[&switch].port(lid));
+        let entries =
+            |lid| [s0, s1, s2].map(|switch| forwarding.tables[&switch].get(&lid).copied());
         assert_eq!(
             entries(first),
-            [3, 3, 3],
+            [Some(3), Some(3), Some(3)],
             "the second cable, then s2, then m4"
         );
-        assert_eq!(entries(second), [5, 255, 3]);
+        assert_eq!(entries(second), [Some(5), None, Some(3)]);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
+use fabric::Topology;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use crate::hosts::{Builder, Hosts, MOST_HOSTS};
-use crate::topology::Topology;
 
 /// Switches cabled at random, hosts placed at random: what "LID Assignment in InfiniBand Networks"
 /// compares on (section VI), there with 16, 32 and 64 switches of degree 8.
