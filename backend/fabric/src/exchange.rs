@@ -3,7 +3,7 @@
 use wire::PhysicalState;
 
 use crate::fabric::{Fabric, PortEvent};
-use crate::topology::PortRef;
+use crate::nodes::topology::PortRef;
 
 impl Fabric {
     /// Has two virtual functions change places, as if each were plugged in where the other was. GUIDs,

@@ -10,11 +10,11 @@ use wire::attribute::{
 };
 use wire::{Gid, Guid, MadPacket, PKey, PortState};
 
-use crate::counters::{Counter, PortCounters, SmpCounts};
-use crate::node::{Node, Port, Switch};
+use crate::nodes::counters::{Counter, PortCounters, SmpCounts};
+use crate::nodes::node::{Node, Port, Switch};
+use crate::nodes::topology::{NodeId, PortRef, Topology, TopologyError};
 use crate::tap::{Direction, Tap};
 use crate::timers::Timers;
-use crate::topology::{NodeId, PortRef, Topology, TopologyError};
 use crate::transit::Transit;
 
 /// Who has the queue pairs of a port.

@@ -25,42 +25,30 @@
 
 #![forbid(unsafe_code)]
 
-mod arbitration;
-mod counters;
-mod directed;
+mod agents;
 mod exchange;
 mod fabric;
-mod fault;
-mod forwarding;
-mod link;
+mod links;
 mod mirror;
 mod netlist;
-mod node;
-mod performance;
-mod report;
-mod route;
-mod router;
-mod samples;
-mod sma;
-mod stall;
+mod nodes;
+mod paths;
 mod tap;
 mod timers;
-mod topology;
 mod transit;
-mod trap;
 
-pub use arbitration::{Arbiter, Flow};
-pub use counters::{PortCounters, SmpCounts};
+pub use agents::trap::LostHeader;
 pub use fabric::{Fabric, Output, Owner, PortEvent, SmpAccess};
-pub use fault::{LinkFault, Stalled};
-pub use forwarding::MULTICAST_LIDS;
-pub use link::LinkRate;
+pub use links::arbitration::{Arbiter, Flow};
+pub use links::fault::{LinkFault, Stalled};
+pub use links::link::LinkRate;
 pub use mirror::{Mirror, MirrorHost, MirrorManager, MirrorName};
 pub use netlist::{NETLIST_MAX, NetlistError};
-pub use report::{ForwardingSummary, PortTotals};
-pub use route::{NoRoute, Route};
-pub use router::{Crossing, GlobalAddress, Routed};
+pub use nodes::counters::{PortCounters, SmpCounts};
+pub use nodes::forwarding::MULTICAST_LIDS;
+pub use nodes::report::{ForwardingSummary, PortTotals};
+pub use nodes::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
+pub use paths::route::{NoRoute, Route};
+pub use paths::router::{Crossing, GlobalAddress, Routed};
 pub use tap::{Direction, Tap};
-pub use topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
 pub use transit::Injected;
-pub use trap::LostHeader;

@@ -19,8 +19,8 @@ use wire::smp::Smp;
 use wire::{ExtendedLid, Guid, Lid, MadPacket, PKey, PhysicalState, PortState};
 
 use crate::fabric::{Fabric, Output, Owner, SmpAccess};
-use crate::link::LinkRate;
-use crate::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
+use crate::links::link::LinkRate;
+use crate::nodes::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
 use crate::transit::Injected;
 
 /// By which a mirror shows a node.

@@ -20,7 +20,7 @@ pub use read::{NETLIST_MAX, NetlistError};
 
 use wire::{LinkSpeed, LinkSpeedExt, LinkWidth};
 
-use crate::link::LinkRate;
+use crate::links::link::LinkRate;
 
 /// Signalling rates as `ibnetdiscover` names them.
 const RATES: [(&str, LinkSpeed, LinkSpeedExt); 7] = [

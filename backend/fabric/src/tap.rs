@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use wire::MadPacket;
 
 use crate::fabric::{Fabric, Output};
-use crate::topology::PortRef;
+use crate::nodes::topology::PortRef;
 
 /// Which ports' packets to show.
 #[derive(Debug, Clone, PartialEq, Eq)]

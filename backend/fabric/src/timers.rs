@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::fabric::Fabric;
-use crate::topology::{NodeId, PortRef};
+use crate::nodes::topology::{NodeId, PortRef};
 use crate::transit::Transit;
 
 /// Something that is due at a time.

@@ -8,15 +8,15 @@ use wire::mad::{AttributeId, Class, Method};
 use wire::smp::Smp;
 use wire::{Lid, MadPacket, QKey, Qpn};
 
-use crate::counters::Counter;
-use crate::directed::{self, Origin, Step};
+use crate::agents::directed::{self, Origin, Step};
 use crate::fabric::{Fabric, Output, Owner, SmpAccess};
-use crate::fault::Passage;
-use crate::node::Port;
-use crate::route::NoRoute;
+use crate::links::fault::Passage;
+use crate::nodes::counters::Counter;
+use crate::nodes::node::Port;
+use crate::nodes::topology::{NodeId, PortRef};
+use crate::paths::route::NoRoute;
 use crate::tap::Direction;
 use crate::timers::Timer;
-use crate::topology::{NodeId, PortRef};
 
 /// What became of a packet that was to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

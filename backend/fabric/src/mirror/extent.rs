@@ -11,7 +11,7 @@ use wire::Lid;
 
 use super::MirrorHost;
 use crate::fabric::Fabric;
-use crate::topology::{NodeId, PortRef};
+use crate::nodes::topology::{NodeId, PortRef};
 
 /// Farther than any switch.
 const NOWHERE: u32 = u32::MAX;

@@ -6,9 +6,11 @@ use wire::attribute::{NodeDescription, NodeType};
 use wire::{Guid, LinkSpeed, LinkSpeedExt, LinkWidth};
 
 use super::rate_of;
-use crate::hosts::MOST_NODES;
-use crate::link::LinkRate;
-use crate::topology::{NodeId, NodeSpec, Topology, TopologyError};
+use crate::links::link::LinkRate;
+use crate::nodes::topology::{NodeId, NodeSpec, Topology, TopologyError};
+
+/// The most nodes of a netlist: some twenty subnets full.
+const MOST_NODES: u64 = 1 << 20;
 
 /// The longest text that is read, in bytes: many times the largest subnet's.
 pub const NETLIST_MAX: usize = 256 << 20;

@@ -7,9 +7,9 @@ use wire::{LinkSpeed, LinkSpeedExt, PortState};
 
 use super::rate_name;
 use crate::fabric::Fabric;
-use crate::link::LinkRate;
-use crate::node::Node;
-use crate::topology::{NodeId, PortRef, Topology, TopologyError};
+use crate::links::link::LinkRate;
+use crate::nodes::node::Node;
+use crate::nodes::topology::{NodeId, PortRef, Topology, TopologyError};
 
 impl Topology {
     /// The topology as `ibnetdiscover` prints it, without LIDs.

@@ -6,8 +6,8 @@ use wire::attribute::LinearBlock;
 use wire::{ExtendedLid, Lid, Mtu, PKey, PortState, Sl, Vl};
 
 use crate::fabric::Fabric;
-use crate::fault::Fault;
-use crate::topology::{NodeId, PortRef};
+use crate::links::fault::Fault;
+use crate::nodes::topology::{NodeId, PortRef};
 use crate::transit::HOP_LIMIT;
 
 /// A path to a port.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use wire::mad::Status;
 use wire::performance::{PortSamplesControl, PortSamplesResult};
 
-use crate::counters::{Counter, Totals};
 use crate::fabric::Fabric;
+use crate::nodes::counters::{Counter, Totals};
+use crate::nodes::topology::{NodeId, PortRef};
 use crate::timers::Timer;
-use crate::topology::{NodeId, PortRef};
 
 /// What times are counted in, PortXmitWait among them.
 const TICK: Duration = Duration::from_micros(1);

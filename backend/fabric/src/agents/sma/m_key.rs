@@ -14,9 +14,9 @@ use wire::mad::Method;
 use wire::smp::Smp;
 
 use crate::fabric::Fabric;
-use crate::node::Port;
+use crate::nodes::node::Port;
+use crate::nodes::topology::PortRef;
 use crate::timers::Timer;
-use crate::topology::PortRef;
 
 impl Port {
     /// Whether a request with this key shows the port's key.

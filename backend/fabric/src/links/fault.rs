@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::counters::Counter;
 use crate::fabric::Fabric;
-use crate::node::Port;
-use crate::topology::{NodeId, PortRef};
+use crate::nodes::counters::Counter;
+use crate::nodes::node::Port;
+use crate::nodes::topology::{NodeId, PortRef};
 
 /// What is wrong with a link, both ways. The data plane, whose payload does not travel packet by
 /// packet, asks which of its packets get lost ([`Fabric::lose`]), and at which ports they are stuck

@@ -6,7 +6,7 @@ use std::fmt;
 use wire::Guid;
 use wire::attribute::{NodeDescription, NodeType};
 
-use crate::link::LinkRate;
+use crate::links::link::LinkRate;
 
 /// A node of a fabric: the index of its [`NodeSpec`] in the topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

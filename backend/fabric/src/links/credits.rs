@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use wire::MadPacket;
 
-use crate::counters::Counter;
 use crate::fabric::Fabric;
-use crate::node::Port;
+use crate::nodes::counters::Counter;
+use crate::nodes::node::Port;
+use crate::nodes::topology::PortRef;
 use crate::timers::Timer;
-use crate::topology::PortRef;
 
 /// Packets that a port keeps while it has no credits.
 const BUFFER: usize = 64;

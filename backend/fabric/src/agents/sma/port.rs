@@ -7,8 +7,8 @@ use wire::{Guid, Lid, Mtu, PhysicalState, PortState};
 
 use super::Asked;
 use crate::fabric::{Fabric, PortEvent};
-use crate::node::VL_ARBITRATION_CAP;
-use crate::topology::PortRef;
+use crate::nodes::node::VL_ARBITRATION_CAP;
+use crate::nodes::topology::PortRef;
 
 const INVALID: Status = Status::INVALID_FIELD;
 

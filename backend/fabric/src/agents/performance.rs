@@ -7,10 +7,10 @@ use wire::performance::{
     PortCounters, PortCountersExtended, PortRcvErrorDetails, PortXmitDiscardDetails, XMIT_WAIT,
 };
 
-use crate::counters::{Counter, Totals};
 use crate::fabric::Fabric;
-use crate::node::RESPONSE_TIME;
-use crate::topology::PortRef;
+use crate::nodes::counters::{Counter, Totals};
+use crate::nodes::node::RESPONSE_TIME;
+use crate::nodes::topology::PortRef;
 
 /// Counters of PortCounters, in the order of its selection bits; the last one's is in
 /// CounterSelect2.

@@ -11,7 +11,7 @@ use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use wire::smp::{DATA, Smp};
 
 use crate::fabric::{Fabric, SmpAccess};
-use crate::topology::{NodeId, PortRef};
+use crate::nodes::topology::{NodeId, PortRef};
 
 /// What an agent is asked: which attribute of which node, by a packet that came in at which port.
 #[derive(Debug, Clone, Copy)]

@@ -11,15 +11,15 @@ use wire::attribute::{
 };
 use wire::{ExtendedLid, Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
 
-use crate::counters::{Counter, PortCounters, SmpCounts, Totals};
+use crate::agents::performance::BaseLines;
+use crate::agents::samples::Sampler;
+use crate::agents::trap::Told;
 use crate::fabric::{Owner, SmpAccess};
-use crate::fault::Fault;
-use crate::forwarding::{LinearTable, MulticastTable, SecondaryTable};
-use crate::performance::BaseLines;
-use crate::samples::Sampler;
-use crate::stall::Starved;
-use crate::topology::{NodeSpec, PortRef};
-use crate::trap::Told;
+use crate::links::credits::Starved;
+use crate::links::fault::Fault;
+use crate::nodes::counters::{Counter, PortCounters, SmpCounts, Totals};
+use crate::nodes::forwarding::{LinearTable, MulticastTable, SecondaryTable};
+use crate::nodes::topology::{NodeSpec, PortRef};
 
 /// P_Keys that an external port of a switch can hold for enforcement.
 pub(crate) const ENFORCEMENT_CAP: u16 = 32;

@@ -13,12 +13,12 @@ use wire::mad::{AttributeId, Method};
 use wire::smp::{DATA, Destination, Request};
 use wire::{Gid, Lid, MadPacket, PKey, Sl};
 
-use crate::directed::Origin;
+use crate::agents::directed::Origin;
 use crate::fabric::Fabric;
-use crate::node::Port;
-use crate::route::NoRoute;
+use crate::nodes::node::Port;
+use crate::nodes::topology::{NodeId, PortRef};
+use crate::paths::route::NoRoute;
 use crate::timers::Timer;
-use crate::topology::{NodeId, PortRef};
 use crate::transit::Transit;
 
 /// What the headers of packets say that got lost.

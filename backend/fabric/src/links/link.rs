@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use wire::{LinkSpeed, LinkSpeedExt, LinkWidth, PhysicalState, PortState};
 
-use crate::counters::Counter;
 use crate::fabric::{Fabric, PortEvent};
-use crate::topology::PortRef;
+use crate::nodes::counters::Counter;
+use crate::nodes::topology::PortRef;
 
 /// Width and speed of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -10,9 +10,9 @@ use wire::attribute::{PortInfo, VlArbitration};
 use wire::{Lid, PKey, Sl, Vl};
 
 use crate::fabric::Fabric;
-use crate::link::LinkRate;
-use crate::route::NoRoute;
-use crate::topology::PortRef;
+use crate::links::link::LinkRate;
+use crate::nodes::topology::PortRef;
+use crate::paths::route::NoRoute;
 
 /// Lanes there can be, that of management among them.
 const LANES: usize = 16;

@@ -3,9 +3,9 @@
 use wire::Lid;
 use wire::attribute::LinearBlock;
 
-use crate::counters::Counter;
 use crate::fabric::Fabric;
-use crate::topology::{NodeId, PortRef};
+use crate::nodes::counters::Counter;
+use crate::nodes::topology::{NodeId, PortRef};
 
 /// What passed a port since the fabric exists, data and management: what its performance agent
 /// would say had nobody reset it.

@@ -14,10 +14,10 @@ use std::collections::{HashSet, VecDeque};
 use wire::attribute::NodeType;
 use wire::{ExtendedLid, Gid, Lid, PKey, PortState, Sl};
 
-use crate::directed::Origin;
+use crate::agents::directed::Origin;
 use crate::fabric::Fabric;
-use crate::route::{NoRoute, Route};
-use crate::topology::{NodeId, PortRef};
+use crate::nodes::topology::{NodeId, PortRef};
+use crate::paths::route::{NoRoute, Route};
 use crate::transit::Transit;
 
 /// What a global route header says of a packet's way.
