@@ -4,20 +4,13 @@ mod balance;
 mod bottleneck;
 mod check;
 mod columns;
-mod dependency;
-mod dfsssp;
-mod dimension_order;
-mod fat_tree;
-mod lash;
-mod layer;
-mod levels;
-mod min_hop;
+mod engines;
+mod lanes;
 pub mod reconfiguration;
 mod skeleton;
 mod spread;
 mod transition;
 mod tree;
-mod up_down;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,14 +20,14 @@ use wire::{Guid, Lid};
 
 pub(crate) use bottleneck::bottleneck;
 pub use check::{Break, Circle, Fault, Loads, Verdict, transition};
-pub use dfsssp::Dfsssp;
-pub use dimension_order::DimensionOrder;
-pub use fat_tree::{FatTree, VSwitchFatTree};
-pub use lash::Lash;
-pub use levels::ServiceLevels;
-pub use min_hop::MinHop;
+pub use engines::dfsssp::Dfsssp;
+pub use engines::dimension_order::DimensionOrder;
+pub use engines::fat_tree::{FatTree, VSwitchFatTree};
+pub use engines::lash::Lash;
+pub use engines::min_hop::MinHop;
+pub use engines::up_down::UpDown;
+pub use lanes::levels::ServiceLevels;
 pub use transition::{Transition, Transitions};
-pub use up_down::UpDown;
 
 /// A link between two switches, seen from one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::fmt;
 use wire::Lid;
 use wire::attribute::LinearBlock;
 
-use super::dependency::{Cables, NOWHERE};
+use super::lanes::dependency::{Cables, NOWHERE};
 use super::{Graph, Routing};
 
 /// A path that does not arrive.

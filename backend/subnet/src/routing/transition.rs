@@ -3,7 +3,7 @@
 use wire::Lid;
 
 use super::check::Circle;
-use super::dependency::{Cables, NOWHERE};
+use super::lanes::dependency::{Cables, NOWHERE};
 use super::reconfiguration::{Exchange, Update};
 use super::{ForwardingTable, Graph};
 

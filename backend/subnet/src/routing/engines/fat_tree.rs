@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use wire::attribute::LinearBlock;
 
-use super::columns::Columns;
-use super::skeleton::{Skeleton, Target};
-use super::tree::{self, Tree, trees};
-use super::{Graph, Routing, RoutingEngine, RoutingError};
+use crate::routing::columns::Columns;
+use crate::routing::skeleton::{Skeleton, Target};
+use crate::routing::tree::{self, Tree, trees};
+use crate::routing::{Graph, Routing, RoutingEngine, RoutingError};
 
 /// Fat-tree routing as OpenSM's: from each leaf in order, every adapter goes down by the cable that
 /// the fewest go down by, and is gone up to by those that the fewest go up by.
@@ -421,9 +421,9 @@ impl<'a> Router<'a> {
 mod tests {
     use wire::{Guid, Lid};
 
-    use super::super::tests::fat_tree;
-    use super::super::{Endpoint, Trunk, Verdict, Vertex};
     use super::*;
+    use crate::routing::tests::fat_tree;
+    use crate::routing::{Endpoint, Trunk, Verdict, Vertex};
 
     #[test]
     fn a_small_tree() {

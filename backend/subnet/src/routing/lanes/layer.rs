@@ -8,7 +8,7 @@ use super::dependency::Channels;
 /// dependencies are added (Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed
 /// Acyclic Graphs").
 #[derive(Debug, Clone)]
-pub(super) struct Layer {
+pub(in crate::routing) struct Layer {
     /// By channel: its place.
     place: Vec<u32>,
     held: FixedBitSet,
@@ -20,7 +20,7 @@ pub(super) struct Layer {
 
 impl Layer {
     /// A lane without dependencies, its channels in this order to begin with.
-    pub(super) fn new(channels: &Channels, order: &[u32]) -> Self {
+    pub(in crate::routing) fn new(channels: &Channels, order: &[u32]) -> Self {
         let mut place = vec![0; order.len()];
         for (at, &channel) in (0..).zip(order) {
             place[channel as usize] = at;
@@ -35,7 +35,7 @@ impl Layer {
 
     /// Adds what a path there and the path back make of the lane, or nothing: false if that would
     /// close a circle.
-    pub(super) fn add(&mut self, channels: &Channels, paths: &[Vec<usize>; 2]) -> bool {
+    pub(in crate::routing) fn add(&mut self, channels: &Channels, paths: &[Vec<usize>; 2]) -> bool {
         let mut added = Vec::new();
         for pair in paths.iter().flat_map(|path| path.windows(2)) {
             let dependency = channels.dependency(pair[0], pair[1]);

@@ -1,11 +1,11 @@
 //! Layered shortest-path routing.
 
 use super::dfsssp::channels;
-use super::layer::Layer;
-use super::levels::ServiceLevels;
-use super::skeleton::Skeleton;
-use super::spread::{NONE, Spread};
-use super::{Graph, Routing, RoutingEngine, RoutingError};
+use crate::routing::lanes::layer::Layer;
+use crate::routing::lanes::levels::ServiceLevels;
+use crate::routing::skeleton::Skeleton;
+use crate::routing::spread::{NONE, Spread};
+use crate::routing::{Graph, Routing, RoutingEngine, RoutingError};
 
 /// Shortest paths between switches, each on the first virtual lane where it closes no circle of
 /// channels that wait for each other ("Layered Shortest Path (LASH) Routing in Irregular System Area

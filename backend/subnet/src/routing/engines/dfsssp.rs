@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use fixedbitset::FixedBitSet;
 
-use super::dependency::Channels;
-use super::levels::ServiceLevels;
-use super::skeleton::Skeleton;
-use super::spread::{NONE, Spread};
-use super::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
+use crate::routing::lanes::dependency::Channels;
+use crate::routing::lanes::levels::ServiceLevels;
+use crate::routing::skeleton::Skeleton;
+use crate::routing::spread::{NONE, Spread};
+use crate::routing::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
 
 /// Shortest paths that spread over the links, and over virtual lanes so that no packets can wait for
 /// each other in a circle ("Deadlock-Free Oblivious Routing for Arbitrary Topologies", Domke,
@@ -154,7 +154,7 @@ impl Dependencies {
 }
 
 /// The channels of a skeleton.
-pub(super) fn channels(skeleton: &Skeleton) -> Channels {
+pub(in crate::routing) fn channels(skeleton: &Skeleton) -> Channels {
     let mut first = vec![0];
     first.extend((0..skeleton.len()).map(|vertex| skeleton.arcs_of(vertex).end as u32));
     let to = skeleton.arcs.iter().map(|arc| arc.to).collect();

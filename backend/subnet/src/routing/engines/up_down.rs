@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use wire::Guid;
 
-use super::balance::{FAR, Trunks, Ways, distances, spread};
-use super::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
+use crate::routing::balance::{FAR, Trunks, Ways, distances, spread};
+use crate::routing::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
 
 /// Up*/down* as OpenSM's `updn`: switches are ranked by their distance from the roots, every link
 /// leads up towards the lower rank (of equals, the lower GUID), and a path goes up, then down, and

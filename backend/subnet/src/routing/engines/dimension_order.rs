@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use wire::attribute::LinearBlock;
 
-use super::levels::ServiceLevels;
-use super::skeleton::Skeleton;
-use super::{Graph, Routing, RoutingEngine, RoutingError};
+use crate::routing::lanes::levels::ServiceLevels;
+use crate::routing::skeleton::Skeleton;
+use crate::routing::{Graph, Routing, RoutingEngine, RoutingError};
 
 /// Dimension-order routing: first along dimension 0 the shorter way round, then along dimension 1,
 /// and so on.

@@ -1,7 +1,7 @@
 //! Shortest paths.
 
-use super::balance::{FAR, Trunks, Ways, distances, spread};
-use super::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
+use crate::routing::balance::{FAR, Trunks, Ways, distances, spread};
+use crate::routing::{ForwardingTable, Graph, Routing, RoutingEngine, RoutingError};
 
 /// Every LID by a shortest path; among the ports on shortest paths the one that the fewest adapters'
 /// LIDs use so far.

@@ -5,12 +5,12 @@
 //! deadlock is possible on a lane whose dependencies make no circle (Dally and Seitz, "Deadlock-Free
 //! Message Routing in Multiprocessor Interconnection Networks").
 
-use super::Graph;
+use crate::routing::Graph;
 
 /// Numbers for channels and for dependencies between them. Channel numbers rise with the vertex at
 /// which they begin.
 #[derive(Debug)]
-pub(super) struct Channels {
+pub(in crate::routing) struct Channels {
     /// Where the channels that begin at each vertex begin, and where the last ones end.
     first: Vec<u32>,
     /// Where each channel leads to.
@@ -26,7 +26,11 @@ pub(super) struct Channels {
 impl Channels {
     /// `first[v]..first[v + 1]` are the channels that begin at vertex v; `to` says where each leads
     /// to and `back` which one is its other direction.
-    pub(super) fn new(first: Vec<u32>, to: Vec<u32>, back: impl Fn(usize) -> usize) -> Self {
+    pub(in crate::routing) fn new(
+        first: Vec<u32>,
+        to: Vec<u32>,
+        back: impl Fn(usize) -> usize,
+    ) -> Self {
         let back: Vec<u32> = (0..to.len()).map(|channel| back(channel) as u32).collect();
         let mut base = vec![0u32];
         for pair in first.windows(2) {
@@ -48,44 +52,44 @@ impl Channels {
         }
     }
 
-    pub(super) fn channels(&self) -> usize {
+    pub(in crate::routing) fn channels(&self) -> usize {
         self.to.len()
     }
 
     /// How many dependencies there can be.
-    pub(super) fn dependencies(&self) -> usize {
+    pub(in crate::routing) fn dependencies(&self) -> usize {
         self.dependencies
     }
 
     /// The number of the dependency of `after` on `before`, which leads to where `after` begins.
-    pub(super) fn dependency(&self, before: usize, after: usize) -> usize {
+    pub(in crate::routing) fn dependency(&self, before: usize, after: usize) -> usize {
         self.row[before].wrapping_add(after as u32) as usize
     }
 
     /// The channels that a packet behind `channel` could wait for.
-    pub(super) fn onward(&self, channel: usize) -> std::ops::Range<usize> {
+    pub(in crate::routing) fn onward(&self, channel: usize) -> std::ops::Range<usize> {
         let at = self.to[channel] as usize;
         self.first[at] as usize..self.first[at + 1] as usize
     }
 
     /// The channels whose packets could wait for `channel`.
-    pub(super) fn behind(&self, channel: usize) -> impl Iterator<Item = usize> {
+    pub(in crate::routing) fn behind(&self, channel: usize) -> impl Iterator<Item = usize> {
         let at = self.to[self.back[channel] as usize] as usize;
         self.onward_of(at).map(|onward| self.back[onward] as usize)
     }
 
     /// The channels that begin at a vertex.
-    pub(super) fn onward_of(&self, vertex: usize) -> std::ops::Range<usize> {
+    pub(in crate::routing) fn onward_of(&self, vertex: usize) -> std::ops::Range<usize> {
         self.first[vertex] as usize..self.first[vertex + 1] as usize
     }
 
     /// Channels that wait for each other in a circle, given which dependencies there are.
-    pub(super) fn circle(&self, holds: impl Fn(usize) -> bool) -> Option<Vec<usize>> {
+    pub(in crate::routing) fn circle(&self, holds: impl Fn(usize) -> bool) -> Option<Vec<usize>> {
         self.circle_from(0..self.channels(), holds)
     }
 
     /// Channels that wait for each other in a circle and that one of `starts` can wait for.
-    pub(super) fn circle_from(
+    pub(in crate::routing) fn circle_from(
         &self,
         starts: impl IntoIterator<Item = usize>,
         holds: impl Fn(usize) -> bool,
@@ -127,21 +131,21 @@ impl Channels {
 
 /// The cables of a graph, and the channels that their directions are.
 #[derive(Debug)]
-pub(super) struct Cables {
-    pub(super) channels: Channels,
+pub(in crate::routing) struct Cables {
+    pub(in crate::routing) channels: Channels,
     /// By switch and port: the channel that begins there, or [`NOWHERE`].
-    pub(super) begins: Vec<[u32; 256]>,
+    pub(in crate::routing) begins: Vec<[u32; 256]>,
     /// By channel: the switch where it begins, and where it ends.
-    pub(super) ends: Vec<(u32, u32)>,
+    pub(in crate::routing) ends: Vec<(u32, u32)>,
     /// By channel: the port where it begins.
     ports: Vec<u8>,
 }
 
 /// No channel.
-pub(super) const NOWHERE: u32 = u32::MAX;
+pub(in crate::routing) const NOWHERE: u32 = u32::MAX;
 
 impl Cables {
-    pub(super) fn new(graph: &Graph) -> Self {
+    pub(in crate::routing) fn new(graph: &Graph) -> Self {
         let mut first = vec![0u32];
         let mut ends = Vec::new();
         let mut ports = Vec::new();
@@ -168,7 +172,7 @@ impl Cables {
     }
 
     /// The switch and the port where a channel begins.
-    pub(super) fn port(&self, channel: usize) -> (usize, u8) {
+    pub(in crate::routing) fn port(&self, channel: usize) -> (usize, u8) {
         (self.ends[channel].0 as usize, self.ports[channel])
     }
 }

@@ -2,8 +2,8 @@
 
 use wire::{Lid, Sl};
 
-use super::Graph;
-use super::skeleton::Skeleton;
+use crate::routing::Graph;
+use crate::routing::skeleton::Skeleton;
 
 /// The service level of every path, from the switch where it begins to the LID where it ends.
 ///
@@ -36,7 +36,7 @@ impl ServiceLevels {
     }
 
     /// Levels by two vertices of a skeleton, the same both ways.
-    pub(super) fn between(graph: &Graph, skeleton: &Skeleton, levels: Vec<u8>) -> Self {
+    pub(in crate::routing) fn between(graph: &Graph, skeleton: &Skeleton, levels: Vec<u8>) -> Self {
         let count = levels.iter().max().map_or(1, |&level| level + 1);
         if count == 1 {
             return Self::uniform();
@@ -63,7 +63,7 @@ impl ServiceLevels {
     }
 
     /// The level of the path from what hangs at a switch, an index of
-    /// [`Graph::switches`](super::Graph::switches), to a LID.
+    /// [`Graph::switches`](crate::routing::Graph::switches), to a LID.
     pub fn level(&self, switch: usize, destination: Lid) -> Sl {
         let to = self.of_lid.get(usize::from(destination.value()));
         let place = to
@@ -96,8 +96,8 @@ impl Default for ServiceLevels {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::fat_tree;
     use super::*;
+    use crate::routing::tests::fat_tree;
 
     #[test]
     fn by_switch_and_lid() {

@@ -1,0 +1,5 @@
+//! Virtual lanes: which paths may share one without a deadlock.
+
+pub(super) mod dependency;
+pub(super) mod layer;
+pub(super) mod levels;
