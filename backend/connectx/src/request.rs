@@ -275,6 +275,7 @@ fn decode_key_update(segments: &mut Segments<'_>, wr: &mut SendWr) -> Option<()>
         translation_offset: offset,
         translation_octwords: update_segment::XLT_OCTOWORDS.get(head),
         gathered: Vec::new(),
+        laid: 0,
     };
     if flags & memory_key::UMR_INLINE != 0 {
         let given = segments

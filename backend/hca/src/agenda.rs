@@ -367,6 +367,13 @@ impl<F: Face> Engine<F> {
         }
     }
 
+    /// Whether [`Engine::take_discarded`] has something.
+    #[inline]
+    #[must_use]
+    pub fn has_discarded(&self) -> bool {
+        !self.discarded.0.is_empty()
+    }
+
     /// What is of no use any more. To be dropped where nobody waits.
     pub fn take_discarded(&mut self) -> Discarded {
         std::mem::take(&mut self.discarded)

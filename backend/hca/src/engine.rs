@@ -282,7 +282,12 @@ impl<F: Face> Engine<F> {
 
     /// Gives back what a burst of work left behind.
     pub(crate) fn trim(&mut self) {
-        self.spare_sends.truncate(SPARE_REQUESTS);
-        self.spare_recvs.truncate(SPARE_REQUESTS);
+        let sends = SPARE_REQUESTS.min(self.spare_sends.len());
+        let recvs = SPARE_REQUESTS.min(self.spare_recvs.len());
+        let sends = self.spare_sends.split_off(sends);
+        let recvs = self.spare_recvs.split_off(recvs);
+        if !sends.is_empty() || !recvs.is_empty() {
+            self.discard((sends, recvs));
+        }
     }
 }

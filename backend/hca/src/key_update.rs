@@ -7,6 +7,7 @@ use crate::dma::Dma;
 use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
 use crate::mr::{Access, KeyError, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::pages::is_narrow;
 use crate::progress::{Outcome, failed};
 use crate::qp::Transport;
 use crate::reason::Reason;
@@ -19,7 +20,7 @@ const PAGES_PER_OCTWORD: u64 = 2;
 /// Octwords by which a driver may pad the entries beyond what the key holds:
 /// the stock one rounds each list up to 64 bytes. The padding is not kept.
 const PADDING: u64 = 4;
-/// Bytes that are gathered in one go, and bytes of entries that are made.
+/// Bytes that are gathered in one go, and bytes of entries that are laid in one go.
 const SLICE: i64 = 16 * 1024;
 
 impl<F: Face> Engine<F> {
@@ -102,15 +103,21 @@ impl<F: Face> Engine<F> {
         }
         let (keys, memory) = (&mut vf.keys, &mut vf.memory);
         let applied = keys.update(update.mkey >> 8, memory, |region, most| {
-            grow(region, &update, most, budget).then(|| apply::<F>(region, &update, most, budget))
+            let laid = lay::<F>(region, &mut update, most, budget);
+            if laid == Laid::All {
+                set_fields(region, &update);
+            }
+            laid
         });
         match applied {
-            Some(Some(true)) => {}
-            Some(None) => {
+            Some(Laid::All) => {}
+            Some(Laid::Some) => {
                 wr.key_update = Some(update);
                 return Outcome::Partly;
             }
-            Some(Some(false)) | None => return failed(wr, Status::MemoryBind, Reason::KeyUpdate),
+            Some(Laid::Refused) | None => {
+                return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
+            }
         }
         if let Some(new_pd) = update.pd {
             vf.hold_pd(new_pd);
@@ -168,61 +175,101 @@ fn gather<D: Dma>(
     Ok(bytes.len() as u64 == len)
 }
 
-/// Gives a key the entries that precede those of the update, if its list may
-/// take so many bytes. Whether they are all there; the others in a later turn.
-fn grow(region: &mut MemoryKey, update: &KeyUpdate, most: usize, budget: &mut i64) -> bool {
-    let octwords = update.gathered.len() / OCTWORD as usize;
-    let had = region.translation.entries();
-    let (per_octword, bytes): (_, fn(usize) -> usize) = match &region.translation {
-        Translation::Physical => return true,
-        Translation::Pages { .. } => (PAGES_PER_OCTWORD as usize, |count| {
-            count.saturating_mul(size_of::<u64>())
-        }),
-        Translation::Indirect(_) => (1, KlmList::bytes),
-    };
-    let first = usize::try_from(update.translation_offset).unwrap_or(usize::MAX);
-    let first = first.saturating_mul(per_octword);
-    let end = first.saturating_add(octwords * per_octword);
-    let end = end.min(region.capacity);
-    // What is refused when it is applied gets no entries.
-    if octwords == 0 || first <= had || first > end || bytes(end) > most {
-        return true;
+/// How far the translations of an update have got into its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Laid {
+    /// They are all there.
+    All,
+    /// The others follow in a later turn.
+    Some,
+    /// The key cannot have them, and has none of them.
+    Refused,
+}
+
+/// Puts translations into a key whose capacity has been checked, as many as a turn has time for. The
+/// list may take `most` bytes.
+fn lay<F: Face>(
+    region: &mut MemoryKey,
+    update: &mut KeyUpdate,
+    most: usize,
+    budget: &mut i64,
+) -> Laid {
+    if update.gathered.len() < OCTWORD as usize {
+        return Laid::All;
     }
-    let step = (*budget).max(SLICE) as usize / OCTWORD as usize;
-    let next = first.min(had + step);
-    *budget -= (next - had) as i64 * OCTWORD as i64;
+    let Ok(offset) = usize::try_from(update.translation_offset) else {
+        return Laid::Refused;
+    };
+    let step = (*budget).max(SLICE) as usize;
     match &mut region.translation {
-        Translation::Physical => true,
-        Translation::Pages { pages, .. } => !pages.grow(next, end) || next == first,
+        Translation::Physical => Laid::Refused,
+        Translation::Pages { pages, .. } => {
+            const ENTRY: usize = size_of::<u64>();
+            let first = offset * PAGES_PER_OCTWORD as usize;
+            let count = update.gathered.len() / ENTRY;
+            let count = count.min(region.capacity.saturating_sub(first));
+            let bytes = &update.gathered[..count * ENTRY];
+            if update.laid == 0 {
+                // A look at each of them is seldom needed.
+                let fits = pages.held_with(first, count, false) <= most || {
+                    let mut new = Vec::with_capacity(count);
+                    F::decode_pages(bytes, &mut new);
+                    *budget -= bytes.len() as i64;
+                    let narrow = new.iter().copied().all(is_narrow);
+                    pages.held_with(first, count, narrow) <= most
+                };
+                if count == 0 || !fits {
+                    return Laid::Refused;
+                }
+            }
+            let bytes = &bytes[update.laid..];
+            let bytes = &bytes[..bytes.len().min(step / ENTRY * ENTRY)];
+            let mut new = Vec::with_capacity(bytes.len() / ENTRY);
+            F::decode_pages(bytes, &mut new);
+            let had = pages.held();
+            pages.replace(first + update.laid / ENTRY, &new);
+            // A block that changes its form is made anew.
+            *budget -= (bytes.len() + pages.held().saturating_sub(had)) as i64;
+            update.laid += bytes.len();
+            match update.laid == count * ENTRY {
+                true => Laid::All,
+                false => Laid::Some,
+            }
+        }
         Translation::Indirect(list) => {
-            list.grow(next, end);
-            next == first
+            const ENTRY: usize = OCTWORD as usize;
+            let count = update.gathered.len() / ENTRY;
+            let count = count.min(region.capacity.min(MAX_KLMS).saturating_sub(offset));
+            let (had, end) = (list.entries().len(), offset + count);
+            if count == 0 || KlmList::bytes(end) > most {
+                return Laid::Refused;
+            }
+            if had < offset {
+                let next = offset.min(had + step / ENTRY);
+                list.grow(next, end);
+                *budget -= ((next - had) * ENTRY) as i64;
+                return Laid::Some;
+            }
+            list.grow(had, end);
+            let bytes = &update.gathered[update.laid..count * ENTRY];
+            let bytes = &bytes[..bytes.len().min(step / ENTRY * ENTRY)];
+            let mut new = Vec::with_capacity(bytes.len() / ENTRY);
+            F::decode_klms(bytes, &mut new);
+            list.replace(offset + update.laid / ENTRY, &new);
+            // The totals of all that follow change.
+            let behind = list.entries().len() - offset - update.laid / ENTRY;
+            *budget -= (bytes.len() + behind * size_of::<u64>()) as i64;
+            update.laid += bytes.len();
+            match update.laid == count * ENTRY {
+                true => Laid::All,
+                false => Laid::Some,
+            }
         }
     }
 }
 
-/// Changes what `update` names, all or nothing; everything else stays as the
-/// key was created. The translation may take `most` bytes.
-fn apply<F: Face>(
-    region: &mut MemoryKey,
-    update: &KeyUpdate,
-    most: usize,
-    budget: &mut i64,
-) -> bool {
-    let bytes = &update.gathered;
-    let octwords = bytes.len() as u64 / OCTWORD;
-    if octwords > 0 {
-        let had = region.translation.held();
-        if !replace_translations::<F>(region, update.translation_offset, bytes, most) {
-            return false;
-        }
-        // A list that changes its form is made anew, and so are the totals of stretches.
-        let anew = match &region.translation {
-            Translation::Indirect(list) => list.entries().len() * OCTWORD as usize,
-            translation => translation.held().saturating_sub(had),
-        };
-        *budget -= (bytes.len() + anew) as i64;
-    }
+/// Changes everything else that an update names; the rest stays as the key was created.
+fn set_fields(region: &mut MemoryKey, update: &KeyUpdate) {
     if let (Some(new), Translation::Pages { log_size, .. }) =
         (update.log_page_size, &mut region.translation)
     {
@@ -246,48 +293,10 @@ fn apply<F: Face>(
     set(&mut region.pd, update.pd);
     set(&mut region.remote_invalidate, update.remote_invalidate);
     set::<Option<Qpn>>(&mut region.qpn, update.qpn);
-    true
 }
 
 fn set<T>(to: &mut T, from: Option<T>) {
     if let Some(value) = from {
         *to = value;
-    }
-}
-
-/// Replaces entries from octword `offset` on; the key's capacity has been
-/// checked, the function's quota allows `most` bytes.
-fn replace_translations<F: Face>(
-    region: &mut MemoryKey,
-    offset: u64,
-    bytes: &[u8],
-    most: usize,
-) -> bool {
-    let Ok(offset) = usize::try_from(offset) else {
-        return false;
-    };
-    match &mut region.translation {
-        Translation::Physical => false,
-        Translation::Pages { pages, .. } => {
-            let mut new = Vec::with_capacity(bytes.len() / 8);
-            F::decode_pages(bytes, &mut new);
-            let at = offset * PAGES_PER_OCTWORD as usize;
-            new.truncate(region.capacity.saturating_sub(at));
-            if new.is_empty() || pages.held_with(at, &new) > most {
-                return false;
-            }
-            pages.replace(at, &new);
-            true
-        }
-        Translation::Indirect(list) => {
-            let mut new = Vec::with_capacity(bytes.len() / OCTWORD as usize);
-            F::decode_klms(bytes, &mut new);
-            new.truncate(region.capacity.min(MAX_KLMS).saturating_sub(offset));
-            if new.is_empty() || KlmList::bytes(offset + new.len()) > most {
-                return false;
-            }
-            list.replace(offset, &new);
-            true
-        }
     }
 }

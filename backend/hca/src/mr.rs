@@ -18,6 +18,8 @@ pub const MAX_INDIRECTION: u8 = 4;
 /// Cost of a step from an indirect key to the next one, in bytes that could be
 /// copied in the time: the list and the key are seldom in the cache.
 const STEP_COST: i64 = 8192;
+/// Cost of each place that is looked at in a long list to find an address.
+const PROBE_COST: i64 = 2048;
 
 /// A set of access rights to a memory region (specification 10.6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -182,12 +184,30 @@ impl KlmList {
         }));
     }
 
-    /// The entry that holds byte `offset`, and how far into it that byte lies.
-    fn find(&self, offset: u64) -> Option<(Klm, u64)> {
-        let at = self.ends.partition_point(|&end| end <= offset);
+    /// The entry that holds byte `offset`, and how far into it that byte lies. What it costs to find is
+    /// charged to `budget`.
+    fn find(&self, offset: u64, budget: &mut i64) -> Option<(Klm, u64)> {
+        let at = match self.guess(offset) {
+            Some(at) => at,
+            None => {
+                *budget -= i64::from(self.ends.len().max(1).ilog2()) * PROBE_COST;
+                self.ends.partition_point(|&end| end <= offset)
+            }
+        };
+        *budget -= STEP_COST;
         let klm = *self.entries.get(at)?;
         let start = self.ends[at] - u64::from(klm.len);
         Some((klm, offset - start))
+    }
+
+    /// Where byte `offset` is if all stretches are as long as the first, as they are in most lists.
+    fn guess(&self, offset: u64) -> Option<usize> {
+        let at = usize::try_from(offset.checked_div(*self.ends.first()?)?).ok()?;
+        let start = match at.checked_sub(1) {
+            Some(before) => *self.ends.get(before)?,
+            None => 0,
+        };
+        (start <= offset && offset < *self.ends.get(at)?).then_some(at)
     }
 }
 
@@ -450,11 +470,10 @@ impl KeyTable {
                 Translation::Indirect(_) if depth == MAX_INDIRECTION => break,
                 Translation::Indirect(list) => list,
             };
-            *budget -= STEP_COST;
             let offset = addr.wrapping_sub(region.start);
-            let (klm, into) = list
-                .find(offset)
-                .ok_or(KeyError::Bounds { key, addr, len })?;
+            let (klm, into) =
+                list.find(offset, budget)
+                    .ok_or(KeyError::Bounds { key, addr, len })?;
             len = len.min(u64::from(klm.len) - into);
             addr = klm.addr.wrapping_add(into);
             needed = needed.behind_indirection();

@@ -1,13 +1,35 @@
 //! Lists of pages, in little room: a list of a region or a queue is as long as
 //! its owner likes, and is the host's to keep.
 
+use std::ops::Range;
+
 /// Bits of an address that lie within the smallest page.
 const LOG_SMALLEST: u8 = 12;
 
+/// Pages of a block, as a power of two: a list of more of them is kept in blocks, so that nothing that
+/// happens to it takes longer than a block takes.
+const LOG_BLOCK: u32 = 15;
+const BLOCK: usize = 1 << LOG_BLOCK;
+
 /// DMA addresses of pages, at 4 KiB or more each. Pages that lie side by side
-/// take no room at all, others four bytes each below 2^44 and eight beyond.
+/// take no room at all, others four bytes each below 2^44 and eight beyond, and
+/// those that were skipped, at address 0, take room with their neighbours only.
 #[derive(Debug, Clone)]
-pub struct PageList(Pages);
+pub struct PageList(List);
+
+#[derive(Debug, Clone)]
+enum List {
+    /// Pages of any number that lie side by side, or of a block's at most.
+    Short(Pages),
+    /// The first of them, by blocks. A block that is not there, or ends early,
+    /// is of pages at address 0.
+    Long {
+        blocks: Vec<Option<Box<Pages>>>,
+        count: usize,
+        /// Bytes that the blocks have.
+        held: usize,
+    },
+}
 
 #[derive(Debug, Clone)]
 enum Pages {
@@ -25,11 +47,7 @@ enum Pages {
 
 impl Default for PageList {
     fn default() -> Self {
-        Self(Pages::Run {
-            first: 0,
-            log_stride: LOG_SMALLEST,
-            count: 0,
-        })
+        Self(List::Short(Pages::NONE))
     }
 }
 
@@ -46,6 +64,23 @@ const fn page(address: u64) -> u64 {
     address >> LOG_SMALLEST << LOG_SMALLEST
 }
 
+/// Which block a page is in, and where there.
+const fn place(index: usize) -> (usize, usize) {
+    (index >> LOG_BLOCK, index % BLOCK)
+}
+
+/// What of `count` pages, for index `at` on, is for which block: the block, where there, and which of
+/// the pages.
+fn by_block(at: usize, count: usize) -> impl Iterator<Item = (usize, usize, Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let (block, within) = place(at + done);
+        let part = done..count.min(done + BLOCK - within);
+        done = part.end;
+        (!part.is_empty()).then_some((block, within, part))
+    })
+}
+
 impl PageList {
     /// The list of these addresses of pages of `1 << log_size` bytes (4 KiB at
     /// least); low bits of an address do not count.
@@ -57,24 +92,25 @@ impl PageList {
     {
         let addresses = addresses.into_iter().map(page);
         let count = addresses.len();
-        let first = addresses.clone().next().unwrap_or(0);
-        let log_stride = log_size.clamp(LOG_SMALLEST, 63);
-        let expected = |at: usize| first.wrapping_add((at as u64) << log_stride);
-        let mut numbered = addresses.clone().enumerate();
-        if numbered.all(|(at, page)| page == expected(at)) {
-            return Self(Pages::Run {
-                first,
-                log_stride,
-                count,
-            });
+        if let Some(run) = Pages::run(log_size, addresses.clone()) {
+            return Self(List::Short(run));
         }
-        Self(match addresses.clone().all(is_narrow) {
-            true => Pages::Narrow(
-                addresses
-                    .map(|page| (page >> LOG_SMALLEST) as u32)
-                    .collect(),
-            ),
-            false => Pages::Wide(addresses.collect()),
+        if count <= BLOCK {
+            return Self(List::Short(Pages::list(addresses)));
+        }
+        let mut rest = addresses;
+        let block = |_| {
+            let addresses: Vec<u64> = rest.by_ref().take(BLOCK).collect();
+            let addresses = addresses.into_iter();
+            let run = Pages::run(log_size, addresses.clone());
+            Some(Box::new(run.unwrap_or_else(|| Pages::list(addresses))))
+        };
+        let blocks: Vec<_> = (0..count.div_ceil(BLOCK)).map(block).collect();
+        let held = blocks.iter().flatten().map(|block| block.held()).sum();
+        Self(List::Long {
+            blocks,
+            count,
+            held,
         })
     }
 
@@ -82,9 +118,8 @@ impl PageList {
     #[must_use]
     pub const fn len(&self) -> usize {
         match &self.0 {
-            Pages::Run { count, .. } => *count,
-            Pages::Narrow(numbers) => numbers.len(),
-            Pages::Wide(addresses) => addresses.len(),
+            List::Short(pages) => pages.len(),
+            List::Long { count, .. } => *count,
         }
     }
 
@@ -98,9 +133,8 @@ impl PageList {
     #[must_use]
     pub const fn held(&self) -> usize {
         match &self.0 {
-            Pages::Run { .. } => 0,
-            Pages::Narrow(numbers) => numbers.capacity() * 4,
-            Pages::Wide(addresses) => addresses.capacity() * 8,
+            List::Short(pages) => pages.held(),
+            List::Long { blocks, held, .. } => *held + blocks.capacity() * BLOCK_ENTRY,
         }
     }
 
@@ -109,13 +143,13 @@ impl PageList {
     #[must_use]
     pub fn get(&self, index: usize) -> Option<u64> {
         match &self.0 {
-            Pages::Run {
-                first,
-                log_stride,
-                count,
-            } => (index < *count).then(|| first.wrapping_add((index as u64) << log_stride)),
-            Pages::Narrow(numbers) => numbers.get(index).map(|&number| address(number)),
-            Pages::Wide(addresses) => addresses.get(index).copied(),
+            List::Short(pages) => pages.get(index),
+            List::Long { blocks, count, .. } => {
+                let (block, within) = place(index);
+                let pages = blocks.get(block).and_then(Option::as_deref);
+                let address = pages.and_then(|pages| pages.get(within));
+                (index < *count).then(|| address.unwrap_or(0))
+            }
         }
     }
 
@@ -125,14 +159,201 @@ impl PageList {
     }
 
     /// How many of the `most` pages behind page `index`, of `1 << log_size`
-    /// bytes, continue it, one behind the other.
+    /// bytes, continue it, one behind the other; no further than to the end of a
+    /// block.
     #[inline]
     pub(crate) fn side_by_side(&self, index: usize, most: usize, log_size: u8) -> u64 {
         match &self.0 {
-            Pages::Run {
+            List::Short(pages) => pages.side_by_side(index, most, log_size),
+            List::Long { blocks, .. } => {
+                let (block, within) = place(index);
+                match blocks.get(block).and_then(Option::as_deref) {
+                    Some(pages) if within < pages.len() => {
+                        pages.side_by_side(within, most, log_size)
+                    }
+                    _ => 0,
+                }
+            }
+        }
+    }
+
+    /// Bytes that it takes at most with `count` pages at index `at`, all of them below 2^44 if `narrow`.
+    pub(crate) fn held_with(&self, at: usize, count: usize, narrow: bool) -> usize {
+        let len = self.len().max(at.saturating_add(count));
+        let (room, had, more): (_, _, &dyn Fn(usize, usize, usize) -> usize) = match &self.0 {
+            List::Short(pages) if len <= BLOCK => return pages.held_with(at, count, narrow),
+            // Of a run each block is made anew that changes.
+            List::Short(pages) => (0, pages.held(), &|_, within, count| {
+                8 * BLOCK.min(pages.len()).max(within + count)
+            }),
+            List::Long { blocks, held, .. } => {
+                (blocks.capacity(), *held, &|block, within, count| {
+                    let pages: Option<&Pages> = blocks.get(block).and_then(Option::as_deref);
+                    let pages = pages.unwrap_or(&Pages::NONE);
+                    pages.held_with(within, count, narrow) - pages.held()
+                })
+            }
+        };
+        let room = Self::directory(room, len).saturating_mul(BLOCK_ENTRY);
+        by_block(at, count)
+            .map(|(block, within, part)| more(block, within, part.len()))
+            .fold(room.saturating_add(had), usize::saturating_add)
+    }
+
+    /// Blocks that there is room for when a list that has room for `had` of them gets so many pages.
+    fn directory(had: usize, count: usize) -> usize {
+        let needed = count.div_ceil(BLOCK);
+        if needed <= had {
+            had
+        } else {
+            needed.max(2 * had)
+        }
+    }
+
+    /// Puts `new` at index `at`; pages at address 0 fill what is between the end and there.
+    pub(crate) fn replace(&mut self, at: usize, new: &[u64]) {
+        let end = at + new.len();
+        if let List::Short(pages) = &mut self.0 {
+            if end.max(pages.len()) <= BLOCK {
+                return pages.replace(at, new);
+            }
+            let pages = std::mem::replace(pages, Pages::NONE);
+            self.0 = pages.in_blocks();
+        }
+        let List::Long {
+            blocks,
+            count,
+            held,
+        } = &mut self.0
+        else {
+            return;
+        };
+        *count = end.max(*count);
+        let needed = count.div_ceil(BLOCK);
+        if needed > blocks.capacity() {
+            // Zeros that the system has at hand: who names a page far away is not waited for.
+            let mut wider = vec![None; Self::directory(blocks.capacity(), *count)];
+            for (wider, block) in wider.iter_mut().zip(blocks.iter_mut()) {
+                *wider = block.take();
+            }
+            *blocks = wider;
+        } else if needed > blocks.len() {
+            blocks.resize(needed, None);
+        }
+        for (block, within, part) in by_block(at, new.len()) {
+            let pages = blocks[block].get_or_insert_with(|| Box::new(Pages::NONE));
+            *held -= pages.held();
+            pages.replace(within, &new[part]);
+            *held += pages.held();
+        }
+    }
+}
+
+/// Bytes that a block takes beside what it holds.
+const BLOCK_ENTRY: usize = size_of::<Option<Box<Pages>>>() + size_of::<Pages>();
+
+impl Pages {
+    const NONE: Self = Self::Run {
+        first: 0,
+        log_stride: LOG_SMALLEST,
+        count: 0,
+    };
+
+    /// Those that lie side by side, as pages of `1 << log_size` bytes.
+    fn run(log_size: u8, addresses: impl ExactSizeIterator<Item = u64> + Clone) -> Option<Self> {
+        let count = addresses.len();
+        let first = addresses.clone().next().unwrap_or(0);
+        let log_stride = log_size.clamp(LOG_SMALLEST, 63);
+        let expected = |at: usize| first.wrapping_add((at as u64) << log_stride);
+        let mut numbered = addresses.enumerate();
+        let run = numbered.all(|(at, page)| page == expected(at));
+        run.then_some(Self::Run {
+            first,
+            log_stride,
+            count,
+        })
+    }
+
+    /// Those that do not.
+    fn list(addresses: impl Iterator<Item = u64> + Clone) -> Self {
+        match addresses.clone().all(is_narrow) {
+            true => Self::Narrow(
+                addresses
+                    .map(|page| (page >> LOG_SMALLEST) as u32)
+                    .collect(),
+            ),
+            false => Self::Wide(addresses.collect()),
+        }
+    }
+
+    /// The same, in blocks.
+    fn in_blocks(self) -> List {
+        let count = self.len();
+        let blocks = match self {
+            Self::Run {
+                first,
+                log_stride,
+                count,
+            } if count > BLOCK => (0..count.div_ceil(BLOCK))
+                .map(|block| {
+                    let before = block * BLOCK;
+                    Some(Box::new(Self::Run {
+                        first: first.wrapping_add((before as u64) << log_stride),
+                        log_stride,
+                        count: BLOCK.min(count - before),
+                    }))
+                })
+                .collect(),
+            pages => vec![Some(Box::new(pages))],
+        };
+        let held = blocks.iter().flatten().map(|block| block.held()).sum();
+        List::Long {
+            blocks,
+            count,
+            held,
+        }
+    }
+
+    const fn len(&self) -> usize {
+        match self {
+            Self::Run { count, .. } => *count,
+            Self::Narrow(numbers) => numbers.len(),
+            Self::Wide(addresses) => addresses.len(),
+        }
+    }
+
+    const fn held(&self) -> usize {
+        match self {
+            Self::Run { .. } => 0,
+            Self::Narrow(numbers) => numbers.capacity() * 4,
+            Self::Wide(addresses) => addresses.capacity() * 8,
+        }
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> Option<u64> {
+        match self {
+            Self::Run {
+                first,
+                log_stride,
+                count,
+            } => (index < *count).then(|| first.wrapping_add((index as u64) << log_stride)),
+            Self::Narrow(numbers) => numbers.get(index).map(|&number| address(number)),
+            Self::Wide(addresses) => addresses.get(index).copied(),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u64> {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+
+    #[inline]
+    fn side_by_side(&self, index: usize, most: usize, log_size: u8) -> u64 {
+        match self {
+            Self::Run {
                 log_stride, count, ..
             } if *log_stride == log_size => (count - index - 1).min(most) as u64,
-            Pages::Run { .. } => {
+            Self::Run { .. } => {
                 let later = |at: usize| self.get(index + 1 + at).unwrap_or(0);
                 let base = self.get(index).unwrap_or(0);
                 let most = most.min(self.len() - index - 1);
@@ -142,44 +363,42 @@ impl PageList {
                     .take_while(|&at| later(at) & !mask == next(at))
                     .count() as u64
             }
-            Pages::Narrow(numbers) => continued(&numbers[index..], most, log_size, address),
-            Pages::Wide(addresses) => continued(&addresses[index..], most, log_size, |page| page),
+            Self::Narrow(numbers) => continued(&numbers[index..], most, log_size, address),
+            Self::Wide(addresses) => continued(&addresses[index..], most, log_size, |page| page),
         }
     }
 
-    /// Bytes that it takes at most with `new` at index `at`.
-    pub(crate) fn held_with(&self, at: usize, new: &[u64]) -> usize {
-        let narrow = !matches!(self.0, Pages::Wide(_)) && new.iter().copied().all(is_narrow);
+    /// Bytes that they take at most with `count` pages at index `at`, all of them below 2^44 if `narrow`.
+    fn held_with(&self, at: usize, count: usize, narrow: bool) -> usize {
         let narrow = narrow && self.is_narrow();
-        let count = self.len().max(at.saturating_add(new.len()));
-        count
-            .saturating_mul(if narrow { 4 } else { 8 })
+        let len = self.len().max(at.saturating_add(count));
+        len.saturating_mul(if narrow { 4 } else { 8 })
             .max(self.held())
     }
 
     /// Puts `new` at index `at`, which with what precedes it is there or is filled with zeros.
-    pub(crate) fn replace(&mut self, at: usize, new: &[u64]) {
+    fn replace(&mut self, at: usize, new: &[u64]) {
         let end = at + new.len();
         let narrow = self.is_narrow() && new.iter().copied().all(is_narrow);
-        match &mut self.0 {
-            Pages::Narrow(numbers) if narrow => {
+        match self {
+            Self::Narrow(numbers) if narrow => {
                 let new = new.iter().map(|&page| (page >> LOG_SMALLEST) as u32);
                 lay(numbers, at, end, new);
             }
-            Pages::Wide(addresses) => lay(addresses, at, end, new.iter().copied().map(page)),
+            Self::Wide(addresses) => lay(addresses, at, end, new.iter().copied().map(page)),
             _ => {
                 let count = self.len().max(end);
                 let old = self.iter();
-                self.0 = match narrow {
+                *self = match narrow {
                     true => {
                         let mut numbers = Vec::with_capacity(count);
                         numbers.extend(old.map(|page| (page >> LOG_SMALLEST) as u32));
-                        Pages::Narrow(numbers)
+                        Self::Narrow(numbers)
                     }
                     false => {
                         let mut addresses = Vec::with_capacity(count);
                         addresses.extend(old);
-                        Pages::Wide(addresses)
+                        Self::Wide(addresses)
                     }
                 };
                 self.replace(at, new);
@@ -187,39 +406,18 @@ impl PageList {
         }
     }
 
-    /// Appends zeros until there are `len`, with room for `room`, if that can be
-    /// done without making the list anew: a run becomes a list when it is
-    /// replaced. Whether it was.
-    pub(crate) fn grow(&mut self, len: usize, room: usize) -> bool {
-        if self.is_empty() {
-            self.0 = Pages::Narrow(Vec::new());
-        }
-        match &mut self.0 {
-            Pages::Run { .. } => false,
-            Pages::Narrow(numbers) => {
-                numbers.reserve_exact(room.saturating_sub(numbers.len()));
-                numbers.resize(len, 0);
-                true
-            }
-            Pages::Wide(addresses) => {
-                addresses.reserve_exact(room.saturating_sub(addresses.len()));
-                addresses.resize(len, 0);
-                true
-            }
-        }
-    }
-
     /// Whether all addresses are below 2^44.
     fn is_narrow(&self) -> bool {
-        match &self.0 {
-            Pages::Run { .. } => self.iter().all(is_narrow),
-            Pages::Narrow(_) => true,
-            Pages::Wide(_) => false,
+        match self {
+            Self::Run { .. } => self.iter().all(is_narrow),
+            Self::Narrow(_) => true,
+            Self::Wide(_) => false,
         }
     }
 }
 
-const fn is_narrow(page: u64) -> bool {
+/// Whether a page takes four bytes.
+pub(crate) const fn is_narrow(page: u64) -> bool {
     page >> (LOG_SMALLEST + 32) == 0
 }
 
@@ -317,13 +515,65 @@ mod tests {
                     let (mut pages, mut plain) = (list(12, start), start.to_vec());
                     plain.resize(plain.len().max(at + new.len()), 0);
                     plain[at..at + new.len()].copy_from_slice(new);
-                    let most = pages.held_with(at, new);
+                    let narrow = new.iter().copied().all(is_narrow);
+                    let most = pages.held_with(at, new.len(), narrow);
                     pages.replace(at, new);
                     assert_eq!(pages.iter().collect::<Vec<_>>(), plain);
                     assert!(pages.held() <= most, "{start:x?} {new:x?} {at}");
                 }
             }
         }
+    }
+
+    /// The same where blocks begin and end, and where some are not there.
+    #[test]
+    fn long_lists_change_as_a_vector_does() {
+        let scattered = |count: usize| (0..count as u64).map(|page| (page ^ 1) << 13);
+        let run = |count: usize| (0..count as u64).map(|page| page << 12);
+        let starts: [Vec<u64>; 4] = [
+            scattered(3).collect(),
+            run(2 * BLOCK + 9).collect(),
+            scattered(BLOCK + 1).chain(run(BLOCK)).collect(),
+            scattered(BLOCK).collect(),
+        ];
+        let places = [0, BLOCK - 2, BLOCK, 2 * BLOCK + 9, 5 * BLOCK - 1];
+        for start in &starts {
+            for new in [&[0x7000, 0x3000, 0x1000, 0][..], &[BEYOND, 0x1000, 0x2000]] {
+                let (mut pages, mut plain) = (list(12, start), start.clone());
+                for at in places {
+                    plain.resize(plain.len().max(at + new.len()), 0);
+                    plain[at..at + new.len()].copy_from_slice(new);
+                    let narrow = new.iter().copied().all(is_narrow);
+                    let most = pages.held_with(at, new.len(), narrow);
+                    pages.replace(at, new);
+                    assert!(
+                        pages.iter().eq(plain.iter().copied()),
+                        "{} {at}",
+                        start.len()
+                    );
+                    assert!(pages.held() <= most, "{} {at}", start.len());
+                }
+                for at in places.into_iter().chain([3 * BLOCK]) {
+                    let expected = (1..4)
+                        .take_while(|next| plain[at] + (next << 12) == plain[at + *next as usize])
+                        .count() as u64;
+                    let found = pages.side_by_side(at, 3, 12);
+                    let left = (BLOCK - 1 - at % BLOCK) as u64;
+                    assert_eq!(found, expected.min(left), "{} {at}", start.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_far_away_takes_no_room_for_what_lies_between() {
+        let mut pages = list(12, &[0x5000, 0x3000]);
+        pages.replace(29_000_000, &[0x7000]);
+        assert_eq!(
+            (pages.get(28_999_999), pages.get(29_000_000)),
+            (Some(0), Some(0x7000))
+        );
+        assert!(pages.held() < 256 << 10, "{}", pages.held());
     }
 
     #[test]

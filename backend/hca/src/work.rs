@@ -158,6 +158,8 @@ pub struct KeyUpdate {
     pub translation_octwords: u32,
     /// What the engine has gathered of the payload so far.
     pub gathered: Vec<u8>,
+    /// How many bytes of that are in the key.
+    pub laid: usize,
 }
 
 /// A send work request, copied once from the guest's queue.

@@ -11,6 +11,7 @@ use connectx::{Configuration, FunctionState};
 use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
 use vfio_user::{Interrupts, IrqInfo, Server, Stop, remedy};
 
+use crate::afterwards::{Afterwards, Bell, Errand, Raised, Vectors};
 use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells, Vf};
 use crate::control::{
@@ -19,7 +20,7 @@ use crate::control::{
     StatusSource, Topology,
 };
 use crate::device::{
-    ClientState, DoorbellPages, Format, Parts, Presence, Vectors, VfDevice, doorbell_pages,
+    ClientState, DoorbellPages, Format, Parts, Presence, VfDevice, doorbell_pages,
 };
 use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
@@ -97,6 +98,8 @@ impl Assembly {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let seed = random().map_err(system("read random bytes"))?;
         let mut engine = Engine::new(management.for_engine(), Arc::clone(&clock), seed);
+        let bell = Bell::default();
+        let raised = Arc::new(Raised::new(bell.clone()));
         let mut pages = DoorbellPages::default();
         let mut made = Vec::new();
         let limits = Limits::new(config, Configuration::default().vectors);
@@ -104,7 +107,11 @@ impl Assembly {
             let configuration = configuration(vf);
             let interrupts = Interrupts::new(&[IrqInfo::msix(configuration.vectors)])
                 .map_err(system(INTERRUPTS))?;
-            let state = FunctionState::new(configuration, Box::new(Vectors(interrupts.clone())));
+            let vectors = Vectors {
+                interrupts: interrupts.clone(),
+                raised: Arc::clone(&raised),
+            };
+            let state = FunctionState::new(configuration, Box::new(vectors));
             let id = engine.add_vf(GuestMemory::default(), state, configuration.quota);
             let counters = engine.counters(id);
             management.count_traffic(id, Arc::clone(&counters));
@@ -134,7 +141,8 @@ impl Assembly {
         if let Some(report) = report {
             engine.set_report(report);
         }
-        let engine = SharedEngine::new(engine);
+        let signal: Errand = Box::new(move || raised.signal());
+        let engine = SharedEngine::new(engine, Afterwards::new(bell, vec![signal]));
         let idle = config
             .vfs()
             .map(|(_, vf)| idle(vf.doorbells))

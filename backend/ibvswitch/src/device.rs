@@ -19,16 +19,6 @@ use crate::engine::{Hints, SharedEngine};
 /// The formats of the VFs' queues, over their guests' memory.
 pub type Format = Mlx5<GuestMemory>;
 
-/// Raises interrupts through the client's event descriptors.
-#[derive(Debug)]
-pub struct Vectors(pub Interrupts);
-
-impl connectx::Interrupts for Vectors {
-    fn raise(&mut self, vector: u16) {
-        self.0.trigger(vector);
-    }
-}
-
 /// One virtual function behind its socket.
 pub struct VfDevice {
     name: String,

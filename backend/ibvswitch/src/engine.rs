@@ -10,7 +10,8 @@
 //! or work was left over.
 //!
 //! Nobody has the mutex for longer than a turn or one command takes, however
-//! much a guest asks for, and nothing large is freed under it.
+//! much a guest asks for. Nothing large is freed under it, no interrupt is
+//! signalled and nobody woken ([`crate::afterwards`]).
 
 use std::io;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_timerslack;
 use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::afterwards::Afterwards;
 
 /// Turns without work after which an adaptive engine pauses between looks. Few:
 /// where processors are scarce, a thread that spins is put off for
@@ -96,12 +99,13 @@ struct Guarded<F: Face> {
 pub struct SharedEngine<F: Face> {
     guarded: Mutex<Guarded<F>>,
     wake: Condvar,
+    afterwards: Afterwards,
 }
 
 impl<F: Face> SharedEngine<F> {
-    /// Shares `engine`.
+    /// Shares `engine`, which may leave something to do `afterwards`.
     #[must_use]
-    pub fn new(engine: Engine<F>) -> Arc<Self> {
+    pub fn new(engine: Engine<F>, afterwards: Afterwards) -> Arc<Self> {
         Arc::new(Self {
             guarded: Mutex::new(Guarded {
                 engine,
@@ -109,6 +113,7 @@ impl<F: Face> SharedEngine<F> {
                 stop: false,
             }),
             wake: Condvar::new(),
+            afterwards,
         })
     }
 
@@ -165,6 +170,7 @@ impl<F: Face> SharedEngine<F> {
         // wait for it. A spinning engine thread needs no call; the condition
         // variable then has no waiter and this is one load.
         drop(guarded);
+        self.afterwards.act();
         if wakes {
             self.wake.notify_one();
         }
@@ -224,19 +230,65 @@ impl<F: Face> SharedEngine<F> {
             if idle != Idle::Sleep && guarded.engine.polls() {
                 let pausing = idle == Idle::Adapt && quiet >= SPIN_TURNS;
                 let turns = if pausing { LOOK_TURNS } else { TURNS_PER_ROUND };
-                quiet = poll_round(&mut guarded, hints.as_mut(), quiet, turns);
+                quiet = self.poll_round(&mut guarded, hints.as_mut(), quiet, turns);
                 if idle == Idle::Adapt && quiet >= SPIN_TURNS {
                     pause = (pause + PAUSE_STEP).min(LONGEST_PAUSE);
                     self.wake.wait_for(&mut guarded, pause);
                 } else {
                     pause = Duration::ZERO;
                 }
-            } else if guarded.engine.run() {
-                MutexGuard::bump(&mut guarded);
             } else {
-                self.sleep(&mut guarded, clock);
+                let more = guarded.engine.run();
+                if !self.tidy(&mut guarded) {
+                    if more {
+                        MutexGuard::bump(&mut guarded);
+                    } else {
+                        self.sleep(&mut guarded, clock);
+                    }
+                }
             }
         }
+    }
+
+    /// A number of turns; returns how many turns there has been no work.
+    fn poll_round(
+        &self,
+        guarded: &mut MutexGuard<'_, Guarded<F>>,
+        hints: &mut dyn Hints<F>,
+        mut quiet: u32,
+        turns: u32,
+    ) -> u32 {
+        for turn in 0..turns {
+            if turn.is_multiple_of(LOOK_EVERY) || !guarded.engine.is_hot() {
+                hints.look(&mut guarded.engine);
+            }
+            if guarded.engine.poll() {
+                quiet = 0;
+            } else {
+                quiet = quiet.saturating_add(1);
+                if quiet > PAUSE_AFTER {
+                    std::hint::spin_loop();
+                }
+            }
+            if !self.tidy(guarded) {
+                MutexGuard::bump(guarded);
+            }
+        }
+        quiet
+    }
+
+    /// Does what a turn has left to do while others may have the engine. Whether there was anything.
+    #[inline]
+    fn tidy(&self, guarded: &mut MutexGuard<'_, Guarded<F>>) -> bool {
+        let due = self.afterwards.is_due() || guarded.engine.has_discarded();
+        if due {
+            let discarded = guarded.engine.take_discarded();
+            MutexGuard::unlocked_fair(guarded, || {
+                self.afterwards.act();
+                drop(discarded);
+            });
+        }
+        due
     }
 
     /// Sleeps until called, or until the engine's next deadline.
@@ -262,30 +314,6 @@ impl<F: Face> SharedEngine<F> {
         self.guarded.lock().stop = true;
         self.wake.notify_one();
     }
-}
-
-/// A number of turns; returns how many turns there has been no work.
-fn poll_round<F: Face>(
-    guarded: &mut MutexGuard<'_, Guarded<F>>,
-    hints: &mut dyn Hints<F>,
-    mut quiet: u32,
-    turns: u32,
-) -> u32 {
-    for turn in 0..turns {
-        if turn.is_multiple_of(LOOK_EVERY) || !guarded.engine.is_hot() {
-            hints.look(&mut guarded.engine);
-        }
-        if guarded.engine.poll() {
-            quiet = 0;
-        } else {
-            quiet = quiet.saturating_add(1);
-            if quiet > PAUSE_AFTER {
-                std::hint::spin_loop();
-            }
-        }
-        MutexGuard::bump(guarded);
-    }
-    quiet
 }
 
 fn pin(cpu: usize) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod afterwards;
 pub mod assembly;
 pub mod budget;
 pub mod capture;

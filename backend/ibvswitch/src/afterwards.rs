@@ -1,0 +1,124 @@
+//! What is left until nobody holds the engine: signals, and whom to wake. They are calls of the system,
+//! which take as long as they take.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use vfio_user::Interrupts;
+
+/// Rung by who leaves something to do, heard by who gives the engine back.
+#[derive(Debug, Clone, Default)]
+pub struct Bell(Arc<AtomicBool>);
+
+impl Bell {
+    /// Something is left to do.
+    #[inline]
+    pub fn ring(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    fn has_rung(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Does what is left to do.
+pub type Errand = Box<dyn Fn() + Send + Sync>;
+
+/// What there may be to do when the engine is free again.
+#[derive(Default)]
+pub struct Afterwards {
+    bell: Bell,
+    errands: Vec<Errand>,
+}
+
+impl std::fmt::Debug for Afterwards {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Afterwards").field(&self.bell).finish()
+    }
+}
+
+impl Afterwards {
+    /// Each of the errands is run when `bell` has rung.
+    #[must_use]
+    pub fn new(bell: Bell, errands: Vec<Errand>) -> Self {
+        Self { bell, errands }
+    }
+
+    /// Whether there is something to do.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.bell.has_rung()
+    }
+
+    /// Does what there is. To be called without the engine.
+    #[inline]
+    pub fn act(&self) {
+        if self.is_due() {
+            self.run();
+        }
+    }
+
+    #[cold]
+    fn run(&self) {
+        // Before: what is left from now on is heard by who leaves it.
+        self.bell.0.swap(false, Ordering::AcqRel);
+        self.errands.iter().for_each(|errand| errand());
+    }
+}
+
+/// Interrupts of functions that were raised and are yet to be signalled.
+#[derive(Debug, Default)]
+pub struct Raised {
+    bell: Bell,
+    vectors: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    raised: Vec<(Interrupts, u16)>,
+    /// Room for the next ones.
+    spare: Vec<(Interrupts, u16)>,
+}
+
+impl Raised {
+    /// Rings `bell` for each.
+    #[must_use]
+    pub fn new(bell: Bell) -> Self {
+        Self {
+            bell,
+            vectors: Mutex::default(),
+        }
+    }
+
+    /// Signals all of them.
+    pub fn signal(&self) {
+        let mut lists = self.vectors.lock();
+        let spare = std::mem::take(&mut lists.spare);
+        let mut raised = std::mem::replace(&mut lists.raised, spare);
+        drop(lists);
+        for (interrupts, vector) in raised.drain(..) {
+            interrupts.trigger(vector);
+        }
+        self.vectors.lock().spare = raised;
+    }
+}
+
+/// The interrupts of one function, as the engine raises them.
+#[derive(Debug)]
+pub struct Vectors {
+    /// Through which they are signalled.
+    pub interrupts: Interrupts,
+    /// Until then.
+    pub raised: Arc<Raised>,
+}
+
+impl connectx::Interrupts for Vectors {
+    fn raise(&mut self, vector: u16) {
+        let raised = &mut self.raised.vectors.lock().raised;
+        raised.push((self.interrupts.clone(), vector));
+        self.raised.bell.ring();
+    }
+}
