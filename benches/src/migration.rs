@@ -141,9 +141,10 @@ fn functions(tree: &str) -> Result<(Topology, Vec<Guid>)> {
         }
         topology.add(NodeSpec {
             virtual_function,
-            port_guids: match virtual_function {
-                true => vec![node.guid],
-                false => node.port_guids.clone(),
+            port_guids: if virtual_function {
+                vec![node.guid]
+            } else {
+                node.port_guids.clone()
             },
             ..node.clone()
         });

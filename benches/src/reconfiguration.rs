@@ -110,9 +110,10 @@ fn far_apart(hosts: usize, number: usize) -> (usize, usize) {
 pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let full = context.effort == Effort::FULL;
     let mut results = Vec::new();
-    let (trees, count) = match full {
-        true => (&TREES[..], 1000),
-        false => (&TREES[..0], 10),
+    let (trees, count) = if full {
+        (&TREES[..], 1000)
+    } else {
+        (&TREES[..0], 10)
     };
     for tree in trees {
         let mut lab = Lab::new(tree.tree)?;

@@ -23,9 +23,10 @@ fn failed<E: Into<Box<dyn Error + Send + Sync>>>(error: E) -> BenchError {
 /// [`BenchError`].
 pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let full = context.effort == Effort::FULL;
-    let (tree, draws) = match full {
-        true => (TREES[TREES.len() - 1], DRAWS),
-        false => (TREES[0], 10),
+    let (tree, draws) = if full {
+        (TREES[TREES.len() - 1], DRAWS)
+    } else {
+        (TREES[0], 10)
     };
     let tree = tree.parse().map_err(failed)?;
     let studies = migration::studies(&tree, draws, 1);

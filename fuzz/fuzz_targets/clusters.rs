@@ -78,10 +78,11 @@ fuzz_target!(|steps: Vec<Step>| {
                 cluster.map.release(Lid::new(seen), Lid::new(physical));
             }
             Step::Mad(to_wire, bytes) => {
-                let direction = match to_wire {
-                    true => Direction::ToWire,
-                    false => Direction::ToGuest,
-                };
+                let direction = if to_wire {
+Direction::ToWire
+} else {
+Direction::ToGuest
+};
                 let mut mad = whole(&bytes);
                 let translator = Translator {
                     cluster: Some(&cluster),

@@ -46,9 +46,10 @@ impl Capture {
             let mut lines = BufReader::new(stderr);
             lines.read_line(&mut said).doing("read what it says")?;
         }
-        match said.starts_with("capturing to ") {
-            true => Ok(capture),
-            false => Err(Error::Host(said)),
+        if said.starts_with("capturing to ") {
+            Ok(capture)
+        } else {
+            Err(Error::Host(said))
         }
     }
 
@@ -61,9 +62,10 @@ impl Capture {
     /// Waits for its end, where `options` say when that is. It has to end well.
     pub fn ended(mut self) -> Result<Packets> {
         let status = self.child.wait().doing("wait for ibvswitch capture")?;
-        match status.success() {
-            true => Ok(Packets(self.file.clone())),
-            false => Err(Error::Host(format!("ibvswitch capture: {status}"))),
+        if status.success() {
+            Ok(Packets(self.file.clone()))
+        } else {
+            Err(Error::Host(format!("ibvswitch capture: {status}")))
         }
     }
 
@@ -109,9 +111,10 @@ impl Packets {
             let values: Vec<String> = line.split('\t').map(str::to_owned).collect();
             packets.push(values.try_into().map_err(|_| unexpected())?);
         }
-        match packets.is_empty() {
-            true => Err(unexpected()),
-            false => Ok(packets),
+        if packets.is_empty() {
+            Err(unexpected())
+        } else {
+            Ok(packets)
         }
     }
 

@@ -71,12 +71,11 @@ pub fn run(bed: &Testbed, options: &Options) -> Result<()> {
         "QEMU {}, kernel {}, accelerator {}",
         bed.qemu.version, bed.image.release, bed.accel
     ));
-    let daemon = match options.rxe_only {
-        true => None,
-        false => {
-            progress::step("ibvswitch: two hypervisors, one switch, one VF each");
-            Some(bed.daemon("ibvswitch", None)?)
-        }
+    let daemon = if options.rxe_only {
+        None
+    } else {
+        progress::step("ibvswitch: two hypervisors, one switch, one VF each");
+        Some(bed.daemon("ibvswitch", None)?)
     };
     progress::step("booting two guests");
     let guests = bed.pair(0, GUESTS, daemon.as_ref())?;

@@ -49,10 +49,7 @@ impl Requests {
                 continue;
             }
             let [of_client, of_others] = &mut counts;
-            let requests = match slid == client {
-                true => of_client,
-                false => of_others,
-            };
+            let requests = if slid == client { of_client } else { of_others };
             match attribute {
                 PATH_RECORD => requests.paths += 1,
                 _ => requests.others += 1,

@@ -127,12 +127,13 @@ fn on_the_level(
         .end()?
         .numbers("infiniband.bth.opcode < 0x20", fields)?;
     let ends: BTreeSet<_> = packets.iter().map(|&[from, to, _]| [from, to]).collect();
-    match packets.iter().all(|&[_, _, level]| level == LEVEL) && ends.len() == 2 {
-        true => Ok(ends),
-        false => Err(Error::Output {
+    if packets.iter().all(|&[_, _, level]| level == LEVEL) && ends.len() == 2 {
+        Ok(ends)
+    } else {
+        Err(Error::Output {
             what: format!("packets of both ends on service level {LEVEL} alone"),
             text: format!("{packets:?}"),
-        }),
+        })
     }
 }
 
@@ -214,9 +215,10 @@ fn three_guests() -> Result<()> {
             expect(&client, &["#bytes"])
         })?;
         let wanted = [[lids[0], lids[1] + 1], [lids[1], lids[0] + 1]];
-        match ends == BTreeSet::from(wanted) {
-            true => Ok(()),
-            false => Err(one.failed(format!("packets went {ends:?}, not {wanted:?}"))),
+        if ends == BTreeSet::from(wanted) {
+            Ok(())
+        } else {
+            Err(one.failed(format!("packets went {ends:?}, not {wanted:?}")))
         }
     });
     checks.check("mckey", || {
@@ -250,9 +252,10 @@ fn three_guests() -> Result<()> {
             .collect();
         let port = one.sh("smpquery -D portinfo 0 1", LIMIT)?;
         expect(&verbs, &["port_lmc:0x01"])?;
-        match hca.lmc == 1 && hca.lid % 2 == 0 && number(&port, "LMC")? == 1 {
-            true => Ok(()),
-            false => Err(one.failed(format!("{hca:?}\n{port}"))),
+        if hca.lmc == 1 && hca.lid % 2 == 0 && number(&port, "LMC")? == 1 {
+            Ok(())
+        } else {
+            Err(one.failed(format!("{hca:?}\n{port}")))
         }
     });
     checks.check(
@@ -269,9 +272,10 @@ fn three_guests() -> Result<()> {
                 }
             }
             paths.sort_unstable();
-            match paths == [(0, LEVEL.into()), (1, LEVEL.into())] {
-                true => Ok(()),
-                false => Err(one.failed(format!("{paths:?} in\n{text}"))),
+            if paths == [(0, LEVEL.into()), (1, LEVEL.into())] {
+                Ok(())
+            } else {
+                Err(one.failed(format!("{paths:?} in\n{text}")))
             }
         },
     );

@@ -162,9 +162,10 @@ fn opensm_in_a_guest() -> Result<()> {
         }
         let lids = [hcas[0].lid, hcas[1].lid];
         let known = hcas.iter().all(|hca| hca.sm_lid == lids[0]);
-        match known && !lids.contains(&0) && lids[0] != lids[1] {
-            true => Ok(()),
-            false => Err(manager.failed(format!("{hcas:?}"))),
+        if known && !lids.contains(&0) && lids[0] != lids[1] {
+            Ok(())
+        } else {
+            Err(manager.failed(format!("{hcas:?}")))
         }
     });
     checks.check(

@@ -263,12 +263,13 @@ fn addresses(vm: &Guest) -> Result<(Hca, String)> {
 
 /// That what came is as it should be.
 fn right(what: &str, right: bool, came: &impl fmt::Debug) -> Result<()> {
-    match right {
-        true => Ok(()),
-        false => Err(Error::Output {
+    if right {
+        Ok(())
+    } else {
+        Err(Error::Output {
             what: what.into(),
             text: format!("{came:?}"),
-        }),
+        })
     }
 }
 

@@ -126,9 +126,10 @@ fn some_share_a_lid() -> Result<()> {
         for tool in [Pingpong::Rc, Pingpong::Uc, Pingpong::Ud] {
             tool.between((one, two), BY_LID, false, "", LIMIT)?;
         }
-        match hcas[0].lid == hcas[1].lid {
-            true => Ok(()),
-            false => Err(one.failed(format!("{hcas:?}"))),
+        if hcas[0].lid == hcas[1].lid {
+            Ok(())
+        } else {
+            Err(one.failed(format!("{hcas:?}")))
         }
     });
     checks.check("but nobody is pinged by a shared LID", || {

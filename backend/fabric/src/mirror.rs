@@ -160,9 +160,10 @@ impl Mirror {
 
 /// A port as a mirror shows it.
 fn shown(physical: &PortInfo, lid: Lid, manager: MirrorManager) -> PortInfo {
-    let master_sm_lid = match physical.master_sm_lid == manager.physical {
-        true => manager.lid,
-        false => Lid::NONE,
+    let master_sm_lid = if physical.master_sm_lid == manager.physical {
+        manager.lid
+    } else {
+        Lid::NONE
     };
     PortInfo {
         lid,

@@ -54,13 +54,12 @@ fn asks_itself(port: &Port, packet: &MadPacket) -> bool {
         return false;
     }
     let own = port.answers_to(packet.dlid);
-    match smp.is_directed() {
-        true => {
-            let nowhere = smp.hop_count() == 0
-                && (smp.dr_slid(), smp.dr_dlid()) == (Lid::PERMISSIVE, Lid::PERMISSIVE);
-            nowhere && (own || packet.dlid == Lid::PERMISSIVE)
-        }
-        false => own,
+    if smp.is_directed() {
+        let nowhere = smp.hop_count() == 0
+            && (smp.dr_slid(), smp.dr_dlid()) == (Lid::PERMISSIVE, Lid::PERMISSIVE);
+        nowhere && (own || packet.dlid == Lid::PERMISSIVE)
+    } else {
+        own
     }
 }
 
@@ -95,9 +94,10 @@ impl Fabric {
             self.drop_smp(from.node);
             return Injected::Denied;
         }
-        let pkey = match is_smp {
-            true => packet.pkey,
-            false => port.own_key(packet.pkey),
+        let pkey = if is_smp {
+            packet.pkey
+        } else {
+            port.own_key(packet.pkey)
         };
         self.send(from, MadPacket { pkey, ..packet })
     }
@@ -177,9 +177,10 @@ impl Fabric {
         let at = transit.at;
         if let Origin::Neighbour(_) = transit.origin {
             let words = u64::from(transit.packet.words());
-            let kind = match transit.packet.dlid.is_multicast() {
-                true => Counter::MulticastRcv,
-                false => Counter::UnicastRcv,
+            let kind = if transit.packet.dlid.is_multicast() {
+                Counter::MulticastRcv
+            } else {
+                Counter::UnicastRcv
             };
             if let Some(port) = self.port_mut(at) {
                 port.management.add(kind, 1);
@@ -362,9 +363,10 @@ impl Fabric {
                 self.count(out, Counter::InactiveDiscards, packets);
             }
             NoRoute::Partition(port) => {
-                let counter = match port == at {
-                    true => Counter::RcvConstraintErrors,
-                    false => Counter::XmitConstraintErrors,
+                let counter = if port == at {
+                    Counter::RcvConstraintErrors
+                } else {
+                    Counter::XmitConstraintErrors
                 };
                 self.count(port, counter, packets);
             }
@@ -401,9 +403,10 @@ impl Fabric {
             return self.hold(out, hops, packet);
         }
         let words = u64::from(packet.words());
-        let kind = match packet.dlid.is_multicast() {
-            true => Counter::MulticastXmit,
-            false => Counter::UnicastXmit,
+        let kind = if packet.dlid.is_multicast() {
+            Counter::MulticastXmit
+        } else {
+            Counter::UnicastXmit
         };
         if let Some(port) = self.port_mut(out) {
             port.management.add(kind, 1);

@@ -76,12 +76,11 @@ impl Clustered {
     #[must_use]
     pub fn lid(&self, place: Place, fabric: &Fabric) -> Option<Lid> {
         place.guid(fabric)?;
-        match self.is_at(place, fabric) {
-            true => place.range_lid(fabric),
-            false => {
-                let info = fabric.port_info(place.port)?;
-                Some(info.lid).filter(|lid| lid.is_unicast())
-            }
+        if self.is_at(place, fabric) {
+            place.range_lid(fabric)
+        } else {
+            let info = fabric.port_info(place.port)?;
+            Some(info.lid).filter(|lid| lid.is_unicast())
         }
     }
 

@@ -186,9 +186,10 @@ fn most(holds: impl Fn(u64) -> bool) -> u64 {
     let (mut good, mut bad) = (0, LIDS + 1);
     while bad - good > 1 {
         let middle = good + (bad - good) / 2;
-        match holds(middle) {
-            true => good = middle,
-            false => bad = middle,
+        if holds(middle) {
+            good = middle
+        } else {
+            bad = middle
         }
     }
     good

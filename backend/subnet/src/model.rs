@@ -114,9 +114,10 @@ impl Subnet {
         let ports = &mut self.nodes[node].ports;
         let mut new_ports = Vec::new();
         for port in seen {
-            let guid = match is_switch && port != 0 {
-                true => Guid::NONE,
-                false => info.port_guid,
+            let guid = if is_switch && port != 0 {
+                Guid::NONE
+            } else {
+                info.port_guid
             };
             ports.entry(port).or_insert_with(|| {
                 new_ports.push(port);

@@ -203,9 +203,10 @@ impl Administration {
             trusted: self.directory.own == Some(requester) || key != 0 && header.sm_key == key,
         };
         let sound = (mad.base_version(), mad.class_version()) == (1, 2);
-        let outcome = match sound {
-            true => self.serve(&request, view, now, transport),
-            false => Err(Status::BAD_VERSION),
+        let outcome = if sound {
+            self.serve(&request, view, now, transport)
+        } else {
+            Err(Status::BAD_VERSION)
         };
         let status = match outcome {
             Ok(()) if has_table(method) => {

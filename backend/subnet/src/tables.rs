@@ -23,9 +23,10 @@ struct Held {
 
 impl Held {
     fn blocks_mut(&mut self, number: u16) -> &mut BTreeMap<u16, LinearBlock> {
-        match number >= LinearBlock::SECONDARY_FIRST {
-            true => &mut self.secondary,
-            false => &mut self.linear,
+        if number >= LinearBlock::SECONDARY_FIRST {
+            &mut self.secondary
+        } else {
+            &mut self.linear
         }
     }
 }

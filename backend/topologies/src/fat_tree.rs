@@ -332,9 +332,12 @@ impl FatTree {
     /// The radices of the digits of a node's number, from x1.
     fn radices(&self, level: usize) -> impl DoubleEndedIterator<Item = u32> {
         let levels = self.levels.iter().enumerate();
-        levels.map(move |(at, entry)| match at < level {
-            true => entry.children,
-            false => entry.parents,
+        levels.map(move |(at, entry)| {
+            if at < level {
+                entry.children
+            } else {
+                entry.parents
+            }
         })
     }
 

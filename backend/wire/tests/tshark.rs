@@ -19,9 +19,10 @@ use ibvswitch_wire::{
 fn dissect(packets: &[MadPacket], arguments: &[&str]) -> Option<Vec<String>> {
     let mut capture = erf::file_header().to_vec();
     for (second, packet) in (1_700_000_000..).zip(packets) {
-        let vl = match packet.is_smp() {
-            true => Vl::MANAGEMENT,
-            false => Vl::new(0),
+        let vl = if packet.is_smp() {
+            Vl::MANAGEMENT
+        } else {
+            Vl::new(0)
         };
         let mut bytes = [0; MadPacket::MAX_SIZE];
         let size = packet.emit(vl, &mut bytes);

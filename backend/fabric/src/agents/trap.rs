@@ -252,9 +252,10 @@ impl Fabric {
     /// Has a port tell its subnet manager of a packet of the data plane that it dropped for its
     /// partition (trap 257) or its queue key (258).
     pub fn tell_wrong_key(&mut self, port: PortRef, partition: bool, violation: KeyViolation) {
-        let trap = match partition {
-            true => Trap::BadPKey(violation),
-            false => Trap::BadQKey(violation),
+        let trap = if partition {
+            Trap::BadPKey(violation)
+        } else {
+            Trap::BadQKey(violation)
         };
         self.raise(port, &trap);
     }

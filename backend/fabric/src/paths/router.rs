@@ -226,9 +226,10 @@ impl Fabric {
     /// The LID of a port, of whichever kind it has.
     fn end_lid(&self, port: PortRef) -> Option<ExtendedLid> {
         let ordinary = self.port(port)?.info.lid;
-        match ordinary.is_unicast() {
-            true => Some(ordinary.into()),
-            false => self.virtual_lid(port),
+        if ordinary.is_unicast() {
+            Some(ordinary.into())
+        } else {
+            self.virtual_lid(port)
         }
     }
 }

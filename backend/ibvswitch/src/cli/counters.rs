@@ -78,9 +78,10 @@ fn errors(port: &PortCounts) -> String {
     let named: Vec<String> = named
         .map(|(name, count)| format!("{name} {count}"))
         .collect();
-    match named.is_empty() {
-        true => "-".to_owned(),
-        false => named.join(", "),
+    if named.is_empty() {
+        "-".to_owned()
+    } else {
+        named.join(", ")
     }
 }
 

@@ -155,9 +155,10 @@ pub(super) fn run(source: SourceArgs, command: LinkCommand) -> Result<(), CliErr
     let Response::Link(report) = ask(source, &request)? else {
         return Err(CliError::UnexpectedResponse);
     };
-    match link.json {
-        true => print_json(&report),
-        false => print(&text(&report)),
+    if link.json {
+        print_json(&report)
+    } else {
+        print(&text(&report))
     }
 }
 

@@ -84,12 +84,12 @@ fn memory_size(text: &str) -> Result<String, String> {
     let right = text.len() - digits.len() <= 1
         && digits.bytes().all(|byte| byte.is_ascii_digit())
         && digits.parse::<u64>().is_ok_and(|size| size > 0);
-    match right {
-        true if digits == text => Ok(format!("{text}M")),
-        true => Ok(text.to_owned()),
-        false => {
-            Err("write a number of MiB, or one with K, M, G or T after it, such as 2G".to_owned())
-        }
+    if !right {
+        Err("write a number of MiB, or one with K, M, G or T after it, such as 2G".to_owned())
+    } else if digits == text {
+        Ok(format!("{text}M"))
+    } else {
+        Ok(text.to_owned())
     }
 }
 
@@ -120,9 +120,10 @@ fn qemu_args(source: SourceArgs, args: QemuArgs) -> Result<(), CliError> {
     let attachment = Attachment::new(find(&config, &args.name)?)
         .memory(args.memory)
         .bus(args.bus);
-    let arguments = match args.device_only {
-        true => attachment.device_arguments(),
-        false => attachment.arguments(),
+    let arguments = if args.device_only {
+        attachment.device_arguments()
+    } else {
+        attachment.arguments()
     };
     if args.json {
         return print_json(&arguments);
@@ -251,9 +252,10 @@ fn retries(retries: &Retries) -> String {
     let text: Vec<_> = counts
         .map(|(name, count)| format!("{name} {count}"))
         .collect();
-    match text.is_empty() {
-        true => "none".to_owned(),
-        false => text.join(", "),
+    if text.is_empty() {
+        "none".to_owned()
+    } else {
+        text.join(", ")
     }
 }
 

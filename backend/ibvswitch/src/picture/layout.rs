@@ -560,9 +560,10 @@ fn wires<'a>(
                 let nth = parallel.entry((from.min(to), from.max(to))).or_default();
                 let shift = (*nth + 1) / 2 * 6 * if *nth % 2 == 0 { 1 } else { -1 };
                 *nth += 1;
-                let (upper, lower) = match levels[from] >= levels[to] {
-                    true => (&chips[from].area, &chips[to].area),
-                    false => (&chips[to].area, &chips[from].area),
+                let (upper, lower) = if levels[from] >= levels[to] {
+                    (&chips[from].area, &chips[to].area)
+                } else {
+                    (&chips[to].area, &chips[from].area)
                 };
                 let points = vec![
                     (upper.middle() + shift, upper.bottom()),

@@ -48,15 +48,14 @@ impl Builder {
         let shares = |vf: &&Vf| vf.address == Address::Shared;
         let sharers = hypervisor.vfs.iter().filter(shares).count() as u8;
         let physical = hypervisor.has_physical_function(self.model);
-        let (vswitch, mut inner) = match hypervisor.has_vswitch(self.model) {
-            false => (None, 0),
-            true => {
-                let adapters = hypervisor.vfs.len() as u8 - sharers + u8::from(physical);
-                let (kind, guid) = (NodeKind::Vswitch, hypervisor.vswitch_guid);
-                let vswitch = self.switch(kind, name, guid, UPLINK + adapters, Some(name));
-                self.topology.link(end, (vswitch, UPLINK), rate);
-                (Some(vswitch), UPLINK)
-            }
+        let (vswitch, mut inner) = if hypervisor.has_vswitch(self.model) {
+            let adapters = hypervisor.vfs.len() as u8 - sharers + u8::from(physical);
+            let (kind, guid) = (NodeKind::Vswitch, hypervisor.vswitch_guid);
+            let vswitch = self.switch(kind, name, guid, UPLINK + adapters, Some(name));
+            self.topology.link(end, (vswitch, UPLINK), rate);
+            (Some(vswitch), UPLINK)
+        } else {
+            (None, 0)
         };
         // Where the next adapter is cabled to.
         let mut next = || match vswitch {

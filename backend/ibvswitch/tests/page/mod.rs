@@ -75,9 +75,10 @@ fn toml(session: &Session, block: &Block) {
 fn with(whole: &str, part: &str) -> String {
     let (header, keys) = part.split_once('\n').expect("has keys");
     let header = format!("\n{header}\n");
-    match whole.contains(&header) && !header.starts_with("\n[[") {
-        true => whole.replacen(&header, &format!("{header}{keys}"), 1),
-        false => format!("{whole}\n{part}"),
+    if whole.contains(&header) && !header.starts_with("\n[[") {
+        whole.replacen(&header, &format!("{header}{keys}"), 1)
+    } else {
+        format!("{whole}\n{part}")
     }
 }
 

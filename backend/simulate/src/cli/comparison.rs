@@ -44,9 +44,10 @@ pub(super) fn text(comparison: &Comparison) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}", comparison.title);
     let published = comparison.rows.iter().flat_map(|row| &row.values);
-    let brackets = match published.clone().any(|value| value.published.is_some()) {
-        true => "; in brackets as published",
-        false => "",
+    let brackets = if published.clone().any(|value| value.published.is_some()) {
+        "; in brackets as published"
+    } else {
+        ""
     };
     let _ = writeln!(text, "in {}{brackets}\n", units.join(", "));
     text += &table(&rows, CellAlignment::Right);
@@ -142,9 +143,10 @@ pub(super) fn figure(comparison: &Comparison) -> Figure {
             series.push(Bars::new("published", published.clone()));
         }
         let panel = Panel::bars(&column.name, comparison.of, column.unit, names(), series);
-        match logarithmic {
-            true => panel.logarithmic(),
-            false => panel,
+        if logarithmic {
+            panel.logarithmic()
+        } else {
+            panel
         }
     });
     Figure {

@@ -73,9 +73,10 @@ pub(super) struct PapersArgs {
 
 impl PapersArgs {
     fn effort(&self) -> Effort {
-        let mut effort = match self.quick {
-            true => Effort::quick(self.seed),
-            false => Effort::full(self.seed),
+        let mut effort = if self.quick {
+            Effort::quick(self.seed)
+        } else {
+            Effort::full(self.seed)
         };
         effort.draws = self.draws.unwrap_or(effort.draws);
         effort.lids.instances = self.networks.unwrap_or(effort.lids.instances);
@@ -132,10 +133,7 @@ pub(super) fn run(args: &PapersArgs) -> Result<(), CliError> {
         }
         first = false;
     }
-    match args.json {
-        true => print_json(&all),
-        false => Ok(()),
-    }
+    if args.json { print_json(&all) } else { Ok(()) }
 }
 
 /// Draws what was found: tables by their names, and figure 8 of every tree.

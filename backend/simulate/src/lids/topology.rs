@@ -176,9 +176,10 @@ pub fn dimension_order(name: &'static str, extents: &[usize]) -> Result<Regular,
             for (dimension, &extent) in extents.iter().enumerate() {
                 let stride: usize = extents[dimension + 1..].iter().product();
                 let ahead = (to / stride % extent + extent - at / stride % extent) % extent;
-                let (count, by) = match ahead * 2 <= extent {
-                    true => (ahead, 1),
-                    false => (extent - ahead, extent - 1),
+                let (count, by) = if ahead * 2 <= extent {
+                    (ahead, 1)
+                } else {
+                    (extent - ahead, extent - 1)
                 };
                 for _ in 0..count {
                     at = step(extents, at, dimension, by);

@@ -143,9 +143,10 @@ impl Words {
 
 impl<'a> From<Words> for TextStyle<'a> {
     fn from(words: Words) -> Self {
-        let style = match words.bold {
-            true => FontStyle::Bold,
-            false => FontStyle::Normal,
+        let style = if words.bold {
+            FontStyle::Bold
+        } else {
+            FontStyle::Normal
         };
         let font = ("sans-serif", words.size).into_font().style(style);
         TextStyle::from(font).color(&INK).pos(words.position)
@@ -215,13 +216,12 @@ fn legend<DB: DrawingBackend>(
             ((x + patch) as i32, (y + patch) as i32),
         );
         let color = COLORS[at % COLORS.len()];
-        match filled {
-            true => area.draw(&Rectangle::new([from, to], color.filled()))?,
-            false => {
-                let middle = ((from.0 + to.0) / 2, (from.1 + to.1) / 2);
-                let style = color.stroke_width(2 * scale);
-                area.draw(&Circle::new(middle, (4 * scale) as i32, style))?;
-            }
+        if filled {
+            area.draw(&Rectangle::new([from, to], color.filled()))?
+        } else {
+            let middle = ((from.0 + to.0) / 2, (from.1 + to.1) / 2);
+            let style = color.stroke_width(2 * scale);
+            area.draw(&Circle::new(middle, (4 * scale) as i32, style))?;
         }
         let place = ((x + patch + gap) as i32, (y + patch / 2) as i32);
         area.draw(&Text::new(name.to_owned(), place, words))?;
@@ -251,16 +251,18 @@ fn axes<'a, DB: DrawingBackend>(
         .axis_style(AXIS.stroke_width(scale))
         .label_style(words())
         .axis_desc_style(words())
-        .y_desc(match panel.logarithmic {
-            true => format!("{}, logarithmic", panel.y),
-            false => panel.y.clone(),
+        .y_desc(if panel.logarithmic {
+            format!("{}, logarithmic", panel.y)
+        } else {
+            panel.y.clone()
         })
         .y_labels(vertical.labels())
         .y_label_formatter(&up)
         .x_label_formatter(&along);
-    match numbers_below {
-        true => mesh.x_desc(panel.x.clone()).draw()?,
-        false => mesh.disable_x_mesh().x_labels(0).draw()?,
+    if numbers_below {
+        mesh.x_desc(panel.x.clone()).draw()?
+    } else {
+        mesh.disable_x_mesh().x_labels(0).draw()?
     }
     Ok(())
 }

@@ -26,15 +26,14 @@ impl Scale {
                 logarithmic,
             };
         }
-        let (from, to) = match logarithmic {
+        let (from, to) = if logarithmic {
             // A bar of the least value has a height, too.
-            true => ((least.log10() - 0.01).floor(), (most.log10() + 0.01).ceil()),
-            false => {
-                let near = !bars && least > most / 2.0 && least > 0.0;
-                let from = if near { least } else { least.min(0.0) };
-                let room = ((most - from) * 0.08).max(most.abs() * 1e-3);
-                (if near { from - room } else { from }, most + room)
-            }
+            ((least.log10() - 0.01).floor(), (most.log10() + 0.01).ceil())
+        } else {
+            let near = !bars && least > most / 2.0 && least > 0.0;
+            let from = if near { least } else { least.min(0.0) };
+            let room = ((most - from) * 0.08).max(most.abs() * 1e-3);
+            (if near { from - room } else { from }, most + room)
         };
         Self {
             from,
@@ -45,29 +44,34 @@ impl Scale {
 
     /// Where a value is between the ends; `None` for what a logarithmic axis has no place for.
     pub(super) fn place(self, value: f64) -> Option<f64> {
-        match self.logarithmic {
-            _ if !value.is_finite() => None,
-            true if value <= 0.0 => None,
-            true => Some(value.log10()),
-            false => Some(value),
+        if !value.is_finite() {
+            None
+        } else if self.logarithmic {
+            (value > 0.0).then(|| value.log10())
+        } else {
+            Some(value)
         }
     }
 
     /// How many numbers stand along it.
     pub(super) fn labels(self) -> usize {
-        match self.logarithmic {
-            true => (self.to - self.from) as usize + 1,
-            false => 6,
+        if self.logarithmic {
+            (self.to - self.from) as usize + 1
+        } else {
+            6
         }
     }
 
     /// The word at a place.
     pub(super) fn label(self, place: f64) -> String {
-        match self.logarithmic {
-            false => number(place),
-            true if (place - place.round()).abs() > 1e-6 => String::new(),
-            true if (-3.0..=5.0).contains(&place) => number(10f64.powf(place)),
-            true => format!("1e{place:.0}"),
+        if !self.logarithmic {
+            number(place)
+        } else if (place - place.round()).abs() > 1e-6 {
+            String::new()
+        } else if (-3.0..=5.0).contains(&place) {
+            number(10f64.powf(place))
+        } else {
+            format!("1e{place:.0}")
         }
     }
 }

@@ -269,9 +269,10 @@ fn uplink(
     let above = graph.switches[trunk.to].trunks.len();
     let table = tables.get(switch as usize)?;
     let as_vswitch = |place: &Place| {
-        let wanted = match place.switch == switch {
-            true => place.port,
-            false => trunk.port,
+        let wanted = if place.switch == switch {
+            place.port
+        } else {
+            trunk.port
         };
         table.port(place.lid) == wanted
     };

@@ -117,9 +117,10 @@ impl SubnetManager {
                 continue;
             };
             for (switch, table) in paths.tables.iter_mut().enumerate() {
-                let port = match switch == end.switch {
-                    true => end.port,
-                    false => table.port(leader),
+                let port = if switch == end.switch {
+                    end.port
+                } else {
+                    table.port(leader)
                 };
                 table.grow(graph.top());
                 table.set(end.lid, port);

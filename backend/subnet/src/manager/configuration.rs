@@ -377,9 +377,10 @@ impl SubnetManager {
 
     /// The LID mask control of the port of this GUID.
     pub(super) fn lmc_of(&self, guid: Guid) -> u8 {
-        match self.multipath.contains(&guid) {
-            true => self.config.lmc,
-            false => 0,
+        if self.multipath.contains(&guid) {
+            self.config.lmc
+        } else {
+            0
         }
     }
 

@@ -171,9 +171,10 @@ impl SubnetManager {
         }
         self.ask_manager(at);
         // An adapter passes nothing on, but for the one that the manager itself is at.
-        let passes = match is_switch {
-            true => number != 0,
-            false => own == Some(at),
+        let passes = if is_switch {
+            number != 0
+        } else {
+            own == Some(at)
         };
         if passes
             && info.port_state >= PortState::Initialize

@@ -79,12 +79,13 @@ impl SubnetManager {
         if !self.config.extended_lids {
             return;
         }
-        let (attribute, modifier) = match is_switch {
-            true => (
+        let (attribute, modifier) = if is_switch {
+            (
                 AttributeId::LINEAR_FORWARDING,
                 u32::from(LinearBlock::SECONDARY_FIRST),
-            ),
-            false => (AttributeId::EXTENDED_LID, 0),
+            )
+        } else {
+            (AttributeId::EXTENDED_LID, 0)
         };
         self.get(route, attribute, modifier, Purpose::Extension(node));
     }
@@ -173,9 +174,10 @@ impl SubnetManager {
                 .collect();
             for &(lid, edge) in &edges {
                 let (number, entry) = lid.place();
-                let port = match edge.0 == node {
-                    true => edge.1,
-                    false => table.port(self.vswitch_lid(edge).unwrap_or(Lid::NONE)),
+                let port = if edge.0 == node {
+                    edge.1
+                } else {
+                    table.port(self.vswitch_lid(edge).unwrap_or(Lid::NONE))
                 };
                 wanted.entry(number).or_default().0[entry] = port;
             }

@@ -134,9 +134,10 @@ impl SubnetManager {
         }
         let vertices: HashMap<usize, usize> = self.paths.nodes.iter().copied().zip(0..).collect();
         for (at, port) in self.subnet.ports().filter(|(_, port)| !port.guid.is_none()) {
-            let switch = match self.subnet.nodes[at.0].is_switch() {
-                true => Some(at.0),
-                false => port.peer.map(|(node, _)| node),
+            let switch = if self.subnet.nodes[at.0].is_switch() {
+                Some(at.0)
+            } else {
+                port.peer.map(|(node, _)| node)
             };
             if let Some(&vertex) = switch.and_then(|switch| vertices.get(&switch)) {
                 let level = self.paths.levels.level(vertex, manager);
@@ -187,11 +188,12 @@ impl SubnetManager {
             .values()
             .map(|lid| lid.value())
             .max();
-        let reach = match self.config.without_lid.is_empty() {
-            true => 0,
-            false => ports
+        let reach = if self.config.without_lid.is_empty() {
+            0
+        } else {
+            ports
                 .max(pinned.unwrap_or(0))
-                .min(Lid::UNICAST_LAST.value()),
+                .min(Lid::UNICAST_LAST.value())
         };
         let top = graph.top().value().max(reach);
         for &node in nodes {

@@ -99,10 +99,11 @@ impl Receiver {
         }
         let data = &packet.mad[sa::DATA];
         let last = header.has(Rmpp::LAST);
-        let length = match last {
+        let length = if last {
             // The payload includes the header of subnet administration.
-            true => (header.length as usize).saturating_sub(sa::HEADER.len()),
-            false => data.len(),
+            (header.length as usize).saturating_sub(sa::HEADER.len())
+        } else {
+            data.len()
         };
         let data = &data[..length.min(data.len())];
         let too_much =

@@ -298,9 +298,10 @@ impl Directory {
     /// The switch where a port's paths begin, as an index of the graph's switches.
     pub(super) fn vertex(&self, port: &Port) -> Option<usize> {
         let node = self.node_of(port);
-        match node.is_switch() {
-            true => node.vertex,
-            false => self.node_of(self.port(port.peer?)).vertex,
+        if node.is_switch() {
+            node.vertex
+        } else {
+            self.node_of(self.port(port.peer?)).vertex
         }
     }
 

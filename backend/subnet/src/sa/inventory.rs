@@ -89,9 +89,10 @@ pub(super) fn ports(
         wanted.port_info[23],
     ]);
     let request = &Request {
-        mask: match subset {
-            true => request.mask & !PortInfoRecord::CAPABILITY_MASK,
-            false => request.mask,
+        mask: if subset {
+            request.mask & !PortInfoRecord::CAPABILITY_MASK
+        } else {
+            request.mask
         },
         ..*request
     };
@@ -302,18 +303,17 @@ pub(super) fn lanes(
         return Ok(());
     };
     for (end, node) in visible(request, directory) {
-        let pairs: Vec<(u8, u8)> = match node.is_switch() {
-            false => vec![(0, 0)],
-            true => {
-                let numbers = || node.ports().map(|index| directory.port(index).number);
-                let outs = || numbers().filter(|&out| out != 0);
-                let pair = |input| {
-                    outs()
-                        .filter(move |&out| out != input)
-                        .map(move |out| (input, out))
-                };
-                numbers().flat_map(pair).collect()
-            }
+        let pairs: Vec<(u8, u8)> = if node.is_switch() {
+            let numbers = || node.ports().map(|index| directory.port(index).number);
+            let outs = || numbers().filter(|&out| out != 0);
+            let pair = |input| {
+                outs()
+                    .filter(move |&out| out != input)
+                    .map(move |out| (input, out))
+            };
+            numbers().flat_map(pair).collect()
+        } else {
+            vec![(0, 0)]
         };
         for (input_port, output_port) in pairs {
             let record = SlToVlRecord {
@@ -344,9 +344,12 @@ pub(super) fn arbitration(
     };
     for (end, node) in visible(request, directory) {
         let of_node = node.ports().map(|index| directory.port(index));
-        let ports = of_node.filter(|port| match node.is_switch() {
-            true => port.number != 0,
-            false => port.number == end.number,
+        let ports = of_node.filter(|port| {
+            if node.is_switch() {
+                port.number != 0
+            } else {
+                port.number == end.number
+            }
         });
         for port in ports.filter(|port| port.peer.is_some()) {
             for (block, half) in arbitration.blocks(&port.info) {
@@ -379,9 +382,10 @@ pub(super) fn managers(
     };
     let info = SmInfo {
         guid: own.guid,
-        sm_key: match request.trusted {
-            true => view.config.sm_key,
-            false => 0,
+        sm_key: if request.trusted {
+            view.config.sm_key
+        } else {
+            0
         },
         act_count: 0,
         priority: view.config.priority,

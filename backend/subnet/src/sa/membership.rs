@@ -162,12 +162,11 @@ impl Groups {
     ) -> Vec<BTreeMap<(u16, u8), MulticastBlock>> {
         self.moved = false;
         let new = self.trees.span(graph);
-        let changed: Vec<Lid> = match new {
-            true => {
-                self.changed.clear();
-                self.by_lid.keys().copied().collect()
-            }
-            false => std::mem::take(&mut self.changed),
+        let changed: Vec<Lid> = if new {
+            self.changed.clear();
+            self.by_lid.keys().copied().collect()
+        } else {
+            std::mem::take(&mut self.changed)
         };
         for mlid in changed {
             let group = self.by_lid.get(&mlid).and_then(|gid| self.by_gid.get(gid));
@@ -625,11 +624,12 @@ fn begun(
 ) -> Result<McMemberRecord, Status> {
     let choose =
         |components: (u64, u64), selector, value, best, rank: &dyn Fn(u8) -> Option<u32>| {
-            match request.gives(components.0 | components.1) {
-                true => Selector::from_code(selector)
+            if request.gives(components.0 | components.1) {
+                Selector::from_code(selector)
                     .choose(value, best, rank)
-                    .ok_or(Status::SA_REQUEST_INVALID),
-                false => Ok(best),
+                    .ok_or(Status::SA_REQUEST_INVALID)
+            } else {
+                Ok(best)
             }
         };
     let exactly = Selector::Exactly.code();
@@ -654,13 +654,15 @@ fn begun(
             &rate_rank,
         )?,
         packet_life_time_selector: exactly,
-        packet_life_time: match request.gives(life) {
-            true => wanted.packet_life_time,
-            false => 18,
+        packet_life_time: if request.gives(life) {
+            wanted.packet_life_time
+        } else {
+            18
         },
-        hop_limit: match request.gives(McMemberRecord::HOP_LIMIT) {
-            true => wanted.hop_limit,
-            false => 0,
+        hop_limit: if request.gives(McMemberRecord::HOP_LIMIT) {
+            wanted.hop_limit
+        } else {
+            0
         },
         scope: (wanted.mgid.to_bits() >> 112 & 0xf) as u8,
         ..*wanted

@@ -44,9 +44,10 @@ pub(super) fn answer(
         ends.ok_or(Status::SA_INVALID_GID)
     };
     let (sources, destinations) = (ends(sources, End::of)?, ends(destinations, End::toward)?);
-    let most = match request.gives(MultiPathRecord::NUMB_PATH) {
-        true => usize::from(wanted.numb_path.max(1)),
-        false => MOST,
+    let most = if request.gives(MultiPathRecord::NUMB_PATH) {
+        usize::from(wanted.numb_path.max(1))
+    } else {
+        MOST
     };
     let independent =
         request.gives(MultiPathRecord::INDEPENDENCE_SELECTOR) && wanted.independence_selector == 1;

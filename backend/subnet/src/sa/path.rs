@@ -192,10 +192,12 @@ impl Asked<'_> {
         };
         let mut found = 0;
         for bits in 0..paths {
-            let dlid = match self.gives(PathRecord::DLID) {
-                true if bits > 0 => break,
-                true => self.wanted.dlid,
-                false => Lid::new(destination.info.lid.value() + bits),
+            let dlid = if !self.gives(PathRecord::DLID) {
+                Lid::new(destination.info.lid.value() + bits)
+            } else if bits == 0 {
+                self.wanted.dlid
+            } else {
+                break;
             };
             let Some(capacity) = self.directory.capacity(from.port, dlid) else {
                 continue;
@@ -203,12 +205,11 @@ impl Asked<'_> {
             let Some(sl) = self.level(source, dlid) else {
                 continue;
             };
-            let slid = match self.gives(PathRecord::SLID) {
-                true => self.wanted.slid,
-                false => {
-                    let own = (1u16 << source.info.lmc.min(7)) - 1;
-                    Lid::new(source.info.lid.value() + (bits & own))
-                }
+            let slid = if self.gives(PathRecord::SLID) {
+                self.wanted.slid
+            } else {
+                let own = (1u16 << source.info.lmc.min(7)) - 1;
+                Lid::new(source.info.lid.value() + (bits & own))
             };
             if let Some(record) = self.path(from, to, (slid, dlid), pkey, capacity) {
                 table.push(&PathRecord { sl, ..record });
@@ -269,9 +270,12 @@ impl Asked<'_> {
             ..self.common(capacity.mtu, capacity.rate, life)?
         };
         // What the subnet has no use for is answered as it was asked.
-        let given = |component, value, default| match self.gives(component) {
-            true => value,
-            false => default,
+        let given = |component, value, default| {
+            if self.gives(component) {
+                value
+            } else {
+                default
+            }
         };
         Some(PathRecord {
             flow_label: given(PathRecord::FLOW_LABEL, wanted.flow_label, 0),
@@ -294,24 +298,25 @@ impl Asked<'_> {
         let wanted = &self.wanted;
         let choose =
             |components: (u64, u64), selector, value, best, rank: &dyn Fn(u8) -> Option<u32>| {
-                match self.gives(components.0) && self.gives(components.1) {
-                    true => Selector::from_code(selector).choose(value, best, rank),
-                    false => Some(best),
+                if self.gives(components.0) && self.gives(components.1) {
+                    Selector::from_code(selector).choose(value, best, rank)
+                } else {
+                    Some(best)
                 }
             };
         let exactly = Selector::Exactly.code();
         // Less time is better: a path that takes `life` can be had for any longer time.
-        let life_fits = match self
-            .gives(PathRecord::PACKET_LIFE_TIME_SELECTOR | PathRecord::PACKET_LIFE_TIME)
-        {
-            false => true,
-            true => match Selector::from_code(wanted.packet_life_time_selector) {
-                Selector::Greater => life > wanted.packet_life_time,
-                Selector::Less => life < wanted.packet_life_time,
-                Selector::Exactly => life == wanted.packet_life_time,
-                Selector::Largest => true,
-            },
-        };
+        let life_fits =
+            if self.gives(PathRecord::PACKET_LIFE_TIME_SELECTOR | PathRecord::PACKET_LIFE_TIME) {
+                match Selector::from_code(wanted.packet_life_time_selector) {
+                    Selector::Greater => life > wanted.packet_life_time,
+                    Selector::Less => life < wanted.packet_life_time,
+                    Selector::Exactly => life == wanted.packet_life_time,
+                    Selector::Largest => true,
+                }
+            } else {
+                true
+            };
         Some(PathRecord {
             mtu_selector: exactly,
             mtu: choose(
@@ -337,13 +342,14 @@ impl Asked<'_> {
 
     /// Adds the path to a multicast group.
     fn group(&self, source: Option<End>, groups: &Groups, table: &mut Table) -> Result<(), Status> {
-        let group = match self.gives(PathRecord::DGID) {
-            true => groups
+        let group = if self.gives(PathRecord::DGID) {
+            groups
                 .by_gid(self.wanted.dgid)
-                .ok_or(Status::SA_INVALID_GID)?,
-            false => groups
+                .ok_or(Status::SA_INVALID_GID)?
+        } else {
+            groups
                 .by_lid(self.wanted.dlid)
-                .ok_or(Status::SA_NO_RECORDS)?,
+                .ok_or(Status::SA_NO_RECORDS)?
         };
         let of: McMemberRecord = group.record();
         if self.gives(PathRecord::DLID) && self.wanted.dlid != of.mlid {

@@ -52,9 +52,12 @@ pub(super) fn answer(
         let seen = request.may_see(directory, directory.end_port(here));
         let guid = |guid: Guid| if seen { guid.value() } else { 0 };
         let id = |port: Option<&Port>| port.map_or(0, |port| guid(port.guid));
-        let number = |port: Option<&Port>| match node.is_switch() {
-            true => port.map_or(0, |port| port.number),
-            false => 0,
+        let number = |port: Option<&Port>| {
+            if node.is_switch() {
+                port.map_or(0, |port| port.number)
+            } else {
+                0
+            }
         };
         table.push(&TraceRecord {
             gid_prefix: view.config.gid_prefix,

@@ -106,9 +106,10 @@ fn dynamic_lids_move() {
 
 /// The GUID that is now at the function which the VM left.
 fn moved_from(moved: &Moved, vm: Guid) -> Guid {
-    match moved.from == vm {
-        true => moved.to,
-        false => moved.from,
+    if moved.from == vm {
+        moved.to
+    } else {
+        moved.from
     }
 }
 

@@ -463,9 +463,10 @@ fn another_manager_comes_between() {
     let migration = Migration::new(vm(0), Target::Function(vm(1)));
     for packets in [1, 2, 3, 4] {
         let manager = several.managers[0].as_mut().unwrap();
-        let to = match manager.function_of(vm(0)) == Some(vm(0)) {
-            true => vm(1),
-            false => vm(0),
+        let to = if manager.function_of(vm(0)) == Some(vm(0)) {
+            vm(1)
+        } else {
+            vm(0)
         };
         let migration = Migration {
             to: Target::Function(to),

@@ -239,10 +239,7 @@ fn interrupted_anywhere() {
             match result {
                 Err(MigrationError::Interrupted { now_at, .. }) => {
                     assert_eq!(now_at, Some(now), "{what}");
-                    match now == was {
-                        true => stayed += 1,
-                        false => went += 1,
-                    }
+                    if now == was { stayed += 1 } else { went += 1 }
                 }
                 Ok(_) => {
                     assert!(!has_lost, "{what}");

@@ -147,9 +147,10 @@ fn all_move_along() {
     for dynamic in [false, true] {
         let config = Config {
             lmc,
-            ..match dynamic {
-                true => cloud.dynamic(),
-                false => cloud.config(),
+            ..if dynamic {
+                cloud.dynamic()
+            } else {
+                cloud.config()
             }
         };
         let mut managed = cloud.managed(config);

@@ -483,10 +483,7 @@ fn one_is_interrupted() {
                     Err(MigrationError::Interrupted { now_at, .. }) => {
                         assert_eq!(now_at, Some(after[&vm].0), "{what}");
                         interrupted += 1;
-                        match has_moved {
-                            true => went += 1,
-                            false => stayed += 1,
-                        }
+                        if has_moved { went += 1 } else { stayed += 1 }
                     }
                     Err(error) => panic!("{what}: {error}"),
                 }

@@ -97,9 +97,10 @@ impl Tables {
                 tables.data_lanes.insert(out, lanes);
                 let ins = if is_switch { 0..=ports } else { 0..=0 };
                 for from in ins.filter(|&from| from != port) {
-                    let modifier = match is_switch {
-                        true => u32::from(from) << 8 | u32::from(port),
-                        false => 0,
+                    let modifier = if is_switch {
+                        u32::from(from) << 8 | u32::from(port)
+                    } else {
+                        0
                     };
                     let table = read(fabric, out, AttributeId::SL_TO_VL, modifier);
                     tables.lanes.insert((out, from), SlToVl::parse(&table));

@@ -164,9 +164,12 @@ impl fmt::Display for NodeDescription {
     /// The text, control characters escaped: it comes from a stranger and goes to a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.text() {
-            Some(text) => text.chars().try_for_each(|c| match c.is_control() {
-                true => write!(f, "{}", c.escape_default()),
-                false => write!(f, "{c}"),
+            Some(text) => text.chars().try_for_each(|c| {
+                if c.is_control() {
+                    write!(f, "{}", c.escape_default())
+                } else {
+                    write!(f, "{c}")
+                }
             }),
             None => write!(f, "{}", self.0.escape_ascii()),
         }

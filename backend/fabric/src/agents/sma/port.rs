@@ -236,12 +236,11 @@ impl Fabric {
     }
 
     pub(super) fn pkey_table(&mut self, asked: Asked, data: &mut [u8; DATA]) -> Result<(), Status> {
-        let port = match self.is_switch(asked) {
-            true => {
-                let number = u8::try_from(asked.modifier >> 16).map_err(|_| INVALID)?;
-                self.meant(asked, number)?
-            }
-            false => asked.port(asked.ingress),
+        let port = if self.is_switch(asked) {
+            let number = u8::try_from(asked.modifier >> 16).map_err(|_| INVALID)?;
+            self.meant(asked, number)?
+        } else {
+            asked.port(asked.ingress)
         };
         let first = (asked.modifier & 0xffff) as usize * PKeyBlock::ENTRIES;
         let table = &mut self.port_mut(port).ok_or(INVALID)?.pkeys;
@@ -281,9 +280,10 @@ impl Fabric {
         if all & !0b11 != 0 || from > last || to > last {
             return Err(INVALID);
         }
-        let outs: Vec<PortRef> = match all & 0b01 != 0 {
-            true => (1..=last).map(|port| asked.port(port)).collect(),
-            false => vec![asked.port(to)],
+        let outs: Vec<PortRef> = if all & 0b01 != 0 {
+            (1..=last).map(|port| asked.port(port)).collect()
+        } else {
+            vec![asked.port(to)]
         };
         let ins = if all & 0b10 != 0 {
             0..=last
@@ -369,9 +369,10 @@ fn transition(before: &PortInfo, wanted: &PortInfo, is_port0: bool) -> Result<Tr
         (S::NoChange, P::NoChange | P::LinkUp) => Ok(Transition::None),
         (S::NoChange | S::Down, physical @ (P::Sleep | P::Polling | P::Disabled)) => {
             // A port that looks for its neighbour goes on doing so.
-            match physical == P::Polling && before.port_physical_state == P::Polling {
-                true => Ok(Transition::None),
-                false => Ok(Transition::Down(physical)),
+            if physical == P::Polling && before.port_physical_state == P::Polling {
+                Ok(Transition::None)
+            } else {
+                Ok(Transition::Down(physical))
             }
         }
         (S::Down, P::NoChange | P::LinkUp) => {

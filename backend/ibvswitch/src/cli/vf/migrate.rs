@@ -100,9 +100,10 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
     let Response::Migrations(report) = ask(source, &request)? else {
         return Err(CliError::UnexpectedResponse);
     };
-    match args.json {
-        true => print_json(&report)?,
-        false => print(&several(&report))?,
+    if args.json {
+        print_json(&report)?
+    } else {
+        print(&several(&report))?
     }
     let failed = report.moves.iter();
     let failed = failed.filter(|outcome| matches!(outcome, MoveOutcome::Failed { .. }));
@@ -120,9 +121,10 @@ fn wrong(message: String) -> CliError {
 
 /// The moves in a plan: at least one.
 fn plan(file: &Path, to: Option<&str>) -> Result<Vec<Move>, CliError> {
-    let (name, text) = match file.as_os_str() == "-" {
-        true => ("standard input".into(), io::read_to_string(io::stdin())),
-        false => (file.display().to_string(), fs::read_to_string(file)),
+    let (name, text) = if file.as_os_str() == "-" {
+        ("standard input".into(), io::read_to_string(io::stdin()))
+    } else {
+        (file.display().to_string(), fs::read_to_string(file))
     };
     let failed = |message: String| CliError::Failed(format!("{name}{message}"));
     let text = text.map_err(|error| {
@@ -138,11 +140,12 @@ fn plan(file: &Path, to: Option<&str>) -> Result<Vec<Move>, CliError> {
             moves.push(planned.map_err(|what| failed(format!(":{}: {what}", number + 1)))?);
         }
     }
-    match moves.is_empty() {
-        true => Err(failed(
+    if moves.is_empty() {
+        Err(failed(
             ": the plan has no moves; write some such as vm1=hv2".to_owned(),
-        )),
-        false => Ok(moves),
+        ))
+    } else {
+        Ok(moves)
     }
 }
 
@@ -179,17 +182,19 @@ fn one(source: SourceArgs, args: MigrateArgs, vm: String, to: String) -> Result<
     let Response::Migrated(migrated) = ask(source, &request)? else {
         return Err(CliError::UnexpectedResponse);
     };
-    match args.json {
-        true => print_json(&migrated),
-        false => print(&migration(&migrated)),
+    if args.json {
+        print_json(&migrated)
+    } else {
+        print(&migration(&migrated))
     }
 }
 
 /// Packets sent, and those confirmed where these are fewer.
 fn count(packets: Packets) -> String {
-    match packets.sent == packets.updated {
-        true => packets.sent.to_string(),
-        false => format!("{} ({} confirmed)", packets.sent, packets.updated),
+    if packets.sent == packets.updated {
+        packets.sent.to_string()
+    } else {
+        format!("{} ({} confirmed)", packets.sent, packets.updated)
     }
 }
 
@@ -273,9 +278,10 @@ fn several(report: &MigrationsReport) -> String {
         count(sum.vswitches),
         count(sum.switches),
     ]);
-    let mut text = match done.is_empty() {
-        true => String::new(),
-        false => table(&rows),
+    let mut text = if done.is_empty() {
+        String::new()
+    } else {
+        table(&rows)
     };
     text.push_str(&notes);
     for (round, transition) in rounds {

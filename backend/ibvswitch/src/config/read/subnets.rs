@@ -159,9 +159,10 @@ impl<'d, 'i> Reader<'d, 'i> {
         if found.is_none() {
             let names = subnets.iter().filter_map(|subnet| subnet.name.as_deref());
             let names: Vec<&str> = names.collect();
-            let remedy = match names.is_empty() {
-                true => "remove this key, or add tables [[subnet]]".to_owned(),
-                false => format!("the subnets are {}", names.join(", ")),
+            let remedy = if names.is_empty() {
+                "remove this key, or add tables [[subnet]]".to_owned()
+            } else {
+                format!("the subnets are {}", names.join(", "))
             };
             self.document
                 .reject(&entry, "there is no subnet of this name", remedy);

@@ -230,12 +230,13 @@ fn blocks<'a>(
             // As wide as high, about: cards are twice as wide as they are high.
             let columns = (1..).find(|columns| 2 * columns * columns >= below.len());
             let cards = Group::new(below, columns.unwrap_or(1), cards, chip.area.width);
-            let (width, height) = match cards.cards.is_empty() {
-                true => (chip.area.width, SWITCH.1),
-                false => (
+            let (width, height) = if cards.cards.is_empty() {
+                (chip.area.width, SWITCH.1)
+            } else {
+                (
                     cards.rail() + cards.width() + 2 * PADDING,
                     SWITCH.1 + BUS + cards.height() + 2 * PADDING,
-                ),
+                )
             };
             Block {
                 chip: Some(at),

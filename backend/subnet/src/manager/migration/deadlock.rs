@@ -75,12 +75,11 @@ impl SubnetManager {
     /// What the change from paths to others of the same switches may lead to.
     pub(super) fn deadlock_between(&self, old: &Paths, new: &Paths) -> Deadlock {
         let (before, after) = (routing(old), routing(new));
-        match old.nodes == new.nodes {
-            true => {
-                let before = (&old.graph, &before);
-                judge(before, before, (&new.graph, &after))
-            }
-            false => Deadlock::Unknown,
+        if old.nodes == new.nodes {
+            let before = (&old.graph, &before);
+            judge(before, before, (&new.graph, &after))
+        } else {
+            Deadlock::Unknown
         }
     }
 }

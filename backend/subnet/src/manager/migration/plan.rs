@@ -162,9 +162,10 @@ impl SubnetManager {
                 {
                     return Err(MigrationError::AlreadyThere);
                 }
-                match is_free(at) {
-                    true => Ok(at),
-                    false => Err(MigrationError::Occupied { function: guid }),
+                if is_free(at) {
+                    Ok(at)
+                } else {
+                    Err(MigrationError::Occupied { function: guid })
                 }
             }
             Target::Hypervisor(guid) => {
@@ -346,9 +347,10 @@ impl SubnetManager {
         let blocks = self.changes(&own, &spares, to, switches)?;
         let came = own.iter().map(|&lid| (lid, to));
         let mut ends = came.chain(spares.iter().map(|&lid| (lid, from)));
-        match ends.all(|(lid, edge)| self.is_found(lid, edge, &blocks)) {
-            true => Ok((blocks, None)),
-            false => Ok((all()?, Some(NotFewest::Lost))),
+        if ends.all(|(lid, edge)| self.is_found(lid, edge, &blocks)) {
+            Ok((blocks, None))
+        } else {
+            Ok((all()?, Some(NotFewest::Lost)))
         }
     }
 
@@ -393,9 +395,10 @@ impl SubnetManager {
                     wanted.push((lid, port(*own.get(number).unwrap_or(&first))?));
                 }
             } else {
-                let way = match node == to.0 {
-                    true => to.1,
-                    false => port(self.vswitch_lid(to).ok_or(unknown.clone())?)?,
+                let way = if node == to.0 {
+                    to.1
+                } else {
+                    port(self.vswitch_lid(to).ok_or(unknown.clone())?)?
                 };
                 wanted.extend(own.iter().map(|&lid| (lid, way)));
             }

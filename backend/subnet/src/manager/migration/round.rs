@@ -170,9 +170,10 @@ impl SubnetManager {
             }
             Err(error) => {
                 let holders = self.holders(&error, vm, movers);
-                let refusal = match holders.is_empty() {
-                    true => Refusal::Never(error),
-                    false => Refusal::NoPlace(holders),
+                let refusal = if holders.is_empty() {
+                    Refusal::Never(error)
+                } else {
+                    Refusal::NoPlace(holders)
                 };
                 Err((each, refusal))
             }
@@ -217,9 +218,10 @@ impl SubnetManager {
         let Some((number, node)) = node.map(|number| (number, &nodes[number])) else {
             return Vec::new();
         };
-        let places: Vec<At> = match node.is_switch() {
-            true => node.ports.values().filter_map(|port| port.peer).collect(),
-            false => node.ports.keys().map(|&port| (number, port)).collect(),
+        let places: Vec<At> = if node.is_switch() {
+            node.ports.values().filter_map(|port| port.peer).collect()
+        } else {
+            node.ports.keys().map(|&port| (number, port)).collect()
         };
         places
             .into_iter()

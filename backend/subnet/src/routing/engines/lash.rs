@@ -151,9 +151,10 @@ fn up_down(skeleton: &Skeleton) -> Vec<u32> {
         let from = skeleton.arcs[arc.back as usize].to;
         let from = (height[from as usize], from);
         let height = i64::from(from.0);
-        match to > from {
-            true => (0, height, from.1),
-            false => (1, -height, from.1),
+        if to > from {
+            (0, height, from.1)
+        } else {
+            (1, -height, from.1)
         }
     });
     order

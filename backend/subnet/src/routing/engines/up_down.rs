@@ -255,9 +255,10 @@ impl Search {
         for switch in 0..trunks.len() {
             let any = beyond.next_if_eq(&switch).is_some();
             let goes_down = down[switch] != FAR;
-            let good = |&(to, _): &(usize, u8)| match goes_down {
-                true => order.is_up(to, switch) && down[to] != FAR && down[to] + 1 == down[switch],
-                false => {
+            let good = |&(to, _): &(usize, u8)| {
+                if goes_down {
+                    order.is_up(to, switch) && down[to] != FAR && down[to] + 1 == down[switch]
+                } else {
                     let nearer = taken[to] != FAR && taken[to] + 1 == taken[switch];
                     nearer && (any || order.is_up(switch, to))
                 }
