@@ -20,7 +20,7 @@ struct Tree {
     tree: &'static str,
     /// To find the switches of a move between the leaves that are farthest apart, in microseconds.
     published: f64,
-    /// Of the time for that, and of the time for the whole move.
+    /// The names of two measurements: the time to find the switches, and the time of the whole move.
     names: [&'static str; 2],
 }
 

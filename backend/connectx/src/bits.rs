@@ -260,7 +260,7 @@ mod tests {
 
     /// Offsets computed from the Linux kernel's interface description by
     /// `layout.sh`: one line per field, its structure, name, first bit, bits.
-    const LAYOUT: &str = include_str!("layout.txt");
+    const LAYOUT: &str = include_str!("bits/layout.txt");
 
     #[test]
     fn fields_are_where_the_interface_description_has_them() {

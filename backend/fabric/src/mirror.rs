@@ -23,10 +23,10 @@ use crate::links::link::LinkRate;
 use crate::nodes::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
 use crate::transit::Injected;
 
-/// By which a mirror shows a node.
+/// The addresses and the text of a node in a mirror.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MirrorName {
-    /// Its LID; none, and packets by LID do not find it.
+    /// The node's LID. Packets by LID do not find a node without one.
     pub lid: Lid,
     /// GUID of the node and of its port.
     pub guid: Guid,
@@ -39,8 +39,8 @@ pub struct MirrorName {
 pub struct MirrorHost {
     /// Its port. Port 0 of a switch: the switch is there, and is nobody's adapter.
     pub port: PortRef,
-    /// Its entry of the port's table of GUIDs, where several share the port. The port's adapter is
-    /// shown as a switch then: port 1 leads out, and port 1 + entry to the host.
+    /// The host's entry in the port's table of GUIDs, where several hosts share the port. The mirror
+    /// shows the adapter of such a port as a switch: port 1 leads out, port 1 + entry leads to the host.
     pub entry: Option<u8>,
     /// The LID by which the subnet reaches it.
     pub physical: Lid,
@@ -48,8 +48,8 @@ pub struct MirrorHost {
     pub name: MirrorName,
     /// Its P_Key table.
     pub pkeys: Vec<PKey>,
-    /// Whether the mirror is made for it, so that it may ask. Of others the ways to and from them are
-    /// shown, and no alternatives.
+    /// Whether the mirror is made for this host, so that the host may ask. The mirror shows the ways to
+    /// and from other hosts, and no alternatives to these ways.
     pub member: bool,
 }
 

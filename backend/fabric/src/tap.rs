@@ -12,7 +12,7 @@ use crate::nodes::topology::PortRef;
 pub enum Tap {
     /// Every port's: a packet shows twice per link, sent at one end and received at the other.
     All,
-    /// Those of these ports.
+    /// The packets of these ports.
     Ports(HashSet<PortRef>),
 }
 

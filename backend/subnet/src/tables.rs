@@ -12,7 +12,7 @@ use crate::routing::ForwardingTable;
 #[derive(Debug, Default)]
 struct Held {
     linear: BTreeMap<u16, LinearBlock>,
-    /// Of the second table, by number from [`LinearBlock::SECONDARY_FIRST`] on.
+    /// Blocks of the second table, by number from [`LinearBlock::SECONDARY_FIRST`] on.
     secondary: BTreeMap<u16, LinearBlock>,
     multicast: BTreeMap<(u16, u8), MulticastBlock>,
     /// By port, attribute and modifier.

@@ -191,7 +191,7 @@ layout! {
         sample_start: u32 = 224..256,
         /// Ticks from the beginning to the end.
         sample_interval: u32 = 256..288,
-        /// By which the result is known.
+        /// The number that the result will carry, too.
         tag: u16 = 288..304,
         /// What counter 0 counts.
         counter_select0: u16 = 304..320,
@@ -209,7 +209,7 @@ layout! {
 layout! {
     /// PortSamplesResult (IBA 16.1.3.3) of a node with five counters.
     PortSamplesResult, 24 bytes {
-        /// That of the sample.
+        /// The tag of the PortSamplesControl that asked for the sample.
         tag: u16 = 0..16,
         /// 0 done, 1 about to begin, 2 under way; counters mean something when it is done.
         sample_status: u8 = 30..32,

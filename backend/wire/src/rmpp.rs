@@ -26,10 +26,11 @@ layout! {
         flags: u8 = 21..24,
         /// Why a transfer is stopped or aborted.
         status: u8 = 24..32,
-        /// Of data and of an acknowledgement: the segment's number, from 1.
+        /// The segment's number, from 1, in data and in an acknowledgement.
         segment: u32 = 32..64,
-        /// Of the first segment the bytes of all payloads, of the last one those of its own; of an
-        /// acknowledgement the last segment that may be sent.
+        /// PayloadLength or NewWindowLast: the bytes of all payloads in the first segment, the bytes
+        /// of its own payload in the last segment, the highest segment that may be sent in an
+        /// acknowledgement.
         length: u32 = 64..96,
     }
 }

@@ -165,7 +165,7 @@ fn boundless(device: &Device, other: &CompletionQueue) -> Result<(u32, Buffer)> 
 pub(super) struct Errored {
     pairs: QueuePairs,
     posted: u32,
-    /// Of the first queue pair's.
+    /// How many of the first queue pair's requests have been flushed.
     flushed: u32,
 }
 

@@ -25,8 +25,7 @@ const TICK: Duration = Duration::from_micros(1);
 #[derive(Debug, Default)]
 pub(crate) struct Starved {
     waiting: VecDeque<Waiting>,
-    /// Since when it has had something to send, as far as that is not in `Port::waited`, and until
-    /// when at least.
+    /// Start and earliest end of the current wait. Earlier waits are in `Port::waited` already.
     busy: Option<(Duration, Duration)>,
     /// When the watchdog runs out.
     watchdog: Duration,

@@ -1,9 +1,9 @@
 //! How far a mirror goes: which switches are of use to its hosts.
 //!
-//! Those on any shortest way between two switches that members are at, so that there is a choice of
-//! ways where the subnet has one, rather than a tree; and those that the forwarding tables lead over,
-//! whatever ways these choose, so that what is shown is complete. Where a way goes over a link that is
-//! down it ends.
+//! A switch is in the mirror for one of two reasons. It is on a shortest way between two switches that
+//! members are at: the mirror then offers a choice of ways where the subnet does, rather than a tree.
+//! Or the forwarding tables lead over it, whichever ways these choose: the mirror is then complete. A
+//! way ends at a link that is down.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -153,7 +153,7 @@ fn follow(fabric: &Fabric, lids: &[Lid], found: &mut BTreeSet<NodeId>) {
 
 /// Adds the switches on the ways from `ends` to those found.
 fn follow_to_switches(fabric: &Fabric, ends: &BTreeSet<NodeId>, found: &mut BTreeSet<NodeId>) {
-    // By node, for whose way it was last passed.
+    // For each node, the switch on the way to which it was last passed.
     let mut passed: Vec<Option<NodeId>> = vec![None; fabric.nodes.len()];
     for to in found.clone() {
         let port0 = PortRef { node: to, port: 0 };

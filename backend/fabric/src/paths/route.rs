@@ -123,11 +123,11 @@ impl Fabric {
         Ok(crossed)
     }
 
-    /// Both in one: the ports by which a unicast data packet, to a LID of either space, leaves nodes,
-    /// as far as it gets, and where that is.
+    /// [`Fabric::trace`] and [`Fabric::resolve`] in one, for a unicast LID of either space: the ports by
+    /// which a data packet leaves nodes, as far as the packet gets, and where it ends.
     ///
     /// # Errors
-    /// Of the second value, as [`Fabric::resolve`].
+    /// The second value has the errors of [`Fabric::resolve`].
     pub fn follow(
         &self,
         from: PortRef,

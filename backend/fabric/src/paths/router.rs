@@ -57,10 +57,10 @@ struct Onward {
 }
 
 impl Fabric {
-    /// As [`Fabric::follow`], and on from where routers pass the packet on.
+    /// The same as [`Fabric::follow`], and further where routers pass the packet on.
     ///
     /// # Errors
-    /// Of the second value, as [`Fabric::resolve`], and [`NoRoute::HopLimit`] and
+    /// The second value has the errors of [`Fabric::resolve`], and [`NoRoute::HopLimit`] and
     /// [`NoRoute::NotRouted`].
     pub fn follow_routed(
         &self,

@@ -81,8 +81,8 @@ pub struct FileNodes {
 }
 
 impl Wiring {
-    /// The switches at which cables end that are not a hypervisor's, one for each such end: those of
-    /// managers' hosts, of routers, and between switches.
+    /// The switches at the ends of cables to managers' hosts, to routers and to other switches, once for
+    /// each end. Cables to hypervisors are not among them.
     pub fn ends<'a>(&'a self, subnets: &'a [Subnet]) -> impl Iterator<Item = usize> + 'a {
         let between = self.cables.iter().flat_map(|&(a, b)| [a, b]);
         let routers = self.routers.iter().flat_map(|router| &router.ports);

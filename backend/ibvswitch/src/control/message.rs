@@ -26,7 +26,7 @@ pub enum Request {
     Sm {
         /// What.
         action: SmAction,
-        /// Of which subnet's; of all without.
+        /// The subnet of the manager that is asked. Without it all managers are asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         subnet: Option<String>,
     },

@@ -138,9 +138,9 @@ fn choose(
     Ok(path.expect("a shortest path between machines meets no node twice"))
 }
 
-/// The paths of `paths` that avoid the `broken` links as they are, and in place of each other one a
-/// shortest-widest path that is not restricted to up*/down*: how the paper's section VI mends a
-/// regular topology. A cable is broken in both directions.
+/// Mends the paths of a regular topology as the paper's section VI does. A path that avoids the
+/// `broken` links stays. A shortest-widest path, which up*/down* does not restrict, takes the place of
+/// each other path. A cable is broken in both directions.
 ///
 /// # Errors
 /// [`NotConnected`] names a pair that no path is left for.

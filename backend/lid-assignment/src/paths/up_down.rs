@@ -73,9 +73,9 @@ impl UpDown {
 pub enum Legality<'a> {
     /// Any.
     Any,
-    /// Those that go up before they go down.
+    /// Paths that go up before they go down.
     UpDown(&'a UpDown),
-    /// Those that use none of these cables, in either direction.
+    /// Paths that use none of these cables, in either direction.
     Avoiding(&'a [LinkId]),
 }
 

@@ -39,8 +39,8 @@ pub(super) struct Mastery {
     activity: u32,
     /// Managers that the last sweep found, by port GUID.
     others: BTreeMap<Guid, Other>,
-    /// Whom a standby polls: the master, or who is to become it. Whom a master polls that waits to
-    /// be handed over another one's part of the subnet.
+    /// The manager that this one polls. A standby polls the master, or the manager that will be. A
+    /// master polls the manager from which it awaits a handover.
     polled: Option<Other>,
     next_poll: Option<Duration>,
     missed: u32,

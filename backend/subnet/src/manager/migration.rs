@@ -63,7 +63,7 @@ pub struct Ticket(u64);
 #[derive(Debug, Default)]
 pub(super) struct Migrations {
     waiting: VecDeque<Waiting>,
-    /// Those of the round that runs.
+    /// The migrations of the round that runs.
     running: Vec<Running>,
     /// Rounds so far.
     rounds: u64,
@@ -95,7 +95,7 @@ struct Running {
     plan: Plan,
     moved: Moved,
     per_switch: BTreeMap<Guid, Packets>,
-    /// What is to be entered when no request is open.
+    /// The stage that begins when no request is open.
     next: Option<Stage>,
     /// Requests that are not answered.
     open: usize,
@@ -134,7 +134,7 @@ impl SubnetManager {
     /// Asks for a VM to be moved. It is when no sweep runs and no migration that changes one of the
     /// same switches; [`SubnetManager::take_migration`] tells how it came out.
     ///
-    /// Those asked for before the manager is polled may be made at the same time.
+    /// Migrations that are asked for before the manager is polled may be made at the same time.
     pub fn migrate(&mut self, migration: Migration) -> Ticket {
         self.ask(Job::Move, migration)
     }

@@ -130,7 +130,7 @@ impl<'a> Kept<'a> {
 struct Siblings {
     port: Option<u8>,
     used: [u8; 256],
-    /// Those of which `used` is not zero; most often one.
+    /// The ports with a count other than zero in `used`; most often one.
     touched: Vec<u8>,
 }
 

@@ -1,7 +1,8 @@
-//! GUIDs that ports have besides their own: those of functions that share a port, and with it its LID.
+//! Alias GUIDs: a port's GUIDs besides its own, for functions that share the port and its LID.
 //!
-//! Who has the port registers them by records of GUIDInfo (IBA 15.2.5.18), as the driver of a physical
-//! function does for its virtual ones; the subnet manager writes them into the port's table.
+//! The port's owner registers alias GUIDs by records of GUIDInfo (IBA 15.2.5.18), as the driver of a
+//! physical function does for its virtual functions. The subnet manager writes the alias GUIDs into the
+//! port's table.
 
 use std::collections::BTreeMap;
 

@@ -254,7 +254,7 @@ pub(super) fn guids(
     Ok(())
 }
 
-/// Who is in which partition is told to the trusted alone (IBA 15.4.1).
+/// Answers who is in which partition, to trusted requesters alone (IBA 15.4.1).
 pub(super) fn partitions(
     request: &Request<'_>,
     directory: &Directory,

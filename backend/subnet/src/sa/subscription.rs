@@ -1,4 +1,4 @@
-//! Who wants to hear of events, and telling them (IBA 13.4.11).
+//! Subscriptions to events, and the reports to subscribers (IBA 13.4.11).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -47,12 +47,12 @@ pub(super) struct Subscriptions {
     next: u64,
 }
 
-/// Whom an event may be told to.
+/// The subscribers that may hear of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Audience {
-    /// Those who share a partition with this port, and the trusted.
+    /// Subscribers that share a partition with this port, and trusted ones.
     Of(Lid),
-    /// Members of this partition, and the trusted.
+    /// Members of this partition, and trusted subscribers.
     Partition(PKey),
 }
 

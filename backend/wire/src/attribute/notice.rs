@@ -293,7 +293,7 @@ impl Trap {
     /// Reads a notice's details; `None` when it is a vendor's, or one that is not known here.
     ///
     /// # Errors
-    /// Those of [`Notice::parse`] and of the details.
+    /// What [`Notice::parse`] finds, and what is wrong with the details.
     pub fn parse(data: &[u8; DATA]) -> Result<Option<Self>> {
         let notice = Notice::parse(data)?;
         if !notice.generic {

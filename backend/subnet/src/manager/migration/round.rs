@@ -11,7 +11,7 @@ use crate::manager::{Phase, SubnetManager};
 use crate::migration::{Method, Migration, MigrationError, Target, Wait};
 use crate::model::At;
 
-/// Those that wait longest and are looked at, once there is one that can begin.
+/// How many waiting migrations are examined after the first that can begin.
 const AHEAD: usize = 128;
 
 /// What is known of a migration that does not begin now.

@@ -194,7 +194,7 @@ impl Side {
         self.first[vertex] as usize..self.first[vertex + 1] as usize
     }
 
-    /// Of the cables of a group the first that the least goes by.
+    /// The first of a group's cables that carry the fewest paths.
     fn lightest(&self, group: usize) -> usize {
         let Group { first, count, .. } = self.groups[group];
         let cables = first as usize..(first + count) as usize;
