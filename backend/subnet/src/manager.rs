@@ -84,6 +84,15 @@ struct Errand {
     migration: Option<Ticket>,
 }
 
+impl From<Purpose> for Errand {
+    fn from(purpose: Purpose) -> Self {
+        Self {
+            purpose,
+            migration: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Idle,
@@ -586,10 +595,10 @@ impl SubnetManager {
         attribute: AttributeId,
         modifier: u32,
         data: [u8; DATA],
-        purpose: Purpose,
+        errand: impl Into<Errand>,
     ) {
         self.report.sets += 1;
-        self.request(route, Method::SET, attribute, modifier, data, purpose);
+        self.request(route, Method::SET, attribute, modifier, data, errand);
     }
 
     fn request(
@@ -599,10 +608,10 @@ impl SubnetManager {
         attribute: AttributeId,
         modifier: u32,
         data: [u8; DATA],
-        purpose: Purpose,
+        errand: impl Into<Errand>,
     ) {
         let destination = Destination::Directed(route);
-        self.request_to(destination, method, attribute, modifier, data, purpose);
+        self.request_to(destination, method, attribute, modifier, data, errand);
     }
 
     fn request_to(
@@ -612,7 +621,7 @@ impl SubnetManager {
         attribute: AttributeId,
         modifier: u32,
         data: [u8; DATA],
-        purpose: Purpose,
+        errand: impl Into<Errand>,
     ) {
         let m_key = match &destination {
             Destination::Directed(route) => self.keys.along(route),
@@ -630,8 +639,10 @@ impl SubnetManager {
             m_key,
             data,
         };
-        let migration = self.migrations.opens();
-        let errand = Errand { purpose, migration };
+        let errand = errand.into();
+        if let Some(ticket) = errand.migration {
+            self.migrations.opens(ticket);
+        }
         self.requests.push(request, errand);
     }
 
@@ -645,23 +656,27 @@ impl SubnetManager {
     /// Takes in how a request came out.
     fn take(&mut self, outcome: Outcome<Errand>) {
         let Outcome {
-            purpose: Errand { purpose, migration },
+            purpose: errand,
             request,
             answer,
             sent,
         } = outcome;
+        let Errand { purpose, migration } = errand;
         if let Some(ticket) = migration {
-            self.resume_migration(ticket, &purpose, sent, answer.is_ok());
+            self.migrations
+                .closes(ticket, &purpose, sent, answer.is_ok());
         }
         match answer {
-            Ok(data) => self.take_answer(purpose, &request, data),
-            Err(failure) => self.failed(purpose, &request, failure),
+            Ok(data) => self.take_answer(errand, &request, data),
+            Err(failure) => self.failed(errand, &request, failure),
         }
-        self.continue_migration();
+        if let Some(ticket) = migration {
+            self.proceed(ticket);
+        }
     }
 
-    fn take_answer(&mut self, purpose: Purpose, request: &Request, data: [u8; DATA]) {
-        match purpose {
+    fn take_answer(&mut self, errand: Errand, request: &Request, data: [u8; DATA]) {
+        match errand.purpose {
             Purpose::NodeInfo { from } => self.take_node_info(request, from, &data),
             Purpose::NodeDescription(node) => {
                 if let Some(node) = self.subnet.nodes.get_mut(node) {
@@ -677,7 +692,9 @@ impl SubnetManager {
             Purpose::Partitions(at, block) => self.take_partitions(at, block, &data),
             Purpose::Enforcement { switch, place } => self.take_enforcement(switch, place, &data),
             Purpose::Setting { node, place } => self.take_setting(node, place, &request.data),
-            Purpose::Identity(at, guid) => self.take_identity(at, guid, &data),
+            Purpose::Identity(at, guid) => {
+                self.take_identity(at, guid, &data, errand.migration);
+            }
             Purpose::Extension(node) => self.take_extension(node, &data),
             Purpose::Linear { switch, number } => self.take_linear(switch, number, &data),
             Purpose::Multicast { switch, at } => self.take_multicast(switch, at, &data),
@@ -694,7 +711,8 @@ impl SubnetManager {
         }
     }
 
-    fn failed(&mut self, purpose: Purpose, request: &Request, failure: Failure) {
+    fn failed(&mut self, errand: Errand, request: &Request, failure: Failure) {
+        let Errand { purpose, migration } = errand;
         match purpose {
             Purpose::LightSwitch | Purpose::LightPort | Purpose::ChangedPort(_) => {
                 self.changed = true;
@@ -750,9 +768,6 @@ impl SubnetManager {
             // The answer may be lost, not the request.
             self.tables.forget(switch);
         }
-        match self.phase {
-            Phase::Migrating => self.migration_failed(message),
-            _ => self.error(message),
-        }
+        self.migration_failed(migration, message);
     }
 }

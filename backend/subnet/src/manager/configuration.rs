@@ -5,7 +5,7 @@ use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Lid, PKey, PhysicalState, PortState};
 
-use super::{Phase, Purpose, SubnetManager};
+use super::{Errand, Phase, Purpose, SubnetManager, Ticket};
 use crate::keys::KeyPolicy;
 use crate::lids;
 use crate::model::At;
@@ -121,7 +121,7 @@ impl SubnetManager {
                 let mut found =
                     found.filter(|&at| self.subnet.port(at).is_some_and(|it| it.guid == port));
                 if let Some(at) = found.next() {
-                    self.set_partitions_at(at, port);
+                    self.set_partitions_at(at, port, None);
                 }
             }
         }
@@ -163,13 +163,13 @@ impl SubnetManager {
             if !self.subnet.nodes[node].is_switch()
                 && let Some(port) = self.subnet.port(at)
             {
-                self.set_partitions_at(at, port.guid);
+                self.set_partitions_at(at, port.guid, None);
             }
         }
     }
 
     /// Gives an adapter's port, and the switch's port that it is at, the P_Keys of this GUID.
-    pub(super) fn set_partitions_at(&mut self, at: At, guid: Guid) {
+    pub(super) fn set_partitions_at(&mut self, at: At, guid: Guid, migration: Option<Ticket>) {
         let Some(port) = self.subnet.port(at) else {
             return;
         };
@@ -191,24 +191,20 @@ impl SubnetManager {
             }
             if block != held {
                 let purpose = Purpose::Partitions(at, number);
+                let errand = Errand { purpose, migration };
                 let modifier = u32::from(number);
                 let data = block.to_bytes();
-                self.set(
-                    route.clone(),
-                    AttributeId::P_KEY_TABLE,
-                    modifier,
-                    data,
-                    purpose,
-                );
+                let route = route.clone();
+                self.set(route, AttributeId::P_KEY_TABLE, modifier, data, errand);
             }
         }
         if self.config.enforce_partitions {
-            self.set_enforcement(at, &wanted);
+            self.set_enforcement(at, &wanted, migration);
         }
     }
 
     /// Gives the switch's port at the other end of an adapter's cable the same keys to let through.
-    fn set_enforcement(&mut self, adapter: At, keys: &[PKey]) {
+    fn set_enforcement(&mut self, adapter: At, keys: &[PKey], migration: Option<Ticket>) {
         let Some((at, _)) = self.enforcer(adapter) else {
             return;
         };
@@ -233,7 +229,10 @@ impl SubnetManager {
                     AttributeId::P_KEY_TABLE,
                     modifier,
                     block.to_bytes(),
-                    Purpose::Enforcement { switch, place },
+                    Errand {
+                        purpose: Purpose::Enforcement { switch, place },
+                        migration,
+                    },
                 );
             }
         }
@@ -297,7 +296,7 @@ impl SubnetManager {
             let addresses = |info: &PortInfo| (info.lid, info.lmc, info.master_sm_lid);
             let addressed = addresses(&before) != addresses(&wanted);
             let reregister = before.port_state == PortState::Active && addressed;
-            self.set_port(at, &wanted, PortState::NoChange, reregister);
+            self.set_port(at, &wanted, PortState::NoChange, reregister, None);
         }
     }
 
@@ -436,6 +435,7 @@ impl SubnetManager {
         wanted: &PortInfo,
         state: PortState,
         reregister: bool,
+        migration: Option<Ticket>,
     ) {
         let Some(port) = self.subnet.port(at) else {
             return;
@@ -459,13 +459,12 @@ impl SubnetManager {
         let mut data = [0; DATA];
         request.emit(&mut data);
         let (_, number) = at;
-        self.set(
-            route,
-            AttributeId::PORT_INFO,
-            u32::from(number),
-            data,
-            Purpose::PortInfo(at),
-        );
+        let errand = Errand {
+            purpose: Purpose::PortInfo(at),
+            migration,
+        };
+        let modifier = u32::from(number);
+        self.set(route, AttributeId::PORT_INFO, modifier, data, errand);
     }
 
     /// Takes ports that are in one state to the next one.
@@ -478,7 +477,7 @@ impl SubnetManager {
             .filter_map(|(at, _)| Some((at, self.wanted(at)?.1)))
             .collect();
         for (at, info) in ports {
-            self.set_port(at, &info, to, to == PortState::Active);
+            self.set_port(at, &info, to, to == PortState::Active, None);
         }
     }
 }

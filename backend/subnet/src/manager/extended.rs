@@ -15,7 +15,7 @@ use wire::smp::{DATA, Route};
 use wire::{ExtendedLid, Guid, Lid};
 
 use super::migration::Blocks;
-use super::{Purpose, SubnetManager};
+use super::{Errand, Purpose, SubnetManager, Ticket};
 use crate::migration::MigrationError;
 use crate::model::At;
 
@@ -136,13 +136,18 @@ impl SubnetManager {
             let wanted = guid.and_then(|guid| self.extended.lids.get(&guid)).copied();
             let held = self.extended.held.get(&node);
             if held.is_some_and(|&held| held != wanted) {
-                self.set_virtual_lid(at, wanted);
+                self.set_virtual_lid(at, wanted, None);
             }
         }
     }
 
     /// Sets the vLID of an adapter's port.
-    pub(super) fn set_virtual_lid(&mut self, at: At, lid: Option<ExtendedLid>) {
+    pub(super) fn set_virtual_lid(
+        &mut self,
+        at: At,
+        lid: Option<ExtendedLid>,
+        migration: Option<Ticket>,
+    ) {
         let Some(port) = self.subnet.port(at) else {
             return;
         };
@@ -150,7 +155,8 @@ impl SubnetManager {
         let mut data = [0; DATA];
         data[..4].copy_from_slice(&ExtendedLid::emit(lid));
         let purpose = Purpose::Extension(at.0);
-        self.set(route, AttributeId::EXTENDED_LID, 0, data, purpose);
+        let errand = Errand { purpose, migration };
+        self.set(route, AttributeId::EXTENDED_LID, 0, data, errand);
     }
 
     /// Has every switch have the entries of all vLIDs, after a sweep has set those of ordinary LIDs.

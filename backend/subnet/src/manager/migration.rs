@@ -31,7 +31,7 @@ use tracing::info;
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
-use super::{Phase, SubnetManager};
+use super::{Phase, Purpose, SubnetManager};
 use crate::lids;
 use crate::migration::{
     Arrival, Method, Migration, MigrationError, Moved, NotFewest, Packets, SwitchPackets, Target,
@@ -70,8 +70,6 @@ pub(super) struct Migrations {
     /// What tells the fewest switches that a move can change, if the subnet is a fat-tree; once
     /// somebody has asked since the last sweep.
     minimum: Option<Result<FatTreeMinimum, NotFewest>>,
-    /// The one whose requests are made, or whose answer is taken in.
-    acting: Option<Ticket>,
     results: BTreeMap<Ticket, Result<Moved, MigrationError>>,
     tickets: u64,
 }
@@ -104,8 +102,7 @@ struct Running {
 }
 
 impl Migrations {
-    fn acting(&mut self) -> Option<&mut Running> {
-        let ticket = self.acting?;
+    fn find(&mut self, ticket: Ticket) -> Option<&mut Running> {
         self.running.iter_mut().find(|each| each.ticket == ticket)
     }
 
@@ -122,11 +119,19 @@ impl Migrations {
             .collect()
     }
 
-    /// A request is made: for which of those that run, if for one of them.
-    pub(super) fn opens(&mut self) -> Option<Ticket> {
-        let running = self.acting()?;
-        running.open += 1;
-        Some(running.ticket)
+    /// A request is made for a migration.
+    pub(super) fn opens(&mut self, ticket: Ticket) {
+        if let Some(running) = self.find(ticket) {
+            running.open += 1;
+        }
+    }
+
+    /// A request for a migration has come out, after `sent` packets.
+    pub(super) fn closes(&mut self, ticket: Ticket, purpose: &Purpose, sent: u32, done: bool) {
+        if let Some(running) = self.find(ticket) {
+            running.open -= 1;
+            running.count(purpose, sent, done);
+        }
     }
 }
 
@@ -358,7 +363,7 @@ impl SubnetManager {
             .collect();
         for at in left_behind {
             if let Some(guid) = missing.pop() {
-                self.set_guid(at, guid);
+                self.set_guid(at, guid, None);
             }
         }
     }
@@ -403,7 +408,7 @@ impl SubnetManager {
                 }
             ));
             if let Some(own) = own {
-                self.set_guid(at, own);
+                self.set_guid(at, own, None);
             }
         }
     }

@@ -172,7 +172,7 @@ impl SubnetManager {
             .collect();
         for at in changed {
             if let Some((_, wanted)) = self.wanted(at) {
-                self.set_port(at, &wanted, PortState::NoChange, false);
+                self.set_port(at, &wanted, PortState::NoChange, false, None);
             }
         }
     }

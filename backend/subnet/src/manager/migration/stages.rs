@@ -8,7 +8,7 @@ use wire::smp::{DATA, Destination};
 use wire::{ExtendedLid, Guid, Lid, PortState};
 
 use super::{Blocks, Job, Running, Ticket};
-use crate::manager::{Purpose, SubnetManager};
+use crate::manager::{Errand, Purpose, SubnetManager};
 use crate::migration::Method;
 use crate::model::At;
 
@@ -37,43 +37,19 @@ impl Stage {
 impl SubnetManager {
     /// Enters a migration's next stage when the one before has come well to its end, and those that
     /// take no packets at once.
-    pub(super) fn proceed(&mut self, ticket: Ticket) {
-        self.migrations.acting = Some(ticket);
-        while let Some(running) = self.migrations.acting()
+    pub(in crate::manager) fn proceed(&mut self, ticket: Ticket) {
+        while let Some(running) = self.migrations.find(ticket)
             && running.open == 0
             && running.failure.is_none()
             && let Some(stage) = running.next
         {
             running.next = stage.next();
-            self.enter_stage(stage);
-        }
-        self.migrations.acting = None;
-    }
-
-    /// Begins to take in how a request came out that is part of a migration.
-    pub(in crate::manager) fn resume_migration(
-        &mut self,
-        ticket: Ticket,
-        purpose: &Purpose,
-        sent: u32,
-        done: bool,
-    ) {
-        self.migrations.acting = Some(ticket);
-        if let Some(running) = self.migrations.acting() {
-            running.open -= 1;
-            running.count(purpose, sent, done);
+            self.enter_stage(ticket, stage);
         }
     }
 
-    /// Ends what [`SubnetManager::resume_migration`] has begun.
-    pub(in crate::manager) fn continue_migration(&mut self) {
-        if let Some(ticket) = self.migrations.acting {
-            self.proceed(ticket);
-        }
-    }
-
-    fn enter_stage(&mut self, stage: Stage) {
-        let Some(current) = self.migrations.acting() else {
+    fn enter_stage(&mut self, ticket: Ticket, stage: Stage) {
+        let Some(current) = self.migrations.find(ticket) else {
             return;
         };
         current.dropping = stage == Stage::Detach;
@@ -81,59 +57,62 @@ impl SubnetManager {
         let (vm, spare) = (current.asked.vm, current.plan.spare);
         let drop_first = current.asked.drop_first;
         let job = current.job;
+        let migration = Some(ticket);
         match stage {
             Stage::Address if job != Job::Move => {
-                self.set_partitions_at(to, vm);
-                self.set_address(to, vm, job == Job::Start);
+                self.set_partitions_at(to, vm, migration);
+                self.set_address(ticket, to, vm, job == Job::Start);
             }
             Stage::Restore if job != Job::Move => {}
             Stage::Detach => {
                 match current.moved.virtual_lid {
-                    Some(_) => self.set_virtual_lid(from, None),
-                    None => self.set_lid(from, Lid::NONE, false),
+                    Some(_) => self.set_virtual_lid(from, None, migration),
+                    None => self.set_lid(ticket, from, Lid::NONE, false),
                 }
-                self.set_partitions_at(to, vm);
+                self.set_partitions_at(to, vm, migration);
                 if drop_first {
-                    self.send_drops();
+                    self.send_drops(ticket);
                 }
             }
-            Stage::Identify => self.set_guid(to, vm),
+            Stage::Identify => self.set_guid(to, vm, migration),
             Stage::Address => {
-                self.set_address(to, vm, true);
-                self.set_guid(from, spare);
-                self.set_partitions_at(from, spare);
+                self.set_address(ticket, to, vm, true);
+                self.set_guid(from, spare, migration);
+                self.set_partitions_at(from, spare, migration);
             }
             Stage::Restore => {
                 let left = self.lid_of(spare);
                 if left != Lid::NONE {
-                    self.set_lid(from, left, false);
+                    self.set_lid(ticket, from, left, false);
                 }
             }
-            Stage::Forward => self.send_blocks(),
+            Stage::Forward => self.send_blocks(ticket),
         }
     }
 
     /// Gives a function the LID of the VM that it has now, of whichever kind the VM has.
-    fn set_address(&mut self, at: At, vm: Guid, reregister: bool) {
-        let current = self.migrations.acting();
+    fn set_address(&mut self, ticket: Ticket, at: At, vm: Guid, reregister: bool) {
+        let current = self.migrations.find(ticket);
         if current.is_some_and(|current| current.moved.virtual_lid.is_some()) {
-            self.set_virtual_lid(at, self.extended.lids.get(&vm).copied());
+            let lid = self.extended.lids.get(&vm).copied();
+            self.set_virtual_lid(at, lid, Some(ticket));
         } else {
-            self.set_lid(at, self.lid_of(vm), reregister);
+            self.set_lid(ticket, at, self.lid_of(vm), reregister);
         }
     }
 
-    fn set_lid(&mut self, at: At, lid: Lid, reregister: bool) {
+    fn set_lid(&mut self, ticket: Ticket, at: At, lid: Lid, reregister: bool) {
         if let Some((_, mut info)) = self.wanted(at) {
             info.lid = lid;
             if lid == Lid::NONE {
                 info.lmc = 0;
             }
-            self.set_port(at, &info, PortState::NoChange, reregister);
+            self.set_port(at, &info, PortState::NoChange, reregister, Some(ticket));
         }
     }
 
-    pub(in crate::manager) fn set_guid(&mut self, at: At, guid: Guid) {
+    /// Gives a port another GUID, for a migration or to clean up after one.
+    pub(in crate::manager) fn set_guid(&mut self, at: At, guid: Guid, migration: Option<Ticket>) {
         let Some(port) = self.subnet.port(at) else {
             return;
         };
@@ -144,17 +123,23 @@ impl SubnetManager {
         entries[0] = guid;
         GuidInfo::from_entries(entries).emit(&mut data);
         let purpose = Purpose::Identity(at, guid);
-        self.set(route, AttributeId::GUID_INFO, 0, data, purpose);
+        let errand = Errand { purpose, migration };
+        self.set(route, AttributeId::GUID_INFO, 0, data, errand);
     }
 
-    pub(in crate::manager) fn take_identity(&mut self, at: At, guid: Guid, data: &[u8; DATA]) {
+    pub(in crate::manager) fn take_identity(
+        &mut self,
+        at: At,
+        guid: Guid,
+        data: &[u8; DATA],
+        migration: Option<Ticket>,
+    ) {
         let given = GuidInfo::parse(data).map(|info| info.guid0);
         if given != Ok(guid) {
             let node = self.subnet.nodes.get(at.0);
             let node = node.map_or(Guid::NONE, |node| node.info.node_guid);
-            return self.migration_failed(format!(
-                "the node {node} keeps its port GUID: it is no virtual function"
-            ));
+            let reason = format!("the node {node} keeps its port GUID: it is no virtual function");
+            return self.migration_failed(migration, reason);
         }
         if let Some(port) = self.subnet.port_mut(at) {
             port.guid = guid;
@@ -162,8 +147,8 @@ impl SubnetManager {
     }
 
     /// Sends the blocks that the plan changes, with the VM's LID dropped and nothing else changed.
-    fn send_drops(&mut self) {
-        let Some(current) = self.migrations.acting() else {
+    fn send_drops(&mut self, ticket: Ticket) {
+        let Some(current) = self.migrations.find(ticket) else {
             return;
         };
         let (vm, virtual_lid) = (current.asked.vm, current.moved.virtual_lid);
@@ -176,60 +161,61 @@ impl SubnetManager {
         for node in switches {
             let guid = self.subnet.nodes[node].info.node_guid;
             for (number, block) in self.dropped(guid, lids.iter().copied()) {
-                self.send_block(node, number, block);
+                self.send_block(ticket, node, number, block);
             }
         }
     }
 
-    fn send_blocks(&mut self) {
-        let Some(current) = self.migrations.acting() else {
+    fn send_blocks(&mut self, ticket: Ticket) {
+        let Some(current) = self.migrations.find(ticket) else {
             return;
         };
         if current.moved.method == Method::Full {
             // A routing engine sees no vLIDs: their blocks are sent besides.
             let virtual_lid = current.moved.virtual_lid;
             let secondary = virtual_lid.map(|_| current.plan.blocks.clone());
-            self.send_everything();
-            return self.send_these(secondary.unwrap_or_default());
+            self.send_everything(ticket);
+            return self.send_these(ticket, secondary.unwrap_or_default());
         }
         let blocks = current.plan.blocks.clone();
-        self.send_these(blocks);
+        self.send_these(ticket, blocks);
     }
 
-    fn send_these(&mut self, blocks: Blocks) {
+    fn send_these(&mut self, ticket: Ticket, blocks: Blocks) {
         for (node, blocks) in blocks {
             for (number, block) in blocks {
-                self.send_block(node, number, block);
+                self.send_block(ticket, node, number, block);
             }
         }
     }
 
     /// What a subnet manager does that knows of no vSwitches.
-    fn send_everything(&mut self) {
+    fn send_everything(&mut self, ticket: Ticket) {
         let routed = self.fresh_paths();
         if routed.engine.is_none() {
             let reasons = routed.refusals.iter().map(ToString::to_string);
-            return self.migration_failed(reasons.collect::<Vec<_>>().join("; "));
+            let reason = reasons.collect::<Vec<_>>().join("; ");
+            return self.migration_failed(Some(ticket), reason);
         }
         let mut blocks: Blocks = BTreeMap::new();
         for (&node, table) in routed.nodes.iter().zip(&routed.tables) {
             for (number, block) in (0u16..).zip(table.blocks()) {
-                self.send_block(node, number, block);
+                self.send_block(ticket, node, number, block);
                 blocks.entry(node).or_default().insert(number, block);
             }
         }
-        let checked = self.migrations.acting();
+        let checked = self.migrations.find(ticket);
         let checked = checked.is_some_and(|current| current.asked.check_deadlock);
         let deadlock = checked.then(|| self.deadlock_between(&self.paths, &routed));
         self.paths = routed;
-        if let Some(current) = self.migrations.acting() {
+        if let Some(current) = self.migrations.find(ticket) {
             current.plan.blocks = blocks;
             current.moved.deadlock = deadlock;
         }
     }
 
-    fn send_block(&mut self, node: usize, number: u16, block: LinearBlock) {
-        let current = self.migrations.acting();
+    fn send_block(&mut self, ticket: Ticket, node: usize, number: u16, block: LinearBlock) {
+        let current = self.migrations.find(ticket);
         let by_lid = current.is_some_and(|current| current.asked.destination_routed);
         let entry = &self.subnet.nodes[node];
         let own = entry.ports.get(&0).and_then(|port| port.info);
@@ -242,7 +228,10 @@ impl SubnetManager {
         };
         let switch = entry.info.node_guid;
         self.tables.writes_linear(switch, number);
-        let purpose = Purpose::Linear { switch, number };
+        let errand = Errand {
+            purpose: Purpose::Linear { switch, number },
+            migration: Some(ticket),
+        };
         self.report.sets += 1;
         self.request_to(
             destination,
@@ -250,13 +239,19 @@ impl SubnetManager {
             AttributeId::LINEAR_FORWARDING,
             u32::from(number),
             block.0,
-            purpose,
+            errand,
         );
     }
 
-    pub(in crate::manager) fn migration_failed(&mut self, reason: String) {
-        if let Some(current) = self.migrations.acting() {
-            current.failure.get_or_insert(reason);
+    /// Something went wrong with a migration, or with something else.
+    pub(in crate::manager) fn migration_failed(
+        &mut self,
+        migration: Option<Ticket>,
+        reason: String,
+    ) {
+        let running = migration.and_then(|ticket| self.migrations.find(ticket));
+        if let Some(running) = running {
+            running.failure.get_or_insert(reason);
         } else {
             self.error(reason);
         }
@@ -265,7 +260,7 @@ impl SubnetManager {
 
 impl Running {
     /// Counts the packets of a request that has come out.
-    fn count(&mut self, purpose: &Purpose, sent: u32, done: bool) {
+    pub(super) fn count(&mut self, purpose: &Purpose, sent: u32, done: bool) {
         let moved = &mut self.moved;
         let Purpose::Linear { switch, .. } = purpose else {
             return moved.functions.count(sent, done);
