@@ -13,7 +13,6 @@ impl Fabric {
     ///
     /// Returns false, and changes nothing, where these are not two virtual functions.
     pub fn exchange(&mut self, one: PortRef, other: PortRef) -> bool {
-        let places = [one.node.index(), other.node.index()];
         let are_functions = [one, other]
             .into_iter()
             .all(|at| self.is_virtual_function(at.node) && at.port == 1 && self.port(at).is_some());
@@ -23,13 +22,13 @@ impl Fabric {
         for at in [one, other] {
             self.take_down(at, PhysicalState::Polling);
         }
-        let Ok([first, second]) = self.nodes.get_disjoint_mut(places) else {
+        let Some([first, second]) = self.nodes.two_mut(one.node, other.node) else {
             return false;
         };
         first.exchange(second);
         for at in [one, other] {
             if let Some(guid) = self.port(at).map(|port| port.guid) {
-                self.found_at(guid, at);
+                self.nodes.found_at(guid, at);
             }
             for event in [
                 PortEvent::GidChange,
@@ -48,7 +47,7 @@ impl Fabric {
     /// Has a port forget the subnet that it was in, as one does that is reset on its way to another
     /// one: LIDs, prefix, keys, the manager's address. The next manager finds it as a new one.
     pub fn forget_subnet(&mut self, at: PortRef) {
-        if let Some(port) = self.port_mut(at) {
+        if let Some(port) = self.nodes.port_mut(at) {
             port.forget_subnet();
             self.path_changed();
         }

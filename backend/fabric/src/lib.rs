@@ -9,7 +9,7 @@
 //!   performance management packets, as hardware does. Nothing here assigns a LID or fills a
 //!   forwarding table: that is a subnet manager's work, done by packets.
 //! * Payload does not travel through here packet by packet. The data plane asks
-//!   [`Fabric::resolve`] once per path, keeps the answer as long as [`Fabric::generation`] stands
+//!   [`Nodes::resolve`] once per path, keeps the answer as long as [`Nodes::generation`] stands
 //!   still, and counts in [`PortCounters`] what it moved.
 //! * A vSwitch is a switch like any other: one per hypervisor, with one uplink, the hypervisor's
 //!   virtual functions being channel adapters behind it.
@@ -44,6 +44,7 @@ pub use links::fault::{LinkFault, Stalled};
 pub use links::link::LinkRate;
 pub use mirror::{Mirror, MirrorHost, MirrorManager, MirrorName};
 pub use netlist::{NETLIST_MAX, NetlistError};
+pub use nodes::Nodes;
 pub use nodes::counters::{PortCounters, SmpCounts};
 pub use nodes::forwarding::MULTICAST_LIDS;
 pub use nodes::report::{ForwardingSummary, PortTotals};

@@ -20,6 +20,7 @@ use wire::{ExtendedLid, Guid, Lid, MadPacket, PKey, PhysicalState, PortState};
 
 use crate::fabric::{Fabric, Output, Owner, SmpAccess};
 use crate::links::link::LinkRate;
+use crate::nodes::Nodes;
 use crate::nodes::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
 use crate::transit::Injected;
 
@@ -184,7 +185,7 @@ fn shown(physical: &PortInfo, lid: Lid, manager: MirrorManager) -> PortInfo {
 
 /// A mirror in the making.
 struct Draft<'a> {
-    fabric: &'a Fabric,
+    subnet: &'a Nodes,
     hosts: &'a [MirrorHost],
     manager: MirrorManager,
     topology: Topology,
@@ -198,8 +199,8 @@ struct Draft<'a> {
     ports: Vec<PortRef>,
 }
 
-impl Fabric {
-    /// A mirror of this fabric that shows `hosts` and what connects them. `name` is asked for the
+impl Nodes {
+    /// A mirror of these nodes that shows `hosts` and what connects them. `name` is asked for the
     /// names of switches, by their port 0, and of adapters whose port hosts share, by that port.
     ///
     /// # Errors
@@ -211,7 +212,7 @@ impl Fabric {
         name: impl FnMut(PortRef) -> MirrorName,
     ) -> Result<Mirror, TopologyError> {
         let mut draft = Draft {
-            fabric: self,
+            subnet: self,
             hosts,
             manager,
             topology: Topology::new(),
@@ -229,7 +230,7 @@ impl Fabric {
 
 impl Draft<'_> {
     fn add_switches(&mut self, mut name: impl FnMut(PortRef) -> MirrorName) {
-        for node in extent::switches(self.fabric, self.hosts) {
+        for node in extent::switches(self.subnet, self.hosts) {
             let port0 = PortRef { node, port: 0 };
             let shown = self.add_switch(port0, None, name(port0));
             self.nodes.insert(node, shown);
@@ -238,7 +239,7 @@ impl Draft<'_> {
             if self.adapters.contains_key(&host.port) {
                 continue;
             }
-            let guids = self.fabric.guids(host.port).map_or(1, <[Guid]>::len);
+            let guids = self.subnet.guids(host.port).map_or(1, <[Guid]>::len);
             let ports = u8::try_from(guids).unwrap_or(u8::MAX).clamp(1, 254);
             let node = self.add_switch(host.port, Some(ports), name(host.port));
             self.adapters.insert(host.port, PortRef { node, port: 1 });
@@ -246,11 +247,7 @@ impl Draft<'_> {
     }
 
     fn add_switch(&mut self, of: PortRef, ports: Option<u8>, name: MirrorName) -> NodeId {
-        let spec = self
-            .fabric
-            .nodes
-            .get(of.node.index())
-            .map(|node| &node.spec);
+        let spec = self.subnet.node(of.node).map(|node| &node.spec);
         let ports = ports.or(spec.map(|spec| spec.ports)).unwrap_or(1);
         let node = self.topology.add(NodeSpec {
             description: name.description,
@@ -264,7 +261,7 @@ impl Draft<'_> {
 
     fn add_hosts(&mut self) {
         for host in self.hosts {
-            let node = self.fabric.nodes.get(host.port.node.index());
+            let node = self.subnet.node(host.port.node);
             let Some(spec) = node.map(|node| &node.spec) else {
                 continue;
             };
@@ -305,7 +302,7 @@ impl Draft<'_> {
     /// The ports that are shown, and that cables end at: of the subnet, and of the mirror.
     fn ends(&self) -> Vec<(PortRef, PortRef)> {
         let of_switch = |&node: &NodeId| {
-            let spec = self.fabric.nodes.get(node.index()).map(|node| &node.spec);
+            let spec = self.subnet.node(node).map(|node| &node.spec);
             let ports = spec.map_or(0, |spec| spec.ports);
             (1..=ports).map(move |port| PortRef { node, port })
         };
@@ -317,7 +314,7 @@ impl Draft<'_> {
 
     fn add_links(&mut self) {
         for (end, here) in self.ends() {
-            let peer = self.fabric.peer(end).filter(|peer| end < *peer);
+            let peer = self.subnet.peer(end).filter(|peer| end < *peer);
             if let Some(there) = peer.and_then(|peer| self.shown(peer)) {
                 let ends = [here, there].map(|end| (end.node, end.port));
                 self.topology.link(ends[0], ends[1], LinkRate::default());
@@ -347,11 +344,11 @@ impl Draft<'_> {
 
     /// A port with or without a cable: one that leads out of the mirror is down.
     fn fill_port(&self, mirror: &mut Fabric, end: PortRef, here: PortRef) {
-        let Some(physical) = self.fabric.port(end) else {
+        let Some(physical) = self.subnet.port(end) else {
             return;
         };
         let mut info = shown(&physical.info, Lid::NONE, self.manager);
-        if let Some(port) = mirror.port_mut(here) {
+        if let Some(port) = mirror.nodes.port_mut(here) {
             if port.peer.is_none() {
                 info.port_state = PortState::Down;
                 info.port_physical_state = PhysicalState::Polling;
@@ -364,18 +361,18 @@ impl Draft<'_> {
 
     fn fill_host(&self, mirror: &mut Fabric, host: &MirrorHost, at: PortRef) {
         mirror.set_owner(at, Owner::Consumer, SmpAccess::Fabric);
-        let Some(physical) = self.fabric.port(host.port).filter(|_| at.port != 0) else {
+        let Some(physical) = self.subnet.port(host.port).filter(|_| at.port != 0) else {
             return;
         };
         let link = mirror.peer(at).filter(|_| host.entry.is_some());
-        if let Some(link) = link.and_then(|link| mirror.port_mut(link)) {
+        if let Some(link) = link.and_then(|link| mirror.nodes.port_mut(link)) {
             // Inside of the adapter, which is not shown as such.
             link.info = PortInfo {
                 guid_cap: link.info.guid_cap,
                 ..shown(&physical.info, Lid::NONE, self.manager)
             };
         }
-        if let Some(port) = mirror.port_mut(at) {
+        if let Some(port) = mirror.nodes.port_mut(at) {
             port.info = PortInfo {
                 guid_cap: port.info.guid_cap,
                 ..shown(&physical.info, host.name.lid, self.manager)
@@ -394,7 +391,7 @@ impl Draft<'_> {
         let hosts = self.hosts.iter();
         let hosts = hosts.map(|host| (host.physical, host.name.lid));
         let switches = self.switches.iter().filter_map(|&(of, _, name)| {
-            let port = self.fabric.port(of)?;
+            let port = self.subnet.port(of)?;
             Some((port.info.lid, name.lid))
         });
         let all = hosts.chain(switches);
@@ -410,11 +407,11 @@ impl Draft<'_> {
         name: MirrorName,
         destinations: &[(Lid, Lid)],
     ) {
-        let Some(physical) = self.fabric.port(of) else {
+        let Some(physical) = self.subnet.port(of) else {
             return;
         };
         let at = PortRef { node, port: 0 };
-        if let Some(port) = mirror.port_mut(at) {
+        if let Some(port) = mirror.nodes.port_mut(at) {
             port.info = PortInfo {
                 guid_cap: port.info.guid_cap,
                 port_state: PortState::Active,
@@ -431,10 +428,10 @@ impl Draft<'_> {
             blocks.entry(number).or_default().0[entry] = out;
         }
         let lifetime = self
-            .fabric
+            .subnet
             .switch(of.node)
             .map(|from| from.info.lifetime_value);
-        if let Some(switch) = mirror.switch_mut(node) {
+        if let Some(switch) = mirror.nodes.switch_mut(node) {
             for (number, block) in blocks {
                 switch.linear.set(number, block);
             }
@@ -447,11 +444,11 @@ impl Draft<'_> {
 
     /// The ports by which a switch sends to LIDs of the mirror, where what is there is shown.
     fn ways_out(&self, node: NodeId, destinations: &[(Lid, Lid)]) -> Vec<(Lid, u8)> {
-        let Some(switch) = self.fabric.switch(node) else {
+        let Some(switch) = self.subnet.switch(node) else {
             return Vec::new();
         };
         let leads_on = |port| {
-            let peer = self.fabric.peer(PortRef { node, port });
+            let peer = self.subnet.peer(PortRef { node, port });
             port == 0 || peer.is_some_and(|peer| self.shown(peer).is_some())
         };
         let leads_on: Vec<bool> = (0..=u8::MAX).map(leads_on).collect();

@@ -1,7 +1,235 @@
 //! Nodes: which there are, what they know of themselves, and what they count.
+//!
+//! [`Nodes`] is all that paths are found in. Packets on their way, time and what leaves the fabric are
+//! not in it, so that nothing here moves a packet.
 
 pub(crate) mod counters;
 pub(crate) mod forwarding;
 pub(crate) mod node;
 pub(crate) mod report;
 pub(crate) mod topology;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wire::attribute::{NodeDescription, NodeInfo, NodeType, PortInfo};
+use wire::{ExtendedLid, Gid, Guid, PKey};
+
+use counters::{Counter, PortCounters, SmpCounts};
+use node::{Node, Port, Switch};
+use topology::{NodeId, PortRef, Topology, TopologyError};
+
+/// The nodes of a subnet, with their ports, tables and cables.
+#[derive(Debug)]
+pub struct Nodes {
+    all: Vec<Node>,
+    by_guid: HashMap<Guid, PortRef>,
+    routers: Vec<NodeId>,
+    generation: Arc<AtomicU64>,
+}
+
+impl Nodes {
+    /// The nodes of a topology, without cables.
+    pub(crate) fn new(topology: &Topology) -> Result<Self, TopologyError> {
+        topology.check()?;
+        let mut by_guid = HashMap::new();
+        for (index, spec) in topology.nodes().iter().enumerate() {
+            let first = u8::from(spec.kind != NodeType::Switch);
+            for (port, &guid) in (first..).zip(&spec.port_guids) {
+                let node = NodeId(index as u32);
+                by_guid.insert(guid, PortRef { node, port });
+            }
+        }
+        let nodes = topology.nodes().iter().zip(topology.ids());
+        let routers = nodes.filter(|(spec, _)| spec.kind == NodeType::Router);
+        Ok(Self {
+            all: topology.nodes().iter().map(Node::new).collect(),
+            by_guid,
+            routers: routers.map(|(_, id)| id).collect(),
+            generation: Arc::new(AtomicU64::new(1)),
+        })
+    }
+
+    pub(crate) fn node(&self, node: NodeId) -> Option<&Node> {
+        self.all.get(node.index())
+    }
+
+    pub(crate) fn node_mut(&mut self, node: NodeId) -> Option<&mut Node> {
+        self.all.get_mut(node.index())
+    }
+
+    /// Two different nodes.
+    pub(crate) fn two_mut(&mut self, one: NodeId, other: NodeId) -> Option<[&mut Node; 2]> {
+        let places = [one.index(), other.index()];
+        self.all.get_disjoint_mut(places).ok()
+    }
+
+    pub(crate) fn routers(&self) -> &[NodeId] {
+        &self.routers
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Rises with every change that could alter a path: forwarding tables, port states, LIDs,
+    /// partitions, lanes, MTUs, links. Never 0, so that 0 can mean "not resolved yet".
+    pub fn generation(&self) -> &Arc<AtomicU64> {
+        &self.generation
+    }
+
+    pub(crate) fn path_changed(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.all.len() as u32).map(NodeId)
+    }
+
+    /// The channel adapter port, or the switch's port 0, of this port GUID.
+    pub fn port_by_guid(&self, guid: Guid) -> Option<PortRef> {
+        self.by_guid.get(&guid).copied()
+    }
+
+    /// What a node is, as its port `port` tells it.
+    pub fn node_info(&self, port: PortRef) -> Option<NodeInfo> {
+        let node = self.node(port.node)?;
+        node.port(port.port)?;
+        Some(node.info(port.port))
+    }
+
+    /// A node's text.
+    pub fn node_description(&self, node: NodeId) -> Option<NodeDescription> {
+        Some(self.node(node)?.description)
+    }
+
+    /// The ports of a node that speak for a subnet management agent.
+    pub(crate) fn agents(&self, node: NodeId) -> Vec<PortRef> {
+        let ports = self.node(node).map(|node| {
+            let first = node.first_port();
+            first..=if first == 0 { 0 } else { node.last_port() }
+        });
+        ports
+            .into_iter()
+            .flatten()
+            .map(|port| PortRef { node, port })
+            .collect()
+    }
+
+    /// State, LIDs, capabilities, MTU and rates of a port. `local_port_num` is that of the port.
+    pub fn port_info(&self, port: PortRef) -> Option<PortInfo> {
+        let mut info = self.port(port)?.info;
+        info.local_port_num = port.port;
+        Some(info)
+    }
+
+    /// A port's GUIDs; the first is its own, unused entries are zero.
+    pub fn guids(&self, port: PortRef) -> Option<&[Guid]> {
+        Some(&self.port(port)?.guids)
+    }
+
+    /// A port's GIDs, by index. Unused entries have the subnet's prefix, too, and a GUID of 0, as on
+    /// hardware: readers take the prefix from any of them.
+    pub fn gids(&self, port: PortRef) -> impl Iterator<Item = Gid> + '_ {
+        self.port(port).into_iter().flat_map(|port| {
+            let prefix = port.info.gid_prefix;
+            port.guids.iter().map(move |&guid| Gid::new(prefix, guid))
+        })
+    }
+
+    /// Whether a GID is one of a port's.
+    pub(crate) fn has_gid(&self, port: PortRef, gid: Gid) -> bool {
+        !gid.guid().is_none() && self.gids(port).any(|own| own == gid)
+    }
+
+    /// A port's P_Key table.
+    pub fn pkeys(&self, port: PortRef) -> Option<&[PKey]> {
+        Some(&self.port(port)?.pkeys)
+    }
+
+    /// Where the cable at a port ends.
+    pub fn peer(&self, port: PortRef) -> Option<PortRef> {
+        self.port(port)?.peer
+    }
+
+    /// Where the data plane counts what it moves through a port.
+    pub fn counters(&self, port: PortRef) -> Option<&Arc<PortCounters>> {
+        Some(&self.port(port)?.counters)
+    }
+
+    /// Subnet management packets a node has seen.
+    pub fn smp_counts(&self, node: NodeId) -> Option<&SmpCounts> {
+        Some(&self.node(node)?.smps)
+    }
+
+    pub(crate) fn port(&self, port: PortRef) -> Option<&Port> {
+        self.node(port.node)?.port(port.port)
+    }
+
+    pub(crate) fn port_mut(&mut self, port: PortRef) -> Option<&mut Port> {
+        self.node_mut(port.node)?.port_mut(port.port)
+    }
+
+    pub(crate) fn switch(&self, node: NodeId) -> Option<&Switch> {
+        self.node(node)?.switch.as_ref()
+    }
+
+    pub(crate) fn switch_mut(&mut self, node: NodeId) -> Option<&mut Switch> {
+        self.node_mut(node)?.switch.as_mut()
+    }
+
+    pub(crate) fn is_virtual_function(&self, node: NodeId) -> bool {
+        let node = self.node(node);
+        node.is_some_and(|node| node.spec.virtual_function)
+    }
+
+    /// Gives a virtual function's port another GUID. Where two ports have one for a while, the
+    /// last to get it is found by it.
+    pub(crate) fn set_port_guid(&mut self, at: PortRef, guid: Guid) {
+        let Some(port) = self.port_mut(at) else {
+            return;
+        };
+        let former = std::mem::replace(&mut port.guid, guid);
+        port.guids[0] = guid;
+        self.found_at(guid, at);
+        // Another port may have had the former one, too, and keeps it.
+        if self.by_guid.get(&former) == Some(&at)
+            && let Some(keeper) = self.holder(former)
+        {
+            self.found_at(former, keeper);
+        }
+    }
+
+    /// A port that has this GUID now.
+    fn holder(&self, guid: Guid) -> Option<PortRef> {
+        let nodes = self.nodes().zip(&self.all);
+        let mut ports = nodes.flat_map(|(node, entry)| {
+            (entry.first_port()..=entry.last_port())
+                .map(move |port| (PortRef { node, port }, entry))
+        });
+        let holds = |&(at, entry): &(PortRef, &Node)| {
+            let port = entry.port(at.port);
+            port.is_some_and(|port| port.guid == guid)
+        };
+        ports.find(holds).map(|(at, _)| at)
+    }
+
+    /// A GUID is to be found at this port.
+    pub(crate) fn found_at(&mut self, guid: Guid, at: PortRef) {
+        self.by_guid.insert(guid, at);
+    }
+
+    pub(crate) fn count(&mut self, port: PortRef, counter: Counter, value: u64) {
+        if let Some(port) = self.port_mut(port) {
+            port.management.add(counter, value);
+        }
+    }
+
+    /// The vLID of a port; `None` where it has none.
+    pub fn virtual_lid(&self, port: PortRef) -> Option<ExtendedLid> {
+        self.port(port)?.virtual_lid
+    }
+}

@@ -152,7 +152,7 @@ impl Fabric {
     /// Puts a packet among those on their way; false when they are too many.
     pub(crate) fn push(&mut self, transit: Transit) -> bool {
         if self.transit.len() + self.timers.packets() >= IN_TRANSIT {
-            self.count(transit.at, Counter::Vl15Dropped, 1);
+            self.nodes.count(transit.at, Counter::Vl15Dropped, 1);
             return false;
         }
         self.transit.push_back(transit);
@@ -161,14 +161,14 @@ impl Fabric {
 
     fn push_later(&mut self, time: Duration, transit: Transit) {
         if self.transit.len() + self.timers.packets() >= IN_TRANSIT {
-            self.count(transit.at, Counter::Vl15Dropped, 1);
+            self.nodes.count(transit.at, Counter::Vl15Dropped, 1);
             return;
         }
         self.timers.schedule(time, Timer::Packet(transit));
     }
 
     fn drop_smp(&mut self, node: NodeId) {
-        if let Some(node) = self.nodes.get_mut(node.index()) {
+        if let Some(node) = self.nodes.node_mut(node) {
             node.smps.dropped += 1;
         }
     }
@@ -182,7 +182,7 @@ impl Fabric {
             } else {
                 Counter::UnicastRcv
             };
-            if let Some(port) = self.port_mut(at) {
+            if let Some(port) = self.nodes.port_mut(at) {
                 port.management.add(kind, 1);
                 port.management.add(Counter::RcvData, words);
                 port.receive_sound();
@@ -191,7 +191,7 @@ impl Fabric {
                 self.show(at, Direction::Received, &transit.packet);
             }
         }
-        let Some(node) = self.nodes.get(at.node.index()) else {
+        let Some(node) = self.nodes.node(at.node) else {
             return;
         };
         let management = PortRef {
@@ -215,7 +215,7 @@ impl Fabric {
             let sl = transit.packet.sl;
             match (ours, transit.origin, is_switch) {
                 (true, Origin::Own(_), false) if self.loop_back(at, sl).is_err() => {
-                    self.count(at, Counter::OtherDiscards, 1);
+                    self.nodes.count(at, Counter::OtherDiscards, 1);
                 }
                 (true, Origin::Neighbour(_), false) if self.is_router(at.node) => {
                     self.reach_router(at, transit);
@@ -223,7 +223,7 @@ impl Fabric {
                 (true, _, _) => self.arrive(management, at.port, transit),
                 (false, Origin::Own(_), false) | (false, _, true) => self.route_by_lid(transit),
                 // A packet to a LID that is not this adapter's.
-                _ => self.count(at, Counter::OtherRcvErrors, 1),
+                _ => self.nodes.count(at, Counter::OtherRcvErrors, 1),
             }
             return;
         }
@@ -286,7 +286,7 @@ impl Fabric {
             Ok(out) if transit.hops < HOP_LIMIT => {
                 self.transmit(out, transit.hops, transit.packet);
             }
-            Ok(_) => self.count(at, Counter::LoopingErrors, 1),
+            Ok(_) => self.nodes.count(at, Counter::LoopingErrors, 1),
             Err(reason) => {
                 self.refuse(at, reason, &transit.packet);
                 if is_smp {
@@ -336,7 +336,7 @@ impl Fabric {
             }
         };
         if outs.is_empty() {
-            self.count(at, Counter::DlidMappingErrors, 1);
+            self.nodes.count(at, Counter::DlidMappingErrors, 1);
         }
         for port in outs {
             let out = PortRef { port, ..at };
@@ -360,7 +360,7 @@ impl Fabric {
     pub(crate) fn count_refused(&mut self, at: PortRef, reason: NoRoute, packets: u64) {
         match reason {
             NoRoute::NotActive(out) if self.port(out).is_some() => {
-                self.count(out, Counter::InactiveDiscards, packets);
+                self.nodes.count(out, Counter::InactiveDiscards, packets);
             }
             NoRoute::Partition(port) => {
                 let counter = if port == at {
@@ -368,20 +368,21 @@ impl Fabric {
                 } else {
                     Counter::XmitConstraintErrors
                 };
-                self.count(port, counter, packets);
+                self.nodes.count(port, counter, packets);
             }
             NoRoute::NotThere(port) | NoRoute::HopLimit(port) | NoRoute::NotRouted(port) => {
-                self.count(port, Counter::OtherRcvErrors, packets);
+                self.nodes.count(port, Counter::OtherRcvErrors, packets);
             }
             NoRoute::Stalled(port) => {
-                self.count(port, Counter::HoqLifetimeDiscards, packets);
+                self.nodes
+                    .count(port, Counter::HoqLifetimeDiscards, packets);
                 self.waits_in_vain(port);
             }
             // What a switch itself sends to nowhere, it has not received.
             _ if at.port == 0 => {}
-            NoRoute::Lane(_) => self.count(at, Counter::VlMappingErrors, packets),
-            NoRoute::Circle(_) => self.count(at, Counter::LoopingErrors, packets),
-            _ => self.count(at, Counter::DlidMappingErrors, packets),
+            NoRoute::Lane(_) => self.nodes.count(at, Counter::VlMappingErrors, packets),
+            NoRoute::Circle(_) => self.nodes.count(at, Counter::LoopingErrors, packets),
+            _ => self.nodes.count(at, Counter::DlidMappingErrors, packets),
         }
     }
 
@@ -393,7 +394,7 @@ impl Fabric {
             .filter(|port| out.port != 0 && port.is_linked())
             .and_then(|port| port.peer);
         let Some(peer) = peer else {
-            self.count(out, Counter::InactiveDiscards, 1);
+            self.nodes.count(out, Counter::InactiveDiscards, 1);
             if is_smp {
                 self.drop_smp(out.node);
             }
@@ -408,11 +409,11 @@ impl Fabric {
         } else {
             Counter::UnicastXmit
         };
-        if let Some(port) = self.port_mut(out) {
+        if let Some(port) = self.nodes.port_mut(out) {
             port.management.add(kind, 1);
             port.management.add(Counter::XmitData, words);
         }
-        if is_smp && let Some(node) = self.nodes.get_mut(out.node.index()) {
+        if is_smp && let Some(node) = self.nodes.node_mut(out.node) {
             node.smps.forwarded += 1;
         }
         if self.tap.is_some() {

@@ -183,10 +183,7 @@ impl Fabric {
         at: PortRef,
         select: u8,
     ) -> Result<std::ops::RangeInclusive<u8>, Status> {
-        let node = self
-            .nodes
-            .get(at.node.index())
-            .ok_or(Status::INVALID_FIELD)?;
+        let node = self.node(at.node).ok_or(Status::INVALID_FIELD)?;
         let (first, last) = (node.first_port(), node.last_port());
         match (select, node.switch.is_some()) {
             (ALL_PORTS, true) => Ok(first..=last),
@@ -207,7 +204,7 @@ impl Fabric {
         let ports = self.selected(at, asked.port_select)?;
         let now = self.timers.now();
         Ok(sum(ports.filter_map(|port| {
-            let port = self.port_mut(PortRef { port, ..at })?;
+            let port = self.nodes.port_mut(PortRef { port, ..at })?;
             let totals = totals(&port.totals(now));
             let base = base(&mut port.base_lines);
             if asked.set {

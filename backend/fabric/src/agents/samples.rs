@@ -177,7 +177,7 @@ impl Fabric {
     }
 
     fn sampler_mut(&mut self, node: NodeId) -> Option<&mut Sampler> {
-        Some(&mut self.nodes.get_mut(node.index())?.sampler)
+        Some(&mut self.nodes.node_mut(node)?.sampler)
     }
 
     fn sampled(&self, node: NodeId, asked: &PortSamplesControl) -> [u64; COUNTERS] {

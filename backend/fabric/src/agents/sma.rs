@@ -93,7 +93,7 @@ impl Fabric {
             by_owner,
             set: method == Method::SET,
         };
-        if let Some(node) = self.nodes.get_mut(node.index()) {
+        if let Some(node) = self.nodes.node_mut(node) {
             *node.smps.answered.entry((method, attribute)).or_default() += 1;
         }
         let mut data = *smp.data();
@@ -117,11 +117,11 @@ impl Fabric {
     ) -> Result<(), Status> {
         match attribute {
             AttributeId::NODE_DESCRIPTION => self.read_only(asked, data, |fabric, _| {
-                let node = fabric.nodes.get(asked.node.index())?;
+                let node = fabric.node(asked.node)?;
                 Some(node.description.to_bytes())
             }),
             AttributeId::NODE_INFO => self.read_only(asked, data, |fabric, data| {
-                let node = fabric.nodes.get(asked.node.index())?;
+                let node = fabric.node(asked.node)?;
                 let mut bytes = *data;
                 bytes.fill(0);
                 node.info(asked.ingress).emit(&mut bytes);
@@ -149,7 +149,7 @@ impl Fabric {
     }
 
     fn kind(&self, asked: Asked) -> Option<NodeType> {
-        Some(self.nodes.get(asked.node.index())?.spec.kind)
+        Some(self.node(asked.node)?.spec.kind)
     }
 
     fn read_only(

@@ -15,6 +15,7 @@ use wire::{Gid, Lid, MadPacket, PKey, Sl};
 
 use crate::agents::directed::Origin;
 use crate::fabric::Fabric;
+use crate::nodes::Nodes;
 use crate::nodes::node::Port;
 use crate::nodes::topology::{NodeId, PortRef};
 use crate::paths::route::NoRoute;
@@ -77,7 +78,7 @@ fn violation(packet: &MadPacket, key: u32) -> KeyViolation {
     }
 }
 
-impl Fabric {
+impl Nodes {
     /// The port that speaks for a port's subnet management agent.
     pub(crate) fn management_port(&self, port: PortRef) -> PortRef {
         match self.switch(port.node) {
@@ -86,6 +87,12 @@ impl Fabric {
         }
     }
 
+    fn kind_of(&self, node: NodeId) -> Option<NodeType> {
+        Some(self.node(node)?.spec.kind)
+    }
+}
+
+impl Fabric {
     /// Has a port tell its subnet manager something. A port that has no manager keeps it to
     /// itself: whoever manages it one day will read its attributes first.
     pub(crate) fn raise(&mut self, at: PortRef, trap: &Trap) {
@@ -94,7 +101,7 @@ impl Fabric {
         };
         self.last_transaction += 1;
         let (now, transaction) = (self.timers.now(), self.last_transaction);
-        let Some(port) = self.port_mut(at).filter(|port| can_tell(port)) else {
+        let Some(port) = self.nodes.port_mut(at).filter(|port| can_tell(port)) else {
             return;
         };
         let number = trap.number();
@@ -116,13 +123,9 @@ impl Fabric {
         }
     }
 
-    fn kind_of(&self, node: NodeId) -> Option<NodeType> {
-        Some(self.nodes.get(node.index())?.spec.kind)
-    }
-
     /// The time has come to send a trap once more, if nobody has acknowledged it.
     pub(crate) fn trap_due(&mut self, at: PortRef, number: u16) {
-        if let Some(port) = self.port_mut(at)
+        if let Some(port) = self.nodes.port_mut(at)
             && let Some(told) = port.told.iter_mut().find(|told| told.number == number)
         {
             told.scheduled = false;
@@ -132,7 +135,7 @@ impl Fabric {
 
     fn send_trap(&mut self, at: PortRef, number: u16) {
         let now = self.timers.now();
-        let Some(port) = self.port_mut(at) else {
+        let Some(port) = self.nodes.port_mut(at) else {
             return;
         };
         let reachable = can_tell(port);
@@ -176,7 +179,7 @@ impl Fabric {
     /// False when it was not the port's.
     pub(crate) fn repress(&mut self, at: PortRef, transaction: u64) -> bool {
         let mut own = false;
-        if let Some(port) = self.port_mut(at) {
+        if let Some(port) = self.nodes.port_mut(at) {
             for told in &mut port.told {
                 if told.transaction == transaction {
                     told.notice = None;
@@ -219,7 +222,7 @@ impl Fabric {
 
     /// A packet came to a channel adapter in a partition that its port is not in: counted, trap 257.
     pub(crate) fn wrong_partition(&mut self, at: PortRef, packet: &MadPacket) {
-        if let Some(port) = self.port_mut(at) {
+        if let Some(port) = self.nodes.port_mut(at) {
             let violations = &mut port.info.p_key_violations;
             *violations = violations.saturating_add(1);
             let violation = violation(packet, u32::from(packet.pkey.value()));
@@ -229,7 +232,7 @@ impl Fabric {
 
     /// A packet came with a queue key that is not the queue pair's: counted, trap 258.
     pub(crate) fn wrong_queue_key(&mut self, at: PortRef, packet: &MadPacket) {
-        if let Some(port) = self.port_mut(at) {
+        if let Some(port) = self.nodes.port_mut(at) {
             let violations = &mut port.info.q_key_violations;
             *violations = violations.saturating_add(1);
             let violation = violation(packet, packet.qkey.value());
@@ -239,7 +242,7 @@ impl Fabric {
 
     /// Counts packets of the data plane that a port dropped for their partition or queue key.
     pub fn count_wrong_keys(&mut self, port: PortRef, partitions: u64, queues: u64) {
-        if let Some(port) = self.port_mut(port) {
+        if let Some(port) = self.nodes.port_mut(port) {
             let count = |violations: &mut u16, new: u64| {
                 let new = u16::try_from(new).unwrap_or(u16::MAX);
                 *violations = violations.saturating_add(new);

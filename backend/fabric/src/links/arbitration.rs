@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use wire::attribute::{PortInfo, VlArbitration};
 use wire::{Lid, PKey, Sl, Vl};
 
-use crate::fabric::Fabric;
 use crate::links::link::LinkRate;
+use crate::nodes::Nodes;
 use crate::nodes::topology::PortRef;
 use crate::paths::route::NoRoute;
 
@@ -221,7 +221,7 @@ type Place = (PortRef, Vl);
 /// Rounds in which the flows of a subnet settle: each settles those of one more bottleneck.
 const ROUNDS: usize = 64;
 
-impl Fabric {
+impl Nodes {
     /// The arbiter of the link that leaves by a port.
     pub fn arbiter(&self, port: PortRef) -> Option<Arbiter> {
         let port = self.port(port)?;

@@ -87,7 +87,7 @@ impl Fabric {
     /// Has a port get no credits, or get them again.
     pub(crate) fn set_starved(&mut self, at: PortRef, starved: bool) {
         let now = self.timers.now();
-        let Some(port) = self.port_mut(at) else {
+        let Some(port) = self.nodes.port_mut(at) else {
             return;
         };
         if starved == port.starved.is_some() {
@@ -109,7 +109,7 @@ impl Fabric {
         let now = self.timers.now();
         // None while the link is down.
         let rate = self.link_rate(at);
-        let Some(port) = self.port_mut(at) else {
+        let Some(port) = self.nodes.port_mut(at) else {
             return;
         };
         port.keep_busy(now, now);
@@ -123,7 +123,7 @@ impl Fabric {
         } else {
             starved.busy = None;
             let lost = std::mem::take(&mut starved.waiting).len() as u64;
-            self.count(at, Counter::InactiveDiscards, lost);
+            self.nodes.count(at, Counter::InactiveDiscards, lost);
         }
     }
 
@@ -131,14 +131,14 @@ impl Fabric {
     pub(crate) fn hold(&mut self, out: PortRef, hops: u8, packet: Box<MadPacket>) {
         let now = self.timers.now();
         let at_switch = self.switch(out.node).is_some();
-        let Some(port) = self.port_mut(out) else {
+        let Some(port) = self.nodes.port_mut(out) else {
             return;
         };
         let until = now.saturating_add(port.head_of_queue_life(at_switch));
         port.keep_busy(now, until);
         let starved = port.starved.as_deref_mut();
         match starved.filter(|starved| starved.waiting.len() < BUFFER) {
-            None => self.count(out, Counter::OtherDiscards, 1),
+            None => self.nodes.count(out, Counter::OtherDiscards, 1),
             Some(starved) => {
                 let packet = Waiting {
                     until,
@@ -159,7 +159,7 @@ impl Fabric {
     pub(crate) fn waits_in_vain(&mut self, out: PortRef) {
         let now = self.timers.now();
         let at_switch = self.switch(out.node).is_some();
-        if let Some(port) = self.port_mut(out) {
+        if let Some(port) = self.nodes.port_mut(out) {
             let life = port.head_of_queue_life(at_switch);
             port.keep_busy(now, now.saturating_add(life));
         }
@@ -169,6 +169,7 @@ impl Fabric {
     pub(crate) fn head_of_queue_due(&mut self, at: PortRef) {
         let now = self.timers.now();
         let starved = self
+            .nodes
             .port_mut(at)
             .and_then(|port| port.starved.as_deref_mut());
         let Some(starved) = starved else {
@@ -182,7 +183,8 @@ impl Fabric {
         {
             discarded += 1;
         }
-        self.count(at, Counter::HoqLifetimeDiscards, discarded);
+        self.nodes
+            .count(at, Counter::HoqLifetimeDiscards, discarded);
     }
 
     /// A port may have been without credits for too long.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::fabric::Fabric;
+use crate::nodes::Nodes;
 use crate::nodes::counters::Counter;
 use crate::nodes::node::Port;
 use crate::nodes::topology::{NodeId, PortRef};
@@ -125,6 +126,22 @@ pub(crate) enum Passage {
     At(Duration),
 }
 
+impl Nodes {
+    /// Whether links lose packets that leave nodes by these ports.
+    pub fn is_lossy(&self, left_by: &[PortRef]) -> bool {
+        left_by.iter().any(|&port| {
+            let fault = self.link_fault(port);
+            fault.is_some_and(|fault| fault.loss_ppm > 0 || fault.overrun_every > 0)
+        })
+    }
+
+    /// What is wrong with the link at a port.
+    pub fn link_fault(&self, port: PortRef) -> Option<LinkFault> {
+        let fault = self.port(port)?.fault.as_deref()?;
+        Some(fault.what)
+    }
+}
+
 impl Fabric {
     /// Breaks the link at a port in some way; `None` mends it.
     ///
@@ -139,7 +156,7 @@ impl Fabric {
         });
         // The two directions lose packets independently of each other.
         for (at, fault, seed) in [(port, fault, 0), (peer, turned, 1)] {
-            if let Some(end) = self.port_mut(at) {
+            if let Some(end) = self.nodes.port_mut(at) {
                 end.fault = fault.map(|fault| {
                     Box::new(Fault {
                         what: fault,
@@ -154,14 +171,6 @@ impl Fabric {
         true
     }
 
-    /// Whether links lose packets that leave nodes by these ports.
-    pub fn is_lossy(&self, left_by: &[PortRef]) -> bool {
-        left_by.iter().any(|&port| {
-            let fault = self.link_fault(port);
-            fault.is_some_and(|fault| fault.loss_ppm > 0 || fault.overrun_every > 0)
-        })
-    }
-
     /// Sends packets of the data plane, each of `words` words, by these ports until one gets lost, which
     /// is counted there. How many have arrived before it; `None`: all. Its own port is for the sender to
     /// count.
@@ -169,6 +178,7 @@ impl Fabric {
         for packet in 0..packets {
             for (hop, &out) in left_by.iter().enumerate() {
                 let fault = self
+                    .nodes
                     .port_mut(out)
                     .and_then(|port| port.fault.as_deref_mut());
                 let arrival = fault.map(|fault| fault.next(true));
@@ -189,11 +199,11 @@ impl Fabric {
     fn count_crossed(&mut self, left_by: &[PortRef], words: u64) {
         for (&out, &next) in left_by.iter().zip(&left_by[1..]) {
             if let Some(peer) = self.peer(out) {
-                self.count(peer, Counter::UnicastRcv, 1);
-                self.count(peer, Counter::RcvData, words);
+                self.nodes.count(peer, Counter::UnicastRcv, 1);
+                self.nodes.count(peer, Counter::RcvData, words);
             }
-            self.count(next, Counter::UnicastXmit, 1);
-            self.count(next, Counter::XmitData, words);
+            self.nodes.count(next, Counter::UnicastXmit, 1);
+            self.nodes.count(next, Counter::XmitData, words);
         }
     }
 
@@ -209,6 +219,7 @@ impl Fabric {
                 continue;
             };
             let fault = self
+                .nodes
                 .port_mut(out)
                 .and_then(|port| port.fault.as_deref_mut());
             let arrival = fault.map_or(Arrival::Sound, |fault| fault.next(true));
@@ -223,28 +234,23 @@ impl Fabric {
             return None;
         }
         for &out in copies.iter().skip(1) {
-            self.count(out, Counter::MulticastXmit, 1);
-            self.count(out, Counter::XmitData, words);
+            self.nodes.count(out, Counter::MulticastXmit, 1);
+            self.nodes.count(out, Counter::XmitData, words);
         }
         for &peer in &reached {
             if self.switch(peer.node).is_some() {
-                self.count(peer, Counter::MulticastRcv, 1);
-                self.count(peer, Counter::RcvData, words);
+                self.nodes.count(peer, Counter::MulticastRcv, 1);
+                self.nodes.count(peer, Counter::RcvData, words);
             }
         }
         Some(reached)
-    }
-
-    /// What is wrong with the link at a port.
-    pub fn link_fault(&self, port: PortRef) -> Option<LinkFault> {
-        let fault = self.port(port)?.fault.as_deref()?;
-        Some(fault.what)
     }
 
     /// What a faulty link does with a packet that leaves by `out`, one under flow control or not.
     pub(crate) fn passage(&mut self, out: PortRef, flow_controlled: bool) -> Passage {
         let now = self.timers.now();
         let Some(fault) = self
+            .nodes
             .port_mut(out)
             .and_then(|port| port.fault.as_deref_mut())
         else {
@@ -264,7 +270,7 @@ impl Fabric {
             Arrival::Damaged => self.receive_damaged(at),
             Arrival::Overrun => self.receive_overrun(at),
             Arrival::Sound => {
-                if let Some(port) = self.port_mut(at) {
+                if let Some(port) = self.nodes.port_mut(at) {
                     port.receive_sound();
                 }
             }
@@ -276,7 +282,7 @@ impl Fabric {
     /// updates of flow control are not imitated: each overrun stands for one, and they follow on
     /// one another.
     fn receive_overrun(&mut self, at: PortRef) {
-        let Some(port) = self.port_mut(at) else {
+        let Some(port) = self.nodes.port_mut(at) else {
             return;
         };
         port.management.add(Counter::BufferOverrunErrors, 1);
@@ -292,7 +298,7 @@ impl Fabric {
     /// A port has received a damaged packet: it drops and counts it, and too many of them in too
     /// few packets are told to the manager (IBA 7.12.2).
     fn receive_damaged(&mut self, at: PortRef) {
-        let Some(port) = self.port_mut(at) else {
+        let Some(port) = self.nodes.port_mut(at) else {
             return;
         };
         port.management.add(Counter::SymbolErrors, 1);

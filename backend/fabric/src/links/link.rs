@@ -5,6 +5,7 @@ use std::time::Duration;
 use wire::{LinkSpeed, LinkSpeedExt, LinkWidth, PhysicalState, PortState};
 
 use crate::fabric::{Fabric, PortEvent};
+use crate::nodes::Nodes;
 use crate::nodes::counters::Counter;
 use crate::nodes::topology::PortRef;
 
@@ -73,6 +74,14 @@ const fn up_to(code: u8) -> u8 {
     }
 }
 
+impl Nodes {
+    /// Whether there is a cable at a port, and it is whole.
+    pub fn has_cable(&self, port: PortRef) -> bool {
+        self.port(port)
+            .is_some_and(|port| port.peer.is_some() && !port.severed)
+    }
+}
+
 impl Fabric {
     /// Breaks or mends the cable at a port, as pulling it out at either end does.
     ///
@@ -89,11 +98,11 @@ impl Fabric {
         // (IBA 16.1.3.5).
         let failed = !whole && self.port(port).is_some_and(|port| port.is_linked());
         for end in [port, peer] {
-            if let Some(end) = self.port_mut(end) {
+            if let Some(end) = self.nodes.port_mut(end) {
                 end.severed = !whole;
             }
             if failed {
-                self.count(end, Counter::LinkDowned, 1);
+                self.nodes.count(end, Counter::LinkDowned, 1);
             }
         }
         if whole {
@@ -104,16 +113,10 @@ impl Fabric {
         true
     }
 
-    /// Whether there is a cable at a port, and it is whole.
-    pub fn has_cable(&self, port: PortRef) -> bool {
-        self.port(port)
-            .is_some_and(|port| port.peer.is_some() && !port.severed)
-    }
-
     /// Lays a cable while the fabric is built.
     pub(crate) fn connect(&mut self, a: PortRef, b: PortRef, rate: LinkRate) {
         for (end, peer) in [(a, b), (b, a)] {
-            let Some(port) = self.port_mut(end) else {
+            let Some(port) = self.nodes.port_mut(end) else {
                 continue;
             };
             port.peer = Some(peer);
@@ -165,7 +168,7 @@ impl Fabric {
     }
 
     pub(crate) fn set_state(&mut self, at: PortRef, physical: PhysicalState, state: PortState) {
-        let Some(port) = self.port_mut(at) else {
+        let Some(port) = self.nodes.port_mut(at) else {
             return;
         };
         port.info.port_physical_state = physical;
@@ -179,7 +182,7 @@ impl Fabric {
         if by_link {
             self.credits_begin(at);
         }
-        if by_link && let Some(switch) = self.switch_mut(at.node) {
+        if by_link && let Some(switch) = self.nodes.switch_mut(at.node) {
             switch.info.port_state_change = true;
             self.link_state_changed(at);
         }

@@ -10,26 +10,26 @@ use std::collections::{BTreeSet, VecDeque};
 use wire::Lid;
 
 use super::MirrorHost;
-use crate::fabric::Fabric;
+use crate::nodes::Nodes;
 use crate::nodes::topology::{NodeId, PortRef};
 
 /// Farther than any switch.
 const NOWHERE: u32 = u32::MAX;
 
 /// The switches of a mirror of these hosts, in the order of their nodes.
-pub(super) fn switches(fabric: &Fabric, hosts: &[MirrorHost]) -> BTreeSet<NodeId> {
+pub(super) fn switches(subnet: &Nodes, hosts: &[MirrorHost]) -> BTreeSet<NodeId> {
     let beside = |members: bool| {
         let hosts = hosts.iter().filter(move |host| host.member == members);
-        hosts.filter_map(|host| beside(fabric, host.port))
+        hosts.filter_map(|host| beside(subnet, host.port))
     };
     let ends: BTreeSet<NodeId> = beside(true).collect();
-    let mut found = Graph::new(fabric).between(&ends);
+    let mut found = Graph::new(subnet).between(&ends);
     found.extend(ends.iter().copied().chain(beside(false)));
     let lids: Vec<Lid> = hosts.iter().map(|host| host.physical).collect();
     loop {
-        follow(fabric, &lids, &mut found);
+        follow(subnet, &lids, &mut found);
         let before = found.len();
-        follow_to_switches(fabric, &ends, &mut found);
+        follow_to_switches(subnet, &ends, &mut found);
         if found.len() == before {
             return found;
         }
@@ -37,35 +37,35 @@ pub(super) fn switches(fabric: &Fabric, hosts: &[MirrorHost]) -> BTreeSet<NodeId
 }
 
 /// The switch that a port's cable leads to, or that it is a port of.
-fn beside(fabric: &Fabric, port: PortRef) -> Option<NodeId> {
-    if fabric.switch(port.node).is_some() {
+fn beside(subnet: &Nodes, port: PortRef) -> Option<NodeId> {
+    if subnet.switch(port.node).is_some() {
         return Some(port.node);
     }
-    across(fabric, port)
+    across(subnet, port)
 }
 
 /// The switch at the other end of the link at a port, if it is up.
-fn across(fabric: &Fabric, port: PortRef) -> Option<NodeId> {
-    let port = fabric.port(port).filter(|port| port.is_linked())?;
+fn across(subnet: &Nodes, port: PortRef) -> Option<NodeId> {
+    let port = subnet.port(port).filter(|port| port.is_linked())?;
     let peer = port.peer?.node;
-    fabric.switch(peer).is_some().then_some(peer)
+    subnet.switch(peer).is_some().then_some(peer)
 }
 
 /// The switches that each switch is linked to, by the index of its node.
 struct Graph(Vec<Vec<NodeId>>);
 
 impl Graph {
-    fn new(fabric: &Fabric) -> Self {
+    fn new(subnet: &Nodes) -> Self {
         let around = |node: NodeId| {
-            let switch = fabric.switch(node).and(fabric.nodes.get(node.index()));
+            let switch = subnet.switch(node).and(subnet.node(node));
             let ports = 1..=switch.map_or(0, |node| node.spec.ports);
-            let across = ports.filter_map(|port| across(fabric, PortRef { node, port }));
+            let across = ports.filter_map(|port| across(subnet, PortRef { node, port }));
             let mut around: Vec<NodeId> = across.collect();
             around.sort_unstable();
             around.dedup();
             around
         };
-        Self(fabric.nodes().map(around).collect())
+        Self(subnet.nodes().map(around).collect())
     }
 
     fn around(&self, node: NodeId) -> &[NodeId] {
@@ -130,10 +130,10 @@ impl Graph {
 }
 
 /// Adds the switches that the forwarding tables of those found lead over on the way to `lids`.
-fn follow(fabric: &Fabric, lids: &[Lid], found: &mut BTreeSet<NodeId>) {
+fn follow(subnet: &Nodes, lids: &[Lid], found: &mut BTreeSet<NodeId>) {
     let mut waiting: Vec<NodeId> = found.iter().copied().collect();
     while let Some(node) = waiting.pop() {
-        let Some(switch) = fabric.switch(node) else {
+        let Some(switch) = subnet.switch(node) else {
             continue;
         };
         let mut ports = [false; 256];
@@ -142,7 +142,7 @@ fn follow(fabric: &Fabric, lids: &[Lid], found: &mut BTreeSet<NodeId>) {
         }
         let used = (0..=u8::MAX).zip(ports).filter(|(_, used)| *used);
         for (port, _) in used {
-            if let Some(next) = across(fabric, PortRef { node, port })
+            if let Some(next) = across(subnet, PortRef { node, port })
                 && found.insert(next)
             {
                 waiting.push(next);
@@ -152,17 +152,17 @@ fn follow(fabric: &Fabric, lids: &[Lid], found: &mut BTreeSet<NodeId>) {
 }
 
 /// Adds the switches on the ways from `ends` to those found.
-fn follow_to_switches(fabric: &Fabric, ends: &BTreeSet<NodeId>, found: &mut BTreeSet<NodeId>) {
+fn follow_to_switches(subnet: &Nodes, ends: &BTreeSet<NodeId>, found: &mut BTreeSet<NodeId>) {
     // For each node, the switch on the way to which it was last passed.
-    let mut passed: Vec<Option<NodeId>> = vec![None; fabric.nodes.len()];
+    let mut passed: Vec<Option<NodeId>> = vec![None; subnet.len()];
     for to in found.clone() {
         let port0 = PortRef { node: to, port: 0 };
-        let lid = fabric.port(port0).map_or(Lid::NONE, |port| port.info.lid);
+        let lid = subnet.port(port0).map_or(Lid::NONE, |port| port.info.lid);
         for &end in ends {
             let mut at = end;
             // From where another has passed, the way is the same.
             while passed[at.index()].replace(to) != Some(to) {
-                match next(fabric, at, lid) {
+                match next(subnet, at, lid) {
                     Some(next) => at = next,
                     None => break,
                 }
@@ -173,10 +173,10 @@ fn follow_to_switches(fabric: &Fabric, ends: &BTreeSet<NodeId>, found: &mut BTre
 }
 
 /// The next switch on the way to a LID.
-fn next(fabric: &Fabric, node: NodeId, lid: Lid) -> Option<NodeId> {
+fn next(subnet: &Nodes, node: NodeId, lid: Lid) -> Option<NodeId> {
     if !lid.is_unicast() {
         return None;
     }
-    let port = fabric.switch(node)?.linear.port(lid);
-    across(fabric, PortRef { node, port })
+    let port = subnet.switch(node)?.linear.port(lid);
+    across(subnet, PortRef { node, port })
 }

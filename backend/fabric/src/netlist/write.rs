@@ -8,6 +8,7 @@ use wire::{LinkSpeed, LinkSpeedExt, PortState};
 use super::rate_name;
 use crate::fabric::Fabric;
 use crate::links::link::LinkRate;
+use crate::nodes::Nodes;
 use crate::nodes::node::Node;
 use crate::nodes::topology::{NodeId, PortRef, Topology, TopologyError};
 
@@ -21,14 +22,15 @@ impl Topology {
     }
 }
 
-impl Fabric {
+impl Nodes {
     /// The nodes and the links that are up, with their LIDs, as `ibnetdiscover` prints them.
     pub fn to_netlist(&self) -> String {
         let mut text = String::new();
-        for (number, node) in self.nodes.iter().enumerate() {
-            let id = NodeId(number as u32);
-            // Writing to a string does not fail.
-            let _ = self.write_node(&mut text, id, node);
+        for id in self.nodes() {
+            if let Some(node) = self.node(id) {
+                // Writing to a string does not fail.
+                let _ = self.write_node(&mut text, id, node);
+            }
         }
         text
     }
@@ -80,7 +82,7 @@ impl Fabric {
             let (Some(own), Some(peer)) = (self.port_info(at), self.peer(at)) else {
                 continue;
             };
-            let remote = self.nodes.get(peer.node.index());
+            let remote = self.node(peer.node);
             let (Some(remote), true) = (remote, own.port_state != PortState::Down) else {
                 continue;
             };

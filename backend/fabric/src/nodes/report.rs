@@ -4,6 +4,7 @@ use wire::Lid;
 use wire::attribute::LinearBlock;
 
 use crate::fabric::Fabric;
+use crate::nodes::Nodes;
 use crate::nodes::counters::Counter;
 use crate::nodes::topology::{NodeId, PortRef};
 
@@ -48,6 +49,24 @@ pub struct ForwardingSummary {
     pub blocks: u32,
 }
 
+impl Nodes {
+    /// A switch's forwarding tables.
+    pub fn forwarding_summary(&self, node: NodeId) -> Option<ForwardingSummary> {
+        let switch = self.switch(node)?;
+        let top = switch.info.linear_fdb_top;
+        let lids = (1..=top.min(Lid::UNICAST_LAST.into()))
+            .filter(|&lid| switch.linear.port(Lid::from(lid)) != LinearBlock::DROP);
+        Some(ForwardingSummary {
+            top: Lid::from(top),
+            lids: lids.count() as u32,
+            blocks: match top {
+                0 => 0,
+                top => u32::from(top / LinearBlock::LIDS) + 1,
+            },
+        })
+    }
+}
+
 impl Fabric {
     /// What passed a port.
     pub fn port_totals(&self, port: PortRef) -> Option<PortTotals> {
@@ -70,22 +89,6 @@ impl Fabric {
             excessive_buffer_overrun_errors: totals.get(Counter::ExcessiveBufferOverrunErrors),
             vl15_dropped: totals.get(Counter::Vl15Dropped),
             xmit_wait: totals.get(Counter::XmitWait),
-        })
-    }
-
-    /// A switch's forwarding tables.
-    pub fn forwarding_summary(&self, node: NodeId) -> Option<ForwardingSummary> {
-        let switch = self.switch(node)?;
-        let top = switch.info.linear_fdb_top;
-        let lids = (1..=top.min(Lid::UNICAST_LAST.into()))
-            .filter(|&lid| switch.linear.port(Lid::from(lid)) != LinearBlock::DROP);
-        Some(ForwardingSummary {
-            top: Lid::from(top),
-            lids: lids.count() as u32,
-            blocks: match top {
-                0 => 0,
-                top => u32::from(top / LinearBlock::LIDS) + 1,
-            },
         })
     }
 }

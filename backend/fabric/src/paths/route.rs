@@ -5,8 +5,8 @@ use std::time::Duration;
 use wire::attribute::LinearBlock;
 use wire::{ExtendedLid, Lid, Mtu, PKey, PortState, Sl, Vl};
 
-use crate::fabric::Fabric;
 use crate::links::fault::Fault;
+use crate::nodes::Nodes;
 use crate::nodes::topology::{NodeId, PortRef};
 use crate::transit::HOP_LIMIT;
 
@@ -70,7 +70,7 @@ struct Walk {
     delay: Duration,
 }
 
-impl Fabric {
+impl Nodes {
     /// The path of a unicast data packet from a port to a LID.
     ///
     /// With `pkey`, switches that enforce partitions check it; without, the path is what the
@@ -88,12 +88,12 @@ impl Fabric {
         self.resolve_extended(from, dlid.into(), sl, pkey)
     }
 
-    /// As [`Fabric::resolve`], in the extended LID space: a vLID is looked up in the second tables
+    /// As [`Nodes::resolve`], in the extended LID space: a vLID is looked up in the second tables
     /// of the switches. One without drops it, and an adapter that does not speak the extended LID
     /// space cannot send to it.
     ///
     /// # Errors
-    /// As [`Fabric::resolve`].
+    /// As [`Nodes::resolve`].
     pub fn resolve_extended(
         &self,
         from: PortRef,
@@ -108,7 +108,7 @@ impl Fabric {
     /// one for each link. None on the way back to the sender itself.
     ///
     /// # Errors
-    /// As [`Fabric::resolve`].
+    /// As [`Nodes::resolve`].
     pub fn trace(
         &self,
         from: PortRef,
@@ -123,11 +123,11 @@ impl Fabric {
         Ok(crossed)
     }
 
-    /// [`Fabric::trace`] and [`Fabric::resolve`] in one, for a unicast LID of either space: the ports by
+    /// [`Nodes::trace`] and [`Nodes::resolve`] in one, for a unicast LID of either space: the ports by
     /// which a data packet leaves nodes, as far as the packet gets, and where it ends.
     ///
     /// # Errors
-    /// The second value has the errors of [`Fabric::resolve`].
+    /// The second value has the errors of [`Nodes::resolve`].
     pub fn follow(
         &self,
         from: PortRef,
@@ -148,7 +148,7 @@ impl Fabric {
         pkey: Option<PKey>,
         mut leave: impl FnMut(PortRef, Vl),
     ) -> Result<Route, NoRoute> {
-        let node = self.nodes.get(from.node.index());
+        let node = self.node(from.node);
         let speaks = dlid.physical().map_or_else(
             || node.is_some_and(|node| node.spec.extended_lids),
             Lid::is_unicast,

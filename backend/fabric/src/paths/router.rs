@@ -16,6 +16,8 @@ use wire::{ExtendedLid, Gid, Lid, PKey, PortState, Sl};
 
 use crate::agents::directed::Origin;
 use crate::fabric::Fabric;
+use crate::nodes::Nodes;
+use crate::nodes::node::Node;
 use crate::nodes::topology::{NodeId, PortRef};
 use crate::paths::route::{NoRoute, Route};
 use crate::transit::Transit;
@@ -56,11 +58,11 @@ struct Onward {
     headers: Crossing,
 }
 
-impl Fabric {
-    /// The same as [`Fabric::follow`], and further where routers pass the packet on.
+impl Nodes {
+    /// The same as [`Nodes::follow`], and further where routers pass the packet on.
     ///
     /// # Errors
-    /// The second value has the errors of [`Fabric::resolve`], and [`NoRoute::HopLimit`] and
+    /// The second value has the errors of [`Nodes::resolve`], and [`NoRoute::HopLimit`] and
     /// [`NoRoute::NotRouted`].
     pub fn follow_routed(
         &self,
@@ -104,35 +106,9 @@ impl Fabric {
         (left_by, Ok(Routed { route, crossing }))
     }
 
-    /// A management packet has come to a router's port by its LID.
-    pub(crate) fn reach_router(&mut self, at: PortRef, mut transit: Transit) {
-        let global = transit.packet.grh.map(|grh| GlobalAddress {
-            dgid: grh.dgid,
-            hop_limit: grh.hop_limit,
-        });
-        match self.onward(at, global) {
-            Ok(None) => self.arrive(at, at.port, transit),
-            Ok(Some(Onward { exit, headers })) => {
-                let packet = &mut transit.packet;
-                packet.slid = headers.slid;
-                // Management is between LIDs of 16 bits.
-                packet.dlid = headers.dlid.physical().unwrap_or_default();
-                if let Some(grh) = &mut packet.grh {
-                    grh.hop_limit = headers.hop_limit;
-                }
-                self.push(Transit {
-                    at: exit,
-                    origin: Origin::Own(exit.port),
-                    hops: 0,
-                    packet: transit.packet,
-                });
-            }
-            Err(reason) => self.count_refused(at, reason, 1),
-        }
-    }
-
     pub(crate) fn is_router(&self, node: NodeId) -> bool {
-        self.nodes[node.index()].spec.kind == NodeType::Router
+        self.node(node)
+            .is_some_and(|node| node.spec.kind == NodeType::Router)
     }
 
     /// Where a router sends a packet that has come to its port `at`; `None` when it is for the router
@@ -187,7 +163,7 @@ impl Fabric {
         while let Some((at, first)) = queue.pop_front() {
             for out in self.active_ports(at) {
                 let shared = self.port(out)?.info.gid_prefix;
-                for &other in &self.routers {
+                for &other in self.routers() {
                     let Some(entry) = self.port_in(other, shared) else {
                         continue;
                     };
@@ -215,7 +191,8 @@ impl Fabric {
     }
 
     fn active_ports(&self, node: NodeId) -> impl Iterator<Item = PortRef> + '_ {
-        let ports = 1..=self.nodes[node.index()].last_port();
+        let last = self.node(node).map_or(0, Node::last_port);
+        let ports = 1..=last;
         let ports = ports.map(move |port| PortRef { node, port });
         ports.filter(|&at| {
             let port = self.port(at);
@@ -230,6 +207,35 @@ impl Fabric {
             Some(ordinary.into())
         } else {
             self.virtual_lid(port)
+        }
+    }
+}
+
+impl Fabric {
+    /// A management packet has come to a router's port by its LID.
+    pub(crate) fn reach_router(&mut self, at: PortRef, mut transit: Transit) {
+        let global = transit.packet.grh.map(|grh| GlobalAddress {
+            dgid: grh.dgid,
+            hop_limit: grh.hop_limit,
+        });
+        match self.onward(at, global) {
+            Ok(None) => self.arrive(at, at.port, transit),
+            Ok(Some(Onward { exit, headers })) => {
+                let packet = &mut transit.packet;
+                packet.slid = headers.slid;
+                // Management is between LIDs of 16 bits.
+                packet.dlid = headers.dlid.physical().unwrap_or_default();
+                if let Some(grh) = &mut packet.grh {
+                    grh.hop_limit = headers.hop_limit;
+                }
+                self.push(Transit {
+                    at: exit,
+                    origin: Origin::Own(exit.port),
+                    hops: 0,
+                    packet: transit.packet,
+                });
+            }
+            Err(reason) => self.count_refused(at, reason, 1),
         }
     }
 }

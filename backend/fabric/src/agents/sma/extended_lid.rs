@@ -14,7 +14,7 @@ impl Fabric {
         data: &mut [u8; DATA],
     ) -> Result<(), Status> {
         let at = asked.port(asked.ingress);
-        let node = self.nodes.get_mut(asked.node.index());
+        let node = self.nodes.node_mut(asked.node);
         let port = node
             .filter(|node| node.spec.extended_lids && node.switch.is_none())
             .and_then(|node| node.port_mut(asked.ingress))
@@ -32,10 +32,5 @@ impl Fabric {
             self.tell(at, PortEvent::LidChange);
         }
         Ok(())
-    }
-
-    /// The vLID of a port; `None` where it has none.
-    pub fn virtual_lid(&self, port: crate::PortRef) -> Option<ExtendedLid> {
-        self.port(port)?.virtual_lid
     }
 }

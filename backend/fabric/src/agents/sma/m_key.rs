@@ -40,7 +40,7 @@ impl Fabric {
         smp: &Smp<T>,
     ) -> bool {
         let now = self.timers.now();
-        let Some(port) = self.port_mut(at) else {
+        let Some(port) = self.nodes.port_mut(at) else {
             return false;
         };
         let key = smp.m_key();
@@ -66,7 +66,7 @@ impl Fabric {
     /// A lease runs out, unless a packet with the right key has ended it.
     pub(crate) fn lease_due(&mut self, at: PortRef) {
         let now = self.timers.now();
-        if let Some(port) = self.port_mut(at)
+        if let Some(port) = self.nodes.port_mut(at)
             && port.lease.is_some_and(|end| end <= now)
         {
             port.lease = None;

@@ -155,7 +155,7 @@ impl Fabric {
         }
         let transition = transition(&before, wanted, is_switch && at.port == 0)?;
 
-        if let Some(port) = self.port_mut(at) {
+        if let Some(port) = self.nodes.port_mut(at) {
             port.info = info;
         }
         let path = |info: &PortInfo| {
@@ -216,7 +216,7 @@ impl Fabric {
                 // VM's, and moves with it.
                 let own = wanted[0];
                 if !own.is_none() && own != entries[0] && self.is_virtual_function(port.node) {
-                    self.set_port_guid(port, own);
+                    self.nodes.set_port_guid(port, own);
                 } else {
                     wanted[0] = entries[0];
                 }
@@ -224,7 +224,7 @@ impl Fabric {
             let changed = wanted != entries;
             entries = wanted;
             if changed {
-                if let Some(port) = self.port_mut(port) {
+                if let Some(port) = self.nodes.port_mut(port) {
                     port.guids[first..first + room].copy_from_slice(&entries[..room]);
                 }
                 self.path_changed();
@@ -243,7 +243,7 @@ impl Fabric {
             asked.port(asked.ingress)
         };
         let first = (asked.modifier & 0xffff) as usize * PKeyBlock::ENTRIES;
-        let table = &mut self.port_mut(port).ok_or(INVALID)?.pkeys;
+        let table = &mut self.nodes.port_mut(port).ok_or(INVALID)?.pkeys;
         let end = table.len().min(first + PKeyBlock::ENTRIES);
         let entries = table.get_mut(first..end).ok_or(INVALID)?;
         if entries.is_empty() {
@@ -269,7 +269,7 @@ impl Fabric {
     /// At a switch the modifier says from which port to which port; its bits 16 and 17 stand for
     /// all ports to leave by and all to come in by (IBA 14.2.5.8).
     pub(super) fn sl_to_vl(&mut self, asked: Asked, data: &mut [u8; DATA]) -> Result<(), Status> {
-        let last = match self.nodes.get(asked.node.index()) {
+        let last = match self.node(asked.node) {
             Some(node) if node.switch.is_some() => node.last_port(),
             _ => {
                 let at = asked.port(asked.ingress);
@@ -306,7 +306,7 @@ impl Fabric {
         if set {
             let table = SlToVl::parse(data);
             for &out in outs {
-                let port = self.port_mut(out).ok_or(INVALID)?;
+                let port = self.nodes.port_mut(out).ok_or(INVALID)?;
                 for from in ins.clone() {
                     changed |= port.set_sl_to_vl(from, table);
                 }
@@ -334,7 +334,7 @@ impl Fabric {
             half @ (1 | 3) => half as u8,
             _ => return Err(INVALID),
         };
-        let tables = &mut self.port_mut(port).ok_or(INVALID)?.arbitration;
+        let tables = &mut self.nodes.port_mut(port).ok_or(INVALID)?.arbitration;
         let mut table = tables.get(&half).copied().unwrap_or_default();
         if asked.set {
             let entries = usize::from(VL_ARBITRATION_CAP);

@@ -14,6 +14,7 @@ impl Fabric {
         data: &mut [u8; DATA],
     ) -> Result<(), Status> {
         let switch = self
+            .nodes
             .switch_mut(asked.node)
             .ok_or(Status::UNSUPPORTED_ATTRIBUTE)?;
         let mut changed = false;
@@ -48,6 +49,7 @@ impl Fabric {
     ) -> Result<(), Status> {
         let number = u16::try_from(asked.modifier).map_err(|_| Status::INVALID_FIELD)?;
         let switch = self
+            .nodes
             .switch_mut(asked.node)
             .ok_or(Status::UNSUPPORTED_ATTRIBUTE)?;
         if number >= LinearBlock::COUNT {
@@ -74,6 +76,7 @@ impl Fabric {
     ) -> Result<(), Status> {
         let (number, position) = MulticastBlock::select(asked.modifier);
         let table = &mut self
+            .nodes
             .switch_mut(asked.node)
             .ok_or(Status::UNSUPPORTED_ATTRIBUTE)?
             .multicast;
