@@ -6,6 +6,7 @@ use std::ops::Deref;
 use wire::attribute::{CapabilityMask, LocalChange, NodeDescription, SystemImageChange, Trap};
 use wire::{Guid, MadPacket, PortState};
 
+use crate::agents::performance::PerformanceAgent;
 use crate::nodes::Nodes;
 use crate::nodes::topology::{NodeId, PortRef, Topology, TopologyError};
 use crate::tap::{Direction, Tap};
@@ -156,6 +157,13 @@ impl Fabric {
                 system_image_guid,
             };
             self.raise(port, &Trap::SystemImageChange(change));
+        }
+    }
+
+    pub(crate) fn performance(&mut self) -> PerformanceAgent<'_> {
+        PerformanceAgent {
+            nodes: &mut self.nodes,
+            timers: &mut self.timers,
         }
     }
 

@@ -84,7 +84,7 @@ impl Fabric {
                 Timer::Packet(transit) => self.transit.push_back(transit),
                 Timer::HeadOfQueue { port } => self.head_of_queue_due(port),
                 Timer::Watchdog { port } => self.watchdog_due(port),
-                Timer::Sample(node) => self.sample_due(node),
+                Timer::Sample(node) => self.performance().sample_due(node),
             }
         }
         self.deadline()

@@ -476,7 +476,7 @@ impl Fabric {
         if let Some(port) = self.port(at) {
             reply.pkey = port.own_key(packet.pkey);
         }
-        if self.answer_performance(at, &mut reply.mad) {
+        if self.performance().answer(at, &mut reply.mad) {
             self.push(Transit {
                 at,
                 origin: Origin::Own(at.port),

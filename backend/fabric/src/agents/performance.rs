@@ -7,10 +7,11 @@ use wire::performance::{
     PortCounters, PortCountersExtended, PortRcvErrorDetails, PortXmitDiscardDetails, XMIT_WAIT,
 };
 
-use crate::fabric::Fabric;
+use crate::nodes::Nodes;
 use crate::nodes::counters::{Counter, Totals};
 use crate::nodes::node::RESPONSE_TIME;
 use crate::nodes::topology::PortRef;
+use crate::timers::Timers;
 
 /// Counters of PortCounters, in the order of its selection bits; the last one's is in
 /// CounterSelect2.
@@ -124,9 +125,33 @@ fn sum<const N: usize>(values: impl Iterator<Item = [u64; N]>) -> [u64; N] {
     })
 }
 
-impl Fabric {
+impl Nodes {
+    /// The numbers of the ports that a request selects.
+    pub(super) fn selected(
+        &self,
+        at: PortRef,
+        select: u8,
+    ) -> Result<std::ops::RangeInclusive<u8>, Status> {
+        let node = self.node(at.node).ok_or(Status::INVALID_FIELD)?;
+        let (first, last) = (node.first_port(), node.last_port());
+        match (select, node.switch.is_some()) {
+            (ALL_PORTS, true) => Ok(first..=last),
+            (select, true) if select <= last => Ok(select..=select),
+            (select, false) if select == at.port => Ok(select..=select),
+            _ => Err(Status::INVALID_FIELD),
+        }
+    }
+}
+
+/// The performance management agents of all nodes.
+pub(crate) struct PerformanceAgent<'a> {
+    pub(crate) nodes: &'a mut Nodes,
+    pub(crate) timers: &'a mut Timers,
+}
+
+impl PerformanceAgent<'_> {
     /// Makes a performance management request for a node its own response; false when it is none.
-    pub(crate) fn answer_performance(&mut self, at: PortRef, bytes: &mut [u8; SIZE]) -> bool {
+    pub(crate) fn answer(&mut self, at: PortRef, bytes: &mut [u8; SIZE]) -> bool {
         let Ok(mad) = Mad::new_checked(&bytes[..]) else {
             return false;
         };
@@ -161,7 +186,7 @@ impl Fabric {
     }
 
     fn class_port_info(&self, at: PortRef, data: &mut [u8]) -> Result<(), Status> {
-        let all_ports = match self.switch(at.node) {
+        let all_ports = match self.nodes.switch(at.node) {
             Some(_) => ALL_PORT_SELECT,
             None => 0,
         };
@@ -177,22 +202,6 @@ impl Fabric {
         Ok(())
     }
 
-    /// The numbers of the ports that a request selects.
-    pub(crate) fn selected(
-        &self,
-        at: PortRef,
-        select: u8,
-    ) -> Result<std::ops::RangeInclusive<u8>, Status> {
-        let node = self.node(at.node).ok_or(Status::INVALID_FIELD)?;
-        let (first, last) = (node.first_port(), node.last_port());
-        match (select, node.switch.is_some()) {
-            (ALL_PORTS, true) => Ok(first..=last),
-            (select, true) if select <= last => Ok(select..=select),
-            (select, false) if select == at.port => Ok(select..=select),
-            _ => Err(Status::INVALID_FIELD),
-        }
-    }
-
     /// Writes and reads counters: those of all selected ports together.
     fn counters_since<const N: usize>(
         &mut self,
@@ -201,7 +210,7 @@ impl Fabric {
         totals: fn(&Totals) -> [u64; N],
         base: fn(&mut BaseLines) -> &mut [u64; N],
     ) -> Result<[u64; N], Status> {
-        let ports = self.selected(at, asked.port_select)?;
+        let ports = self.nodes.selected(at, asked.port_select)?;
         let now = self.timers.now();
         Ok(sum(ports.filter_map(|port| {
             let port = self.nodes.port_mut(PortRef { port, ..at })?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use wire::mad::Status;
 use wire::performance::{PortSamplesControl, PortSamplesResult};
 
-use crate::fabric::Fabric;
+use super::performance::PerformanceAgent;
 use crate::nodes::counters::{Counter, Totals};
 use crate::nodes::topology::{NodeId, PortRef};
 use crate::timers::Timer;
@@ -82,7 +82,7 @@ fn accepted(asked: PortSamplesControl) -> PortSamplesControl {
     }
 }
 
-impl Fabric {
+impl PerformanceAgent<'_> {
     /// Tells what is sampled, or begins to sample. While a sample is being taken, a Set changes
     /// nothing.
     pub(crate) fn port_samples_control(
@@ -92,7 +92,7 @@ impl Fabric {
         data: &mut [u8],
     ) -> Result<(), Status> {
         let asked = PortSamplesControl::parse(data).map_err(|_| Status::INVALID_FIELD)?;
-        self.selected(at, asked.port_select)?;
+        self.nodes.selected(at, asked.port_select)?;
         let now = self.timers.now();
         let sampler = self.sampler_mut(at.node).ok_or(Status::INVALID_FIELD)?;
         let begins = set && sampler.stage == Stage::Done;
@@ -186,9 +186,13 @@ impl Fabric {
             port: asked.port_select,
         };
         let now = self.timers.now();
-        let ports = self.selected(at, asked.port_select).into_iter().flatten();
+        let ports = self
+            .nodes
+            .selected(at, asked.port_select)
+            .into_iter()
+            .flatten();
         let totals = ports
-            .filter_map(|port| self.port(PortRef { port, ..at }))
+            .filter_map(|port| self.nodes.port(PortRef { port, ..at }))
             .fold(Totals::default(), |sum, port| sum.plus(&port.totals(now)));
         selects(asked).map(|code| quantity(&totals, code))
     }

@@ -48,7 +48,7 @@ impl Fabric {
         let header = Mad::new_checked(&bytes[..]).ok()?;
         let (class, method, attribute) = (header.class(), header.method(), header.attribute());
         if class == Class::PERFORMANCE {
-            return self.answer_performance(port, &mut bytes).then_some(bytes);
+            return self.performance().answer(port, &mut bytes).then_some(bytes);
         }
         let mut smp = Smp::new_checked(&mut bytes[..]).ok()?;
         let allowed = match (method, access) {
