@@ -2,6 +2,7 @@
 
 use driver::{Data, SendRequest, pattern};
 
+use crate::dirty_log;
 use crate::pace::{median, timed, until};
 use crate::reference::Copy;
 use crate::{Connected, Context, Daemon, Measurement, Peer, Pinned, Reference, Result};
@@ -108,5 +109,5 @@ fn compare(context: &Context, len: usize, name: &'static str) -> Result<Measurem
 /// [`crate::BenchError`].
 pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let each = SIZES.iter().map(|&(len, name)| compare(context, len, name));
-    each.collect()
+    each.chain([dirty_log::run(context)]).collect()
 }

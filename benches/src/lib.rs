@@ -20,6 +20,7 @@
 pub mod bandwidth;
 pub mod cli;
 mod connection;
+mod dirty_log;
 mod effort;
 mod error;
 pub mod footprint;

@@ -33,7 +33,7 @@ pub enum Suite {
     Latency,
     /// Rate of 8-byte WRITEs.
     Rate,
-    /// WRITEs of 64 KiB and 1 MiB.
+    /// WRITEs of 64 KiB and 1 MiB, and what it costs to record written pages.
     Bandwidth,
     /// What idle queue pairs cost.
     Idle,

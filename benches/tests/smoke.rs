@@ -38,6 +38,7 @@ fn every_suite_has_its_results() {
         "daemon_rss_mib",
         "daemon_worst_mib_per_vf",
         "dfsssp_5832_over_opensm",
+        "dirty_log_64k_over_off",
         "ftree_over_opensm",
         "full_324_smps",
         "idle_qp_cost",

@@ -7,10 +7,12 @@
 pub mod guest;
 pub mod subnet;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use connectx::{Configuration, Function, FunctionState, Interrupts, Mlx5, Region, Software};
+use connectx::{
+    Configuration, Function, FunctionState, Host, Interrupts, Mlx5, Parts, Region, Software,
+};
 use hca::{Clock, Engine, PortView, Quota, VfId};
 use wire::{Lid, PKey};
 
@@ -34,12 +36,63 @@ impl Interrupts for NoInterrupts {
     fn raise(&mut self, _vector: u16) {}
 }
 
+type Fuzzed = Engine<Mlx5<GuestMemory>>;
+
+/// A function's place in the engine, of the one thread that there is.
+#[derive(Debug)]
+struct Place {
+    engine: Arc<Mutex<Fuzzed>>,
+    vf: VfId,
+    memory: GuestMemory,
+}
+
+fn lock(engine: &Mutex<Fuzzed>) -> MutexGuard<'_, Fuzzed> {
+    engine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Host for Place {
+    type Dma = GuestMemory;
+    type Mapping = ();
+    type Error = ();
+
+    fn dma(&self) -> &GuestMemory {
+        &self.memory
+    }
+
+    fn map(&mut self, (): ()) -> Result<(), ()> {
+        Err(())
+    }
+
+    fn unmap(&mut self, _addr: u64, _size: u64) -> Result<(), ()> {
+        Err(())
+    }
+
+    fn unmap_all(&mut self) {}
+
+    fn inspect<R>(&self, look: impl FnOnce(&Fuzzed) -> R) -> R {
+        look(&lock(&self.engine))
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Fuzzed) -> R) -> R {
+        act(&mut lock(&self.engine))
+    }
+
+    fn with_turn<R>(&self, act: impl FnOnce(&mut Fuzzed) -> R) -> R {
+        self.with(act)
+    }
+
+    fn clear_away(&self) {
+        while lock(&self.engine).clear_away(self.vf) {}
+    }
+
+    fn release_memory(&self) {}
+}
+
 /// Functions with LIDs 1, 2, … and full membership of the default partition.
 #[derive(Debug)]
 pub struct Machine {
-    engine: Engine<Mlx5<GuestMemory>>,
-    functions: Vec<Function>,
-    ports: Vec<FixedPort>,
+    engine: Arc<Mutex<Fuzzed>>,
+    functions: Vec<Function<Software<Place>>>,
     guests: Vec<GuestMemory>,
     clock: Arc<TestClock>,
 }
@@ -52,30 +105,26 @@ impl Machine {
         let mut engine = Engine::new(Box::new(subnet), clock.clone(), 0x5eed);
         let configuration = Configuration {
             bar_size: 256 << 10,
-            quota: Quota {
-                memory: 1 << 20,
-                ..Quota::default()
-            },
             ..Configuration::default()
         };
+        let quota = Quota {
+            memory: 1 << 20,
+            ..Quota::default()
+        };
+        engine.sweep();
         let mut machine = Self {
             functions: Vec::new(),
-            ports: Vec::new(),
             guests: Vec::new(),
             clock,
-            engine: {
-                engine.sweep();
-                engine
-            },
+            engine: Arc::new(Mutex::new(engine)),
         };
         for index in 0..count {
             let guest = GuestMemory::new();
-            let state = FunctionState::new(configuration, Box::new(NoInterrupts));
-            let vf = machine
-                .engine
-                .add_vf(guest.clone(), state, configuration.quota);
+            let state = FunctionState::new(configuration, quota, Box::new(NoInterrupts));
             let port = FixedPort::new(index + 1);
-            machine.engine.set_port(
+            let mut engine = lock(&machine.engine);
+            let vf = engine.add_vf(guest.clone(), state, quota);
+            engine.set_port(
                 vf,
                 PortView {
                     lid: Lid::new(index + 1),
@@ -86,8 +135,20 @@ impl Machine {
                     ..PortView::default()
                 },
             );
-            machine.functions.push(Function::new(configuration));
-            machine.ports.push(port);
+            drop(engine);
+            let host = Place {
+                engine: Arc::clone(&machine.engine),
+                vf,
+                memory: guest.clone(),
+            };
+            machine.functions.push(Function::new(Software::new(Parts {
+                host,
+                vf,
+                configuration,
+                doorbell_pages: None,
+                clock: machine.clock.clone(),
+                port: Box::new(port),
+            })));
             machine.guests.push(guest);
         }
         machine
@@ -101,14 +162,13 @@ impl Machine {
     /// Writes to a region of function `vf`, and lets the engine run a bounded
     /// time.
     pub fn write(&mut self, vf: usize, region: Region, offset: u64, data: &[u8]) {
-        let mut backend = Software::new(&mut self.engine, VfId(vf as u16), &mut self.ports[vf]);
-        let _ = self.functions[vf].write(region, offset, data, &mut backend);
+        let _ = self.functions[vf].write(region, offset, data);
         self.run();
     }
 
     /// Reads from a region of function `vf`.
     pub fn read(&mut self, vf: usize, region: Region, offset: u64, data: &mut [u8]) {
-        self.functions[vf].read(region, offset, data, self.clock.now());
+        self.functions[vf].read(region, offset, data);
     }
 
     /// Size of a region of function `vf`.
@@ -119,7 +179,7 @@ impl Machine {
     /// Lets the engine run a bounded time.
     pub fn run(&mut self) {
         for _ in 0..64 {
-            if !self.engine.run() {
+            if !lock(&self.engine).run() {
                 break;
             }
         }
@@ -136,10 +196,8 @@ impl Machine {
     /// # Panics
     /// Where an object outlives that.
     pub fn reset(&mut self, vf: usize) {
-        let id = VfId(vf as u16);
-        let mut backend = Software::new(&mut self.engine, id, &mut self.ports[vf]);
-        self.functions[vf].reset(&mut backend);
-        for (kind, count) in self.engine.object_counts(id) {
+        self.functions[vf].reset();
+        for (kind, count) in lock(&self.engine).object_counts(VfId(vf as u16)) {
             assert_eq!(count, 0, "{kind} objects outlive a reset");
         }
     }

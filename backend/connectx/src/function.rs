@@ -1,38 +1,12 @@
 //! The PCI function as its guest sees it: configuration space and BARs.
 
-use hca::Dma;
-
+use crate::backend::Backend;
 use crate::bits::initialization::{FIRST_UAR, PAGE_SIZE};
-use crate::pci::{CONFIG_SIZE, ConfigEffect, ConfigSpace, MAX_VECTORS, MSIX_BAR_SIZE, MsixTable};
+use crate::pci::{
+    CONFIG_SIZE, ConfigEffect, ConfigSpace, Identity, MAX_VECTORS, MSIX_BAR_SIZE, MsixTable,
+};
 use crate::segment::{InitializationSegment, SegmentEffect};
 use crate::transport::CommandQueue;
-
-/// Whatever executes the commands and doorbells of a function: software, or a
-/// real device.
-pub trait Backend {
-    /// Guest memory.
-    type Dma: Dma;
-
-    /// The guest's memory, from which commands are fetched.
-    fn dma(&self) -> &Self::Dma;
-
-    /// Executes a command. `reply` is as long as the driver asked for (16 bytes
-    /// at least), filled with zeros.
-    fn execute(&mut self, request: &[u8], reply: &mut [u8]);
-
-    /// Whether the driver has an event queue for the completion of commands.
-    fn has_command_events(&self) -> bool;
-
-    /// Tells the driver, by an event, that the commands in these entries of the
-    /// queue (a bit each) are complete.
-    fn command_event(&mut self, entries: u32);
-
-    /// The guest wrote to doorbell page `uar`, at byte `offset`.
-    fn doorbell(&mut self, uar: u32, offset: usize, data: &[u8]);
-
-    /// Drops all objects: the function was reset, or its guest is gone.
-    fn reset(&mut self);
-}
 
 /// How the guest's doorbells reach the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,9 +18,11 @@ pub enum Doorbells {
     Poll,
 }
 
-/// What a function is like.
+/// What a function is like on the PCI bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Configuration {
+    /// As which device drivers know it.
+    pub identity: Identity,
     /// Bytes of BAR 0, a power of two of at least 128 KiB. Every 4 KiB but the
     /// first 16 KiB are a doorbell page; each process that opens the device
     /// takes one.
@@ -56,17 +32,15 @@ pub struct Configuration {
     pub vectors: u16,
     /// How doorbells are noticed.
     pub doorbells: Doorbells,
-    /// Most objects of each kind.
-    pub quota: hca::Quota,
 }
 
 impl Default for Configuration {
     fn default() -> Self {
         Self {
+            identity: Identity::default(),
             bar_size: 8 << 20,
             vectors: 32,
             doorbells: Doorbells::Trap,
-            quota: hca::Quota::default(),
         }
     }
 }
@@ -144,9 +118,10 @@ pub enum Effect {
     Reset,
 }
 
-/// The registers of a function. Its objects are the backend's.
+/// A function: its registers, and the backend that is behind them.
 #[derive(Debug)]
-pub struct Function {
+pub struct Function<B> {
+    backend: B,
     configuration: Configuration,
     config: ConfigSpace,
     msix: MsixTable,
@@ -154,13 +129,14 @@ pub struct Function {
     commands: CommandQueue,
 }
 
-impl Function {
+impl<B: Backend> Function<B> {
     /// A function in the state of power-on.
     #[must_use]
-    pub fn new(configuration: Configuration) -> Self {
-        let configuration = configuration.checked();
+    pub fn new(backend: B) -> Self {
+        let configuration = backend.configuration().checked();
         Self {
-            config: ConfigSpace::new(configuration.bar_size, configuration.vectors),
+            backend,
+            config: ConfigSpace::new(&configuration),
             msix: MsixTable::new(configuration.vectors),
             segment: InitializationSegment::default(),
             commands: CommandQueue::default(),
@@ -174,6 +150,17 @@ impl Function {
         &self.configuration
     }
 
+    /// What executes its commands and doorbells.
+    #[must_use]
+    pub const fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// The same, to map and unmap memory and to connect interrupts.
+    pub const fn backend_mut(&mut self) -> &mut B {
+        &mut self.backend
+    }
+
     /// Size of a region in bytes.
     #[must_use]
     pub const fn region_size(&self, region: Region) -> u64 {
@@ -184,12 +171,11 @@ impl Function {
         }
     }
 
-    /// Reads from byte `offset` of a region, at time `now` in nanoseconds. Needs
-    /// no backend: what changes with the device's work is in guest memory.
-    pub fn read(&mut self, region: Region, offset: u64, data: &mut [u8], now: u64) {
+    /// Reads from byte `offset` of a region.
+    pub fn read(&mut self, region: Region, offset: u64, data: &mut [u8]) {
         match region {
             Region::Bar0 if offset < u64::from(FIRST_UAR) * PAGE_SIZE => {
-                self.segment.read(offset, data, now)
+                self.segment.read(offset, data, &self.backend.registers());
             }
             // Doorbells read as zero.
             Region::Bar0 => data.fill(0),
@@ -199,15 +185,9 @@ impl Function {
     }
 
     /// Writes to byte `offset` of a region.
-    pub fn write<B: Backend>(
-        &mut self,
-        region: Region,
-        offset: u64,
-        data: &[u8],
-        backend: &mut B,
-    ) -> Effect {
+    pub fn write(&mut self, region: Region, offset: u64, data: &[u8]) -> Effect {
         match region {
-            Region::Bar0 => self.write_bar0(offset, data, backend),
+            Region::Bar0 => self.write_bar0(offset, data),
             Region::Bar2 => {
                 self.msix.write(offset, data);
                 Effect::None
@@ -215,18 +195,19 @@ impl Function {
             Region::Config => match self.config.write(offset, data) {
                 ConfigEffect::None => Effect::None,
                 ConfigEffect::Reset => {
-                    self.reset(backend);
+                    self.reset();
                     Effect::Reset
                 }
             },
         }
     }
 
-    fn write_bar0<B: Backend>(&mut self, offset: u64, data: &[u8], backend: &mut B) -> Effect {
+    fn write_bar0(&mut self, offset: u64, data: &[u8]) -> Effect {
         let page = offset / PAGE_SIZE;
         if page >= u64::from(FIRST_UAR) {
             if page < u64::from(self.configuration.pages()) {
-                backend.doorbell(page as u32, (offset % PAGE_SIZE) as usize, data);
+                self.backend
+                    .doorbell(page as u32, (offset % PAGE_SIZE) as usize, data);
             }
             return Effect::None;
         }
@@ -242,11 +223,12 @@ impl Function {
                 SegmentEffect::None => {}
                 SegmentEffect::Commands(entries) => {
                     if let Some(queue) = self.segment.command_queue() {
-                        self.commands.ring(queue, entries, backend);
+                        self.commands.ring(queue, entries, &mut self.backend);
                     }
                 }
                 SegmentEffect::Reset => {
-                    backend.reset();
+                    self.commands.forget();
+                    self.backend.reset();
                     effect = Effect::Reset;
                 }
             }
@@ -254,11 +236,17 @@ impl Function {
         effect
     }
 
+    /// Answers the commands that the backend has executed since, see [`Backend::ready`].
+    pub fn poll(&mut self) {
+        self.commands.poll(&mut self.backend);
+    }
+
     /// Resets the function and its backend.
-    pub fn reset<B: Backend>(&mut self, backend: &mut B) {
+    pub fn reset(&mut self) {
         self.config.reset();
         self.msix.reset();
         self.segment.reset();
-        backend.reset();
+        self.commands.forget();
+        self.backend.reset();
     }
 }

@@ -3,16 +3,16 @@
 //!
 //! * [`Function`] is what the guest sees on the PCI bus: configuration space,
 //!   MSI-X structures, initialization segment, command queue, doorbell pages.
-//! * A [`Backend`] executes its commands and doorbells. [`Software`] does so
-//!   with the objects of an [`hca::Engine`]; a backend for a real device has its
-//!   place beside it.
+//! * A [`Backend`] is behind it and executes its commands and doorbells.
+//!   [`Software`] does so with the objects of an [`hca::Engine`], which it reaches
+//!   through a [`Host`]; a backend for a real device has its place beside it.
 //! * [`Mlx5`] gives the engine the formats: where queues lie in guest memory,
 //!   how requests are decoded and completions and events encoded.
 //! * [`Port`] is what the device asks of the subnet about its own port.
 //! * [`bits`] has the layouts, apart from what they mean.
 //!
 //! An access from the guest goes through [`Function::read`] or
-//! [`Function::write`]. Reads need neither engine nor lock.
+//! [`Function::write`]. Reads need no engine and no lock.
 //!
 //! Everything that a guest writes, to registers or to memory, is hostile until
 //! it has been checked. It is copied once, its counts are held against limits
@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backend;
 pub mod bits;
 mod face;
 mod function;
@@ -36,10 +37,12 @@ mod transport;
 #[cfg(test)]
 mod testing;
 
+pub use backend::{Backend, DoorbellPages, Registers};
 pub use face::Mlx5;
-pub use function::{Backend, Configuration, Doorbells, Effect, Function, Region, TRAPPED_PAGES};
+pub use function::{Configuration, Doorbells, Effect, Function, Region, TRAPPED_PAGES};
+pub use pci::Identity;
 pub use port::{Port, PortAttributes};
 pub use queue::event::Interrupts;
-pub use software::{Prepared, Software, execute_on_port};
+pub use software::{Host, Parts, Software};
 pub use state::{FunctionState, Left};
 pub use transport::{MAX_REPLY, MAX_REQUEST};

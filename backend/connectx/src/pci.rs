@@ -1,12 +1,9 @@
 //! Configuration space and MSI-X structures of the PCI function.
 
+use crate::function::Configuration;
+
 /// Bytes of configuration space.
 pub const CONFIG_SIZE: usize = 4096;
-/// Mellanox Technologies.
-pub const VENDOR_ID: u16 = 0x15b3;
-/// "ConnectX Family mlx5Gen Virtual Function": a virtual function without the
-/// particulars of one generation.
-pub const DEVICE_ID: u16 = 0x101e;
 /// Network controller, InfiniBand.
 pub const CLASS: u32 = 0x02_0700;
 /// Bytes of BAR 2, which holds the MSI-X structures and nothing else.
@@ -29,6 +26,35 @@ const BAR2: usize = 0x18;
 const DEVICE_CONTROL: usize = EXPRESS + 0x08;
 const INITIATE_FLR: u16 = 1 << 15;
 
+/// As which device drivers know a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Vendor.
+    pub vendor: u16,
+    /// Device of this vendor.
+    pub device: u16,
+    /// Revision.
+    pub revision: u8,
+    /// Vendor of the board.
+    pub subsystem_vendor: u16,
+    /// Board of this vendor.
+    pub subsystem: u16,
+}
+
+impl Default for Identity {
+    /// Mellanox Technologies, "ConnectX Family mlx5Gen Virtual Function": a virtual function without
+    /// the particulars of one generation.
+    fn default() -> Self {
+        Self {
+            vendor: 0x15b3,
+            device: 0x101e,
+            revision: 0,
+            subsystem_vendor: 0x15b3,
+            subsystem: 0x0001,
+        }
+    }
+}
+
 /// What a write to configuration space asks of the rest of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -44,20 +70,21 @@ pub enum ConfigEffect {
 pub struct ConfigSpace {
     bytes: Box<[u8; CONFIG_SIZE]>,
     writable: Box<[u8; CONFIG_SIZE]>,
+    identity: Identity,
     bar0_size: u64,
     vectors: u16,
 }
 
 impl ConfigSpace {
-    /// A function whose BAR 0 has `bar0_size` bytes (a power of two) and that
-    /// has `vectors` interrupt vectors (1 to [`MAX_VECTORS`]).
+    /// That of a function with this configuration, see [`Configuration::checked`].
     #[must_use]
-    pub fn new(bar0_size: u64, vectors: u16) -> Self {
+    pub fn new(configuration: &Configuration) -> Self {
         let mut space = Self {
             bytes: Box::new([0; CONFIG_SIZE]),
             writable: Box::new([0; CONFIG_SIZE]),
-            bar0_size,
-            vectors,
+            identity: configuration.identity,
+            bar0_size: configuration.bar_size,
+            vectors: configuration.vectors,
         };
         space.reset();
         space
@@ -88,19 +115,20 @@ impl ConfigSpace {
         const MEMORY_64_PREFETCHABLE: u32 = 0b1100;
         // Memory space, bus master, parity, SERR, no INTx.
         const COMMAND_BITS: u16 = 0x0546;
-        self.put16(0x00, VENDOR_ID, 0);
-        self.put16(0x02, DEVICE_ID, 0);
+        let identity = self.identity;
+        self.put16(0x00, identity.vendor, 0);
+        self.put16(0x02, identity.device, 0);
         self.put16(COMMAND, 0, COMMAND_BITS);
         self.put16(STATUS, CAPABILITY_LIST, 0);
-        self.put32(0x08, CLASS << 8, 0);
+        self.put32(0x08, CLASS << 8 | u32::from(identity.revision), 0);
         // Cache line size and latency are the system's to note.
         self.put16(0x0c, 0, 0x00ff);
         let mask = !(self.bar0_size - 1);
         self.put32(BAR0, MEMORY_64_PREFETCHABLE, mask as u32);
         self.put32(BAR0 + 4, 0, (mask >> 32) as u32);
         self.put32(BAR2, 0, !(MSIX_BAR_SIZE as u32 - 1));
-        self.put16(0x2c, VENDOR_ID, 0);
-        self.put16(0x2e, 0x0001, 0);
+        self.put16(0x2c, identity.subsystem_vendor, 0);
+        self.put16(0x2e, identity.subsystem, 0);
         self.bytes[0x34] = POWER_MANAGEMENT as u8;
         self.writable[0x3c] = 0xff;
     }
@@ -244,7 +272,7 @@ mod tests {
 
     #[test]
     fn identity_and_capabilities_are_found_as_a_kernel_looks_for_them() {
-        let space = ConfigSpace::new(8 << 20, 32);
+        let space = ConfigSpace::new(&Configuration::default());
         assert_eq!(read32(&space, 0), 0x101e_15b3);
         assert_eq!(read32(&space, 8) >> 8, 0x02_0700);
         let mut found = Vec::new();
@@ -260,7 +288,7 @@ mod tests {
 
     #[test]
     fn bars_answer_with_their_size() {
-        let mut space = ConfigSpace::new(8 << 20, 32);
+        let mut space = ConfigSpace::new(&Configuration::default());
         for at in [0x10, 0x14, 0x18, 0x1c, 0x20, 0x24] {
             assert_eq!(space.write(at, &[0xff; 4]), ConfigEffect::None);
         }
@@ -274,7 +302,7 @@ mod tests {
 
     #[test]
     fn only_what_is_writable_changes() {
-        let mut space = ConfigSpace::new(8 << 20, 32);
+        let mut space = ConfigSpace::new(&Configuration::default());
         let before = space.clone();
         assert_eq!(space.write(0, &[0; 4]), ConfigEffect::None);
         assert_eq!(read32(&space, 0), read32(&before, 0));

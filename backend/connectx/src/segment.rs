@@ -1,6 +1,7 @@
 //! The initialization segment: how a driver finds the device, gives it a
 //! command queue, and watches its health.
 
+use crate::backend::Registers;
 use crate::bits::initialization::mlx5_init_seg as segment;
 
 /// Largest number of entries of the command queue, as a power of two: one bit
@@ -10,11 +11,8 @@ pub const LOG_COMMAND_ENTRIES: u32 = 5;
 pub const LOG_COMMAND_STRIDE: u32 = 6;
 /// Revision of the command interface; drivers know no other.
 const COMMAND_INTERFACE: u32 = 5;
-/// Firmware version: major, minor, sub-minor.
-const FIRMWARE: (u32, u32, u32) = (16, 35, 4030);
-/// Ticks of the health counter are 2^24 ns, about 17 ms; drivers look every
-/// two seconds and count on a change.
-const HEALTH_SHIFT: u32 = 24;
+/// Offset of the health buffer.
+const HEALTH_BUFFER: usize = 0x200;
 
 /// How the driver says it uses the device.
 mod interface {
@@ -71,15 +69,16 @@ impl InitializationSegment {
         *self = Self::default();
     }
 
-    /// The dword at `offset`, a multiple of four, at time `now` in
-    /// nanoseconds.
-    fn dword(&self, offset: u64, now: u64) -> u32 {
-        let mut bytes = [0; 4];
+    /// The dword at `offset`, a multiple of four, of a device with these registers.
+    fn dword(&self, offset: u64, device: &Registers) -> u32 {
+        /// In the dword that says whether the device is yet to come up.
+        const INITIALIZING: u32 = 1 << 31;
+        let (major, minor, subminor) = device.firmware;
         let registers = [
-            (segment::FW_REV, FIRMWARE.1 << 16 | FIRMWARE.0),
+            (segment::FW_REV, u32::from(minor) << 16 | u32::from(major)),
             (
                 segment::CMDIF_REV_FW_SUB,
-                COMMAND_INTERFACE << 16 | FIRMWARE.2,
+                COMMAND_INTERFACE << 16 | u32::from(subminor),
             ),
             (segment::CMDQ_ADDR_H, self.queue_high),
             (
@@ -89,29 +88,31 @@ impl InitializationSegment {
                     | LOG_COMMAND_ENTRIES << 4
                     | LOG_COMMAND_STRIDE,
             ),
-            // The timer counts nanoseconds: the device's frequency is 1 GHz.
-            (segment::INTERNAL_TIMER_H, (now >> 32) as u32),
-            (segment::INTERNAL_TIMER_L, now as u32),
             (
-                segment::HEALTH_COUNTER,
-                (now >> HEALTH_SHIFT) as u32 & 0x00ff_ffff,
+                segment::INITIALIZING,
+                u32::from(device.initializing) * INITIALIZING,
             ),
+            (segment::INTERNAL_TIMER_H, (device.timer >> 32) as u32),
+            (segment::INTERNAL_TIMER_L, device.timer as u32),
+            (segment::HEALTH_COUNTER, device.health_counter & 0x00ff_ffff),
         ];
-        for (field, value) in registers {
-            if field.position().0 as u64 == offset * 8 {
-                bytes = value.to_be_bytes();
-            }
+        let at = |field: crate::bits::Field| field.position().0 as u64 == offset * 8;
+        if let Some(&(_, value)) = registers.iter().find(|(field, _)| at(*field)) {
+            return value;
         }
-        u32::from_be_bytes(bytes)
+        let within = usize::try_from(offset).ok();
+        let within = within.and_then(|offset| offset.checked_sub(HEALTH_BUFFER));
+        let health = within.and_then(|at| device.health.get(at..at + 4)?.first_chunk());
+        health.map_or(0, |dword| u32::from_be_bytes(*dword))
     }
 
-    /// Reads any number of bytes from any offset.
-    pub fn read(&self, offset: u64, data: &mut [u8], now: u64) {
+    /// Reads any number of bytes from any offset, of a device with these registers.
+    pub fn read(&self, offset: u64, data: &mut [u8], device: &Registers) {
         let mut dword = [0; 4];
         let mut held = None;
         for (at, byte) in (offset..=u64::MAX).zip(data) {
             if held != Some(at & !3) {
-                dword = self.dword(at & !3, now).to_be_bytes();
+                dword = self.dword(at & !3, device).to_be_bytes();
                 held = Some(at & !3);
             }
             *byte = dword[(at & 3) as usize];
@@ -155,10 +156,11 @@ impl InitializationSegment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::software::registers;
 
     fn read(segment: &InitializationSegment, offset: u64, now: u64) -> u32 {
         let mut bytes = [0; 4];
-        segment.read(offset, &mut bytes, now);
+        segment.read(offset, &mut bytes, &registers(now));
         u32::from_be_bytes(bytes)
     }
 
@@ -211,7 +213,7 @@ mod tests {
             .collect();
         assert!(counts.windows(2).all(|pair| pair[0] != pair[1]));
         let mut byte = [0xff];
-        segment.read(0x23d, &mut byte, second);
+        segment.read(0x23d, &mut byte, &registers(second));
         assert_eq!(byte, [0]);
         assert_eq!(read(&segment, 0x1fc, 0), 0);
         assert_eq!(
@@ -228,7 +230,22 @@ mod tests {
         let mut segment = InitializationSegment::default();
         assert_eq!(segment.write(0x14, 0xabcd_e000), SegmentEffect::None);
         let mut bytes = [0; 7];
-        segment.read(0x13, &mut bytes, 0);
+        segment.read(0x13, &mut bytes, &registers(0));
         assert_eq!(bytes, [0, 0xab, 0xcd, 0xe0, 0x56, 0, 0]);
+    }
+
+    #[test]
+    fn a_device_that_is_not_well_says_so() {
+        let segment = InitializationSegment::default();
+        let mut health = [0; 64];
+        health[0x3d] = 7;
+        let device = Registers {
+            initializing: true,
+            health,
+            ..registers(0)
+        };
+        let read = |offset| segment.dword(offset, &device);
+        assert_eq!((read(0x1fc), read(0x23c)), (1 << 31, 7 << 16));
+        assert_eq!((read(0x200), read(0x240), read(0x3ffc)), (0, 0, 0));
     }
 }

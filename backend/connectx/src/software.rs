@@ -4,6 +4,7 @@
 //! where the driver cut it short, its counts are checked before they are used
 //! as such, and a command that is refused has changed nothing.
 
+mod backend;
 pub mod capability;
 mod completion_queue;
 pub(crate) mod counter;
@@ -20,19 +21,22 @@ mod shared_receive_queue;
 mod tests;
 
 use hca::mr::Translation;
-use hca::{Dma, Engine, VerbError, VfId};
+use hca::{Dma, Engine, QpDesc, VerbError, VfId};
 
 use crate::bits::command::{Opcode, Status, alloc_pd_out as head_out, create_eq_in as head_in};
 use crate::bits::event::EventType;
 use crate::bits::initialization::{UAR_CQ, UAR_EQ_ARM, UAR_EQ_UPDATE, UAR_SEND};
 use crate::bits::work::BLOCK;
 use crate::face::Mlx5;
-use crate::function::Backend;
-use crate::port::Port;
-use crate::queue::BufferError;
+use crate::function::Configuration;
+use crate::queue::completion::Ring;
 use crate::queue::event::Entry;
+use crate::queue::shared::SharedQueue;
+use crate::queue::{Buffer, BufferError};
 use crate::state::Stage;
-use port::PortCommands;
+#[cfg(test)]
+pub(crate) use backend::registers;
+pub use backend::{Host, Parts, Software};
 
 /// Why a command is refused: the status that its reply gets, and the reason
 /// for the log.
@@ -96,50 +100,34 @@ fn list(request: &[u8]) -> &[u8] {
     request.get(LIST..).unwrap_or_default()
 }
 
-/// A function of the engine, with its port, for as long as one access lasts.
+/// What of a command can be done without the engine, and takes time: lists of pages, which may have a
+/// million entries.
 #[derive(Debug)]
-pub struct Software<'a, D: Dma + 'static> {
-    engine: &'a mut Engine<Mlx5<D>>,
-    vf: VfId,
-    port: PortRef<'a>,
-    prepared: Option<&'a mut Prepared>,
+enum Prepared<D: Dma + 'static> {
+    Nothing,
+    Key(Result<(Translation, usize), Refusal>),
+    Ring(Result<Ring, Refusal>),
+    EventQueue(Result<Buffer, BufferError>),
+    QueuePair(Result<Box<QpDesc<Mlx5<D>>>, Refusal>),
+    SharedQueue(Result<SharedQueue, Refusal>),
 }
 
-/// What of a command can be done without the engine, and takes time: the list of a memory key, which
-/// may have a million entries.
-#[derive(Debug)]
-pub struct Prepared(Option<Result<(Translation, usize), Refusal>>);
-
-impl Prepared {
-    /// What `request` needs, for [`Software::prepared`].
-    #[must_use]
-    pub fn of<D: Dma + 'static>(request: &[u8]) -> Self {
-        let creates_key = head_in::OPCODE.get(request) as u16 == Opcode::CreateMkey.code();
-        Self(creates_key.then(|| memory_key::requested::<D>(request)))
+impl<D: Dma + 'static> Prepared<D> {
+    fn of(opcode: Opcode, request: &[u8], configuration: &Configuration) -> Self {
+        match opcode {
+            Opcode::CreateMkey => Self::Key(memory_key::requested::<D>(request)),
+            Opcode::CreateCq => Self::Ring(completion_queue::requested(request)),
+            Opcode::ModifyCq => {
+                completion_queue::resized(request).map_or(Self::Nothing, Self::Ring)
+            }
+            Opcode::CreateEq => Self::EventQueue(event_queue::requested(request)),
+            Opcode::CreateQp => {
+                Self::QueuePair(queue_pair::requested(request, configuration).map(Box::new))
+            }
+            Opcode::CreateSrq => Self::SharedQueue(shared_receive_queue::requested(request)),
+            _ => Self::Nothing,
+        }
     }
-}
-
-/// Executes a command of the port, without the engine, if `request` is one. Whether it was one.
-/// `is_initialized` says whether the function is.
-pub fn execute_on_port(
-    port: &mut dyn Port,
-    is_initialized: impl FnOnce() -> bool,
-    request: &[u8],
-    reply: &mut [u8],
-) -> bool {
-    let Some(opcode) = Opcode::from_code(head_in::OPCODE.get(request) as u16) else {
-        return false;
-    };
-    if !port::is_of_port(opcode) {
-        return false;
-    }
-    let outcome = if is_initialized() {
-        PortCommands(port).dispatch(opcode, request, reply)
-    } else {
-        Err(TOO_EARLY)
-    };
-    conclude(outcome, request, reply);
-    true
 }
 
 /// Makes a reply say that its command was refused, if it was.
@@ -152,34 +140,15 @@ fn conclude(outcome: Outcome, request: &[u8], reply: &mut [u8]) {
     }
 }
 
-struct PortRef<'a>(&'a mut dyn Port);
-
-impl std::fmt::Debug for PortRef<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Port").field(&self.0.attributes()).finish()
-    }
+/// A function of the engine, for as long as one access lasts. Work that its commands and doorbells
+/// cause is done when the engine runs next.
+#[derive(Debug)]
+struct Commands<'a, D: Dma + 'static> {
+    engine: &'a mut Engine<Mlx5<D>>,
+    vf: VfId,
 }
 
-impl<'a, D: Dma + 'static> Software<'a, D> {
-    /// Function `vf` of `engine`. Work that its doorbells and commands cause is
-    /// done when the engine runs next.
-    #[must_use]
-    pub fn new(engine: &'a mut Engine<Mlx5<D>>, vf: VfId, port: &'a mut dyn Port) -> Self {
-        Self {
-            engine,
-            vf,
-            port: PortRef(port),
-            prepared: None,
-        }
-    }
-
-    /// The same, for a command of which some has been done before.
-    #[must_use]
-    pub const fn prepared(mut self, prepared: &'a mut Prepared) -> Self {
-        self.prepared = Some(prepared);
-        self
-    }
-
+impl<D: Dma + 'static> Commands<'_, D> {
     fn state(&self) -> &crate::state::FunctionState {
         self.engine.face(self.vf)
     }
@@ -188,15 +157,41 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
         self.engine.face_mut(self.vf).0
     }
 
-    fn dispatch(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
-        let code = head_in::OPCODE.get(request) as u16;
-        let Some(opcode) = Opcode::from_code(code) else {
-            if self.state_mut().first_unknown(u32::from(code)) {
-                tracing::info!("command {code:#05x} is not known; the driver is told so");
-            }
-            return Err(UNKNOWN);
-        };
+    /// Logs a command that nobody knows.
+    fn unknown(&mut self, code: u16) -> Refusal {
+        if self.state_mut().first_unknown(u32::from(code)) {
+            tracing::info!("command {code:#05x} is not known; the driver is told so");
+        }
+        UNKNOWN
+    }
+
+    fn dispatch(
+        &mut self,
+        opcode: Opcode,
+        request: &[u8],
+        prepared: Prepared<D>,
+        reply: &mut [u8],
+    ) -> Outcome {
         self.check_stage(opcode)?;
+        match (opcode, prepared) {
+            (Opcode::CreateMkey, Prepared::Key(key)) => {
+                return self.create_mkey(request, key?, reply);
+            }
+            (Opcode::CreateEq, Prepared::EventQueue(buffer)) => {
+                return self.create_eq(request, buffer, reply);
+            }
+            (Opcode::CreateCq, Prepared::Ring(ring)) => {
+                return self.create_cq(request, ring?, reply);
+            }
+            (Opcode::ModifyCq, Prepared::Ring(ring)) => return self.resize_cq(request, ring?),
+            (Opcode::CreateQp, Prepared::QueuePair(queues)) => {
+                return self.create_qp(request, *queues?, reply);
+            }
+            (Opcode::CreateSrq, Prepared::SharedQueue(queue)) => {
+                return self.create_srq(request, queue?, reply);
+            }
+            _ => {}
+        }
         match opcode {
             Opcode::EnableHca => self.enable_hca(),
             Opcode::DisableHca => self.disable_hca(),
@@ -209,17 +204,13 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
             Opcode::QueryHcaCap => self.query_hca_cap(request, reply),
             Opcode::SetHcaCap => self.set_hca_cap(request),
             Opcode::QueryAdapter => query_adapter(reply),
-            Opcode::CreateMkey => self.create_mkey(request, reply),
             Opcode::QueryMkey => self.query_mkey(request, reply),
             Opcode::DestroyMkey => self.destroy_mkey(request),
-            Opcode::CreateEq => self.create_eq(request, reply),
             Opcode::QueryEq => self.query_eq(request, reply),
             Opcode::DestroyEq => self.destroy_eq(request),
-            Opcode::CreateCq => self.create_cq(request, reply),
             Opcode::QueryCq => self.query_cq(request, reply),
             Opcode::ModifyCq => self.modify_cq(request),
             Opcode::DestroyCq => self.destroy_cq(request),
-            Opcode::CreateQp => self.create_qp(request, reply),
             Opcode::QueryQp => self.query_qp(request, reply),
             Opcode::DestroyQp => self.destroy_qp(request),
             Opcode::Rst2Init
@@ -231,16 +222,9 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
             | Opcode::Sqd2Rts
             | Opcode::ToErr
             | Opcode::ToRst => self.modify_qp(opcode, request),
-            Opcode::CreateSrq => self.create_srq(request, reply),
             Opcode::QuerySrq => self.query_srq(request, reply),
             Opcode::ArmRq => self.arm_rq(request),
             Opcode::DestroySrq => self.destroy_srq(request),
-            Opcode::QueryHcaVportContext
-            | Opcode::ModifyHcaVportContext
-            | Opcode::QueryHcaVportGid
-            | Opcode::QueryHcaVportPkey
-            | Opcode::AccessReg
-            | Opcode::MadIfc => PortCommands(self.port.0).dispatch(opcode, request, reply),
             Opcode::AllocPd => self.alloc_pd(reply),
             Opcode::DeallocPd => self.dealloc_pd(request),
             Opcode::AllocUar => self.alloc_uar(reply),
@@ -252,6 +236,18 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
             Opcode::DeallocXrcd => self.dealloc_xrcd(request),
             Opcode::AttachToMcg => self.attach_to_mcg(request),
             Opcode::DetachFromMcg => self.detach_from_mcg(request),
+            // These are prepared, and those of the port are not the engine's.
+            Opcode::CreateMkey
+            | Opcode::CreateEq
+            | Opcode::CreateCq
+            | Opcode::CreateQp
+            | Opcode::CreateSrq
+            | Opcode::QueryHcaVportContext
+            | Opcode::ModifyHcaVportContext
+            | Opcode::QueryHcaVportGid
+            | Opcode::QueryHcaVportPkey
+            | Opcode::AccessReg
+            | Opcode::MadIfc => Err(UNKNOWN),
         }
     }
 
@@ -278,7 +274,7 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
     }
 
     /// Forgets all objects of the function. The port is left as it is.
-    pub fn reset_objects(&mut self) {
+    fn reset_objects(&mut self) {
         self.engine.reset_vf(self.vf);
         let gone = self.state_mut().reset();
         self.engine.discard(gone);
@@ -311,30 +307,15 @@ impl<'a, D: Dma + 'static> Software<'a, D> {
             queue.update(word, arm, interrupts);
         }
     }
-}
 
-impl<D: Dma + 'static> Backend for Software<'_, D> {
-    type Dma = D;
-
-    fn dma(&self) -> &D {
-        self.engine.dma(self.vf)
-    }
-
-    fn execute(&mut self, request: &[u8], reply: &mut [u8]) {
-        let outcome = self.dispatch(request, reply);
-        conclude(outcome, request, reply);
-    }
-
-    fn has_command_events(&self) -> bool {
-        self.state().has_command_events()
-    }
-
+    /// Tells the driver, by an event, that commands in entries of the queue are complete.
     fn command_event(&mut self, entries: u32) {
         let (state, dma) = self.engine.face_mut(self.vf);
         state.event(dma, &Entry::new(EventType::Command).with(0, entries));
     }
 
-    fn doorbell(&mut self, _uar: u32, offset: usize, data: &[u8]) {
+    /// A doorbell at byte `offset` of a page.
+    fn doorbell(&mut self, offset: usize, data: &[u8]) {
         match offset {
             UAR_CQ if data.len() >= 8 => self.ring_cq(data),
             UAR_EQ_ARM if data.len() >= 4 => self.ring_eq(data, true),
@@ -342,11 +323,6 @@ impl<D: Dma + 'static> Backend for Software<'_, D> {
             UAR_SEND.. if data.len() >= 8 => self.ring_send(data),
             _ => {}
         }
-    }
-
-    fn reset(&mut self) {
-        self.reset_objects();
-        self.port.0.reset();
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
 
-use hca::Dma;
+use hca::{Dma, Quota};
 use vm_memory::{Bytes, VolatileSlice};
 use wire::Qpn;
 
@@ -35,6 +35,7 @@ pub enum Stage {
 #[derive(Debug)]
 pub struct FunctionState {
     pub(crate) configuration: Configuration,
+    pub(crate) quota: Quota,
     interrupts: Box<dyn Interrupts>,
     pub(crate) events: EventQueues,
     pub(crate) uars: Uars,
@@ -64,9 +65,14 @@ pub struct Left {
 }
 
 impl FunctionState {
-    /// State of a function that has just been powered on.
+    /// State of a function that has just been powered on, whose guest may have as many objects as the
+    /// quota says.
     #[must_use]
-    pub fn new(configuration: Configuration, interrupts: Box<dyn Interrupts>) -> Self {
+    pub fn new(
+        configuration: Configuration,
+        quota: Quota,
+        interrupts: Box<dyn Interrupts>,
+    ) -> Self {
         let configuration = configuration.checked();
         let mut state = Self {
             interrupts,
@@ -79,6 +85,7 @@ impl FunctionState {
             counter_set: None,
             unknown: HashSet::new(),
             configuration,
+            quota,
         };
         drop(state.reset());
         state
@@ -87,7 +94,7 @@ impl FunctionState {
     /// Back to the state of power-on. Interrupts stay connected.
     pub fn reset(&mut self) -> Left {
         self.stage = Stage::Disabled;
-        self.capabilities = crate::software::capability::general(&self.configuration);
+        self.capabilities = crate::software::capability::general(&self.configuration, &self.quota);
         self.atomic_capabilities = crate::software::capability::atomic();
         self.drop_objects()
     }

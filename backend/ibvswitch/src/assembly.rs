@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
-use connectx::{Configuration, FunctionState};
+use connectx::{Configuration, FunctionState, Software};
 use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
-use vfio_user::{Interrupts, IrqInfo, Server, Stop, remedy};
+use vfio_user::{Device, Interrupts, IrqInfo, Server, Stop, remedy};
 
 use crate::afterwards::{Afterwards, Bell, Errand, Raised, Vectors};
 use crate::capture::{Subscription, Wish};
@@ -20,7 +20,7 @@ use crate::control::{
     StatusSource, Topology,
 };
 use crate::device::{
-    ClientState, DoorbellPages, Format, Parts, Presence, VfDevice, doorbell_pages,
+    ClientState, DoorbellPages, Format, Parts, Presence, VfDevice, doorbell_pages, shown,
 };
 use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
@@ -33,6 +33,7 @@ use crate::management::{
 use crate::run::Abort;
 use crate::status::{Function, Observer};
 use crate::topology::Plan;
+use crate::vf_host::VfHost;
 
 /// Why the parts cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -105,14 +106,18 @@ impl Assembly {
         let limits = Limits::new(config, Configuration::default().vectors);
         for (_, vf) in config.vfs() {
             let configuration = configuration(vf);
+            let quota = Quota {
+                memory: vf.object_memory as usize,
+                ..Quota::default()
+            };
             let interrupts = Interrupts::new(&[IrqInfo::msix(configuration.vectors)])
                 .map_err(system(INTERRUPTS))?;
             let vectors = Vectors {
                 interrupts: interrupts.clone(),
                 raised: Arc::clone(&raised),
             };
-            let state = FunctionState::new(configuration, Box::new(vectors));
-            let id = engine.add_vf(GuestMemory::default(), state, configuration.quota);
+            let state = FunctionState::new(configuration, quota, Box::new(vectors));
+            let id = engine.add_vf(GuestMemory::default(), state, quota);
             let counters = engine.counters(id);
             management.count_traffic(id, Arc::clone(&counters));
             engine.set_port(id, management.port_view(id));
@@ -166,15 +171,18 @@ impl Assembly {
             let Some(port) = FunctionPort::new(&management, vf, Arc::clone(&counters)) else {
                 continue;
             };
-            let device = VfDevice::new(Parts {
-                name: name.clone(),
+            let backend = Software::new(connectx::Parts {
+                host: VfHost::new(Arc::clone(&engine), vf),
                 vf,
                 configuration,
-                engine: Arc::clone(&engine),
+                doorbell_pages: memory.and_then(|pages| shown(&configuration, &pages)),
                 clock: Arc::clone(&clock),
                 port: Box::new(port),
+            });
+            let device = VfDevice::new(Parts {
+                name: name.clone(),
+                backend,
                 interrupts,
-                pages: memory,
                 memory_limits,
                 presence: {
                     let management = Arc::clone(&management);
@@ -230,7 +238,7 @@ impl Drop for Assembly {
 fn serve(
     name: String,
     mut server: Server,
-    mut device: VfDevice,
+    mut device: impl Device + 'static,
     abort: Abort,
 ) -> Result<SocketThread, AssemblyError> {
     let stop = Stop::new().map_err(system("create an event descriptor"))?;
@@ -253,10 +261,6 @@ fn serve(
 
 fn configuration(vf: &Vf) -> Configuration {
     Configuration {
-        quota: Quota {
-            memory: vf.object_memory as usize,
-            ..Quota::default()
-        },
         doorbells: match vf.doorbells {
             Doorbells::Trap => connectx::Doorbells::Trap,
             Doorbells::Poll | Doorbells::Adaptive => connectx::Doorbells::Poll,

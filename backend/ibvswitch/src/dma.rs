@@ -1,13 +1,14 @@
 //! A VF's guest memory, as the engine reaches it.
 
 use hca::Dma;
-use vfio_user::DmaTable;
+use vfio_user::DmaView;
 use vm_memory::VolatileSlice;
 
-/// The mappings that a VF's client has made. The engine owns it, so nothing is
-/// unmapped under an access.
-#[derive(Debug, Default)]
-pub struct GuestMemory(pub DmaTable);
+/// The mappings that a VF's client has made. To change them, the engine is
+/// given another view, so that nothing is unmapped under an access and nobody
+/// waits for what it takes to unmap.
+#[derive(Debug, Clone, Default)]
+pub struct GuestMemory(pub DmaView);
 
 impl Dma for GuestMemory {
     #[inline]

@@ -26,3 +26,4 @@ pub mod sockets;
 mod status;
 mod table;
 pub mod topology;
+pub mod vf_host;

@@ -13,7 +13,7 @@ use vfio_bindings::bindings::vfio::{
     VFIO_DEVICE_FEATURE_GET, VFIO_DEVICE_FEATURE_MASK, VFIO_DEVICE_FEATURE_PROBE,
     VFIO_DEVICE_FEATURE_SET, VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET,
     VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, VFIO_DMA_UNMAP_FLAG_ALL,
-    VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP, VFIO_DMA_UNMAP_FLAG_VADDR,
+    VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP, VFIO_DMA_UNMAP_FLAG_VADDR, VFIO_IRQ_SET_DATA_EVENTFD,
 };
 
 use crate::journal::Journal;
@@ -192,9 +192,16 @@ impl<'a> Connection<'a> {
         if !dense || self.unchecked >= CHECK_EVERY || !self.socket.watch(DENSE) {
             // Sees the stop signal as well.
             self.unchecked = 0;
-            while self.socket.wait_beside(self.stop, self.next)? {
-                warn!("another client waits until this one is gone");
-                self.next = None;
+            loop {
+                let besides = [self.next, self.device.ready()];
+                match self.socket.wait_beside(self.stop, besides)? {
+                    [true, _] => {
+                        warn!("another client waits until this one is gone");
+                        self.next = None;
+                    }
+                    [_, true] => self.device.poll(),
+                    [false, false] => break,
+                }
             }
         }
         self.gap = self.received.elapsed();
@@ -441,7 +448,15 @@ impl<'a> Connection<'a> {
     fn set_irqs(&mut self, payload: &[u8], fds: Vec<OwnedFd>) -> Result<(), Errno> {
         let (set, booleans) = IrqSet::parse(payload)?;
         let info = self.irqs.get(set.index as usize).ok_or(Errno::EINVAL)?;
-        self.interrupts.set(info, &set, booleans, fds)
+        let connects = set.flags & VFIO_IRQ_SET_DATA_EVENTFD != 0 || set.count == 0;
+        self.interrupts.set(info, &set, booleans, fds)?;
+        if connects {
+            let all = set.count == 0;
+            let count = if all { info.count } else { set.count };
+            self.device
+                .irqs_set(set.index, set.start..set.start.saturating_add(count));
+        }
+        Ok(())
     }
 
     fn region_read(&mut self, payload: &[u8]) -> Result<(), Errno> {

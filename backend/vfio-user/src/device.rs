@@ -1,5 +1,8 @@
 //! What a device is to the server.
 
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
 use crate::{Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Region};
 
 /// A PCI device, as the server sees it.
@@ -20,6 +23,20 @@ pub trait Device: Send {
     /// The handle by which the device raises its interrupts. The server puts
     /// the client's eventfds into it, and takes them out when the client goes.
     fn interrupts(&self) -> Interrupts;
+
+    /// The client has connected or disconnected the eventfds of some of the vectors of index `index`
+    /// ([`Interrupts::with_eventfd`]): of interest to a device that does not raise all of its
+    /// interrupts itself.
+    fn irqs_set(&mut self, _index: u32, _vectors: Range<u32>) {}
+
+    /// Becomes readable when the device wants to be polled, with no message there. `None` where that
+    /// never happens.
+    fn ready(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Called when [`Device::ready`] is readable; it is not, afterwards.
+    fn poll(&mut self) {}
 
     /// How much memory one client may share. Asked once per client.
     fn memory_limits(&self) -> MemoryLimits {

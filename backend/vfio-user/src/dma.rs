@@ -1,8 +1,9 @@
 //! Guest memory by DMA address.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use thiserror::Error;
@@ -93,6 +94,7 @@ pub struct Mapping {
     size: u64,
     protection: Protection,
     memory: Option<(Arc<MappedFile>, usize)>,
+    dirty: Option<Arc<DirtyLog>>,
 }
 
 impl Mapping {
@@ -113,6 +115,7 @@ impl Mapping {
             size,
             protection,
             memory: None,
+            dirty: None,
         })
     }
 
@@ -181,6 +184,13 @@ impl Mapping {
         self.memory.is_none() && self.addr == 0 && self.protection == Protection::READ_WRITE
     }
 
+    /// Begins to record what is written.
+    fn log(&mut self) {
+        if self.memory.is_some() && self.protection.write {
+            self.dirty = Some(Arc::new(DirtyLog::new(self.addr, self.size)));
+        }
+    }
+
     /// The DMA address after the last. Does not overflow: see
     /// [`Mapping::without_memory`].
     fn end(&self) -> u64 {
@@ -198,133 +208,78 @@ impl Mapping {
     }
 }
 
-/// Pages written, 64 to a word, by page number / 64.
-#[derive(Debug, Default)]
-struct DirtyLog(BTreeMap<u64, u64>);
+/// Pages of a mapping that were written, a bit each.
+#[derive(Debug)]
+struct DirtyLog {
+    /// DMA address of the first page.
+    addr: u64,
+    words: Box<[AtomicU64]>,
+}
 
 impl DirtyLog {
-    /// Sparse on purpose: it grows with what the device writes, not with what
-    /// the client maps.
-    fn record(&mut self, addr: u64, len: usize) {
-        if len == 0 {
-            return;
+    fn new(addr: u64, size: u64) -> Self {
+        let words = (size / PAGE_SIZE).div_ceil(64);
+        Self {
+            addr,
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
         }
-        let first = addr / PAGE_SIZE;
-        let last = (addr + (len as u64 - 1)) / PAGE_SIZE;
+    }
+
+    /// Takes `len` bytes (1 at least) at DMA address `addr` as written.
+    #[inline]
+    fn record(&self, addr: u64, len: usize) {
+        let first = (addr - self.addr) / PAGE_SIZE;
+        let last = (addr - self.addr + (len as u64 - 1)) / PAGE_SIZE;
         for word in first / 64..=last / 64 {
             let low = first.max(word * 64) % 64;
             let high = last.min(word * 64 + 63) % 64;
-            *self.0.entry(word).or_default() |= (u64::MAX >> (63 - (high - low))) << low;
+            let bits = (u64::MAX >> (63 - (high - low))) << low;
+            // Most pages are written more than once, and to look is cheaper than to write.
+            if let Some(word) = self.words.get(word as usize)
+                && word.load(Ordering::Relaxed) & bits != bits
+            {
+                word.fetch_or(bits, Ordering::Relaxed);
+            }
         }
     }
 
-    fn pages(self) -> Vec<u64> {
-        let set = |word: u64, bits: u64| {
-            (0..64)
+    /// The addresses of the pages, which are forgotten.
+    fn take(&self) -> impl Iterator<Item = u64> {
+        let addr = self.addr;
+        self.words.iter().enumerate().flat_map(move |(word, bits)| {
+            let bits = bits.swap(0, Ordering::Relaxed);
+            (0..64_u64)
                 .filter(move |bit| bits >> bit & 1 != 0)
-                .map(move |bit| (word * 64 + bit) * PAGE_SIZE)
-        };
-        self.0
-            .into_iter()
-            .flat_map(|(word, bits)| set(word, bits))
-            .collect()
+                .map(move |bit| addr + (word as u64 * 64 + bit) * PAGE_SIZE)
+        })
     }
 }
 
-/// The guest memory that a device can reach, sorted by DMA address.
-///
-/// A plain structure without locks: the device decides who shares it and how.
-/// Whoever holds a window holds the table, so that no mapping goes away under
-/// an access.
+/// A way to find the guest memory behind DMA addresses. Whoever holds a window
+/// holds it, so that no mapping goes away under an access.
 #[derive(Debug, Default)]
-pub struct DmaTable {
+pub struct Lookup<L> {
     /// Sorted by address, without overlaps.
-    mappings: Vec<Mapping>,
+    mappings: L,
     /// Where the last address was found: the next is likely there as well.
     hint: Cell<usize>,
-    dirty: Option<RefCell<DirtyLog>>,
 }
 
-impl DmaTable {
-    /// An empty table.
-    pub fn new() -> Self {
-        Self::default()
-    }
+/// The guest memory that a device could reach at one moment, for a data path to
+/// have. It stays as it is, and so does what it shows: who changes the
+/// [`DmaTable`] gives the data path another view before the memory is taken away.
+pub type DmaView = Lookup<Arc<[Mapping]>>;
 
-    /// Number of mappings.
-    pub fn len(&self) -> usize {
-        self.mappings.len()
-    }
-
-    /// There are no mappings.
-    pub fn is_empty(&self) -> bool {
-        self.mappings.is_empty()
-    }
-
-    /// The mappings, by address.
-    pub fn iter(&self) -> impl Iterator<Item = &Mapping> {
-        self.mappings.iter()
-    }
-
-    /// Adds a mapping.
-    ///
-    /// # Errors
-    /// [`DmaError::Overlap`] or [`DmaError::Full`].
-    pub fn map(&mut self, mapping: Mapping) -> Result<(), DmaError> {
-        let at = self
-            .mappings
-            .partition_point(|known| known.end() <= mapping.addr);
-        if self
-            .mappings
-            .get(at)
-            .is_some_and(|next| next.addr < mapping.end())
-        {
-            return Err(DmaError::Overlap {
-                addr: mapping.addr,
-                size: mapping.size,
-            });
+impl Clone for DmaView {
+    fn clone(&self) -> Self {
+        Self {
+            mappings: Arc::clone(&self.mappings),
+            hint: Cell::new(0),
         }
-        if self.mappings.len() >= MAX_DMA_MAPS {
-            return Err(DmaError::Full);
-        }
-        self.mappings.insert(at, mapping);
-        Ok(())
     }
+}
 
-    /// Removes all mappings in `addr..addr + size` (saturating) and returns
-    /// them, which may be none. To drop them may unmap gigabytes: do that
-    /// without the lock that others need to reach the table.
-    ///
-    /// # Errors
-    /// [`DmaError::Bisects`] where a mapping lies there in part only, as the
-    /// kernel's VFIO has it; nothing is removed then.
-    pub fn unmap(&mut self, addr: u64, size: u64) -> Result<Vec<Mapping>, DmaError> {
-        if size == 0 {
-            return Ok(Vec::new());
-        }
-        let end = addr.saturating_add(size);
-        let first = self.mappings.partition_point(|known| known.end() <= addr);
-        let last = self.mappings.partition_point(|known| known.addr < end);
-        let Some(gone) = self
-            .mappings
-            .get(first..last)
-            .filter(|gone| !gone.is_empty())
-        else {
-            return Ok(Vec::new());
-        };
-        if gone[0].addr < addr || gone[gone.len() - 1].end() > end {
-            return Err(DmaError::Bisects { addr, size });
-        }
-        Ok(self.mappings.drain(first..last).collect())
-    }
-
-    /// Removes all mappings and returns them, as [`DmaTable::unmap`] does. The
-    /// dirty log stays.
-    #[must_use = "drop them without the lock that others need to reach the table"]
-    pub fn clear(&mut self) -> Vec<Mapping> {
-        std::mem::take(&mut self.mappings)
-    }
-
+impl<L: Deref<Target = [Mapping]>> Lookup<L> {
     #[inline]
     fn find(&self, addr: u64) -> Option<&Mapping> {
         if let Some(mapping) = self.mappings.get(self.hint.get())
@@ -360,7 +315,7 @@ impl DmaTable {
         }
     }
 
-    /// As [`DmaTable::read_window`], for memory that the device is about to
+    /// As [`Lookup::read_window`], for memory that the device is about to
     /// write. The dirty log takes all of it as written: ask for no more than
     /// that. Every DMA write passes here.
     #[inline]
@@ -370,31 +325,184 @@ impl DmaTable {
             return None;
         }
         let window = mapping.window(addr, len)?;
-        if let Some(dirty) = &self.dirty {
-            dirty.borrow_mut().record(addr, window.len());
+        if let Some(dirty) = &mapping.dirty
+            && !window.is_empty()
+        {
+            dirty.record(addr, window.len());
         }
         Some(window)
     }
+}
+
+/// The guest memory that a device can reach, sorted by DMA address.
+///
+/// A plain structure without locks: the device decides who shares it and how.
+/// To those who are to reach the memory while it changes it gives a
+/// [`DmaView`].
+#[derive(Debug, Default)]
+pub struct DmaTable {
+    memory: Lookup<Vec<Mapping>>,
+    /// Whether writes are recorded.
+    logs: bool,
+    /// Logs of mappings that are gone.
+    gone: Vec<Arc<DirtyLog>>,
+}
+
+impl DmaTable {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of mappings.
+    pub fn len(&self) -> usize {
+        self.memory.mappings.len()
+    }
+
+    /// There are no mappings.
+    pub fn is_empty(&self) -> bool {
+        self.memory.mappings.is_empty()
+    }
+
+    /// The mappings, by address.
+    pub fn iter(&self) -> impl Iterator<Item = &Mapping> {
+        self.memory.mappings.iter()
+    }
+
+    /// Adds a mapping.
+    ///
+    /// # Errors
+    /// [`DmaError::Overlap`] or [`DmaError::Full`].
+    pub fn map(&mut self, mut mapping: Mapping) -> Result<(), DmaError> {
+        let at = self
+            .memory
+            .mappings
+            .partition_point(|known| known.end() <= mapping.addr);
+        if self
+            .memory
+            .mappings
+            .get(at)
+            .is_some_and(|next| next.addr < mapping.end())
+        {
+            return Err(DmaError::Overlap {
+                addr: mapping.addr,
+                size: mapping.size,
+            });
+        }
+        if self.memory.mappings.len() >= MAX_DMA_MAPS {
+            return Err(DmaError::Full);
+        }
+        if self.logs {
+            mapping.log();
+        }
+        self.memory.mappings.insert(at, mapping);
+        Ok(())
+    }
+
+    /// Removes all mappings in `addr..addr + size` (saturating) and returns
+    /// them, which may be none. To drop them may unmap gigabytes: do that
+    /// without the lock that others need to reach the table.
+    ///
+    /// # Errors
+    /// [`DmaError::Bisects`] where a mapping lies there in part only, as the
+    /// kernel's VFIO has it; nothing is removed then.
+    pub fn unmap(&mut self, addr: u64, size: u64) -> Result<Vec<Mapping>, DmaError> {
+        if size == 0 {
+            return Ok(Vec::new());
+        }
+        let end = addr.saturating_add(size);
+        let first = self
+            .memory
+            .mappings
+            .partition_point(|known| known.end() <= addr);
+        let last = self
+            .memory
+            .mappings
+            .partition_point(|known| known.addr < end);
+        let Some(gone) = self
+            .memory
+            .mappings
+            .get(first..last)
+            .filter(|gone| !gone.is_empty())
+        else {
+            return Ok(Vec::new());
+        };
+        if gone[0].addr < addr || gone[gone.len() - 1].end() > end {
+            return Err(DmaError::Bisects { addr, size });
+        }
+        let gone: Vec<_> = self.memory.mappings.drain(first..last).collect();
+        self.keep_logs(&gone);
+        Ok(gone)
+    }
+
+    /// Removes all mappings and returns them, as [`DmaTable::unmap`] does. The
+    /// dirty log stays.
+    #[must_use = "drop them without the lock that others need to reach the table"]
+    pub fn clear(&mut self) -> Vec<Mapping> {
+        let gone = std::mem::take(&mut self.memory.mappings);
+        self.keep_logs(&gone);
+        gone
+    }
+
+    /// What has been written to mappings that are gone is still to be told.
+    fn keep_logs(&mut self, gone: &[Mapping]) {
+        let logs = gone.iter().filter_map(|mapping| mapping.dirty.clone());
+        self.gone.extend(logs);
+    }
+
+    /// The memory as it is now, for others to reach it; with the log of writes,
+    /// if there is one.
+    pub fn view(&self) -> DmaView {
+        Lookup {
+            mappings: self.memory.mappings.as_slice().into(),
+            hint: Cell::new(0),
+        }
+    }
+
+    /// As [`Lookup::read_window`].
+    #[inline]
+    pub fn read_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
+        self.memory.read_window(addr, len)
+    }
+
+    /// As [`Lookup::write_window`].
+    #[inline]
+    pub fn write_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
+        self.memory.write_window(addr, len)
+    }
 
     /// Starts recording the pages that the device writes, anew where it was
-    /// recording already.
+    /// recording already. Views of before do not record for this log.
     pub fn start_dirty_log(&mut self) {
-        self.dirty = Some(RefCell::default());
+        self.stop_dirty_log();
+        self.logs = true;
+        self.memory.mappings.iter_mut().for_each(Mapping::log);
     }
 
     /// Stops recording and forgets what was recorded.
     pub fn stop_dirty_log(&mut self) {
-        self.dirty = None;
+        self.logs = false;
+        self.gone.clear();
+        for mapping in &mut self.memory.mappings {
+            mapping.dirty = None;
+        }
     }
 
     /// DMA addresses of the pages of [`PAGE_SIZE`] written since the last
     /// call or the start, in order; empty where nothing is recorded.
     /// Recording goes on.
-    pub fn take_dirty_log(&self) -> Vec<u64> {
-        self.dirty
-            .as_ref()
-            .map(|dirty| dirty.take().pages())
-            .unwrap_or_default()
+    pub fn take_dirty_log(&mut self) -> Vec<u64> {
+        let present = self.memory.mappings.iter();
+        let present = present.filter_map(|mapping| mapping.dirty.as_ref());
+        let mut pages: Vec<u64> = present
+            .chain(&self.gone)
+            .flat_map(|log| log.take())
+            .collect();
+        // Nobody writes there any more.
+        self.gone.clear();
+        pages.sort_unstable();
+        pages.dedup();
+        pages
     }
 }
 

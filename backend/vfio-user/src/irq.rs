@@ -1,7 +1,7 @@
 //! Interrupts: the client's eventfds, by VFIO PCI interrupt index and vector.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -163,6 +163,22 @@ impl Interrupts {
         let previous = vector.lock().eventfd.replace(eventfd);
         drop(previous);
         Ok(())
+    }
+
+    /// Shows the eventfd that MSI-X vector `vector` is connected to, if it is.
+    pub fn with_eventfd<R>(
+        &self,
+        vector: u16,
+        look: impl FnOnce(Option<BorrowedFd<'_>>) -> R,
+    ) -> R {
+        let vector = self.vector(VFIO_PCI_MSIX_IRQ_INDEX, vector.into());
+        let vector = vector.map(Mutex::lock);
+        look(
+            vector
+                .as_ref()
+                .and_then(|vector| vector.eventfd.as_ref())
+                .map(AsFd::as_fd),
+        )
     }
 
     /// Disconnects and unmasks all vectors of one index.

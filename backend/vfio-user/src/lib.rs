@@ -56,7 +56,7 @@ pub mod testing;
 
 pub use connection::{End, serve};
 pub use device::Device;
-pub use dma::{DmaError, DmaTable, MAX_DMA_MAPS, Mapping, PAGE_SIZE, Protection};
+pub use dma::{DmaError, DmaTable, DmaView, Lookup, MAX_DMA_MAPS, Mapping, PAGE_SIZE, Protection};
 pub use heap::release_heap;
 pub use irq::{Interrupts, IrqInfo};
 pub use memory::{MappedFile, MemoryLimits, SharedMemory};

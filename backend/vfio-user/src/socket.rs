@@ -58,22 +58,26 @@ pub(crate) fn wait(
     events: PollFlags,
     stop: Option<BorrowedFd<'_>>,
 ) -> Result<(), Lost> {
-    wait_beside(fd, events, stop, None).map(drop)
+    wait_beside(fd, events, stop, [None; 2]).map(drop)
 }
 
-/// As [`wait`], or until `beside` can be read; whether that is why.
+/// As [`wait`], or until one of `besides` can be read; which of them can. Of the first nobody hears while
+/// `fd` is ready.
 fn wait_beside(
     fd: BorrowedFd<'_>,
     events: PollFlags,
     stop: Option<BorrowedFd<'_>>,
-    beside: Option<BorrowedFd<'_>>,
-) -> Result<bool, Lost> {
+    besides: [Option<BorrowedFd<'_>>; 2],
+) -> Result<[bool; 2], Lost> {
     // What is not waited for is `fd` without flags.
     let nothing = (fd, PollFlags::empty());
+    let [first, second] =
+        besides.map(|beside| beside.map_or(nothing, |beside| (beside, PollFlags::POLLIN)));
     let mut polled = [
         (fd, events),
         stop.map_or(nothing, |stop| (stop, PollFlags::POLLIN)),
-        beside.map_or(nothing, |beside| (beside, PollFlags::POLLIN)),
+        first,
+        second,
     ]
     .map(|(fd, events)| PollFd::new(fd, events));
     loop {
@@ -83,11 +87,13 @@ fn wait_beside(
             Err(errno) => return Err(errno.into()),
         }
     }
-    let [fd, stop_polled, beside_polled] = polled.map(|polled| polled.any() == Some(true));
+    let [fd, stop_polled, first, second] = polled.map(|polled| polled.any() == Some(true));
     if stop.is_some() && stop_polled {
         return Err(Lost::Stopped);
     }
-    Ok(!fd && beside.is_some() && beside_polled)
+    // One that is not waited for may have failed, as `fd` has.
+    let [waits_first, waits_second] = besides.map(|beside| beside.is_some());
+    Ok([!fd && waits_first && first, waits_second && second])
 }
 
 /// One end of a connection. Never blocks in the kernel but to wait for the
@@ -109,13 +115,14 @@ impl Socket {
         wait(self.stream.as_fd(), PollFlags::POLLIN, stop)
     }
 
-    /// As [`Socket::wait`], or until `beside` can be read; whether that is why.
+    /// As [`Socket::wait`], or until one of `besides` can be read; which of them can. Of the first nobody
+    /// hears while there is a message.
     pub(crate) fn wait_beside(
         &self,
         stop: BorrowedFd<'_>,
-        beside: Option<BorrowedFd<'_>>,
-    ) -> Result<bool, Lost> {
-        wait_beside(self.stream.as_fd(), PollFlags::POLLIN, Some(stop), beside)
+        besides: [Option<BorrowedFd<'_>>; 2],
+    ) -> Result<[bool; 2], Lost> {
+        wait_beside(self.stream.as_fd(), PollFlags::POLLIN, Some(stop), besides)
     }
 
     /// Looks for the next message for this long without sleeping; whether it

@@ -1,9 +1,9 @@
 //! What the function can do: QUERY_HCA_CAP and SET_HCA_CAP.
 
-use hca::Dma;
+use hca::{Dma, Quota};
 
 use super::counter::SETS;
-use super::{Outcome, Refusal, Software, refuse};
+use super::{Commands, Outcome, Refusal, refuse};
 use crate::bits::capability::{
     TYPE_ATOMIC, TYPE_GENERAL, atomic_caps as atomic_cap, cmd_hca_cap as cap, query_hca_cap_out,
     set_hca_cap_in,
@@ -33,8 +33,7 @@ const ATOMIC_SIZES: u32 = 1 << 3;
 /// What is not set here is not there, and drivers do without: Ethernet and its
 /// offloads, on-demand paging, DEVX, dynamic connections, write-combining
 /// doorbells, memory windows, completion compression.
-pub(crate) fn general(configuration: &Configuration) -> Box<[u8; cap::SIZE]> {
-    let quota = &configuration.quota;
+pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; cap::SIZE]> {
     let mut caps = Box::new([0; cap::SIZE]);
     let values = [
         // No page of the guest's memory is needed, so no queue of such requests.
@@ -114,7 +113,7 @@ pub(crate) fn atomic() -> Box<[u8; atomic_cap::SIZE]> {
     caps
 }
 
-impl<D: Dma + 'static> Software<'_, D> {
+impl<D: Dma + 'static> Commands<'_, D> {
     pub(super) fn query_hca_cap(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
         let modifier = head_in::OP_MOD.get(request);
         let current = modifier & 1 == 1;
@@ -126,7 +125,7 @@ impl<D: Dma + 'static> Software<'_, D> {
         };
         match (modifier >> 1, current) {
             (TYPE_GENERAL, true) => copy(state.capabilities.as_slice()),
-            (TYPE_GENERAL, false) => copy(general(&state.configuration).as_slice()),
+            (TYPE_GENERAL, false) => copy(general(&state.configuration, &state.quota).as_slice()),
             (TYPE_ATOMIC, true) => copy(state.atomic_capabilities.as_slice()),
             (TYPE_ATOMIC, false) => copy(atomic().as_slice()),
             _ => return Err(refuse(Status::BadParameter, "no such kind of capabilities")),
@@ -142,7 +141,7 @@ impl<D: Dma + 'static> Software<'_, D> {
         let state = self.state_mut();
         match kind {
             TYPE_GENERAL => {
-                let max = general(&state.configuration);
+                let max = general(&state.configuration, &state.quota);
                 for field in [cap::LOG_MAX_QP, cap::PKEY_TABLE_SIZE, cap::CQE_VERSION] {
                     if field.get(wanted) > field.get(max.as_slice()) {
                         return Err(exceeds());

@@ -3,7 +3,7 @@
 use hca::Dma;
 
 use super::capability::LOG_MAX_CQ_SIZE;
-use super::{NUMBER, Outcome, Refusal, Software, list, refuse};
+use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
 use crate::bits::command::{Status, create_eq_in as head_in};
 use crate::bits::completion::{
     STATE_ARMED, STATE_FIRED, STATE_SOLICITED_ARMED, STATUS_OVERRUN, cqc, create_cq_in,
@@ -59,10 +59,20 @@ fn moderation(context: &[u8]) -> Moderation {
     }
 }
 
-impl<D: Dma + 'static> Software<'_, D> {
-    pub(super) fn create_cq(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+/// The ring that a CREATE_CQ asks for.
+pub(super) fn requested(request: &[u8]) -> Result<Ring, Refusal> {
+    ring(create_cq_in::CQ_CONTEXT.get(request), list(request))
+}
+
+/// The ring that a MODIFY_CQ asks for, if it does.
+pub(super) fn resized(request: &[u8]) -> Option<Result<Ring, Refusal>> {
+    let resizes = head_in::OP_MOD.get(request) == RESIZE;
+    resizes.then(|| ring(modify_cq_in::CQ_CONTEXT.get(request), list(request)))
+}
+
+impl<D: Dma + 'static> Commands<'_, D> {
+    pub(super) fn create_cq(&mut self, request: &[u8], ring: Ring, reply: &mut [u8]) -> Outcome {
         let context = create_cq_in::CQ_CONTEXT.get(request);
-        let ring = ring(context, list(request))?;
         let record = Record::new(cqc::DBR_ADDR.get(context))?;
         let eqn = cqc::C_EQN_OR_APU_ELEMENT.get(context) as u8;
         let uar = cqc::UAR_PAGE.get(context);
@@ -94,10 +104,6 @@ impl<D: Dma + 'static> Software<'_, D> {
     pub(super) fn modify_cq(&mut self, request: &[u8]) -> Outcome {
         let context = modify_cq_in::CQ_CONTEXT.get(request);
         let cqn = modify_cq_in::CQN.get(request);
-        if head_in::OP_MOD.get(request) == RESIZE {
-            let ring = ring(context, list(request))?;
-            return self.resize_cq(cqn, ring);
-        }
         let select = modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.get(request);
         if select & !(PERIOD | COUNT | OVERRUN) != 0 {
             return Err(refuse(
@@ -120,7 +126,8 @@ impl<D: Dma + 'static> Software<'_, D> {
         Ok(())
     }
 
-    fn resize_cq(&mut self, cqn: u32, ring: Ring) -> Outcome {
+    pub(super) fn resize_cq(&mut self, request: &[u8], ring: Ring) -> Outcome {
+        let cqn = modify_cq_in::CQN.get(request);
         let after = ring.buffer.held();
         self.engine.take_memory(self.vf, after)?;
         let resized = self.engine.cq_mut(self.vf, cqn).map(|(queue, _, dma)| {

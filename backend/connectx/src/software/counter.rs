@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hca::{Dma, TrafficCounters};
 
-use super::{Outcome, Software, refuse};
+use super::{Commands, Outcome, refuse};
 use crate::bits::Field;
 use crate::bits::command::Status;
 use crate::bits::counter::{
@@ -52,7 +52,7 @@ impl CounterSet {
     }
 }
 
-impl<D: Dma + 'static> Software<'_, D> {
+impl<D: Dma + 'static> Commands<'_, D> {
     pub(super) fn alloc_q_counter(&mut self, reply: &mut [u8]) -> Outcome {
         let now = CounterSet::now(&self.engine.counters(self.vf));
         let set = &mut self.state_mut().counter_set;

@@ -2,12 +2,11 @@
 
 use hca::Dma;
 
-use super::{Outcome, Software, refuse};
+use super::{Commands, Outcome, refuse};
 use crate::bits::command::Status;
-use crate::function::Backend;
 use crate::state::Stage;
 
-impl<D: Dma + 'static> Software<'_, D> {
+impl<D: Dma + 'static> Commands<'_, D> {
     pub(super) fn enable_hca(&mut self) -> Outcome {
         let state = self.state_mut();
         state.stage = state.stage.max(Stage::Enabled);
@@ -15,7 +14,8 @@ impl<D: Dma + 'static> Software<'_, D> {
     }
 
     pub(super) fn disable_hca(&mut self) -> Outcome {
-        Backend::reset(self);
+        // The port is reset without the engine.
+        self.reset_objects();
         Ok(())
     }
 

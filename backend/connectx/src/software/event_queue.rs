@@ -3,16 +3,34 @@
 use hca::Dma;
 
 use super::capability::LOG_MAX_EQ_SIZE;
-use super::{Outcome, Software, list, refuse};
+use super::{Commands, Outcome, list, refuse};
 use crate::bits::command::{Status, create_eq_in};
 use crate::bits::event::{
     EQE_SIZE, STATE_ARMED, STATE_FIRED, create_eq_out, destroy_eq_in, eqc, query_eq_out,
 };
-use crate::queue::Buffer;
 use crate::queue::event::EventQueue;
+use crate::queue::{Buffer, BufferError};
 
-impl<D: Dma + 'static> Software<'_, D> {
-    pub(super) fn create_eq(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+/// The memory that a CREATE_EQ names.
+pub(super) fn requested(request: &[u8]) -> Result<Buffer, BufferError> {
+    let context = create_eq_in::EQ_CONTEXT_ENTRY.get(request);
+    // What is longer than a queue may be is refused before this is looked at.
+    let log_size = eqc::LOG_EQ_SIZE.get(context).min(LOG_MAX_EQ_SIZE);
+    Buffer::new(
+        list(request),
+        eqc::LOG_PAGE_SIZE.get(context),
+        eqc::PAGE_OFFSET.get(context),
+        (EQE_SIZE as u64) << log_size,
+    )
+}
+
+impl<D: Dma + 'static> Commands<'_, D> {
+    pub(super) fn create_eq(
+        &mut self,
+        request: &[u8],
+        buffer: Result<Buffer, BufferError>,
+        reply: &mut [u8],
+    ) -> Outcome {
         let context = create_eq_in::EQ_CONTEXT_ENTRY.get(request);
         let log_size = eqc::LOG_EQ_SIZE.get(context);
         if log_size > LOG_MAX_EQ_SIZE {
@@ -26,12 +44,7 @@ impl<D: Dma + 'static> Software<'_, D> {
         if vector >= state.configuration.vectors {
             return Err(refuse(Status::BadParameter, "no such interrupt vector"));
         }
-        let buffer = Buffer::new(
-            list(request),
-            eqc::LOG_PAGE_SIZE.get(context),
-            eqc::PAGE_OFFSET.get(context),
-            (EQE_SIZE as u64) << log_size,
-        )?;
+        let buffer = buffer?;
         // Of the mask's four words only the first has events.
         let mask = crate::bits::Wide::new(0).get(create_eq_in::EVENT_BITMASK.get(request));
         let announced = state.configuration.traps(eqc::UAR_PAGE.get(context));

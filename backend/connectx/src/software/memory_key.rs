@@ -3,7 +3,7 @@
 use hca::mr::{Access, KlmList, MAX_KLMS, MemoryKey, Translation};
 use hca::{Dma, Face, PageList, VerbError};
 
-use super::{NUMBER, Outcome, Refusal, Software, list, refuse};
+use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
 use crate::bits::command::Status;
 use crate::bits::memory_key::{
     ANY_QPN, MODE_KLM, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc, query_mkey_out,
@@ -98,13 +98,13 @@ pub(super) fn requested<D: Dma + 'static>(request: &[u8]) -> Result<(Translation
     translation::<D>(context, given)
 }
 
-impl<D: Dma + 'static> Software<'_, D> {
-    pub(super) fn create_mkey(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
-        let prepared = self
-            .prepared
-            .as_mut()
-            .and_then(|prepared| prepared.0.take());
-        let (translation, capacity) = prepared.unwrap_or_else(|| requested::<D>(request))?;
+impl<D: Dma + 'static> Commands<'_, D> {
+    pub(super) fn create_mkey(
+        &mut self,
+        request: &[u8],
+        (translation, capacity): (Translation, usize),
+        reply: &mut [u8],
+    ) -> Outcome {
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
         // Driver and device count in octwords, so a list may be one entry longer
         // than the region needs; never longer than it was sized for.

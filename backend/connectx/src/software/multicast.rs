@@ -3,10 +3,10 @@
 use hca::Dma;
 use wire::{Gid, Qpn};
 
-use super::{Outcome, Software, refuse};
+use super::{Commands, Outcome, refuse};
 use crate::bits::command::{Status, attach_to_mcg_in as group};
 
-impl<D: Dma + 'static> Software<'_, D> {
+impl<D: Dma + 'static> Commands<'_, D> {
     pub(super) fn attach_to_mcg(&mut self, request: &[u8]) -> Outcome {
         let gid = Gid::from_bytes(group::MULTICAST_GID.array(request));
         if !gid.is_multicast() {

@@ -6,7 +6,7 @@ use hca::{AddressPath, Dma, QpChange, QpDesc, QpState, QpView, RecvSide, Transpo
 use wire::{Gid, Lid, Mtu, Psn, QKey, Qpn, Sl};
 
 use super::capability::LOG_MAX_QP_SIZE;
-use super::{NUMBER, Outcome, Refusal, Software, list, refuse};
+use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
 use crate::bits::command::{Opcode, Status};
 use crate::bits::queue_pair::{
     MigrationState, ReceiveType, ServiceType, State, TimestampFormat, ads, create_qp_in, optional,
@@ -14,6 +14,7 @@ use crate::bits::queue_pair::{
 };
 use crate::bits::work::BLOCK;
 use crate::face::Mlx5;
+use crate::function::Configuration;
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
 use crate::queue::{Buffer, Record};
@@ -93,99 +94,108 @@ impl Receive {
     }
 }
 
-impl<D: Dma + 'static> Software<'_, D> {
-    pub(super) fn create_qp(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+/// The queue pair that a CREATE_QP asks for.
+pub(super) fn requested<D: Dma + 'static>(
+    request: &[u8],
+    configuration: &Configuration,
+) -> Result<QpDesc<Mlx5<D>>, Refusal> {
+    let (context, pages) = (create_qp_in::QPC.get(request), list(request));
+    let service = ServiceType::from_code(qpc::ST.get(context)).ok_or(refuse(
+        Status::BadParameter,
+        "this service type is not supported",
+    ))?;
+    if qpc::WQ_SIGNATURE.is_set(context) {
+        return Err(refuse(
+            Status::BadParameter,
+            "requests with signatures are not supported",
+        ));
+    }
+    if !matches!(
+        TimestampFormat::from_code(qpc::TS_FORMAT.get(context)),
+        Some(TimestampFormat::FreeRunning | TimestampFormat::Default)
+    ) {
+        return Err(refuse(
+            Status::BadParameter,
+            "completions have the free-running clock's time and no other",
+        ));
+    }
+    let transport = transport(service);
+    let receive = Receive::of(context, transport)?;
+    let sends = !qpc::NO_SQ.is_set(context);
+    let log_blocks = qpc::LOG_SQ_SIZE.get(context);
+    if log_blocks > LOG_MAX_QP_SIZE {
+        return Err(refuse(Status::ExceededLimits, "the send queue is too long"));
+    }
+    let send_bytes = if sends {
+        (BLOCK as u64) << log_blocks
+    } else {
+        0
+    };
+    let record = Record::new(qpc::DBR_ADDR.get(context))?;
+    // The receive queue comes first, the send queue right behind it.
+    let buffer = Buffer::new(
+        pages,
+        qpc::LOG_PAGE_SIZE.get(context),
+        qpc::PAGE_OFFSET.get(context),
+        receive.bytes() + send_bytes,
+    )?;
+    let recv = match receive {
+        Receive::None => RecvSide::None,
+        Receive::Shared(srqn) => RecvSide::Shared(srqn),
+        Receive::Xrc(xrcd) => RecvSide::Xrc(xrcd),
+        Receive::Own {
+            log_size,
+            log_stride,
+        } => RecvSide::Own(ReceiveQueue::new(
+            buffer.clone(),
+            log_size,
+            log_stride,
+            record,
+        )),
+    };
+    let recv_cqn = match receive {
+        Receive::Own { .. } | Receive::Shared(_) => Some(qpc::CQN_RCV.get(context)),
+        Receive::None | Receive::Xrc(_) => None,
+    };
+    let trapped = configuration.traps(qpc::UAR_PAGE.get(context));
+    let send = sends.then(|| {
+        let queue = SendQueue::new(
+            buffer,
+            receive.bytes(),
+            log_blocks,
+            record,
+            format(transport),
+        );
+        let queue = if trapped { queue.trapped() } else { queue };
+        (queue, qpc::CQN_SND.get(context))
+    });
+    Ok(QpDesc {
+        transport,
+        pd: qpc::PD.get(context),
+        send,
+        recv,
+        recv_cqn,
+        source_qpn: source_qpn(context, transport)?,
+        block_multicast_loopback: qpc::BLOCK_LB_MC.is_set(context),
+        polled: !trapped,
+    })
+}
+
+impl<D: Dma + 'static> Commands<'_, D> {
+    pub(super) fn create_qp(
+        &mut self,
+        request: &[u8],
+        queues: QpDesc<Mlx5<D>>,
+        reply: &mut [u8],
+    ) -> Outcome {
         let context: [u8; qpc::SIZE] = create_qp_in::QPC.array(request);
-        let desc = self.describe(&context, list(request))?;
-        let qpn = self.engine.create_qp(self.vf, desc)?;
+        let qpn = self.engine.create_qp(self.vf, queues)?;
         self.state_mut()
             .contexts
             .qps
             .insert(qpn.value(), Box::new(context));
         NUMBER.set(reply, qpn.value());
         Ok(())
-    }
-
-    fn describe(&self, context: &[u8], pages: &[u8]) -> Result<QpDesc<Mlx5<D>>, Refusal> {
-        let service = ServiceType::from_code(qpc::ST.get(context)).ok_or(refuse(
-            Status::BadParameter,
-            "this service type is not supported",
-        ))?;
-        if qpc::WQ_SIGNATURE.is_set(context) {
-            return Err(refuse(
-                Status::BadParameter,
-                "requests with signatures are not supported",
-            ));
-        }
-        if !matches!(
-            TimestampFormat::from_code(qpc::TS_FORMAT.get(context)),
-            Some(TimestampFormat::FreeRunning | TimestampFormat::Default)
-        ) {
-            return Err(refuse(
-                Status::BadParameter,
-                "completions have the free-running clock's time and no other",
-            ));
-        }
-        let transport = transport(service);
-        let receive = Receive::of(context, transport)?;
-        let sends = !qpc::NO_SQ.is_set(context);
-        let log_blocks = qpc::LOG_SQ_SIZE.get(context);
-        if log_blocks > LOG_MAX_QP_SIZE {
-            return Err(refuse(Status::ExceededLimits, "the send queue is too long"));
-        }
-        let send_bytes = if sends {
-            (BLOCK as u64) << log_blocks
-        } else {
-            0
-        };
-        let record = Record::new(qpc::DBR_ADDR.get(context))?;
-        // The receive queue comes first, the send queue right behind it.
-        let buffer = Buffer::new(
-            pages,
-            qpc::LOG_PAGE_SIZE.get(context),
-            qpc::PAGE_OFFSET.get(context),
-            receive.bytes() + send_bytes,
-        )?;
-        let recv = match receive {
-            Receive::None => RecvSide::None,
-            Receive::Shared(srqn) => RecvSide::Shared(srqn),
-            Receive::Xrc(xrcd) => RecvSide::Xrc(xrcd),
-            Receive::Own {
-                log_size,
-                log_stride,
-            } => RecvSide::Own(ReceiveQueue::new(
-                buffer.clone(),
-                log_size,
-                log_stride,
-                record,
-            )),
-        };
-        let recv_cqn = match receive {
-            Receive::Own { .. } | Receive::Shared(_) => Some(qpc::CQN_RCV.get(context)),
-            Receive::None | Receive::Xrc(_) => None,
-        };
-        let trapped = self.state().configuration.traps(qpc::UAR_PAGE.get(context));
-        let send = sends.then(|| {
-            let queue = SendQueue::new(
-                buffer,
-                receive.bytes(),
-                log_blocks,
-                record,
-                format(transport),
-            );
-            let queue = if trapped { queue.trapped() } else { queue };
-            (queue, qpc::CQN_SND.get(context))
-        });
-        Ok(QpDesc {
-            transport,
-            pd: qpc::PD.get(context),
-            send,
-            recv,
-            recv_cqn,
-            source_qpn: source_qpn(context, transport)?,
-            block_multicast_loopback: qpc::BLOCK_LB_MC.is_set(context),
-            polled: !trapped,
-        })
     }
 
     pub(super) fn destroy_qp(&mut self, request: &[u8]) -> Outcome {

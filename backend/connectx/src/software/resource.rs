@@ -2,10 +2,10 @@
 
 use hca::Dma;
 
-use super::{NUMBER, Outcome, Software, refuse};
+use super::{Commands, NUMBER, Outcome, refuse};
 use crate::bits::command::Status;
 
-impl<D: Dma + 'static> Software<'_, D> {
+impl<D: Dma + 'static> Commands<'_, D> {
     pub(super) fn alloc_pd(&mut self, reply: &mut [u8]) -> Outcome {
         NUMBER.set(reply, self.engine.alloc_pd(self.vf)?);
         Ok(())

@@ -5,6 +5,8 @@ mod hostile;
 mod moderation;
 mod shared;
 
+use std::sync::atomic::Ordering;
+
 use guest::{Guest, INTERRUPTS, Pair, QUEUE, data, remote};
 
 use crate::bits::command::{Opcode, Status, create_eq_in};
@@ -293,7 +295,7 @@ fn a_port_answers_for_itself_only() {
     create_eq_in::OPCODE.set(&mut modify, u32::from(Opcode::ModifyHcaVportContext.code()));
     modify[0x10 + 0x40..0x10 + 0x48].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
     assert_eq!(guest.command(&modify, 16).status(), Some(Status::Ok));
-    assert_eq!(guest.port.capability_bits, 0x1_0000);
+    assert_eq!(guest.capability_bits.load(Ordering::Relaxed), 0x1_0000);
     modify[0x10 + 0x44] = 0x80;
     assert_eq!(
         guest.command(&modify, 16).status(),
@@ -330,7 +332,7 @@ fn a_reset_forgets_everything() {
     assert_eq!(effect, Effect::Reset);
     assert!(
         pair.guest
-            .engine
+            .engine()
             .object_counts(pair.guest.vf)
             .iter()
             .all(|&(_, count)| count == 0)

@@ -1,9 +1,11 @@
 //! A guest whose driver is only as long as the tests need.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use hca::{Clock, Engine, Heading, MadDatagram, NoRoute, PathId, PortView, Route, Subnet, VfId};
+use hca::{
+    Clock, Engine, Heading, MadDatagram, NoRoute, PathId, PortView, Quota, Route, Subnet, VfId,
+};
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
 
 use crate::bits::command::{BLOCK_DATA, Opcode, Status, create_eq_in};
@@ -14,7 +16,8 @@ use crate::bits::queue_pair::{ads, create_qp_in, qpc};
 use crate::software::NUMBER;
 use crate::testing::{Memory, Raised};
 use crate::{
-    Configuration, Effect, Function, FunctionState, Mlx5, Port, PortAttributes, Region, Software,
+    Configuration, Effect, Function, FunctionState, Host, Mlx5, Parts, Port, PortAttributes,
+    Region, Software,
 };
 
 pub const MEMORY: usize = 8 << 20;
@@ -61,7 +64,7 @@ impl Subnet for Loopback {
 #[derive(Debug, Default)]
 pub struct TestPort {
     pub description: Option<[u8; 64]>,
-    pub capability_bits: u32,
+    pub capability_bits: Arc<AtomicU32>,
 }
 
 impl Port for TestPort {
@@ -76,7 +79,7 @@ impl Port for TestPort {
             system_image_guid: Guid::new(1),
             node_guid: Guid::new(2),
             port_guid: Guid::new(3),
-            capability_mask: self.capability_bits,
+            capability_mask: self.capability_bits.load(Ordering::Relaxed),
             capability_mask_writable: 0x0001_0002,
             subnet_timeout: 18,
             init_type_reply: 0,
@@ -110,10 +113,12 @@ impl Port for TestPort {
         self.description = Some(*description);
     }
     fn set_capability_mask(&mut self, value: u32, select: u32) {
-        self.capability_bits = self.capability_bits & !select | value & select;
+        let bits = self.capability_bits.load(Ordering::Relaxed);
+        self.capability_bits
+            .store(bits & !select | value & select, Ordering::Relaxed);
     }
     fn reset(&mut self) {
-        self.capability_bits = 0;
+        self.capability_bits.store(0, Ordering::Relaxed);
     }
     fn process_mad(&mut self, mad: &[u8; 256]) -> Option<[u8; 256]> {
         let mut answer = *mad;
@@ -122,13 +127,52 @@ impl Port for TestPort {
     }
 }
 
+/// An engine of one thread.
+#[derive(Debug)]
+pub struct Alone {
+    engine: Arc<Mutex<Engine<Mlx5<Memory>>>>,
+    vf: VfId,
+    memory: Memory,
+}
+
+impl Host for Alone {
+    type Dma = Memory;
+    type Mapping = ();
+    type Error = ();
+
+    fn dma(&self) -> &Memory {
+        &self.memory
+    }
+    fn map(&mut self, (): ()) -> Result<(), ()> {
+        Err(())
+    }
+    fn unmap(&mut self, _addr: u64, _size: u64) -> Result<(), ()> {
+        Err(())
+    }
+    fn unmap_all(&mut self) {}
+    fn inspect<R>(&self, look: impl FnOnce(&Engine<Mlx5<Memory>>) -> R) -> R {
+        look(&self.engine.lock().unwrap())
+    }
+    fn with<R>(&self, act: impl FnOnce(&mut Engine<Mlx5<Memory>>) -> R) -> R {
+        act(&mut self.engine.lock().unwrap())
+    }
+    fn with_turn<R>(&self, act: impl FnOnce(&mut Engine<Mlx5<Memory>>) -> R) -> R {
+        self.with(act)
+    }
+    fn clear_away(&self) {
+        while self.engine.lock().unwrap().clear_away(self.vf) {}
+    }
+    fn release_memory(&self) {}
+}
+
 /// A guest with its driver, and all there is below.
 pub struct Guest {
     pub memory: Memory,
-    pub function: Function,
-    pub engine: Engine<Mlx5<Memory>>,
+    pub function: Function<Software<Alone>>,
+    engine: Arc<Mutex<Engine<Mlx5<Memory>>>>,
     pub vf: VfId,
-    pub port: TestPort,
+    /// What the driver has switched on at the port.
+    pub capability_bits: Arc<AtomicU32>,
     pub raised: Raised,
     pub free: u64,
     clock: Arc<TestClock>,
@@ -165,8 +209,9 @@ impl Guest {
         let subnet = Box::new(Loopback(Arc::default()));
         let clock = Arc::new(TestClock::default());
         let mut engine = Engine::new(subnet, clock.clone(), 7);
-        let state = FunctionState::new(configuration, Box::new(raised.clone()));
-        let vf = engine.add_vf(memory.clone(), state, configuration.quota);
+        let quota = Quota::default();
+        let state = FunctionState::new(configuration, quota, Box::new(raised.clone()));
+        let vf = engine.add_vf(memory.clone(), state, quota);
         engine.set_port(
             vf,
             PortView {
@@ -177,13 +222,28 @@ impl Guest {
                 ..PortView::default()
             },
         );
-        let function = Function::new(configuration);
+        let engine = Arc::new(Mutex::new(engine));
+        let port = TestPort::default();
+        let capability_bits = Arc::clone(&port.capability_bits);
+        let host = Alone {
+            engine: Arc::clone(&engine),
+            vf,
+            memory: memory.clone(),
+        };
+        let function = Function::new(Software::new(Parts {
+            host,
+            vf,
+            configuration,
+            doorbell_pages: None,
+            clock: clock.clone(),
+            port: Box::new(port),
+        }));
         let mut guest = Self {
             memory,
             function,
             engine,
             vf,
-            port: TestPort::default(),
+            capability_bits,
             raised,
             free: FREE,
             clock,
@@ -211,17 +271,19 @@ impl Guest {
         }
     }
 
+    pub fn engine(&self) -> MutexGuard<'_, Engine<Mlx5<Memory>>> {
+        self.engine.lock().unwrap()
+    }
+
     pub fn write(&mut self, region: Region, offset: u64, data: &[u8]) -> Effect {
-        let mut software = Software::new(&mut self.engine, self.vf, &mut self.port);
-        let effect = self.function.write(region, offset, data, &mut software);
-        while self.engine.run() {}
+        let effect = self.function.write(region, offset, data);
+        while self.engine().run() {}
         effect
     }
 
     /// A reset from outside the guest.
     pub fn reset(&mut self) {
-        let mut software = Software::new(&mut self.engine, self.vf, &mut self.port);
-        self.function.reset(&mut software);
+        self.function.reset();
     }
 
     pub fn write32(&mut self, offset: u64, value: u32) {
@@ -230,7 +292,7 @@ impl Guest {
 
     pub fn read32(&mut self, offset: u64) -> u32 {
         let mut data = [0; 4];
-        self.function.read(Region::Bar0, offset, &mut data, 0);
+        self.function.read(Region::Bar0, offset, &mut data);
         u32::from_be_bytes(data)
     }
 

@@ -66,7 +66,7 @@ fn unknown_commands_are_told_so() {
 #[test]
 fn commands_that_fail_leave_nothing_behind() {
     let mut guest = Guest::initialized();
-    let before = guest.engine.object_counts(guest.vf);
+    let before = guest.engine().object_counts(guest.vf);
     for _ in 0..1000 {
         // A queue without its event queue, a queue pair without its domain, a
         // key without its list.
@@ -82,7 +82,7 @@ fn commands_that_fail_leave_nothing_behind() {
             Some(Status::BadInputLength)
         );
     }
-    assert_eq!(guest.engine.object_counts(guest.vf), before);
+    assert_eq!(guest.engine().object_counts(guest.vf), before);
     // Doorbell pages end, and come back.
     let mut pages = Vec::new();
     loop {
@@ -138,7 +138,7 @@ fn every_offset_and_size_is_answered() {
         for offset in interesting.chain([u64::MAX - 7, u64::MAX]) {
             for len in [1, 2, 4, 8, 3, 64] {
                 let mut data = vec![0; len];
-                guest.function.read(region, offset, &mut data, 0);
+                guest.function.read(region, offset, &mut data);
                 let _ = guest.write(region, offset, &vec![0xff; len]);
                 let _ = guest.write(region, offset, &vec![0; len]);
             }

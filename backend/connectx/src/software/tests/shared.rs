@@ -257,7 +257,7 @@ fn changes_of_the_port_are_told() {
     .into_iter()
     .enumerate()
     {
-        pair.guest.engine.notify(vf, Event::Port(change));
+        pair.guest.engine().notify(vf, Event::Port(change));
         let (kind, bytes) = event(&pair, events, index as u64).unwrap();
         assert_eq!(
             (kind, bytes[3], bytes[0x28]),

@@ -1,0 +1,261 @@
+//! A function whose objects are those of an engine.
+
+use std::sync::Arc;
+
+use hca::{Clock, Dma, Engine, VfId};
+
+use super::port::{PortCommands, is_of_port};
+use super::{Commands, Outcome, Prepared, TOO_EARLY, conclude, head_in};
+use crate::backend::{Backend, DoorbellPages, Registers};
+use crate::bits::command::Opcode;
+use crate::face::Mlx5;
+use crate::function::Configuration;
+use crate::port::Port;
+
+/// Firmware version.
+const FIRMWARE: (u16, u16, u16) = (16, 35, 4030);
+/// Ticks of the health counter are 2^24 ns, about 17 ms.
+const HEALTH_SHIFT: u32 = 24;
+/// Bytes of objects that are not worth the trouble of giving the heap's pages back.
+const LITTLE: usize = 2 << 20;
+
+/// Where a function lives: an engine, which it shares with others, and the memory of its guest.
+pub trait Host: Send {
+    /// The guest's memory, as the engine reaches it.
+    type Dma: Dma + 'static;
+    /// As [`Backend::Mapping`].
+    type Mapping;
+    /// As [`Backend::Error`].
+    type Error;
+
+    /// The same memory, to reach it without the engine.
+    fn dma(&self) -> &Self::Dma;
+
+    /// As [`Backend::map`].
+    ///
+    /// # Errors
+    /// As there.
+    fn map(&mut self, mapping: Self::Mapping) -> Result<(), Self::Error>;
+
+    /// As [`Backend::unmap`].
+    ///
+    /// # Errors
+    /// As there.
+    fn unmap(&mut self, addr: u64, size: u64) -> Result<(), Self::Error>;
+
+    /// As [`Backend::unmap_all`].
+    fn unmap_all(&mut self);
+
+    /// Looks at the engine.
+    fn inspect<R>(&self, look: impl FnOnce(&Engine<Mlx5<Self::Dma>>) -> R) -> R;
+
+    /// Does something with the engine.
+    fn with<R>(&self, act: impl FnOnce(&mut Engine<Mlx5<Self::Dma>>) -> R) -> R;
+
+    /// The same, and gives the function a turn.
+    fn with_turn<R>(&self, act: impl FnOnce(&mut Engine<Mlx5<Self::Dma>>) -> R) -> R;
+
+    /// Takes away what the function had before it was reset ([`Engine::clear_away`]), with others at the
+    /// engine between.
+    fn clear_away(&self);
+
+    /// The function has lost many objects: memory may go back to the system.
+    fn release_memory(&self);
+}
+
+/// What a [`Software`] is made of.
+pub struct Parts<H> {
+    /// Where it lives.
+    pub host: H,
+    /// Its number in the engine.
+    pub vf: VfId,
+    /// What it is like; as given to its [`FunctionState`](crate::FunctionState).
+    pub configuration: Configuration,
+    /// Its doorbell pages, where they are memory.
+    pub doorbell_pages: Option<DoorbellPages>,
+    /// The engine's clock.
+    pub clock: Arc<dyn Clock>,
+    /// Its port in the subnet.
+    pub port: Box<dyn Port + Send>,
+}
+
+impl<H> std::fmt::Debug for Parts<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts")
+            .field("vf", &self.vf)
+            .field("configuration", &self.configuration)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The backend of a function that is software: commands become verbs of an engine.
+#[derive(Debug)]
+pub struct Software<H> {
+    parts: Parts<H>,
+    /// The command that was executed last, and its reply, until it is taken.
+    done: Option<u32>,
+    reply: Vec<u8>,
+}
+
+/// What the initialization segment of such a function says at time `now` of its clock.
+pub(crate) fn registers(now: u64) -> Registers {
+    Registers {
+        firmware: FIRMWARE,
+        initializing: false,
+        // The device's frequency is 1 GHz.
+        timer: now,
+        health_counter: (now >> HEALTH_SHIFT) as u32 & 0x00ff_ffff,
+        health: [0; 64],
+    }
+}
+
+impl<H: Host> Software<H> {
+    /// Puts one together.
+    #[must_use]
+    pub const fn new(parts: Parts<H>) -> Self {
+        Self {
+            parts,
+            done: None,
+            reply: Vec::new(),
+        }
+    }
+
+    /// Where it lives.
+    #[must_use]
+    pub const fn host(&self) -> &H {
+        &self.parts.host
+    }
+
+    /// Its port.
+    pub fn port_mut(&mut self) -> &mut (dyn Port + Send) {
+        self.parts.port.as_mut()
+    }
+
+    fn execute(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        let code = head_in::OPCODE.get(request) as u16;
+        let opcode = Opcode::from_code(code);
+        let Parts { host, vf, .. } = &self.parts;
+        let vf = *vf;
+        let Some(opcode) = opcode else {
+            let unknown = |engine: &mut Engine<_>| Commands { engine, vf }.unknown(code);
+            return Err(host.with_turn(unknown));
+        };
+        if is_of_port(opcode) {
+            // A port's answer may take its time, and whoever has the engine keeps others waiting.
+            return match host.inspect(|engine| engine.face(vf).is_initialized()) {
+                true => PortCommands(self.parts.port.as_mut()).dispatch(opcode, request, reply),
+                false => Err(TOO_EARLY),
+            };
+        }
+        let prepared = Prepared::of(opcode, request, &self.parts.configuration);
+        let (outcome, was_reset, lost) = host.with_turn(|engine| {
+            let before = engine.memory_taken(vf);
+            let outcome = Commands { engine, vf }.dispatch(opcode, request, prepared, reply);
+            let lost = has_lost_much(engine, vf, before);
+            (outcome, engine.has_remains(vf), lost)
+        });
+        if was_reset {
+            host.clear_away();
+        }
+        if opcode == Opcode::DisableHca && outcome.is_ok() {
+            self.parts.port.reset();
+        }
+        if lost {
+            self.parts.host.release_memory();
+        }
+        outcome
+    }
+}
+
+/// Whether a function that had taken `before` bytes has lost so many objects that it is worth giving
+/// their memory back. To be done without any lock: the heap keeps what lies below lists that others
+/// use, too.
+fn has_lost_much<D: Dma + 'static>(engine: &Engine<Mlx5<D>>, vf: VfId, before: usize) -> bool {
+    before > LITTLE && engine.memory_taken(vf) < LITTLE / 2
+}
+
+impl<H: Host> Backend for Software<H> {
+    type Dma = H::Dma;
+    type Mapping = H::Mapping;
+    type Error = H::Error;
+
+    fn configuration(&self) -> Configuration {
+        self.parts.configuration
+    }
+
+    fn registers(&self) -> Registers {
+        registers(self.parts.clock.now())
+    }
+
+    fn doorbell_pages(&self) -> Option<DoorbellPages> {
+        self.parts.doorbell_pages.clone()
+    }
+
+    fn dma(&self) -> &H::Dma {
+        self.parts.host.dma()
+    }
+
+    fn map(&mut self, mapping: H::Mapping) -> Result<(), H::Error> {
+        self.parts.host.map(mapping)
+    }
+
+    fn unmap(&mut self, addr: u64, size: u64) -> Result<(), H::Error> {
+        self.parts.host.unmap(addr, size)
+    }
+
+    fn unmap_all(&mut self) {
+        self.parts.host.unmap_all();
+    }
+
+    fn submit(&mut self, slot: u32, request: &[u8], reply_len: usize) {
+        let mut reply = std::mem::take(&mut self.reply);
+        reply.clear();
+        reply.resize(reply_len, 0);
+        let outcome = self.execute(request, &mut reply);
+        conclude(outcome, request, &mut reply);
+        self.reply = reply;
+        self.done = Some(slot);
+    }
+
+    fn poll_reply(&mut self, reply: &mut Vec<u8>) -> Option<u32> {
+        let done = self.done.take()?;
+        std::mem::swap(reply, &mut self.reply);
+        Some(done)
+    }
+
+    fn has_command_events(&self) -> bool {
+        let vf = self.parts.vf;
+        let look = |engine: &Engine<Mlx5<H::Dma>>| engine.face(vf).has_command_events();
+        self.parts.host.inspect(look)
+    }
+
+    fn command_event(&mut self, entries: u32) {
+        let vf = self.parts.vf;
+        self.parts
+            .host
+            .with(|engine| Commands { engine, vf }.command_event(entries));
+    }
+
+    fn doorbell(&mut self, _uar: u32, offset: usize, data: &[u8]) {
+        let vf = self.parts.vf;
+        self.parts
+            .host
+            .with_turn(|engine| Commands { engine, vf }.doorbell(offset, data));
+    }
+
+    fn reset(&mut self) {
+        let Parts { host, vf, port, .. } = &mut self.parts;
+        let vf = *vf;
+        let lost = host.with(|engine| {
+            let before = engine.memory_taken(vf);
+            Commands { engine, vf }.reset_objects();
+            has_lost_much(engine, vf, before)
+        });
+        port.reset();
+        host.clear_away();
+        if lost {
+            host.release_memory();
+        }
+        self.done = None;
+    }
+}

@@ -1,0 +1,97 @@
+//! Where a VF of software lives: the engine, which it shares with others, and the memory of its guest.
+
+use std::sync::Arc;
+
+use connectx::Host;
+use hca::{Engine, VfId};
+use nix::errno::Errno;
+use vfio_user::{DmaTable, Mapping};
+
+use crate::device::Format;
+use crate::dma::GuestMemory;
+use crate::engine::SharedEngine;
+
+/// A VF's place in the engine.
+#[derive(Debug)]
+pub struct VfHost {
+    engine: Arc<SharedEngine<Format>>,
+    vf: VfId,
+    table: DmaTable,
+    /// The guest's memory as the engine has it, to read commands and write replies without it.
+    memory: GuestMemory,
+}
+
+impl VfHost {
+    /// That of `vf`, whose guest has no memory yet.
+    #[must_use]
+    pub fn new(engine: Arc<SharedEngine<Format>>, vf: VfId) -> Self {
+        Self {
+            engine,
+            vf,
+            table: DmaTable::new(),
+            memory: GuestMemory::default(),
+        }
+    }
+
+    /// Gives everybody the memory as it is now. When this returns, nobody reaches what was unmapped: who
+    /// did had the engine, and has given it back.
+    fn show(&mut self) {
+        self.memory = GuestMemory(self.table.view());
+        let memory = self.memory.clone();
+        let vf = self.vf;
+        let before = self
+            .engine
+            .with(|engine| std::mem::replace(engine.dma_mut(vf), memory));
+        // Perhaps the last user of what is behind it, which goes away without the engine.
+        drop(before);
+    }
+}
+
+impl Host for VfHost {
+    type Dma = GuestMemory;
+    type Mapping = Mapping;
+    type Error = Errno;
+
+    fn dma(&self) -> &GuestMemory {
+        &self.memory
+    }
+
+    fn map(&mut self, mapping: Mapping) -> Result<(), Errno> {
+        self.table.map(mapping)?;
+        self.show();
+        Ok(())
+    }
+
+    fn unmap(&mut self, addr: u64, size: u64) -> Result<(), Errno> {
+        let gone = self.table.unmap(addr, size)?;
+        self.show();
+        drop(gone);
+        Ok(())
+    }
+
+    fn unmap_all(&mut self) {
+        let gone = self.table.clear();
+        self.show();
+        drop(gone);
+    }
+
+    fn inspect<R>(&self, look: impl FnOnce(&Engine<Format>) -> R) -> R {
+        self.engine.inspect(look)
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Engine<Format>) -> R) -> R {
+        self.engine.with(act)
+    }
+
+    fn with_turn<R>(&self, act: impl FnOnce(&mut Engine<Format>) -> R) -> R {
+        self.engine.with_vf(self.vf, act)
+    }
+
+    fn clear_away(&self) {
+        self.engine.clear_away(self.vf);
+    }
+
+    fn release_memory(&self) {
+        vfio_user::release_heap();
+    }
+}
