@@ -152,15 +152,12 @@ impl<T: Transport> Transport for Counted<'_, T> {
     }
 }
 
-/// A subnet manager. See the [crate's description](crate).
+/// The subnet as the manager knows it, and as it is to be. No request is in it, and nothing that runs:
+/// what is asked of it can be asked at any time.
 #[derive(Debug)]
-pub struct SubnetManager {
+struct Knowledge {
     config: Config,
     routing: Box<dyn RoutingEngine>,
-    requests: Requests<Errand>,
-    phase: Phase,
-    mastery: Mastery,
-    traps: Traps,
     /// As the sweep that runs, or that ran last, finds it.
     subnet: Subnet,
     /// As the sweep before found it, while a sweep runs.
@@ -171,15 +168,26 @@ pub struct SubnetManager {
     balance: Balance,
     /// Migrations have crowded a link.
     crowded: bool,
-    administration: Administration,
     lids: BTreeMap<Guid, Lid>,
     /// Ports that have several LIDs each.
     multipath: BTreeSet<Guid>,
     tables: Tables,
-    /// The sweep that runs, or that ran last.
-    report: Report,
     keys: ManagementKeys,
     key_source: KeySource,
+    extended: Extended,
+}
+
+/// A subnet manager. See the [crate's description](crate).
+#[derive(Debug)]
+pub struct SubnetManager {
+    known: Knowledge,
+    requests: Requests<Errand>,
+    phase: Phase,
+    mastery: Mastery,
+    traps: Traps,
+    administration: Administration,
+    /// The sweep that runs, or that ran last.
+    report: Report,
     sent_before: u64,
     /// Subnet management packets sent so far, whatever for.
     smps: u64,
@@ -191,7 +199,6 @@ pub struct SubnetManager {
     unanswered: bool,
     next_sweep: Option<Duration>,
     migrations: Migrations,
-    extended: Extended,
     /// Packets that nobody answers.
     outbox: Vec<MadPacket>,
     now: Duration,
@@ -206,24 +213,27 @@ impl SubnetManager {
         config.check()?;
         Ok(Self {
             requests: Requests::new(config.window, config.timeout, config.retries),
-            lids: config.known_lids.clone(),
-            multipath: BTreeSet::new(),
-            routing,
+            known: Knowledge {
+                routing,
+                subnet: Subnet::default(),
+                before: None,
+                paths: Paths::default(),
+                manager_levels: BTreeMap::new(),
+                balance: Balance::default(),
+                crowded: false,
+                lids: config.known_lids.clone(),
+                multipath: BTreeSet::new(),
+                tables: Tables::default(),
+                keys: config.known_m_keys.clone(),
+                key_source: KeySource(Box::new(|| 0)),
+                extended: Extended::default(),
+                config,
+            },
             phase: Phase::Idle,
             mastery: Mastery::default(),
             traps: Traps::default(),
-            subnet: Subnet::default(),
-            before: None,
-            paths: Paths::default(),
-            manager_levels: BTreeMap::new(),
-            balance: Balance::default(),
-            crowded: false,
             administration: Administration::default(),
-            tables: Tables::default(),
             report: Report::default(),
-            keys: config.known_m_keys.clone(),
-            key_source: KeySource(Box::new(|| 0)),
-            config,
             sent_before: 0,
             smps: 0,
             began: Duration::ZERO,
@@ -231,7 +241,6 @@ impl SubnetManager {
             unanswered: false,
             next_sweep: None,
             migrations: Migrations::default(),
-            extended: Extended::default(),
             outbox: Vec::new(),
             now: Duration::ZERO,
         })
@@ -249,14 +258,14 @@ impl SubnetManager {
     /// can guess.
     #[must_use]
     pub fn with_key_source(mut self, source: Box<dyn FnMut() -> u64 + Send>) -> Self {
-        self.key_source = KeySource(source);
+        self.known.key_source = KeySource(source);
         self
     }
 
     /// The management keys of the ports, to be kept, kept secret, and given back as
     /// [`Config::known_m_keys`].
     pub fn management_keys(&self) -> &ManagementKeys {
-        &self.keys
+        &self.known.keys
     }
 
     /// What the last full sweep found and did.
@@ -282,35 +291,35 @@ impl SubnetManager {
 
     /// The name of the routing engine that is to compute paths.
     pub fn routing(&self) -> &'static str {
-        self.routing.name()
+        self.known.routing.name()
     }
 
     /// The name of the engine that has computed the paths there are: another one than
     /// [`SubnetManager::routing`] where that one cannot route the subnet. `None` before the first
     /// sweep, and where no engine could.
     pub fn routed_by(&self) -> Option<&'static str> {
-        self.paths.engine
+        self.known.paths.engine
     }
 
     /// Data lanes that keep the paths from waiting for each other: 1 for engines that need no more.
     pub fn lanes(&self) -> u8 {
-        self.paths.levels.count()
+        self.known.paths.levels.count()
     }
 
     /// Base LIDs by port GUID, those of absent ports included: to be kept and given back as
     /// [`Config::known_lids`].
     pub fn lids(&self) -> &BTreeMap<Guid, Lid> {
-        &self.lids
+        &self.known.lids
     }
 
     /// The LIDs of a port that [`SubnetManager::lids`] tells the first of: 2 to the power of this.
     pub fn lmc(&self, port: Guid) -> u8 {
-        self.lmc_of(port)
+        self.known.lmc_of(port)
     }
 
     /// Descriptions of all nodes found, by node GUID.
     pub fn nodes(&self) -> impl Iterator<Item = (Guid, NodeDescription)> {
-        let nodes = self.subnet.nodes.iter();
+        let nodes = self.known.subnet.nodes.iter();
         nodes.map(|node| (node.info.node_guid, node.description))
     }
 
@@ -321,20 +330,20 @@ impl SubnetManager {
 
     /// Gives a port another P_Key table; takes effect with the sweep that this begins.
     pub fn set_partitions(&mut self, port: Guid, table: Vec<PKey>) {
-        self.config.partitions.insert(port, table);
+        self.known.config.partitions.insert(port, table);
         self.changed = true;
     }
 
     /// Gives the ports without a table of their own those of another partition configuration file;
     /// takes effect with the sweep that this begins.
     pub fn set_partition_file(&mut self, file: Option<Partitions>) {
-        self.config.partition_file = file;
+        self.known.config.partition_file = file;
         self.changed = true;
     }
 
     /// Names and full members' P_Keys of the partitions of the partition configuration file.
     pub fn partition_names(&self) -> impl Iterator<Item = (&str, PKey)> {
-        let file = self.config.partition_file.iter();
+        let file = self.known.config.partition_file.iter();
         file.flat_map(Partitions::names)
     }
 
@@ -390,7 +399,7 @@ impl SubnetManager {
             (Phase::Idle, SmState::Master) if !self.mastery.waits() => self
                 .next_sweep
                 .into_iter()
-                .chain(self.traps.due(self.config.trap_interval))
+                .chain(self.traps.due(self.known.config.trap_interval))
                 .min(),
             (Phase::Idle, _) => self.mastery.due(),
             _ => None,
@@ -400,9 +409,9 @@ impl SubnetManager {
     /// The subnet administration, and what it may look at.
     fn administration(&mut self) -> (&mut Administration, View<'_>) {
         let view = View {
-            config: &self.config,
-            subnet: self.before.as_ref().unwrap_or(&self.subnet),
-            paths: &self.paths,
+            config: &self.known.config,
+            subnet: self.known.before.as_ref().unwrap_or(&self.known.subnet),
+            paths: &self.known.paths,
         };
         (&mut self.administration, view)
     }
@@ -494,7 +503,7 @@ impl SubnetManager {
                 self.set_multicast();
             }
             SmState::Master if self.has_migrations() => self.begin_round(),
-            SmState::Master if self.crowded => self.rebalance(),
+            SmState::Master if self.known.crowded => self.rebalance(),
             SmState::Master if self.next_sweep.is_some_and(|due| due <= now) => {
                 self.begin_light_sweep();
             }
@@ -510,11 +519,11 @@ impl SubnetManager {
         self.began = self.now;
         self.mastery.forget_others();
         self.traps.swept(self.now);
-        self.extended.forget();
-        let found = mem::take(&mut self.subnet);
+        self.known.extended.forget();
+        let found = mem::take(&mut self.known.subnet);
         if self.report.sweeps > 0 {
             // What a sweep that was cut short found is not the subnet.
-            self.before.get_or_insert(found);
+            self.known.before.get_or_insert(found);
         }
         self.report = Report {
             sweeps: self.report.sweeps,
@@ -527,20 +536,23 @@ impl SubnetManager {
 
     fn end_sweep(&mut self) {
         self.phase = Phase::Idle;
-        self.before = None;
+        self.known.before = None;
         self.schedule();
-        let switches = self.subnet.switches().count();
+        let switches = self.known.subnet.switches().count();
         self.report.sweeps += 1;
         self.report.switches = switches;
-        self.report.adapters = self.subnet.nodes.len() - switches;
+        self.report.adapters = self.known.subnet.nodes.len() - switches;
         self.report.packets = self.requests.sent() - self.sent_before;
         self.report.ended = self.now;
         self.report.took = self.now.saturating_sub(self.began);
         self.report.active = self
+            .known
             .subnet
             .end_ports()
             .into_iter()
-            .filter(|&at| self.subnet.port(at).map(|port| port.state()) == Some(PortState::Active))
+            .filter(|&at| {
+                self.known.subnet.port(at).map(|port| port.state()) == Some(PortState::Active)
+            })
             .count();
         info!(
             sweep = self.report.sweeps,
@@ -555,7 +567,7 @@ impl SubnetManager {
     }
 
     fn schedule(&mut self) {
-        let interval = self.config.sweep_interval;
+        let interval = self.known.config.sweep_interval;
         self.next_sweep = (!interval.is_zero()).then(|| self.now + interval);
     }
 
@@ -569,6 +581,7 @@ impl SubnetManager {
             self.changed = true;
         }
         let switches: Vec<Route> = self
+            .known
             .subnet
             .switches()
             .filter_map(|(_, node)| node.route().cloned())
@@ -624,10 +637,10 @@ impl SubnetManager {
         errand: impl Into<Errand>,
     ) {
         let m_key = match &destination {
-            Destination::Directed(route) => self.keys.along(route),
+            Destination::Directed(route) => self.known.keys.along(route),
             Destination::Lid(lid) => {
-                let at = self.subnet.port_of(*lid);
-                at.map_or(0, |at| self.keys.of(self.subnet.key_holder(at)))
+                let at = self.known.subnet.port_of(*lid);
+                at.map_or(0, |at| self.known.keys.of(self.known.subnet.key_holder(at)))
             }
         };
         let request = Request {
@@ -679,7 +692,7 @@ impl SubnetManager {
         match errand.purpose {
             Purpose::NodeInfo { from } => self.take_node_info(request, from, &data),
             Purpose::NodeDescription(node) => {
-                if let Some(node) = self.subnet.nodes.get_mut(node) {
+                if let Some(node) = self.known.subnet.nodes.get_mut(node) {
                     let description = NodeDescription::from_bytes(data);
                     let former = std::mem::replace(&mut node.description, description);
                     self.traps.news |= former != description;
@@ -689,15 +702,17 @@ impl SubnetManager {
             Purpose::PortInfo(at) => self.take_port_info(request, at, &data),
             Purpose::ChangedPort(at) => self.take_changed_port(at, &data),
             Purpose::SmInfo(at) => self.take_sm_info(at, &data),
-            Purpose::Partitions(at, block) => self.take_partitions(at, block, &data),
-            Purpose::Enforcement { switch, place } => self.take_enforcement(switch, place, &data),
-            Purpose::Setting { node, place } => self.take_setting(node, place, &request.data),
+            Purpose::Partitions(at, block) => self.known.take_partitions(at, block, &data),
+            Purpose::Enforcement { switch, place } => {
+                self.known.take_enforcement(switch, place, &data)
+            }
+            Purpose::Setting { node, place } => self.known.take_setting(node, place, &request.data),
             Purpose::Identity(at, guid) => {
                 self.take_identity(at, guid, &data, errand.migration);
             }
-            Purpose::Extension(node) => self.take_extension(node, &data),
-            Purpose::Linear { switch, number } => self.take_linear(switch, number, &data),
-            Purpose::Multicast { switch, at } => self.take_multicast(switch, at, &data),
+            Purpose::Extension(node) => self.known.take_extension(node, &data),
+            Purpose::Linear { switch, number } => self.known.take_linear(switch, number, &data),
+            Purpose::Multicast { switch, at } => self.known.take_multicast(switch, at, &data),
             Purpose::LightSwitch => match SwitchInfo::parse(&data) {
                 Ok(info) if !info.port_state_change => {}
                 _ => self.changed = true,
@@ -725,7 +740,7 @@ impl SubnetManager {
             Purpose::NodeInfo { from } if request.m_key != 0 => {
                 // Another node may be there now.
                 if let Destination::Directed(route) = &request.destination {
-                    self.keys.lost(route);
+                    self.known.keys.lost(route);
                     self.explore(route.clone(), from);
                 }
                 return;
@@ -733,15 +748,15 @@ impl SubnetManager {
             Purpose::PortInfo(at)
                 if request.method == Method::SET && failure == Failure::TimedOut =>
             {
-                self.assume_key(at, request);
+                self.known.assume_key(at, request);
                 self.unanswered = true;
             }
             Purpose::Extension(node)
                 if request.method == Method::GET && failure != Failure::TimedOut =>
             {
-                let node = self.subnet.nodes.get(node);
+                let node = self.known.subnet.nodes.get(node);
                 let guid = node.map_or(Guid::NONE, |node| node.info.node_guid);
-                self.extended.lacks(guid);
+                self.known.extended.lacks(guid);
                 return;
             }
             // Nothing manages there, whatever the port's capability mask says.
@@ -766,7 +781,7 @@ impl SubnetManager {
         };
         if let Purpose::Linear { switch, .. } = purpose {
             // The answer may be lost, not the request.
-            self.tables.forget(switch);
+            self.known.tables.forget(switch);
         }
         self.migration_failed(migration, message);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use tracing::info;
 use wire::Lid;
 
-use super::{Phase, SubnetManager};
+use super::{Knowledge, Phase, SubnetManager};
 use crate::routing::{Endpoint, Graph, Routing, RoutingEngine, VSwitchFatTree, bottleneck};
 use crate::sa::Paths;
 
@@ -27,13 +27,7 @@ impl Balance {
     }
 }
 
-impl SubnetManager {
-    /// How crowded the links are; `None` where nobody looks at it, since
-    /// [`Config::rebalance_threshold`](crate::Config::rebalance_threshold) is not set.
-    pub fn balance(&self) -> Option<Balance> {
-        self.config.rebalance_threshold.map(|_| self.balance)
-    }
-
+impl Knowledge {
     /// All paths have been computed.
     pub(super) fn paths_computed(&mut self) {
         if self.config.rebalance_threshold.is_some() {
@@ -63,29 +57,6 @@ impl SubnetManager {
     fn spare_lids(&self) -> BTreeSet<Lid> {
         let spares = self.config.spare_functions.iter();
         spares.flat_map(|&guid| self.lids_of(guid)).collect()
-    }
-
-    /// Spreads the paths anew, if that helps.
-    pub(super) fn rebalance(&mut self) {
-        self.crowded = false;
-        self.phase = Phase::Rebalancing;
-        let (graph, nodes) = self.subnet.graph();
-        let fresh = self.spread(graph, nodes);
-        let crowd = self.crowd(&fresh);
-        if fresh.engine.is_none() || crowd >= self.balance.now {
-            // Where the VMs are now nothing better can be had.
-            self.balance.computed = self.balance.now;
-            return;
-        }
-        info!(before = self.balance.now, now = crowd, "paths spread anew");
-        self.balance = Balance {
-            computed: crowd,
-            now: crowd,
-            rebalanced: self.balance.rebalanced + 1,
-        };
-        self.send_tables(&fresh);
-        self.paths = fresh;
-        self.find_manager_levels();
     }
 
     /// Paths in which VMs alone count: computed without the LIDs that no VM has, which then go the
@@ -148,5 +119,43 @@ impl SubnetManager {
             };
         }
         self.new_paths(graph, nodes, None)
+    }
+}
+
+impl SubnetManager {
+    /// How crowded the links are; `None` where nobody looks at it, since
+    /// [`Config::rebalance_threshold`](crate::Config::rebalance_threshold) is not set.
+    pub fn balance(&self) -> Option<Balance> {
+        self.known
+            .config
+            .rebalance_threshold
+            .map(|_| self.known.balance)
+    }
+
+    /// Spreads the paths anew, if that helps.
+    pub(super) fn rebalance(&mut self) {
+        self.known.crowded = false;
+        self.phase = Phase::Rebalancing;
+        let (graph, nodes) = self.known.subnet.graph();
+        let fresh = self.known.spread(graph, nodes);
+        let crowd = self.known.crowd(&fresh);
+        if fresh.engine.is_none() || crowd >= self.known.balance.now {
+            // Where the VMs are now nothing better can be had.
+            self.known.balance.computed = self.known.balance.now;
+            return;
+        }
+        info!(
+            before = self.known.balance.now,
+            now = crowd,
+            "paths spread anew"
+        );
+        self.known.balance = Balance {
+            computed: crowd,
+            now: crowd,
+            rebalanced: self.known.balance.rebalanced + 1,
+        };
+        self.send_tables(&fresh);
+        self.known.paths = fresh;
+        self.known.find_manager_levels();
     }
 }

@@ -5,7 +5,7 @@ use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Lid, PKey, PhysicalState, PortState};
 
-use super::{Errand, Phase, Purpose, SubnetManager, Ticket};
+use super::{Errand, Knowledge, Phase, Purpose, SubnetManager, Ticket};
 use crate::keys::KeyPolicy;
 use crate::lids;
 use crate::model::At;
@@ -46,198 +46,7 @@ impl Step {
     }
 }
 
-impl SubnetManager {
-    pub(super) fn enter(&mut self, step: Step) {
-        self.phase = Phase::Configuring(step);
-        match step {
-            Step::Identities => {
-                self.fall_back();
-                self.mend_identities();
-            }
-            Step::Tables => {
-                self.set_aliases();
-                self.set_partition_tables();
-                self.set_lanes();
-            }
-            Step::Ports => {
-                self.assign_lids();
-                self.draw_keys();
-                self.set_ports(true);
-                self.set_virtual_lids();
-            }
-            Step::Links => self.set_ports(false),
-            Step::Paths => {
-                self.set_paths();
-                self.set_secondary_tables();
-            }
-            Step::Arm => {
-                self.set_manager_levels();
-                self.set_states(PortState::Initialize, PortState::Armed);
-            }
-            Step::Activate => self.set_states(PortState::Armed, PortState::Active),
-        }
-    }
-
-    /// The P_Key table that a port with this GUID is to have: its own partitions, and those of the
-    /// functions that share it.
-    pub(super) fn pkeys(&self, at: At, guid: Guid) -> Vec<PKey> {
-        let mut table = self.config.pkeys(&Candidate {
-            guid,
-            kind: self.subnet.nodes[at.0].info.node_type,
-            is_own: self.subnet.own == Some(at),
-        });
-        let aliases = self.administration.aliases().of(guid);
-        let partitions = aliases.filter_map(|alias| self.config.partitions.get(&alias));
-        for &pkey in partitions.flatten() {
-            let same = |own: &&mut PKey| own.partition() == pkey.partition();
-            match table.iter_mut().find(same) {
-                Some(own) => *own = (*own).max(pkey),
-                None => table.push(pkey),
-            }
-        }
-        table
-    }
-
-    /// Writes the GUIDs that ports have besides their own.
-    fn set_aliases(&mut self) {
-        let ports: Vec<Guid> = self
-            .administration
-            .aliases()
-            .ports()
-            .map(|(port, _)| port)
-            .collect();
-        for port in ports {
-            self.set_aliases_of(port);
-        }
-    }
-
-    /// The same between sweeps, where somebody has changed them.
-    pub(super) fn set_changed_aliases(&mut self) {
-        for port in self.administration.take_changed_aliases() {
-            // A sweep that is still looking writes them when it has found everything.
-            if self.phase != Phase::Discovering {
-                self.set_aliases_of(port);
-                let found = self.subnet.end_ports().into_iter();
-                let mut found =
-                    found.filter(|&at| self.subnet.port(at).is_some_and(|it| it.guid == port));
-                if let Some(at) = found.next() {
-                    self.set_partitions_at(at, port, None);
-                }
-            }
-        }
-    }
-
-    fn set_aliases_of(&mut self, guid: Guid) {
-        let mut ports = self.subnet.ports();
-        let Some((at, port)) = ports.find(|(_, port)| port.guid == guid) else {
-            return;
-        };
-        let Some(info) = port.info else {
-            return;
-        };
-        let route = port.route.clone();
-        let node = self.subnet.nodes[at.0].info.node_guid;
-        drop(ports);
-        for block in 0..info.guid_cap.div_ceil(GuidInfo::ENTRIES as u8) {
-            let entries = self.administration.aliases().block(guid, block);
-            let mut data = [0; DATA];
-            GuidInfo::from_entries(entries).emit(&mut data);
-            let place = (at.1, AttributeId::GUID_INFO, u32::from(block));
-            if self.tables.setting_differs(node, place, &data) {
-                self.tables.writes_setting(node, place);
-                let purpose = Purpose::Setting { node, place };
-                self.set(
-                    route.clone(),
-                    AttributeId::GUID_INFO,
-                    place.2,
-                    data,
-                    purpose,
-                );
-            }
-        }
-    }
-
-    fn set_partition_tables(&mut self) {
-        for at in self.subnet.end_ports() {
-            let (node, _) = at;
-            if !self.subnet.nodes[node].is_switch()
-                && let Some(port) = self.subnet.port(at)
-            {
-                self.set_partitions_at(at, port.guid, None);
-            }
-        }
-    }
-
-    /// Gives an adapter's port, and the switch's port that it is at, the P_Keys of this GUID.
-    pub(super) fn set_partitions_at(&mut self, at: At, guid: Guid, migration: Option<Ticket>) {
-        let Some(port) = self.subnet.port(at) else {
-            return;
-        };
-        let route = port.route.clone();
-        let wanted = self.pkeys(at, guid);
-        let entries = usize::from(self.subnet.nodes[at.0].info.partition_cap);
-        if wanted.len() > entries {
-            self.error(format!(
-                "port {guid} takes {entries} P_Keys and is to have {}; the last ones are left out",
-                wanted.len()
-            ));
-        }
-        for (number, held) in port_blocks(&self.subnet, at) {
-            let first = usize::from(number) * PKeyBlock::ENTRIES;
-            let mut block = PKeyBlock::default();
-            let keys = wanted.iter().take(entries).skip(first);
-            for (entry, &key) in block.0.iter_mut().zip(keys) {
-                *entry = key;
-            }
-            if block != held {
-                let purpose = Purpose::Partitions(at, number);
-                let errand = Errand { purpose, migration };
-                let modifier = u32::from(number);
-                let data = block.to_bytes();
-                let route = route.clone();
-                self.set(route, AttributeId::P_KEY_TABLE, modifier, data, errand);
-            }
-        }
-        if self.config.enforce_partitions {
-            self.set_enforcement(at, &wanted, migration);
-        }
-    }
-
-    /// Gives the switch's port at the other end of an adapter's cable the same keys to let through.
-    fn set_enforcement(&mut self, adapter: At, keys: &[PKey], migration: Option<Ticket>) {
-        let Some((at, _)) = self.enforcer(adapter) else {
-            return;
-        };
-        let (node, number) = at;
-        let switch = self.subnet.nodes[node].info.node_guid;
-        let Some(route) = self.subnet.port(at).map(|port| port.route.clone()) else {
-            return;
-        };
-        let needed = keys.len().div_ceil(PKeyBlock::ENTRIES).max(1) as u16;
-        for block_number in 0..needed.max(self.tables.partition_blocks(switch, number)) {
-            let first = usize::from(block_number) * PKeyBlock::ENTRIES;
-            let mut block = PKeyBlock::default();
-            for (entry, &key) in block.0.iter_mut().zip(keys.iter().skip(first)) {
-                *entry = key;
-            }
-            let place = (number, block_number);
-            if self.tables.partitions_differ(switch, place, &block) {
-                self.tables.writes_partitions(switch, place);
-                let modifier = u32::from(number) << 16 | u32::from(block_number);
-                self.set(
-                    route.clone(),
-                    AttributeId::P_KEY_TABLE,
-                    modifier,
-                    block.to_bytes(),
-                    Errand {
-                        purpose: Purpose::Enforcement { switch, place },
-                        migration,
-                    },
-                );
-            }
-        }
-    }
-
+impl Knowledge {
     pub(super) fn take_enforcement(&mut self, switch: Guid, place: (u8, u16), data: &[u8; DATA]) {
         let block = PKeyBlock::parse(data);
         self.tables.holds_partitions(switch, place, block);
@@ -252,21 +61,6 @@ impl SubnetManager {
             .then_some((peer, switch.partition_enforcement_cap))
     }
 
-    /// Whether a switch's port is to check partitions: it has an adapter, all of whose keys fit.
-    fn enforces(&self, at: At) -> bool {
-        let adapter = self.subnet.port(at).and_then(|port| port.peer);
-        let Some(adapter) = adapter.filter(|_| self.config.enforce_partitions) else {
-            return false;
-        };
-        let port = self.subnet.port(adapter);
-        match (port, self.enforcer(adapter)) {
-            (Some(port), Some((_, room))) if !self.subnet.nodes[adapter.0].is_switch() => {
-                self.pkeys(adapter, port.guid).len() <= usize::from(room)
-            }
-            _ => false,
-        }
-    }
-
     fn draw_keys(&mut self) {
         if self.config.m_key != KeyPolicy::PerNode {
             return;
@@ -274,29 +68,6 @@ impl SubnetManager {
         for at in self.subnet.end_ports() {
             let holder = self.subnet.key_holder(at);
             self.keys.draw(holder, &mut self.key_source);
-        }
-    }
-
-    /// Ports with a GUID of their own, or the others: with one comes the key that the others of the
-    /// node are then set by.
-    fn set_ports(&mut self, with_guid: bool) {
-        let ports: Vec<At> = self
-            .subnet
-            .ports()
-            .filter(|(_, port)| port.guid.is_none() != with_guid)
-            .map(|(at, _)| at)
-            .collect();
-        for at in ports {
-            let Some((before, wanted)) = self.wanted(at) else {
-                continue;
-            };
-            if wanted == before {
-                continue;
-            }
-            let addresses = |info: &PortInfo| (info.lid, info.lmc, info.master_sm_lid);
-            let addressed = addresses(&before) != addresses(&wanted);
-            let reregister = before.port_state == PortState::Active && addressed;
-            self.set_port(at, &wanted, PortState::NoChange, reregister, None);
         }
     }
 
@@ -322,37 +93,6 @@ impl SubnetManager {
         } else {
             0
         };
-    }
-
-    fn assign_lids(&mut self) {
-        self.find_multipath();
-        let candidates: Vec<_> = self
-            .subnet
-            .end_ports()
-            .into_iter()
-            .filter_map(|at| self.subnet.port(at))
-            .filter(|port| self.has_lid(port.guid))
-            .map(|port| lids::Candidate {
-                guid: port.guid,
-                current: port.info.map_or(Lid::NONE, |info| info.lid),
-                lmc: self.lmc_of(port.guid),
-            })
-            .collect();
-        let without = lids::assign(
-            &candidates,
-            &self.config.pinned_lids,
-            &mut self.lids,
-            self.config.lmc,
-        );
-        for guid in without {
-            self.error(format!(
-                "port {guid} gets no LID: all 49151 unicast LIDs are taken{}",
-                match self.lmc_of(guid) {
-                    0 => String::new(),
-                    lmc => format!(", by {} for each adapter's port; lower lmc", 1 << lmc),
-                }
-            ));
-        }
     }
 
     /// Whether a port of this GUID is to have a LID.
@@ -394,36 +134,309 @@ impl SubnetManager {
         }
         self.lids.get(&guid).copied().unwrap_or(Lid::NONE)
     }
+}
+
+impl SubnetManager {
+    pub(super) fn enter(&mut self, step: Step) {
+        self.phase = Phase::Configuring(step);
+        match step {
+            Step::Identities => {
+                self.known.fall_back();
+                self.mend_identities();
+            }
+            Step::Tables => {
+                self.set_aliases();
+                self.set_partition_tables();
+                self.set_lanes();
+            }
+            Step::Ports => {
+                self.assign_lids();
+                self.known.draw_keys();
+                self.set_ports(true);
+                self.set_virtual_lids();
+            }
+            Step::Links => self.set_ports(false),
+            Step::Paths => {
+                self.set_paths();
+                self.set_secondary_tables();
+            }
+            Step::Arm => {
+                self.set_manager_levels();
+                self.set_states(PortState::Initialize, PortState::Armed);
+            }
+            Step::Activate => self.set_states(PortState::Armed, PortState::Active),
+        }
+    }
+
+    /// The P_Key table that a port with this GUID is to have: its own partitions, and those of the
+    /// functions that share it.
+    pub(super) fn pkeys(&self, at: At, guid: Guid) -> Vec<PKey> {
+        let mut table = self.known.config.pkeys(&Candidate {
+            guid,
+            kind: self.known.subnet.nodes[at.0].info.node_type,
+            is_own: self.known.subnet.own == Some(at),
+        });
+        let aliases = self.administration.aliases().of(guid);
+        let partitions = aliases.filter_map(|alias| self.known.config.partitions.get(&alias));
+        for &pkey in partitions.flatten() {
+            let same = |own: &&mut PKey| own.partition() == pkey.partition();
+            match table.iter_mut().find(same) {
+                Some(own) => *own = (*own).max(pkey),
+                None => table.push(pkey),
+            }
+        }
+        table
+    }
+
+    /// Writes the GUIDs that ports have besides their own.
+    fn set_aliases(&mut self) {
+        let ports: Vec<Guid> = self
+            .administration
+            .aliases()
+            .ports()
+            .map(|(port, _)| port)
+            .collect();
+        for port in ports {
+            self.set_aliases_of(port);
+        }
+    }
+
+    /// The same between sweeps, where somebody has changed them.
+    pub(super) fn set_changed_aliases(&mut self) {
+        for port in self.administration.take_changed_aliases() {
+            // A sweep that is still looking writes them when it has found everything.
+            if self.phase != Phase::Discovering {
+                self.set_aliases_of(port);
+                let found = self.known.subnet.end_ports().into_iter();
+                let mut found = found
+                    .filter(|&at| self.known.subnet.port(at).is_some_and(|it| it.guid == port));
+                if let Some(at) = found.next() {
+                    self.set_partitions_at(at, port, None);
+                }
+            }
+        }
+    }
+
+    fn set_aliases_of(&mut self, guid: Guid) {
+        let mut ports = self.known.subnet.ports();
+        let Some((at, port)) = ports.find(|(_, port)| port.guid == guid) else {
+            return;
+        };
+        let Some(info) = port.info else {
+            return;
+        };
+        let route = port.route.clone();
+        let node = self.known.subnet.nodes[at.0].info.node_guid;
+        drop(ports);
+        for block in 0..info.guid_cap.div_ceil(GuidInfo::ENTRIES as u8) {
+            let entries = self.administration.aliases().block(guid, block);
+            let mut data = [0; DATA];
+            GuidInfo::from_entries(entries).emit(&mut data);
+            let place = (at.1, AttributeId::GUID_INFO, u32::from(block));
+            if self.known.tables.setting_differs(node, place, &data) {
+                self.known.tables.writes_setting(node, place);
+                let purpose = Purpose::Setting { node, place };
+                self.set(
+                    route.clone(),
+                    AttributeId::GUID_INFO,
+                    place.2,
+                    data,
+                    purpose,
+                );
+            }
+        }
+    }
+
+    fn set_partition_tables(&mut self) {
+        for at in self.known.subnet.end_ports() {
+            let (node, _) = at;
+            if !self.known.subnet.nodes[node].is_switch()
+                && let Some(port) = self.known.subnet.port(at)
+            {
+                self.set_partitions_at(at, port.guid, None);
+            }
+        }
+    }
+
+    /// Gives an adapter's port, and the switch's port that it is at, the P_Keys of this GUID.
+    pub(super) fn set_partitions_at(&mut self, at: At, guid: Guid, migration: Option<Ticket>) {
+        let Some(port) = self.known.subnet.port(at) else {
+            return;
+        };
+        let route = port.route.clone();
+        let wanted = self.pkeys(at, guid);
+        let entries = usize::from(self.known.subnet.nodes[at.0].info.partition_cap);
+        if wanted.len() > entries {
+            self.error(format!(
+                "port {guid} takes {entries} P_Keys and is to have {}; the last ones are left out",
+                wanted.len()
+            ));
+        }
+        for (number, held) in port_blocks(&self.known.subnet, at) {
+            let first = usize::from(number) * PKeyBlock::ENTRIES;
+            let mut block = PKeyBlock::default();
+            let keys = wanted.iter().take(entries).skip(first);
+            for (entry, &key) in block.0.iter_mut().zip(keys) {
+                *entry = key;
+            }
+            if block != held {
+                let purpose = Purpose::Partitions(at, number);
+                let errand = Errand { purpose, migration };
+                let modifier = u32::from(number);
+                let data = block.to_bytes();
+                let route = route.clone();
+                self.set(route, AttributeId::P_KEY_TABLE, modifier, data, errand);
+            }
+        }
+        if self.known.config.enforce_partitions {
+            self.set_enforcement(at, &wanted, migration);
+        }
+    }
+
+    /// Gives the switch's port at the other end of an adapter's cable the same keys to let through.
+    fn set_enforcement(&mut self, adapter: At, keys: &[PKey], migration: Option<Ticket>) {
+        let Some((at, _)) = self.known.enforcer(adapter) else {
+            return;
+        };
+        let (node, number) = at;
+        let switch = self.known.subnet.nodes[node].info.node_guid;
+        let Some(route) = self.known.subnet.port(at).map(|port| port.route.clone()) else {
+            return;
+        };
+        let needed = keys.len().div_ceil(PKeyBlock::ENTRIES).max(1) as u16;
+        for block_number in 0..needed.max(self.known.tables.partition_blocks(switch, number)) {
+            let first = usize::from(block_number) * PKeyBlock::ENTRIES;
+            let mut block = PKeyBlock::default();
+            for (entry, &key) in block.0.iter_mut().zip(keys.iter().skip(first)) {
+                *entry = key;
+            }
+            let place = (number, block_number);
+            if self.known.tables.partitions_differ(switch, place, &block) {
+                self.known.tables.writes_partitions(switch, place);
+                let modifier = u32::from(number) << 16 | u32::from(block_number);
+                self.set(
+                    route.clone(),
+                    AttributeId::P_KEY_TABLE,
+                    modifier,
+                    block.to_bytes(),
+                    Errand {
+                        purpose: Purpose::Enforcement { switch, place },
+                        migration,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Whether a switch's port is to check partitions: it has an adapter, all of whose keys fit.
+    fn enforces(&self, at: At) -> bool {
+        let adapter = self.known.subnet.port(at).and_then(|port| port.peer);
+        let Some(adapter) = adapter.filter(|_| self.known.config.enforce_partitions) else {
+            return false;
+        };
+        let port = self.known.subnet.port(adapter);
+        match (port, self.known.enforcer(adapter)) {
+            (Some(port), Some((_, room))) if !self.known.subnet.nodes[adapter.0].is_switch() => {
+                self.pkeys(adapter, port.guid).len() <= usize::from(room)
+            }
+            _ => false,
+        }
+    }
+
+    /// Ports with a GUID of their own, or the others: with one comes the key that the others of the
+    /// node are then set by.
+    fn set_ports(&mut self, with_guid: bool) {
+        let ports: Vec<At> = self
+            .known
+            .subnet
+            .ports()
+            .filter(|(_, port)| port.guid.is_none() != with_guid)
+            .map(|(at, _)| at)
+            .collect();
+        for at in ports {
+            let Some((before, wanted)) = self.wanted(at) else {
+                continue;
+            };
+            if wanted == before {
+                continue;
+            }
+            let addresses = |info: &PortInfo| (info.lid, info.lmc, info.master_sm_lid);
+            let addressed = addresses(&before) != addresses(&wanted);
+            let reregister = before.port_state == PortState::Active && addressed;
+            self.set_port(at, &wanted, PortState::NoChange, reregister, None);
+        }
+    }
+
+    fn assign_lids(&mut self) {
+        self.known.find_multipath();
+        let candidates: Vec<_> = self
+            .known
+            .subnet
+            .end_ports()
+            .into_iter()
+            .filter_map(|at| self.known.subnet.port(at))
+            .filter(|port| self.known.has_lid(port.guid))
+            .map(|port| lids::Candidate {
+                guid: port.guid,
+                current: port.info.map_or(Lid::NONE, |info| info.lid),
+                lmc: self.known.lmc_of(port.guid),
+            })
+            .collect();
+        let without = lids::assign(
+            &candidates,
+            &self.known.config.pinned_lids,
+            &mut self.known.lids,
+            self.known.config.lmc,
+        );
+        for guid in without {
+            self.error(format!(
+                "port {guid} gets no LID: all 49151 unicast LIDs are taken{}",
+                match self.known.lmc_of(guid) {
+                    0 => String::new(),
+                    lmc => format!(", by {} for each adapter's port; lower lmc", 1 << lmc),
+                }
+            ));
+        }
+    }
 
     /// What a port is set to now, and what it is to be set to.
     pub(super) fn wanted(&self, at: At) -> Option<(PortInfo, PortInfo)> {
-        let port = self.subnet.port(at)?;
+        let port = self.known.subnet.port(at)?;
         let before = port.info?;
         let mut wanted = before;
         if !port.guid.is_none() {
-            let own = self.subnet.own.and_then(|own| self.subnet.port(own))?;
-            wanted.lid = self.lid_of(port.guid);
+            let own = self
+                .known
+                .subnet
+                .own
+                .and_then(|own| self.known.subnet.port(own))?;
+            wanted.lid = self.known.lid_of(port.guid);
             wanted.lmc = match wanted.lid {
                 Lid::NONE => 0,
-                _ => self.lmc_of(port.guid),
+                _ => self.known.lmc_of(port.guid),
             };
-            wanted.master_sm_lid = self.lid_of(own.guid);
-            wanted.master_sm_sl = self.manager_level(port.guid);
-            wanted.gid_prefix = self.config.gid_prefix;
-            self.protect(at, &mut wanted);
-            wanted.subnet_timeout = self.config.subnet_timeout;
+            wanted.master_sm_lid = self.known.lid_of(own.guid);
+            wanted.master_sm_sl = self.known.manager_level(port.guid);
+            wanted.gid_prefix = self.known.config.gid_prefix;
+            self.known.protect(at, &mut wanted);
+            wanted.subnet_timeout = self.known.config.subnet_timeout;
         }
-        if self.subnet.nodes[at.0].is_switch() && at.1 != 0 && port.is_linked() {
+        if self.known.subnet.nodes[at.0].is_switch() && at.1 != 0 && port.is_linked() {
             let enforces = self.enforces(at);
             wanted.partition_enforcement_inbound = enforces;
             wanted.partition_enforcement_outbound = enforces;
         }
-        let peer = port.peer.and_then(|peer| self.subnet.port(peer)?.info);
+        let peer = port
+            .peer
+            .and_then(|peer| self.known.subnet.port(peer)?.info);
         if let Some(peer) = peer.filter(|_| port.is_linked()) {
-            wanted.neighbor_mtu = before.mtu_cap.min(peer.mtu_cap).min(self.config.mtu.code());
-            wanted.operational_vls = self.operational_lanes(&before, &peer);
+            wanted.neighbor_mtu = before
+                .mtu_cap
+                .min(peer.mtu_cap)
+                .min(self.known.config.mtu.code());
+            wanted.operational_vls = self.known.operational_lanes(&before, &peer);
         }
-        if let (Some(arbitration), true) = (&self.config.arbitration, port.is_linked()) {
+        if let (Some(arbitration), true) = (&self.known.config.arbitration, port.is_linked()) {
             wanted.vl_high_limit = arbitration.high_limit;
         }
         Some((before, wanted))
@@ -437,7 +450,7 @@ impl SubnetManager {
         reregister: bool,
         migration: Option<Ticket>,
     ) {
-        let Some(port) = self.subnet.port(at) else {
+        let Some(port) = self.known.subnet.port(at) else {
             return;
         };
         let route = port.route.clone();
@@ -455,7 +468,7 @@ impl SubnetManager {
             ..*wanted
         };
         // Not what an answer said: a port with a key that nobody knows is lost.
-        self.protect(at, &mut request);
+        self.known.protect(at, &mut request);
         let mut data = [0; DATA];
         request.emit(&mut data);
         let (_, number) = at;
@@ -470,6 +483,7 @@ impl SubnetManager {
     /// Takes ports that are in one state to the next one.
     fn set_states(&mut self, from: PortState, to: PortState) {
         let ports: Vec<(At, PortInfo)> = self
+            .known
             .subnet
             .ports()
             .filter(|(_, port)| port.state() == from && port.peer.is_some())

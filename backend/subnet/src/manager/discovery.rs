@@ -5,8 +5,25 @@ use wire::mad::{AttributeId, Method};
 use wire::smp::{DATA, Destination, Request, Route};
 use wire::{Lid, PortState};
 
-use super::{Phase, Purpose, SubnetManager};
+use super::{Knowledge, Phase, Purpose, SubnetManager};
 use crate::model::{At, Subnet};
+
+impl Knowledge {
+    /// A port that has been sent a key, with whatever result but a refusal, is taken to have it: a
+    /// port without it shows so when it is read.
+    pub(super) fn assume_key(&mut self, at: At, request: &Request) {
+        if let (true, Ok(sent)) = (self.subnet.is_end_port(at), PortInfo::parse(&request.data)) {
+            let holder = self.subnet.key_holder(at);
+            self.keys.assume(holder, sent.m_key);
+        }
+    }
+
+    pub(super) fn take_partitions(&mut self, at: At, block: u16, data: &[u8; DATA]) {
+        if let Some(port) = self.subnet.port_mut(at) {
+            port.pkeys.insert(block, PKeyBlock::parse(data));
+        }
+    }
+}
 
 impl SubnetManager {
     /// Asks who is at the end of a route.
@@ -36,10 +53,12 @@ impl SubnetManager {
         };
         let is_switch = info.node_type == NodeType::Switch;
         let number = if is_switch { 0 } else { info.local_port_num };
-        self.keys.found(route, (info.node_guid, number));
-        let found = self.subnet.found(&info, route);
+        self.known.keys.found(route, (info.node_guid, number));
+        let found = self.known.subnet.found(&info, route);
         if let Some(from) = from {
-            self.subnet.claim(from, (found.node, info.local_port_num));
+            self.known
+                .subnet
+                .claim(from, (found.node, info.local_port_num));
         }
         if found.new_node {
             let purpose = Purpose::NodeDescription(found.node);
@@ -67,12 +86,13 @@ impl SubnetManager {
 
     /// All has been asked: the cables that were found become links.
     pub(super) fn settle_links(&mut self) {
-        for at in self.subnet.link() {
-            let Some(port) = self.subnet.port(at) else {
+        for at in self.known.subnet.link() {
+            let Some(port) = self.known.subnet.port(at) else {
                 continue;
             };
             let (other, _) = port.claim.unwrap_or(at);
-            let (Some(route), other) = (port.route.then(at.1), &self.subnet.nodes[other]) else {
+            let (Some(route), other) = (port.route.then(at.1), &self.known.subnet.nodes[other])
+            else {
                 continue;
             };
             let guid = other.info.node_guid;
@@ -88,7 +108,7 @@ impl SubnetManager {
         let Ok(info) = SwitchInfo::parse(data) else {
             return;
         };
-        let Some(entry) = self.subnet.nodes.get_mut(node) else {
+        let Some(entry) = self.known.subnet.nodes.get_mut(node) else {
             return;
         };
         entry.switch = Some(info);
@@ -98,11 +118,11 @@ impl SubnetManager {
         }
         if info.linear_fdb_top == 0 {
             // As after a reset: what it was sent before is gone.
-            self.tables.forget(guid);
+            self.known.tables.forget(guid);
         }
         // Another manager's switch keeps its bit until that manager has seen it.
         let ours = |before: &Subnet| before.node_by_guid(guid).is_some();
-        if self.state() == SmState::Master && self.before.as_ref().is_some_and(ours) {
+        if self.state() == SmState::Master && self.known.before.as_ref().is_some_and(ours) {
             // Cleared before the ports are looked at: what changes after that shows again.
             self.clear_change(node);
         }
@@ -110,7 +130,7 @@ impl SubnetManager {
 
     /// Clears a switch's change bit, if it is set.
     fn clear_change(&mut self, node: usize) {
-        let entry = &self.subnet.nodes[node];
+        let entry = &self.known.subnet.nodes[node];
         if let (Some(info), Some(route)) = (entry.switch, entry.route().cloned())
             && info.port_state_change
         {
@@ -122,7 +142,7 @@ impl SubnetManager {
 
     /// Clears all change bits that are left.
     pub(super) fn clear_changes(&mut self) {
-        for node in 0..self.subnet.nodes.len() {
+        for node in 0..self.known.subnet.nodes.len() {
             self.clear_change(node);
         }
     }
@@ -136,29 +156,29 @@ impl SubnetManager {
                 return;
             }
         };
-        let own = self.subnet.own;
+        let own = self.known.subnet.own;
         let (node, number) = at;
-        let Some(entry) = self.subnet.nodes.get(node) else {
+        let Some(entry) = self.known.subnet.nodes.get(node) else {
             return;
         };
         let (is_switch, guid) = (entry.is_switch(), entry.info.node_guid);
         if request.method == Method::GET && info.port_state == PortState::Initialize {
             // The node may have been switched off and on.
-            self.tables.forget_settings(guid, number);
+            self.known.tables.forget_settings(guid, number);
         }
-        let is_end = self.subnet.is_end_port(at);
+        let is_end = self.known.subnet.is_end_port(at);
         if is_end {
-            let holder = self.subnet.key_holder(at);
+            let holder = self.known.subnet.key_holder(at);
             if request.method == Method::SET {
-                self.assume_key(at, request);
-            } else if !self.keys.shown(holder, &info) {
+                self.known.assume_key(at, request);
+            } else if !self.known.keys.shown(holder, &info) {
                 self.error(format!(
                     "node {guid} has a management key that is not known here; wait until its lease \
                      has run out"
                 ));
             }
         }
-        let Some(port) = self.subnet.port_mut(at) else {
+        let Some(port) = self.known.subnet.port_mut(at) else {
             return;
         };
         port.info = Some(info);
@@ -167,7 +187,7 @@ impl SubnetManager {
             return;
         }
         if is_switch && number == 0 && info.lid == Lid::NONE {
-            self.tables.forget(guid);
+            self.known.tables.forget(guid);
         }
         self.ask_manager(at);
         // An adapter passes nothing on, but for the one that the manager itself is at.
@@ -181,21 +201,6 @@ impl SubnetManager {
             && let Some(further) = route.then(number)
         {
             self.explore(further, Some(at));
-        }
-    }
-
-    /// A port that has been sent a key, with whatever result but a refusal, is taken to have it: a
-    /// port without it shows so when it is read.
-    pub(super) fn assume_key(&mut self, at: At, request: &Request) {
-        if let (true, Ok(sent)) = (self.subnet.is_end_port(at), PortInfo::parse(&request.data)) {
-            let holder = self.subnet.key_holder(at);
-            self.keys.assume(holder, sent.m_key);
-        }
-    }
-
-    pub(super) fn take_partitions(&mut self, at: At, block: u16, data: &[u8; DATA]) {
-        if let Some(port) = self.subnet.port_mut(at) {
-            port.pkeys.insert(block, PKeyBlock::parse(data));
         }
     }
 }

@@ -15,7 +15,7 @@ use wire::smp::{DATA, Route};
 use wire::{ExtendedLid, Guid, Lid};
 
 use super::migration::Blocks;
-use super::{Errand, Purpose, SubnetManager, Ticket};
+use super::{Errand, Knowledge, Purpose, SubnetManager, Ticket};
 use crate::migration::MigrationError;
 use crate::model::At;
 
@@ -56,38 +56,10 @@ impl Extended {
     }
 }
 
-impl SubnetManager {
-    /// vLIDs of the VMs that have one, by port GUID. Nothing in the subnet administration's records
-    /// can carry them: whoever sends to a VM learns its vLID here.
-    pub fn virtual_lids(&self) -> &BTreeMap<Guid, ExtendedLid> {
-        &self.extended.lids
-    }
-
-    /// Nodes, by node GUID, for the sake of which VMs take ordinary LIDs though
-    /// [`Config::extended_lids`](crate::Config::extended_lids) is set.
-    pub fn without_extended_lids(&self) -> impl Iterator<Item = Guid> {
-        self.extended.lacking.iter().copied()
-    }
-
+impl Knowledge {
     /// Whether VMs that start get vLIDs.
     pub(super) fn extends_lids(&self) -> bool {
         self.config.extended_lids && self.extended.lacking.is_empty()
-    }
-
-    /// Asks a node that was found whether it speaks the extended LID space.
-    pub(super) fn ask_extension(&mut self, node: usize, route: Route, is_switch: bool) {
-        if !self.config.extended_lids {
-            return;
-        }
-        let (attribute, modifier) = if is_switch {
-            (
-                AttributeId::LINEAR_FORWARDING,
-                u32::from(LinearBlock::SECONDARY_FIRST),
-            )
-        } else {
-            (AttributeId::EXTENDED_LID, 0)
-        };
-        self.get(route, attribute, modifier, Purpose::Extension(node));
     }
 
     /// A node speaks it.
@@ -111,93 +83,6 @@ impl SubnetManager {
             "no extended LID space: these nodes do not speak it, and VMs have ordinary LIDs");
         for vm in std::mem::take(&mut self.extended.lids).into_keys() {
             self.config.without_lid.remove(&vm);
-        }
-    }
-
-    /// Has every adapter have the vLID of the VM that is there. One that has a vLID already, of
-    /// which nothing is known here, keeps it: another manager has given it.
-    pub(super) fn set_virtual_lids(&mut self) {
-        if self.extends_lids() {
-            for at in self.subnet.end_ports() {
-                let node = self.subnet.nodes[at.0].info.node_guid;
-                let guid = self.subnet.port(at).map(|port| port.guid);
-                let held = self.extended.held.get(&node).copied().flatten();
-                if let (Some(guid), Some(lid)) = (guid, held)
-                    && self.config.without_lid.contains(&guid)
-                    && !self.extended.lids.values().any(|&taken| taken == lid)
-                {
-                    self.extended.lids.entry(guid).or_insert(lid);
-                }
-            }
-        }
-        for at in self.subnet.end_ports() {
-            let node = self.subnet.nodes[at.0].info.node_guid;
-            let guid = self.subnet.port(at).map(|port| port.guid);
-            let wanted = guid.and_then(|guid| self.extended.lids.get(&guid)).copied();
-            let held = self.extended.held.get(&node);
-            if held.is_some_and(|&held| held != wanted) {
-                self.set_virtual_lid(at, wanted, None);
-            }
-        }
-    }
-
-    /// Sets the vLID of an adapter's port.
-    pub(super) fn set_virtual_lid(
-        &mut self,
-        at: At,
-        lid: Option<ExtendedLid>,
-        migration: Option<Ticket>,
-    ) {
-        let Some(port) = self.subnet.port(at) else {
-            return;
-        };
-        let route = port.route.clone();
-        let mut data = [0; DATA];
-        data[..4].copy_from_slice(&ExtendedLid::emit(lid));
-        let purpose = Purpose::Extension(at.0);
-        let errand = Errand { purpose, migration };
-        self.set(route, AttributeId::EXTENDED_LID, 0, data, errand);
-    }
-
-    /// Has every switch have the entries of all vLIDs, after a sweep has set those of ordinary LIDs.
-    pub(super) fn set_secondary_tables(&mut self) {
-        if !self.config.extended_lids {
-            return;
-        }
-        let edges: Vec<(ExtendedLid, At)> = self
-            .extended
-            .lids
-            .iter()
-            .filter_map(|(&vm, &lid)| Some((lid, self.edge(self.function_at(vm)?)?)))
-            .collect();
-        let mut changes: Vec<(usize, u16, LinearBlock)> = Vec::new();
-        for (&node, table) in self.paths.nodes.iter().zip(&self.paths.tables) {
-            let switch = self.subnet.nodes[node].info.node_guid;
-            // What was there and is no more is dropped.
-            let numbers = self.tables.secondary_blocks(switch);
-            let mut wanted: BTreeMap<u16, LinearBlock> = numbers
-                .map(|number| (number, LinearBlock::default()))
-                .collect();
-            for &(lid, edge) in &edges {
-                let (number, entry) = lid.place();
-                let port = if edge.0 == node {
-                    edge.1
-                } else {
-                    table.port(self.vswitch_lid(edge).unwrap_or(Lid::NONE))
-                };
-                wanted.entry(number).or_default().0[entry] = port;
-            }
-            changes.extend(wanted.into_iter().filter_map(|(number, block)| {
-                (self.tables.linear(switch, number) != Some(block)).then_some((node, number, block))
-            }));
-        }
-        for (node, number, block) in changes {
-            let switch = self.subnet.nodes[node].info.node_guid;
-            self.tables.writes_linear(switch, number);
-            let purpose = Purpose::Linear { switch, number };
-            let modifier = u32::from(number);
-            let attribute = AttributeId::LINEAR_FORWARDING;
-            self.set_at_switch(node, attribute, modifier, block.0, purpose);
         }
     }
 
@@ -242,5 +127,126 @@ impl SubnetManager {
             }
         }
         Ok(changes)
+    }
+}
+
+impl SubnetManager {
+    /// vLIDs of the VMs that have one, by port GUID. Nothing in the subnet administration's records
+    /// can carry them: whoever sends to a VM learns its vLID here.
+    pub fn virtual_lids(&self) -> &BTreeMap<Guid, ExtendedLid> {
+        &self.known.extended.lids
+    }
+
+    /// Nodes, by node GUID, for the sake of which VMs take ordinary LIDs though
+    /// [`Config::extended_lids`](crate::Config::extended_lids) is set.
+    pub fn without_extended_lids(&self) -> impl Iterator<Item = Guid> {
+        self.known.extended.lacking.iter().copied()
+    }
+
+    /// Asks a node that was found whether it speaks the extended LID space.
+    pub(super) fn ask_extension(&mut self, node: usize, route: Route, is_switch: bool) {
+        if !self.known.config.extended_lids {
+            return;
+        }
+        let (attribute, modifier) = if is_switch {
+            (
+                AttributeId::LINEAR_FORWARDING,
+                u32::from(LinearBlock::SECONDARY_FIRST),
+            )
+        } else {
+            (AttributeId::EXTENDED_LID, 0)
+        };
+        self.get(route, attribute, modifier, Purpose::Extension(node));
+    }
+
+    /// Has every adapter have the vLID of the VM that is there. One that has a vLID already, of
+    /// which nothing is known here, keeps it: another manager has given it.
+    pub(super) fn set_virtual_lids(&mut self) {
+        if self.known.extends_lids() {
+            for at in self.known.subnet.end_ports() {
+                let node = self.known.subnet.nodes[at.0].info.node_guid;
+                let guid = self.known.subnet.port(at).map(|port| port.guid);
+                let held = self.known.extended.held.get(&node).copied().flatten();
+                if let (Some(guid), Some(lid)) = (guid, held)
+                    && self.known.config.without_lid.contains(&guid)
+                    && !self.known.extended.lids.values().any(|&taken| taken == lid)
+                {
+                    self.known.extended.lids.entry(guid).or_insert(lid);
+                }
+            }
+        }
+        for at in self.known.subnet.end_ports() {
+            let node = self.known.subnet.nodes[at.0].info.node_guid;
+            let guid = self.known.subnet.port(at).map(|port| port.guid);
+            let wanted = guid
+                .and_then(|guid| self.known.extended.lids.get(&guid))
+                .copied();
+            let held = self.known.extended.held.get(&node);
+            if held.is_some_and(|&held| held != wanted) {
+                self.set_virtual_lid(at, wanted, None);
+            }
+        }
+    }
+
+    /// Sets the vLID of an adapter's port.
+    pub(super) fn set_virtual_lid(
+        &mut self,
+        at: At,
+        lid: Option<ExtendedLid>,
+        migration: Option<Ticket>,
+    ) {
+        let Some(port) = self.known.subnet.port(at) else {
+            return;
+        };
+        let route = port.route.clone();
+        let mut data = [0; DATA];
+        data[..4].copy_from_slice(&ExtendedLid::emit(lid));
+        let purpose = Purpose::Extension(at.0);
+        let errand = Errand { purpose, migration };
+        self.set(route, AttributeId::EXTENDED_LID, 0, data, errand);
+    }
+
+    /// Has every switch have the entries of all vLIDs, after a sweep has set those of ordinary LIDs.
+    pub(super) fn set_secondary_tables(&mut self) {
+        if !self.known.config.extended_lids {
+            return;
+        }
+        let edges: Vec<(ExtendedLid, At)> = self
+            .known
+            .extended
+            .lids
+            .iter()
+            .filter_map(|(&vm, &lid)| Some((lid, self.known.edge(self.known.function_at(vm)?)?)))
+            .collect();
+        let mut changes: Vec<(usize, u16, LinearBlock)> = Vec::new();
+        for (&node, table) in self.known.paths.nodes.iter().zip(&self.known.paths.tables) {
+            let switch = self.known.subnet.nodes[node].info.node_guid;
+            // What was there and is no more is dropped.
+            let numbers = self.known.tables.secondary_blocks(switch);
+            let mut wanted: BTreeMap<u16, LinearBlock> = numbers
+                .map(|number| (number, LinearBlock::default()))
+                .collect();
+            for &(lid, edge) in &edges {
+                let (number, entry) = lid.place();
+                let port = if edge.0 == node {
+                    edge.1
+                } else {
+                    table.port(self.known.vswitch_lid(edge).unwrap_or(Lid::NONE))
+                };
+                wanted.entry(number).or_default().0[entry] = port;
+            }
+            changes.extend(wanted.into_iter().filter_map(|(number, block)| {
+                (self.known.tables.linear(switch, number) != Some(block))
+                    .then_some((node, number, block))
+            }));
+        }
+        for (node, number, block) in changes {
+            let switch = self.known.subnet.nodes[node].info.node_guid;
+            self.known.tables.writes_linear(switch, number);
+            let purpose = Purpose::Linear { switch, number };
+            let modifier = u32::from(number);
+            let attribute = AttributeId::LINEAR_FORWARDING;
+            self.set_at_switch(node, attribute, modifier, block.0, purpose);
+        }
     }
 }

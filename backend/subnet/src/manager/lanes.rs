@@ -5,7 +5,7 @@ use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Sl};
 
-use super::{Purpose, SubnetManager};
+use super::{Knowledge, Purpose, SubnetManager};
 use crate::model::{At, Node, Port};
 use crate::quality::Arbitration;
 use crate::routing::ServiceLevels;
@@ -16,7 +16,7 @@ type Setting = (At, AttributeId, u32, [u8; DATA]);
 /// From all of a switch's ports to all others: bits 17 and 16 of the modifier (IBA 14.2.5.8).
 const ALL_TO_ALL: u32 = 0b11 << 16;
 
-impl SubnetManager {
+impl Knowledge {
     /// The code for the lanes that a link is to use: as many as both its ends have and the
     /// configuration allows.
     pub(super) fn operational_lanes(&self, one: &PortInfo, other: &PortInfo) -> u8 {
@@ -88,11 +88,22 @@ impl SubnetManager {
         Ok(())
     }
 
+    pub(super) fn take_setting(
+        &mut self,
+        node: Guid,
+        place: (u8, AttributeId, u32),
+        sent: &[u8; DATA],
+    ) {
+        self.tables.holds_setting(node, place, *sent);
+    }
+}
+
+impl SubnetManager {
     /// Which lanes service levels take, and how lanes share links.
     pub(super) fn set_lanes(&mut self) {
-        let lanes = self.service_lanes().map(|table| table.to_bytes());
+        let lanes = self.known.service_lanes().map(|table| table.to_bytes());
         let mut wanted: Vec<Setting> = Vec::new();
-        for (node, entry) in self.subnet.nodes.iter().enumerate() {
+        for (node, entry) in self.known.subnet.nodes.iter().enumerate() {
             if let Some(data) = lanes {
                 let places = lane_tables(entry).into_iter();
                 wanted.extend(places.map(|(port, modifier)| {
@@ -100,7 +111,7 @@ impl SubnetManager {
                     (at, AttributeId::SL_TO_VL, modifier, data)
                 }));
             }
-            if let Some(arbitration) = &self.config.arbitration {
+            if let Some(arbitration) = &self.known.config.arbitration {
                 for (number, port) in linked(entry) {
                     let at = (node, number);
                     wanted.extend(arbitration_tables(entry, at, port, arbitration));
@@ -108,14 +119,14 @@ impl SubnetManager {
             }
         }
         for (at, attribute, modifier, data) in wanted {
-            let Some(port) = self.subnet.port(at) else {
+            let Some(port) = self.known.subnet.port(at) else {
                 continue;
             };
             let route = port.route.clone();
-            let node = self.subnet.nodes[at.0].info.node_guid;
+            let node = self.known.subnet.nodes[at.0].info.node_guid;
             let place = (at.1, attribute, modifier);
-            if self.tables.setting_differs(node, place, &data) {
-                self.tables.writes_setting(node, place);
+            if self.known.tables.setting_differs(node, place, &data) {
+                self.known.tables.writes_setting(node, place);
                 self.set(
                     route,
                     attribute,
@@ -125,15 +136,6 @@ impl SubnetManager {
                 );
             }
         }
-    }
-
-    pub(super) fn take_setting(
-        &mut self,
-        node: Guid,
-        place: (u8, AttributeId, u32),
-        sent: &[u8; DATA],
-    ) {
-        self.tables.holds_setting(node, place, *sent);
     }
 }
 

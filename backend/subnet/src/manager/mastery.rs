@@ -10,7 +10,7 @@ use wire::smp::{DATA, Destination, Request, Route, Smp};
 use wire::{Guid, MadPacket};
 
 use super::configuration::Step;
-use super::{Phase, Purpose, SubnetManager};
+use super::{Knowledge, Phase, Purpose, SubnetManager};
 use crate::model::{At, Subnet};
 use crate::requests::Transport;
 
@@ -101,28 +101,7 @@ fn outranks(one: (u8, Guid), other: (u8, Guid)) -> bool {
     one.0 > other.0 || one.0 == other.0 && one.1 < other.1
 }
 
-impl SubnetManager {
-    /// What this manager is doing among the managers of the subnet.
-    pub fn state(&self) -> SmState {
-        self.mastery.state
-    }
-
-    /// The priority among managers, 15 the highest.
-    pub fn priority(&self) -> u8 {
-        self.config.priority
-    }
-
-    /// Other managers that the last sweep found.
-    pub fn others(&self) -> impl Iterator<Item = &SmInfo> {
-        self.mastery.others.values().map(|other| &other.info)
-    }
-
-    /// Changes the priority; a sweep then finds out who is to be master.
-    pub fn set_priority(&mut self, priority: u8) {
-        self.config.priority = priority.min(15);
-        self.changed = true;
-    }
-
+impl Knowledge {
     fn rank(&self) -> (u8, Guid) {
         (self.config.priority, self.own_guid())
     }
@@ -132,24 +111,47 @@ impl SubnetManager {
         let before = self.before.as_ref().and_then(own);
         own(&self.subnet).or(before).unwrap_or(Guid::NONE)
     }
+}
+
+impl SubnetManager {
+    /// What this manager is doing among the managers of the subnet.
+    pub fn state(&self) -> SmState {
+        self.mastery.state
+    }
+
+    /// The priority among managers, 15 the highest.
+    pub fn priority(&self) -> u8 {
+        self.known.config.priority
+    }
+
+    /// Other managers that the last sweep found.
+    pub fn others(&self) -> impl Iterator<Item = &SmInfo> {
+        self.mastery.others.values().map(|other| &other.info)
+    }
+
+    /// Changes the priority; a sweep then finds out who is to be master.
+    pub fn set_priority(&mut self, priority: u8) {
+        self.known.config.priority = priority.min(15);
+        self.changed = true;
+    }
 
     /// What it says of itself to those who ask its port.
     pub fn sm_info(&self) -> SmInfo {
         SmInfo {
-            guid: self.own_guid(),
-            sm_key: self.config.sm_key,
+            guid: self.known.own_guid(),
+            sm_key: self.known.config.sm_key,
             act_count: self.mastery.activity,
-            priority: self.config.priority,
+            priority: self.known.config.priority,
             state: self.mastery.state,
         }
     }
 
     /// Asks a port whether a manager is there, if it says that one may be.
     pub(super) fn ask_manager(&mut self, at: At) {
-        if self.subnet.own == Some(at) {
+        if self.known.subnet.own == Some(at) {
             return;
         }
-        let Some(port) = self.subnet.port(at) else {
+        let Some(port) = self.known.subnet.port(at) else {
             return;
         };
         let mask = port.info.map(|info| info.capability_mask);
@@ -171,14 +173,14 @@ impl SubnetManager {
         let Ok(info) = SmInfo::parse(data) else {
             return;
         };
-        let Some(port) = self.subnet.port(at) else {
+        let Some(port) = self.known.subnet.port(at) else {
             return;
         };
         let (guid, route) = (port.guid, port.route.clone());
-        if guid == self.own_guid() {
+        if guid == self.known.own_guid() {
             return;
         }
-        if self.config.sm_key != 0 && info.sm_key != self.config.sm_key {
+        if self.known.config.sm_key != 0 && info.sm_key != self.known.config.sm_key {
             self.error(format!(
                 "the subnet manager at port {guid} does not have the sm_key and is left alone; \
                  give all managers of a subnet the same"
@@ -189,7 +191,7 @@ impl SubnetManager {
         let info = SmInfo { guid, ..info };
         let known = self.mastery.others.insert(guid, Other { info, route, at });
         // Between sweeps a sweep decides what is to be done.
-        let higher = outranks((info.priority, guid), self.rank());
+        let higher = outranks((info.priority, guid), self.known.rank());
         let matters = match info.state {
             SmState::Master => self.mastery.ignored != Some(guid) || higher,
             SmState::Standby => higher,
@@ -203,7 +205,7 @@ impl SubnetManager {
 
     /// A full sweep knows all managers: goes on, or leaves the subnet to another one.
     pub(super) fn decide_mastery(&mut self) {
-        let rank = self.rank();
+        let rank = self.known.rank();
         let others = &self.mastery.others;
         let best = |of: &dyn Fn(&SmInfo) -> bool| {
             others
@@ -244,12 +246,12 @@ impl SubnetManager {
             // LIDs that the ports have are in use, but those of a move that was cut short may be at
             // the wrong ends yet.
             let moving = self.migrations.moving();
-            let ports = self.subnet.ports();
+            let ports = self.known.subnet.ports();
             let current =
                 ports.filter(|(_, port)| !port.guid.is_none() && !moving.contains(&port.guid));
             let current = current.filter_map(|(_, port)| Some((port.guid, port.info?.lid)));
             for (guid, lid) in current.filter(|(_, lid)| lid.is_unicast()) {
-                self.lids.insert(guid, lid);
+                self.known.lids.insert(guid, lid);
             }
         }
         self.clear_changes();
@@ -258,7 +260,7 @@ impl SubnetManager {
 
     /// What another manager wrote to the nodes is not known.
     fn take_over(&mut self) {
-        self.tables.forget_all();
+        self.known.tables.forget_all();
         self.mastery.polled = None;
         self.mastery.waited = 0;
     }
@@ -335,7 +337,7 @@ impl SubnetManager {
         if self.mastery.next_poll.is_some_and(|due| due > self.now) {
             return false;
         }
-        self.mastery.next_poll = Some(self.now + self.config.poll_interval);
+        self.mastery.next_poll = Some(self.now + self.known.config.poll_interval);
         self.get(route, AttributeId::SM_INFO, 0, Purpose::Poll);
         true
     }
@@ -348,13 +350,13 @@ impl SubnetManager {
         let Some(other) = &self.mastery.polled else {
             return;
         };
-        let higher = outranks((info.priority, other.info.guid), self.rank());
+        let higher = outranks((info.priority, other.info.guid), self.known.rank());
         match (self.mastery.state, info.state) {
             (SmState::Master, SmState::Master) if higher => self.stop_waiting(),
             (SmState::Master, SmState::Master) => {
                 self.mastery.missed = 0;
                 self.mastery.waited += 1;
-                if self.mastery.waited > self.config.poll_retries {
+                if self.mastery.waited > self.known.config.poll_retries {
                     let guid = other.info.guid;
                     self.error(format!(
                         "the subnet manager at port {guid} is master as well and does not hand \
@@ -382,7 +384,7 @@ impl SubnetManager {
     /// The manager that is polled did not answer, or is none any more.
     pub(super) fn missed_poll(&mut self) {
         self.mastery.missed += 1;
-        if self.mastery.missed <= self.config.poll_retries {
+        if self.mastery.missed <= self.known.config.poll_retries {
             return;
         }
         if self.mastery.state == SmState::Master {
@@ -400,11 +402,15 @@ impl SubnetManager {
 
     /// Trap 144 to the master: it is to look at the priorities.
     fn tell_priority(&mut self) {
-        let own = self.subnet.own.and_then(|at| self.subnet.port(at)?.info);
+        let own = self
+            .known
+            .subnet
+            .own
+            .and_then(|at| self.known.subnet.port(at)?.info);
         let Some(other) = &self.mastery.polled else {
             return;
         };
-        let master = self.subnet.port(other.at).and_then(|port| port.info);
+        let master = self.known.subnet.port(other.at).and_then(|port| port.info);
         let (Some(own), Some(master)) = (own, master) else {
             return;
         };
@@ -437,8 +443,12 @@ impl SubnetManager {
         let mad = smp.mad();
         let (method, modifier) = (mad.method(), mad.modifier());
         // Who does not know the management key is not told the managers' key either.
-        let own = self.subnet.own.map(|at| self.subnet.key_holder(at));
-        let own = own.map_or(0, |own| self.keys.of(own));
+        let own = self
+            .known
+            .subnet
+            .own
+            .map(|at| self.known.subnet.key_holder(at));
+        let own = own.map_or(0, |own| self.known.keys.of(own));
         let trusted = own == 0 || smp.m_key() == own;
         let asked = SmInfo::parse(smp.data());
         let (status, act) = match (method, asked) {
@@ -463,7 +473,7 @@ impl SubnetManager {
 
     /// Whether another manager may ask this of this one now (IBA 14.4.1.1, table of transitions).
     fn may(&self, modifier: u32, asker: &SmInfo) -> bool {
-        if self.config.sm_key != 0 && asker.sm_key != self.config.sm_key {
+        if self.known.config.sm_key != 0 && asker.sm_key != self.known.config.sm_key {
             return false;
         }
         let from_master = asker.state == SmState::Master;

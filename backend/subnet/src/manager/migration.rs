@@ -31,7 +31,7 @@ use tracing::info;
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
-use super::{Phase, Purpose, SubnetManager};
+use super::{Knowledge, Phase, Purpose, SubnetManager};
 use crate::lids;
 use crate::migration::{
     Arrival, Method, Migration, MigrationError, Moved, NotFewest, Packets, SwitchPackets, Target,
@@ -135,145 +135,7 @@ impl Migrations {
     }
 }
 
-impl SubnetManager {
-    /// Asks for a VM to be moved. It is when no sweep runs and no migration that changes one of the
-    /// same switches; [`SubnetManager::take_migration`] tells how it came out.
-    ///
-    /// Migrations that are asked for before the manager is polled may be made at the same time.
-    pub fn migrate(&mut self, migration: Migration) -> Ticket {
-        self.ask(Job::Move, migration)
-    }
-
-    /// Asks for a LID for a VM that is among [`Config::without_lid`](crate::Config::without_lid):
-    /// the lowest free one, which all switches forward as they forward the LID of the VM's vSwitch.
-    pub fn start(&mut self, vm: Guid) -> Ticket {
-        self.ask(Job::Start, Migration::new(vm, Target::Function(vm)))
-    }
-
-    /// Asks for a VM's LID to be free again.
-    pub fn end(&mut self, vm: Guid) -> Ticket {
-        self.ask(Job::End, Migration::new(vm, Target::Function(vm)))
-    }
-
-    /// The function with the GUID `left` has gone to another subnet, and the one with the GUID
-    /// `arrived` has come to its place, which the sweep that this begins finds out. The LID of the
-    /// first is free.
-    pub fn exchanged(&mut self, left: Guid, arrived: Guid, arrival: Arrival) {
-        self.config.spare_functions.remove(&left);
-        self.config.without_lid.remove(&left);
-        self.extended.lids.remove(&left);
-        self.lids.remove(&left);
-        if arrival.is_spare {
-            self.config.spare_functions.insert(arrived);
-        }
-        if !arrival.has_lid {
-            self.config.without_lid.insert(arrived);
-        }
-        self.request_sweep();
-    }
-
-    fn ask(&mut self, job: Job, asked: Migration) -> Ticket {
-        let migrations = &mut self.migrations;
-        migrations.tickets += 1;
-        let ticket = Ticket(migrations.tickets);
-        migrations.waiting.push_back(Waiting {
-            ticket,
-            job,
-            asked,
-            waited: None,
-        });
-        ticket
-    }
-
-    /// How a migration came out; `None` while it has not. Tells it once.
-    pub fn take_migration(&mut self, ticket: Ticket) -> Option<Result<Moved, MigrationError>> {
-        self.migrations.results.remove(&ticket)
-    }
-
-    /// Node GUID of the function that has this port GUID, as far as the last sweep knows.
-    pub fn function_of(&self, vm: Guid) -> Option<Guid> {
-        let at = self.function_at(vm)?;
-        Some(self.subnet.nodes[at.0].info.node_guid)
-    }
-
-    pub(super) fn has_migrations(&self) -> bool {
-        !self.migrations.waiting.is_empty()
-    }
-
-    /// Whether some wait, or have failed and wait for a sweep.
-    pub(super) fn has_unanswered(&self) -> bool {
-        self.has_migrations() || !self.migrations.running.is_empty()
-    }
-
-    /// Answers those that wait, since another manager is the master. A VM that has started or ended
-    /// meanwhile is found so by the first sweep after; what is left of a failed migration is the other
-    /// manager's to put in order.
-    pub(super) fn refuse_migrations(&mut self) {
-        self.settle_migrations();
-        while let Some(Waiting {
-            ticket, job, asked, ..
-        }) = self.migrations.waiting.pop_front()
-        {
-            match job {
-                Job::Move => {}
-                Job::Start => drop(self.config.without_lid.remove(&asked.vm)),
-                Job::End => {
-                    self.extended.lids.remove(&asked.vm);
-                    self.config.without_lid.insert(asked.vm);
-                    self.lids.remove(&asked.vm);
-                }
-            }
-            self.end_migration(ticket, Err(MigrationError::NotMaster));
-        }
-    }
-
-    /// No request of the round is open: tells how its migrations came out. Whether all are done.
-    pub(super) fn end_round(&mut self) -> bool {
-        self.phase = Phase::Idle;
-        let running = mem::take(&mut self.migrations.running);
-        let mut full = false;
-        for each in running {
-            if each.failure.is_some() {
-                // A sweep finds out where the VM is and puts everything there.
-                self.changed = true;
-                self.migrations.running.push(each);
-                continue;
-            }
-            self.paths_moved(&each);
-            let Running {
-                ticket,
-                plan,
-                mut moved,
-                per_switch,
-                ..
-            } = each;
-            let each = |(guid, packets)| SwitchPackets {
-                guid,
-                is_vswitch: plan.vswitches.contains(&guid),
-                packets,
-            };
-            moved.per_switch = per_switch.into_iter().map(each).collect();
-            info!(
-                vm = %moved.vm, lid = %moved.lid, from = %moved.from, to = %moved.to,
-                round = moved.round, switches = moved.switches.sent,
-                vswitches = moved.vswitches.sent, functions = moved.functions.sent,
-                "migrated"
-            );
-            full |= moved.method == Method::Full;
-            self.end_migration(ticket, Ok(moved));
-        }
-        if !self.migrations.running.is_empty() {
-            return false;
-        }
-        self.schedule();
-        if full {
-            self.paths_computed();
-        } else if !self.has_migrations() {
-            self.look_at_balance();
-        }
-        true
-    }
-
+impl Knowledge {
     /// What the subnet administration knows of paths, as it is now.
     fn paths_moved(&mut self, done: &Running) {
         let (plan, lid) = (&done.plan, done.moved.lid);
@@ -312,6 +174,146 @@ impl SubnetManager {
             }
         }
     }
+}
+
+impl SubnetManager {
+    /// Asks for a VM to be moved. It is when no sweep runs and no migration that changes one of the
+    /// same switches; [`SubnetManager::take_migration`] tells how it came out.
+    ///
+    /// Migrations that are asked for before the manager is polled may be made at the same time.
+    pub fn migrate(&mut self, migration: Migration) -> Ticket {
+        self.ask(Job::Move, migration)
+    }
+
+    /// Asks for a LID for a VM that is among [`Config::without_lid`](crate::Config::without_lid):
+    /// the lowest free one, which all switches forward as they forward the LID of the VM's vSwitch.
+    pub fn start(&mut self, vm: Guid) -> Ticket {
+        self.ask(Job::Start, Migration::new(vm, Target::Function(vm)))
+    }
+
+    /// Asks for a VM's LID to be free again.
+    pub fn end(&mut self, vm: Guid) -> Ticket {
+        self.ask(Job::End, Migration::new(vm, Target::Function(vm)))
+    }
+
+    /// The function with the GUID `left` has gone to another subnet, and the one with the GUID
+    /// `arrived` has come to its place, which the sweep that this begins finds out. The LID of the
+    /// first is free.
+    pub fn exchanged(&mut self, left: Guid, arrived: Guid, arrival: Arrival) {
+        self.known.config.spare_functions.remove(&left);
+        self.known.config.without_lid.remove(&left);
+        self.known.extended.lids.remove(&left);
+        self.known.lids.remove(&left);
+        if arrival.is_spare {
+            self.known.config.spare_functions.insert(arrived);
+        }
+        if !arrival.has_lid {
+            self.known.config.without_lid.insert(arrived);
+        }
+        self.request_sweep();
+    }
+
+    fn ask(&mut self, job: Job, asked: Migration) -> Ticket {
+        let migrations = &mut self.migrations;
+        migrations.tickets += 1;
+        let ticket = Ticket(migrations.tickets);
+        migrations.waiting.push_back(Waiting {
+            ticket,
+            job,
+            asked,
+            waited: None,
+        });
+        ticket
+    }
+
+    /// How a migration came out; `None` while it has not. Tells it once.
+    pub fn take_migration(&mut self, ticket: Ticket) -> Option<Result<Moved, MigrationError>> {
+        self.migrations.results.remove(&ticket)
+    }
+
+    /// Node GUID of the function that has this port GUID, as far as the last sweep knows.
+    pub fn function_of(&self, vm: Guid) -> Option<Guid> {
+        let at = self.known.function_at(vm)?;
+        Some(self.known.subnet.nodes[at.0].info.node_guid)
+    }
+
+    pub(super) fn has_migrations(&self) -> bool {
+        !self.migrations.waiting.is_empty()
+    }
+
+    /// Whether some wait, or have failed and wait for a sweep.
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.has_migrations() || !self.migrations.running.is_empty()
+    }
+
+    /// Answers those that wait, since another manager is the master. A VM that has started or ended
+    /// meanwhile is found so by the first sweep after; what is left of a failed migration is the other
+    /// manager's to put in order.
+    pub(super) fn refuse_migrations(&mut self) {
+        self.settle_migrations();
+        while let Some(Waiting {
+            ticket, job, asked, ..
+        }) = self.migrations.waiting.pop_front()
+        {
+            match job {
+                Job::Move => {}
+                Job::Start => drop(self.known.config.without_lid.remove(&asked.vm)),
+                Job::End => {
+                    self.known.extended.lids.remove(&asked.vm);
+                    self.known.config.without_lid.insert(asked.vm);
+                    self.known.lids.remove(&asked.vm);
+                }
+            }
+            self.end_migration(ticket, Err(MigrationError::NotMaster));
+        }
+    }
+
+    /// No request of the round is open: tells how its migrations came out. Whether all are done.
+    pub(super) fn end_round(&mut self) -> bool {
+        self.phase = Phase::Idle;
+        let running = mem::take(&mut self.migrations.running);
+        let mut full = false;
+        for each in running {
+            if each.failure.is_some() {
+                // A sweep finds out where the VM is and puts everything there.
+                self.changed = true;
+                self.migrations.running.push(each);
+                continue;
+            }
+            self.known.paths_moved(&each);
+            let Running {
+                ticket,
+                plan,
+                mut moved,
+                per_switch,
+                ..
+            } = each;
+            let each = |(guid, packets)| SwitchPackets {
+                guid,
+                is_vswitch: plan.vswitches.contains(&guid),
+                packets,
+            };
+            moved.per_switch = per_switch.into_iter().map(each).collect();
+            info!(
+                vm = %moved.vm, lid = %moved.lid, from = %moved.from, to = %moved.to,
+                round = moved.round, switches = moved.switches.sent,
+                vswitches = moved.vswitches.sent, functions = moved.functions.sent,
+                "migrated"
+            );
+            full |= moved.method == Method::Full;
+            self.end_migration(ticket, Ok(moved));
+        }
+        if !self.migrations.running.is_empty() {
+            return false;
+        }
+        self.schedule();
+        if full {
+            self.known.paths_computed();
+        } else if !self.has_migrations() {
+            self.known.look_at_balance();
+        }
+        true
+    }
 
     /// After a sweep: tells of the migrations that it has cleaned up after.
     pub(super) fn settle_migrations(&mut self) {
@@ -340,12 +342,12 @@ impl SubnetManager {
     /// all the same.
     pub(super) fn mend_identities(&mut self) {
         let mut holders: BTreeMap<Guid, Vec<At>> = BTreeMap::new();
-        for (at, port) in self.subnet.ports() {
-            if !port.guid.is_none() && !self.subnet.nodes[at.0].is_switch() {
+        for (at, port) in self.known.subnet.ports() {
+            if !port.guid.is_none() && !self.known.subnet.nodes[at.0].is_switch() {
                 holders.entry(port.guid).or_default().push(at);
             }
         }
-        let spares = self.config.spare_functions.iter();
+        let spares = self.known.config.spare_functions.iter();
         let mut missing: Vec<Guid> = spares
             .filter(|guid| !holders.contains_key(guid))
             .copied()
@@ -356,9 +358,9 @@ impl SubnetManager {
             .filter(|ports| ports.len() > 1)
             .flatten()
             .filter(|&at| {
-                let info = self.subnet.port(at).and_then(|port| port.info);
-                let node = self.subnet.nodes[at.0].info.node_guid;
-                info.is_some_and(|info| info.lid == Lid::NONE) && !self.extended.holds(node)
+                let info = self.known.subnet.port(at).and_then(|port| port.info);
+                let node = self.known.subnet.nodes[at.0].info.node_guid;
+                info.is_some_and(|info| info.lid == Lid::NONE) && !self.known.extended.holds(node)
             })
             .collect();
         for at in left_behind {
@@ -372,13 +374,14 @@ impl SubnetManager {
     /// Each other one gets back what it had then, or, if that is not known, its node's.
     fn end_twins(&mut self, holders: &BTreeMap<Guid, Vec<At>>) {
         let former = |at: At| {
-            let node = self.subnet.nodes[at.0].info.node_guid;
-            let before = self.before.as_ref()?;
+            let node = self.known.subnet.nodes[at.0].info.node_guid;
+            let before = self.known.before.as_ref()?;
             let there = before.node_by_guid(node)?;
             Some(before.port((there, at.1))?.guid)
         };
         let lid = |at: At| {
-            self.subnet
+            self.known
+                .subnet
                 .port(at)
                 .and_then(|port| port.info)
                 .map(|info| info.lid)
@@ -387,10 +390,10 @@ impl SubnetManager {
         for (&guid, ports) in holders {
             let has_lid = |at: &At| lid(*at).is_some_and(|lid| lid != Lid::NONE);
             let mut ports: Vec<At> = ports.iter().copied().filter(has_lid).collect();
-            let known = self.lids.get(&guid).copied();
+            let known = self.known.lids.get(&guid).copied();
             ports.sort_by_key(|&at| (former(at) != Some(guid), lid(at) != known));
             for &at in ports.iter().skip(1) {
-                let node = self.subnet.nodes[at.0].info.node_guid;
+                let node = self.known.subnet.nodes[at.0].info.node_guid;
                 let free = |own: &Guid| {
                     !holders.contains_key(own) && !ends.iter().any(|end| end.2 == Some(*own))
                 };
@@ -399,7 +402,7 @@ impl SubnetManager {
             }
         }
         for (guid, at, own) in ends {
-            let node = self.subnet.nodes[at.0].info.node_guid;
+            let node = self.known.subnet.nodes[at.0].info.node_guid;
             self.error(format!(
                 "the node {node} has the port GUID {guid}, which another one has: {}",
                 match own {

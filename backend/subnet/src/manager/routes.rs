@@ -9,50 +9,12 @@ use wire::smp::DATA;
 use wire::{Guid, Lid, PortState, Sl};
 
 use super::discovery::switch_info_data;
-use super::{Purpose, SubnetManager};
+use super::{Knowledge, Purpose, SubnetManager};
 use crate::model::At;
 use crate::routing::{Graph, MinHop, Routing, RoutingEngine, RoutingError};
 use crate::sa::Paths;
 
-impl SubnetManager {
-    pub(super) fn set_paths(&mut self) {
-        let (graph, nodes) = self.subnet.graph();
-        let (paths, computed) = self.route(graph, nodes);
-        for refusal in &paths.refusals {
-            self.error(refusal.to_string());
-        }
-        self.send_tables(&paths);
-        self.set_tops(&paths.graph, &paths.nodes);
-        self.paths = paths;
-        self.migrations.paths_are_new();
-        self.find_manager_levels();
-        if computed {
-            self.paths_computed();
-        }
-        self.set_multicast();
-    }
-
-    /// Sends the blocks in which forwarding tables differ from what switches hold.
-    pub(super) fn send_tables(&mut self, paths: &Paths) {
-        for (&node, table) in paths.nodes.iter().zip(&paths.tables) {
-            let guid = self.subnet.nodes[node].info.node_guid;
-            for (number, block) in self.tables.linear_changes(guid, table) {
-                self.tables.writes_linear(guid, number);
-                let purpose = Purpose::Linear {
-                    switch: guid,
-                    number,
-                };
-                self.set_at_switch(
-                    node,
-                    AttributeId::LINEAR_FORWARDING,
-                    u32::from(number),
-                    block.0,
-                    purpose,
-                );
-            }
-        }
-    }
-
+impl Knowledge {
     /// The paths of a graph: those that there are if nothing has changed, or new ones and true.
     fn route(&mut self, graph: Graph, nodes: Vec<usize>) -> (Paths, bool) {
         let before = mem::take(&mut self.paths);
@@ -155,19 +117,70 @@ impl SubnetManager {
         }
     }
 
+    pub(super) fn take_linear(&mut self, switch: Guid, number: u16, data: &[u8; DATA]) {
+        self.tables.holds_linear(switch, number, LinearBlock(*data));
+    }
+
+    pub(super) fn take_multicast(&mut self, switch: Guid, at: (u16, u8), data: &[u8; DATA]) {
+        let block = MulticastBlock::parse(data);
+        self.tables.holds_multicast(switch, at, block);
+    }
+}
+
+impl SubnetManager {
+    pub(super) fn set_paths(&mut self) {
+        let (graph, nodes) = self.known.subnet.graph();
+        let (paths, computed) = self.known.route(graph, nodes);
+        for refusal in &paths.refusals {
+            self.error(refusal.to_string());
+        }
+        self.send_tables(&paths);
+        self.set_tops(&paths.graph, &paths.nodes);
+        self.known.paths = paths;
+        self.migrations.paths_are_new();
+        self.known.find_manager_levels();
+        if computed {
+            self.known.paths_computed();
+        }
+        self.set_multicast();
+    }
+
+    /// Sends the blocks in which forwarding tables differ from what switches hold.
+    pub(super) fn send_tables(&mut self, paths: &Paths) {
+        for (&node, table) in paths.nodes.iter().zip(&paths.tables) {
+            let guid = self.known.subnet.nodes[node].info.node_guid;
+            for (number, block) in self.known.tables.linear_changes(guid, table) {
+                self.known.tables.writes_linear(guid, number);
+                let purpose = Purpose::Linear {
+                    switch: guid,
+                    number,
+                };
+                self.set_at_switch(
+                    node,
+                    AttributeId::LINEAR_FORWARDING,
+                    u32::from(number),
+                    block.0,
+                    purpose,
+                );
+            }
+        }
+    }
+
     /// Tells ports that were told before there were paths, and are in use already.
     pub(super) fn set_manager_levels(&mut self) {
         let changed: Vec<At> = self
+            .known
             .subnet
             .end_ports()
             .into_iter()
             .filter(|&at| {
                 let port = self
+                    .known
                     .subnet
                     .port(at)
                     .filter(|port| port.state() >= PortState::Armed);
                 port.and_then(|port| Some((port.guid, port.info?)))
-                    .is_some_and(|(guid, info)| info.master_sm_sl != self.manager_level(guid))
+                    .is_some_and(|(guid, info)| info.master_sm_sl != self.known.manager_level(guid))
             })
             .collect();
         for at in changed {
@@ -180,15 +193,16 @@ impl SubnetManager {
     /// The highest LID that each switch looks up.
     fn set_tops(&mut self, graph: &Graph, nodes: &[usize]) {
         // A VM that starts later takes the lowest free LID, and finds it within reach.
-        let ports = self.subnet.end_ports().len() << self.config.lmc;
+        let ports = self.known.subnet.end_ports().len() << self.known.config.lmc;
         let ports = u16::try_from(ports).unwrap_or(u16::MAX);
         let pinned = self
+            .known
             .config
             .pinned_lids
             .values()
             .map(|lid| lid.value())
             .max();
-        let reach = if self.config.without_lid.is_empty() {
+        let reach = if self.known.config.without_lid.is_empty() {
             0
         } else {
             ports
@@ -197,11 +211,11 @@ impl SubnetManager {
         };
         let top = graph.top().value().max(reach);
         for &node in nodes {
-            let Some(info) = self.subnet.nodes[node].switch else {
+            let Some(info) = self.known.subnet.nodes[node].switch else {
                 continue;
             };
             if top >= info.linear_fdb_cap {
-                let guid = self.subnet.nodes[node].info.node_guid;
+                let guid = self.known.subnet.nodes[node].info.node_guid;
                 self.error(format!(
                     "switch {guid} forwards LIDs below {}, the highest is {top}",
                     info.linear_fdb_cap
@@ -222,19 +236,23 @@ impl SubnetManager {
 
     /// Writes what differs in the multicast forwarding tables.
     pub(super) fn set_multicast(&mut self) {
-        let wanted = self.administration.multicast(&self.paths.graph, &self.lids);
+        let wanted = self
+            .administration
+            .multicast(&self.known.paths.graph, &self.known.lids);
         let mut requests = Vec::new();
-        for (&node, blocks) in self.paths.nodes.iter().zip(wanted) {
-            let switch = self.subnet.nodes[node].info.node_guid;
+        for (&node, blocks) in self.known.paths.nodes.iter().zip(wanted) {
+            let switch = self.known.subnet.nodes[node].info.node_guid;
             for (at, block) in blocks {
-                if self.tables.multicast_differs(switch, at, &block) {
+                if self.known.tables.multicast_differs(switch, at, &block) {
                     requests.push((node, Purpose::Multicast { switch, at }, at, block));
                 }
             }
         }
         for (node, purpose, (number, position), block) in requests {
-            let switch = self.subnet.nodes[node].info.node_guid;
-            self.tables.writes_multicast(switch, (number, position));
+            let switch = self.known.subnet.nodes[node].info.node_guid;
+            self.known
+                .tables
+                .writes_multicast(switch, (number, position));
             self.set_at_switch(
                 node,
                 AttributeId::MULTICAST_FORWARDING,
@@ -253,17 +271,8 @@ impl SubnetManager {
         data: [u8; DATA],
         purpose: Purpose,
     ) {
-        if let Some(route) = self.subnet.nodes[node].route().cloned() {
+        if let Some(route) = self.known.subnet.nodes[node].route().cloned() {
             self.set(route, attribute, modifier, data, purpose);
         }
-    }
-
-    pub(super) fn take_linear(&mut self, switch: Guid, number: u16, data: &[u8; DATA]) {
-        self.tables.holds_linear(switch, number, LinearBlock(*data));
-    }
-
-    pub(super) fn take_multicast(&mut self, switch: Guid, at: (u16, u8), data: &[u8; DATA]) {
-        let block = MulticastBlock::parse(data);
-        self.tables.holds_multicast(switch, at, block);
     }
 }

@@ -66,8 +66,8 @@ impl SubnetManager {
         let data = *smp.data();
         smp.mad_mut().set_method(Method::TRAP_REPRESS);
         // Who sent it acts on nothing that lacks the key.
-        let at = self.subnet.port_of(packet.slid);
-        let key = at.map_or(0, |at| self.keys.of(self.subnet.key_holder(at)));
+        let at = self.known.subnet.port_of(packet.slid);
+        let key = at.map_or(0, |at| self.known.keys.of(self.known.subnet.key_holder(at)));
         smp.set_m_key(key);
         transport.send(reply);
         let issuer = packet.slid;
@@ -102,7 +102,7 @@ impl SubnetManager {
 
     /// Looks at what traps told of, when enough time has passed since the last time.
     pub(super) fn look_after_traps(&mut self) -> bool {
-        let due = self.traps.due(self.config.trap_interval);
+        let due = self.traps.due(self.known.config.trap_interval);
         if due.is_none_or(|due| due > self.now) {
             return false;
         }
@@ -110,6 +110,7 @@ impl SubnetManager {
         let switches = std::mem::take(&mut self.traps.switches);
         let ports = std::mem::take(&mut self.traps.ports);
         let by_lid: BTreeMap<Lid, At> = self
+            .known
             .subnet
             .ports()
             .filter(|(_, port)| !port.guid.is_none())
@@ -118,7 +119,10 @@ impl SubnetManager {
             .collect();
         self.phase = Phase::LightSweep;
         for lid in switches {
-            match by_lid.get(&lid).map(|&(node, _)| &self.subnet.nodes[node]) {
+            match by_lid
+                .get(&lid)
+                .map(|&(node, _)| &self.known.subnet.nodes[node])
+            {
                 Some(node) if node.is_switch() => {
                     if let Some(route) = node.route().cloned() {
                         self.get(route, AttributeId::SWITCH_INFO, 0, Purpose::LightSwitch);
@@ -134,7 +138,7 @@ impl SubnetManager {
                 continue;
             };
             let (node, number) = at;
-            if let Some(route) = self.subnet.port(at).map(|port| port.route.clone()) {
+            if let Some(route) = self.known.subnet.port(at).map(|port| port.route.clone()) {
                 let purpose = Purpose::NodeDescription(node);
                 self.get(route.clone(), AttributeId::NODE_DESCRIPTION, 0, purpose);
                 let purpose = Purpose::ChangedPort(at);
@@ -149,7 +153,7 @@ impl SubnetManager {
         let Ok(info) = PortInfo::parse(data) else {
             return;
         };
-        if let Some(port) = self.subnet.port_mut(at)
+        if let Some(port) = self.known.subnet.port_mut(at)
             && let Some(known) = &mut port.info
         {
             let former = std::mem::replace(&mut known.capability_mask, info.capability_mask);

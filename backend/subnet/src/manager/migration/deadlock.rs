@@ -2,12 +2,12 @@
 
 use super::plan::place;
 use super::{Job, Running};
-use crate::manager::SubnetManager;
+use crate::manager::Knowledge;
 use crate::migration::{Deadlock, LinkCircle, Method};
 use crate::routing::{Circle, Graph, Routing, Verdict, transition};
 use crate::sa::Paths;
 
-impl SubnetManager {
+impl Knowledge {
     /// Finds out what the change of a round's blocks may lead to, if that is asked.
     pub(super) fn judge_round(&self, round: &mut [Running]) {
         let asks = |each: &Running| {

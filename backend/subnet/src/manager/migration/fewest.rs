@@ -5,45 +5,12 @@ use wire::attribute::LinearBlock;
 
 use super::Blocks;
 use super::plan::place;
-use crate::manager::SubnetManager;
+use crate::manager::{Knowledge, SubnetManager};
 use crate::migration::NotFewest;
 use crate::model::At;
 use crate::routing::reconfiguration::FatTreeMinimum;
 
-impl SubnetManager {
-    /// Gets ready to tell, if one of those that wait asks.
-    pub(super) fn look_for_fewest(&mut self) {
-        let mut waiting = self.migrations.waiting.iter();
-        if self.migrations.minimum.is_none() && waiting.any(|each| each.asked.fewest) {
-            let lanes = self.paths.levels.count();
-            let found = FatTreeMinimum::new(&self.paths.graph);
-            let found = found.map_err(|error| NotFewest::NoTree(error.reason));
-            // Elsewhere a path's lane is that of the way which all take to the destination.
-            let found = match lanes {
-                1 => found,
-                _ => Err(NotFewest::Lanes),
-            };
-            self.migrations.minimum = Some(found);
-        }
-    }
-
-    /// As few nodes as have to change when a VM goes from one switch to another, or why that is not
-    /// known.
-    pub(super) fn fewest(&self, from: At, to: At) -> Result<Vec<usize>, NotFewest> {
-        let minimum = match &self.migrations.minimum {
-            Some(Ok(minimum)) => minimum,
-            Some(Err(reason)) => return Err(reason.clone()),
-            None => return Err(NotFewest::Lost),
-        };
-        let nodes = &self.paths.nodes;
-        let switch = |edge: At| nodes.iter().position(|&node| node == edge.0);
-        let (Some(from), Some(to)) = (switch(from), switch(to)) else {
-            return Err(NotFewest::Lost);
-        };
-        let touched = minimum.touched(from, to);
-        Ok(touched.into_iter().map(|switch| nodes[switch]).collect())
-    }
-
+impl Knowledge {
     /// Whether a LID is found at a switch's port from all switches when these blocks are changed.
     pub(super) fn is_found(&self, lid: Lid, end: At, blocks: &Blocks) -> bool {
         let (number, entry) = place(lid);
@@ -76,5 +43,40 @@ impl SubnetManager {
             }
         }
         true
+    }
+}
+
+impl SubnetManager {
+    /// Gets ready to tell, if one of those that wait asks.
+    pub(super) fn look_for_fewest(&mut self) {
+        let mut waiting = self.migrations.waiting.iter();
+        if self.migrations.minimum.is_none() && waiting.any(|each| each.asked.fewest) {
+            let lanes = self.known.paths.levels.count();
+            let found = FatTreeMinimum::new(&self.known.paths.graph);
+            let found = found.map_err(|error| NotFewest::NoTree(error.reason));
+            // Elsewhere a path's lane is that of the way which all take to the destination.
+            let found = match lanes {
+                1 => found,
+                _ => Err(NotFewest::Lanes),
+            };
+            self.migrations.minimum = Some(found);
+        }
+    }
+
+    /// As few nodes as have to change when a VM goes from one switch to another, or why that is not
+    /// known.
+    pub(super) fn fewest(&self, from: At, to: At) -> Result<Vec<usize>, NotFewest> {
+        let minimum = match &self.migrations.minimum {
+            Some(Ok(minimum)) => minimum,
+            Some(Err(reason)) => return Err(reason.clone()),
+            None => return Err(NotFewest::Lost),
+        };
+        let nodes = &self.known.paths.nodes;
+        let switch = |edge: At| nodes.iter().position(|&node| node == edge.0);
+        let (Some(from), Some(to)) = (switch(from), switch(to)) else {
+            return Err(NotFewest::Lost);
+        };
+        let touched = minimum.touched(from, to);
+        Ok(touched.into_iter().map(|switch| nodes[switch]).collect())
     }
 }

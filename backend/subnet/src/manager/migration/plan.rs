@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::attribute::LinearBlock;
 use wire::{ExtendedLid, Guid, Lid};
 
-use super::super::SubnetManager;
+use super::super::{Knowledge, SubnetManager};
 use crate::lids;
 use crate::migration::{Method, Migration, MigrationError, Moved, NotFewest, Packets, Target};
 use crate::model::At;
@@ -25,7 +25,7 @@ pub(super) struct Plan {
     pub(super) vswitches: BTreeSet<Guid>,
 }
 
-impl SubnetManager {
+impl Knowledge {
     pub(in crate::manager) fn function_at(&self, guid: Guid) -> Option<At> {
         let mut ports = self.subnet.ports();
         let is_function = |at: At| !self.subnet.nodes[at.0].is_switch();
@@ -51,85 +51,6 @@ impl SubnetManager {
             (Some((above, _)), None) => Some(above),
             _ => None,
         }
-    }
-
-    pub(super) fn plan(&self, asked: &Migration) -> Result<(Plan, Moved), MigrationError> {
-        let vm = asked.vm;
-        let no_vm = MigrationError::NoSuchVm { vm };
-        if self.config.spare_functions.contains(&vm) {
-            return Err(no_vm);
-        }
-        let from = self.function_at(vm).ok_or(no_vm.clone())?;
-        let from_edge = self.edge(from).ok_or(no_vm.clone())?;
-        let lid = self.lid_of(vm);
-        let virtual_lid = self.extended.lids.get(&vm).copied();
-        if !lid.is_unicast() && virtual_lid.is_none() {
-            return Err(MigrationError::NotRunning { vm });
-        }
-        let to = self.destination(asked, lid, from_edge.0)?;
-        if to == from {
-            return Err(MigrationError::AlreadyThere);
-        }
-        let function = self.subnet.nodes[to.0].info.node_guid;
-        let no_target = MigrationError::NoSuchTarget {
-            what: "function",
-            guid: function,
-        };
-        let spare = self.subnet.port(to).ok_or(no_target.clone())?.guid;
-        let to_edge = self.edge(to).ok_or(no_target)?;
-        let swaps = self.lid_of(spare).is_unicast() && virtual_lid.is_none();
-        let method = match asked.method {
-            Some(Method::Swap) if !swaps => {
-                return Err(MigrationError::NothingToSwap { function });
-            }
-            Some(Method::Copy) if swaps => return Err(MigrationError::HasLid { function }),
-            Some(method) => method,
-            None if swaps => Method::Swap,
-            None => Method::Copy,
-        };
-        let vswitches: BTreeSet<usize> = [from_edge.0, to_edge.0]
-            .into_iter()
-            .filter(|&edge| self.above(edge).is_some())
-            .collect();
-        let (blocks, not_fewest) = match virtual_lid {
-            Some(lid) => {
-                let blocks = self.virtual_changes(lid, Some(to_edge))?;
-                (blocks, asked.fewest.then_some(NotFewest::Extended))
-            }
-            None => self.exchange(asked, spare, (from_edge, to_edge))?,
-        };
-        let not_fewest = match method {
-            Method::Full => asked.fewest.then_some(NotFewest::Full),
-            _ => not_fewest,
-        };
-        let plan = Plan {
-            from,
-            to,
-            spare,
-            blocks,
-            vswitches: vswitches
-                .iter()
-                .map(|&node| self.subnet.nodes[node].info.node_guid)
-                .collect(),
-        };
-        let moved = Moved {
-            vm,
-            lid,
-            virtual_lid,
-            from: self.subnet.nodes[from.0].info.node_guid,
-            to: function,
-            method,
-            functions: Packets::default(),
-            drops: Packets::default(),
-            vswitches: Packets::default(),
-            switches: Packets::default(),
-            per_switch: Vec::new(),
-            deadlock: None,
-            round: 0,
-            waited: None,
-            not_fewest,
-        };
-        Ok((plan, moved))
     }
 
     fn destination(
@@ -326,34 +247,6 @@ impl SubnetManager {
         (plan, moved)
     }
 
-    /// The blocks that change when a VM's LIDs go from one switch to another, and those that it changes
-    /// places with the other way; and why they are not as few as can be, where they are to be.
-    fn exchange(
-        &self,
-        asked: &Migration,
-        spare: Guid,
-        (from, to): (At, At),
-    ) -> Result<(Blocks, Option<NotFewest>), MigrationError> {
-        let lids = |guid| self.lids_of(guid).collect::<Vec<_>>();
-        let (own, spares) = (lids(asked.vm), lids(spare));
-        let all = || self.changes(&own, &spares, to, self.affected(from, to));
-        if !asked.fewest {
-            return Ok((all()?, None));
-        }
-        let switches = match self.fewest(from, to) {
-            Ok(switches) => switches,
-            Err(reason) => return Ok((all()?, Some(reason))),
-        };
-        let blocks = self.changes(&own, &spares, to, switches)?;
-        let came = own.iter().map(|&lid| (lid, to));
-        let mut ends = came.chain(spares.iter().map(|&lid| (lid, from)));
-        if ends.all(|(lid, edge)| self.is_found(lid, edge, &blocks)) {
-            Ok((blocks, None))
-        } else {
-            Ok((all()?, Some(NotFewest::Lost)))
-        }
-    }
-
     /// The switches that a migration may change. Every one is looked at (ItRC in the paper); where
     /// both functions are below one leaf switch, nobody but that switch can tell the difference, and
     /// the others keep what they have.
@@ -420,6 +313,118 @@ impl SubnetManager {
             }
         }
         Ok(changes)
+    }
+}
+
+impl SubnetManager {
+    pub(super) fn plan(&self, asked: &Migration) -> Result<(Plan, Moved), MigrationError> {
+        let vm = asked.vm;
+        let no_vm = MigrationError::NoSuchVm { vm };
+        if self.known.config.spare_functions.contains(&vm) {
+            return Err(no_vm);
+        }
+        let from = self.known.function_at(vm).ok_or(no_vm.clone())?;
+        let from_edge = self.known.edge(from).ok_or(no_vm.clone())?;
+        let lid = self.known.lid_of(vm);
+        let virtual_lid = self.known.extended.lids.get(&vm).copied();
+        if !lid.is_unicast() && virtual_lid.is_none() {
+            return Err(MigrationError::NotRunning { vm });
+        }
+        let to = self.known.destination(asked, lid, from_edge.0)?;
+        if to == from {
+            return Err(MigrationError::AlreadyThere);
+        }
+        let function = self.known.subnet.nodes[to.0].info.node_guid;
+        let no_target = MigrationError::NoSuchTarget {
+            what: "function",
+            guid: function,
+        };
+        let spare = self.known.subnet.port(to).ok_or(no_target.clone())?.guid;
+        let to_edge = self.known.edge(to).ok_or(no_target)?;
+        let swaps = self.known.lid_of(spare).is_unicast() && virtual_lid.is_none();
+        let method = match asked.method {
+            Some(Method::Swap) if !swaps => {
+                return Err(MigrationError::NothingToSwap { function });
+            }
+            Some(Method::Copy) if swaps => return Err(MigrationError::HasLid { function }),
+            Some(method) => method,
+            None if swaps => Method::Swap,
+            None => Method::Copy,
+        };
+        let vswitches: BTreeSet<usize> = [from_edge.0, to_edge.0]
+            .into_iter()
+            .filter(|&edge| self.known.above(edge).is_some())
+            .collect();
+        let (blocks, not_fewest) = match virtual_lid {
+            Some(lid) => {
+                let blocks = self.known.virtual_changes(lid, Some(to_edge))?;
+                (blocks, asked.fewest.then_some(NotFewest::Extended))
+            }
+            None => self.exchange(asked, spare, (from_edge, to_edge))?,
+        };
+        let not_fewest = match method {
+            Method::Full => asked.fewest.then_some(NotFewest::Full),
+            _ => not_fewest,
+        };
+        let plan = Plan {
+            from,
+            to,
+            spare,
+            blocks,
+            vswitches: vswitches
+                .iter()
+                .map(|&node| self.known.subnet.nodes[node].info.node_guid)
+                .collect(),
+        };
+        let moved = Moved {
+            vm,
+            lid,
+            virtual_lid,
+            from: self.known.subnet.nodes[from.0].info.node_guid,
+            to: function,
+            method,
+            functions: Packets::default(),
+            drops: Packets::default(),
+            vswitches: Packets::default(),
+            switches: Packets::default(),
+            per_switch: Vec::new(),
+            deadlock: None,
+            round: 0,
+            waited: None,
+            not_fewest,
+        };
+        Ok((plan, moved))
+    }
+
+    /// The blocks that change when a VM's LIDs go from one switch to another, and those that it changes
+    /// places with the other way; and why they are not as few as can be, where they are to be.
+    fn exchange(
+        &self,
+        asked: &Migration,
+        spare: Guid,
+        (from, to): (At, At),
+    ) -> Result<(Blocks, Option<NotFewest>), MigrationError> {
+        let lids = |guid| self.known.lids_of(guid).collect::<Vec<_>>();
+        let (own, spares) = (lids(asked.vm), lids(spare));
+        let all = || {
+            self.known
+                .changes(&own, &spares, to, self.known.affected(from, to))
+        };
+        if !asked.fewest {
+            return Ok((all()?, None));
+        }
+        let switches = match self.fewest(from, to) {
+            Ok(switches) => switches,
+            Err(reason) => return Ok((all()?, Some(reason))),
+        };
+        let blocks = self.known.changes(&own, &spares, to, switches)?;
+        let came = own.iter().map(|&lid| (lid, to));
+        let mut ends = came.chain(spares.iter().map(|&lid| (lid, from)));
+        if ends.all(|(lid, edge)| self.known.is_found(lid, edge, &blocks)) {
+            Ok((blocks, None))
+        } else {
+            Ok((all()?, Some(NotFewest::Lost)))
+        }
     }
 }
 

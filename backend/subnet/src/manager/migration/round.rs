@@ -7,7 +7,7 @@ use wire::Guid;
 
 use super::stages::Stage;
 use super::{Job, Running, Waiting};
-use crate::manager::{Phase, SubnetManager};
+use crate::manager::{Knowledge, Phase, SubnetManager};
 use crate::migration::{Method, Migration, MigrationError, Target, Wait};
 use crate::model::At;
 
@@ -39,6 +39,58 @@ impl Taken {
         for node in switches {
             self.switches.entry(node).or_insert(vm);
         }
+    }
+}
+
+impl Knowledge {
+    /// The switches at both ends of a move.
+    fn ends(&self, asked: &Migration) -> [Option<usize>; 2] {
+        let from = self.function_at(asked.vm).and_then(|at| self.edge(at));
+        let to = match asked.to {
+            Target::Hypervisor(guid) => self.node_of(guid),
+            Target::Function(guid) => self.node_of(guid).and_then(|node| {
+                let &number = self.subnet.nodes[node].ports.keys().next()?;
+                Some(self.edge((node, number))?.0)
+            }),
+        };
+        [from.map(|edge| edge.0), to]
+    }
+
+    fn node_of(&self, guid: Guid) -> Option<usize> {
+        let mut nodes = self.subnet.nodes.iter();
+        nodes.position(|node| node.info.node_guid == guid)
+    }
+
+    fn switch_of(&self, (node, vm): (usize, Guid)) -> Wait {
+        Wait::Switch {
+            switch: self.subnet.nodes[node].info.node_guid,
+            vm,
+        }
+    }
+
+    /// VMs that are to move and have the places that another one lacks.
+    fn holders(&self, error: &MigrationError, vm: Guid, movers: &BTreeSet<Guid>) -> Vec<Guid> {
+        let nodes = &self.subnet.nodes;
+        let node = match *error {
+            MigrationError::NoFreeFunction {
+                hypervisor: guid, ..
+            }
+            | MigrationError::Occupied { function: guid } => self.node_of(guid),
+            _ => None,
+        };
+        let Some((number, node)) = node.map(|number| (number, &nodes[number])) else {
+            return Vec::new();
+        };
+        let places: Vec<At> = if node.is_switch() {
+            node.ports.values().filter_map(|port| port.peer).collect()
+        } else {
+            node.ports.keys().map(|&port| (number, port)).collect()
+        };
+        places
+            .into_iter()
+            .filter_map(|at| Some(self.subnet.port(at)?.guid))
+            .filter(|&holder| holder != vm && movers.contains(&holder))
+            .collect()
     }
 }
 
@@ -103,7 +155,7 @@ impl SubnetManager {
         }
         self.migrations.waiting = later;
         self.migrations.rounds = round;
-        self.judge_round(&mut begun);
+        self.known.judge_round(&mut begun);
         let tickets: Vec<_> = begun.iter().map(|running| running.ticket).collect();
         self.migrations.running = begun;
         self.phase = Phase::Migrating;
@@ -122,24 +174,24 @@ impl SubnetManager {
         let Waiting { job, asked, .. } = each;
         let vm = asked.vm;
         let planned = match job {
-            Job::Start => self.plan_start(vm),
-            Job::End => self.plan_end(vm),
+            Job::Start => self.known.plan_start(vm),
+            Job::End => self.known.plan_end(vm),
             Job::Move => {
                 if !taken.vms.insert(vm) {
                     return Err((each, Refusal::Later(Wait::Itself)));
                 }
-                let ends = self.ends(&asked);
+                let ends = self.known.ends(&asked);
                 let busy = taken.first(ends.into_iter().flatten());
                 if let Some(busy) = busy {
                     taken.take(vm, ends.into_iter().flatten());
-                    return Err((each, Refusal::Later(self.switch_of(busy))));
+                    return Err((each, Refusal::Later(self.known.switch_of(busy))));
                 }
                 let planned = self.plan(&asked);
                 if let Ok((plan, _)) = &planned
                     && let Some(busy) = taken.first(plan.blocks.keys().copied())
                 {
                     taken.take(vm, ends.into_iter().flatten());
-                    return Err((each, Refusal::Later(self.switch_of(busy))));
+                    return Err((each, Refusal::Later(self.known.switch_of(busy))));
                 }
                 planned
             }
@@ -148,8 +200,8 @@ impl SubnetManager {
             Ok((plan, mut moved)) => {
                 taken.take(vm, plan.blocks.keys().copied());
                 if job == Job::Move {
-                    taken.take(vm, self.ends(&asked).into_iter().flatten());
-                    self.swap_manager_levels(vm, plan.spare);
+                    taken.take(vm, self.known.ends(&asked).into_iter().flatten());
+                    self.known.swap_manager_levels(vm, plan.spare);
                 }
                 (moved.round, moved.waited) = (round, each.waited);
                 Ok(Running {
@@ -169,7 +221,7 @@ impl SubnetManager {
                 })
             }
             Err(error) => {
-                let holders = self.holders(&error, vm, movers);
+                let holders = self.known.holders(&error, vm, movers);
                 let refusal = if holders.is_empty() {
                     Refusal::Never(error)
                 } else {
@@ -178,56 +230,6 @@ impl SubnetManager {
                 Err((each, refusal))
             }
         }
-    }
-
-    /// The switches at both ends of a move.
-    fn ends(&self, asked: &Migration) -> [Option<usize>; 2] {
-        let from = self.function_at(asked.vm).and_then(|at| self.edge(at));
-        let to = match asked.to {
-            Target::Hypervisor(guid) => self.node_of(guid),
-            Target::Function(guid) => self.node_of(guid).and_then(|node| {
-                let &number = self.subnet.nodes[node].ports.keys().next()?;
-                Some(self.edge((node, number))?.0)
-            }),
-        };
-        [from.map(|edge| edge.0), to]
-    }
-
-    fn node_of(&self, guid: Guid) -> Option<usize> {
-        let mut nodes = self.subnet.nodes.iter();
-        nodes.position(|node| node.info.node_guid == guid)
-    }
-
-    fn switch_of(&self, (node, vm): (usize, Guid)) -> Wait {
-        Wait::Switch {
-            switch: self.subnet.nodes[node].info.node_guid,
-            vm,
-        }
-    }
-
-    /// VMs that are to move and have the places that another one lacks.
-    fn holders(&self, error: &MigrationError, vm: Guid, movers: &BTreeSet<Guid>) -> Vec<Guid> {
-        let nodes = &self.subnet.nodes;
-        let node = match *error {
-            MigrationError::NoFreeFunction {
-                hypervisor: guid, ..
-            }
-            | MigrationError::Occupied { function: guid } => self.node_of(guid),
-            _ => None,
-        };
-        let Some((number, node)) = node.map(|number| (number, &nodes[number])) else {
-            return Vec::new();
-        };
-        let places: Vec<At> = if node.is_switch() {
-            node.ports.values().filter_map(|port| port.peer).collect()
-        } else {
-            node.ports.keys().map(|&port| (number, port)).collect()
-        };
-        places
-            .into_iter()
-            .filter_map(|at| Some(self.subnet.port(at)?.guid))
-            .filter(|&holder| holder != vm && movers.contains(&holder))
-            .collect()
     }
 }
 

@@ -81,7 +81,7 @@ impl SubnetManager {
                 self.set_partitions_at(from, spare, migration);
             }
             Stage::Restore => {
-                let left = self.lid_of(spare);
+                let left = self.known.lid_of(spare);
                 if left != Lid::NONE {
                     self.set_lid(ticket, from, left, false);
                 }
@@ -94,10 +94,10 @@ impl SubnetManager {
     fn set_address(&mut self, ticket: Ticket, at: At, vm: Guid, reregister: bool) {
         let current = self.migrations.find(ticket);
         if current.is_some_and(|current| current.moved.virtual_lid.is_some()) {
-            let lid = self.extended.lids.get(&vm).copied();
+            let lid = self.known.extended.lids.get(&vm).copied();
             self.set_virtual_lid(at, lid, Some(ticket));
         } else {
-            self.set_lid(ticket, at, self.lid_of(vm), reregister);
+            self.set_lid(ticket, at, self.known.lid_of(vm), reregister);
         }
     }
 
@@ -113,7 +113,7 @@ impl SubnetManager {
 
     /// Gives a port another GUID, for a migration or to clean up after one.
     pub(in crate::manager) fn set_guid(&mut self, at: At, guid: Guid, migration: Option<Ticket>) {
-        let Some(port) = self.subnet.port(at) else {
+        let Some(port) = self.known.subnet.port(at) else {
             return;
         };
         let route = port.route.clone();
@@ -136,12 +136,12 @@ impl SubnetManager {
     ) {
         let given = GuidInfo::parse(data).map(|info| info.guid0);
         if given != Ok(guid) {
-            let node = self.subnet.nodes.get(at.0);
+            let node = self.known.subnet.nodes.get(at.0);
             let node = node.map_or(Guid::NONE, |node| node.info.node_guid);
             let reason = format!("the node {node} keeps its port GUID: it is no virtual function");
             return self.migration_failed(migration, reason);
         }
-        if let Some(port) = self.subnet.port_mut(at) {
+        if let Some(port) = self.known.subnet.port_mut(at) {
             port.guid = guid;
         }
     }
@@ -154,13 +154,14 @@ impl SubnetManager {
         let (vm, virtual_lid) = (current.asked.vm, current.moved.virtual_lid);
         let switches: Vec<usize> = current.plan.blocks.keys().copied().collect();
         let lids: Vec<ExtendedLid> = self
+            .known
             .lids_of(vm)
             .map(ExtendedLid::from)
             .chain(virtual_lid)
             .collect();
         for node in switches {
-            let guid = self.subnet.nodes[node].info.node_guid;
-            for (number, block) in self.dropped(guid, lids.iter().copied()) {
+            let guid = self.known.subnet.nodes[node].info.node_guid;
+            for (number, block) in self.known.dropped(guid, lids.iter().copied()) {
                 self.send_block(ticket, node, number, block);
             }
         }
@@ -191,7 +192,7 @@ impl SubnetManager {
 
     /// What a subnet manager does that knows of no vSwitches.
     fn send_everything(&mut self, ticket: Ticket) {
-        let routed = self.fresh_paths();
+        let routed = self.known.fresh_paths();
         if routed.engine.is_none() {
             let reasons = routed.refusals.iter().map(ToString::to_string);
             let reason = reasons.collect::<Vec<_>>().join("; ");
@@ -206,8 +207,8 @@ impl SubnetManager {
         }
         let checked = self.migrations.find(ticket);
         let checked = checked.is_some_and(|current| current.asked.check_deadlock);
-        let deadlock = checked.then(|| self.deadlock_between(&self.paths, &routed));
-        self.paths = routed;
+        let deadlock = checked.then(|| self.known.deadlock_between(&self.known.paths, &routed));
+        self.known.paths = routed;
         if let Some(current) = self.migrations.find(ticket) {
             current.plan.blocks = blocks;
             current.moved.deadlock = deadlock;
@@ -217,7 +218,7 @@ impl SubnetManager {
     fn send_block(&mut self, ticket: Ticket, node: usize, number: u16, block: LinearBlock) {
         let current = self.migrations.find(ticket);
         let by_lid = current.is_some_and(|current| current.asked.destination_routed);
-        let entry = &self.subnet.nodes[node];
+        let entry = &self.known.subnet.nodes[node];
         let own = entry.ports.get(&0).and_then(|port| port.info);
         let destination = match own.map(|info| info.lid) {
             Some(lid) if by_lid && lid.is_unicast() => Destination::Lid(lid),
@@ -227,7 +228,7 @@ impl SubnetManager {
             },
         };
         let switch = entry.info.node_guid;
-        self.tables.writes_linear(switch, number);
+        self.known.tables.writes_linear(switch, number);
         let errand = Errand {
             purpose: Purpose::Linear { switch, number },
             migration: Some(ticket),
