@@ -18,6 +18,7 @@
 //! - [`demo`], [`report`], [`console`]: what `./scripts/demo` does.
 
 #![forbid(unsafe_code)]
+#![warn(clippy::match_bool)]
 
 pub mod accel;
 pub mod apt;

@@ -24,6 +24,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![warn(clippy::match_bool)]
 
 mod agents;
 mod exchange;

@@ -8,8 +8,8 @@ use wire::{Gid, Guid, Lid, Mtu, PKey};
 
 use crate::keys::{KeyPolicy, ManagementKeys};
 use crate::partitions::{Candidate, Partitions};
+use crate::preset_group::PresetGroup;
 use crate::quality::Arbitration;
-use crate::sa::PresetGroup;
 
 /// What a subnet manager is told by its owner.
 #[derive(Debug, Clone)]

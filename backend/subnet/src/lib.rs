@@ -9,6 +9,7 @@
 //! whenever a packet came or the time that the last call returned has come.
 
 #![forbid(unsafe_code)]
+#![warn(clippy::match_bool)]
 
 mod config;
 mod keys;
@@ -19,6 +20,7 @@ mod model;
 mod multicast;
 mod partitions;
 pub mod persistence;
+mod preset_group;
 mod quality;
 mod requests;
 pub mod rmpp;
@@ -34,10 +36,10 @@ pub use migration::{
     SwitchPackets, Target, Wait,
 };
 pub use partitions::{FILE_MAX, Mistake, Partitions};
+pub use preset_group::PresetGroup;
 pub use quality::{Arbitration, QualityError, parse_lanes};
 pub use requests::Transport;
 pub use routing::{
     Endpoint, ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, ServiceLevels,
     Trunk, UpDown, Vertex,
 };
-pub use sa::PresetGroup;

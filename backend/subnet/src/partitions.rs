@@ -7,7 +7,7 @@ use wire::attribute::NodeType;
 use wire::sa::{McMemberRecord, Selector};
 use wire::{Gid, Guid, PKey, QKey, Sl};
 
-use crate::sa::PresetGroup;
+use crate::preset_group::PresetGroup;
 
 /// How a port is a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 mod aliases;
 mod directory;
+mod guid_info;
 mod inventory;
 mod membership;
 mod multi_path;
@@ -30,7 +31,6 @@ use crate::routing::{ForwardingTable, Graph, RoutingError, ServiceLevels};
 pub(crate) use aliases::Aliases;
 use directory::{Directory, PortIndex};
 use membership::Groups;
-pub use membership::PresetGroup;
 use request::{Request, Table};
 use service::Services;
 use subscription::{Audience, Subscriptions};
@@ -296,7 +296,7 @@ impl Administration {
                         None
                     }
                     (Method::SET | Method::DELETE, id::GUID_INFO) => {
-                        aliases.change(request, directory, table)?;
+                        guid_info::answer(aliases, request, directory, table)?;
                         if aliases.is_changed() {
                             self.swept(view, now, transport);
                         }

@@ -11,6 +11,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![warn(clippy::match_bool)]
 
 mod fat_tree;
 mod hosts;

@@ -1,6 +1,5 @@
 //! Structures written down as the specification's tables do: a name, a type, a range of bits.
 
-use crate::mad::{AttributeId, Method};
 use crate::{
     Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, Mtu, PKey, PhysicalState, PortState, Psn,
     QKey, Qpn, Sl, Vl,
@@ -66,16 +65,6 @@ macro_rules! number_field {
     )+};
 }
 number_field!(Lid: u16 = Lid, Guid: u64, PKey: u16 = PKey, QKey: u32, Qpn: u32, Psn: u32, Sl: u8, Vl: u8);
-
-macro_rules! named_field {
-    ($($type:ident: $inner:ty),+) => {$(
-        impl Field for $type {
-            fn from_bits(bits: u128) -> Option<Self> { Some(Self(bits as $inner)) }
-            fn to_bits(self) -> u128 { u128::from(self.0) }
-        }
-    )+};
-}
-named_field!(Method: u8, AttributeId: u16);
 
 macro_rules! coded_field {
     ($($type:ty),+) => {$(

@@ -26,6 +26,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![warn(clippy::match_bool)]
 
 pub mod attribute;
 mod bits;

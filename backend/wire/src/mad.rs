@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::layout::Field;
+
 /// Bytes of a management datagram.
 pub const SIZE: usize = 256;
 
@@ -319,6 +321,24 @@ impl<T: AsRef<[u8]>> fmt::Display for Mad<T> {
             self.transaction(),
             self.status(),
         )
+    }
+}
+
+impl Field for Method {
+    fn from_bits(bits: u128) -> Option<Self> {
+        Some(Self(bits as u8))
+    }
+    fn to_bits(self) -> u128 {
+        u128::from(self.0)
+    }
+}
+
+impl Field for AttributeId {
+    fn from_bits(bits: u128) -> Option<Self> {
+        Some(Self(bits as u16))
+    }
+    fn to_bits(self) -> u128 {
+        u128::from(self.0)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::bits::{put_dword, put_qword, reply, request};
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, Memory, PAGE};
+use crate::opcode::{Opcode, Status};
 use crate::wait::Patience;
 
 /// Size of an entry, in bytes.
@@ -26,133 +27,6 @@ const IN_ENTRY: usize = 16;
 const TYPE_PCIE: u32 = 7 << 24;
 /// The entry belongs to the device.
 const OWNED_BY_DEVICE: u8 = 1;
-
-macro_rules! codes {
-    ($(#[$outer:meta])* $name:ident: $raw:ty { $($(#[$inner:meta])* $variant:ident = $value:literal,)* }) => {
-        $(#[$outer])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $($(#[$inner])* $variant,)*
-            /// Another value.
-            Other($raw),
-        }
-
-        impl $name {
-            /// The value in the interface.
-            pub const fn code(self) -> $raw {
-                match self {
-                    $(Self::$variant => $value,)*
-                    Self::Other(code) => code,
-                }
-            }
-
-            /// What a value stands for.
-            pub const fn from_code(code: $raw) -> Self {
-                match code {
-                    $($value => Self::$variant,)*
-                    other => Self::Other(other),
-                }
-            }
-        }
-    };
-}
-pub(crate) use codes;
-
-codes! {
-    /// A command of the interface.
-    #[allow(missing_docs, reason = "the names are the interface's own")]
-    Opcode: u16 {
-        QueryHcaCap = 0x100,
-        QueryAdapter = 0x101,
-        InitHca = 0x102,
-        TeardownHca = 0x103,
-        EnableHca = 0x104,
-        DisableHca = 0x105,
-        QueryPages = 0x107,
-        ManagePages = 0x108,
-        SetHcaCap = 0x109,
-        QueryIssi = 0x10a,
-        SetIssi = 0x10b,
-        CreateMkey = 0x200,
-        QueryMkey = 0x201,
-        DestroyMkey = 0x202,
-        QuerySpecialContexts = 0x203,
-        CreateEq = 0x301,
-        DestroyEq = 0x302,
-        QueryEq = 0x303,
-        CreateCq = 0x400,
-        DestroyCq = 0x401,
-        QueryCq = 0x402,
-        ModifyCq = 0x403,
-        CreateQp = 0x500,
-        DestroyQp = 0x501,
-        Rst2InitQp = 0x502,
-        Init2RtrQp = 0x503,
-        Rtr2RtsQp = 0x504,
-        Rts2RtsQp = 0x505,
-        SqErr2RtsQp = 0x506,
-        ToErrQp = 0x507,
-        ToRstQp = 0x50a,
-        QueryQp = 0x50b,
-        MadIfc = 0x50d,
-        Init2InitQp = 0x50e,
-        CreateSrq = 0x700,
-        DestroySrq = 0x701,
-        QuerySrq = 0x702,
-        ArmRq = 0x703,
-        CreateXrcSrq = 0x705,
-        DestroyXrcSrq = 0x706,
-        QueryXrcSrq = 0x707,
-        ArmXrcSrq = 0x708,
-        QueryHcaVportContext = 0x762,
-        ModifyHcaVportContext = 0x763,
-        QueryHcaVportGid = 0x764,
-        QueryHcaVportPkey = 0x765,
-        AllocPd = 0x800,
-        DeallocPd = 0x801,
-        AllocUar = 0x802,
-        DeallocUar = 0x803,
-        AccessReg = 0x805,
-        AttachToMcg = 0x806,
-        DetachFromMcg = 0x807,
-        AllocXrcd = 0x80e,
-        DeallocXrcd = 0x80f,
-    }
-}
-
-codes! {
-    /// Outcome of a command.
-    Status: u8 {
-        /// It succeeded.
-        Ok = 0x00,
-        /// The device failed.
-        InternalError = 0x01,
-        /// There is no such command.
-        BadOp = 0x02,
-        /// A parameter is out of range.
-        BadParam = 0x03,
-        /// Not in this state of the device.
-        BadSysState = 0x04,
-        /// There is no such object.
-        BadResource = 0x05,
-        /// The object is in use.
-        ResourceBusy = 0x06,
-        /// A limit is exceeded.
-        ExceedLimit = 0x08,
-        /// Not in this state of the object.
-        BadResState = 0x09,
-        /// An index is out of range.
-        BadIndex = 0x0a,
-        /// Nothing is left.
-        NoResources = 0x0f,
-        /// Not in this state of the queue pair.
-        BadQpState = 0x10,
-        /// The request is too short.
-        BadInputLen = 0x50,
-        /// The room for the reply is too short.
-        BadOutputLen = 0x51,
-    }
-}
 
 /// A request: zeroes of `len` bytes but for its opcode.
 pub fn request(opcode: Opcode, op_mod: u16, len: usize) -> Vec<u8> {

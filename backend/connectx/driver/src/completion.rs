@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::bar::{Uar, doorbell};
+use crate::bar::doorbell;
 use crate::bits::{cqc, put_qword, reply, request};
-use crate::command::{Opcode, codes, request};
+use crate::command::request;
 use crate::device::{Device, Object, append_pages};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
+use crate::opcode::Opcode;
+use crate::opcode::codes;
+use crate::uar::Uar;
 use crate::wait::Patience;
 
 /// Size of an entry, in bytes.

@@ -12,10 +12,11 @@ use vfio_user::client::Client;
 
 use crate::bar::{Bar, doorbell};
 use crate::bits::{cap, dword, eqc, put_qword, reply, request};
-use crate::command::{CommandQueue, ENTRY, Opcode, Status, request};
+use crate::command::{CommandQueue, ENTRY, request};
 use crate::error::{Error, Result};
 use crate::event::{EQE, Event, EventQueue, EventType, Vector};
 use crate::memory::{Buffer, Memory, PAGE};
+use crate::opcode::{Opcode, Status};
 use crate::wait::Patience;
 
 /// Region index of BAR 0.

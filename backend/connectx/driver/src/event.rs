@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::command::codes;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
+use crate::opcode::codes;
 use crate::wait::LIMIT;
 
 /// Size of an entry, in bytes.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use crate::Uar;
 use crate::bits::{cqc, eqc, mkc, qpc, request, srqc};
-use crate::command::{Opcode, Status, request};
+use crate::command::request;
 use crate::completion::CompletionQueue;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::opcode::{Opcode, Status};
 use crate::queue_pair::{Config, Connection, QueuePair, Receive, Transport};
 use crate::region::{Access, Klm, MemoryRegion, ProtectionDomain};
 use crate::request::{Data, SendRequest, Sge};

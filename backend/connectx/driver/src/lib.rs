@@ -39,6 +39,8 @@
 //! # }
 //! ```
 
+#![warn(clippy::match_bool)]
+
 mod bar;
 pub mod bits;
 mod command;
@@ -48,21 +50,23 @@ mod error;
 mod event;
 pub mod hoard;
 mod memory;
+mod opcode;
 pub mod pattern;
 mod port;
 mod queue_pair;
 mod region;
 mod request;
 mod shared;
+mod uar;
 mod wait;
 
-pub use bar::Uar;
-pub use command::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes, Opcode, Status, request};
+pub use command::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes, request};
 pub use completion::{CompletionQueue, Cqe, CqeKind, Syndrome};
 pub use device::{BAR0, CONFIG, Device, Options, initialization};
 pub use error::{Error, Result};
 pub use event::{Event, EventType};
 pub use memory::{Buffer, Memory, PAGE};
+pub use opcode::{Opcode, Status};
 pub use port::Port;
 pub use queue_pair::{Config, Connection, QueuePair, Receive, Transport};
 pub use region::{Access, Klm, MemoryRegion, ProtectionDomain, XrcDomain};
@@ -71,3 +75,4 @@ pub use request::{
     SendOpcode, SendRequest, Sge,
 };
 pub use shared::SharedReceiveQueue;
+pub use uar::Uar;

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::bar::{Uar, doorbell};
+use crate::bar::doorbell;
 use crate::bits::{ads, put_qword, qpc, reply, request};
-use crate::command::{Opcode, request};
+use crate::command::request;
 use crate::completion::{CompletionQueue, Cqe};
 use crate::device::{Object, append_pages};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
+use crate::opcode::Opcode;
 use crate::region::{Access, ProtectionDomain, XrcDomain};
-use crate::request::{SendRequest, Sge};
+use crate::request::{SendRequest, Sge, write_list};
 use crate::shared::SharedReceiveQueue;
+use crate::uar::Uar;
 
-/// Local key that ends a scatter list.
-const TERMINATOR_KEY: u32 = 0x100;
 /// Bytes of a block of a send queue.
 const BLOCK: usize = 64;
 
@@ -589,23 +589,6 @@ impl Drop for QueuePair {
         // As the stock driver does before it destroys one.
         let _ = self.modify(Opcode::ToRstQp, 0, |_| {});
     }
-}
-
-/// Writes a scatter list, ended where there is room left.
-pub(crate) fn write_list(words: &[AtomicU64], list: &[Sge]) -> Result<()> {
-    if list.len() * 2 > words.len() {
-        return Err(Error::TooLong(list.len()));
-    }
-    for (sge, words) in list.iter().zip(words.chunks_exact(2)) {
-        let head = u64::from(sge.len) << 32 | u64::from(sge.key);
-        words[0].store(head.to_be(), Ordering::Relaxed);
-        words[1].store(sge.addr.to_be(), Ordering::Relaxed);
-    }
-    if let Some(words) = words.get(list.len() * 2..list.len() * 2 + 2) {
-        words[0].store(u64::from(TERMINATOR_KEY).to_be(), Ordering::Relaxed);
-        words[1].store(0, Ordering::Relaxed);
-    }
-    Ok(())
 }
 
 fn set_access(context: &mut [u8], access: Access) {

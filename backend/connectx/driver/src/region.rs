@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::bits::{mkc, put_qword, reply, request};
-use crate::command::{Opcode, request};
+use crate::command::request;
 use crate::device::{Device, Object, append_pages};
 use crate::error::Result;
 use crate::memory::Buffer;
+use crate::opcode::Opcode;
 
 /// What may be done with a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

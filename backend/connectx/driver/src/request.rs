@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bits::{mkc, put_dword, put_qword};
-use crate::command::codes;
 use crate::error::{Error, Result};
+use crate::opcode::codes;
 use crate::region::Access;
 
 /// Most segments of a request.
@@ -555,6 +555,26 @@ impl KeyUpdate<'_> {
             }
         }
     }
+}
+
+/// Local key that ends a scatter list.
+const TERMINATOR_KEY: u32 = 0x100;
+
+/// Writes a scatter list, ended where there is room left.
+pub(crate) fn write_list(words: &[AtomicU64], list: &[Sge]) -> Result<()> {
+    if list.len() * 2 > words.len() {
+        return Err(Error::TooLong(list.len()));
+    }
+    for (sge, words) in list.iter().zip(words.chunks_exact(2)) {
+        let head = u64::from(sge.len) << 32 | u64::from(sge.key);
+        words[0].store(head.to_be(), Ordering::Relaxed);
+        words[1].store(sge.addr.to_be(), Ordering::Relaxed);
+    }
+    if let Some(words) = words.get(list.len() * 2..list.len() * 2 + 2) {
+        words[0].store(u64::from(TERMINATOR_KEY).to_be(), Ordering::Relaxed);
+        words[1].store(0, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

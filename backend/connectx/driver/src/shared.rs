@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::bits::{put_qword, reply, request, srqc};
-use crate::command::{Opcode, request};
+use crate::command::request;
 use crate::completion::{CompletionQueue, Cqe};
 use crate::device::{Object, append_pages};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
-use crate::queue_pair::write_list;
+use crate::opcode::Opcode;
 use crate::region::{ProtectionDomain, XrcDomain};
-use crate::request::Sge;
+use crate::request::{Sge, write_list};
 
 /// A shared receive queue: a list of requests, linked by their indexes.
 #[derive(Debug)]

@@ -1,0 +1,61 @@
+//! Doorbell pages of BAR 0.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::device::{BAR0, Device, Object};
+use crate::error::Result;
+use crate::memory::{PAGE, Window};
+use crate::opcode::Opcode;
+
+/// A doorbell page.
+#[derive(Debug)]
+pub struct Uar {
+    object: Object,
+    window: Option<Window>,
+}
+
+impl Uar {
+    /// Allocates a doorbell page, as every process does.
+    ///
+    /// # Errors
+    /// [`Error`](crate::Error).
+    pub fn new(device: &Device) -> Result<Arc<Self>> {
+        let number = device.allocate(Opcode::AllocUar)?;
+        Ok(Arc::new(Self {
+            window: device.0.bar.page(u64::from(number) * PAGE as u64),
+            object: Object::new(device, Opcode::DeallocUar, number),
+        }))
+    }
+
+    /// Its number, which is its page in BAR 0.
+    pub fn number(&self) -> u32 {
+        self.object.number
+    }
+
+    /// Writes 8 bytes at `offset`; `value` is in the order of the interface,
+    /// its most significant byte first.
+    #[inline]
+    pub fn ring(&self, offset: u64, value: u64) -> Result<()> {
+        match &self.window {
+            Some(window) => {
+                // After everything that the doorbell is about.
+                window.words()[offset as usize / 8].store(value.to_be(), Ordering::Release);
+                Ok(())
+            }
+            None => self.ring_trapped(offset, value),
+        }
+    }
+
+    #[cold]
+    fn ring_trapped(&self, offset: u64, value: u64) -> Result<()> {
+        let device = &self.object.device;
+        let offset = u64::from(self.object.number) * PAGE as u64 + offset;
+        let mut client = device.0.client.lock();
+        if device.0.synchronous_doorbells {
+            Ok(client.region_write(BAR0, offset, &value.to_be_bytes())?)
+        } else {
+            Ok(client.region_post(BAR0, offset, &value.to_be_bytes())?)
+        }
+    }
+}
