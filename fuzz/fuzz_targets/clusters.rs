@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use ibvswitch::management::cluster::{Change, Cluster, Direction, Translator, Vms};
 use libfuzzer_sys::fuzz_target;
 use subnet::rmpp::{Receiver, Sender, Taken};
+use vswitch::cluster::{Change, Cluster, Direction, Translator, Vms};
 use wire::mad::{AttributeId, SIZE};
 use wire::rmpp::Rmpp;
 use wire::{Gid, Guid, Lid, MadPacket, PKey, Sl};

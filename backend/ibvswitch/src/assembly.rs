@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use connectx::{Configuration, FunctionState, Software};
 use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
 use vfio_user::{Device, Interrupts, IrqInfo, Server, Stop, remedy};
+use vswitch::{Input, LinkError, MigrateError, Plan, SmError, VSwitch};
 
 use crate::afterwards::{Afterwards, Bell, Errand, Raised, Vectors};
 use crate::capture::{Subscription, Wish};
@@ -19,6 +20,10 @@ use crate::control::{
     MigrationsReport, MigrationsRequest, Objects, Retries, SmAction, SmStatus, Status,
     StatusSource, Topology,
 };
+use crate::daemon::management::{
+    self, Management, ManagementError, ManagementThread, MoveError, SweepError,
+};
+use crate::daemon::port::FunctionPort;
 use crate::device::{
     ClientState, DoorbellPages, Format, Parts, Presence, VfDevice, doorbell_pages, shown,
 };
@@ -27,12 +32,8 @@ use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
 use crate::external::{self, ExternalServer, StartError};
 use crate::failures;
 use crate::limits::Limits;
-use crate::management::{
-    FunctionPort, LinkError, Management, ManagementError, ManagementThread, MigrateError, SmError,
-};
 use crate::run::Abort;
-use crate::status::{Function, Observer};
-use crate::topology::Plan;
+use crate::status::{Function, Managed, Observer};
 use crate::vf_host::VfHost;
 
 /// Why the parts cannot be put together.
@@ -73,7 +74,7 @@ pub struct Assembly {
     sockets: Vec<SocketThread>,
     _external: Option<ExternalServer>,
     _engine: EngineThread<Format>,
-    _management: ManagementThread,
+    _management: ManagementThread<Format>,
 }
 
 #[derive(Debug)]
@@ -94,11 +95,11 @@ impl Assembly {
         servers: Vec<Server>,
         abort: &Abort,
     ) -> Result<Self, AssemblyError> {
-        let plan = Plan::new(config);
-        let management = Management::new(config, &plan)?;
+        let plan = Plan::new(&config.model());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let (vswitch, stores) = management::vswitch(config, &plan, Arc::clone(&clock))?;
         let seed = random().map_err(system("read random bytes"))?;
-        let mut engine = Engine::new(management.for_engine(), Arc::clone(&clock), seed);
+        let mut engine = Engine::new(vswitch.for_engine(), Arc::clone(&clock), seed);
         let bell = Bell::default();
         let raised = Arc::new(Raised::new(bell.clone()));
         let mut pages = DoorbellPages::default();
@@ -119,8 +120,8 @@ impl Assembly {
             let state = FunctionState::new(configuration, quota, Box::new(vectors));
             let id = engine.add_vf(GuestMemory::default(), state, quota);
             let counters = engine.counters(id);
-            management.count_traffic(id, Arc::clone(&counters));
-            engine.set_port(id, management.port_view(id));
+            vswitch.count_traffic(id, Arc::clone(&counters));
+            engine.set_port(id, vswitch.port_view(id));
             let memory = doorbell_pages(&vf.name, &configuration).map_err(system(format!(
                 "create the doorbell pages of VF `{}`",
                 vf.name
@@ -138,7 +139,7 @@ impl Assembly {
                 limits.of(vf),
             ));
         }
-        for functions in management.sharers() {
+        for functions in vswitch.sharers() {
             engine.share_port(&functions);
         }
         let names = config.vfs().map(|(_, vf)| vf.name.clone()).collect();
@@ -153,8 +154,9 @@ impl Assembly {
             .map(|(_, vf)| idle(vf.doorbells))
             .max()
             .unwrap_or(Idle::Sleep);
+        let management = Management::new(Arc::clone(&vswitch), Arc::clone(&engine), stores);
         let management_thread = management
-            .start(Arc::clone(&engine))
+            .start()
             .map_err(system("start the management thread"))?;
         let what = config.engine.cpu.map_or_else(
             || "start the engine thread".to_owned(),
@@ -168,7 +170,7 @@ impl Assembly {
         for (server, (name, vf, configuration, interrupts, counters, memory, memory_limits)) in
             servers.into_iter().zip(made)
         {
-            let Some(port) = FunctionPort::new(&management, vf, Arc::clone(&counters)) else {
+            let Some(port) = FunctionPort::new(&vswitch, vf, Arc::clone(&counters)) else {
                 continue;
             };
             let backend = Software::new(connectx::Parts {
@@ -185,20 +187,22 @@ impl Assembly {
                 interrupts,
                 memory_limits,
                 presence: {
-                    let management = Arc::clone(&management);
-                    Box::new(move |presence| match presence {
-                        Presence::Connected => management.presence(vf, true),
-                        Presence::Reset => management.reset(vf),
-                        Presence::Gone => management.presence(vf, false),
+                    let vswitch = Arc::clone(&vswitch);
+                    Box::new(move |presence| {
+                        vswitch.handle(match presence {
+                            Presence::Connected => Input::Presence(vf, true),
+                            Presence::Reset => Input::Reset(vf),
+                            Presence::Gone => Input::Presence(vf, false),
+                        });
                     })
                 },
             });
             functions.push((vf, device.client(), counters));
             sockets.push(serve(name, server, device, abort.clone())?);
         }
-        let external = config.external.socket.as_deref().map(|socket| {
-            ExternalServer::start(socket, Arc::clone(&management), Arc::clone(&engine))
-        });
+        let external = config.external.socket.as_deref();
+        let external =
+            external.map(|socket| ExternalServer::start(socket, Arc::clone(&management)));
         let external = external.transpose()?;
         let status = Arc::new(Whole {
             observer: Observer::new(config.clone(), plan),
@@ -289,12 +293,16 @@ fn random() -> io::Result<u64> {
 #[derive(Debug)]
 struct Whole {
     observer: Observer,
-    management: Arc<Management>,
+    management: Arc<Management<Format>>,
     engine: Arc<SharedEngine<Format>>,
     functions: Vec<(VfId, Arc<ClientState>, Arc<TrafficCounters>)>,
 }
 
 impl Whole {
+    fn vswitch(&self) -> &VSwitch {
+        self.management.vswitch()
+    }
+
     fn is_connected(&self, vf: VfId) -> bool {
         let mut functions = self.functions.iter();
         functions.any(|(id, client, _)| *id == vf && client.is_connected())
@@ -303,24 +311,24 @@ impl Whole {
     fn functions(&self) -> Vec<Function> {
         self.functions
             .iter()
-            .zip(self.management.holders())
+            .zip(self.vswitch().holders())
             .map(|((vf, client, counters), holds)| Function {
                 holds,
-                smp: Some(self.management.smp_access(*vf)),
+                smp: Some(self.vswitch().smp_access(*vf)),
                 client_connected: client.is_connected(),
                 memory_unshared: client.has_unshared_memory(),
                 objects: self.engine.inspect(|engine| objects(engine, *vf)),
                 counters: read_counters(counters),
-                mads: self.management.proxy_report(*vf).into(),
+                mads: self.vswitch().filter_report(*vf).into(),
             })
             .collect()
     }
 }
 
 /// Why no VM has moved, for the control socket.
-fn unmoved(error: MigrateError) -> (ErrorKind, String) {
+fn unmoved(error: MoveError) -> (ErrorKind, String) {
     let kind = match error {
-        MigrateError::Unknown { .. } => ErrorKind::Unknown,
+        MoveError::Unmoved(MigrateError::Unknown { .. }) => ErrorKind::Unknown,
         _ => ErrorKind::Failed,
     };
     (kind, error.to_string())
@@ -329,24 +337,40 @@ fn unmoved(error: MigrateError) -> (ErrorKind, String) {
 impl StatusSource for Whole {
     fn status(&self) -> Status {
         let functions = self.functions();
-        let managers = self.management.manager_status();
-        self.management
-            .inspect(|state| self.observer.status(&state.fabric, &managers, &functions))
+        let managers = self.vswitch().manager_status();
+        let managers = managers.iter().map(|status| Managed {
+            sweeps: status.report.sweeps,
+            smps: status.smps,
+        });
+        let managers: Vec<Managed> = managers.collect();
+        self.vswitch()
+            .inspect(|fabric| self.observer.status(fabric, &managers, &functions))
     }
 
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
-        self.management
-            .migrate(request, |vf| self.is_connected(vf))
-            .map_err(unmoved)
+        let moves = vec![request.into()];
+        let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
+        let outcome = outcomes.map_err(MoveError::from).and_then(|mut outcomes| {
+            let outcome = outcomes.pop();
+            outcome.unwrap_or(Err(MoveError::Ending))
+        });
+        let migrated = Migrated::new(self.observer.config(), outcome.map_err(unmoved)?);
+        Ok(Migrated {
+            round: None,
+            ..migrated
+        })
     }
 
     fn migrate_all(
         &self,
         request: &MigrationsRequest,
     ) -> Result<MigrationsReport, (ErrorKind, String)> {
-        self.management
-            .migrate_all(request, |vf| self.is_connected(vf))
-            .map_err(unmoved)
+        let requests: Vec<MigrationRequest> = request.requests().collect();
+        let moves = requests.iter().map(Into::into).collect();
+        let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
+        let outcomes = outcomes.map_err(|error| unmoved(error.into()))?;
+        let config = self.observer.config();
+        Ok(MigrationsReport::new(config, &requests, outcomes))
     }
 
     fn manager(
@@ -355,47 +379,63 @@ impl StatusSource for Whole {
         subnet: Option<&str>,
     ) -> Result<Vec<SmStatus>, (ErrorKind, String)> {
         let config = self.observer.config();
-        let done = self.management.manager(config, action, subnet);
-        done.map_err(|error| {
+        let done = match action {
+            SmAction::Status => Ok(()),
+            SmAction::Sweep => self.management.sweep(subnet, None),
+            SmAction::Reload => self.management.sweep(subnet, Some(config)),
+        };
+        let done = done.and_then(|()| Ok(self.vswitch().manager_status_of(subnet)?));
+        let managers = done.map_err(|error| {
             let kind = match error {
-                SmError::Unknown { .. } => ErrorKind::Unknown,
+                SweepError::Manager(SmError::Unknown { .. }) => ErrorKind::Unknown,
                 _ => ErrorKind::Failed,
             };
             (kind, error.to_string())
-        })
+        })?;
+        let managers = managers.into_iter();
+        Ok(managers
+            .map(|status| SmStatus::new(config, status))
+            .collect())
     }
 
     fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)> {
         let plan = self.observer.plan();
-        self.management.change_link(plan, request).map_err(|error| {
-            let kind = match error {
-                LinkError::Unknown { .. } | LinkError::NoCable { .. } => ErrorKind::Unknown,
-                LinkError::TooMany(_) | LinkError::TooSlow(_) => ErrorKind::Failed,
-            };
-            (kind, error.to_string())
-        })
+        let at = (request.node.as_str(), request.port);
+        let status = self
+            .vswitch()
+            .change_link(plan, at, request.action.into())
+            .map_err(|error| {
+                let kind = match error {
+                    LinkError::Unknown { .. } | LinkError::NoCable { .. } => ErrorKind::Unknown,
+                    LinkError::TooMany(_) | LinkError::TooSlow(_) => ErrorKind::Failed,
+                };
+                (kind, error.to_string())
+            })?;
+        Ok(self
+            .vswitch()
+            .inspect(|fabric| LinkReport::new(plan, fabric, &status)))
     }
 
     fn topology(&self) -> Topology {
         let functions = self.functions();
-        self.management
-            .inspect(|state| self.observer.topology(&state.fabric, &functions))
+        self.vswitch()
+            .inspect(|fabric| self.observer.topology(fabric, &functions))
     }
 
     fn netlist(&self) -> String {
-        self.management.inspect(|state| state.fabric.to_netlist())
+        self.vswitch().inspect(fabric::Fabric::to_netlist)
     }
 
     fn counters(&self) -> CountersReport {
         let plan = self.observer.plan();
-        self.management
-            .inspect(|state| CountersReport::new(plan, &state.fabric))
+        self.vswitch()
+            .inspect(|fabric| CountersReport::new(plan, fabric))
     }
 
     fn external(&self, host: Option<&str>) -> Result<(String, String), (ErrorKind, String)> {
         let socket = self.observer.config().external.socket.clone();
         let socket = socket.ok_or((ErrorKind::Failed, external::NOT_SERVED.to_owned()))?;
-        let node = self.management.host_port(host).map(|(_, name)| name);
+        let node = self.vswitch().host_port(host).map(|(_, name)| name);
         let node = node.ok_or_else(|| {
             let known: Vec<&str> = self.observer.plan().names().collect();
             let host = host.unwrap_or_default();
@@ -409,7 +449,9 @@ impl StatusSource for Whole {
         let config = self.observer.config();
         let names: Vec<String> = config.vfs().map(|(_, vf)| vf.name.clone()).collect();
         let engine = Arc::clone(&self.engine);
-        Subscription::start(&self.management, &names, wish, move |watch| {
+        let captures = self.management.captures();
+        let vswitch = self.management.vswitch();
+        Subscription::start(captures, vswitch, &names, wish, move |watch| {
             engine.with(|engine| engine.set_watch(watch));
         })
     }

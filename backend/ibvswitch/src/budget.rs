@@ -12,8 +12,9 @@ use connectx::{Configuration, MAX_REPLY, MAX_REQUEST};
 use hca::Route;
 use vfio_user::{MAX_DATA_XFER_SIZE, MAX_DMA_MAPS, Mapping};
 
+use vswitch::TABLES_OF_A_GUEST;
+
 use crate::config::{Config, Doorbells, ManagerPlace, Vf};
-use crate::management::TABLES_OF_A_GUEST;
 
 /// Bytes of the lists that stay small: management packets that wait, what was refused, what is entered
 /// at the subnet administration and there, doorbell pages in use, capabilities.

@@ -33,7 +33,7 @@ use serde::Serialize;
 use crate::assembly::AssemblyError;
 use crate::config::{Config, ConfigError, Source};
 use crate::control::{self, Client, ClientError, Request, Response};
-use crate::management::ManagementError;
+use crate::daemon::management::ManagementError;
 use crate::picture::LayoutError;
 use crate::run::RunError;
 

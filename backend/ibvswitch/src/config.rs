@@ -5,11 +5,9 @@
 //! key, value and remedy; all mistakes of a file are reported together.
 
 mod document;
-mod guid;
 mod keys;
-mod mads;
-mod model;
 mod names;
+mod population;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -18,20 +16,20 @@ mod wiring;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use fabric::SmpAccess;
 use hca::ServiceLevels;
 use serde::{Deserialize, Serialize};
-use wire::{Guid, Lid, LinkWidth, Mtu, PKey};
+use vswitch::model;
+use wire::{Guid, Lid, PKey};
 
 pub use document::Problem;
-pub(crate) use guid::derive_guid;
-pub use mads::{GmpClass, GmpClasses, MadRate, MadRules};
-pub use model::{Address, AddressModel};
-pub use names::LinkRate;
 pub(crate) use names::SMP_ACCESS;
-pub use wiring::{Router, RouterPort, Switch, Wiring};
+pub use vswitch::model::{
+    Address, AddressModel, Cluster, Fabric, FileNodes, GmpClass, GmpClasses, KeyChoice, LinkRate,
+    MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Router, RouterPort,
+    RoutingChoice, Subnet, Switch, View, Wiring,
+};
 
 /// The configuration used when none is named: two hypervisors behind one switch, one VF each.
 pub const DEFAULT: &str = include_str!("config/default.toml");
@@ -48,10 +46,6 @@ pub const VFS_PER_HYPERVISOR_MAX: usize = 127;
 /// The most hypervisors on one switch. It has at most 254 external ports, since 255 means "drop" in a
 /// linear forwarding table (IBA 18.2.4.3.3), and one of them is the subnet manager's.
 pub const HYPERVISORS_MAX: usize = 253;
-
-/// Name of the node that the embedded subnet manager runs on; with several subnets, their names
-/// follow.
-pub const MANAGER: &str = "subnet manager";
 
 /// The most entries in the P_Key table of a virtual function.
 pub const PKEYS_MAX: usize = 128;
@@ -71,6 +65,8 @@ pub struct Config {
     pub fabric: Fabric,
     /// The subnet managers: each subnet has one, and all are alike.
     pub manager: Manager,
+    /// Files of the subnet managers.
+    pub files: ManagerFiles,
     /// The subnets, at least one.
     pub subnets: Vec<Subnet>,
     /// Programs of the host on the subnet.
@@ -90,157 +86,13 @@ pub struct Engine {
     pub cpu: Option<usize>,
 }
 
-/// Table `[fabric]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fabric {
-    /// How VFs come by LIDs.
-    pub model: AddressModel,
-    /// Whether drivers of VFs that share a LID are told that every packet needs a global route header.
-    pub grh_required: bool,
-    /// Whether VMs get LIDs of 18 bits, where all nodes speak them.
-    pub extended_lids: bool,
-    /// Largest packet payload of all links.
-    pub mtu: Mtu,
-    /// Lanes of a link.
-    pub link_width: LinkWidth,
-    /// Signalling rate of a lane.
-    pub link_speed: LinkRate,
-}
-
-/// A subnet: a manager, LIDs and a prefix of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subnet {
-    /// Name, unique among subnets; `None` where there are no tables `[[subnet]]`.
-    pub name: Option<String>,
-    /// Upper half of every GID.
-    pub prefix: u64,
-    /// What its manager runs on.
-    pub manager: ManagerHost,
-}
-
-/// The node that a subnet's manager runs on; with a file of nodes, one of these.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ManagerHost {
-    /// Its name.
-    pub name: String,
-    /// GUID of its port, always the same.
-    pub guid: Guid,
-    /// LID of its port.
-    pub lid: Lid,
-    /// Its switch: which of [`Wiring::switches`]; of no meaning where there is a file.
-    pub switch: usize,
-}
-
-/// Table `[sm]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Manager {
-    /// Where it is.
-    pub place: ManagerPlace,
-    /// LID mask control of adapters' ports.
-    pub lmc: u8,
-    /// Time between two sweeps.
-    pub sweep_interval: Duration,
-    /// Priority among subnet managers, 15 the highest.
-    pub priority: u8,
-    /// How paths are computed.
-    pub routing: RoutingChoice,
-    /// Roots of up*/down* routing; none: found by themselves.
-    pub roots: Vec<Guid>,
+/// Files of the subnet managers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ManagerFiles {
     /// Partition configuration file in OpenSM's format.
-    pub partitions_file: Option<PathBuf>,
-    /// Whether switches check P_Keys at ports with an adapter.
-    pub enforce_partitions: bool,
-    /// Where it keeps what it is to remember.
+    pub partitions: Option<PathBuf>,
+    /// Directory of what they are to remember.
     pub state_dir: Option<PathBuf>,
-    /// The most data lanes that links use.
-    pub max_lanes: Option<u8>,
-    /// The lane of each service level.
-    pub sl_to_vl: Option<wire::attribute::SlToVl>,
-    /// How lanes share links.
-    pub arbitration: Option<subnet::Arbitration>,
-    /// Which management keys ports are given.
-    pub m_key: KeyChoice,
-    /// What they protect: 0 to 3 (IBA 14.2.4).
-    pub m_key_protect: u8,
-    /// Seconds until a port with a key that nobody knows falls back to level 0; 0: never.
-    pub m_key_lease: u16,
-    /// Percentage of paths on the busiest link at which they are spread anew.
-    pub rebalance_threshold: Option<u16>,
-    /// Whether answers to path queries say that they may be kept.
-    pub path_caching: bool,
-}
-
-/// Which management keys ports are given.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub enum KeyChoice {
-    /// None.
-    #[default]
-    None,
-    /// Each node another one, at random.
-    PerNode,
-    /// All this one.
-    One(u64),
-}
-
-impl fmt::Debug for KeyChoice {
-    /// Without the key.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "None",
-            Self::PerNode => "PerNode",
-            Self::One(_) => "One",
-        })
-    }
-}
-
-/// How paths are computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum RoutingChoice {
-    /// Shortest paths.
-    #[default]
-    MinHop,
-    /// Up*/down*.
-    UpDown,
-    /// Fat-tree routing.
-    FatTree,
-    /// Fat-tree routing in which the VMs of a vSwitch share its weight.
-    VSwitchFatTree,
-    /// Shortest paths spread over links and lanes.
-    Dfsssp,
-    /// Shortest paths between switches, layered over lanes.
-    Lash,
-    /// Tori and meshes, one dimension after the other.
-    DimensionOrder,
-}
-
-impl RoutingChoice {
-    /// All engines with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 7] = [
-        ("minhop", Self::MinHop),
-        ("updn", Self::UpDown),
-        ("ftree", Self::FatTree),
-        ("vswitch-ftree", Self::VSwitchFatTree),
-        ("dfsssp", Self::Dfsssp),
-        ("lash", Self::Lash),
-        ("dor", Self::DimensionOrder),
-    ];
-}
-
-/// Where the subnet manager is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ManagerPlace {
-    /// In the daemon.
-    #[default]
-    Embedded,
-    /// A program of the host, or in a guest.
-    External,
-}
-
-impl ManagerPlace {
-    /// All places with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 2] =
-        [("embedded", Self::Embedded), ("external", Self::External)];
 }
 
 /// Table `[external]`.
@@ -249,33 +101,6 @@ pub struct External {
     /// What the names of the sockets begin with, in the abstract namespace; `None` when programs
     /// of the host are not served.
     pub socket: Option<String>,
-}
-
-/// A table `[[cluster]]`: VMs with a LID space of their own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cluster {
-    /// Name, unique among clusters.
-    pub name: String,
-    /// The LID by which its VMs know the subnet manager.
-    pub sm_lid: Lid,
-    /// What its VMs see of the subnet.
-    pub view: View,
-}
-
-/// What VMs of a cluster see of the subnet when they ask its nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum View {
-    /// Their own port.
-    #[default]
-    OwnPort,
-    /// The part of it that serves the cluster, under names of its own.
-    Mirror,
-}
-
-impl View {
-    /// Both with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 2] =
-        [("own-port", Self::OwnPort), ("mirror", Self::Mirror)];
 }
 
 /// A table `[[hypervisor]]`.
@@ -291,26 +116,6 @@ pub struct Hypervisor {
     pub physical_guid: Guid,
     /// Its virtual functions, the spare ones last.
     pub vfs: Vec<Vf>,
-}
-
-impl Hypervisor {
-    /// Whether its physical function is a port of the subnet, whose LID VFs share.
-    pub fn has_physical_function(&self, model: AddressModel) -> bool {
-        model == AddressModel::SharedPort || self.vfs.iter().any(|vf| vf.address == Address::Shared)
-    }
-
-    /// Name of the physical function: without a vSwitch it is all there is of the hypervisor.
-    pub fn physical_function(&self, model: AddressModel) -> String {
-        match self.has_vswitch(model) {
-            false => self.name.clone(),
-            true => format!("{}-pf", self.name),
-        }
-    }
-
-    /// Whether it has a vSwitch: in Shared Port it is an adapter with one port.
-    pub fn has_vswitch(&self, model: AddressModel) -> bool {
-        model != AddressModel::SharedPort
-    }
 }
 
 /// A table `[[hypervisor.vf]]`: one virtual function, to be attached to one VM.
@@ -348,6 +153,25 @@ pub struct Vf {
     pub socket: PathBuf,
     /// Whether it has no VM of its own: a VM may move to it.
     pub spare: bool,
+}
+
+impl Vf {
+    fn model(&self) -> model::Vf {
+        model::Vf {
+            name: self.name.clone(),
+            address: self.address,
+            lid: self.lid,
+            guid: self.guid,
+            pkeys: self.pkeys.clone(),
+            has_pkeys: self.has_pkeys,
+            smp: self.smp,
+            mads: self.mads.clone(),
+            cluster: self.cluster,
+            virtual_pkeys: self.virtual_pkeys.clone(),
+            service_levels: self.service_levels,
+            spare: self.spare,
+        }
+    }
 }
 
 /// How doorbells of a VF reach the engine.
@@ -465,28 +289,33 @@ impl Config {
             .flat_map(|hypervisor| hypervisor.vfs.iter().map(move |vf| (hypervisor, vf)))
     }
 
-    /// Whether a VF's guest sees more of the subnet than its own port: its cluster's view.
-    pub fn has_view(&self, vf: &Vf) -> bool {
-        let cluster = vf
-            .cluster
-            .and_then(|(cluster, _)| self.clusters.get(cluster));
-        cluster.is_some_and(|cluster| cluster.view == View::Mirror)
-    }
-
     /// The VF of that name.
     pub fn vf(&self, name: &str) -> Option<(&Hypervisor, &Vf)> {
         self.vfs().find(|(_, vf)| vf.name == name)
     }
 
-    /// Whether VFs with a LID of their own have it only while a VM runs.
-    pub fn has_dynamic_lids(&self) -> bool {
-        let external = self.manager.place == ManagerPlace::External;
-        self.fabric.model.is_dynamic(external)
-    }
-
     /// The subnet that a hypervisor is in: which of [`Config::subnets`].
     pub fn subnet_of(&self, hypervisor: &Hypervisor) -> usize {
         self.wiring.switches[hypervisor.switch].subnet
+    }
+
+    /// What the fabric is to be: all but what is the daemon's own affair.
+    pub fn model(&self) -> model::Model {
+        let hypervisors = self.hypervisors.iter().map(|hypervisor| model::Hypervisor {
+            name: hypervisor.name.clone(),
+            switch: hypervisor.switch,
+            vswitch_guid: hypervisor.vswitch_guid,
+            physical_guid: hypervisor.physical_guid,
+            vfs: hypervisor.vfs.iter().map(Vf::model).collect(),
+        });
+        model::Model {
+            fabric: self.fabric.clone(),
+            manager: self.manager.clone(),
+            subnets: self.subnets.clone(),
+            clusters: self.clusters.clone(),
+            wiring: self.wiring.clone(),
+            hypervisors: hypervisors.collect(),
+        }
     }
 
     /// The socket on which the daemon answers `status` and the like.

@@ -7,11 +7,13 @@
 
 mod client;
 mod counters;
+mod duplicate_guids;
 mod link;
 mod message;
 mod migration;
 mod server;
 mod sm;
+mod topology;
 
 pub use client::{Client, ClientError};
 pub use counters::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
@@ -29,6 +31,7 @@ pub use server::{Server, StatusSource};
 pub use sm::{
     Balance, ExtendedLids, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps,
 };
+pub(crate) use topology::used_pkeys;
 
 /// The most bytes of one line, its newline included. A status line has about 1 KiB for each VF.
 pub const LINE_MAX: usize = 64 * 1024 * 1024;

@@ -68,12 +68,13 @@ pub(crate) mod examples {
     use std::path::Path;
 
     use fabric::Fabric;
+    use vswitch::Plan;
 
     use crate::config::{Config, DEFAULT, Directories};
     use crate::control::{Link, LinkEnd, Node, NodeKind, Topology};
-    use crate::management::Management;
+    use crate::daemon::management::vswitch;
+    use crate::engine::SystemClock;
     use crate::status::Observer;
-    use crate::topology::Plan;
 
     /// The built-in configuration, before anybody manages it.
     pub fn built_in() -> Topology {
@@ -81,8 +82,9 @@ pub(crate) mod examples {
             chosen: None,
             fallback: Path::new("/run/ibvswitch"),
         };
-        let plan = Plan::new(&Config::parse("f", DEFAULT, dirs).expect("is right"));
-        plan.describe(&Fabric::new(plan.topology()).expect("is a fabric"))
+        let config = Config::parse("f", DEFAULT, dirs).expect("is right");
+        let plan = Plan::new(&config.model());
+        Topology::new(&plan, &Fabric::new(plan.topology()).expect("is a fabric"))
     }
 
     pub fn node(name: &str, kind: NodeKind, hypervisor: Option<&str>, lid: Option<u32>) -> Node {
@@ -167,11 +169,12 @@ pub(crate) mod examples {
             fallback: Path::new("/run/ibvswitch"),
         };
         let config = Config::parse("f", text, dirs).expect("is right");
-        let plan = Plan::new(&config);
-        let management = Management::new(&config, &plan).expect("is right");
-        management.bring_up();
+        let plan = Plan::new(&config.model());
+        let clock = std::sync::Arc::new(SystemClock::default());
+        let (vswitch, _) = vswitch(&config, &plan, clock).expect("is right");
+        vswitch.poll();
         let observer = Observer::new(config, plan);
-        management.with(|state| observer.topology(&state.fabric, &[]))
+        vswitch.inspect(|fabric| observer.topology(fabric, &[]))
     }
 
     /// Two subnets with a router between them.

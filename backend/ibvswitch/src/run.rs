@@ -17,9 +17,9 @@ use crate::assembly::{Assembly, AssemblyError};
 use crate::budget::{Available, Budget};
 use crate::config::Config;
 use crate::control::Server;
+use crate::daemon::management::{self, ManagementError};
 use crate::limits::raise_open_files;
 use crate::logging;
-use crate::management::{self, ManagementError};
 use crate::sockets::{SocketError, Sockets};
 
 /// Why a daemon did not start, or stopped by itself.

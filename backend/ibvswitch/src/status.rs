@@ -4,19 +4,18 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use fabric::{Fabric, PortRef, SmpAccess};
+use vswitch::{Plan, SharedPlace};
 use wire::Guid;
 
 use crate::config::{Config, Hypervisor, SMP_ACCESS, Vf};
 use crate::control::{
     Counters, FabricStatus, Mads, NodeKind, Objects, Status, SubnetName, SubnetStatus, Topology,
-    VfStatus,
+    VfStatus, used_pkeys,
 };
-use crate::shared_port::Place;
-use crate::topology::{Plan, used_pkeys};
 
-/// What the subnet manager has done.
+/// What a subnet manager has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Management {
+pub struct Managed {
     /// Sweeps completed.
     pub sweeps: u64,
     /// Subnet management packets sent.
@@ -72,12 +71,7 @@ impl Observer {
 
     /// The state of the daemon. `functions` are in the order of [`Config::vfs`]; those missing
     /// count as idle; `managers`, if embedded, are in the order of the subnets.
-    pub fn status(
-        &self,
-        fabric: &Fabric,
-        managers: &[Management],
-        functions: &[Function],
-    ) -> Status {
+    pub fn status(&self, fabric: &Fabric, managers: &[Managed], functions: &[Function]) -> Status {
         let functions = functions
             .iter()
             .cloned()
@@ -108,10 +102,10 @@ impl Observer {
         }
     }
 
-    fn fabric_status(&self, fabric: &Fabric, managers: &[Management]) -> FabricStatus {
+    fn fabric_status(&self, fabric: &Fabric, managers: &[Managed]) -> FabricStatus {
         let subnets = self.config.subnets.iter().zip(self.plan.managers());
         let managers = managers.iter().copied();
-        let managers = managers.chain(std::iter::repeat(Management::default()));
+        let managers = managers.chain(std::iter::repeat(Managed::default()));
         let each = subnets.enumerate().zip(managers);
         let all: Vec<SubnetStatus> = each
             .map(|((number, (subnet, port)), manager)| SubnetStatus {
@@ -141,7 +135,7 @@ impl Observer {
     }
 
     /// Makes the status of a port that of a function which shares it.
-    fn share(&self, status: &mut VfStatus, vf: &Vf, fabric: &Fabric, place: Place) {
+    fn share(&self, status: &mut VfStatus, vf: &Vf, fabric: &Fabric, place: SharedPlace) {
         let guid = place.guid(fabric);
         let clustered = self.plan.clustered();
         status.state = clustered.state(place, fabric).to_string();
@@ -163,7 +157,7 @@ impl Observer {
 
     /// Nodes and cables, with the LIDs they have now. `functions` are as for [`Observer::status`].
     pub fn topology(&self, fabric: &Fabric, functions: &[Function]) -> Topology {
-        let mut topology = self.plan.describe(fabric);
+        let mut topology = Topology::new(&self.plan, fabric);
         let vfs = self.config.vfs().map(|(_, vf)| vf.name.as_str());
         let functions: HashMap<&str, &Function> = vfs.zip(functions).collect();
         for node in &mut topology.nodes {
@@ -245,18 +239,18 @@ mod tests {
             fallback: Path::new("/run/ibvswitch"),
         };
         let config = Config::parse("f", DEFAULT, dirs).expect("is right");
-        let plan = Plan::new(&config);
+        let plan = Plan::new(&config.model());
         let fabric = Fabric::new(plan.topology()).expect("is a fabric");
         let observer = Observer::new(config, plan);
         let busy = Function {
             client_connected: true,
             ..Function::default()
         };
-        let management = Management {
+        let managed = Managed {
             sweeps: 3,
             smps: 70,
         };
-        let status = observer.status(&fabric, &[management], &[busy]);
+        let status = observer.status(&fabric, &[managed], &[busy]);
         assert_eq!((status.fabric.switches, status.fabric.smps), (3, 70));
         let [vm1, vm2] = &status.vfs[..] else {
             panic!("two VFs")

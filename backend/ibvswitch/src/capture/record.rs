@@ -9,10 +9,10 @@ use hca::VfId;
 use hca::packets::{Physical, Shown};
 use hca::watch::Seen;
 use parking_lot::Mutex;
+use vswitch::VSwitch;
 use wire::{Lid, MadPacket, Vl, erf};
 
 use super::{Item, Subscriber};
-use crate::management::Management;
 
 /// The interface number of packets that leave a port.
 const LEAVES: u8 = 0;
@@ -21,14 +21,14 @@ const REACHES: u8 = 1;
 
 /// The subnet's own numbers of functions, asked for once per state of the subnet.
 pub(super) struct Numbers<'a> {
-    management: &'a Management,
+    vswitch: &'a VSwitch,
     lids: Mutex<HashMap<VfId, (u64, Lid)>>,
 }
 
 impl<'a> Numbers<'a> {
-    pub(super) fn new(management: &'a Management) -> Self {
+    pub(super) fn new(vswitch: &'a VSwitch) -> Self {
         Self {
-            management,
+            vswitch,
             lids: Mutex::default(),
         }
     }
@@ -36,12 +36,12 @@ impl<'a> Numbers<'a> {
 
 impl Physical for Numbers<'_> {
     fn lid(&self, vf: VfId) -> Lid {
-        let generation = self.management.generation().load(Ordering::Acquire);
+        let generation = self.vswitch.generation().load(Ordering::Acquire);
         let mut lids = self.lids.lock();
         match lids.get(&vf) {
             Some(&(at, lid)) if at == generation => lid,
             _ => {
-                let lid = self.management.physical_lid(vf);
+                let lid = self.vswitch.physical_lid(vf);
                 lids.insert(vf, (generation, lid));
                 lid
             }

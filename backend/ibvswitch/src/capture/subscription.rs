@@ -15,10 +15,10 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, select};
+use vswitch::VSwitch;
 
 use super::record::{Numbers, records};
 use super::{Captures, Item, Queue, Subscriber, Summary, Wish};
-use crate::management::Management;
 
 /// A part that is a record of the file.
 pub const RECORD: u8 = 1;
@@ -34,7 +34,7 @@ const GATHERED: usize = 1 << 16;
 /// A running capture. Ends when dropped.
 pub struct Subscription {
     captures: Arc<Captures>,
-    management: Arc<Management>,
+    vswitch: Arc<VSwitch>,
     subscriber: Arc<Subscriber>,
     queue: Queue,
     /// Has the engine tell whom it should.
@@ -56,7 +56,8 @@ impl Subscription {
     /// # Errors
     /// When there is no VF of a name.
     pub fn start(
-        management: &Arc<Management>,
+        captures: &Arc<Captures>,
+        vswitch: &Arc<VSwitch>,
         names: &[String],
         wish: &Wish,
         watch: impl Fn(Option<Box<dyn hca::watch::Watch>>) + Send + Sync + 'static,
@@ -72,17 +73,17 @@ impl Subscription {
         }
         let mut ports: HashSet<_> = functions
             .iter()
-            .filter_map(|&vf| management.port(vf))
+            .filter_map(|&vf| vswitch.port(vf))
             .collect();
         if everything || wish.manager {
-            ports.extend(management.manager_ports());
+            ports.extend(vswitch.manager_ports());
         }
-        let captures = Arc::clone(management.captures());
+        let captures = Arc::clone(captures);
         let (subscriber, queue) = captures.subscribe(functions, ports, wish);
         let for_engine = Arc::clone(&captures);
         let subscription = Self {
             captures,
-            management: Arc::clone(management),
+            vswitch: Arc::clone(vswitch),
             subscriber,
             queue,
             watch: Box::new(move || watch(for_engine.watch())),
@@ -95,7 +96,7 @@ impl Subscription {
     fn changed(&self) {
         let _changing = self.captures.changing.lock();
         let tap = self.captures.tap();
-        self.management.with(|state| state.fabric.set_tap(tap));
+        self.vswitch.set_tap(tap);
         (self.watch)();
     }
 
@@ -123,7 +124,7 @@ impl Subscription {
         mut stream: &UnixStream,
         end: &crossbeam_channel::Receiver<()>,
     ) -> io::Result<()> {
-        let numbers = Numbers::new(&self.management);
+        let numbers = Numbers::new(&self.vswitch);
         let mut summary = Summary::default();
         let mut bytes = Vec::new();
         loop {

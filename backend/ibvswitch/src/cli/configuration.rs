@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{CliError, SourceArgs, print, print_json};
 use crate::budget::{Available, Budget, mebibytes};
 use crate::config::{Config, DEFAULT, Doorbells};
-use crate::management;
+use crate::daemon::management;
 
 /// Commands on configurations. None needs the daemon.
 #[derive(Debug, Subcommand)]

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use vswitch::{Plan, VSwitch};
 
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::Config;
 use crate::control::{Request, Response};
-use crate::management::Management;
+use crate::daemon::management::vswitch;
+use crate::engine::SystemClock;
 use crate::picture::{self, Theme};
 use crate::status::Observer;
-use crate::topology::Plan;
 
 /// Arguments of `topology`.
 #[derive(Debug, Args)]
@@ -57,9 +58,9 @@ pub(super) fn run(source: SourceArgs, args: &TopologyArgs) -> Result<(), CliErro
         return print(&netlist(source, args.planned)?);
     }
     let topology = if args.planned {
-        let (config, plan, management) = planned(source)?;
+        let (config, plan, vswitch) = planned(source)?;
         let observer = Observer::new(config, plan);
-        management.with(|state| observer.topology(&state.fabric, &[]))
+        vswitch.inspect(|fabric| observer.topology(fabric, &[]))
     } else {
         let Response::Topology(topology) = ask(source, &Request::Topology {})? else {
             return Err(CliError::UnexpectedResponse);
@@ -77,8 +78,8 @@ pub(super) fn run(source: SourceArgs, args: &TopologyArgs) -> Result<(), CliErro
 
 fn netlist(source: SourceArgs, of_plan: bool) -> Result<String, CliError> {
     if of_plan {
-        let (_, _, management) = planned(source)?;
-        return Ok(management.with(|state| state.fabric.to_netlist()));
+        let (_, _, vswitch) = planned(source)?;
+        return Ok(vswitch.inspect(fabric::Fabric::to_netlist));
     }
     match ask(source, &Request::Netlist {})? {
         Response::Netlist { text } => Ok(text),
@@ -87,10 +88,10 @@ fn netlist(source: SourceArgs, of_plan: bool) -> Result<String, CliError> {
 }
 
 /// The subnet of a configuration, brought up in this process by the subnet manager itself.
-fn planned(source: SourceArgs) -> Result<(Config, Plan, Arc<Management>), CliError> {
+fn planned(source: SourceArgs) -> Result<(Config, Plan, Arc<VSwitch>), CliError> {
     let config = source.load()?;
-    let plan = Plan::new(&config);
-    let management = Management::new(&config, &plan)?;
-    management.bring_up();
-    Ok((config, plan, management))
+    let plan = Plan::new(&config.model());
+    let (vswitch, _) = vswitch(&config, &plan, Arc::new(SystemClock::default()))?;
+    vswitch.poll();
+    Ok((config, plan, vswitch))
 }

@@ -14,11 +14,11 @@ use std::hash::Hash;
 use std::path::PathBuf;
 
 use toml::de::DeValue;
+use vswitch::model::derive_guid;
 use wire::{Guid, Lid};
 
 use self::hypervisors::Defaults;
 use super::document::{Document, Entry, Problem, Section, list};
-use super::guid::derive_guid;
 use super::{Address, Config, Directories, keys};
 
 /// The highest unicast LID (IBA 4.1.3).
@@ -81,7 +81,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let socket_mode = self.socket_mode(root);
         let (engine, doorbells, object_memory) = self.engine(root);
         let sm = root.section("sm", keys::SM);
-        let manager = self.manager(sm.as_ref());
+        let (manager, files) = self.manager(sm.as_ref());
         let external = self.external(root, &runtime_dir);
         let section = root.section("fabric", keys::FABRIC);
         let fabric = self.fabric(section.as_ref());
@@ -115,6 +115,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             engine,
             fabric: fabric?,
             manager,
+            files,
             subnets,
             external,
             clusters: self.names.clusters.found,

@@ -7,6 +7,9 @@ mod values;
 mod wiring;
 
 use std::path::Path;
+use std::time::Duration;
+
+use wire::{LinkWidth, Mtu};
 
 use super::*;
 

@@ -9,7 +9,7 @@ use wire::attribute::NodeType;
 
 use super::document::{Entry, Section};
 use super::read::{Reader, Seen};
-use super::{ManagerHost, Subnet, keys};
+use super::{FileNodes, ManagerHost, Subnet, Switch, Wiring, keys};
 
 /// External ports that a switch may have: 255 means "drop" in a linear forwarding table
 /// (IBA 18.2.4.3.3).
@@ -21,105 +21,34 @@ const SWITCHES_MAX: usize = 1024;
 /// The switch where none is named.
 const DEFAULT: &str = "sw1";
 
-/// A switch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Switch {
-    /// Name, unique among switches.
-    pub name: String,
-    /// Node GUID, derived from its name unless a file gives it.
-    pub guid: Guid,
-    /// Its subnet: which of [`Config::subnets`](super::Config::subnets).
-    pub subnet: usize,
-    /// Whether it speaks LIDs of 18 bits where the others do.
-    pub extended_lids: bool,
-}
-
-/// A router, which is in several subnets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Router {
-    /// Name, unique among routers.
-    pub name: String,
-    /// Node GUID, derived from its name.
-    pub guid: Guid,
-    /// Its ports from 1 on.
-    pub ports: Vec<RouterPort>,
-}
-
-/// A port of a router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RouterPort {
-    /// Port GUID, derived from the router's name and the port's number.
-    pub guid: Guid,
-    /// The switch that it is cabled to: which of [`Wiring::switches`].
-    pub switch: usize,
-}
-
-/// Switches, the cables between them, and routers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wiring {
-    /// The switches, at least one.
-    pub switches: Vec<Switch>,
-    /// Cables between switches, by their places in `switches`; none where there is a file.
-    pub cables: Vec<(usize, usize)>,
-    /// The routers.
-    pub routers: Vec<Router>,
-    /// Nodes and cables of a file.
-    pub file: Option<FileNodes>,
-}
-
-/// What a file of nodes and cables says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileNodes {
-    /// Nodes and cables.
-    pub topology: Topology,
-    /// The switches among the nodes, in the order of [`Wiring::switches`].
-    pub switches: Vec<NodeId>,
-    /// Names of all nodes, in their order, each different from the others.
-    pub names: Vec<String>,
-    /// The channel adapter that is the subnet manager's host.
-    pub manager: NodeId,
-}
-
-impl Wiring {
-    /// The switches at the ends of cables to managers' hosts, to routers and to other switches, once for
-    /// each end. Cables to hypervisors are not among them.
-    pub fn ends<'a>(&'a self, subnets: &'a [Subnet]) -> impl Iterator<Item = usize> + 'a {
-        let between = self.cables.iter().flat_map(|&(a, b)| [a, b]);
-        let routers = self.routers.iter().flat_map(|router| &router.ports);
-        between
-            .chain(routers.map(|port| port.switch))
-            .chain(subnets.iter().map(|subnet| subnet.manager.switch))
-    }
-
-    /// For each switch, ports that no cable between switches and no host has.
-    pub(super) fn free_ports(&self, subnets: &[Subnet]) -> Vec<usize> {
-        let mut free: Vec<usize> = match &self.file {
-            Some(file) => {
-                let nodes = file.topology.nodes();
-                let ports = |id: &NodeId| usize::from(nodes[id.index()].ports);
-                file.switches.iter().map(ports).collect()
-            }
-            None => vec![PORTS_MAX; self.switches.len()],
-        };
-        let mut take = |switch: usize| {
-            if let Some(left) = free.get_mut(switch) {
-                *left = left.saturating_sub(1);
-            }
-        };
-        match &self.file {
-            Some(file) => {
-                for &(a, b, _) in file.topology.links() {
-                    for end in [a, b] {
-                        if let Some(at) = file.switches.iter().position(|&it| it == end.node) {
-                            take(at);
-                        }
+/// For each switch, ports that no cable between switches and no host has.
+pub(super) fn free_ports(wiring: &Wiring, subnets: &[Subnet]) -> Vec<usize> {
+    let mut free: Vec<usize> = match &wiring.file {
+        Some(file) => {
+            let nodes = file.topology.nodes();
+            let ports = |id: &NodeId| usize::from(nodes[id.index()].ports);
+            file.switches.iter().map(ports).collect()
+        }
+        None => vec![PORTS_MAX; wiring.switches.len()],
+    };
+    let mut take = |switch: usize| {
+        if let Some(left) = free.get_mut(switch) {
+            *left = left.saturating_sub(1);
+        }
+    };
+    match &wiring.file {
+        Some(file) => {
+            for &(a, b, _) in file.topology.links() {
+                for end in [a, b] {
+                    if let Some(at) = file.switches.iter().position(|&it| it == end.node) {
+                        take(at);
                     }
                 }
             }
-            None => self.ends(subnets).for_each(take),
         }
-        free
+        None => wiring.ends(subnets).for_each(take),
     }
+    free
 }
 
 impl<'d, 'i> Reader<'d, 'i> {

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use fabric::{Fabric, PortRef};
 use serde::{Deserialize, Serialize};
+use vswitch::Plan;
 use wire::Lid;
-
-use crate::topology::Plan;
 
 /// What each node of the subnet has counted since the daemon began to serve.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,10 @@
 //! Links that are changed on command, as they go over the control socket.
 
+use std::time::Duration;
+
+use fabric::{Fabric, Stalled};
 use serde::{Deserialize, Serialize};
+use vswitch::{LinkStatus, Plan};
 
 use super::LinkEnd;
 
@@ -87,4 +91,59 @@ pub struct LinkReport {
     pub overrun_every: u32,
     /// Which way data is stuck, seen from the port that was named.
     pub stalled: StallDirection,
+}
+
+impl From<StallDirection> for Stalled {
+    fn from(direction: StallDirection) -> Self {
+        match direction {
+            StallDirection::Out => Self::Outbound,
+            StallDirection::In => Self::Inbound,
+            StallDirection::Both => Self::Both,
+            StallDirection::Off => Self::No,
+        }
+    }
+}
+
+impl From<Stalled> for StallDirection {
+    fn from(stalled: Stalled) -> Self {
+        match stalled {
+            Stalled::No => Self::Off,
+            Stalled::Outbound => Self::Out,
+            Stalled::Inbound => Self::In,
+            Stalled::Both => Self::Both,
+        }
+    }
+}
+
+impl From<LinkAction> for vswitch::LinkAction {
+    fn from(action: LinkAction) -> Self {
+        match action {
+            LinkAction::Show => Self::Show,
+            LinkAction::Down => Self::Down,
+            LinkAction::Up => Self::Up,
+            LinkAction::Drop { per_million, seed } => Self::Drop { per_million, seed },
+            LinkAction::Delay { microseconds } => Self::Delay(Duration::from_micros(microseconds)),
+            LinkAction::Overrun { every } => Self::Overrun(every),
+            LinkAction::Stall { direction } => Self::Stall(direction.into()),
+            LinkAction::Restore => Self::Restore,
+        }
+    }
+}
+
+impl LinkReport {
+    /// A link of `plan`, which is `fabric` in operation.
+    pub fn new(plan: &Plan, fabric: &Fabric, status: &LinkStatus) -> Self {
+        let fault = status.fault;
+        Self {
+            port: LinkEnd::new(plan, fabric, status.port),
+            peer: LinkEnd::new(plan, fabric, status.peer),
+            cable: status.cable,
+            state: status.state.to_string(),
+            physical_state: status.physical_state.to_string(),
+            lost_per_million: fault.loss_ppm,
+            delay_us: fault.delay.as_micros() as u64,
+            overrun_every: fault.overrun_every,
+            stalled: fault.stalled.into(),
+        }
+    }
 }

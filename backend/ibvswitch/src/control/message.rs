@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use vswitch::FilterReport;
 
 use super::{
     CountersReport, LinkReport, LinkRequest, Migrated, MigrationRequest, MigrationsReport,
@@ -221,6 +222,26 @@ pub struct Mads {
     pub refused: BTreeMap<String, u64>,
     /// The last ones refused, oldest first.
     pub last_refused: Vec<RefusedMad>,
+}
+
+impl From<FilterReport> for Mads {
+    fn from(report: FilterReport) -> Self {
+        let refused = |refusal: &vswitch::Refusal| RefusedMad {
+            at_ms: refusal.at.as_millis() as u64,
+            packet: refusal.packet(),
+            dlid: refusal.dlid,
+            reason: refusal.reason.to_string(),
+        };
+        Self {
+            passed: report.passed,
+            refused: report
+                .refused
+                .iter()
+                .map(|(reason, count)| (reason.to_string(), *count))
+                .collect(),
+            last_refused: report.last.iter().map(refused).collect(),
+        }
+    }
 }
 
 /// A management packet that was refused.

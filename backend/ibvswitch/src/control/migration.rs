@@ -1,8 +1,15 @@
 //! Migrations over the control socket.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use subnet::{MigrationError, Wait};
+use vswitch::{How, MigrateError, MoveRequest};
+use wire::Guid;
+
+use crate::config::Config;
+use crate::daemon::management::MoveError;
 
 /// Which VM is to move where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,10 +78,19 @@ pub fn allowed(wait_s: Option<u16>) -> Duration {
     Duration::from_secs(wait_s.unwrap_or(30).min(600).into())
 }
 
-impl MigrationRequest {
-    /// Whether it says how forwarding tables are to change.
-    pub(crate) fn is_about_tables(&self) -> bool {
-        self.method.is_some() || self.drop_first || self.fewest || self.destination_routed
+impl From<&MigrationRequest> for MoveRequest {
+    fn from(request: &MigrationRequest) -> Self {
+        Self {
+            tag: 0,
+            vm: request.vm.clone(),
+            to: request.to.clone(),
+            vf: request.vf.clone(),
+            method: request.method.map(Into::into),
+            drop_first: request.drop_first,
+            fewest: request.fewest,
+            destination_routed: request.destination_routed,
+            allowed: allowed(request.wait_s),
+        }
     }
 }
 
@@ -315,4 +331,153 @@ pub struct SwitchPackets {
     /// Packets.
     #[serde(flatten)]
     pub packets: Packets,
+}
+
+impl Place {
+    fn new(config: &Config, place: vswitch::Place) -> Self {
+        let vf = config.vf(&place.vf);
+        Self {
+            socket: vf.map_or(String::new(), |(_, vf)| vf.socket.display().to_string()),
+            vf: place.vf,
+            hypervisor: place.hypervisor,
+        }
+    }
+}
+
+impl From<subnet::Packets> for Packets {
+    fn from(packets: subnet::Packets) -> Self {
+        Self {
+            sent: packets.sent,
+            updated: packets.updated,
+        }
+    }
+}
+
+impl Migrated {
+    /// A VM of `config` that has moved.
+    pub fn new(config: &Config, migrated: vswitch::Migrated) -> Self {
+        let plain = Self {
+            vm: migrated.vm,
+            lid: migrated.lid.value(),
+            former_lid: migrated.former_lid.map(wire::Lid::value),
+            guid: migrated.guid.to_string(),
+            from: Place::new(config, migrated.from),
+            to: Place::new(config, migrated.to),
+            method: None,
+            functions: Packets::default(),
+            drops: Packets::default(),
+            vswitches: Packets::default(),
+            switches: Packets::default(),
+            per_switch: Vec::new(),
+            transition: None,
+            round: None,
+            waited: None,
+            not_fewest: None,
+            active_after_ms: None,
+        };
+        match migrated.how {
+            How::Registration => plain,
+            How::Exchange { active_after } => Self {
+                active_after_ms: Some(active_after.as_millis() as u64),
+                ..plain
+            },
+            How::Manager { moved, names } => plain.by_manager(&moved, &names),
+        }
+    }
+
+    /// The same, with what its subnet manager has done.
+    fn by_manager(self, moved: &subnet::Moved, names: &HashMap<Guid, String>) -> Self {
+        let name = |guid: &Guid| names.get(guid).cloned().unwrap_or_default();
+        let per_switch = moved.per_switch.iter().map(|switch| SwitchPackets {
+            name: name(&switch.guid),
+            vswitch: switch.is_vswitch,
+            packets: switch.packets.into(),
+        });
+        Self {
+            method: Some(moved.method.into()),
+            functions: moved.functions.into(),
+            drops: moved.drops.into(),
+            vswitches: moved.vswitches.into(),
+            switches: moved.switches.into(),
+            per_switch: per_switch.collect(),
+            transition: { moved.deadlock.as_ref() }.map(|found| Transition::new(found, name)),
+            round: Some(moved.round),
+            waited: moved.waited.map(|wait| match wait {
+                Wait::Switch { switch, vm } => Waited::Switch {
+                    switch: name(&switch),
+                    vm: name(&vm),
+                },
+                Wait::Place { vm } => Waited::Place { vm: name(&vm) },
+                Wait::Itself => Waited::Itself,
+                Wait::Turn => Waited::Turn,
+            }),
+            not_fewest: moved.not_fewest.as_ref().map(ToString::to_string),
+            ..self
+        }
+    }
+}
+
+impl Transition {
+    fn new(found: &subnet::Deadlock, name: impl Fn(&Guid) -> String) -> Self {
+        let (deadlock, circle) = match found {
+            subnet::Deadlock::Free => (Deadlock::None, None),
+            subnet::Deadlock::Unknown => (Deadlock::Unknown, None),
+            subnet::Deadlock::Possible(circle) => (Deadlock::Possible, Some(circle)),
+            subnet::Deadlock::Lasting(circle) => (Deadlock::Lasting, Some(circle)),
+            subnet::Deadlock::Standing(circle) => (Deadlock::Standing, Some(circle)),
+        };
+        let channels = circle.into_iter().flat_map(|circle| &circle.channels);
+        Self {
+            deadlock,
+            lane: circle.map(|circle| circle.lane),
+            circle: channels.map(|(guid, port)| (name(guid), *port)).collect(),
+        }
+    }
+}
+
+impl MigrationsReport {
+    /// How several moves came out, with rounds from 1.
+    pub fn new(
+        config: &Config,
+        requests: &[MigrationRequest],
+        outcomes: Vec<Result<vswitch::Migrated, MoveError>>,
+    ) -> Self {
+        let before = outcomes.iter().filter_map(round).min().unwrap_or(1) - 1;
+        let mut packets = StepPackets::default();
+        let moves = requests.iter().zip(outcomes).map(|(request, outcome)| {
+            let round = round(&outcome).map(|round| round - before);
+            match outcome {
+                Ok(migrated) => {
+                    let migrated = Migrated::new(config, migrated);
+                    packets.add(&migrated);
+                    MoveOutcome::Moved(Box::new(Migrated { round, ..migrated }))
+                }
+                Err(error) => MoveOutcome::Failed {
+                    vm: request.vm.clone(),
+                    to: request.to.clone(),
+                    round,
+                    error: error.to_string(),
+                },
+            }
+        });
+        Self {
+            moves: moves.collect(),
+            packets,
+        }
+    }
+}
+
+/// The manager's number of the round in which packets were sent for a move.
+fn round(outcome: &Result<vswitch::Migrated, MoveError>) -> Option<u64> {
+    match outcome {
+        Ok(migrated) => match &migrated.how {
+            How::Manager { moved, .. } => Some(moved.round),
+            How::Registration | How::Exchange { .. } => None,
+        },
+        Err(MoveError::Unmoved(MigrateError::Manager(MigrationError::Interrupted {
+            round,
+            ..
+        }))) => Some(*round),
+        Err(_) => None,
+    }
 }

@@ -1,6 +1,10 @@
 //! The embedded subnet manager over the control socket.
 
 use serde::{Deserialize, Serialize};
+use vswitch::ManagerStatus;
+use wire::attribute::SmInfo;
+
+use crate::config::Config;
 
 /// What is asked of the subnet manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,4 +131,71 @@ pub struct Partition {
     pub name: String,
     /// The P_Key of full members.
     pub pkey: String,
+}
+
+impl SmStatus {
+    /// A manager with the settings of `config`.
+    pub fn new(config: &Config, status: ManagerStatus) -> Self {
+        let report = status.report;
+        Self {
+            subnet: status.subnet,
+            state: status.state.to_string(),
+            priority: status.priority,
+            guid: status.guid.to_string(),
+            lid: status.lid.value(),
+            routing: status.routing,
+            routed_by: status.routed_by,
+            lanes: status.lanes,
+            balance: { status.balance }
+                .zip(config.manager.rebalance_threshold)
+                .map(|(balance, threshold)| Balance {
+                    computed: balance.computed,
+                    now: balance.now,
+                    threshold,
+                    rebalanced: balance.rebalanced,
+                }),
+            extended_lids: config.fabric.extended_lids.then(|| ExtendedLids {
+                vms: status.extended_lids.vms,
+                lacking: { status.extended_lids.lacking.iter() }
+                    .map(ToString::to_string)
+                    .collect(),
+            }),
+            sweeps: report.sweeps,
+            light_sweeps: report.light_sweeps,
+            last_sweep_s: status.since_sweep.map(|since| since.as_secs_f64()),
+            switches: report.switches,
+            adapters: report.adapters,
+            active: report.active,
+            packets: report.packets,
+            sets: report.sets,
+            requests: { status.requests.into_iter() }
+                .map(|(method, attribute, count)| SmRequests {
+                    method: method.to_string(),
+                    attribute: attribute.to_string(),
+                    count,
+                })
+                .collect(),
+            traps: { status.traps.into_iter() }
+                .map(|(trap, count)| SmTraps { trap, count })
+                .collect(),
+            others: status.others.iter().map(OtherManager::from).collect(),
+            partitions: { status.partitions.into_iter() }
+                .map(|(name, pkey)| Partition {
+                    name,
+                    pkey: pkey.to_string(),
+                })
+                .collect(),
+            errors: report.errors,
+        }
+    }
+}
+
+impl From<&SmInfo> for OtherManager {
+    fn from(info: &SmInfo) -> Self {
+        Self {
+            guid: info.guid.to_string(),
+            priority: info.priority,
+            state: info.state.to_string(),
+        }
+    }
 }

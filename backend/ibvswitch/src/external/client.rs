@@ -17,12 +17,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::MsgFlags;
 use parking_lot::Mutex;
+use vswitch::{HostTag, Mailbox, Sent, answers};
 use wire::mad::{Mad, Method};
 use wire::{Lid, MadPacket, QKey, Qpn};
 
 use super::batch::{Batch, send};
 use super::protocol::{DATAGRAM_SIZE, Datagram, time_out};
-use crate::management::{HostTag, Mailbox, Sent, answers};
 
 /// Programs that can be attached at the same time.
 pub const CLIENTS_MAX: u16 = 256;

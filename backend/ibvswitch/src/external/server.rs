@@ -17,6 +17,7 @@ use nix::sys::socket::{
     bind, recvmsg, sendto, setsockopt, socket, sockopt,
 };
 use tracing::{debug, info, warn};
+use vswitch::{HostPort, Mailbox, VSwitch};
 use wire::attribute::{NodeInfo, NodeType};
 use wire::smp::DATA as ATTRIBUTE;
 use wire::{Gid, Guid};
@@ -25,8 +26,7 @@ use super::batch::Batch;
 use super::client::{CLIENTS_MAX, Client};
 use super::protocol::{self, CONTROL_SIZE, Connect, Control, Kind};
 use super::{client_name, control_name, service_name};
-use crate::engine::SharedEngine;
-use crate::management::{HostPort, Management};
+use crate::daemon::management::Management;
 
 /// How often it is looked whether programs are still there.
 const PROBE: Duration = Duration::from_secs(1);
@@ -78,8 +78,7 @@ impl ExternalServer {
     /// [`StartError`].
     pub fn start<F: Face + Send + 'static>(
         base: &str,
-        management: Arc<Management>,
-        engine: Arc<SharedEngine<F>>,
+        management: Arc<Management<F>>,
     ) -> Result<Self, StartError> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let control = socket(AddressFamily::Unix, SockType::Datagram, flags, None)
@@ -104,7 +103,6 @@ impl ExternalServer {
             base: base.to_owned(),
             control,
             management,
-            engine,
             attention: Arc::clone(&attention),
             stopping: Arc::clone(&stopping),
             clients: BTreeMap::new(),
@@ -144,8 +142,7 @@ struct Attached {
 struct Serving<F: Face> {
     base: String,
     control: OwnedFd,
-    management: Arc<Management>,
-    engine: Arc<SharedEngine<F>>,
+    management: Arc<Management<F>>,
     attention: Arc<EventFd>,
     stopping: Arc<AtomicBool>,
     clients: BTreeMap<u16, Attached>,
@@ -234,7 +231,7 @@ impl<F: Face + Send + 'static> Serving<F> {
             let Some(mut attached) = self.clients.remove(&id) else {
                 continue;
             };
-            self.management.detach_host(attached.client.tag);
+            self.vswitch().detach_host(attached.client.tag);
             if attached
                 .thread
                 .take()
@@ -317,7 +314,7 @@ impl<F: Face + Send + 'static> Serving<F> {
             return question.refusal();
         };
         let client = &attached.client;
-        let Some(facts) = self.management.host_facts(client.port) else {
+        let Some(facts) = self.vswitch().host_facts(client.port) else {
             return question.refusal();
         };
         match question.kind {
@@ -349,7 +346,7 @@ impl<F: Face + Send + 'static> Serving<F> {
             }
             Kind::SetIsSm => {
                 let is = question.data[..4] != [0; 4];
-                if self.management.set_host_manager(client.tag, is) {
+                if self.vswitch().set_host_manager(client.tag, is) {
                     question.answer(&[])
                 } else {
                     warn!(
@@ -374,7 +371,7 @@ impl<F: Face + Send + 'static> Serving<F> {
     fn connect(&mut self, wanted: &Connect, pid: i32) -> Result<Connect, String> {
         let node = Some(wanted.node.as_str()).filter(|name| !name.is_empty());
         let (port, name) = self
-            .management
+            .vswitch()
             .host_port(node)
             .ok_or_else(|| format!("there is no node `{}`", wanted.node))?;
         let mut refused = format!("there are {CLIENTS_MAX} already");
@@ -394,14 +391,14 @@ impl<F: Face + Send + 'static> Serving<F> {
                 }
                 Err(error) => return Err(format!("its socket cannot be reached: {error}")),
             };
-            self.management.attach_host(
+            self.vswitch().attach_host(
                 client.tag,
                 port,
                 wanted.responder,
-                Arc::clone(&client) as Arc<dyn crate::management::Mailbox>,
+                Arc::clone(&client) as Arc<dyn Mailbox>,
             );
             let thread = self.serve(&client).map_err(|error| {
-                self.management.detach_host(client.tag);
+                self.vswitch().detach_host(client.tag);
                 format!("its thread cannot be started: {error}")
             })?;
             let thread = Some(thread);
@@ -416,10 +413,13 @@ impl<F: Face + Send + 'static> Serving<F> {
         Err(refused)
     }
 
+    fn vswitch(&self) -> &VSwitch {
+        self.management.vswitch()
+    }
+
     fn serve(&self, client: &Arc<Client>) -> io::Result<JoinHandle<()>> {
         let client = Arc::clone(client);
         let management = Arc::clone(&self.management);
-        let engine = Arc::clone(&self.engine);
         thread::Builder::new()
             .name(format!("external {}", client.id))
             .stack_size(STACK)
@@ -430,7 +430,7 @@ impl<F: Face + Send + 'static> Serving<F> {
                         .datagrams()
                         .filter_map(|bytes| Some((bytes, client.packet(bytes)?)));
                     let (datagrams, packets): (Vec<_>, Vec<_>) = noted.unzip();
-                    let sent = management.send_from_host(&engine, client.tag, client.port, packets);
+                    let sent = management.send_from_host(client.tag, client.port, packets);
                     for (bytes, sent) in datagrams.into_iter().zip(sent) {
                         client.settle(bytes, sent);
                     }

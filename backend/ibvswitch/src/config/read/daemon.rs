@@ -7,11 +7,11 @@ use hca::Quota;
 
 use super::Reader;
 use crate::config::document::{Entry, Section, list};
-use crate::config::guid::derive_name;
 use crate::config::{
     CONTROL_SOCKET, Directories, Doorbells, Engine, External, SOCKET_PATH_MAX, keys,
 };
 use crate::logging;
+use vswitch::model::derive_name;
 
 impl<'d, 'i> Reader<'d, 'i> {
     pub(super) fn runtime_dir(&mut self, root: &Section<'d, 'i>, dirs: Directories<'_>) -> PathBuf {

@@ -4,8 +4,8 @@ use wire::{LinkWidth, Mtu};
 
 use super::Reader;
 use crate::config::document::Section;
-use crate::config::model::Population;
 use crate::config::names::WIDTHS;
+use crate::config::population::Population;
 use crate::config::{
     Address, AddressModel, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Subnet, Wiring,
 };
@@ -65,12 +65,12 @@ impl<'d, 'i> Reader<'d, 'i> {
             let vfs = all.clone().flat_map(|hypervisor| &hypervisor.vfs);
             let routers = wiring.routers.iter().flat_map(|router| &router.ports);
             let population = Population {
-                vswitches: all
-                    .clone()
-                    .filter(|it| it.has_vswitch(fabric.model))
-                    .count(),
+                vswitches: all.clone().filter(|_| fabric.model.has_vswitch()).count(),
                 shared_ports: all
-                    .filter(|it| it.has_physical_function(fabric.model))
+                    .filter(|it| {
+                        let addresses = it.vfs.iter().map(|vf| vf.address);
+                        fabric.model.has_physical_function(addresses)
+                    })
                     .count(),
                 vfs: vfs.filter(|vf| vf.address == Address::Dedicated).count(),
                 switches: wiring

@@ -5,17 +5,18 @@ use std::path::Path;
 use fabric::SmpAccess;
 use hca::ServiceLevels;
 use toml::de::DeValue;
+use vswitch::model::is_clustered;
 use wire::PKey;
 
 use super::Reader;
 use super::daemon::object_memory;
 use crate::config::document::{Entry, Section};
+use crate::config::wiring::free_ports;
 use crate::config::{
     Address, AddressModel, Doorbells, GmpClasses, Hypervisor, MadRate, MadRules, Manager,
     ManagerPlace, SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
 use crate::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
-use crate::shared_port::is_clustered;
 
 const DEDICATED_REMEDY: &str = "leave the key out, or give the VF a LID of its own (`address = \
      \"dedicated\"` with fabric.model = \"vswitch-hybrid\")";
@@ -52,7 +53,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "add a table [[hypervisor]] with a name and a table [[hypervisor.vf]] for each VM",
             );
         }
-        let mut free = wiring.free_ports(subnets);
+        let mut free = free_ports(wiring, subnets);
         sections
             .iter()
             .filter_map(|section| {
@@ -288,7 +289,10 @@ impl<'d, 'i> Reader<'d, 'i> {
     /// Whether the LIDs of a hypervisor's port suffice for its VFs in clusters. Which LMC a manager
     /// from outside gives the port nobody knows here.
     fn check_range(&self, section: &Section<'d, 'i>, vfs: &[Vf], manager: &Manager) {
-        let clustered = vfs.iter().filter(|vf| is_clustered(vf)).count();
+        let clustered = vfs
+            .iter()
+            .filter(|vf| is_clustered(vf.address, vf.cluster))
+            .count();
         let range = 1usize << manager.lmc;
         if manager.place == ManagerPlace::Embedded && clustered >= range {
             self.document.reject_section(

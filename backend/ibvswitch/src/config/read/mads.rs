@@ -5,8 +5,7 @@ use toml::de::DeValue;
 
 use super::{Reader, integer};
 use crate::config::document::{Entry, Section, list};
-use crate::config::keys;
-use crate::config::mads::{GmpClass, GmpClasses, MadRate, MadRules};
+use crate::config::{GmpClass, GmpClasses, MadRate, MadRules, keys};
 
 const RATE_REMEDY: &str = "write packets per second, from 1 to 1000000, or 0 for no limit";
 const RATE_MAX: i64 = 1_000_000;

@@ -8,10 +8,10 @@ use wire::Guid;
 
 use super::{GUID_REMEDY, Reader};
 use crate::config::document::Section;
-use crate::config::{KeyChoice, Manager, ManagerPlace, RoutingChoice};
+use crate::config::{KeyChoice, Manager, ManagerFiles, ManagerPlace, RoutingChoice};
 
 impl<'d, 'i> Reader<'d, 'i> {
-    pub(super) fn manager(&self, section: Option<&Section<'d, 'i>>) -> Manager {
+    pub(super) fn manager(&self, section: Option<&Section<'d, 'i>>) -> (Manager, ManagerFiles) {
         let sweep_interval = section.and_then(|sm| {
             sm.integer(
                 "sweep_interval",
@@ -20,7 +20,11 @@ impl<'d, 'i> Reader<'d, 'i> {
             )
         });
         let place = section.and_then(|sm| self.one_of(sm, "manager", &ManagerPlace::NAMES));
-        Manager {
+        let files = ManagerFiles {
+            partitions: section.and_then(|sm| self.absolute(sm, "partitions_file")),
+            state_dir: section.and_then(|sm| self.absolute(sm, "state_dir")),
+        };
+        let manager = Manager {
             place: place.unwrap_or_default(),
             lmc: section
                 .and_then(|sm| sm.integer("lmc", 0..=7, "write 0 to 7"))
@@ -33,11 +37,9 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .and_then(|sm| self.one_of(sm, "routing", &RoutingChoice::NAMES))
                 .unwrap_or_default(),
             roots: section.map_or_else(Vec::new, |sm| self.roots(sm)),
-            partitions_file: section.and_then(|sm| self.absolute(sm, "partitions_file")),
             enforce_partitions: section
                 .and_then(|sm| self.flag(sm, "enforce_partitions"))
                 .unwrap_or_default(),
-            state_dir: section.and_then(|sm| self.absolute(sm, "state_dir")),
             max_lanes: section.and_then(|sm| self.max_lanes(sm)),
             sl_to_vl: section.and_then(|sm| self.service_lanes(sm)),
             arbitration: section.and_then(|sm| self.arbitration(sm)),
@@ -57,7 +59,8 @@ impl<'d, 'i> Reader<'d, 'i> {
             path_caching: section
                 .and_then(|sm| self.flag(sm, "path_caching"))
                 .unwrap_or_default(),
-        }
+        };
+        (manager, files)
     }
 
     fn roots(&self, section: &Section<'d, 'i>) -> Vec<Guid> {

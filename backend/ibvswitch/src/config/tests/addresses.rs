@@ -169,7 +169,10 @@ fn shared_and_dedicated() {
         [[hypervisor.vf]]\nname = \"vm3\"\n";
     assert_eq!(addresses(hybrid), [SHARED, DEDICATED, SHARED, DEDICATED]);
     let config = parse(hybrid);
-    let physical = |at: usize| config.hypervisors[at].has_physical_function(config.fabric.model);
+    let physical = |at: usize| {
+        let addresses = config.hypervisors[at].vfs.iter().map(|vf| vf.address);
+        config.fabric.model.has_physical_function(addresses)
+    };
     assert_eq!([physical(0), physical(1)], [true, false]);
     vf_case(
         "address = \"shared\"",

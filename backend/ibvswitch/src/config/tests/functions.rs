@@ -233,7 +233,10 @@ fn views() {
         )
     };
     let config = parse(&text(""));
-    let has_view: Vec<bool> = config.vfs().map(|(_, vf)| config.has_view(vf)).collect();
+    let has_view: Vec<bool> = {
+        let model = config.model();
+        model.vfs().map(|(_, vf)| model.has_view(vf)).collect()
+    };
     assert_eq!(has_view, [true, false]);
     assert_eq!(
         problems(&text(

@@ -1,0 +1,343 @@
+//! Nodes and cables, as the control socket tells of them.
+
+use fabric::{Fabric, PortRef};
+use vswitch::{Plan, PlannedNode, PlannedVf, SharedPlace};
+use wire::attribute::PortInfo;
+use wire::{ExtendedLid, Gid, Lid, LinkSpeed, LinkSpeedExt, PKey, PortState};
+
+use super::duplicate_guids::name_duplicates;
+use super::{Link, LinkEnd, Node, NodeKind, Topology};
+
+impl From<vswitch::NodeKind> for NodeKind {
+    fn from(kind: vswitch::NodeKind) -> Self {
+        match kind {
+            vswitch::NodeKind::Switch => Self::Switch,
+            vswitch::NodeKind::Vswitch => Self::Vswitch,
+            vswitch::NodeKind::Manager => Self::Manager,
+            vswitch::NodeKind::Router => Self::Router,
+            vswitch::NodeKind::Host => Self::Host,
+            vswitch::NodeKind::Pf => Self::Pf,
+            vswitch::NodeKind::Vf => Self::Vf,
+        }
+    }
+}
+
+impl LinkEnd {
+    /// A port of `plan`, which is `fabric` in operation.
+    pub(super) fn new(plan: &Plan, fabric: &Fabric, port: PortRef) -> Self {
+        let node = fabric.node_info(port).unwrap_or_default();
+        Self {
+            node: plan.name(port.node).unwrap_or_default().to_owned(),
+            guid: node.node_guid.to_string(),
+            port: port.port,
+        }
+    }
+}
+
+impl Topology {
+    /// Nodes and cables as they are in `fabric`, which is `plan` in operation.
+    pub fn new(plan: &Plan, fabric: &Fabric) -> Self {
+        let end = |port: PortRef| LinkEnd::new(plan, fabric, port);
+        let shared = || {
+            let vfs = plan.functions().iter();
+            vfs.filter_map(|vf| Some((vf, vf.place?)))
+        };
+        let mut nodes: Vec<Node> = plan
+            .nodes()
+            .iter()
+            .map(|node| Node {
+                subnet: node.subnet.and_then(|at| plan.subnets()[at].clone()),
+                ..describe(node, fabric, plan.subnets())
+            })
+            .collect();
+        nodes.extend(shared().map(|(vf, place)| describe_shared(plan, vf, place, fabric)));
+        name_duplicates(&mut nodes);
+        let inside = shared().map(|(vf, place)| Link {
+            from: end(place.port),
+            to: LinkEnd {
+                node: vf.name.clone(),
+                guid: vf.guid.to_string(),
+                port: 1,
+            },
+            state: plan.clustered().state(place, fabric).to_string(),
+            width: String::new(),
+            speed: String::new(),
+        });
+        Self {
+            subnets: Vec::new(),
+            nodes,
+            links: plan
+                .topology()
+                .links()
+                .iter()
+                .map(|&(from, to, _)| {
+                    let info = fabric.port_info(from).unwrap_or_default();
+                    let (width, speed) = rate_of(&info);
+                    Link {
+                        from: end(from),
+                        to: end(to),
+                        state: info.port_state.to_string(),
+                        width,
+                        speed,
+                    }
+                })
+                .chain(inside)
+                .collect(),
+        }
+    }
+}
+
+/// A VF that is no node of the subnet: it shares the port of one.
+fn describe_shared(plan: &Plan, vf: &PlannedVf, place: SharedPlace, fabric: &Fabric) -> Node {
+    let info = fabric.port_info(place.port).unwrap_or_default();
+    let port = plan.name(place.port.node).unwrap_or_default();
+    let guid = place.guid(fabric);
+    let lid = plan.clustered().lid(place, fabric);
+    let spare = vf.spare;
+    let reason = match (guid, lid) {
+        (Some(_), _) if plan.clustered().is_at(place, fabric) => {
+            range_reason(port, place, &info, lid)
+        }
+        (Some(guid), Some(_)) if guid != vf.guid => {
+            format!("shares the LID of {port}; moved here with the GUID {guid}")
+        }
+        (Some(guid), Some(_)) => {
+            let gid = Gid::new(info.gid_prefix, guid);
+            format!("shares the LID of {port}; told apart by the GID {gid}")
+        }
+        (None, _) if spare => "no VM is here".to_owned(),
+        (None, _) => format!("its GUID is not registered at {port}"),
+        (Some(_), None) => "no subnet manager has been here".to_owned(),
+    };
+    let pkeys = plan.pkeys(fabric, place);
+    Node {
+        name: vf.name.clone(),
+        kind: NodeKind::Vf,
+        guid: vf.guid.to_string(),
+        port_guid: guid.unwrap_or_default().to_string(),
+        hypervisor: Some(vf.hypervisor.clone()),
+        ports: 1,
+        lid: lid.map(|lid| lid.value().into()),
+        reason,
+        state: Some(plan.clustered().state(place, fabric).to_string()),
+        pkeys: pkeys.iter().map(ToString::to_string).collect(),
+        connected: None,
+        holds: None,
+        subnet: None,
+    }
+}
+
+/// Why a VM of a virtual cluster has this LID at a port that it shares, or none.
+fn range_reason(port: &str, place: SharedPlace, info: &PortInfo, lid: Option<Lid>) -> String {
+    let (entry, base, more) = (place.entry, info.lid, (1u16 << info.lmc) - 1);
+    match lid {
+        Some(_) => {
+            let last = base.value() + more;
+            format!(
+                "of a cluster: {port} has the LIDs {base} to {last}, and this is {base} + {entry}"
+            )
+        }
+        None if base == Lid::NONE => "no subnet manager has been here".to_owned(),
+        None => format!(
+            "of a cluster, at place {entry} of {port}, which with an LMC of {} has {more} LIDs beside \
+             its own",
+            info.lmc
+        ),
+    }
+}
+
+/// All but the subnet.
+fn describe(planned: &PlannedNode, fabric: &Fabric, subnets: &[Option<String>]) -> Node {
+    let is_router = planned.kind == vswitch::NodeKind::Router;
+    let port = PortRef {
+        node: planned.id,
+        port: u8::from(!planned.is_switch()),
+    };
+    let info = fabric.port_info(port).unwrap_or_default();
+    let node = fabric.node_info(port).unwrap_or_default();
+    let ordinary = (info.lid != Lid::NONE).then_some(info.lid);
+    let extended = fabric.virtual_lid(port);
+    let lid = extended.or(ordinary.map(ExtendedLid::from));
+    // It has another one in each subnet.
+    let lid = lid.filter(|_| !is_router);
+    let dynamic = planned.kind == vswitch::NodeKind::Vf && planned.dynamic;
+    let reason = match (lid, planned.pinned) {
+        _ if is_router => router_reason(planned, fabric, node.num_ports, subnets),
+        // The node's GUID is that of the VM which is configured here.
+        (Some(_), _)
+            if planned.kind == vswitch::NodeKind::Vf && node.port_guid != node.node_guid =>
+        {
+            format!("moved here with the GUID {}", node.port_guid)
+        }
+        (Some(_), _) if extended.is_some() => "of 18 bits, chosen when the VM started".to_owned(),
+        (Some(_), false) if dynamic => "chosen when the VM started".to_owned(),
+        (None, _) if dynamic => "no VM runs here".to_owned(),
+        (Some(_), true) => "set in the configuration".to_owned(),
+        (Some(_), false) => "chosen by the subnet manager".to_owned(),
+        (None, _) if planned.is_switch() => "no subnet manager has been here".to_owned(),
+        (None, _) if info.port_state == PortState::Down => "the link is down".to_owned(),
+        (None, _) => "no subnet manager has been here".to_owned(),
+    };
+    let pkeys = if planned.is_switch() || is_router {
+        Vec::new()
+    } else {
+        used_pkeys(fabric, port)
+    };
+    Node {
+        name: planned.name.clone(),
+        kind: planned.kind.into(),
+        guid: node.node_guid.to_string(),
+        port_guid: node.port_guid.to_string(),
+        hypervisor: planned.hypervisor.clone(),
+        ports: node.num_ports,
+        lid: lid.map(ExtendedLid::value),
+        reason,
+        state: (!planned.is_switch() && !is_router).then(|| info.port_state.to_string()),
+        pkeys,
+        connected: None,
+        holds: None,
+        subnet: None,
+    }
+}
+
+/// The LIDs of a router's ports.
+fn router_reason(
+    planned: &PlannedNode,
+    fabric: &Fabric,
+    ports: u8,
+    subnets: &[Option<String>],
+) -> String {
+    let describe = |subnet: &str, port: PortRef| {
+        let info = fabric.port_info(port).unwrap_or_default();
+        match info.lid {
+            Lid::NONE => format!("none in {subnet}, {}", info.port_state),
+            lid => format!("LID {lid} in {subnet}"),
+        }
+    };
+    let ports = (1..=ports)
+        .zip(&planned.router_subnets)
+        .map(|(port, &subnet)| {
+            let port = PortRef {
+                node: planned.id,
+                port,
+            };
+            describe(subnets[subnet].as_deref().unwrap_or_default(), port)
+        });
+    ports.collect::<Vec<_>>().join("; ")
+}
+
+/// A port's P_Key table without the empty entries at its end.
+pub(crate) fn used_pkeys(fabric: &Fabric, port: PortRef) -> Vec<String> {
+    let pkeys = fabric.pkeys(port).unwrap_or_default();
+    let used = pkeys
+        .iter()
+        .rposition(|&pkey| pkey != PKey::INVALID)
+        .map_or(0, |last| last + 1);
+    pkeys[..used].iter().map(ToString::to_string).collect()
+}
+
+/// Lanes and signalling rate in use at a port, as InfiniBand tools name them.
+fn rate_of(info: &PortInfo) -> (String, String) {
+    let width = info.active_width().unwrap_or_default().to_string();
+    let speed = match LinkSpeedExt::from_code(info.link_speed_ext_active) {
+        Some(extended) if extended != LinkSpeedExt::None => extended.to_string(),
+        _ => LinkSpeed::from_code(info.link_speed_active)
+            .map_or_else(|| "none".to_owned(), |speed| speed.to_string()),
+    };
+    (width, speed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use wire::LinkWidth;
+
+    use super::*;
+    use crate::config::{Config, DEFAULT, Directories, HYPERVISORS_MAX, VFS_PER_HYPERVISOR_MAX};
+
+    fn config(text: &str) -> Config {
+        let dirs = Directories {
+            chosen: None,
+            fallback: Path::new("/run/ibvswitch"),
+        };
+        Config::parse("f", text, dirs).expect("is right")
+    }
+
+    #[test]
+    fn the_built_in_configuration() {
+        let plan = Plan::new(&config(DEFAULT).model());
+        let fabric = Fabric::new(plan.topology()).expect("is a fabric");
+        let described = Topology::new(&plan, &fabric);
+        let names: Vec<_> = described
+            .nodes
+            .iter()
+            .map(|node| (node.kind, node.name.as_str()))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                (NodeKind::Switch, "sw1"),
+                (NodeKind::Vswitch, "hv1"),
+                (NodeKind::Vf, "vm1"),
+                (NodeKind::Vswitch, "hv2"),
+                (NodeKind::Vf, "vm2"),
+                (NodeKind::Manager, "subnet manager"),
+            ]
+        );
+        // Nobody has assigned LIDs yet.
+        assert!(described.nodes.iter().all(|node| node.lid.is_none()));
+        let links: Vec<_> = described
+            .links
+            .iter()
+            .map(|Link { from, to, .. }| {
+                format!("{} {} - {} {}", from.node, from.port, to.node, to.port)
+            })
+            .collect();
+        assert_eq!(
+            links,
+            [
+                "sw1 1 - hv1 1",
+                "hv1 2 - vm1 1",
+                "sw1 2 - hv2 1",
+                "hv2 2 - vm2 1",
+                "sw1 3 - subnet manager 1",
+            ]
+        );
+        assert_eq!(plan.switches(0), 3);
+        assert_eq!(plan.vfs().count(), 2);
+        assert_eq!(
+            plan.vfs().next(),
+            fabric.port_by_guid(config(DEFAULT).hypervisors[0].vfs[0].guid)
+        );
+    }
+
+    /// What a configuration may ask for, a fabric can be.
+    #[test]
+    fn the_largest_configuration() {
+        let text: String = (0..HYPERVISORS_MAX)
+            .map(|h| {
+                let vfs = if h == 0 { VFS_PER_HYPERVISOR_MAX } else { 1 };
+                let vfs: String = (0..vfs)
+                    .map(|v| format!("[[hypervisor.vf]]\nname = \"v{h}.{v}\"\n"))
+                    .collect();
+                format!("[[hypervisor]]\nname = \"h{h}\"\n{vfs}")
+            })
+            .collect();
+        assert_eq!(Plan::new(&config(&text).model()).topology().check(), Ok(()));
+    }
+
+    #[test]
+    fn rates_are_those_of_the_links() {
+        let text = format!(
+            "[fabric]\nlink_width = \"1X\"\nlink_speed = \"HDR\"\n{}",
+            "[[hypervisor]]\nname = \"h\"\n"
+        );
+        let plan = Plan::new(&config(&text).model());
+        let &(_, _, rate) = &plan.topology().links()[0];
+        assert_eq!(
+            (rate.width, rate.speed, rate.extended),
+            (LinkWidth::X1, LinkSpeed::Qdr, LinkSpeedExt::Hdr)
+        );
+    }
+}

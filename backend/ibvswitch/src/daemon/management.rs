@@ -1,0 +1,393 @@
+//! The thread that has the vSwitch work, and hands out what it puts out.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Wake, Waker};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use hca::{Clock, Engine, Event, Face, VfId};
+use parking_lot::Mutex;
+use tracing::{info, warn};
+use vswitch::{
+    ForGuest, HostTag, Input, ManagerStatus, MigrateError, Migrated, MoveRequest, Output, Plan,
+    Sent, SmError, VSwitch, changes, datagram,
+};
+use wire::MadPacket;
+
+use super::manager_files::{FileError, LidStores, environment, read_partitions};
+use crate::capture::Captures;
+use crate::config::Config;
+use crate::engine::SharedEngine;
+
+/// What guests get in one go, with others at the engine between.
+const AT_A_TIME: usize = 16;
+/// How long a migration may take, with every packet lost and a sweep after it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What that leaves for all but another subnet manager.
+const MARGIN: Duration = Duration::from_secs(30);
+/// How long a sweep may take before whoever waits for it is told that it takes longer.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Why there is no subnet.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagementError {
+    /// The configuration makes none.
+    #[error(transparent)]
+    Subnet(#[from] vswitch::Error),
+    /// The subnet manager's files are of no use.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Why a VM did not move, or nobody knows whether it did.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// It did not.
+    #[error(transparent)]
+    Unmoved(#[from] MigrateError),
+    /// It may still come to its end.
+    #[error("no end after a minute; `ibvswitch vf show` says where the VM's addresses are")]
+    Late,
+    /// The daemon is ending.
+    #[error("the daemon is ending")]
+    Ending,
+}
+
+/// Why a subnet manager did not do as it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// It says why.
+    #[error(transparent)]
+    Manager(#[from] SmError),
+    /// The partitions cannot be read.
+    #[error("{0}; the partitions stay as they are")]
+    File(#[from] FileError),
+    /// Packets get lost, and are sent again.
+    #[error("the sweep takes more than 8 seconds; `ibvswitch sm status` tells when it has ended")]
+    Slow,
+}
+
+/// The subnets of a configuration, not yet managed, and what is remembered of the LIDs there.
+///
+/// # Errors
+/// [`ManagementError`].
+pub fn vswitch(
+    config: &Config,
+    plan: &Plan,
+    clock: Arc<dyn Clock>,
+) -> Result<(Arc<VSwitch>, LidStores), ManagementError> {
+    let (environment, stores) = environment(config, clock)?;
+    Ok((VSwitch::new(&config.model(), plan, environment)?, stores))
+}
+
+/// Finds what is wrong with a configuration beyond its text: the nodes do not make a fabric, or a file
+/// that it names cannot be used.
+///
+/// # Errors
+/// [`ManagementError`], as [`vswitch()`] would return it.
+pub fn check(config: &Config) -> Result<(), ManagementError> {
+    let clock = Arc::new(crate::engine::SystemClock::default());
+    vswitch(config, &Plan::new(&config.model()), clock).map(drop)
+}
+
+/// The vSwitch, and those whom its outputs are for.
+#[derive(Debug)]
+pub struct Management<F: Face> {
+    vswitch: Arc<VSwitch>,
+    engine: Arc<SharedEngine<F>>,
+    captures: Arc<Captures>,
+    stores: Mutex<LidStores>,
+    moves: Awaited<Result<Migrated, MigrateError>>,
+    sweeps: Awaited<()>,
+    signal: Arc<Signal>,
+    signals: Receiver<()>,
+    stopping: AtomicBool,
+}
+
+/// Wakes the management thread.
+#[derive(Debug)]
+struct Signal(Sender<()>);
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        // Where there is one already, it is enough.
+        let _ = self.0.try_send(());
+    }
+}
+
+/// Ends that somebody waits for, by numbers.
+#[derive(Debug)]
+struct Awaited<T> {
+    next: AtomicU64,
+    waiting: Mutex<HashMap<u64, Sender<T>>>,
+}
+
+impl<T> Default for Awaited<T> {
+    fn default() -> Self {
+        Self {
+            next: AtomicU64::new(0),
+            waiting: Mutex::default(),
+        }
+    }
+}
+
+impl<T> Awaited<T> {
+    fn expect(&self) -> Expected<'_, T> {
+        let tag = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, end) = bounded(1);
+        self.waiting.lock().insert(tag, sender);
+        Expected {
+            awaited: self,
+            tag,
+            end,
+        }
+    }
+
+    fn end(&self, tag: u64, how: T) {
+        if let Some(waiting) = self.waiting.lock().remove(&tag) {
+            // Who asked may have gone.
+            let _ = waiting.try_send(how);
+        }
+    }
+}
+
+/// An end to wait for.
+struct Expected<'a, T> {
+    awaited: &'a Awaited<T>,
+    tag: u64,
+    end: Receiver<T>,
+}
+
+impl<T> Drop for Expected<'_, T> {
+    fn drop(&mut self) {
+        self.awaited.waiting.lock().remove(&self.tag);
+    }
+}
+
+impl<F: Face> Management<F> {
+    /// For a vSwitch whose functions are `engine`'s.
+    #[must_use]
+    pub fn new(
+        vswitch: Arc<VSwitch>,
+        engine: Arc<SharedEngine<F>>,
+        stores: LidStores,
+    ) -> Arc<Self> {
+        let (sender, signals) = bounded(1);
+        let signal = Arc::new(Signal(sender));
+        vswitch.set_waker(Waker::from(Arc::clone(&signal)));
+        Arc::new(Self {
+            vswitch,
+            engine,
+            captures: Arc::default(),
+            stores: Mutex::new(stores),
+            moves: Awaited::default(),
+            sweeps: Awaited::default(),
+            signal,
+            signals,
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// The vSwitch.
+    #[must_use]
+    pub fn vswitch(&self) -> &Arc<VSwitch> {
+        &self.vswitch
+    }
+
+    /// Those who capture packets.
+    #[must_use]
+    pub fn captures(&self) -> &Arc<Captures> {
+        &self.captures
+    }
+
+    /// Hands out what the vSwitch has put out.
+    fn deliver(&self) {
+        while let Some(output) = self.vswitch.poll_output() {
+            match output {
+                Output::Flush(mailbox) => mailbox.flush(),
+                Output::Tapped {
+                    port,
+                    direction,
+                    packet,
+                } => self.captures.mad(port, direction, &packet),
+                Output::Moved { tag, outcome } => self.moves.end(tag, outcome),
+                Output::Swept(tag) => self.sweeps.end(tag, ()),
+                Output::Lids { subnet, lids } => self.stores.lock().keep(subnet, &lids),
+            }
+        }
+        while self.vswitch.has_guest_output() {
+            let mut unclaimed = Vec::new();
+            self.engine.with(|engine| {
+                for _ in 0..AT_A_TIME {
+                    let Some(output) = self.vswitch.poll_guest() else {
+                        break;
+                    };
+                    unclaimed.extend(give(engine, output));
+                }
+            });
+            for (vf, packet) in unclaimed {
+                self.vswitch.handle(Input::Unclaimed(vf, packet));
+            }
+        }
+    }
+
+    /// Sends packets of a program of the host, and hands out what comes of it; what became of each.
+    pub fn send_from_host(
+        &self,
+        tag: HostTag,
+        port: fabric::PortRef,
+        packets: Vec<MadPacket>,
+    ) -> Vec<Sent> {
+        let sent = self.vswitch.send_from_host(tag, port, packets);
+        self.deliver();
+        sent
+    }
+
+    /// Moves VMs, at the same time where they can, and waits until each has moved or will not. The tags
+    /// of the requests are not looked at. `is_connected` as of [`VSwitch::migrate`].
+    ///
+    /// # Errors
+    /// [`MigrateError`] for mistakes in names; none has moved then.
+    pub fn migrate(
+        &self,
+        mut requests: Vec<MoveRequest>,
+        is_connected: impl Fn(VfId) -> bool,
+    ) -> Result<Vec<Result<Migrated, MoveError>>, MigrateError> {
+        let ends: Vec<_> = requests.iter().map(|_| self.moves.expect()).collect();
+        for (request, end) in requests.iter_mut().zip(&ends) {
+            request.tag = end.tag;
+        }
+        let begun = self.vswitch.migrate(&requests, is_connected)?;
+        let waited = requests.iter().zip(begun).zip(ends);
+        let waited = waited.map(|((request, refused), expected)| {
+            if let Some(refused) = refused {
+                return Err(refused.into());
+            }
+            let patience = PATIENCE.max(request.allowed + MARGIN);
+            let end = expected.end.recv_timeout(patience);
+            let end = end.map_err(|error| match error {
+                RecvTimeoutError::Timeout => MoveError::Late,
+                RecvTimeoutError::Disconnected => MoveError::Ending,
+            });
+            Ok(end??)
+        });
+        Ok(waited.collect())
+    }
+
+    /// Has the embedded subnet managers sweep, or that of one subnet, and waits until they have. With
+    /// `reloaded`, the partition configuration file that this configuration names is read before.
+    ///
+    /// # Errors
+    /// [`SweepError`].
+    pub fn sweep(&self, subnet: Option<&str>, reloaded: Option<&Config>) -> Result<(), SweepError> {
+        let partitions = reloaded.map(read_partitions).transpose()?;
+        let mut ends = Vec::new();
+        self.vswitch.sweep(subnet, partitions, || {
+            let end = self.sweeps.expect();
+            let tag = end.tag;
+            ends.push(end);
+            tag
+        })?;
+        let patience = Instant::now() + SWEEP_PATIENCE;
+        for expected in ends {
+            let end = expected.end.recv_deadline(patience);
+            end.map_err(|_| SweepError::Slow)?;
+        }
+        Ok(())
+    }
+}
+
+impl<F: Face + Send + 'static> Management<F> {
+    /// Brings the subnets up, before anybody uses them, and starts the thread that
+    /// manages them from then on.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(self: &Arc<Self>) -> io::Result<ManagementThread<F>> {
+        self.vswitch.poll();
+        self.deliver();
+        let managers = self.vswitch.manager_status();
+        if managers.is_empty() {
+            info!("the subnet waits for a subnet manager from outside");
+        }
+        for ManagerStatus { subnet, report, .. } in &managers {
+            let name = subnet.as_deref();
+            info!(
+                name,
+                switches = report.switches,
+                adapters = report.adapters,
+                active = report.active,
+                smps = report.packets,
+                "subnet up"
+            );
+            for error in &report.errors {
+                warn!(name, "subnet manager: {error}");
+            }
+        }
+        let management = Arc::clone(self);
+        let thread = thread::Builder::new()
+            .name("management".to_owned())
+            .spawn(move || management.serve())?;
+        Ok(ManagementThread {
+            management: Arc::clone(self),
+            thread: Some(thread),
+        })
+    }
+
+    fn serve(&self) {
+        while !self.stopping.load(Ordering::Acquire) {
+            self.vswitch.poll();
+            self.deliver();
+            self.stores.lock().retry();
+            // Its sender is this very object's.
+            let _ = match self.vswitch.deadline() {
+                Some(due) => {
+                    let left = due.saturating_sub(self.vswitch.now());
+                    self.signals.recv_timeout(left).is_ok()
+                }
+                None => self.signals.recv().is_ok(),
+            };
+        }
+        self.moves.waiting.lock().clear();
+        self.sweeps.waiting.lock().clear();
+    }
+}
+
+/// Gives a function something; a packet back that it has no queue pair for.
+fn give<F: Face>(engine: &mut Engine<F>, output: ForGuest) -> Option<(VfId, Box<MadPacket>)> {
+    match output {
+        ForGuest::Packet(vf, packet) => {
+            let taken = engine.deliver_mad(vf, &datagram(&packet));
+            return (!taken).then_some((vf, packet));
+        }
+        ForGuest::Port(vf, event, view) => {
+            let (was, is) = (engine.port(vf).active, view.active);
+            engine.set_port(vf, view);
+            for change in changes(event, was, is) {
+                engine.notify(vf, Event::Port(change));
+            }
+        }
+    }
+    None
+}
+
+/// The running management thread; stops when dropped.
+#[derive(Debug)]
+pub struct ManagementThread<F: Face> {
+    management: Arc<Management<F>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<F: Face> Drop for ManagementThread<F> {
+    fn drop(&mut self) {
+        self.management.stopping.store(true, Ordering::Release);
+        Arc::clone(&self.management.signal).wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Files of the subnet manager: what it remembers from run to run, and the partitions it is to make.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hca::Clock;
+use subnet::{FILE_MAX, Partitions, persistence};
+use tracing::{debug, warn};
+use vswitch::Environment;
+use wire::{Guid, Lid};
+
+use crate::config::{Config, ManagerPlace, Subnet};
+
+/// Why the subnet manager's files are of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What is remembered is not what was written.
+    #[error("{}: {what}; correct it, or remove the file to begin anew", .path.display())]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        what: String,
+    },
+    /// There are mistakes in the partition configuration file.
+    #[error("{}", lines(.path, .mistakes))]
+    Partitions {
+        /// The file.
+        path: PathBuf,
+        /// All of them.
+        mistakes: Vec<subnet::Mistake>,
+    },
+}
+
+fn lines(path: &Path, mistakes: &[subnet::Mistake]) -> String {
+    let path = path.display();
+    let lines = mistakes.iter();
+    let lines: Vec<String> = lines
+        .map(|subnet::Mistake { line, what }| format!("{path}:{line}: {what}"))
+        .collect();
+    lines.join("\n")
+}
+
+/// The partitions of the file that a configuration names, if it names one.
+///
+/// # Errors
+/// [`FileError`].
+pub fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError> {
+    let Some(path) = &config.files.partitions else {
+        return Ok(None);
+    };
+    let unreadable = |source| FileError::Unreadable {
+        path: path.clone(),
+        source,
+    };
+    let size = fs::metadata(path).map_err(unreadable)?.len();
+    if size > FILE_MAX as u64 {
+        let large = format!("{size} bytes; at most {FILE_MAX} are read");
+        return Err(unreadable(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            large,
+        )));
+    }
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let guid = |name: &str| {
+        let mut vfs = config.vfs();
+        vfs.find(|(_, vf)| vf.name == name).map(|(_, vf)| vf.guid)
+    };
+    Partitions::parse(&text, guid)
+        .map(Some)
+        .map_err(|mistakes| {
+            let path = path.clone();
+            FileError::Partitions { path, mistakes }
+        })
+}
+
+/// What the vSwitch of a configuration does not make itself, and where its LIDs are remembered.
+///
+/// # Errors
+/// [`FileError`].
+pub fn environment(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+) -> Result<(Environment, LidStores), FileError> {
+    let mut environment = Environment::new(clock);
+    environment.keys = Arc::new(random);
+    let mut stores = Vec::new();
+    if config.manager.place == ManagerPlace::Embedded {
+        environment.partitions = read_partitions(config)?;
+        for subnet in &config.subnets {
+            let store = LidStore::open(config, subnet)?;
+            let known = store.as_ref().map(|store| store.known.clone());
+            environment.known_lids.push(known.unwrap_or_default());
+            stores.push(store);
+        }
+    }
+    Ok((environment, LidStores(stores)))
+}
+
+/// A number that nobody can guess.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    if let Err(error) = read {
+        warn!(%error, "no random numbers from /dev/urandom: management keys can be guessed");
+    }
+    u64::from_ne_bytes(bytes)
+}
+
+/// What the subnet managers remember, by subnet.
+#[derive(Debug, Default)]
+pub struct LidStores(Vec<Option<LidStore>>);
+
+impl LidStores {
+    /// Writes the LIDs of a subnet down, where they are to be remembered.
+    pub(super) fn keep(&mut self, subnet: usize, lids: &BTreeMap<Guid, (Lid, u8)>) {
+        if let Some(Some(store)) = self.0.get_mut(subnet) {
+            let bases = lids.iter().map(|(&guid, &(lid, _))| (guid, lid)).collect();
+            let lmc = |guid| lids.get(&guid).map_or(0, |&(_, lmc)| lmc);
+            store.text = Some(persistence::format_lids(&bases, lmc));
+            store.write();
+        }
+    }
+
+    /// Writes down what could not be written before.
+    pub(super) fn retry(&mut self) {
+        for store in self.0.iter_mut().flatten() {
+            store.write();
+        }
+    }
+}
+
+/// The directory with what a subnet manager remembers.
+#[derive(Debug)]
+struct LidStore {
+    directory: PathBuf,
+    /// What the file held at the beginning.
+    known: BTreeMap<Guid, Lid>,
+    /// What is to be written.
+    text: Option<String>,
+    failed: bool,
+}
+
+impl LidStore {
+    /// What is remembered of a subnet in the directory that a configuration names, if it names one:
+    /// of one of several in a directory of the subnet's name there.
+    fn open(config: &Config, subnet: &Subnet) -> Result<Option<Self>, FileError> {
+        let Some(directory) = &config.files.state_dir else {
+            return Ok(None);
+        };
+        let directory = match &subnet.name {
+            Some(name) => directory.join(name),
+            None => directory.clone(),
+        };
+        let path = directory.join(LIDS);
+        let known = match fs::read_to_string(&path) {
+            Ok(text) => persistence::parse_lids(&text).map_err(|error| FileError::Memory {
+                path,
+                what: error.to_string(),
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(source) => return Err(FileError::Unreadable { path, source }),
+        };
+        Ok(Some(Self {
+            directory,
+            known,
+            text: None,
+            failed: false,
+        }))
+    }
+
+    /// Writes what is to be written; what cannot be written is told once.
+    fn write(&mut self) {
+        let Some(text) = &self.text else {
+            return;
+        };
+        match write_whole(&self.directory, LIDS, text) {
+            Ok(()) => {
+                debug!("LIDs are remembered");
+                self.text = None;
+                self.failed = false;
+            }
+            Err(error) if !self.failed => {
+                let path = self.directory.join(LIDS);
+                warn!(path = %path.display(), %error, "LIDs are not remembered");
+                self.failed = true;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Writes a file as a whole or not at all.
+fn write_whole(directory: &Path, name: &str, text: &str) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let new = directory.join(format!("{name}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(new, directory.join(name))
+}
+
+/// As OpenSM names it.
+const LIDS: &str = "guid2lid";

@@ -1,0 +1,11 @@
+//! The data plane: paths for the engine, and what it counts.
+
+mod datagram;
+mod path_counters;
+mod port_counters;
+mod routes;
+
+pub use datagram::datagram;
+pub(crate) use path_counters::PathCounters;
+pub(crate) use port_counters::PortCounters;
+pub(crate) use routes::EngineSubnet;

@@ -1,0 +1,170 @@
+//! The subnet as the engine sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use fabric::{GlobalAddress, LostHeader, Route, Routed};
+use hca::{Envelope, Heading, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
+use wire::{Lid, PKey, Sl};
+
+use super::datagram::packet;
+use crate::vswitch::{Input, SubnetState, VSwitch};
+
+/// Of a path's delay, which is minutes at most.
+fn nanoseconds(delay: Duration) -> u64 {
+    delay.as_nanos() as u64
+}
+
+#[derive(Debug)]
+pub(crate) struct EngineSubnet(pub(crate) Arc<VSwitch>);
+
+impl Subnet for EngineSubnet {
+    fn generation(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.0.generation)
+    }
+
+    fn traffic(&self) -> Arc<PathTraffic> {
+        self.0.state.read().paths.lock().traffic()
+    }
+
+    fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<hca::Route, NoRoute> {
+        let &Heading {
+            dlid,
+            sl,
+            pkey,
+            global,
+        } = heading;
+        let port = self.0.port(from).ok_or(NoRoute::Dropped)?;
+        // Whoever waits to change something waits for this, too.
+        let state = &*self.0.state.read_recursive();
+        let destination = state.clusters.destination(from, dlid);
+        let destination = destination.ok_or(NoRoute::Dropped)?;
+        let global = global.map(|(dgid, hop_limit)| GlobalAddress { dgid, hop_limit });
+        let (left_by, route) =
+            state
+                .fabric
+                .follow_routed(port, destination, sl, Some(pkey), global);
+        // Traps have room for 16 bits.
+        let dlid = destination.physical().unwrap_or_default();
+        let counts = |port| self.0.functions.contains_key(&port);
+        let (slid, _) = state.shared.address(from, &state.fabric, port);
+        let header = LostHeader {
+            slid,
+            dlid,
+            sl,
+            pkey,
+        };
+        let to = route.map(|Routed { route, crossing }| {
+            let crossing = crossing.map(|crossing| hca::Crossing {
+                slid: crossing.slid,
+                dlid: crossing.dlid.physical().unwrap_or_default(),
+                hop_limit: crossing.hop_limit,
+            });
+            let dlid = crossing.map_or(dlid, |crossing| crossing.dlid);
+            let to = self.0.function_with(state, route.port, dlid);
+            (route, crossing, to)
+        });
+        if let Ok((.., Some(to))) = to
+            && !state.clusters.together(from, to)
+        {
+            return Err(NoRoute::Dropped);
+        }
+        let held = to == Err(fabric::NoRoute::Stalled(port));
+        if left_by.is_empty() && to.is_err() && !held {
+            return Err(NoRoute::Dropped);
+        }
+        let faulty = state.fabric.is_lossy(&left_by);
+        let lost = to.err().map(|reason| (reason, header));
+        let mut paths = state.paths.lock();
+        let path = paths.number(&state.fabric, false, &left_by, lost, counts);
+        drop(paths);
+        match to {
+            Ok((Route { mtu, delay, .. }, crossing, Some(to))) => Ok(hca::Route {
+                to,
+                mtu,
+                path,
+                faulty,
+                delay: nanoseconds(delay),
+                crossing,
+            }),
+            Ok((.., None)) => Err(NoRoute::Lost(path)),
+            Err(_) => {
+                // Somebody may want to know.
+                self.0.wake();
+                Err(match held {
+                    true => NoRoute::Held(path),
+                    false => NoRoute::Lost(path),
+                })
+            }
+        }
+    }
+
+    fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<hca::Route> {
+        let Some(port) = self.0.port(from) else {
+            return Vec::new();
+        };
+        let state = &*self.0.state.read_recursive();
+        let tree = state.fabric.trace_multicast(port, mlid, sl, Some(pkey));
+        let tree: Vec<_> = tree.into_iter().map(|(port, _)| port).collect();
+        let counts = |port| self.0.functions.contains_key(&port);
+        let mut paths = state.paths.lock();
+        let path = paths.number(&state.fabric, true, &tree, None, counts);
+        drop(paths);
+        let faulty = state.fabric.is_lossy(&tree);
+        let routes = state.fabric.resolve_multicast(port, mlid, sl, Some(pkey));
+        routes
+            .into_iter()
+            .filter_map(|route| {
+                let functions = self.0.functions_at(state, route.port).into_iter();
+                // Of those at one port the engine finds all that are in the sender's cluster.
+                let to = { functions }.find(|&to| state.clusters.together(from, to))?;
+                Some(hca::Route {
+                    to,
+                    mtu: route.mtu,
+                    path,
+                    faulty,
+                    delay: nanoseconds(route.delay),
+                    crossing: None,
+                })
+            })
+            .collect()
+    }
+
+    fn lose(&mut self, path: PathId, packets: u64, words: u64) -> Option<u64> {
+        let SubnetState { fabric, paths, .. } = &mut *self.0.state.write();
+        let before = fabric.lose(paths.get_mut().left_by(path), packets, words);
+        if before.is_some() {
+            // A port may have something to tell.
+            self.0.wake();
+        }
+        before
+    }
+
+    fn lose_multicast(&mut self, path: PathId, words: u64) -> Option<Vec<VfId>> {
+        let state = &mut *self.0.state.write();
+        let left_by = state.paths.get_mut().left_by(path);
+        let reached = state.fabric.lose_multicast(left_by, words)?;
+        self.0.wake();
+        let functions = reached.into_iter();
+        Some(
+            functions
+                .flat_map(|port| self.0.functions_at(state, port))
+                .collect(),
+        )
+    }
+
+    fn wrong_key(&mut self, at: VfId, key: WrongKey, packet: &Envelope) {
+        if let Some(port) = self.0.port(at) {
+            self.0.wrong_keys.lock().insert(port, (at, key, *packet));
+            self.0.wake();
+        }
+    }
+
+    fn send_mad(&mut self, from: VfId, datagram: MadDatagram) {
+        let packet = packet(&datagram);
+        if self.0.filter.admit(self.0.now(), from, &packet) {
+            self.0.handle(Input::Packet(from, Box::new(packet)));
+        }
+    }
+}

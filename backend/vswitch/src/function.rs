@@ -1,0 +1,240 @@
+//! A function's port, as its device asks about it and changes it.
+
+use std::sync::Arc;
+
+use fabric::{PortRef, SmpAccess};
+use hca::VfId;
+use wire::attribute::{CapabilityMask, NodeDescription, NodeInfo, PortInfo};
+use wire::mad::Status;
+use wire::smp::Smp;
+use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState};
+
+use crate::cluster::Direction;
+use crate::guest::Reason;
+use crate::model::GmpClass;
+use crate::vswitch::VSwitch;
+
+/// A function's port as its guest is to see it.
+#[derive(Debug, Clone)]
+pub struct PortFacts {
+    /// Its LID.
+    pub lid: Lid,
+    /// LID mask control.
+    pub lmc: u8,
+    /// The LID of the subnet manager.
+    pub sm_lid: Lid,
+    /// State, of which a function may know another than those that share the port.
+    pub state: PortState,
+    /// GUID of the port, and of the guest's node.
+    pub guid: Guid,
+    /// Capabilities that the guest's driver may switch.
+    pub writable: CapabilityMask,
+    /// Whether the guest may send subnet management packets.
+    pub has_smi: bool,
+    /// Whether every packet needs a global route header.
+    pub grh_required: bool,
+    /// The port as it is in the subnet.
+    pub port: PortInfo,
+    /// The node as it is in the subnet.
+    pub node: NodeInfo,
+}
+
+/// A function's port.
+#[derive(Debug, Clone)]
+pub struct Function {
+    vswitch: Arc<VSwitch>,
+    vf: VfId,
+    port: PortRef,
+}
+
+impl VSwitch {
+    /// The port of a function; `None` where there is no such function.
+    #[must_use]
+    pub fn function(self: &Arc<Self>, vf: VfId) -> Option<Function> {
+        Some(Function {
+            vswitch: Arc::clone(self),
+            vf,
+            port: self.port(vf)?,
+        })
+    }
+}
+
+impl Function {
+    /// The port as it is now.
+    #[must_use]
+    pub fn facts(&self) -> PortFacts {
+        let state = self.vswitch.state.read_recursive();
+        let port = state.fabric.port_info(self.port).unwrap_or_default();
+        let node = state.fabric.node_info(self.port).unwrap_or_default();
+        let clusters = &state.clusters;
+        let shared = &state.shared;
+        let (lid, lmc) = shared.address(self.vf, &state.fabric, self.port);
+        let access = self.vswitch.filter.smp_access(self.vf);
+        PortFacts {
+            lid: clusters.own_lid(self.vf, lid),
+            lmc: if clusters.has_own_lids(self.vf) {
+                0
+            } else {
+                lmc
+            },
+            sm_lid: clusters
+                .seen(self.vf, port.master_sm_lid)
+                .unwrap_or_default(),
+            state: shared.state(self.vf, &state.fabric, self.port),
+            // A VM has one HCA, wherever its port is.
+            guid: match shared.place(self.vf) {
+                Some(place) => { place.guid(&state.fabric) }
+                    .unwrap_or_else(|| self.vswitch.configured_guid(self.vf)),
+                None => node.port_guid,
+            },
+            writable: self.writable_capabilities(access),
+            has_smi: access != SmpAccess::Deny,
+            grh_required: shared.requires_grh(self.vf, &state.fabric),
+            port,
+            node,
+        }
+    }
+
+    /// The GID of this index, with no GUID where it has none.
+    #[must_use]
+    pub fn gid(&self, index: u16) -> Gid {
+        let state = self.vswitch.state.read_recursive();
+        let index = usize::from(index);
+        let guid = match state.shared.place(self.vf) {
+            Some(place) => place.guid(&state.fabric).filter(|_| index == 0),
+            None => { state.fabric.guids(self.port) }.and_then(|guids| guids.get(index).copied()),
+        };
+        let info = state.fabric.port_info(self.port).unwrap_or_default();
+        Gid::new(info.gid_prefix, guid.unwrap_or_default())
+    }
+
+    /// The P_Key of this index, as the guest sees it.
+    #[must_use]
+    pub fn pkey(&self, index: u16) -> PKey {
+        let state = self.vswitch.state.read_recursive();
+        let shared = state.shared.pkeys(self.vf, &state.fabric);
+        let table = state.fabric.pkeys(self.port).unwrap_or_default();
+        state
+            .clusters
+            .pkeys(self.vf, shared.as_deref().unwrap_or(table))
+            .get(usize::from(index))
+            .copied()
+            .unwrap_or(PKey::INVALID)
+    }
+
+    /// The text of the node that the port is of.
+    #[must_use]
+    pub fn node_description(&self) -> Option<NodeDescription> {
+        let state = self.vswitch.state.read_recursive();
+        state.fabric.node_description(self.port.node)
+    }
+
+    /// Changes that text. To be called where the node is the function's own
+    /// ([`Function::shares_port`]).
+    pub fn set_node_description(&self, text: NodeDescription) {
+        self.vswitch
+            .state
+            .write()
+            .fabric
+            .set_node_description(self.port.node, text);
+        self.vswitch.views.outdate();
+        // The subnet manager is told.
+        self.vswitch.wake();
+    }
+
+    /// Changes capabilities of the port.
+    pub fn set_capabilities(&self, set: CapabilityMask, clear: CapabilityMask) {
+        // What one has switched off another may still have on.
+        let clear = if self.shares_port() {
+            CapabilityMask::default()
+        } else {
+            clear
+        };
+        self.vswitch
+            .state
+            .write()
+            .fabric
+            .set_capabilities(self.port, set, clear);
+        self.vswitch.views.outdate();
+        self.vswitch.wake();
+    }
+
+    /// Whether other functions have the same port.
+    #[must_use]
+    pub fn shares_port(&self) -> bool {
+        self.vswitch
+            .state
+            .read_recursive()
+            .shared
+            .place(self.vf)
+            .is_some()
+    }
+
+    /// What the agents of its own port answer a guest that asks by a command; `None` where they do not.
+    #[must_use]
+    pub fn ask_own_port(&self, mad: &[u8; 256]) -> Option<[u8; 256]> {
+        if !self
+            .vswitch
+            .filter
+            .admit_local(self.vswitch.now(), self.vf, mad)
+        {
+            return None;
+        }
+        if let Some(answer) = self.vswitch.ask_view_locally(self.vf, mad) {
+            return Some(answer);
+        }
+        let mut asked = *mad;
+        let answer = self.vswitch.with(|state| {
+            let clusters = &state.clusters;
+            if !clusters.translate_local(self.vf, Direction::ToWire, &mut asked) {
+                let packet = MadPacket::smp(Lid::NONE, Lid::NONE, *mad);
+                self.vswitch
+                    .filter
+                    .refuse(self.vswitch.now(), self.vf, Reason::Attribute, &packet);
+                return Some(unsupported(mad));
+            }
+            let mut answer = state.fabric.local_mad(self.port, &asked)?;
+            let clusters = &state.clusters;
+            if !clusters.translate_local(self.vf, Direction::ToGuest, &mut answer) {
+                return Some(unsupported(mad));
+            }
+            self.vswitch.filter.clean(self.vf, &mut answer);
+            Some(answer)
+        });
+        // A Set may have changed the port.
+        self.vswitch.wake();
+        answer
+    }
+
+    /// Capabilities that a driver may switch: those that say that an agent of
+    /// the guest's listens. Its communication manager comes and goes; agents of
+    /// other classes, such as a storage target's, may be there where the class
+    /// passes, and a subnet manager where the guest may manage: one that may not
+    /// must not make managers talk to it either.
+    fn writable_capabilities(&self, access: SmpAccess) -> CapabilityMask {
+        use wire::attribute::CapabilityMask as Mask;
+        let of_class = [
+            (GmpClass::DevMgt, Mask::DEVICE_MANAGEMENT),
+            (GmpClass::Snmp, Mask::SNMP_TUNNELING),
+            (GmpClass::Vendor, Mask::VENDOR_CLASS),
+        ];
+        let passing = of_class
+            .into_iter()
+            .filter(|&(class, _)| self.vswitch.filter.passes(self.vf, class));
+        let always = Mask::COMMUNICATION_MANAGEMENT;
+        let mask = passing.fold(always, |mask, (_, capability)| mask.with(capability));
+        match access {
+            SmpAccess::Fabric => mask.with(Mask::IS_SM),
+            SmpAccess::OwnPort | SmpAccess::Deny => mask,
+        }
+    }
+}
+
+/// What an agent answers that does not know the attribute.
+fn unsupported(asked: &[u8; 256]) -> [u8; 256] {
+    let mut answer = *asked;
+    if let Ok(mut smp) = Smp::new_checked(&mut answer[..]) {
+        smp.respond(Status::UNSUPPORTED_ATTRIBUTE);
+    }
+    answer
+}

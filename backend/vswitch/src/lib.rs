@@ -1,0 +1,73 @@
+//! The vSwitch: what guests may send and get, what they see of the subnet, and which VM is where. Free
+//! of threads, sockets, files and configuration text: whoever embeds it brings a clock, calls
+//! [`VSwitch::handle`] and [`VSwitch::poll`], and carries out what [`VSwitch::poll_output`] and
+//! [`VSwitch::poll_guest`] give. [`model`] says what a fabric is to be, [`Plan`] makes nodes and cables
+//! of that.
+//!
+//! # What a guest sends: `outbound`
+//!
+//! A management packet of a guest passes these steps, in this order; each may keep it, or answer in
+//! the subnet's place. `guest.rs` has them, one function each.
+//!
+//! 1. **Filter, by the header**: class, method, rate, and how many wait. In the engine's thread, before
+//!    the queue that all guests share ([`MadFilter::admit`]).
+//! 2. **Filter, by the contents**: an address or partition in it has to be the sender's own; a right to
+//!    see everything is taken out.
+//! 3. **View**: subnet management packets of a VM whose cluster has a view are answered from the view.
+//! 4. **Tables**: acknowledgements of a table that was put together here go no further.
+//! 5. **Translation**: LIDs and P_Keys of the VM's cluster become those of the wire, in the header and in
+//!    each attribute. What is not known does not pass.
+//! 6. **Registrations**: what the packet has the subnet administration enter is noted, to be taken back
+//!    when the guest is gone; a guest with too much is refused. Questions for one record and requests to
+//!    join groups are noted.
+//! 7. **Shared port**: the function's mark is put into the transaction; an end of a subscription that
+//!    another function has, too, is answered here.
+//! 8. **Fabric**: the packet leaves the port, as far as the port lets its guest's packets go.
+//!
+//! # What a guest gets: `inbound`
+//!
+//! 1. **Shared port**: which functions the packet is for; its transaction is the guest's again.
+//! 2. **Registrations**: answers to what is taken back are for nobody; others say what is entered.
+//! 3. **Filter**: a port's M_Key is taken out.
+//! 4. **Known**: of a packet to a VM with other addresses it has to be known where addresses stand in it.
+//! 5. **Tables**: segments of an answer are put together, filtered as a whole, and sent in segments of
+//!    their own.
+//! 6. **Events**: a report of what is none of the cluster's is acknowledged in the guest's place.
+//! 7. **Translation**: LIDs and P_Keys of the wire become those of the cluster.
+//! 8. **Groups**: answers to VMs that join and leave are noted.
+//!
+//! Data does not pass these steps. A queue pair's path is resolved once ([`VSwitch::for_engine`]), and
+//! there the same translation stands.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+mod data;
+mod duplicate_guids;
+mod function;
+pub mod guest;
+mod host_programs;
+mod link;
+mod managers;
+mod migration;
+pub mod model;
+mod output;
+mod places;
+mod plan;
+mod shared_port;
+mod view;
+mod vswitch;
+
+pub use cluster::TABLES_OF_A_GUEST;
+pub use data::datagram;
+pub use function::{Function, PortFacts};
+pub use guest::{FilterReport, MadFilter, Reason, Refusal};
+pub use host_programs::{HostPort, HostTag, Mailbox, Sent, answers};
+pub use link::{LinkAction, LinkError, LinkStatus};
+pub use managers::{ExtendedLids, ManagerStatus, SmError};
+pub use migration::{How, MigrateError, Migrated, MoveRequest, NotActive, RegistrationError};
+pub use model::Model;
+pub use output::{ForGuest, Output, changes};
+pub use places::Place;
+pub use plan::{NodeKind, Plan, PlannedNode, PlannedVf};
+pub use shared_port::{Clustered, SharedPlace};
+pub use vswitch::{Environment, Error, Input, Routing, VSwitch};

@@ -1,0 +1,240 @@
+//! The subnets, each with its manager.
+
+pub(crate) mod settings;
+mod status;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use fabric::{Fabric, Owner, PortRef, SmpAccess};
+use hca::VfId;
+use subnet::{Arrival, MigrationError, SubnetManager, Ticket, Transport};
+use tracing::{debug, warn};
+use wire::attribute::CapabilityMask;
+use wire::{Guid, Lid, MadPacket};
+
+use crate::model::{Address, ManagerPlace, Model};
+use crate::output::{Output, Outputs};
+use crate::plan::Plan;
+use crate::vswitch::{Environment, Error, SubnetState, VSwitch};
+use settings::manager_config;
+pub use status::{ExtendedLids, ManagerStatus, SmError};
+
+/// The embedded managers of the subnets, in their order.
+pub(crate) type Managers = Vec<Option<SubnetManager>>;
+
+/// A subnet, and the embedded manager if it has one.
+#[derive(Debug)]
+pub(crate) struct ManagedSubnet {
+    /// Where there are several.
+    pub(crate) name: Option<String>,
+    /// That of its manager's host.
+    pub(crate) port: PortRef,
+    /// No program of the host and no guest manages the subnet.
+    pub(crate) embedded: bool,
+    /// What has come for the embedded manager.
+    pub(crate) received: VecDeque<MadPacket>,
+    /// The LIDs that [`Output::Lids`] has told.
+    told: BTreeMap<Guid, Lid>,
+    /// Who waits for a sweep to end.
+    pub(crate) swept: Vec<u64>,
+    /// VMs that get a LID since they start, or lose it since they end: their names, for the log.
+    presences: Vec<(Ticket, String)>,
+}
+
+/// What an embedded manager gets, and what it sends.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    pub(crate) received: VecDeque<MadPacket>,
+    pub(crate) sent: Vec<MadPacket>,
+}
+
+impl Transport for Mail {
+    fn send(&mut self, packet: MadPacket) {
+        self.sent.push(packet);
+    }
+
+    fn receive(&mut self) -> Option<MadPacket> {
+        self.received.pop_front()
+    }
+}
+
+impl ManagedSubnet {
+    /// The subnets of a model, whose managers have done nothing yet.
+    pub(crate) fn all(
+        model: &Model,
+        plan: &Plan,
+        fabric: &mut Fabric,
+        environment: &Environment,
+    ) -> Result<Vec<(Self, Option<SubnetManager>)>, Error> {
+        let subnets = model.subnets.iter().enumerate().zip(plan.managers());
+        subnets
+            .map(|((number, subnet), port)| {
+                fabric.set_owner(port, Owner::Consumer, SmpAccess::Fabric);
+                let mut managed = Self {
+                    name: subnet.name.clone(),
+                    port,
+                    embedded: false,
+                    received: VecDeque::new(),
+                    told: BTreeMap::new(),
+                    swept: Vec::new(),
+                    presences: Vec::new(),
+                };
+                if model.manager.place == ManagerPlace::External {
+                    return Ok((managed, None));
+                }
+                let here = CapabilityMask::IS_SM;
+                fabric.set_capabilities(port, here, CapabilityMask::default());
+                let partitions = environment.partitions.clone();
+                let mut settings = manager_config(model, partitions, number);
+                if let Some(known) = environment.known_lids.get(number) {
+                    settings.known_lids.clone_from(known);
+                    managed.told.clone_from(known);
+                }
+                let routing = (environment.routing)(&model.manager);
+                let manager = SubnetManager::new(settings, routing)?;
+                managed.embedded = true;
+                let keys = Arc::clone(&environment.keys);
+                let manager = manager.with_key_source(Box::new(move || keys()));
+                Ok((managed, Some(manager)))
+            })
+            .collect()
+    }
+
+    /// Tells what the manager is to remember, and those who wait for a sweep that it has ended.
+    pub(crate) fn after_sweep(
+        &mut self,
+        subnet: usize,
+        manager: &SubnetManager,
+        outputs: &mut Outputs,
+    ) {
+        if !manager.is_up() {
+            return;
+        }
+        if self.told != *manager.lids() {
+            self.told.clone_from(manager.lids());
+            let lids = self.told.iter();
+            let lids = lids.map(|(&guid, &lid)| (guid, (lid, manager.lmc(guid))));
+            outputs.put(Output::Lids {
+                subnet,
+                lids: lids.collect(),
+            });
+        }
+        for tag in self.swept.drain(..) {
+            outputs.put(Output::Swept(tag));
+        }
+    }
+
+    /// Whether something is on its way of which VMs, or the log, wait for the end.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.presences.is_empty()
+    }
+}
+
+impl SubnetState {
+    /// Whether the subnets have embedded managers.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.subnets.iter().any(|subnet| subnet.embedded)
+    }
+
+    /// The subnet whose manager's host has this port.
+    pub(crate) fn managed_at(&mut self, port: PortRef) -> Option<&mut ManagedSubnet> {
+        let mut subnets = self.subnets.iter_mut();
+        subnets.find(|subnet| subnet.port == port && subnet.embedded)
+    }
+}
+
+/// Sweeps that the embedded managers have ended.
+pub(crate) fn sweeps(managers: &Managers) -> u64 {
+    let managers = managers.iter().flatten();
+    managers.map(|manager| manager.report().sweeps).sum()
+}
+
+impl VSwitch {
+    /// Has the subnet manager give a LID to the VM at a VF where it starts, or take it back where it
+    /// ends.
+    pub(crate) fn change_presence(&self, vf: VfId, present: bool) {
+        if !self.dynamic || self.address(vf) != Address::Dedicated {
+            return;
+        }
+        let managers = &mut *self.managers.lock();
+        let mut state = self.state.write();
+        let occupants = self.occupants(&state);
+        let occupant = occupants.get(usize::from(vf.0)).copied().flatten();
+        let Some(place) = occupant.map(|index| &self.places[index]) else {
+            return;
+        };
+        let at = self.subnet_of(vf);
+        let subnet = &mut state.subnets[at];
+        if let (false, Some(manager)) = (place.spare, &mut managers[at]) {
+            let ticket = if present {
+                manager.start(place.guid)
+            } else {
+                manager.end(place.guid)
+            };
+            subnet.presences.push((ticket, place.name.clone()));
+        }
+    }
+
+    /// Takes note of VMs whose start or end a subnet manager has carried out.
+    pub(crate) fn note_presences(&self, managers: &mut Managers, state: &mut SubnetState) {
+        for (subnet, manager) in state.subnets.iter_mut().zip(managers) {
+            let Some(manager) = manager else {
+                continue;
+            };
+            subnet.presences.retain(|(ticket, vm)| {
+                let Some(result) = manager.take_migration(*ticket) else {
+                    return true;
+                };
+                match result {
+                    Ok(moved) => {
+                        debug!(vm, lid = %moved.lid, switches = moved.switches.sent, "LID set or freed");
+                    }
+                    // It has a LID already, having come with it; or none, having left.
+                    Err(MigrationError::AlreadyThere | MigrationError::NotRunning { .. }) => {}
+                    Err(error) => warn!(vm, "{error}"),
+                }
+                false
+            });
+        }
+    }
+
+    /// The subnet that a VF is in.
+    pub(crate) fn subnet_of(&self, vf: VfId) -> usize {
+        let slot = self.places.get(usize::from(vf.0));
+        slot.map_or(0, |slot| slot.subnet)
+    }
+
+    /// A VM's function and a spare one, whose ports have changed places, are in other subnets now:
+    /// the ports forget what the managers have set, and the managers learn whom they have in place of
+    /// whom.
+    pub(crate) fn cross_subnets(
+        &self,
+        managers: &mut Managers,
+        state: &mut SubnetState,
+        (vm, from): (Guid, VfId),
+        (spare, to): (Guid, VfId),
+    ) {
+        for vf in [from, to] {
+            if let Some(port) = self.port(vf) {
+                state.fabric.forget_subnet(port);
+            }
+        }
+        let a_spare = Arrival {
+            is_spare: true,
+            has_lid: !self.dynamic,
+        };
+        // Only VMs that run move, where it makes a difference.
+        let a_vm = Arrival {
+            is_spare: false,
+            has_lid: true,
+        };
+        let [here, there] = [from, to].map(|vf| self.subnet_of(vf));
+        if let Some(manager) = &mut managers[here] {
+            manager.exchanged(vm, spare, a_spare);
+        }
+        if let Some(manager) = &mut managers[there] {
+            manager.exchanged(spare, vm, a_vm);
+        }
+    }
+}

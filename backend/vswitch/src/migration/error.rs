@@ -1,0 +1,124 @@
+//! Why VMs stay where they are.
+
+use subnet::MigrationError;
+
+use super::{NotActive, RegistrationError};
+
+/// Why a VM did not move.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// Nothing has this name.
+    #[error("there is no {what} `{name}`; there are {}", .known.join(", "))]
+    Unknown {
+        /// What was looked for.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A spare VF has no addresses to move.
+    #[error("`{0}` is a spare VF and no VM; name a VM")]
+    Spare(String),
+    /// VMs that each need a place that another of them has.
+    #[error(
+        "there is room for it only where `{blocker}` is, whose own move needs a place that one of \
+         these VMs has; give one of the hypervisors another VF (`spare_vfs`), or move one of the VMs \
+         elsewhere first"
+    )]
+    Circular {
+        /// A VM that has such a place.
+        blocker: String,
+    },
+    /// The VF named is another hypervisor's.
+    #[error("the VF `{vf}` is on {hypervisor}; name one of the destination, or leave it out")]
+    Elsewhere {
+        /// The VF.
+        vf: String,
+        /// Its hypervisor.
+        hypervisor: String,
+    },
+    /// A VM can go to one place.
+    #[error("`{0}` is to move twice; name each VM once")]
+    Twice(String),
+    /// The hypervisor has no spare VF left.
+    #[error(
+        "{hypervisor} has {functions} VF{} and none is free; move a VM away from it, or give it \
+         spare ones (`spare_vfs`)",
+        if *.functions == 1 { "" } else { "s" }
+    )]
+    Full {
+        /// The hypervisor.
+        hypervisor: String,
+        /// Its VFs.
+        functions: usize,
+    },
+    /// The VF named has a VM.
+    #[error("the VF `{vf}` has the addresses of `{vm}`; name a free one, or leave it out")]
+    Occupied {
+        /// The VF.
+        vf: String,
+        /// The VM.
+        vm: String,
+    },
+    /// The VF named has a LID of its own and the VM shares one, or the other way round.
+    #[error(
+        "the VF `{0}` and the VM differ in whether they share a LID (`address`); name another one"
+    )]
+    OtherAddress(String),
+    /// No free VF of the hypervisor has a LID for a VM that is to have one for itself.
+    #[error(
+        "the VM `{vm}` of a virtual cluster needs a LID of its own at {hypervisor}, but the free VF \
+         has place {place} there, and with an LMC of {lmc} the first {} places have one; raise \
+         `sm.lmc`, or move another VM away from there", (1u16 << lmc) - 1
+    )]
+    Range {
+        /// The VM.
+        vm: String,
+        /// The hypervisor.
+        hypervisor: String,
+        /// The VF's place at its port.
+        place: u8,
+        /// LID mask control of the port.
+        lmc: u8,
+    },
+    /// Options for forwarding tables, where none changes.
+    #[error(
+        "the LID of `{0}` is one of its hypervisor's port, so that no forwarding table changes when it moves; \
+         leave out --method, --drop-first, --fewest and --destination-routed"
+    )]
+    NoTables(String),
+    /// The VM's GUID is at no port.
+    #[error(
+        "the GUID of `{0}` is registered at no port yet; `ibvswitch topology` says what the subnet \
+         manager has done"
+    )]
+    NotThere(String),
+    /// A VM that shares a LID stays where it was.
+    #[error(transparent)]
+    Registration(RegistrationError),
+    /// The subnet manager says no.
+    #[error(transparent)]
+    Manager(MigrationError),
+    /// Options for forwarding tables, which another subnet manager changes.
+    #[error(
+        "another subnet manager changes the forwarding tables; leave out --method, --drop-first, \
+         --fewest and --destination-routed"
+    )]
+    NotOurs,
+    /// The same, where the VM goes to another subnet.
+    #[error(
+        "{hypervisor} is in another subnet than `{vm}`, where it gets another LID and no forwarding \
+         table changes for its former one; leave out --method, --drop-first, --fewest and \
+         --destination-routed"
+    )]
+    Crossing {
+        /// The VM.
+        vm: String,
+        /// Where it is to go.
+        hypervisor: String,
+    },
+    /// Another subnet manager has not done its part.
+    #[error(transparent)]
+    NotActive(NotActive),
+}

@@ -1,0 +1,115 @@
+//! The subnet managers.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use wire::Guid;
+
+/// What the subnet managers are to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manager {
+    /// Where it is.
+    pub place: ManagerPlace,
+    /// LID mask control of adapters' ports.
+    pub lmc: u8,
+    /// Time between two sweeps.
+    pub sweep_interval: Duration,
+    /// Priority among subnet managers, 15 the highest.
+    pub priority: u8,
+    /// How paths are computed.
+    pub routing: RoutingChoice,
+    /// Roots of up*/down* routing; none: found by themselves.
+    pub roots: Vec<Guid>,
+    /// Whether switches check P_Keys at ports with an adapter.
+    pub enforce_partitions: bool,
+    /// The most data lanes that links use.
+    pub max_lanes: Option<u8>,
+    /// The lane of each service level.
+    pub sl_to_vl: Option<wire::attribute::SlToVl>,
+    /// How lanes share links.
+    pub arbitration: Option<subnet::Arbitration>,
+    /// Which management keys ports are given.
+    pub m_key: KeyChoice,
+    /// What they protect: 0 to 3 (IBA 14.2.4).
+    pub m_key_protect: u8,
+    /// Seconds until a port with a key that nobody knows falls back to level 0; 0: never.
+    pub m_key_lease: u16,
+    /// Percentage of paths on the busiest link at which they are spread anew.
+    pub rebalance_threshold: Option<u16>,
+    /// Whether answers to path queries say that they may be kept.
+    pub path_caching: bool,
+}
+
+/// Which management keys ports are given.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyChoice {
+    /// None.
+    #[default]
+    None,
+    /// Each node another one, at random.
+    PerNode,
+    /// All this one.
+    One(u64),
+}
+
+impl fmt::Debug for KeyChoice {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::PerNode => "PerNode",
+            Self::One(_) => "One",
+        })
+    }
+}
+
+/// How paths are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum RoutingChoice {
+    /// Shortest paths.
+    #[default]
+    MinHop,
+    /// Up*/down*.
+    UpDown,
+    /// Fat-tree routing.
+    FatTree,
+    /// Fat-tree routing in which the VMs of a vSwitch share its weight.
+    VSwitchFatTree,
+    /// Shortest paths spread over links and lanes.
+    Dfsssp,
+    /// Shortest paths between switches, layered over lanes.
+    Lash,
+    /// Tori and meshes, one dimension after the other.
+    DimensionOrder,
+}
+
+impl RoutingChoice {
+    /// All engines with their names in the configuration.
+    pub const NAMES: [(&'static str, Self); 7] = [
+        ("minhop", Self::MinHop),
+        ("updn", Self::UpDown),
+        ("ftree", Self::FatTree),
+        ("vswitch-ftree", Self::VSwitchFatTree),
+        ("dfsssp", Self::Dfsssp),
+        ("lash", Self::Lash),
+        ("dor", Self::DimensionOrder),
+    ];
+}
+
+/// Where the subnet manager is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ManagerPlace {
+    /// In the daemon.
+    #[default]
+    Embedded,
+    /// A program of the host, or in a guest.
+    External,
+}
+
+impl ManagerPlace {
+    /// All places with their names in the configuration.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("embedded", Self::Embedded), ("external", Self::External)];
+}

@@ -1,0 +1,159 @@
+//! Functions that share a port of the subnet, and with it its LID: the Shared Port model of *Towards
+//! the InfiniBand SR-IOV vSwitch Architecture*, III, and what it lends to hybrid ones.
+//!
+//! The port is the physical function's. Each virtual function has a place in its table of GUIDs; whose
+//! GUID stands there has its addresses there.
+//!
+//! Where the port has several LIDs, a VM of a virtual cluster has one of them for itself, and the base
+//! LID is the others' (*Towards Virtual InfiniBand Clusters with Network and Performance Isolation*,
+//! 3.3.4). It is that which follows the base LID at the distance of the place in the table.
+
+use std::collections::HashSet;
+
+use fabric::{Fabric, PortRef};
+use wire::{Guid, Lid, PKey, PortState};
+
+use crate::model::{Address, Hypervisor, Model, Vf};
+
+/// A function's place at a shared port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedPlace {
+    /// The port.
+    pub port: PortRef,
+    /// The function's entry of the port's table of GUIDs; entry 0 is the port's own.
+    pub entry: u8,
+}
+
+impl SharedPlace {
+    /// The GUID that stands there; `None` while there is none.
+    #[must_use]
+    pub fn guid(&self, fabric: &Fabric) -> Option<Guid> {
+        let guids = fabric.guids(self.port)?;
+        let guid = guids.get(usize::from(self.entry)).copied();
+        guid.filter(|guid| !guid.is_none())
+    }
+
+    /// The LID that only this place has; `None` where the port has fewer.
+    #[must_use]
+    pub fn range_lid(&self, fabric: &Fabric) -> Option<Lid> {
+        let info = fabric.port_info(self.port)?;
+        let lid = Lid::unicast(info.lid.value().checked_add(self.entry.into())?)?;
+        (info.lid.is_unicast() && info.lid.covers(info.lmc, lid)).then_some(lid)
+    }
+}
+
+/// The VMs that are told apart by LIDs, wherever they share a port: those in virtual clusters.
+#[derive(Debug, Clone, Default)]
+pub struct Clustered(HashSet<Guid>);
+
+impl Clustered {
+    /// Those of a model.
+    #[must_use]
+    pub fn new(model: &Model) -> Self {
+        let vms = model.vfs().filter(|(_, vf)| vf.is_clustered());
+        Self(vms.map(|(_, vf)| vf.guid).collect())
+    }
+
+    /// Whether there are any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a VM is one.
+    #[must_use]
+    pub fn contains(&self, vm: Guid) -> bool {
+        self.0.contains(&vm)
+    }
+
+    /// Whether it is such a VM whose addresses are at a place.
+    #[must_use]
+    pub fn is_at(&self, place: SharedPlace, fabric: &Fabric) -> bool {
+        place.guid(fabric).is_some_and(|guid| self.contains(guid))
+    }
+
+    /// The LID of whoever is at a place; `None` where nobody can be reached.
+    #[must_use]
+    pub fn lid(&self, place: SharedPlace, fabric: &Fabric) -> Option<Lid> {
+        place.guid(fabric)?;
+        if self.is_at(place, fabric) {
+            place.range_lid(fabric)
+        } else {
+            let info = fabric.port_info(place.port)?;
+            Some(info.lid).filter(|lid| lid.is_unicast())
+        }
+    }
+
+    /// The state of the port as the function at a place has it: without a GUID, or without the LID
+    /// that it has to have, nobody can reach it.
+    #[must_use]
+    pub fn state(&self, place: SharedPlace, fabric: &Fabric) -> PortState {
+        let state = fabric.port_info(place.port).unwrap_or_default().port_state;
+        match self.lid(place, fabric) {
+            None => state.min(PortState::Initialize),
+            Some(_) => state,
+        }
+    }
+}
+
+/// Which entry of the port's table of GUIDs each VF of a hypervisor has, in their order: LIDs are few,
+/// so those who need one come first, and then those that are free for whoever moves there.
+#[must_use]
+pub fn entries(hypervisor: &Hypervisor) -> Vec<u8> {
+    let rank = |vf: &Vf| match (vf.is_clustered(), vf.spare) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => 2,
+    };
+    let mut order: Vec<usize> = (0..hypervisor.vfs.len())
+        .filter(|&at| hypervisor.vfs[at].address == Address::Shared)
+        .collect();
+    order.sort_by_key(|&at| rank(&hypervisor.vfs[at]));
+    let mut entries = vec![0; hypervisor.vfs.len()];
+    for (entry, at) in (1..).zip(order) {
+        entries[at] = entry;
+    }
+    entries
+}
+
+/// The P_Key table of a function that is to have `own` at a port that has `port`: of its partitions
+/// those that the port is in, too, and a full member only where the port is one.
+#[must_use]
+pub fn pkeys(own: &[PKey], port: &[PKey]) -> Vec<PKey> {
+    let held = own.iter().filter_map(|&own| {
+        let mut same = port
+            .iter()
+            .filter(|other| other.partition() == own.partition());
+        same.any(|other| other.is_full() || *other == own)
+            .then_some(own)
+            .or_else(|| {
+                let limited = PKey::new(own.partition());
+                port.contains(&limited).then_some(limited)
+            })
+    });
+    held.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_function_is_more_than_its_port() {
+        let keys = |keys: &[u16]| keys.iter().copied().map(PKey::new).collect::<Vec<_>>();
+        let port = keys(&[0xffff, 0x0001, 0x8002]);
+        let cases: [(&[u16], &[u16]); 5] = [
+            (&[0xffff, 0x8002], &[0xffff, 0x8002]),
+            // Less than the port.
+            (&[0x7fff, 0x0002], &[0x7fff, 0x0002]),
+            // More than the port.
+            (&[0x8001], &[0x0001]),
+            (&[0x0001], &[0x0001]),
+            // Not the port's.
+            (&[0x8003, 0x8002], &[0x8002]),
+        ];
+        for (own, held) in cases {
+            assert_eq!(pkeys(&keys(own), &port), keys(held), "{own:x?}");
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! What VMs of a cluster see of the subnet, where their cluster has a view of it.
+//!
+//! A view is a [`Mirror`]: the cluster's VMs, the subnet manager's host, and the switches that serve
+//! them, made from what the subnet is when somebody asks and made anew when it has changed since. No
+//! question that is answered from it enters the subnet, and there is nothing in it that could tell of
+//! anybody else.
+//!
+//! The management thread makes views, and keeps nobody from the subnet or from the views there are
+//! meanwhile. A guest that asks its own port by a command gets no new view, since others wait for its
+//! command.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fabric::{Fabric, Mirror, MirrorHost, MirrorManager, MirrorName, PortRef};
+use hca::{Clock, VfId};
+use parking_lot::Mutex;
+use subnet::SubnetManager;
+use tracing::warn;
+use wire::attribute::NodeDescription;
+use wire::mad::{Class, Mad, Method};
+use wire::{Guid, Lid, MadPacket, PKey};
+
+use crate::cluster::Clusters;
+use crate::guest::Reason;
+use crate::model::{MANAGER, Model, View as Kind, derive_guid};
+use crate::shared_port::SharedPorts;
+use crate::vswitch::{SubnetState, VSwitch, guid_at};
+
+/// The views of all clusters.
+#[derive(Debug)]
+pub(crate) struct Views {
+    clock: Arc<dyn Clock>,
+    /// By cluster; `None` where its VMs see their own port alone. Locked while a view is made.
+    views: Mutex<Vec<Option<View>>>,
+    /// By cluster. Locked while one question is answered.
+    made: Vec<Mutex<Option<CachedView>>>,
+    /// Of views that nobody has asked for.
+    pace: Mutex<Pace>,
+    /// Changes that do not alter the subnet's generation.
+    changes: AtomicU64,
+    /// What VMs are called whose text is not the subnet's to know.
+    vms: HashMap<Guid, String>,
+}
+
+/// Up to which changes of the subnet something is: its generation, and other changes.
+type AsOf = (u64, u64);
+
+/// The subnet, and who is where.
+struct ViewInput<'a> {
+    fabric: &'a Fabric,
+    clusters: &'a Clusters,
+    shared: &'a SharedPorts,
+    /// Of the VFs, in their order.
+    ports: &'a [PortRef],
+}
+
+#[derive(Debug)]
+struct View {
+    /// Index of the cluster, and its name.
+    cluster: usize,
+    name: String,
+    names: Names,
+    /// The subnet that its mirror shows, if it has one.
+    as_of: Option<AsOf>,
+    pace: Pace,
+}
+
+/// A mirror of the subnet as it was.
+#[derive(Debug)]
+struct CachedView {
+    mirror: Mirror,
+    /// Which of its hosts is at which VF.
+    hosts: HashMap<VfId, usize>,
+}
+
+/// Names of switches, and of the manager's host: always the same ones for the same nodes.
+#[derive(Debug)]
+struct Names {
+    given: HashMap<Guid, MirrorName>,
+    /// LIDs of VMs, running or not, of the manager, and those given.
+    taken: HashSet<Lid>,
+    /// LIDs are given from the highest down.
+    next: Lid,
+}
+
+/// How much of the time goes into making views. Changes of the subnet that follow each other closely
+/// are not to keep everybody from the subnet because somebody looks at it all the time.
+#[derive(Debug)]
+struct Pace {
+    spent: Duration,
+    at: Duration,
+}
+
+impl Pace {
+    /// What may be spent before any time has passed.
+    const BURST: Duration = Duration::from_millis(200);
+    /// One part in so many of the time that passes may be spent.
+    const SHARE: u32 = 5;
+
+    fn new(now: Duration) -> Self {
+        Self {
+            spent: Duration::ZERO,
+            at: now,
+        }
+    }
+
+    fn permits(&mut self, now: Duration) -> bool {
+        let passed = now.saturating_sub(self.at);
+        self.at += passed;
+        self.spent = self.spent.saturating_sub(passed / Self::SHARE);
+        self.spent < Self::BURST
+    }
+}
+
+impl Names {
+    /// What the node of a port is called. The manager's has the manager's LID, and no other while it
+    /// has not needed one; and its own GUID, which the subnet administration tells as well.
+    fn of(
+        &mut self,
+        fabric: &Fabric,
+        cluster: &str,
+        port: PortRef,
+        manager: MirrorManager,
+    ) -> MirrorName {
+        let info = fabric.port_info(port).unwrap_or_default();
+        let physical = fabric.node_info(port).unwrap_or_default().port_guid;
+        let manages = info.lid.is_unicast() && info.lid.covers(info.lmc, manager.physical);
+        let mut name = match self.given.get(&physical) {
+            Some(&given) => given,
+            None => MirrorName {
+                lid: Lid::NONE,
+                guid: match manages {
+                    true => physical,
+                    false => self.guid(fabric, cluster, physical),
+                },
+                description: NodeDescription::new(&match manages {
+                    true => MANAGER.to_owned(),
+                    false => format!("{cluster} switch {}", self.given.len() + 1),
+                }),
+            },
+        };
+        if !name.lid.is_unicast() && !manages {
+            name.lid = self.free_lid();
+        }
+        self.given.insert(physical, name);
+        if manages {
+            name.lid = manager.lid;
+        }
+        name
+    }
+
+    /// The next LID that nobody has; none when there are no more.
+    fn free_lid(&mut self) -> Lid {
+        while self.next.is_unicast() {
+            let lid = self.next;
+            self.next = Lid::new(lid.value() - 1);
+            if self.taken.insert(lid) {
+                return lid;
+            }
+        }
+        Lid::NONE
+    }
+
+    /// A GUID that nobody has in the subnet, nor in this view.
+    fn guid(&self, fabric: &Fabric, cluster: &str, physical: Guid) -> Guid {
+        let attempts = (0_u32..).map(|attempt| format!("{cluster} {physical} {attempt}"));
+        let mut guids = attempts.map(|text| derive_guid("view", &text));
+        let given = |guid| self.given.values().any(|name| name.guid == guid);
+        let free = |guid: &Guid| fabric.port_by_guid(*guid).is_none() && !given(*guid);
+        guids.find(free).unwrap_or_default()
+    }
+}
+
+impl View {
+    fn make(&mut self, input: &ViewInput<'_>, vms: &HashMap<Guid, String>) -> Option<CachedView> {
+        let (mut hosts, functions) = self.vms(input, vms);
+        let first = hosts.first()?.port;
+        let physical = input.fabric.port_info(first)?.master_sm_lid;
+        let manager = MirrorManager {
+            physical,
+            lid: input.clusters.manager(self.cluster, physical),
+        };
+        if let Some(port) = port_with(input.fabric, physical) {
+            hosts.push(MirrorHost {
+                port,
+                entry: None,
+                physical,
+                name: self.names.of(input.fabric, &self.name, port, manager),
+                pkeys: vec![PKey::DEFAULT_FULL],
+                member: false,
+            });
+        }
+        let mirror = input.fabric.mirror(&hosts, manager, |port| {
+            self.names.of(input.fabric, &self.name, port, manager)
+        });
+        let mirror = mirror.map_err(|error| warn!(cluster = self.name, %error, "no view"));
+        Some(CachedView {
+            mirror: mirror.ok()?,
+            hosts: functions,
+        })
+    }
+
+    /// The cluster's VMs that can be reached, and which of them is at which VF.
+    fn vms(
+        &self,
+        input: &ViewInput<'_>,
+        vms: &HashMap<Guid, String>,
+    ) -> (Vec<MirrorHost>, HashMap<VfId, usize>) {
+        let ViewInput {
+            fabric,
+            clusters,
+            shared,
+            ports,
+        } = *input;
+        let mut found: Vec<MirrorHost> = Vec::new();
+        let mut functions = HashMap::new();
+        let mut guids = HashSet::new();
+        for (index, &port) in ports.iter().enumerate() {
+            let vf = VfId(index as u16);
+            let Some(lid) = clusters.lid_in(vf, self.cluster) else {
+                continue;
+            };
+            let (physical, _) = shared.address(vf, fabric, port);
+            let guid = guid_at(fabric, shared, vf, port);
+            // While a VM moves two ports may have its GUID; one has the LID.
+            let Some(guid) = guid.filter(|_| physical.is_unicast()) else {
+                continue;
+            };
+            if !guids.insert(guid) {
+                continue;
+            }
+            let place = shared.place(vf);
+            let own = fabric.node_description(port.node);
+            let own = own
+                .filter(|_| place.is_none())
+                .unwrap_or_else(|| NodeDescription::new(vms.get(&guid).map_or("", String::as_str)));
+            let table = shared.pkeys(vf, fabric);
+            let table = table.as_deref().or(fabric.pkeys(port)).unwrap_or_default();
+            functions.insert(vf, found.len());
+            found.push(MirrorHost {
+                port,
+                entry: place.map(|place| place.entry),
+                physical,
+                name: MirrorName {
+                    lid,
+                    guid,
+                    description: own,
+                },
+                pkeys: clusters.pkeys(vf, table),
+                member: true,
+            });
+        }
+        (found, functions)
+    }
+}
+
+/// The port that a LID leads to.
+fn port_with(fabric: &Fabric, lid: Lid) -> Option<PortRef> {
+    let ports = fabric.nodes().flat_map(|node| {
+        let first = fabric.node_info(PortRef { node, port: 1 });
+        let is_switch = fabric.node_info(PortRef { node, port: 0 }).is_some();
+        let last = first
+            .filter(|_| !is_switch)
+            .map_or(0, |info| info.num_ports);
+        (u8::from(!is_switch)..=last).map(move |port| PortRef { node, port })
+    });
+    let has = |port: &PortRef| {
+        let info = fabric.port_info(*port).unwrap_or_default();
+        lid.is_unicast() && info.lid.covers(info.lmc, lid)
+    };
+    { ports }.find(has)
+}
+
+impl Views {
+    pub(crate) fn new(model: &Model, clock: &Arc<dyn Clock>) -> Self {
+        let now = Duration::from_nanos(clock.now());
+        let view = |(cluster, of): (usize, &crate::model::Cluster)| {
+            let vms = model.vfs().filter_map(|(_, vf)| vf.cluster);
+            let vms = vms.filter(|(of, _)| *of == cluster).map(|(_, lid)| lid);
+            (of.view == Kind::Mirror).then(|| View {
+                cluster,
+                name: of.name.clone(),
+                names: Names {
+                    given: HashMap::new(),
+                    taken: vms.chain([of.sm_lid]).collect(),
+                    next: Lid::UNICAST_LAST,
+                },
+                as_of: None,
+                pace: Pace::new(now),
+            })
+        };
+        Self {
+            clock: Arc::clone(clock),
+            views: Mutex::new(model.clusters.iter().enumerate().map(view).collect()),
+            made: model.clusters.iter().map(|_| Mutex::default()).collect(),
+            pace: Mutex::new(Pace::new(now)),
+            changes: AtomicU64::new(0),
+            vms: model
+                .vfs()
+                .map(|(_, vf)| (vf.guid, vf.name.clone()))
+                .collect(),
+        }
+    }
+
+    /// Something has changed that alters no path.
+    pub(crate) fn outdate(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes a cluster's view anew if the subnet has changed since, as far as it is time.
+    fn renew(&self, cluster: usize, input: &ViewInput<'_>) {
+        let mut views = self.views.lock();
+        let (Some(Some(view)), Some(made)) = (views.get_mut(cluster), self.made.get(cluster))
+        else {
+            return;
+        };
+        let now = self.now();
+        let generation = input.fabric.generation().load(Ordering::Acquire);
+        let as_of = (generation, self.changes.load(Ordering::Relaxed));
+        if view.as_of == Some(as_of) || !view.pace.permits(now) {
+            return;
+        }
+        let new = view.make(input, &self.vms);
+        view.pace.spent += self.now().saturating_sub(now);
+        view.as_of = new.is_some().then_some(as_of);
+        *made.lock() = new;
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.clock.now())
+    }
+
+    /// Looks at the view of a VF's guest, as it was made last, and which host it is there; `None`
+    /// where it sees its own port alone.
+    fn ask<R>(
+        &self,
+        cluster: usize,
+        vf: VfId,
+        look: impl FnOnce(&mut Mirror, usize) -> R,
+    ) -> Option<R> {
+        let mut made = self.made.get(cluster)?.lock();
+        let made = made.as_mut()?;
+        let host = *made.hosts.get(&vf)?;
+        Some(look(&mut made.mirror, host))
+    }
+}
+
+impl VSwitch {
+    /// The answers to a subnet management packet of a guest that has a view of the subnet; `None`
+    /// where it has none.
+    pub(crate) fn ask_view(&self, vf: VfId, packet: &MadPacket) -> Option<Vec<MadPacket>> {
+        if !packet.is_smp() {
+            return None;
+        }
+        let cluster = self.state.read().clusters.cluster_of(vf)?;
+        self.renew_view(cluster);
+        let manager = {
+            let managers = self.managers.lock();
+            // Clusters are of the one subnet there is.
+            let manager = managers.first().and_then(Option::as_ref);
+            manager.map(SubnetManager::sm_info)
+        };
+        let answer = self.views.ask(cluster, vf, |mirror, host| {
+            mirror.ask(host, packet, manager.as_ref())
+        })?;
+        if packet.header().method() != Method::GET {
+            self.filter.refuse(self.now(), vf, Reason::Smp, packet);
+        }
+        Some(answer.into_iter().collect())
+    }
+
+    /// The answer of its own port's agent to such a guest.
+    pub(crate) fn ask_view_locally(&self, vf: VfId, mad: &[u8; 256]) -> Option<[u8; 256]> {
+        let header = Mad::new_checked(&mad[..]).ok()?;
+        let reads = header.method() == Method::GET;
+        if !reads || !matches!(header.class(), Class::SUBN_LID | Class::SUBN_DIRECTED) {
+            return None;
+        }
+        let cluster = self.state.read_recursive().clusters.cluster_of(vf)?;
+        let answer = |mirror: &mut Mirror, host| mirror.ask_local(host, mad);
+        self.views.ask(cluster, vf, answer)?
+    }
+
+    /// Makes a cluster's view anew if it is outdated.
+    fn renew_view(&self, cluster: usize) {
+        let state = &*self.state.read();
+        self.views.renew(cluster, &state.view_input(&self.ports));
+    }
+
+    /// The same for all clusters, as far as it is time.
+    pub(crate) fn renew_views(&self) {
+        for cluster in 0..self.views.made.len() {
+            let mut pace = self.views.pace.lock();
+            let begun = self.now();
+            if pace.permits(begun) {
+                self.renew_view(cluster);
+                pace.spent += self.now().saturating_sub(begun);
+            }
+        }
+    }
+}
+
+impl SubnetState {
+    fn view_input<'a>(&'a self, ports: &'a [PortRef]) -> ViewInput<'a> {
+        ViewInput {
+            fabric: &self.fabric,
+            clusters: &self.clusters,
+            shared: &self.shared,
+            ports,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_take_their_share_of_the_time_and_no_more() {
+        let hour = Duration::from_secs(3600);
+        let mut pace = Pace::new(hour);
+        assert!(pace.permits(hour));
+        pace.spent += Pace::BURST + hour;
+        assert!(!pace.permits(hour));
+        let later = hour + hour * Pace::SHARE;
+        assert!(!pace.permits(later));
+        assert!(pace.permits(later + Duration::from_secs(1)));
+    }
+}

@@ -1,0 +1,7 @@
+//! The vSwitch with the fabric and the subnet manager, by real packets and without a daemon.
+
+mod lab;
+mod moves;
+mod routing;
+mod steps;
+mod views;
