@@ -423,7 +423,7 @@ impl StatusSource for Whole {
     }
 
     fn netlist(&self) -> String {
-        self.vswitch().inspect(fabric::Fabric::to_netlist)
+        self.vswitch().inspect(|fabric| fabric.to_netlist())
     }
 
     fn counters(&self) -> CountersReport {

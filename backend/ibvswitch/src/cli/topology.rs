@@ -79,7 +79,7 @@ pub(super) fn run(source: SourceArgs, args: &TopologyArgs) -> Result<(), CliErro
 fn netlist(source: SourceArgs, of_plan: bool) -> Result<String, CliError> {
     if of_plan {
         let (_, _, vswitch) = planned(source)?;
-        return Ok(vswitch.inspect(fabric::Fabric::to_netlist));
+        return Ok(vswitch.inspect(|fabric| fabric.to_netlist()));
     }
     match ask(source, &Request::Netlist {})? {
         Response::Netlist { text } => Ok(text),
