@@ -79,10 +79,10 @@ fuzz_target!(|steps: Vec<Step>| {
             }
             Step::Mad(to_wire, bytes) => {
                 let direction = if to_wire {
-Direction::ToWire
-} else {
-Direction::ToGuest
-};
+                    Direction::ToWire
+                } else {
+                    Direction::ToGuest
+                };
                 let mut mad = whole(&bytes);
                 let translator = Translator {
                     cluster: Some(&cluster),

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
-use topologies::Hypervisors;
 use libfuzzer_sys::fuzz_target;
 use subnet::{Config, MinHop, SubnetManager, Transport};
+use topologies::Hypervisors;
 use wire::attribute::{CapabilityMask, PortInfo};
 use wire::mad::SIZE;
 use wire::{Lid, MadPacket, PKey, QKey, Qpn, Sl};
