@@ -2,8 +2,9 @@
 
 use wire::PhysicalState;
 
-use crate::fabric::{Fabric, PortEvent};
+use crate::fabric::Fabric;
 use crate::nodes::topology::PortRef;
+use crate::output::PortEvent;
 
 impl Fabric {
     /// Has two virtual functions change places, as if each were plugged in where the other was. GUIDs,

@@ -4,82 +4,16 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 
 use wire::attribute::{CapabilityMask, LocalChange, NodeDescription, SystemImageChange, Trap};
-use wire::{Guid, MadPacket, PortState};
+use wire::{Guid, MadPacket};
 
 use crate::agents::performance::PerformanceAgent;
 use crate::nodes::Nodes;
+use crate::nodes::owner::{Owner, SmpAccess};
 use crate::nodes::topology::{NodeId, PortRef, Topology, TopologyError};
+use crate::output::{Output, PortEvent};
+use crate::packet::Transit;
 use crate::tap::{Direction, Tap};
 use crate::timers::Timers;
-use crate::transit::Transit;
-
-/// Who has the queue pairs of a port.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Owner {
-    /// Nobody: the fabric's own agents answer what they know, the rest is dropped.
-    #[default]
-    Fabric,
-    /// Somebody outside, a guest or a subnet manager: packets that are not for the node's subnet
-    /// management agent are handed out as [`Output::Deliver`], and changes as [`Output::Event`].
-    Consumer,
-}
-
-/// How far the subnet management packets of a port's owner go.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum SmpAccess {
-    /// Not even to the port itself.
-    Deny,
-    /// To the port itself, to read.
-    OwnPort,
-    /// Anywhere, for anything.
-    #[default]
-    Fabric,
-}
-
-/// What happened at a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PortEvent {
-    /// The logical state is now this one.
-    StateChange(PortState),
-    /// The base LID or the LID mask control changed.
-    LidChange,
-    /// The P_Key table changed.
-    PkeyChange,
-    /// LID or service level of the subnet manager changed.
-    SmChange,
-    /// The subnet manager asks clients to register again.
-    ClientReregister,
-    /// GID prefix or GUID table changed.
-    GidChange,
-}
-
-/// What leaves the fabric.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// A packet for a queue pair of this port.
-    Deliver {
-        /// The port.
-        port: PortRef,
-        /// The packet.
-        packet: Box<MadPacket>,
-    },
-    /// Something happened at this port.
-    Event {
-        /// The port.
-        port: PortRef,
-        /// What.
-        event: PortEvent,
-    },
-    /// A packet passes this port, and [`Fabric::set_tap`] asked to see it.
-    Tapped {
-        /// The port.
-        port: PortRef,
-        /// Which way.
-        direction: Direction,
-        /// The packet, as it is on the link.
-        packet: Box<MadPacket>,
-    },
-}
 
 /// A subnet in operation. See the [crate's description](crate).
 ///
@@ -198,6 +132,27 @@ impl Fabric {
             .is_some_and(|port| port.owner == Owner::Consumer)
         {
             self.outputs.push_back(Output::Event { port, event });
+        }
+    }
+
+    /// Has every management packet that crosses the link at certain ports shown as
+    /// [`Output::Tapped`]; `None` for no more. What a node sends to itself crosses no link.
+    pub fn set_tap(&mut self, tap: Option<Tap>) {
+        self.tap = tap;
+    }
+
+    pub(crate) fn show(&mut self, port: PortRef, direction: Direction, packet: &MadPacket) {
+        let wanted = match &self.tap {
+            None => false,
+            Some(Tap::All) => true,
+            Some(Tap::Ports(ports)) => ports.contains(&port),
+        };
+        if wanted {
+            self.outputs.push_back(Output::Tapped {
+                port,
+                direction,
+                packet: Box::new(packet.clone()),
+            });
         }
     }
 }

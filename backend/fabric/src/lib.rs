@@ -27,29 +27,34 @@
 #![warn(clippy::match_bool)]
 
 mod agents;
+mod clock;
 mod exchange;
 mod fabric;
 mod links;
 mod mirror;
 mod netlist;
 mod nodes;
+mod output;
+mod packet;
 mod paths;
 mod tap;
 mod timers;
 mod transit;
 
 pub use agents::trap::LostHeader;
-pub use fabric::{Fabric, Output, Owner, PortEvent, SmpAccess};
+pub use fabric::Fabric;
 pub use links::arbitration::{Arbiter, Flow};
 pub use links::fault::{LinkFault, Stalled};
-pub use links::link::LinkRate;
+pub use links::rate::LinkRate;
 pub use mirror::{Mirror, MirrorHost, MirrorManager, MirrorName};
 pub use netlist::{NETLIST_MAX, NetlistError};
 pub use nodes::Nodes;
 pub use nodes::counters::{PortCounters, SmpCounts};
 pub use nodes::forwarding::MULTICAST_LIDS;
+pub use nodes::owner::{Owner, SmpAccess};
 pub use nodes::report::{ForwardingSummary, PortTotals};
 pub use nodes::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
+pub use output::{Output, PortEvent};
 pub use paths::route::{NoRoute, Route};
 pub use paths::router::{Crossing, GlobalAddress, Routed};
 pub use tap::{Direction, Tap};

@@ -4,3 +4,6 @@ pub(crate) mod arbitration;
 pub(crate) mod credits;
 pub(crate) mod fault;
 pub(crate) mod link;
+pub(crate) mod loss;
+pub(crate) mod rate;
+pub(crate) mod starved;

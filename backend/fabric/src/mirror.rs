@@ -18,10 +18,12 @@ use wire::mad::{Method, Status};
 use wire::smp::Smp;
 use wire::{ExtendedLid, Guid, Lid, MadPacket, PKey, PhysicalState, PortState};
 
-use crate::fabric::{Fabric, Output, Owner, SmpAccess};
-use crate::links::link::LinkRate;
+use crate::fabric::Fabric;
+use crate::links::rate::LinkRate;
 use crate::nodes::Nodes;
+use crate::nodes::owner::{Owner, SmpAccess};
 use crate::nodes::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
+use crate::output::Output;
 use crate::transit::Injected;
 
 /// The addresses and the text of a node in a mirror.

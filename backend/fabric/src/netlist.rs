@@ -20,7 +20,7 @@ pub use read::{NETLIST_MAX, NetlistError};
 
 use wire::{LinkSpeed, LinkSpeedExt, LinkWidth};
 
-use crate::links::link::LinkRate;
+use crate::links::rate::LinkRate;
 
 /// Signalling rates as `ibnetdiscover` names them.
 const RATES: [(&str, LinkSpeed, LinkSpeedExt); 7] = [

@@ -3,10 +3,14 @@
 //! [`Nodes`] is all that paths are found in. Packets on their way, time and what leaves the fabric are
 //! not in it, so that nothing here moves a packet.
 
+pub(crate) mod base_lines;
 pub(crate) mod counters;
 pub(crate) mod forwarding;
 pub(crate) mod node;
+pub(crate) mod owner;
 pub(crate) mod report;
+pub(crate) mod sampler;
+pub(crate) mod told;
 pub(crate) mod topology;
 
 use std::collections::HashMap;

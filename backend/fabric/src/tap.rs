@@ -2,9 +2,6 @@
 
 use std::collections::HashSet;
 
-use wire::MadPacket;
-
-use crate::fabric::{Fabric, Output};
 use crate::nodes::topology::PortRef;
 
 /// Which ports' packets to show.
@@ -23,27 +20,4 @@ pub enum Direction {
     Sent,
     /// In, from the link.
     Received,
-}
-
-impl Fabric {
-    /// Has every management packet that crosses the link at certain ports shown as
-    /// [`Output::Tapped`]; `None` for no more. What a node sends to itself crosses no link.
-    pub fn set_tap(&mut self, tap: Option<Tap>) {
-        self.tap = tap;
-    }
-
-    pub(crate) fn show(&mut self, port: PortRef, direction: Direction, packet: &MadPacket) {
-        let wanted = match &self.tap {
-            None => false,
-            Some(Tap::All) => true,
-            Some(Tap::Ports(ports)) => ports.contains(&port),
-        };
-        if wanted {
-            self.outputs.push_back(Output::Tapped {
-                port,
-                direction,
-                packet: Box::new(packet.clone()),
-            });
-        }
-    }
 }

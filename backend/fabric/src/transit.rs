@@ -9,12 +9,15 @@ use wire::smp::Smp;
 use wire::{Lid, MadPacket, QKey, Qpn};
 
 use crate::agents::directed::{self, Origin, Step};
-use crate::fabric::{Fabric, Output, Owner, SmpAccess};
-use crate::links::fault::Passage;
+use crate::fabric::Fabric;
+use crate::links::loss::Passage;
 use crate::nodes::counters::Counter;
 use crate::nodes::node::Port;
+use crate::nodes::owner::{Owner, SmpAccess};
 use crate::nodes::topology::{NodeId, PortRef};
-use crate::paths::route::NoRoute;
+use crate::output::Output;
+use crate::packet::Transit;
+use crate::paths::route::{HOP_LIMIT, NoRoute};
 use crate::tap::Direction;
 use crate::timers::Timer;
 
@@ -29,21 +32,9 @@ pub enum Injected {
     Dropped,
 }
 
-/// A packet between two steps.
-#[derive(Debug)]
-pub(crate) struct Transit {
-    pub(crate) at: PortRef,
-    pub(crate) origin: Origin,
-    pub(crate) hops: u8,
-    pub(crate) packet: Box<MadPacket>,
-}
-
 /// Packets on their way at most: what all buffers of the fabric hold together. A sweep keeps some
 /// hundreds busy; more than this is a flood.
 const IN_TRANSIT: usize = 16_384;
-/// Links a LID-routed packet may cross: more means that forwarding tables make a circle.
-pub(crate) const HOP_LIMIT: u8 = 64;
-
 /// Whether a subnet management packet reads an attribute of the port that sends it, and neither it
 /// nor the answer can leave that port.
 fn asks_itself(port: &Port, packet: &MadPacket) -> bool {

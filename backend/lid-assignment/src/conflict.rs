@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use fixedbitset::FixedBitSet;
 
-use super::heuristic::Assignment;
+use super::assignment::Assignment;
 use super::network::{LinkId, Network, NodeIndex, Path};
 
 /// The split graph of paths to one destination: a vertex per path, an edge where two paths leave a

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::assignment::Assignment;
 use super::conflict::{SplitGraph, branches};
-use super::heuristic::Assignment;
 use super::network::{LinkId, Network, Path};
 
 /// The paths to one destination in classes. Two paths are equivalent when they leave the nodes at

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use fixedbitset::FixedBitSet;
 use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, SolveOutcome, Variable};
 
+use super::assignment::Assignment;
 use super::coloring::{TimedOut, color};
 use super::conflict::SplitGraph;
-use super::heuristic::Assignment;
 use super::range::charged;
 
 /// Why the optimum is not known.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wire::Lid;
 use wire::attribute::LinearBlock;
 
-use super::heuristic::Assignment;
+use super::assignment::Assignment;
 use super::network::{Kind, Link, Network, NodeIndex, Path};
 use super::range::LidRanges;
 

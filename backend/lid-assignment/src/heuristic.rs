@@ -4,60 +4,10 @@ use std::collections::HashMap;
 
 use fixedbitset::FixedBitSet;
 
+use super::assignment::Assignment;
 use super::conflict::{SplitGraph, branches};
 use super::equivalent_paths::EquivalentPaths;
 use super::network::{Network, NodeIndex, Path};
-
-/// Which configuration each path of a destination belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assignment {
-    labels: Vec<usize>,
-    configurations: usize,
-}
-
-impl Assignment {
-    /// Of a label per path, whatever the numbers.
-    pub(super) fn compact(mut labels: Vec<usize>) -> Self {
-        let mut used = labels.clone();
-        used.sort_unstable();
-        used.dedup();
-        for label in &mut labels {
-            *label = used.partition_point(|other| other < label);
-        }
-        Self::new(labels)
-    }
-
-    /// Of a label per path. Labels count from 0 without gaps.
-    pub(crate) fn new(labels: Vec<usize>) -> Self {
-        let configurations = labels.iter().max().map_or(0, |&label| label + 1);
-        Self {
-            labels,
-            configurations,
-        }
-    }
-
-    /// How many LIDs the destination needs, before rounding.
-    #[must_use]
-    pub fn configurations(&self) -> usize {
-        self.configurations
-    }
-
-    /// The configuration of a path, from 0.
-    #[must_use]
-    pub fn configuration(&self, path: usize) -> Option<usize> {
-        self.labels.get(path).copied()
-    }
-
-    /// The paths of each configuration.
-    #[must_use]
-    pub fn members(&self) -> Vec<Vec<usize>> {
-        let mut members = vec![Vec::new(); self.configurations];
-        for (path, &label) in self.labels.iter().enumerate() {
-            members[label].push(path);
-        }
-        members
-    }
-}
 
 /// Where split-merge puts the paths that do not visit the node it splits at, which the paper leaves
 /// open.

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::match_bool)]
 
+mod assignment;
 mod coloring;
 mod conflict;
 mod equivalent_paths;
@@ -38,10 +39,11 @@ mod network;
 pub mod paths;
 mod range;
 
+pub use assignment::Assignment;
 pub use conflict::{SplitGraph, Violation};
 pub use equivalent_paths::EquivalentPaths;
 pub use exact::{ExactError, Formulation, fewest_lids, optimum};
 pub use forwarding::{Destination, Forwarding, ForwardingError};
-pub use heuristic::{Assignment, Elsewhere, Heuristic};
+pub use heuristic::{Elsewhere, Heuristic};
 pub use network::{Kind, Link, LinkId, Network, NodeIndex, Path, PathError};
 pub use range::{LidRanges, RangeError, charged, lmc};

@@ -8,31 +8,14 @@ use wire::performance::{
 };
 
 use crate::nodes::Nodes;
+use crate::nodes::base_lines::{BaseLines, DISCARDS, ERRORS, LONG, SHORT};
 use crate::nodes::counters::{Counter, Totals};
 use crate::nodes::node::RESPONSE_TIME;
 use crate::nodes::topology::PortRef;
 use crate::timers::Timers;
 
-/// Counters of PortCounters, in the order of its selection bits; the last one's is in
-/// CounterSelect2.
-const SHORT: usize = 17;
-/// Counters of PortCountersExtended, in the order of its selection bits.
-const LONG: usize = 8;
-/// Counters of PortRcvErrorDetails, in the order of its selection bits.
-const ERRORS: usize = 6;
-/// Counters of PortXmitDiscardDetails, in the order of its selection bits.
-const DISCARDS: usize = 4;
 /// All ports of a switch together.
 const ALL_PORTS: u8 = 255;
-
-/// Where each counter of the attributes began: what a Set moves.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct BaseLines {
-    short: [u64; SHORT],
-    long: [u64; LONG],
-    errors: [u64; ERRORS],
-    discards: [u64; DISCARDS],
-}
 
 /// A port's totals in the order of PortCounters' selection bits. What this fabric never sees (link
 /// recoveries, neighbours' errors) is zero.

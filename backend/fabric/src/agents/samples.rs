@@ -7,6 +7,7 @@ use wire::performance::{PortSamplesControl, PortSamplesResult};
 
 use super::performance::PerformanceAgent;
 use crate::nodes::counters::{Counter, Totals};
+use crate::nodes::sampler::{COUNTERS, Sampler, Stage};
 use crate::nodes::topology::{NodeId, PortRef};
 use crate::timers::Timer;
 
@@ -16,32 +17,12 @@ const TICK: Duration = Duration::from_micros(1);
 const TICK_CODE: u8 = 249;
 /// Counters of 32 bits.
 const COUNTER_WIDTH: u8 = 4;
-/// Counters that a node has, each for any of the five quantities that every node can count.
-const COUNTERS: usize = 5;
 /// What a counter's three bits of CounterMasks are when it can count the mandatory quantities.
 const MANDATORY: u8 = 1;
 /// That for counters 1 to 4, the uppermost of nine.
 const COUNTER_MASKS_1_TO_9: u32 = 0b001_001_001_001 << 15;
 /// The last code of the mandatory quantities.
 const HIGHEST_QUANTITY: u16 = 5;
-
-/// How far a sample is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Stage {
-    #[default]
-    Done,
-    Starting,
-    Sampling,
-}
-
-/// A node's one sampling mechanism.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sampler {
-    stage: Stage,
-    asked: PortSamplesControl,
-    /// Totals when the interval began; once it is over, what has passed in it.
-    counters: [u64; COUNTERS],
-}
 
 /// A quantity by its code; nodes need to know no other ones.
 fn quantity(totals: &Totals, code: u16) -> u64 {

@@ -10,7 +10,8 @@ use wire::attribute::NodeType;
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use wire::smp::{DATA, Smp};
 
-use crate::fabric::{Fabric, SmpAccess};
+use crate::fabric::Fabric;
+use crate::nodes::owner::SmpAccess;
 use crate::nodes::topology::{NodeId, PortRef};
 
 /// What an agent is asked: which attribute of which node, by a packet that came in at which port.

@@ -10,17 +10,18 @@ use wire::attribute::{
     KeyViolation, LinkStateChange, LinkViolation, LocalChange, NodeType, SwitchPKeyViolation, Trap,
 };
 use wire::mad::{AttributeId, Method};
-use wire::smp::{DATA, Destination, Request};
+use wire::smp::{Destination, Request};
 use wire::{Gid, Lid, MadPacket, PKey, Sl};
 
 use crate::agents::directed::Origin;
 use crate::fabric::Fabric;
 use crate::nodes::Nodes;
 use crate::nodes::node::Port;
+use crate::nodes::told::Told;
 use crate::nodes::topology::{NodeId, PortRef};
+use crate::packet::Transit;
 use crate::paths::route::NoRoute;
 use crate::timers::Timer;
-use crate::transit::Transit;
 
 /// What the headers of packets say that got lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,18 +34,6 @@ pub struct LostHeader {
     pub sl: Sl,
     /// Partition.
     pub pkey: PKey,
-}
-
-/// A trap that a port has sent, or is to send.
-#[derive(Debug)]
-pub(crate) struct Told {
-    number: u16,
-    /// What nobody has acknowledged yet.
-    notice: Option<[u8; DATA]>,
-    transaction: u64,
-    /// When the next one of this number may be sent.
-    next: Duration,
-    scheduled: bool,
 }
 
 /// The time that a code of SubnetTimeOut stands for: 4.096 us * 2^code.

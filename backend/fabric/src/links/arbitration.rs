@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use wire::attribute::{PortInfo, VlArbitration};
 use wire::{Lid, PKey, Sl, Vl};
 
-use crate::links::link::LinkRate;
+use crate::links::rate::LinkRate;
 use crate::nodes::Nodes;
 use crate::nodes::topology::PortRef;
 use crate::paths::route::NoRoute;

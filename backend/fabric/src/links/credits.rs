@@ -1,11 +1,11 @@
 //! Ports that get no credits for their data lanes (IBA 7.9.4): what is to leave by them waits, and is
 //! discarded in the end. Lane 15 is not under flow control, so subnet management goes on.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use wire::MadPacket;
 
+use super::starved::Waiting;
 use crate::fabric::Fabric;
 use crate::nodes::counters::Counter;
 use crate::nodes::node::Port;
@@ -20,31 +20,6 @@ const WATCHDOG_SYMBOLS: u32 = 400_000;
 const LONGEST_LIFE: u8 = 19;
 /// What a tick of PortXmitWait is.
 const TICK: Duration = Duration::from_micros(1);
-
-/// A port that gets no credits.
-#[derive(Debug, Default)]
-pub(crate) struct Starved {
-    waiting: VecDeque<Waiting>,
-    /// Start and earliest end of the current wait. Earlier waits are in `Port::waited` already.
-    busy: Option<(Duration, Duration)>,
-    /// When the watchdog runs out.
-    watchdog: Duration,
-}
-
-/// A packet that waits to leave.
-#[derive(Debug)]
-struct Waiting {
-    until: Duration,
-    hops: u8,
-    packet: Box<MadPacket>,
-}
-
-impl Starved {
-    fn busy_time(&self, now: Duration) -> Duration {
-        let (since, until) = self.busy.unwrap_or_default();
-        until.min(now).saturating_sub(since)
-    }
-}
 
 impl Port {
     /// For how many ticks the port has had something to send and no credits.

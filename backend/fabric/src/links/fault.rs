@@ -1,16 +1,9 @@
-//! Links that lose packets, are slow, or carry no credits.
+//! What can be wrong with a link: it loses packets, is slow, or carries no credits.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::fabric::Fabric;
-use crate::nodes::Nodes;
-use crate::nodes::counters::Counter;
-use crate::nodes::node::Port;
-use crate::nodes::topology::{NodeId, PortRef};
-
 /// What is wrong with a link, both ways. The data plane, whose payload does not travel packet by
-/// packet, asks which of its packets get lost ([`Fabric::lose`]), and at which ports they are stuck
+/// packet, asks which of its packets get lost ([`Fabric::lose`](crate::Fabric::lose)), and at which ports they are stuck
 /// ([`NoRoute::Stalled`](crate::NoRoute::Stalled)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkFault {
@@ -42,12 +35,12 @@ pub enum Stalled {
 }
 
 impl Stalled {
-    fn outbound(self) -> bool {
+    pub(super) fn outbound(self) -> bool {
         matches!(self, Self::Outbound | Self::Both)
     }
 
     /// The same, seen from the other end.
-    fn turned(self) -> Self {
+    pub(super) fn turned(self) -> Self {
         match self {
             Self::Outbound => Self::Inbound,
             Self::Inbound => Self::Outbound,
@@ -72,15 +65,15 @@ impl LinkFault {
 /// A fault at one end of a link.
 #[derive(Debug)]
 pub(crate) struct Fault {
-    what: LinkFault,
-    random: u64,
+    pub(super) what: LinkFault,
+    pub(super) random: u64,
     /// Packets on data lanes since the last one that overran the receiver's buffers.
-    arrived: u32,
+    pub(super) arrived: u32,
 }
 
 /// How a packet comes out of a link.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Arrival {
+pub(super) enum Arrival {
     Sound,
     Damaged,
     Overrun,
@@ -93,7 +86,7 @@ impl Fault {
     }
 
     /// How the next packet comes out, one under flow control or not.
-    fn next(&mut self, flow_controlled: bool) -> Arrival {
+    pub(super) fn next(&mut self, flow_controlled: bool) -> Arrival {
         if self.damages() {
             return Arrival::Damaged;
         }
@@ -117,204 +110,5 @@ impl Fault {
         value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         value ^= value >> 31;
         value % 1_000_000 < u64::from(self.what.loss_ppm)
-    }
-}
-
-/// What becomes of a packet on a link.
-pub(crate) enum Passage {
-    Lost,
-    At(Duration),
-}
-
-impl Nodes {
-    /// Whether links lose packets that leave nodes by these ports.
-    pub fn is_lossy(&self, left_by: &[PortRef]) -> bool {
-        left_by.iter().any(|&port| {
-            let fault = self.link_fault(port);
-            fault.is_some_and(|fault| fault.loss_ppm > 0 || fault.overrun_every > 0)
-        })
-    }
-
-    /// What is wrong with the link at a port.
-    pub fn link_fault(&self, port: PortRef) -> Option<LinkFault> {
-        let fault = self.port(port)?.fault.as_deref()?;
-        Some(fault.what)
-    }
-}
-
-impl Fabric {
-    /// Breaks the link at a port in some way; `None` mends it.
-    ///
-    /// Returns whether there is a cable at all.
-    pub fn set_link_fault(&mut self, port: PortRef, fault: Option<LinkFault>) -> bool {
-        let Some(peer) = self.port(port).and_then(|port| port.peer) else {
-            return false;
-        };
-        let turned = fault.map(|fault| LinkFault {
-            stalled: fault.stalled.turned(),
-            ..fault
-        });
-        // The two directions lose packets independently of each other.
-        for (at, fault, seed) in [(port, fault, 0), (peer, turned, 1)] {
-            if let Some(end) = self.nodes.port_mut(at) {
-                end.fault = fault.map(|fault| {
-                    Box::new(Fault {
-                        what: fault,
-                        random: fault.seed.wrapping_mul(2).wrapping_add(seed),
-                        arrived: 0,
-                    })
-                });
-            }
-            self.set_starved(at, fault.is_some_and(|fault| fault.stalled.outbound()));
-        }
-        self.path_changed();
-        true
-    }
-
-    /// Sends packets of the data plane, each of `words` words, by these ports until one gets lost, which
-    /// is counted there. How many have arrived before it; `None`: all. Its own port is for the sender to
-    /// count.
-    pub fn lose(&mut self, left_by: &[PortRef], packets: u64, words: u64) -> Option<u64> {
-        for packet in 0..packets {
-            for (hop, &out) in left_by.iter().enumerate() {
-                let fault = self
-                    .nodes
-                    .port_mut(out)
-                    .and_then(|port| port.fault.as_deref_mut());
-                let arrival = fault.map(|fault| fault.next(true));
-                let (Some(arrival), Some(peer)) = (arrival, self.peer(out)) else {
-                    continue;
-                };
-                self.receive(peer, arrival);
-                if arrival != Arrival::Sound {
-                    self.count_crossed(&left_by[..=hop], words);
-                    return Some(packet);
-                }
-            }
-        }
-        None
-    }
-
-    /// Counts a packet that has left nodes by these ports and arrived everywhere but at the end.
-    fn count_crossed(&mut self, left_by: &[PortRef], words: u64) {
-        for (&out, &next) in left_by.iter().zip(&left_by[1..]) {
-            if let Some(peer) = self.peer(out) {
-                self.nodes.count(peer, Counter::UnicastRcv, 1);
-                self.nodes.count(peer, Counter::RcvData, words);
-            }
-            self.nodes.count(next, Counter::UnicastXmit, 1);
-            self.nodes.count(next, Counter::XmitData, words);
-        }
-    }
-
-    /// Draws where a multicast packet of the data plane gets lost whose copies leave nodes by these
-    /// ports, those nearer to the sender first. The ports that copies reach; `None`: all, which are for
-    /// the caller to count. The rest is counted as with [`Fabric::lose`], and adapters count for
-    /// themselves what they receive.
-    pub fn lose_multicast(&mut self, left_by: &[PortRef], words: u64) -> Option<Vec<PortRef>> {
-        let mut nodes: HashSet<NodeId> = left_by.iter().map(|port| port.node).take(1).collect();
-        let (mut copies, mut reached) = (Vec::new(), Vec::new());
-        for &out in left_by {
-            let Some(peer) = self.peer(out).filter(|_| nodes.contains(&out.node)) else {
-                continue;
-            };
-            let fault = self
-                .nodes
-                .port_mut(out)
-                .and_then(|port| port.fault.as_deref_mut());
-            let arrival = fault.map_or(Arrival::Sound, |fault| fault.next(true));
-            self.receive(peer, arrival);
-            copies.push(out);
-            if arrival == Arrival::Sound {
-                nodes.insert(peer.node);
-                reached.push(peer);
-            }
-        }
-        if reached.len() == left_by.len() {
-            return None;
-        }
-        for &out in copies.iter().skip(1) {
-            self.nodes.count(out, Counter::MulticastXmit, 1);
-            self.nodes.count(out, Counter::XmitData, words);
-        }
-        for &peer in &reached {
-            if self.switch(peer.node).is_some() {
-                self.nodes.count(peer, Counter::MulticastRcv, 1);
-                self.nodes.count(peer, Counter::RcvData, words);
-            }
-        }
-        Some(reached)
-    }
-
-    /// What a faulty link does with a packet that leaves by `out`, one under flow control or not.
-    pub(crate) fn passage(&mut self, out: PortRef, flow_controlled: bool) -> Passage {
-        let now = self.timers.now();
-        let Some(fault) = self
-            .nodes
-            .port_mut(out)
-            .and_then(|port| port.fault.as_deref_mut())
-        else {
-            return Passage::At(now);
-        };
-        let (arrival, delay) = (fault.next(flow_controlled), fault.what.delay);
-        match (arrival, self.peer(out)) {
-            (Arrival::Sound, _) => return Passage::At(now + delay),
-            (_, Some(peer)) => self.receive(peer, arrival),
-            (_, None) => {}
-        }
-        Passage::Lost
-    }
-
-    fn receive(&mut self, at: PortRef, arrival: Arrival) {
-        match arrival {
-            Arrival::Damaged => self.receive_damaged(at),
-            Arrival::Overrun => self.receive_overrun(at),
-            Arrival::Sound => {
-                if let Some(port) = self.nodes.port_mut(at) {
-                    port.receive_sound();
-                }
-            }
-        }
-    }
-
-    /// A port has no room for a packet: it drops and counts it, and too many periods in a row in
-    /// which that happens are told to the manager (IBA 7.12.2, 16.1.3.5). The periods between two
-    /// updates of flow control are not imitated: each overrun stands for one, and they follow on
-    /// one another.
-    fn receive_overrun(&mut self, at: PortRef) {
-        let Some(port) = self.nodes.port_mut(at) else {
-            return;
-        };
-        port.management.add(Counter::BufferOverrunErrors, 1);
-        port.overruns += 1;
-        if port.overruns > port.info.overrun_errors {
-            port.overruns = 0;
-            port.management
-                .add(Counter::ExcessiveBufferOverrunErrors, 1);
-            self.buffer_overrun(at);
-        }
-    }
-
-    /// A port has received a damaged packet: it drops and counts it, and too many of them in too
-    /// few packets are told to the manager (IBA 7.12.2).
-    fn receive_damaged(&mut self, at: PortRef) {
-        let Some(port) = self.nodes.port_mut(at) else {
-            return;
-        };
-        port.management.add(Counter::SymbolErrors, 1);
-        port.management.add(Counter::LocalPhysicalErrors, 1);
-        port.physical_errors += 1;
-        if port.physical_errors > port.info.local_phy_errors {
-            port.physical_errors = 0;
-            port.management.add(Counter::LocalLinkIntegrityErrors, 1);
-            self.integrity_lost(at);
-        }
-    }
-}
-
-impl Port {
-    /// A sound packet makes up for a damaged one.
-    pub(crate) fn receive_sound(&mut self) {
-        self.physical_errors = self.physical_errors.saturating_sub(1);
     }
 }

@@ -1,69 +1,14 @@
-//! Links: what a cable carries, and how it comes up and goes down.
+//! Links: how they come up and go down.
 
-use std::time::Duration;
+use wire::{LinkWidth, PhysicalState, PortState};
 
-use wire::{LinkSpeed, LinkSpeedExt, LinkWidth, PhysicalState, PortState};
+use super::rate::LinkRate;
 
-use crate::fabric::{Fabric, PortEvent};
+use crate::fabric::Fabric;
 use crate::nodes::Nodes;
 use crate::nodes::counters::Counter;
 use crate::nodes::topology::PortRef;
-
-/// Width and speed of a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LinkRate {
-    /// Lanes.
-    pub width: LinkWidth,
-    /// Rate per lane up to QDR.
-    pub speed: LinkSpeed,
-    /// Rate per lane above QDR; `speed` is QDR then.
-    pub extended: LinkSpeedExt,
-}
-
-impl Default for LinkRate {
-    /// 4X EDR, 100 Gb/s.
-    fn default() -> Self {
-        Self {
-            width: LinkWidth::X4,
-            speed: LinkSpeed::Qdr,
-            extended: LinkSpeedExt::Edr,
-        }
-    }
-}
-
-impl LinkRate {
-    /// Bytes per second each way, without what the line code takes.
-    pub fn bytes_per_second(&self) -> f64 {
-        let lanes = match self.width {
-            LinkWidth::X1 => 1.0,
-            LinkWidth::X2 => 2.0,
-            LinkWidth::X4 => 4.0,
-            LinkWidth::X8 => 8.0,
-            LinkWidth::X12 => 12.0,
-        };
-        lanes * self.lane_bytes_per_second()
-    }
-
-    /// The time that so many symbols take: each is eight bits on a lane.
-    pub fn symbol_times(&self, symbols: u32) -> Duration {
-        Duration::from_secs_f64(f64::from(symbols) / self.lane_bytes_per_second())
-    }
-
-    fn lane_bytes_per_second(&self) -> f64 {
-        let gigabits = match (self.extended, self.speed) {
-            // 8 bits of 10 up to QDR, 64 of 66 from FDR on, 256 of 257 and error correction (34
-            // symbols of 544) from HDR on.
-            (LinkSpeedExt::None, LinkSpeed::Sdr) => 2.0,
-            (LinkSpeedExt::None, LinkSpeed::Ddr) => 4.0,
-            (LinkSpeedExt::None, LinkSpeed::Qdr) => 8.0,
-            (LinkSpeedExt::Fdr, _) => 14.0625 * 64.0 / 66.0,
-            (LinkSpeedExt::Edr, _) => 25.0,
-            (LinkSpeedExt::Hdr, _) => 50.0,
-            (LinkSpeedExt::Ndr, _) => 100.0,
-        };
-        gigabits * 1e9 / 8.0
-    }
-}
+use crate::output::PortEvent;
 
 /// All codes up to this one: what a port of this rate supports.
 const fn up_to(code: u8) -> u8 {

@@ -6,7 +6,7 @@ use wire::attribute::{NodeDescription, NodeType};
 use wire::{Guid, LinkSpeed, LinkSpeedExt, LinkWidth};
 
 use super::rate_of;
-use crate::links::link::LinkRate;
+use crate::links::rate::LinkRate;
 use crate::nodes::topology::{NodeId, NodeSpec, Topology, TopologyError};
 
 /// The most nodes of a netlist: some twenty subnets full.

@@ -7,7 +7,7 @@ use wire::{LinkSpeed, LinkSpeedExt, PortState};
 
 use super::rate_name;
 use crate::fabric::Fabric;
-use crate::links::link::LinkRate;
+use crate::links::rate::LinkRate;
 use crate::nodes::Nodes;
 use crate::nodes::node::Node;
 use crate::nodes::topology::{NodeId, PortRef, Topology, TopologyError};

@@ -11,14 +11,14 @@ use wire::attribute::{
 };
 use wire::{ExtendedLid, Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
 
-use crate::agents::performance::BaseLines;
-use crate::agents::samples::Sampler;
-use crate::agents::trap::Told;
-use crate::fabric::{Owner, SmpAccess};
-use crate::links::credits::Starved;
 use crate::links::fault::Fault;
+use crate::links::starved::Starved;
+use crate::nodes::base_lines::BaseLines;
 use crate::nodes::counters::{Counter, PortCounters, SmpCounts, Totals};
 use crate::nodes::forwarding::{LinearTable, MulticastTable, SecondaryTable};
+use crate::nodes::owner::{Owner, SmpAccess};
+use crate::nodes::sampler::Sampler;
+use crate::nodes::told::Told;
 use crate::nodes::topology::{NodeSpec, PortRef};
 
 /// P_Keys that an external port of a switch can hold for enforcement.

@@ -6,7 +6,7 @@ use std::fmt;
 use wire::Guid;
 use wire::attribute::{NodeDescription, NodeType};
 
-use crate::links::link::LinkRate;
+use crate::links::rate::LinkRate;
 
 /// A node of a fabric: the index of its [`NodeSpec`] in the topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

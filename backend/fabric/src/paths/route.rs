@@ -8,7 +8,9 @@ use wire::{ExtendedLid, Lid, Mtu, PKey, PortState, Sl, Vl};
 use crate::links::fault::Fault;
 use crate::nodes::Nodes;
 use crate::nodes::topology::{NodeId, PortRef};
-use crate::transit::HOP_LIMIT;
+
+/// Links a LID-routed packet may cross: more means that forwarding tables make a circle.
+pub(crate) const HOP_LIMIT: u8 = 64;
 
 /// A path to a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

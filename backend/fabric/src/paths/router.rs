@@ -19,8 +19,8 @@ use crate::fabric::Fabric;
 use crate::nodes::Nodes;
 use crate::nodes::node::Node;
 use crate::nodes::topology::{NodeId, PortRef};
+use crate::packet::Transit;
 use crate::paths::route::{NoRoute, Route};
-use crate::transit::Transit;
 
 /// What a global route header says of a packet's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

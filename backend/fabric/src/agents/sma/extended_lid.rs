@@ -5,7 +5,8 @@ use wire::mad::Status;
 use wire::smp::DATA;
 
 use super::Asked;
-use crate::fabric::{Fabric, PortEvent};
+use crate::fabric::Fabric;
+use crate::output::PortEvent;
 
 impl Fabric {
     pub(super) fn extended_lid(

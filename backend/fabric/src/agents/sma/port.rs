@@ -6,9 +6,10 @@ use wire::smp::DATA;
 use wire::{Guid, Lid, Mtu, PhysicalState, PortState};
 
 use super::Asked;
-use crate::fabric::{Fabric, PortEvent};
+use crate::fabric::Fabric;
 use crate::nodes::node::VL_ARBITRATION_CAP;
 use crate::nodes::topology::PortRef;
+use crate::output::PortEvent;
 
 const INVALID: Status = Status::INVALID_FIELD;
 

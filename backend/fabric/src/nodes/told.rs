@@ -1,0 +1,17 @@
+//! What a port has told its subnet manager.
+
+use std::time::Duration;
+
+use wire::smp::DATA;
+
+/// A trap that a port has sent, or is to send.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) number: u16,
+    /// What nobody has acknowledged yet.
+    pub(crate) notice: Option<[u8; DATA]>,
+    pub(crate) transaction: u64,
+    /// When the next one of this number may be sent.
+    pub(crate) next: Duration,
+    pub(crate) scheduled: bool,
+}
