@@ -225,9 +225,13 @@ impl DirtyLog {
         }
     }
 
-    /// Takes `len` bytes (1 at least) at DMA address `addr` as written.
-    #[inline]
+    /// Takes `len` bytes at DMA address `addr` as written. Apart from those who find the memory: mostly
+    /// nobody asks for a log.
+    #[inline(never)]
     fn record(&self, addr: u64, len: usize) {
+        if len == 0 {
+            return;
+        }
         let first = (addr - self.addr) / PAGE_SIZE;
         let last = (addr - self.addr + (len as u64 - 1)) / PAGE_SIZE;
         for word in first / 64..=last / 64 {
@@ -325,9 +329,7 @@ impl<L: Deref<Target = [Mapping]>> Lookup<L> {
             return None;
         }
         let window = mapping.window(addr, len)?;
-        if let Some(dirty) = &mapping.dirty
-            && !window.is_empty()
-        {
+        if let Some(dirty) = &mapping.dirty {
             dirty.record(addr, window.len());
         }
         Some(window)
