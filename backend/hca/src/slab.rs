@@ -101,19 +101,27 @@ mod tests {
     fn it_is_a_map_whose_keys_are_used_again() {
         let (mut slab, mut map) = (Slab::default(), BTreeMap::new());
         // Grows to a thousand or so, loses nearly all, and again.
-        let mut random = 7_u64;
+        let (mut random, mut most) = (7_u64, 0);
         for step in 0..20_000_u32 {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            let chance = random >> 62;
-            if chance == 0 || step / 2000 % 2 == 0 && chance != 3 {
+            let (chance, some) = (random >> 62, (random >> 20) as usize);
+            let grows = step / 2000 % 2 == 0;
+            if map.is_empty() || chance == 0 || grows && chance != 3 {
                 let index = slab.insert(step);
                 assert_eq!(map.insert(index, step), None, "step {step}");
+                most = most.max(map.len());
+                assert!(
+                    (index as usize) < most,
+                    "step {step}: a free one is used first"
+                );
             } else {
-                let index = (random >> 40) as u32 % 2048;
+                let at = some % map.len();
+                let index = *map.keys().nth(at).expect("is within");
                 assert_eq!(slab.remove(index).map(|value| *value), map.remove(&index));
+                assert_eq!(slab.remove(index), None, "step {step}");
             }
-            let some = (random >> 20) as u32 % 2048;
-            assert_eq!(slab.get(some), map.get(&some), "step {step}");
+            let index = some as u32 % 2048;
+            assert_eq!(slab.get(index), map.get(&index), "step {step}");
         }
         while let Some((index, value)) = map.pop_last() {
             assert_eq!(slab.remove(index).as_deref(), Some(&value));
