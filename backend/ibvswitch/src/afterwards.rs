@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
 
 use parking_lot::Mutex;
 use vfio_user::Interrupts;
@@ -69,6 +70,40 @@ impl Afterwards {
     }
 }
 
+/// The waker of somebody who is to be woken when the engine is free.
+#[derive(Debug)]
+pub struct Later {
+    bell: Bell,
+    due: AtomicBool,
+}
+
+impl Later {
+    /// Rings `bell` when it is called.
+    #[must_use]
+    pub const fn new(bell: Bell) -> Self {
+        Self {
+            bell,
+            due: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it was called since this was asked last.
+    pub fn take(&self) -> bool {
+        self.due.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Wake for Later {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.due.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+}
+
 /// Interrupts of functions that were raised and are yet to be signalled.
 #[derive(Debug, Default)]
 pub struct Raised {
@@ -120,5 +155,42 @@ impl connectx::Interrupts for Vectors {
         let raised = &mut self.raised.vectors.lock().raised;
         raised.push((self.interrupts.clone(), vector));
         self.raised.bell.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn who_is_woken_is_woken_once_and_when_it_is_time() {
+        let bell = Bell::default();
+        let later = Arc::new(Later::new(bell.clone()));
+        let woken = Arc::new(AtomicU32::new(0));
+        let (counted, taken) = (Arc::clone(&woken), Arc::clone(&later));
+        let wake: Errand = Box::new(move || {
+            counted.fetch_add(u32::from(taken.take()), Ordering::Relaxed);
+        });
+        let afterwards = Afterwards::new(bell.clone(), vec![wake]);
+        let waker = Waker::from(later);
+        for calls in [0, 1, 3] {
+            (0..calls).for_each(|_| waker.wake_by_ref());
+            assert_eq!(afterwards.is_due(), calls > 0);
+            let before = woken.load(Ordering::Relaxed);
+            afterwards.act();
+            afterwards.act();
+            let after = woken.load(Ordering::Relaxed);
+            assert_eq!(after - before, calls.min(1), "{calls} calls");
+        }
+        // Others ring the same bell.
+        bell.ring();
+        afterwards.act();
+        assert_eq!(
+            (woken.load(Ordering::Relaxed), afterwards.is_due()),
+            (2, false)
+        );
     }
 }

@@ -12,7 +12,7 @@ use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
 use vfio_user::{Device, Interrupts, IrqInfo, Server, Stop, remedy};
 use vswitch::{Input, LinkError, MigrateError, Plan, SmError, VSwitch};
 
-use crate::afterwards::{Afterwards, Bell, Errand, Raised, Vectors};
+use crate::afterwards::{Afterwards, Bell, Errand, Later, Raised, Vectors};
 use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells, Vf};
 use crate::control::{
@@ -99,8 +99,10 @@ impl Assembly {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let (vswitch, stores) = management::vswitch(config, &plan, Arc::clone(&clock))?;
         let seed = random().map_err(system("read random bytes"))?;
-        let mut engine = Engine::new(vswitch.for_engine(), Arc::clone(&clock), seed);
         let bell = Bell::default();
+        let later = Arc::new(Later::new(bell.clone()));
+        let subnet = vswitch.for_engine(Arc::clone(&later).into());
+        let mut engine = Engine::new(subnet, Arc::clone(&clock), seed);
         let raised = Arc::new(Raised::new(bell.clone()));
         let mut pages = DoorbellPages::default();
         let mut made = Vec::new();
@@ -148,7 +150,13 @@ impl Assembly {
             engine.set_report(report);
         }
         let signal: Errand = Box::new(move || raised.signal());
-        let engine = SharedEngine::new(engine, Afterwards::new(bell, vec![signal]));
+        let woken = Arc::clone(&vswitch);
+        let wake: Errand = Box::new(move || {
+            if later.take() {
+                woken.wake_now();
+            }
+        });
+        let engine = SharedEngine::new(engine, Afterwards::new(bell, vec![signal, wake]));
         let idle = config
             .vfs()
             .map(|(_, vf)| idle(vf.doorbells))

@@ -235,10 +235,15 @@ impl VSwitch {
         let _ = self.waker.set(waker);
     }
 
-    /// The subnet as the engine sees it.
+    /// The subnet as the engine sees it. Who has the engine calls `waker` instead of that of
+    /// [`VSwitch::set_waker`]: it may leave it to others to wake somebody, who then call
+    /// [`VSwitch::wake_now`].
     #[must_use]
-    pub fn for_engine(self: &Arc<Self>) -> Box<dyn Subnet> {
-        Box::new(EngineSubnet(Arc::clone(self)))
+    pub fn for_engine(self: &Arc<Self>, waker: Waker) -> Box<dyn Subnet> {
+        Box::new(EngineSubnet {
+            vswitch: Arc::clone(self),
+            waker,
+        })
     }
 
     /// Takes something in. It is looked at by [`VSwitch::poll`].
@@ -253,11 +258,30 @@ impl VSwitch {
         self.wake();
     }
 
+    /// Takes in what a guest sends, and has [`VSwitch::poll`] called by `waker`.
+    pub(crate) fn take_packet(&self, from: VfId, packet: MadPacket, waker: &Waker) {
+        let packet = Input::Packet(from, Box::new(packet));
+        self.inputs.lock().push_back(packet);
+        self.wake_by(waker);
+    }
+
     /// Has [`VSwitch::poll`] called.
     pub(crate) fn wake(&self) {
-        if !self.woken.swap(true, Ordering::AcqRel)
-            && let Some(waker) = self.waker.get()
-        {
+        if let Some(waker) = self.waker.get() {
+            self.wake_by(waker);
+        }
+    }
+
+    /// The same, by another waker.
+    pub(crate) fn wake_by(&self, waker: &Waker) {
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Calls the waker in place of one of [`VSwitch::for_engine`] that was called before.
+    pub fn wake_now(&self) {
+        if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::task::Waker;
 use std::time::Duration;
 
 use fabric::{GlobalAddress, LostHeader, Route, Routed};
@@ -9,7 +10,7 @@ use hca::{Envelope, Heading, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, 
 use wire::{Lid, PKey, Sl};
 
 use super::datagram::packet;
-use crate::vswitch::{Input, SubnetState, VSwitch};
+use crate::vswitch::{SubnetState, VSwitch};
 
 /// Of a path's delay, which is minutes at most.
 fn nanoseconds(delay: Duration) -> u64 {
@@ -17,15 +18,26 @@ fn nanoseconds(delay: Duration) -> u64 {
 }
 
 #[derive(Debug)]
-pub(crate) struct EngineSubnet(pub(crate) Arc<VSwitch>);
+pub(crate) struct EngineSubnet {
+    pub(crate) vswitch: Arc<VSwitch>,
+    /// Called with the engine in hand.
+    pub(crate) waker: Waker,
+}
+
+impl EngineSubnet {
+    /// Has the vSwitch look for what there is to do.
+    fn wake(&self) {
+        self.vswitch.wake_by(&self.waker);
+    }
+}
 
 impl Subnet for EngineSubnet {
     fn generation(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.0.generation)
+        Arc::clone(&self.vswitch.generation)
     }
 
     fn traffic(&self) -> Arc<PathTraffic> {
-        self.0.state.read().paths.lock().traffic()
+        self.vswitch.state.read().paths.lock().traffic()
     }
 
     fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<hca::Route, NoRoute> {
@@ -35,9 +47,9 @@ impl Subnet for EngineSubnet {
             pkey,
             global,
         } = heading;
-        let port = self.0.port(from).ok_or(NoRoute::Dropped)?;
+        let port = self.vswitch.port(from).ok_or(NoRoute::Dropped)?;
         // Whoever waits to change something waits for this, too.
-        let state = &*self.0.state.read_recursive();
+        let state = &*self.vswitch.state.read_recursive();
         let destination = state.clusters.destination(from, dlid);
         let destination = destination.ok_or(NoRoute::Dropped)?;
         let global = global.map(|(dgid, hop_limit)| GlobalAddress { dgid, hop_limit });
@@ -47,7 +59,7 @@ impl Subnet for EngineSubnet {
                 .follow_routed(port, destination, sl, Some(pkey), global);
         // Traps have room for 16 bits.
         let dlid = destination.physical().unwrap_or_default();
-        let counts = |port| self.0.functions.contains_key(&port);
+        let counts = |port| self.vswitch.functions.contains_key(&port);
         let (slid, _) = state.shared.address(from, &state.fabric, port);
         let header = LostHeader {
             slid,
@@ -62,7 +74,7 @@ impl Subnet for EngineSubnet {
                 hop_limit: crossing.hop_limit,
             });
             let dlid = crossing.map_or(dlid, |crossing| crossing.dlid);
-            let to = self.0.function_with(state, route.port, dlid);
+            let to = self.vswitch.function_with(state, route.port, dlid);
             (route, crossing, to)
         });
         if let Ok((.., Some(to))) = to
@@ -91,7 +103,7 @@ impl Subnet for EngineSubnet {
             Ok((.., None)) => Err(NoRoute::Lost(path)),
             Err(_) => {
                 // Somebody may want to know.
-                self.0.wake();
+                self.wake();
                 Err(match held {
                     true => NoRoute::Held(path),
                     false => NoRoute::Lost(path),
@@ -101,13 +113,13 @@ impl Subnet for EngineSubnet {
     }
 
     fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<hca::Route> {
-        let Some(port) = self.0.port(from) else {
+        let Some(port) = self.vswitch.port(from) else {
             return Vec::new();
         };
-        let state = &*self.0.state.read_recursive();
+        let state = &*self.vswitch.state.read_recursive();
         let tree = state.fabric.trace_multicast(port, mlid, sl, Some(pkey));
         let tree: Vec<_> = tree.into_iter().map(|(port, _)| port).collect();
-        let counts = |port| self.0.functions.contains_key(&port);
+        let counts = |port| self.vswitch.functions.contains_key(&port);
         let mut paths = state.paths.lock();
         let path = paths.number(&state.fabric, true, &tree, None, counts);
         drop(paths);
@@ -116,7 +128,7 @@ impl Subnet for EngineSubnet {
         routes
             .into_iter()
             .filter_map(|route| {
-                let functions = self.0.functions_at(state, route.port).into_iter();
+                let functions = self.vswitch.functions_at(state, route.port).into_iter();
                 // Of those at one port the engine finds all that are in the sender's cluster.
                 let to = { functions }.find(|&to| state.clusters.together(from, to))?;
                 Some(hca::Route {
@@ -132,39 +144,42 @@ impl Subnet for EngineSubnet {
     }
 
     fn lose(&mut self, path: PathId, packets: u64, words: u64) -> Option<u64> {
-        let SubnetState { fabric, paths, .. } = &mut *self.0.state.write();
+        let SubnetState { fabric, paths, .. } = &mut *self.vswitch.state.write();
         let before = fabric.lose(paths.get_mut().left_by(path), packets, words);
         if before.is_some() {
             // A port may have something to tell.
-            self.0.wake();
+            self.wake();
         }
         before
     }
 
     fn lose_multicast(&mut self, path: PathId, words: u64) -> Option<Vec<VfId>> {
-        let state = &mut *self.0.state.write();
+        let state = &mut *self.vswitch.state.write();
         let left_by = state.paths.get_mut().left_by(path);
         let reached = state.fabric.lose_multicast(left_by, words)?;
-        self.0.wake();
+        self.wake();
         let functions = reached.into_iter();
         Some(
             functions
-                .flat_map(|port| self.0.functions_at(state, port))
+                .flat_map(|port| self.vswitch.functions_at(state, port))
                 .collect(),
         )
     }
 
     fn wrong_key(&mut self, at: VfId, key: WrongKey, packet: &Envelope) {
-        if let Some(port) = self.0.port(at) {
-            self.0.wrong_keys.lock().insert(port, (at, key, *packet));
-            self.0.wake();
+        if let Some(port) = self.vswitch.port(at) {
+            self.vswitch
+                .wrong_keys
+                .lock()
+                .insert(port, (at, key, *packet));
+            self.wake();
         }
     }
 
     fn send_mad(&mut self, from: VfId, datagram: MadDatagram) {
         let packet = packet(&datagram);
-        if self.0.filter.admit(self.0.now(), from, &packet) {
-            self.0.handle(Input::Packet(from, Box::new(packet)));
+        if self.vswitch.filter.admit(self.vswitch.now(), from, &packet) {
+            self.vswitch.take_packet(from, packet, &self.waker);
         }
     }
 }

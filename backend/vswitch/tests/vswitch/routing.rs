@@ -87,7 +87,7 @@ fn nobody_waits_for_a_manager_that_routes() {
             pkey: PKey::DEFAULT_FULL,
             global: None,
         };
-        let mut paths = vswitch.for_engine();
+        let mut paths = vswitch.for_engine(std::task::Waker::noop().clone());
         let route = paths.resolve(a, &heading);
         assert_eq!(route.map(|route| route.to), Ok(b));
         // NodeInfo, by a command.
