@@ -559,15 +559,15 @@ fn class_port_info(view: &View<'_>, table: &mut Table) {
     const MULTI_PATH: u16 = 1 << 10;
     const CAPABILITY_MATCH: u16 = 1 << 13;
     const SEND_ONLY_FULL_MEMBERS: u32 = 1 << 12;
-    let mut bytes = [0; 72];
-    wire::performance::ClassPortInfo {
+    let bytes = wire::performance::ClassPortInfo {
         base_version: 1,
         class_version: 2,
         capability_mask: OPTIONAL_RECORDS | UD_MULTICAST | MULTI_PATH | CAPABILITY_MATCH,
         capability_mask2: SEND_ONLY_FULL_MEMBERS,
         resp_time_value: view.config.subnet_timeout.min(20),
+        ..wire::performance::ClassPortInfo::default()
     }
-    .emit(&mut bytes);
+    .to_bytes();
     table.stride = bytes.len();
     table.count = 1;
     table.bytes.clear();

@@ -18,6 +18,34 @@ pub enum Kind {
     Other,
 }
 
+/// The byte at which a field begins, by its name in a structure's `FIELDS`.
+///
+/// # Panics
+/// Where no field has this name, or one that has it begins within a byte: in a constant, when it is
+/// compiled.
+#[must_use]
+pub const fn byte_of(fields: &[(&str, core::ops::Range<usize>)], name: &str) -> usize {
+    let mut at = 0;
+    while at < fields.len() {
+        let (field, bits) = &fields[at];
+        if is_same(field.as_bytes(), name.as_bytes()) {
+            assert!(bits.start.is_multiple_of(8), "begins within a byte");
+            return bits.start / 8;
+        }
+        at += 1;
+    }
+    panic!("no field has this name");
+}
+
+/// Strings are not compared in constants.
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    a.len() == b.len() && at == a.len()
+}
+
 /// A type that is a bit field. `None`: the specification reserves these bits' value.
 pub(crate) trait Field: Copy {
     /// What a field of this type is.

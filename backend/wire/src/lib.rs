@@ -54,7 +54,7 @@ pub use error::{Error, ParseError, Result};
 pub use extended_lid::ExtendedLid;
 pub use gid::Gid;
 pub use guid::Guid;
-pub use layout::Kind;
+pub use layout::{Kind, byte_of};
 pub use lid::Lid;
 pub use link::{LinkSpeed, LinkSpeedExt, LinkWidth, Mtu, PhysicalState, PortState, Sl, Vl};
 pub use packet::MadPacket;

@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use crate::layout::layout;
 use crate::mad::{AttributeId, SIZE};
+use crate::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
 /// Where the attribute lies in a datagram.
 pub const DATA: Range<usize> = 64..SIZE;
@@ -31,9 +32,9 @@ pub const EXTENDED_WIDTH: u16 = 1 << 9;
 pub const XMIT_WAIT: u16 = 1 << 12;
 
 layout! {
-    /// ClassPortInfo (IBA 13.4.8.1), the part that says what an agent can do; redirection and trap
-    /// destinations follow in the datagram and are zero here.
-    ClassPortInfo, 8 bytes {
+    /// ClassPortInfo (IBA 13.4.8.1), of any class: what an agent can do, whom to ask in its place, and
+    /// whom it sends traps to.
+    ClassPortInfo, 72 bytes {
         /// Base version, 1.
         base_version: u8 = 0..8,
         /// Class version.
@@ -44,6 +45,40 @@ layout! {
         capability_mask2: u32 = 32..59,
         /// The agent's longest time to answer: 4.096 us * 2^value.
         resp_time_value: u8 = 59..64,
+        /// GID of who is to be asked instead; zero for nobody.
+        redirect_gid: Gid = 64..192,
+        /// Traffic class towards it.
+        redirect_traffic_class: u8 = 192..200,
+        /// Service level towards it.
+        redirect_sl: Sl = 200..204,
+        /// Flow label towards it.
+        redirect_flow_label: u32 = 204..224,
+        /// Its LID.
+        redirect_lid: Lid = 224..240,
+        /// The partition in which it is asked.
+        redirect_pkey: PKey = 240..256,
+        /// Its queue pair.
+        redirect_qp: Qpn = 264..288,
+        /// Its queue key.
+        redirect_qkey: QKey = 288..320,
+        /// GID of who gets traps; zero for nobody.
+        trap_gid: Gid = 320..448,
+        /// Traffic class towards it.
+        trap_traffic_class: u8 = 448..456,
+        /// Service level towards it.
+        trap_sl: Sl = 456..460,
+        /// Flow label towards it.
+        trap_flow_label: u32 = 460..480,
+        /// Its LID.
+        trap_lid: Lid = 480..496,
+        /// The partition in which it gets traps.
+        trap_pkey: PKey = 496..512,
+        /// Hops that traps may make.
+        trap_hop_limit: u8 = 512..520,
+        /// Its queue pair.
+        trap_qp: Qpn = 520..544,
+        /// Its queue key.
+        trap_qkey: QKey = 544..576,
     }
 }
 

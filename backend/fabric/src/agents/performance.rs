@@ -180,6 +180,7 @@ impl PerformanceAgent<'_> {
             capability_mask: EXTENDED_WIDTH | XMIT_WAIT | all_ports,
             capability_mask2: 0,
             resp_time_value: RESPONSE_TIME,
+            ..ClassPortInfo::default()
         }
         .emit(data);
         Ok(())

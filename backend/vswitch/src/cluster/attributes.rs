@@ -6,8 +6,9 @@ use wire::attribute::{
     Notice, PKeyBlock, PortInfo, SmInfo, SwitchInfo, SwitchPKeyViolation, SystemImageChange,
 };
 use wire::mad::{AttributeId, Class};
+use wire::performance::ClassPortInfo;
 use wire::sa::{self, Record};
-use wire::{Kind, performance};
+use wire::{Kind, byte_of, performance};
 
 /// What of fields is in an attribute: the byte at which each structure begins, and for each of its
 /// fields the bit at which that begins and its kind.
@@ -16,20 +17,8 @@ pub(super) type Parts = &'static [(usize, &'static [(usize, Kind)])];
 /// No addresses.
 const NONE: Parts = &[];
 
-/// ClassPortInfo of any class (IBA 13.4.8.1): RedirectGID, RedirectLID, its P_Key, and the same for
-/// traps.
-pub(super) const CLASS_PORT_INFO: Parts = &[(
-    0,
-    &[
-        (8 * 8, Kind::Gid),
-        (28 * 8, Kind::Lid),
-        (30 * 8, Kind::PKey),
-        (40 * 8, Kind::Gid),
-        (60 * 8, Kind::Lid),
-        (62 * 8, Kind::PKey),
-    ],
-)];
-const CLASS_PORT_INFO_SIZE: usize = 72;
+/// ClassPortInfo of any class.
+pub(super) const CLASS_PORT_INFO: Parts = &[(0, ClassPortInfo::KINDS)];
 
 /// DrSLID and DrDLID of a directed route, from byte 32 of the datagram (IBA 14.2.1.2).
 pub(super) const DIRECTED_ROUTE: Parts = &[(0, &[(0, Kind::Lid), (16, Kind::Lid)])];
@@ -81,7 +70,7 @@ pub(super) fn record(id: AttributeId) -> Option<Listed> {
     Some(match id {
         AttributeId::CLASS_PORT_INFO => Listed {
             parts: CLASS_PORT_INFO,
-            size: CLASS_PORT_INFO_SIZE,
+            size: ClassPortInfo::SIZE,
         },
         AttributeId::INFORM_INFO => Listed {
             parts: &[(0, sa::InformInfo::KINDS)],
@@ -128,12 +117,18 @@ pub(super) fn record(id: AttributeId) -> Option<Listed> {
     })
 }
 
+/// Where the details of a notice begin.
+pub(super) const DETAILS: usize = byte_of(Notice::FIELDS, "detail");
+
 /// A notice (IBA 13.4.8.2) of the generic kind: IssuerLID, and the details of its trap (14.2.5.1).
 pub(super) fn notice(trap: u16) -> Option<Parts> {
-    const ISSUER: (usize, &[(usize, Kind)]) = (6, &[(0, Kind::Lid)]);
-    const DETAILS: usize = 10;
+    const ISSUER: (usize, &[(usize, Kind)]) =
+        (byte_of(Notice::FIELDS, "issuer_lid"), &[(0, Kind::Lid)]);
     // The key that a packet had, in the lower half of 32 bits.
-    const P_KEY: (usize, &[(usize, Kind)]) = (DETAILS + 8, &[(0, Kind::PKey)]);
+    const P_KEY: (usize, &[(usize, Kind)]) = (
+        DETAILS + byte_of(KeyViolation::FIELDS, "key") + 2,
+        &[(0, Kind::PKey)],
+    );
     Some(match trap {
         Notice::GID_IN_SERVICE
         | Notice::GID_OUT_OF_SERVICE

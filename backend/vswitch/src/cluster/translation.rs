@@ -1,10 +1,11 @@
 //! LIDs and P_Keys inside management datagrams, from a guest's view to the wire's and back.
 
-use wire::attribute::Notice;
+use wire::attribute::{GidChange, Notice};
 use wire::cm::Remedy;
 use wire::mad::{AttributeId, Class, Mad, Method, Status};
 use wire::rmpp::Rmpp;
-use wire::{Gid, Kind, Lid, PKey, cm, sa};
+use wire::sa::{InformInfoRecord, McMemberRecord, PathRecord, ServiceRecord};
+use wire::{Gid, Kind, Lid, PKey, byte_of, cm, sa};
 
 use super::Cluster;
 use super::attributes::{self, CLASS_PORT_INFO, DIRECTED_ROUTE, Listed, Parts};
@@ -36,11 +37,11 @@ const ADMINISTRATION: usize = sa::DATA.start;
 /// DrSLID and DrDLID of a directed route.
 const ROUTE: core::ops::Range<usize> = 32..36;
 /// In a notice: number of the trap.
-const TRAP_NUMBER: usize = 4;
+const TRAP_NUMBER: usize = byte_of(Notice::FIELDS, "trap_number");
 /// Bytes of a notice with its IssuerGID.
 const NOTICE_SIZE: usize = 80;
 /// In one of the traps 64 to 67: the GID of the port or group.
-const TRAP_GID: usize = 16;
+const TRAP_GID: usize = attributes::DETAILS + byte_of(GidChange::FIELDS, "gid");
 
 /// The component mask of a datagram of the subnet administration.
 const MASK: core::ops::Range<usize> = 48..56;
@@ -55,18 +56,24 @@ struct End {
 
 const PATH_ENDS: [End; 2] = [
     End {
-        gid: 8,
-        lid: 40,
-        has_gid: sa::PathRecord::DGID,
-        has_lid: sa::PathRecord::DLID,
+        gid: byte_of(PathRecord::FIELDS, "dgid"),
+        lid: byte_of(PathRecord::FIELDS, "dlid"),
+        has_gid: PathRecord::DGID,
+        has_lid: PathRecord::DLID,
     },
     End {
-        gid: 24,
-        lid: 42,
-        has_gid: sa::PathRecord::SGID,
-        has_lid: sa::PathRecord::SLID,
+        gid: byte_of(PathRecord::FIELDS, "sgid"),
+        lid: byte_of(PathRecord::FIELDS, "slid"),
+        has_gid: PathRecord::SGID,
+        has_lid: PathRecord::SLID,
     },
 ];
+
+/// GIDs by which a record is known to be about somebody.
+const GROUP: usize = byte_of(McMemberRecord::FIELDS, "mgid");
+const MEMBER: usize = byte_of(McMemberRecord::FIELDS, "port_gid");
+const SERVER: usize = byte_of(ServiceRecord::FIELDS, "service_gid");
+const SUBSCRIBER: usize = byte_of(InformInfoRecord::FIELDS, "subscriber_gid");
 
 impl Translator<'_> {
     fn lid(&self, lid: Lid) -> Lid {
@@ -307,14 +314,17 @@ impl Translator<'_> {
         let gid = |at| gid(record, at);
         let is_vm = |gid: Gid| vms.lid(gid.guid()).is_some();
         match id {
-            // MGID, PortGID: not everybody is told who is in a group.
-            sa::id::MC_MEMBER => groups.knows(gid(0)) && (gid(16) == Gid::NONE || is_vm(gid(16))),
-            // ServiceGID.
-            sa::id::SERVICE => is_vm(gid(8)),
-            // SubscriberGID.
-            sa::id::INFORM_INFO => is_vm(gid(0)),
-            // DGID.
-            sa::id::PATH => !gid(8).is_multicast() || groups.knows(gid(8)),
+            // Not everybody is told who is in a group.
+            sa::id::MC_MEMBER => {
+                let member = gid(MEMBER);
+                groups.knows(gid(GROUP)) && (member == Gid::NONE || is_vm(member))
+            }
+            sa::id::SERVICE => is_vm(gid(SERVER)),
+            sa::id::INFORM_INFO => is_vm(gid(SUBSCRIBER)),
+            sa::id::PATH => {
+                let [to, _] = PATH_ENDS;
+                !gid(to.gid).is_multicast() || groups.knows(gid(to.gid))
+            }
             // Switches are none of its business.
             sa::id::TRACE => false,
             _ => true,

@@ -1,6 +1,7 @@
 //! What management packets say inside of whom they are from.
 
 use wire::mad::{AttributeId, Class, Mad, Method};
+use wire::sa::{self, McMemberRecord, Record, ServiceRecord};
 use wire::{Gid, Lid, MadPacket, PKey, cm};
 
 use super::Reason;
@@ -37,24 +38,23 @@ impl Own<'_> {
     }
 }
 
-/// Offsets in a datagram of the subnet administration (IBA 15.2.1.1).
-mod sa {
-    use core::ops::Range;
+/// SM_Key of a datagram of the subnet administration (IBA 15.2.1.1).
+const SM_KEY: core::ops::Range<usize> = 36..44;
 
-    pub const SM_KEY: Range<usize> = 36..44;
-    pub const RECORD: usize = 56;
-}
-
-/// Records of the subnet administration by which a port enters something in its own name: where its
-/// GID stands in the record, and where its P_Key does (IBA 15.2.5).
-const fn entry(attribute: AttributeId) -> Option<(usize, Option<usize>)> {
-    match attribute.0 {
-        // ServiceRecord: ServiceID, ServiceGID, ServiceP_Key.
-        0x0031 => Some((8, Some(24))),
-        // MCMemberRecord: MGID, PortGID, …, P_Key.
-        0x0038 => Some((16, Some(40))),
-        _ => None,
-    }
+/// What a port enters in its own name by a record of the subnet administration (IBA 15.2.5): whose GID it
+/// says that it is, and in which partition. `None` of records by which nothing is entered.
+fn entry(attribute: AttributeId, data: &[u8]) -> Option<wire::Result<(Gid, PKey)>> {
+    Some(match attribute {
+        sa::id::SERVICE => {
+            let record = ServiceRecord::read(data);
+            record.map(|record| (record.service_gid, record.service_pkey))
+        }
+        sa::id::MC_MEMBER => {
+            let record = McMemberRecord::read(data);
+            record.map(|record| (record.port_gid, record.pkey))
+        }
+        _ => return None,
+    })
 }
 
 /// PortInfo among the subnet management attributes: its M_Key is first.
@@ -67,7 +67,7 @@ pub(super) fn examine(packet: &mut MadPacket, own: &Own<'_>, trusted: bool) -> R
         Class::COMMUNICATION => communication(&packet.mad, attribute, own),
         Class::SUBN_ADM if !trusted => {
             // A right to see everything is the manager's to give, not a guest's to claim.
-            packet.mad[sa::SM_KEY].fill(0);
+            packet.mad[SM_KEY].fill(0);
             administration(&packet.mad, method, attribute, own)
         }
         _ => Ok(()),
@@ -97,18 +97,16 @@ fn administration(
         return Ok(());
     }
     // GUIDs of a port are for its physical function to register.
-    if attribute == wire::sa::id::GUID_INFO {
+    if attribute == sa::id::GUID_INFO {
         return Err(Reason::Manager);
     }
-    let Some((gid_at, pkey_at)) = entry(attribute) else {
-        return Ok(());
-    };
-    if !own.gid(gid(mad, sa::RECORD + gid_at)) {
-        return Err(Reason::Address);
-    }
-    match pkey_at {
-        Some(at) if !own.member(PKey::new(word(mad, sa::RECORD + at))) => Err(Reason::Partition),
-        _ => Ok(()),
+    match entry(attribute, &mad[sa::DATA]) {
+        None => Ok(()),
+        // Nobody knows whose name is in it.
+        Some(Err(_)) => Err(Reason::Address),
+        Some(Ok((gid, _))) if !own.gid(gid) => Err(Reason::Address),
+        Some(Ok((_, pkey))) if !own.member(pkey) => Err(Reason::Partition),
+        Some(Ok(_)) => Ok(()),
     }
 }
 
