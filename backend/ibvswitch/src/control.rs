@@ -25,7 +25,7 @@ pub use message::{
 pub(crate) use migration::allowed;
 pub use migration::{
     Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
-    MoveOutcome, Packets, Place, StepPackets, SwitchPackets, Transition, Waited,
+    MoveOutcome, Packets, Place, StepPackets, SwitchPackets, Transition, Unmoved, Waited,
 };
 pub use server::{Server, StatusSource};
 pub use sm::{

@@ -1,5 +1,17 @@
-//! The daemon's threads and what they share.
+//! The daemon: its life, its threads, its sockets, and what they share.
 
+pub mod afterwards;
+pub mod assembly;
+pub mod device;
+pub mod dma;
+pub mod engine;
+pub mod external;
+pub mod failures;
+pub mod limits;
+pub mod logging;
 pub mod management;
 pub mod manager_files;
 pub mod port;
+pub mod run;
+pub mod sockets;
+pub mod vf_host;

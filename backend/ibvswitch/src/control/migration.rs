@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use subnet::{MigrationError, Wait};
-use vswitch::{How, MigrateError, MoveRequest};
+use subnet::Wait;
+use vswitch::{How, MoveRequest};
 use wire::Guid;
 
 use crate::config::Config;
-use crate::daemon::management::MoveError;
 
 /// Which VM is to move where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -435,12 +434,21 @@ impl Transition {
     }
 }
 
+/// Why a VM has not moved.
+#[derive(Debug)]
+pub struct Unmoved {
+    /// The manager's number of the round in which packets were sent for it, if any were.
+    pub round: Option<u64>,
+    /// The reason, and what to do.
+    pub why: String,
+}
+
 impl MigrationsReport {
     /// How several moves came out, with rounds from 1.
     pub fn new(
         config: &Config,
         requests: &[MigrationRequest],
-        outcomes: Vec<Result<vswitch::Migrated, MoveError>>,
+        outcomes: Vec<Result<vswitch::Migrated, Unmoved>>,
     ) -> Self {
         let before = outcomes.iter().filter_map(round).min().unwrap_or(1) - 1;
         let mut packets = StepPackets::default();
@@ -456,7 +464,7 @@ impl MigrationsReport {
                     vm: request.vm.clone(),
                     to: request.to.clone(),
                     round,
-                    error: error.to_string(),
+                    error: error.why,
                 },
             }
         });
@@ -468,16 +476,12 @@ impl MigrationsReport {
 }
 
 /// The manager's number of the round in which packets were sent for a move.
-fn round(outcome: &Result<vswitch::Migrated, MoveError>) -> Option<u64> {
+fn round(outcome: &Result<vswitch::Migrated, Unmoved>) -> Option<u64> {
     match outcome {
         Ok(migrated) => match &migrated.how {
             How::Manager { moved, .. } => Some(moved.round),
             How::Registration | How::Exchange { .. } => None,
         },
-        Err(MoveError::Unmoved(MigrateError::Manager(MigrationError::Interrupted {
-            round,
-            ..
-        }))) => Some(*round),
-        Err(_) => None,
+        Err(unmoved) => unmoved.round,
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use hca::{Clock, Engine, Event, Face, VfId};
 use parking_lot::Mutex;
+use subnet::MigrationError;
 use tracing::{info, warn};
 use vswitch::{
     ForGuest, HostTag, Input, ManagerStatus, MigrateError, Migrated, MoveRequest, Output, Plan,
@@ -21,6 +22,7 @@ use wire::MadPacket;
 use super::manager_files::{FileError, LidStores, environment, read_partitions};
 use crate::capture::Captures;
 use crate::config::Config;
+use crate::control::Unmoved;
 use crate::engine::SharedEngine;
 
 /// What guests get in one go, with others at the engine between.
@@ -55,6 +57,21 @@ pub enum MoveError {
     /// The daemon is ending.
     #[error("the daemon is ending")]
     Ending,
+}
+
+impl From<MoveError> for Unmoved {
+    fn from(error: MoveError) -> Self {
+        Self {
+            why: error.to_string(),
+            round: match error {
+                MoveError::Unmoved(MigrateError::Manager(MigrationError::Interrupted {
+                    round,
+                    ..
+                })) => Some(round),
+                _ => None,
+            },
+        }
+    }
 }
 
 /// Why a subnet manager did not do as it was asked.

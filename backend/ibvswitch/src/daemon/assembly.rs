@@ -377,6 +377,10 @@ impl StatusSource for Whole {
         let moves = requests.iter().map(Into::into).collect();
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
         let outcomes = outcomes.map_err(|error| unmoved(error.into()))?;
+        let outcomes = outcomes.into_iter();
+        let outcomes = outcomes
+            .map(|outcome| outcome.map_err(Into::into))
+            .collect();
         let config = self.observer.config();
         Ok(MigrationsReport::new(config, &requests, outcomes))
     }
