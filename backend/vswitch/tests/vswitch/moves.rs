@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fabric::SmpAccess;
 use hca::VfId;
 use ibvswitch_vswitch::model::{AddressModel, ManagerPlace, Router, RouterPort, Vf, derive_guid};
 use ibvswitch_vswitch::{How, MigrateError, Migrated, Model, MoveRequest, Output};
@@ -51,9 +52,14 @@ fn two_hypervisors() -> Model {
 
 #[test]
 fn by_the_manager_a_vm_takes_its_lid_along() {
-    let lab = Lab::new(&two_hypervisors());
+    let mut model = two_hypervisors();
+    model.hypervisors[0].vfs[0].smp = SmpAccess::Fabric;
+    let lab = Lab::new(&model);
     let lid = lab.vswitch.physical_lid(VfId(0));
     let migrated = moved(&lab, &request(5, "a", "h2")).expect("it moves");
+    // Its rights follow it.
+    let access = [0, 3].map(|vf| lab.vswitch.smp_access(VfId(vf)));
+    assert_eq!(access, [SmpAccess::OwnPort, SmpAccess::Fabric]);
     assert_eq!((migrated.vm.as_str(), migrated.lid), ("a", lid.into()));
     assert_eq!(migrated.to.vf, "h2-spare1");
     let How::Manager { moved: what, names } = migrated.how else {
