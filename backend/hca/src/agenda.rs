@@ -173,7 +173,13 @@ impl<F: Face> Engine<F> {
                 self.queue(vf);
             }
         }
-        !self.round.is_empty()
+        !self.round.is_empty() || self.has_arrivals()
+    }
+
+    /// Whether frames have arrived that nobody has looked at.
+    #[inline]
+    pub(crate) fn has_arrivals(&self) -> bool {
+        self.arrival == Some(0)
     }
 
     /// A turn of one function, out of order, for a caller who brings it work and would have to wait
@@ -208,9 +214,8 @@ impl<F: Face> Engine<F> {
             return Some(0);
         }
         let alarm = self.alarms.first().map(|&(at, _)| at);
-        let airborne = self.airborne.first_key_value().map(|(&(at, _), _)| at);
         let held = self.held_events.peek().map(|Reverse((at, ..))| *at);
-        [alarm, airborne, held].into_iter().flatten().min()
+        [alarm, self.arrival, held].into_iter().flatten().min()
     }
 
     /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
@@ -255,7 +260,7 @@ impl<F: Face> Engine<F> {
 
     /// Sees to it that functions have a turn whose time has come.
     pub(crate) fn look_at_clock(&mut self) {
-        let nothing = self.alarms.is_empty() && self.airborne.is_empty();
+        let nothing = self.alarms.is_empty() && self.arrival.is_none();
         if nothing && self.held_events.is_empty() {
             return;
         }
@@ -273,7 +278,9 @@ impl<F: Face> Engine<F> {
             agenda.rang = true;
             self.queue(vf);
         }
-        self.airborne_arrive(now);
+        if self.arrival.is_some_and(|at| at <= now) {
+            self.arrivals(now);
+        }
         self.expire_events(now);
     }
 

@@ -178,7 +178,7 @@ impl<F: Face> Engine<F> {
                 } else if next == QpState::SendQueueDrain
                     && earlier == QpState::ReadyToSend
                     && qp.req.current.is_none()
-                    && qp.req.flight.is_none()
+                    && qp.req.away.is_none()
                 {
                     self.notify(vf, Event::SendQueueDrained(qpn));
                 }
@@ -231,7 +231,7 @@ impl<F: Face> Engine<F> {
             .qps
             .remove(u32::from(qpn))
             .ok_or(VerbError::NotFound)?;
-        self.drop_flight(index);
+        self.forget_away(index);
         self.end_wait(index);
         self.forget_record(index);
         self.forget_errored(index);

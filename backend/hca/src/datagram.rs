@@ -6,7 +6,6 @@ use vm_memory::VolatileSlice;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
 use crate::access::{Cursor, Domain, Source as Bytes, copy, read_payload};
-use crate::airborne::Target;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::mr::Access;
@@ -14,6 +13,7 @@ use crate::progress::{Outcome, failed};
 use crate::qp::{QpState, RecvQueue, Transport};
 use crate::reason::Reason;
 use crate::subnet::{Crossing, Envelope, Heading, MadDatagram, NoRoute, Route, WrongKey};
+use crate::transport::{DATAGRAM_WORDS, Destination};
 use crate::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
 use crate::work::{
     AddressVector, CompletionEntry, GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status,
@@ -33,10 +33,6 @@ const IMMEDIATE_LEN: usize = 4;
 const LONGEST_WALK: i64 = 1024 * 1024;
 /// Length of a MAD.
 const MAD_LEN: usize = 256;
-/// Wire headers of a datagram packet (LRH, BTH, DETH, ICRC, VCRC) in words of
-/// four octets.
-pub(crate) const HEADER_WORDS: u64 = (8 + 12 + 8 + 4 + 2) / 4;
-
 /// A datagram on its way: headers apart, payload gathered.
 #[derive(Debug)]
 pub(crate) struct Datagram<'a> {
@@ -46,6 +42,8 @@ pub(crate) struct Datagram<'a> {
     pub pkey: PKey,
     pub src_qp: Qpn,
     pub qkey: QKey,
+    /// Source GID.
+    pub sgid: Gid,
     pub grh: Option<[u8; GRH_LEN]>,
     pub immediate: Option<u32>,
     pub solicited: bool,
@@ -125,7 +123,7 @@ impl<F: Face> Engine<F> {
         let Some(qp) = self.qps.get(index.0) else {
             return;
         };
-        let (from, transport) = (qp.core.vf, qp.core.transport);
+        let (from, transport, psn) = (qp.core.vf, qp.core.transport, qp.req.psn);
         let blocks = qp.core.block_multicast_loopback;
         let port = &self.vf(from).port;
         // Subnet management has no service level of its own.
@@ -160,7 +158,7 @@ impl<F: Face> Engine<F> {
             .unwrap_or(Gid::NONE);
         let (slid, active) = (port.source(address.src_path_bits), port.active);
         let counters = &self.vf(from).counters;
-        let words = payload.len() as u64 / 4 + HEADER_WORDS;
+        let words = payload.len() as u64 / 4 + DATAGRAM_WORDS;
         let multicast = address.dlid.is_multicast();
         let to_agent = address.dest_qp == Qpn::QP0 || (address.dest_qp == Qpn::QP1 && !multicast);
         if to_agent {
@@ -201,14 +199,10 @@ impl<F: Face> Engine<F> {
             pkey,
             src_qp,
             qkey,
-            grh: address.global.map(|global| {
-                let extra = if immediate.is_some() {
-                    IMMEDIATE_LEN
-                } else {
-                    0
-                };
-                grh(&global, source_gid, payload.len() + extra)
-            }),
+            sgid: source_gid,
+            grh: address
+                .global
+                .map(|global| grh(&global, source_gid, payload.len(), immediate.is_some())),
             immediate,
             solicited: wr.solicited,
             payload,
@@ -219,12 +213,8 @@ impl<F: Face> Engine<F> {
             counters.sent(words, 1);
             TrafficCounters::add(&counters.multicast_xmit_packets, 1);
             let sender = blocks.then_some(index);
-            self.multicast(from, sender, address, &mut datagram, budget);
+            self.multicast(from, sender, address, &mut datagram, psn, budget);
             *budget -= datagram.cost;
-            if self.watch.is_some() {
-                let reached = self.reached(from, address, pkey);
-                self.watch_datagram(index, reached, address, &datagram);
-            }
             return;
         }
         let route = self.datagram_route(from, address, pkey);
@@ -238,44 +228,31 @@ impl<F: Face> Engine<F> {
             Ok(_) | Err(_) => None,
         };
         if let Some(route) = route {
-            if route.faulty && self.subnet.lose(route.path, 1, words).is_some() {
-                return;
+            let dgid = address.global.map(|global| global.dgid);
+            let function = self.function_at(route.to, dgid, address.dest_qp);
+            let impaired = route.faulty || route.delay > 0;
+            if let Some(to) = function
+                && (impaired || self.is_watched(from, to))
+            {
+                let to = Destination::Function(to);
+                return self.launch_datagram(from, to, route, address, &datagram, psn);
             }
             self.traffic.add(route.path, words, 1);
-            let dgid = address.global.map(|global| global.dgid);
-            let to = Target::Port(route.to, dgid, address.dest_qp);
             if let Some(crossing) = route.crossing {
                 datagram.cross(&crossing);
             }
-            if route.delay > 0 {
-                self.delay(from, route.delay, &datagram, to);
-            } else {
-                self.arrive(&to, &mut datagram);
+            if let Some(function) = function {
+                self.receive_for(function, address.dest_qp, &mut datagram);
                 *budget -= datagram.cost;
-            }
-            if self.watch.is_some() {
-                let function = self.function_at(route.to, dgid, address.dest_qp);
-                let reached = function.into_iter().collect();
-                // It is shown as it was sent.
-                datagram.slid = slid;
-                self.watch_datagram(index, reached, address, &datagram);
             }
         } else {
             TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
         }
     }
 
-    /// A datagram has come to a port.
-    pub(crate) fn arrive(&mut self, to: &Target, datagram: &mut Datagram<'_>) {
-        let (port, dgid, qpn) = match *to {
-            Target::Port(port, dgid, qpn) => (port, dgid, qpn),
-            Target::Group(port, group) => {
-                let mut budget = i64::MAX;
-                return self.receive_multicast(port, group, datagram, &mut budget);
-            }
-        };
-        let function = self.function_at(port, dgid, qpn);
-        let target = function.and_then(|function| self.vf(function).qps.get(u32::from(qpn)));
+    /// A datagram has come to a function's port.
+    pub(crate) fn receive_for(&mut self, at: VfId, qpn: Qpn, datagram: &mut Datagram<'_>) {
+        let target = self.vf(at).qps.get(u32::from(qpn));
         // The management queue pairs are reached as 0 and 1 alone.
         if let Some(&target) = target
             && self
@@ -363,9 +340,10 @@ impl<F: Face> Engine<F> {
             pkey: datagram.pkey,
             src_qp: datagram.src_qp,
             qkey: datagram.qkey,
+            sgid: datagram.global.map_or(Gid::NONE, |(_, sgid)| sgid),
             grh: datagram
                 .global
-                .map(|(global, sgid)| grh(&global, sgid, MAD_LEN)),
+                .map(|(global, sgid)| grh(&global, sgid, MAD_LEN, false)),
             immediate: None,
             solicited: false,
             payload: &mut mad,
@@ -379,7 +357,7 @@ impl<F: Face> Engine<F> {
     /// Delivers to one queue pair, or drops (9.8.3), and counts at the port.
     pub(crate) fn receive_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
         if let Some((id, _)) = self.takes_datagrams(index) {
-            let words = datagram.payload.len() as u64 / 4 + HEADER_WORDS;
+            let words = datagram.payload.len() as u64 / 4 + DATAGRAM_WORDS;
             self.vf(id).counters.received(words, 1);
             self.take_datagram(index, datagram);
         }
@@ -577,14 +555,19 @@ fn scatter<D: crate::dma::Dma>(
     matches!(copy::<D, D>(&mut Bytes::Bytes(bytes), &mut to, len, budget), Ok(done) if done == len)
 }
 
-/// The global route header that a receiver sees (8.3); `payload` includes the
-/// header with immediate data.
-fn grh(global: &GlobalRoute, source: Gid, payload: usize) -> [u8; GRH_LEN] {
+/// The global route header that a receiver sees (8.3).
+pub(crate) fn grh(
+    global: &GlobalRoute,
+    source: Gid,
+    payload: usize,
+    immediate: bool,
+) -> [u8; GRH_LEN] {
     let mut header = [0; GRH_LEN];
     let first = 6_u32 << 28 | u32::from(global.traffic_class) << 20 | global.flow_label & 0xf_ffff;
     header[0..4].copy_from_slice(&first.to_be_bytes());
-    // BTH, DETH, payload padded to words, ICRC
-    let length = 12 + 8 + payload.next_multiple_of(4) + 4;
+    let immediate = if immediate { IMMEDIATE_LEN } else { 0 };
+    // BTH, DETH, immediate data, payload padded to words, ICRC
+    let length = 12 + 8 + immediate + payload.next_multiple_of(4) + 4;
     header[4..6].copy_from_slice(&(length as u16).to_be_bytes());
     header[6] = 0x1b;
     header[HOP_LIMIT] = global.hop_limit;

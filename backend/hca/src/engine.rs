@@ -2,18 +2,16 @@
 //! destroy them are in the modules `objects` and `connection`; what moves data
 //! is in `requester`, `message`, `datagram` and `progress`.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
 
 use crate::agenda::Discarded;
-use crate::airborne::Airborne;
 use crate::cq::{Cq, HeldEvents};
 use crate::datagram::MAX_DATAGRAM;
 use crate::face::{Event, Face};
-use crate::flight::THING;
 use crate::mr::KeyTable;
 use crate::qp::Qp;
 use crate::reason::Report;
@@ -21,8 +19,8 @@ use crate::slab::Slab;
 use crate::srq::Srq;
 use crate::subnet::Subnet;
 use crate::traffic::PathTraffic;
+use crate::transport::{Captured, Delayed, Endpoint, Loopback, Lossy, Watch};
 use crate::vf::{FANOUT_CACHE, PortView, Quota, TrafficCounters, Vf};
-use crate::watch::Watch;
 use crate::work::{RecvWr, SendWr};
 
 /// A virtual function of the engine.
@@ -103,8 +101,10 @@ pub struct Engine<F: Face> {
     pub(crate) alarms: BTreeSet<(u64, VfId)>,
     /// Functions with work, in the order of their turns.
     pub(crate) round: VecDeque<VfId>,
-    /// Datagrams on slow links, by when they arrive.
-    pub(crate) airborne: BTreeMap<(u64, u64), Airborne>,
+    /// Where frames leave and arrive.
+    pub(crate) endpoint: Captured<Box<dyn Endpoint>>,
+    /// When the next frame arrives there, as far as it is known.
+    pub(crate) arrival: Option<u64>,
     pub(crate) held_events: HeldEvents,
     /// What is to be dropped where nobody waits.
     pub(crate) discarded: Discarded,
@@ -115,8 +115,6 @@ pub struct Engine<F: Face> {
     pub(crate) datagram: Option<Box<[u8; MAX_DATAGRAM]>>,
     /// Of the turn in hand.
     pub(crate) burst: Burst,
-    /// Is told of each message, where there is somebody.
-    pub(crate) watch: Option<Box<dyn Watch>>,
     /// Is told of each request that fails, where there is somebody.
     pub(crate) report: Option<Box<dyn Report>>,
     seed: u64,
@@ -141,7 +139,11 @@ impl<F: Face> Engine<F> {
             next_timer: 0,
             alarms: BTreeSet::new(),
             round: VecDeque::new(),
-            airborne: BTreeMap::new(),
+            endpoint: Captured {
+                next: Box::new(Lossy(Delayed::new(Loopback::default()))),
+                watch: None,
+            },
+            arrival: None,
             held_events: HeldEvents::new(),
             discarded: Discarded::default(),
             poll: crate::poll::PollState::default(),
@@ -149,7 +151,6 @@ impl<F: Face> Engine<F> {
             spare_recvs: Vec::new(),
             datagram: None,
             burst: Burst::None,
-            watch: None,
             report: None,
             seed,
         }
@@ -233,6 +234,18 @@ impl<F: Face> Engine<F> {
         F::event(&vf.dma, &mut vf.face, event);
     }
 
+    /// Has frames watched from now on, or not any more. What is watched goes in frames.
+    pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) {
+        self.endpoint.watch = watch;
+        self.vfs.iter_mut().for_each(|vf| vf.version += 1);
+    }
+
+    /// Has frames leave and arrive elsewhere. Those on their way are lost.
+    pub fn set_endpoint(&mut self, endpoint: Box<dyn Endpoint>) {
+        self.endpoint.next = endpoint;
+        self.arrival = self.endpoint.deadline();
+    }
+
     /// Bytes of the host's memory that a function's objects take, see [`Quota::memory`].
     #[must_use]
     pub fn memory_taken(&self, vf: VfId) -> usize {
@@ -273,9 +286,7 @@ impl<F: Face> Engine<F> {
         state.version += 1;
         state.multicast_left = 1 << state.quota.log_multicast;
         state.memory.clear();
-        // Datagrams on their way are those of its queue pairs no more, but still there.
-        state.in_flight = state.flying;
-        (0..state.flying).for_each(|_| state.memory.exchange(0, THING));
+        state.taken = 0;
         self.trim();
         self.discard(gone);
     }

@@ -8,6 +8,7 @@ use crate::face::{CqError, Event, Face};
 use crate::qp::{Inbound, Qp, QpState, RecvQueue, Wait};
 use crate::reason::Reason;
 use crate::srq::Srq;
+use crate::transport::responder::Receiving;
 use crate::work::{CompletionEntry, RecvKind, Side, Status, WqeError};
 
 /// How soon a queue pair in error is looked at again after there was something
@@ -436,7 +437,7 @@ impl<F: Face> Engine<F> {
 
     /// Back to Reset: nothing posted, nothing in progress, no completions.
     pub(crate) fn empty_qp(&mut self, index: QpIndex) {
-        self.drop_flight(index);
+        self.forget_away(index);
         self.end_wait(index);
         self.forget_errored(index);
         let Some(qp) = self.qps.get_mut(index.0) else {
@@ -447,12 +448,12 @@ impl<F: Face> Engine<F> {
         qp.req.offset = 0;
         qp.req.psn = Psn::default();
         qp.req.route = None;
-        qp.req.passed = None;
         qp.req.peer = None;
         qp.resp.psn = Psn::default();
         qp.resp.msn = 0;
         qp.resp.received = 0;
         qp.resp.established = false;
+        qp.resp.receiving = Receiving::default();
         let recv = if let RecvQueue::Own(queue) = &mut qp.resp.queue {
             Some(queue)
         } else {

@@ -1,15 +1,13 @@
 //! One message between the two halves of a connection, on the local path: one
 //! copy from guest memory to guest memory, in slices.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use vm_memory::{VolatileMemory, VolatileSlice};
+use vm_memory::VolatileSlice;
+use wire::Qpn;
 
 use crate::access::{
     CopyError, Cursor, Domain, Source, WINDOW_COST, check_list, checked_window, copy, fits, window,
 };
-use crate::atomic::atomic_result;
-use crate::dma::{Dma, copy_in_order};
+use crate::dma::copy_in_order;
 use crate::engine::Spares;
 use crate::face::Face;
 use crate::mr::{Access, KeyError, MemoryKey};
@@ -18,35 +16,16 @@ use crate::reason::{KeyFault, Reason};
 use crate::slab::Slab;
 use crate::srq::Srq;
 use crate::traffic::{PathId, PathTraffic};
+use crate::transport::HEADER_WORDS;
+use crate::transport::responder::{
+    Refusal, atomic_at, check_remote, invalidate, take_receive, xrc_domain,
+};
 use crate::vf::Vf;
-use crate::work::{Operation, Piece, RecvWr, SendWr, Sge, WqeError};
-
-/// Bytes of headers that one packet of a connected transport has on the wire
-/// (LRH, BTH, ICRC, VCRC), in words of four octets as the port counters count.
-pub(crate) const HEADER_WORDS: u64 = (8 + 12 + 4 + 2) / 4;
+use crate::work::{Operation, Piece, RecvWr, SendWr, Sge};
 
 /// Longest local list element that is not checked ahead of the copy, in bytes:
 /// what is copied in one go is checked by the copy itself.
 const CHECKED_BY_COPY: u64 = 4096;
-
-/// How the responder refuses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// NAK, invalid request.
-    Invalid,
-    /// NAK, remote access error.
-    Access,
-    /// NAK, remote operational error.
-    Operation,
-    /// RNR NAK with this timer code.
-    NotReady(u8),
-    /// Nothing: the requester's own memory is at fault.
-    Local,
-    /// Nothing: the requester's own list has the wrong length.
-    LocalLength,
-    /// The responder's receive queue is unreadable.
-    Catastrophe,
-}
 
 /// How far a message got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,15 +132,8 @@ impl<F: Face> Message<'_, F> {
     #[inline]
     fn dispatch(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
         if let RecvQueue::Xrc(xrcd) = self.resp.queue {
-            // The target belongs to whoever opened the XRC domain first, often
-            // the guest's kernel; memory is that of the queue's owner (annex A14).
-            let named = self.vfs[usize::from(self.to_core.vf.0)]
-                .srqs
-                .get(wr.xrc_srqn);
-            match named.and_then(|index| self.srqs.get(index.0)) {
-                Some(srq) if srq.xrc.is_some_and(|(domain, _)| domain == xrcd) => self.pd = srq.pd,
-                _ => return Err(Refusal::Invalid),
-            }
+            let vf = &self.vfs[usize::from(self.to_core.vf.0)];
+            self.pd = xrc_domain(vf, self.srqs, xrcd, Qpn::new(wr.xrc_srqn))?;
         }
         let rights = self.to_core.attr.rights;
         match wr.operation {
@@ -239,18 +211,10 @@ impl<F: Face> Message<'_, F> {
         Ok(())
     }
 
-    /// A remote key must be unrestricted or meant for this responder.
     #[inline]
     fn check_remote(&self, wr: &SendWr, len: u64, needed: Access) -> Result<&MemoryKey, Refusal> {
         let domain = self.responder_domain();
-        let region = domain
-            .keys
-            .check(wr.rkey, domain.pd, wr.remote_addr, len, needed)
-            .map_err(|_| Refusal::Access)?;
-        match region.qpn {
-            Some(only) if only != self.to_core.qpn => Err(Refusal::Access),
-            _ => Ok(region),
-        }
+        check_remote(domain, self.to_core, wr.rkey, wr.remote_addr, len, needed)
     }
 
     /// Where the message stands after `done` more bytes. A copy stops early
@@ -360,7 +324,8 @@ impl<F: Face> Message<'_, F> {
             return Ok(Progress::Partly);
         }
         if wr.operation == Operation::SendInvalidate {
-            self.invalidate(wr.immediate)?;
+            let vf = &mut self.vfs[usize::from(self.to_core.vf.0)];
+            invalidate(vf, self.to_core, self.pd, wr.immediate)?;
         }
         Ok(Progress::Done)
     }
@@ -519,8 +484,15 @@ impl<F: Face> Message<'_, F> {
         }
         self.check_remote(wr, 8, Access::ATOMIC)?;
         check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
-        let original =
-            atomic_at(self.responder_domain(), wr, budget).map_err(|_| Refusal::Access)?;
+        let original = atomic_at(
+            self.responder_domain(),
+            wr.operation,
+            wr.remote_addr,
+            wr.rkey,
+            wr.atomic,
+            budget,
+        )
+        .map_err(|_| Refusal::Access)?;
         // Values lie in memory in the host's order (atomic 8-byte endianness
         // mode 1 of the interface), little endian for every host we run on.
         let mut bytes = original.to_le_bytes();
@@ -534,86 +506,16 @@ impl<F: Face> Message<'_, F> {
         Ok(Progress::Done)
     }
 
-    /// Takes the responder's next receive request, for the message to fill. One
-    /// that an aborted message left behind is filled anew.
     #[inline]
     fn take_receive(&mut self, wr: &SendWr) -> Result<(), Refusal> {
-        if let Some(inbound) = &self.resp.inbound {
-            return match self.resp.queue {
-                RecvQueue::Xrc(_) if inbound.srqn != Some(wr.xrc_srqn) => Err(Refusal::Invalid),
-                _ => Ok(()),
-            };
-        }
-        let mut recv = self
-            .spare_recvs
-            .pop()
-            .unwrap_or_else(|| Box::new(RecvWr::with_capacity()));
-        recv.clear();
-        let vf = &self.vfs[usize::from(self.to_core.vf.0)];
-        let srq = match &self.resp.queue {
-            RecvQueue::None | RecvQueue::Own(_) => None,
-            RecvQueue::Shared(index) => self.srqs.get_mut(index.0),
-            RecvQueue::Xrc(domain) => {
-                let named = vf.srqs.get(wr.xrc_srqn);
-                match named.and_then(|index| self.srqs.get_mut(index.0)) {
-                    Some(srq) if srq.xrc.is_some_and(|(xrcd, _)| xrcd == *domain) => Some(srq),
-                    _ => return Err(self.give_back(recv, Refusal::Invalid)),
-                }
-            }
-        };
-        let (taken, srqn, pd) = match (srq, &mut self.resp.queue) {
-            (Some(srq), _) => (
-                F::take_shared(&vf.dma, &mut srq.ring, &mut recv),
-                Some(srq.srqn),
-                srq.pd,
-            ),
-            (None, RecvQueue::Own(queue)) => (
-                F::take_recv(&vf.dma, queue, &mut recv),
-                None,
-                self.to_core.pd,
-            ),
-            (None, _) => (Ok(false), None, self.to_core.pd),
-        };
-        match taken {
-            Ok(true) => {
-                self.resp.inbound = Some(Inbound { wr: recv, srqn, pd });
-                Ok(())
-            }
-            Ok(false) => {
-                let code = self.to_core.attr.min_rnr_timer;
-                Err(self.give_back(recv, Refusal::NotReady(code)))
-            }
-            Err(WqeError::Malformed { index, .. }) => {
-                recv.index = index;
-                self.resp.inbound = Some(Inbound { wr: recv, srqn, pd });
-                Err(Refusal::Operation)
-            }
-            Err(WqeError::Unmapped) => Err(self.give_back(recv, Refusal::Catastrophe)),
-        }
-    }
-
-    fn give_back(&mut self, recv: Box<RecvWr>, refusal: Refusal) -> Refusal {
-        self.spare_recvs.push(recv);
-        refusal
-    }
-
-    /// Invalidates a key of the responder on behalf of its peer (10.6.5).
-    fn invalidate(&mut self, key: u32) -> Result<(), Refusal> {
-        let (pd, qpn) = (self.pd, self.to_core.qpn);
-        let keys = &mut self.vfs[usize::from(self.to_core.vf.0)].keys;
-        match keys.get_mut(key >> 8) {
-            Some(region)
-                if region.variant == key as u8
-                    && region.pd == pd
-                    && region.qpn.is_none_or(|only| only == qpn)
-                    && region.remote_invalidate
-                    && !region.free =>
-            {
-                region.free = true;
-                Ok(())
-            }
-            _ => Err(Refusal::Access),
-        }
+        take_receive(
+            self.to_core,
+            self.resp,
+            &self.vfs[usize::from(self.to_core.vf.0)],
+            self.srqs,
+            self.spare_recvs,
+            wr.xrc_srqn,
+        )
     }
 }
 
@@ -642,27 +544,4 @@ fn check_pieces<D>(domain: Domain<'_, D>, wr: &SendWr, needed: Access) -> Result
         Piece::Inline(_) => Ok(()),
         Piece::Memory(sge) => check_list(domain, std::slice::from_ref(sge), needed),
     })
-}
-
-/// Executes an atomic on guest memory, atomically with respect to the guest's
-/// processors as well, and returns the original value.
-fn atomic_at<D: Dma>(
-    domain: Domain<'_, D>,
-    wr: &SendWr,
-    budget: &mut i64,
-) -> Result<u64, KeyError> {
-    let unmapped = KeyError::Unmapped(wr.rkey);
-    let slice = window(domain, wr.rkey, wr.remote_addr, 8, Access::ATOMIC, budget)?;
-    let Ok(cell) = slice.get_atomic_ref::<AtomicU64>(0) else {
-        // Eight aligned bytes lie in one page of a translation; what remains
-        // is memory that ends here, or a stretch of an indirect key that
-        // begins off alignment.
-        return Err(unmapped);
-    };
-    let operands = wr.atomic;
-    let update = |value: u64| atomic_result(wr.operation, operands, value);
-    let original = cell
-        .fetch_update(Ordering::AcqRel, Ordering::Acquire, update)
-        .unwrap_or_else(|value| value);
-    Ok(original)
 }

@@ -2,13 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use wire::{Gid, PKey, Qpn};
+use wire::{Gid, Mtu, PKey, Psn, Qpn};
 
-use crate::airborne::Target;
-use crate::datagram::{Datagram, HEADER_WORDS};
+use crate::datagram::Datagram;
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::Face;
 use crate::qp::Transport;
+use crate::subnet::Route;
+use crate::traffic::PathId;
+use crate::transport::{DATAGRAM_WORDS, Destination};
 use crate::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
 use crate::work::AddressVector;
 
@@ -84,6 +86,7 @@ impl<F: Face> Engine<F> {
         blocked: Option<QpIndex>,
         address: &AddressVector,
         datagram: &mut Datagram<'_>,
+        psn: Psn,
         budget: &mut i64,
     ) {
         // A multicast packet has a GRH whose destination GID names the group,
@@ -96,16 +99,13 @@ impl<F: Face> Engine<F> {
         let group = (global.dgid, cluster);
         self.serve_port(from, group, blocked, datagram, budget);
         let slot = self.fan_out(from, address, datagram.pkey);
+        if self.endpoint.watch.is_some() || self.is_impaired(from, slot) {
+            return self.launch_multicast(from, group, slot, address, datagram, psn);
+        }
         let fanout = self.vf(from).fanouts[slot].as_ref();
-        let mut reached = None;
-        if let Some(&first) = fanout.and_then(|fanout| fanout.routes.first()) {
-            let words = datagram.payload.len() as u64 / 4 + HEADER_WORDS;
-            if first.faulty {
-                reached = self.subnet.lose_multicast(first.path, words);
-            }
-            if reached.is_none() {
-                self.traffic.add(first.path, words, 1);
-            }
+        if let Some(first) = fanout.and_then(|fanout| fanout.routes.first()) {
+            let words = datagram.payload.len() as u64 / 4 + DATAGRAM_WORDS;
+            self.traffic.add(first.path, words, 1);
         }
         let mut at = 0;
         while let Some(&route) = self.vf(from).fanouts[slot]
@@ -113,19 +113,51 @@ impl<F: Face> Engine<F> {
             .and_then(|fanout| fanout.routes.get(at))
         {
             at += 1;
-            // The HCA itself has served its own port.
-            let own = self.sharer(route.to, 0) == self.sharer(from, 0);
-            let lost = reached.as_ref().is_some_and(|to| !to.contains(&route.to));
-            if own || lost || datagram.payload.len() > route.mtu.bytes() as usize {
-                continue;
-            }
-            if route.delay > 0 {
-                let to = Target::Group(route.to, group);
-                self.delay(from, route.delay, datagram, to);
-            } else {
+            if self.is_reached(from, &route, datagram) {
                 self.receive_multicast(route.to, group, datagram, budget);
             }
         }
+    }
+
+    /// Whether a packet gets to the end of a way that leads elsewhere: the HCA itself has served the
+    /// sender's port.
+    fn is_reached(&self, from: VfId, route: &Route, datagram: &Datagram<'_>) -> bool {
+        let own = self.sharer(route.to, 0) == self.sharer(from, 0);
+        !own && datagram.payload.len() <= route.mtu.bytes() as usize
+    }
+
+    /// Whether links lose or delay what goes there.
+    fn is_impaired(&self, from: VfId, slot: usize) -> bool {
+        let fanout = self.vf(from).fanouts[slot].as_ref();
+        let mut routes = fanout.into_iter().flat_map(|fanout| &fanout.routes);
+        routes.any(|route| route.faulty || route.delay > 0)
+    }
+
+    /// Sends a packet in a frame.
+    #[cold]
+    fn launch_multicast(
+        &mut self,
+        from: VfId,
+        (gid, cluster): Group,
+        slot: usize,
+        address: &AddressVector,
+        datagram: &Datagram<'_>,
+        psn: Psn,
+    ) {
+        let fanout = self.vf(from).fanouts[slot].as_ref();
+        let routes = fanout.map_or(&[][..], |fanout| &fanout.routes);
+        let first = routes.first().copied().unwrap_or(Route {
+            to: from,
+            mtu: Mtu::B4096,
+            path: PathId::NONE,
+            faulty: false,
+            delay: 0,
+            crossing: None,
+        });
+        let reached = |route: &&Route| self.is_reached(from, route, datagram);
+        let routes = routes.iter().filter(reached).copied().collect();
+        let to = Destination::Group(routes, gid, cluster);
+        self.launch_datagram(from, to, first, address, datagram, psn);
     }
 
     /// A datagram for a group has come to a port.
@@ -139,21 +171,6 @@ impl<F: Face> Engine<F> {
         let counters = &self.vf(port).counters;
         TrafficCounters::add(&counters.multicast_rcv_packets, 1);
         self.serve_port(port, group, None, datagram, budget);
-    }
-
-    /// Functions that a multicast packet reaches, but the sender's own.
-    #[cold]
-    pub(crate) fn reached(&mut self, from: VfId, address: &AddressVector, pkey: PKey) -> Vec<VfId> {
-        let slot = self.fan_out(from, address, pkey);
-        let fanout = self.vf(from).fanouts[slot].as_ref();
-        let routes = fanout.into_iter().flat_map(|fanout| &fanout.routes);
-        let functions = routes.flat_map(|route| match &self.vf(route.to).sharers[..] {
-            [] => std::slice::from_ref(&route.to),
-            sharers => sharers,
-        });
-        let cluster = self.vf(from).port.cluster;
-        let hears = |to: &VfId| *to != from && self.vf(*to).port.cluster == cluster;
-        functions.copied().filter(hears).collect()
     }
 
     /// Serves the members of all functions at a port that are in the sender's virtual cluster.

@@ -7,8 +7,7 @@ use wire::Qpn;
 
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::progress::local_ack_timeout;
-use crate::qp::{AddressPath, Impairment, Peer, Qp};
+use crate::qp::{AddressPath, Peer, Qp};
 use crate::subnet::{Envelope, Heading, Route, WrongKey};
 use crate::traffic::PathId;
 use crate::vf::{CachedRoute, TrafficCounters};
@@ -79,21 +78,13 @@ impl<F: Face> Engine<F> {
                 .wrong_key(function, WrongKey::Partition(pkey), &envelope);
             return None;
         }
-        let attr = &qp.core.attr;
+        let (attr, from) = (&qp.core.attr, qp.core.vf);
         let (mtu, back) = (attr.mtu.bytes(), peer.core.attr.path);
-        let versions = self.versions(qp.core.vf, function);
-        // An answer that comes after the last retry is none.
-        let patience = match attr.timeout {
-            0 => u64::MAX,
-            code => local_ack_timeout(code) * (u64::from(attr.retry_count) + 1),
-        };
+        let versions = self.versions(from, function);
         let back = back.and_then(|path| self.connection_route(peer_index, path, generation));
-        let delays = [route.delay, back.map_or(0, |route| route.delay)];
-        let impairment = Impairment {
-            faulty: [route.faulty, back.is_some_and(|route| route.faulty)],
-            answers: back.is_some() && delays.iter().sum::<u64>() <= patience,
-            delays,
-        };
+        // Acknowledgements take the way back, too.
+        let impaired = |route: Route| route.faulty || route.delay > 0;
+        let away = impaired(route) || back.is_none_or(impaired) || self.is_watched(from, function);
         let resolved = Peer {
             qp: peer_index,
             vf: function,
@@ -105,7 +96,7 @@ impl<F: Face> Engine<F> {
                 u64::from(route.mtu.bytes())
             },
             paths: [route.path, back.map_or(PathId::NONE, |route| route.path)],
-            impaired: impairment != Impairment::NONE,
+            away,
             generation,
             versions,
         };
@@ -114,13 +105,12 @@ impl<F: Face> Engine<F> {
         self.qps.get_mut(peer_index.0)?.resp.heard_by = Some(index);
         let req = &mut self.qps.get_mut(index.0)?.req;
         req.peer = Some(resolved);
-        req.impairment = impairment;
         Some(resolved)
     }
 
     /// The way to a queue pair's peer; the subnet is asked when something
     /// changed in it, or at the queue pair or the port.
-    fn connection_route(
+    pub(crate) fn connection_route(
         &mut self,
         index: QpIndex,
         path: AddressPath,

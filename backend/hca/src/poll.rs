@@ -157,7 +157,8 @@ impl<F: Face> Engine<F> {
         if self.poll.turn.is_multiple_of(WATCH_EVERY) {
             self.recheck_one();
         }
-        if self.poll.turn.is_multiple_of(CLOCK_EVERY) {
+        if self.poll.turn.is_multiple_of(CLOCK_EVERY) || self.has_arrivals() {
+            busy |= self.has_arrivals();
             self.look_at_clock();
         }
         if !self.round.is_empty() {
@@ -243,7 +244,7 @@ impl<F: Face> Engine<F> {
             };
             executes
                 && !qp.req.queued
-                && qp.req.flight.as_ref().is_none_or(|flight| !flight.full)
+                && qp.req.away.as_ref().is_none_or(|away| !away.full)
                 && qp
                     .req
                     .queue

@@ -6,7 +6,6 @@ use wire::Qpn;
 use crate::agenda::{FAILURE_COST, REQUEST_COST};
 use crate::engine::{Burst, CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
-use crate::flight::Flight;
 use crate::qp::{Qp, QpState, Transport, Wait};
 use crate::reason::Reason;
 use crate::vf::TrafficCounters;
@@ -34,11 +33,9 @@ pub(crate) enum Outcome {
     Unanswered,
     /// The responder expects another packet.
     OutOfSequence,
-    /// A packet is missing, which the requester hears and sends again.
-    SendAgain,
     /// Failed.
     Failed(Status),
-    /// It is on a slow link, and will be carried out when it arrives.
+    /// It goes in frames.
     Departs,
 }
 
@@ -76,17 +73,11 @@ impl<F: Face> Engine<F> {
             return;
         };
         if qp.req.timer != id {
-            if let Some(flight) = &mut qp.req.flight
-                && flight.timer == id
-            {
-                flight.timer = 0;
-                self.make_ready(index);
-            }
-            return;
+            return self.away_timeout(index, id);
         }
         let failed = match qp.req.wait {
             Wait::None => return,
-            Wait::Rnr | Wait::RoundTrip => None,
+            Wait::Rnr => None,
             // Without a timeout there is no retry to count (9.7.6.1.3).
             Wait::Ack if qp.core.attr.timeout == 0 => None,
             Wait::Ack | Wait::Nak if qp.req.retries_left == 0 => Some(Status::RetryExceeded),
@@ -173,39 +164,34 @@ impl<F: Face> Engine<F> {
             let Some(qp) = self.qps.get_mut(index.0) else {
                 return;
             };
-            let in_flight = qp.req.flight.is_some();
-            let wr = if in_flight {
-                match self.next_in_flight(index, budget) {
-                    Some(wr) => wr,
-                    None => return,
-                }
-            } else {
-                match qp.core.state {
-                    QpState::ReadyToSend => {}
-                    QpState::SendQueueDrain if qp.req.current.is_some() => {}
-                    QpState::Error | QpState::SendQueueError => {
-                        self.flush(index, budget);
-                        return;
-                    }
-                    _ => return,
-                }
-                if qp.req.wait != Wait::None {
+            if qp.req.away.is_some() {
+                return self.away_turn(index, budget);
+            }
+            match qp.core.state {
+                QpState::ReadyToSend => {}
+                QpState::SendQueueDrain if qp.req.current.is_some() => {}
+                QpState::Error | QpState::SendQueueError => {
+                    self.flush(index, budget);
                     return;
                 }
-                match qp.req.current.take() {
+                _ => return,
+            }
+            if qp.req.wait != Wait::None {
+                return;
+            }
+            let wr = match qp.req.current.take() {
+                Some(wr) => wr,
+                None => match self.take_request(index) {
                     Some(wr) => wr,
-                    None => match self.take_request(index) {
-                        Some(wr) => wr,
-                        None => return self.trim_spares(),
-                    },
-                }
+                    None => return self.trim_spares(),
+                },
             };
             let goes_on = self.attempt(index, wr, budget);
             *budget -= REQUEST_COST;
             if !goes_on {
-                return self.set_flight_timer(index);
+                return;
             }
-            if !in_flight && !self.send_announced(index) {
+            if !self.send_announced(index) {
                 return self.trim_spares();
             }
         }
@@ -289,7 +275,6 @@ impl<F: Face> Engine<F> {
             Outcome::NotReady(code) => self.not_ready(index, wr, code),
             Outcome::Unanswered => self.wait_answer(index, wr, Wait::Ack),
             Outcome::OutOfSequence => self.wait_answer(index, wr, Wait::Nak),
-            Outcome::SendAgain => self.send_again(index, wr),
         }
         false
     }
@@ -300,18 +285,6 @@ impl<F: Face> Engine<F> {
         let code = self.qps.get(index.0).map_or(0, |qp| qp.core.attr.timeout);
         self.keep(index, wr);
         self.wait(index, wait, local_ack_timeout(code));
-    }
-
-    /// Waits until a packet that the responder has missed can be there.
-    #[cold]
-    fn send_again(&mut self, index: QpIndex, wr: Box<SendWr>) {
-        let flight = self
-            .qps
-            .get(index.0)
-            .and_then(|qp| qp.req.flight.as_deref());
-        let round_trip = flight.map_or(0, Flight::round_trip);
-        self.keep(index, wr);
-        self.wait(index, Wait::RoundTrip, round_trip);
     }
 
     #[inline]
@@ -334,14 +307,8 @@ impl<F: Face> Engine<F> {
             7 => {}
             _ => qp.req.rnr_left -= 1,
         }
-        let flight = qp.req.flight.as_deref();
-        let round_trip = flight.map_or(0, Flight::round_trip);
         self.keep(index, wr);
-        self.wait(
-            index,
-            Wait::Rnr,
-            round_trip + u64::from(RNR_TIMER[usize::from(code & 31)]) * 10_000,
-        );
+        self.wait(index, Wait::Rnr, rnr_time(code));
     }
 
     /// A request that makes no sense. It fails when those before it have ended.
@@ -349,12 +316,12 @@ impl<F: Face> Engine<F> {
     fn malformed(&mut self, index: QpIndex, wr: Box<SendWr>) {
         let status = Status::LocalQpOperation;
         match self.qps.get(index.0) {
-            Some(qp) if qp.req.flight.is_some() => self.depart(index, wr, Some(status)),
+            Some(qp) if qp.req.away.is_some() => self.depart(index, wr, Some(status)),
             _ => self.finish(index, wr, status, 0),
         }
     }
 
-    /// Ends a request: at once, or when the requester hears of it.
+    /// Ends a request.
     #[inline]
     pub(crate) fn finish(
         &mut self,
@@ -366,28 +333,24 @@ impl<F: Face> Engine<F> {
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
-        if qp.req.flight.is_some() {
-            return self.land(index, wr, status, byte_len);
-        }
         qp.req.offset = 0;
         qp.req.reload_retries(&qp.core.attr);
         let ending = Ending::of(index, qp, true);
         self.complete_request(ending, wr, status, byte_len);
     }
 
-    /// The end of a request on a slow link that the requester hears of now.
-    #[cold]
+    /// The end of a request that went in frames; the `last` one that was under way.
     pub(crate) fn conclude(
         &mut self,
         index: QpIndex,
         wr: Box<SendWr>,
         status: Status,
         byte_len: u32,
+        last: bool,
     ) {
         let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
-        let last = qp.req.flight.is_none();
         if last {
             qp.req.offset = 0;
             qp.req.reload_retries(&qp.core.attr);
@@ -474,4 +437,9 @@ pub(crate) const fn local_ack_timeout(code: u8) -> u64 {
     } else {
         4096 << (code & 31)
     }
+}
+
+/// How long a receiver that is not ready is not asked again, in nanoseconds.
+pub(crate) fn rnr_time(code: u8) -> u64 {
+    u64::from(RNR_TIMER[usize::from(code & 31)]) * 10_000
 }

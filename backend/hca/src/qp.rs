@@ -4,10 +4,10 @@ use wire::{Lid, Mtu, Psn, QKey, Qpn, Sl};
 
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
-use crate::flight::Flight;
-use crate::lossy::Passed;
 use crate::numbers::Numbers;
 use crate::traffic::PathId;
+use crate::transport::Away;
+use crate::transport::responder::Receiving;
 use crate::vf::CachedRoute;
 use crate::work::{GlobalRoute, RecvWr, SendWr};
 
@@ -304,8 +304,6 @@ pub(crate) enum Wait {
     Ack,
     /// To send again what the responder did not expect (sequence error NAK).
     Nak,
-    /// For a packet to go back and forth on slow links.
-    RoundTrip,
 }
 
 /// The requesting half of a queue pair.
@@ -327,14 +325,10 @@ pub(crate) struct Requester<F: Face> {
     pub due: u64,
     /// In the function's ready queue.
     pub queued: bool,
-    /// Requests on slow links.
-    pub flight: Option<Box<Flight>>,
+    /// What it has under way in frames.
+    pub away: Option<Box<Away>>,
     /// Path, as last resolved.
     pub route: Option<CachedRoute>,
-    /// What is wrong with the way to the peer: apart from that, which every message copies.
-    pub impairment: Impairment,
-    /// What links that lose packets have let through of the request in progress.
-    pub passed: Option<Passed>,
     /// Peer, as last found.
     pub peer: Option<Peer>,
 }
@@ -353,10 +347,8 @@ impl<F: Face> Requester<F> {
             timer: 0,
             due: 0,
             queued: false,
-            flight: None,
+            away: None,
             route: None,
-            impairment: Impairment::NONE,
-            passed: None,
             peer: None,
         }
     }
@@ -381,30 +373,12 @@ pub(crate) struct Peer {
     pub longest: u64,
     /// The way there, and the way back that responses to reads take.
     pub paths: [PathId; 2],
-    /// [`Requester::impairment`] says that something is not as it should be.
-    pub impaired: bool,
+    /// Something on the way there or back loses, delays or watches, or there is no way back: messages
+    /// go in frames.
+    pub away: bool,
     pub generation: u64,
     /// Versions of the functions at both ends.
     pub versions: [u64; 2],
-}
-
-/// What is wrong with the way there and the way back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Impairment {
-    /// Whether the two lose packets.
-    pub faulty: [bool; 2],
-    /// Whether there is a way back at all: acknowledgements take it, too.
-    pub answers: bool,
-    /// How long the two take, in nanoseconds.
-    pub delays: [u64; 2],
-}
-
-impl Impairment {
-    pub const NONE: Self = Self {
-        faulty: [false; 2],
-        answers: true,
-        delays: [0; 2],
-    };
 }
 
 /// The receive queue of a queue pair.
@@ -437,6 +411,8 @@ pub(crate) struct Responder<F: Face> {
     /// Bytes received of a message that is not complete.
     pub received: u64,
     pub established: bool,
+    /// What it keeps of messages that come in frames.
+    pub receiving: Receiving,
     /// The queue pair that keeps this one as its peer.
     pub heard_by: Option<QpIndex>,
 }
@@ -451,6 +427,7 @@ impl<F: Face> Responder<F> {
             inbound: None,
             received: 0,
             established: false,
+            receiving: Receiving::default(),
             heard_by: None,
         }
     }

@@ -4,16 +4,18 @@
 //! Requester and responder keep the state they would keep on a wire (PSNs, MSN,
 //! retry counters) and check what they would check there.
 
-use wire::{Psn, Qpn};
+use wire::Qpn;
 
 use crate::access::Domain;
 use crate::engine::{Engine, QpIndex};
 use crate::face::{Event, Face};
-use crate::message::{HEADER_WORDS, Message, Progress, Refusal, check_local};
+use crate::message::{Message, Progress, check_local};
 use crate::progress::{Outcome, failed};
-use crate::qp::{Impairment, Peer, Qp, QpState, RecvQueue, Transport};
+use crate::qp::{Peer, Qp, QpState, RecvQueue, Transport};
 use crate::reason::Reason;
 use crate::subnet::NoRoute;
+use crate::transport::HEADER_WORDS;
+use crate::transport::responder::Refusal;
 use crate::vf::{CachedRoute, TrafficCounters};
 use crate::work::{Operation, RecvKind, SendWr, Status};
 
@@ -38,44 +40,19 @@ impl<F: Face> Engine<F> {
         let Some(qp) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
-        let transport = qp.core.transport;
-        let supported = match transport {
-            Transport::Rc | Transport::Xrc => true,
-            Transport::Uc => matches!(
-                wr.operation,
-                Operation::Send | Operation::SendImm | Operation::Write | Operation::WriteImm
-            ),
-            _ => false,
-        };
-        // What fills its list cannot have inline data instead of one.
-        if !supported {
-            return failed(wr, Status::LocalQpOperation, Reason::Transport);
-        }
-        if (wr.is_inline || wr.is_mixed()) && wr.operation.fills_list() {
-            return failed(wr, Status::LocalQpOperation, Reason::InlineAnswer);
+        if let Some(status) = qp.core.transport.refuses(wr) {
+            return Outcome::Failed(status);
         }
         let len = wr.payload_len();
-        if len > MAX_MESSAGE {
-            return failed(wr, Status::LocalLength, Reason::Length);
-        }
         let peer = match self.peer(index) {
             Some(peer) if len <= peer.longest => peer,
             _ => return self.unheard(index, wr, len),
         };
-        let mute = match peer.impaired {
-            false => None,
-            true => match self.try_impaired(index, peer, wr, len) {
-                Ok(mute) => mute,
-                Err(outcome) => return outcome,
-            },
-        };
-        let outcome = self.transfer(index, peer, wr, len, budget);
-        match mute {
-            None => outcome,
-            Some(psn) => self.acknowledged(index, peer, psn, outcome),
+        if peer.away {
+            return Outcome::Departs;
         }
+        self.transfer(index, peer, wr, len, budget)
     }
-
     /// One attempt at a request for a peer that can be reached.
     #[inline(always)]
     fn transfer(
@@ -146,7 +123,6 @@ impl<F: Face> Engine<F> {
                 Outcome::OutOfSequence
             };
         }
-        let psn = message.req.psn;
         let finished = match message.execute(wr, budget) {
             Ok(Progress::Done) => {
                 message.account(wr.operation);
@@ -156,12 +132,9 @@ impl<F: Face> Engine<F> {
             Err(refusal) => return self.refused(index, peer, transport, refusal, len),
         };
         if !std::mem::replace(&mut message.resp.established, true) {
-            self.established(peer);
+            self.established(peer.qp);
         }
         if finished != Outcome::Partly {
-            if self.watch.is_some() {
-                self.watch_connected(index, peer, wr, psn, len);
-            }
             self.deliver(peer, wr, len as u32);
         }
         finished
@@ -195,52 +168,14 @@ impl<F: Face> Engine<F> {
 
     /// First packet while in Ready-to-Receive (11.6.3.1.5).
     #[cold]
-    fn established(&mut self, peer: Peer) {
-        let Some(qp) = self.qps.get(peer.qp.0) else {
+    pub(crate) fn established(&mut self, index: QpIndex) {
+        let Some(qp) = self.qps.get(index.0) else {
             return;
         };
         if qp.core.state == QpState::ReadyToReceive {
             let (vf, qpn) = (qp.core.vf, qp.core.qpn);
             self.notify(vf, Event::CommunicationEstablished(qpn));
         }
-    }
-
-    /// Where something is wrong with the way there or back: what has come of a request, or that it
-    /// gets there. The number it began with, if its acknowledgement may not come back.
-    #[cold]
-    fn try_impaired(
-        &mut self,
-        index: QpIndex,
-        peer: Peer,
-        wr: &mut SendWr,
-        len: u64,
-    ) -> Result<Option<Psn>, Outcome> {
-        let operation = wr.operation;
-        let Some(Qp { core, req, .. }) = self.qps.get(index.0) else {
-            return Err(Outcome::Failed(Status::LocalQpOperation));
-        };
-        let Impairment {
-            faulty,
-            answers,
-            delays,
-        } = req.impairment;
-        let (psn, acknowledged) = (req.psn, core.transport.is_reliable());
-        let delayed = delays[0] > 0 || acknowledged && delays[1] > 0;
-        if delayed && req.flight.is_none() {
-            return Err(Outcome::Departs);
-        }
-        let mute = acknowledged && !answers;
-        // What brings a result would be asked for again, and is not carried out before the result
-        // can come.
-        if mute && operation.fills_list() {
-            return Err(self.unheard(index, wr, len));
-        }
-        let lossy = faulty != [false; 2];
-        if mute || lossy {
-            self.pass(index, peer, wr, len)?;
-        }
-        let unsure = mute || acknowledged && faulty[1] && !operation.fills_list();
-        Ok(unsure.then_some(psn))
     }
 
     /// Nobody is there to take the message.
@@ -295,32 +230,36 @@ impl<F: Face> Engine<F> {
             let counters = &self.vf(qp.core.vf).counters;
             TrafficCounters::add(&counters.requests.out_of_buffer, 1);
         }
-        let (event, responder, requester): (fn(Qpn) -> Event, _, _) = match refusal {
+        let requester = match refusal {
             Refusal::Local => return Outcome::Failed(Status::LocalProtection),
             Refusal::LocalLength => return Outcome::Failed(Status::LocalLength),
             Refusal::NotReady(code) if reliable => return Outcome::NotReady(code),
             Refusal::NotReady(_) | Refusal::Invalid | Refusal::Access if !reliable => {
                 return self.dropped(index, len, peer.mtu);
             }
-            Refusal::NotReady(_) | Refusal::Invalid => (
-                Event::QpInvalidRequest,
-                Status::LocalLength,
-                Status::RemoteInvalidRequest,
-            ),
-            Refusal::Access => (Event::QpAccess, Status::LocalAccess, Status::RemoteAccess),
-            Refusal::Operation => (
-                Event::QpAccess,
-                Status::LocalProtection,
-                Status::RemoteOperation,
-            ),
-            Refusal::Catastrophe => (
-                Event::QpCatastrophic,
-                Status::LocalProtection,
-                Status::RemoteOperation,
-            ),
+            Refusal::NotReady(_) | Refusal::Invalid => Status::RemoteInvalidRequest,
+            Refusal::Access => Status::RemoteAccess,
+            Refusal::Operation | Refusal::Catastrophe => Status::RemoteOperation,
         };
-        let Some(qp) = self.qps.get_mut(peer.qp.0) else {
-            return Outcome::Unanswered;
+        self.refuse(peer.qp, refusal, peer.qp == index);
+        if reliable {
+            Outcome::Failed(requester)
+        } else {
+            Outcome::Done(len as u32)
+        }
+    }
+
+    /// What a responder does that has refused a request, of its `own` queue pair's or another one's.
+    #[cold]
+    pub(crate) fn refuse(&mut self, index: QpIndex, refusal: Refusal, own: bool) {
+        let (event, responder): (fn(Qpn) -> Event, _) = match refusal {
+            Refusal::Access => (Event::QpAccess, Status::LocalAccess),
+            Refusal::Operation => (Event::QpAccess, Status::LocalProtection),
+            Refusal::Catastrophe => (Event::QpCatastrophic, Status::LocalProtection),
+            _ => (Event::QpInvalidRequest, Status::LocalLength),
+        };
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
         };
         let (vf, qpn) = (qp.core.vf, qp.core.qpn);
         let shared = match qp.resp.queue {
@@ -331,9 +270,9 @@ impl<F: Face> Engine<F> {
         let had_request = inbound.is_some();
         if let Some(inbound) = inbound {
             let received = (RecvKind::Send, 0);
-            self.complete_recv(peer.qp, inbound, responder, 0, received, true);
+            self.complete_recv(index, inbound, responder, 0, received, true);
         }
-        if peer.qp == index {
+        if own {
             // Its own request's completion comes before those of the others,
             // which are flushed on its next turn.
             if self.enter_error(index) {
@@ -341,7 +280,7 @@ impl<F: Face> Engine<F> {
                 self.last_request_reached(index);
             }
         } else {
-            self.fail_qp(peer.qp);
+            self.fail_qp(index);
         }
         if !had_request || refusal == Refusal::Catastrophe {
             self.notify(vf, event(qpn));
@@ -353,11 +292,6 @@ impl<F: Face> Engine<F> {
         {
             self.notify(vf, Event::SrqCatastrophic(srqn));
         }
-        if reliable {
-            Outcome::Failed(requester)
-        } else {
-            Outcome::Done(len as u32)
-        }
     }
 
     /// An unreliable message is dropped: the sender never knows; the receive
@@ -368,6 +302,34 @@ impl<F: Face> Engine<F> {
             qp.req.psn = qp.req.psn.plus(packets);
         }
         Outcome::Done(len as u32)
+    }
+}
+
+impl Transport {
+    /// Why a request cannot go to the peer of a queue pair of this transport, with the reason in the
+    /// request.
+    #[inline]
+    pub(crate) fn refuses(self, wr: &mut SendWr) -> Option<Status> {
+        let supported = match self {
+            Self::Rc | Self::Xrc => true,
+            Self::Uc => matches!(
+                wr.operation,
+                Operation::Send | Operation::SendImm | Operation::Write | Operation::WriteImm
+            ),
+            _ => false,
+        };
+        let (status, reason) = if !supported {
+            (Status::LocalQpOperation, Reason::Transport)
+        } else if (wr.is_inline || wr.is_mixed()) && wr.operation.fills_list() {
+            // What fills its list cannot have inline data instead of one.
+            (Status::LocalQpOperation, Reason::InlineAnswer)
+        } else if wr.payload_len() > MAX_MESSAGE {
+            (Status::LocalLength, Reason::Length)
+        } else {
+            return None;
+        };
+        wr.reason = reason;
+        Some(status)
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use wire::{Gid, Lid, PKey, Sl};
 
 use crate::agenda::Agenda;
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
-use crate::lossy::RetryCounters;
 use crate::memory::Memory;
 use crate::mr::KeyTable;
 use crate::numbers::Numbers;
@@ -162,6 +161,24 @@ pub struct TrafficCounters {
     pub requests: RequestCounters,
 }
 
+/// What connections of a function have missed or received twice, by the names that Linux gives the
+/// counters of hardware. Written by the engine alone.
+#[derive(Debug, Default)]
+pub struct RetryCounters {
+    /// Local ACK timeouts that ran out.
+    pub local_ack_timeout_err: AtomicU64,
+    /// NAKs for a sequence error that requesters received.
+    pub packet_seq_err: AtomicU64,
+    /// Gaps that requesters found in responses.
+    pub implied_nak_seq_err: AtomicU64,
+    /// NAKs of receivers that were not ready.
+    pub rnr_nak_retry_err: AtomicU64,
+    /// Packets that responders received out of sequence.
+    pub out_of_sequence: AtomicU64,
+    /// Packets of requests that responders had carried out before.
+    pub duplicate_request: AtomicU64,
+}
+
 /// Requests that responders of a function have received, by the names that Linux
 /// gives the counters of hardware.
 #[derive(Debug, Default)]
@@ -286,10 +303,10 @@ pub(crate) struct Vf<F: Face> {
     pub special: [Option<QpIndex>; 2],
     pub multicast: HashMap<Gid, Vec<QpIndex>>,
     pub multicast_left: u32,
-    /// What it has on slow links.
-    pub in_flight: u32,
-    /// Datagrams among that.
-    pub flying: u32,
+    /// Requests of connections that are under way in frames.
+    pub taken: u32,
+    /// What frames on their way hold of the host's memory.
+    pub afloat: Arc<AtomicU32>,
     pub routes: [Option<CachedRoute>; ROUTE_CACHE],
     pub fanouts: [Option<CachedFanout>; FANOUT_CACHE],
     pub quota: Quota,
@@ -317,8 +334,8 @@ impl<F: Face> Vf<F> {
             special: [None; 2],
             multicast: HashMap::new(),
             multicast_left: 1 << quota.log_multicast,
-            in_flight: 0,
-            flying: 0,
+            taken: 0,
+            afloat: Arc::default(),
             routes: [None; ROUTE_CACHE],
             fanouts: [const { None }; FANOUT_CACHE],
             quota,

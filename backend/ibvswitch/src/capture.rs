@@ -1,5 +1,5 @@
 //! Captures of what crosses the ports of VFs: management packets as the fabric moves them, and, on
-//! request, the packets that messages of the local data path would be.
+//! request, the packets of the data path: its frames, as they leave and arrive.
 //!
 //! Nothing that moves packets waits for a capture: what it sees goes into a queue of bounded size,
 //! and what finds no room there is counted. Packets and their file format are made by the thread
@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fabric::{Direction, PortRef, Tap};
 use hca::VfId;
-use hca::watch::{Seen, Watch};
+use hca::transport::{Seen, Watch};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use wire::MadPacket;
@@ -36,7 +36,7 @@ pub struct Wish {
     pub vfs: Vec<String>,
     /// Whether to capture at the port of the subnet manager.
     pub manager: bool,
-    /// Whether to make packets of the data path's messages.
+    /// Whether to capture data, too.
     pub data: bool,
     /// Bytes of payload of each of those to keep.
     pub snaplen: u32,
@@ -47,10 +47,9 @@ pub struct Wish {
 pub struct Summary {
     /// Packets written.
     pub packets: u64,
-    /// Management packets and messages that found no room in the queue.
+    /// Management packets and frames of data that found no room in the queue.
     pub lost: u64,
-    /// Packets of long messages past those that are made, and of operations without a published
-    /// packet format.
+    /// Packets of operations without a published packet format.
     pub left_out: u64,
 }
 
@@ -61,14 +60,14 @@ enum Item {
         direction: Direction,
         packet: Box<MadPacket>,
     },
-    Message(Arc<Seen>),
+    Data(Arc<Seen>),
 }
 
 impl Item {
     fn size(&self) -> usize {
         match self {
             Self::Mad { .. } => size_of::<MadPacket>(),
-            Self::Message(seen) => size_of::<Seen>() + seen.payload.len(),
+            Self::Data(seen) => size_of::<Seen>() + seen.frame.payload.len(),
         }
     }
 }
@@ -148,7 +147,7 @@ impl Captures {
         Some(Tap::Ports(ports.collect()))
     }
 
-    /// Who is to be told of messages, if anybody is interested in any.
+    /// Who is to be told of frames, if anybody is interested in any.
     fn watch(self: &Arc<Self>) -> Option<Box<dyn Watch>> {
         let subscribers = self.subscribers.lock();
         let payload = subscribers
@@ -174,7 +173,7 @@ impl Captures {
     }
 }
 
-/// Tells subscribers of messages.
+/// Tells subscribers of frames.
 #[derive(Debug)]
 struct Watcher {
     captures: Arc<Captures>,
@@ -194,12 +193,12 @@ impl Watch for Watcher {
         self.payload
     }
 
-    fn saw(&mut self, message: Seen) {
+    fn saw(&mut self, frame: Seen) {
         let time = now();
-        let seen = Arc::new(message);
+        let seen = Arc::new(frame);
         for one in &*self.captures.subscribers.lock() {
-            if one.wants(seen.requester.vf) || seen.reached.iter().any(|&vf| one.wants(vf)) {
-                one.put(time, Item::Message(Arc::clone(&seen)));
+            if one.wants(seen.at) {
+                one.put(time, Item::Data(Arc::clone(&seen)));
             }
         }
     }

@@ -549,9 +549,16 @@ impl Lab {
         self.clock.0.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
-    /// Turns the clock and lets the engine work.
+    /// Turns the clock, and lets the engine work whenever it has to.
     pub fn advance(&mut self, nanoseconds: u64) {
-        self.clock_forward(nanoseconds);
+        let mut now = self.clock.now();
+        let end = now + nanoseconds;
+        while now < end {
+            let due = self.engine.next_deadline().unwrap_or(end);
+            now = due.clamp(now + 1, end);
+            self.clock.0.store(now, Ordering::Relaxed);
+            self.settle();
+        }
         self.settle();
     }
 

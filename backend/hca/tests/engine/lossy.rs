@@ -52,38 +52,41 @@ fn well(lab: &Lab, qp: &Qp, index: u16) {
 fn a_gap_is_noticed_at_once() {
     let mut lab = Lab::new(2);
     let (a, _b) = lab.pair(Transport::Rc);
-    // The second of four, and once more when it is sent again.
-    lossy(&lab, THERE, Loss::of(".x.x...."));
+    // The second of four, and once more when it is sent again with those behind it.
+    lossy(&lab, THERE, Loss::of(".x..x....."));
     let wr = write(&lab, 1, FOUR);
     lab.execute(&a, wr);
     well(&lab, &a, 1);
     assert_eq!(lab.memory(1).read(base(1), 5), [1; 5]);
     assert_eq!(counts(&lab, 0), [0, 2, 0, 0, 0]);
-    assert_eq!(counts(&lab, 1), [0, 0, 0, 2, 0]);
-    // The packets that were sent: three, until the gap is seen, two, and three more.
+    assert_eq!(counts(&lab, 1), [0, 0, 0, 4, 0]);
+    // The packets that were sent: four, and three, and three more.
     let counters = lab.engine.counters(VfId(0));
-    assert_eq!(counters.xmit_packets.load(Ordering::Relaxed), 8);
+    assert_eq!(counters.xmit_packets.load(Ordering::Relaxed), 10);
     let counters = lab.engine.counters(VfId(1));
-    assert_eq!(counters.rcv_packets.load(Ordering::Relaxed), 6);
+    assert_eq!(counters.rcv_packets.load(Ordering::Relaxed), 8);
 }
 
 #[test]
 fn what_nothing_follows_is_missed_after_the_timeout() {
     let mut lab = Lab::new(2);
     let (a, _b) = lab.pair(Transport::Rc);
-    lossy(&lab, THERE, Loss::of("...xx"));
+    // Nothing says that the first three are there, so they come again, too.
+    lossy(&lab, THERE, Loss::of("...x...x"));
+    let last = base(1) + u64::from(FOUR) - 5;
     let wr = write(&lab, 1, FOUR);
     lab.execute(&a, wr);
     assert_eq!(lab.engine.next_deadline(), Some(TIMEOUT_NS));
+    assert_eq!(lab.memory(1).read(last - 4096, 5), [1; 5]);
     lab.advance(TIMEOUT_NS);
-    assert_eq!(lab.memory(1).read(base(1), 5), [0; 5]);
+    assert_eq!(lab.memory(1).read(last, 5), [0; 5]);
     lab.advance(TIMEOUT_NS - 1);
     assert!(a.cq.poll().is_empty());
     lab.advance(1);
     well(&lab, &a, 1);
-    assert_eq!(lab.memory(1).read(base(1), 5), [1; 5]);
+    assert_eq!(lab.memory(1).read(last, 5), [1; 5]);
     assert_eq!(counts(&lab, 0), [2, 0, 0, 0, 0]);
-    assert_eq!(counts(&lab, 1), [0; 5]);
+    assert_eq!(counts(&lab, 1), [0, 0, 0, 0, 6]);
     assert_eq!(lab.engine.next_deadline(), None);
 }
 
@@ -206,13 +209,15 @@ fn retries_come_to_an_end() {
 fn progress_begins_the_retries_anew() {
     let mut lab = Lab::new(2);
     let (a, _b) = lab.pair(Transport::Rc);
-    // Each packet but the last gets lost three times, which three retries make up for.
-    lossy(&lab, THERE, Loss::of("x.x.x..x.x.x..x.x.x..."));
+    // Each packet but the last gets lost three times, which three retries make up for. What is behind
+    // it is sent again with it.
+    let each = ["x...x...x...", ".x..x..x..", ".x.x.x.", ".."].concat();
+    lossy(&lab, THERE, Loss::of(&each));
     let wr = write(&lab, 1, FOUR);
     lab.execute(&a, wr);
     well(&lab, &a, 1);
     assert_eq!(counts(&lab, 0), [0, 9, 0, 0, 0]);
-    lossy(&lab, THERE, Loss::of("x.x.x.x."));
+    lossy(&lab, THERE, Loss::of("x...x...x...x..."));
     let wr = write(&lab, 2, FOUR);
     lab.execute(&a, wr);
     assert_eq!(sent(&a.cq.poll()), [(2, Status::RetryExceeded)]);
@@ -230,9 +235,14 @@ fn on_a_slow_link_it_takes_a_round_trip() {
     let wr = write(&lab, 1, FOUR);
     lab.execute(&a, wr);
     lab.advance(1000);
-    assert_eq!(lab.engine.next_deadline(), Some(2500));
-    lab.advance(1500);
+    let second = base(1) + 4096;
     assert_eq!(lab.memory(1).read(base(1), 1), [1]);
+    assert_eq!(lab.memory(1).read(second, 1), [0]);
+    assert_eq!(lab.engine.next_deadline(), Some(1500));
+    lab.advance(1499);
+    assert_eq!(lab.memory(1).read(second, 1), [0]);
+    lab.advance(1);
+    assert_eq!(lab.memory(1).read(second, 1), [1]);
     assert!(a.cq.poll().is_empty());
     lab.advance(500);
     well(&lab, &a, 1);
@@ -241,15 +251,29 @@ fn on_a_slow_link_it_takes_a_round_trip() {
 #[test]
 fn an_unreliable_message_is_lost_with_any_of_its_packets() {
     let mut lab = Lab::new(2);
-    let (a, _b) = lab.pair(Transport::Uc);
+    let (a, b) = lab.pair(Transport::Uc);
     lossy(&lab, THERE, Loss::of("...x"));
     for (index, value) in [(1, 0), (2, 2)] {
         let wr = write(&lab, index, FOUR);
         lab.execute(&a, wr);
         well(&lab, &a, index);
-        assert_eq!(lab.memory(1).read(base(1), 1), [value]);
+        let last = base(1) + u64::from(FOUR) - 1;
+        assert_eq!(lab.memory(1).read(last, 1), [value]);
     }
     assert_eq!(counts(&lab, 0), [0; 5]);
+    assert_eq!(counts(&lab, 1), [0; 5]);
+    // A message is received as a whole or not at all.
+    lossy(&lab, THERE, Loss::of(".x.."));
+    for index in 1..=2 {
+        lab.receive(&b, index, &[lab.sge(1, 0, FOUR)]);
+    }
+    for index in 3..=4 {
+        let sge = lab.sge(0, 0, FOUR);
+        lab.execute(&a, request(Operation::Send, index, &[sge]));
+        well(&lab, &a, index);
+    }
+    let one = [(1, Status::Success, FOUR, RecvKind::Send, 0)];
+    assert_eq!(received(&b.cq.poll()), one);
 }
 
 #[test]

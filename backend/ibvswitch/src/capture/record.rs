@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use fabric::Direction;
 use hca::VfId;
-use hca::packets::{Physical, Shown};
-use hca::watch::Seen;
+use hca::transport::{Packet, Physical, Seen};
 use parking_lot::Mutex;
 use vswitch::VSwitch;
 use wire::{Lid, MadPacket, Vl, erf};
 
-use super::{Item, Subscriber};
+use super::Item;
 
 /// The interface number of packets that leave a port.
 const LEAVES: u8 = 0;
@@ -56,12 +55,7 @@ pub(super) struct Records {
     pub left_out: u64,
 }
 
-pub(super) fn records(
-    subscriber: &Subscriber,
-    numbers: &Numbers<'_>,
-    time: Duration,
-    item: &Item,
-) -> Records {
+pub(super) fn records(numbers: &Numbers<'_>, time: Duration, item: &Item) -> Records {
     let mut records = Records::default();
     match item {
         Item::Mad { direction, packet } => {
@@ -71,7 +65,7 @@ pub(super) fn records(
             };
             records.bytes.extend(mad(time, interface, packet));
         }
-        Item::Message(seen) => message(subscriber, numbers, time, seen, &mut records),
+        Item::Data(seen) => data(numbers, time, seen, &mut records),
     }
     records
 }
@@ -86,39 +80,15 @@ fn mad(time: Duration, interface: u8, packet: &MadPacket) -> Option<Vec<u8>> {
     record(time, interface, &bytes[..size], size)
 }
 
-/// The packets of a message as each captured port sees them. What a port sends to itself crosses
-/// no link.
-fn message(
-    subscriber: &Subscriber,
-    numbers: &Numbers<'_>,
-    time: Duration,
-    seen: &Seen,
-    records: &mut Records,
-) {
-    let requester = seen.requester.vf;
-    let left_out = seen.packets(numbers, |packet: Shown<'_>| {
-        let back = [requester];
-        let reached: &[VfId] = if packet.from == requester {
-            &seen.reached
-        } else {
-            &back
-        };
-        let others = || reached.iter().filter(|&&vf| vf != packet.from);
-        let multicast = seen.responder.is_none() && seen.requester.dlid.is_multicast();
-        if subscriber.wants(packet.from) && (multicast || others().next().is_some()) {
-            records
-                .bytes
-                .extend(record(time, LEAVES, packet.bytes, packet.length));
-        }
-        for &vf in others() {
-            if subscriber.wants(vf) {
-                records
-                    .bytes
-                    .extend(record(time, REACHES, packet.bytes, packet.length));
-            }
-        }
+/// The packets of a frame.
+fn data(numbers: &Numbers<'_>, time: Duration, seen: &Seen, records: &mut Records) {
+    let interface = if seen.leaves { LEAVES } else { REACHES };
+    let left_out = seen.packets(numbers, |packet: Packet<'_>| {
+        records
+            .bytes
+            .extend(record(time, interface, packet.bytes, packet.length));
     });
-    records.left_out += left_out;
+    records.left_out += u64::from(left_out);
 }
 
 fn record(time: Duration, interface: u8, bytes: &[u8], length: usize) -> Option<Vec<u8>> {

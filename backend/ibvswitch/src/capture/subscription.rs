@@ -60,7 +60,7 @@ impl Subscription {
         vswitch: &Arc<VSwitch>,
         names: &[String],
         wish: &Wish,
-        watch: impl Fn(Option<Box<dyn hca::watch::Watch>>) + Send + Sync + 'static,
+        watch: impl Fn(Option<Box<dyn hca::transport::Watch>>) + Send + Sync + 'static,
     ) -> Result<Self, String> {
         let everything = wish.vfs.is_empty() && !wish.manager;
         let mut functions = HashSet::new();
@@ -164,7 +164,7 @@ impl Subscription {
         self.subscriber
             .queued
             .fetch_sub(item.size(), Ordering::Relaxed);
-        let records = records(&self.subscriber, numbers, time, item);
+        let records = records(numbers, time, item);
         summary.left_out += records.left_out;
         for record in &records.bytes {
             summary.packets += 1;

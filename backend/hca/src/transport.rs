@@ -1,0 +1,24 @@
+//! Data in frames: what goes to other engines, or over links that lose, delay or show it.
+//!
+//! Each side of a connection owns itself: a `requester` takes requests and answers and gives frames and
+//! completions, a `responder` takes frames and gives answers. Frames leave and arrive at an
+//! [`Endpoint`]; what links do to them are decorators of it. Messages between functions of one engine
+//! whose path is clean do not come here: they are one copy (the module `message`).
+
+mod capture;
+mod datagrams;
+mod endpoint;
+mod exchange;
+mod frame;
+mod packets;
+pub(crate) mod requester;
+pub(crate) mod responder;
+mod single;
+
+pub use capture::{Captured, Physical, Seen, Watch};
+pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit};
+pub(crate) use exchange::Away;
+pub use frame::{Address, Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
+pub(crate) use frame::{DATAGRAM_WORDS, HEADER_WORDS};
+pub use packets::{Extract, NotAFrame, Packet};
+pub use single::Single;

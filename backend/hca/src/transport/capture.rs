@@ -1,0 +1,151 @@
+//! Shows frames to somebody as they leave and arrive: what a capture is made of.
+
+use wire::Lid;
+
+use super::endpoint::{Destination, Endpoint, Outside, Transmit};
+use super::frame::Frame;
+use super::packets::{Extract, Packet};
+use crate::engine::VfId;
+
+/// Is told of frames. Called on the data path: must neither wait nor take long.
+pub trait Watch: std::fmt::Debug + Send {
+    /// Whether frames from or to this function are of interest. The answer holds until the watch is set
+    /// anew.
+    fn wants(&self, vf: VfId) -> bool;
+
+    /// Bytes of payload of each packet to show.
+    fn payload(&self) -> u32;
+
+    /// A frame leaves a port of interest, or has arrived at one.
+    fn saw(&mut self, frame: Seen);
+}
+
+/// What packets carry in place of what a guest was told: the subnet's own LIDs. P_Keys are the
+/// wire's throughout the engine.
+pub trait Physical {
+    /// Base LID of a function's port.
+    fn lid(&self, vf: VfId) -> Lid;
+}
+
+/// A frame at a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The function whose port it is.
+    pub at: VfId,
+    /// It leaves there; otherwise it has arrived.
+    pub leaves: bool,
+    /// The function that has sent it.
+    pub from: VfId,
+    /// The function that it is for; `None` of a multicast one.
+    pub to: Option<VfId>,
+    /// Low bits by which source and destination LID differ from the ports' base LIDs.
+    pub path_bits: [u8; 2],
+    /// The frame. Its payload is what is shown of each packet, one after the other.
+    pub frame: Frame,
+    /// Bytes of payload of the whole frame.
+    pub length: u32,
+    /// Bytes of payload that are shown of a full packet.
+    pub shown: u32,
+}
+
+impl Seen {
+    /// `ends` are the functions that it comes from and goes to.
+    fn new(
+        frame: &Frame,
+        (from, to): (VfId, Option<VfId>),
+        path_bits: [u8; 2],
+        at: VfId,
+        payload: u32,
+    ) -> Self {
+        let mtu = frame.mtu.bytes();
+        let shown = payload.min(mtu);
+        let packets = frame.payload.chunks(mtu as usize);
+        let extract = packets.flat_map(|packet| &packet[..packet.len().min(shown as usize)]);
+        Self {
+            at,
+            leaves: at == from,
+            from,
+            to,
+            path_bits,
+            length: frame.payload.len() as u32,
+            shown,
+            frame: Frame {
+                payload: extract.copied().collect(),
+                content: frame.content.clone(),
+                ..*frame
+            },
+        }
+    }
+
+    /// Makes the packets, in their order. Returns how many cannot be made: those of operations that the
+    /// specification does not have.
+    pub fn packets(&self, physical: &dyn Physical, show: impl FnMut(Packet<'_>)) -> u32 {
+        let lid = |vf, bits| Lid::new(u16::from(physical.lid(vf)) | u16::from(bits));
+        let [source_bits, dest_bits] = self.path_bits;
+        let mut frame = self.frame.clone();
+        frame.address.slid = lid(self.from, source_bits);
+        if let Some(to) = self.to {
+            frame.address.dlid = lid(to, dest_bits);
+        }
+        let extract = Extract {
+            frame: &frame,
+            length: self.length,
+            shown: self.shown,
+        };
+        extract.packets(show)
+    }
+}
+
+/// Shows frames as they leave and arrive, where there is somebody to see them.
+#[derive(Debug)]
+pub struct Captured<E> {
+    /// Where frames go on.
+    pub next: E,
+    /// Who is told of them.
+    pub watch: Option<Box<dyn Watch>>,
+}
+
+impl<E> Captured<E> {
+    fn show(&mut self, frame: &Frame, ends: (VfId, Option<VfId>), path_bits: [u8; 2], at: VfId) {
+        if let Some(watch) = &mut self.watch
+            && watch.wants(at)
+        {
+            watch.saw(Seen::new(frame, ends, path_bits, at, watch.payload()));
+        }
+    }
+
+    /// Shows a multicast frame that has arrived at a function's port.
+    pub(crate) fn show_multicast(
+        &mut self,
+        frame: &Frame,
+        from: VfId,
+        at: VfId,
+        path_bits: [u8; 2],
+    ) {
+        self.show(frame, (from, None), path_bits, at);
+    }
+}
+
+impl<E: Endpoint> Endpoint for Captured<E> {
+    fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
+        let to = match frame.to {
+            Destination::Function(to) => Some(to),
+            Destination::Group(..) => None,
+        };
+        self.show(&frame.frame, (frame.from, to), frame.path_bits, frame.from);
+        self.next.transmit(frame, outside);
+    }
+
+    fn receive(&mut self, now: u64) -> Option<Transmit> {
+        let frame = self.next.receive(now)?;
+        // A multicast one arrives at ports that several functions may share: who serves them shows it.
+        if let Destination::Function(to) = frame.to {
+            self.show(&frame.frame, (frame.from, Some(to)), frame.path_bits, to);
+        }
+        Some(frame)
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        self.next.deadline()
+    }
+}

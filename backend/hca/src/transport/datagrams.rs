@@ -1,0 +1,126 @@
+//! Datagrams in frames.
+
+use wire::header::Service;
+use wire::{Mtu, Psn};
+
+use super::endpoint::Destination;
+use super::frame::{Address, Content, Frame};
+use crate::datagram::{Datagram, grh};
+use crate::engine::{Engine, VfId};
+use crate::face::Face;
+use crate::subnet::Route;
+use crate::vf::TrafficCounters;
+use crate::work::AddressVector;
+
+impl<F: Face> Engine<F> {
+    /// Whether somebody wants to see what goes from one function to another.
+    #[inline]
+    pub(crate) fn is_watched(&self, from: VfId, to: VfId) -> bool {
+        let watch = self.endpoint.watch.as_ref();
+        from != to && watch.is_some_and(|watch| watch.wants(from) || watch.wants(to))
+    }
+
+    /// Sends a datagram in a frame. `psn` is its number.
+    #[cold]
+    pub(crate) fn launch_datagram(
+        &mut self,
+        from: VfId,
+        to: Destination,
+        route: Route,
+        address: &AddressVector,
+        datagram: &Datagram<'_>,
+        psn: Psn,
+    ) {
+        if !self.may_launch(from) {
+            return TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
+        }
+        let content = Content::Datagram {
+            qkey: datagram.qkey,
+            source: datagram.src_qp,
+            immediate: datagram.immediate,
+        };
+        let address = Address {
+            slid: datagram.slid,
+            dlid: datagram.dlid,
+            sl: datagram.sl,
+            global: address.global.map(|global| (global, datagram.sgid)),
+            service: Service::Ud,
+            pkey: datagram.pkey,
+            dest_qp: address.dest_qp,
+        };
+        let frame = Frame {
+            solicited: datagram.solicited,
+            payload: datagram.payload.to_vec(),
+            ..Frame::new(address, Mtu::B4096, psn, content)
+        };
+        self.launch(from, to, route, frame, 1);
+    }
+
+    /// A datagram has come in a frame.
+    pub(crate) fn datagram_arrives(&mut self, from: VfId, to: Destination, mut frame: Frame) {
+        let Content::Datagram {
+            qkey,
+            source,
+            immediate,
+        } = frame.content
+        else {
+            return;
+        };
+        if !frame.is_well_formed() {
+            return;
+        }
+        let seen = frame.clone();
+        let Address {
+            slid,
+            dlid,
+            sl,
+            global,
+            pkey,
+            dest_qp,
+            ..
+        } = frame.address;
+        let payload = &mut frame.payload[..];
+        let mut datagram = Datagram {
+            slid,
+            dlid,
+            sl,
+            pkey,
+            src_qp: source,
+            qkey,
+            sgid: global.map_or(wire::Gid::NONE, |(_, sgid)| sgid),
+            grh: global
+                .map(|(global, sgid)| grh(&global, sgid, payload.len(), immediate.is_some())),
+            immediate,
+            solicited: frame.solicited,
+            payload,
+            cost: 0,
+        };
+        match to {
+            Destination::Function(to) => self.receive_for(to, dest_qp, &mut datagram),
+            Destination::Group(routes, group, cluster) => {
+                let mut budget = i64::MAX;
+                for Route { to, .. } in routes {
+                    self.show_at_port(from, to, cluster, &seen);
+                    let group = (group, cluster);
+                    self.receive_multicast(to, group, &mut datagram, &mut budget);
+                }
+            }
+        }
+    }
+
+    /// Shows a multicast frame at all functions of a port that hear it.
+    fn show_at_port(&mut self, from: VfId, port: VfId, cluster: Option<u16>, frame: &Frame) {
+        if self.endpoint.watch.is_none() {
+            return;
+        }
+        let mut at = 0;
+        while let Some(function) = self.sharer(port, at) {
+            at += 1;
+            if function != from && self.vf(function).port.cluster == cluster {
+                let path_bits = [self.vf(from).port.path_bits(frame.address.slid), 0];
+                self.endpoint
+                    .show_multicast(frame, from, function, path_bits);
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The end of a port towards the subnet, where frames leave and arrive. What links do to frames, each
+//! imperfection by itself, is a decorator of it.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use wire::Gid;
+
+use super::frame::Frame;
+use crate::engine::VfId;
+use crate::subnet::{Route, Subnet};
+use crate::traffic::PathTraffic;
+
+/// Where a frame goes.
+#[derive(Debug, Clone)]
+pub enum Destination {
+    /// To a function.
+    Function(VfId),
+    /// To the members of a multicast group at these ports, in the virtual cluster of the sender.
+    Group(Vec<Route>, Gid, Option<u16>),
+}
+
+/// A frame on its way.
+#[derive(Debug, Clone)]
+pub struct Transmit {
+    /// The function that sends it.
+    pub from: VfId,
+    /// Where it goes.
+    pub to: Destination,
+    /// The way. Of a multicast frame, one of the ways.
+    pub route: Route,
+    /// Low bits by which source and destination LID differ from the ports' base LIDs.
+    pub path_bits: [u8; 2],
+    /// The frame.
+    pub frame: Frame,
+    /// What it takes of its sender's share until nothing is left of it.
+    pub(crate) afloat: Option<Arc<Afloat>>,
+}
+
+impl Transmit {
+    /// The same with another frame.
+    pub(crate) fn with(&self, frame: Frame) -> Self {
+        Self {
+            from: self.from,
+            to: self.to.clone(),
+            route: self.route,
+            path_bits: self.path_bits,
+            frame,
+            afloat: self.afloat.clone(),
+        }
+    }
+}
+
+/// What frames on their way take of a function's share.
+#[derive(Debug)]
+pub(crate) struct Afloat {
+    share: Arc<AtomicU32>,
+    things: u32,
+}
+
+impl Afloat {
+    pub fn new(share: &Arc<AtomicU32>, things: u32) -> Arc<Self> {
+        share.fetch_add(things, Ordering::Relaxed);
+        Arc::new(Self {
+            share: Arc::clone(share),
+            things,
+        })
+    }
+}
+
+impl Drop for Afloat {
+    fn drop(&mut self) {
+        self.share.fetch_sub(self.things, Ordering::Relaxed);
+    }
+}
+
+/// What an endpoint knows of the subnet around it.
+pub struct Outside<'a> {
+    /// In the clock's nanoseconds.
+    pub now: u64,
+    /// The subnet.
+    pub subnet: &'a mut dyn Subnet,
+    /// Where it counts what passes.
+    pub traffic: &'a PathTraffic,
+}
+
+impl Debug for Outside<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outside")
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where frames leave and arrive.
+pub trait Endpoint: Debug + Send {
+    /// A frame leaves.
+    fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>);
+
+    /// The next frame that has arrived.
+    fn receive(&mut self, now: u64) -> Option<Transmit>;
+
+    /// When the next one arrives, if it is known; a time in the past where one has.
+    fn deadline(&self) -> Option<u64>;
+}
+
+impl Endpoint for Box<dyn Endpoint> {
+    fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
+        (**self).transmit(frame, outside);
+    }
+
+    fn receive(&mut self, now: u64) -> Option<Transmit> {
+        (**self).receive(now)
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        (**self).deadline()
+    }
+}
+
+/// A perfect wire from an engine to itself.
+#[derive(Debug, Default)]
+pub struct Loopback(VecDeque<Transmit>);
+
+impl Endpoint for Loopback {
+    fn transmit(&mut self, frame: Transmit, _: &mut Outside<'_>) {
+        self.0.push_back(frame);
+    }
+
+    fn receive(&mut self, _: u64) -> Option<Transmit> {
+        self.0.pop_front()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        (!self.0.is_empty()).then_some(0)
+    }
+}
+
+/// Loses packets where links on the way do ([`Route::faulty`]). What arrives of a frame goes on in as
+/// many frames as there are gaps.
+#[derive(Debug)]
+pub struct Lossy<E>(pub E);
+
+impl<E: Endpoint> Endpoint for Lossy<E> {
+    fn transmit(&mut self, mut frame: Transmit, outside: &mut Outside<'_>) {
+        if !frame.route.faulty {
+            return self.0.transmit(frame, outside);
+        }
+        let packets = frame.frame.packets();
+        let words = frame.frame.words().div_ceil(u64::from(packets));
+        let path = frame.route.path;
+        if let Destination::Group(routes, ..) = &mut frame.to {
+            match outside.subnet.lose_multicast(path, words) {
+                None => outside.traffic.add(path, words, 1),
+                Some(reached) => routes.retain(|route| reached.contains(&route.to)),
+            }
+            return self.0.transmit(frame, outside);
+        }
+        let mut at = 0;
+        while at < packets {
+            let left = packets - at;
+            let lost = outside.subnet.lose(path, left.into(), words);
+            let arrived = lost.map_or(left, |before| before.min(u64::from(left)) as u32);
+            if frame.frame.is_counted() {
+                let arrived = u64::from(arrived);
+                outside.traffic.add(path, arrived * words, arrived);
+            }
+            if arrived == packets {
+                return self.0.transmit(frame, outside);
+            }
+            if arrived > 0 {
+                let part = frame.frame.part(at..at + arrived);
+                self.0.transmit(frame.with(part), outside);
+            }
+            at += arrived + 1;
+        }
+    }
+
+    fn receive(&mut self, now: u64) -> Option<Transmit> {
+        self.0.receive(now)
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        self.0.deadline()
+    }
+}
+
+/// Lets frames arrive as late as the links on the way are slow ([`Route::delay`]), and none before
+/// those that left before it for the same port.
+#[derive(Debug, Default)]
+pub struct Delayed<E> {
+    next: E,
+    /// By arrival, and in the order in which they left.
+    waiting: BTreeMap<(u64, u64), Transmit>,
+    left: u64,
+    /// When the last of those arrives that are on their way between two functions.
+    last: HashMap<(VfId, VfId), u64>,
+}
+
+impl<E: Endpoint> Delayed<E> {
+    /// Frames that have arrived go on to `next`.
+    pub fn new(next: E) -> Self {
+        Self {
+            next,
+            waiting: BTreeMap::new(),
+            left: 0,
+            last: HashMap::new(),
+        }
+    }
+
+    fn wait(&mut self, frame: Transmit, to: VfId, outside: &mut Outside<'_>) {
+        let pair = (frame.from, to);
+        let earlier = self.last.get(&pair);
+        if frame.route.delay == 0 && earlier.is_none() {
+            return self.next.transmit(frame, outside);
+        }
+        let arrives = outside.now + frame.route.delay;
+        let arrives = arrives.max(earlier.copied().unwrap_or(0));
+        self.last.insert(pair, arrives);
+        self.left += 1;
+        self.waiting.insert((arrives, self.left), frame);
+    }
+}
+
+impl<E: Endpoint> Endpoint for Delayed<E> {
+    fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
+        let Destination::Group(routes, group, cluster) = &frame.to else {
+            let to = frame.route.to;
+            return self.wait(frame, to, outside);
+        };
+        for route in routes {
+            let to = Destination::Group(vec![*route], *group, *cluster);
+            let mut one = frame.with(frame.frame.clone());
+            (one.to, one.route) = (to, *route);
+            self.wait(one, route.to, outside);
+        }
+    }
+
+    fn receive(&mut self, now: u64) -> Option<Transmit> {
+        if let Some(frame) = self.next.receive(now) {
+            return Some(frame);
+        }
+        let first = self.waiting.first_entry();
+        let due = first.filter(|entry| entry.key().0 <= now)?;
+        let (&(arrived, _), to) = (due.key(), due.get().route.to);
+        let frame = due.remove();
+        let pair = (frame.from, to);
+        if self.last.get(&pair) == Some(&arrived) {
+            self.last.remove(&pair);
+        }
+        Some(frame)
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        let first = self.waiting.first_key_value();
+        let first = first.map(|(&(at, _), _)| at);
+        first.into_iter().chain(self.next.deadline()).min()
+    }
+}

@@ -1,0 +1,569 @@
+//! Connections whose messages go in frames: turns of their requesters, and what arrives.
+
+use std::sync::atomic::Ordering;
+
+use wire::header::Service;
+use wire::{Gid, Qpn};
+
+use super::endpoint::{Afloat, Destination, Endpoint, Outside, Transmit};
+use super::frame::{Address, Frame};
+use super::requester::{Finished, Payload, Requester, Surroundings};
+use super::responder::{Delivery, Reception, Reply, fill};
+use crate::access::{Cursor, Domain, read_payload};
+use crate::agenda::{REQUEST_COST, TURN};
+use crate::dma::Dma;
+use crate::engine::{Engine, QpIndex, VfId};
+use crate::face::Face;
+use crate::message::check_local;
+use crate::mr::Access;
+use crate::qp::{Qp, QpState, Transport};
+use crate::reason::{KeyFault, Reason};
+use crate::subnet::{Envelope, NoRoute, Route, WrongKey};
+use crate::vf::{CachedRoute, TrafficCounters, Vf};
+use crate::work::{Operation, SendWr, Status};
+
+/// Requests of connections that a function may have taken and not completed, and, apart from these, what
+/// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
+/// always send one.
+const THINGS: u32 = 4096;
+/// What one of them takes of it at most, in bytes: a datagram of a whole packet.
+const THING: usize = 4096 + 512;
+
+/// What a connection keeps while its messages go in frames.
+#[derive(Debug)]
+pub(crate) struct Away {
+    pub requester: Requester,
+    /// More requests are posted than may be taken.
+    pub full: bool,
+    /// Identifies the timer that is set, and when that is due.
+    pub timer: u64,
+    due: u64,
+}
+
+impl<D: Dma> Payload for Domain<'_, D> {
+    fn check(&self, wr: &SendWr) -> Result<(), Reason> {
+        check_local(*self, wr).map_err(|error| Reason::LocalKey(error.into()))
+    }
+
+    fn gather(&self, wr: &SendWr, offset: u64, to: &mut [u8]) -> Result<(), Reason> {
+        let mut budget = i64::MAX;
+        match read_payload(*self, wr, offset, Access::LOCAL_READ, to, &mut budget) {
+            Ok(read) if read == to.len() => Ok(()),
+            Ok(_) => Err(Reason::LocalKey(KeyFault::Unmapped)),
+            Err(error) => Err(Reason::LocalKey(error.into())),
+        }
+    }
+
+    fn scatter(&self, wr: &SendWr, offset: u64, from: &mut [u8]) -> Result<(), Reason> {
+        let mut to = Cursor::new(*self, &wr.sges, offset, Access::LOCAL_WRITE);
+        fill(&mut to, from, &mut { i64::MAX }).map_err(|()| Reason::LocalKey(KeyFault::Unmapped))
+    }
+}
+
+/// Whether a function may have one thing more.
+fn has_room<F: Face>(vf: &Vf<F>) -> bool {
+    let afloat = vf.afloat.load(Ordering::Relaxed);
+    vf.taken.max(afloat) < THINGS && vf.memory.left() >= THING
+}
+
+/// The service of a connected transport.
+const fn service(transport: Transport) -> Service {
+    match transport {
+        Transport::Uc => Service::Uc,
+        Transport::Xrc => Service::Xrc,
+        _ => Service::Rc,
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// Has a request go in frames, and those that follow it.
+    #[cold]
+    pub(crate) fn depart(&mut self, index: QpIndex, wr: Box<SendWr>, fault: Option<Status>) {
+        let Some(Qp { core, req, .. }) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        let away = req.away.get_or_insert_with(|| {
+            Box::new(Away {
+                requester: Requester::new(req.psn, &core.attr),
+                full: false,
+                timer: 0,
+                due: 0,
+            })
+        });
+        away.requester.post(wr, &core.attr, fault);
+        req.psn = away.requester.newest();
+        req.offset = 0;
+        let vf = &mut self.vfs[usize::from(core.vf.0)];
+        vf.taken += 1;
+        vf.memory.exchange(0, THING);
+    }
+
+    /// So many requests are not under way any more.
+    fn touch_down(&mut self, vf: VfId, requests: usize) {
+        let vf = self.vf_mut(vf);
+        vf.taken = vf.taken.saturating_sub(requests as u32);
+        (0..requests).for_each(|_| vf.memory.give(THING));
+    }
+
+    /// A turn of a queue pair with requests under way.
+    #[cold]
+    pub(crate) fn away_turn(&mut self, index: QpIndex, budget: &mut i64) {
+        while *budget > 0 {
+            let Some(qp) = self.qps.get(index.0) else {
+                return;
+            };
+            let takes = match qp.core.state {
+                QpState::ReadyToSend => true,
+                QpState::SendQueueDrain => false,
+                QpState::Error | QpState::SendQueueError => {
+                    self.flush(index, budget);
+                    return;
+                }
+                _ => return,
+            };
+            let Some(away) = &qp.req.away else { return };
+            let (empty, held) = (away.requester.is_empty(), qp.req.current.is_some());
+            if empty {
+                // All have landed: the ordinary turn goes on.
+                self.forget_away(index);
+                return self.make_ready(index);
+            }
+            *budget -= REQUEST_COST;
+            if let Some(frame) = self.next_frame(index) {
+                *budget -= frame.payload.len() as i64;
+                self.transmit(index, frame);
+            } else if self.finish_requests(index) || (takes && !held && self.take_next(index)) {
+                continue;
+            } else {
+                return self.set_away_timer(index);
+            }
+            self.finish_requests(index);
+        }
+        self.make_ready(index);
+    }
+
+    fn next_frame(&mut self, index: QpIndex) -> Option<Frame> {
+        let address = self.address(index)?;
+        self.with_requester(index, |requester, around| {
+            requester.poll_transmit(address, around)
+        })?
+    }
+
+    /// Takes the next posted request on, if there is one and room for it.
+    fn take_next(&mut self, index: QpIndex) -> bool {
+        let Self { qps, vfs, .. } = self;
+        let Some(qp) = qps.get_mut(index.0) else {
+            return false;
+        };
+        let full = !has_room(&vfs[usize::from(qp.core.vf.0)]);
+        if let Some(away) = &mut qp.req.away {
+            away.full = full;
+        }
+        if full {
+            return false;
+        }
+        let Some(mut wr) = self.take_request(index) else {
+            return false;
+        };
+        match self.fits_transport(index, &mut wr) {
+            Some(fault) => self.depart(index, wr, fault),
+            // What the queue pair does by itself it does when those before it are done.
+            None => {
+                if let Some(qp) = self.qps.get_mut(index.0) {
+                    qp.req.current = Some(wr);
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether a request is for the peer, and why it cannot be sent then.
+    fn fits_transport(&self, index: QpIndex, wr: &mut SendWr) -> Option<Option<Status>> {
+        let local = matches!(
+            wr.operation,
+            Operation::Nop | Operation::LocalInvalidate | Operation::UpdateKey
+        );
+        let transport = self.qps.get(index.0)?.core.transport;
+        (!local).then(|| transport.refuses(wr))
+    }
+
+    /// Does something with a queue pair's requesting side.
+    fn with_requester<R>(
+        &mut self,
+        index: QpIndex,
+        act: impl FnOnce(&mut Requester, &Surroundings<'_, Domain<'_, F::Dma>>) -> R,
+    ) -> Option<R> {
+        let now = self.clock.now();
+        let Self { qps, vfs, .. } = self;
+        let Qp { core, req, .. } = qps.get_mut(index.0)?;
+        let vf = &vfs[usize::from(core.vf.0)];
+        let around = Surroundings {
+            attr: &core.attr,
+            transport: core.transport,
+            memory: Domain {
+                dma: &vf.dma,
+                keys: &vf.keys,
+                pd: core.pd,
+            },
+            counters: &vf.counters.retries,
+            now,
+        };
+        let away = req.away.as_mut()?;
+        Some(act(&mut away.requester, &around))
+    }
+
+    /// Completes requests whose answers have come. Whether there were any.
+    fn finish_requests(&mut self, index: QpIndex) -> bool {
+        let mut any = false;
+        while let Some(qp) = self.qps.get_mut(index.0)
+            && matches!(
+                qp.core.state,
+                QpState::ReadyToSend | QpState::SendQueueDrain
+            )
+            && let Some(away) = &mut qp.req.away
+            && let Some(finished) = away.requester.poll_finished()
+        {
+            any = true;
+            away.full = false;
+            let last = away.requester.is_empty() && qp.req.current.is_none();
+            let vf = qp.core.vf;
+            self.touch_down(vf, 1);
+            let Finished {
+                wr,
+                status,
+                byte_len,
+            } = finished;
+            self.conclude(index, wr, status, byte_len, last);
+        }
+        any
+    }
+
+    /// Where a connection's frames go and what they say of where they come from.
+    fn address(&self, index: QpIndex) -> Option<Address> {
+        let core = &self.qps.get(index.0)?.core;
+        let path = core.attr.path?;
+        let port = &self.vf(core.vf).port;
+        Some(Address {
+            slid: port.source(path.src_path_bits),
+            dlid: path.dlid,
+            sl: path.sl,
+            global: path.global.map(|global| {
+                let gid = port.gids.get(usize::from(global.sgid_index));
+                (global, gid.copied().unwrap_or(Gid::NONE))
+            }),
+            service: service(core.transport),
+            pkey: port.pkey(core.attr.pkey_index),
+            dest_qp: core.attr.dest_qp,
+        })
+    }
+
+    /// Sends a frame of a connection.
+    fn transmit(&mut self, index: QpIndex, frame: Frame) {
+        let generation = self.generation.load(Ordering::Acquire);
+        let Some(Qp { core, .. }) = self.qps.get(index.0) else {
+            return;
+        };
+        let (from, dest_qp) = (core.vf, core.attr.dest_qp);
+        let Some(path) = core.attr.path else { return };
+        let route = self.connection_route(index, path, generation);
+        let counted = frame.is_counted();
+        let (words, packets) = (frame.words(), u64::from(frame.packets()));
+        let Some(route) = route else {
+            let found = self.qps.get(index.0).and_then(|qp| qp.req.route);
+            if let Some(CachedRoute {
+                route: Err(reason @ (NoRoute::Lost(path) | NoRoute::Held(path))),
+                ..
+            }) = found
+                && self.vf(from).port.active
+                && counted
+            {
+                if matches!(reason, NoRoute::Lost(_)) {
+                    self.vf(from).counters.sent(words, packets);
+                }
+                self.traffic.add(path, words, packets);
+            }
+            return;
+        };
+        let dgid = path.global.map(|global| global.dgid);
+        let longest = frame.payload.len().min(frame.mtu.bytes() as usize);
+        let Some(to) = self.function_at(route.to, dgid, dest_qp) else {
+            return;
+        };
+        // Packets that the way is too narrow for get lost on it.
+        if longest <= route.mtu.bytes() as usize {
+            // Small ones are counted with their requests.
+            let things = frame.payload.len() / THING;
+            if counted {
+                self.vf(from).counters.sent(words, packets);
+            }
+            self.launch(from, Destination::Function(to), route, frame, things as u32);
+        }
+    }
+
+    /// Sends a frame that has a way.
+    pub(crate) fn launch(
+        &mut self,
+        from: VfId,
+        to: Destination,
+        route: Route,
+        frame: Frame,
+        things: u32,
+    ) {
+        let vf = self.vf(from);
+        let dest = match to {
+            Destination::Function(to) => self.vf(to).port.path_bits(frame.address.dlid),
+            Destination::Group(..) => 0,
+        };
+        let path_bits = [vf.port.path_bits(frame.address.slid), dest];
+        if frame.is_counted() && !route.faulty {
+            let packets = frame.packets().into();
+            self.traffic.add(route.path, frame.words(), packets);
+        }
+        let transmit = Transmit {
+            from,
+            to,
+            route,
+            path_bits,
+            frame,
+            afloat: Some(Afloat::new(&vf.afloat, things)),
+        };
+        let mut outside = Outside {
+            now: self.clock.now(),
+            subnet: &mut *self.subnet,
+            traffic: &self.traffic,
+        };
+        self.endpoint.transmit(transmit, &mut outside);
+        self.arrival = self.endpoint.deadline();
+    }
+
+    /// Whether a function may have one datagram more on its way.
+    pub(crate) fn may_launch(&self, vf: VfId) -> bool {
+        has_room(self.vf(vf))
+    }
+
+    /// Takes in what has arrived, as far as one long turn goes.
+    pub(crate) fn arrivals(&mut self, now: u64) {
+        let mut left = TURN;
+        while left > 0
+            && let Some(Transmit {
+                from,
+                to,
+                route,
+                mut frame,
+                afloat,
+                ..
+            }) = self.endpoint.receive(now)
+        {
+            drop(afloat);
+            if let Some(crossing) = &route.crossing {
+                frame.cross(crossing);
+            }
+            left -= REQUEST_COST + frame.payload.len() as i64;
+            match to {
+                Destination::Function(to) if frame.address.service != Service::Ud => {
+                    self.arrive(to, frame, &mut left);
+                }
+                to => self.datagram_arrives(from, to, frame),
+            }
+        }
+        self.arrival = self.endpoint.deadline();
+    }
+
+    /// A frame of a connection has come to a function's port. It may say anything.
+    pub(crate) fn arrive(&mut self, at: VfId, mut frame: Frame, budget: &mut i64) {
+        let Some(index) = self.taker(at, &frame) else {
+            return;
+        };
+        if frame.is_counted() {
+            let (words, packets) = (frame.words(), u64::from(frame.packets()));
+            self.vf(at).counters.received(words, packets);
+        }
+        if frame.is_response() {
+            self.with_requester(index, |requester, around| requester.handle(frame, around));
+            self.finish_requests(index);
+            return self.make_ready(index);
+        }
+        let Self {
+            qps,
+            vfs,
+            srqs,
+            spare_recvs,
+            ..
+        } = self;
+        let Some(Qp { core, resp, .. }) = qps.get_mut(index.0) else {
+            return;
+        };
+        let begins = !std::mem::replace(&mut resp.established, true);
+        let mut reception = Reception {
+            core,
+            resp,
+            vf: &mut vfs[usize::from(core.vf.0)],
+            srqs,
+            spare_recvs,
+        };
+        let reply = reception.handle(&mut frame, budget);
+        if begins {
+            self.established(index);
+        }
+        self.reply(index, reply);
+    }
+
+    /// What comes of a request.
+    fn reply(&mut self, index: QpIndex, reply: Reply) {
+        let Reply {
+            answer,
+            delivery,
+            refusal,
+        } = reply;
+        if let (Some((content, psn, payload)), Some(address)) = (answer, self.address(index))
+            && let Some(qp) = self.qps.get(index.0)
+        {
+            let frame = Frame {
+                payload,
+                ..Frame::new(address, qp.core.attr.mtu, psn, content)
+            };
+            self.transmit(index, frame);
+        }
+        if let Some(Delivery {
+            kind,
+            immediate,
+            len,
+            solicited,
+        }) = delivery
+            && let Some(qp) = self.qps.get_mut(index.0)
+            && let Some(inbound) = qp.resp.inbound.take()
+        {
+            let received = (kind, immediate);
+            self.complete_recv(index, inbound, Status::Success, len, received, solicited);
+        }
+        if let Some(refusal) = refusal {
+            self.refuse(index, refusal, false);
+        }
+    }
+
+    /// The queue pair that takes a frame for its connection's. It listens to its own peer only, knows
+    /// it by its LID, or by its GID where both say one (9.6.1.1, 9.6.1.5), and shares a partition with it.
+    fn taker(&mut self, at: VfId, frame: &Frame) -> Option<QpIndex> {
+        let Address {
+            slid,
+            dlid,
+            sl,
+            global,
+            service: said,
+            pkey,
+            dest_qp,
+        } = frame.address;
+        let vf = self.vf(at);
+        let index = *vf.qps.get(dest_qp.value())?;
+        let core = &self.qps.get(index.0)?.core;
+        let connected = matches!(
+            core.transport,
+            Transport::Rc | Transport::Uc | Transport::Xrc
+        );
+        let back = core.attr.path?;
+        let known = match (global, back.global) {
+            (Some((_, sgid)), Some(back)) => sgid == back.dgid,
+            _ => (u16::from(slid) ^ u16::from(back.dlid)) >> vf.port.lmc == 0,
+        };
+        let listens = connected
+            && said == service(core.transport)
+            && core.state.receives()
+            && vf.port.active
+            && known;
+        if !listens {
+            return None;
+        }
+        if !pkey.matches(vf.port.pkey(core.attr.pkey_index)) {
+            TrafficCounters::add(&vf.counters.pkey_violations, 1);
+            let envelope = Envelope {
+                slid,
+                dlid,
+                sl,
+                // A connected packet does not say where it comes from.
+                src_qp: Qpn::new(0),
+                dest_qp,
+            };
+            let key = WrongKey::Partition(pkey);
+            self.subnet.wrong_key(at, key, &envelope);
+            return None;
+        }
+        Some(index)
+    }
+
+    /// The timer of a queue pair's requesting side has fired.
+    pub(crate) fn away_timeout(&mut self, index: QpIndex, id: u64) {
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        if let Some(away) = &mut qp.req.away
+            && away.timer == id
+        {
+            away.timer = 0;
+            self.with_requester(index, |requester, around| requester.timeout(around));
+            self.finish_requests(index);
+            self.make_ready(index);
+        }
+    }
+
+    /// Sees to it that the queue pair has a turn when an answer is overdue.
+    fn set_away_timer(&mut self, index: QpIndex) {
+        let Self { qps, vfs, .. } = self;
+        let Some(qp) = qps.get_mut(index.0) else {
+            return;
+        };
+        let Some(away) = &mut qp.req.away else { return };
+        let deadline = away.requester.deadline();
+        if away.timer != 0 && deadline == Some(away.due) {
+            return;
+        }
+        let vf = qp.core.vf;
+        let timers = &mut vfs[usize::from(vf.0)].agenda.timers;
+        timers.remove(&(away.due, index.0, std::mem::take(&mut away.timer)));
+        if let Some(due) = deadline {
+            self.next_timer += 1;
+            (away.timer, away.due) = (self.next_timer, due);
+            timers.insert((due, index.0, away.timer));
+        }
+        self.set_alarm(vf);
+    }
+
+    /// Forgets what a queue pair has under way.
+    pub(crate) fn forget_away(&mut self, index: QpIndex) {
+        let Some(qp) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        if let Some(mut away) = qp.req.away.take() {
+            let vf = qp.core.vf;
+            let timers = &mut self.vf_mut(vf).agenda.timers;
+            timers.remove(&(away.due, index.0, away.timer));
+            self.set_alarm(vf);
+            let mut requests = 0;
+            while let Some(wr) = away.requester.take_unfinished() {
+                self.spare_sends.push(wr);
+                requests += 1;
+            }
+            self.touch_down(vf, requests);
+            self.trim();
+        }
+    }
+
+    /// Takes the first request that a queue pair has not completed, to flush it.
+    pub(crate) fn take_unfinished(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
+        let qp = self.qps.get_mut(index.0)?;
+        let unfinished = match &mut qp.req.away {
+            Some(away) => away.requester.take_unfinished(),
+            None => return qp.req.current.take(),
+        };
+        let vf = qp.core.vf;
+        match unfinished {
+            Some(wr) => {
+                self.touch_down(vf, 1);
+                Some(wr)
+            }
+            None => {
+                self.forget_away(index);
+                self.qps.get_mut(index.0)?.req.current.take()
+            }
+        }
+    }
+}

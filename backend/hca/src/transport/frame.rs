@@ -1,0 +1,277 @@
+//! A frame: the packets of a message, or some of them in a row, as one thing. It has their headers once
+//! and up to [`MAX_PAYLOAD`] bytes of payload, which stand for as many packets as the path MTU makes
+//! of them. The module `packets` makes the packets.
+
+use std::ops::Range;
+
+use wire::header::Service;
+use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
+
+use crate::subnet::Crossing;
+use crate::work::{AtomicOperands, GlobalRoute, Operation};
+
+/// Most bytes of payload of a frame.
+pub const MAX_PAYLOAD: u32 = 64 << 10;
+
+/// Bytes of headers and check sums that each packet of a connected transport has (LRH, BTH, ICRC,
+/// VCRC), in words of four octets as the port counters count.
+pub(crate) const HEADER_WORDS: u64 = (8 + 12 + 4 + 2) / 4;
+/// The same of a datagram, which has a DETH.
+pub(crate) const DATAGRAM_WORDS: u64 = (8 + 12 + 8 + 4 + 2) / 4;
+
+/// Where a frame comes from and goes to, which all of its packets say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// Source LID.
+    pub slid: Lid,
+    /// Destination LID.
+    pub dlid: Lid,
+    /// Service level.
+    pub sl: Sl,
+    /// Global route and source GID.
+    pub global: Option<(GlobalRoute, Gid)>,
+    /// Transport service.
+    pub service: Service,
+    /// Partition.
+    pub pkey: PKey,
+    /// Destination queue pair.
+    pub dest_qp: Qpn,
+}
+
+/// Memory at the responder (RETH).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Virtual address.
+    pub addr: u64,
+    /// Memory key.
+    pub rkey: u32,
+    /// Length of the whole message in bytes.
+    pub length: u32,
+}
+
+/// What the last packet of a SEND has besides payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    /// Nothing.
+    None,
+    /// Immediate data.
+    Immediate(u32),
+    /// The key to invalidate.
+    Invalidate(u32),
+}
+
+/// What an acknowledgement says (AETH, IBA table 43).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Syndrome {
+    /// Everything up to this packet has arrived.
+    Acknowledged,
+    /// The receiver is not ready; to be asked again after the time of this timer code.
+    NotReady(u8),
+    /// Another packet was expected.
+    Sequence,
+    /// The request cannot be carried out.
+    InvalidRequest,
+    /// The key or the rights do not allow it.
+    RemoteAccess,
+    /// The responder failed on its own.
+    RemoteOperation,
+}
+
+/// What a frame is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// SEND.
+    Send(Tail),
+    /// RDMA WRITE: where to, in the message's first packet, and immediate data in its last.
+    Write(Option<Target>, Option<u32>),
+    /// RDMA READ request.
+    Read(Target),
+    /// Atomic request.
+    Atomic {
+        /// One of the four atomics. The packets of masked ones are the manufacturer's.
+        operation: Operation,
+        /// Virtual address.
+        addr: u64,
+        /// Memory key.
+        rkey: u32,
+        /// Operands.
+        operands: AtomicOperands,
+    },
+    /// Acknowledgement, and the responder's message sequence number.
+    Acknowledge(Syndrome, u32),
+    /// Response to a READ, and the responder's message sequence number.
+    ReadResponse(u32),
+    /// What memory held before an atomic, and the responder's message sequence number.
+    AtomicResponse(u64, u32),
+    /// A datagram.
+    Datagram {
+        /// Queue key.
+        qkey: QKey,
+        /// Source queue pair.
+        source: Qpn,
+        /// Immediate data.
+        immediate: Option<u32>,
+    },
+}
+
+/// Packets in a row of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// From where to where.
+    pub address: Address,
+    /// Payload of a full packet.
+    pub mtu: Mtu,
+    /// Number of the first packet.
+    pub psn: Psn,
+    /// Begins with the message's first packet.
+    pub first: bool,
+    /// Ends with the message's last packet.
+    pub last: bool,
+    /// The receiver is to raise an event; said by the message's last packet.
+    pub solicited: bool,
+    /// The last packet asks for an acknowledgement.
+    pub acknowledge: bool,
+    /// Shared receive queue at the responder, in requests of the XRC service.
+    pub srq: Qpn,
+    /// What it is about.
+    pub content: Content,
+    /// Payload of all packets.
+    pub payload: Vec<u8>,
+}
+
+impl Frame {
+    /// A frame of one packet without payload.
+    #[must_use]
+    pub const fn new(address: Address, mtu: Mtu, psn: Psn, content: Content) -> Self {
+        Self {
+            address,
+            mtu,
+            psn,
+            first: true,
+            last: true,
+            solicited: false,
+            acknowledge: false,
+            srq: Qpn::new(0),
+            content,
+            payload: Vec::new(),
+        }
+    }
+
+    /// How many packets it stands for.
+    #[must_use]
+    pub fn packets(&self) -> u32 {
+        (self.payload.len() as u32)
+            .div_ceil(self.mtu.bytes())
+            .max(1)
+    }
+
+    /// How many packet sequence numbers it takes: a READ takes as many as its response has packets.
+    #[must_use]
+    pub fn span(&self) -> u32 {
+        match &self.content {
+            Content::Read(target) => target.length.div_ceil(self.mtu.bytes()).max(1),
+            _ => self.packets(),
+        }
+    }
+
+    /// Whether it answers a request.
+    #[must_use]
+    pub const fn is_response(&self) -> bool {
+        matches!(
+            self.content,
+            Content::Acknowledge(..) | Content::ReadResponse(_) | Content::AtomicResponse(..)
+        )
+    }
+
+    /// Whether port counters count it. Acknowledgements are not counted.
+    #[must_use]
+    pub const fn is_counted(&self) -> bool {
+        !matches!(
+            self.content,
+            Content::Acknowledge(..) | Content::AtomicResponse(..)
+        )
+    }
+
+    /// Length of all packets in words of four octets, as the port counters count.
+    #[must_use]
+    pub fn words(&self) -> u64 {
+        let headers = match self.content {
+            Content::Datagram { .. } => DATAGRAM_WORDS,
+            _ => HEADER_WORDS,
+        };
+        let operands = match self.content {
+            Content::Atomic { .. } => 8 / 4,
+            _ => 0,
+        };
+        self.payload.len() as u64 / 4 + operands + u64::from(self.packets()) * headers
+    }
+
+    /// Whether payload and packets fit together: packets that others follow are full, and a last
+    /// packet behind others is not empty (IBA 9.7.4.1.5, 9.8.3.2.2).
+    #[must_use]
+    pub fn is_well_formed(&self) -> bool {
+        let (len, mtu) = (self.payload.len() as u32, self.mtu.bytes());
+        let carries = matches!(
+            self.content,
+            Content::Send(_) | Content::Write(..) | Content::ReadResponse(_)
+        );
+        let fits = match self.content {
+            Content::Datagram { .. } => len <= mtu,
+            _ => carries || len == 0,
+        };
+        let whole = carries || (self.first && self.last);
+        let full = self.last || (len > 0 && len.is_multiple_of(mtu));
+        let ends = !self.last || self.first || len > 0;
+        let begins = match self.content {
+            Content::Write(target, _) => target.is_some() == self.first,
+            _ => true,
+        };
+        let closes = match self.content {
+            Content::Send(tail) => self.last || tail == Tail::None,
+            Content::Write(_, immediate) => self.last || immediate.is_none(),
+            _ => true,
+        };
+        len <= MAX_PAYLOAD && fits && whole && full && ends && begins && closes
+    }
+
+    /// Some of the packets, as a frame.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    #[must_use]
+    pub fn part(&self, packets: Range<u32>) -> Self {
+        let total = self.packets();
+        assert!(packets.start < packets.end && packets.end <= total);
+        let mtu = self.mtu.bytes() as usize;
+        let from = packets.start as usize * mtu;
+        let to = (packets.end as usize * mtu).min(self.payload.len());
+        let ends = packets.end == total;
+        let content = match self.content {
+            Content::Send(_) if !ends => Content::Send(Tail::None),
+            Content::Write(target, immediate) => Content::Write(
+                target.filter(|_| packets.start == 0),
+                immediate.filter(|_| ends),
+            ),
+            ref content => content.clone(),
+        };
+        Self {
+            psn: self.psn.plus(packets.start),
+            first: self.first && packets.start == 0,
+            last: self.last && ends,
+            solicited: self.solicited && ends,
+            acknowledge: self.acknowledge && ends,
+            content,
+            payload: self.payload[from..to].to_vec(),
+            ..*self
+        }
+    }
+
+    /// Routers have passed it on.
+    pub(crate) fn cross(&mut self, crossing: &Crossing) {
+        self.address.slid = crossing.slid;
+        self.address.dlid = crossing.dlid;
+        if let Some((global, _)) = &mut self.address.global {
+            global.hop_limit = crossing.hop_limit;
+        }
+    }
+}

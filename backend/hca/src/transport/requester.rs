@@ -1,0 +1,515 @@
+//! The requesting side of a connection whose path ends elsewhere, or is not clean: it makes frames of
+//! requests, and completions of the answers. It owns its own side alone. Lost packets are sent again as
+//! IBA 9.7.5 to 9.7.7 say.
+
+use std::collections::VecDeque;
+
+use wire::Psn;
+
+use super::frame::{Address, Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
+use crate::progress::{local_ack_timeout, rnr_time};
+use crate::qp::{QpAttr, Transport};
+use crate::reason::Reason;
+use crate::vf::{RetryCounters, TrafficCounters};
+use crate::work::{Operation, SendWr, Status};
+
+/// READs and atomics that are asked for at a time; as many results of atomics a responder keeps.
+pub(crate) const MAX_READS: usize = 16;
+/// Packets that are sent before the first of them is acknowledged.
+const WINDOW: u32 = 8192;
+
+/// What a requester reaches of its guest's memory.
+pub(crate) trait Payload {
+    /// Checks a request's own list.
+    fn check(&self, wr: &SendWr) -> Result<(), Reason>;
+    /// Reads the payload from byte `offset` on.
+    fn gather(&self, wr: &SendWr, offset: u64, to: &mut [u8]) -> Result<(), Reason>;
+    /// Writes an answer from byte `offset` of the list on.
+    fn scatter(&self, wr: &SendWr, offset: u64, from: &mut [u8]) -> Result<(), Reason>;
+}
+
+/// What a requester knows of its queue pair, its port and the time.
+pub(crate) struct Surroundings<'a, M> {
+    pub attr: &'a QpAttr,
+    pub transport: Transport,
+    pub memory: M,
+    pub counters: &'a RetryCounters,
+    /// In the clock's nanoseconds.
+    pub now: u64,
+}
+
+/// A request that is not complete.
+#[derive(Debug)]
+struct Request {
+    wr: Box<SendWr>,
+    /// Number of its first packet.
+    psn: Psn,
+    len: u64,
+    /// Packets that it takes, and how many of them are acknowledged or answered.
+    packets: u32,
+    done: u32,
+    /// It cannot be sent, or was refused: completes so when all before it have.
+    fault: Option<Status>,
+}
+
+/// A request that is complete.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub wr: Box<SendWr>,
+    pub status: Status,
+    pub byte_len: u32,
+}
+
+/// The requesting side. There is none while a path is clean and everything has been answered.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    /// In the order of their posting.
+    requests: VecDeque<Request>,
+    /// Which of them, and which of its packets, is sent next.
+    next: (usize, u32),
+    /// The number after the last packet of the last request.
+    newest: Psn,
+    /// The number after the last packet that was ever sent.
+    reached: Psn,
+    /// READs and atomics without an answer: the numbers after them.
+    asked: VecDeque<Psn>,
+    /// The last answer that came out of sequence since there was progress.
+    strayed: Option<Psn>,
+    retries_left: u8,
+    rnr_left: u8,
+    /// Until when the receiver is not ready.
+    pause: Option<u64>,
+    /// When an answer is overdue.
+    overdue: Option<u64>,
+    finished: VecDeque<Finished>,
+}
+
+impl Requester {
+    /// A side whose next packet has this number.
+    pub fn new(psn: Psn, attr: &QpAttr) -> Self {
+        Self {
+            requests: VecDeque::new(),
+            next: (0, 0),
+            newest: psn,
+            reached: psn,
+            asked: VecDeque::new(),
+            strayed: None,
+            retries_left: attr.retry_count,
+            rnr_left: attr.rnr_retry,
+            pause: None,
+            overdue: None,
+            finished: VecDeque::new(),
+        }
+    }
+
+    /// The number of the next request's first packet.
+    pub fn newest(&self) -> Psn {
+        self.newest
+    }
+
+    /// Whether all requests are complete.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Takes a request on. `fault` says that it cannot be sent.
+    pub fn post(&mut self, mut wr: Box<SendWr>, attr: &QpAttr, mut fault: Option<Status>) {
+        let len = wr.payload_len();
+        if fault.is_none() && is_atomic(wr.operation) && len != 8 {
+            wr.reason = Reason::AnswerLength;
+            fault = Some(Status::LocalLength);
+        }
+        let packets = match fault {
+            Some(_) => 0,
+            None if is_atomic(wr.operation) => 1,
+            None => len.div_ceil(u64::from(attr.mtu.bytes())).max(1) as u32,
+        };
+        let psn = self.newest;
+        self.newest = psn.plus(packets);
+        self.requests.push_back(Request {
+            wr,
+            psn,
+            len,
+            packets,
+            done: 0,
+            fault,
+        });
+        self.settle();
+    }
+
+    /// The next frame to send, if any may be sent now.
+    pub fn poll_transmit<M: Payload>(
+        &mut self,
+        address: Address,
+        around: &Surroundings<'_, M>,
+    ) -> Option<Frame> {
+        if self.pause.is_some() {
+            return None;
+        }
+        let oldest = self.oldest();
+        let Self { requests, next, .. } = self;
+        while requests
+            .get(next.0)
+            .is_some_and(|request| request.fault.is_none() && next.1 >= request.packets)
+        {
+            *next = (next.0 + 1, 0);
+        }
+        let (at, packet) = *next;
+        let request = requests.get_mut(at).filter(|it| it.fault.is_none())?;
+        let psn = request.psn.plus(packet);
+        let brings = request.wr.operation.fills_list();
+        let waits = (packet == 0 && request.wr.fence && !self.asked.is_empty())
+            || (brings && self.asked.len() >= MAX_READS)
+            || psn.distance(oldest) >= WINDOW as i32;
+        if waits {
+            return None;
+        }
+        let checked = match packet {
+            0 => around.memory.check(&request.wr),
+            _ => Ok(()),
+        };
+        let frame = checked.and_then(|()| request.frame(packet, address, around));
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(reason) => {
+                request.wr.reason = reason;
+                request.fault = Some(Status::LocalProtection);
+                self.settle();
+                return None;
+            }
+        };
+        let end = frame.psn.plus(frame.span());
+        *next = (at, packet + frame.span());
+        if self.reached.precedes(end) {
+            self.reached = end;
+        }
+        if brings {
+            self.asked.push_back(end);
+        }
+        if around.transport.is_reliable() {
+            self.overdue.get_or_insert(around.patience());
+        } else if frame.last
+            && let Some(Request { wr, len, .. }) = self.requests.pop_front()
+        {
+            // Sent is all that it will know.
+            *next = (0, 0);
+            self.finish(wr, Status::Success, len as u32);
+            self.settle();
+        }
+        Some(frame)
+    }
+
+    /// An answer has come.
+    pub fn handle<M: Payload>(&mut self, mut frame: Frame, around: &Surroundings<'_, M>) {
+        let end = frame.psn.plus(frame.packets());
+        if !self.oldest().precedes(end) || !frame.psn.precedes(self.reached) {
+            // Of something that is long answered, or was never asked.
+            return;
+        }
+        match frame.content {
+            Content::Acknowledge(Syndrome::Acknowledged, _) => {
+                self.advance(end, around);
+                if self.oldest().precedes(end) {
+                    self.gap(frame.psn, around);
+                }
+            }
+            Content::Acknowledge(syndrome, _) => {
+                self.advance(frame.psn, around);
+                match self.oldest() == frame.psn {
+                    true => self.refused(syndrome, around),
+                    false => self.gap(frame.psn, around),
+                }
+            }
+            Content::ReadResponse(_) | Content::AtomicResponse(..) => {
+                self.advance(frame.psn, around);
+                let known = self.oldest().distance(frame.psn);
+                if known < 0 {
+                    return self.gap(frame.psn, around);
+                }
+                if known > 0 {
+                    frame = frame.part(known as u32..frame.packets());
+                }
+                self.answered(&mut frame, around);
+            }
+            _ => {}
+        }
+    }
+
+    /// When something is to be done although nothing comes.
+    pub fn deadline(&self) -> Option<u64> {
+        self.pause.into_iter().chain(self.overdue).min()
+    }
+
+    /// The deadline has come.
+    pub fn timeout<M: Payload>(&mut self, around: &Surroundings<'_, M>) {
+        if self.pause.is_some_and(|at| at <= around.now) {
+            self.pause = None;
+        }
+        if self.overdue.is_some_and(|at| at <= around.now) {
+            self.strayed = None;
+            if around.attr.timeout == 0 {
+                // Without a timeout there is no retry to count (9.7.6.1.3).
+                return self.rewind();
+            }
+            TrafficCounters::add(&around.counters.local_ack_timeout_err, 1);
+            self.retry();
+        }
+    }
+
+    /// The next request that is complete.
+    pub fn poll_finished(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    /// The first request that is not complete, to be flushed.
+    pub fn take_unfinished(&mut self) -> Option<Box<SendWr>> {
+        let finished = self.finished.pop_front().map(|finished| finished.wr);
+        finished.or_else(|| self.requests.pop_front().map(|request| request.wr))
+    }
+
+    /// The number of the first packet without an answer.
+    fn oldest(&self) -> Psn {
+        let first = self.requests.front();
+        first.map_or(self.reached, |request| request.psn.plus(request.done))
+    }
+
+    /// Everything before `to` is acknowledged, but for READs and atomics, which have answers.
+    fn advance<M>(&mut self, to: Psn, around: &Surroundings<'_, M>) {
+        let before = self.oldest();
+        while let Some(request) = self.requests.front_mut()
+            && request.fault.is_none()
+            && !request.wr.operation.fills_list()
+            && request.psn.plus(request.done).precedes(to)
+        {
+            let acknowledged = to.distance(request.psn) as u32;
+            request.done = acknowledged.min(request.packets);
+            if request.done < request.packets {
+                break;
+            }
+            self.pop(Status::Success);
+        }
+        if before != self.oldest() {
+            self.progress(around);
+        }
+    }
+
+    /// There was progress: retries count anew, and the next answer has its own time.
+    fn progress<M>(&mut self, around: &Surroundings<'_, M>) {
+        self.retries_left = around.attr.retry_count;
+        self.rnr_left = around.attr.rnr_retry;
+        self.strayed = None;
+        let oldest = self.oldest();
+        self.overdue = oldest.precedes(self.reached).then(|| around.patience());
+        while self
+            .asked
+            .pop_front_if(|end| !oldest.precedes(*end))
+            .is_some()
+        {}
+        if let Some(request) = self.requests.front()
+            && self.next.0 == 0
+        {
+            self.next.1 = self.next.1.max(request.done);
+        }
+        self.settle();
+    }
+
+    /// Completes the first request.
+    fn pop(&mut self, status: Status) {
+        if let Some(request) = self.requests.pop_front() {
+            self.next = match self.next.0 {
+                0 => (0, 0),
+                at => (at - 1, self.next.1),
+            };
+            let byte_len = match status {
+                Status::Success => request.len as u32,
+                _ => 0,
+            };
+            self.finish(request.wr, status, byte_len);
+        }
+    }
+
+    fn finish(&mut self, wr: Box<SendWr>, status: Status, byte_len: u32) {
+        self.finished.push_back(Finished {
+            wr,
+            status,
+            byte_len,
+        });
+    }
+
+    /// Completes the first request if it is at fault: everything before it has gone well.
+    fn settle(&mut self) {
+        if let Some(status) = self.requests.front().and_then(|request| request.fault) {
+            self.overdue = None;
+            self.pause = None;
+            self.pop(status);
+        }
+    }
+
+    /// The first request has failed.
+    fn fail(&mut self, status: Status) {
+        if let Some(request) = self.requests.front_mut() {
+            request.fault = Some(status);
+        }
+        self.settle();
+    }
+
+    /// Sends again from the first packet without an answer on.
+    fn rewind(&mut self) {
+        self.next = (0, self.requests.front().map_or(0, |request| request.done));
+        self.asked.clear();
+        self.overdue = None;
+    }
+
+    /// Sends again, unless that has been tried often enough.
+    fn retry(&mut self) {
+        if self.retries_left == 0 {
+            return self.fail(Status::RetryExceeded);
+        }
+        self.retries_left -= 1;
+        self.rewind();
+    }
+
+    /// An answer is missing before the one with this number: an implied NAK (9.7.7.3). Those behind it
+    /// say the same, until they come once more.
+    fn gap<M>(&mut self, psn: Psn, around: &Surroundings<'_, M>) {
+        let earlier = self.strayed.replace(psn);
+        if earlier.is_none_or(|earlier| !earlier.precedes(psn)) {
+            TrafficCounters::add(&around.counters.implied_nak_seq_err, 1);
+            self.retry();
+        }
+    }
+
+    /// The first request was refused.
+    fn refused<M>(&mut self, syndrome: Syndrome, around: &Surroundings<'_, M>) {
+        match syndrome {
+            Syndrome::Acknowledged => {}
+            Syndrome::Sequence => {
+                TrafficCounters::add(&around.counters.packet_seq_err, 1);
+                self.retry();
+            }
+            Syndrome::NotReady(code) => {
+                TrafficCounters::add(&around.counters.rnr_nak_retry_err, 1);
+                // It is an answer, if not the one hoped for.
+                self.retries_left = around.attr.retry_count;
+                match self.rnr_left {
+                    0 => return self.fail(Status::RnrRetryExceeded),
+                    7 => {}
+                    _ => self.rnr_left -= 1,
+                }
+                self.pause = Some(around.now + rnr_time(code));
+                self.rewind();
+            }
+            Syndrome::InvalidRequest => self.fail(Status::RemoteInvalidRequest),
+            Syndrome::RemoteAccess => self.fail(Status::RemoteAccess),
+            Syndrome::RemoteOperation => self.fail(Status::RemoteOperation),
+        }
+    }
+
+    /// What the first request asked for has come, or some of it.
+    fn answered<M: Payload>(&mut self, frame: &mut Frame, around: &Surroundings<'_, M>) {
+        let Some(request) = self.requests.front_mut() else {
+            return;
+        };
+        let mtu = u64::from(around.attr.mtu.bytes());
+        let mut original;
+        let bytes = match frame.content {
+            Content::AtomicResponse(value, _) if is_atomic(request.wr.operation) => {
+                // Values lie in memory in the host's order (atomic 8-byte endianness mode 1 of the
+                // interface), little endian for every host we run on.
+                original = u64::to_le_bytes(value);
+                &mut original[..]
+            }
+            Content::ReadResponse(_) if request.wr.operation == Operation::Read => {
+                &mut frame.payload[..]
+            }
+            _ => return self.fail(Status::BadResponse),
+        };
+        let offset = u64::from(request.done) * mtu;
+        let count = (bytes.len() as u32).div_ceil(frame.mtu.bytes()).max(1);
+        let end = offset + bytes.len() as u64;
+        let fits = u64::from(frame.mtu.bytes()) == mtu
+            && request.done + count <= request.packets
+            && match request.done + count == request.packets {
+                true => end == request.len,
+                false => end == u64::from(request.done + count) * mtu,
+            };
+        if !fits {
+            return self.fail(Status::BadResponse);
+        }
+        if let Err(reason) = around.memory.scatter(&request.wr, offset, bytes) {
+            request.wr.reason = reason;
+            return self.fail(Status::LocalProtection);
+        }
+        request.done += count;
+        if request.done == request.packets {
+            self.pop(Status::Success);
+        }
+        self.progress(around);
+    }
+}
+
+impl Request {
+    /// The frame that begins with this packet.
+    fn frame<M: Payload>(
+        &self,
+        packet: u32,
+        address: Address,
+        around: &Surroundings<'_, M>,
+    ) -> Result<Frame, Reason> {
+        let Self { wr, .. } = self;
+        let mtu = around.attr.mtu;
+        let count = (self.packets - packet).min(MAX_PAYLOAD / mtu.bytes());
+        let offset = u64::from(packet) * u64::from(mtu.bytes());
+        let len = (self.len - offset).min(u64::from(count * mtu.bytes())) as u32;
+        let (first, last) = (packet == 0, packet + count == self.packets);
+        let target = Target {
+            addr: wr.remote_addr,
+            rkey: wr.rkey,
+            length: self.len as u32,
+        };
+        let immediate = |says: bool| (last && says).then_some(wr.immediate);
+        let content = match wr.operation {
+            Operation::Write | Operation::WriteImm => Content::Write(
+                first.then_some(target),
+                immediate(wr.operation == Operation::WriteImm),
+            ),
+            Operation::Read => Content::Read(Target {
+                addr: wr.remote_addr.wrapping_add(offset),
+                length: len,
+                ..target
+            }),
+            operation if is_atomic(operation) => Content::Atomic {
+                operation,
+                addr: wr.remote_addr,
+                rkey: wr.rkey,
+                operands: wr.atomic,
+            },
+            operation => Content::Send(match operation {
+                Operation::SendImm if last => Tail::Immediate(wr.immediate),
+                Operation::SendInvalidate if last => Tail::Invalidate(wr.immediate),
+                _ => Tail::None,
+            }),
+        };
+        let mut frame = Frame::new(address, mtu, self.psn.plus(packet), content);
+        frame.srq = wire::Qpn::new(wr.xrc_srqn);
+        frame.acknowledge = around.transport.is_reliable();
+        if !wr.operation.fills_list() {
+            (frame.first, frame.last) = (first, last);
+            frame.solicited = last && wr.solicited;
+            frame.payload = vec![0; len as usize];
+            around.memory.gather(wr, offset, &mut frame.payload)?;
+        }
+        Ok(frame)
+    }
+}
+
+impl<M> Surroundings<'_, M> {
+    /// Until when to wait for an answer to what is sent now.
+    const fn patience(&self) -> u64 {
+        self.now + local_ack_timeout(self.attr.timeout)
+    }
+}
+
+const fn is_atomic(operation: Operation) -> bool {
+    operation.fills_list() && !matches!(operation, Operation::Read)
+}

@@ -1,0 +1,647 @@
+//! The responding side of a connection, for requests that come in frames. It owns its own side alone,
+//! and checks what a frame says and nothing else: where it comes from, a frame may say anything.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vm_memory::{VolatileMemory, VolatileSlice};
+use wire::{Psn, Qpn};
+
+use super::frame::{Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
+use super::requester::MAX_READS;
+use crate::access::{Cursor, Domain, Source, copy, read_list, window};
+use crate::atomic::atomic_result;
+use crate::dma::Dma;
+use crate::engine::Spares;
+use crate::face::Face;
+use crate::mr::{Access, KeyError, MemoryKey};
+use crate::qp::{Core, Inbound, RecvQueue, Responder};
+use crate::slab::Slab;
+use crate::srq::Srq;
+use crate::vf::{TrafficCounters, Vf};
+use crate::work::{AtomicOperands, Operation, RecvKind, RecvWr, Sge, WqeError};
+
+/// How the responder refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// NAK, invalid request.
+    Invalid,
+    /// NAK, remote access error.
+    Access,
+    /// NAK, remote operational error.
+    Operation,
+    /// RNR NAK with this timer code.
+    NotReady(u8),
+    /// Nothing: the requester's own memory is at fault.
+    Local,
+    /// Nothing: the requester's own list has the wrong length.
+    LocalLength,
+    /// The responder's receive queue is unreadable.
+    Catastrophe,
+}
+
+impl Refusal {
+    /// What the requester is told.
+    const fn syndrome(self) -> Syndrome {
+        match self {
+            Self::NotReady(code) => Syndrome::NotReady(code),
+            Self::Invalid => Syndrome::InvalidRequest,
+            Self::Access => Syndrome::RemoteAccess,
+            Self::Operation | Self::Catastrophe | Self::Local | Self::LocalLength => {
+                Syndrome::RemoteOperation
+            }
+        }
+    }
+}
+
+/// What a responder keeps of frames, besides its numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Receiving {
+    /// The message of which some packets have come.
+    open: Option<Open>,
+    /// The last packet that came out of sequence since the expected one did, which the requester has
+    /// been told.
+    strayed: Option<Psn>,
+    /// What memory held before the last atomics, by their numbers, for duplicates of them.
+    kept: VecDeque<(Psn, u64)>,
+}
+
+/// A message of several packets that is not complete.
+#[derive(Debug, Clone, Copy)]
+enum Open {
+    Send,
+    Write(Target),
+}
+
+/// A message is complete, and a receive request with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    pub kind: RecvKind,
+    pub immediate: u32,
+    pub len: u32,
+    pub solicited: bool,
+}
+
+/// What comes of a frame.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    /// The answer: what it says, its number and its payload.
+    pub answer: Option<(Content, Psn, Vec<u8>)>,
+    /// A receive request to complete.
+    pub delivery: Option<Delivery>,
+    /// The responder has refused, other than for the time being, and fails.
+    pub refusal: Option<Refusal>,
+}
+
+impl Reply {
+    const fn say(syndrome: Syndrome, psn: Psn, msn: u32) -> Self {
+        Self {
+            answer: Some((Content::Acknowledge(syndrome, msn), psn, Vec::new())),
+            delivery: None,
+            refusal: None,
+        }
+    }
+}
+
+/// The responding side, with what of the engine is its own.
+pub(crate) struct Reception<'a, F: Face> {
+    pub core: &'a Core,
+    pub resp: &'a mut Responder<F>,
+    pub vf: &'a mut Vf<F>,
+    pub srqs: &'a mut Slab<Srq<F>>,
+    pub spare_recvs: &'a mut Spares<RecvWr>,
+}
+
+impl<F: Face> Reception<'_, F> {
+    /// A request has come.
+    pub fn handle(&mut self, frame: &mut Frame, budget: &mut i64) -> Reply {
+        let reliable = self.core.transport.is_reliable();
+        if !reliable {
+            return self.unreliable(frame, budget);
+        }
+        let ahead = frame.psn.distance(self.resp.psn);
+        if ahead > 0 {
+            return self.out_of_sequence(frame);
+        }
+        let behind = ahead.unsigned_abs();
+        if behind >= frame.span() {
+            return self.duplicate(frame, budget);
+        }
+        self.resp.receiving.strayed = None;
+        if behind > 0 && !matches!(frame.content, Content::Read(_)) {
+            self.count_duplicates(behind);
+            *frame = frame.part(behind..frame.packets());
+        }
+        match self.execute(frame, budget) {
+            Ok(mut reply) => {
+                self.advance(frame);
+                if let Some((Content::ReadResponse(msn) | Content::AtomicResponse(_, msn), ..)) =
+                    &mut reply.answer
+                {
+                    *msn = self.resp.msn;
+                } else if frame.acknowledge {
+                    let last = frame.psn.plus(frame.span() - 1);
+                    let content = Content::Acknowledge(Syndrome::Acknowledged, self.resp.msn);
+                    reply.answer = Some((content, last, Vec::new()));
+                }
+                reply
+            }
+            Err(refusal) => self.refuse(frame, refusal),
+        }
+    }
+
+    /// Nobody hears of it: a message that is not complete, or cannot be taken, is dropped (9.8.2.2).
+    fn unreliable(&mut self, frame: &mut Frame, budget: &mut i64) -> Reply {
+        let expected = frame.psn == self.resp.psn && self.resp.receiving.open.is_some();
+        if frame.first {
+            self.abandon();
+            self.resp.psn = frame.psn;
+        } else if !expected {
+            self.abandon();
+            return Reply::default();
+        }
+        match self.execute(frame, budget) {
+            Ok(reply) => {
+                self.advance(frame);
+                reply
+            }
+            Err(refusal) => {
+                self.abandon();
+                if let Refusal::NotReady(_) = refusal {
+                    self.count_not_ready();
+                }
+                let fails = matches!(refusal, Refusal::Operation | Refusal::Catastrophe);
+                Reply {
+                    refusal: fails.then_some(refusal),
+                    ..Reply::default()
+                }
+            }
+        }
+    }
+
+    fn abandon(&mut self) {
+        self.resp.receiving.open = None;
+        self.resp.received = 0;
+    }
+
+    /// A frame has been carried out.
+    fn advance(&mut self, frame: &Frame) {
+        let end = frame.psn.plus(frame.span());
+        if self.resp.psn.precedes(end) {
+            self.resp.psn = end;
+        }
+        if frame.last {
+            self.abandon();
+            self.resp.msn = (self.resp.msn + 1) & 0xff_ffff;
+            let operation = match frame.content {
+                Content::Write(..) => Operation::Write,
+                Content::Read(_) => Operation::Read,
+                Content::Atomic { operation, .. } => operation,
+                _ => Operation::Send,
+            };
+            self.vf.counters.requests.received(operation);
+        }
+    }
+
+    /// Packets before this one are missing: the requester is told once, and once more when it has
+    /// tried again in vain (9.7.5.1.3).
+    fn out_of_sequence(&mut self, frame: &Frame) -> Reply {
+        let retries = &self.vf.counters.retries;
+        TrafficCounters::add(&retries.out_of_sequence, u64::from(frame.packets()));
+        let Responder {
+            psn,
+            msn,
+            receiving,
+            ..
+        } = &mut *self.resp;
+        let earlier = receiving.strayed.replace(frame.psn);
+        match earlier.is_none_or(|earlier| !earlier.precedes(frame.psn)) {
+            true => Reply::say(Syndrome::Sequence, *psn, *msn),
+            false => Reply::default(),
+        }
+    }
+
+    fn count_duplicates(&self, packets: u32) {
+        let retries = &self.vf.counters.retries;
+        TrafficCounters::add(&retries.duplicate_request, u64::from(packets));
+    }
+
+    fn count_not_ready(&self) {
+        TrafficCounters::add(&self.vf.counters.requests.out_of_buffer, 1);
+    }
+
+    /// It has been carried out before: the requester has missed the answer (9.7.5.1.2).
+    fn duplicate(&mut self, frame: &mut Frame, budget: &mut i64) -> Reply {
+        self.count_duplicates(frame.packets());
+        match frame.content {
+            Content::Read(_) => match self.execute(frame, budget) {
+                Ok(reply) => reply,
+                Err(refusal) => self.refuse(frame, refusal),
+            },
+            Content::Atomic { .. } => {
+                let mut kept = self.resp.receiving.kept.iter();
+                let original = kept.find(|(psn, _)| *psn == frame.psn);
+                // One that is no longer known gets no answer.
+                let answer = original.map(|&(psn, value)| {
+                    let content = Content::AtomicResponse(value, self.resp.msn);
+                    (content, psn, Vec::new())
+                });
+                Reply {
+                    answer,
+                    ..Reply::default()
+                }
+            }
+            _ if frame.acknowledge => {
+                let last = frame.psn.plus(frame.packets() - 1);
+                Reply::say(Syndrome::Acknowledged, last, self.resp.msn)
+            }
+            _ => Reply::default(),
+        }
+    }
+
+    fn refuse(&mut self, frame: &Frame, refusal: Refusal) -> Reply {
+        let reply = Reply::say(refusal.syndrome(), frame.psn, self.resp.msn);
+        if let Refusal::NotReady(_) = refusal {
+            self.count_not_ready();
+            // What follows arrives out of sequence, which the requester need not be told.
+            self.resp.receiving.strayed = Some(frame.psn);
+            return reply;
+        }
+        Reply {
+            refusal: Some(refusal),
+            ..reply
+        }
+    }
+
+    /// Carries out a frame that is expected.
+    fn execute(&mut self, frame: &mut Frame, budget: &mut i64) -> Result<Reply, Refusal> {
+        if !frame.is_well_formed() || frame.mtu != self.core.attr.mtu {
+            return Err(Refusal::Invalid);
+        }
+        let mut pd = self.core.pd;
+        if let RecvQueue::Xrc(xrcd) = self.resp.queue {
+            pd = xrc_domain(self.vf, self.srqs, xrcd, frame.srq)?;
+        }
+        let rights = self.core.attr.rights;
+        let opens = frame.first && self.resp.receiving.open.is_none();
+        let mut reply = Reply::default();
+        match frame.content {
+            Content::Send(tail) => {
+                match self.resp.receiving.open {
+                    Some(Open::Send) if !frame.first => {}
+                    _ if opens => {
+                        self.take_receive(frame.srq)?;
+                        self.resp.received = 0;
+                    }
+                    _ => return Err(Refusal::Invalid),
+                }
+                self.scatter(&mut frame.payload, budget)?;
+                if let Tail::Invalidate(key) = tail {
+                    invalidate(self.vf, self.core, pd, key)?;
+                }
+                self.resp.receiving.open = Some(Open::Send);
+                if frame.last {
+                    let (kind, immediate) = match tail {
+                        Tail::None => (RecvKind::Send, 0),
+                        Tail::Immediate(data) => (RecvKind::SendImm, data),
+                        Tail::Invalidate(key) => (RecvKind::SendInvalidate, key),
+                    };
+                    reply.delivery = Some(self.delivery(frame, kind, immediate));
+                }
+            }
+            Content::Write(target, immediate) => {
+                // Operations that the receive queue does not do are invalid requests, whatever the
+                // key says (9.7.4.1.3, 11.6.2).
+                if !rights.write {
+                    return Err(Refusal::Invalid);
+                }
+                let received = self.resp.received;
+                let (target, received) = match (self.resp.receiving.open, target) {
+                    (Some(Open::Write(target)), None) => (target, received),
+                    (None, Some(target)) if opens => {
+                        self.check_target(pd, target, Access::REMOTE_WRITE)?;
+                        (target, 0)
+                    }
+                    _ => return Err(Refusal::Invalid),
+                };
+                let end = received + frame.payload.len() as u64;
+                let length = u64::from(target.length);
+                if end > length || frame.last && end < length {
+                    return Err(Refusal::Invalid);
+                }
+                self.write(pd, target, received, &mut frame.payload, budget)?;
+                if let Some(data) = immediate {
+                    self.take_receive(frame.srq)?;
+                    let mut delivery = self.delivery(frame, RecvKind::WriteImm, data);
+                    delivery.len = target.length;
+                    reply.delivery = Some(delivery);
+                }
+                self.resp.received = end;
+                self.resp.receiving.open = Some(Open::Write(target));
+            }
+            Content::Read(target) => {
+                if !rights.read || !self.may_begin(frame) || target.length > MAX_PAYLOAD {
+                    return Err(Refusal::Invalid);
+                }
+                self.check_target(pd, target, Access::REMOTE_READ)?;
+                let payload = self.read(pd, target, budget)?;
+                reply.answer = Some((Content::ReadResponse(self.resp.msn), frame.psn, payload));
+            }
+            Content::Atomic {
+                operation,
+                addr,
+                rkey,
+                operands,
+            } => {
+                if !rights.atomic || !addr.is_multiple_of(8) || !self.may_begin(frame) {
+                    return Err(Refusal::Invalid);
+                }
+                check_remote(self.domain(pd), self.core, rkey, addr, 8, Access::ATOMIC)?;
+                let domain = self.domain(pd);
+                let original = atomic_at(domain, operation, addr, rkey, operands, budget)
+                    .map_err(|_| Refusal::Access)?;
+                let kept = &mut self.resp.receiving.kept;
+                if kept.len() == MAX_READS {
+                    kept.pop_front();
+                }
+                kept.push_back((frame.psn, original));
+                let content = Content::AtomicResponse(original, self.resp.msn);
+                reply.answer = Some((content, frame.psn, Vec::new()));
+            }
+            _ => return Err(Refusal::Invalid),
+        }
+        Ok(reply)
+    }
+
+    /// A request of one packet may not come amid another message; once more it may.
+    fn may_begin(&self, frame: &Frame) -> bool {
+        self.resp.receiving.open.is_none() || frame.psn.precedes(self.resp.psn)
+    }
+
+    fn delivery(&self, frame: &Frame, kind: RecvKind, immediate: u32) -> Delivery {
+        Delivery {
+            kind,
+            immediate,
+            len: self.resp.received as u32,
+            solicited: frame.solicited,
+        }
+    }
+
+    fn domain(&self, pd: u32) -> Domain<'_, F::Dma> {
+        Domain {
+            dma: &self.vf.dma,
+            keys: &self.vf.keys,
+            pd,
+        }
+    }
+
+    /// The key of a transfer of no bytes is not looked at (9.7.4.1.5).
+    fn check_target(&self, pd: u32, target: Target, needed: Access) -> Result<(), Refusal> {
+        let Target { addr, rkey, length } = target;
+        if u64::from(length) > crate::requester::MAX_MESSAGE {
+            return Err(Refusal::Invalid);
+        }
+        if length > 0 {
+            check_remote(
+                self.domain(pd),
+                self.core,
+                rkey,
+                addr,
+                length.into(),
+                needed,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn take_receive(&mut self, srq: Qpn) -> Result<(), Refusal> {
+        take_receive(
+            self.core,
+            self.resp,
+            self.vf,
+            self.srqs,
+            self.spare_recvs,
+            srq.value(),
+        )
+    }
+
+    /// Fills the receive request on.
+    fn scatter(&mut self, payload: &mut [u8], budget: &mut i64) -> Result<(), Refusal> {
+        let Some(inbound) = &self.resp.inbound else {
+            return Err(Refusal::Operation);
+        };
+        let end = self.resp.received + payload.len() as u64;
+        let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
+        if capacity < end {
+            return Err(Refusal::Invalid);
+        }
+        let domain = self.domain(inbound.pd);
+        let at = self.resp.received;
+        let mut to = Cursor::new(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE);
+        fill(&mut to, payload, budget).map_err(|()| Refusal::Operation)?;
+        self.resp.received = end;
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        pd: u32,
+        target: Target,
+        at: u64,
+        payload: &mut [u8],
+        budget: &mut i64,
+    ) -> Result<(), Refusal> {
+        let list = [Sge {
+            addr: target.addr,
+            lkey: target.rkey,
+            len: target.length,
+        }];
+        let mut to = Cursor::new(self.domain(pd), &list, at, Access::REMOTE_WRITE);
+        fill(&mut to, payload, budget).map_err(|()| Refusal::Access)
+    }
+
+    fn read(&self, pd: u32, target: Target, budget: &mut i64) -> Result<Vec<u8>, Refusal> {
+        let mut payload = vec![0; target.length as usize];
+        let list = [Sge {
+            addr: target.addr,
+            lkey: target.rkey,
+            len: target.length,
+        }];
+        let mut left = i64::MAX;
+        let domain = self.domain(pd);
+        let read = read_list(
+            domain,
+            &list,
+            0,
+            Access::REMOTE_READ,
+            &mut payload,
+            &mut left,
+        );
+        *budget -= i64::MAX - left;
+        match read {
+            Ok(read) if read == payload.len() => Ok(payload),
+            _ => Err(Refusal::Access),
+        }
+    }
+}
+
+/// Copies all of `payload` to keyed memory: at most a frame, so whatever is left of the turn.
+pub(crate) fn fill<D: Dma>(
+    to: &mut Cursor<'_, D>,
+    payload: &mut [u8],
+    budget: &mut i64,
+) -> Result<(), ()> {
+    let len = payload.len() as u64;
+    let mut left = i64::MAX;
+    let from = VolatileSlice::from(payload);
+    let copied = copy::<D, D>(&mut Source::Bytes(from), to, len, &mut left);
+    *budget -= i64::MAX - left;
+    match copied {
+        Ok(copied) if copied == len => Ok(()),
+        _ => Err(()),
+    }
+}
+
+/// The protection domain of the shared receive queue that an XRC request names. The target belongs to
+/// whoever opened the XRC domain first, often the guest's kernel; memory is that of the queue's owner
+/// (annex A14).
+#[inline]
+pub(crate) fn xrc_domain<F: Face>(
+    vf: &Vf<F>,
+    srqs: &Slab<Srq<F>>,
+    xrcd: u32,
+    srq: Qpn,
+) -> Result<u32, Refusal> {
+    let named = vf.srqs.get(srq.value());
+    match named.and_then(|index| srqs.get(index.0)) {
+        Some(srq) if srq.xrc.is_some_and(|(domain, _)| domain == xrcd) => Ok(srq.pd),
+        _ => Err(Refusal::Invalid),
+    }
+}
+
+/// A remote key must be unrestricted or meant for this responder.
+#[inline]
+pub(crate) fn check_remote<'a, D>(
+    domain: Domain<'a, D>,
+    core: &Core,
+    rkey: u32,
+    addr: u64,
+    len: u64,
+    needed: Access,
+) -> Result<&'a MemoryKey, Refusal> {
+    let region = domain
+        .keys
+        .check(rkey, domain.pd, addr, len, needed)
+        .map_err(|_| Refusal::Access)?;
+    match region.qpn {
+        Some(only) if only != core.qpn => Err(Refusal::Access),
+        _ => Ok(region),
+    }
+}
+
+/// Takes the responder's next receive request, for the message to fill. One that an aborted message
+/// left behind is filled anew.
+#[inline]
+pub(crate) fn take_receive<F: Face>(
+    core: &Core,
+    resp: &mut Responder<F>,
+    vf: &Vf<F>,
+    srqs: &mut Slab<Srq<F>>,
+    spare_recvs: &mut Spares<RecvWr>,
+    xrc_srqn: u32,
+) -> Result<(), Refusal> {
+    if let Some(inbound) = &resp.inbound {
+        return match resp.queue {
+            RecvQueue::Xrc(_) if inbound.srqn != Some(xrc_srqn) => Err(Refusal::Invalid),
+            _ => Ok(()),
+        };
+    }
+    let mut recv = spare_recvs
+        .pop()
+        .unwrap_or_else(|| Box::new(RecvWr::with_capacity()));
+    recv.clear();
+    let mut give_back = |recv: Box<RecvWr>, refusal| {
+        spare_recvs.push(recv);
+        Err(refusal)
+    };
+    let srq = match &resp.queue {
+        RecvQueue::None | RecvQueue::Own(_) => None,
+        RecvQueue::Shared(index) => srqs.get_mut(index.0),
+        RecvQueue::Xrc(domain) => {
+            let named = vf.srqs.get(xrc_srqn);
+            match named.and_then(|index| srqs.get_mut(index.0)) {
+                Some(srq) if srq.xrc.is_some_and(|(xrcd, _)| xrcd == *domain) => Some(srq),
+                _ => return give_back(recv, Refusal::Invalid),
+            }
+        }
+    };
+    let (taken, srqn, pd) = match (srq, &mut resp.queue) {
+        (Some(srq), _) => (
+            F::take_shared(&vf.dma, &mut srq.ring, &mut recv),
+            Some(srq.srqn),
+            srq.pd,
+        ),
+        (None, RecvQueue::Own(queue)) => (F::take_recv(&vf.dma, queue, &mut recv), None, core.pd),
+        (None, _) => (Ok(false), None, core.pd),
+    };
+    match taken {
+        Ok(true) => {
+            resp.inbound = Some(Inbound { wr: recv, srqn, pd });
+            Ok(())
+        }
+        Ok(false) => give_back(recv, Refusal::NotReady(core.attr.min_rnr_timer)),
+        Err(WqeError::Malformed { index, .. }) => {
+            recv.index = index;
+            resp.inbound = Some(Inbound { wr: recv, srqn, pd });
+            Err(Refusal::Operation)
+        }
+        Err(WqeError::Unmapped) => give_back(recv, Refusal::Catastrophe),
+    }
+}
+
+/// Invalidates a key of the responder on behalf of its peer (10.6.5).
+pub(crate) fn invalidate<F: Face>(
+    vf: &mut Vf<F>,
+    core: &Core,
+    pd: u32,
+    key: u32,
+) -> Result<(), Refusal> {
+    match vf.keys.get_mut(key >> 8) {
+        Some(region)
+            if region.variant == key as u8
+                && region.pd == pd
+                && region.qpn.is_none_or(|only| only == core.qpn)
+                && region.remote_invalidate
+                && !region.free =>
+        {
+            region.free = true;
+            Ok(())
+        }
+        _ => Err(Refusal::Access),
+    }
+}
+
+/// Executes an atomic on guest memory, atomically with respect to the guest's
+/// processors as well, and returns the original value.
+pub(crate) fn atomic_at<D: Dma>(
+    domain: Domain<'_, D>,
+    operation: Operation,
+    addr: u64,
+    rkey: u32,
+    operands: AtomicOperands,
+    budget: &mut i64,
+) -> Result<u64, KeyError> {
+    let unmapped = KeyError::Unmapped(rkey);
+    let slice = window(domain, rkey, addr, 8, Access::ATOMIC, budget)?;
+    let Ok(cell) = slice.get_atomic_ref::<AtomicU64>(0) else {
+        // Eight aligned bytes lie in one page of a translation; what remains
+        // is memory that ends here, or a stretch of an indirect key that
+        // begins off alignment.
+        return Err(unmapped);
+    };
+    let update = |value: u64| atomic_result(operation, operands, value);
+    let original = cell
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, update)
+        .unwrap_or_else(|value| value);
+    Ok(original)
+}
