@@ -476,9 +476,6 @@ impl<F: Face> Message<'_, F> {
         rights: RemoteRights,
         budget: &mut i64,
     ) -> Result<Progress, Refusal> {
-        if self.len != 8 {
-            return Err(Refusal::LocalLength);
-        }
         if !rights.atomic || !wr.remote_addr.is_multiple_of(8) {
             return Err(Refusal::Invalid);
         }

@@ -69,6 +69,13 @@ impl Operation {
                 | Self::MaskedFetchAdd
         )
     }
+
+    /// Whether it is one of the atomics, whose answer has eight bytes.
+    #[inline]
+    #[must_use]
+    pub const fn is_atomic(self) -> bool {
+        self.fills_list() && !matches!(self, Self::Read)
+    }
 }
 
 /// Operands of an atomic operation, host byte order.

@@ -113,15 +113,11 @@ impl Requester {
     }
 
     /// Takes a request on. `fault` says that it cannot be sent.
-    pub fn post(&mut self, mut wr: Box<SendWr>, attr: &QpAttr, mut fault: Option<Status>) {
+    pub fn post(&mut self, wr: Box<SendWr>, attr: &QpAttr, fault: Option<Status>) {
         let len = wr.payload_len();
-        if fault.is_none() && is_atomic(wr.operation) && len != 8 {
-            wr.reason = Reason::AnswerLength;
-            fault = Some(Status::LocalLength);
-        }
         let packets = match fault {
             Some(_) => 0,
-            None if is_atomic(wr.operation) => 1,
+            None if wr.operation.is_atomic() => 1,
             None => len.div_ceil(u64::from(attr.mtu.bytes())).max(1) as u32,
         };
         let psn = self.newest;
@@ -413,7 +409,7 @@ impl Requester {
         let mtu = u64::from(around.attr.mtu.bytes());
         let mut original;
         let bytes = match frame.content {
-            Content::AtomicResponse(value, _) if is_atomic(request.wr.operation) => {
+            Content::AtomicResponse(value, _) if request.wr.operation.is_atomic() => {
                 // Values lie in memory in the host's order (atomic 8-byte endianness mode 1 of the
                 // interface), little endian for every host we run on.
                 original = u64::to_le_bytes(value);
@@ -478,7 +474,7 @@ impl Request {
                 length: len,
                 ..target
             }),
-            operation if is_atomic(operation) => Content::Atomic {
+            operation if operation.is_atomic() => Content::Atomic {
                 operation,
                 addr: wr.remote_addr,
                 rkey: wr.rkey,
@@ -508,8 +504,4 @@ impl<M> Surroundings<'_, M> {
     const fn patience(&self) -> u64 {
         self.now + local_ack_timeout(self.attr.timeout)
     }
-}
-
-const fn is_atomic(operation: Operation) -> bool {
-    operation.fills_list() && !matches!(operation, Operation::Read)
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use hca::mr::{Access, Klm, MemoryKey, Translation};
+use hca::transport::{Delayed, Loopback, Lossy, Single};
 use hca::work::{
     AddressVector, CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Sge, Side, Status,
     WqeError,
@@ -21,7 +22,7 @@ use hca::{
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
-use net::Net;
+use net::{Loss, Net};
 
 /// Bytes of ordinary memory that a function has, from [`base`] on.
 pub const MEMORY: usize = 8 << 20;
@@ -349,6 +350,18 @@ pub struct Qp {
     pub cqn: u32,
 }
 
+/// How messages get from one function to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By one copy.
+    Copied,
+    /// In frames.
+    Frames,
+    /// In frames of one packet each, so many of a hundred of which get lost, by a generator in this
+    /// state.
+    Packets(u64, u64),
+}
+
 #[derive(Debug)]
 pub struct Lab {
     pub engine: Engine<Plain>,
@@ -409,6 +422,26 @@ impl Lab {
             });
         }
         lab
+    }
+
+    /// Has all messages between different functions go this way.
+    pub fn go(&mut self, way: Way) {
+        let loss = match way {
+            Way::Copied => return,
+            Way::Frames => Loss::of(""),
+            Way::Packets(percent, state) => {
+                let wire = Delayed::new(Loopback::default());
+                self.engine.set_endpoint(Box::new(Single(Lossy(wire))));
+                Loss::Percent(percent, state.max(1))
+            }
+        };
+        self.net.change(|net| {
+            for from in &self.nodes {
+                for to in &self.nodes {
+                    net.losses.insert((from.vf, to.vf), loss.clone());
+                }
+            }
+        });
     }
 
     pub fn cq(&mut self, node: usize, capacity: usize) -> (u32, Cq) {

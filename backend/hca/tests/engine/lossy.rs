@@ -9,7 +9,7 @@ use hca::{Transport, VfId};
 use wire::{Gid, Lid, Qpn};
 
 use crate::lab::net::Loss;
-use crate::lab::{Lab, Qp, TIMEOUT_NS, base, received, remote, request, sent};
+use crate::lab::{Lab, Qp, TIMEOUT_NS, Way, base, received, remote, request, sent};
 use crate::slow::{outcome, programs};
 
 /// Bytes of four packets.
@@ -325,8 +325,12 @@ proptest! {
         seed in 1..u64::MAX,
         delay in prop_oneof![Just(0), 0..100_000_u64],
         receives in 0..40_usize,
+        single in any::<bool>(),
     ) {
-        let shape = |lab: &Lab| {
+        let shape = |lab: &mut Lab| {
+            if single {
+                lab.go(Way::Packets(0, 1));
+            }
             for (way, percent, state) in [(THERE, percent[0], seed), (BACK, percent[1], !seed)] {
                 lossy(lab, way, Loss::Percent(percent, state.max(1)));
                 lab.net.change(|net| {

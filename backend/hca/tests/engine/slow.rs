@@ -353,7 +353,7 @@ pub fn programs() -> impl Strategy<Value = Vec<(u8, u16, u16, bool)>> {
 /// The subnet is as `shape` makes it.
 pub fn outcome(
     program: &[(u8, u16, u16, bool)],
-    shape: impl Fn(&Lab),
+    shape: impl Fn(&mut Lab),
     receives: usize,
     transport: Transport,
 ) -> (Vec<(u16, Status)>, Received, [Vec<u8>; 2]) {
@@ -361,7 +361,7 @@ pub fn outcome(
     let (a, b) = lab.pair_with(transport, |change| {
         (change.rnr_retry, change.retry_count) = (Some(3), Some(7));
     });
-    shape(&lab);
+    shape(&mut lab);
     lab.memory(0)
         .write(base(0), &crate::lab::pattern(1, 20_000));
     lab.memory(1)
