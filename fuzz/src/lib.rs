@@ -4,6 +4,7 @@
 //! Its objects are created by commands in the driver's encoding, so that a
 //! target begins where a guest would.
 
+pub mod frames;
 pub mod guest;
 pub mod subnet;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use connectx::{Port, PortAttributes};
-use hca::{Heading, MadDatagram, NoRoute, PathId, Route, Subnet, VfId};
+use hca::{End, Heading, MadDatagram, NoRoute, PathId, Route, Subnet, VfId};
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
 
 /// The subnet: LID `n` is function `n - 1`.
@@ -25,7 +25,7 @@ impl FixedSubnet {
 
     fn route(vf: u16) -> Route {
         Route {
-            to: VfId(vf),
+            end: End::Here(VfId(vf)),
             mtu: Mtu::from_bytes(4096).expect("an MTU of the specification"),
             path: PathId::NONE,
             faulty: false,

@@ -229,7 +229,11 @@ impl<F: Face> Engine<F> {
         };
         if let Some(route) = route {
             let dgid = address.global.map(|global| global.dgid);
-            let function = self.function_at(route.to, dgid, address.dest_qp);
+            let Some(port) = route.here() else {
+                let to = Destination::Away;
+                return self.launch_datagram(from, to, route, address, &datagram, psn);
+            };
+            let function = self.function_at(port, dgid, address.dest_qp);
             let impaired = route.faulty || route.delay > 0;
             if let Some(to) = function
                 && (impaired || self.is_watched(from, to))

@@ -103,6 +103,8 @@ pub struct Engine<F: Face> {
     pub(crate) round: VecDeque<VfId>,
     /// Where frames leave and arrive.
     pub(crate) endpoint: Captured<Box<dyn Endpoint>>,
+    /// Where those leave and arrive whose other end is elsewhere.
+    pub(crate) links: Vec<Box<dyn Endpoint>>,
     /// When the next frame arrives there, as far as it is known.
     pub(crate) arrival: Option<u64>,
     pub(crate) held_events: HeldEvents,
@@ -143,6 +145,7 @@ impl<F: Face> Engine<F> {
                 next: Box::new(Lossy(Delayed::new(Loopback::default()))),
                 watch: None,
             },
+            links: Vec::new(),
             arrival: None,
             held_events: HeldEvents::new(),
             discarded: Discarded::default(),
@@ -243,7 +246,7 @@ impl<F: Face> Engine<F> {
     /// Has frames leave and arrive elsewhere. Those on their way are lost.
     pub fn set_endpoint(&mut self, endpoint: Box<dyn Endpoint>) {
         self.endpoint.next = endpoint;
-        self.arrival = self.endpoint.deadline();
+        self.look_for_arrivals();
     }
 
     /// Bytes of the host's memory that a function's objects take, see [`Quota::memory`].

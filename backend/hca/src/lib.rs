@@ -62,6 +62,8 @@ pub use qp::{
 pub use reason::{Failure, KeyFault, Reason, Report};
 pub use requester::MAX_MESSAGE;
 pub use service_level::{Foreign, ServiceLevels};
-pub use subnet::{Crossing, Envelope, Heading, MadDatagram, NoRoute, Route, Subnet, WrongKey};
+pub use subnet::{
+    Crossing, End, Envelope, Heading, LinkId, MadDatagram, NoRoute, Route, Subnet, WrongKey,
+};
 pub use traffic::{PathId, PathTraffic};
 pub use vf::{PortView, Quota, RequestCounters, RetryCounters, TrafficCounters};

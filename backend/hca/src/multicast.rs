@@ -8,7 +8,7 @@ use crate::datagram::Datagram;
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::Face;
 use crate::qp::Transport;
-use crate::subnet::Route;
+use crate::subnet::{End, Route};
 use crate::traffic::PathId;
 use crate::transport::{DATAGRAM_WORDS, Destination};
 use crate::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
@@ -113,24 +113,25 @@ impl<F: Face> Engine<F> {
             .and_then(|fanout| fanout.routes.get(at))
         {
             at += 1;
-            if self.is_reached(from, &route, datagram) {
-                self.receive_multicast(route.to, group, datagram, budget);
+            if let Some(port) = self.reached(from, &route, datagram) {
+                self.receive_multicast(port, group, datagram, budget);
             }
         }
     }
 
-    /// Whether a packet gets to the end of a way that leads elsewhere: the HCA itself has served the
-    /// sender's port.
-    fn is_reached(&self, from: VfId, route: &Route, datagram: &Datagram<'_>) -> bool {
-        let own = self.sharer(route.to, 0) == self.sharer(from, 0);
-        !own && datagram.payload.len() <= route.mtu.bytes() as usize
+    /// The port of this engine where a packet gets by this way: the HCA itself has served the sender's
+    /// own.
+    fn reached(&self, from: VfId, route: &Route, datagram: &Datagram<'_>) -> Option<VfId> {
+        let own = |port: &VfId| self.sharer(*port, 0) == self.sharer(from, 0);
+        let fits = datagram.payload.len() <= route.mtu.bytes() as usize;
+        route.here().filter(|port| fits && !own(port))
     }
 
-    /// Whether links lose or delay what goes there.
+    /// Whether links lose or delay what goes there, or some of it leaves the engine.
     fn is_impaired(&self, from: VfId, slot: usize) -> bool {
         let fanout = self.vf(from).fanouts[slot].as_ref();
         let mut routes = fanout.into_iter().flat_map(|fanout| &fanout.routes);
-        routes.any(|route| route.faulty || route.delay > 0)
+        routes.any(|route| route.faulty || route.delay > 0 || route.here().is_none())
     }
 
     /// Sends a packet in a frame.
@@ -147,17 +148,24 @@ impl<F: Face> Engine<F> {
         let fanout = self.vf(from).fanouts[slot].as_ref();
         let routes = fanout.map_or(&[][..], |fanout| &fanout.routes);
         let first = routes.first().copied().unwrap_or(Route {
-            to: from,
+            end: End::Here(from),
             mtu: Mtu::B4096,
             path: PathId::NONE,
             faulty: false,
             delay: 0,
             crossing: None,
         });
-        let reached = |route: &&Route| self.is_reached(from, route, datagram);
-        let routes = routes.iter().filter(reached).copied().collect();
-        let to = Destination::Group(routes, gid, cluster);
+        let reached = |route: &&Route| self.reached(from, route, datagram).is_some();
+        let here = routes.iter().filter(reached).copied().collect();
+        // One copy goes over each link.
+        let mut away: Vec<_> = routes.iter().filter(|it| it.here().is_none()).collect();
+        away.dedup_by_key(|route| route.end);
+        let away: Vec<_> = away.into_iter().copied().collect();
+        let to = Destination::Group(here, gid, cluster);
         self.launch_datagram(from, to, first, address, datagram, psn);
+        for route in away {
+            self.launch_datagram(from, Destination::Away, route, address, datagram, psn);
+        }
     }
 
     /// A datagram for a group has come to a port.

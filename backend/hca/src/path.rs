@@ -53,7 +53,7 @@ impl<F: Face> Engine<F> {
         let route = self.connection_route(index, path, generation)?;
         let qp = self.qps.get(index.0)?;
         let dgid = path.global.map(|global| global.dgid);
-        let function = self.function_at(route.to, dgid, qp.core.attr.dest_qp)?;
+        let function = self.function_at(route.here()?, dgid, qp.core.attr.dest_qp)?;
         let to = self.vf(function);
         if !to.port.active {
             return None;

@@ -195,6 +195,15 @@ impl<F: Face> Engine<F> {
             let reason = Reason::LocalKey(error.into());
             return failed(wr, Status::LocalProtection, reason);
         }
+        if let Some(CachedRoute {
+            route: Ok(route), ..
+        }) = qp.req.route
+            && route.here().is_none()
+            && vf.port.active
+        {
+            // Somebody may be elsewhere.
+            return Outcome::Departs;
+        }
         if vf.port.active
             && let Some(CachedRoute {
                 route: Err(reason @ (NoRoute::Lost(path) | NoRoute::Held(path))),

@@ -9,11 +9,36 @@ use crate::engine::VfId;
 use crate::traffic::{PathId, PathTraffic};
 use crate::work::GlobalRoute;
 
+/// Where a way ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum End {
+    /// At a function of this engine.
+    Here(VfId),
+    /// Elsewhere: over this link, whose endpoint knows who is there ([`crate::Engine::add_link`]).
+    Away(LinkId),
+}
+
+/// A link to another engine, here or on another host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(pub u16);
+
+impl Route {
+    /// The function at the end, where that is of this engine.
+    #[inline]
+    #[must_use]
+    pub const fn here(&self) -> Option<VfId> {
+        match self.end {
+            End::Here(to) => Some(to),
+            End::Away(_) => None,
+        }
+    }
+}
+
 /// A resolved way from one port to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// The function at the far end.
-    pub to: VfId,
+    /// Where it ends.
+    pub end: End,
     /// Largest packet payload on the way.
     pub mtu: Mtu,
     /// Under which number to count what takes it. Of a multicast packet all routes have the same,

@@ -36,7 +36,7 @@ pub struct Seen {
     pub leaves: bool,
     /// The function that has sent it.
     pub from: VfId,
-    /// The function that it is for; `None` of a multicast one.
+    /// The function that it is for; `None` of a multicast one, and of one that leaves the engine.
     pub to: Option<VfId>,
     /// Low bits by which source and destination LID differ from the ports' base LIDs.
     pub path_bits: [u8; 2],
@@ -114,6 +114,15 @@ impl<E> Captured<E> {
         }
     }
 
+    /// Shows a frame that leaves.
+    pub(crate) fn show_departure(&mut self, frame: &Transmit) {
+        let to = match frame.to {
+            Destination::Function(to) => Some(to),
+            Destination::Group(..) | Destination::Away => None,
+        };
+        self.show(&frame.frame, (frame.from, to), frame.path_bits, frame.from);
+    }
+
     /// Shows a multicast frame that has arrived at a function's port.
     pub(crate) fn show_multicast(
         &mut self,
@@ -128,11 +137,7 @@ impl<E> Captured<E> {
 
 impl<E: Endpoint> Endpoint for Captured<E> {
     fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
-        let to = match frame.to {
-            Destination::Function(to) => Some(to),
-            Destination::Group(..) => None,
-        };
-        self.show(&frame.frame, (frame.from, to), frame.path_bits, frame.from);
+        self.show_departure(&frame);
         self.next.transmit(frame, outside);
     }
 

@@ -54,6 +54,10 @@ impl<F: Face> Engine<F> {
             ..Frame::new(address, Mtu::B4096, psn, content)
         };
         self.launch(from, to, route, frame, 1);
+        // What takes no time is there before the sender knows that it has left.
+        if self.has_arrivals() {
+            self.arrivals(self.clock.now());
+        }
     }
 
     /// A datagram has come in a frame.
@@ -97,9 +101,10 @@ impl<F: Face> Engine<F> {
         };
         match to {
             Destination::Function(to) => self.receive_for(to, dest_qp, &mut datagram),
+            Destination::Away => {}
             Destination::Group(routes, group, cluster) => {
                 let mut budget = i64::MAX;
-                for Route { to, .. } in routes {
+                for to in routes.iter().filter_map(Route::here) {
                     self.show_at_port(from, to, cluster, &seen);
                     let group = (group, cluster);
                     self.receive_multicast(to, group, &mut datagram, &mut budget);

@@ -10,8 +10,8 @@ use wire::Gid;
 
 use super::frame::Frame;
 use crate::engine::VfId;
-use crate::subnet::{Route, Subnet};
-use crate::traffic::PathTraffic;
+use crate::subnet::{End, Route, Subnet};
+use crate::traffic::{PathId, PathTraffic};
 
 /// Where a frame goes.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub enum Destination {
     Function(VfId),
     /// To the members of a multicast group at these ports, in the virtual cluster of the sender.
     Group(Vec<Route>, Gid, Option<u16>),
+    /// Elsewhere: its address says where.
+    Away,
 }
 
 /// A frame on its way.
@@ -40,6 +42,27 @@ pub struct Transmit {
 }
 
 impl Transmit {
+    /// A frame that has come from another engine for a function of this one.
+    #[must_use]
+    pub fn arrival(to: VfId, frame: Frame) -> Self {
+        let route = Route {
+            end: End::Here(to),
+            mtu: frame.mtu,
+            path: PathId::NONE,
+            faulty: false,
+            delay: 0,
+            crossing: None,
+        };
+        Self {
+            from: to,
+            to: Destination::Function(to),
+            route,
+            path_bits: [0; 2],
+            frame,
+            afloat: None,
+        }
+    }
+
     /// The same with another frame.
     pub(crate) fn with(&self, frame: Frame) -> Self {
         Self {
@@ -154,7 +177,10 @@ impl<E: Endpoint> Endpoint for Lossy<E> {
         if let Destination::Group(routes, ..) = &mut frame.to {
             match outside.subnet.lose_multicast(path, words) {
                 None => outside.traffic.add(path, words, 1),
-                Some(reached) => routes.retain(|route| reached.contains(&route.to)),
+                Some(reached) => {
+                    let reached = |to: VfId| reached.contains(&to);
+                    routes.retain(|route| route.here().is_some_and(reached));
+                }
             }
             return self.0.transmit(frame, outside);
         }
@@ -195,8 +221,8 @@ pub struct Delayed<E> {
     /// By arrival, and in the order in which they left.
     waiting: BTreeMap<(u64, u64), Transmit>,
     left: u64,
-    /// When the last of those arrives that are on their way between two functions.
-    last: HashMap<(VfId, VfId), u64>,
+    /// When the last of those arrives that are on their way from a function to an end.
+    last: HashMap<(VfId, End), u64>,
 }
 
 impl<E: Endpoint> Delayed<E> {
@@ -210,7 +236,7 @@ impl<E: Endpoint> Delayed<E> {
         }
     }
 
-    fn wait(&mut self, frame: Transmit, to: VfId, outside: &mut Outside<'_>) {
+    fn wait(&mut self, frame: Transmit, to: End, outside: &mut Outside<'_>) {
         let pair = (frame.from, to);
         let earlier = self.last.get(&pair);
         if frame.route.delay == 0 && earlier.is_none() {
@@ -227,14 +253,14 @@ impl<E: Endpoint> Delayed<E> {
 impl<E: Endpoint> Endpoint for Delayed<E> {
     fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
         let Destination::Group(routes, group, cluster) = &frame.to else {
-            let to = frame.route.to;
+            let to = frame.route.end;
             return self.wait(frame, to, outside);
         };
         for route in routes {
             let to = Destination::Group(vec![*route], *group, *cluster);
             let mut one = frame.with(frame.frame.clone());
             (one.to, one.route) = (to, *route);
-            self.wait(one, route.to, outside);
+            self.wait(one, route.end, outside);
         }
     }
 
@@ -244,7 +270,7 @@ impl<E: Endpoint> Endpoint for Delayed<E> {
         }
         let first = self.waiting.first_entry();
         let due = first.filter(|entry| entry.key().0 <= now)?;
-        let (&(arrived, _), to) = (due.key(), due.get().route.to);
+        let (&(arrived, _), to) = (due.key(), due.get().route.end);
         let frame = due.remove();
         let pair = (frame.from, to);
         if self.last.get(&pair) == Some(&arrived) {

@@ -18,7 +18,7 @@ use crate::message::check_local;
 use crate::mr::Access;
 use crate::qp::{Qp, QpState, Transport};
 use crate::reason::{KeyFault, Reason};
-use crate::subnet::{Envelope, NoRoute, Route, WrongKey};
+use crate::subnet::{End, Envelope, LinkId, NoRoute, Route, WrongKey};
 use crate::vf::{CachedRoute, TrafficCounters, Vf};
 use crate::work::{Operation, SendWr, Status};
 
@@ -286,9 +286,13 @@ impl<F: Face> Engine<F> {
         };
         let dgid = path.global.map(|global| global.dgid);
         let longest = frame.payload.len().min(frame.mtu.bytes() as usize);
-        let Some(to) = self.function_at(route.to, dgid, dest_qp) else {
-            return;
+        let to = match route.end {
+            End::Here(port) => self
+                .function_at(port, dgid, dest_qp)
+                .map(Destination::Function),
+            End::Away(_) => Some(Destination::Away),
         };
+        let Some(to) = to else { return };
         // Packets that the way is too narrow for get lost on it.
         if longest <= route.mtu.bytes() as usize {
             // Small ones are counted with their requests.
@@ -296,7 +300,7 @@ impl<F: Face> Engine<F> {
             if counted {
                 self.vf(from).counters.sent(words, packets);
             }
-            self.launch(from, Destination::Function(to), route, frame, things as u32);
+            self.launch(from, to, route, frame, things as u32);
         }
     }
 
@@ -312,7 +316,7 @@ impl<F: Face> Engine<F> {
         let vf = self.vf(from);
         let dest = match to {
             Destination::Function(to) => self.vf(to).port.path_bits(frame.address.dlid),
-            Destination::Group(..) => 0,
+            Destination::Group(..) | Destination::Away => 0,
         };
         let path_bits = [vf.port.path_bits(frame.address.slid), dest];
         if frame.is_counted() && !route.faulty {
@@ -332,8 +336,40 @@ impl<F: Face> Engine<F> {
             subnet: &mut *self.subnet,
             traffic: &self.traffic,
         };
-        self.endpoint.transmit(transmit, &mut outside);
-        self.arrival = self.endpoint.deadline();
+        match (route.end, &transmit.to) {
+            (End::Away(link), Destination::Away) => {
+                self.endpoint.show_departure(&transmit);
+                if let Some(link) = self.links.get_mut(usize::from(link.0)) {
+                    link.transmit(transmit, &mut outside);
+                }
+            }
+            _ => self.endpoint.transmit(transmit, &mut outside),
+        }
+        self.look_for_arrivals();
+    }
+
+    /// Finds out when the next frame arrives.
+    pub(crate) fn look_for_arrivals(&mut self) {
+        let links = self.links.iter().filter_map(|link| link.deadline());
+        self.arrival = self.endpoint.deadline().into_iter().chain(links).min();
+    }
+
+    /// The next frame that has arrived at any endpoint.
+    fn next_arrival(&mut self, now: u64) -> Option<Transmit> {
+        let here = self.endpoint.receive(now);
+        here.or_else(|| self.links.iter_mut().find_map(|link| link.receive(now)))
+    }
+
+    /// Joins the engine to others: paths that end [`End::Away`] over this link lead there. What arrives at
+    /// the endpoint is for functions of this engine.
+    pub fn add_link(&mut self, endpoint: Box<dyn Endpoint>) -> LinkId {
+        self.links.push(endpoint);
+        LinkId(self.links.len() as u16 - 1)
+    }
+
+    /// Looks at the endpoints, at one of which something has arrived without the engine's doing.
+    pub fn wake(&mut self) {
+        self.look_for_arrivals();
     }
 
     /// Whether a function may have one datagram more on its way.
@@ -352,7 +388,7 @@ impl<F: Face> Engine<F> {
                 mut frame,
                 afloat,
                 ..
-            }) = self.endpoint.receive(now)
+            }) = self.next_arrival(now)
         {
             drop(afloat);
             if let Some(crossing) = &route.crossing {
@@ -366,11 +402,19 @@ impl<F: Face> Engine<F> {
                 to => self.datagram_arrives(from, to, frame),
             }
         }
-        self.arrival = self.endpoint.deadline();
+        self.look_for_arrivals();
+    }
+
+    /// A frame has come to a function's port from outside the engine. It may say anything.
+    pub fn receive(&mut self, at: VfId, frame: Frame) {
+        match frame.address.service {
+            Service::Ud => self.datagram_arrives(at, Destination::Function(at), frame),
+            _ => self.arrive(at, frame, &mut { i64::MAX }),
+        }
     }
 
     /// A frame of a connection has come to a function's port. It may say anything.
-    pub(crate) fn arrive(&mut self, at: VfId, mut frame: Frame, budget: &mut i64) {
+    fn arrive(&mut self, at: VfId, mut frame: Frame, budget: &mut i64) {
         let Some(index) = self.taker(at, &frame) else {
             return;
         };

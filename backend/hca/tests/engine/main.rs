@@ -15,3 +15,4 @@ mod model;
 mod neighbours;
 mod progress;
 mod slow;
+mod trunk;

@@ -284,16 +284,18 @@ impl Model {
                 };
                 let completions = &mut self.qps[peer(qp)].received;
                 let mut refuse = |status| completions.push((index, status, 0, RecvKind::Send, 0));
-                if total(&pieces) < len {
+                let fits = total(&pieces);
+                // Of single packets the first ones are taken.
+                let taken = match self.way {
+                    Way::Packets(..) if fits < len => fits / 4096 * 4096,
+                    _ => 0,
+                };
+                if fits < len && taken == 0 {
                     refuse(Status::LocalLength);
-                    // Of single packets the first ones fit.
-                    if matches!(self.way, Way::Packets(..)) {
-                        self.spoil(there, &pieces);
-                    }
                     return Some((Status::RemoteInvalidRequest, true));
                 }
                 // Buffers are looked at as far as the message goes.
-                let mut left = len;
+                let mut left = if taken > 0 { taken } else { len };
                 for piece in &pieces {
                     let used = left.min(u64::from(piece.len));
                     let part = Piece {
@@ -311,6 +313,11 @@ impl Model {
                     }
                     left -= used;
                 }
+                if taken > 0 {
+                    refuse(Status::LocalLength);
+                    self.spoil(there, &pieces);
+                    return Some((Status::RemoteInvalidRequest, true));
+                }
                 self.copy(here, &mine, there, &places(&pieces));
                 let entry = (index, Status::Success, len as u32, kind, wr.immediate());
                 self.qps[peer(qp)].received.push(entry);
@@ -319,15 +326,20 @@ impl Model {
                 if len > 0 && !allowed(&remote, Access::REMOTE_WRITE) {
                     return Some((Status::RemoteAccess, true));
                 }
-                if !wr.written {
-                    self.copy(here, &mine, there, &places(&[remote]));
-                    wr.written = self.way == Way::Copied;
-                }
+                // What the responder has not acknowledged for want of a receive request comes again.
+                let again = match self.way {
+                    Way::Copied => len,
+                    Way::Frames => 0,
+                    Way::Packets(..) => len.saturating_sub(1) / 4096 * 4096,
+                } as usize;
+                let from = if wr.written { again } else { 0 };
+                let targets = places(&[remote]);
+                self.copy(here, &mine[from..], there, &targets[from..]);
+                wr.written = true;
                 if wr.operation == WriteImm {
-                    if !wr.written && self.qps[peer(qp)].receives.is_empty() {
-                        // Frames come again and again until there is one.
-                        for at in places(&[remote]) {
-                            self.memory[there][at] = UNDEFINED;
+                    if self.qps[peer(qp)].receives.is_empty() {
+                        for at in &targets[again..] {
+                            self.memory[there][*at] = UNDEFINED;
                         }
                     }
                     let (index, _) = self.qps[peer(qp)].receives.pop_front()?;

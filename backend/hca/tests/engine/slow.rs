@@ -349,6 +349,35 @@ pub fn programs() -> impl Strategy<Value = Vec<(u8, u16, u16, bool)>> {
     prop::collection::vec((0..7_u8, 0..64_u16, 1..9000_u16, any::<bool>()), 1..40)
 }
 
+/// One thing that function 0 is asked to do, of function 1.
+pub fn task(lab: &Lab, index: u16, (kind, place, len): (u8, u16, u16)) -> SendWr {
+    let place = u64::from(place) * 8;
+    let sge = lab.sge(0, place, len.into());
+    let (key, to) = (lab.nodes[1].key, base(1) + place);
+    let wr = match kind {
+        0 => remote(Operation::Write, index, &[sge], to, key),
+        1 => remote(Operation::WriteImm, index, &[sge], to, key),
+        2 => remote(Operation::Read, index, &[sge], to, key),
+        3 => SendWr {
+            atomic: AtomicOperands {
+                swap_add: 3,
+                ..AtomicOperands::default()
+            },
+            ..remote(Operation::FetchAdd, index, &[lab.sge(0, place, 8)], to, key)
+        },
+        4 => request(Operation::Nop, index, &[]),
+        // Now and then one with a wrong key, of the peer's memory or of its own.
+        5 if len < 500 => remote(Operation::Write, index, &[sge], to, key ^ 1),
+        6 if len < 500 => {
+            let lkey = sge.lkey ^ 1;
+            remote(Operation::Write, index, &[Sge { lkey, ..sge }], to, key)
+        }
+        _ => request(Operation::Send, index, &[sge]),
+    };
+    // What comes after a READ would else take what lies there before the READ's answer does.
+    SendWr { fence: true, ..wr }
+}
+
 /// Carries out a program on a fresh laboratory, and lets time pass until nothing is left to do.
 /// The subnet is as `shape` makes it.
 pub fn outcome(
@@ -371,32 +400,8 @@ pub fn outcome(
     }
     let (mut sends, mut recvs) = (Vec::new(), Vec::new());
     for (at, &(kind, place, len, now)) in program.iter().enumerate() {
-        let place = u64::from(place) * 8;
-        let sge = lab.sge(0, place, len.into());
-        let key = lab.nodes[1].key;
-        let (index, to) = (at as u16, base(1) + place);
-        let wr = match kind {
-            0 => remote(Operation::Write, index, &[sge], to, key),
-            1 => remote(Operation::WriteImm, index, &[sge], to, key),
-            2 => remote(Operation::Read, index, &[sge], to, key),
-            3 => SendWr {
-                atomic: AtomicOperands {
-                    swap_add: 3,
-                    ..AtomicOperands::default()
-                },
-                ..remote(Operation::FetchAdd, index, &[lab.sge(0, place, 8)], to, key)
-            },
-            4 => request(Operation::Nop, index, &[]),
-            // Now and then one with a wrong key, of the peer's memory or of its own.
-            5 if len < 500 => remote(Operation::Write, index, &[sge], to, key ^ 1),
-            6 if len < 500 => {
-                let lkey = sge.lkey ^ 1;
-                remote(Operation::Write, index, &[Sge { lkey, ..sge }], to, key)
-            }
-            _ => request(Operation::Send, index, &[sge]),
-        };
-        // What comes after a READ would else take what lies there before the READ's answer does.
-        lab.post(&a, SendWr { fence: true, ..wr });
+        let wr = task(&lab, at as u16, (kind, place, len));
+        lab.post(&a, wr);
         if now {
             lab.settle();
         }

@@ -93,7 +93,7 @@ impl Subnet for EngineSubnet {
         drop(paths);
         match to {
             Ok((Route { mtu, delay, .. }, crossing, Some(to))) => Ok(hca::Route {
-                to,
+                end: hca::End::Here(to),
                 mtu,
                 path,
                 faulty,
@@ -132,7 +132,7 @@ impl Subnet for EngineSubnet {
                 // Of those at one port the engine finds all that are in the sender's cluster.
                 let to = { functions }.find(|&to| state.clusters.together(from, to))?;
                 Some(hca::Route {
-                    to,
+                    end: hca::End::Here(to),
                     mtu: route.mtu,
                     path,
                     faulty,

@@ -89,7 +89,7 @@ fn nobody_waits_for_a_manager_that_routes() {
         };
         let mut paths = vswitch.for_engine(std::task::Waker::noop().clone());
         let route = paths.resolve(a, &heading);
-        assert_eq!(route.map(|route| route.to), Ok(b));
+        assert_eq!(route.map(|route| route.end), Ok(hca::End::Here(b)));
         // NodeInfo, by a command.
         let mut get = [0; 256];
         get[..4].copy_from_slice(&[1, 1, 1, 1]);

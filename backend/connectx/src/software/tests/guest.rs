@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use hca::{
-    Clock, Engine, Heading, MadDatagram, NoRoute, PathId, PortView, Quota, Route, Subnet, VfId,
+    Clock, End, Engine, Heading, MadDatagram, NoRoute, PathId, PortView, Quota, Route, Subnet, VfId,
 };
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
 
@@ -47,7 +47,7 @@ impl Subnet for Loopback {
     }
     fn resolve(&mut self, from: VfId, _heading: &Heading) -> Result<Route, NoRoute> {
         Ok(Route {
-            to: from,
+            end: End::Here(from),
             mtu: Mtu::B4096,
             path: PathId::NONE,
             faulty: false,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use hca::{Heading, MadDatagram, NoRoute, PathId, Route, Subnet, VfId};
+use hca::{End, Heading, LinkId, MadDatagram, NoRoute, PathId, Route, Subnet, VfId};
 use wire::{Lid, Mtu, PKey, Sl};
 
 use super::locked;
@@ -13,6 +13,8 @@ use super::locked;
 #[derive(Debug, Default)]
 pub struct NetState {
     pub lids: HashMap<Lid, VfId>,
+    /// LIDs of other engines, by the link that leads there.
+    pub beyond: HashMap<Lid, LinkId>,
     /// Ways that lose everything.
     pub cut: HashSet<(VfId, VfId)>,
     /// Largest packet payload on every way.
@@ -61,6 +63,18 @@ fn path(from: VfId, to: VfId) -> PathId {
     PathId::new(1 + usize::from(from.0) * 16 + usize::from(to.0))
 }
 
+/// A clean way.
+fn route(end: End) -> Route {
+    Route {
+        end,
+        mtu: Mtu::B4096,
+        path: PathId::NONE,
+        faulty: false,
+        delay: 0,
+        crossing: None,
+    }
+}
+
 /// The laboratory's subnet.
 #[derive(Debug, Clone, Default)]
 pub struct Net {
@@ -100,18 +114,20 @@ impl Subnet for Net {
         let dlid = heading.dlid;
         let mut net = self.look();
         net.resolved += 1;
+        if let Some(&link) = net.beyond.get(&dlid) {
+            return Ok(route(End::Away(link)));
+        }
         let to = *net.lids.get(&dlid).ok_or(NoRoute::Dropped)?;
         if net.cut.contains(&(from, to)) {
             return Err(NoRoute::Dropped);
         }
         let mtu = net.mtu.unwrap_or(Mtu::B4096);
         Ok(Route {
-            to,
             mtu,
             path: path(from, to),
             faulty: net.losses.contains_key(&(from, to)),
             delay: net.delays.get(&(from, to)).copied().unwrap_or(0),
-            crossing: None,
+            ..route(End::Here(to))
         })
     }
 
@@ -125,12 +141,10 @@ impl Subnet for Net {
             .into_iter()
             .filter(|&to| !net.cut.contains(&(from, to)))
             .map(|to| Route {
-                to,
                 mtu,
                 path: path(from, from),
                 faulty,
-                delay: 0,
-                crossing: None,
+                ..route(End::Here(to))
             })
             .collect()
     }
