@@ -66,6 +66,11 @@ fn has_room<F: Face>(vf: &Vf<F>) -> bool {
     vf.taken.max(afloat) < THINGS && vf.memory.left() >= THING
 }
 
+/// Whether a function has as much on its way as it may.
+fn is_crowded<F: Face>(vf: &Vf<F>) -> bool {
+    vf.afloat.load(Ordering::Relaxed) >= THINGS
+}
+
 /// The service of a connected transport.
 const fn service(transport: Transport) -> Service {
     match transport {
@@ -129,7 +134,9 @@ impl<F: Face> Engine<F> {
                 return self.make_ready(index);
             }
             *budget -= REQUEST_COST;
-            if let Some(frame) = self.next_frame(index) {
+            // What is on its way has to arrive first; its answers make room.
+            let crowded = away.requester.awaits() && is_crowded(self.vf(qp.core.vf));
+            if !crowded && let Some(frame) = self.next_frame(index) {
                 *budget -= frame.payload.len() as i64;
                 self.transmit(index, frame);
             } else if self.finish_requests(index) || (takes && !held && self.take_next(index)) {
@@ -295,6 +302,10 @@ impl<F: Face> Engine<F> {
         let Some(to) = to else { return };
         // Packets that the way is too narrow for get lost on it.
         if longest <= route.mtu.bytes() as usize {
+            if is_crowded(self.vf(from)) {
+                let counters = &self.vf(from).counters;
+                return TrafficCounters::add(&counters.xmit_discards, 1);
+            }
             // Small ones are counted with their requests.
             let things = frame.payload.len() / THING;
             if counted {

@@ -107,6 +107,11 @@ impl Requester {
         self.newest
     }
 
+    /// Whether something has been sent of which an answer is to come.
+    pub fn awaits(&self) -> bool {
+        self.overdue.is_some()
+    }
+
     /// Whether all requests are complete.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
@@ -156,7 +161,7 @@ impl Requester {
         let brings = request.wr.operation.fills_list();
         let waits = (packet == 0 && request.wr.fence && !self.asked.is_empty())
             || (brings && self.asked.len() >= MAX_READS)
-            || psn.distance(oldest) >= WINDOW as i32;
+            || (around.transport.is_reliable() && psn.distance(oldest) >= WINDOW as i32);
         if waits {
             return None;
         }

@@ -342,6 +342,45 @@ fn what_a_function_has_on_its_way_is_bounded() {
     assert_eq!(sent(&c.cq.poll()), [(9, Status::Success)]);
 }
 
+#[test]
+fn what_long_messages_have_on_their_way_is_bounded() {
+    for transport in [Transport::Rc, Transport::Uc] {
+        let mut lab = Lab::new(2);
+        let pairs: Vec<_> = (0..4).map(|_| lab.pair(transport)).collect();
+        slow(&lab, THERE, BACK);
+        let len = 256 << 20;
+        let sge = Sge {
+            addr: crate::lab::ALIAS,
+            ..lab.sge(0, 0, len)
+        };
+        let key = lab.nodes[1].key;
+        let before = lab.memory(0).given()[1];
+        for (qp, _) in &pairs {
+            let to = crate::lab::ALIAS;
+            lab.post(qp, remote(Operation::Write, 1, &[sge], to, key));
+        }
+        lab.settle();
+        if transport == Transport::Rc {
+            // Each may always have one frame there.
+            let read = lab.memory(0).given()[1] - before;
+            assert!(read <= (4096 * 4608) + 5 * (64 << 10), "{read} bytes");
+            continue;
+        }
+        // Who does not wait for answers loses what there is no room for.
+        let counters = lab.engine.counters(VfId(0));
+        let lost = counters
+            .xmit_discards
+            .load(std::sync::atomic::Ordering::Relaxed);
+        assert!(
+            lost > 4 * 4096 - 4096 * 4608 / (64 << 10) - 64,
+            "{lost} frames"
+        );
+        for (qp, _) in &pairs {
+            assert_eq!(sent(&qp.cq.poll()), [(1, Status::Success)]);
+        }
+    }
+}
+
 pub type Received = Vec<(u16, Status, u32, RecvKind, u32)>;
 
 /// What one queue pair is asked to do.
