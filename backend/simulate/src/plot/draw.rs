@@ -4,10 +4,10 @@ use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::{
     Cartesian2d, ChartBuilder, ChartContext, Circle, DrawingArea, DrawingAreaErrorKind,
-    DrawingBackend, IntoFont, PathElement, RGBColor, Rectangle, Text, TextStyle, WHITE,
+    DrawingBackend, PathElement, RGBColor, Rectangle, Text, TextStyle, WHITE,
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, FontStyle};
+use plotters::style::{Color, FontDesc, FontFamily, FontStyle};
 
 use super::scale::{Scale, number};
 use super::{Bars, Content, Figure, Line, Panel, PlotError};
@@ -148,7 +148,7 @@ impl<'a> From<Words> for TextStyle<'a> {
         } else {
             FontStyle::Normal
         };
-        let font = ("sans-serif", words.size).into_font().style(style);
+        let font = FontDesc::new(FontFamily::SansSerif, words.size.into(), style);
         TextStyle::from(font).color(&INK).pos(words.position)
     }
 }
