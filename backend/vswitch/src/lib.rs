@@ -38,6 +38,7 @@
 //!
 //! Data does not pass these steps. A queue pair's path is resolved once ([`VSwitch::for_engine`]), and
 //! there the same translation stands.
+
 #![forbid(unsafe_code)]
 
 pub mod cluster;

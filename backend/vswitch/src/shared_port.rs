@@ -165,16 +165,16 @@ impl SharedPorts {
         }
     }
 
-    /// Of the functions that share a port the one that a LID leads to: who has it for itself, else any
-    /// of those that are told apart by GIDs.
+    /// The function that a LID leads to among those that share a port: the one that has the LID for
+    /// itself, or else any function that GIDs tell from the others.
     pub(crate) fn function_with(&self, port: PortRef, fabric: &Fabric, dlid: Lid) -> Option<VfId> {
         let mut among = None;
         for &vf in self.functions(port)? {
             let (lid, _) = self.address(vf, fabric, port);
-            match self.is_clustered(vf, fabric) {
-                true if lid == dlid => return Some(vf),
-                true => {}
-                false => among = among.or(Some(vf)),
+            if !self.is_clustered(vf, fabric) {
+                among = among.or(Some(vf));
+            } else if lid == dlid {
+                return Some(vf);
             }
         }
         among

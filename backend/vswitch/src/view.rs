@@ -132,13 +132,15 @@ impl Names {
             Some(&given) => given,
             None => MirrorName {
                 lid: Lid::NONE,
-                guid: match manages {
-                    true => physical,
-                    false => self.guid(fabric, cluster, physical),
+                guid: if manages {
+                    physical
+                } else {
+                    self.guid(fabric, cluster, physical)
                 },
-                description: NodeDescription::new(&match manages {
-                    true => MANAGER.to_owned(),
-                    false => format!("{cluster} switch {}", self.given.len() + 1),
+                description: NodeDescription::new(&if manages {
+                    MANAGER.to_owned()
+                } else {
+                    format!("{cluster} switch {}", self.given.len() + 1)
                 }),
             },
         };

@@ -142,9 +142,10 @@ impl<H: Host> Software<H> {
         };
         if is_of_port(opcode) {
             // A port's answer may take its time, and whoever has the engine keeps others waiting.
-            return match host.inspect(|engine| engine.face(vf).is_initialized()) {
-                true => PortCommands(self.parts.port.as_mut()).dispatch(opcode, request, reply),
-                false => Err(TOO_EARLY),
+            return if host.inspect(|engine| engine.face(vf).is_initialized()) {
+                PortCommands(self.parts.port.as_mut()).dispatch(opcode, request, reply)
+            } else {
+                Err(TOO_EARLY)
             };
         }
         let prepared = Prepared::of(opcode, request, &self.parts.configuration);

@@ -63,23 +63,21 @@ impl Groups {
         let Some(change) = at.and_then(|at| of.asked.remove(at)).filter(|_| done) else {
             return;
         };
-        match change.joins {
-            true if of.joined.len() < OF_A_VM || of.joined.contains_key(&group) => {
+        if change.joins {
+            if of.joined.len() < OF_A_VM || of.joined.contains_key(&group) {
                 *of.joined.entry(group).or_default() |= change.states;
             }
-            true => {}
-            false => {
-                let states = of.joined.get(&group).copied().unwrap_or_default();
-                let left = states & !change.states;
-                match left {
-                    0 => of.joined.remove(&group),
-                    _ => of.joined.insert(group, left),
-                };
-                if left == 0 && states != 0 {
-                    self.former.truncate(FORMER - 1);
-                    self.former.push_front(group);
-                }
-            }
+            return;
+        }
+        let states = of.joined.get(&group).copied().unwrap_or_default();
+        let left = states & !change.states;
+        match left {
+            0 => of.joined.remove(&group),
+            _ => of.joined.insert(group, left),
+        };
+        if left == 0 && states != 0 {
+            self.former.truncate(FORMER - 1);
+            self.former.push_front(group);
         }
     }
 

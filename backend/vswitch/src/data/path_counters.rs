@@ -145,15 +145,17 @@ impl PathCounters {
             }
             crossed.told = now;
             for port in &crossed.sent {
-                match crossed.multicast {
-                    true => port.sent_multicast(packets, words),
-                    false => port.sent(packets, words),
+                if crossed.multicast {
+                    port.sent_multicast(packets, words)
+                } else {
+                    port.sent(packets, words)
                 }
             }
             for port in &crossed.received {
-                match crossed.multicast {
-                    true => port.received_multicast(packets, words),
-                    false => port.received(packets, words),
+                if crossed.multicast {
+                    port.received_multicast(packets, words)
+                } else {
+                    port.received(packets, words)
                 }
             }
         }

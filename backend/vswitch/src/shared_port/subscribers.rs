@@ -62,9 +62,10 @@ impl Subscribers {
         let mut answer = packet.reply();
         let mut header = Mad::new_checked(&mut answer.mad[..]).ok()?;
         header.set_method(Method::GET_RESPONSE);
-        header.set_status(match self.0.len() < before {
-            true => Status::OK,
-            false => Status::SA_REQUEST_INVALID,
+        header.set_status(if self.0.len() < before {
+            Status::OK
+        } else {
+            Status::SA_REQUEST_INVALID
         });
         Some(answer)
     }

@@ -114,9 +114,12 @@ fn own(model: &Model, cluster: usize) -> Own {
         let vfs = model.vfs().map(|(_, vf)| vf);
         vfs.filter(move |vf| vf.cluster.is_some_and(|(of, _)| of == cluster))
     };
-    let pkeys = vms().flat_map(|vf| match vf.virtual_pkeys.is_empty() {
-        true => vf.pkeys.clone(),
-        false => vf.virtual_pkeys.clone(),
+    let pkeys = vms().flat_map(|vf| {
+        if vf.virtual_pkeys.is_empty() {
+            vf.pkeys.clone()
+        } else {
+            vf.virtual_pkeys.clone()
+        }
     });
     Own {
         guids: vms().map(|vf| vf.guid).collect(),
