@@ -97,7 +97,7 @@ impl Parties {
         let vf = usize::from(to.vf);
         let (id, at) = (VfId(vf as u16), usize::from(to.qp) % KINDS.len());
         let own = Qpn::new(self.qps[at][vf].number);
-        let view = self.machine.engine.query_qp(id, own);
+        let view = crate::lock(&self.machine.engine).query_qp(id, own);
         let expected = view.map_or(Psn::default(), |view| view.attr.rq_psn);
         let service = match to.service.map_or(KINDS[at].0, |service| service.into()) & 3 {
             0 => Service::Rc,
@@ -136,7 +136,7 @@ impl Parties {
         (frame.solicited, frame.acknowledge) = (flag(2), !flag(3));
         frame.srq = Qpn::new(self.objects[vf].srqn);
         frame.payload = vec![0x5a; (said.payload % (66 << 10)) as usize];
-        self.machine.engine.receive(id, frame);
+        crate::lock(&self.machine.engine).receive(id, frame);
         self.machine.run();
     }
 
@@ -210,7 +210,7 @@ impl Parties {
     pub fn packet(&mut self, vf: u8, bytes: &[u8]) {
         let id = VfId(u16::from(vf & 1));
         if let Ok(frame) = Frame::parse(bytes, Mtu::B4096) {
-            self.machine.engine.receive(id, frame);
+            crate::lock(&self.machine.engine).receive(id, frame);
             self.machine.run();
         }
     }
