@@ -369,9 +369,10 @@ impl<'a> Reader<'a> {
         let route = LocalRoute::parse(packet).map_err(|_| NotAFrame::Length)?;
         let length = usize::from(route.length) * 4 + VCRC;
         let is_global = route.next_header == NextHeader::Grh.code();
-        let headers = match is_global {
-            true => LocalRoute::SIZE + GlobalRouteHeader::SIZE,
-            false => LocalRoute::SIZE,
+        let headers = if is_global {
+            LocalRoute::SIZE + GlobalRouteHeader::SIZE
+        } else {
+            LocalRoute::SIZE
         };
         if packet.len() != length || length < headers + BaseTransport::SIZE + ICRC + VCRC {
             return Err(NotAFrame::Length);

@@ -216,9 +216,10 @@ impl Requester {
             }
             Content::Acknowledge(syndrome, _) => {
                 self.advance(frame.psn, around);
-                match self.oldest() == frame.psn {
-                    true => self.refused(syndrome, around),
-                    false => self.gap(frame.psn, around),
+                if self.oldest() == frame.psn {
+                    self.refused(syndrome, around);
+                } else {
+                    self.gap(frame.psn, around);
                 }
             }
             Content::ReadResponse(_) | Content::AtomicResponse(..) => {
@@ -430,10 +431,8 @@ impl Requester {
         let end = offset + bytes.len() as u64;
         let fits = u64::from(frame.mtu.bytes()) == mtu
             && request.done + count <= request.packets
-            && match request.done + count == request.packets {
-                true => end == request.len,
-                false => end == u64::from(request.done + count) * mtu,
-            };
+            && end == request.len.min(u64::from(request.done + count) * mtu)
+            && (end == request.len) == (request.done + count == request.packets);
         if !fits {
             return self.fail(Status::BadResponse);
         }

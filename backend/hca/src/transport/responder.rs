@@ -215,9 +215,10 @@ impl<F: Face> Reception<'_, F> {
             ..
         } = &mut *self.resp;
         let earlier = receiving.strayed.replace(frame.psn);
-        match earlier.is_none_or(|earlier| !earlier.precedes(frame.psn)) {
-            true => Reply::say(Syndrome::Sequence, *psn, *msn),
-            false => Reply::default(),
+        if earlier.is_none_or(|earlier| !earlier.precedes(frame.psn)) {
+            Reply::say(Syndrome::Sequence, *psn, *msn)
+        } else {
+            Reply::default()
         }
     }
 
