@@ -163,8 +163,8 @@ impl<F: Face> Engine<F> {
                 qp.core.attr.apply(change);
                 qp.core.state = next;
                 // Where the path leads may be what has changed.
-                qp.req.route = None;
-                qp.req.peer = None;
+                qp.req.found.route = None;
+                qp.req.found.peer = None;
                 if let Some(psn) = change.rq_psn {
                     qp.resp.psn = psn;
                 }

@@ -306,13 +306,13 @@ impl<F: Face> Engine<F> {
             .global
             .map_or(0, |global| global.dgid.to_bits() as u16);
         let slot = usize::from(u16::from(address.dlid) ^ beyond) % ROUTE_CACHE;
-        if let Some(cached) = self.vf(from).routes[slot]
+        if let Some(cached) = self.vf(from).ways.routes[slot]
             && cached.holds(&heading, generation)
         {
             return cached.route;
         }
         let route = self.subnet.resolve(from, &heading);
-        self.vf_mut(from).routes[slot] = Some(CachedRoute {
+        self.vf_mut(from).ways.routes[slot] = Some(CachedRoute {
             heading,
             generation,
             route,

@@ -20,7 +20,7 @@ use crate::srq::Srq;
 use crate::subnet::Subnet;
 use crate::traffic::PathTraffic;
 use crate::transport::{Captured, Delayed, Endpoint, Loopback, Lossy, Watch};
-use crate::vf::{FANOUT_CACHE, PortView, Quota, TrafficCounters, Vf};
+use crate::vf::{PortView, Quota, TrafficCounters, Vf};
 use crate::work::{RecvWr, SendWr};
 
 /// A virtual function of the engine.
@@ -221,6 +221,9 @@ impl<F: Face> Engine<F> {
     pub fn set_port(&mut self, vf: VfId, port: PortView) {
         let state = self.vf_mut(vf);
         state.port = port;
+        if let Some(active) = &mut state.quiet {
+            *active = std::mem::take(&mut state.port.active);
+        }
         state.version += 1;
     }
 
@@ -277,12 +280,11 @@ impl<F: Face> Engine<F> {
         self.bury(vf);
         self.forget_polled(vf);
         let state = &mut self.vfs[usize::from(vf.0)];
-        let fanouts = [const { None }; FANOUT_CACHE];
         let gone = (
             state.pds.replace(),
             state.xrcds.replace(),
             std::mem::take(&mut state.multicast),
-            std::mem::replace(&mut state.fanouts, fanouts),
+            std::mem::take(&mut state.ways),
             state.keys.replace(),
         );
         state.special = [None; 2];

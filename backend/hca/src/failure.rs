@@ -447,8 +447,8 @@ impl<F: Face> Engine<F> {
         qp.core.attr = crate::qp::QpAttr::default();
         qp.req.offset = 0;
         qp.req.psn = Psn::default();
-        qp.req.route = None;
-        qp.req.peer = None;
+        qp.req.found.route = None;
+        qp.req.found.peer = None;
         qp.resp.psn = Psn::default();
         qp.resp.msn = 0;
         qp.resp.received = 0;

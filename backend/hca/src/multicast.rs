@@ -102,13 +102,13 @@ impl<F: Face> Engine<F> {
         if self.endpoint.watch.is_some() || self.is_impaired(from, slot) {
             return self.launch_multicast(from, group, slot, address, datagram, psn);
         }
-        let fanout = self.vf(from).fanouts[slot].as_ref();
+        let fanout = self.vf(from).ways.fanouts[slot].as_ref();
         if let Some(first) = fanout.and_then(|fanout| fanout.routes.first()) {
             let words = datagram.payload.len() as u64 / 4 + DATAGRAM_WORDS;
             self.traffic.add(first.path, words, 1);
         }
         let mut at = 0;
-        while let Some(&route) = self.vf(from).fanouts[slot]
+        while let Some(&route) = self.vf(from).ways.fanouts[slot]
             .as_ref()
             .and_then(|fanout| fanout.routes.get(at))
         {
@@ -129,7 +129,7 @@ impl<F: Face> Engine<F> {
 
     /// Whether links lose or delay what goes there, or some of it leaves the engine.
     fn is_impaired(&self, from: VfId, slot: usize) -> bool {
-        let fanout = self.vf(from).fanouts[slot].as_ref();
+        let fanout = self.vf(from).ways.fanouts[slot].as_ref();
         let mut routes = fanout.into_iter().flat_map(|fanout| &fanout.routes);
         routes.any(|route| route.faulty || route.delay > 0 || route.here().is_none())
     }
@@ -145,7 +145,7 @@ impl<F: Face> Engine<F> {
         datagram: &Datagram<'_>,
         psn: Psn,
     ) {
-        let fanout = self.vf(from).fanouts[slot].as_ref();
+        let fanout = self.vf(from).ways.fanouts[slot].as_ref();
         let routes = fanout.map_or(&[][..], |fanout| &fanout.routes);
         let first = routes.first().copied().unwrap_or(Route {
             end: End::Here(from),
@@ -227,7 +227,7 @@ impl<F: Face> Engine<F> {
         let generation = self.generation.load(Ordering::Acquire);
         let (mlid, sl) = (address.dlid, address.sl);
         let slot = usize::from(u16::from(mlid)) % FANOUT_CACHE;
-        let holds = self.vf(from).fanouts[slot].as_ref().is_some_and(|cached| {
+        let holds = self.vf(from).ways.fanouts[slot].as_ref().is_some_and(|cached| {
             cached.mlid == mlid
                 && cached.pkey == pkey
                 && cached.sl == sl
@@ -235,7 +235,7 @@ impl<F: Face> Engine<F> {
         });
         if !holds {
             let routes = self.subnet.resolve_multicast(from, mlid, sl, pkey);
-            self.vf_mut(from).fanouts[slot] = Some(CachedFanout {
+            self.vf_mut(from).ways.fanouts[slot] = Some(CachedFanout {
                 mlid,
                 pkey,
                 sl,

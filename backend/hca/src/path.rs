@@ -19,7 +19,7 @@ impl<F: Face> Engine<F> {
     pub(crate) fn peer(&mut self, index: QpIndex) -> Option<Peer> {
         let generation = self.generation.load(Ordering::Acquire);
         let qp = self.qps.get(index.0)?;
-        match qp.req.peer {
+        match qp.req.found.peer {
             Some(peer)
                 if peer.generation == generation
                     && peer.versions == self.versions(qp.core.vf, peer.vf) =>
@@ -40,9 +40,9 @@ impl<F: Face> Engine<F> {
         let peer = self.qps.get_mut(index.0);
         if let Some(heard_by) = peer.and_then(|qp| qp.resp.heard_by.take())
             && let Some(qp) = self.qps.get_mut(heard_by.0)
-            && qp.req.peer.is_some_and(|peer| peer.qp == index)
+            && qp.req.found.peer.is_some_and(|peer| peer.qp == index)
         {
-            qp.req.peer = None;
+            qp.req.found.peer = None;
         }
     }
 
@@ -104,7 +104,7 @@ impl<F: Face> Engine<F> {
         self.forget_as_peer(peer_index);
         self.qps.get_mut(peer_index.0)?.resp.heard_by = Some(index);
         let req = &mut self.qps.get_mut(index.0)?.req;
-        req.peer = Some(resolved);
+        req.found.peer = Some(resolved);
         Some(resolved)
     }
 
@@ -124,13 +124,13 @@ impl<F: Face> Engine<F> {
             return None;
         }
         let heading = Heading::new(path.dlid, path.sl, pkey, path.global);
-        if let Some(cached) = qp.req.route
+        if let Some(cached) = qp.req.found.route
             && cached.holds(&heading, generation)
         {
             return cached.route.ok();
         }
         let route = self.subnet.resolve(from, &heading);
-        self.qps.get_mut(index.0)?.req.route = Some(CachedRoute {
+        self.qps.get_mut(index.0)?.req.found.route = Some(CachedRoute {
             heading,
             generation,
             route,

@@ -327,6 +327,14 @@ pub(crate) struct Requester<F: Face> {
     pub queued: bool,
     /// What it has under way in frames.
     pub away: Option<Box<Away>>,
+    /// What is looked up again.
+    pub found: Found,
+}
+
+/// What a requester has looked up of the subnet and of other functions. It lasts no longer than they
+/// stay as they are: no image has it.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
     /// Path, as last resolved.
     pub route: Option<CachedRoute>,
     /// Peer, as last found.
@@ -348,8 +356,7 @@ impl<F: Face> Requester<F> {
             due: 0,
             queued: false,
             away: None,
-            route: None,
-            peer: None,
+            found: Found::default(),
         }
     }
 
@@ -413,7 +420,7 @@ pub(crate) struct Responder<F: Face> {
     pub established: bool,
     /// What it keeps of messages that come in frames.
     pub receiving: Receiving,
-    /// The queue pair that keeps this one as its peer.
+    /// The queue pair that keeps this one as its peer; it looks again, so no image has this.
     pub heard_by: Option<QpIndex>,
 }
 

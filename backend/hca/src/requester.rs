@@ -208,7 +208,7 @@ impl<F: Face> Engine<F> {
             && let Some(CachedRoute {
                 route: Err(reason @ (NoRoute::Lost(path) | NoRoute::Held(path))),
                 ..
-            }) = qp.req.route
+            }) = qp.req.found.route
         {
             let packets = len.div_ceil(u64::from(mtu)).max(1);
             let words = len / 4 + packets * HEADER_WORDS;

@@ -279,6 +279,22 @@ pub(crate) const FANOUT_CACHE: usize = 16;
 /// Slots of the datagram route cache.
 pub(crate) const ROUTE_CACHE: usize = 64;
 
+/// Where datagrams of a function go, as last resolved. No image has it.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    pub routes: [Option<CachedRoute>; ROUTE_CACHE],
+    pub fanouts: [Option<CachedFanout>; FANOUT_CACHE],
+}
+
+impl Default for Ways {
+    fn default() -> Self {
+        Self {
+            routes: [None; ROUTE_CACHE],
+            fanouts: [const { None }; FANOUT_CACHE],
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Vf<F: Face> {
     pub dma: F::Dma,
@@ -307,8 +323,10 @@ pub(crate) struct Vf<F: Face> {
     pub taken: u32,
     /// What frames on their way hold of the host's memory.
     pub afloat: Arc<AtomicU32>,
-    pub routes: [Option<CachedRoute>; ROUTE_CACHE],
-    pub fanouts: [Option<CachedFanout>; FANOUT_CACHE],
+    /// What is looked up again.
+    pub ways: Ways,
+    /// While the function is quiet: whether management says that its port is Active.
+    pub quiet: Option<bool>,
     pub quota: Quota,
     pub agenda: Agenda,
     pub polled: Polled,
@@ -336,8 +354,8 @@ impl<F: Face> Vf<F> {
             multicast_left: 1 << quota.log_multicast,
             taken: 0,
             afloat: Arc::default(),
-            routes: [None; ROUTE_CACHE],
-            fanouts: [const { None }; FANOUT_CACHE],
+            ways: Ways::default(),
+            quiet: None,
             quota,
             agenda: Agenda::default(),
             polled: Polled::default(),

@@ -276,7 +276,7 @@ impl<F: Face> Engine<F> {
         let counted = frame.is_counted();
         let (words, packets) = (frame.words(), u64::from(frame.packets()));
         let Some(route) = route else {
-            let found = self.qps.get(index.0).and_then(|qp| qp.req.route);
+            let found = self.qps.get(index.0).and_then(|qp| qp.req.found.route);
             if let Some(CachedRoute {
                 route: Err(reason @ (NoRoute::Lost(path) | NoRoute::Held(path))),
                 ..
