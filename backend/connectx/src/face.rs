@@ -9,11 +9,11 @@ use hca::{Attention, CqError, Dma, Event, Face, PortChange};
 use crate::bits::event::{CQ_ERROR_ACCESS, CQ_ERROR_OVERRUN, EventType, PortSubtype};
 use crate::bits::queue_pair::qpc;
 use crate::bits::shared_receive::srqc;
-use crate::queue::completion::{CompletionQueue, Notice};
+use crate::queue::completion::{CompletionQueue, CompletionQueueImageV1, Notice};
 use crate::queue::event::Entry;
-use crate::queue::receive::ReceiveQueue;
-use crate::queue::send::SendQueue;
-use crate::queue::shared::SharedQueue;
+use crate::queue::receive::{ReceiveQueue, ReceiveQueueImageV1};
+use crate::queue::send::{SendQueue, SendQueueImageV1};
+use crate::queue::shared::{SharedQueue, SharedQueueImageV1};
 use crate::state::FunctionState;
 
 /// The mlx5 formats over guest memory `D`.
@@ -31,6 +31,59 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
     type Recv = ReceiveQueue;
     type Shared = SharedQueue;
     type Completion = CompletionQueue;
+    type SendImage = SendQueueImageV1;
+    type RecvImage = ReceiveQueueImageV1;
+    type SharedImage = SharedQueueImageV1;
+    type CompletionImage = CompletionQueueImageV1;
+
+    fn save_send(queue: &SendQueue) -> SendQueueImageV1 {
+        queue.save()
+    }
+
+    fn save_recv(queue: &ReceiveQueue) -> ReceiveQueueImageV1 {
+        queue.save()
+    }
+
+    fn save_shared(queue: &SharedQueue) -> SharedQueueImageV1 {
+        queue.save()
+    }
+
+    fn save_completion(queue: &CompletionQueue) -> CompletionQueueImageV1 {
+        queue.save()
+    }
+
+    fn restore_send(
+        _: &FunctionState,
+        _: &D,
+        image: SendQueueImageV1,
+    ) -> Result<SendQueue, String> {
+        SendQueue::restore(image)
+    }
+
+    fn restore_recv(
+        _: &FunctionState,
+        _: &D,
+        image: ReceiveQueueImageV1,
+    ) -> Result<ReceiveQueue, String> {
+        ReceiveQueue::restore(image)
+    }
+
+    fn restore_shared(
+        _: &FunctionState,
+        _: &D,
+        image: SharedQueueImageV1,
+    ) -> Result<SharedQueue, String> {
+        SharedQueue::restore(image)
+    }
+
+    fn restore_completion(
+        _: &FunctionState,
+        _: &D,
+        cqn: u32,
+        image: CompletionQueueImageV1,
+    ) -> Result<CompletionQueue, String> {
+        CompletionQueue::restore(cqn, image)
+    }
 
     // A table of them doubles and has room for a third more.
     const OF_QP: usize = qpc::SIZE + 48;

@@ -8,7 +8,9 @@ pub mod shared;
 
 use std::sync::atomic::Ordering;
 
+use hca::image::PagesImageV1;
 use hca::{Dma, DmaFault, PageList, dma};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
 
@@ -37,7 +39,66 @@ pub struct Buffer {
     offset: u64,
 }
 
+/// A queue's memory in an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BufferImageV1 {
+    pages: PagesImageV1,
+    shift: u32,
+    offset: u64,
+}
+
+/// Whether a queue of an image has sizes that a command may ask for, as powers of two.
+pub(crate) fn checked(
+    sizes: &[(u32, std::ops::RangeInclusive<u32>)],
+    what: &str,
+) -> Result<(), String> {
+    match sizes.iter().find(|(size, allowed)| !allowed.contains(size)) {
+        Some((size, _)) => Err(format!("a {what} of 2^{size} is none")),
+        None => Ok(()),
+    }
+}
+
 impl Buffer {
+    /// What an image has of it.
+    #[must_use]
+    pub fn save(&self) -> BufferImageV1 {
+        BufferImageV1 {
+            pages: self.pages.save(),
+            shift: self.shift,
+            offset: self.offset,
+        }
+    }
+
+    /// The memory of an image, which is to have `len` bytes.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn restore(image: BufferImageV1, len: u64) -> Result<Self, String> {
+        let BufferImageV1 {
+            pages,
+            shift,
+            offset,
+        } = image;
+        let pages = PageList::restore(pages).map_err(|error| error.to_string())?;
+        if !(12..=43).contains(&shift) || offset >= 1 << shift {
+            return Err("a queue does not begin within its first page".into());
+        }
+        let needed = match len {
+            0 => 0,
+            _ => (offset + len).div_ceil(1 << shift),
+        };
+        let given = pages.len() as u64;
+        if given < needed {
+            return Err(BufferError::TooFewPages { needed, given }.to_string());
+        }
+        Ok(Self {
+            pages,
+            shift,
+            offset,
+        })
+    }
+
     /// Memory of `len` bytes.
     ///
     /// `list` is the page list as the request has it (big-endian addresses),

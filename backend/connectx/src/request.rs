@@ -18,7 +18,7 @@ use crate::bits::work::{
 };
 
 /// Which segments the requests of a send queue have, by its transport.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Format {
     /// Connected.
     Connected,

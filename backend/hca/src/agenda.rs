@@ -154,6 +154,23 @@ impl<F: Face> Engine<F> {
         }
     }
 
+    /// A function that is quiet has no turns: it counts as one whose turn comes, and is in no list.
+    pub(crate) fn rest_turns(&mut self, vf: VfId) {
+        let agenda = &mut self.vf_mut(vf).agenda;
+        agenda.queued = true;
+        let alarm = std::mem::replace(&mut agenda.alarm, u64::MAX);
+        self.alarms.remove(&(alarm, vf));
+    }
+
+    /// The function may have turns again.
+    pub(crate) fn resume_turns(&mut self, vf: VfId) {
+        self.vf_mut(vf).agenda.queued = false;
+        if self.vf(vf).agenda.is_pending() {
+            self.queue(vf);
+        }
+        self.set_alarm(vf);
+    }
+
     /// Executes posted work until none is left or a bounded amount is done.
     /// Returns whether some is left.
     pub fn run(&mut self) -> bool {
@@ -185,6 +202,9 @@ impl<F: Face> Engine<F> {
     /// A turn of one function, out of order, for a caller who brings it work and would have to wait
     /// for another thread to do it.
     pub fn run_vf(&mut self, vf: VfId) {
+        if self.vf(vf).quiet.is_some() {
+            return;
+        }
         self.visit(vf);
         if self.vf(vf).agenda.is_pending() {
             self.queue(vf);
@@ -286,6 +306,9 @@ impl<F: Face> Engine<F> {
 
     /// Has the engine know when a function's next timer is due.
     pub(crate) fn set_alarm(&mut self, vf: VfId) {
+        if self.vfs[usize::from(vf.0)].quiet.is_some() {
+            return;
+        }
         let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
         let due = agenda.due();
         if agenda.rang || due == agenda.alarm {

@@ -294,7 +294,7 @@ const TIMERS: usize = 2 * 4 * 24;
 
 /// Blocks of the host's memory that a queue pair takes: with the lists in which it stands, its timers
 /// and the requests that are being carried out at either end; and what its own queues have.
-fn held<F: Face>(send: Option<&F::Send>, recv: &RecvQueue<F>) -> [usize; 3] {
+pub(crate) fn held<F: Face>(send: Option<&F::Send>, recv: &RecvQueue<F>) -> [usize; 3] {
     let requests = size_of::<SendWr>() + size_of::<RecvWr>() + 2 * MAX_SGE * size_of::<Sge>();
     let own = size_of::<Qp<F>>() + LISTED + TIMERS + F::OF_QP + requests + MAX_INLINE;
     let recv = match recv {
@@ -305,7 +305,7 @@ fn held<F: Face>(send: Option<&F::Send>, recv: &RecvQueue<F>) -> [usize; 3] {
 }
 
 /// Slot of a management queue pair in `Vf::special`.
-const fn special_slot(transport: Transport) -> Option<usize> {
+pub(crate) const fn special_slot(transport: Transport) -> Option<usize> {
     match transport {
         Transport::Smi => Some(0),
         Transport::Gsi => Some(1),

@@ -29,6 +29,9 @@ pub(crate) struct Cq<F: Face> {
 /// number. A queue has one at a time, those of queues that are gone apart.
 pub(crate) type HeldEvents = BinaryHeap<Reverse<(u64, u32, u64)>>;
 
+/// How much later the event of a function that is quiet is looked at again, in nanoseconds.
+const QUIET_RECHECK: u64 = 1_000_000;
+
 /// Events that are raised for their time before others get a turn.
 const EXPIRED_AT_ONCE: usize = 64;
 
@@ -76,6 +79,11 @@ impl<F: Face> Engine<F> {
             if state.held_until > now {
                 self.held_events
                     .push(Reverse((state.held_until, cq, timer)));
+                continue;
+            }
+            if self.vfs[usize::from(state.vf.0)].quiet.is_some() {
+                let later = now + QUIET_RECHECK;
+                self.held_events.push(Reverse((later, cq, timer)));
                 continue;
             }
             state.timer = 0;

@@ -6,6 +6,7 @@ use thiserror::Error;
 use wire::Qpn;
 
 use crate::dma::Dma;
+use crate::image::Image;
 use crate::work::{CompletionEntry, RecvWr, SendWr, WqeError};
 
 /// A completion that could not be written.
@@ -98,6 +99,65 @@ pub trait Face: Debug + Sized + Send + 'static {
     type Shared: Debug + Send;
     /// A completion queue.
     type Completion: Debug + Send;
+
+    /// A send queue in an image. What the face has fetched or looked at is looked at again.
+    type SendImage: Image;
+    /// A receive queue in an image.
+    type RecvImage: Image;
+    /// A shared receive queue in an image.
+    type SharedImage: Image;
+    /// A completion queue in an image.
+    type CompletionImage: Image;
+
+    /// What an image has of a send queue.
+    fn save_send(queue: &Self::Send) -> Self::SendImage;
+    /// What an image has of a receive queue.
+    fn save_recv(queue: &Self::Recv) -> Self::RecvImage;
+    /// What an image has of a shared receive queue.
+    fn save_shared(queue: &Self::Shared) -> Self::SharedImage;
+    /// What an image has of a completion queue.
+    fn save_completion(queue: &Self::Completion) -> Self::CompletionImage;
+
+    /// The send queue of an image, which may say anything.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn restore_send(
+        vf: &Self::Vf,
+        dma: &Self::Dma,
+        image: Self::SendImage,
+    ) -> Result<Self::Send, String>;
+
+    /// The receive queue of an image.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn restore_recv(
+        vf: &Self::Vf,
+        dma: &Self::Dma,
+        image: Self::RecvImage,
+    ) -> Result<Self::Recv, String>;
+
+    /// The shared receive queue of an image.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn restore_shared(
+        vf: &Self::Vf,
+        dma: &Self::Dma,
+        image: Self::SharedImage,
+    ) -> Result<Self::Shared, String>;
+
+    /// The completion queue of an image, which has this number.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn restore_completion(
+        vf: &Self::Vf,
+        dma: &Self::Dma,
+        cqn: u32,
+        image: Self::CompletionImage,
+    ) -> Result<Self::Completion, String>;
 
     /// Bytes of the host's memory that the face keeps of each queue pair, beside
     /// its queues.

@@ -13,9 +13,9 @@ use crate::work::{CompletionEntry, RecvKind, Side, Status, WqeError};
 
 /// How soon a queue pair in error is looked at again after there was something
 /// to flush, in nanoseconds.
-const ERROR_RECHECK: u64 = 1_000_000;
+pub(crate) const ERROR_RECHECK: u64 = 1_000_000;
 /// How long it is not looked at when there was nothing for long, in nanoseconds.
-const LONGEST_ERROR_RECHECK: u64 = 100_000_000;
+pub(crate) const LONGEST_ERROR_RECHECK: u64 = 100_000_000;
 
 /// Bytes of a message that takes longer than a look at the clock.
 const LONG_MESSAGE: u32 = 4096;

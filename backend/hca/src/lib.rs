@@ -23,6 +23,7 @@ pub mod dma;
 mod engine;
 mod face;
 mod failure;
+pub mod image;
 mod key_update;
 mod memory;
 mod message;
@@ -55,7 +56,7 @@ pub use face::{Attention, CqError, Event, Face, PortChange};
 pub use memory::Memory;
 pub use multicast::MAX_GROUP_MEMBERS;
 pub use objects::CqParts;
-pub use pages::PageList;
+pub use pages::{NoPageList, PageList};
 pub use qp::{
     AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,
 };

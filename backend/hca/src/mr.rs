@@ -1,5 +1,6 @@
 //! Memory regions: keys, bounds, rights, and the translation to DMA addresses.
 
+use serde::{Deserialize, Serialize};
 use std::ops::BitOr;
 
 use thiserror::Error;
@@ -22,7 +23,7 @@ const STEP_COST: i64 = 8192;
 const PROBE_COST: i64 = 2048;
 
 /// A set of access rights to a memory region (specification 10.6.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Access(u8);
 
 impl Access {
@@ -64,6 +65,11 @@ impl Access {
         }
     }
 
+    /// This set, if there are such rights.
+    pub(crate) const fn checked(self) -> Option<Self> {
+        if self.0 < 32 { Some(self) } else { None }
+    }
+
     /// This set with `right` switched on or off.
     #[must_use]
     pub const fn with(self, right: Self, on: bool) -> Self {
@@ -83,7 +89,8 @@ impl BitOr for Access {
 }
 
 /// An element of an indirect key: a stretch of another key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Klm {
     /// Length in bytes.
     pub len: u32,
@@ -354,6 +361,27 @@ impl KeyTable {
         let key = self.slots.remove(index)?;
         memory.give(key.translation.held());
         Some(key)
+    }
+
+    /// See [`Numbers::make_room_at`].
+    pub(crate) fn make_room_at(&mut self, index: u32, memory: &mut Memory) -> bool {
+        self.slots.make_room_at(index, memory)
+    }
+
+    /// See [`Numbers::insert_at`]. `memory` has room for the key.
+    pub(crate) fn insert_at(&mut self, index: u32, key: MemoryKey, memory: &mut Memory) -> bool {
+        memory.exchange(0, key.translation.held());
+        self.slots.insert_at(index, key)
+    }
+
+    /// See [`Numbers::close`].
+    pub(crate) fn close(&mut self) {
+        self.slots.close();
+    }
+
+    /// All keys, with their indices.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &MemoryKey)> {
+        self.slots.iter()
     }
 
     /// The key with this index.

@@ -227,12 +227,14 @@ impl<F: Face> Engine<F> {
         let generation = self.generation.load(Ordering::Acquire);
         let (mlid, sl) = (address.dlid, address.sl);
         let slot = usize::from(u16::from(mlid)) % FANOUT_CACHE;
-        let holds = self.vf(from).ways.fanouts[slot].as_ref().is_some_and(|cached| {
-            cached.mlid == mlid
-                && cached.pkey == pkey
-                && cached.sl == sl
-                && cached.generation == generation
-        });
+        let holds = self.vf(from).ways.fanouts[slot]
+            .as_ref()
+            .is_some_and(|cached| {
+                cached.mlid == mlid
+                    && cached.pkey == pkey
+                    && cached.sl == sl
+                    && cached.generation == generation
+            });
         if !holds {
             let routes = self.subnet.resolve_multicast(from, mlid, sl, pkey);
             self.vf_mut(from).ways.fanouts[slot] = Some(CachedFanout {

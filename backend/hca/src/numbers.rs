@@ -71,11 +71,15 @@ impl<T> Numbers<T> {
     /// Makes room for one object more in a table that grows by doubling; false where `memory` does
     /// not suffice for that.
     pub fn make_room(&mut self, memory: &mut Memory) -> bool {
-        const FIRST: usize = 16;
         let have = self.slots.capacity();
         if self.slots.len() < have || self.is_full() || self.free.len() > RESTING {
             return true;
         }
+        self.grow(have, memory)
+    }
+
+    fn grow(&mut self, have: usize, memory: &mut Memory) -> bool {
+        const FIRST: usize = 16;
         let wanted = (have * 2).max(FIRST);
         // Each slot may come to stand in the list of free ones, which doubles, too.
         let bytes = |slots: usize| slots * (size_of::<Slot<T>>() + 2 * size_of::<u32>());
@@ -85,6 +89,56 @@ impl<T> Numbers<T> {
             self.slots.reserve_exact(wanted - self.slots.len());
         }
         fits
+    }
+
+    /// As [`Numbers::make_room`], for an object whose number is known. What comes before it in the
+    /// table takes room, too.
+    pub fn make_room_at(&mut self, number: u32, memory: &mut Memory) -> bool {
+        let needed = self.slot(number).saturating_add(1);
+        if self.slots.len() >= needed || needed > 1 << self.log_size {
+            return true;
+        }
+        while self.slots.capacity() < needed {
+            let have = self.slots.capacity();
+            if !self.grow(have, memory) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Stores `value` under this number; false where there is no such number, or its slot is in use.
+    /// When all are stored, [`Numbers::close`] the table.
+    pub fn insert_at(&mut self, number: u32, value: T) -> bool {
+        let low = number & self.low_mask();
+        let fits = u64::from(number) < 1 << self.bits && low >= self.first;
+        let slot = self.slot(number);
+        if !fits
+            || self
+                .slots
+                .get(slot)
+                .is_some_and(|slot| slot.value.is_some())
+        {
+            return false;
+        }
+        while self.slots.len() <= slot {
+            self.slots.push(Slot {
+                number: 0,
+                value: None,
+            });
+        }
+        self.slots[slot] = Slot {
+            number,
+            value: Some(value),
+        };
+        self.len += 1;
+        true
+    }
+
+    /// Slots that [`Numbers::insert_at`] has left empty may be given out from now on.
+    pub fn close(&mut self) {
+        let empty = |(at, slot): (usize, &Slot<T>)| slot.value.is_none().then_some(at as u32);
+        self.free = self.slots.iter().enumerate().filter_map(empty).collect();
     }
 
     const fn is_full(&self) -> bool {

@@ -148,9 +148,9 @@ impl<F: Face> Engine<F> {
     }
 
     /// Bytes of the host's memory that a completion queue takes without what its ring has.
-    const OF_CQ: usize = size_of::<Cq<F>>() + LISTED;
+    pub(crate) const OF_CQ: usize = size_of::<Cq<F>>() + LISTED;
     /// The same of a shared receive queue.
-    const OF_SRQ: usize = size_of::<Srq<F>>() + LISTED + F::OF_SRQ;
+    pub(crate) const OF_SRQ: usize = size_of::<Srq<F>>() + LISTED + F::OF_SRQ;
 
     /// Takes bytes of a function's share of the host's memory for what its face keeps.
     ///

@@ -3,6 +3,10 @@
 
 use std::ops::Range;
 
+use thiserror::Error;
+
+use crate::image::{BlockImageV1, PagesImageV1};
+
 /// Bits of an address that lie within the smallest page.
 const LOG_SMALLEST: u8 = 12;
 
@@ -10,6 +14,14 @@ const LOG_SMALLEST: u8 = 12;
 /// happens to it takes longer than a block takes.
 const LOG_BLOCK: u32 = 15;
 const BLOCK: usize = 1 << LOG_BLOCK;
+
+/// Most pages of a list: 1 TiB at 4 KiB.
+pub(crate) const MAX_PAGES: u64 = 1 << 28;
+
+/// An image has what is no list of pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a list of more than {MAX_PAGES} pages, or of blocks that do not fit it, is none")]
+pub struct NoPageList;
 
 /// DMA addresses of pages, at 4 KiB or more each. Pages that lie side by side
 /// take no room at all, others four bytes each below 2^44 and eight beyond, and
@@ -112,6 +124,55 @@ impl PageList {
             count,
             held,
         })
+    }
+
+    /// What an image has of it.
+    #[must_use]
+    pub fn save(&self) -> PagesImageV1 {
+        match &self.0 {
+            List::Short(pages) => PagesImageV1::Short(pages.save()),
+            List::Long { blocks, count, .. } => PagesImageV1::Long {
+                count: *count as u64,
+                blocks: blocks
+                    .iter()
+                    .map(|block| block.as_deref().map(Pages::save))
+                    .collect(),
+            },
+        }
+    }
+
+    /// The list that an image has.
+    ///
+    /// # Errors
+    /// [`NoPageList`].
+    pub fn restore(image: PagesImageV1) -> Result<Self, NoPageList> {
+        Ok(Self(match image {
+            PagesImageV1::Short(block) => List::Short(Pages::restore(block)?),
+            PagesImageV1::Long { count, blocks } => {
+                let most = count.div_ceil(BLOCK as u64);
+                if count > MAX_PAGES || blocks.len() as u64 > most {
+                    return Err(NoPageList);
+                }
+                let mut left = count;
+                let mut restored = Vec::with_capacity(blocks.len());
+                let mut held = 0;
+                for block in blocks {
+                    let pages = block.map(Pages::restore).transpose()?.map(Box::new);
+                    let len = pages.as_ref().map_or(0, |pages| pages.len());
+                    if len > BLOCK || len as u64 > left {
+                        return Err(NoPageList);
+                    }
+                    left = left.saturating_sub(BLOCK as u64);
+                    held += pages.as_ref().map_or(0, |pages| pages.held());
+                    restored.push(pages);
+                }
+                List::Long {
+                    blocks: restored,
+                    count: count as usize,
+                    held,
+                }
+            }
+        }))
     }
 
     /// Number of pages.
@@ -311,6 +372,44 @@ impl Pages {
             blocks,
             count,
             held,
+        }
+    }
+
+    fn save(&self) -> BlockImageV1 {
+        match *self {
+            Self::Run {
+                first,
+                log_stride,
+                count,
+            } => BlockImageV1::Run {
+                first,
+                log_stride,
+                count: count as u64,
+            },
+            Self::Narrow(_) | Self::Wide(_) => BlockImageV1::List(self.iter().collect()),
+        }
+    }
+
+    fn restore(image: BlockImageV1) -> Result<Self, NoPageList> {
+        match image {
+            BlockImageV1::Run {
+                first,
+                log_stride,
+                count,
+            } => {
+                let is_run = (LOG_SMALLEST..=63).contains(&log_stride) && page(first) == first;
+                (is_run && count <= MAX_PAGES)
+                    .then_some(Self::Run {
+                        first,
+                        log_stride,
+                        count: count as usize,
+                    })
+                    .ok_or(NoPageList)
+            }
+            BlockImageV1::List(addresses) if addresses.len() <= BLOCK => {
+                Ok(Self::list(addresses.into_iter().map(page)))
+            }
+            BlockImageV1::List(_) => Err(NoPageList),
         }
     }
 

@@ -289,6 +289,31 @@ impl<F: Face> Engine<F> {
         }
     }
 
+    /// Looks at nothing of a function that is quiet: it counts as one that is looked at, and is in no
+    /// list.
+    pub(crate) fn rest_polling(&mut self, vf: VfId) {
+        self.vf_mut(vf).polled.active = true;
+        self.poll.active.retain(|&it| it != vf);
+        self.poll.watching.retain(|&it| it != vf);
+    }
+
+    /// Looks at the records of a function again, and at all of them first.
+    pub(crate) fn resume_polling(&mut self, vf: VfId) {
+        let polled = &mut self.vf_mut(vf).polled;
+        polled.active = false;
+        if !polled.watched.is_empty() {
+            self.poll.watching.push(vf);
+        }
+        self.sweep_vf(vf);
+    }
+
+    /// Looks at every polled queue pair's record of a function.
+    pub(crate) fn sweep_vf(&mut self, vf: VfId) {
+        let polled = &mut self.vf_mut(vf).polled;
+        polled.sweep_left = polled.all.len();
+        self.activate(vf);
+    }
+
     /// Begins to look at a new queue pair's record.
     pub(crate) fn watch_record(&mut self, index: QpIndex) {
         let Self { qps, vfs, .. } = self;
@@ -327,10 +352,11 @@ impl<F: Face> Engine<F> {
             return;
         };
         let watched = &mut self.vfs[usize::from(vf.0)].polled.watched;
-        if watched.is_empty() {
+        let begins = watched.is_empty();
+        watched.push(cq);
+        if begins && self.vf(vf).quiet.is_none() {
             self.poll.watching.push(vf);
         }
-        watched.push(cq);
     }
 
     /// No longer looks at the arming of a completion queue that is about to go.
@@ -356,6 +382,9 @@ impl<F: Face> Engine<F> {
         self.poll.active.retain(|&it| it != vf);
         self.poll.watching.retain(|&it| it != vf);
         let gone = std::mem::take(polled);
+        // Quiet it stays.
+        let quiet = self.vf(vf).quiet.is_some();
+        self.vf_mut(vf).polled.active = quiet;
         self.discard(gone);
     }
 

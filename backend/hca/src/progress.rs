@@ -102,9 +102,15 @@ impl<F: Face> Engine<F> {
     }
 
     fn wait(&mut self, index: QpIndex, wait: Wait, nanoseconds: u64) {
+        let due = self.clock.now() + nanoseconds;
+        self.set_wait(index, wait, due);
+        self.trim();
+    }
+
+    /// A queue pair waits until then, in the clock's nanoseconds.
+    pub(crate) fn set_wait(&mut self, index: QpIndex, wait: Wait, due: u64) {
         self.next_timer += 1;
         let id = self.next_timer;
-        let due = self.clock.now() + nanoseconds;
         if let Some(qp) = self.qps.get_mut(index.0) {
             qp.req.wait = wait;
             qp.req.timer = id;
@@ -113,7 +119,6 @@ impl<F: Face> Engine<F> {
             self.vf_mut(vf).agenda.timers.insert((due, index.0, id));
             self.set_alarm(vf);
         }
-        self.trim();
     }
 
     /// The wait of a queue pair is over before its time.

@@ -1,5 +1,6 @@
 //! Queue pairs: their attributes and states.
 
+use serde::{Deserialize, Serialize};
 use wire::{Lid, Mtu, Psn, QKey, Qpn, Sl};
 
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
@@ -12,7 +13,7 @@ use crate::vf::CachedRoute;
 use crate::work::{GlobalRoute, RecvWr, SendWr};
 
 /// Transport service of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Transport {
     /// Reliable connection.
     Rc,
@@ -45,7 +46,7 @@ impl Transport {
 }
 
 /// State of a queue pair (specification 10.3.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum QpState {
     /// Just created, or reset.
     Reset,
@@ -96,7 +97,8 @@ impl QpState {
 }
 
 /// Rights of the peer of a connected queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RemoteRights {
     /// RDMA reads.
     pub read: bool,
@@ -107,7 +109,8 @@ pub struct RemoteRights {
 }
 
 /// Path to the peer of a connected queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AddressPath {
     /// Destination LID.
     pub dlid: Lid,
@@ -120,7 +123,8 @@ pub struct AddressPath {
 }
 
 /// Attributes of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct QpAttr {
     /// Index into the port's P_Key table.
     pub pkey_index: u16,
@@ -294,7 +298,7 @@ pub(crate) struct Core {
 }
 
 /// Why a requester does not go on, and until when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Wait {
     /// For work.
     None,

@@ -1,5 +1,6 @@
 //! Why requests fail, more precisely than their status says, and who is told.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wire::Qpn;
 
@@ -9,7 +10,7 @@ use crate::mr::KeyError;
 use crate::work::{SendWr, Status};
 
 /// What is wrong with an access by a memory key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error, Serialize, Deserialize)]
 pub enum KeyFault {
     /// No such key, or it is not usable now.
     #[error("is not valid")]
@@ -41,7 +42,7 @@ impl From<KeyError> for KeyFault {
 }
 
 /// Why a send request failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Error, Serialize, Deserialize)]
 pub enum Reason {
     /// The status says all.
     #[default]

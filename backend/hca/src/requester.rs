@@ -197,7 +197,7 @@ impl<F: Face> Engine<F> {
         }
         if let Some(CachedRoute {
             route: Ok(route), ..
-        }) = qp.req.route
+        }) = qp.req.found.route
             && route.here().is_none()
             && vf.port.active
         {

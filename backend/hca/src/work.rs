@@ -2,6 +2,7 @@
 //! device's encoding.
 
 use crate::reason::Reason;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
@@ -11,7 +12,8 @@ pub const MAX_SGE: usize = 64;
 pub const MAX_INLINE: usize = 1024;
 
 /// One element of a scatter or gather list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sge {
     /// Address within the memory region.
     pub addr: u64,
@@ -23,7 +25,7 @@ pub struct Sge {
 
 /// What a send work request asks for. The names are those of the InfiniBand
 /// specification, chapter 10.8.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Operation {
     /// Nothing; completes like any other request.
     #[default]
@@ -79,7 +81,8 @@ impl Operation {
 }
 
 /// Operands of an atomic operation, host byte order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AtomicOperands {
     /// Value to swap in, or to add.
     pub swap_add: u64,
@@ -93,7 +96,8 @@ pub struct AtomicOperands {
 }
 
 /// Global route of a datagram or connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GlobalRoute {
     /// Destination GID.
     pub dgid: Gid,
@@ -108,7 +112,8 @@ pub struct GlobalRoute {
 }
 
 /// Where a datagram goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AddressVector {
     /// Destination LID.
     pub dlid: Lid,
@@ -126,7 +131,8 @@ pub struct AddressVector {
 }
 
 /// A change to a memory key, posted as work (fast registration, UMR).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KeyUpdate {
     /// The memory key, index and variant as its users know it before the change.
     pub mkey: u32,
@@ -173,7 +179,8 @@ pub struct KeyUpdate {
 ///
 /// The engine keeps these and hands them out to be filled, so that the data
 /// path allocates nothing.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SendWr {
     /// What to do.
     pub operation: Operation,
@@ -367,7 +374,8 @@ impl SendWr {
 }
 
 /// A receive work request, copied once from the guest's queue.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RecvWr {
     /// The face's index of the request; returned in the completion.
     pub index: u16,
@@ -413,7 +421,7 @@ pub enum WqeError {
 }
 
 /// Completion status (specification 11.6.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Status {
     /// Done.
     Success,

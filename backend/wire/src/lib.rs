@@ -48,6 +48,7 @@ pub mod performance;
 mod queue_pair;
 pub mod rmpp;
 pub mod sa;
+mod serial;
 pub mod smp;
 
 pub use error::{Error, ParseError, Result};

@@ -2,8 +2,9 @@
 
 use hca::work::{RecvWr, WqeError};
 use hca::{Dma, Reason};
+use serde::{Deserialize, Serialize};
 
-use super::{Buffer, Record};
+use super::{Buffer, BufferImageV1, Record, checked};
 use crate::request;
 
 /// Most bytes of a receive request.
@@ -20,7 +21,46 @@ pub struct ReceiveQueue {
     taken: u16,
 }
 
+/// A receive queue in an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiveQueueImageV1 {
+    buffer: BufferImageV1,
+    log_size: u32,
+    log_stride: u32,
+    record: u64,
+    taken: u16,
+}
+
 impl ReceiveQueue {
+    /// What an image has of it.
+    #[must_use]
+    pub fn save(&self) -> ReceiveQueueImageV1 {
+        ReceiveQueueImageV1 {
+            buffer: self.buffer.save(),
+            log_size: self.log_size,
+            log_stride: self.log_stride,
+            record: self.record.addr(),
+            taken: self.taken,
+        }
+    }
+
+    /// The queue of an image.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn restore(image: ReceiveQueueImageV1) -> Result<Self, String> {
+        let sizes = [(image.log_size, 0..=15), (image.log_stride, 4..=11)];
+        checked(&sizes, "receive queue")?;
+        let len = 1 << (image.log_size + image.log_stride);
+        let record = Record::new(image.record).map_err(|error| error.to_string())?;
+        let buffer = Buffer::restore(image.buffer, len)?;
+        Ok(Self {
+            taken: image.taken,
+            ..Self::new(buffer, image.log_size, image.log_stride, record)
+        })
+    }
+
     /// Bytes of the host's memory that its list of pages takes.
     #[must_use]
     pub const fn held(&self) -> usize {

@@ -2,8 +2,9 @@
 
 use hca::work::{SendWr, WqeError};
 use hca::{Dma, Reason};
+use serde::{Deserialize, Serialize};
 
-use super::{Buffer, Record};
+use super::{Buffer, BufferImageV1, Record, checked};
 use crate::bits::work::{BLOCK, MAX_SEND, SEGMENT};
 use crate::request::{self, Format};
 
@@ -62,7 +63,57 @@ impl Fetched {
     }
 }
 
+/// A send queue in an image. What was fetched ahead is fetched again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SendQueueImageV1 {
+    buffer: BufferImageV1,
+    start: u64,
+    log_blocks: u32,
+    record: u64,
+    format: Format,
+    taken: u16,
+    posted: u16,
+    rung: Option<u16>,
+}
+
 impl SendQueue {
+    /// What an image has of it.
+    #[must_use]
+    pub fn save(&self) -> SendQueueImageV1 {
+        SendQueueImageV1 {
+            buffer: self.buffer.save(),
+            start: self.start,
+            log_blocks: self.log_blocks,
+            record: self.record.addr(),
+            format: self.format,
+            taken: self.taken,
+            posted: self.posted,
+            rung: self.rung,
+        }
+    }
+
+    /// The queue of an image.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn restore(image: SendQueueImageV1) -> Result<Self, String> {
+        checked(&[(image.log_blocks, 0..=15)], "send queue")?;
+        // Behind a receive queue of most requests of most bytes at most.
+        if image.start > 1 << 26 || !image.start.is_multiple_of(BLOCK as u64) {
+            return Err("a send queue does not begin at a block".into());
+        }
+        let len = image.start + ((BLOCK as u64) << image.log_blocks);
+        let record = Record::new(image.record).map_err(|error| error.to_string())?;
+        let buffer = Buffer::restore(image.buffer, len)?;
+        Ok(Self {
+            taken: image.taken,
+            posted: image.posted,
+            rung: image.rung,
+            ..Self::new(buffer, image.start, image.log_blocks, record, image.format)
+        })
+    }
+
     /// Bytes of the host's memory that its list of pages takes.
     #[must_use]
     pub const fn held(&self) -> usize {

@@ -3,9 +3,10 @@
 
 use hca::work::{RecvWr, WqeError};
 use hca::{Dma, Reason};
+use serde::{Deserialize, Serialize};
 
 use super::receive::take_scatter;
-use super::{Buffer, Record};
+use super::{Buffer, BufferImageV1, Record, checked};
 use crate::bits::work::{SEGMENT, mlx5_wqe_srq_next_seg as next_segment};
 
 /// A shared receive queue.
@@ -21,7 +22,52 @@ pub struct SharedQueue {
     taken: u16,
 }
 
+/// A shared receive queue in an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedQueueImageV1 {
+    buffer: BufferImageV1,
+    log_size: u32,
+    log_stride: u32,
+    record: u64,
+    head: u16,
+    taken: u16,
+}
+
 impl SharedQueue {
+    /// What an image has of it.
+    #[must_use]
+    pub fn save(&self) -> SharedQueueImageV1 {
+        SharedQueueImageV1 {
+            buffer: self.buffer.save(),
+            log_size: self.log_size,
+            log_stride: self.log_stride,
+            record: self.record.addr(),
+            head: self.head,
+            taken: self.taken,
+        }
+    }
+
+    /// The queue of an image.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn restore(image: SharedQueueImageV1) -> Result<Self, String> {
+        let sizes = [(image.log_size, 0..=15), (image.log_stride, 5..=11)];
+        checked(&sizes, "shared receive queue")?;
+        if u32::from(image.head) >= 1 << image.log_size {
+            return Err("the chain of a shared receive queue leaves it".into());
+        }
+        let len = 1 << (image.log_size + image.log_stride);
+        let record = Record::new(image.record).map_err(|error| error.to_string())?;
+        let buffer = Buffer::restore(image.buffer, len)?;
+        Ok(Self {
+            head: image.head,
+            taken: image.taken,
+            ..Self::new(buffer, image.log_size, image.log_stride, record)
+        })
+    }
+
     /// Bytes of the host's memory that its list of pages takes.
     #[must_use]
     pub const fn held(&self) -> usize {

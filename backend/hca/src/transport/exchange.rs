@@ -25,7 +25,7 @@ use crate::work::{Operation, SendWr, Status};
 /// Requests of connections that a function may have taken and not completed, and, apart from these, what
 /// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
 /// always send one.
-const THINGS: u32 = 4096;
+pub(super) const THINGS: u32 = 4096;
 /// What one of them takes of it at most, in bytes: a datagram of a whole packet.
 const THING: usize = 4096 + 512;
 
@@ -38,6 +38,17 @@ pub(crate) struct Away {
     /// Identifies the timer that is set, and when that is due.
     pub timer: u64,
     due: u64,
+}
+
+impl Away {
+    pub const fn new(requester: Requester) -> Self {
+        Self {
+            requester,
+            full: false,
+            timer: 0,
+            due: 0,
+        }
+    }
 }
 
 impl<D: Dma> Payload for Domain<'_, D> {
@@ -87,20 +98,26 @@ impl<F: Face> Engine<F> {
         let Some(Qp { core, req, .. }) = self.qps.get_mut(index.0) else {
             return;
         };
-        let away = req.away.get_or_insert_with(|| {
-            Box::new(Away {
-                requester: Requester::new(req.psn, &core.attr),
-                full: false,
-                timer: 0,
-                due: 0,
-            })
-        });
+        let away = req
+            .away
+            .get_or_insert_with(|| Box::new(Away::new(Requester::new(req.psn, &core.attr))));
         away.requester.post(wr, &core.attr, fault);
         req.psn = away.requester.newest();
         req.offset = 0;
         let vf = &mut self.vfs[usize::from(core.vf.0)];
         vf.taken += 1;
         vf.memory.exchange(0, THING);
+    }
+
+    /// So many requests of a restored queue pair are under way.
+    pub(crate) fn lift_off(&mut self, index: QpIndex, requests: usize) {
+        let Some(qp) = self.qps.get(index.0).filter(|qp| qp.req.away.is_some()) else {
+            return;
+        };
+        let vf = self.vf_mut(qp.core.vf);
+        vf.taken = vf.taken.saturating_add(requests as u32);
+        (0..requests).for_each(|_| vf.memory.exchange(0, THING));
+        self.set_away_timer(index);
     }
 
     /// So many requests are not under way any more.

@@ -2,6 +2,7 @@
 //! and up to [`MAX_PAYLOAD`] bytes of payload, which stand for as many packets as the path MTU makes
 //! of them. The module `packets` makes the packets.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 use wire::header::Service;
@@ -39,7 +40,8 @@ pub struct Address {
 }
 
 /// Memory at the responder (RETH).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Target {
     /// Virtual address.
     pub addr: u64,

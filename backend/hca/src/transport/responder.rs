@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
 use vm_memory::{VolatileMemory, VolatileSlice};
 use wire::{Psn, Qpn};
 
@@ -16,6 +17,7 @@ use crate::engine::Spares;
 use crate::face::Face;
 use crate::mr::{Access, KeyError, MemoryKey};
 use crate::qp::{Core, Inbound, RecvQueue, Responder};
+use crate::requester::MAX_MESSAGE;
 use crate::slab::Slab;
 use crate::srq::Srq;
 use crate::vf::{TrafficCounters, Vf};
@@ -55,7 +57,8 @@ impl Refusal {
 }
 
 /// What a responder keeps of frames, besides its numbers.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Receiving {
     /// The message of which some packets have come.
     open: Option<Open>,
@@ -67,10 +70,22 @@ pub(crate) struct Receiving {
 }
 
 /// A message of several packets that is not complete.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Open {
     Send,
     Write(Target),
+}
+
+impl Receiving {
+    /// Whether a responder may have come to this. An image says so.
+    pub fn is_sound(&self) -> bool {
+        let fits = match self.open {
+            Some(Open::Write(target)) => u64::from(target.length) <= MAX_MESSAGE,
+            Some(Open::Send) | None => true,
+        };
+        fits && self.kept.len() <= MAX_READS
+    }
 }
 
 /// A message is complete, and a receive request with it.

@@ -5,6 +5,8 @@
 #[path = "lab/net.rs"]
 pub mod net;
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -133,19 +135,42 @@ impl Dma for Memory {
     }
 }
 
+thread_local! {
+    /// Queues by the numbers that images have of them, as real ones are by their addresses.
+    static QUEUES: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Gives a queue a number.
+fn register<T: Clone + 'static>(make: impl FnOnce(u64) -> T) -> T {
+    QUEUES.with_borrow_mut(|queues| {
+        let queue = make(queues.len() as u64);
+        queues.push(Box::new(queue.clone()));
+        queue
+    })
+}
+
+/// The queue with this number.
+fn registered<T: Clone + 'static>(number: u64) -> Result<T, String> {
+    QUEUES.with_borrow(|queues| {
+        let queue = queues.get(number as usize);
+        let queue = queue.and_then(|queue| queue.downcast_ref());
+        queue.cloned().ok_or_else(|| format!("no queue {number}"))
+    })
+}
+
 /// A work queue: what is posted, or an error in its place.
 #[derive(Debug)]
-pub struct Ring<T>(Arc<Mutex<VecDeque<Result<T, WqeError>>>>);
+pub struct Ring<T>(Arc<Mutex<VecDeque<Result<T, WqeError>>>>, u64);
 
 impl<T> Clone for Ring<T> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self(Arc::clone(&self.0), self.1)
     }
 }
 
-impl<T> Ring<T> {
+impl<T: Send + 'static> Ring<T> {
     fn new() -> Self {
-        Self(Arc::default())
+        register(|number| Self(Arc::default(), number))
     }
 
     pub fn push(&self, entry: Result<T, WqeError>) {
@@ -172,15 +197,17 @@ pub struct Cq {
     entries: Arc<Mutex<Vec<CompletionEntry>>>,
     capacity: usize,
     unmapped: Arc<AtomicBool>,
+    number: u64,
 }
 
 impl Cq {
     fn new(capacity: usize) -> Self {
-        Self {
+        register(|number| Self {
             entries: Arc::new(Mutex::new(Vec::with_capacity(capacity))),
             capacity,
             unmapped: Arc::default(),
-        }
+            number,
+        })
     }
 
     pub fn poll(&self) -> Vec<CompletionEntry> {
@@ -213,6 +240,42 @@ impl Face for Plain {
     type Recv = Ring<RecvWr>;
     type Shared = Ring<RecvWr>;
     type Completion = Cq;
+    type SendImage = u64;
+    type RecvImage = u64;
+    type SharedImage = u64;
+    type CompletionImage = u64;
+
+    fn save_send(queue: &Ring<SendWr>) -> u64 {
+        queue.1
+    }
+
+    fn save_recv(queue: &Ring<RecvWr>) -> u64 {
+        queue.1
+    }
+
+    fn save_shared(queue: &Ring<RecvWr>) -> u64 {
+        queue.1
+    }
+
+    fn save_completion(queue: &Cq) -> u64 {
+        queue.number
+    }
+
+    fn restore_send(_: &Events, _: &Memory, image: u64) -> Result<Ring<SendWr>, String> {
+        registered(image)
+    }
+
+    fn restore_recv(_: &Events, _: &Memory, image: u64) -> Result<Ring<RecvWr>, String> {
+        registered(image)
+    }
+
+    fn restore_shared(_: &Events, _: &Memory, image: u64) -> Result<Ring<RecvWr>, String> {
+        registered(image)
+    }
+
+    fn restore_completion(_: &Events, _: &Memory, _: u32, image: u64) -> Result<Cq, String> {
+        registered(image)
+    }
 
     fn send_posted(_: &Memory, queue: &Ring<SendWr>) -> bool {
         queue.len() > 0
@@ -449,6 +512,11 @@ impl Lab {
         let ring = cq.clone();
         let vf = self.nodes[node].vf;
         (self.engine.create_cq(vf, |_| ring).unwrap(), cq)
+    }
+
+    /// The ring of a shared receive queue.
+    pub fn shared_ring(&self) -> Ring<RecvWr> {
+        Ring::new()
     }
 
     /// A queue pair in Reset with queues of its own.

@@ -8,6 +8,7 @@ mod lab;
 mod connected;
 mod datagrams;
 mod errors;
+mod images;
 mod keys;
 mod lifecycle;
 mod lossy;

@@ -44,6 +44,19 @@ enum Step {
     Run,
     /// Cuts all paths, or restores them.
     Cut(bool),
+    /// Saves a function, or all of them, and restores them.
+    Save(usize, Restored),
+}
+
+/// Where a function is restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Restored {
+    /// Where it was.
+    Here,
+    /// As another function.
+    Elsewhere,
+    /// In another engine, all of them.
+    Anew,
 }
 
 fn piece() -> impl Strategy<Value = Piece> {
@@ -91,6 +104,11 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         3 => Just(Step::Run),
         1 => any::<bool>().prop_map(Step::Cut),
+        2 => (0..NODES, prop::sample::select(vec![
+            Restored::Here,
+            Restored::Elsewhere,
+            Restored::Anew,
+        ])).prop_map(|(node, restored)| Step::Save(node, restored)),
     ]
 }
 
@@ -482,6 +500,30 @@ impl Bench {
         self.lab.post(&qp, posted);
     }
 
+    fn save_and_restore(&mut self, node_: usize, restored: Restored, way: Way) {
+        // The laboratory's paths have numbers for so many functions.
+        const MOST: u16 = 16;
+        let last = self.lab.nodes.iter().map(|node| node.vf.0).max();
+        let full = last.is_some_and(|last| last + 1 >= MOST);
+        if restored == Restored::Here || full {
+            return self.lab.save_and_restore(node_, false);
+        }
+        // What is on the wire gets lost; where nothing may, there must be nothing.
+        if matches!(way, Way::Frames | Way::Packets(0, _)) {
+            self.lab.settle();
+        }
+        if restored == Restored::Anew {
+            return self.lab.restart(way);
+        }
+        self.lab.save_and_restore(node_, true);
+        let vf = self.lab.nodes[node_].vf;
+        for (at, qp) in self.qps.iter_mut().enumerate() {
+            if node(at) == node_ {
+                qp.vf = vf;
+            }
+        }
+    }
+
     fn cut(&self, cut: bool) {
         if cut {
             for from in &self.lab.nodes {
@@ -564,6 +606,7 @@ fn check(steps: Vec<Step>, longest: usize, way: Way) {
             Step::Run => {
                 bench.lab.engine.run();
             }
+            Step::Save(node, restored) => bench.save_and_restore(node, restored, way),
             Step::Cut(cut) => {
                 rest(&mut bench, &mut model);
                 bench.cut(cut);

@@ -1,0 +1,236 @@
+//! Everything that a function is, as plain data: to be kept in a file, sent to another host, and made a
+//! function of again.
+//!
+//! Objects are named by their numbers, and times count from the moment of saving. What a function has
+//! looked up (paths, peers, records, requests fetched ahead) is not in its image: it is looked up
+//! again. What is the port's, management says where the function comes to be
+//! ([`Engine::set_port`](crate::Engine::set_port)); what is on its way in frames is the wire's.
+//!
+//! An image may come from anywhere. Whoever restores one checks every number and length in it and
+//! charges the function's quota as the verbs do.
+//!
+//! Fields of the structures here, and of those that they are made of (work requests, attributes), are
+//! the format. Version 1 only ever gets further fields, each with a default.
+
+mod keys;
+mod qp;
+pub(crate) mod restore;
+mod save;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Debug, Display};
+use thiserror::Error;
+use wire::{Gid, Qpn};
+
+use crate::engine::{Engine, VfId};
+use crate::face::Face;
+
+pub use keys::{BlockImageV1, KeyImageV1, PagesImageV1, TranslationImageV1};
+pub use qp::{
+    AwayImageV1, FinishedImageV1, InboundImageV1, QpImageV1, RecvImageV1, RequestImageV1,
+    RequesterImageV1, ResponderImageV1,
+};
+
+/// Data that a face keeps of one of its queues in an image.
+pub trait Image: Serialize + DeserializeOwned + Debug + Clone + PartialEq + Send + 'static {}
+
+impl<T: Serialize + DeserializeOwned + Debug + Clone + PartialEq + Send + 'static> Image for T {}
+
+/// The image of a function, in the version that its first key names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(bound = "", rename_all = "snake_case")]
+pub enum VfImage<F: Face> {
+    /// Version 1.
+    V1(VfImageV1<F>),
+}
+
+/// Version 1 of the image of a function.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(bound = "", deny_unknown_fields)]
+pub struct VfImageV1<F: Face> {
+    /// Numbers of protection domains.
+    pub(crate) pds: Vec<u32>,
+    /// Numbers of XRC domains.
+    pub(crate) xrcds: Vec<u32>,
+    pub(crate) keys: Vec<KeyImageV1>,
+    pub(crate) cqs: Vec<CqImageV1<F>>,
+    pub(crate) srqs: Vec<SrqImageV1<F>>,
+    pub(crate) qps: Vec<QpImageV1<F>>,
+    pub(crate) multicast: Vec<GroupImageV1>,
+    /// Queue pairs whose turn comes, in that order.
+    pub(crate) ready: Vec<Qpn>,
+    /// Queue pairs in error, in the order in which they are looked at.
+    pub(crate) errored: Vec<ErroredImageV1>,
+    /// Users of completion queues that failed are yet to be found.
+    pub(crate) searching: bool,
+    pub(crate) counters: CountersImageV1,
+}
+
+/// A completion queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(bound = "", deny_unknown_fields)]
+pub struct CqImageV1<F: Face> {
+    pub(crate) cqn: u32,
+    pub(crate) failed: bool,
+    /// Its arming is looked at.
+    pub(crate) watched: bool,
+    /// Its event waits for more entries, no longer than so many nanoseconds.
+    pub(crate) held: Option<u64>,
+    pub(crate) ring: F::CompletionImage,
+}
+
+/// A shared receive queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(bound = "", deny_unknown_fields)]
+pub struct SrqImageV1<F: Face> {
+    pub(crate) srqn: u32,
+    pub(crate) pd: u32,
+    /// XRC domain and completion queue of an XRC one.
+    pub(crate) xrc: Option<(u32, u32)>,
+    /// The limit event is due when fewer requests remain; 0: not armed.
+    pub(crate) limit: u32,
+    pub(crate) failed: bool,
+    pub(crate) ring: F::SharedImage,
+}
+
+/// A multicast group, and who is attached to it, in that order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupImageV1 {
+    pub(crate) gid: Gid,
+    pub(crate) members: Vec<Qpn>,
+}
+
+/// A queue pair in error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErroredImageV1 {
+    pub(crate) qpn: Qpn,
+    /// Nanoseconds to the next look for requests posted to it.
+    pub(crate) due: u64,
+    /// Nanoseconds from there to the next one.
+    pub(crate) pause: u64,
+}
+
+/// What a function has counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CountersImageV1 {
+    pub(crate) xmit_words: u64,
+    pub(crate) xmit_packets: u64,
+    pub(crate) rcv_words: u64,
+    pub(crate) rcv_packets: u64,
+    pub(crate) multicast_xmit_packets: u64,
+    pub(crate) multicast_rcv_packets: u64,
+    pub(crate) pkey_violations: u64,
+    pub(crate) qkey_violations: u64,
+    pub(crate) xmit_discards: u64,
+    pub(crate) local_ack_timeout_err: u64,
+    pub(crate) packet_seq_err: u64,
+    pub(crate) implied_nak_seq_err: u64,
+    pub(crate) rnr_nak_retry_err: u64,
+    pub(crate) out_of_sequence: u64,
+    pub(crate) duplicate_request: u64,
+    pub(crate) rx_write_requests: u64,
+    pub(crate) rx_read_requests: u64,
+    pub(crate) rx_atomic_requests: u64,
+    pub(crate) out_of_buffer: u64,
+}
+
+/// An object of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Object {
+    /// What it is.
+    pub kind: &'static str,
+    /// Its number.
+    pub number: u32,
+}
+
+impl Object {
+    pub(crate) const fn new(kind: &'static str, number: u32) -> Self {
+        Self { kind, number }
+    }
+}
+
+impl Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:#x}", self.kind, self.number)
+    }
+}
+
+/// Why an image cannot be restored. The function has no objects then.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ImageError {
+    /// The function has objects of its own.
+    #[error("the function has objects already; reset it before an image is restored")]
+    Occupied,
+    /// Another function at the same port has a queue pair of this number.
+    #[error(
+        "queue pair {number:#x} is another function's at port {lid}; restore the image at a port \
+         where no function has that number"
+    )]
+    Taken {
+        /// The number.
+        number: u32,
+        /// LID of the port.
+        lid: wire::Lid,
+    },
+    /// A number that the function's tables have no place for.
+    #[error(
+        "{0} has no place in the function's table: it is there twice, or the function's quota is \
+         smaller than where the image was saved; raise the quota"
+    )]
+    NoPlace(Object),
+    /// The quota of memory does not suffice.
+    #[error("no memory is left for {0}: raise the function's quota of memory")]
+    Exhausted(Object),
+    /// It names something that the image does not have.
+    #[error("{of} names {what}, which the image does not have; save the image anew")]
+    Missing {
+        /// What names it.
+        of: Object,
+        /// What is named.
+        what: Object,
+    },
+    /// It makes no sense.
+    #[error("{of}: {what}; save the image anew")]
+    Invalid {
+        /// The object at fault.
+        of: Object,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl<F: Face> Engine<F> {
+    /// Lets a function rest: it has no turns, and nothing comes to it, as if its port were not Active.
+    /// Peers ask again, as often as they may. Its commands have to be kept away, too.
+    pub fn quiesce(&mut self, vf: VfId) {
+        let state = self.vf_mut(vf);
+        if state.quiet.is_none() {
+            state.quiet = Some(std::mem::take(&mut state.port.active));
+            state.version += 1;
+            self.rest_polling(vf);
+            self.round.retain(|&it| it != vf);
+            self.rest_turns(vf);
+        }
+    }
+
+    /// A function goes on that was quiet.
+    pub fn resume(&mut self, vf: VfId) {
+        let state = self.vf_mut(vf);
+        if let Some(active) = state.quiet.take() {
+            state.port.active = active;
+            state.version += 1;
+            self.resume_polling(vf);
+            self.resume_turns(vf);
+        }
+    }
+
+    /// Whether a function is quiet.
+    #[must_use]
+    pub fn is_quiet(&self, vf: VfId) -> bool {
+        self.vf(vf).quiet.is_some()
+    }
+}

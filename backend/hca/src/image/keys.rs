@@ -1,0 +1,147 @@
+//! Memory keys and lists of pages.
+
+use serde::{Deserialize, Serialize};
+use wire::Qpn;
+
+use super::{ImageError, Object};
+use crate::mr::{Access, Klm, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::pages::{MAX_PAGES, PageList};
+
+/// A memory key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyImageV1 {
+    pub(crate) index: u32,
+    pub(crate) variant: u8,
+    pub(crate) free: bool,
+    pub(crate) pd: u32,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) access: Access,
+    pub(crate) remote_invalidate: bool,
+    pub(crate) updatable: bool,
+    pub(crate) qpn: Option<Qpn>,
+    pub(crate) translation: TranslationImageV1,
+    pub(crate) capacity: u64,
+}
+
+/// Where a key's bytes are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum TranslationImageV1 {
+    /// The address is the DMA address.
+    Physical,
+    /// A table of pages.
+    Pages {
+        /// Page size as a power of two.
+        log_size: u8,
+        /// Addresses.
+        pages: PagesImageV1,
+    },
+    /// Stretches of other keys.
+    Indirect(Vec<Klm>),
+}
+
+/// A list of pages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PagesImageV1 {
+    /// As one block.
+    Short(BlockImageV1),
+    /// In blocks of 2^15 pages. Where there is none, or its end comes early, are pages at address 0.
+    Long {
+        /// Number of all pages.
+        count: u64,
+        /// The first blocks.
+        blocks: Vec<Option<BlockImageV1>>,
+    },
+}
+
+/// A block of pages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum BlockImageV1 {
+    /// Page `n` is at `first + (n << log_stride)`.
+    Run {
+        /// Address of the first.
+        first: u64,
+        /// Distance from one to the next, as a power of two.
+        log_stride: u8,
+        /// Number of pages.
+        count: u64,
+    },
+    /// Addresses.
+    List(Vec<u64>),
+}
+
+impl KeyImageV1 {
+    pub(crate) fn save(index: u32, key: &MemoryKey) -> Self {
+        Self {
+            index,
+            variant: key.variant,
+            free: key.free,
+            pd: key.pd,
+            start: key.start,
+            len: key.len,
+            access: key.access,
+            remote_invalidate: key.remote_invalidate,
+            updatable: key.updatable,
+            qpn: key.qpn,
+            translation: match &key.translation {
+                Translation::Physical => TranslationImageV1::Physical,
+                Translation::Pages { log_size, pages } => TranslationImageV1::Pages {
+                    log_size: *log_size,
+                    pages: pages.save(),
+                },
+                Translation::Indirect(list) => {
+                    TranslationImageV1::Indirect(list.entries().to_vec())
+                }
+            },
+            capacity: key.capacity as u64,
+        }
+    }
+
+    /// The key. Its domain and the keys behind it are looked at where they are used.
+    pub(crate) fn restore(self) -> Result<MemoryKey, ImageError> {
+        let of = Object::new("memory key", self.index);
+        let invalid = |what: String| ImageError::Invalid { of, what };
+        let translation = match self.translation {
+            TranslationImageV1::Physical => Translation::Physical,
+            TranslationImageV1::Pages { log_size, pages } if PAGE_SIZES.contains(&log_size) => {
+                Translation::Pages {
+                    log_size,
+                    pages: PageList::restore(pages).map_err(|bad| invalid(bad.to_string()))?,
+                }
+            }
+            TranslationImageV1::Pages { log_size, .. } => {
+                return Err(invalid(format!("pages of 2^{log_size} bytes are none")));
+            }
+            TranslationImageV1::Indirect(klms) if klms.len() <= MAX_KLMS => {
+                Translation::Indirect(KlmList::new(klms))
+            }
+            TranslationImageV1::Indirect(klms) => {
+                let (count, most) = (klms.len(), MAX_KLMS);
+                return Err(invalid(format!("{count} stretches are more than {most}")));
+            }
+        };
+        let access = self.access.checked();
+        let access = access.ok_or_else(|| invalid("it has rights that there are not".into()))?;
+        if self.capacity > MAX_PAGES {
+            let most = MAX_PAGES;
+            return Err(invalid(format!("room for more than {most} entries")));
+        }
+        Ok(MemoryKey {
+            variant: self.variant,
+            free: self.free,
+            pd: self.pd,
+            start: self.start,
+            len: self.len,
+            access,
+            remote_invalidate: self.remote_invalidate,
+            updatable: self.updatable,
+            qpn: self.qpn,
+            translation,
+            capacity: self.capacity as usize,
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! Queue pairs.
+
+use serde::{Deserialize, Serialize};
+use wire::{Psn, Qpn};
+
+use crate::face::Face;
+use crate::qp::{QpAttr, QpState, Transport, Wait};
+use crate::transport::responder::Receiving;
+use crate::work::{RecvWr, SendWr, Status};
+
+/// A queue pair.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(bound = "", deny_unknown_fields)]
+pub struct QpImageV1<F: Face> {
+    pub(crate) qpn: Qpn,
+    pub(crate) transport: Transport,
+    pub(crate) pd: u32,
+    pub(crate) state: QpState,
+    pub(crate) attr: QpAttr,
+    pub(crate) source_qpn: Qpn,
+    pub(crate) block_multicast_loopback: bool,
+    pub(crate) polled: bool,
+    pub(crate) requester: RequesterImageV1<F>,
+    pub(crate) responder: ResponderImageV1<F>,
+}
+
+/// The requesting half.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(bound = "", deny_unknown_fields)]
+pub struct RequesterImageV1<F: Face> {
+    pub(crate) queue: Option<F::SendImage>,
+    pub(crate) cqn: Option<u32>,
+    /// Request in progress, and bytes of it already moved.
+    pub(crate) current: Option<SendWr>,
+    pub(crate) offset: u64,
+    pub(crate) psn: Psn,
+    pub(crate) retries_left: u8,
+    pub(crate) rnr_left: u8,
+    pub(crate) wait: Wait,
+    /// Nanoseconds that the wait lasts.
+    pub(crate) due: u64,
+    pub(crate) away: Option<AwayImageV1>,
+}
+
+/// Requests that are under way in frames.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AwayImageV1 {
+    pub(crate) requests: Vec<RequestImageV1>,
+    /// Which request, and which of its packets, is sent next.
+    pub(crate) next: (u64, u32),
+    /// The number after the last packet of the last request.
+    pub(crate) newest: Psn,
+    /// The number after the last packet that was ever sent.
+    pub(crate) reached: Psn,
+    /// READs and atomics without an answer: the numbers after them.
+    pub(crate) asked: Vec<Psn>,
+    /// The last answer that came out of sequence.
+    pub(crate) strayed: Option<Psn>,
+    pub(crate) retries_left: u8,
+    pub(crate) rnr_left: u8,
+    /// Nanoseconds until the receiver may be ready.
+    pub(crate) pause: Option<u64>,
+    /// Nanoseconds until an answer is overdue.
+    pub(crate) overdue: Option<u64>,
+    pub(crate) finished: Vec<FinishedImageV1>,
+}
+
+/// A request that is not complete.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestImageV1 {
+    pub(crate) wr: SendWr,
+    pub(crate) psn: Psn,
+    /// Packets that it takes, and how many of them are acknowledged or answered.
+    pub(crate) packets: u32,
+    pub(crate) done: u32,
+    /// It completes so when all before it have.
+    pub(crate) fault: Option<Status>,
+}
+
+/// A request that is complete, of which its owner has not been told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinishedImageV1 {
+    pub(crate) wr: SendWr,
+    pub(crate) status: Status,
+    pub(crate) byte_len: u32,
+}
+
+/// The responding half.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(bound = "", deny_unknown_fields)]
+pub struct ResponderImageV1<F: Face> {
+    pub(crate) queue: RecvImageV1<F>,
+    pub(crate) cqn: Option<u32>,
+    pub(crate) psn: Psn,
+    pub(crate) msn: u32,
+    pub(crate) inbound: Option<InboundImageV1>,
+    /// Bytes received of a message that is not complete.
+    pub(crate) received: u64,
+    pub(crate) established: bool,
+    pub(crate) receiving: Receiving,
+}
+
+/// Where receive requests come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(bound = "", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RecvImageV1<F: Face> {
+    /// Nowhere.
+    None,
+    /// The queue pair's own queue.
+    Own(F::RecvImage),
+    /// A shared receive queue.
+    Shared(u32),
+    /// Those of an XRC domain.
+    Xrc(u32),
+}
+
+/// A receive request that a message is being scattered into.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InboundImageV1 {
+    pub(crate) wr: RecvWr,
+    /// Shared receive queue that it came from.
+    pub(crate) srqn: Option<u32>,
+    /// Protection domain of its buffers.
+    pub(crate) pd: u32,
+}

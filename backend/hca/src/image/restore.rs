@@ -1,0 +1,505 @@
+//! An image becomes a function. What it says is not trusted: what it makes is no more than what a
+//! guest could have made by verbs and packets, within the function's quota.
+
+use std::cmp::Reverse;
+
+use wire::Qpn;
+
+use super::{
+    CqImageV1, ErroredImageV1, ImageError, InboundImageV1, Object, QpImageV1, RecvImageV1,
+    SrqImageV1, VfImage, VfImageV1,
+};
+use crate::agenda::Errored;
+use crate::connection::{held, special_slot};
+use crate::cq::Cq;
+use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VerbError, VfId};
+use crate::face::Face;
+use crate::failure::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
+use crate::memory::Memory;
+use crate::numbers::Numbers;
+use crate::qp::{
+    Core, Found, Inbound, Qp, QpState, RecvQueue, Requester, Responder, Transport, Wait,
+};
+use crate::requester::MAX_MESSAGE;
+use crate::shared_port::is_free;
+use crate::srq::Srq;
+use crate::transport::Away;
+use crate::vf::Vf;
+use crate::work::{ListTooLong, MAX_INLINE, MAX_SGE, RecvWr, SendWr};
+
+/// Longest time that a restored timer runs: none that the engine sets is longer. An hour, in nanoseconds.
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// Nanoseconds of an image, from `now` on.
+pub(crate) fn later(now: u64, nanoseconds: u64) -> u64 {
+    now.saturating_add(nanoseconds.min(LONGEST))
+}
+
+/// A work request of an image, with room for the longest lists.
+pub(crate) fn send_request(image: SendWr) -> Result<Box<SendWr>, ListTooLong> {
+    let gathered = image.key_update.as_ref().is_none_or(|update| {
+        let wanted = u64::from(update.translation_octwords) * 16;
+        let most = wanted.min(image.payload_len());
+        update.gathered.len() as u64 <= most && update.laid <= update.gathered.len()
+    });
+    if image.sges.len() > MAX_SGE || image.inline.len() > MAX_INLINE || !gathered {
+        return Err(ListTooLong);
+    }
+    let mut wr = SendWr::with_capacity();
+    let (mut sges, mut inline) = (std::mem::take(&mut wr.sges), std::mem::take(&mut wr.inline));
+    sges.extend_from_slice(&image.sges);
+    inline.extend_from_slice(&image.inline);
+    Ok(Box::new(SendWr {
+        sges,
+        inline,
+        ..image
+    }))
+}
+
+fn receive_request(image: &RecvWr) -> Result<Box<RecvWr>, ListTooLong> {
+    if image.sges.len() > MAX_SGE {
+        return Err(ListTooLong);
+    }
+    let mut wr = RecvWr::with_capacity();
+    wr.index = image.index;
+    wr.sges.extend_from_slice(&image.sges);
+    Ok(Box::new(wr))
+}
+
+impl<F: Face> Engine<F> {
+    /// Makes a function, which must have no objects, what it was when the image was saved. It goes on at
+    /// once, unless it is quiet.
+    ///
+    /// # Errors
+    /// [`ImageError`]. The function has no objects then, and is as after [`Engine::reset_vf`].
+    pub fn restore(&mut self, vf: VfId, image: VfImage<F>) -> Result<(), ImageError> {
+        let state = self.vf(vf);
+        let objects = [
+            state.pds.len(),
+            state.xrcds.len(),
+            state.keys.len(),
+            state.cqs.len(),
+            state.srqs.len(),
+            state.qps.len(),
+        ];
+        if objects != [0; 6] {
+            return Err(ImageError::Occupied);
+        }
+        let VfImage::V1(image) = image;
+        let restored = self.restore_all(vf, image);
+        if restored.is_err() {
+            self.reset_vf(vf);
+        }
+        restored
+    }
+
+    fn restore_all(&mut self, vf: VfId, image: VfImageV1<F>) -> Result<(), ImageError> {
+        let now = self.clock.now();
+        let Vf {
+            pds,
+            xrcds,
+            memory,
+            counters,
+            ..
+        } = self.vf_mut(vf);
+        for (kind, numbers, domains) in [
+            ("protection domain", &image.pds, pds),
+            ("XRC domain", &image.xrcds, xrcds),
+        ] {
+            for &number in numbers {
+                place(domains, Object::new(kind, number), memory, 0)?;
+            }
+            domains.close();
+        }
+        image.counters.restore(counters);
+        for key in image.keys {
+            let (of, pd) = (Object::new("memory key", key.index), key.pd);
+            self.require_pd(vf, of, pd)?;
+            let key = key.restore()?;
+            let Vf { keys, memory, .. } = self.vf_mut(vf);
+            if !keys.make_room_at(of.number, memory) || key.translation.held() > memory.left() {
+                return Err(ImageError::Exhausted(of));
+            }
+            if !keys.insert_at(of.number, key, memory) {
+                return Err(ImageError::NoPlace(of));
+            }
+            self.vf_mut(vf).hold_pd(pd);
+        }
+        self.vf_mut(vf).keys.close();
+        for cq in image.cqs {
+            self.restore_cq(vf, cq, now)?;
+        }
+        self.vf_mut(vf).cqs.close();
+        for srq in image.srqs {
+            self.restore_srq(vf, srq)?;
+        }
+        self.vf_mut(vf).srqs.close();
+        for qp in image.qps {
+            self.restore_qp(vf, qp, now)?;
+        }
+        self.vf_mut(vf).qps.close();
+        for group in image.multicast {
+            for member in group.members {
+                let of = Object::new("multicast attachment of queue pair", member.value());
+                self.attach_multicast(vf, member, group.gid)
+                    .map_err(|error| refusal(of, error))?;
+            }
+        }
+        self.restore_errored(vf, &image.errored, now)?;
+        for qpn in image.ready {
+            let index = self.named(vf, Object::new("list of turns of function", 0), qpn)?;
+            self.make_ready(index);
+        }
+        let state = self.vf_mut(vf);
+        state.version += 1;
+        if image.searching {
+            state.agenda.search_left = state.qps.slots() + state.srqs.slots();
+            self.queue(vf);
+        }
+        self.set_alarm(vf);
+        self.sweep_vf(vf);
+        Ok(())
+    }
+
+    fn require_pd(&self, vf: VfId, of: Object, pd: u32) -> Result<(), ImageError> {
+        let what = Object::new("protection domain", pd);
+        require(self.vf(vf).pds.get(pd), of, what).map(|_| ())
+    }
+
+    fn restored_cq(&self, vf: VfId, of: Object, cqn: u32) -> Result<CqIndex, ImageError> {
+        let what = Object::new("completion queue", cqn);
+        require(self.vf(vf).cqs.get(cqn), of, what).copied()
+    }
+
+    fn restored_srq(&self, vf: VfId, of: Object, srqn: u32) -> Result<SrqIndex, ImageError> {
+        let what = Object::new("shared receive queue", srqn);
+        require(self.vf(vf).srqs.get(srqn), of, what).copied()
+    }
+
+    fn named(&self, vf: VfId, of: Object, qpn: Qpn) -> Result<QpIndex, ImageError> {
+        let what = Object::new("queue pair", qpn.value());
+        require(self.vf(vf).qps.get(qpn.value()), of, what).copied()
+    }
+
+    fn restore_cq(&mut self, vf: VfId, image: CqImageV1<F>, now: u64) -> Result<(), ImageError> {
+        let of = Object::new("completion queue", image.cqn);
+        let state = &self.vfs[usize::from(vf.0)];
+        let ring = F::restore_completion(&state.face, &state.dma, image.cqn, image.ring);
+        let ring = ring.map_err(|what| ImageError::Invalid { of, what })?;
+        let held = [Self::OF_CQ, F::completion_held(&ring)];
+        let Self { vfs, cqs, .. } = self;
+        let Vf {
+            cqs: numbers,
+            memory,
+            ..
+        } = &mut vfs[usize::from(vf.0)];
+        if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
+            return Err(ImageError::Exhausted(of));
+        }
+        let index = CqIndex(cqs.insert(Cq {
+            failed: image.failed,
+            ..Cq::new(vf, image.cqn, ring)
+        }));
+        if !numbers.insert_at(of.number, index) {
+            cqs.remove(index.0);
+            return Err(ImageError::NoPlace(of));
+        }
+        if let Some(cq) = cqs.get_mut(index.0) {
+            cq.watched = image.watched;
+            if let Some(nanoseconds) = image.held {
+                self.next_timer += 1;
+                cq.timer = self.next_timer;
+                cq.held_until = later(now, nanoseconds);
+                let timer = (cq.held_until, index.0, cq.timer);
+                self.held_events.push(Reverse(timer));
+            }
+        }
+        if image.watched {
+            self.watch_arming(index);
+        }
+        Ok(())
+    }
+
+    fn restore_srq(&mut self, vf: VfId, image: SrqImageV1<F>) -> Result<(), ImageError> {
+        let of = Object::new("shared receive queue", image.srqn);
+        self.require_pd(vf, of, image.pd)?;
+        let xrc = match image.xrc {
+            Some((xrcd, cqn)) => {
+                let what = Object::new("XRC domain", xrcd);
+                require(self.vf(vf).xrcds.get(xrcd), of, what)?;
+                Some((xrcd, self.restored_cq(vf, of, cqn)?))
+            }
+            None => None,
+        };
+        let state = &self.vfs[usize::from(vf.0)];
+        let ring = F::restore_shared(&state.face, &state.dma, image.ring);
+        let ring = ring.map_err(|what| ImageError::Invalid { of, what })?;
+        let held = [Self::OF_SRQ, F::shared_held(&ring)];
+        let Self { vfs, srqs, cqs, .. } = self;
+        let state = &mut vfs[usize::from(vf.0)];
+        let Vf {
+            srqs: numbers,
+            memory,
+            ..
+        } = state;
+        if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
+            return Err(ImageError::Exhausted(of));
+        }
+        let index = SrqIndex(srqs.insert(Srq {
+            limit: image.limit,
+            failed: image.failed,
+            ..Srq::new(image.srqn, image.pd, xrc, ring)
+        }));
+        if !numbers.insert_at(of.number, index) {
+            srqs.remove(index.0);
+            return Err(ImageError::NoPlace(of));
+        }
+        state.hold_pd(image.pd);
+        if let Some((xrcd, cq)) = xrc {
+            state.hold_xrcd(xrcd);
+            if let Some(cq) = cqs.get_mut(cq.0) {
+                cq.users += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn restore_qp(&mut self, vf: VfId, image: QpImageV1<F>, now: u64) -> Result<(), ImageError> {
+        let of = Object::new("queue pair", image.qpn.value());
+        let invalid = |what: &dyn std::fmt::Display| ImageError::Invalid {
+            of,
+            what: what.to_string(),
+        };
+        let transport = image.transport;
+        if transport != Transport::KeyUpdate || image.pd != 0 {
+            self.require_pd(vf, of, image.pd)?;
+        }
+        let special = special_slot(transport);
+        if special.is_some_and(|slot| self.vf(vf).special[slot].is_some()) {
+            return Err(invalid(&"a second queue pair 0 or 1"));
+        }
+        let (req, resp) = (image.requester, image.responder);
+        let cq = |cqn: Option<u32>| cqn.map(|cqn| self.restored_cq(vf, of, cqn)).transpose();
+        let (send_cq, recv_cq) = (cq(req.cqn)?, cq(resp.cqn)?);
+        let state = &self.vfs[usize::from(vf.0)];
+        let send = req
+            .queue
+            .map(|queue| F::restore_send(&state.face, &state.dma, queue))
+            .transpose()
+            .map_err(|what| invalid(&what))?;
+        if send.is_some() != send_cq.is_some() {
+            return Err(invalid(
+                &"a send queue and its completion queue go together",
+            ));
+        }
+        let receives = matches!(resp.queue, RecvImageV1::Own(_) | RecvImageV1::Shared(_));
+        if receives && recv_cq.is_none() {
+            return Err(invalid(&"its receive queue completes nowhere"));
+        }
+        let (mut shared, mut xrcd) = (None, None);
+        let recv = match resp.queue {
+            RecvImageV1::None => RecvQueue::None,
+            RecvImageV1::Own(queue) => {
+                let queue = F::restore_recv(&state.face, &state.dma, queue);
+                RecvQueue::Own(queue.map_err(|what| invalid(&what))?)
+            }
+            RecvImageV1::Shared(srqn) => {
+                shared = Some(self.restored_srq(vf, of, srqn)?);
+                RecvQueue::Shared(self.restored_srq(vf, of, srqn)?)
+            }
+            RecvImageV1::Xrc(number) => {
+                let what = Object::new("XRC domain", number);
+                require(state.xrcds.get(number), of, what)?;
+                xrcd = Some(number);
+                RecvQueue::Xrc(number)
+            }
+        };
+        let current = req.current.map(send_request).transpose();
+        let current = current.map_err(|error| invalid(&error))?;
+        let len = current.as_ref().map_or(0, |wr| wr.payload_len());
+        if req.offset > len.min(MAX_MESSAGE) || resp.received > MAX_MESSAGE {
+            return Err(invalid(&"more of a message has been moved than there is"));
+        }
+        let waits = req.wait != Wait::None;
+        if waits && current.is_none() {
+            return Err(invalid(&"it waits with nothing to send"));
+        }
+        if !resp.receiving.is_sound() || resp.msn > 0xff_ffff {
+            return Err(invalid(&"its responder keeps what none can"));
+        }
+        let inbound = match resp.inbound {
+            None => None,
+            Some(InboundImageV1 { wr, srqn, pd }) => {
+                self.require_pd(vf, of, pd)?;
+                if let Some(srqn) = srqn {
+                    self.restored_srq(vf, of, srqn)?;
+                }
+                let wr = receive_request(&wr).map_err(|error| invalid(&error))?;
+                Some(Inbound { wr, srqn, pd })
+            }
+        };
+        let away = req.away.map(|away| {
+            let connected = !transport.is_datagram() && transport != Transport::KeyUpdate;
+            if !connected {
+                return Err("only connections have requests under way");
+            }
+            crate::transport::requester::Requester::restore(away, &image.attr, transport, now)
+        });
+        let away = away.transpose().map_err(|what| invalid(&what))?;
+        let under_way = away.as_ref().map_or(0, |away| away.under_way());
+
+        let held = held(send.as_ref(), &recv);
+        let Vf {
+            qps: numbers,
+            memory,
+            port,
+            ..
+        } = self.vf_mut(vf);
+        if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
+            return Err(ImageError::Exhausted(of));
+        }
+        let lid = port.lid;
+        if !is_free(&self.vfs, vf, of.number) {
+            let number = of.number;
+            return Err(ImageError::Taken { number, lid });
+        }
+        let polled = image.polled && send.is_some();
+        let qp = Qp {
+            core: Core {
+                vf,
+                qpn: image.qpn,
+                transport,
+                pd: image.pd,
+                state: image.state,
+                attr: image.attr,
+                source_qpn: image.source_qpn,
+                block_multicast_loopback: image.block_multicast_loopback,
+                polled,
+                hot: false,
+                polled_at: 0,
+                errored_at: 0,
+            },
+            req: Requester {
+                queue: send,
+                cq: send_cq,
+                current,
+                offset: req.offset,
+                psn: req.psn,
+                retries_left: req.retries_left,
+                rnr_left: req.rnr_left,
+                wait: req.wait,
+                timer: 0,
+                due: 0,
+                queued: false,
+                away: away.map(|requester| Box::new(Away::new(requester))),
+                found: Found::default(),
+            },
+            resp: Responder {
+                queue: recv,
+                cq: recv_cq,
+                psn: resp.psn,
+                msn: resp.msn,
+                inbound,
+                received: resp.received,
+                established: resp.established,
+                receiving: resp.receiving,
+                heard_by: None,
+            },
+        };
+        let index = QpIndex(self.qps.insert(qp));
+        if !self.vf_mut(vf).qps.insert_at(of.number, index) {
+            self.qps.remove(index.0);
+            return Err(ImageError::NoPlace(of));
+        }
+        let state = self.vf_mut(vf);
+        state.hold_pd(image.pd);
+        if let Some(xrcd) = xrcd {
+            state.hold_xrcd(xrcd);
+        }
+        if let Some(slot) = special {
+            state.special[slot] = Some(index);
+        }
+        for cq in [send_cq, recv_cq].into_iter().flatten() {
+            if let Some(cq) = self.cqs.get_mut(cq.0) {
+                cq.users += 1;
+            }
+        }
+        if let Some(srq) = shared.and_then(|srq| self.srqs.get_mut(srq.0)) {
+            srq.users += 1;
+        }
+        if polled {
+            self.watch_record(index);
+        }
+        if waits {
+            self.set_wait(index, req.wait, later(now, req.due));
+        }
+        self.lift_off(index, under_way);
+        Ok(())
+    }
+
+    fn restore_errored(
+        &mut self,
+        vf: VfId,
+        images: &[ErroredImageV1],
+        now: u64,
+    ) -> Result<(), ImageError> {
+        let mut first = u64::MAX;
+        for image in images {
+            let of = Object::new("queue pair", image.qpn.value());
+            let index = self.named(vf, of, image.qpn)?;
+            let due = later(now, image.due);
+            let pause = image.pause.clamp(ERROR_RECHECK, LONGEST_ERROR_RECHECK);
+            let Self { vfs, qps, .. } = self;
+            let list = &mut vfs[usize::from(vf.0)].agenda.errored.list;
+            let Some(Qp { core, .. }) = qps.get_mut(index.0) else {
+                continue;
+            };
+            let twice = list.get(core.errored_at).is_some_and(|it| it.qp == index);
+            if core.state != QpState::Error || twice {
+                let what = "it is to be looked at as one in error, and is none, or is twice".into();
+                return Err(ImageError::Invalid { of, what });
+            }
+            core.errored_at = list.len();
+            list.push(Errored {
+                qp: index,
+                due,
+                pause,
+            });
+            first = first.min(due);
+        }
+        let errored = &mut self.vf_mut(vf).agenda.errored;
+        (errored.next, errored.due) = (first, first);
+        Ok(())
+    }
+}
+
+/// What is named must be there.
+fn require<T>(found: Option<T>, of: Object, what: Object) -> Result<T, ImageError> {
+    found.ok_or(ImageError::Missing { of, what })
+}
+
+/// Puts an object under its number.
+fn place<T>(
+    numbers: &mut Numbers<T>,
+    of: Object,
+    memory: &mut Memory,
+    value: T,
+) -> Result<(), ImageError> {
+    if !numbers.make_room_at(of.number, memory) {
+        return Err(ImageError::Exhausted(of));
+    }
+    match numbers.insert_at(of.number, value) {
+        true => Ok(()),
+        false => Err(ImageError::NoPlace(of)),
+    }
+}
+
+fn refusal(of: Object, error: VerbError) -> ImageError {
+    match error {
+        VerbError::Exhausted => ImageError::Exhausted(of),
+        error => ImageError::Invalid {
+            of,
+            what: error.to_string(),
+        },
+    }
+}

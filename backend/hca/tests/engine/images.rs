@@ -1,0 +1,314 @@
+//! Functions that are saved, are gone, and are restored, as themselves or elsewhere.
+
+use std::sync::Arc;
+
+use hca::image::{ImageError, VfImage};
+use hca::mr::{Klm, KlmList, MemoryKey, Translation};
+use hca::transport::{Delayed, Loopback, Lossy, Single};
+use hca::work::{Operation, Status};
+use hca::{Engine, PageList, PortView, QpChange, QpState, Quota, RecvSide, Transport, VfId};
+use wire::{Gid, Qpn};
+
+use crate::lab::net::NetState;
+use crate::lab::{Lab, Plain, Qp, Way, base, datagram, physical, received, remote, request, sent};
+
+/// What is said of the ways from and to one function holds for another one now.
+fn rename(net: &mut NetState, old: VfId, new: VfId) {
+    let named = |vf: VfId| if vf == old { new } else { vf };
+    let pair = |(from, to): (VfId, VfId)| (named(from), named(to));
+    net.cut = net.cut.drain().map(pair).collect();
+    let losses: Vec<_> = net.losses.drain().collect();
+    let losses = losses.into_iter().map(|(way, loss)| (pair(way), loss));
+    net.losses = losses.collect();
+}
+
+impl Lab {
+    fn image(&self, node: usize) -> String {
+        serde_json::to_string(&self.engine.save(self.nodes[node].vf)).unwrap()
+    }
+
+    fn empty(&mut self, vf: VfId) {
+        self.engine.reset_vf(vf);
+        while self.engine.clear_away(vf) {}
+        drop(self.engine.take_discarded());
+    }
+
+    /// A function is saved as text, leaves nothing behind, and is restored: `elsewhere` as another
+    /// function of the engine, which the subnet takes for it from then on, else as itself. What is on
+    /// its way to it gets lost then.
+    pub fn save_and_restore(&mut self, node: usize, elsewhere: bool) {
+        let (old, lid) = (self.nodes[node].vf, self.nodes[node].lid);
+        self.engine.quiesce(old);
+        let image = self.image(node);
+        self.empty(old);
+        let port = self.engine.port(old).clone();
+        let mut new = old;
+        if elsewhere {
+            let memory = self.engine.dma(old).clone();
+            let events = self.nodes[node].events.clone();
+            new = self.engine.add_vf(memory, events, Quota::default());
+            self.engine.quiesce(new);
+            self.nodes[node].vf = new;
+            self.net.change(|net| {
+                net.lids.insert(lid, new);
+                rename(net, old, new);
+            });
+        }
+        let restored = self
+            .engine
+            .restore(new, serde_json::from_str(&image).unwrap());
+        restored.unwrap_or_else(|error| panic!("{error}: {image}"));
+        assert_eq!(self.image(node), image, "saved again it is another");
+        if elsewhere {
+            self.engine.set_port(old, PortView::default());
+            let active = true;
+            self.engine.set_port(new, PortView { active, ..port });
+        }
+        self.engine.resume(new);
+    }
+
+    /// All functions are saved, and restored in another engine.
+    pub fn restart(&mut self, way: Way) {
+        let images: Vec<String> = (0..self.nodes.len()).map(|node| self.image(node)).collect();
+        let subnet = Box::new(self.net.clone());
+        let engine = Engine::new(subnet, self.clock.clone(), 0x8765_4321);
+        let earlier = std::mem::replace(&mut self.engine, engine);
+        if let Way::Packets(..) = way {
+            let wire = Delayed::new(Loopback::default());
+            self.engine.set_endpoint(Box::new(Single(Lossy(wire))));
+        }
+        let last = self.nodes.iter().map(|node| node.vf.0).max().unwrap();
+        for vf in (0..=last).map(VfId) {
+            let face = earlier.face(vf).clone();
+            self.engine
+                .add_vf(earlier.dma(vf).clone(), face, Quota::default());
+            self.engine.set_port(vf, earlier.port(vf).clone());
+        }
+        for (node, image) in images.iter().enumerate() {
+            let vf = self.nodes[node].vf;
+            let restored = self
+                .engine
+                .restore(vf, serde_json::from_str(image).unwrap());
+            restored.unwrap_or_else(|error| panic!("{error}: {image}"));
+            assert_eq!(&self.image(node), image, "saved again it is another");
+        }
+    }
+}
+
+/// Two functions with one of everything, in the middle of work: a request that waits for a receive
+/// request, one that is flushed, a queue pair in error, a shared receive queue whose limit is armed, an
+/// XRC pair, a group, keys of all kinds.
+fn with_everything() -> (Lab, Vec<Qp>) {
+    let mut lab = Lab::new(2);
+    let (vf, pd, key) = (lab.nodes[0].vf, lab.nodes[0].pd, lab.nodes[0].key);
+    let pages = PageList::new(12, [base(0) + 0x5000, base(0), base(0) + 0x1000]);
+    let translation = Translation::Pages {
+        log_size: 12,
+        pages,
+    };
+    let (len, capacity) = (3 << 12, 4);
+    let scattered = MemoryKey {
+        len,
+        capacity,
+        translation,
+        updatable: true,
+        ..physical(pd)
+    };
+    lab.engine.create_key(vf, scattered).unwrap();
+    let addr = base(0);
+    let stretches = vec![Klm { len: 64, key, addr }, Klm { len: 32, key, addr }];
+    let indirect = MemoryKey {
+        len: 96,
+        translation: Translation::Indirect(KlmList::new(stretches)),
+        qpn: Some(Qpn::new(7)),
+        ..physical(pd)
+    };
+    lab.engine.create_key(vf, indirect).unwrap();
+    let xrcd = lab.engine.alloc_xrcd(vf).unwrap();
+    let ring = lab.shared_ring();
+    let srqn = lab.engine.create_srq(vf, pd, None, ring).unwrap();
+    let receiver = lab.qp_with(0, Transport::Rc, |desc| desc.recv = RecvSide::Shared(srqn));
+    let (cqn, _) = lab.cq(0, 16);
+    let ring = lab.shared_ring();
+    let xrc = Some((xrcd, cqn));
+    lab.engine.create_srq(vf, pd, xrc, ring).unwrap();
+    let target = lab.qp_with(0, Transport::Xrc, |desc| desc.recv = RecvSide::Xrc(xrcd));
+    let sender = lab.qp(1, Transport::Rc);
+    lab.connect_with(&sender, &receiver, |_| {});
+    let (a, b) = lab.pair(Transport::Rc);
+    let list = [lab.sge(0, 0, 100)];
+    lab.execute(&a, request(Operation::Send, 1, &list));
+    let group = Gid::from_bits(0xff12 << 112 | 5);
+    let member = lab.qp(0, Transport::Ud);
+    lab.engine.attach_multicast(vf, member.qpn, group).unwrap();
+    lab.bring_up(&member, &QpChange::default());
+    let failed = lab.qp(0, Transport::Uc);
+    lab.modify(&failed, QpState::Error, &QpChange::default());
+    lab.clock_forward(1000);
+    (lab, vec![receiver, target, sender, a, b, member, failed])
+}
+
+#[test]
+fn one_of_everything_is_what_it_was() {
+    for elsewhere in [false, true] {
+        let (mut lab, mut qps) = with_everything();
+        let counts = lab.engine.object_counts(lab.nodes[0].vf);
+        lab.save_and_restore(0, elsewhere);
+        let vf = lab.nodes[0].vf;
+        assert_eq!(lab.engine.object_counts(vf), counts);
+        for qp in qps.iter_mut().filter(|qp| qp.node == 0) {
+            qp.vf = vf;
+        }
+        // The message that waited for a receive request goes on.
+        let [_, _, _, a, b, ..] = &qps[..] else {
+            unreachable!()
+        };
+        let list = [lab.sge(1, 4096, 100)];
+        lab.receive(b, 9, &list);
+        lab.advance(1_000_000_000);
+        assert_eq!(sent(&a.cq.poll()), [(1, Status::Success)]);
+        assert_eq!(received(&b.cq.poll())[0].0, 9);
+        // And so does everything else.
+        let key = lab.nodes[0].key;
+        let list = [lab.sge(1, 0, 64)];
+        lab.execute(b, remote(Operation::Read, 3, &list, base(0), key));
+        assert_eq!(sent(&b.cq.poll()), [(3, Status::Success)]);
+        let from = lab.qp(1, Transport::Ud);
+        lab.bring_up(
+            &from,
+            &QpChange {
+                qkey: Some(crate::lab::QKEY),
+                ..QpChange::default()
+            },
+        );
+        let list = [lab.sge(1, 0, 64)];
+        let wr = datagram(&lab, &qps[5], 4, &list);
+        lab.execute(&from, wr);
+        assert_eq!(sent(&from.cq.poll()), [(4, Status::Success)]);
+        // Nothing of the old one is left.
+        lab.empty(vf);
+        assert!(
+            lab.engine
+                .object_counts(vf)
+                .iter()
+                .all(|(_, count)| *count == 0)
+        );
+    }
+}
+
+#[test]
+fn a_stored_image_of_version_1_is_restored() {
+    const STORED: &str = include_str!("images/v1.json");
+    let (mut lab, _) = with_everything();
+    let vf = lab.nodes[0].vf;
+    let counts = lab.engine.object_counts(vf);
+    let image: VfImage<Plain> = serde_json::from_str(STORED).unwrap();
+    // With the defaults of what later versions have added.
+    let completed = serde_json::to_string(&image).unwrap();
+    lab.empty(vf);
+    lab.engine.restore(vf, image).unwrap();
+    assert_eq!(lab.engine.object_counts(vf), counts);
+    assert_eq!(lab.image(0), completed);
+}
+
+#[test]
+fn an_image_that_says_what_cannot_be_is_refused() {
+    let (mut lab, _) = with_everything();
+    let vf = lab.nodes[0].vf;
+    let image = lab.image(0);
+    let parsed = |text: &str| -> VfImage<Plain> { serde_json::from_str(text).unwrap() };
+    let occupied = lab.engine.restore(vf, parsed(&image));
+    assert_eq!(occupied, Err(ImageError::Occupied));
+    lab.empty(vf);
+    let mut refused = |what: &str, change: &dyn Fn(&mut serde_json::Value), expected: &str| {
+        let mut value: serde_json::Value = serde_json::from_str(&image).unwrap();
+        change(&mut value["v1"]);
+        let error = match serde_json::from_value::<VfImage<Plain>>(value) {
+            Ok(image) => lab.engine.restore(vf, image).unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains(expected), "{what}: {error}");
+        let counts = lab.engine.object_counts(vf);
+        assert!(counts.iter().all(|(_, count)| *count == 0), "{what}");
+        while lab.engine.clear_away(vf) {}
+    };
+    refused(
+        "no domains",
+        &|it| it["pds"] = [0; 0].as_slice().into(),
+        "names protection domain",
+    );
+    refused(
+        "no queues",
+        &|it| it["cqs"] = [0; 0].as_slice().into(),
+        "names completion queue",
+    );
+    refused(
+        "a field",
+        &|it| it["qps"][0]["more"] = 1.into(),
+        "unknown field",
+    );
+    refused(
+        "a number",
+        &|it| it["cqs"][0]["cqn"] = 0.into(),
+        "has no place",
+    );
+    refused(
+        "a PSN",
+        &|it| it["qps"][0]["attr"]["rq_psn"] = u32::MAX.into(),
+        "is above",
+    );
+    refused(
+        "rights",
+        &|it| it["keys"][0]["access"] = 255.into(),
+        "rights that there are not",
+    );
+    refused(
+        "a turn",
+        &|it| it["ready"] = [77].as_slice().into(),
+        "names queue pair 0x4d",
+    );
+    let twice = |it: &mut serde_json::Value| {
+        let first = it["qps"][0].clone();
+        it["qps"].as_array_mut().unwrap().push(first);
+    };
+    refused("twice", &twice, "has no place");
+    let far = |it: &mut serde_json::Value| {
+        it["qps"][0]["responder"]["received"] = u64::MAX.into();
+    };
+    refused("too far", &far, "more of a message");
+    lab.engine.restore(vf, parsed(&image)).unwrap();
+}
+
+#[test]
+fn a_number_that_is_taken_at_the_port_is_refused() {
+    let mut lab = Lab::new(2);
+    let [a, b] = [lab.nodes[0].vf, lab.nodes[1].vf];
+    let qp = lab.qp(0, Transport::Rc);
+    let image = lab.image(0);
+    lab.engine.share_port(&[a, b]);
+    lab.empty(b);
+    let error = lab.engine.restore(b, serde_json::from_str(&image).unwrap());
+    let error = error.unwrap_err().to_string();
+    let number = qp.qpn.value();
+    let expected = format!("queue pair {number:#x} is another function's at port 2; restore the");
+    assert!(error.starts_with(&expected), "{error}");
+}
+
+#[test]
+fn who_is_quiet_does_nothing_and_hears_nothing() {
+    let mut lab = Lab::new(2);
+    let (a, b) = lab.pair(Transport::Rc);
+    let list = [lab.sge(1, 0, 64)];
+    lab.receive(&b, 1, &list);
+    lab.engine.quiesce(b.vf);
+    let list = [lab.sge(0, 0, 64)];
+    lab.execute(&a, request(Operation::Send, 1, &list));
+    lab.execute(&b, request(Operation::Send, 2, &[]));
+    lab.receive(&a, 3, &[]);
+    assert!(a.cq.poll().is_empty() && b.cq.poll().is_empty());
+    lab.engine.resume(b.vf);
+    lab.advance(2 * crate::lab::TIMEOUT_NS);
+    assert_eq!(sent(&a.cq.poll()), [(1, Status::Success)]);
+    assert_eq!(sent(&b.cq.poll()), [(2, Status::Success)]);
+    assert_eq!(Arc::strong_count(&lab.clock), 2);
+}
