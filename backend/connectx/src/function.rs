@@ -144,6 +144,16 @@ impl<B: Backend> Function<B> {
         }
     }
 
+    pub(crate) const fn registers(&self) -> (&ConfigSpace, &MsixTable, &InitializationSegment) {
+        (&self.config, &self.msix, &self.segment)
+    }
+
+    pub(crate) const fn registers_mut(
+        &mut self,
+    ) -> (&mut ConfigSpace, &mut MsixTable, &mut InitializationSegment) {
+        (&mut self.config, &mut self.msix, &mut self.segment)
+    }
+
     /// Its configuration.
     #[must_use]
     pub const fn configuration(&self) -> &Configuration {

@@ -1,5 +1,7 @@
 //! Configuration space and MSI-X structures of the PCI function.
 
+use serde::{Deserialize, Serialize};
+
 use crate::function::Configuration;
 
 /// Bytes of configuration space.
@@ -63,6 +65,20 @@ pub enum ConfigEffect {
     None,
     /// A function-level reset.
     Reset,
+}
+
+/// Configuration space in an image: what can be written, byte by byte.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigImageV1 {
+    written: Vec<(u16, u8)>,
+}
+
+/// The MSI-X table in an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MsixImageV1 {
+    entries: Vec<[u32; 4]>,
 }
 
 /// Configuration space: little-endian, as PCI has it.
@@ -200,6 +216,30 @@ impl ConfigSpace {
         effect
     }
 
+    /// What an image has of it.
+    #[must_use]
+    pub fn save(&self) -> ConfigImageV1 {
+        let written = |at: &usize| self.writable[*at] != 0;
+        ConfigImageV1 {
+            written: (0..CONFIG_SIZE)
+                .filter(written)
+                .map(|at| (at as u16, self.bytes[at] & self.writable[at]))
+                .collect(),
+        }
+    }
+
+    /// Writes what an image has, where it may be written.
+    pub fn restore(&mut self, image: &ConfigImageV1) {
+        for &(at, byte) in &image.written {
+            if let (Some(old), Some(&mask)) = (
+                self.bytes.get_mut(usize::from(at)),
+                self.writable.get(usize::from(at)),
+            ) {
+                *old = *old & !mask | byte & mask;
+            }
+        }
+    }
+
     /// Number of interrupt vectors.
     #[must_use]
     pub const fn vectors(&self) -> u16 {
@@ -228,6 +268,27 @@ impl MsixTable {
     /// Masks and clears all entries.
     pub fn reset(&mut self) {
         self.entries.fill([0, 0, 0, Self::MASKED]);
+    }
+
+    /// What an image has of it.
+    #[must_use]
+    pub fn save(&self) -> MsixImageV1 {
+        MsixImageV1 {
+            entries: self.entries.clone(),
+        }
+    }
+
+    /// Becomes the table of an image.
+    ///
+    /// # Errors
+    /// It has another number of vectors.
+    pub fn restore(&mut self, image: &MsixImageV1) -> Result<(), String> {
+        let (there, here) = (image.entries.len(), self.entries.len());
+        if there != here {
+            return Err(format!("an MSI-X table of {there} vectors, of {here}"));
+        }
+        self.entries.clone_from(&image.entries);
+        Ok(())
     }
 
     fn dword(&mut self, at: usize) -> Option<&mut u32> {

@@ -1,6 +1,8 @@
 //! The initialization segment: how a driver finds the device, gives it a
 //! command queue, and watches its health.
 
+use serde::{Deserialize, Serialize};
+
 use crate::backend::Registers;
 use crate::bits::initialization::mlx5_init_seg as segment;
 
@@ -37,6 +39,16 @@ pub enum SegmentEffect {
     Reset,
 }
 
+/// The initialization segment in an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SegmentImageV1 {
+    /// DMA address of the command queue.
+    queue: u64,
+    /// How the driver uses the device.
+    interface: u32,
+}
+
 /// Registers of the initialization segment. All are big-endian.
 #[derive(Debug, Clone, Copy)]
 pub struct InitializationSegment {
@@ -62,6 +74,22 @@ impl InitializationSegment {
     pub fn command_queue(&self) -> Option<u64> {
         let queue = u64::from(self.queue_high) << 32 | u64::from(self.queue_low);
         (self.interface != interface::DISABLED && queue != 0).then_some(queue)
+    }
+
+    /// What an image has of it.
+    #[must_use]
+    pub const fn save(&self) -> SegmentImageV1 {
+        SegmentImageV1 {
+            queue: (self.queue_high as u64) << 32 | self.queue_low as u64,
+            interface: self.interface,
+        }
+    }
+
+    /// Becomes the segment of an image.
+    pub const fn restore(&mut self, image: &SegmentImageV1) {
+        self.queue_high = (image.queue >> 32) as u32;
+        self.queue_low = image.queue as u32 & !0xfff;
+        self.interface = image.interface & 7;
     }
 
     /// Back to the state of power-on.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use hca::{Dma, Quota};
+use serde::{Deserialize, Serialize};
 use vm_memory::{Bytes, VolatileSlice};
 use wire::Qpn;
 
@@ -14,14 +15,15 @@ use crate::bits::initialization::{FIRST_UAR, PAGE_SIZE, UAR_SEND};
 use crate::bits::queue_pair::qpc;
 use crate::bits::shared_receive::srqc;
 use crate::function::{Configuration, TRAPPED_PAGES};
-use crate::queue::event::{Entry, EventQueue, Interrupts};
+use crate::queue::event::{Entry, EventQueue, EventQueueImageV1, Interrupts};
+use crate::software::capability::ChosenImageV1;
 use crate::software::counter::CounterSet;
 
 /// Most event queues, as a power of two.
 pub const LOG_MAX_EQ: u32 = 6;
 
 /// How far the driver has brought the function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stage {
     /// Not enabled: nothing but ENABLE_HCA is understood.
     Disabled,
@@ -174,6 +176,137 @@ impl FunctionState {
         {
             tracing::debug!(eqn, "event dropped: {error}");
         }
+    }
+}
+
+/// State of a function in an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateImageV1 {
+    stage: Stage,
+    event_queues: Vec<EventQueueImageV1>,
+    /// Doorbell pages in use, in the order in which they are looked at, and whether there ever were any.
+    uars: Vec<u32>,
+    any_uar: bool,
+    chosen: ChosenImageV1,
+    qp_contexts: Vec<(u32, Vec<u8>)>,
+    srq_contexts: Vec<(u32, Vec<u8>)>,
+    counter_set: Option<CounterSet>,
+}
+
+impl StateImageV1 {
+    /// Queue pairs that contexts are of.
+    pub(crate) fn qp_numbers(&self) -> impl Iterator<Item = u32> {
+        self.qp_contexts.iter().map(|(number, _)| *number)
+    }
+
+    /// Shared receive queues that contexts are of.
+    pub(crate) fn srq_numbers(&self) -> impl Iterator<Item = u32> {
+        self.srq_contexts.iter().map(|(number, _)| *number)
+    }
+}
+
+fn save_contexts<const N: usize>(contexts: &BTreeMap<u32, Box<[u8; N]>>) -> Vec<(u32, Vec<u8>)> {
+    let saved = contexts.iter();
+    saved
+        .map(|(number, context)| (*number, context.to_vec()))
+        .collect()
+}
+
+fn restore_contexts<const N: usize>(
+    images: Vec<(u32, Vec<u8>)>,
+) -> Result<BTreeMap<u32, Box<[u8; N]>>, String> {
+    let restore = |(number, context): (u32, Vec<u8>)| {
+        let len = context.len();
+        let context = Box::<[u8; N]>::try_from(context.into_boxed_slice());
+        let wrong = |_| format!("the context of object {number:#x} has {len} bytes and not {N}");
+        Ok((number, context.map_err(wrong)?))
+    };
+    images.into_iter().map(restore).collect()
+}
+
+impl FunctionState {
+    pub(crate) fn save(&self) -> StateImageV1 {
+        let numbered = self.events.slots.iter().zip(1_u8..);
+        let used = |page: &u32| self.uars.used[*page as usize];
+        let watched = |page: &u32| self.uars.watched.iter().any(|(watched, _)| watched == page);
+        let trapped = (0..self.uars.used.len() as u32)
+            .filter(used)
+            .filter(|page| !watched(page));
+        StateImageV1 {
+            stage: self.stage,
+            event_queues: numbered
+                .filter_map(|(queue, eqn)| Some(queue.as_ref()?.save(eqn)))
+                .collect(),
+            uars: trapped
+                .chain(self.uars.watched.iter().map(|(page, _)| *page))
+                .collect(),
+            any_uar: self.uars.any,
+            chosen: ChosenImageV1::save(&self.capabilities[..], &self.atomic_capabilities[..]),
+            qp_contexts: save_contexts(&self.contexts.qps),
+            srq_contexts: save_contexts(&self.contexts.srqs),
+            counter_set: self.counter_set,
+        }
+    }
+
+    /// Becomes the state of an image, after a reset. Contexts are restored when the objects are that
+    /// they are of. Returns the bytes that event queues take of the host's memory, each.
+    pub(crate) fn restore(&mut self, image: &StateImageV1) -> Result<Vec<usize>, String> {
+        self.stage = image.stage;
+        let mut held = Vec::new();
+        for queue in &image.event_queues {
+            let eqn = queue.eqn;
+            let restored = EventQueue::restore(queue.clone(), self.configuration.vectors)?;
+            let slot = eqn.checked_sub(1).map(usize::from);
+            let slot = slot.and_then(|at| self.events.slots.get_mut(at));
+            let free = slot.filter(|slot| slot.is_none());
+            let Some(slot) = free else {
+                return Err(format!("event queue {eqn} is there twice, or cannot be"));
+            };
+            held.push(restored.held());
+            *slot = Some(restored);
+        }
+        for &page in &image.uars {
+            let used = self.uars.used.get_mut(page as usize);
+            match used.filter(|used| page >= FIRST_UAR && !**used) {
+                Some(used) => *used = true,
+                None => return Err(format!("doorbell page {page} is there twice, or cannot be")),
+            }
+            if page >= TRAPPED_PAGES {
+                self.uars.watched.push((page, 0));
+            }
+        }
+        self.uars.any = image.any_uar;
+        self.counter_set = image.counter_set;
+        let (general, atomic) = (
+            &mut self.capabilities[..],
+            &mut self.atomic_capabilities[..],
+        );
+        image.chosen.restore(general, atomic)?;
+        Ok(held)
+    }
+
+    /// Takes the contexts of an image; `exists` says whether there is a queue pair, or a shared receive
+    /// queue, of a number.
+    pub(crate) fn restore_contexts(
+        &mut self,
+        image: StateImageV1,
+        qps: impl Fn(u32) -> bool,
+        srqs: impl Fn(u32) -> bool,
+    ) -> Result<(), String> {
+        let contexts = Contexts {
+            qps: restore_contexts(image.qp_contexts)?,
+            srqs: restore_contexts(image.srq_contexts)?,
+        };
+        let stray = contexts.qps.keys().find(|number| !qps(**number));
+        let stray = stray.or_else(|| contexts.srqs.keys().find(|number| !srqs(**number)));
+        if let Some(number) = stray {
+            return Err(format!(
+                "there is a context of {number:#x}, and no such object"
+            ));
+        }
+        self.contexts = contexts;
+        Ok(())
     }
 }
 

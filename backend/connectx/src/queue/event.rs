@@ -3,10 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use hca::{Dma, DmaFault};
+use serde::{Deserialize, Serialize};
 use vm_memory::Bytes;
 
-use super::Buffer;
+use super::{Buffer, BufferImageV1, checked};
 use crate::bits::event::{EQE_DATA, EQE_DATA_SIZE, EQE_SIZE, EQE_SUBTYPE, EQE_TYPE, EventType};
+use crate::software::capability::LOG_MAX_EQ_SIZE;
 
 /// Raises a message-signalled interrupt.
 pub trait Interrupts: std::fmt::Debug + Send {
@@ -65,6 +67,24 @@ pub struct EventQueue {
     dropped: u64,
 }
 
+/// An event queue in an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventQueueImageV1 {
+    /// Its number.
+    pub(crate) eqn: u8,
+    buffer: BufferImageV1,
+    log_size: u32,
+    vector: u16,
+    mask: u64,
+    announced: bool,
+    producer: u32,
+    consumer: u32,
+    armed: bool,
+    fired: bool,
+    dropped: u64,
+}
+
 /// Counters of an event queue have 24 bits.
 const COUNTER_MASK: u32 = 0x00ff_ffff;
 
@@ -90,6 +110,49 @@ impl EventQueue {
             fired: false,
             dropped: 0,
         }
+    }
+
+    /// What an image has of it.
+    #[must_use]
+    pub fn save(&self, eqn: u8) -> EventQueueImageV1 {
+        EventQueueImageV1 {
+            eqn,
+            buffer: self.buffer.save(),
+            log_size: self.log_size,
+            vector: self.vector,
+            mask: self.mask,
+            announced: self.announced,
+            producer: self.producer,
+            consumer: self.consumer,
+            armed: self.armed,
+            fired: self.fired,
+            dropped: self.dropped,
+        }
+    }
+
+    /// The queue of an image, of a function with so many interrupt vectors.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn restore(image: EventQueueImageV1, vectors: u16) -> Result<Self, String> {
+        checked(&[(image.log_size, 0..=LOG_MAX_EQ_SIZE)], "event queue")?;
+        let counts = image.producer.max(image.consumer) <= COUNTER_MASK;
+        if image.vector >= vectors || !counts {
+            return Err(
+                "an event queue without a vector, or with counters of more than 24 bits".into(),
+            );
+        }
+        let len = (EQE_SIZE as u64) << image.log_size;
+        let buffer = Buffer::restore(image.buffer, len)?;
+        let (size, mask) = (image.log_size, image.mask);
+        Ok(Self {
+            producer: image.producer,
+            consumer: image.consumer,
+            armed: image.armed,
+            fired: image.fired,
+            dropped: image.dropped.min(u64::MAX / 2),
+            ..Self::new(buffer, size, image.vector, mask, image.announced)
+        })
     }
 
     /// Bytes of the host's memory that its list of pages takes.

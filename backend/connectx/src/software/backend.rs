@@ -1,8 +1,10 @@
 //! A function whose objects are those of an engine.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hca::{Clock, Dma, Engine, VfId};
+use wire::Qpn;
 
 use super::port::{PortCommands, is_of_port};
 use super::{Commands, Outcome, Prepared, TOO_EARLY, conclude, head_in};
@@ -10,6 +12,7 @@ use crate::backend::{Backend, DoorbellPages, Registers};
 use crate::bits::command::Opcode;
 use crate::face::Mlx5;
 use crate::function::Configuration;
+use crate::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;
 
 /// Firmware version.
@@ -129,6 +132,51 @@ impl<H: Host> Software<H> {
     /// Its port.
     pub fn port_mut(&mut self) -> &mut (dyn Port + Send) {
         self.parts.port.as_mut()
+    }
+
+    pub(crate) fn save(&self) -> SoftwareImageV1<H::Dma> {
+        let Parts { host, vf, port, .. } = &self.parts;
+        let (state, objects) = host.inspect(|engine| (engine.face(*vf).save(), engine.save(*vf)));
+        SoftwareImageV1 {
+            state,
+            objects,
+            node_description: port.node_description().to_vec(),
+            capability_mask: port.attributes().capability_mask,
+        }
+    }
+
+    /// Takes over an image, after a reset.
+    pub(crate) fn restore(&mut self, image: SoftwareImageV1<H::Dma>) -> Result<(), RestoreError> {
+        let Parts { host, vf, port, .. } = &mut self.parts;
+        let vf = *vf;
+        let description = <[u8; 64]>::try_from(image.node_description)
+            .map_err(|_| RestoreError::Invalid("a node description has 64 bytes".into()))?;
+        let SoftwareImageV1 { state, objects, .. } = image;
+        host.with(|engine| {
+            let held = engine.face_mut(vf).0.restore(&state);
+            for held in held.map_err(RestoreError::Invalid)? {
+                let taken = engine.take_memory(vf, held);
+                taken.map_err(|error| RestoreError::Invalid(format!("event queues: {error}")))?;
+            }
+            engine.restore(vf, objects)?;
+            let qpns = |number| engine.query_qp(vf, Qpn::new(number)).is_ok();
+            let qps: BTreeSet<u32> = state.qp_numbers().filter(|number| qpns(*number)).collect();
+            let mut srqs = BTreeSet::new();
+            for number in state.srq_numbers() {
+                if engine.srq_mut(vf, number).is_ok() {
+                    srqs.insert(number);
+                }
+            }
+            let (face, _) = engine.face_mut(vf);
+            face.restore_contexts(state, |it| qps.contains(&it), |it| srqs.contains(&it))
+                .map_err(RestoreError::Invalid)
+        })?;
+        if port.node_description() != description {
+            port.set_node_description(&description);
+        }
+        let writable = port.attributes().capability_mask_writable;
+        port.set_capability_mask(image.capability_mask & writable, writable);
+        Ok(())
     }
 
     fn execute(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {

@@ -1,6 +1,7 @@
 //! What the function can do: QUERY_HCA_CAP and SET_HCA_CAP.
 
 use hca::{Dma, Quota};
+use serde::{Deserialize, Serialize};
 
 use super::counter::SETS;
 use super::{Commands, Outcome, Refusal, refuse};
@@ -111,6 +112,41 @@ pub(crate) fn atomic() -> Box<[u8; atomic_cap::SIZE]> {
     atomic_cap::ATOMIC_OPERATIONS.set(caps.as_mut_slice(), ATOMIC_OPERATIONS);
     atomic_cap::ATOMIC_SIZE_QP.set(caps.as_mut_slice(), ATOMIC_SIZES);
     caps
+}
+
+/// What a driver has chosen of the capabilities.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChosenImageV1 {
+    log_max_qp: u32,
+    log_uar_page_size: u32,
+    atomic_mode: u32,
+}
+
+impl ChosenImageV1 {
+    pub fn save(general: &[u8], atomic: &[u8]) -> Self {
+        Self {
+            log_max_qp: cap::LOG_MAX_QP.get(general),
+            log_uar_page_size: cap::LOG_UAR_PAGE_SZ.get(general),
+            atomic_mode: atomic_cap::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(atomic),
+        }
+    }
+
+    /// Chooses the same, of capabilities as they are after a reset.
+    pub fn restore(&self, general: &mut [u8], atomic: &mut [u8]) -> Result<(), String> {
+        let most = cap::LOG_MAX_QP.get(general);
+        if self.log_max_qp > most || self.log_uar_page_size > 0xffff || self.atomic_mode > 1 {
+            let asked = self.log_max_qp;
+            return Err(format!(
+                "the driver counts on 2^{asked} queue pairs, and this function has 2^{most}, \
+                 or it has chosen what there is not"
+            ));
+        }
+        cap::LOG_MAX_QP.set(general, self.log_max_qp);
+        cap::LOG_UAR_PAGE_SZ.set(general, self.log_uar_page_size);
+        atomic_cap::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(atomic, self.atomic_mode);
+        Ok(())
+    }
 }
 
 impl<D: Dma + 'static> Commands<'_, D> {

@@ -43,7 +43,7 @@ const COUNTERS: [Counter; 10] = [
 
 /// What the counters were when their set was allocated or cleared. They have 32
 /// bits, and wrap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct CounterSet([u32; COUNTERS.len()]);
 
 impl CounterSet {

@@ -2,6 +2,7 @@
 
 mod guest;
 mod hostile;
+mod images;
 mod moderation;
 mod shared;
 

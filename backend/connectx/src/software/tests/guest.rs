@@ -176,6 +176,64 @@ pub struct Guest {
     pub raised: Raised,
     pub free: u64,
     clock: Arc<TestClock>,
+    /// After each access the function is saved, and restored in another engine.
+    pub moves: bool,
+}
+
+/// What a guest has below.
+struct Device {
+    function: Function<Software<Alone>>,
+    engine: Arc<Mutex<Engine<Mlx5<Memory>>>>,
+    vf: VfId,
+    capability_bits: Arc<AtomicU32>,
+}
+
+impl Device {
+    fn new(
+        configuration: Configuration,
+        memory: &Memory,
+        raised: &Raised,
+        clock: &Arc<TestClock>,
+        seed: u64,
+    ) -> Self {
+        let subnet = Box::new(Loopback(Arc::default()));
+        let mut engine = Engine::new(subnet, clock.clone(), seed);
+        let quota = Quota::default();
+        let state = FunctionState::new(configuration, quota, Box::new(raised.clone()));
+        let vf = engine.add_vf(memory.clone(), state, quota);
+        engine.set_port(
+            vf,
+            PortView {
+                lid: Lid::new(5),
+                active: true,
+                pkeys: vec![PKey::DEFAULT_FULL],
+                gids: vec![Gid::new(Gid::DEFAULT_PREFIX, Guid::new(3))],
+                ..PortView::default()
+            },
+        );
+        let engine = Arc::new(Mutex::new(engine));
+        let port = TestPort::default();
+        let capability_bits = Arc::clone(&port.capability_bits);
+        let host = Alone {
+            engine: Arc::clone(&engine),
+            vf,
+            memory: memory.clone(),
+        };
+        let function = Function::new(Software::new(Parts {
+            host,
+            vf,
+            configuration,
+            doorbell_pages: None,
+            clock: clock.clone(),
+            port: Box::new(port),
+        }));
+        Self {
+            function,
+            engine,
+            vf,
+            capability_bits,
+        }
+    }
 }
 
 /// Outcome of a command: what the queue entry says, and the reply.
@@ -206,47 +264,18 @@ impl Guest {
     pub fn with(configuration: Configuration) -> Self {
         let memory = Memory::new(MEMORY);
         let raised = Raised::default();
-        let subnet = Box::new(Loopback(Arc::default()));
         let clock = Arc::new(TestClock::default());
-        let mut engine = Engine::new(subnet, clock.clone(), 7);
-        let quota = Quota::default();
-        let state = FunctionState::new(configuration, quota, Box::new(raised.clone()));
-        let vf = engine.add_vf(memory.clone(), state, quota);
-        engine.set_port(
-            vf,
-            PortView {
-                lid: Lid::new(5),
-                active: true,
-                pkeys: vec![PKey::DEFAULT_FULL],
-                gids: vec![Gid::new(Gid::DEFAULT_PREFIX, Guid::new(3))],
-                ..PortView::default()
-            },
-        );
-        let engine = Arc::new(Mutex::new(engine));
-        let port = TestPort::default();
-        let capability_bits = Arc::clone(&port.capability_bits);
-        let host = Alone {
-            engine: Arc::clone(&engine),
-            vf,
-            memory: memory.clone(),
-        };
-        let function = Function::new(Software::new(Parts {
-            host,
-            vf,
-            configuration,
-            doorbell_pages: None,
-            clock: clock.clone(),
-            port: Box::new(port),
-        }));
+        let device = Device::new(configuration, &memory, &raised, &clock, 7);
         let mut guest = Self {
             memory,
-            function,
-            engine,
-            vf,
-            capability_bits,
+            vf: device.vf,
+            function: device.function,
+            engine: device.engine,
+            capability_bits: device.capability_bits,
             raised,
             free: FREE,
             clock,
+            moves: false,
         };
         guest.write32(0x10, 0);
         guest.write32(0x14, QUEUE as u32);
@@ -277,8 +306,23 @@ impl Guest {
 
     pub fn write(&mut self, region: Region, offset: u64, data: &[u8]) -> Effect {
         let effect = self.function.write(region, offset, data);
+        if self.moves {
+            self.move_on();
+        }
         while self.engine().run() {}
         effect
+    }
+
+    /// The function is saved as text, and restored as another one of another engine.
+    pub fn move_on(&mut self) {
+        let image = serde_json::to_string(&self.function.save()).unwrap();
+        let configuration = *self.function.configuration();
+        let seed = self.now();
+        let device = Device::new(configuration, &self.memory, &self.raised, &self.clock, seed);
+        (self.function, self.engine) = (device.function, device.engine);
+        (self.vf, self.capability_bits) = (device.vf, device.capability_bits);
+        let restored = self.function.restore(serde_json::from_str(&image).unwrap());
+        restored.unwrap_or_else(|error| panic!("{error}: {image}"));
     }
 
     /// A reset from outside the guest.
@@ -549,7 +593,10 @@ pub struct Pair {
 
 impl Pair {
     pub fn new() -> Self {
-        let mut guest = Guest::initialized();
+        Self::of(Guest::initialized())
+    }
+
+    pub fn of(mut guest: Guest) -> Self {
         let uar = guest.plain(Opcode::AllocUar, &[]).number();
         let pd = guest.plain(Opcode::AllocPd, &[]).number();
         let eq = guest.create_eq(1, 0, uar);

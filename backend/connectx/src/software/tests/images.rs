@@ -1,0 +1,106 @@
+//! Functions that are saved and restored under their driver.
+
+use super::guest::{Guest, INTERRUPTS, Pair, data, remote};
+use crate::bits::command::{Opcode, Status};
+use crate::{Configuration, Region};
+
+/// A guest whose function is another one, in another engine, after each access.
+fn moving() -> Guest {
+    let mut guest = Guest::new();
+    guest.moves = true;
+    guest.initialize();
+    guest
+}
+
+#[test]
+fn a_driver_does_not_notice() {
+    let mut pair = Pair::of(moving());
+    let (source, target) = (pair.guest.allocate(4096), pair.guest.allocate(4096));
+    pair.guest.memory.write(source, b"over the virtual wire");
+    // The receive request comes when the message has waited for it.
+    pair.guest
+        .post_send(&mut pair.a, 0x0b, 0xcafe, &data(21, pair.key, source));
+    assert_eq!(pair.cqe(0)[63], 0xf1);
+    let mut arm = vec![0; 4];
+    arm.extend(pair.cq.0.to_be_bytes());
+    let _ = pair
+        .guest
+        .write(Region::Bar0, u64::from(pair.uar) * 4096 + 0x20, &arm);
+    pair.guest
+        .post_receive(&mut pair.b, &data(100, pair.key, target));
+    for _ in 0..10_000 {
+        while pair.guest.engine().run() {}
+    }
+    assert_eq!(
+        &pair.guest.memory.read::<21>(target),
+        b"over the virtual wire"
+    );
+    let event: [u8; 64] = pair.guest.memory.read(pair.eq.1);
+    assert_eq!((event[1], crate::bits::dword(&event, 0x38)), (0, pair.cq.0));
+    assert_eq!(pair.guest.raised.count(INTERRUPTS as u16), 1);
+    // As many requests as the queue goes round, one after the other.
+    for number in 0..40_u8 {
+        pair.guest.memory.write(source, &[number; 64]);
+        let segments = [remote(target, pair.key), data(64, pair.key, source)].concat();
+        pair.guest.post_send(&mut pair.a, 0x08, 0, &segments);
+        assert_eq!(pair.guest.memory.read::<64>(target), [number; 64]);
+        let consumer = u32::from(number) + 3;
+        pair.guest.memory.write32(pair.cq.2, consumer);
+    }
+    // The commands' queue, too.
+    let pd = pair.guest.plain(Opcode::AllocPd, &[]).number();
+    let ok = Some(Status::Ok);
+    assert_eq!(pair.guest.plain(Opcode::DeallocPd, &[0, pd]).status(), ok);
+    let (a, b, cq) = (pair.a.qpn, pair.b.qpn, pair.cq.0);
+    for (opcode, number) in [
+        (Opcode::DestroyQp, a),
+        (Opcode::DestroyQp, b),
+        (Opcode::DestroyCq, cq),
+        (Opcode::DestroyEq, pair.eq.0),
+        (Opcode::DeallocUar, pair.uar),
+    ] {
+        assert_eq!(
+            pair.guest.plain(opcode, &[0, number]).status(),
+            ok,
+            "{opcode:?}"
+        );
+    }
+}
+
+#[test]
+fn an_image_of_another_kind_of_function_is_refused() {
+    let image = serde_json::to_string(&Pair::new().guest.function.save()).unwrap();
+    let mut other = Guest::with(Configuration {
+        vectors: 8,
+        ..Configuration::default()
+    });
+    let error = other
+        .function
+        .restore(serde_json::from_str(&image).unwrap());
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "the image is of a function with interrupt vectors: 32, and this one has 8; configure both alike"
+    );
+    let mut guest = Guest::new();
+    for (what, with, expected) in [
+        ("\"eqn\":1", "\"eqn\":0", "event queue 0 is there twice"),
+        ("\"log_max_qp\":17", "\"log_max_qp\":20", "2^20 queue pairs"),
+        (
+            "\"uars\":[4]",
+            "\"uars\":[4,4]",
+            "doorbell page 4 is there twice",
+        ),
+        ("\"log_blocks\":4", "\"log_blocks\":31", "2^31 is none"),
+    ] {
+        assert!(image.contains(what), "{what} is not in {image}");
+        let changed = serde_json::from_str(&image.replace(what, with)).unwrap();
+        let error = guest.function.restore(changed).unwrap_err().to_string();
+        assert!(error.contains(expected), "{what}: {error}");
+        let counts = guest.engine().object_counts(guest.vf);
+        assert!(counts.iter().all(|(_, count)| *count == 0));
+    }
+    guest
+        .function
+        .restore(serde_json::from_str(&image).unwrap())
+        .unwrap();
+}
