@@ -1,11 +1,15 @@
-//! What `resolve` says is what happens to a packet, whatever state the fabric is in.
+//! What `resolve` says is what happens to a packet, whatever state the fabric is in, and stays true as
+//! long as the generation stands still.
 
 mod common;
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use common::{ALL_EXTERNAL, Host, SWITCH, VF, VSWITCH};
-use ibvswitch_fabric::{Output, Owner, PortRef, SmpAccess};
+use ibvswitch_fabric::{LinkFault, NoRoute, Output, Owner, PortRef, Route, SmpAccess, Stalled};
 use proptest::prelude::*;
-use wire::attribute::{LinearBlock, MulticastBlock, PKeyBlock, PortInfo, SlToVl};
+use wire::attribute::{LinearBlock, MulticastBlock, PKeyBlock, PortInfo, SlToVl, SwitchInfo};
 use wire::mad::{AttributeId, Method, SIZE};
 use wire::smp::DATA;
 use wire::{Lid, MadPacket, PKey, PortState, Sl, Vl};
@@ -128,6 +132,108 @@ fn change_port(host: &mut Host, route: &[u8], port: u8, change: impl Fn(&mut Por
         change(&mut info);
         info.emit(&mut data);
         set(host, route, attribute, modifier, data);
+    }
+}
+
+/// A change of paths, by packets or by those who have the fabric in hand.
+#[derive(Debug, Clone)]
+enum Step {
+    Packets(Change),
+    Fault(usize, Option<LinkFault>),
+    /// The last LID that a switch forwards.
+    Top(bool, u16),
+    Exchange,
+    Forget(bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let stalled = vec![
+        Stalled::No,
+        Stalled::Outbound,
+        Stalled::Inbound,
+        Stalled::Both,
+    ];
+    let fault = (0u64..3, prop::sample::select(stalled)).prop_map(|(delay, stalled)| LinkFault {
+        delay: Duration::from_micros(delay),
+        stalled,
+        ..LinkFault::default()
+    });
+    let fault = prop::option::of(fault);
+    prop_oneof![
+        6 => change().prop_map(Step::Packets),
+        2 => (0usize..3, fault).prop_map(|(at, fault)| Step::Fault(at, fault)),
+        1 => (any::<bool>(), 0u16..8).prop_map(|(vswitch, top)| Step::Top(vswitch, top)),
+        1 => Just(Step::Exchange),
+        1 => any::<bool>().prop_map(Step::Forget),
+    ]
+}
+
+fn take(host: &mut Host, step: &Step) {
+    let functions = [host.vf(0), host.vf(1)];
+    match step {
+        Step::Packets(change) => apply(host, change),
+        Step::Fault(at, fault) => {
+            let at = [host.port, functions[0], functions[1]][*at];
+            host.fabric.set_link_fault(at, *fault);
+        }
+        Step::Top(vswitch, top) => {
+            let route = if *vswitch { VSWITCH } else { SWITCH };
+            let attribute = AttributeId::SWITCH_INFO;
+            let asked = common::request(route, Method::GET, attribute, 0, [0; DATA]);
+            // Nobody answers beyond a broken cable.
+            if let Some((_, mut data)) = host.ask(&asked)
+                && let Ok(mut info) = SwitchInfo::parse(&data)
+            {
+                info.linear_fdb_top = *top;
+                info.emit(&mut data);
+                set(host, route, attribute, 0, data);
+            }
+        }
+        Step::Exchange => assert!(host.fabric.exchange(functions[0], functions[1])),
+        Step::Forget(second) => host.fabric.forget_subnet(functions[usize::from(*second)]),
+    }
+}
+
+/// A path, and a tree: all that is found of them.
+type Found = (Vec<PortRef>, Result<Route, NoRoute>);
+type Tree = (Vec<(PortRef, Vl)>, Vec<Route>);
+
+/// Every path that anybody could ask for.
+fn all_paths(host: &Host) -> (Vec<Found>, Vec<Tree>) {
+    let (mut paths, mut trees) = (Vec::new(), Vec::new());
+    for from in host.fabric.nodes().map(|node| PortRef { node, port: 1 }) {
+        for (key, sl) in [(0x7fff, 0), (0xffff, 0), (0x8001, 0), (0xffff, 3)] {
+            let (key, sl) = (Some(PKey::new(key)), Sl::new(sl));
+            let lids = (0..9).map(|lid| Lid::new(lid).into());
+            paths.extend(lids.map(|lid| host.fabric.follow(from, lid, sl, key)));
+            let group = Lid::MULTICAST_FIRST;
+            let tree = host.fabric.trace_multicast(from, group, sl, key);
+            let reached = host.fabric.resolve_multicast(from, group, sl, key);
+            trees.push((tree, reached));
+        }
+    }
+    (paths, trees)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// The data plane keeps paths until the generation rises.
+    #[test]
+    fn paths_last_as_long_as_their_generation(steps in prop::collection::vec(step(), 0..24)) {
+        let mut host = Host::new();
+        host.bring_up();
+        let generation = |host: &Host| host.fabric.generation().load(Ordering::Acquire);
+        let mut kept = (generation(&host), all_paths(&host));
+        for step in &steps {
+            take(&mut host, step);
+            host.fabric.run();
+            let now = (generation(&host), all_paths(&host));
+            if kept.0 == now.0 {
+                prop_assert_eq!(&kept.1, &now.1, "after {:?}", step);
+            }
+            kept = now;
+        }
     }
 }
 
