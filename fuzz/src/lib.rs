@@ -6,6 +6,7 @@
 
 pub mod frames;
 pub mod guest;
+pub mod images;
 pub mod subnet;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -190,6 +191,24 @@ impl Machine {
     pub fn pass(&mut self, nanoseconds: u64) {
         self.clock.0.fetch_add(nanoseconds, Ordering::Relaxed);
         self.run();
+    }
+
+    /// The image of function `vf`.
+    ///
+    /// # Panics
+    /// Where it is none.
+    pub fn save(&self, vf: usize) -> serde_json::Value {
+        serde_json::to_value(self.functions[vf].save()).expect("an image is data")
+    }
+
+    /// Restores function `vf` from what may be an image.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn restore(&mut self, vf: usize, image: serde_json::Value) -> Result<(), String> {
+        let image = serde_json::from_value(image).map_err(|error| error.to_string())?;
+        let restored = self.functions[vf].restore(image);
+        restored.map_err(|error| error.to_string())
     }
 
     /// Resets function `vf`.
