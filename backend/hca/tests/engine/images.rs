@@ -312,3 +312,27 @@ fn who_is_quiet_does_nothing_and_hears_nothing() {
     assert_eq!(sent(&b.cq.poll()), [(2, Status::Success)]);
     assert_eq!(Arc::strong_count(&lab.clock), 2);
 }
+
+#[test]
+fn a_message_goes_on_where_it_was() {
+    const LEN: u32 = 1 << 20;
+    for (node, elsewhere) in [(0, false), (1, false), (0, true), (1, true)] {
+        let mut lab = Lab::new(2);
+        let (a, b) = lab.pair(Transport::Rc);
+        let payload = crate::lab::pattern(7, LEN as usize);
+        lab.memory(0).write(base(0), &payload);
+        let list = [lab.sge(1, 0, LEN)];
+        lab.receive(&b, 1, &list);
+        let list = [lab.sge(0, 0, LEN)];
+        lab.post(&a, request(Operation::Send, 2, &list));
+        assert!(lab.engine.run());
+        assert_ne!(lab.memory(1).read(base(1), LEN as usize), payload);
+        assert!(lab.image(1).contains("\"inbound\":{"));
+        lab.save_and_restore(node, elsewhere);
+        lab.advance(2 * crate::lab::TIMEOUT_NS);
+        assert_eq!(lab.memory(1).read(base(1), LEN as usize), payload);
+        assert_eq!(sent(&a.cq.poll()), [(2, Status::Success)]);
+        let entries = received(&b.cq.poll());
+        assert_eq!((entries.len(), entries[0].0, entries[0].2), (1, 1, LEN));
+    }
+}
