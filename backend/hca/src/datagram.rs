@@ -399,9 +399,10 @@ impl<F: Face> Engine<F> {
             }
         };
         if !vf.counters.check_keys(member, key_fits) {
-            let key = match member {
-                false => WrongKey::Partition(datagram.pkey),
-                true => WrongKey::Queue(datagram.qkey),
+            let key = if member {
+                WrongKey::Queue(datagram.qkey)
+            } else {
+                WrongKey::Partition(datagram.pkey)
             };
             let envelope = Envelope {
                 slid: datagram.slid,

@@ -231,9 +231,10 @@ fn lay<F: Face>(
             // A block that changes its form is made anew.
             *budget -= (bytes.len() + pages.held().saturating_sub(had)) as i64;
             update.laid += bytes.len();
-            match update.laid == count * ENTRY {
-                true => Laid::All,
-                false => Laid::Some,
+            if update.laid == count * ENTRY {
+                Laid::All
+            } else {
+                Laid::Some
             }
         }
         Translation::Indirect(list) => {
@@ -260,9 +261,10 @@ fn lay<F: Face>(
             let behind = list.entries().len() - offset - update.laid / ENTRY;
             *budget -= (bytes.len() + behind * size_of::<u64>()) as i64;
             update.laid += bytes.len();
-            match update.laid == count * ENTRY {
-                true => Laid::All,
-                false => Laid::Some,
+            if update.laid == count * ENTRY {
+                Laid::All
+            } else {
+                Laid::Some
             }
         }
     }

@@ -337,13 +337,11 @@ impl Pages {
 
     /// Those that do not.
     fn list(addresses: impl Iterator<Item = u64> + Clone) -> Self {
-        match addresses.clone().all(is_narrow) {
-            true => Self::Narrow(
-                addresses
-                    .map(|page| (page >> LOG_SMALLEST) as u32)
-                    .collect(),
-            ),
-            false => Self::Wide(addresses.collect()),
+        if addresses.clone().all(is_narrow) {
+            let numbers = addresses.map(|page| (page >> LOG_SMALLEST) as u32);
+            Self::Narrow(numbers.collect())
+        } else {
+            Self::Wide(addresses.collect())
         }
     }
 
@@ -488,17 +486,14 @@ impl Pages {
             _ => {
                 let count = self.len().max(end);
                 let old = self.iter();
-                *self = match narrow {
-                    true => {
-                        let mut numbers = Vec::with_capacity(count);
-                        numbers.extend(old.map(|page| (page >> LOG_SMALLEST) as u32));
-                        Self::Narrow(numbers)
-                    }
-                    false => {
-                        let mut addresses = Vec::with_capacity(count);
-                        addresses.extend(old);
-                        Self::Wide(addresses)
-                    }
+                *self = if narrow {
+                    let mut numbers = Vec::with_capacity(count);
+                    numbers.extend(old.map(|page| (page >> LOG_SMALLEST) as u32));
+                    Self::Narrow(numbers)
+                } else {
+                    let mut addresses = Vec::with_capacity(count);
+                    addresses.extend(old);
+                    Self::Wide(addresses)
                 };
                 self.replace(at, new);
             }

@@ -148,9 +148,10 @@ impl<F: Face> Engine<F> {
             && peer.core.attr.path.is_some_and(|back| {
                 let dgid = back.global.map(|global| global.dgid);
                 let port = &self.vf(qp.core.vf).port;
-                let known = match beyond {
-                    false => port.owns(back.dlid),
-                    true => dgid.is_some_and(|dgid| port.has_gid(dgid)),
+                let known = if beyond {
+                    dgid.is_some_and(|dgid| port.has_gid(dgid))
+                } else {
+                    port.owns(back.dlid)
                 };
                 known && self.function_at(qp.core.vf, dgid, qp.core.qpn) == Some(qp.core.vf)
             })

@@ -488,9 +488,10 @@ fn place<T>(
     if !numbers.make_room_at(of.number, memory) {
         return Err(ImageError::Exhausted(of));
     }
-    match numbers.insert_at(of.number, value) {
-        true => Ok(()),
-        false => Err(ImageError::NoPlace(of)),
+    if numbers.insert_at(of.number, value) {
+        Ok(())
+    } else {
+        Err(ImageError::NoPlace(of))
     }
 }
 

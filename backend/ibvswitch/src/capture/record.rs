@@ -71,9 +71,10 @@ pub(super) fn records(numbers: &Numbers<'_>, time: Duration, item: &Item) -> Rec
 }
 
 fn mad(time: Duration, interface: u8, packet: &MadPacket) -> Option<Vec<u8>> {
-    let vl = match packet.is_smp() {
-        true => Vl::MANAGEMENT,
-        false => Vl::new(0),
+    let vl = if packet.is_smp() {
+        Vl::MANAGEMENT
+    } else {
+        Vl::new(0)
     };
     let mut bytes = [0; MadPacket::MAX_SIZE];
     let size = packet.emit(vl, &mut bytes);

@@ -133,9 +133,10 @@ impl Client {
         let began = Instant::now();
         loop {
             self.flush();
-            let received = match began.elapsed() < ALERT {
-                true => batch.receive(&self.socket, MsgFlags::MSG_DONTWAIT),
-                false => self.sleep(batch),
+            let received = if began.elapsed() < ALERT {
+                batch.receive(&self.socket, MsgFlags::MSG_DONTWAIT)
+            } else {
+                self.sleep(batch)
             };
             if self.is_gone() {
                 return None;
@@ -157,11 +158,11 @@ impl Client {
             outbox.served = !outbox.datagrams.is_empty();
             outbox.served
         };
-        let received = match behind {
-            false => batch.receive(&self.socket, MsgFlags::empty()),
-            true => self
-                .wait_for_room()
-                .and_then(|()| batch.receive(&self.socket, MsgFlags::MSG_DONTWAIT)),
+        let received = if behind {
+            self.wait_for_room()
+                .and_then(|()| batch.receive(&self.socket, MsgFlags::MSG_DONTWAIT))
+        } else {
+            batch.receive(&self.socket, MsgFlags::empty())
         };
         self.outbox.lock().served = true;
         received
