@@ -16,7 +16,6 @@
 //! `ibvswitch bench` runs them all; [`cli`] has the command line.
 
 #![forbid(unsafe_code)]
-#![warn(clippy::match_bool)]
 
 pub mod bandwidth;
 pub mod cli;

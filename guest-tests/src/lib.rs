@@ -18,7 +18,6 @@
 //! - [`demo`], [`report`], [`console`]: what `./scripts/demo` does.
 
 #![forbid(unsafe_code)]
-#![warn(clippy::match_bool)]
 
 pub mod accel;
 pub mod apt;

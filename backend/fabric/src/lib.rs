@@ -24,7 +24,6 @@
 //! ```
 
 #![forbid(unsafe_code)]
-#![warn(clippy::match_bool)]
 
 mod agents;
 mod clock;

@@ -26,7 +26,6 @@
 //! ```
 
 #![forbid(unsafe_code)]
-#![warn(clippy::match_bool)]
 
 mod assignment;
 mod coloring;

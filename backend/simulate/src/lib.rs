@@ -6,7 +6,6 @@
 //! The program `ibvswitch-simulate` runs them ([`cli`]) and draws what they find ([`plot`]).
 
 #![forbid(unsafe_code)]
-#![warn(clippy::match_bool)]
 
 pub mod capacity;
 pub mod cli;

@@ -9,7 +9,6 @@
 //! whenever a packet came or the time that the last call returned has come.
 
 #![forbid(unsafe_code)]
-#![warn(clippy::match_bool)]
 
 mod config;
 mod keys;

@@ -11,7 +11,6 @@
 //! ```
 
 #![forbid(unsafe_code)]
-#![warn(clippy::match_bool)]
 
 mod fat_tree;
 mod hosts;

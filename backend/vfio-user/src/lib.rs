@@ -36,8 +36,6 @@
 //!
 //! [vfio-user]: https://www.qemu.org/docs/master/interop/vfio-user.html
 
-#![warn(clippy::match_bool)]
-
 mod connection;
 mod device;
 mod dma;

@@ -39,8 +39,6 @@
 //! # }
 //! ```
 
-#![warn(clippy::match_bool)]
-
 mod bar;
 pub mod bits;
 mod command;

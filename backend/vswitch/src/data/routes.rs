@@ -104,9 +104,10 @@ impl Subnet for EngineSubnet {
             Err(_) => {
                 // Somebody may want to know.
                 self.wake();
-                Err(match held {
-                    true => NoRoute::Held(path),
-                    false => NoRoute::Lost(path),
+                Err(if held {
+                    NoRoute::Held(path)
+                } else {
+                    NoRoute::Lost(path)
                 })
             }
         }
