@@ -52,7 +52,7 @@ impl Change {
         match (self.how % 6, &mut *value) {
             (0..2, Value::Array(values)) if !values.is_empty() => {
                 let at = self.value as usize % values.len();
-                if self.how % 6 == 0 {
+                if self.how.is_multiple_of(6) {
                     values.remove(at);
                 } else {
                     values.push(values[at].clone());

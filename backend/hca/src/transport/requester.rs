@@ -595,7 +595,10 @@ impl Request {
         let mtu = around.attr.mtu;
         let count = (self.packets - packet).min(MAX_PAYLOAD / mtu.bytes());
         let offset = u64::from(packet) * u64::from(mtu.bytes());
-        let len = (self.len - offset).min(u64::from(count * mtu.bytes())) as u32;
+        let len = self
+            .len
+            .saturating_sub(offset)
+            .min(u64::from(count * mtu.bytes())) as u32;
         let (first, last) = (packet == 0, packet + count == self.packets);
         let target = Target {
             addr: wr.remote_addr,
