@@ -48,10 +48,12 @@ pub fn connect(
     (client, call): (&Guest, &str),
     limit: Duration,
 ) -> Result<[String; 2]> {
-    // What the programs print comes before they listen, if anything does; the kernel knows when.
+    // What the programs print comes before they listen, if anything does. The kernel knows when: it
+    // lists listeners at IP addresses, and who listens at a GID then waits for an event.
     let serve = format!(
         "{serve} & p=$!; \
-         until rdma resource show cm_id | grep -q 'state LISTEN.*pid '$p' '; do \
+         until rdma resource show cm_id | grep -q 'state LISTEN.*pid '$p' ' || \
+         grep -q ucma_get_event /proc/$p/wchan; do \
          kill -0 $p || exit 1; usleep 50000; done; echo listens; wait $p"
     );
     let mut serving = server.spawn(&serve)?;
