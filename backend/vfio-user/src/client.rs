@@ -18,16 +18,16 @@ use vfio_bindings::bindings::vfio::{
 };
 
 use crate::dma::{MAX_DMA_MAPS, PAGE_SIZE};
-use crate::memory::{MapError, MappedFile};
 use crate::message::{
     DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
     FLAG_REPLY, FLAG_TYPE, HEADER_LEN, IrqInfoFields, IrqSet, MAX_PAYLOAD, RegionAccess,
 };
-use crate::socket::{Lost, ReceivedFds, Socket};
 use crate::version::{Capabilities, MAJOR, MINOR, Version};
 use crate::{
     Command, Header, IrqInfo, MAX_DATA_XFER_SIZE, MAX_MSG_FDS, Protection, SparseArea, region,
 };
+use vmm::memory::{MapError, MappedFile};
+use vmm::socket::{Lost, ReceivedFds, Socket};
 
 /// Why a command did not succeed.
 #[derive(Debug, Error)]

@@ -17,16 +17,16 @@ use vfio_bindings::bindings::vfio::{
 };
 
 use crate::journal::Journal;
-use crate::memory::{Files, MapError};
 use crate::message::{
     Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
     FLAG_REPLY, FLAG_TYPE, HEADER_LEN, Header, IrqInfoFields, IrqSet, MAX_DATA_XFER_SIZE,
     MAX_PAYLOAD, NUM_IRQS, NUM_REGIONS, RegionAccess,
 };
 use crate::region::RegionInfo;
-use crate::socket::{Lost, ReceivedFds, Socket};
 use crate::version::{Capabilities, Version};
 use crate::{Device, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
+use vmm::memory::{Files, MapError};
+use vmm::socket::{Lost, ReceivedFds, Socket};
 
 /// How a client's connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use thiserror::Error;
 use vm_memory::VolatileSlice;
 
-use crate::memory::{MappedFile, SharedMemory};
+use vmm::memory::{MappedFile, SharedMemory};
 
 /// The most mappings that one client may have at a time (`max_dma_maps`).
 pub const MAX_DMA_MAPS: usize = 65535;

@@ -14,8 +14,8 @@ use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_SET_DATA_TYPE_MASK, VFIO_PCI_MSIX_IRQ_INDEX,
 };
 
-use crate::eventfd::Signaller;
 use crate::message::{IrqInfoFields, IrqSet, NUM_IRQS};
+use vmm::Signaller;
 
 /// One type of interrupt of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

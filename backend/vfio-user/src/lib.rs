@@ -39,19 +39,15 @@
 mod connection;
 mod device;
 mod dma;
-mod eventfd;
 mod heap;
 mod irq;
 mod journal;
 mod message;
 mod region;
 mod server;
-mod sigbus;
-mod socket;
 mod version;
 
 pub mod client;
-pub mod memory;
 pub mod testing;
 
 pub use connection::{End, serve};
@@ -59,8 +55,8 @@ pub use device::Device;
 pub use dma::{DmaError, DmaTable, DmaView, Lookup, MAX_DMA_MAPS, Mapping, PAGE_SIZE, Protection};
 pub use heap::release_heap;
 pub use irq::{Interrupts, IrqInfo};
-pub use memory::{MappedFile, MemoryLimits, SharedMemory};
 pub use message::{Command, Header, MAX_DATA_XFER_SIZE, MAX_MSG_FDS, NUM_IRQS, NUM_REGIONS};
 pub use nix::errno::Errno;
 pub use region::{Region, SparseArea};
-pub use server::{BindError, Server, Stop, remedy};
+pub use server::Server;
+pub use vmm::{BindError, MappedFile, MemoryLimits, SharedMemory, Stop, memory, remedy};

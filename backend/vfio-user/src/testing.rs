@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::socket::Socket;
 use crate::{
     Device, DmaTable, End, Errno, Interrupts, IrqInfo, Mapping, Region, SharedMemory, SparseArea,
     Stop, serve,
 };
+use vmm::socket::Socket;
 
 /// Region index of the trapped BAR of [`Dummy`], which reads back what was
 /// written and acts on the registers below.

@@ -13,14 +13,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
 use thiserror::Error;
 
-use crate::message::MAX_MSG_FDS;
+/// The most descriptors that one message may bring: more are closed.
+pub const MAX_FDS: usize = 16;
 
 /// The most descriptors that Linux passes with one sendmsg (SCM_MAX_FD).
 const SCM_MAX_FD: usize = 253;
 
 /// Why no message can be exchanged any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub(crate) enum Lost {
+pub enum Lost {
     /// The peer closed the socket between two messages, or reset it.
     #[error("the peer closed the socket")]
     Closed,
@@ -46,14 +47,18 @@ impl From<Errno> for Lost {
 
 /// Descriptors that came with one message.
 #[derive(Debug, Default)]
-pub(crate) struct ReceivedFds {
-    pub(crate) fds: Vec<OwnedFd>,
-    /// There were more than [`MAX_MSG_FDS`], or some were lost.
-    pub(crate) surplus: bool,
+pub struct ReceivedFds {
+    /// The descriptors, in their order.
+    pub fds: Vec<OwnedFd>,
+    /// There were more than [`MAX_FDS`], or some were lost.
+    pub surplus: bool,
 }
 
 /// Waits until `fd` is ready for `events`, or `stop` is signalled.
-pub(crate) fn wait(
+///
+/// # Errors
+/// [`Lost::Stopped`], or what the system says.
+pub fn wait(
     fd: BorrowedFd<'_>,
     events: PollFlags,
     stop: Option<BorrowedFd<'_>>,
@@ -99,25 +104,33 @@ fn wait_beside(
 /// One end of a connection. Never blocks in the kernel but to wait for the
 /// peer and the stop signal alike.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
     stream: Arc<UnixStream>,
 }
 
 impl Socket {
-    pub(crate) fn new(stream: UnixStream) -> Self {
+    /// An end of this connection.
+    #[must_use]
+    pub fn new(stream: UnixStream) -> Self {
         Self {
             stream: Arc::new(stream),
         }
     }
 
     /// Waits for the next message to begin.
-    pub(crate) fn wait(&self, stop: Option<BorrowedFd<'_>>) -> Result<(), Lost> {
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn wait(&self, stop: Option<BorrowedFd<'_>>) -> Result<(), Lost> {
         wait(self.stream.as_fd(), PollFlags::POLLIN, stop)
     }
 
     /// As [`Socket::wait`], or until one of `besides` can be read; which of them can. Of the first nobody
     /// hears while there is a message.
-    pub(crate) fn wait_beside(
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn wait_beside(
         &self,
         stop: BorrowedFd<'_>,
         besides: [Option<BorrowedFd<'_>>; 2],
@@ -127,7 +140,7 @@ impl Socket {
 
     /// Looks for the next message for this long without sleeping; whether it
     /// has begun, or the peer has gone.
-    pub(crate) fn watch(&self, patience: Duration) -> bool {
+    pub fn watch(&self, patience: Duration) -> bool {
         let begun = Instant::now();
         let mut first = [0];
         loop {
@@ -151,7 +164,10 @@ impl Socket {
     /// Linux attaches descriptors to the bytes they were sent with, and does
     /// not return bytes of two such sends at once: since nothing is read
     /// beyond the end of a message, they are this message's.
-    pub(crate) fn receive(
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn receive(
         &self,
         buffer: &mut [u8],
         fds: &mut ReceivedFds,
@@ -214,7 +230,7 @@ impl Socket {
                     // not be aligned. The kernel has just made the descriptor
                     // for this process, and nobody else knows it.
                     let fd = unsafe { OwnedFd::from_raw_fd(data.add(index).read_unaligned()) };
-                    if received.fds.len() < MAX_MSG_FDS {
+                    if received.fds.len() < MAX_FDS {
                         received.fds.push(fd);
                     } else {
                         received.surplus = true;
@@ -230,7 +246,10 @@ impl Socket {
     }
 
     /// Sends a message, its descriptors with the first bytes.
-    pub(crate) fn send(
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn send(
         &self,
         header: &[u8],
         payload: &[u8],
@@ -261,7 +280,9 @@ impl Socket {
         Ok(())
     }
 
-    pub(crate) fn stream(&self) -> &Arc<UnixStream> {
+    /// The connection, to keep it open.
+    #[must_use]
+    pub fn stream(&self) -> &Arc<UnixStream> {
         &self.stream
     }
 }

@@ -22,7 +22,7 @@ const COMPLETIONS: u32 = 256;
 
 /// Signals eventfds, from any thread.
 #[derive(Debug)]
-pub(crate) struct Signaller {
+pub struct Signaller {
     context: IoContext,
     null: File,
 }
@@ -40,7 +40,7 @@ impl Signaller {
     /// # Errors
     /// Where the host has no room for asynchronous operations (`EAGAIN`,
     /// `fs.aio-max-nr`), or the process has no descriptors left.
-    pub(crate) fn get() -> io::Result<&'static Self> {
+    pub fn get() -> io::Result<&'static Self> {
         static SIGNALLER: LazyLock<io::Result<Signaller>> = LazyLock::new(Signaller::new);
         SIGNALLER.as_ref().map_err(|error| {
             error
@@ -51,7 +51,7 @@ impl Signaller {
 
     /// Adds 1 to the counter of `eventfd`; a counter that is full stays so, and
     /// its reader finds it full. Does nothing to a descriptor of another kind.
-    pub(crate) fn signal(&self, eventfd: BorrowedFd<'_>) {
+    pub fn signal(&self, eventfd: BorrowedFd<'_>) {
         let mut operation = IoControlBlock {
             aio_lio_opcode: IOCB_CMD_PREAD as u16,
             aio_fildes: self.null.as_raw_fd() as u32,

@@ -116,7 +116,8 @@ pub enum MapError {
 
 impl MapError {
     /// The errno for the client.
-    pub(crate) fn errno(&self) -> Errno {
+    #[must_use]
+    pub fn errno(&self) -> Errno {
         match self {
             Self::NotAFile | Self::PastTheEnd { .. } => Errno::EINVAL,
             Self::FileSystem(_) => Errno::EOPNOTSUPP,
@@ -263,7 +264,7 @@ impl SharedMemory {
 
 /// Files that one client's memory lies in, each mapped once.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub struct Files {
     limits: MemoryLimits,
     socket: Option<Arc<UnixStream>>,
     /// What is mapped; a file that has grown is there more than once as long as
@@ -276,7 +277,7 @@ type Identity = (u64, u64, bool);
 
 impl Files {
     /// For the client at `socket`.
-    pub(crate) fn new(limits: MemoryLimits, socket: Option<Arc<UnixStream>>) -> Self {
+    pub fn new(limits: MemoryLimits, socket: Option<Arc<UnixStream>>) -> Self {
         Self {
             limits,
             socket,
@@ -285,7 +286,7 @@ impl Files {
     }
 
     /// Whether the client has truncated memory that the device then touched.
-    pub(crate) fn have_lost(&self) -> bool {
+    pub fn have_lost(&self) -> bool {
         let known = |(_, mapped): &(_, Weak<MappedFile>)| mapped.upgrade();
         let mut mapped = self.mapped.iter().filter_map(known);
         mapped.any(|mapped| mapped.guard.has_lost())
@@ -293,12 +294,10 @@ impl Files {
 
     /// The mapping of `file`, which has at least `end` bytes and can be
     /// written if `write`.
-    pub(crate) fn map(
-        &mut self,
-        file: File,
-        end: u64,
-        write: bool,
-    ) -> Result<Arc<MappedFile>, MapError> {
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub fn map(&mut self, file: File, end: u64, write: bool) -> Result<Arc<MappedFile>, MapError> {
         let metadata = file.metadata().map_err(|_| MapError::NotAFile)?;
         let identity = (metadata.dev(), metadata.ino(), writable(&file)?);
         let mapped = match self.known(identity, end) {

@@ -1,0 +1,18 @@
+//! What it takes to serve a virtual machine monitor over a UNIX socket, whatever the protocol: the
+//! socket that it connects to ([`Listener`]), messages with their file descriptors ([`socket`]), memory that
+//! its owner may truncate ([`memory`]), eventfds that may be full ([`Signaller`]).
+//!
+//! The other side is not trusted. A message is read exactly as long as its header says; file descriptors
+//! belong to the message that they came with, and those that nobody expects are closed; memory that its
+//! owner truncates turns into zeros instead of a crash; to signal an eventfd never waits.
+
+mod eventfd;
+mod listener;
+pub mod memory;
+mod sigbus;
+pub mod socket;
+
+pub use eventfd::Signaller;
+pub use listener::{BindError, Listener, Stop, remedy};
+pub use memory::{Files, MapError, MappedFile, MemoryLimits, SharedMemory};
+pub use socket::MAX_FDS;
