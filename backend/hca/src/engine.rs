@@ -1,6 +1,15 @@
 //! The engine: every function's objects. The verbs that create, change and
-//! destroy them are in the modules `objects` and `connection`; what moves data
-//! is in `requester`, `message`, `datagram` and `progress`.
+//! destroy them are in the room `verbs`; what moves data is in `local` and `transport`; whose turn it
+//! is, here.
+
+pub(crate) mod agenda;
+pub(crate) mod failure;
+pub(crate) mod poll;
+pub(crate) mod progress;
+pub(crate) mod service_level;
+pub(crate) mod shared_port;
+pub(crate) mod traffic;
+pub(crate) mod vf;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -8,20 +17,20 @@ use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
 
-use crate::agenda::Discarded;
-use crate::cq::{Cq, HeldEvents};
-use crate::datagram::MAX_DATAGRAM;
+use crate::engine::agenda::Discarded;
+use crate::engine::traffic::PathTraffic;
+use crate::engine::vf::{PortView, Quota, TrafficCounters, Vf};
 use crate::face::{Event, Face};
-use crate::mr::KeyTable;
-use crate::qp::Qp;
-use crate::reason::Report;
-use crate::slab::Slab;
-use crate::srq::Srq;
+use crate::local::datagram::MAX_DATAGRAM;
+use crate::memory::mr::KeyTable;
+use crate::storage::slab::Slab;
 use crate::subnet::Subnet;
-use crate::traffic::PathTraffic;
 use crate::transport::{Captured, Delayed, Endpoint, Loopback, Lossy, Watch};
-use crate::vf::{PortView, Quota, TrafficCounters, Vf};
-use crate::work::{RecvWr, SendWr};
+use crate::verbs::cq::{Cq, HeldEvents};
+use crate::verbs::qp::Qp;
+use crate::verbs::reason::Report;
+use crate::verbs::srq::Srq;
+use crate::verbs::work::{RecvWr, SendWr};
 
 /// A virtual function of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -110,7 +119,7 @@ pub struct Engine<F: Face> {
     pub(crate) held_events: HeldEvents,
     /// What is to be dropped where nobody waits.
     pub(crate) discarded: Discarded,
-    pub(crate) poll: crate::poll::PollState,
+    pub(crate) poll: crate::engine::poll::PollState,
     pub(crate) spare_sends: Spares<SendWr>,
     pub(crate) spare_recvs: Spares<RecvWr>,
     /// Where datagrams are gathered; taken out while one is on its way.
@@ -149,7 +158,7 @@ impl<F: Face> Engine<F> {
             arrival: None,
             held_events: HeldEvents::new(),
             discarded: Discarded::default(),
-            poll: crate::poll::PollState::default(),
+            poll: crate::engine::poll::PollState::default(),
             spare_sends: Vec::new(),
             spare_recvs: Vec::new(),
             datagram: None,

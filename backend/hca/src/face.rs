@@ -5,9 +5,9 @@ use std::fmt::Debug;
 use thiserror::Error;
 use wire::Qpn;
 
-use crate::dma::Dma;
 use crate::image::Image;
-use crate::work::{CompletionEntry, RecvWr, SendWr, WqeError};
+use crate::memory::dma::Dma;
+use crate::verbs::work::{CompletionEntry, RecvWr, SendWr, WqeError};
 
 /// A completion that could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -268,5 +268,5 @@ pub trait Face: Debug + Sized + Send + 'static {
     fn decode_pages(bytes: &[u8], pages: &mut Vec<u64>);
 
     /// As [`Face::decode_pages`], for indirect keys.
-    fn decode_klms(bytes: &[u8], klms: &mut Vec<crate::mr::Klm>);
+    fn decode_klms(bytes: &[u8], klms: &mut Vec<crate::memory::mr::Klm>);
 }

@@ -10,61 +10,49 @@
 //!
 //! What it does not know comes in as traits: guest memory ([`Dma`]), the
 //! formats of queues ([`Face`]), the subnet ([`Subnet`]), time ([`Clock`]).
+//!
+//! The modules are rooms:
+//!
+//! - `storage` has numbers of objects, their places, and the memory that they take;
+//! - `memory` guest memory, from keys and addresses to windows of it;
+//! - `verbs` what is created and posted: domains, keys, queues, queue pairs, work requests;
+//! - `local` messages that end in the same engine, with one copy;
+//! - [`transport`] all other messages, in frames;
+//! - `engine` whose turn it is, and what happens in it;
+//! - [`image`] everything that a function is, as plain data.
 
 #![forbid(unsafe_code)]
 
-mod access;
-mod agenda;
-mod atomic;
-mod connection;
-mod cq;
-mod datagram;
-pub mod dma;
 mod engine;
 mod face;
-mod failure;
 pub mod image;
-mod key_update;
+mod local;
 mod memory;
-mod message;
-pub mod mr;
-mod multicast;
-pub mod numbers;
-mod objects;
-mod pages;
-mod path;
-mod poll;
-mod progress;
-mod qp;
-mod reason;
-mod requester;
-mod service_level;
-mod shared_port;
-mod slab;
-mod srq;
+mod storage;
 mod subnet;
-mod traffic;
 pub mod transport;
-mod vf;
-pub mod work;
+mod verbs;
 
-pub use agenda::Discarded;
-pub use connection::QpQueues;
-pub use dma::{Dma, DmaFault};
+pub use engine::agenda::Discarded;
+pub use engine::service_level::{Foreign, ServiceLevels};
+pub use engine::traffic::{PathId, PathTraffic};
+pub use engine::vf::{PortView, Quota, RequestCounters, RetryCounters, TrafficCounters};
 pub use engine::{Clock, Engine, VerbError, VfId};
 pub use face::{Attention, CqError, Event, Face, PortChange};
-pub use memory::Memory;
-pub use multicast::MAX_GROUP_MEMBERS;
-pub use objects::CqParts;
-pub use pages::{NoPageList, PageList};
-pub use qp::{
-    AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,
-};
-pub use reason::{Failure, KeyFault, Reason, Report};
-pub use requester::MAX_MESSAGE;
-pub use service_level::{Foreign, ServiceLevels};
+pub use local::requester::MAX_MESSAGE;
+pub use memory::dma::{Dma, DmaFault};
+pub use memory::pages::{NoPageList, PageList};
+pub use memory::{dma, mr};
+pub use storage::numbers;
+pub use storage::share::Memory;
 pub use subnet::{
     Crossing, End, Envelope, Heading, LinkId, MadDatagram, NoRoute, Route, Subnet, WrongKey,
 };
-pub use traffic::{PathId, PathTraffic};
-pub use vf::{PortView, Quota, RequestCounters, RetryCounters, TrafficCounters};
+pub use verbs::connection::QpQueues;
+pub use verbs::multicast::MAX_GROUP_MEMBERS;
+pub use verbs::objects::CqParts;
+pub use verbs::qp::{
+    AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,
+};
+pub use verbs::reason::{Failure, KeyFault, Reason, Report};
+pub use verbs::work;

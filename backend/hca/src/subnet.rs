@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use wire::{Gid, Lid, Mtu, PKey, QKey, Qpn, Sl};
 
 use crate::engine::VfId;
-use crate::traffic::{PathId, PathTraffic};
-use crate::work::GlobalRoute;
+use crate::engine::traffic::{PathId, PathTraffic};
+use crate::verbs::work::GlobalRoute;
 
 /// Where a way ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use wire::Qpn;
 
 use super::{ImageError, Object};
-use crate::mr::{Access, Klm, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
-use crate::pages::{MAX_PAGES, PageList};
+use crate::memory::mr::{Access, Klm, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::memory::pages::{MAX_PAGES, PageList};
 
 /// A memory key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

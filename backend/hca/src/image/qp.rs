@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use wire::{Psn, Qpn};
 
 use crate::face::Face;
-use crate::qp::{QpAttr, QpState, Transport, Wait};
 use crate::transport::responder::Receiving;
-use crate::work::{RecvWr, SendWr, Status};
+use crate::verbs::qp::{QpAttr, QpState, Transport, Wait};
+use crate::verbs::work::{RecvWr, SendWr, Status};
 
 /// A queue pair.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -9,23 +9,23 @@ use super::{
     CqImageV1, ErroredImageV1, ImageError, InboundImageV1, Object, QpImageV1, RecvImageV1,
     SrqImageV1, VfImage, VfImageV1,
 };
-use crate::agenda::Errored;
-use crate::connection::{held, special_slot};
-use crate::cq::Cq;
+use crate::engine::agenda::Errored;
+use crate::engine::failure::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
+use crate::engine::shared_port::is_free;
+use crate::engine::vf::Vf;
 use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VerbError, VfId};
 use crate::face::Face;
-use crate::failure::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
-use crate::memory::Memory;
-use crate::numbers::Numbers;
-use crate::qp::{
+use crate::local::requester::MAX_MESSAGE;
+use crate::storage::numbers::Numbers;
+use crate::storage::share::Memory;
+use crate::transport::Away;
+use crate::verbs::connection::{held, special_slot};
+use crate::verbs::cq::Cq;
+use crate::verbs::qp::{
     Core, Found, Inbound, Qp, QpState, RecvQueue, Requester, Responder, Transport, Wait,
 };
-use crate::requester::MAX_MESSAGE;
-use crate::shared_port::is_free;
-use crate::srq::Srq;
-use crate::transport::Away;
-use crate::vf::Vf;
-use crate::work::{ListTooLong, MAX_INLINE, MAX_SGE, RecvWr, SendWr};
+use crate::verbs::srq::Srq;
+use crate::verbs::work::{ListTooLong, MAX_INLINE, MAX_SGE, RecvWr, SendWr};
 
 /// Longest time that a restored timer runs: none that the engine sets is longer. An hour, in nanoseconds.
 const LONGEST: u64 = 3_600_000_000_000;

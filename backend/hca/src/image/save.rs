@@ -6,12 +6,12 @@ use super::{
     CountersImageV1, CqImageV1, ErroredImageV1, GroupImageV1, InboundImageV1, KeyImageV1,
     QpImageV1, RecvImageV1, RequesterImageV1, ResponderImageV1, SrqImageV1, VfImage, VfImageV1,
 };
-use crate::cq::Cq;
+use crate::engine::vf::TrafficCounters;
 use crate::engine::{CqIndex, Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::qp::{Qp, RecvQueue, Wait};
-use crate::srq::Srq;
-use crate::vf::TrafficCounters;
+use crate::verbs::cq::Cq;
+use crate::verbs::qp::{Qp, RecvQueue, Wait};
+use crate::verbs::srq::Srq;
 
 impl<F: Face> Engine<F> {
     /// The image of a function as it is now, between two turns. Where it is to go on elsewhere,
@@ -19,7 +19,7 @@ impl<F: Face> Engine<F> {
     #[must_use]
     pub fn save(&self, vf: VfId) -> VfImage<F> {
         let (state, now) = (self.vf(vf), self.clock.now());
-        let numbers = |domains: &crate::numbers::Numbers<u32>| -> Vec<u32> {
+        let numbers = |domains: &crate::storage::numbers::Numbers<u32>| -> Vec<u32> {
             domains.iter().map(|(number, _)| number).collect()
         };
         let qpn = |index: &QpIndex| self.qps.get(index.0).map(|qp| qp.core.qpn);

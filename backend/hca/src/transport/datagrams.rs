@@ -5,12 +5,12 @@ use wire::{Mtu, Psn};
 
 use super::endpoint::Destination;
 use super::frame::{Address, Content, Frame};
-use crate::datagram::{Datagram, grh};
+use crate::engine::vf::TrafficCounters;
 use crate::engine::{Engine, VfId};
 use crate::face::Face;
+use crate::local::datagram::{Datagram, grh};
 use crate::subnet::Route;
-use crate::vf::TrafficCounters;
-use crate::work::AddressVector;
+use crate::verbs::work::AddressVector;
 
 impl<F: Face> Engine<F> {
     /// Whether somebody wants to see what goes from one function to another.

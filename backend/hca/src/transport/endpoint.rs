@@ -10,8 +10,8 @@ use wire::Gid;
 
 use super::frame::Frame;
 use crate::engine::VfId;
+use crate::engine::traffic::{PathId, PathTraffic};
 use crate::subnet::{End, Route, Subnet};
-use crate::traffic::{PathId, PathTraffic};
 
 /// Where a frame goes.
 #[derive(Debug, Clone)]

@@ -9,18 +9,18 @@ use super::endpoint::{Afloat, Destination, Endpoint, Outside, Transmit};
 use super::frame::{Address, Frame};
 use super::requester::{Finished, Payload, Requester, Surroundings};
 use super::responder::{Delivery, Reception, Reply, fill};
-use crate::access::{Cursor, Domain, read_payload};
-use crate::agenda::{REQUEST_COST, TURN};
-use crate::dma::Dma;
+use crate::engine::agenda::{REQUEST_COST, TURN};
+use crate::engine::vf::{CachedRoute, TrafficCounters, Vf};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::message::check_local;
-use crate::mr::Access;
-use crate::qp::{Qp, QpState, Transport};
-use crate::reason::{KeyFault, Reason};
+use crate::local::message::check_local;
+use crate::memory::access::{Cursor, Domain, read_payload};
+use crate::memory::dma::Dma;
+use crate::memory::mr::Access;
 use crate::subnet::{End, Envelope, LinkId, NoRoute, Route, WrongKey};
-use crate::vf::{CachedRoute, TrafficCounters, Vf};
-use crate::work::{Operation, SendWr, Status};
+use crate::verbs::qp::{Qp, QpState, Transport};
+use crate::verbs::reason::{KeyFault, Reason};
+use crate::verbs::work::{Operation, SendWr, Status};
 
 /// Requests of connections that a function may have taken and not completed, and, apart from these, what
 /// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may

@@ -9,7 +9,7 @@ use wire::header::Service;
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::subnet::Crossing;
-use crate::work::{AtomicOperands, GlobalRoute, Operation};
+use crate::verbs::work::{AtomicOperands, GlobalRoute, Operation};
 
 /// Most bytes of payload of a frame.
 pub const MAX_PAYLOAD: u32 = 64 << 10;

@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use wire::Psn;
 
 use super::frame::{Address, Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
+use crate::engine::progress::{local_ack_timeout, rnr_time};
+use crate::engine::vf::{RetryCounters, TrafficCounters};
 use crate::image::restore::{later, send_request};
 use crate::image::{AwayImageV1, FinishedImageV1, RequestImageV1};
-use crate::progress::{local_ack_timeout, rnr_time};
-use crate::qp::{QpAttr, Transport};
-use crate::reason::Reason;
-use crate::requester::MAX_MESSAGE;
-use crate::vf::{RetryCounters, TrafficCounters};
-use crate::work::{Operation, SendWr, Status};
+use crate::local::requester::MAX_MESSAGE;
+use crate::verbs::qp::{QpAttr, Transport};
+use crate::verbs::reason::Reason;
+use crate::verbs::work::{Operation, SendWr, Status};
 
 /// READs and atomics that are asked for at a time; as many results of atomics a responder keeps.
 pub(crate) const MAX_READS: usize = 16;

@@ -10,18 +10,18 @@ use wire::{Psn, Qpn};
 
 use super::frame::{Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
 use super::requester::MAX_READS;
-use crate::access::{Cursor, Domain, Source, copy, read_list, window};
-use crate::atomic::atomic_result;
-use crate::dma::Dma;
 use crate::engine::Spares;
+use crate::engine::vf::{TrafficCounters, Vf};
 use crate::face::Face;
-use crate::mr::{Access, KeyError, MemoryKey};
-use crate::qp::{Core, Inbound, RecvQueue, Responder};
-use crate::requester::MAX_MESSAGE;
-use crate::slab::Slab;
-use crate::srq::Srq;
-use crate::vf::{TrafficCounters, Vf};
-use crate::work::{AtomicOperands, Operation, RecvKind, RecvWr, Sge, WqeError};
+use crate::local::atomic::atomic_result;
+use crate::local::requester::MAX_MESSAGE;
+use crate::memory::access::{Cursor, Domain, Source, copy, read_list, window};
+use crate::memory::dma::Dma;
+use crate::memory::mr::{Access, KeyError, MemoryKey};
+use crate::storage::slab::Slab;
+use crate::verbs::qp::{Core, Inbound, RecvQueue, Responder};
+use crate::verbs::srq::Srq;
+use crate::verbs::work::{AtomicOperands, Operation, RecvKind, RecvWr, Sge, WqeError};
 
 /// How the responder refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -414,7 +414,7 @@ impl<F: Face> Reception<'_, F> {
     /// The key of a transfer of no bytes is not looked at (9.7.4.1.5).
     fn check_target(&self, pd: u32, target: Target, needed: Access) -> Result<(), Refusal> {
         let Target { addr, rkey, length } = target;
-        if u64::from(length) > crate::requester::MAX_MESSAGE {
+        if u64::from(length) > crate::local::requester::MAX_MESSAGE {
             return Err(Refusal::Invalid);
         }
         if length > 0 {

@@ -6,9 +6,9 @@ use std::ops::BitOr;
 use thiserror::Error;
 use wire::Qpn;
 
-use crate::memory::Memory;
-use crate::numbers::Numbers;
-use crate::pages::PageList;
+use crate::memory::pages::PageList;
+use crate::storage::numbers::Numbers;
+use crate::storage::share::Memory;
 
 /// Page sizes that a translation may have, as powers of two.
 pub const PAGE_SIZES: std::ops::RangeInclusive<u8> = 12..=40;

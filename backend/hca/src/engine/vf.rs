@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use wire::{Gid, Lid, PKey, Sl};
 
-use crate::agenda::Agenda;
+use crate::engine::agenda::Agenda;
+use crate::engine::poll::Polled;
+use crate::engine::service_level::ServiceLevels;
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
-use crate::memory::Memory;
-use crate::mr::KeyTable;
-use crate::numbers::Numbers;
-use crate::poll::Polled;
-use crate::qp::QpNumbers;
-use crate::service_level::ServiceLevels;
+use crate::memory::mr::KeyTable;
+use crate::storage::numbers::Numbers;
+use crate::storage::share::Memory;
 use crate::subnet::{Heading, NoRoute, Route};
-use crate::work::Operation;
+use crate::verbs::qp::QpNumbers;
+use crate::verbs::work::Operation;
 
 /// Most objects of each kind that one function may have, as powers of two, and what all of them
 /// together may take of the host's memory.

@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use wire::{Lid, Mtu, Psn, QKey, Qpn, Sl};
 
+use crate::engine::traffic::PathId;
+use crate::engine::vf::CachedRoute;
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
-use crate::numbers::Numbers;
-use crate::traffic::PathId;
+use crate::storage::numbers::Numbers;
 use crate::transport::Away;
 use crate::transport::responder::Receiving;
-use crate::vf::CachedRoute;
-use crate::work::{GlobalRoute, RecvWr, SendWr};
+use crate::verbs::work::{GlobalRoute, RecvWr, SendWr};
 
 /// Transport service of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

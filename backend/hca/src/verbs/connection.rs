@@ -2,17 +2,17 @@
 
 use wire::Qpn;
 
+use crate::engine::shared_port::is_free;
+use crate::engine::vf::Vf;
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::{Event, Face};
-use crate::multicast::ATTACHMENT;
-use crate::objects::LISTED;
-use crate::qp::{
+use crate::verbs::multicast::ATTACHMENT;
+use crate::verbs::objects::LISTED;
+use crate::verbs::qp::{
     Core, Qp, QpAttr, QpChange, QpDesc, QpState, QpView, RecvQueue, RecvSide, Requester, Responder,
     Transport,
 };
-use crate::shared_port::is_free;
-use crate::vf::Vf;
-use crate::work::{MAX_INLINE, MAX_SGE, RecvWr, SendWr, Sge};
+use crate::verbs::work::{MAX_INLINE, MAX_SGE, RecvWr, SendWr, Sge};
 
 /// Send and receive queue of a queue pair, where it has one of its own.
 pub type QpQueues<'a, F> = (Option<&'a <F as Face>::Send>, Option<&'a <F as Face>::Recv>);

@@ -2,14 +2,14 @@
 
 use wire::Psn;
 
-use crate::agenda::{Errands, Errored, FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
+use crate::engine::agenda::{Errands, Errored, FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
 use crate::engine::{Burst, CqIndex, Engine, QpIndex, VfId};
 use crate::face::{CqError, Event, Face};
-use crate::qp::{Inbound, Qp, QpState, RecvQueue, Wait};
-use crate::reason::Reason;
-use crate::srq::Srq;
 use crate::transport::responder::Receiving;
-use crate::work::{CompletionEntry, RecvKind, Side, Status, WqeError};
+use crate::verbs::qp::{Inbound, Qp, QpState, RecvQueue, Wait};
+use crate::verbs::reason::Reason;
+use crate::verbs::srq::Srq;
+use crate::verbs::work::{CompletionEntry, RecvKind, Side, Status, WqeError};
 
 /// How soon a queue pair in error is looked at again after there was something
 /// to flush, in nanoseconds.
@@ -444,7 +444,7 @@ impl<F: Face> Engine<F> {
             return;
         };
         qp.core.state = QpState::Reset;
-        qp.core.attr = crate::qp::QpAttr::default();
+        qp.core.attr = crate::verbs::qp::QpAttr::default();
         qp.req.offset = 0;
         qp.req.psn = Psn::default();
         qp.req.found.route = None;

@@ -2,16 +2,16 @@
 
 use wire::Qpn;
 
-use crate::access::{Domain, read_payload};
-use crate::dma::Dma;
+use crate::engine::progress::{Outcome, failed};
 use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
-use crate::mr::{Access, KeyError, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
-use crate::pages::is_narrow;
-use crate::progress::{Outcome, failed};
-use crate::qp::Transport;
-use crate::reason::Reason;
-use crate::work::{KeyUpdate, SendWr, Status};
+use crate::memory::access::{Domain, read_payload};
+use crate::memory::dma::Dma;
+use crate::memory::mr::{Access, KeyError, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::memory::pages::is_narrow;
+use crate::verbs::qp::Transport;
+use crate::verbs::reason::Reason;
+use crate::verbs::work::{KeyUpdate, SendWr, Status};
 
 /// Bytes of an octword, the unit in which translations are counted.
 const OCTWORD: u64 = 16;

@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering;
 
 use wire::{Gid, Mtu, PKey, Psn, Qpn};
 
-use crate::datagram::Datagram;
+use crate::engine::traffic::PathId;
+use crate::engine::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::Face;
-use crate::qp::Transport;
+use crate::local::datagram::Datagram;
 use crate::subnet::{End, Route};
-use crate::traffic::PathId;
 use crate::transport::{DATAGRAM_WORDS, Destination};
-use crate::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
-use crate::work::AddressVector;
+use crate::verbs::qp::Transport;
+use crate::verbs::work::AddressVector;
 
 /// Most queue pairs of one function in a group: a packet goes to all of them in one turn.
 pub const MAX_GROUP_MEMBERS: usize = 256;

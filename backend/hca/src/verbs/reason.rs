@@ -6,8 +6,8 @@ use wire::Qpn;
 
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::mr::KeyError;
-use crate::work::{SendWr, Status};
+use crate::memory::mr::KeyError;
+use crate::verbs::work::{SendWr, Status};
 
 /// What is wrong with an access by a memory key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error, Serialize, Deserialize)]

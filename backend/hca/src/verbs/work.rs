@@ -1,7 +1,7 @@
 //! Work requests and completions, as the transport sees them: free of any
 //! device's encoding.
 
-use crate::reason::Reason;
+use crate::verbs::reason::Reason;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};

@@ -3,9 +3,9 @@
 
 use vm_memory::VolatileSlice;
 
-use crate::dma::{Dma, copy_in_order};
-use crate::mr::{Access, KeyError, KeyTable, MemoryKey};
-use crate::work::{Piece, SendWr, Sge};
+use crate::memory::dma::{Dma, copy_in_order};
+use crate::memory::mr::{Access, KeyError, KeyTable, MemoryKey};
+use crate::verbs::work::{Piece, SendWr, Sge};
 
 /// The memory that one protection domain of one function can reach.
 #[derive(Debug)]

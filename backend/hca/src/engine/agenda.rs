@@ -11,8 +11,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
-use crate::numbers::Numbers;
-use crate::qp::QpNumbers;
+use crate::storage::numbers::Numbers;
+use crate::verbs::qp::QpNumbers;
 
 /// Cost of a turn while nobody else has work: 10 to 20 microseconds.
 pub(crate) const TURN: i64 = 128 * 1024;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::memory::Memory;
+use crate::storage::share::Memory;
 
 /// Freed slots that rest before the first of them is used again, as long as the
 /// table is not full.

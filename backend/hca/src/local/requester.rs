@@ -6,18 +6,18 @@
 
 use wire::Qpn;
 
-use crate::access::Domain;
+use crate::engine::progress::{Outcome, failed};
+use crate::engine::vf::{CachedRoute, TrafficCounters};
 use crate::engine::{Engine, QpIndex};
 use crate::face::{Event, Face};
-use crate::message::{Message, Progress, check_local};
-use crate::progress::{Outcome, failed};
-use crate::qp::{Peer, Qp, QpState, RecvQueue, Transport};
-use crate::reason::Reason;
+use crate::local::message::{Message, Progress, check_local};
+use crate::memory::access::Domain;
 use crate::subnet::NoRoute;
 use crate::transport::HEADER_WORDS;
 use crate::transport::responder::Refusal;
-use crate::vf::{CachedRoute, TrafficCounters};
-use crate::work::{Operation, RecvKind, SendWr, Status};
+use crate::verbs::qp::{Peer, Qp, QpState, RecvQueue, Transport};
+use crate::verbs::reason::Reason;
+use crate::verbs::work::{Operation, RecvKind, SendWr, Status};
 
 /// Longest message (the port's maximum, 2^30 bytes).
 pub const MAX_MESSAGE: u64 = 1 << 30;

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use wire::{Gid, Qpn};
 
+use crate::engine::vf::Vf;
 use crate::engine::{Engine, VfId};
 use crate::face::Face;
-use crate::vf::Vf;
 
 /// Whether no function at the port of `vf` has a queue pair of this number.
 pub(crate) fn is_free<F: Face>(vfs: &[Vf<F>], vf: VfId, number: u32) -> bool {

@@ -5,20 +5,20 @@ use std::sync::atomic::Ordering;
 use vm_memory::VolatileSlice;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
-use crate::access::{Cursor, Domain, Source as Bytes, copy, read_payload};
+use crate::engine::progress::{Outcome, failed};
+use crate::engine::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::mr::Access;
-use crate::progress::{Outcome, failed};
-use crate::qp::{QpState, RecvQueue, Transport};
-use crate::reason::Reason;
+use crate::memory::access::{Cursor, Domain, Source as Bytes, copy, read_payload};
+use crate::memory::mr::Access;
 use crate::subnet::{Crossing, Envelope, Heading, MadDatagram, NoRoute, Route, WrongKey};
 use crate::transport::{DATAGRAM_WORDS, Destination};
-use crate::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
-use crate::work::{
+use crate::verbs::qp::{QpState, RecvQueue, Transport};
+use crate::verbs::reason::Reason;
+use crate::verbs::work::{
     AddressVector, CompletionEntry, GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status,
 };
-use crate::work::{RecvWr, WqeError};
+use crate::verbs::work::{RecvWr, WqeError};
 
 /// Longest datagram payload (the largest MTU).
 pub(crate) const MAX_DATAGRAM: usize = 4096;
@@ -527,7 +527,7 @@ impl<F: Face> Engine<F> {
 }
 
 /// GRH (or the room for it) and payload, into the receive buffers.
-fn scatter_datagram<D: crate::dma::Dma>(
+fn scatter_datagram<D: crate::memory::dma::Dma>(
     domain: Domain<'_, D>,
     recv: &RecvWr,
     datagram: &mut Datagram<'_>,
@@ -538,7 +538,7 @@ fn scatter_datagram<D: crate::dma::Dma>(
     scattered
 }
 
-fn scatter<D: crate::dma::Dma>(
+fn scatter<D: crate::memory::dma::Dma>(
     domain: Domain<'_, D>,
     recv: &RecvWr,
     datagram: &mut Datagram<'_>,

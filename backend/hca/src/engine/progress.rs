@@ -3,13 +3,13 @@
 
 use wire::Qpn;
 
-use crate::agenda::{FAILURE_COST, REQUEST_COST};
+use crate::engine::agenda::{FAILURE_COST, REQUEST_COST};
+use crate::engine::vf::TrafficCounters;
 use crate::engine::{Burst, CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
-use crate::qp::{Qp, QpState, Transport, Wait};
-use crate::reason::Reason;
-use crate::vf::TrafficCounters;
-use crate::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
+use crate::verbs::qp::{Qp, QpState, Transport, Wait};
+use crate::verbs::reason::Reason;
+use crate::verbs::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
 
 /// How long a queue pair without a local ACK timeout waits before it looks
 /// again whether the path is back, in nanoseconds.

@@ -9,10 +9,10 @@
 //! was rung. All of this is done for each function by itself, and a turn is
 //! bounded, so that nobody waits for what others have rung.
 
-use crate::agenda::TURN;
+use crate::engine::agenda::TURN;
 use crate::engine::{CqIndex, Engine, QpIndex, VfId};
 use crate::face::{Attention, Face};
-use crate::qp::{Qp, QpState, Wait};
+use crate::verbs::qp::{Qp, QpState, Wait};
 use wire::Qpn;
 
 /// Turns without work after which a queue pair is no longer hot.

@@ -1,14 +1,14 @@
 //! The verbs for domains, memory keys, completion queues and shared receive
 //! queues.
 
-use crate::cq::Cq;
+use crate::engine::vf::Vf;
 use crate::engine::{CqIndex, Engine, SrqIndex, VerbError, VfId};
 use crate::face::Face;
-use crate::memory::Memory;
-use crate::mr::{MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
-use crate::numbers::Numbers;
-use crate::srq::Srq;
-use crate::vf::Vf;
+use crate::memory::mr::{MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::storage::numbers::Numbers;
+use crate::storage::share::Memory;
+use crate::verbs::cq::Cq;
+use crate::verbs::srq::Srq;
 
 /// Bytes that the lists take in which an object stands by its index: those of the engine, of what it
 /// looks at, and of what is due.

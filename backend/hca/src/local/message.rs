@@ -4,24 +4,24 @@
 use vm_memory::VolatileSlice;
 use wire::Qpn;
 
-use crate::access::{
+use crate::engine::Spares;
+use crate::engine::traffic::{PathId, PathTraffic};
+use crate::engine::vf::Vf;
+use crate::face::Face;
+use crate::memory::access::{
     CopyError, Cursor, Domain, Source, WINDOW_COST, check_list, checked_window, copy, fits, window,
 };
-use crate::dma::copy_in_order;
-use crate::engine::Spares;
-use crate::face::Face;
-use crate::mr::{Access, KeyError, MemoryKey};
-use crate::qp::{Core, Inbound, RecvQueue, RemoteRights, Requester, Responder};
-use crate::reason::{KeyFault, Reason};
-use crate::slab::Slab;
-use crate::srq::Srq;
-use crate::traffic::{PathId, PathTraffic};
+use crate::memory::dma::copy_in_order;
+use crate::memory::mr::{Access, KeyError, MemoryKey};
+use crate::storage::slab::Slab;
 use crate::transport::HEADER_WORDS;
 use crate::transport::responder::{
     Refusal, atomic_at, check_remote, invalidate, take_receive, xrc_domain,
 };
-use crate::vf::Vf;
-use crate::work::{Operation, Piece, RecvWr, SendWr, Sge};
+use crate::verbs::qp::{Core, Inbound, RecvQueue, RemoteRights, Requester, Responder};
+use crate::verbs::reason::{KeyFault, Reason};
+use crate::verbs::srq::Srq;
+use crate::verbs::work::{Operation, Piece, RecvWr, SendWr, Sge};
 
 /// Longest local list element that is not checked ahead of the copy, in bytes:
 /// what is copied in one go is checked by the copy itself.

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use wire::Qpn;
 
+use crate::engine::traffic::PathId;
+use crate::engine::vf::{CachedRoute, TrafficCounters};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::qp::{AddressPath, Peer, Qp};
 use crate::subnet::{Envelope, Heading, Route, WrongKey};
-use crate::traffic::PathId;
-use crate::vf::{CachedRoute, TrafficCounters};
+use crate::verbs::qp::{AddressPath, Peer, Qp};
 
 impl<F: Face> Engine<F> {
     /// The peer of a connected queue pair, if a packet to it would arrive and

@@ -1,0 +1,9 @@
+//! Requests that end in the same engine, over a path where nothing is lost, late or watched: one copy,
+//! no frame. Requests that a queue pair carries out alone, at memory keys, are here as well.
+
+pub(crate) mod atomic;
+pub(crate) mod datagram;
+pub(crate) mod key_update;
+pub(crate) mod message;
+pub(crate) mod path;
+pub(crate) mod requester;
