@@ -17,13 +17,14 @@ use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
 
-use crate::engine::agenda::Discarded;
 use crate::engine::traffic::PathTraffic;
 use crate::engine::vf::{PortView, Quota, TrafficCounters, Vf};
 use crate::face::{Event, Face};
 use crate::local::datagram::MAX_DATAGRAM;
 use crate::memory::mr::KeyTable;
+use crate::storage::discarded::Discarded;
 use crate::storage::slab::Slab;
+use crate::storage::spares::Spares;
 use crate::subnet::Subnet;
 use crate::transport::{Captured, Delayed, Endpoint, Loopback, Lossy, Watch};
 use crate::verbs::cq::{Cq, HeldEvents};
@@ -64,13 +65,6 @@ pub(crate) enum Burst {
     /// The time of those of this turn.
     At(u64),
 }
-
-/// Work requests kept for the next ones. They go from here to queue pairs and
-/// back, so by pointer and not by the kilobyte.
-pub(crate) type Spares<T> = Vec<Box<T>>;
-
-/// Work request structures kept for the next requests.
-pub(crate) const SPARE_REQUESTS: usize = 256;
 
 /// Why a verb failed. Nothing has changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -159,8 +153,8 @@ impl<F: Face> Engine<F> {
             held_events: HeldEvents::new(),
             discarded: Discarded::default(),
             poll: crate::engine::poll::PollState::default(),
-            spare_sends: Vec::new(),
-            spare_recvs: Vec::new(),
+            spare_sends: Spares::default(),
+            spare_recvs: Spares::default(),
             datagram: None,
             burst: Burst::None,
             report: None,
@@ -307,12 +301,9 @@ impl<F: Face> Engine<F> {
 
     /// Gives back what a burst of work left behind.
     pub(crate) fn trim(&mut self) {
-        let sends = SPARE_REQUESTS.min(self.spare_sends.len());
-        let recvs = SPARE_REQUESTS.min(self.spare_recvs.len());
-        let sends = self.spare_sends.split_off(sends);
-        let recvs = self.spare_recvs.split_off(recvs);
-        if !sends.is_empty() || !recvs.is_empty() {
-            self.discard((sends, recvs));
+        let surplus = (self.spare_sends.surplus(), self.spare_recvs.surplus());
+        if !surplus.0.is_empty() || !surplus.1.is_empty() {
+            self.discard(surplus);
         }
     }
 }

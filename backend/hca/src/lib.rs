@@ -33,7 +33,6 @@ mod subnet;
 pub mod transport;
 mod verbs;
 
-pub use engine::agenda::Discarded;
 pub use engine::service_level::{Foreign, ServiceLevels};
 pub use engine::traffic::{PathId, PathTraffic};
 pub use engine::vf::{PortView, Quota, RequestCounters, RetryCounters, TrafficCounters};
@@ -43,6 +42,7 @@ pub use local::requester::MAX_MESSAGE;
 pub use memory::dma::{Dma, DmaFault};
 pub use memory::pages::{NoPageList, PageList};
 pub use memory::{dma, mr};
+pub use storage::discarded::Discarded;
 pub use storage::numbers;
 pub use storage::share::Memory;
 pub use subnet::{

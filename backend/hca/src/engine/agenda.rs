@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
+use crate::storage::discarded::Discarded;
 use crate::storage::numbers::Numbers;
 use crate::verbs::qp::QpNumbers;
 
@@ -30,8 +31,6 @@ pub(crate) const FAILURE_COST: i64 = 8 * 1024;
 const REMOVAL_COST: i64 = 256;
 /// Functions whose alarms ring at a time; the others follow.
 const ALARMS: usize = 64;
-/// Objects that were discarded and that nobody has taken yet; more are dropped on the spot.
-const MOST_DISCARDED: usize = 4096;
 
 /// A queue pair in error, and when to look again for requests posted to it.
 #[derive(Debug, Clone, Copy)]
@@ -368,15 +367,15 @@ impl<F: Face> Engine<F> {
             left -= REMOVAL_COST;
             if let Some(slot) = remains.qps.pop() {
                 if let Some(qp) = slot.and_then(|index| self.qps.remove(index.0)) {
-                    self.discard_box(qp);
+                    self.discarded.keep(qp);
                 }
             } else if let Some(slot) = remains.cqs.pop() {
                 if let Some(cq) = slot.and_then(|index| self.cqs.remove(index.0)) {
-                    self.discard_box(cq);
+                    self.discarded.keep(cq);
                 }
             } else if let Some(slot) = remains.srqs.pop() {
                 if let Some(srq) = slot.and_then(|index| self.srqs.remove(index.0)) {
-                    self.discard_box(srq);
+                    self.discarded.keep(srq);
                 }
             } else {
                 self.vf_mut(vf).agenda.remains.pop();
@@ -388,35 +387,18 @@ impl<F: Face> Engine<F> {
     /// Keeps something large that is of no use any more until somebody takes it
     /// ([`Engine::take_discarded`]): to drop it takes time.
     pub fn discard<T: Send + 'static>(&mut self, thing: T) {
-        self.discard_box(Box::new(thing));
-    }
-
-    fn discard_box(&mut self, thing: Box<dyn std::any::Any + Send>) {
-        if self.discarded.0.len() < MOST_DISCARDED {
-            self.discarded.0.push(thing);
-        }
+        self.discarded.keep(Box::new(thing));
     }
 
     /// Whether [`Engine::take_discarded`] has something.
     #[inline]
     #[must_use]
     pub fn has_discarded(&self) -> bool {
-        !self.discarded.0.is_empty()
+        !self.discarded.is_empty()
     }
 
     /// What is of no use any more. To be dropped where nobody waits.
     pub fn take_discarded(&mut self) -> Discarded {
         std::mem::take(&mut self.discarded)
-    }
-}
-
-/// Things that are of no use any more.
-#[derive(Default)]
-#[must_use]
-pub struct Discarded(Vec<Box<dyn std::any::Any + Send>>);
-
-impl std::fmt::Debug for Discarded {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Discarded").field(&self.0.len()).finish()
     }
 }

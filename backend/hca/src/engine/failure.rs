@@ -9,7 +9,7 @@ use crate::transport::responder::Receiving;
 use crate::verbs::qp::{Inbound, Qp, QpState, RecvQueue, Wait};
 use crate::verbs::reason::Reason;
 use crate::verbs::srq::Srq;
-use crate::verbs::work::{CompletionEntry, RecvKind, Side, Status, WqeError};
+use crate::verbs::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, Status, WqeError};
 
 /// How soon a queue pair in error is looked at again after there was something
 /// to flush, in nanoseconds.
@@ -289,7 +289,7 @@ impl<F: Face> Engine<F> {
         let wr = match self.take_unfinished(index) {
             Some(wr) => wr,
             None => {
-                let mut wr = self.spare_send();
+                let mut wr = self.spare_sends.take(SendWr::with_capacity);
                 wr.clear();
                 let Self { qps, vfs, .. } = self;
                 let Some(qp) = qps.get_mut(index.0) else {
@@ -308,7 +308,7 @@ impl<F: Face> Engine<F> {
                         wr.opcode = opcode;
                     }
                     Ok(false) | Err(WqeError::Unmapped) => {
-                        self.spare_sends.push(wr);
+                        self.spare_sends.keep(wr);
                         return false;
                     }
                 }
@@ -330,7 +330,7 @@ impl<F: Face> Engine<F> {
             side: Side::Send { opcode: wr.opcode },
         };
         let cq = qp.req.cq;
-        self.spare_sends.push(wr);
+        self.spare_sends.keep(wr);
         if let Some(cq) = cq {
             self.complete(cq, &entry);
         }
@@ -344,7 +344,7 @@ impl<F: Face> Engine<F> {
         let inbound = match qp.resp.inbound.take() {
             Some(inbound) => inbound,
             None => {
-                let mut wr = self.spare_recv();
+                let mut wr = self.spare_recvs.take(RecvWr::with_capacity);
                 wr.clear();
                 let Self { qps, vfs, .. } = self;
                 let Some(qp) = qps.get_mut(index.0) else {
@@ -360,7 +360,7 @@ impl<F: Face> Engine<F> {
                     Ok(true) => {}
                     Err(WqeError::Malformed { index, .. }) => wr.index = index,
                     Ok(false) | Err(WqeError::Unmapped) => {
-                        self.spare_recvs.push(wr);
+                        self.spare_recvs.keep(wr);
                         return false;
                     }
                 }
@@ -410,7 +410,7 @@ impl<F: Face> Engine<F> {
             (RecvQueue::Xrc(_), Some(srqn)) => self.srq(vf, srqn).and_then(|srq| srq.xrc),
             _ => qp.resp.cq.map(|cq| (0, cq)),
         };
-        self.spare_recvs.push(inbound.wr);
+        self.spare_recvs.keep(inbound.wr);
         if let Some((_, cq)) = cq {
             self.complete(cq, &entry);
         }
@@ -460,8 +460,11 @@ impl<F: Face> Engine<F> {
             None
         };
         F::reset_queues(qp.req.queue.as_mut(), recv);
-        self.spare_sends.extend(qp.req.current.take());
-        self.spare_recvs
-            .extend(qp.resp.inbound.take().map(|inbound| inbound.wr));
+        if let Some(wr) = qp.req.current.take() {
+            self.spare_sends.keep(wr);
+        }
+        if let Some(inbound) = qp.resp.inbound.take() {
+            self.spare_recvs.keep(inbound.wr);
+        }
     }
 }

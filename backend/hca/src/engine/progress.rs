@@ -9,7 +9,7 @@ use crate::engine::{Burst, CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
 use crate::verbs::qp::{Qp, QpState, Transport, Wait};
 use crate::verbs::reason::Reason;
-use crate::verbs::work::{CompletionEntry, RecvWr, SendWr, Side, Status, WqeError};
+use crate::verbs::work::{CompletionEntry, SendWr, Side, Status, WqeError};
 
 /// How long a queue pair without a local ACK timeout waits before it looks
 /// again whether the path is back, in nanoseconds.
@@ -138,21 +138,9 @@ impl<F: Face> Engine<F> {
     /// Keeps no more structures than a steady load needs.
     #[inline]
     fn trim_spares(&mut self) {
-        if self.spare_sends.len().max(self.spare_recvs.len()) > crate::engine::SPARE_REQUESTS {
+        if self.spare_sends.overflows() || self.spare_recvs.overflows() {
             self.trim();
         }
-    }
-
-    pub(crate) fn spare_send(&mut self) -> Box<SendWr> {
-        self.spare_sends
-            .pop()
-            .unwrap_or_else(|| Box::new(SendWr::with_capacity()))
-    }
-
-    pub(crate) fn spare_recv(&mut self) -> Box<RecvWr> {
-        self.spare_recvs
-            .pop()
-            .unwrap_or_else(|| Box::new(RecvWr::with_capacity()))
     }
 
     /// One turn of a queue pair's requester, until its work or the budget is
@@ -212,7 +200,7 @@ impl<F: Face> Engine<F> {
     /// Takes the next posted request, or handles a malformed one.
     #[inline(always)]
     pub(crate) fn take_request(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
-        let mut wr = self.spare_send();
+        let mut wr = self.spare_sends.take(SendWr::with_capacity);
         wr.clear();
         let Self { qps, vfs, .. } = self;
         let qp = qps.get_mut(index.0)?;
@@ -223,11 +211,11 @@ impl<F: Face> Engine<F> {
                 Some(wr)
             }
             Ok(false) => {
-                self.spare_sends.push(wr);
+                self.spare_sends.keep(wr);
                 None
             }
             Err(WqeError::Unmapped) => {
-                self.spare_sends.push(wr);
+                self.spare_sends.keep(wr);
                 self.catastrophe(index);
                 None
             }
@@ -398,7 +386,7 @@ impl<F: Face> Engine<F> {
             self.report_failure(index, &wr, status);
             wr.reason = Reason::Status;
         }
-        self.spare_sends.push(wr);
+        self.spare_sends.keep(wr);
         if status != Status::Success {
             self.fail_sender(index);
         } else if drained {

@@ -470,7 +470,7 @@ impl<F: Face> Engine<F> {
         };
         let cq = qp.resp.cq;
         recv.clear();
-        self.spare_recvs.push(recv);
+        self.spare_recvs.keep(recv);
         if let Some(cq) = cq {
             self.complete(cq, &entry);
         }
@@ -487,7 +487,7 @@ impl<F: Face> Engine<F> {
     }
 
     fn take_datagram_receive(&mut self, index: QpIndex) -> Option<(Box<RecvWr>, Option<u32>)> {
-        let mut recv = self.spare_recv();
+        let mut recv = self.spare_recvs.take(RecvWr::with_capacity);
         recv.clear();
         let Self { qps, vfs, srqs, .. } = self;
         let qp = qps.get_mut(index.0)?;
@@ -521,7 +521,7 @@ impl<F: Face> Engine<F> {
                 }
             }
         }
-        self.spare_recvs.push(recv);
+        self.spare_recvs.keep(recv);
         None
     }
 }

@@ -4,7 +4,6 @@
 use vm_memory::VolatileSlice;
 use wire::Qpn;
 
-use crate::engine::Spares;
 use crate::engine::traffic::{PathId, PathTraffic};
 use crate::engine::vf::Vf;
 use crate::face::Face;
@@ -14,6 +13,7 @@ use crate::memory::access::{
 use crate::memory::dma::copy_in_order;
 use crate::memory::mr::{Access, KeyError, MemoryKey};
 use crate::storage::slab::Slab;
+use crate::storage::spares::Spares;
 use crate::transport::HEADER_WORDS;
 use crate::transport::responder::{
     Refusal, atomic_at, check_remote, invalidate, take_receive, xrc_domain,

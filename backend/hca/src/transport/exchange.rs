@@ -611,7 +611,7 @@ impl<F: Face> Engine<F> {
             self.set_alarm(vf);
             let mut requests = 0;
             while let Some(wr) = away.requester.take_unfinished() {
-                self.spare_sends.push(wr);
+                self.spare_sends.keep(wr);
                 requests += 1;
             }
             self.touch_down(vf, requests);

@@ -10,7 +10,6 @@ use wire::{Psn, Qpn};
 
 use super::frame::{Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
 use super::requester::MAX_READS;
-use crate::engine::Spares;
 use crate::engine::vf::{TrafficCounters, Vf};
 use crate::face::Face;
 use crate::local::atomic::atomic_result;
@@ -19,6 +18,7 @@ use crate::memory::access::{Cursor, Domain, Source, copy, read_list, window};
 use crate::memory::dma::Dma;
 use crate::memory::mr::{Access, KeyError, MemoryKey};
 use crate::storage::slab::Slab;
+use crate::storage::spares::Spares;
 use crate::verbs::qp::{Core, Inbound, RecvQueue, Responder};
 use crate::verbs::srq::Srq;
 use crate::verbs::work::{AtomicOperands, Operation, RecvKind, RecvWr, Sge, WqeError};
@@ -572,12 +572,10 @@ pub(crate) fn take_receive<F: Face>(
             _ => Ok(()),
         };
     }
-    let mut recv = spare_recvs
-        .pop()
-        .unwrap_or_else(|| Box::new(RecvWr::with_capacity()));
+    let mut recv = spare_recvs.take(RecvWr::with_capacity);
     recv.clear();
     let mut give_back = |recv: Box<RecvWr>, refusal| {
-        spare_recvs.push(recv);
+        spare_recvs.keep(recv);
         Err(refusal)
     };
     let srq = match &resp.queue {

@@ -237,9 +237,12 @@ impl<F: Face> Engine<F> {
         self.forget_errored(index);
         self.forget_as_peer(index);
         let qp = self.qps.remove(index.0).ok_or(VerbError::NotFound)?;
-        self.spare_sends.extend(qp.req.current);
-        self.spare_recvs
-            .extend(qp.resp.inbound.map(|inbound| inbound.wr));
+        if let Some(wr) = qp.req.current {
+            self.spare_sends.keep(wr);
+        }
+        if let Some(inbound) = qp.resp.inbound {
+            self.spare_recvs.keep(inbound.wr);
+        }
         self.trim();
         self.release_cq(qp.req.cq);
         self.release_cq(qp.resp.cq);
