@@ -9,15 +9,16 @@ pub(crate) mod progress;
 pub(crate) mod service_level;
 pub(crate) mod shared_port;
 pub(crate) mod traffic;
+pub(crate) mod turns;
 pub(crate) mod vf;
 
-use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
 
 use crate::engine::traffic::PathTraffic;
+use crate::engine::turns::Turns;
 use crate::engine::vf::{PortView, Quota, TrafficCounters, Vf};
 use crate::face::{Event, Face};
 use crate::local::datagram::MAX_DATAGRAM;
@@ -99,11 +100,7 @@ pub struct Engine<F: Face> {
     /// How often connections have looked their peers up.
     pub(crate) lookups: u64,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) next_timer: u64,
-    /// When which function has something to do without anybody asking.
-    pub(crate) alarms: BTreeSet<(u64, VfId)>,
-    /// Functions with work, in the order of their turns.
-    pub(crate) round: VecDeque<VfId>,
+    pub(crate) turns: Turns,
     /// Where frames leave and arrive.
     pub(crate) endpoint: Captured<Box<dyn Endpoint>>,
     /// Where those leave and arrive whose other end is elsewhere.
@@ -141,16 +138,14 @@ impl<F: Face> Engine<F> {
             traffic,
             lookups: 0,
             clock,
-            next_timer: 0,
-            alarms: BTreeSet::new(),
-            round: VecDeque::new(),
+            turns: Turns::default(),
             endpoint: Captured {
                 next: Box::new(Lossy(Delayed::new(Loopback::default()))),
                 watch: None,
             },
             links: Vec::new(),
             arrival: None,
-            held_events: HeldEvents::new(),
+            held_events: HeldEvents::default(),
             discarded: Discarded::default(),
             poll: crate::engine::poll::PollState::default(),
             spare_sends: Spares::default(),

@@ -212,8 +212,7 @@ impl<F: Face> Engine<F> {
             state.quiet = Some(std::mem::take(&mut state.port.active));
             state.version += 1;
             self.rest_polling(vf);
-            self.round.retain(|&it| it != vf);
-            self.rest_turns(vf);
+            self.turns.rest(vf, &mut self.vfs[usize::from(vf.0)].agenda);
         }
     }
 
@@ -224,7 +223,8 @@ impl<F: Face> Engine<F> {
             state.port.active = active;
             state.version += 1;
             self.resume_polling(vf);
-            self.resume_turns(vf);
+            self.turns
+                .resume(vf, &mut self.vfs[usize::from(vf.0)].agenda);
         }
     }
 

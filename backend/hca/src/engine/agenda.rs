@@ -1,4 +1,4 @@
-//! Turns, by function. Each function has a list of what it has to do, and functions have their turns
+//! What functions have to do in their turns. Each function has a list of what it has to do, and functions have their turns
 //! one after the other, so that how much one of them asks for decides how long it waits itself, not
 //! how long others do.
 //!
@@ -6,7 +6,6 @@
 //! bytes; requests, lookups of indirect keys, completions and everything else that takes time without
 //! moving bytes cost what is written here.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VfId};
@@ -59,11 +58,13 @@ pub(crate) struct Agenda {
     /// Objects from before a reset, which nobody can name any more.
     remains: Vec<Remains>,
     /// Among the functions whose turn comes.
-    queued: bool,
+    pub queued: bool,
+    /// The function has no turns.
+    pub rests: bool,
     /// A timer is due.
-    rang: bool,
-    /// When it is due, where the engine knows; [`u64::MAX`] for never.
-    alarm: u64,
+    pub rang: bool,
+    /// When it is due, where [`Turns`](crate::engine::turns::Turns) knows; [`u64::MAX`] for never.
+    pub alarm: u64,
 }
 
 /// Queue pairs in error, looked at in passes, of which a turn does a part.
@@ -110,6 +111,7 @@ impl Default for Agenda {
             search_at: 0,
             remains: Vec::new(),
             queued: false,
+            rests: false,
             rang: false,
             alarm: u64::MAX,
         }
@@ -118,12 +120,12 @@ impl Default for Agenda {
 
 impl Agenda {
     /// Whether there is something to do now.
-    fn is_pending(&self) -> bool {
+    pub fn is_pending(&self) -> bool {
         self.rang || !self.ready.is_empty() || self.search_left > 0
     }
 
     /// When there is something to do without anybody asking.
-    fn due(&self) -> u64 {
+    pub fn due(&self) -> u64 {
         let timer = self.timers.first().map_or(u64::MAX, |&(at, _, _)| at);
         timer.min(self.errored.due)
     }
@@ -138,8 +140,9 @@ impl<F: Face> Engine<F> {
         {
             qp.req.queued = true;
             let vf = qp.core.vf;
-            self.vf_mut(vf).agenda.ready.push_back(index);
-            self.queue(vf);
+            let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
+            agenda.ready.push_back(index);
+            self.turns.queue(vf, agenda);
         }
     }
 
@@ -147,27 +150,13 @@ impl<F: Face> Engine<F> {
     #[inline]
     pub(crate) fn queue(&mut self, vf: VfId) {
         let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
-        if !agenda.queued {
-            agenda.queued = true;
-            self.round.push_back(vf);
-        }
+        self.turns.queue(vf, agenda);
     }
 
-    /// A function that is quiet has no turns: it counts as one whose turn comes, and is in no list.
-    pub(crate) fn rest_turns(&mut self, vf: VfId) {
-        let agenda = &mut self.vf_mut(vf).agenda;
-        agenda.queued = true;
-        let alarm = std::mem::replace(&mut agenda.alarm, u64::MAX);
-        self.alarms.remove(&(alarm, vf));
-    }
-
-    /// The function may have turns again.
-    pub(crate) fn resume_turns(&mut self, vf: VfId) {
-        self.vf_mut(vf).agenda.queued = false;
-        if self.vf(vf).agenda.is_pending() {
-            self.queue(vf);
-        }
-        self.set_alarm(vf);
+    /// Takes note of when a function's next timer is due.
+    pub(crate) fn set_alarm(&mut self, vf: VfId) {
+        let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
+        self.turns.set_alarm(vf, agenda);
     }
 
     /// Executes posted work until none is left or a bounded amount is done.
@@ -181,7 +170,7 @@ impl<F: Face> Engine<F> {
     pub(crate) fn run_round(&mut self) -> bool {
         let mut left = TURN;
         while left > 0
-            && let Some(vf) = self.round.pop_front()
+            && let Some(vf) = self.turns.next()
         {
             self.vf_mut(vf).agenda.queued = false;
             left -= self.visit(vf).max(LOOK_COST);
@@ -189,7 +178,7 @@ impl<F: Face> Engine<F> {
                 self.queue(vf);
             }
         }
-        !self.round.is_empty() || self.has_arrivals()
+        !self.turns.is_empty() || self.has_arrivals()
     }
 
     /// Whether frames have arrived that nobody has looked at.
@@ -207,9 +196,9 @@ impl<F: Face> Engine<F> {
         self.visit(vf);
         if self.vf(vf).agenda.is_pending() {
             self.queue(vf);
-        } else if self.round.back() == Some(&vf) {
-            self.round.pop_back();
-            self.vf_mut(vf).agenda.queued = false;
+        } else {
+            let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
+            self.turns.withdraw(vf, agenda);
         }
     }
 
@@ -229,19 +218,17 @@ impl<F: Face> Engine<F> {
     /// the clock's nanoseconds; a time in the past when there is work now.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.round.is_empty() {
+        if !self.turns.is_empty() {
             return Some(0);
         }
-        let alarm = self.alarms.first().map(|&(at, _)| at);
-        let held = self.held_events.peek().map(|Reverse((at, ..))| *at);
+        let (alarm, held) = (self.turns.deadline(), self.held_events.deadline());
         [alarm, self.arrival, held].into_iter().flatten().min()
     }
 
     /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
     #[inline]
     pub(crate) fn allowance(&self, vf: VfId, hot: usize) -> i64 {
-        let own = usize::from(self.vf(vf).agenda.queued);
-        if self.round.len() > own || self.poll.is_hot_beside(hot) {
+        if self.turns.has_others(&self.vf(vf).agenda) || self.poll.is_hot_beside(hot) {
             SHARED_TURN
         } else {
             TURN
@@ -279,19 +266,15 @@ impl<F: Face> Engine<F> {
 
     /// Sees to it that functions have a turn whose time has come.
     pub(crate) fn look_at_clock(&mut self) {
-        let nothing = self.alarms.is_empty() && self.arrival.is_none();
+        let nothing = !self.turns.has_alarms() && self.arrival.is_none();
         if nothing && self.held_events.is_empty() {
             return;
         }
         let now = self.clock.now();
         for _ in 0..ALARMS {
-            let Some(&(at, vf)) = self.alarms.first() else {
+            let Some(vf) = self.turns.ring(now) else {
                 break;
             };
-            if at > now {
-                break;
-            }
-            self.alarms.pop_first();
             let agenda = &mut self.vf_mut(vf).agenda;
             agenda.alarm = u64::MAX;
             agenda.rang = true;
@@ -301,23 +284,6 @@ impl<F: Face> Engine<F> {
             self.arrivals(now);
         }
         self.expire_events(now);
-    }
-
-    /// Has the engine know when a function's next timer is due.
-    pub(crate) fn set_alarm(&mut self, vf: VfId) {
-        if self.vfs[usize::from(vf.0)].quiet.is_some() {
-            return;
-        }
-        let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
-        let due = agenda.due();
-        if agenda.rang || due == agenda.alarm {
-            return;
-        }
-        let earlier = std::mem::replace(&mut agenda.alarm, due);
-        self.alarms.remove(&(earlier, vf));
-        if due != u64::MAX {
-            self.alarms.insert((due, vf));
-        }
     }
 
     fn timers_due(&mut self, vf: VfId, now: u64, left: &mut i64) {
@@ -340,18 +306,14 @@ impl<F: Face> Engine<F> {
             cqs: state.cqs.replace(),
             srqs: state.srqs.replace(),
         };
-        let Agenda {
-            queued,
-            alarm,
-            remains: earlier,
-            ..
-        } = &mut state.agenda;
+        let earlier = &mut state.agenda;
+        self.turns.forget_alarm(vf, earlier);
         let agenda = Agenda {
-            queued: *queued,
-            remains: std::mem::take(earlier),
+            queued: earlier.queued,
+            rests: earlier.rests,
+            remains: std::mem::take(&mut earlier.remains),
             ..Agenda::default()
         };
-        self.alarms.remove(&(*alarm, vf));
         let gone = std::mem::replace(&mut state.agenda, agenda);
         state.agenda.remains.push(remains);
         self.discard(gone);

@@ -161,7 +161,7 @@ impl<F: Face> Engine<F> {
             busy |= self.has_arrivals();
             self.look_at_clock();
         }
-        if !self.round.is_empty() {
+        if !self.turns.is_empty() {
             busy = true;
             self.run_round();
         }

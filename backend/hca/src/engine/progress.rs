@@ -109,8 +109,7 @@ impl<F: Face> Engine<F> {
 
     /// A queue pair waits until then, in the clock's nanoseconds.
     pub(crate) fn set_wait(&mut self, index: QpIndex, wait: Wait, due: u64) {
-        self.next_timer += 1;
-        let id = self.next_timer;
+        let id = self.turns.timer();
         if let Some(qp) = self.qps.get_mut(index.0) {
             qp.req.wait = wait;
             qp.req.timer = id;

@@ -1,8 +1,6 @@
 //! An image becomes a function. What it says is not trusted: what it makes is no more than what a
 //! guest could have made by verbs and packets, within the function's quota.
 
-use std::cmp::Reverse;
-
 use wire::Qpn;
 
 use super::{
@@ -207,11 +205,8 @@ impl<F: Face> Engine<F> {
         if let Some(cq) = cqs.get_mut(index.0) {
             cq.watched = image.watched;
             if let Some(nanoseconds) = image.held {
-                self.next_timer += 1;
-                cq.timer = self.next_timer;
-                cq.held_until = later(now, nanoseconds);
-                let timer = (cq.held_until, index.0, cq.timer);
-                self.held_events.push(Reverse(timer));
+                let until = later(now, nanoseconds);
+                self.held_events.hold(index, cq, until);
             }
         }
         if image.watched {

@@ -592,8 +592,7 @@ impl<F: Face> Engine<F> {
         let timers = &mut vfs[usize::from(vf.0)].agenda.timers;
         timers.remove(&(away.due, index.0, std::mem::take(&mut away.timer)));
         if let Some(due) = deadline {
-            self.next_timer += 1;
-            (away.timer, away.due) = (self.next_timer, due);
+            (away.timer, away.due) = (self.turns.timer(), due);
             timers.insert((due, index.0, away.timer));
         }
         self.set_alarm(vf);

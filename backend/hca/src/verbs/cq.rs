@@ -25,9 +25,49 @@ pub(crate) struct Cq<F: Face> {
     pub timer: u64,
 }
 
-/// Timers of completion queues whose events wait: when, which, and the timer's
-/// number. A queue has one at a time, those of queues that are gone apart.
-pub(crate) type HeldEvents = BinaryHeap<Reverse<(u64, u32, u64)>>;
+/// Events of completion queues that wait for more entries.
+#[derive(Debug, Default)]
+pub(crate) struct HeldEvents {
+    /// Timers: when, which queue's, and the timer's number. A queue has one at a time, besides those of
+    /// queues that are gone.
+    timers: BinaryHeap<Reverse<(u64, u32, u64)>>,
+    /// Number of the last timer.
+    last: u64,
+}
+
+impl HeldEvents {
+    /// Whether no event waits.
+    pub fn is_empty(&self) -> bool {
+        self.timers.is_empty()
+    }
+
+    /// When the first one has waited long enough, in the clock's nanoseconds.
+    pub fn deadline(&self) -> Option<u64> {
+        self.timers.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Has the event of a completion queue wait until then.
+    pub fn hold<F: Face>(&mut self, index: CqIndex, cq: &mut Cq<F>, until: u64) {
+        cq.held_until = until;
+        // A timer that is set already fires sooner and is then set anew.
+        if cq.timer == 0 {
+            self.last += 1;
+            cq.timer = self.last;
+            self.set(until, index, cq.timer);
+        }
+    }
+
+    fn set(&mut self, until: u64, index: CqIndex, timer: u64) {
+        self.timers.push(Reverse((until, index.0, timer)));
+    }
+
+    /// A timer that has fired: the queue and the timer's number.
+    fn fired(&mut self, now: u64) -> Option<(CqIndex, u64)> {
+        self.deadline().filter(|&at| at <= now)?;
+        let Reverse((_, index, timer)) = self.timers.pop()?;
+        Some((CqIndex(index), timer))
+    }
+}
 
 /// How much later the event of a function that is quiet is looked at again, in nanoseconds.
 const QUIET_RECHECK: u64 = 1_000_000;
@@ -40,16 +80,9 @@ impl<F: Face> Engine<F> {
     /// these nanoseconds (completion queue moderation).
     #[cold]
     pub(crate) fn hold_event(&mut self, cq: CqIndex, nanoseconds: u32) {
-        let Some(state) = self.cqs.get_mut(cq.0) else {
-            return;
-        };
-        state.held_until = self.clock.now() + u64::from(nanoseconds);
-        // A timer that is set already fires sooner and is then set anew.
-        if state.timer == 0 {
-            self.next_timer += 1;
-            state.timer = self.next_timer;
-            self.held_events
-                .push(Reverse((state.held_until, cq.0, state.timer)));
+        if let Some(state) = self.cqs.get_mut(cq.0) {
+            let until = self.clock.now() + u64::from(nanoseconds);
+            self.held_events.hold(cq, state, until);
         }
     }
 
@@ -63,27 +96,21 @@ impl<F: Face> Engine<F> {
     /// Raises the events that have waited long enough.
     pub(crate) fn expire_events(&mut self, now: u64) {
         for _ in 0..EXPIRED_AT_ONCE {
-            match self.held_events.peek() {
-                Some(&Reverse((at, ..))) if at <= now => {}
-                _ => return,
-            }
-            let Some(Reverse((_, cq, timer))) = self.held_events.pop() else {
+            let Some((cq, timer)) = self.held_events.fired(now) else {
                 return;
             };
-            let Some(state) = self.cqs.get_mut(cq) else {
+            let Some(state) = self.cqs.get_mut(cq.0) else {
                 continue;
             };
             if state.timer != timer {
                 continue;
             }
             if state.held_until > now {
-                self.held_events
-                    .push(Reverse((state.held_until, cq, timer)));
+                self.held_events.set(state.held_until, cq, timer);
                 continue;
             }
             if self.vfs[usize::from(state.vf.0)].quiet.is_some() {
-                let later = now + QUIET_RECHECK;
-                self.held_events.push(Reverse((later, cq, timer)));
+                self.held_events.set(now + QUIET_RECHECK, cq, timer);
                 continue;
             }
             state.timer = 0;
