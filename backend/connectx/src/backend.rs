@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hca::Dma;
 
-use crate::function::Configuration;
+use crate::configuration::Configuration;
 
 /// What a device says of itself in its initialization segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

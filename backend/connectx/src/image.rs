@@ -10,8 +10,9 @@ use hca::image::{ImageError, VfImage};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::configuration::{Configuration, Doorbells};
 use crate::face::Mlx5;
-use crate::function::{Configuration, Doorbells, Function};
+use crate::function::Function;
 use crate::pci::{ConfigImageV1, MsixImageV1};
 use crate::segment::SegmentImageV1;
 use crate::software::{Host, Software};

@@ -23,6 +23,7 @@
 
 mod backend;
 pub mod bits;
+mod configuration;
 mod face;
 mod function;
 mod image;
@@ -39,10 +40,10 @@ mod transport;
 mod testing;
 
 pub use backend::{Backend, DoorbellPages, Registers};
+pub use configuration::{Configuration, Doorbells, Identity, TRAPPED_PAGES};
 pub use face::Mlx5;
-pub use function::{Configuration, Doorbells, Effect, Function, Region, TRAPPED_PAGES};
+pub use function::{Effect, Function, Region};
 pub use image::{FunctionImage, FunctionImageV1, RestoreError, SoftwareImageV1};
-pub use pci::Identity;
 pub use port::{Port, PortAttributes};
 pub use queue::event::Interrupts;
 pub use software::{Host, Parts, Software};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::function::Configuration;
+use crate::configuration::{Configuration, Identity};
 
 /// Bytes of configuration space.
 pub const CONFIG_SIZE: usize = 4096;
@@ -10,8 +10,6 @@ pub const CONFIG_SIZE: usize = 4096;
 pub const CLASS: u32 = 0x02_0700;
 /// Bytes of BAR 2, which holds the MSI-X structures and nothing else.
 pub const MSIX_BAR_SIZE: u64 = 0x2000;
-/// Most interrupt vectors: what fits in a page of the table.
-pub const MAX_VECTORS: u16 = 128;
 
 /// Offset of the pending bits in BAR 2.
 const PENDING_BITS: usize = 0x1000;
@@ -27,35 +25,6 @@ const BAR0: usize = 0x10;
 const BAR2: usize = 0x18;
 const DEVICE_CONTROL: usize = EXPRESS + 0x08;
 const INITIATE_FLR: u16 = 1 << 15;
-
-/// As which device drivers know a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
-    /// Vendor.
-    pub vendor: u16,
-    /// Device of this vendor.
-    pub device: u16,
-    /// Revision.
-    pub revision: u8,
-    /// Vendor of the board.
-    pub subsystem_vendor: u16,
-    /// Board of this vendor.
-    pub subsystem: u16,
-}
-
-impl Default for Identity {
-    /// Mellanox Technologies, "ConnectX Family mlx5Gen Virtual Function": a virtual function without
-    /// the particulars of one generation.
-    fn default() -> Self {
-        Self {
-            vendor: 0x15b3,
-            device: 0x101e,
-            revision: 0,
-            subsystem_vendor: 0x15b3,
-            subsystem: 0x0001,
-        }
-    }
-}
 
 /// What a write to configuration space asks of the rest of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,8 +27,8 @@ use crate::bits::command::{Opcode, Status, alloc_pd_out as head_out, create_eq_i
 use crate::bits::event::EventType;
 use crate::bits::initialization::{UAR_CQ, UAR_EQ_ARM, UAR_EQ_UPDATE, UAR_SEND};
 use crate::bits::work::BLOCK;
+use crate::configuration::Configuration;
 use crate::face::Mlx5;
-use crate::function::Configuration;
 use crate::queue::completion::Ring;
 use crate::queue::event::Entry;
 use crate::queue::shared::SharedQueue;

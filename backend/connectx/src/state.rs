@@ -14,13 +14,10 @@ use crate::bits::event::EventType;
 use crate::bits::initialization::{FIRST_UAR, PAGE_SIZE, UAR_SEND};
 use crate::bits::queue_pair::qpc;
 use crate::bits::shared_receive::srqc;
-use crate::function::{Configuration, TRAPPED_PAGES};
+use crate::configuration::{Configuration, TRAPPED_PAGES};
 use crate::queue::event::{Entry, EventQueue, EventQueueImageV1, Interrupts};
-use crate::software::capability::ChosenImageV1;
+use crate::software::capability::{ChosenImageV1, LOG_MAX_EQ};
 use crate::software::counter::CounterSet;
-
-/// Most event queues, as a power of two.
-pub const LOG_MAX_EQ: u32 = 6;
 
 /// How far the driver has brought the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

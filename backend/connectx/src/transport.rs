@@ -216,7 +216,7 @@ fn check_block(mailbox: &[u8; BLOCK_SIZE], token: u32, number: u32) -> Result<()
 mod tests {
     use super::*;
     use crate::backend::Registers;
-    use crate::function::Configuration;
+    use crate::configuration::Configuration;
     use crate::software::registers;
     use crate::testing::Memory;
 

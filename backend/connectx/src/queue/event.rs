@@ -8,7 +8,9 @@ use vm_memory::Bytes;
 
 use super::{Buffer, BufferImageV1, checked};
 use crate::bits::event::{EQE_DATA, EQE_DATA_SIZE, EQE_SIZE, EQE_SUBTYPE, EQE_TYPE, EventType};
-use crate::software::capability::LOG_MAX_EQ_SIZE;
+
+/// Largest event queue, as a power of two of entries.
+pub const LOG_MAX_EQ_SIZE: u32 = 16;
 
 /// Raises a message-signalled interrupt.
 pub trait Interrupts: std::fmt::Debug + Send {

@@ -10,8 +10,8 @@ use super::port::{PortCommands, is_of_port};
 use super::{Commands, Outcome, Prepared, TOO_EARLY, conclude, head_in};
 use crate::backend::{Backend, DoorbellPages, Registers};
 use crate::bits::command::Opcode;
+use crate::configuration::Configuration;
 use crate::face::Mlx5;
-use crate::function::Configuration;
 use crate::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;
 

@@ -10,8 +10,8 @@ use crate::bits::capability::{
     set_hca_cap_in,
 };
 use crate::bits::command::{Status, create_eq_in as head_in};
-use crate::function::Configuration;
-use crate::state::LOG_MAX_EQ;
+use crate::configuration::Configuration;
+use crate::queue::event::LOG_MAX_EQ_SIZE;
 
 /// Largest send and receive queue, as a power of two of blocks and requests.
 pub const LOG_MAX_QP_SIZE: u32 = 15;
@@ -19,8 +19,8 @@ pub const LOG_MAX_QP_SIZE: u32 = 15;
 pub const LOG_MAX_SRQ_SIZE: u32 = 15;
 /// Largest completion queue, as a power of two of entries.
 pub const LOG_MAX_CQ_SIZE: u32 = 20;
-/// Largest event queue, as a power of two of entries.
-pub const LOG_MAX_EQ_SIZE: u32 = 16;
+/// Most event queues, as a power of two.
+pub const LOG_MAX_EQ: u32 = 6;
 /// The device counts nanoseconds.
 const FREQUENCY_KHZ: u32 = 1_000_000;
 

@@ -2,13 +2,12 @@
 
 use hca::Dma;
 
-use super::capability::LOG_MAX_EQ_SIZE;
 use super::{Commands, Outcome, list, refuse};
 use crate::bits::command::{Status, create_eq_in};
 use crate::bits::event::{
     EQE_SIZE, STATE_ARMED, STATE_FIRED, create_eq_out, destroy_eq_in, eqc, query_eq_out,
 };
-use crate::queue::event::EventQueue;
+use crate::queue::event::{EventQueue, LOG_MAX_EQ_SIZE};
 use crate::queue::{Buffer, BufferError};
 
 /// The memory that a CREATE_EQ names.

@@ -13,8 +13,8 @@ use crate::bits::queue_pair::{
     qpc, query_qp_out,
 };
 use crate::bits::work::BLOCK;
+use crate::configuration::Configuration;
 use crate::face::Mlx5;
-use crate::function::Configuration;
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
 use crate::queue::{Buffer, Record};

@@ -1,0 +1,111 @@
+//! What a function is like on the PCI bus.
+
+use crate::bits::initialization::PAGE_SIZE;
+
+/// Most interrupt vectors: what fits in a page of the MSI-X table.
+const MAX_VECTORS: u16 = 128;
+
+/// As which device drivers know a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Vendor.
+    pub vendor: u16,
+    /// Device of this vendor.
+    pub device: u16,
+    /// Revision.
+    pub revision: u8,
+    /// Vendor of the board.
+    pub subsystem_vendor: u16,
+    /// Board of this vendor.
+    pub subsystem: u16,
+}
+
+impl Default for Identity {
+    /// Mellanox Technologies, "ConnectX Family mlx5Gen Virtual Function": a virtual function without
+    /// the particulars of one generation.
+    fn default() -> Self {
+        Self {
+            vendor: 0x15b3,
+            device: 0x101e,
+            revision: 0,
+            subsystem_vendor: 0x15b3,
+            subsystem: 0x0001,
+        }
+    }
+}
+
+/// How the guest's doorbells reach the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Doorbells {
+    /// Every doorbell is a write that the device sees.
+    #[default]
+    Trap,
+    /// Doorbell pages of user programs are memory; the engine looks for work.
+    Poll,
+}
+
+/// What a function is like on the PCI bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Configuration {
+    /// As which device drivers know it.
+    pub identity: Identity,
+    /// Bytes of BAR 0, a power of two of at least 128 KiB. Every 4 KiB but the
+    /// first 16 KiB are a doorbell page; each process that opens the device
+    /// takes one.
+    pub bar_size: u64,
+    /// Interrupt vectors, 2 to 128: one for asynchronous events and one per
+    /// completion vector.
+    pub vectors: u16,
+    /// How doorbells are noticed.
+    pub doorbells: Doorbells,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            identity: Identity::default(),
+            bar_size: 8 << 20,
+            vectors: 32,
+            doorbells: Doorbells::Trap,
+        }
+    }
+}
+
+/// Pages of BAR 0 at its start that always trap: the initialization segment,
+/// and the doorbell pages that the kernel's driver gets, which come first.
+pub const TRAPPED_PAGES: u32 = 16;
+
+impl Configuration {
+    /// The same with every value within what the device can be.
+    #[must_use]
+    pub fn checked(mut self) -> Self {
+        self.bar_size = self.bar_size.clamp(128 << 10, 1 << 30).next_power_of_two();
+        self.vectors = self.vectors.clamp(2, MAX_VECTORS);
+        self
+    }
+
+    /// Number of pages of BAR 0.
+    #[must_use]
+    pub const fn pages(&self) -> u32 {
+        (self.bar_size / PAGE_SIZE) as u32
+    }
+
+    /// Whether the device sees writes to doorbell page `uar`.
+    #[must_use]
+    pub const fn traps(&self, uar: u32) -> bool {
+        matches!(self.doorbells, Doorbells::Trap) || uar < TRAPPED_PAGES
+    }
+
+    /// The part of BAR 0 that is memory which the guest may map, as offset and
+    /// length in bytes, if any.
+    #[must_use]
+    pub const fn mapped_area(&self) -> Option<(u64, u64)> {
+        match self.doorbells {
+            Doorbells::Trap => None,
+            Doorbells::Poll => {
+                let start = TRAPPED_PAGES as u64 * PAGE_SIZE;
+                Some((start, self.bar_size - start))
+            }
+        }
+    }
+}

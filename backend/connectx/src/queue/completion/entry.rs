@@ -1,0 +1,117 @@
+//! Completion queue entries.
+
+use hca::work::{CompletionEntry, RecvKind, Side, Status};
+use hca::{KeyFault, Reason};
+
+use super::CQE_SIZE;
+use crate::bits::completion::{
+    CqeOpcode, SYNDROME, Syndrome, VENDOR_SYNDROME, VendorSyndrome, mlx5_cqe64 as cqe,
+};
+
+/// Encodes everything of an entry but the bit that says whose it is.
+#[inline]
+pub(super) fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
+    let (opcode, send_opcode) = match entry.side {
+        Side::Send { opcode } => (CqeOpcode::Requester, opcode),
+        Side::Recv {
+            kind,
+            immediate,
+            srqn,
+            source,
+        } => {
+            cqe::SRQN_UIDX.set(bytes, srqn.unwrap_or(0));
+            cqe::IMM_INVAL_PKEY.set(bytes, immediate);
+            if let Some(source) = source {
+                cqe::ML_PATH.set(bytes, u32::from(source.path_bits));
+                cqe::SLID.set(bytes, u32::from(source.slid.value()));
+                cqe::FLAGS_RQPN.set(
+                    bytes,
+                    u32::from(source.grh) << 28
+                        | u32::from(source.sl.value()) << 24
+                        | source.src_qp.value(),
+                );
+                if kind == RecvKind::Send {
+                    // Management agents learn the partition here.
+                    cqe::IMM_INVAL_PKEY.set(bytes, u32::from(source.pkey.value()));
+                }
+            }
+            let opcode = match kind {
+                RecvKind::Send => CqeOpcode::ResponderSend,
+                RecvKind::SendImm => CqeOpcode::ResponderSendImm,
+                RecvKind::SendInvalidate => CqeOpcode::ResponderSendInvalidate,
+                RecvKind::WriteImm => CqeOpcode::ResponderWriteImm,
+            };
+            (opcode, 0)
+        }
+    };
+    cqe::BYTE_CNT.set(bytes, entry.byte_len);
+    cqe::SOP_DROP_QPN.set(bytes, u32::from(send_opcode) << 24 | entry.qpn.value());
+    cqe::WQE_COUNTER.set(bytes, u32::from(entry.index));
+    let opcode = if entry.status == Status::Success {
+        cqe::TIMESTAMP.set(bytes, entry.time);
+        opcode
+    } else {
+        encode_error(entry, bytes)
+    };
+    cqe::OP_OWN.set(
+        bytes,
+        u32::from(opcode.code() << 4 | u8::from(entry.solicited) << 1),
+    );
+}
+
+/// The syndrome takes the place of the time stamp.
+#[cold]
+fn encode_error(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcode {
+    let syndrome = match entry.status {
+        Status::Success => 0,
+        Status::LocalLength => Syndrome::LocalLength.code(),
+        Status::LocalQpOperation => Syndrome::LocalQpOperation.code(),
+        Status::LocalProtection => Syndrome::LocalProtection.code(),
+        Status::Flushed => Syndrome::Flushed.code(),
+        Status::MemoryBind => Syndrome::MemoryWindowBind.code(),
+        Status::BadResponse => Syndrome::BadResponse.code(),
+        Status::LocalAccess => Syndrome::LocalAccess.code(),
+        Status::RemoteInvalidRequest => Syndrome::RemoteInvalidRequest.code(),
+        Status::RemoteAccess => Syndrome::RemoteAccess.code(),
+        Status::RemoteOperation => Syndrome::RemoteOperation.code(),
+        Status::RetryExceeded => Syndrome::TransportRetryExceeded.code(),
+        Status::RnrRetryExceeded => Syndrome::RnrRetryExceeded.code(),
+    };
+    bytes[SYNDROME] = syndrome;
+    bytes[VENDOR_SYNDROME] = vendor_syndrome(entry);
+    match entry.side {
+        Side::Send { .. } => CqeOpcode::RequesterError,
+        Side::Recv { .. } => CqeOpcode::ResponderError,
+    }
+}
+
+/// What the driver is told besides the status. Of the responder's reasons it
+/// hears no more than a packet says: whose key it was, and which, is a matter of
+/// another function.
+fn vendor_syndrome(entry: &CompletionEntry) -> u8 {
+    let local = |fault| match fault {
+        KeyFault::Invalid => VendorSyndrome::KeyInvalid,
+        KeyFault::Protection => VendorSyndrome::KeyProtection,
+        KeyFault::Access => VendorSyndrome::KeyAccess,
+        KeyFault::Bounds => VendorSyndrome::KeyBounds,
+        KeyFault::Unmapped => VendorSyndrome::KeyUnmapped,
+    };
+    let vendor = match (entry.status, entry.reason) {
+        (Status::RetryExceeded, _) => VendorSyndrome::RetryExceeded,
+        (Status::RemoteAccess, _) => VendorSyndrome::RemoteAccess,
+        (Status::RemoteOperation, _) => VendorSyndrome::RemoteOperation,
+        (Status::RemoteInvalidRequest, _) => VendorSyndrome::RemoteInvalidRequest,
+        (_, Reason::Opcode) => VendorSyndrome::Opcode,
+        (_, Reason::Segments) => VendorSyndrome::Segments,
+        (_, Reason::Counter) => VendorSyndrome::Counter,
+        (_, Reason::Transport) => VendorSyndrome::Transport,
+        (_, Reason::InlineAnswer) => VendorSyndrome::InlineAnswer,
+        (_, Reason::Length) => VendorSyndrome::Length,
+        (_, Reason::AnswerLength) => VendorSyndrome::AnswerLength,
+        (_, Reason::Pieces) => VendorSyndrome::Pieces,
+        (_, Reason::KeyUpdate) => VendorSyndrome::KeyUpdate,
+        (_, Reason::LocalKey(fault)) => local(fault),
+        _ => return 0,
+    };
+    vendor.code()
+}

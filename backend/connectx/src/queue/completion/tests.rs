@@ -1,0 +1,290 @@
+use hca::Reason;
+use hca::work::{RecvKind, Side, Source, Status};
+use wire::{Lid, PKey, Qpn, Sl};
+
+use super::*;
+use crate::testing::{Memory, vector};
+
+const RING: u64 = 0x1000;
+const RECORD: u64 = 0x4000;
+
+fn ring(at: u64, log_size: u32) -> Ring {
+    Ring {
+        buffer: Buffer::new(&at.to_be_bytes(), 0, 0, 64 << log_size).unwrap(),
+        log_size,
+        log_stride: 6,
+    }
+}
+
+fn queue(announced: bool) -> CompletionQueue {
+    let traits = Traits {
+        cqn: 5,
+        eqn: 1,
+        uar: 4,
+        announced,
+        ignore_overrun: false,
+        moderation: Moderation::default(),
+    };
+    CompletionQueue::new(ring(RING, 2), Record::new(RECORD).unwrap(), traits)
+}
+
+fn entry(solicited: bool) -> CompletionEntry {
+    CompletionEntry {
+        qpn: Qpn::new(0xab_cdef),
+        index: 0,
+        status: Status::Success,
+        reason: Reason::Status,
+        byte_len: 0,
+        solicited,
+        time: 0,
+        side: Side::Send { opcode: 0 },
+    }
+}
+
+fn recv(kind: RecvKind, immediate: u32, srqn: Option<u32>, source: Option<Source>) -> Side {
+    Side::Recv {
+        kind,
+        immediate,
+        srqn,
+        source,
+    }
+}
+
+#[test]
+fn entries_are_those_that_the_library_expects() {
+    let source = Source {
+        slid: Lid::new(0xbeef),
+        src_qp: Qpn::new(0x123),
+        sl: Sl::new(5),
+        grh: true,
+        pkey: PKey::new(0x8001),
+        path_bits: 3,
+    };
+    let cases = [
+        (
+            "cqe_requester",
+            0x1234,
+            Status::Success,
+            4096,
+            false,
+            Side::Send { opcode: 0x10 },
+        ),
+        (
+            "cqe_send_imm_shared",
+            5,
+            Status::Success,
+            13,
+            true,
+            recv(RecvKind::SendImm, 0xcafe_0001, Some(0x77), None),
+        ),
+        (
+            "cqe_datagram",
+            6,
+            Status::Success,
+            140,
+            false,
+            recv(RecvKind::Send, 0, None, Some(source)),
+        ),
+        (
+            "cqe_requester_error",
+            9,
+            Status::RemoteAccess,
+            0,
+            true,
+            Side::Send { opcode: 8 },
+        ),
+        (
+            "cqe_responder_flushed",
+            10,
+            Status::Flushed,
+            0,
+            true,
+            recv(RecvKind::Send, 0, None, None),
+        ),
+    ];
+    for (name, index, status, byte_len, solicited, side) in cases {
+        let entry = CompletionEntry {
+            qpn: Qpn::new(0xab_cdef),
+            index,
+            status,
+            reason: Reason::Status,
+            byte_len,
+            solicited,
+            time: 0x0123_4567_89ab_cdef,
+            side,
+        };
+        let mut bytes = [0; 64];
+        encode(&entry, &mut bytes);
+        assert_eq!(bytes.as_slice(), vector(name), "{name}");
+    }
+}
+
+#[test]
+fn the_owner_bit_turns_with_every_pass() {
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(true);
+    for pass in 0..3_u8 {
+        for slot in 0..4 {
+            assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+            let bytes: [u8; 64] = memory.read(RING + slot * 64);
+            assert_eq!(bytes[63] & 1, pass & 1);
+        }
+        memory.write32(RECORD, u32::from(pass + 1) * 4);
+    }
+}
+
+#[test]
+fn large_entries_use_their_second_half() {
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(true);
+    queue.ring.log_stride = 7;
+    memory.write(RING, &[0xf1; 256]);
+    let _ = queue.complete(&memory, &entry(false)).unwrap();
+    assert_eq!(memory.read::<64>(RING), [0xf1; 64]);
+    assert_eq!(memory.read::<1>(RING + 127), [0]);
+    assert_eq!(memory.read::<1>(RING + 128 + 127), [0xf1]);
+}
+
+#[test]
+fn an_overrun_is_found_from_the_drivers_index() {
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(true);
+    for _ in 0..4 {
+        let _ = queue.complete(&memory, &entry(false)).unwrap();
+    }
+    assert_eq!(
+        queue.complete(&memory, &entry(false)),
+        Err(CqError::Overrun)
+    );
+    assert!(queue.overran());
+    memory.write32(RECORD, 1);
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+    // An index ahead of the device's is not believed either.
+    memory.write32(RECORD, 100);
+    assert_eq!(
+        queue.complete(&memory, &entry(false)),
+        Err(CqError::Overrun)
+    );
+    queue.ignore_overrun = true;
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+}
+
+#[test]
+fn an_armed_queue_notifies_once() {
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(true);
+    assert_eq!(queue.request_notification(0), Notice::None);
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+    // Armed for what was not there at index 1: one is there, so at once.
+    assert_eq!(queue.request_notification(1 << 28 | 1), Notice::Now);
+    assert_eq!(queue.request_notification(2 << 28 | 2), Notice::None);
+}
+
+#[test]
+fn armed_for_solicited_entries_others_do_not_count() {
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(true);
+    assert_eq!(queue.request_notification(ARM_SOLICITED), Notice::None);
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+    assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::Now));
+    assert_eq!(
+        queue.request_notification(1 << 28 | ARM_SOLICITED | 2),
+        Notice::None
+    );
+    assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::Now));
+    assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::None));
+    assert_eq!(
+        queue.request_notification(2 << 28 | ARM_SOLICITED | 3),
+        Notice::Now
+    );
+}
+
+#[test]
+fn an_entry_that_an_event_told_of_is_not_told_again() {
+    // perftest takes the event, arms, and then polls one entry: an event
+    // more than there are entries, and it runs ahead of its peer.
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(true);
+    assert_eq!(queue.request_notification(0), Notice::None);
+    for taken in 0..5 {
+        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+        assert_eq!(
+            queue.request_notification((taken + 1) << 28 | taken),
+            Notice::None
+        );
+        memory.write32(RECORD, taken + 1);
+    }
+}
+
+#[test]
+fn arming_that_nobody_announces_is_seen_in_the_record() {
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(false);
+    assert_eq!(queue.recheck(&memory), (Notice::None, false));
+    // The first arming cannot be told from none.
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+    // Nothing is due, but the driver may arm for this entry yet.
+    assert_eq!(queue.recheck(&memory), (Notice::None, true));
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+    memory.write32(RECORD + 4, 1 << 28);
+    assert_eq!(queue.recheck(&memory), (Notice::Now, true));
+    assert_eq!(queue.recheck(&memory), (Notice::None, true));
+    memory.write32(RECORD, 2);
+    memory.write32(RECORD + 4, 2 << 28 | 2);
+    assert_eq!(queue.recheck(&memory), (Notice::None, false));
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+}
+
+#[test]
+fn a_queue_whose_first_arming_cannot_be_seen_is_born_armed() {
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(false);
+    // What libmlx5 writes when it arms for the first time: all zero.
+    memory.write32(RECORD + 4, 0);
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+}
+
+#[test]
+fn what_was_armed_last_counts_although_nobody_announced_it() {
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(false);
+    memory.write32(RECORD + 4, ARM_SOLICITED);
+    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+    assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::Now));
+}
+
+#[test]
+fn a_resize_continues_where_the_driver_copies_to() {
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(true);
+    memory.write32(RECORD, 0);
+    let _ = queue.complete(&memory, &entry(false)).unwrap();
+    let _ = queue.complete(&memory, &entry(false)).unwrap();
+    queue.resize(&memory, ring(0x2000, 3)).unwrap();
+    // The old ring ends with the entry that says so.
+    assert_eq!(memory.read::<1>(RING + 2 * 64 + 63), [5 << 4]);
+    let _ = queue.complete(&memory, &entry(false)).unwrap();
+    assert_eq!(queue.counters()[0], 4);
+    assert_eq!(
+        memory.read::<4>(0x2000 + 3 * 64 + 56),
+        [0, 0xab, 0xcd, 0xef]
+    );
+    // Three entries (and the end) do not fit into two.
+    assert_eq!(
+        queue.resize(&memory, ring(0x3000, 1)),
+        Err(CqError::Overrun)
+    );
+}
+
+#[test]
+fn memory_that_went_away_is_an_error() {
+    let memory = Memory::new(0x5000);
+    let mut queue = queue(true);
+    queue.ring = ring(0x9000, 2);
+    assert_eq!(
+        queue.complete(&memory, &entry(false)),
+        Err(CqError::Unmapped)
+    );
+}
