@@ -44,6 +44,7 @@ pub use agents::trap::LostHeader;
 pub use fabric::Fabric;
 pub use links::arbitration::{Arbiter, Flow};
 pub use links::fault::{LinkFault, Stalled};
+pub use links::queues::{Arrived, Hop, Load, Queues, Shared};
 pub use links::rate::LinkRate;
 pub use mirror::{Mirror, MirrorHost, MirrorManager, MirrorName};
 pub use netlist::{NETLIST_MAX, NetlistError};

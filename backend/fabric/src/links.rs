@@ -5,5 +5,6 @@ pub(crate) mod credits;
 pub(crate) mod fault;
 pub(crate) mod link;
 pub(crate) mod loss;
+pub(crate) mod queues;
 pub(crate) mod rate;
 pub(crate) mod starved;

@@ -1,8 +1,8 @@
 //! How the lanes of a link share it (IBA 7.6.9): the arbiter itself, packet by packet, and what
 //! comes of it in bandwidth.
 //!
-//! Payload does not travel packet by packet here, so no transfer is slowed down by this: it is a
-//! model, for judging a quality of service before anybody relies on it.
+//! What is said in bandwidth slows nobody down: it is for judging a quality of service before anybody
+//! relies on it. Where transfers share links, the module `queues` has the arbiter decide.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::nodes::topology::PortRef;
 use crate::paths::route::NoRoute;
 
 /// Lanes there can be, that of management among them.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 /// Bytes of a unit of weight.
 const WEIGHT: u32 = 64;
 /// Bytes of a unit of the limit of high priority.
@@ -147,6 +147,14 @@ impl Arbiter {
             limit,
             left: limit.unwrap_or(0).max(1),
         }
+    }
+
+    /// Whether a lane ever sends: it is in a table, with a weight.
+    #[must_use]
+    pub fn serves(&self, lane: Vl) -> bool {
+        let lane = usize::from(lane.value());
+        let mut turns = self.high.turns.iter().chain(&self.low.turns);
+        turns.any(|turn| turn.lane == lane)
     }
 
     /// The lane that sends next, when the first packets that wait in the lanes have these lengths

@@ -164,6 +164,7 @@ impl Fabric {
                 (info.lid, info.lmc, info.neighbor_mtu, info.operational_vls),
                 // By it routers find a port.
                 info.gid_prefix,
+                info.vl_high_limit,
                 info.partition_enforcement_inbound,
                 info.partition_enforcement_outbound,
             )
@@ -340,7 +341,9 @@ impl Fabric {
         if asked.set {
             let entries = usize::from(VL_ARBITRATION_CAP);
             table.0[..entries].copy_from_slice(&VlArbitration::parse(data).0[..entries]);
-            tables.insert(half, table);
+            if tables.insert(half, table) != Some(table) {
+                self.path_changed();
+            }
         }
         *data = table.to_bytes();
         Ok(())
