@@ -128,33 +128,41 @@ impl Worker {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::guest::Bystander;
+
+    /// One to three changes at random each time, the same every time.
+    pub(crate) fn random_changes() -> impl FnMut() -> Vec<Change> {
+        // Xorshift (Marsaglia, Xorshift RNGs).
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let mut round = 0;
+        move || {
+            round += 1;
+            let change = |_| Change {
+                at: random() as u16,
+                how: random() as u8,
+                value: random() >> (random() % 64),
+            };
+            (0..1 + round % 3).map(change).collect()
+        }
+    }
 
     #[test]
     fn random_images_disturb_nobody() {
         let mut machine = Machine::new(2);
         let mut bystander = Bystander::new(&mut machine, 1);
         let mut worker = Worker::new(&mut machine);
-        // Xorshift (Marsaglia, Xorshift RNGs).
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut changes = random_changes();
         let mut restored = 0;
         for round in 0..1000 {
-            let changes: Vec<Change> = (0..1 + round % 3)
-                .map(|_| Change {
-                    at: random() as u16,
-                    how: random() as u8,
-                    value: random() >> (random() % 64),
-                })
-                .collect();
-            restored += u32::from(worker.change(&mut machine, &changes));
+            restored += u32::from(worker.change(&mut machine, &changes()));
             if round % 100 == 0 {
                 bystander.transfer(&mut machine);
             }

@@ -8,6 +8,7 @@ pub mod frames;
 pub mod guest;
 pub mod images;
 pub mod subnet;
+pub mod vms;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -29,6 +29,7 @@ mod agents;
 mod clock;
 mod exchange;
 mod fabric;
+mod image;
 mod links;
 mod mirror;
 mod netlist;
@@ -42,6 +43,7 @@ mod transit;
 
 pub use agents::trap::LostHeader;
 pub use fabric::Fabric;
+pub use image::CountersImageV1;
 pub use links::arbitration::{Arbiter, Flow};
 pub use links::fault::{LinkFault, Stalled};
 pub use links::queues::{Arrived, Hop, Load, Queues, Shared};

@@ -14,10 +14,11 @@ use wire::mad::{Mad, Method};
 use crate::cluster::Direction;
 use crate::shared_port::Addressee;
 use crate::vswitch::{SubnetState, VSwitch};
+pub(crate) use filter::FilterImageV1;
 use filter::Own;
 pub use filter::{FilterReport, MadFilter, Reason, Refusal};
-pub(crate) use registrations::Registrations;
 use registrations::refusal;
+pub(crate) use registrations::{RegistrationImageV1, Registrations};
 
 /// Whether a packet goes on to the next step. If not, with what its guest is sent for it.
 type Step = ControlFlow<Vec<MadPacket>>;
@@ -52,7 +53,21 @@ impl VSwitch {
     }
 
     fn filter_contents(&self, vf: VfId, port: PortRef, packet: &mut MadPacket) -> Step {
-        let state = self.state.read();
+        if self.examine_contents(&self.state.read(), vf, port, packet) {
+            Continue(())
+        } else {
+            dropped()
+        }
+    }
+
+    /// Whether what is inside a packet is its sender's to say.
+    pub(crate) fn examine_contents(
+        &self,
+        state: &SubnetState,
+        vf: VfId,
+        port: PortRef,
+        packet: &mut MadPacket,
+    ) -> bool {
         // What is inside is written as the guest sees things.
         let view = state.view(vf, port);
         let PortView { gids, pkeys, .. } = view;
@@ -62,11 +77,7 @@ impl VSwitch {
             gids: &gids,
             pkeys: &state.clusters.pkeys(vf, &pkeys),
         };
-        if self.filter.examine(self.now(), vf, packet, &own) {
-            Continue(())
-        } else {
-            dropped()
-        }
+        self.filter.examine(self.now(), vf, packet, &own)
     }
 
     fn answer_from_view(&self, vf: VfId, packet: &MadPacket) -> Step {

@@ -307,7 +307,7 @@ impl VSwitch {
                 }
                 Input::Unclaimed(vf, packet) => self.answer_unclaimed(vf, *packet),
                 Input::Presence(vf, present) => {
-                    if !present && self.state.read().registrations.is_leaving() {
+                    if !present && self.state.read().registrations.has_errands() {
                         // Who has no LID any more is not answered.
                         self.settle();
                     }
@@ -498,7 +498,7 @@ impl VSwitch {
                 fabric.inject(port, packet);
             }
             for (vf, packet) in state.registrations.poll(now) {
-                self.take_back(state, vf, packet);
+                self.run_errand(state, vf, packet);
             }
             state.fabric.advance(now);
             state.fabric.run();

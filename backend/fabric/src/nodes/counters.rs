@@ -80,7 +80,7 @@ impl PortCounters {
     }
 }
 
-/// A quantity counted at a port.
+/// A quantity counted at a port. Images have them in this order: new ones come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counter {
     XmitData,
@@ -130,6 +130,18 @@ impl Totals {
             *total = total.wrapping_add(value);
         }
         self
+    }
+
+    /// All quantities, in their order.
+    pub(crate) const fn values(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// Adds what these totals lack of others, quantity by quantity.
+    pub(crate) fn make_up(&mut self, now: &Self, wanted: &[u64]) {
+        for (total, (now, wanted)) in self.0.iter_mut().zip(now.0.iter().zip(wanted)) {
+            *total = total.wrapping_add(wanted.wrapping_sub(*now));
+        }
     }
 
     fn sum(&self, counters: &[Counter]) -> u64 {

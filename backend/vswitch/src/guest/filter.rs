@@ -9,6 +9,7 @@
 //! Whatever is refused is counted by reason and remembered; the log gets some of it.
 
 mod contents;
+mod image;
 mod rate;
 mod refusal;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use wire::{MadPacket, Qpn};
 use crate::model::{GmpClass, MadRate, MadRules, Model};
 use crate::places::PlacedVf;
 pub(super) use contents::Own;
+pub(crate) use image::FilterImageV1;
 use rate::Bucket;
 use refusal::Refusals;
 pub use refusal::{Reason, Refusal};
@@ -246,7 +248,7 @@ impl MadFilter {
         let trusted = guest.smp == SmpAccess::Fabric;
         match contents::examine(packet, own, trusted) {
             Ok(()) => {
-                guest.passed += 1;
+                guest.passed = guest.passed.saturating_add(1);
                 true
             }
             Err(reason) => {

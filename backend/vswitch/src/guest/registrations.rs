@@ -4,19 +4,24 @@
 //! All of these are there until they are taken back, and a guest that is reset, or that dies, cannot do
 //! that any more. On hardware its port goes down then, and its manager sees to it; here the port is the
 //! vSwitch's and stays. So the daemon takes them back, by the packets that the guest would send. It
-//! knows them by what the guest sent itself.
+//! knows them by what the guest sent itself. Where a VM comes from an image, the daemon has them entered
+//! in the same way.
+
+mod image;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use fabric::MULTICAST_LIDS;
 use hca::VfId;
+use tracing::warn;
 use wire::mad::{AttributeId, Class, Mad, Method, Status};
 use wire::sa::{self, InformInfo, JoinState, McMemberRecord, Record, SaHeader, ServiceRecord, id};
 use wire::{Gid, Guid, MadPacket, Qpn};
 
 use crate::model::{ManagerPlace, Model};
 use crate::vswitch::{SubnetState, VSwitch, guid_at};
+pub(crate) use image::RegistrationImageV1;
 
 /// Groups of one VM of which note is taken, services and subscriptions; more are refused.
 const GROUPS: usize = 256;
@@ -75,22 +80,24 @@ struct Vm {
     asked: VecDeque<Asked>,
 }
 
-/// What is being taken back.
+/// A request that the daemon makes in a guest's place.
 #[derive(Debug)]
-struct Leaving {
+struct Errand {
     vm: Guid,
     vf: VfId,
     key: Key,
+    /// Whether something is entered by it, or taken back.
+    enters: bool,
     request: Box<MadPacket>,
     due: Duration,
     left: u8,
 }
 
-/// What the VMs of a daemon have entered, and what of it is being taken back.
+/// What the VMs of a daemon have entered, and what of it the daemon enters or takes back.
 #[derive(Debug)]
 pub(crate) struct Registrations {
     vms: HashMap<Guid, Vm>,
-    leaving: Vec<Leaving>,
+    errands: Vec<Errand>,
     begun: u64,
     most_groups: usize,
 }
@@ -104,7 +111,7 @@ impl Registrations {
     pub(crate) fn new(model: &Model) -> Self {
         Self {
             vms: HashMap::new(),
-            leaving: Vec::new(),
+            errands: Vec::new(),
             begun: 0,
             most_groups: groups_of_a_vm(model),
         }
@@ -121,8 +128,8 @@ impl Registrations {
         let of = self.vms.entry(vm).or_default();
         let mut changed = states;
         if begins {
-            self.leaving
-                .retain(|leaving| (leaving.vm, &leaving.key) != (vm, &key));
+            self.errands
+                .retain(|errand| (errand.vm, &errand.key) != (vm, &key));
             let held = of.entries.get(&key).map_or(0, |entry| entry.states);
             changed &= !held;
             if held == 0 {
@@ -188,6 +195,8 @@ impl Registrations {
 
     /// A VM at this VF is no more, or begins anew: takes back what it has entered.
     pub(crate) fn depart(&mut self, vm: Guid, vf: VfId, now: Duration) {
+        self.errands
+            .retain(|errand| !(errand.vm == vm && errand.enters));
         let Some(of) = self.vms.remove(&vm) else {
             return;
         };
@@ -195,13 +204,13 @@ impl Registrations {
             // One by one: those that the administration does not know of are refused by themselves.
             let states = (0..8).map(|bit| 1 << bit);
             for state in states.filter(|state| entry.states & state != 0) {
-                self.begun += 1;
-                let transaction = TRANSACTIONS | self.begun & 0xffff;
+                let transaction = self.transaction();
                 if let Some(request) = taken_back(&key, &entry.request, state, transaction) {
-                    self.leaving.push(Leaving {
+                    self.errands.push(Errand {
                         vm,
                         vf,
                         key: key.clone(),
+                        enters: false,
                         request: Box::new(request),
                         due: now,
                         left: RETRIES,
@@ -211,24 +220,30 @@ impl Registrations {
         }
     }
 
-    /// Whether anything is being taken back.
-    pub(crate) fn is_leaving(&self) -> bool {
-        !self.leaving.is_empty()
+    /// A transaction of the daemon's own.
+    fn transaction(&mut self) -> u64 {
+        self.begun += 1;
+        TRANSACTIONS | self.begun & 0xffff
+    }
+
+    /// Whether anything is being entered or taken back.
+    pub(crate) fn has_errands(&self) -> bool {
+        !self.errands.is_empty()
     }
 
     /// Requests that are due, and the VFs that they are of.
     pub(crate) fn poll(&mut self, now: Duration) -> Vec<(VfId, MadPacket)> {
         let mut due = Vec::new();
-        self.leaving.retain_mut(|leaving| {
-            if leaving.due > now {
+        self.errands.retain_mut(|errand| {
+            if errand.due > now {
                 return true;
             }
-            if leaving.left == 0 {
+            if errand.left == 0 {
                 return false;
             }
-            leaving.left -= 1;
-            leaving.due = now + TIMEOUT;
-            due.push((leaving.vf, (*leaving.request).clone()));
+            errand.left -= 1;
+            errand.due = now + TIMEOUT;
+            due.push((errand.vf, (*errand.request).clone()));
             true
         });
         due
@@ -236,21 +251,29 @@ impl Registrations {
 
     /// When [`Registrations::poll`] has something to do.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        self.leaving.iter().map(|leaving| leaving.due).min()
+        self.errands.iter().map(|errand| errand.due).min()
     }
 
     /// Whether a packet for a VF answers what [`Registrations::poll`] has given out.
     pub(crate) fn take_answer(&mut self, vf: VfId, packet: &MadPacket) -> bool {
         let header = packet.header();
-        if self.leaving.is_empty() || header.class() != Class::SUBN_ADM {
+        if self.errands.is_empty() || header.class() != Class::SUBN_ADM {
             return false;
         }
         let transaction = header.transaction();
-        let before = self.leaving.len();
-        self.leaving.retain(|leaving| {
-            (leaving.vf, leaving.request.header().transaction()) != (vf, transaction)
+        let at = self.errands.iter().position(|errand| {
+            (errand.vf, errand.request.header().transaction()) == (vf, transaction)
         });
-        self.leaving.len() < before
+        let Some(at) = at else { return false };
+        let errand = self.errands.swap_remove(at);
+        if errand.enters {
+            if !header.status().is_ok() {
+                let status = header.status();
+                warn!(vm = %errand.vm, %status, "what a VM had entered elsewhere is refused here");
+            }
+            self.answered(errand.vm, packet);
+        }
+        true
     }
 }
 
@@ -277,8 +300,8 @@ impl VSwitch {
         }
     }
 
-    /// Sends what takes back something that a VF's guest has had entered, in its place.
-    pub(crate) fn take_back(&self, state: &mut SubnetState, vf: VfId, mut packet: MadPacket) {
+    /// Sends what enters something for a VF's guest, or takes it back, in the guest's place.
+    pub(crate) fn run_errand(&self, state: &mut SubnetState, vf: VfId, mut packet: MadPacket) {
         let Some(port) = self.port(vf) else {
             return;
         };

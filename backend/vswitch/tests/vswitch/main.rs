@@ -1,5 +1,6 @@
 //! The vSwitch with the fabric and the subnet manager, by real packets and without a daemon.
 
+mod images;
 mod lab;
 mod moves;
 mod routing;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::model::MadRate;
 
-/// Thousandths of a token, so that no rate is rounded away between two packets.
+/// Millionths of a token, so that no rate is rounded away between two packets.
 const WHOLE: u64 = 1_000_000;
 
 /// A token bucket. Time is passed in and may stand still, but not go back.
@@ -26,8 +26,29 @@ impl Bucket {
         }
     }
 
+    /// What is in it, in millionths of a token.
+    pub(super) fn tokens(mut self, now: Duration) -> u64 {
+        self.fill(now);
+        self.tokens
+    }
+
+    /// Has no more in it than that.
+    pub(super) fn keep(&mut self, now: Duration, tokens: u64) {
+        self.fill(now);
+        self.tokens = self.tokens.min(tokens);
+    }
+
     /// Takes a token if there is one.
     pub(super) fn take(&mut self, now: Duration) -> bool {
+        self.fill(now);
+        let enough = self.tokens >= WHOLE;
+        if enough {
+            self.tokens -= WHOLE;
+        }
+        enough
+    }
+
+    fn fill(&mut self, now: Duration) {
         let since = now.saturating_sub(self.filled);
         self.filled = self.filled.max(now);
         let micros = since.as_micros().min(u128::from(u32::MAX)) as u64;
@@ -37,11 +58,6 @@ impl Bucket {
         self.filled -= Duration::from_nanos(u64::from(since.subsec_nanos() % 1000));
         let most = u64::from(self.rate.burst) * WHOLE;
         self.tokens = self.tokens.saturating_add(new).min(most);
-        let enough = self.tokens >= WHOLE;
-        if enough {
-            self.tokens -= WHOLE;
-        }
-        enough
     }
 }
 

@@ -128,7 +128,8 @@ pub(super) struct Refusals {
 
 impl Refusals {
     pub(super) fn add(&mut self, refusal: Refusal) {
-        self.counts[refusal.reason as usize] += 1;
+        let count = &mut self.counts[refusal.reason as usize];
+        *count = count.saturating_add(1);
         if self.last.len() == REMEMBERED {
             self.last.pop_front();
         }
@@ -141,6 +142,11 @@ impl Refusals {
             .into_iter()
             .zip(self.counts)
             .filter(|&(_, count)| count > 0)
+    }
+
+    /// So many of this reason have occurred.
+    pub(super) fn set_count(&mut self, reason: Reason, count: u64) {
+        self.counts[reason as usize] = count;
     }
 
     /// The last ones, oldest first.

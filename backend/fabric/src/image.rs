@@ -1,0 +1,75 @@
+//! What a port has counted, as plain data: it goes with the VM whose port it was.
+//!
+//! The rest of a port is the subnet's: its manager writes it where the VM comes to be.
+
+use serde::{Deserialize, Serialize};
+
+use crate::fabric::Fabric;
+use crate::nodes::topology::PortRef;
+
+/// Version 1 of the image of a port's counters. Further quantities come last; where an image has fewer
+/// than a port, the others stay as they are.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CountersImageV1 {
+    /// Each quantity since the port exists.
+    totals: Vec<u64>,
+    /// Where the counters of PortCounters, PortCountersExtended, PortRcvErrorDetails and
+    /// PortXmitDiscardDetails began, in the order of their selection bits.
+    short: Vec<u64>,
+    long: Vec<u64>,
+    errors: Vec<u64>,
+    discards: Vec<u64>,
+    /// Violations of M_Key, P_Key and Q_Key, as PortInfo has them.
+    violations: [u16; 3],
+}
+
+impl Fabric {
+    /// The image of what a port has counted; `None` where there is no such port. A sample that is being
+    /// taken is not in it.
+    pub fn save_counters(&self, at: PortRef) -> Option<CountersImageV1> {
+        let port = self.port(at)?;
+        let base = &port.base_lines;
+        let info = &port.info;
+        Some(CountersImageV1 {
+            totals: port.totals(self.timers.now()).values().to_vec(),
+            short: base.short.to_vec(),
+            long: base.long.to_vec(),
+            errors: base.errors.to_vec(),
+            discards: base.discards.to_vec(),
+            violations: [
+                info.m_key_violations,
+                info.p_key_violations,
+                info.q_key_violations,
+            ],
+        })
+    }
+
+    /// Has a port have counted what an image says. Counters may have any value, so that there is nothing
+    /// to check; what the port does not count is left out.
+    pub fn restore_counters(&mut self, at: PortRef, image: &CountersImageV1) {
+        let now = self.timers.now();
+        let Some(port) = self.nodes.port_mut(at) else {
+            return;
+        };
+        let totals = port.totals(now);
+        port.management.make_up(&totals, &image.totals);
+        let base = &mut port.base_lines;
+        for (lines, image) in [
+            (&mut base.short[..], &image.short),
+            (&mut base.long, &image.long),
+            (&mut base.errors, &image.errors),
+            (&mut base.discards, &image.discards),
+        ] {
+            for (line, value) in lines.iter_mut().zip(image) {
+                *line = *value;
+            }
+        }
+        let info = &mut port.info;
+        [
+            info.m_key_violations,
+            info.p_key_violations,
+            info.q_key_violations,
+        ] = image.violations;
+    }
+}

@@ -1,0 +1,276 @@
+//! What a VM is to the vSwitch, as plain data: to be kept, sent elsewhere, and to go on with at the VF
+//! where the VM comes to be, here or in another daemon.
+//!
+//! The image holds two kinds of things. What is the subnet's to give (LID, GUID, prefix, P_Keys) is not
+//! written by an image: the subnet manager gives it where the VM comes to be, by a migration or by what
+//! it remembers, and [`VSwitch::restore`] holds it against what the guest was told, since a guest that
+//! knows nothing of the move goes on with that. The M_Key and the lanes of a port are the manager's alone
+//! and not in the image. What is the VM's goes with it: what it has had entered at the subnet
+//! administration, which is asked again in its place; what its port has counted; what is left of the
+//! budgets of its management packets.
+//!
+//! Packets on their way are not in it. [`VSwitch::save`] looks at all that guests have sent before;
+//! answers that do not come are asked for again by the guest, as after a loss, and so are tables of which
+//! only a part has come.
+//!
+//! An image may come from anywhere, and says nothing that its guest could not have said itself.
+
+use fabric::{CountersImageV1, PortEvent, PortRef};
+use hca::{PortView, VfId};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use wire::{Guid, Lid, PKey, Sl};
+
+use crate::guest::{FilterImageV1, RegistrationImageV1};
+use crate::output::ForGuest;
+use crate::vswitch::{SubnetState, VSwitch};
+
+/// The image of a VM, in the version that its first key names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VmImage {
+    /// Version 1.
+    V1(VmImageV1),
+}
+
+/// Version 1 of the image of a VM. LIDs and P_Keys are as the guest sees them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmImageV1 {
+    /// The VM, by the GUID of its port.
+    guid: u64,
+    gid_prefix: u64,
+    lid: Lid,
+    lmc: u8,
+    sm_lid: Lid,
+    /// The P_Key table, as the subnet manager has written it.
+    pkeys: Vec<PKey>,
+    /// What the port has counted; none of a port that is others', too.
+    counters: Option<CountersImageV1>,
+    filter: FilterImageV1,
+    registrations: Vec<RegistrationImageV1>,
+}
+
+/// Why an image of a VM cannot be restored at a VF. Nothing has changed there, but for requests of the
+/// image that were made before the one at fault.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum VmImageError {
+    /// There is no such VF.
+    #[error("there is no such VF")]
+    NoFunction,
+    /// Another VM's addresses are at the VF.
+    #[error(
+        "the image is of the VM with GUID {image}, and the VF has {here}; migrate the VM there before \
+         it is restored"
+    )]
+    OtherVm {
+        /// GUID of the image.
+        image: Guid,
+        /// GUID at the VF; none where it is nobody's.
+        here: Guid,
+    },
+    /// The GUID is at another VF.
+    #[error(
+        "the image is of the VM with GUID {image}, which is at VF `{at}`; restore it there, or migrate \
+         the VM first"
+    )]
+    Elsewhere {
+        /// GUID of the image.
+        image: Guid,
+        /// The VF.
+        at: String,
+    },
+    /// The LID is another node's.
+    #[error(
+        "the guest has LID {image}, which here is that of {owner}; give that another LID, or the guest \
+         has to be started anew"
+    )]
+    LidTaken {
+        /// LID of the image.
+        image: Lid,
+        /// Whose it is here.
+        owner: String,
+    },
+    /// What the guest was told of its port is otherwise here.
+    #[error(
+        "the guest has {what} {image}, and the VF has {here}; have the subnet manager give the same, or \
+         the guest has to be started anew"
+    )]
+    Differs {
+        /// What.
+        what: &'static str,
+        /// That of the image.
+        image: String,
+        /// That of the VF.
+        here: String,
+    },
+    /// Something that the VM had entered is not the VM's to enter.
+    #[error("what the VM had the subnet administration enter: {what}; save the image anew")]
+    Registration {
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// What a guest has been told of its port.
+struct Told {
+    guid: Guid,
+    gid_prefix: u64,
+    sm_lid: Lid,
+    view: PortView,
+    pkeys: Vec<PKey>,
+}
+
+impl SubnetState {
+    fn told(&self, vf: VfId, port: PortRef) -> Told {
+        let view = self.view(vf, port);
+        let gid = view.gids.first().copied().unwrap_or_default();
+        let info = self.fabric.port_info(port).unwrap_or_default();
+        let sm_lid = self.clusters.seen(vf, info.master_sm_lid);
+        Told {
+            guid: gid.guid(),
+            gid_prefix: info.gid_prefix,
+            sm_lid: sm_lid.unwrap_or_default(),
+            pkeys: self.clusters.pkeys(vf, &view.pkeys),
+            view,
+        }
+    }
+
+    /// The counters of a port are those of a VM that has the port for itself.
+    fn counts_alone(&self, vf: VfId) -> bool {
+        self.shared.place(vf).is_none()
+    }
+}
+
+impl VSwitch {
+    /// The image of the VM at a VF, after all that guests have sent so far was looked at.
+    ///
+    /// # Errors
+    /// [`VmImageError::NoFunction`].
+    pub fn save(&self, vf: VfId) -> Result<VmImage, VmImageError> {
+        let port = self.port(vf).ok_or(VmImageError::NoFunction)?;
+        self.poll();
+        self.with(|state| {
+            let told = state.told(vf, port);
+            let own = state.counts_alone(vf);
+            Ok(VmImage::V1(VmImageV1 {
+                guid: told.guid.value(),
+                gid_prefix: told.gid_prefix,
+                lid: told.view.lid,
+                lmc: told.view.lmc,
+                sm_lid: told.sm_lid,
+                pkeys: told.pkeys,
+                counters: own.then(|| state.fabric.save_counters(port)).flatten(),
+                filter: self.filter.save(vf, self.now()),
+                registrations: self.save_registrations(state, vf),
+            }))
+        })
+    }
+
+    /// Has the VM at a VF go on from an image. Where the function behind the VF is restored, too, that has
+    /// to be done before: what it has counted is in this image as well.
+    ///
+    /// # Errors
+    /// [`VmImageError`].
+    pub fn restore(&self, vf: VfId, image: &VmImage) -> Result<(), VmImageError> {
+        let VmImage::V1(image) = image;
+        let port = self.port(vf).ok_or(VmImageError::NoFunction)?;
+        self.poll();
+        let restored = self.with(|state| {
+            let told = state.told(vf, port);
+            self.check(state, vf, port, image, &told)?;
+            for registration in &image.registrations {
+                self.restore_registration(state, vf, registration)?;
+            }
+            self.filter.restore(vf, self.now(), &image.filter);
+            if let Some(counters) = &image.counters
+                && state.counts_alone(vf)
+            {
+                state.fabric.restore_counters(port, counters);
+            }
+            if image.sm_lid != told.sm_lid {
+                let changed = ForGuest::Port(vf, PortEvent::SmChange, told.view);
+                self.put_guest(changed);
+            }
+            Ok(())
+        });
+        self.wake();
+        restored
+    }
+
+    /// Holds what the guest was told against what the subnet has here.
+    fn check(
+        &self,
+        state: &SubnetState,
+        vf: VfId,
+        port: PortRef,
+        image: &VmImageV1,
+        told: &Told,
+    ) -> Result<(), VmImageError> {
+        let guid = Guid::new(image.guid);
+        if guid != told.guid || guid.is_none() {
+            let all = (0..).map(VfId).zip(&self.places);
+            let mut others = all.filter(|&(other, _)| other != vf && !guid.is_none());
+            let at = others.find(|&(other, _)| self.vm_at(state, other) == Some(guid));
+            return Err(match at {
+                Some((_, place)) => VmImageError::Elsewhere {
+                    image: guid,
+                    at: place.name.clone(),
+                },
+                None => VmImageError::OtherVm {
+                    image: guid,
+                    here: told.guid,
+                },
+            });
+        }
+        let (lid, lmc) = (told.view.lid, told.view.lmc);
+        if image.lid != lid {
+            if let Some(owner) = self.owner_of(state, vf, port, image.lid) {
+                let image = image.lid;
+                return Err(VmImageError::LidTaken { image, owner });
+            }
+            return Err(differs("the LID", image.lid, lid));
+        }
+        if image.lmc != lmc {
+            return Err(differs("the LID mask control", image.lmc, lmc));
+        }
+        if image.gid_prefix != told.gid_prefix {
+            let [there, here] = [image.gid_prefix, told.gid_prefix];
+            let hexadecimal = |prefix| format!("{prefix:#018x}");
+            let what = "the GID prefix";
+            return Err(differs(what, hexadecimal(there), hexadecimal(here)));
+        }
+        // Queue pairs name their partitions by index.
+        let entry = |table: &[PKey], at: usize| table.get(at).copied().unwrap_or(PKey::INVALID);
+        for at in 0..image.pkeys.len().max(told.pkeys.len()) {
+            let [there, here] = [&image.pkeys, &told.pkeys].map(|table| entry(table, at));
+            if there != here {
+                return Err(differs("in its P_Key table", there, here));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whose a LID is that a guest at a VF sees, if somebody's.
+    fn owner_of(&self, state: &SubnetState, vf: VfId, port: PortRef, lid: Lid) -> Option<String> {
+        let physical = state.clusters.physical(vf, lid)?;
+        let route = state.fabric.resolve(port, physical, Sl::default(), None);
+        let at = route.ok()?.port;
+        let mut functions = self.functions_at(state, at).into_iter();
+        match functions.next() {
+            Some(function) => Some(format!("VF `{}`", self.name(function))),
+            None => {
+                let text = state.fabric.node_description(at.node)?;
+                Some(format!("`{text}`"))
+            }
+        }
+    }
+}
+
+fn differs(what: &'static str, image: impl ToString, here: impl ToString) -> VmImageError {
+    VmImageError::Differs {
+        what,
+        image: image.to_string(),
+        here: here.to_string(),
+    }
+}
