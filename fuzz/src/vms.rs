@@ -78,7 +78,8 @@ impl Cluster {
         let facts = self.vswitch.function(VfId(vf)).expect("is there").facts();
         let (from, to) = (facts.lid, facts.sm_lid);
         let packet = MadPacket::gmp(from, to, Sl::default(), PKey::DEFAULT_FULL, mad);
-        self.vswitch.handle(Input::Packet(VfId(vf), Box::new(packet)));
+        self.vswitch
+            .handle(Input::Packet(VfId(vf), Box::new(packet)));
         self.pass(100);
     }
 
@@ -97,6 +98,14 @@ impl Cluster {
             join_state: JoinState(1),
             ..McMemberRecord::default()
         };
+        let mask = McMemberRecord::MGID
+            | McMemberRecord::PORT_GID
+            | McMemberRecord::PKEY
+            | McMemberRecord::JOIN_STATE
+            | McMemberRecord::QKEY
+            | McMemberRecord::TRAFFIC_CLASS
+            | McMemberRecord::FLOW_LABEL
+            | McMemberRecord::SL;
         let service = ServiceRecord {
             service_id: 7,
             service_gid: own,
@@ -119,7 +128,7 @@ impl Cluster {
         header.set_transaction(3);
         events.emit(&mut subscription[sa::DATA]);
         [
-            sa::with_record(Method::SET, 1, u64::MAX, &group),
+            sa::with_record(Method::SET, 1, mask, &group),
             sa::with_record(Method::SET, 2, 7, &service),
             subscription,
         ]
@@ -135,7 +144,8 @@ impl Cluster {
         };
         let entered = |vf| {
             let image = self.save(vf);
-            ["guid", "lid", "pkeys", "registrations", "filter"].map(|part| image["v1"][part].clone())
+            ["guid", "lid", "pkeys", "registrations", "filter"]
+                .map(|part| image["v1"][part].clone())
         };
         let before = [1, 2].map(entered);
         let restored = self.vswitch.restore(VfId(0), &image).is_ok();
