@@ -1,0 +1,201 @@
+//! The driver's side of a split virtqueue (virtio 1.3, 2.7).
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use virtio_bindings::virtio_ring::{VRING_AVAIL_F_NO_INTERRUPT, VRING_DESC_F_WRITE};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use crate::{BASE, RECEIVE};
+
+/// Descriptors of a ring.
+pub const SIZE: u16 = 256;
+/// Bytes of a buffer.
+pub const BUFFER: usize = 4096;
+
+/// Bytes that a ring and its buffers take.
+const PLACE: u64 = 0x20_0000;
+
+/// A ring.
+#[derive(Debug)]
+pub struct Queue {
+    memory: Arc<GuestMemoryMmap>,
+    base: u64,
+    writes: bool,
+    event_index: bool,
+    /// Wakes the device.
+    pub kick: EventFd,
+    /// Wakes the driver.
+    pub call: EventFd,
+    epoll: Epoll,
+    /// Descriptors that nobody has.
+    free: Vec<u16>,
+    available: u16,
+    kicked: u16,
+    used: u16,
+}
+
+impl Queue {
+    pub(crate) fn new(
+        memory: Arc<GuestMemoryMmap>,
+        ring: usize,
+        event_index: bool,
+    ) -> io::Result<Self> {
+        let (epoll, call) = (Epoll::new()?, EventFd::new(EFD_NONBLOCK)?);
+        let readable = EpollEvent::new(EventSet::IN, 0);
+        epoll.ctl(ControlOperation::Add, call.as_raw_fd(), readable)?;
+        Ok(Self {
+            memory,
+            base: BASE + PLACE * ring as u64,
+            writes: ring == RECEIVE,
+            event_index,
+            kick: EventFd::new(EFD_NONBLOCK)?,
+            call,
+            epoll,
+            free: (0..SIZE).rev().collect(),
+            available: 0,
+            kicked: 0,
+            used: 0,
+        })
+    }
+
+    /// Where descriptors, available ring and used ring are, in the guest's addresses.
+    #[must_use]
+    pub const fn places(&self) -> [u64; 3] {
+        [self.base, self.base + 0x4000, self.base + 0x8000]
+    }
+
+    /// Where the buffer of a descriptor is.
+    #[must_use]
+    pub const fn buffer(&self, descriptor: u16) -> u64 {
+        self.base + 0x1_0000 + descriptor as u64 * BUFFER as u64
+    }
+
+    fn put<T: vm_memory::ByteValued>(&self, at: u64, value: T) {
+        let written = self.memory.write_obj(value, GuestAddress(at));
+        written.expect("is the guest's memory");
+    }
+
+    fn get<T: vm_memory::ByteValued>(&self, at: u64) -> T {
+        let read = self.memory.read_obj(GuestAddress(at));
+        read.expect("is the guest's memory")
+    }
+
+    /// Writes a descriptor.
+    pub fn describe(&self, descriptor: u16, addr: u64, len: u32, flags: u32, next: u16) {
+        let at = self.places()[0] + 16 * u64::from(descriptor);
+        self.put(at, addr);
+        self.put(at + 8, len);
+        self.put(at + 12, flags as u16);
+        self.put(at + 14, next);
+    }
+
+    /// Makes a chain available that begins with this descriptor.
+    pub fn offer(&mut self, head: u16) {
+        let at = self.places()[1];
+        self.put(at + 4 + 2 * u64::from(self.available % SIZE), head);
+        self.available = self.available.wrapping_add(1);
+        self.announce(self.available);
+    }
+
+    /// Says that everything before this index is available.
+    pub fn announce(&self, index: u16) {
+        let at = GuestAddress(self.places()[1] + 2);
+        let stored = self.memory.store(index, at, Ordering::Release);
+        stored.expect("is the guest's memory");
+    }
+
+    /// Offers a buffer with these bytes; whether there was one.
+    pub fn post(&mut self, bytes: &[u8]) -> bool {
+        while self.take().is_some() {}
+        let Some(head) = self.free.pop() else {
+            return false;
+        };
+        let addr = self.buffer(head);
+        assert!(bytes.len() <= BUFFER, "a frame of {} bytes", bytes.len());
+        let written = self.memory.write_slice(bytes, GuestAddress(addr));
+        written.expect("is the guest's memory");
+        self.describe(head, addr, bytes.len() as u32, 0, 0);
+        self.offer(head);
+        true
+    }
+
+    /// Offers all buffers that nobody has, to be written.
+    pub fn fill(&mut self) {
+        while let Some(head) = self.free.pop() {
+            self.describe(
+                head,
+                self.buffer(head),
+                BUFFER as u32,
+                VRING_DESC_F_WRITE,
+                0,
+            );
+            self.offer(head);
+        }
+    }
+
+    /// The next chain that the device has used, with what it has written.
+    pub fn take(&mut self) -> Option<Vec<u8>> {
+        let at = self.places()[2];
+        let index = self
+            .memory
+            .load::<u16>(GuestAddress(at + 2), Ordering::Acquire);
+        if index.expect("is the guest's memory") == self.used {
+            return None;
+        }
+        let entry = at + 4 + 8 * u64::from(self.used % SIZE);
+        let (head, written): (u32, u32) = (self.get(entry), self.get(entry + 4));
+        self.used = self.used.wrapping_add(1);
+        self.free.push(head as u16);
+        let len = if self.writes { written as usize } else { 0 };
+        assert!(len <= BUFFER, "{len} bytes in a buffer of {BUFFER}");
+        let mut bytes = vec![0; len];
+        let read = self
+            .memory
+            .read_slice(&mut bytes, GuestAddress(self.buffer(head as u16)));
+        read.expect("is the guest's memory");
+        Some(bytes)
+    }
+
+    /// Whether the device wants to be kicked for what was offered since it was asked last.
+    pub fn wants_kick(&mut self) -> bool {
+        fence(Ordering::SeqCst);
+        let used = self.places()[2];
+        let before = std::mem::replace(&mut self.kicked, self.available);
+        if !self.event_index {
+            // VRING_USED_F_NO_NOTIFY.
+            return self.get::<u16>(used) & 1 == 0;
+        }
+        let event: u16 = self.get(used + 4 + 8 * u64::from(SIZE));
+        self.available.wrapping_sub(event).wrapping_sub(1) < self.available.wrapping_sub(before)
+    }
+
+    /// Asks for an interrupt with the next chain that is used. Whether there is one already.
+    #[must_use]
+    pub fn listen(&self) -> bool {
+        let available = self.places()[1];
+        if self.event_index {
+            self.put(available + 4 + 2 * u64::from(SIZE), self.used);
+        } else {
+            let flags: u16 = self.get(available);
+            self.put(available, flags & !(VRING_AVAIL_F_NO_INTERRUPT as u16));
+        }
+        fence(Ordering::SeqCst);
+        self.get::<u16>(self.places()[2] + 2) != self.used
+    }
+
+    pub(crate) fn await_call(&self, patience: Duration) -> io::Result<()> {
+        let _ = self.call.read();
+        if self.get::<u16>(self.places()[2] + 2) != self.used {
+            return Ok(());
+        }
+        let mut events = [EpollEvent::default()];
+        self.epoll.wait(patience.as_millis() as i32, &mut events)?;
+        Ok(())
+    }
+}

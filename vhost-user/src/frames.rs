@@ -1,0 +1,160 @@
+//! Frames in rings.
+
+use vm_memory::{Bytes, VolatileSlice};
+use vmm::Signaller;
+
+use crate::memory::{DirtyLog, Memory};
+use crate::net_header::{self, NetHeader};
+use crate::ring::{Chain, RingError};
+use crate::session::Running;
+
+/// The longest frame of a guest, with headers: one of 64 KiB to be segmented, and a little.
+pub const MAX_FRAME: usize = 65_536 + 64;
+
+/// Room for frames and their buffers, kept for the next ones.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    chain: Chain,
+    /// Chains of a frame for the guest, each with the bytes that it has room for.
+    heads: Vec<(u16, usize)>,
+    buffers: Vec<(u64, u32)>,
+}
+
+/// What there was in the ring of frames that the guest sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// Nothing.
+    Nothing,
+    /// A frame.
+    Frame(NetHeader),
+    /// Something that cannot be a frame: too short, or too long.
+    Nonsense,
+}
+
+impl Running<'_> {
+    /// Takes the next frame that the guest sends, in `frame`.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub fn take(&mut self, scratch: &mut Scratch, frame: &mut Vec<u8>) -> Result<Taken, RingError> {
+        let chain = &mut scratch.chain;
+        if !self.ring.pop(self.memory, chain)? {
+            return Ok(Taken::Nothing);
+        }
+        let len = Chain::len_of(&chain.readable);
+        let taken = if (self.header..=self.header + MAX_FRAME).contains(&len) {
+            let header = gather(self.memory, &chain.readable, self.header, frame)?;
+            Taken::Frame(NetHeader::parse(&header))
+        } else {
+            Taken::Nonsense
+        };
+        self.ring.push(chain.head, 0);
+        Ok(taken)
+    }
+
+    /// Gives the guest a frame; whether it had room for it.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub fn give(&mut self, scratch: &mut Scratch, frame: &[u8]) -> Result<bool, RingError> {
+        let total = self.header + frame.len();
+        scratch.heads.clear();
+        scratch.buffers.clear();
+        let mut room = 0;
+        while room < total {
+            let several = self.mergeable || scratch.heads.is_empty();
+            if !several || !self.ring.pop(self.memory, &mut scratch.chain)? {
+                self.ring.put_back(scratch.heads.len() as u16);
+                return Ok(false);
+            }
+            let of_chain = Chain::len_of(&scratch.chain.writable);
+            scratch.heads.push((scratch.chain.head, of_chain));
+            scratch.buffers.append(&mut scratch.chain.writable);
+            room = room.saturating_add(of_chain);
+        }
+        let header = NetHeader::whole(scratch.heads.len() as u16);
+        let parts = [&header[..self.header], frame];
+        scatter(self.memory, self.log, &scratch.buffers, parts)?;
+        let mut left = total;
+        for &(head, room) in &scratch.heads {
+            let written = room.min(left);
+            left -= written;
+            self.ring.push(head, written as u32);
+        }
+        Ok(true)
+    }
+
+    /// Shows the guest what was done, and interrupts it if it wants that.
+    pub fn finish(&mut self) {
+        if self.ring.publish(self.log)
+            && let Some(call) = self.call
+            && let Ok(signaller) = Signaller::get()
+        {
+            use std::os::fd::AsFd;
+            signaller.signal(call.as_fd());
+        }
+    }
+}
+
+/// The bytes of a buffer. That it is memory was checked with its descriptor.
+fn bytes(memory: &Memory, (addr, len): (u64, u32)) -> Result<VolatileSlice<'_>, RingError> {
+    let slice = memory.slice(addr, len as usize);
+    slice.ok_or(RingError::Memory(addr, len))
+}
+
+/// Copies a frame, and returns the header in front of it.
+fn gather(
+    memory: &Memory,
+    buffers: &[(u64, u32)],
+    header_len: usize,
+    frame: &mut Vec<u8>,
+) -> Result<[u8; net_header::LEN], RingError> {
+    let mut header = [0; net_header::LEN];
+    let mut left = header_len;
+    frame.clear();
+    for &buffer in buffers {
+        let mut slice = bytes(memory, buffer)?;
+        let of_header = left.min(slice.len());
+        let at = header_len - left;
+        let _ = slice.read(&mut header[at..at + of_header], 0);
+        left -= of_header;
+        // A part that is there.
+        slice = slice.offset(of_header).unwrap_or(slice);
+        let start = frame.len();
+        frame.resize(start + slice.len(), 0);
+        slice.copy_to(&mut frame[start..]);
+    }
+    Ok(header)
+}
+
+/// Writes parts one after the other into buffers that have room for them.
+fn scatter(
+    memory: &Memory,
+    log: Option<&DirtyLog>,
+    buffers: &[(u64, u32)],
+    parts: [&[u8]; 2],
+) -> Result<(), RingError> {
+    let mut parts = parts.into_iter().filter(|part| !part.is_empty());
+    let mut part = parts.next();
+    for &buffer in buffers {
+        let mut slice = bytes(memory, buffer)?;
+        let mut addr = buffer.0;
+        while let Some(from) = part
+            && !slice.is_empty()
+        {
+            let (now, later) = from.split_at(from.len().min(slice.len()));
+            slice.copy_from(now);
+            if let Some(log) = log {
+                log.mark(addr, now.len());
+            }
+            addr += now.len() as u64;
+            slice = slice.offset(now.len()).unwrap_or(slice);
+            part = if later.is_empty() {
+                parts.next()
+            } else {
+                Some(later)
+            };
+        }
+    }
+    Ok(())
+}

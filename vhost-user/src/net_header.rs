@@ -1,0 +1,57 @@
+//! The header of each frame in a ring (virtio 1.3, 5.1.6).
+
+/// Bytes of the longest header.
+pub const LEN: usize = 12;
+
+use crate::message::feature;
+
+/// Bytes of the header with these features: of version 0 it lacks the number of buffers unless there may
+/// be several.
+#[must_use]
+pub const fn len(features: u64) -> usize {
+    if features & (feature::VERSION_1 | feature::MERGEABLE) == 0 {
+        LEN - 2
+    } else {
+        LEN
+    }
+}
+
+/// The guest has not computed a checksum.
+const NEEDS_CHECKSUM: u8 = 1;
+
+/// What of the header says something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NetHeader {
+    /// Where a checksum is to be filled in: from where on it counts, and its place from there.
+    pub checksum: Option<(u16, u16)>,
+    /// The kind of segments that the frame is to be cut into, 0 for none.
+    pub segmentation: u8,
+    /// Bytes of payload of a segment.
+    pub segment: u16,
+}
+
+impl NetHeader {
+    /// Reads the header of a frame of the guest's.
+    #[must_use]
+    pub const fn parse(bytes: &[u8; LEN]) -> Self {
+        let [flags, segmentation, _, _, s0, s1, c0, c1, o0, o1, _, _] = *bytes;
+        let start = u16::from_le_bytes([c0, c1]);
+        let offset = u16::from_le_bytes([o0, o1]);
+        Self {
+            checksum: if flags & NEEDS_CHECKSUM != 0 {
+                Some((start, offset))
+            } else {
+                None
+            },
+            segmentation,
+            segment: u16::from_le_bytes([s0, s1]),
+        }
+    }
+
+    /// The header of a frame for the guest that is complete, in so many buffers.
+    #[must_use]
+    pub const fn whole(buffers: u16) -> [u8; LEN] {
+        let [low, high] = buffers.to_le_bytes();
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, low, high]
+    }
+}

@@ -1,0 +1,407 @@
+//! The port as a state machine: what its guest sends and what comes from the fabric go in, datagrams,
+//! questions to the subnet administration and frames for the guest come out. Whoever has it brings time
+//! and carries everything.
+//!
+//! The port has one queue pair, of unreliable datagrams. It is a full member of the broadcast group
+//! (RFC 4391, 5) and of the groups that its guest listens to; to other groups it sends as one that only
+//! sends. Who is where it learns from ARP and neighbour discovery, and by which way from path records.
+
+mod groups;
+mod listeners;
+mod neighbours;
+mod paths;
+mod requests;
+
+use std::collections::{HashMap, VecDeque};
+
+use hca::transport::{Address as Headers, Content, Frame};
+use hca::work::GlobalRoute;
+use hca::{MadDatagram, PortView};
+use wire::header::Service;
+use wire::ipoib::{self, Address, HEADER_LEN};
+use wire::mad::Mad;
+use wire::sa::{McMemberRecord, PathRecord, Record};
+use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
+
+use crate::translate::{self, Dropped, Mac, Own, To, queue_pair_of};
+use groups::{Group, Groups};
+use neighbours::Table;
+use paths::Paths;
+use requests::Requests;
+
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// What is known of the port from outside.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Surroundings {
+    /// Addresses, partitions and state.
+    pub view: PortView,
+    /// The LID of the subnet administration, and the service level to it.
+    pub administration: (Lid, Sl),
+}
+
+/// What leaves the port for the fabric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// A datagram of its queue pair.
+    Frame(Frame),
+    /// One of its queue pair 1.
+    Mad(MadDatagram),
+}
+
+/// Counters of what went nowhere, by reason.
+pub type Drops = HashMap<Dropped, u64>;
+
+/// The port.
+#[derive(Debug)]
+pub struct Port {
+    mac: Mac,
+    surroundings: Surroundings,
+    own: Option<Own>,
+    neighbours: Table,
+    paths: Paths,
+    groups: Groups,
+    requests: Requests,
+    outputs: VecDeque<Output>,
+    psn: Psn,
+    /// Where a datagram is put together.
+    spare: Vec<u8>,
+    drops: Drops,
+}
+
+impl Port {
+    /// The port of a guest with this address.
+    #[must_use]
+    pub fn new(mac: Mac) -> Self {
+        Self {
+            mac,
+            surroundings: Surroundings::default(),
+            own: None,
+            neighbours: Table::default(),
+            paths: Paths::default(),
+            groups: Groups::default(),
+            requests: Requests::default(),
+            outputs: VecDeque::new(),
+            psn: Psn::new(0),
+            spare: Vec::new(),
+            drops: Drops::new(),
+        }
+    }
+
+    /// Forgets everything: the guest is another one.
+    pub fn reset(&mut self) {
+        *self = Self {
+            surroundings: std::mem::take(&mut self.surroundings),
+            own: self.own,
+            requests: std::mem::take(&mut self.requests),
+            drops: std::mem::take(&mut self.drops),
+            psn: self.psn,
+            ..Self::new(self.mac)
+        };
+    }
+
+    /// Says how things are around the port now. To be said when something has changed.
+    pub fn set_surroundings(&mut self, now: u64, surroundings: Surroundings) {
+        let before = self.own;
+        let view = &surroundings.view;
+        let gid = view.gids.first().copied().unwrap_or_default();
+        let pkey = view.pkey(0);
+        let up = view.active && pkey.is_valid() && !gid.guid().is_none();
+        self.own = up.then(|| Own {
+            mac: self.mac,
+            address: Address {
+                qpn: queue_pair_of(gid.guid()),
+                gid,
+            },
+            pkey,
+        });
+        let moved = self.surroundings.administration != surroundings.administration
+            || self.surroundings.view.lid != surroundings.view.lid;
+        self.surroundings = surroundings;
+        if before != self.own || moved {
+            self.groups.clear();
+            self.paths.clear();
+        }
+        self.join_always(now);
+    }
+
+    /// Begins with the memberships that every host has.
+    fn join_always(&mut self, now: u64) {
+        if let Some(own) = self.own {
+            self.groups.want(ipoib::broadcast_group(own.pkey), now);
+        }
+    }
+
+    /// Whether the port is in a subnet: it is Active, and has addresses and a partition.
+    #[must_use]
+    pub const fn is_active(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Whether the port is a member of the broadcast group: from then on everything works.
+    #[must_use]
+    pub fn is_member(&self) -> bool {
+        let broadcast = self.own.map(|own| ipoib::broadcast_group(own.pkey));
+        broadcast.is_some_and(|group| self.groups.member(group).is_some())
+    }
+
+    /// What went nowhere so far.
+    #[must_use]
+    pub const fn drops(&self) -> &Drops {
+        &self.drops
+    }
+
+    /// What is next to leave for the fabric.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Counts something that goes nowhere.
+    pub fn count(&mut self, why: Dropped) {
+        *self.drops.entry(why).or_default() += 1;
+    }
+
+    /// The guest sends a frame. `generation` is that of the subnet: with another one, ways are looked up
+    /// anew.
+    pub fn from_guest(&mut self, now: u64, generation: u64, frame: &[u8]) {
+        if let Err(why) = self.send(now, generation, frame) {
+            self.count(why);
+        }
+    }
+
+    fn send(&mut self, now: u64, generation: u64, frame: &[u8]) -> Result<(), Dropped> {
+        let own = self.own.ok_or(Dropped::NoCarrier)?;
+        let mut datagram = std::mem::take(&mut self.spare);
+        let to = translate::outbound(frame, &own, &self.neighbours, &mut datagram);
+        let sent = to.and_then(|to| {
+            self.note_listening(&own, now, &datagram);
+            self.dispatch(now, generation, to, &datagram)
+        });
+        self.spare = datagram;
+        sent
+    }
+
+    /// Joins what the guest says that it listens to.
+    fn note_listening(&mut self, own: &Own, now: u64, datagram: &[u8]) {
+        for (group, joins) in listeners::told(own.pkey, datagram) {
+            if joins {
+                self.groups.want(group, now);
+            } else {
+                self.groups.leave(group, now);
+            }
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        now: u64,
+        generation: u64,
+        to: To,
+        datagram: &[u8],
+    ) -> Result<(), Dropped> {
+        let own = self.own.ok_or(Dropped::NoCarrier)?;
+        let broadcast = self.groups.member(ipoib::broadcast_group(own.pkey));
+        let broadcast = *broadcast.ok_or(Dropped::NoCarrier)?;
+        if datagram.len() > broadcast.mtu {
+            return Err(Dropped::Long);
+        }
+        match to {
+            To::Group(mgid) => {
+                if let Some(group) = self.groups.sends_to(mgid, now) {
+                    let group = *group;
+                    self.transmit_to(&own, mgid, &group, datagram);
+                    return Ok(());
+                }
+                self.groups.wait(mgid, datagram)
+            }
+            To::One(address) => {
+                if let Some((dlid, sl)) = self.paths.find(address.gid, generation, now) {
+                    self.transmit(
+                        &own,
+                        (dlid, sl),
+                        None,
+                        address.qpn,
+                        broadcast.qkey,
+                        datagram,
+                    );
+                    return Ok(());
+                }
+                self.paths.wait(address, datagram)
+            }
+        }
+    }
+
+    fn transmit_to(&mut self, own: &Own, mgid: Gid, group: &Group, datagram: &[u8]) {
+        let global = GlobalRoute {
+            dgid: mgid,
+            sgid_index: 0,
+            flow_label: group.flow_label,
+            traffic_class: group.traffic_class,
+            hop_limit: group.hop_limit,
+        };
+        let way = (group.mlid, group.sl);
+        self.transmit(own, way, Some(global), Qpn::MULTICAST, group.qkey, datagram);
+    }
+
+    fn transmit(
+        &mut self,
+        own: &Own,
+        (dlid, sl): (Lid, Sl),
+        global: Option<GlobalRoute>,
+        dest_qp: Qpn,
+        qkey: QKey,
+        datagram: &[u8],
+    ) {
+        let address = Headers {
+            slid: self.surroundings.view.lid,
+            dlid,
+            sl,
+            global: global.map(|global| (global, own.address.gid)),
+            service: Service::Ud,
+            pkey: own.pkey,
+            dest_qp,
+        };
+        let content = Content::Datagram {
+            qkey,
+            source: own.address.qpn,
+            immediate: None,
+        };
+        let frame = Frame {
+            payload: datagram.to_vec(),
+            ..Frame::new(address, Mtu::B4096, self.psn, content)
+        };
+        self.psn = self.psn.next();
+        self.outputs.push_back(Output::Frame(frame));
+    }
+
+    /// A datagram has come from the fabric. Whether there is a frame for the guest, in `frame`.
+    pub fn from_fabric(&mut self, datagram: &Frame, frame: &mut Vec<u8>) -> bool {
+        let taken = self.receive(datagram, frame);
+        if let Err(why) = taken {
+            self.count(why);
+        }
+        taken.is_ok()
+    }
+
+    fn receive(&mut self, datagram: &Frame, frame: &mut Vec<u8>) -> Result<(), Dropped> {
+        let own = self.own.ok_or(Dropped::NoCarrier)?;
+        let Headers {
+            slid,
+            global,
+            pkey,
+            dest_qp,
+            ..
+        } = datagram.address;
+        let Content::Datagram { qkey, source, .. } = datagram.content else {
+            return Err(Dropped::Protocol);
+        };
+        let broadcast = self.groups.member(ipoib::broadcast_group(own.pkey));
+        let broadcast = broadcast.ok_or(Dropped::NoCarrier)?;
+        if !pkey.matches(own.pkey) || qkey != broadcast.qkey {
+            return Err(Dropped::Unknown);
+        }
+        let group = if dest_qp == Qpn::MULTICAST {
+            let mgid = global.map(|(global, _)| global.dgid);
+            // A host hears its own datagrams too, where the switch is told to send them back.
+            let own = source == own.address.qpn && slid == self.surroundings.view.lid;
+            let heard = mgid.filter(|&mgid| !own && self.groups.member(mgid).is_some());
+            Some(heard.ok_or(Dropped::Unknown)?)
+        } else if dest_qp == own.address.qpn {
+            None
+        } else {
+            return Err(Dropped::Unknown);
+        };
+        let from = match global {
+            Some((_, gid)) => Some(Address { qpn: source, gid }),
+            None => self.neighbours.with_queue_pair(source),
+        };
+        let table = &mut self.neighbours;
+        translate::inbound(&datagram.payload, group, from, &own, table, frame)
+    }
+
+    /// The subnet administration has answered.
+    pub fn from_management(&mut self, now: u64, generation: u64, datagram: &MadDatagram) {
+        let Ok(mad) = Mad::new_checked(&datagram.mad[..]) else {
+            return;
+        };
+        if !mad.method().is_response() {
+            return;
+        }
+        let (transaction, status) = (mad.transaction(), mad.status());
+        let data = &datagram.mad[wire::sa::DATA];
+        if mad.attribute() == McMemberRecord::ID {
+            let answer = McMemberRecord::parse(data).ok().filter(|_| status.is_ok());
+            if let Some((mgid, group, waited)) = self.groups.answered(transaction, answer, now)
+                && let Some(own) = self.own
+            {
+                for datagram in waited {
+                    self.transmit_to(&own, mgid, &group, &datagram);
+                }
+                if mgid == ipoib::broadcast_group(own.pkey) {
+                    self.join_with_broadcast(own.pkey, now);
+                }
+            }
+        } else if mad.attribute() == PathRecord::ID {
+            let answer = PathRecord::parse(data).ok().filter(|_| status.is_ok());
+            let waited = self.paths.answered(transaction, answer, generation, now);
+            for (address, datagram) in waited {
+                // It is known now, or nobody is there.
+                let sent = self.dispatch(now, generation, To::One(address), &datagram);
+                if let Err(why) = sent {
+                    self.count(why);
+                }
+            }
+        }
+    }
+
+    /// The groups that every host is in, and those of its addresses' neighbour discovery.
+    fn join_with_broadcast(&mut self, pkey: PKey, now: u64) {
+        let all_hosts = ipoib::ipv4_group(pkey, std::net::Ipv4Addr::new(224, 0, 0, 1));
+        let all_nodes =
+            ipoib::ipv6_group(pkey, std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+        self.groups.want(all_hosts, now);
+        self.groups.want(all_nodes, now);
+    }
+
+    /// Sends what is due.
+    pub fn poll(&mut self, now: u64) {
+        let Some(own) = self.own else { return };
+        let (lid, sl) = self.surroundings.administration;
+        let mut mads = Vec::new();
+        let broadcast = ipoib::broadcast_group(own.pkey);
+        self.groups
+            .poll(now, &own, broadcast, &mut self.requests, &mut mads);
+        self.paths.poll(now, &own, &mut self.requests, &mut mads);
+        for mad in mads {
+            self.outputs.push_back(Output::Mad(MadDatagram {
+                slid: self.surroundings.view.lid,
+                dlid: lid,
+                sl,
+                pkey: own.pkey,
+                src_qp: Qpn::QP1,
+                dest_qp: Qpn::QP1,
+                qkey: QKey::QP1,
+                global: None,
+                mad,
+            }));
+        }
+    }
+
+    /// When to call [`Port::poll`] at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        self.own?;
+        self.groups
+            .deadline()
+            .into_iter()
+            .chain(self.paths.deadline())
+            .min()
+    }
+
+    /// The longest IP packet, in bytes, with links of this MTU.
+    #[must_use]
+    pub const fn longest_packet(link: Mtu) -> u16 {
+        link.bytes() as u16 - HEADER_LEN as u16
+    }
+}

@@ -1,0 +1,263 @@
+//! Multicast groups: those that the guest listens to, and those that it sends to.
+
+use std::collections::{HashMap, VecDeque};
+
+use wire::mad::{Method, SIZE};
+use wire::sa::{self, JoinState, McMemberRecord, Selector};
+use wire::{Gid, Lid, Mtu, QKey, Sl};
+
+use super::SECOND;
+use super::requests::{Question, Requests};
+use crate::translate::{Dropped, Own};
+
+/// The most groups that a guest is in or sends to.
+const MOST: usize = 256;
+/// Datagrams that wait to be sent to a group.
+const WAITING: usize = 3;
+/// How long nobody asks again about a group that there is not.
+const ABSENT: u64 = 4 * SECOND;
+
+/// A group, as the subnet administration says it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Group {
+    /// Its LID.
+    pub mlid: Lid,
+    /// Its queue key.
+    pub qkey: QKey,
+    /// Its service level.
+    pub sl: Sl,
+    /// Traffic class of the global route.
+    pub traffic_class: u8,
+    /// Flow label of the global route.
+    pub flow_label: u32,
+    /// Hop limit of the global route.
+    pub hop_limit: u8,
+    /// Longest datagram, header of IPoIB included.
+    pub mtu: usize,
+    rate: u8,
+    mtu_code: u8,
+}
+
+impl Group {
+    fn of(record: &McMemberRecord) -> Option<Self> {
+        let mtu = Mtu::from_code(record.mtu)?;
+        Some(Self {
+            mlid: record.mlid,
+            qkey: record.qkey,
+            sl: record.sl,
+            traffic_class: record.traffic_class,
+            flow_label: record.flow_label,
+            hop_limit: record.hop_limit,
+            mtu: mtu.bytes() as usize,
+            rate: record.rate,
+            mtu_code: record.mtu,
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Membership {
+    group: Option<Group>,
+    /// It hears the group; otherwise it only sends.
+    full: bool,
+    question: Option<Question>,
+    waiting: VecDeque<Vec<u8>>,
+    absent: Option<u64>,
+}
+
+/// The groups.
+#[derive(Debug, Default)]
+pub struct Groups {
+    known: HashMap<Gid, Membership>,
+    /// Groups to be left, which nobody waits for.
+    left: Vec<Gid>,
+}
+
+impl Groups {
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.known.clear();
+    }
+
+    fn entry(&mut self, mgid: Gid) -> Option<&mut Membership> {
+        let room = self.known.len() < MOST || self.known.contains_key(&mgid);
+        room.then(|| self.known.entry(mgid).or_default())
+    }
+
+    /// The guest is to hear a group.
+    pub fn want(&mut self, mgid: Gid, now: u64) {
+        self.left.retain(|left| *left != mgid);
+        let Some(entry) = self.entry(mgid) else {
+            return;
+        };
+        if !entry.full {
+            entry.full = true;
+            entry.group = None;
+            entry.question = Some(Question::new(now));
+            entry.absent = None;
+        }
+    }
+
+    /// The guest does not hear a group any more.
+    pub fn leave(&mut self, mgid: Gid, _now: u64) {
+        if let Some(entry) = self.known.remove(&mgid)
+            && entry.full
+            && entry.group.is_some()
+        {
+            self.left.push(mgid);
+        }
+    }
+
+    /// A group that is heard.
+    pub fn member(&self, mgid: Gid) -> Option<&Group> {
+        let entry = self.known.get(&mgid).filter(|entry| entry.full)?;
+        entry.group.as_ref()
+    }
+
+    /// A group to send to. Where it is not known yet, it is joined.
+    pub fn sends_to(&mut self, mgid: Gid, now: u64) -> Option<&Group> {
+        let entry = self.entry(mgid)?;
+        let absent = entry.absent.is_some_and(|until| now < until);
+        if entry.group.is_none() && entry.question.is_none() && !absent {
+            entry.question = Some(Question::new(now));
+        }
+        entry.group.as_ref()
+    }
+
+    /// Keeps a datagram until the group is joined.
+    pub fn wait(&mut self, mgid: Gid, datagram: &[u8]) -> Result<(), Dropped> {
+        let entry = self.known.get_mut(&mgid);
+        let entry = entry.filter(|entry| entry.question.is_some());
+        let entry = entry.ok_or(Dropped::Unknown)?;
+        if entry.waiting.len() >= WAITING {
+            return Err(Dropped::Full);
+        }
+        entry.waiting.push_back(datagram.to_vec());
+        Ok(())
+    }
+
+    /// An answer has come. The group that was joined, and what waited for it.
+    pub fn answered(
+        &mut self,
+        transaction: u64,
+        answer: Option<McMemberRecord>,
+        now: u64,
+    ) -> Option<(Gid, Group, VecDeque<Vec<u8>>)> {
+        let asked = |(_, entry): &(&Gid, &mut Membership)| {
+            let question = entry.question.as_ref();
+            question.is_some_and(|question| question.transaction == transaction)
+        };
+        let (&mgid, entry) = self.known.iter_mut().find(asked)?;
+        if let Some(group) = answer.as_ref().and_then(Group::of) {
+            entry.question = None;
+            entry.group = Some(group);
+            entry.absent = None;
+            return Some((mgid, group, std::mem::take(&mut entry.waiting)));
+        }
+        entry.waiting.clear();
+        if !entry.full {
+            // Nobody listens.
+            entry.question = None;
+            entry.absent = Some(now + ABSENT);
+        }
+        None
+    }
+
+    /// Asks what is to be asked. `broadcast` is joined first, and says how new groups are to be.
+    pub fn poll(
+        &mut self,
+        now: u64,
+        own: &Own,
+        broadcast: Gid,
+        requests: &mut Requests,
+        mads: &mut Vec<[u8; SIZE]>,
+    ) {
+        let like = self.member(broadcast).copied();
+        for (&mgid, entry) in &mut self.known {
+            if mgid != broadcast && like.is_none() {
+                continue;
+            }
+            let Some(question) = entry.question.as_mut().filter(|it| it.due <= now) else {
+                continue;
+            };
+            if question.is_hopeless() && !entry.full {
+                entry.question = None;
+                entry.waiting.clear();
+                entry.absent = Some(now + ABSENT);
+                continue;
+            }
+            let transaction = requests.next();
+            question.ask(transaction, now);
+            let state = if entry.full {
+                JoinState::FULL
+            } else {
+                JoinState::SEND_ONLY
+            };
+            let like = like.filter(|_| entry.full && mgid != broadcast);
+            let (components, record) = join(mgid, own, state, like.as_ref());
+            mads.push(sa::with_record(
+                Method::SET,
+                transaction,
+                components,
+                &record,
+            ));
+        }
+        for mgid in self.left.drain(..) {
+            let (components, record) = join(mgid, own, JoinState::FULL, None);
+            let transaction = requests.next();
+            mads.push(sa::with_record(
+                Method::DELETE,
+                transaction,
+                components,
+                &record,
+            ));
+        }
+    }
+
+    /// When something is to be asked.
+    pub fn deadline(&self) -> Option<u64> {
+        let questions = self.known.values().filter_map(|entry| entry.question);
+        let left = (!self.left.is_empty()).then_some(0);
+        questions.map(|question| question.due).chain(left).min()
+    }
+}
+
+/// A request to join, or with the same components to leave. A group that there is not yet is made `like`
+/// another.
+fn join(mgid: Gid, own: &Own, state: JoinState, like: Option<&Group>) -> (u64, McMemberRecord) {
+    let mut components = McMemberRecord::MGID
+        | McMemberRecord::PORT_GID
+        | McMemberRecord::PKEY
+        | McMemberRecord::JOIN_STATE;
+    let mut record = McMemberRecord {
+        mgid,
+        port_gid: own.address.gid,
+        pkey: own.pkey,
+        join_state: state,
+        ..McMemberRecord::default()
+    };
+    if let Some(like) = like {
+        components |= McMemberRecord::QKEY
+            | McMemberRecord::MTU_SELECTOR
+            | McMemberRecord::MTU
+            | McMemberRecord::TRAFFIC_CLASS
+            | McMemberRecord::RATE_SELECTOR
+            | McMemberRecord::RATE
+            | McMemberRecord::SL
+            | McMemberRecord::FLOW_LABEL
+            | McMemberRecord::HOP_LIMIT;
+        record = McMemberRecord {
+            qkey: like.qkey,
+            mtu_selector: Selector::Exactly.code(),
+            mtu: like.mtu_code,
+            traffic_class: like.traffic_class,
+            rate_selector: Selector::Exactly.code(),
+            rate: like.rate,
+            sl: like.sl,
+            flow_label: like.flow_label,
+            hop_limit: like.hop_limit,
+            ..record
+        };
+    }
+    (components, record)
+}

@@ -1,0 +1,426 @@
+//! The thread of a port: serves one client after the other, and carries between the rings of its guest,
+//! the port, and the subnet.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use hca::MadDatagram;
+use hca::transport::Frame;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use thiserror::Error;
+use tracing::{debug, info, warn};
+use vmm::socket::{Lost, ReceivedFds, Socket};
+use vmm::{Files, Listener, MemoryLimits, Stop};
+
+use crate::frames::{Scratch, Taken};
+use crate::message::{HEADER_LEN, Header};
+use crate::port::{Output, Port, Surroundings};
+use crate::ring::RingError;
+use crate::session::{Change, RECEIVE, RINGS, Session, SessionError, TRANSMIT};
+use crate::translate::Dropped;
+
+/// Frames of one direction between looks at everything else.
+const BATCH: usize = 256;
+/// How often a guest that does the same wrong again and again is told of.
+const COMPLAINT: Duration = Duration::from_secs(10);
+
+/// Something for the port.
+#[derive(Debug)]
+pub enum Arrival {
+    /// A datagram at its queue pair, or at a group.
+    Frame(Box<Frame>),
+    /// A datagram at its queue pair 1.
+    Mad(Box<MadDatagram>),
+    /// [`Outside::surroundings`] may have changed.
+    Changed,
+}
+
+/// The subnet, as a port needs it.
+pub trait Outside: Send {
+    /// Now, in nanoseconds.
+    fn now(&self) -> u64;
+    /// A counter that changes when a way may have changed.
+    fn generation(&self) -> u64;
+    /// How things are around the port.
+    fn surroundings(&self) -> Surroundings;
+    /// A client has come, or is gone.
+    fn presence(&mut self, present: bool);
+    /// The guest is as new: what the port has had entered is to be taken back.
+    fn reset(&mut self);
+    /// Something leaves the port.
+    fn send(&mut self, output: Output);
+    /// What was sent is all for now.
+    fn flush(&mut self);
+    /// What has arrived.
+    fn receive(&mut self) -> Option<Arrival>;
+    /// Signalled where something has arrived after [`Outside::receive`] has returned nothing.
+    fn bell(&self) -> BorrowedFd<'_>;
+}
+
+/// Why a client is not served any more.
+#[derive(Debug, Error)]
+enum End {
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("ring {0}: {1}")]
+    Ring(usize, RingError),
+    #[error("the link of the port is down")]
+    LinkDown,
+    #[error("{0}")]
+    System(#[from] Errno),
+}
+
+/// What the thread waits for.
+const STOP: u64 = 0;
+const LISTENER: u64 = 1;
+const SOCKET: u64 = 2;
+const BELL: u64 = 3;
+const KICK: u64 = 4;
+
+/// A port and its socket.
+#[derive(Debug)]
+pub struct Server<O> {
+    listener: Listener,
+    port: Port,
+    outside: O,
+    limits: MemoryLimits,
+    mtu: u16,
+    epoll: Epoll,
+    scratch: Scratch,
+    frame: Vec<u8>,
+    complained: Option<Instant>,
+    /// The link went down while a client was there: others are turned away until it is up.
+    down: bool,
+}
+
+/// A client that is served.
+#[derive(Debug)]
+struct Client {
+    socket: Socket,
+    session: Session,
+    /// Its driver has the rings at work.
+    up: bool,
+}
+
+impl<O: Outside> Server<O> {
+    /// Serves `port` on this socket. `mtu` is the longest IP packet in bytes, `limits` what a client may
+    /// share.
+    ///
+    /// # Errors
+    /// Where the process has no file descriptors left.
+    pub fn new(
+        listener: Listener,
+        port: Port,
+        outside: O,
+        limits: MemoryLimits,
+        mtu: u16,
+    ) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        Ok(Self {
+            listener,
+            port,
+            outside,
+            limits,
+            mtu,
+            epoll,
+            scratch: Scratch::default(),
+            frame: Vec::new(),
+            complained: None,
+            down: false,
+        })
+    }
+
+    /// Serves until `stop` is signalled.
+    ///
+    /// # Errors
+    /// Where no client can be accepted any more.
+    pub fn run(&mut self, stop: &Stop) -> io::Result<()> {
+        let level = |token| EpollEvent::new(EpollFlags::EPOLLIN, token);
+        self.epoll.add(stop.as_fd(), level(STOP))?;
+        self.epoll.add(self.outside.bell(), edge(BELL))?;
+        loop {
+            self.epoll.add(self.listener.as_fd(), level(LISTENER))?;
+            let client = self.next_client(stop)?;
+            self.epoll.delete(self.listener.as_fd())?;
+            let Some(stream) = client else { return Ok(()) };
+            self.down &= !self.outside.surroundings().view.active;
+            if self.down {
+                debug!("a client is turned away: the link is down");
+                continue;
+            }
+            info!("client connected");
+            self.outside.presence(true);
+            let end = self.serve(stream, stop);
+            self.rest();
+            self.outside.presence(false);
+            match end {
+                End::Lost(Lost::Stopped) => return Ok(()),
+                End::Lost(Lost::Closed) => info!("client gone"),
+                End::LinkDown => {
+                    info!("client sent away: {}", End::LinkDown);
+                    self.down = true;
+                }
+                end => self.complain(&end),
+            }
+        }
+    }
+
+    /// Says why a client is gone, though not each time.
+    fn complain(&mut self, end: &End) {
+        let told = self.complained.is_some_and(|at| at.elapsed() < COMPLAINT);
+        if told {
+            debug!("client sent away: {end}");
+        } else {
+            self.complained = Some(Instant::now());
+            warn!("client sent away: {end}");
+        }
+    }
+
+    /// The next client, or `None` to stop. What arrives meanwhile is for nobody.
+    fn next_client(&mut self, stop: &Stop) -> io::Result<Option<UnixStream>> {
+        loop {
+            for token in self.wait(None)?.into_iter().flatten() {
+                match token {
+                    STOP => return Ok(None),
+                    LISTENER => {
+                        let complain = |what: std::fmt::Arguments<'_>| warn!("{what}");
+                        return self.listener.accept(stop, complain);
+                    }
+                    _ => {}
+                }
+            }
+            while self.outside.receive().is_some() {}
+        }
+    }
+
+    /// What has happened, at most until `due` on the clock.
+    fn wait(&mut self, due: Option<u64>) -> nix::Result<[Option<u64>; 8]> {
+        let timeout = match due {
+            Some(due) => {
+                let left = due.saturating_sub(self.outside.now());
+                // Not before it is due.
+                let milliseconds = left.div_ceil(1_000_000).min(60_000);
+                EpollTimeout::from(milliseconds as u16)
+            }
+            None => EpollTimeout::NONE,
+        };
+        let mut events = [EpollEvent::empty(); 8];
+        let count = match self.epoll.wait(&mut events, timeout) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(errno) => return Err(errno),
+        };
+        let mut tokens = [None; 8];
+        for (token, event) in tokens.iter_mut().zip(&events[..count]) {
+            *token = Some(event.data());
+        }
+        Ok(tokens)
+    }
+
+    fn serve(&mut self, stream: UnixStream, stop: &Stop) -> End {
+        let socket = Socket::new(stream);
+        let files = Files::new(self.limits, Some(socket.stream().clone()));
+        let mut client = Client {
+            session: Session::new(files, self.mtu),
+            socket,
+            up: false,
+        };
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, SOCKET);
+        let end = match self.epoll.add(client.socket.stream(), event) {
+            Ok(()) => self.converse(&mut client, stop),
+            Err(errno) => End::System(errno),
+        };
+        // The client may keep what these are open.
+        for ring in 0..RINGS {
+            if let Some(kick) = client.session.kick(ring) {
+                let _ = self.epoll.delete(kick);
+            }
+        }
+        let _ = self.epoll.delete(client.socket.stream());
+        end
+    }
+
+    fn converse(&mut self, client: &mut Client, stop: &Stop) -> End {
+        let mut more = false;
+        loop {
+            let due = if more { Some(0) } else { self.port.deadline() };
+            let tokens = match self.wait(due) {
+                Ok(tokens) => tokens,
+                Err(errno) => return errno.into(),
+            };
+            for token in tokens.into_iter().flatten() {
+                let outcome = match token {
+                    STOP => Err(Lost::Stopped.into()),
+                    SOCKET => self.message(client, stop),
+                    _ => Ok(()),
+                };
+                if let Err(end) = outcome {
+                    return end;
+                }
+            }
+            more = match self.work(client) {
+                Ok(more) => more,
+                Err(end) => return end,
+            };
+        }
+    }
+
+    /// Takes a message and answers it.
+    fn message(&mut self, client: &mut Client, stop: &Stop) -> Result<(), End> {
+        let Client {
+            socket, session, ..
+        } = client;
+        let stop = Some(stop.as_fd());
+        let mut fds = ReceivedFds::default();
+        let mut header = [0; HEADER_LEN];
+        socket.receive(&mut header, &mut fds, stop)?;
+        let header = Header::parse(header).map_err(SessionError::from)?;
+        let mut payload = vec![0; header.size as usize];
+        socket.receive(&mut payload, &mut fds, stop)?;
+        if fds.surplus {
+            let count = fds.fds.len();
+            return Err(SessionError::Descriptors(count, header.request).into());
+        }
+        let (answer, change) = session.handle(header, &payload, fds.fds)?;
+        if let Some(Change::Kick(ring, old)) = change {
+            self.change_kick(ring, old, session.kick(ring))?;
+        }
+        if let Some(answer) = answer {
+            socket.send(&header.answer(answer.len()), &answer, &[], stop)?;
+        }
+        let up = session.is_up();
+        if up != client.up {
+            client.up = up;
+            if up {
+                self.begin();
+            } else {
+                self.rest();
+            }
+        }
+        Ok(())
+    }
+
+    fn change_kick(
+        &self,
+        ring: usize,
+        old: Option<OwnedFd>,
+        new: Option<&OwnedFd>,
+    ) -> nix::Result<()> {
+        if let Some(old) = old {
+            self.epoll.delete(old)?;
+        }
+        // Not level triggered, since nobody reads it: who does waits where its owner makes him.
+        new.map_or(Ok(()), |new| self.epoll.add(new, edge(KICK + ring as u64)))
+    }
+
+    /// A guest's driver has begun.
+    fn begin(&mut self) {
+        debug!("the guest's driver is up");
+        self.port.reset();
+        let now = self.outside.now();
+        self.port.set_surroundings(now, self.outside.surroundings());
+    }
+
+    /// A guest's driver is gone.
+    fn rest(&mut self) {
+        self.port.reset();
+        self.outside.reset();
+    }
+
+    /// Moves what there is to move, or some of it; whether there is more.
+    fn work(&mut self, client: &mut Client) -> Result<bool, End> {
+        let mut more = self.arrivals(client)?;
+        if client.up {
+            more |= self.departures(client)?;
+            self.port.poll(self.outside.now());
+        }
+        while let Some(output) = self.port.poll_output() {
+            self.outside.send(output);
+        }
+        self.outside.flush();
+        for ring in 0..RINGS {
+            if let Some(mut running) = client.session.running(ring) {
+                running.finish();
+            }
+        }
+        if more {
+            return Ok(true);
+        }
+        let Some(running) = client.session.running(TRANSMIT) else {
+            return Ok(false);
+        };
+        let waiting = running.ring.listen(true);
+        waiting.map_err(|error| End::Ring(TRANSMIT, error))
+    }
+
+    /// What has come from the subnet.
+    fn arrivals(&mut self, client: &mut Client) -> Result<bool, End> {
+        for _ in 0..BATCH {
+            let Some(arrival) = self.outside.receive() else {
+                return Ok(false);
+            };
+            let now = self.outside.now();
+            match arrival {
+                Arrival::Mad(mad) => {
+                    let generation = self.outside.generation();
+                    self.port.from_management(now, generation, &mad);
+                }
+                Arrival::Changed => {
+                    let surroundings = self.outside.surroundings();
+                    let was = self.port.is_active();
+                    if client.up {
+                        self.port.set_surroundings(now, surroundings);
+                        if was && !self.port.is_active() {
+                            return Err(End::LinkDown);
+                        }
+                    }
+                }
+                Arrival::Frame(datagram) if client.up => {
+                    if self.port.from_fabric(&datagram, &mut self.frame) {
+                        self.give(client)?;
+                    }
+                }
+                Arrival::Frame(_) => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives the guest the frame in hand.
+    fn give(&mut self, client: &mut Client) -> Result<(), End> {
+        let Some(mut running) = client.session.running(RECEIVE) else {
+            return Ok(());
+        };
+        let given = running.give(&mut self.scratch, &self.frame);
+        if !given.map_err(|error| End::Ring(RECEIVE, error))? {
+            self.port.count(Dropped::NoBuffer);
+        }
+        Ok(())
+    }
+
+    /// What the guest sends.
+    fn departures(&mut self, client: &mut Client) -> Result<bool, End> {
+        let (now, generation) = (self.outside.now(), self.outside.generation());
+        for _ in 0..BATCH {
+            let Some(mut running) = client.session.running(TRANSMIT) else {
+                return Ok(false);
+            };
+            let taken = running.take(&mut self.scratch, &mut self.frame);
+            match taken.map_err(|error| End::Ring(TRANSMIT, error))? {
+                Taken::Nothing => return Ok(false),
+                Taken::Nonsense => self.port.count(Dropped::Short),
+                Taken::Frame(_) => self.port.from_guest(now, generation, &self.frame),
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn edge(token: u64) -> EpollEvent {
+    EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, token)
+}

@@ -1,0 +1,290 @@
+//! Ethernet frames of a guest and datagrams of IP over InfiniBand (RFC 4391) into each other: addresses in
+//! ARP and in neighbour discovery (RFC 4861, 4.6.1) become those of the other link, and what depends on
+//! their length changes with them.
+
+mod arp;
+mod bytes;
+mod neighbour_discovery;
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use thiserror::Error;
+use wire::ipoib::{self, Address};
+use wire::{Gid, Guid, PKey, Qpn};
+
+use bytes::ipv6_checksum;
+
+/// Bytes of an Ethernet header.
+pub const ETHERNET_HEADER: usize = 14;
+
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+
+const ICMPV6: u8 = 58;
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// Of all.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// Whether it is of a group.
+    #[must_use]
+    pub const fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+
+    /// The GUID of a port whose guest has this address: its EUI-64, as IPv6 makes it (RFC 4291, A).
+    #[must_use]
+    pub const fn eui64(self) -> Guid {
+        let [a, b, c, d, e, f] = self.0;
+        Guid::new(u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]))
+    }
+
+    /// The address that makes this GUID, if one does.
+    #[must_use]
+    pub const fn of_eui64(guid: Guid) -> Option<Self> {
+        let [a, b, c, mark, mark2, d, e, f] = guid.value().to_be_bytes();
+        let individual = a & 1 == 0;
+        if individual && mark == 0xff && mark2 == 0xfe {
+            Some(Self([a ^ 2, b, c, d, e, f]))
+        } else {
+            None
+        }
+    }
+
+    /// The address under which a guest knows somebody of the fabric. A port like this one is known by
+    /// the address of its guest, everybody else by one that is made of queue pair and GID. LIDs do not
+    /// matter, since they change where a VM moves; so it is the same in every daemon.
+    #[must_use]
+    pub fn of(address: Address) -> Self {
+        let guid = address.gid.guid();
+        match Self::of_eui64(guid) {
+            Some(mac) if address.qpn == queue_pair_of(guid) => mac,
+            _ => {
+                let low = mixed(u64::from(u32::from(address.qpn)) ^ mixed(guid.value()));
+                let [_, _, _, a, b, c, d, e] = low.to_be_bytes();
+                // Locally administered.
+                Self([2, a, b, c, d, e])
+            }
+        }
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mac({self})")
+    }
+}
+
+/// The queue pair number of a port with this GUID: always the same, so that those who know it find the
+/// guest again after it has moved.
+#[must_use]
+pub const fn queue_pair_of(guid: Guid) -> Qpn {
+    Qpn::new(0x40_0000 | (guid.value() & 0x3f_ffff) as u32)
+}
+
+/// Spreads bits over all others (the finalizer of splitmix64).
+const fn mixed(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// Why a frame or datagram goes no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
+pub enum Dropped {
+    /// It is shorter than its headers say.
+    #[error("shorter than its headers say")]
+    Short,
+    /// It is longer than the MTU.
+    #[error("longer than the MTU")]
+    Long,
+    /// It is of a protocol that does not pass: IPv4, IPv6 and ARP do.
+    #[error("of a protocol other than IPv4, IPv6 and ARP")]
+    Protocol,
+    /// It comes from, or tells of, an address that is not the guest's.
+    #[error("from an address that is not the guest's")]
+    Spoofed,
+    /// Its checksum is wrong.
+    #[error("its checksum is wrong")]
+    Checksum,
+    /// Nobody is known under the address.
+    #[error("for an address of nobody")]
+    Unknown,
+    /// The port is not, or not yet, in a subnet.
+    #[error("the port is not in a subnet")]
+    NoCarrier,
+    /// The guest has no room for it.
+    #[error("the guest has no receive buffer for it")]
+    NoBuffer,
+    /// As much waits as may.
+    #[error("too much waits already")]
+    Full,
+}
+
+/// Whom a datagram is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// A group.
+    Group(Gid),
+    /// One queue pair.
+    One(Address),
+}
+
+/// What this port and its guest are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Own {
+    /// The guest's Ethernet address.
+    pub mac: Mac,
+    /// The port's address.
+    pub address: Address,
+    /// The partition.
+    pub pkey: PKey,
+}
+
+/// Those that are known under an Ethernet address.
+pub trait Neighbours {
+    /// Who it is.
+    fn find(&self, mac: Mac) -> Option<Address>;
+    /// Somebody has told of itself.
+    fn learn(&mut self, address: Address);
+}
+
+/// Makes a datagram of a guest's frame, in `datagram`. Whom it is for.
+///
+/// # Errors
+/// [`Dropped`].
+pub fn outbound(
+    frame: &[u8],
+    own: &Own,
+    neighbours: &impl Neighbours,
+    datagram: &mut Vec<u8>,
+) -> Result<To, Dropped> {
+    datagram.clear();
+    let (header, packet) = frame
+        .split_first_chunk::<ETHERNET_HEADER>()
+        .ok_or(Dropped::Short)?;
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
+    let to = Mac([d0, d1, d2, d3, d4, d5]);
+    if Mac([s0, s1, s2, s3, s4, s5]) != own.mac {
+        return Err(Dropped::Spoofed);
+    }
+    datagram.extend_from_slice(&[t0, t1, 0, 0]);
+    let mut group = ipoib::broadcast_group(own.pkey);
+    match u16::from_be_bytes([t0, t1]) {
+        IPV4 => {
+            let packet = ipv4(packet)?;
+            let address = Ipv4Addr::from(bytes::array::<4>(packet, 16).ok_or(Dropped::Short)?);
+            if address.is_multicast() {
+                group = ipoib::ipv4_group(own.pkey, address);
+            }
+            datagram.extend_from_slice(packet);
+        }
+        IPV6 => {
+            let packet = ipv6(packet)?;
+            let address = Ipv6Addr::from(bytes::array::<16>(packet, 24).ok_or(Dropped::Short)?);
+            if address.is_multicast() {
+                group = ipoib::ipv6_group(own.pkey, address);
+            }
+            neighbour_discovery::outbound(packet, own, datagram)?;
+        }
+        ARP => arp::outbound(packet, own, neighbours, datagram)?,
+        _ => return Err(Dropped::Protocol),
+    }
+    if to.is_group() {
+        return Ok(To::Group(group));
+    }
+    neighbours.find(to).map(To::One).ok_or(Dropped::Unknown)
+}
+
+/// Makes a frame for the guest of a datagram, in `frame`. `group` is the one that it was for, `from` who
+/// has sent it, where that is known.
+///
+/// # Errors
+/// [`Dropped`].
+pub fn inbound(
+    datagram: &[u8],
+    group: Option<Gid>,
+    from: Option<Address>,
+    own: &Own,
+    neighbours: &mut impl Neighbours,
+    frame: &mut Vec<u8>,
+) -> Result<(), Dropped> {
+    frame.clear();
+    let (header, packet) = datagram
+        .split_first_chunk::<{ ipoib::HEADER_LEN }>()
+        .ok_or(Dropped::Short)?;
+    let kind = [header[0], header[1]];
+    frame.extend_from_slice(&[0; ETHERNET_HEADER]);
+    frame[12..].copy_from_slice(&kind);
+    let mut sender = from;
+    let to = match u16::from_be_bytes(kind) {
+        IPV4 => {
+            let packet = ipv4(packet)?;
+            frame.extend_from_slice(packet);
+            let address = Ipv4Addr::from(bytes::array::<4>(packet, 16).ok_or(Dropped::Short)?);
+            let [_, b, c, d] = address.octets();
+            if address.is_multicast() {
+                Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+            } else {
+                Mac::BROADCAST
+            }
+        }
+        IPV6 => {
+            let packet = ipv6(packet)?;
+            let told = neighbour_discovery::inbound(packet, own, neighbours, frame)?;
+            sender = told.or(from);
+            let [a, b, c, d] = bytes::array::<4>(packet, 36).ok_or(Dropped::Short)?;
+            Mac([0x33, 0x33, a, b, c, d])
+        }
+        ARP => {
+            sender = Some(arp::inbound(packet, own, neighbours, frame)?);
+            Mac::BROADCAST
+        }
+        _ => return Err(Dropped::Protocol),
+    };
+    let to = if group.is_some() { to } else { own.mac };
+    frame[..6].copy_from_slice(&to.0);
+    let from = sender.map_or(UNKNOWN, Mac::of);
+    frame[6..12].copy_from_slice(&from.0);
+    Ok(())
+}
+
+/// The source of frames from somebody who has not told of itself.
+const UNKNOWN: Mac = Mac([2, 0, 0, 0, 0, 0]);
+
+/// The packet, without what pads the frame.
+fn ipv4(packet: &[u8]) -> Result<&[u8], Dropped> {
+    let version = packet.first().ok_or(Dropped::Short)?;
+    let length = usize::from(bytes::u16_at(packet, 2).ok_or(Dropped::Short)?);
+    if version >> 4 != 4 {
+        return Err(Dropped::Protocol);
+    }
+    if length < 20 {
+        return Err(Dropped::Short);
+    }
+    packet.get(..length).ok_or(Dropped::Short)
+}
+
+/// The packet, without what pads the frame.
+fn ipv6(packet: &[u8]) -> Result<&[u8], Dropped> {
+    let version = packet.first().ok_or(Dropped::Short)?;
+    let length = usize::from(bytes::u16_at(packet, 4).ok_or(Dropped::Short)?);
+    if version >> 4 != 6 {
+        return Err(Dropped::Protocol);
+    }
+    packet.get(..40 + length).ok_or(Dropped::Short)
+}

@@ -1,0 +1,249 @@
+//! Ports in a subnet of which the administration answers what ports ask.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use hca::transport::Frame;
+use hca::{MadDatagram, PortView};
+use ibvswitch_vhost_user as vhost_user;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use vhost_user::port::{Output, Port, Surroundings};
+use vhost_user::server::{Arrival, Outside, Server};
+use vhost_user::translate::Mac;
+use vhost_user_driver::Driver;
+use vmm::{Listener, MemoryLimits, Stop};
+use wire::mad::{Mad, Method, Status};
+use wire::sa::{self, McMemberRecord, PathRecord, Record};
+use wire::{Gid, Lid, Mtu, PKey, QKey, Sl};
+
+/// The Q_Key of groups.
+const QKEY: u32 = 0xb1b;
+/// The first multicast LID.
+const MLID: u16 = 0xc000;
+
+/// What has come for a port.
+#[derive(Debug)]
+struct Inbox {
+    arrivals: Mutex<VecDeque<Arrival>>,
+    bell: EventFd,
+}
+
+impl Inbox {
+    fn put(&self, arrival: Arrival) {
+        self.arrivals.lock().push_back(arrival);
+        self.bell.write(1).unwrap();
+    }
+}
+
+/// The subnet: who is at which LID, and in which group.
+#[derive(Debug, Default)]
+pub struct Net {
+    ports: HashMap<u16, (Gid, Arc<Inbox>)>,
+    groups: HashMap<Gid, (u16, HashSet<u16>)>,
+    /// All datagrams that have left ports.
+    pub seen: Vec<Frame>,
+    /// LIDs of links that are down.
+    pub down: HashSet<u16>,
+}
+
+impl Net {
+    fn answer(&mut self, lid: u16, request: &MadDatagram) -> MadDatagram {
+        let mad = Mad::new_checked(&request.mad[..]).unwrap();
+        let (method, transaction) = (mad.method(), mad.transaction());
+        let data = &request.mad[sa::DATA];
+        let mut status = Status::OK;
+        let mut answer = if mad.attribute() == McMemberRecord::ID {
+            let mut record = McMemberRecord::parse(data).unwrap();
+            let next = MLID + self.groups.len() as u16;
+            let (mlid, members) =
+                { self.groups.entry(record.mgid) }.or_insert((next, HashSet::new()));
+            if method == Method::DELETE {
+                members.remove(&lid);
+            } else if record.join_state.receives() {
+                members.insert(lid);
+            }
+            record.mlid = Lid::new(*mlid);
+            (record.qkey, record.mtu) = (QKey::new(QKEY), Mtu::B2048.code());
+            sa::with_record(Method::GET_RESPONSE, transaction, 0, &record)
+        } else {
+            let mut record = PathRecord::parse(data).unwrap();
+            match self.ports.iter().find(|(_, (gid, _))| *gid == record.dgid) {
+                Some((&lid, _)) => record.dlid = Lid::new(lid),
+                None => status = Status::SA_NO_RECORDS,
+            }
+            sa::with_record(Method::GET_RESPONSE, transaction, 0, &record)
+        };
+        Mad::new_checked(&mut answer[..])
+            .unwrap()
+            .set_status(status);
+        MadDatagram {
+            mad: answer,
+            ..request.clone()
+        }
+    }
+
+    fn send(&mut self, from: u16, frame: Frame) {
+        self.seen.push(frame.clone());
+        let dlid = u16::from(frame.address.dlid);
+        let to: Vec<u16> = if dlid >= MLID {
+            let group = self.groups.values().find(|(mlid, _)| *mlid == dlid);
+            let members = group.map(|(_, members)| members.iter().copied().collect());
+            members.unwrap_or_default()
+        } else {
+            vec![dlid]
+        };
+        for lid in to.into_iter().filter(|lid| *lid != from) {
+            if let Some((_, inbox)) = self.ports.get(&lid) {
+                inbox.put(Arrival::Frame(Box::new(frame.clone())));
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Place {
+    net: Arc<Mutex<Net>>,
+    lid: u16,
+    gid: Gid,
+    inbox: Arc<Inbox>,
+    begun: Instant,
+}
+
+impl Outside for Place {
+    fn now(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64
+    }
+
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            view: PortView {
+                lid: Lid::new(self.lid),
+                active: !self.net.lock().down.contains(&self.lid),
+                pkeys: vec![PKey::DEFAULT_FULL],
+                gids: vec![self.gid],
+                ..PortView::default()
+            },
+            administration: (Lid::new(1), Sl::default()),
+        }
+    }
+
+    fn presence(&mut self, _: bool) {}
+
+    fn reset(&mut self) {}
+
+    fn send(&mut self, output: Output) {
+        let mut net = self.net.lock();
+        match output {
+            Output::Frame(frame) => net.send(self.lid, frame),
+            Output::Mad(mad) => {
+                let answer = net.answer(self.lid, &mad);
+                self.inbox.put(Arrival::Mad(Box::new(answer)));
+            }
+        }
+    }
+
+    fn flush(&mut self) {}
+
+    fn receive(&mut self) -> Option<Arrival> {
+        self.inbox.arrivals.lock().pop_front()
+    }
+
+    fn bell(&self) -> BorrowedFd<'_> {
+        self.inbox.bell.as_fd()
+    }
+}
+
+/// A subnet with ports on threads.
+pub struct Lab {
+    /// The subnet.
+    pub net: Arc<Mutex<Net>>,
+    dir: TempDir,
+    stop: Stop,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// The Ethernet address of the guest of a port.
+pub const fn mac(port: usize) -> Mac {
+    Mac([0x52, 0x54, 0, 0, 0, port as u8])
+}
+
+impl Lab {
+    /// With so many ports.
+    pub fn new(ports: usize) -> Self {
+        let mut lab = Self {
+            net: Arc::default(),
+            dir: tempfile::tempdir().unwrap(),
+            stop: Stop::new().unwrap(),
+            threads: Vec::new(),
+        };
+        for port in 0..ports {
+            let inbox = Arc::new(Inbox {
+                arrivals: Mutex::default(),
+                bell: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).unwrap(),
+            });
+            let lid = port as u16 + 2;
+            let gid = Gid::new(Gid::DEFAULT_PREFIX, mac(port).eui64());
+            let place = Place {
+                net: Arc::clone(&lab.net),
+                lid,
+                gid,
+                inbox: Arc::clone(&inbox),
+                begun: Instant::now(),
+            };
+            lab.net.lock().ports.insert(lid, (gid, inbox));
+            let listener = Listener::bind(lab.socket(port)).unwrap();
+            let machine = Port::new(mac(port));
+            let limits = MemoryLimits::default();
+            let server = Server::new(listener, machine, place, limits, 2044);
+            let (mut server, stop) = (server.unwrap(), lab.stop.clone());
+            let thread = std::thread::spawn(move || server.run(&stop).unwrap());
+            lab.threads.push(thread);
+        }
+        lab
+    }
+
+    /// The socket of a port.
+    pub fn socket(&self, port: usize) -> PathBuf {
+        self.dir.path().join(format!("port{port}.sock"))
+    }
+
+    /// A guest at a port.
+    pub fn guest(&self, port: usize) -> Driver {
+        Driver::start(self.socket(port)).unwrap()
+    }
+
+    /// Sets whether the link of a port is up.
+    pub fn set_link(&self, port: usize, up: bool) {
+        let lid = port as u16 + 2;
+        let mut net = self.net.lock();
+        if up {
+            net.down.remove(&lid);
+        } else {
+            net.down.insert(lid);
+        }
+        net.ports[&lid].1.put(Arrival::Changed);
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.stop.signal();
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            assert!(
+                std::thread::panicking() || ended.is_ok(),
+                "a port has failed"
+            );
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! A port behind its socket: messages, rings and frames, against the front end of the `vhost` crate, the
+//! rings of `virtio-queue` and the packets of `etherparse`.
+
+mod exchange;
+mod harness;
+mod messages;
+mod rings;
+mod walk;
