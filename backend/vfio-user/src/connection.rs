@@ -10,18 +10,18 @@ use nix::errno::Errno;
 use thiserror::Error;
 use tracing::{debug, warn};
 use vfio_bindings::bindings::vfio::{
-    VFIO_DEVICE_FEATURE_GET, VFIO_DEVICE_FEATURE_MASK, VFIO_DEVICE_FEATURE_PROBE,
-    VFIO_DEVICE_FEATURE_SET, VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET,
-    VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, VFIO_DMA_UNMAP_FLAG_ALL,
-    VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP, VFIO_DMA_UNMAP_FLAG_VADDR, VFIO_IRQ_SET_DATA_EVENTFD,
+    VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_DMA_MAP_FLAG_READ,
+    VFIO_DMA_MAP_FLAG_WRITE, VFIO_DMA_UNMAP_FLAG_ALL, VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP,
+    VFIO_DMA_UNMAP_FLAG_VADDR, VFIO_IRQ_SET_DATA_EVENTFD,
 };
 
 use crate::journal::Journal;
 use crate::message::{
-    Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
-    FLAG_REPLY, FLAG_TYPE, HEADER_LEN, Header, IrqInfoFields, IrqSet, MAX_DATA_XFER_SIZE,
-    MAX_PAYLOAD, NUM_IRQS, NUM_REGIONS, RegionAccess,
+    Command, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY, FLAG_REPLY,
+    FLAG_TYPE, HEADER_LEN, Header, IrqInfoFields, IrqSet, MAX_DATA_XFER_SIZE, MAX_PAYLOAD,
+    NUM_IRQS, NUM_REGIONS, RegionAccess,
 };
+use crate::migration::Progress;
 use crate::region::RegionInfo;
 use crate::version::{Capabilities, Version};
 use crate::{Device, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
@@ -97,11 +97,15 @@ pub(crate) fn serve_before(
         end => end,
     };
     let Connection {
-        peer, interrupts, ..
+        peer,
+        interrupts,
+        mut progress,
+        ..
     } = connection;
     interrupts.disconnect();
     if peer.is_some() {
         device.disconnected();
+        progress.reset(device);
     }
     end
 }
@@ -123,6 +127,8 @@ struct Connection<'a> {
     unshared: bool,
     /// Why the last command's memory cannot be used.
     unusable: Option<MapError>,
+    /// How far the client is with moving the device.
+    progress: Progress,
     /// What the client can do, once it has negotiated.
     peer: Option<Capabilities>,
     payload: Vec<u8>,
@@ -174,6 +180,7 @@ impl<'a> Connection<'a> {
             irqs,
             unshared: false,
             unusable: None,
+            progress: Progress::default(),
             peer: None,
             payload: Vec::new(),
             reply: Vec::new(),
@@ -328,12 +335,15 @@ impl<'a> Connection<'a> {
             Command::RegionRead => self.region_read(payload)?,
             Command::RegionWrite => self.region_write(payload)?,
             Command::DeviceReset => self.device_reset(payload)?,
-            Command::DeviceFeature => device_feature(payload)?,
+            Command::DeviceFeature => {
+                self.progress
+                    .feature(self.device, payload, &mut self.reply)?;
+            }
+            Command::MigDataRead => self.progress.read_data(payload, &mut self.reply)?,
+            Command::MigDataWrite => self.progress.write_data(self.device, payload)?,
             // Not offered in the negotiation, or not the client's to send.
             Command::RegionWriteMulti
             | Command::DeviceGetRegionIoFds
-            | Command::MigDataRead
-            | Command::MigDataWrite
             | Command::DmaRead
             | Command::DmaWrite => return Err(Errno::EOPNOTSUPP),
         }
@@ -503,25 +513,7 @@ impl<'a> Connection<'a> {
             return Err(Errno::EINVAL);
         }
         self.device.reset();
+        self.progress.reset(self.device);
         Ok(())
     }
-}
-
-/// No feature is supported, which VFIO says as `ENOTTY`; QEMU asks for some
-/// all the same.
-fn device_feature(payload: &[u8]) -> Result<(), Errno> {
-    let DeviceFeature { flags } = DeviceFeature::parse(payload)?;
-    let (get, set) = (
-        flags & VFIO_DEVICE_FEATURE_GET != 0,
-        flags & VFIO_DEVICE_FEATURE_SET != 0,
-    );
-    let probe = flags & VFIO_DEVICE_FEATURE_PROBE != 0;
-    let known = VFIO_DEVICE_FEATURE_MASK
-        | VFIO_DEVICE_FEATURE_GET
-        | VFIO_DEVICE_FEATURE_SET
-        | VFIO_DEVICE_FEATURE_PROBE;
-    if flags & !known != 0 || !(get || set || probe) || (get && set && !probe) {
-        return Err(Errno::EINVAL);
-    }
-    Err(Errno::ENOTTY)
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use crate::{Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Region};
+use crate::{Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Region};
 
 /// A PCI device, as the server sees it.
 ///
@@ -41,6 +41,11 @@ pub trait Device: Send {
     /// How much memory one client may share. Asked once per client.
     fn memory_limits(&self) -> MemoryLimits {
         MemoryLimits::default()
+    }
+
+    /// The device as one that can go on elsewhere; `None` where it cannot.
+    fn migration(&mut self) -> Option<&mut dyn Migration> {
+        None
     }
 
     /// Reads `data.len()` bytes at `offset` of `region` into `data`, which is

@@ -17,6 +17,10 @@ pub const MAX_DMA_MAPS: usize = 65535;
 /// The unit of mappings and of the dirty log, in bytes (`pgsizes`).
 pub const PAGE_SIZE: u64 = 4096;
 
+/// Logs of mappings that are gone which are kept until somebody asks, and bytes of them.
+const GONE_LOGS: usize = 1024;
+const GONE_BYTES: usize = 8 << 20;
+
 /// What a device may do with a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protection {
@@ -247,15 +251,29 @@ impl DirtyLog {
         }
     }
 
-    /// The addresses of the pages, which are forgotten.
-    fn take(&self) -> impl Iterator<Item = u64> {
-        let addr = self.addr;
-        self.words.iter().enumerate().flat_map(move |(word, bits)| {
-            let bits = bits.swap(0, Ordering::Relaxed);
+    /// The addresses of the pages in `addr..addr + size` (saturating), which are forgotten.
+    fn take(&self, addr: u64, size: u64) -> impl Iterator<Item = u64> {
+        let own = self.addr;
+        let count = self.words.len() as u64 * 64;
+        let end = addr.saturating_add(size).saturating_sub(own);
+        let first = addr.saturating_sub(own) / PAGE_SIZE;
+        let last = end.div_ceil(PAGE_SIZE).min(count);
+        let words = (first / 64..last.div_ceil(64)).filter(move |_| first < last);
+        words.flat_map(move |word| {
+            let low = first.max(word * 64) % 64;
+            let high = (last - 1).min(word * 64 + 63) % 64;
+            let asked = (u64::MAX >> (63 - (high - low))) << low;
+            let bits = self.words.get(word as usize);
+            let bits = bits.map_or(0, |bits| bits.fetch_and(!asked, Ordering::Relaxed) & asked);
             (0..64_u64)
                 .filter(move |bit| bits >> bit & 1 != 0)
-                .map(move |bit| addr + (word as u64 * 64 + bit) * PAGE_SIZE)
+                .map(move |bit| own + (word * 64 + bit) * PAGE_SIZE)
         })
+    }
+
+    /// Bytes that it takes.
+    fn cost(&self) -> usize {
+        self.words.len() * size_of::<AtomicU64>()
     }
 }
 
@@ -348,6 +366,8 @@ pub struct DmaTable {
     logs: bool,
     /// Logs of mappings that are gone.
     gone: Vec<Arc<DirtyLog>>,
+    /// Where mappings were whose logs could not be kept: everything there counts as written.
+    lost: Option<(u64, u64)>,
 }
 
 impl DmaTable {
@@ -446,10 +466,27 @@ impl DmaTable {
         gone
     }
 
-    /// What has been written to mappings that are gone is still to be told.
+    /// What has been written to mappings that are gone is still to be told. Whoever maps and unmaps all
+    /// the time and never asks is told that everything was written.
     fn keep_logs(&mut self, gone: &[Mapping]) {
-        let logs = gone.iter().filter_map(|mapping| mapping.dirty.clone());
-        self.gone.extend(logs);
+        let mut cost: usize = self.gone.iter().map(|log| log.cost()).sum();
+        for mapping in gone {
+            let Some(log) = &mapping.dirty else { continue };
+            if log
+                .words
+                .iter()
+                .all(|word| word.load(Ordering::Relaxed) == 0)
+            {
+                continue;
+            }
+            cost += log.cost();
+            if self.gone.len() < GONE_LOGS && cost <= GONE_BYTES {
+                self.gone.push(Arc::clone(log));
+            } else {
+                let (first, end) = self.lost.unwrap_or((u64::MAX, 0));
+                self.lost = Some((first.min(mapping.addr), end.max(mapping.end())));
+            }
+        }
     }
 
     /// The memory as it is now, for others to reach it; with the log of writes,
@@ -485,26 +522,42 @@ impl DmaTable {
     pub fn stop_dirty_log(&mut self) {
         self.logs = false;
         self.gone.clear();
+        self.lost = None;
         for mapping in &mut self.memory.mappings {
             mapping.dirty = None;
         }
+    }
+
+    /// Whether the device's writes are recorded.
+    pub fn is_logging(&self) -> bool {
+        self.logs
     }
 
     /// DMA addresses of the pages of [`PAGE_SIZE`] written since the last
     /// call or the start, in order; empty where nothing is recorded.
     /// Recording goes on.
     pub fn take_dirty_log(&mut self) -> Vec<u64> {
-        let present = self.memory.mappings.iter();
-        let present = present.filter_map(|mapping| mapping.dirty.as_ref());
-        let mut pages: Vec<u64> = present
-            .chain(&self.gone)
-            .flat_map(|log| log.take())
-            .collect();
+        let pages = self.take_dirty_log_of(0, u64::MAX);
         // Nobody writes there any more.
         self.gone.clear();
+        pages
+    }
+
+    /// As [`DmaTable::take_dirty_log`], of the pages in `addr..addr + size` (saturating) alone.
+    pub fn take_dirty_log_of(&mut self, addr: u64, size: u64) -> Vec<u64> {
+        let present = self.memory.mappings.iter();
+        let present = present.filter_map(|mapping| mapping.dirty.as_ref());
+        let logs = present.chain(&self.gone);
+        let mut pages: Vec<u64> = logs.flat_map(|log| log.take(addr, size)).collect();
         pages.sort_unstable();
         pages.dedup();
         pages
+    }
+
+    /// Where everything counts as written, whatever [`DmaTable::take_dirty_log_of`] tells: a range of DMA
+    /// addresses, until logging stops.
+    pub fn lost_dirty_logs(&self) -> Option<std::ops::Range<u64>> {
+        self.lost.map(|(first, end)| first..end)
     }
 }
 

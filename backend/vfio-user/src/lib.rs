@@ -43,6 +43,7 @@ mod heap;
 mod irq;
 mod journal;
 mod message;
+mod migration;
 mod region;
 mod server;
 mod version;
@@ -56,6 +57,7 @@ pub use dma::{DmaError, DmaTable, DmaView, Lookup, MAX_DMA_MAPS, Mapping, PAGE_S
 pub use heap::release_heap;
 pub use irq::{Interrupts, IrqInfo};
 pub use message::{Command, Header, MAX_DATA_XFER_SIZE, MAX_MSG_FDS, NUM_IRQS, NUM_REGIONS};
+pub use migration::{MAX_BITMAP_SIZE, Migration, MigrationState};
 pub use nix::errno::Errno;
 pub use region::{Region, SparseArea};
 pub use server::Server;

@@ -433,30 +433,121 @@ impl RegionAccess {
     }
 }
 
-/// Fixed fields of DEVICE_FEATURE.
+/// Fixed fields of DEVICE_FEATURE, request and reply; the feature's data may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceFeature {
+    pub(crate) argsz: u32,
     pub(crate) flags: u32,
 }
 
 impl DeviceFeature {
-    const LEN: u32 = 8;
+    pub(crate) const LEN: usize = 8;
 
-    pub(crate) fn parse(payload: &[u8]) -> Result<Self, Errno> {
+    /// The fields and the data after them.
+    pub(crate) fn parse(payload: &[u8]) -> Result<(Self, &[u8]), Errno> {
         let mut fields = Fields::new(payload);
-        let argsz = fields.u32()?;
         let feature = Self {
+            argsz: fields.u32()?,
             flags: fields.u32()?,
         };
-        if argsz < Self::LEN {
+        if feature.argsz < Self::LEN as u32 {
             return Err(Errno::EINVAL);
         }
-        Ok(feature)
+        Ok((feature, fields.rest()))
     }
 
     pub(crate) fn emit(&self, payload: &mut Vec<u8>) {
-        payload.put_u32(Self::LEN);
+        payload.put_u32(self.argsz);
         payload.put_u32(self.flags);
+    }
+}
+
+/// Data of the features VFIO_DEVICE_FEATURE_DMA_LOGGING_START and, with the size of the bitmap instead of
+/// ranges, VFIO_DEVICE_FEATURE_DMA_LOGGING_REPORT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoggingReport {
+    pub(crate) iova: u64,
+    pub(crate) length: u64,
+    pub(crate) page_size: u64,
+}
+
+impl LoggingReport {
+    pub(crate) const LEN: usize = 24;
+
+    pub(crate) fn parse(data: &[u8]) -> Result<Self, Errno> {
+        let mut fields = Fields::new(data);
+        Ok(Self {
+            iova: fields.u64()?,
+            length: fields.u64()?,
+            page_size: fields.u64()?,
+        })
+    }
+
+    pub(crate) fn emit(&self, payload: &mut Vec<u8>) {
+        payload.put_u64(self.iova);
+        payload.put_u64(self.length);
+        payload.put_u64(self.page_size);
+    }
+}
+
+/// Data of the feature VFIO_DEVICE_FEATURE_DMA_LOGGING_START: `num_ranges` ranges follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoggingControl {
+    pub(crate) page_size: u64,
+    pub(crate) num_ranges: u32,
+}
+
+impl LoggingControl {
+    const RANGE: u64 = 16;
+
+    /// The fields; `EINVAL` unless all ranges are there.
+    pub(crate) fn parse(data: &[u8]) -> Result<Self, Errno> {
+        let mut fields = Fields::new(data);
+        let control = Self {
+            page_size: fields.u64()?,
+            num_ranges: fields.u32()?,
+        };
+        fields.u32()?;
+        if fields.rest().len() as u64 != u64::from(control.num_ranges) * Self::RANGE {
+            return Err(Errno::EINVAL);
+        }
+        Ok(control)
+    }
+
+    pub(crate) fn emit(&self, payload: &mut Vec<u8>) {
+        payload.put_u64(self.page_size);
+        payload.put_u32(self.num_ranges);
+        payload.put_u32(0);
+    }
+}
+
+/// Fixed fields of MIG_DATA_READ and MIG_DATA_WRITE, request and reply; data may follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MigData {
+    pub(crate) argsz: u32,
+    pub(crate) size: u32,
+}
+
+impl MigData {
+    pub(crate) const LEN: usize = 8;
+
+    /// The fields and the data after them.
+    pub(crate) fn parse(payload: &[u8]) -> Result<(Self, &[u8]), Errno> {
+        let mut fields = Fields::new(payload);
+        let request = Self {
+            argsz: fields.u32()?,
+            size: fields.u32()?,
+        };
+        if u64::from(request.argsz) < Self::LEN as u64 + u64::from(request.size) {
+            return Err(Errno::EINVAL);
+        }
+        Ok((request, fields.rest()))
+    }
+
+    /// With as much data as is to follow.
+    pub(crate) fn emit(size: usize, payload: &mut Vec<u8>) {
+        payload.put_u32((Self::LEN + size) as u32);
+        payload.put_u32(size as u32);
     }
 }
 

@@ -6,13 +6,13 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::{
-    Device, DmaTable, End, Errno, Interrupts, IrqInfo, Mapping, Region, SharedMemory, SparseArea,
-    Stop, serve,
+    Device, DmaTable, End, Errno, Interrupts, IrqInfo, Mapping, Migration, Region, SharedMemory,
+    SparseArea, Stop, serve,
 };
 use vmm::socket::Socket;
 
@@ -50,6 +50,8 @@ pub struct Events {
     pub resets: AtomicU32,
     /// Number of clients that were lost.
     pub disconnects: AtomicU32,
+    /// The device rests: it neither raises interrupts nor touches memory.
+    pub rests: AtomicBool,
 }
 
 /// The device.
@@ -60,6 +62,7 @@ pub struct Dummy {
     interrupts: Interrupts,
     dma: Arc<Mutex<DmaTable>>,
     events: Arc<Events>,
+    movable: bool,
 }
 
 impl Dummy {
@@ -74,7 +77,17 @@ impl Dummy {
             interrupts: Interrupts::new(&Self::IRQS)?,
             dma: Arc::default(),
             events: Arc::default(),
+            movable: true,
         })
+    }
+
+    /// The same, as a device that cannot go on elsewhere.
+    #[must_use]
+    pub fn immovable(self) -> Self {
+        Self {
+            movable: false,
+            ..self
+        }
     }
 
     /// INTx can be masked, MSI-X is as usual.
@@ -102,6 +115,9 @@ impl Dummy {
     }
 
     fn act(&mut self, register: u64, value: &[u8]) {
+        if self.events.rests.load(Ordering::Relaxed) {
+            return;
+        }
         let dma = self.dma.lock();
         if let (TRIGGER, Ok(vector)) = (register, value.try_into()) {
             let vector = u32::from_le_bytes(vector);
@@ -145,6 +161,10 @@ impl Device for Dummy {
 
     fn interrupts(&self) -> Interrupts {
         self.interrupts.clone()
+    }
+
+    fn migration(&mut self) -> Option<&mut dyn Migration> {
+        if self.movable { Some(self) } else { None }
     }
 
     fn read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
@@ -196,6 +216,44 @@ impl Device for Dummy {
         let gone = self.dma.lock().clear();
         drop(gone);
         self.events.disconnects.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Its image is what [`BAR`] holds, which is more than one message takes.
+impl Migration for Dummy {
+    fn stop(&mut self) -> Result<(), Errno> {
+        self.events.rests.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), Errno> {
+        self.events.rests.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, Errno> {
+        Ok(self.bar.clone())
+    }
+
+    fn restore(&mut self, image: &[u8]) -> Result<(), Errno> {
+        self.bar.fill(0);
+        if image.len() != self.bar.len() {
+            return Err(Errno::EINVAL);
+        }
+        self.bar.copy_from_slice(image);
+        Ok(())
+    }
+
+    fn image_size(&self) -> u64 {
+        BAR_SIZE
+    }
+
+    fn image_limit(&self) -> usize {
+        BAR_SIZE as usize + 1
+    }
+
+    fn with_mappings(&mut self, act: &mut dyn FnMut(&mut DmaTable)) {
+        act(&mut self.dma.lock());
     }
 }
 

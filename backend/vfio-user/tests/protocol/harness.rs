@@ -29,7 +29,11 @@ pub struct Served {
 impl Served {
     /// Without a version negotiated.
     pub fn fresh() -> Self {
-        let mut device = Dummy::new().unwrap();
+        Self::of(Dummy::new().unwrap())
+    }
+
+    /// That device, without a version negotiated.
+    pub fn of(mut device: Dummy) -> Self {
         let (dma, events, interrupts) = (device.dma(), device.events(), device.interrupts());
         let (socket, theirs) = UnixStream::pair().unwrap();
         let stop = Stop::new().unwrap();
@@ -47,7 +51,12 @@ impl Served {
 
     /// As QEMU begins.
     pub fn negotiated() -> Self {
-        let mut served = Self::fresh();
+        Self::fresh().negotiate()
+    }
+
+    /// The same, after the negotiation that QEMU begins with.
+    pub fn negotiate(self) -> Self {
+        let mut served = self;
         let mut payload = vec![0, 0, 0, 0];
         payload.extend_from_slice(QEMU_VERSION.as_bytes());
         payload.push(0);
