@@ -28,6 +28,12 @@ impl Fabric {
         };
         first.exchange(second);
         for at in [one, other] {
+            if let Some(ledger) = self.ledgers.port_mut(at) {
+                ledger.told.clear();
+                ledger.lease = None;
+            }
+        }
+        for at in [one, other] {
             if let Some(guid) = self.port(at).map(|port| port.guid) {
                 self.nodes.found_at(guid, at);
             }

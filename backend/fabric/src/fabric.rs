@@ -8,6 +8,8 @@ use wire::{Guid, MadPacket};
 
 use crate::agents::performance::PerformanceAgent;
 use crate::nodes::Nodes;
+use crate::nodes::counters::SmpCounts;
+use crate::nodes::ledger::Ledgers;
 use crate::nodes::owner::{Owner, SmpAccess};
 use crate::nodes::topology::{NodeId, PortRef, Topology, TopologyError};
 use crate::output::{Output, PortEvent};
@@ -21,6 +23,7 @@ use crate::timers::Timers;
 #[derive(Debug)]
 pub struct Fabric {
     pub(crate) nodes: Nodes,
+    pub(crate) ledgers: Ledgers,
     pub(crate) transit: VecDeque<Transit>,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) timers: Timers,
@@ -43,8 +46,10 @@ impl Fabric {
     /// # Errors
     /// What [`Topology::check`] finds.
     pub fn new(topology: &Topology) -> Result<Self, TopologyError> {
+        let nodes = Nodes::new(topology)?;
         let mut fabric = Self {
-            nodes: Nodes::new(topology)?,
+            ledgers: Ledgers::new(&nodes),
+            nodes,
             transit: VecDeque::new(),
             outputs: VecDeque::new(),
             timers: Timers::default(),
@@ -96,7 +101,8 @@ impl Fabric {
 
     pub(crate) fn performance(&mut self) -> PerformanceAgent<'_> {
         PerformanceAgent {
-            nodes: &mut self.nodes,
+            nodes: &self.nodes,
+            ledgers: &mut self.ledgers,
             timers: &mut self.timers,
         }
     }
@@ -119,6 +125,11 @@ impl Fabric {
                 self.local_change(port, LocalChange::default());
             }
         }
+    }
+
+    /// Subnet management packets a node has seen.
+    pub fn smp_counts(&self, node: NodeId) -> Option<&SmpCounts> {
+        Some(&self.ledgers.node(node)?.smps)
     }
 
     /// The next thing that left the fabric.

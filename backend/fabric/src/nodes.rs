@@ -1,11 +1,13 @@
 //! Nodes: which there are, what they know of themselves, and what they count.
 //!
 //! [`Nodes`] is all that paths are found in. Packets on their way, time and what leaves the fabric are
-//! not in it, so that nothing here moves a packet.
+//! not in it, so that nothing here moves a packet; nor is what nodes count and remember while packets
+//! pass, which is in their ledgers.
 
 pub(crate) mod base_lines;
 pub(crate) mod counters;
 pub(crate) mod forwarding;
+pub(crate) mod ledger;
 pub(crate) mod node;
 pub(crate) mod owner;
 pub(crate) mod report;
@@ -20,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wire::attribute::{NodeDescription, NodeInfo, NodeType, PortInfo};
 use wire::{ExtendedLid, Gid, Guid, PKey};
 
-use counters::{Counter, PortCounters, SmpCounts};
+use counters::PortCounters;
 use node::{Node, Port, Switch};
 use topology::{NodeId, PortRef, Topology, TopologyError};
 
@@ -164,11 +166,6 @@ impl Nodes {
         Some(&self.port(port)?.counters)
     }
 
-    /// Subnet management packets a node has seen.
-    pub fn smp_counts(&self, node: NodeId) -> Option<&SmpCounts> {
-        Some(&self.node(node)?.smps)
-    }
-
     pub(crate) fn port(&self, port: PortRef) -> Option<&Port> {
         self.node(port.node)?.port(port.port)
     }
@@ -224,12 +221,6 @@ impl Nodes {
     /// A GUID is to be found at this port.
     pub(crate) fn found_at(&mut self, guid: Guid, at: PortRef) {
         self.by_guid.insert(guid, at);
-    }
-
-    pub(crate) fn count(&mut self, port: PortRef, counter: Counter, value: u64) {
-        if let Some(port) = self.port_mut(port) {
-            port.management.add(counter, value);
-        }
     }
 
     /// The vLID of a port; `None` where it has none.

@@ -143,7 +143,7 @@ impl Fabric {
     /// Puts a packet among those on their way; false when they are too many.
     pub(crate) fn push(&mut self, transit: Transit) -> bool {
         if self.transit.len() + self.timers.packets() >= IN_TRANSIT {
-            self.nodes.count(transit.at, Counter::Vl15Dropped, 1);
+            self.ledgers.count(transit.at, Counter::Vl15Dropped, 1);
             return false;
         }
         self.transit.push_back(transit);
@@ -152,15 +152,15 @@ impl Fabric {
 
     fn push_later(&mut self, time: Duration, transit: Transit) {
         if self.transit.len() + self.timers.packets() >= IN_TRANSIT {
-            self.nodes.count(transit.at, Counter::Vl15Dropped, 1);
+            self.ledgers.count(transit.at, Counter::Vl15Dropped, 1);
             return;
         }
         self.timers.schedule(time, Timer::Packet(transit));
     }
 
     fn drop_smp(&mut self, node: NodeId) {
-        if let Some(node) = self.nodes.node_mut(node) {
-            node.smps.dropped += 1;
+        if let Some(ledger) = self.ledgers.node_mut(node) {
+            ledger.smps.dropped += 1;
         }
     }
 
@@ -173,10 +173,10 @@ impl Fabric {
             } else {
                 Counter::UnicastRcv
             };
-            if let Some(port) = self.nodes.port_mut(at) {
-                port.management.add(kind, 1);
-                port.management.add(Counter::RcvData, words);
-                port.receive_sound();
+            if let Some(ledger) = self.ledgers.port_mut(at) {
+                ledger.management.add(kind, 1);
+                ledger.management.add(Counter::RcvData, words);
+                ledger.receive_sound();
             }
             if self.tap.is_some() {
                 self.show(at, Direction::Received, &transit.packet);
@@ -206,7 +206,7 @@ impl Fabric {
             let sl = transit.packet.sl;
             match (ours, transit.origin, is_switch) {
                 (true, Origin::Own(_), false) if self.loop_back(at, sl).is_err() => {
-                    self.nodes.count(at, Counter::OtherDiscards, 1);
+                    self.ledgers.count(at, Counter::OtherDiscards, 1);
                 }
                 (true, Origin::Neighbour(_), false) if self.is_router(at.node) => {
                     self.reach_router(at, transit);
@@ -214,7 +214,7 @@ impl Fabric {
                 (true, _, _) => self.arrive(management, at.port, transit),
                 (false, Origin::Own(_), false) | (false, _, true) => self.route_by_lid(transit),
                 // A packet to a LID that is not this adapter's.
-                _ => self.nodes.count(at, Counter::OtherRcvErrors, 1),
+                _ => self.ledgers.count(at, Counter::OtherRcvErrors, 1),
             }
             return;
         }
@@ -277,7 +277,7 @@ impl Fabric {
             Ok(out) if transit.hops < HOP_LIMIT => {
                 self.transmit(out, transit.hops, transit.packet);
             }
-            Ok(_) => self.nodes.count(at, Counter::LoopingErrors, 1),
+            Ok(_) => self.ledgers.count(at, Counter::LoopingErrors, 1),
             Err(reason) => {
                 self.refuse(at, reason, &transit.packet);
                 if is_smp {
@@ -327,7 +327,7 @@ impl Fabric {
             }
         };
         if outs.is_empty() {
-            self.nodes.count(at, Counter::DlidMappingErrors, 1);
+            self.ledgers.count(at, Counter::DlidMappingErrors, 1);
         }
         for port in outs {
             let out = PortRef { port, ..at };
@@ -351,7 +351,7 @@ impl Fabric {
     pub(crate) fn count_refused(&mut self, at: PortRef, reason: NoRoute, packets: u64) {
         match reason {
             NoRoute::NotActive(out) if self.port(out).is_some() => {
-                self.nodes.count(out, Counter::InactiveDiscards, packets);
+                self.ledgers.count(out, Counter::InactiveDiscards, packets);
             }
             NoRoute::Partition(port) => {
                 let counter = if port == at {
@@ -359,21 +359,21 @@ impl Fabric {
                 } else {
                     Counter::XmitConstraintErrors
                 };
-                self.nodes.count(port, counter, packets);
+                self.ledgers.count(port, counter, packets);
             }
             NoRoute::NotThere(port) | NoRoute::HopLimit(port) | NoRoute::NotRouted(port) => {
-                self.nodes.count(port, Counter::OtherRcvErrors, packets);
+                self.ledgers.count(port, Counter::OtherRcvErrors, packets);
             }
             NoRoute::Stalled(port) => {
-                self.nodes
+                self.ledgers
                     .count(port, Counter::HoqLifetimeDiscards, packets);
                 self.waits_in_vain(port);
             }
             // What a switch itself sends to nowhere, it has not received.
             _ if at.port == 0 => {}
-            NoRoute::Lane(_) => self.nodes.count(at, Counter::VlMappingErrors, packets),
-            NoRoute::Circle(_) => self.nodes.count(at, Counter::LoopingErrors, packets),
-            _ => self.nodes.count(at, Counter::DlidMappingErrors, packets),
+            NoRoute::Lane(_) => self.ledgers.count(at, Counter::VlMappingErrors, packets),
+            NoRoute::Circle(_) => self.ledgers.count(at, Counter::LoopingErrors, packets),
+            _ => self.ledgers.count(at, Counter::DlidMappingErrors, packets),
         }
     }
 
@@ -385,7 +385,7 @@ impl Fabric {
             .filter(|port| out.port != 0 && port.is_linked())
             .and_then(|port| port.peer);
         let Some(peer) = peer else {
-            self.nodes.count(out, Counter::InactiveDiscards, 1);
+            self.ledgers.count(out, Counter::InactiveDiscards, 1);
             if is_smp {
                 self.drop_smp(out.node);
             }
@@ -400,12 +400,12 @@ impl Fabric {
         } else {
             Counter::UnicastXmit
         };
-        if let Some(port) = self.nodes.port_mut(out) {
-            port.management.add(kind, 1);
-            port.management.add(Counter::XmitData, words);
+        if let Some(ledger) = self.ledgers.port_mut(out) {
+            ledger.management.add(kind, 1);
+            ledger.management.add(Counter::XmitData, words);
         }
-        if is_smp && let Some(node) = self.nodes.node_mut(out.node) {
-            node.smps.forwarded += 1;
+        if is_smp && let Some(ledger) = self.ledgers.node_mut(out.node) {
+            ledger.smps.forwarded += 1;
         }
         if self.tap.is_some() {
             self.show(out, Direction::Sent, &packet);

@@ -10,6 +10,7 @@ use wire::performance::{
 use crate::nodes::Nodes;
 use crate::nodes::base_lines::{BaseLines, DISCARDS, ERRORS, LONG, SHORT};
 use crate::nodes::counters::{Counter, Totals};
+use crate::nodes::ledger::Ledgers;
 use crate::nodes::node::RESPONSE_TIME;
 use crate::nodes::topology::PortRef;
 use crate::timers::Timers;
@@ -128,7 +129,8 @@ impl Nodes {
 
 /// The performance management agents of all nodes.
 pub(crate) struct PerformanceAgent<'a> {
-    pub(crate) nodes: &'a mut Nodes,
+    pub(crate) nodes: &'a Nodes,
+    pub(crate) ledgers: &'a mut Ledgers,
     pub(crate) timers: &'a mut Timers,
 }
 
@@ -197,9 +199,10 @@ impl PerformanceAgent<'_> {
         let ports = self.nodes.selected(at, asked.port_select)?;
         let now = self.timers.now();
         Ok(sum(ports.filter_map(|port| {
-            let port = self.nodes.port_mut(PortRef { port, ..at })?;
-            let totals = totals(&port.totals(now));
-            let base = base(&mut port.base_lines);
+            let at = PortRef { port, ..at };
+            let ledger = self.ledgers.port_mut(at)?;
+            let totals = totals(&ledger.totals(self.nodes.port(at)?, now));
+            let base = base(&mut ledger.base_lines);
             if asked.set {
                 write(base, totals, asked.counter_select, asked.written);
             }

@@ -158,7 +158,7 @@ impl PerformanceAgent<'_> {
     }
 
     fn sampler_mut(&mut self, node: NodeId) -> Option<&mut Sampler> {
-        Some(&mut self.nodes.node_mut(node)?.sampler)
+        Some(&mut self.ledgers.node_mut(node)?.sampler)
     }
 
     fn sampled(&self, node: NodeId, asked: &PortSamplesControl) -> [u64; COUNTERS] {
@@ -173,8 +173,11 @@ impl PerformanceAgent<'_> {
             .into_iter()
             .flatten();
         let totals = ports
-            .filter_map(|port| self.nodes.port(PortRef { port, ..at }))
-            .fold(Totals::default(), |sum, port| sum.plus(&port.totals(now)));
+            .filter_map(|port| {
+                let at = PortRef { port, ..at };
+                Some(self.ledgers.port(at)?.totals(self.nodes.port(at)?, now))
+            })
+            .fold(Totals::default(), |sum, totals| sum.plus(&totals));
         selects(asked).map(|code| quantity(&totals, code))
     }
 }

@@ -94,8 +94,9 @@ impl Fabric {
             by_owner,
             set: method == Method::SET,
         };
-        if let Some(node) = self.nodes.node_mut(node) {
-            *node.smps.answered.entry((method, attribute)).or_default() += 1;
+        if let Some(ledger) = self.ledgers.node_mut(node) {
+            let answered = &mut ledger.smps.answered;
+            *answered.entry((method, attribute)).or_default() += 1;
         }
         let mut data = *smp.data();
         let status = if version != (1, 1) {

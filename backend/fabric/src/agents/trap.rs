@@ -90,14 +90,17 @@ impl Fabric {
         };
         self.last_transaction += 1;
         let (now, transaction) = (self.timers.now(), self.last_transaction);
-        let Some(port) = self.nodes.port_mut(at).filter(|port| can_tell(port)) else {
+        let (Some(port), Some(ledger)) = (
+            self.nodes.port(at).filter(|port| can_tell(port)),
+            self.ledgers.port_mut(at),
+        ) else {
             return;
         };
         let number = trap.number();
         let notice = Some(trap.from_node(kind, port.info.lid));
-        let told = match port.told.iter().position(|told| told.number == number) {
-            Some(index) => &mut port.told[index],
-            None => port.told.push_mut(Told {
+        let told = match ledger.told.iter().position(|told| told.number == number) {
+            Some(index) => &mut ledger.told[index],
+            None => ledger.told.push_mut(Told {
                 number,
                 notice: None,
                 transaction: 0,
@@ -114,8 +117,8 @@ impl Fabric {
 
     /// The time has come to send a trap once more, if nobody has acknowledged it.
     pub(crate) fn trap_due(&mut self, at: PortRef, number: u16) {
-        if let Some(port) = self.nodes.port_mut(at)
-            && let Some(told) = port.told.iter_mut().find(|told| told.number == number)
+        if let Some(ledger) = self.ledgers.port_mut(at)
+            && let Some(told) = ledger.told.iter_mut().find(|told| told.number == number)
         {
             told.scheduled = false;
             self.send_trap(at, number);
@@ -124,12 +127,12 @@ impl Fabric {
 
     fn send_trap(&mut self, at: PortRef, number: u16) {
         let now = self.timers.now();
-        let Some(port) = self.nodes.port_mut(at) else {
+        let (Some(port), Some(ledger)) = (self.nodes.port(at), self.ledgers.port_mut(at)) else {
             return;
         };
         let reachable = can_tell(port);
         let info = port.info;
-        let Some(told) = port.told.iter_mut().find(|told| told.number == number) else {
+        let Some(told) = ledger.told.iter_mut().find(|told| told.number == number) else {
             return;
         };
         if !reachable {
@@ -168,8 +171,8 @@ impl Fabric {
     /// False when it was not the port's.
     pub(crate) fn repress(&mut self, at: PortRef, transaction: u64) -> bool {
         let mut own = false;
-        if let Some(port) = self.nodes.port_mut(at) {
-            for told in &mut port.told {
+        if let Some(ledger) = self.ledgers.port_mut(at) {
+            for told in &mut ledger.told {
                 if told.transaction == transaction {
                     told.notice = None;
                     own = true;
@@ -231,6 +234,9 @@ impl Fabric {
 
     /// Counts packets of the data plane that a port dropped for their partition or queue key.
     pub fn count_wrong_keys(&mut self, port: PortRef, partitions: u64, queues: u64) {
+        if (partitions, queues) == (0, 0) {
+            return;
+        }
         if let Some(port) = self.nodes.port_mut(port) {
             let count = |violations: &mut u16, new: u64| {
                 let new = u16::try_from(new).unwrap_or(u16::MAX);

@@ -8,6 +8,7 @@ use wire::MadPacket;
 use super::starved::Waiting;
 use crate::fabric::Fabric;
 use crate::nodes::counters::Counter;
+use crate::nodes::ledger::PortLedger;
 use crate::nodes::node::Port;
 use crate::nodes::topology::PortRef;
 use crate::timers::Timer;
@@ -21,7 +22,7 @@ const LONGEST_LIFE: u8 = 19;
 /// What a tick of PortXmitWait is.
 const TICK: Duration = Duration::from_micros(1);
 
-impl Port {
+impl PortLedger {
     /// For how many ticks the port has had something to send and no credits.
     pub(crate) fn ticks_waited(&self, now: Duration) -> u64 {
         let starved = self.starved.as_deref();
@@ -29,6 +30,17 @@ impl Port {
         (waited.as_nanos() / TICK.as_nanos()) as u64
     }
 
+    /// Something is to be sent until a time.
+    fn keep_busy(&mut self, now: Duration, until: Duration) {
+        if let Some(starved) = self.starved.as_deref_mut() {
+            self.waited += starved.busy_time(now);
+            let (_, before) = starved.busy.unwrap_or_default();
+            starved.busy = Some((now, before.max(until)));
+        }
+    }
+}
+
+impl Port {
     /// How long a packet waits to leave a port: HOQLife, of a switch's. An adapter has no such
     /// limit, and what it does not get rid of is as if it were the longest.
     fn head_of_queue_life(&self, at_switch: bool) -> Duration {
@@ -42,38 +54,30 @@ impl Port {
             _ => Duration::MAX,
         }
     }
-
-    /// Something is to be sent until a time.
-    fn keep_busy(&mut self, now: Duration, until: Duration) {
-        if let Some(starved) = self.starved.as_deref_mut() {
-            self.waited += starved.busy_time(now);
-            let (_, before) = starved.busy.unwrap_or_default();
-            starved.busy = Some((now, before.max(until)));
-        }
-    }
 }
 
 impl Fabric {
     /// Whether a port gets no credits.
     pub(crate) fn is_starved(&self, port: PortRef) -> bool {
-        self.port(port).is_some_and(|port| port.starved.is_some())
+        self.port(port).is_some_and(Port::is_starved)
     }
 
-    /// Has a port get no credits, or get them again.
+    /// Has a port keep what waits for credits, or send it since they come again: its fault is this
+    /// already.
     pub(crate) fn set_starved(&mut self, at: PortRef, starved: bool) {
         let now = self.timers.now();
-        let Some(port) = self.nodes.port_mut(at) else {
+        let Some(ledger) = self.ledgers.port_mut(at) else {
             return;
         };
-        if starved == port.starved.is_some() {
+        if starved == ledger.starved.is_some() {
             return;
         }
         if starved {
-            port.starved = Some(Box::default());
+            ledger.starved = Some(Box::default());
             return self.credits_begin(at);
         }
-        port.keep_busy(now, now);
-        let waiting = port.starved.take().map(|starved| starved.waiting);
+        ledger.keep_busy(now, now);
+        let waiting = ledger.starved.take().map(|starved| starved.waiting);
         for Waiting { hops, packet, .. } in waiting.into_iter().flatten() {
             self.transmit(at, hops, packet);
         }
@@ -84,11 +88,11 @@ impl Fabric {
         let now = self.timers.now();
         // None while the link is down.
         let rate = self.link_rate(at);
-        let Some(port) = self.nodes.port_mut(at) else {
+        let Some(ledger) = self.ledgers.port_mut(at) else {
             return;
         };
-        port.keep_busy(now, now);
-        let Some(starved) = port.starved.as_deref_mut() else {
+        ledger.keep_busy(now, now);
+        let Some(starved) = ledger.starved.as_deref_mut() else {
             return;
         };
         if let Some(rate) = rate {
@@ -98,7 +102,7 @@ impl Fabric {
         } else {
             starved.busy = None;
             let lost = std::mem::take(&mut starved.waiting).len() as u64;
-            self.nodes.count(at, Counter::InactiveDiscards, lost);
+            self.ledgers.count(at, Counter::InactiveDiscards, lost);
         }
     }
 
@@ -106,14 +110,14 @@ impl Fabric {
     pub(crate) fn hold(&mut self, out: PortRef, hops: u8, packet: Box<MadPacket>) {
         let now = self.timers.now();
         let at_switch = self.switch(out.node).is_some();
-        let Some(port) = self.nodes.port_mut(out) else {
+        let (Some(port), Some(ledger)) = (self.nodes.port(out), self.ledgers.port_mut(out)) else {
             return;
         };
         let until = now.saturating_add(port.head_of_queue_life(at_switch));
-        port.keep_busy(now, until);
-        let starved = port.starved.as_deref_mut();
+        ledger.keep_busy(now, until);
+        let starved = ledger.starved.as_deref_mut();
         match starved.filter(|starved| starved.waiting.len() < BUFFER) {
-            None => self.nodes.count(out, Counter::OtherDiscards, 1),
+            None => self.ledgers.count(out, Counter::OtherDiscards, 1),
             Some(starved) => {
                 let packet = Waiting {
                     until,
@@ -134,19 +138,17 @@ impl Fabric {
     pub(crate) fn waits_in_vain(&mut self, out: PortRef) {
         let now = self.timers.now();
         let at_switch = self.switch(out.node).is_some();
-        if let Some(port) = self.nodes.port_mut(out) {
+        if let (Some(port), Some(ledger)) = (self.nodes.port(out), self.ledgers.port_mut(out)) {
             let life = port.head_of_queue_life(at_switch);
-            port.keep_busy(now, now.saturating_add(life));
+            ledger.keep_busy(now, now.saturating_add(life));
         }
     }
 
     /// The first packets that wait at a port have waited long enough.
     pub(crate) fn head_of_queue_due(&mut self, at: PortRef) {
         let now = self.timers.now();
-        let starved = self
-            .nodes
-            .port_mut(at)
-            .and_then(|port| port.starved.as_deref_mut());
+        let ledger = self.ledgers.port_mut(at);
+        let starved = ledger.and_then(|ledger| ledger.starved.as_deref_mut());
         let Some(starved) = starved else {
             return;
         };
@@ -158,18 +160,19 @@ impl Fabric {
         {
             discarded += 1;
         }
-        self.nodes
+        self.ledgers
             .count(at, Counter::HoqLifetimeDiscards, discarded);
     }
 
     /// A port may have been without credits for too long.
     pub(crate) fn watchdog_due(&mut self, at: PortRef) {
         let now = self.timers.now();
-        let late = self.port(at).is_some_and(|port| {
-            let starved = port.starved.as_deref();
-            port.is_linked() && starved.is_some_and(|starved| starved.watchdog <= now)
-        });
-        if late {
+        let starved = self
+            .ledgers
+            .port(at)
+            .and_then(|ledger| ledger.starved.as_deref());
+        let late = starved.is_some_and(|starved| starved.watchdog <= now);
+        if late && self.port(at).is_some_and(Port::is_linked) {
             self.no_credits(at);
         }
     }

@@ -35,7 +35,7 @@ pub enum Stalled {
 }
 
 impl Stalled {
-    pub(super) fn outbound(self) -> bool {
+    pub(crate) fn outbound(self) -> bool {
         matches!(self, Self::Outbound | Self::Both)
     }
 
@@ -62,13 +62,12 @@ impl LinkFault {
     }
 }
 
-/// A fault at one end of a link.
-#[derive(Debug)]
-pub(crate) struct Fault {
-    pub(super) what: LinkFault,
-    pub(super) random: u64,
+/// What decides which packets get lost on a faulty link, one way.
+#[derive(Debug, Default)]
+pub(crate) struct Draws {
+    random: u64,
     /// Packets on data lanes since the last one that overran the receiver's buffers.
-    pub(super) arrived: u32,
+    arrived: u32,
 }
 
 /// How a packet comes out of a link.
@@ -79,22 +78,21 @@ pub(super) enum Arrival {
     Overrun,
 }
 
-impl Fault {
-    /// Time that a packet spends on the link.
-    pub(crate) fn delay(&self) -> Duration {
-        self.what.delay
+impl Draws {
+    pub(super) fn new(random: u64) -> Self {
+        Self { random, arrived: 0 }
     }
 
-    /// How the next packet comes out, one under flow control or not.
-    pub(super) fn next(&mut self, flow_controlled: bool) -> Arrival {
-        if self.damages() {
+    /// How the next packet comes out of the link, one under flow control or not.
+    pub(super) fn next(&mut self, fault: &LinkFault, flow_controlled: bool) -> Arrival {
+        if self.damages(fault.loss_ppm) {
             return Arrival::Damaged;
         }
-        if !flow_controlled || self.what.overrun_every == 0 {
+        if !flow_controlled || fault.overrun_every == 0 {
             return Arrival::Sound;
         }
         self.arrived += 1;
-        if self.arrived < self.what.overrun_every {
+        if self.arrived < fault.overrun_every {
             return Arrival::Sound;
         }
         self.arrived = 0;
@@ -102,13 +100,13 @@ impl Fault {
     }
 
     /// Whether the next packet is damaged.
-    fn damages(&mut self) -> bool {
+    fn damages(&mut self, loss_ppm: u32) -> bool {
         // SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut value = self.random;
         value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         value ^= value >> 31;
-        value % 1_000_000 < u64::from(self.what.loss_ppm)
+        value % 1_000_000 < u64::from(loss_ppm)
     }
 }

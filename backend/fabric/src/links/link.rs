@@ -47,7 +47,7 @@ impl Fabric {
                 end.severed = !whole;
             }
             if failed {
-                self.nodes.count(end, Counter::LinkDowned, 1);
+                self.ledgers.count(end, Counter::LinkDowned, 1);
             }
         }
         if whole {

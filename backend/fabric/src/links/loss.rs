@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::fault::{Arrival, Fault, LinkFault};
+use super::fault::{Arrival, Draws, LinkFault};
 use crate::fabric::Fabric;
 use crate::nodes::Nodes;
 use crate::nodes::counters::Counter;
-use crate::nodes::node::Port;
+use crate::nodes::ledger::PortLedger;
 use crate::nodes::topology::{NodeId, PortRef};
 
 /// What becomes of a packet on a link.
@@ -27,8 +27,7 @@ impl Nodes {
 
     /// What is wrong with the link at a port.
     pub fn link_fault(&self, port: PortRef) -> Option<LinkFault> {
-        let fault = self.port(port)?.fault.as_deref()?;
-        Some(fault.what)
+        self.port(port)?.fault
     }
 }
 
@@ -47,13 +46,10 @@ impl Fabric {
         // The two directions lose packets independently of each other.
         for (at, fault, seed) in [(port, fault, 0), (peer, turned, 1)] {
             if let Some(end) = self.nodes.port_mut(at) {
-                end.fault = fault.map(|fault| {
-                    Box::new(Fault {
-                        what: fault,
-                        random: fault.seed.wrapping_mul(2).wrapping_add(seed),
-                        arrived: 0,
-                    })
-                });
+                end.fault = fault;
+            }
+            if let (Some(fault), Some(ledger)) = (fault, self.ledgers.port_mut(at)) {
+                ledger.draws = Draws::new(fault.seed.wrapping_mul(2).wrapping_add(seed));
             }
             self.set_starved(at, fault.is_some_and(|fault| fault.stalled.outbound()));
         }
@@ -67,12 +63,7 @@ impl Fabric {
     pub fn lose(&mut self, left_by: &[PortRef], packets: u64, words: u64) -> Option<u64> {
         for packet in 0..packets {
             for (hop, &out) in left_by.iter().enumerate() {
-                let fault = self
-                    .nodes
-                    .port_mut(out)
-                    .and_then(|port| port.fault.as_deref_mut());
-                let arrival = fault.map(|fault| fault.next(true));
-                let (Some(arrival), Some(peer)) = (arrival, self.peer(out)) else {
+                let (Some(arrival), Some(peer)) = (self.draw(out, true), self.peer(out)) else {
                     continue;
                 };
                 self.receive(peer, arrival);
@@ -89,11 +80,11 @@ impl Fabric {
     fn count_crossed(&mut self, left_by: &[PortRef], words: u64) {
         for (&out, &next) in left_by.iter().zip(&left_by[1..]) {
             if let Some(peer) = self.peer(out) {
-                self.nodes.count(peer, Counter::UnicastRcv, 1);
-                self.nodes.count(peer, Counter::RcvData, words);
+                self.ledgers.count(peer, Counter::UnicastRcv, 1);
+                self.ledgers.count(peer, Counter::RcvData, words);
             }
-            self.nodes.count(next, Counter::UnicastXmit, 1);
-            self.nodes.count(next, Counter::XmitData, words);
+            self.ledgers.count(next, Counter::UnicastXmit, 1);
+            self.ledgers.count(next, Counter::XmitData, words);
         }
     }
 
@@ -108,11 +99,7 @@ impl Fabric {
             let Some(peer) = self.peer(out).filter(|_| nodes.contains(&out.node)) else {
                 continue;
             };
-            let fault = self
-                .nodes
-                .port_mut(out)
-                .and_then(|port| port.fault.as_deref_mut());
-            let arrival = fault.map_or(Arrival::Sound, |fault| fault.next(true));
+            let arrival = self.draw(out, true).unwrap_or(Arrival::Sound);
             self.receive(peer, arrival);
             copies.push(out);
             if arrival == Arrival::Sound {
@@ -124,13 +111,13 @@ impl Fabric {
             return None;
         }
         for &out in copies.iter().skip(1) {
-            self.nodes.count(out, Counter::MulticastXmit, 1);
-            self.nodes.count(out, Counter::XmitData, words);
+            self.ledgers.count(out, Counter::MulticastXmit, 1);
+            self.ledgers.count(out, Counter::XmitData, words);
         }
         for &peer in &reached {
             if self.switch(peer.node).is_some() {
-                self.nodes.count(peer, Counter::MulticastRcv, 1);
-                self.nodes.count(peer, Counter::RcvData, words);
+                self.ledgers.count(peer, Counter::MulticastRcv, 1);
+                self.ledgers.count(peer, Counter::RcvData, words);
             }
         }
         Some(reached)
@@ -139,20 +126,23 @@ impl Fabric {
     /// What a faulty link does with a packet that leaves by `out`, one under flow control or not.
     pub(crate) fn passage(&mut self, out: PortRef, flow_controlled: bool) -> Passage {
         let now = self.timers.now();
-        let Some(fault) = self
-            .nodes
-            .port_mut(out)
-            .and_then(|port| port.fault.as_deref_mut())
-        else {
+        let Some(fault) = self.link_fault(out) else {
             return Passage::At(now);
         };
-        let (arrival, delay) = (fault.next(flow_controlled), fault.what.delay);
+        let arrival = self.draw(out, flow_controlled).unwrap_or(Arrival::Sound);
         match (arrival, self.peer(out)) {
-            (Arrival::Sound, _) => return Passage::At(now + delay),
+            (Arrival::Sound, _) => return Passage::At(now + fault.delay),
             (_, Some(peer)) => self.receive(peer, arrival),
             (_, None) => {}
         }
         Passage::Lost
+    }
+
+    /// How the next packet comes out of the link at a port; `None` where nothing is wrong with it.
+    fn draw(&mut self, out: PortRef, flow_controlled: bool) -> Option<Arrival> {
+        let fault = self.nodes.port(out)?.fault.as_ref()?;
+        let ledger = self.ledgers.port_mut(out)?;
+        Some(ledger.draws.next(fault, flow_controlled))
     }
 
     fn receive(&mut self, at: PortRef, arrival: Arrival) {
@@ -160,8 +150,8 @@ impl Fabric {
             Arrival::Damaged => self.receive_damaged(at),
             Arrival::Overrun => self.receive_overrun(at),
             Arrival::Sound => {
-                if let Some(port) = self.nodes.port_mut(at) {
-                    port.receive_sound();
+                if let Some(ledger) = self.ledgers.port_mut(at) {
+                    ledger.receive_sound();
                 }
             }
         }
@@ -172,15 +162,15 @@ impl Fabric {
     /// updates of flow control are not imitated: each overrun stands for one, and they follow on
     /// one another.
     fn receive_overrun(&mut self, at: PortRef) {
-        let Some(port) = self.nodes.port_mut(at) else {
+        let (Some(port), Some(ledger)) = (self.nodes.port(at), self.ledgers.port_mut(at)) else {
             return;
         };
-        port.management.add(Counter::BufferOverrunErrors, 1);
-        port.overruns += 1;
-        if port.overruns > port.info.overrun_errors {
-            port.overruns = 0;
-            port.management
-                .add(Counter::ExcessiveBufferOverrunErrors, 1);
+        ledger.management.add(Counter::BufferOverrunErrors, 1);
+        ledger.overruns += 1;
+        if ledger.overruns > port.info.overrun_errors {
+            ledger.overruns = 0;
+            let errors = Counter::ExcessiveBufferOverrunErrors;
+            ledger.management.add(errors, 1);
             self.buffer_overrun(at);
         }
     }
@@ -188,21 +178,21 @@ impl Fabric {
     /// A port has received a damaged packet: it drops and counts it, and too many of them in too
     /// few packets are told to the manager (IBA 7.12.2).
     fn receive_damaged(&mut self, at: PortRef) {
-        let Some(port) = self.nodes.port_mut(at) else {
+        let (Some(port), Some(ledger)) = (self.nodes.port(at), self.ledgers.port_mut(at)) else {
             return;
         };
-        port.management.add(Counter::SymbolErrors, 1);
-        port.management.add(Counter::LocalPhysicalErrors, 1);
-        port.physical_errors += 1;
-        if port.physical_errors > port.info.local_phy_errors {
-            port.physical_errors = 0;
-            port.management.add(Counter::LocalLinkIntegrityErrors, 1);
+        ledger.management.add(Counter::SymbolErrors, 1);
+        ledger.management.add(Counter::LocalPhysicalErrors, 1);
+        ledger.physical_errors += 1;
+        if ledger.physical_errors > port.info.local_phy_errors {
+            ledger.physical_errors = 0;
+            ledger.management.add(Counter::LocalLinkIntegrityErrors, 1);
             self.integrity_lost(at);
         }
     }
 }
 
-impl Port {
+impl PortLedger {
     /// A sound packet makes up for a damaged one.
     pub(crate) fn receive_sound(&mut self) {
         self.physical_errors = self.physical_errors.saturating_sub(1);

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::mem::swap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use wire::attribute::{
     CapabilityMask, NodeDescription, NodeInfo, NodeType, PortInfo, SlToVl, SwitchInfo,
@@ -11,14 +10,10 @@ use wire::attribute::{
 };
 use wire::{ExtendedLid, Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
 
-use crate::links::fault::Fault;
-use crate::links::starved::Starved;
-use crate::nodes::base_lines::BaseLines;
-use crate::nodes::counters::{Counter, PortCounters, SmpCounts, Totals};
+use crate::links::fault::LinkFault;
+use crate::nodes::counters::PortCounters;
 use crate::nodes::forwarding::{LinearTable, MulticastTable, SecondaryTable};
 use crate::nodes::owner::{Owner, SmpAccess};
-use crate::nodes::sampler::Sampler;
-use crate::nodes::told::Told;
 use crate::nodes::topology::{NodeSpec, PortRef};
 
 /// P_Keys that an external port of a switch can hold for enforcement.
@@ -65,24 +60,10 @@ pub(crate) struct Port {
     sl_to_vl: BTreeMap<u8, SlToVl>,
     pub(crate) arbitration: BTreeMap<u8, VlArbitration>,
     pub(crate) counters: Arc<PortCounters>,
-    pub(crate) management: Totals,
-    pub(crate) base_lines: BaseLines,
     pub(crate) owner: Owner,
     pub(crate) access: SmpAccess,
-    /// Traps that the port has sent, or is to send.
-    pub(crate) told: Vec<Told>,
-    /// When the lease of the management key ends, once it has begun.
-    pub(crate) lease: Option<Duration>,
     /// What is wrong with the link, on the way out.
-    pub(crate) fault: Option<Box<Fault>>,
-    /// Damaged packets received that sound ones have not made up for.
-    pub(crate) physical_errors: u8,
-    /// Packets in a row that found its buffers full.
-    pub(crate) overruns: u8,
-    /// Where it gets no credits: what waits for them.
-    pub(crate) starved: Option<Box<Starved>>,
-    /// How long it has had something to send and no credits, before now.
-    pub(crate) waited: Duration,
+    pub(crate) fault: Option<LinkFault>,
 }
 
 impl Port {
@@ -124,17 +105,9 @@ impl Port {
             sl_to_vl: BTreeMap::new(),
             arbitration: BTreeMap::new(),
             counters: Arc::default(),
-            management: Totals::default(),
-            base_lines: BaseLines::default(),
             owner: Owner::Fabric,
             access: SmpAccess::Fabric,
-            told: Vec::new(),
-            lease: None,
             fault: None,
-            physical_errors: 0,
-            overruns: 0,
-            starved: None,
-            waited: Duration::ZERO,
         }
     }
 
@@ -162,10 +135,6 @@ impl Port {
             &mut there.link_speed_supported,
         );
         swap(&mut here.link_speed_active, &mut there.link_speed_active);
-        for port in [self, other] {
-            port.told.clear();
-            port.lease = None;
-        }
     }
 
     /// Forgets what subnet managers have set.
@@ -244,11 +213,9 @@ impl Port {
         self.info.port_physical_state == PhysicalState::LinkUp
     }
 
-    /// What has passed until `now`.
-    pub(crate) fn totals(&self, now: Duration) -> Totals {
-        let mut totals = self.counters.totals().plus(&self.management);
-        totals.add(Counter::XmitWait, self.ticks_waited(now));
-        totals
+    /// Whether it gets no credits.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.fault.is_some_and(|fault| fault.stalled.outbound())
     }
 }
 
@@ -269,8 +236,6 @@ pub(crate) struct Node {
     pub(crate) system_image_guid: Guid,
     ports: Vec<Port>,
     pub(crate) switch: Option<Switch>,
-    pub(crate) smps: SmpCounts,
-    pub(crate) sampler: Sampler,
 }
 
 impl Node {
@@ -285,8 +250,6 @@ impl Node {
             system_image_guid: spec.guid,
             ports,
             switch,
-            smps: SmpCounts::default(),
-            sampler: Sampler::default(),
         }
     }
 

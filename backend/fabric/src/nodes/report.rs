@@ -70,7 +70,8 @@ impl Nodes {
 impl Fabric {
     /// What passed a port.
     pub fn port_totals(&self, port: PortRef) -> Option<PortTotals> {
-        let totals = self.port(port)?.totals(self.timers.now());
+        let ledger = self.ledgers.port(port)?;
+        let totals = ledger.totals(self.port(port)?, self.timers.now());
         Some(PortTotals {
             xmit_words: totals.get(Counter::XmitData),
             rcv_words: totals.get(Counter::RcvData),

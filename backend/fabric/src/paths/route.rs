@@ -5,7 +5,6 @@ use std::time::Duration;
 use wire::attribute::LinearBlock;
 use wire::{ExtendedLid, Lid, Mtu, PKey, PortState, Sl, Vl};
 
-use crate::links::fault::Fault;
 use crate::nodes::Nodes;
 use crate::nodes::topology::{NodeId, PortRef};
 
@@ -393,13 +392,10 @@ impl Nodes {
     fn beyond(&self, out: PortRef) -> Result<(PortRef, Mtu, Duration), NoRoute> {
         let port = self.port(out).ok_or(NoRoute::NotActive(out))?;
         let peer = port.peer.ok_or(NoRoute::NotActive(out))?;
-        match port.starved {
-            Some(_) => Err(NoRoute::Stalled(out)),
-            None => {
-                let fault = port.fault.as_deref();
-                let delay = fault.map_or(Duration::ZERO, Fault::delay);
-                Ok((peer, port.info.active_mtu(), delay))
-            }
+        if port.is_starved() {
+            return Err(NoRoute::Stalled(out));
         }
+        let delay = port.fault.map_or(Duration::ZERO, |fault| fault.delay);
+        Ok((peer, port.info.active_mtu(), delay))
     }
 }

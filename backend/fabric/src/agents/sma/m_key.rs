@@ -40,23 +40,25 @@ impl Fabric {
         smp: &Smp<T>,
     ) -> bool {
         let now = self.timers.now();
-        let Some(port) = self.nodes.port_mut(at) else {
+        let (Some(port), Some(ledger)) = (self.nodes.port(at), self.ledgers.port_mut(at)) else {
             return false;
         };
         let key = smp.m_key();
         if key == port.info.m_key {
-            port.lease = None;
+            ledger.lease = None;
         }
         if port.admits(smp.mad().method(), key) {
             return true;
         }
-        let info = &mut port.info;
-        info.m_key_violations = info.m_key_violations.saturating_add(1);
-        let period = Duration::from_secs(u64::from(info.m_key_lease_period));
-        if port.lease.is_none() && !period.is_zero() {
+        let period = Duration::from_secs(u64::from(port.info.m_key_lease_period));
+        if ledger.lease.is_none() && !period.is_zero() {
             let end = now + period;
-            port.lease = Some(end);
+            ledger.lease = Some(end);
             self.timers.schedule(end, Timer::Lease { port: at });
+        }
+        if let Some(port) = self.nodes.port_mut(at) {
+            let violations = &mut port.info.m_key_violations;
+            *violations = violations.saturating_add(1);
         }
         let (violation, path) = violation(source, smp);
         self.raise(at, &Trap::BadMKey(violation, path));
@@ -66,10 +68,11 @@ impl Fabric {
     /// A lease runs out, unless a packet with the right key has ended it.
     pub(crate) fn lease_due(&mut self, at: PortRef) {
         let now = self.timers.now();
-        if let Some(port) = self.nodes.port_mut(at)
-            && port.lease.is_some_and(|end| end <= now)
+        let ledger = self.ledgers.port_mut(at);
+        let lease = ledger.and_then(|ledger| ledger.lease.take_if(|end| *end <= now));
+        if lease.is_some()
+            && let Some(port) = self.nodes.port_mut(at)
         {
-            port.lease = None;
             port.info.m_key_protect_bits = 0;
         }
     }

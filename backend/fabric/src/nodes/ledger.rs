@@ -1,0 +1,100 @@
+//! What nodes count and remember while packets pass. No path depends on it, so that a packet that
+//! passes changes nothing in [`Nodes`].
+
+use std::time::Duration;
+
+use crate::links::fault::Draws;
+use crate::links::starved::Starved;
+use crate::nodes::Nodes;
+use crate::nodes::base_lines::BaseLines;
+use crate::nodes::counters::{Counter, SmpCounts, Totals};
+use crate::nodes::node::Port;
+use crate::nodes::sampler::Sampler;
+use crate::nodes::told::Told;
+use crate::nodes::topology::{NodeId, PortRef};
+
+/// What one node counts and remembers.
+#[derive(Debug, Default)]
+pub(crate) struct NodeLedger {
+    pub(crate) smps: SmpCounts,
+    pub(crate) sampler: Sampler,
+    /// The number of the first port.
+    first: u8,
+    ports: Vec<PortLedger>,
+}
+
+/// What one port counts and remembers.
+#[derive(Debug, Default)]
+pub(crate) struct PortLedger {
+    pub(crate) management: Totals,
+    pub(crate) base_lines: BaseLines,
+    /// Traps that the port has sent, or is to send.
+    pub(crate) told: Vec<Told>,
+    /// When the lease of the management key ends, once it has begun.
+    pub(crate) lease: Option<Duration>,
+    /// Of a faulty link, on the way out.
+    pub(crate) draws: Draws,
+    /// Damaged packets received that sound ones have not made up for.
+    pub(crate) physical_errors: u8,
+    /// Packets in a row that found its buffers full.
+    pub(crate) overruns: u8,
+    /// Where it gets no credits: what waits for them.
+    pub(crate) starved: Option<Box<Starved>>,
+    /// How long it has had something to send and no credits, before now.
+    pub(crate) waited: Duration,
+}
+
+impl PortLedger {
+    /// What has passed until `now` through this port.
+    pub(crate) fn totals(&self, port: &Port, now: Duration) -> Totals {
+        let mut totals = port.counters.totals().plus(&self.management);
+        totals.add(Counter::XmitWait, self.ticks_waited(now));
+        totals
+    }
+}
+
+/// The ledgers of all nodes.
+#[derive(Debug)]
+pub(crate) struct Ledgers(Vec<NodeLedger>);
+
+impl Ledgers {
+    /// Nothing has happened yet.
+    pub(crate) fn new(nodes: &Nodes) -> Self {
+        let ledger = |node| {
+            let node = nodes.node(node)?;
+            let (first, last) = (node.first_port(), node.last_port());
+            Some(NodeLedger {
+                first,
+                ports: (first..=last).map(|_| PortLedger::default()).collect(),
+                ..NodeLedger::default()
+            })
+        };
+        Self(nodes.nodes().filter_map(ledger).collect())
+    }
+
+    pub(crate) fn node(&self, node: NodeId) -> Option<&NodeLedger> {
+        self.0.get(node.index())
+    }
+
+    pub(crate) fn node_mut(&mut self, node: NodeId) -> Option<&mut NodeLedger> {
+        self.0.get_mut(node.index())
+    }
+
+    pub(crate) fn port(&self, port: PortRef) -> Option<&PortLedger> {
+        let node = self.node(port.node)?;
+        node.ports
+            .get(usize::from(port.port.checked_sub(node.first)?))
+    }
+
+    pub(crate) fn port_mut(&mut self, port: PortRef) -> Option<&mut PortLedger> {
+        let node = self.node_mut(port.node)?;
+        let index = usize::from(port.port.checked_sub(node.first)?);
+        node.ports.get_mut(index)
+    }
+
+    pub(crate) fn count(&mut self, port: PortRef, counter: Counter, value: u64) {
+        if let Some(port) = self.port_mut(port) {
+            port.management.add(counter, value);
+        }
+    }
+}
