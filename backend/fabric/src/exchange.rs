@@ -23,10 +23,7 @@ impl Fabric {
         for at in [one, other] {
             self.take_down(at, PhysicalState::Polling);
         }
-        let Some([first, second]) = self.nodes.two_mut(one.node, other.node) else {
-            return false;
-        };
-        first.exchange(second);
+        self.nodes.exchange(one.node, other.node);
         for at in [one, other] {
             if let Some(ledger) = self.ledgers.port_mut(at) {
                 ledger.told.clear();
@@ -47,7 +44,7 @@ impl Fabric {
             }
             self.train(at);
         }
-        self.path_changed();
+        self.nodes.path_changed();
         true
     }
 
@@ -56,7 +53,7 @@ impl Fabric {
     pub fn forget_subnet(&mut self, at: PortRef) {
         if let Some(port) = self.nodes.port_mut(at) {
             port.forget_subnet();
-            self.path_changed();
+            self.nodes.path_changed();
         }
     }
 }

@@ -64,11 +64,11 @@ impl Fabric {
 
     /// Changes a node's text, as the node's owner may.
     pub fn set_node_description(&mut self, node: NodeId, description: NodeDescription) {
-        let Some(changed) = self.nodes.node_mut(node) else {
+        if self.node_description(node) == Some(description) {
             return;
-        };
-        if std::mem::replace(&mut changed.description, description) == description {
-            return;
+        }
+        if let Some(changed) = self.nodes.node_mut(node) {
+            changed.description = description;
         }
         for port in self.agents(node) {
             let change = LocalChange {
@@ -107,9 +107,18 @@ impl Fabric {
         }
     }
 
+    /// Has all paths that were found before be found anew: for who gives ports other addresses than the
+    /// subnet's.
+    pub fn outdate_paths(&mut self) {
+        self.nodes.path_changed();
+    }
+
     /// Says who has the queue pairs of a port, and how far its subnet management packets go.
     pub fn set_owner(&mut self, port: PortRef, owner: Owner, access: SmpAccess) {
-        if let Some(port) = self.nodes.port_mut(port) {
+        let had = self.port(port).map(|port| (port.owner, port.access));
+        if had != Some((owner, access))
+            && let Some(port) = self.nodes.port_mut(port)
+        {
             port.owner = owner;
             port.access = access;
         }
@@ -118,12 +127,13 @@ impl Fabric {
     /// Switches capabilities of a port on (`set`) and off (`clear`), as its owner may when a
     /// manager starts or ends.
     pub fn set_capabilities(&mut self, port: PortRef, set: CapabilityMask, clear: CapabilityMask) {
-        if let Some(changed) = self.nodes.port_mut(port) {
-            let mask = &mut changed.info.capability_mask;
-            let wanted = mask.without(clear).with(set);
-            if std::mem::replace(mask, wanted) != wanted {
-                self.local_change(port, LocalChange::default());
-            }
+        let mask = self.port(port).map(|port| port.info.capability_mask);
+        let wanted = mask.map(|mask| mask.without(clear).with(set));
+        if let Some(wanted) = wanted.filter(|_| wanted != mask)
+            && let Some(changed) = self.nodes.port_mut(port)
+        {
+            changed.info.capability_mask = wanted;
+            self.local_change(port, LocalChange::default());
         }
     }
 

@@ -28,11 +28,11 @@ impl Fabric {
     /// The image of what a port has counted; `None` where there is no such port. A sample that is being
     /// taken is not in it.
     pub fn save_counters(&self, at: PortRef) -> Option<CountersImageV1> {
-        let port = self.port(at)?;
-        let base = &port.base_lines;
+        let (port, ledger) = (self.port(at)?, self.ledgers.port(at)?);
+        let base = &ledger.base_lines;
         let info = &port.info;
         Some(CountersImageV1 {
-            totals: port.totals(self.timers.now()).values().to_vec(),
+            totals: ledger.totals(port, self.timers.now()).values().to_vec(),
             short: base.short.to_vec(),
             long: base.long.to_vec(),
             errors: base.errors.to_vec(),
@@ -49,12 +49,13 @@ impl Fabric {
     /// to check; what the port does not count is left out.
     pub fn restore_counters(&mut self, at: PortRef, image: &CountersImageV1) {
         let now = self.timers.now();
-        let Some(port) = self.nodes.port_mut(at) else {
+        let (Some(port), Some(ledger)) = (self.nodes.port_mut(at), self.ledgers.port_mut(at))
+        else {
             return;
         };
-        let totals = port.totals(now);
-        port.management.make_up(&totals, &image.totals);
-        let base = &mut port.base_lines;
+        let totals = ledger.totals(port, now);
+        ledger.management.make_up(&totals, &image.totals);
+        let base = &mut ledger.base_lines;
         for (lines, image) in [
             (&mut base.short[..], &image.short),
             (&mut base.long, &image.long),

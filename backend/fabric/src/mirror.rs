@@ -380,11 +380,11 @@ impl Draft<'_> {
                 ..shown(&physical.info, host.name.lid, self.manager)
             };
             port.copy_lanes(physical);
+            let keys = host.pkeys.iter().copied();
             let room = port.pkeys.len();
-            port.pkeys.fill(PKey::INVALID);
-            for (entry, &pkey) in port.pkeys.iter_mut().zip(host.pkeys.iter().take(room)) {
-                *entry = pkey;
-            }
+            port.pkeys = { keys.chain(std::iter::repeat(PKey::INVALID)) }
+                .take(room)
+                .collect();
         }
     }
 

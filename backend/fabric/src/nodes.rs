@@ -5,6 +5,7 @@
 //! pass, which is in their ledgers.
 
 pub(crate) mod base_lines;
+pub(crate) mod chunks;
 pub(crate) mod counters;
 pub(crate) mod forwarding;
 pub(crate) mod ledger;
@@ -17,22 +18,27 @@ pub(crate) mod topology;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::attribute::{NodeDescription, NodeInfo, NodeType, PortInfo};
 use wire::{ExtendedLid, Gid, Guid, PKey};
 
+use chunks::Chunks;
 use counters::PortCounters;
 use node::{Node, Port, Switch};
 use topology::{NodeId, PortRef, Topology, TopologyError};
 
 /// The nodes of a subnet, with their ports, tables and cables.
-#[derive(Debug)]
+///
+/// A copy is what they are now: a snapshot, in which paths are found as in the original. It is cheap,
+/// since the two share all that stays the same, and each of the next changes costs a copy of what lies
+/// around it: 64 pointers to nodes, the node's ports as pointers, and a port or 1 KiB of a table.
+#[derive(Debug, Clone)]
 pub struct Nodes {
-    all: Vec<Node>,
-    by_guid: HashMap<Guid, PortRef>,
-    routers: Vec<NodeId>,
-    generation: Arc<AtomicU64>,
+    all: Chunks<Arc<Node>, 64>,
+    by_guid: Arc<HashMap<Guid, PortRef>>,
+    routers: Arc<[NodeId]>,
+    generation: u64,
+    revision: u64,
 }
 
 impl Nodes {
@@ -50,25 +56,40 @@ impl Nodes {
         let nodes = topology.nodes().iter().zip(topology.ids());
         let routers = nodes.filter(|(spec, _)| spec.kind == NodeType::Router);
         Ok(Self {
-            all: topology.nodes().iter().map(Node::new).collect(),
-            by_guid,
+            all: { topology.nodes().iter() }
+                .map(|spec| Arc::new(Node::new(spec)))
+                .collect(),
+            by_guid: Arc::new(by_guid),
             routers: routers.map(|(_, id)| id).collect(),
-            generation: Arc::new(AtomicU64::new(1)),
+            generation: 1,
+            revision: 1,
         })
     }
 
     pub(crate) fn node(&self, node: NodeId) -> Option<&Node> {
-        self.all.get(node.index())
+        self.all.get(node.index()).map(Arc::as_ref)
     }
 
+    /// A node that is going to change. Where a snapshot has it, too, this makes a copy: not for those
+    /// who only look.
     pub(crate) fn node_mut(&mut self, node: NodeId) -> Option<&mut Node> {
-        self.all.get_mut(node.index())
+        self.revision += 1;
+        self.all.get_mut(node.index()).map(Arc::make_mut)
     }
 
-    /// Two different nodes.
-    pub(crate) fn two_mut(&mut self, one: NodeId, other: NodeId) -> Option<[&mut Node; 2]> {
-        let places = [one.index(), other.index()];
-        self.all.get_disjoint_mut(places).ok()
+    /// Has two virtual functions change places; false where there are not two.
+    pub(crate) fn exchange(&mut self, one: NodeId, other: NodeId) -> bool {
+        let Some(mut first) = self.node(one).filter(|_| one != other).cloned() else {
+            return false;
+        };
+        let Some(second) = self.node_mut(other) else {
+            return false;
+        };
+        first.exchange(second);
+        if let Some(place) = self.node_mut(one) {
+            *place = first;
+        }
+        true
     }
 
     pub(crate) fn routers(&self) -> &[NodeId] {
@@ -82,12 +103,19 @@ impl Nodes {
 
     /// Rises with every change that could alter a path: forwarding tables, port states, LIDs,
     /// partitions, lanes, MTUs, links. Never 0, so that 0 can mean "not resolved yet".
-    pub fn generation(&self) -> &Arc<AtomicU64> {
-        &self.generation
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
-    pub(crate) fn path_changed(&self) {
-        self.generation.fetch_add(1, Ordering::Release);
+    pub(crate) fn path_changed(&mut self) {
+        self.generation += 1;
+        self.revision += 1;
+    }
+
+    /// Rises with every change of anything that can be asked here, but for counters. Two snapshots of
+    /// one fabric with the same revision are the same.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// All nodes.
@@ -194,7 +222,7 @@ impl Nodes {
             return;
         };
         let former = std::mem::replace(&mut port.guid, guid);
-        port.guids[0] = guid;
+        port.set_guid(0, guid);
         self.found_at(guid, at);
         // Another port may have had the former one, too, and keeps it.
         if self.by_guid.get(&former) == Some(&at)
@@ -206,12 +234,12 @@ impl Nodes {
 
     /// A port that has this GUID now.
     fn holder(&self, guid: Guid) -> Option<PortRef> {
-        let nodes = self.nodes().zip(&self.all);
+        let nodes = self.nodes().zip(self.all.iter());
         let mut ports = nodes.flat_map(|(node, entry)| {
             (entry.first_port()..=entry.last_port())
                 .map(move |port| (PortRef { node, port }, entry))
         });
-        let holds = |&(at, entry): &(PortRef, &Node)| {
+        let holds = |&(at, entry): &(PortRef, &Arc<Node>)| {
             let port = entry.port(at.port);
             port.is_some_and(|port| port.guid == guid)
         };
@@ -220,7 +248,8 @@ impl Nodes {
 
     /// A GUID is to be found at this port.
     pub(crate) fn found_at(&mut self, guid: Guid, at: PortRef) {
-        self.by_guid.insert(guid, at);
+        self.revision += 1;
+        Arc::make_mut(&mut self.by_guid).insert(guid, at);
     }
 
     /// The vLID of a port; `None` where it has none.

@@ -143,11 +143,7 @@ fn settings(host: &Host) -> impl PartialEq + std::fmt::Debug + use<> {
         .map(|node| fabric.smp_counts(node).cloned())
         .collect();
     let generation = fabric.generation();
-    (
-        settings,
-        seen,
-        generation.load(std::sync::atomic::Ordering::Relaxed),
-    )
+    (settings, seen, generation)
 }
 
 /// SplitMix64.
@@ -277,10 +273,7 @@ fn protected(host: &Host) -> impl PartialEq + std::fmt::Debug + use<> {
             )
         })
         .collect();
-    (
-        settings,
-        generation.load(std::sync::atomic::Ordering::Relaxed),
-    )
+    (settings, generation)
 }
 
 proptest! {

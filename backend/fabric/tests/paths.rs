@@ -3,11 +3,12 @@
 
 mod common;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::{ALL_EXTERNAL, Host, SWITCH, VF, VSWITCH};
-use ibvswitch_fabric::{LinkFault, NoRoute, Output, Owner, PortRef, Route, SmpAccess, Stalled};
+use ibvswitch_fabric::{
+    LinkFault, NoRoute, Nodes, Output, Owner, PortRef, Route, SmpAccess, Stalled,
+};
 use proptest::prelude::*;
 use wire::attribute::{LinearBlock, MulticastBlock, PKeyBlock, PortInfo, SlToVl, SwitchInfo};
 use wire::mad::{AttributeId, Method, SIZE};
@@ -199,40 +200,73 @@ type Found = (Vec<PortRef>, Result<Route, NoRoute>);
 type Tree = (Vec<(PortRef, Vl)>, Vec<Route>);
 
 /// Every path that anybody could ask for.
-fn all_paths(host: &Host) -> (Vec<Found>, Vec<Tree>) {
+fn all_paths(nodes: &Nodes) -> (Vec<Found>, Vec<Tree>) {
     let (mut paths, mut trees) = (Vec::new(), Vec::new());
-    for from in host.fabric.nodes().map(|node| PortRef { node, port: 1 }) {
+    for from in nodes.nodes().map(|node| PortRef { node, port: 1 }) {
         for (key, sl) in [(0x7fff, 0), (0xffff, 0), (0x8001, 0), (0xffff, 3)] {
             let (key, sl) = (Some(PKey::new(key)), Sl::new(sl));
             let lids = (0..9).map(|lid| Lid::new(lid).into());
-            paths.extend(lids.map(|lid| host.fabric.follow(from, lid, sl, key)));
+            paths.extend(lids.map(|lid| nodes.follow(from, lid, sl, key)));
             let group = Lid::MULTICAST_FIRST;
-            let tree = host.fabric.trace_multicast(from, group, sl, key);
-            let reached = host.fabric.resolve_multicast(from, group, sl, key);
+            let tree = nodes.trace_multicast(from, group, sl, key);
+            let reached = nodes.resolve_multicast(from, group, sl, key);
             trees.push((tree, reached));
         }
     }
     (paths, trees)
 }
 
+/// All that can be asked about ports and nodes.
+fn all_ports(nodes: &Nodes) -> Vec<impl PartialEq + std::fmt::Debug + use<>> {
+    let ports = nodes
+        .nodes()
+        .flat_map(|node| (0..4).map(move |port| PortRef { node, port }));
+    let asked = |port| {
+        let tables = (nodes.guids(port), nodes.pkeys(port));
+        (
+            nodes.port_info(port),
+            nodes.node_info(port),
+            nodes.node_description(port.node),
+            (tables.0.map(<[_]>::to_vec), tables.1.map(<[_]>::to_vec)),
+            (
+                nodes.virtual_lid(port),
+                nodes.peer(port),
+                nodes.link_fault(port),
+            ),
+        )
+    };
+    ports.map(asked).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// The data plane keeps paths until the generation rises.
+    /// The data plane keeps paths until the generation rises, and finds them in a snapshot, in which
+    /// nothing changes any more.
     #[test]
     fn paths_last_as_long_as_their_generation(steps in prop::collection::vec(step(), 0..24)) {
         let mut host = Host::new();
         host.bring_up();
-        let generation = |host: &Host| host.fabric.generation().load(Ordering::Acquire);
-        let mut kept = (generation(&host), all_paths(&host));
+        let mut kept = (host.fabric.generation(), all_paths(&host.fabric));
+        let mut snapshots: Vec<(Nodes, _)> = Vec::new();
         for step in &steps {
+            let snapshot: Nodes = (*host.fabric).clone();
+            snapshots.push((snapshot, all_ports(&host.fabric)));
             take(&mut host, step);
             host.fabric.run();
-            let now = (generation(&host), all_paths(&host));
+            let now = (host.fabric.generation(), all_paths(&host.fabric));
             if kept.0 == now.0 {
                 prop_assert_eq!(&kept.1, &now.1, "after {:?}", step);
             }
+            let (snapshot, ports) = &snapshots[snapshots.len() - 1];
+            prop_assert_eq!(&kept.1, &all_paths(snapshot), "before {:?}", step);
+            if snapshot.revision() == host.fabric.revision() {
+                prop_assert_eq!(ports, &all_ports(&host.fabric), "after {:?}", step);
+            }
             kept = now;
+        }
+        for (snapshot, ports) in &snapshots {
+            prop_assert_eq!(ports, &all_ports(snapshot));
         }
     }
 }
@@ -252,6 +286,8 @@ proptest! {
             host.fabric.set_owner(port, Owner::Consumer, SmpAccess::OwnPort);
         }
         while host.fabric.poll_output().is_some() {}
+        // Packets that pass change no path.
+        let snapshot: Nodes = (*host.fabric).clone();
         for from in adapters {
             // Which key a packet has says the sender's table.
             let key = host.fabric.pkeys(from).unwrap()[0];
@@ -262,6 +298,7 @@ proptest! {
             for (dlid, sl) in (0..9).flat_map(|lid| [(Lid::new(lid), 0), (Lid::new(lid), 3)]) {
                 let sl = Sl::new(sl);
                 let resolved = host.fabric.resolve(from, dlid, sl, Some(key));
+                prop_assert_eq!(resolved, snapshot.resolve(from, dlid, sl, Some(key)));
                 let packet = MadPacket::gmp(Lid::NONE, dlid, sl, key, [0; SIZE]);
                 let arrived = arrivals(&mut host, from, packet);
                 // A switch takes the packet in silence; an adapter checks the key itself.
@@ -275,6 +312,7 @@ proptest! {
             let group = Lid::MULTICAST_FIRST;
             let sl = Sl::default();
             let reached = host.fabric.resolve_multicast(from, group, sl, Some(key));
+            prop_assert_eq!(&reached, &snapshot.resolve_multicast(from, group, sl, Some(key)));
             let ports = reached.iter().map(|route| route.port);
             let expected: Vec<_> = ports.filter(|&port| takes(&host, port)).collect();
             let packet = MadPacket::gmp(Lid::NONE, group, sl, key, [0; SIZE]);

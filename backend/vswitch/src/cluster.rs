@@ -9,6 +9,7 @@
 //! All VMs of a cluster share one map, since they see the same LIDs. That makes two of the four
 //! places one: the LID a datagram's receiver is to see is the one its sender has.
 
+mod addresses;
 mod attributes;
 mod groups;
 mod lid_map;
@@ -19,18 +20,21 @@ mod tests;
 mod translation;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use fabric::{Fabric, PortRef};
-use hca::{PortView, ServiceLevels, VfId};
+use fabric::{Nodes, PortRef};
+use hca::VfId;
 use wire::mad::{Class, Method};
 use wire::sa::{self, McMemberRecord, Record};
-use wire::{ExtendedLid, Guid, Lid, MadPacket, PKey};
+use wire::{ExtendedLid, Guid, Lid, MadPacket};
 
 use crate::guest::Reason;
-use crate::model::{Model, Vf};
-use crate::shared_port::SharedPorts;
-use crate::vswitch::guid_at;
+use crate::model::Model;
+use crate::shared_port::Sharing;
+use crate::snapshot::guid_at;
+pub(crate) use addresses::Addresses;
+use addresses::Member;
 pub use groups::{Change, Groups};
 pub use lid_map::LidMap;
 pub use members::Vms;
@@ -47,21 +51,11 @@ pub struct Cluster {
     pub map: LidMap,
     /// LIDs of 18 bits behind those that VMs see, and at which VF each is. They are a matter of
     /// data alone: no management packet has room for them.
-    pub extended: HashMap<Lid, (VfId, ExtendedLid)>,
+    pub extended: Arc<HashMap<Lid, (VfId, ExtendedLid)>>,
     /// Who they are.
     pub vms: Vms,
     /// Their multicast groups.
     pub groups: Groups,
-}
-
-/// What a VM sees in place of what is.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Member {
-    /// Its cluster, and its LID there.
-    cluster: Option<(usize, Lid)>,
-    service_levels: ServiceLevels,
-    /// P_Keys that it sees otherwise: that of the port, and what it sees.
-    pkeys: Vec<(PKey, PKey)>,
 }
 
 /// All clusters and who is in which.
@@ -69,11 +63,18 @@ struct Member {
 pub(crate) struct Clusters {
     clusters: Vec<Cluster>,
     /// By the GUID of the VM, which moves with it.
-    configured: HashMap<Guid, Member>,
-    /// By VF: who is there now.
-    members: Vec<Member>,
+    configured: HashMap<Guid, Arc<Member>>,
+    addresses: Arc<Addresses>,
     /// By VF: the pairs it holds in its cluster's map.
     held: Vec<Vec<(usize, Lid, Lid)>>,
+}
+
+impl Deref for Clusters {
+    type Target = Addresses;
+
+    fn deref(&self) -> &Addresses {
+        &self.addresses
+    }
 }
 
 impl Clusters {
@@ -92,23 +93,21 @@ impl Clusters {
                 ..Cluster::default()
             }
         });
-        let member = |vf: &Vf| Member {
-            cluster: vf.cluster,
-            service_levels: vf.service_levels,
-            pkeys: vf
-                .pkeys
-                .iter()
-                .copied()
-                .zip(vf.virtual_pkeys.iter().copied())
-                .collect(),
-        };
+        let clusters: Vec<Cluster> = clusters.collect();
+        let members = model.vfs();
+        let members = members.map(|(_, vf)| (vf.guid, Arc::new(Member::new(vf))));
         let vfs = model.vfs().count();
         Self {
-            clusters: clusters.collect(),
-            configured: model.vfs().map(|(_, vf)| (vf.guid, member(vf))).collect(),
-            members: vec![Member::default(); vfs],
+            addresses: Arc::new(Addresses::new(&clusters, vfs)),
+            clusters,
+            configured: members.collect(),
             held: vec![Vec::new(); vfs],
         }
+    }
+
+    /// Who sees what now.
+    pub(crate) fn addresses(&self) -> &Arc<Addresses> {
+        &self.addresses
     }
 
     /// Looks who is at a VF's port and which LIDs it has; whether that is another than before, after
@@ -116,17 +115,17 @@ impl Clusters {
     pub(crate) fn refresh(
         &mut self,
         vf: VfId,
-        fabric: &Fabric,
-        shared: &SharedPorts,
+        nodes: &Nodes,
+        sharing: &Sharing,
         port: PortRef,
     ) -> bool {
-        let guid = guid_at(fabric, shared, vf, port);
-        let (own, _) = shared.address(vf, fabric, port);
+        let guid = guid_at(nodes, sharing, vf, port);
+        let (own, _) = sharing.address(vf, nodes, port);
         let index = usize::from(vf.0);
         let (Some(member), Some(held), Some(info)) = (
-            self.members.get_mut(index),
+            self.addresses.member(vf).cloned(),
             self.held.get_mut(index),
-            fabric.port_info(port),
+            nodes.port_info(port),
         ) else {
             return false;
         };
@@ -146,140 +145,37 @@ impl Clusters {
             }
             None => Vec::new(),
         };
-        let extended = found.cluster.zip(fabric.virtual_lid(port));
+        let extended = found.cluster.zip(nodes.virtual_lid(port));
         let before = member.cluster.and_then(|(cluster, seen)| {
             let extended = self.clusters[cluster].extended.get(&seen);
             extended.filter(|(at, _)| *at == vf).map(|(_, lid)| *lid)
         });
-        if found == *member && pairs == *held && before == extended.map(|(_, lid)| lid) {
+        if found == member && pairs == *held && before == extended.map(|(_, lid)| lid) {
             return false;
         }
         if let (Some(_), Some((cluster, seen))) = (before, member.cluster) {
-            self.clusters[cluster].extended.remove(&seen);
+            Arc::make_mut(&mut self.clusters[cluster].extended).remove(&seen);
         }
         if let Some(((cluster, seen), lid)) = extended {
-            self.clusters[cluster].extended.insert(seen, (vf, lid));
+            Arc::make_mut(&mut self.clusters[cluster].extended).insert(seen, (vf, lid));
         }
-        *member = found;
         for (cluster, seen, physical) in std::mem::replace(held, pairs) {
             self.clusters[cluster].map.release(seen, physical);
         }
         for &(cluster, seen, physical) in held.iter() {
             self.clusters[cluster].map.hold(seen, physical);
         }
+        let addresses = Arc::make_mut(&mut self.addresses);
+        for (index, _) in { [member.cluster, found.cluster].into_iter() }.flatten() {
+            addresses.enter_cluster(index, &self.clusters[index]);
+        }
+        addresses.enter_member(vf, found);
         true
-    }
-
-    /// The index of a VF's cluster, if it is in one.
-    pub(crate) fn cluster_of(&self, vf: VfId) -> Option<usize> {
-        let (cluster, _) = self.member(vf)?.cluster?;
-        Some(cluster)
-    }
-
-    /// The LID of a VF in this cluster; `None` where it is not in it.
-    pub(crate) fn lid_in(&self, vf: VfId, cluster: usize) -> Option<Lid> {
-        let (of, lid) = self.member(vf)?.cluster?;
-        (of == cluster).then_some(lid)
-    }
-
-    /// The LID by which a cluster knows the subnet manager, which is at `physical`.
-    pub(crate) fn manager(&self, cluster: usize, physical: Lid) -> Lid {
-        let cluster = self.clusters.get(cluster);
-        let lid = cluster.and_then(|cluster| cluster.map.seen(physical));
-        lid.unwrap_or_default()
     }
 
     /// The cluster of a VF, if it is in one.
     fn cluster(&self, vf: VfId) -> Option<&Cluster> {
-        let (cluster, _) = self.member(vf)?.cluster?;
-        self.clusters.get(cluster)
-    }
-
-    /// The LID map of a VF, if it is in a cluster.
-    fn map(&self, vf: VfId) -> Option<&LidMap> {
-        self.cluster(vf).map(|cluster| &cluster.map)
-    }
-
-    fn member(&self, vf: VfId) -> Option<&Member> {
-        self.members.get(usize::from(vf.0))
-    }
-
-    /// The physical LID that a VF means by `lid`, or none.
-    pub(crate) fn physical(&self, vf: VfId, lid: Lid) -> Option<Lid> {
-        match self.map(vf) {
-            Some(map) => map.physical(lid),
-            None => Some(lid),
-        }
-    }
-
-    /// The same for data: where it goes may be a LID of 18 bits.
-    pub(crate) fn destination(&self, vf: VfId, lid: Lid) -> Option<ExtendedLid> {
-        let physical = self.physical(vf, lid).map(ExtendedLid::from);
-        physical.or_else(|| {
-            let (cluster, _) = self.member(vf)?.cluster?;
-            let (_, lid) = self.clusters.get(cluster)?.extended.get(&lid)?;
-            Some(*lid)
-        })
-    }
-
-    /// The LID by which a VF knows the physical `lid`, or none.
-    pub(crate) fn seen(&self, vf: VfId, lid: Lid) -> Option<Lid> {
-        match self.map(vf) {
-            Some(map) => map.seen(lid),
-            None => Some(lid),
-        }
-    }
-
-    /// Whether two VFs may hear of each other: both in the same cluster, or neither in any.
-    pub(crate) fn together(&self, a: VfId, b: VfId) -> bool {
-        let cluster = |vf| Some(self.member(vf)?.cluster?.0);
-        cluster(a) == cluster(b)
-    }
-
-    /// Whether a VF sees other LIDs than those there are.
-    pub(crate) fn has_own_lids(&self, vf: VfId) -> bool {
-        self.map(vf).is_some()
-    }
-
-    /// The LID that a VF sees as its own, where it has one in the subnet.
-    pub(crate) fn own_lid(&self, vf: VfId, physical: Lid) -> Lid {
-        match self.member(vf).and_then(|member| member.cluster) {
-            Some((_, lid)) if physical != Lid::NONE => lid,
-            Some((cluster, lid)) if self.has_extended(vf, cluster, lid) => lid,
-            Some(_) => Lid::NONE,
-            None => physical,
-        }
-    }
-
-    /// Whether a VF has a LID of 18 bits behind the one that it sees.
-    fn has_extended(&self, vf: VfId, cluster: usize, seen: Lid) -> bool {
-        let extended = self.clusters.get(cluster).map(|of| &of.extended);
-        extended.is_some_and(|extended| extended.get(&seen).is_some_and(|(at, _)| *at == vf))
-    }
-
-    /// Makes a port as it is what it is to the VF's guest.
-    pub(crate) fn adapt(&self, vf: VfId, view: &mut PortView) {
-        let Some(member) = self.member(vf) else {
-            return;
-        };
-        if member.cluster.is_some() {
-            view.lid = self.own_lid(vf, view.lid);
-            view.lmc = 0;
-        }
-        view.cluster = member.cluster.map(|(cluster, _)| cluster as u16);
-        view.shown_pkeys.clone_from(&member.pkeys);
-        view.service_levels = member.service_levels;
-    }
-
-    /// The P_Key table that a VF sees where the port has `physical`.
-    pub(crate) fn pkeys(&self, vf: VfId, physical: &[PKey]) -> Vec<PKey> {
-        let mut table = physical.to_vec();
-        if let Some(translator) = self.translator(vf, Direction::ToGuest) {
-            for entry in &mut table {
-                *entry = translator.pkey(*entry);
-            }
-        }
-        table
+        self.clusters.get(self.cluster_of(vf)?)
     }
 
     /// Makes a management packet of a VF's guest one of the wire, or the other way round. The P_Key

@@ -6,6 +6,6 @@ mod port_counters;
 mod routes;
 
 pub use datagram::datagram;
-pub(crate) use path_counters::PathCounters;
+pub(crate) use path_counters::{PathCounters, PathNumbers};
 pub(crate) use port_counters::PortCounters;
 pub(crate) use routes::EngineSubnet;

@@ -12,6 +12,7 @@ use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState};
 use crate::cluster::Direction;
 use crate::guest::Reason;
 use crate::model::GmpClass;
+use crate::snapshot::Snapshot;
 use crate::vswitch::VSwitch;
 
 /// A function's port as its guest is to see it.
@@ -63,33 +64,36 @@ impl Function {
     /// The port as it is now.
     #[must_use]
     pub fn facts(&self) -> PortFacts {
-        let state = self.vswitch.state.read_recursive();
-        let port = state.fabric.port_info(self.port).unwrap_or_default();
-        let node = state.fabric.node_info(self.port).unwrap_or_default();
-        let clusters = &state.clusters;
-        let shared = &state.shared;
-        let (lid, lmc) = shared.address(self.vf, &state.fabric, self.port);
+        let Snapshot {
+            nodes,
+            addresses,
+            sharing,
+        } = &**self.vswitch.snapshot();
+        let port = nodes.port_info(self.port).unwrap_or_default();
+        let node = nodes.node_info(self.port).unwrap_or_default();
+        let (lid, lmc) = sharing.address(self.vf, nodes, self.port);
         let access = self.vswitch.filter.smp_access(self.vf);
         PortFacts {
-            lid: clusters.own_lid(self.vf, lid),
-            lmc: if clusters.has_own_lids(self.vf) {
+            lid: addresses.own_lid(self.vf, lid),
+            lmc: if addresses.has_own_lids(self.vf) {
                 0
             } else {
                 lmc
             },
-            sm_lid: clusters
+            sm_lid: addresses
                 .seen(self.vf, port.master_sm_lid)
                 .unwrap_or_default(),
-            state: shared.state(self.vf, &state.fabric, self.port),
+            state: sharing.state(self.vf, nodes, self.port),
             // A VM has one HCA, wherever its port is.
-            guid: match shared.place(self.vf) {
-                Some(place) => { place.guid(&state.fabric) }
-                    .unwrap_or_else(|| self.vswitch.configured_guid(self.vf)),
+            guid: match sharing.place(self.vf) {
+                Some(place) => {
+                    { place.guid(nodes) }.unwrap_or_else(|| self.vswitch.configured_guid(self.vf))
+                }
                 None => node.port_guid,
             },
             writable: self.writable_capabilities(access),
             has_smi: access != SmpAccess::Deny,
-            grh_required: shared.requires_grh(self.vf, &state.fabric),
+            grh_required: sharing.requires_grh(self.vf, nodes),
             port,
             node,
         }
@@ -98,24 +102,27 @@ impl Function {
     /// The GID of this index, with no GUID where it has none.
     #[must_use]
     pub fn gid(&self, index: u16) -> Gid {
-        let state = self.vswitch.state.read_recursive();
+        let Snapshot { nodes, sharing, .. } = &**self.vswitch.snapshot();
         let index = usize::from(index);
-        let guid = match state.shared.place(self.vf) {
-            Some(place) => place.guid(&state.fabric).filter(|_| index == 0),
-            None => { state.fabric.guids(self.port) }.and_then(|guids| guids.get(index).copied()),
+        let guid = match sharing.place(self.vf) {
+            Some(place) => place.guid(nodes).filter(|_| index == 0),
+            None => { nodes.guids(self.port) }.and_then(|guids| guids.get(index).copied()),
         };
-        let info = state.fabric.port_info(self.port).unwrap_or_default();
+        let info = nodes.port_info(self.port).unwrap_or_default();
         Gid::new(info.gid_prefix, guid.unwrap_or_default())
     }
 
     /// The P_Key of this index, as the guest sees it.
     #[must_use]
     pub fn pkey(&self, index: u16) -> PKey {
-        let state = self.vswitch.state.read_recursive();
-        let shared = state.shared.pkeys(self.vf, &state.fabric);
-        let table = state.fabric.pkeys(self.port).unwrap_or_default();
-        state
-            .clusters
+        let Snapshot {
+            nodes,
+            addresses,
+            sharing,
+        } = &**self.vswitch.snapshot();
+        let shared = sharing.pkeys(self.vf, nodes);
+        let table = nodes.pkeys(self.port).unwrap_or_default();
+        addresses
             .pkeys(self.vf, shared.as_deref().unwrap_or(table))
             .get(usize::from(index))
             .copied()
@@ -125,16 +132,15 @@ impl Function {
     /// The text of the node that the port is of.
     #[must_use]
     pub fn node_description(&self) -> Option<NodeDescription> {
-        let state = self.vswitch.state.read_recursive();
-        state.fabric.node_description(self.port.node)
+        let snapshot = self.vswitch.snapshot();
+        snapshot.nodes.node_description(self.port.node)
     }
 
     /// Changes that text. To be called where the node is the function's own
     /// ([`Function::shares_port`]).
     pub fn set_node_description(&self, text: NodeDescription) {
         self.vswitch
-            .state
-            .write()
+            .change()
             .fabric
             .set_node_description(self.port.node, text);
         self.vswitch.views.outdate();
@@ -151,8 +157,7 @@ impl Function {
             clear
         };
         self.vswitch
-            .state
-            .write()
+            .change()
             .fabric
             .set_capabilities(self.port, set, clear);
         self.vswitch.views.outdate();
@@ -162,12 +167,7 @@ impl Function {
     /// Whether other functions have the same port.
     #[must_use]
     pub fn shares_port(&self) -> bool {
-        self.vswitch
-            .state
-            .read_recursive()
-            .shared
-            .place(self.vf)
-            .is_some()
+        self.vswitch.sharing.place(self.vf).is_some()
     }
 
     /// What the agents of its own port answer a guest that asks by a command; `None` where they do not.

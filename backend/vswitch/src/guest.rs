@@ -39,7 +39,7 @@ impl VSwitch {
         let mut pass = || -> Step {
             self.filter_contents(vf, port, &mut packet)?;
             self.answer_from_view(vf, &packet)?;
-            let state = &mut *self.state.write();
+            let state = &mut *self.change();
             self.take_acknowledgement(state, vf, &packet)?;
             self.translate_to_wire(state, vf, &mut packet)?;
             self.note_request(state, vf, &packet)?;
@@ -177,7 +177,7 @@ impl VSwitch {
         port: PortRef,
         packet: &mut MadPacket,
     ) -> Vec<VfId> {
-        if state.shared.functions(port).is_none() {
+        if self.sharing.functions(port).is_none() {
             return self.functions.get(&port).copied().into_iter().collect();
         }
         if state.answer_for(port, packet) {

@@ -20,7 +20,8 @@ use crate::vswitch::{SubnetState, VSwitch};
 
 /// Where a program's packets go.
 pub trait Mailbox: fmt::Debug + Send + Sync {
-    /// Takes a packet. Called with the subnet locked: does not block and does not send.
+    /// Takes a packet. Called with the subnet locked: does not block and does not send. What the packet
+    /// is about is to be seen then by whoever looks for paths and asks about ports.
     fn put(&self, packet: &MadPacket);
 
     /// Sends what was put. Called without any lock.
@@ -171,7 +172,7 @@ impl VSwitch {
         responder: bool,
         mailbox: Arc<dyn Mailbox>,
     ) {
-        let mut state = self.state.write();
+        let mut state = self.change();
         let mut hosts = self.hosts.0.lock();
         let owned = self.manager_ports.contains(&port)
             || self.functions.contains_key(&port)
@@ -194,7 +195,7 @@ impl VSwitch {
     /// Removes a program; a subnet manager of it is no more.
     pub fn detach_host(&self, tag: HostTag) {
         self.set_host_manager(tag, false);
-        let mut state = self.state.write();
+        let mut state = self.change();
         let mut hosts = self.hosts.0.lock();
         let Some(at) = hosts.iter().position(|host| host.tag == tag) else {
             return;
@@ -216,7 +217,7 @@ impl VSwitch {
     /// Says whether a program runs a subnet manager; false when another one is at its port.
     pub fn set_host_manager(&self, tag: HostTag, is: bool) -> bool {
         let done = {
-            let mut state = self.state.write();
+            let mut state = self.change();
             let mut hosts = self.hosts.0.lock();
             let Some(at) = hosts.iter().position(|host| host.tag == tag) else {
                 return false;
@@ -259,11 +260,11 @@ impl VSwitch {
     ) -> Vec<Sent> {
         let mut all = Vec::with_capacity(packets.len());
         let managers = &mut *self.managers.lock();
-        let mut state = self.state.write();
+        let mut state = self.change();
         let now = self.now();
         // What is due may be about counters.
         if state.fabric.deadline().is_some_and(|due| due <= now) {
-            state.tell_traffic(&self.ports, now);
+            state.tell_traffic(&self.paths, &self.ports, now);
         } else {
             state.fabric.set_clock(now);
         }
@@ -275,7 +276,7 @@ impl VSwitch {
             }
             // Performance counters are read by these packets.
             if packet.header().class() == Class::PERFORMANCE {
-                state.tell_traffic(&self.ports, self.now());
+                state.tell_traffic(&self.paths, &self.ports, self.now());
             }
             state.fabric.inject_as(port, packet, SmpAccess::Fabric);
             let mut sent = Sent::Done;

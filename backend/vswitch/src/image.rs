@@ -190,7 +190,7 @@ impl VSwitch {
             }
             if image.sm_lid != told.sm_lid {
                 let changed = ForGuest::Port(vf, PortEvent::SmChange, told.view);
-                self.put_guest(changed);
+                state.outputs.put_guest(changed);
             }
             Ok(())
         });
@@ -256,7 +256,7 @@ impl VSwitch {
         let physical = state.clusters.physical(vf, lid)?;
         let route = state.fabric.resolve(port, physical, Sl::default(), None);
         let at = route.ok()?.port;
-        let mut functions = self.functions_at(state, at).into_iter();
+        let mut functions = self.functions_at(at).into_iter();
         match functions.next() {
             Some(function) => Some(format!("VF `{}`", self.name(function))),
             None => {

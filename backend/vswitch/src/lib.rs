@@ -56,6 +56,7 @@ mod output;
 mod places;
 mod plan;
 mod shared_port;
+mod snapshot;
 mod view;
 mod vswitch;
 

@@ -158,7 +158,7 @@ impl VSwitch {
             return;
         }
         let managers = &mut *self.managers.lock();
-        let mut state = self.state.write();
+        let mut state = self.change();
         let occupants = self.occupants(&state);
         let occupant = occupants.get(usize::from(vf.0)).copied().flatten();
         let Some(place) = occupant.map(|index| &self.places[index]) else {

@@ -274,7 +274,7 @@ impl VSwitch {
             };
             moved = true;
             let tag = moving.tag;
-            self.put(Output::Moved { tag, outcome });
+            state.outputs.put(Output::Moved { tag, outcome });
         }
         if moved {
             self.serve_occupants(state);

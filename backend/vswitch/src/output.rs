@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use fabric::{Direction, Fabric, PortEvent, PortRef};
+use fabric::{Direction, Nodes, PortEvent, PortRef};
 use hca::{PortChange, PortView, VfId};
+use parking_lot::Mutex;
 use wire::{Guid, Lid, MadPacket, PortState};
 
 use crate::host_programs::Mailbox;
@@ -59,6 +60,8 @@ pub enum Output {
 pub(crate) struct Outputs {
     guests: VecDeque<ForGuest>,
     others: VecDeque<Output>,
+    /// Packets for programs of the host, before they are anybody's.
+    mail: Vec<(Arc<dyn Mailbox>, Box<MadPacket>)>,
 }
 
 impl Outputs {
@@ -66,8 +69,29 @@ impl Outputs {
         self.others.push_back(output);
     }
 
+    /// Has a program of the host get a packet.
+    pub(crate) fn mail(&mut self, mailbox: Arc<dyn Mailbox>, packet: Box<MadPacket>) {
+        self.mail.push((mailbox, packet));
+    }
+
+    /// Hands all on to where anybody takes it.
+    pub(crate) fn release(&mut self, to: &Mutex<Self>) {
+        if self.guests.is_empty() && self.others.is_empty() && self.mail.is_empty() {
+            return;
+        }
+        for (mailbox, packet) in &self.mail {
+            mailbox.put(packet);
+        }
+        let mut to = to.lock();
+        to.guests.append(&mut self.guests);
+        to.others.append(&mut self.others);
+        for (mailbox, _) in self.mail.drain(..) {
+            to.flush(mailbox);
+        }
+    }
+
     /// Once for all packets in a row that a mailbox was given.
-    pub(crate) fn flush(&mut self, mailbox: Arc<dyn Mailbox>) {
+    fn flush(&mut self, mailbox: Arc<dyn Mailbox>) {
         let is_same =
             |last: &Output| matches!(last, Output::Flush(own) if Arc::ptr_eq(own, &mailbox));
         if !self.others.back().is_some_and(is_same) {
@@ -124,14 +148,14 @@ fn port_change(event: PortEvent) -> Option<PortChange> {
 }
 
 /// A port as it is, whoever uses it.
-pub(crate) fn port_view(fabric: &Fabric, port: PortRef) -> PortView {
-    let info = fabric.port_info(port).unwrap_or_default();
+pub(crate) fn port_view(nodes: &Nodes, port: PortRef) -> PortView {
+    let info = nodes.port_info(port).unwrap_or_default();
     PortView {
         lid: info.lid,
         lmc: info.lmc,
         active: info.port_state == PortState::Active,
-        pkeys: fabric.pkeys(port).unwrap_or_default().to_vec(),
-        gids: fabric.gids(port).collect(),
+        pkeys: nodes.pkeys(port).unwrap_or_default().to_vec(),
+        gids: nodes.gids(port).collect(),
         ..PortView::default()
     }
 }

@@ -10,7 +10,8 @@ use wire::Guid;
 
 use crate::migration::MigrateError;
 use crate::model::{Address, Hypervisor, MadRules, Model, Vf};
-use crate::vswitch::{SubnetState, VSwitch, guid_at};
+use crate::snapshot::guid_at;
+use crate::vswitch::{SubnetState, VSwitch};
 
 /// A VF on a hypervisor, by names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -11,24 +11,26 @@
 
 mod address;
 mod registrar;
+mod sharing;
 mod subscribers;
 
-use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::{Fabric, PortEvent, PortRef};
-use hca::{PortView, VfId};
+use fabric::{Nodes, PortEvent, PortRef};
+use hca::VfId;
 use wire::mad::Method;
-use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState};
+use wire::{Guid, Lid, MadPacket, PKey, PortState};
 
 use crate::host_programs::answers;
 use crate::model::Model;
-use crate::plan::Plan;
 use crate::vswitch::{SubnetState, VSwitch};
 pub use address::{Clustered, SharedPlace};
 pub(crate) use address::{entries, pkeys};
 pub(crate) use registrar::Refused;
 use registrar::Registrar;
+pub(crate) use sharing::Sharing;
 use subscribers::Subscribers;
 
 /// Uppermost byte of the registrar's transactions. Programs of the host have 0xc0 to 0xcf, functions
@@ -44,62 +46,57 @@ pub(crate) enum Addressee {
     Registrar,
 }
 
+/// What the driver of one physical function has done and knows.
 #[derive(Debug)]
 struct SharedPort {
     port: PortRef,
-    functions: Vec<VfId>,
     registrar: Registrar,
     subscribers: Subscribers,
 }
 
 /// All shared ports.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SharedPorts {
+    sharing: Arc<Sharing>,
     ports: Vec<SharedPort>,
-    /// By function.
-    places: Vec<Option<SharedPlace>>,
-    /// The P_Keys of VMs, by GUID.
-    pkeys: HashMap<Guid, Vec<PKey>>,
-    clustered: Clustered,
-    /// Whether drivers are told that they need global routes.
-    grh_required: bool,
+}
+
+impl Deref for SharedPorts {
+    type Target = Sharing;
+
+    fn deref(&self) -> &Sharing {
+        &self.sharing
+    }
 }
 
 impl SharedPorts {
     /// The shared ports of a configuration; VMs are to be where it has them.
-    pub(crate) fn new(model: &Model, plan: &Plan) -> Self {
-        let mut all = Self {
-            places: plan.places().collect(),
-            pkeys: model
-                .vfs()
-                .map(|(_, vf)| (vf.guid, vf.pkeys.clone()))
-                .collect(),
-            clustered: plan.clustered().clone(),
-            grh_required: model.fabric.grh_required,
-            ..Self::default()
+    pub(crate) fn new(sharing: Arc<Sharing>, model: &Model) -> Self {
+        let port = |(port, _): (PortRef, &[VfId])| SharedPort {
+            port,
+            registrar: Registrar::default(),
+            subscribers: Subscribers::default(),
         };
-        for (index, (place, (_, vf))) in plan.places().zip(model.vfs()).enumerate() {
-            let Some(place) = place else { continue };
-            let known = all
-                .ports
-                .iter()
-                .position(|shared| shared.port == place.port);
-            let at = known.unwrap_or_else(|| {
-                all.ports.push(SharedPort {
-                    port: place.port,
-                    functions: Vec::new(),
-                    registrar: Registrar::default(),
-                    subscribers: Subscribers::default(),
-                });
-                all.ports.len() - 1
-            });
-            let shared = &mut all.ports[at];
-            shared.functions.push(VfId(index as u16));
-            shared
-                .registrar
-                .want(place.entry, if vf.spare { Guid::NONE } else { vf.guid });
+        let mut all = Self {
+            ports: sharing.ports().map(port).collect(),
+            sharing,
+        };
+        for (vf, (_, configured)) in (0..).map(VfId).zip(model.vfs()) {
+            let guid = if configured.spare {
+                Guid::NONE
+            } else {
+                configured.guid
+            };
+            if let Some(place) = all.place(vf) {
+                all.want(place, guid);
+            }
         }
         all
+    }
+
+    /// Who shares which port.
+    pub(crate) fn sharing(&self) -> &Arc<Sharing> {
+        &self.sharing
     }
 
     fn at(&self, port: PortRef) -> Option<&SharedPort> {
@@ -110,112 +107,11 @@ impl SharedPorts {
         self.ports.iter_mut().find(|shared| shared.port == port)
     }
 
-    /// The ports.
-    pub(crate) fn ports(&self) -> impl Iterator<Item = (PortRef, &[VfId])> {
-        self.ports
-            .iter()
-            .map(|shared| (shared.port, &shared.functions[..]))
-    }
-
-    /// The functions at a port, if it is a shared one.
-    pub(crate) fn functions(&self, port: PortRef) -> Option<&[VfId]> {
-        Some(&self.at(port)?.functions)
-    }
-
-    /// The place of a function that shares its port.
-    pub(crate) fn place(&self, vf: VfId) -> Option<SharedPlace> {
-        *self.places.get(usize::from(vf.0))?
-    }
-
-    /// The P_Key table of a function that shares its port; `None` where it has its port for itself.
-    pub(crate) fn pkeys(&self, vf: VfId, fabric: &Fabric) -> Option<Vec<PKey>> {
-        let place = self.place(vf)?;
-        let own = place.guid(fabric).and_then(|guid| self.pkeys.get(&guid));
-        let port = fabric.pkeys(place.port).unwrap_or_default();
-        Some(own.map(|own| pkeys(own, port)).unwrap_or_default())
-    }
-
-    /// Whether the VM at a function has a LID of its own, although others have the same port.
-    pub(crate) fn is_clustered(&self, vf: VfId, fabric: &Fabric) -> bool {
-        let place = self.place(vf);
-        place.is_some_and(|place| self.clustered.is_at(place, fabric))
-    }
-
-    /// Whether the driver of a function is told that every packet needs a global route header.
-    pub(crate) fn requires_grh(&self, vf: VfId, fabric: &Fabric) -> bool {
-        self.grh_required && self.place(vf).is_some() && !self.is_clustered(vf, fabric)
-    }
-
-    /// Whether a VM is one that has a LID of its own.
-    pub(crate) fn wants_own_lid(&self, vm: Guid) -> bool {
-        self.clustered.contains(vm)
-    }
-
-    /// The LID of a function, and its LID mask control.
-    pub(crate) fn address(&self, vf: VfId, fabric: &Fabric, port: PortRef) -> (Lid, u8) {
-        let info = fabric.port_info(port).unwrap_or_default();
-        match self.place(vf) {
-            None => (info.lid, info.lmc),
-            Some(place) if self.clustered.is_at(place, fabric) => {
-                (place.range_lid(fabric).unwrap_or(Lid::NONE), 0)
-            }
-            // The rest of the range is, or may become, that of VMs of clusters.
-            Some(_) if !self.clustered.is_empty() => (info.lid, 0),
-            Some(_) => (info.lid, info.lmc),
-        }
-    }
-
-    /// The function that a LID leads to among those that share a port: the one that has the LID for
-    /// itself, or else any function that GIDs tell from the others.
-    pub(crate) fn function_with(&self, port: PortRef, fabric: &Fabric, dlid: Lid) -> Option<VfId> {
-        let mut among = None;
-        for &vf in self.functions(port)? {
-            let (lid, _) = self.address(vf, fabric, port);
-            if !self.is_clustered(vf, fabric) {
-                among = among.or(Some(vf));
-            } else if lid == dlid {
-                return Some(vf);
-            }
-        }
-        among
-    }
-
-    /// The function that alone has the LID which a packet is for, at a port that is others', too.
-    pub(crate) fn owner(&self, port: PortRef, fabric: &Fabric, packet: &MadPacket) -> Option<VfId> {
-        if self.clustered.is_empty() || packet.is_smp() {
-            return None;
-        }
-        let function = self.function_with(port, fabric, packet.dlid);
-        function.filter(|&vf| self.is_clustered(vf, fabric))
-    }
-
-    /// The state of a function's port as it has it.
-    pub(crate) fn state(&self, vf: VfId, fabric: &Fabric, port: PortRef) -> PortState {
-        match self.place(vf) {
-            Some(place) => self.clustered.state(place, fabric),
-            None => fabric.port_info(port).unwrap_or_default().port_state,
-        }
-    }
-
-    /// Makes of a port what it is to a function that shares it.
-    pub(crate) fn adapt(&self, vf: VfId, fabric: &Fabric, view: &mut PortView) {
-        let Some(place) = self.place(vf) else { return };
-        let guid = place.guid(fabric);
-        let prefix = fabric.port_info(place.port).unwrap_or_default().gid_prefix;
-        (view.lid, view.lmc) = self.address(vf, fabric, place.port);
-        view.active &= self.clustered.lid(place, fabric).is_some();
-        view.gids = guid
-            .map(|guid| Gid::new(prefix, guid))
-            .into_iter()
-            .collect();
-        view.pkeys = self.pkeys(vf, fabric).unwrap_or_default();
-    }
-
     /// Marks a function's request, so that the answer finds back. False: the guest uses what is not
     /// its to use. Who has a LID for itself needs no mark.
-    pub(crate) fn mark(&self, vf: VfId, fabric: &Fabric, packet: &mut MadPacket) -> bool {
+    pub(crate) fn mark(&self, vf: VfId, nodes: &Nodes, packet: &mut MadPacket) -> bool {
         let place = self.place(vf);
-        let Some(place) = place.filter(|place| !self.clustered.is_at(*place, fabric)) else {
+        let Some(place) = place.filter(|_| !self.is_clustered(vf, nodes)) else {
             return true;
         };
         // What nobody answers by its transaction is found by its global route. Connection managers
@@ -234,10 +130,10 @@ impl SharedPorts {
     pub(crate) fn end_subscription(
         &mut self,
         vf: VfId,
-        fabric: &Fabric,
+        nodes: &Nodes,
         packet: &MadPacket,
     ) -> Option<MadPacket> {
-        if self.is_clustered(vf, fabric) {
+        if self.is_clustered(vf, nodes) {
             return None;
         }
         let port = self.place(vf)?.port;
@@ -248,17 +144,18 @@ impl SharedPorts {
     pub(crate) fn addressee(
         &self,
         port: PortRef,
-        fabric: &Fabric,
+        nodes: &Nodes,
         packet: &mut MadPacket,
     ) -> Addressee {
-        let Some(shared) = self.at(port).filter(|_| !packet.is_smp()) else {
+        let at = self.at(port).zip(self.functions(port));
+        let Some((shared, functions)) = at.filter(|_| !packet.is_smp()) else {
             return Addressee::Functions(Vec::new());
         };
-        if let Some(vf) = self.owner(port, fabric, packet) {
+        if let Some(vf) = self.owner(port, nodes, packet) {
             return Addressee::Functions(vec![vf]);
         }
-        let functions = shared.functions.iter().copied();
-        let mut functions = functions.filter(|&vf| !self.is_clustered(vf, fabric));
+        let functions = functions.iter().copied();
+        let mut functions = functions.filter(|&vf| !self.is_clustered(vf, nodes));
         let function = if answers(packet.header().method()) {
             if top(packet) == REGISTRAR {
                 return Addressee::Registrar;
@@ -267,7 +164,7 @@ impl SharedPorts {
             set_top(packet, 0);
             functions.find(|&vf| self.place(vf).is_some_and(|place| place.entry == entry))
         } else if let Some(grh) = packet.grh {
-            let guid = |vf| self.place(vf).and_then(|place| place.guid(fabric));
+            let guid = |vf| self.place(vf).and_then(|place| place.guid(nodes));
             functions.find(|&vf| guid(vf) == Some(grh.dgid.guid()))
         } else {
             return Addressee::Functions(shared.subscribers.of(packet));
@@ -280,11 +177,11 @@ impl SharedPorts {
         &mut self,
         port: PortRef,
         vf: VfId,
-        fabric: &Fabric,
+        nodes: &Nodes,
         packet: &MadPacket,
     ) {
         // Who has a LID for itself is a subscriber of its own.
-        if self.is_clustered(vf, fabric) {
+        if self.is_clustered(vf, nodes) {
             return;
         }
         if let Some(shared) = self.at_mut(port) {
@@ -309,9 +206,7 @@ impl SharedPorts {
 
     /// Has a place hold this GUID, or none.
     pub(crate) fn want(&mut self, place: SharedPlace, guid: Guid) {
-        let mut functions = (0..).map(VfId).zip(&self.places);
-        let function = functions.find(|(_, at)| **at == Some(place));
-        let function = function.map(|(vf, _)| vf);
+        let function = self.function_at(place);
         if let Some(shared) = self.at_mut(place.port) {
             shared.registrar.want(place.entry, guid);
             if let Some(vf) = function {
@@ -338,12 +233,12 @@ impl SharedPorts {
     }
 
     /// Requests that are due now, with the ports that they leave by.
-    pub(crate) fn poll(&mut self, now: Duration, fabric: &Fabric) -> Vec<(PortRef, MadPacket)> {
+    pub(crate) fn poll(&mut self, now: Duration, nodes: &Nodes) -> Vec<(PortRef, MadPacket)> {
         let mut packets = Vec::new();
         for shared in &mut self.ports {
             let port = shared.port;
-            let info = fabric.port_info(port).unwrap_or_default();
-            let pkey = fabric.pkeys(port).and_then(<[PKey]>::first).copied();
+            let info = nodes.port_info(port).unwrap_or_default();
+            let pkey = nodes.pkeys(port).and_then(<[PKey]>::first).copied();
             let requests = shared.registrar.poll(now, &info);
             packets.extend(requests.into_iter().map(|mad| {
                 let pkey = pkey.unwrap_or(PKey::DEFAULT_FULL);
@@ -365,22 +260,17 @@ impl SharedPorts {
 
 impl VSwitch {
     /// The functions that have their port at `port`.
-    pub(crate) fn functions_at(&self, state: &SubnetState, port: PortRef) -> Vec<VfId> {
-        match state.shared.functions(port) {
+    pub(crate) fn functions_at(&self, port: PortRef) -> Vec<VfId> {
+        match self.sharing.functions(port) {
             Some(functions) => functions.to_vec(),
             None => self.functions.get(&port).copied().into_iter().collect(),
         }
     }
 
     /// The function that a LID leads to which leads to a port.
-    pub(crate) fn function_with(
-        &self,
-        state: &SubnetState,
-        port: PortRef,
-        dlid: Lid,
-    ) -> Option<VfId> {
-        match state.shared.functions(port) {
-            Some(_) => state.shared.function_with(port, &state.fabric, dlid),
+    pub(crate) fn function_with(&self, nodes: &Nodes, port: PortRef, dlid: Lid) -> Option<VfId> {
+        match self.sharing.functions(port) {
+            Some(_) => self.sharing.function_with(port, nodes, dlid),
             None => self.functions.get(&port).copied(),
         }
     }

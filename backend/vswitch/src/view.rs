@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fabric::{Fabric, Mirror, MirrorHost, MirrorManager, MirrorName, PortRef};
+use fabric::{Mirror, MirrorHost, MirrorManager, MirrorName, Nodes, PortRef};
 use hca::{Clock, VfId};
 use parking_lot::Mutex;
 use subnet::SubnetManager;
@@ -23,11 +23,12 @@ use wire::attribute::NodeDescription;
 use wire::mad::{Class, Mad, Method};
 use wire::{Guid, Lid, MadPacket, PKey};
 
-use crate::cluster::Clusters;
+use crate::cluster::Addresses;
 use crate::guest::Reason;
 use crate::model::{MANAGER, Model, View as Kind, derive_guid};
-use crate::shared_port::SharedPorts;
-use crate::vswitch::{SubnetState, VSwitch, guid_at};
+use crate::shared_port::Sharing;
+use crate::snapshot::{Snapshot, guid_at};
+use crate::vswitch::VSwitch;
 
 /// The views of all clusters.
 #[derive(Debug)]
@@ -50,9 +51,9 @@ type AsOf = (u64, u64);
 
 /// The subnet, and who is where.
 struct ViewInput<'a> {
-    fabric: &'a Fabric,
-    clusters: &'a Clusters,
-    shared: &'a SharedPorts,
+    nodes: &'a Nodes,
+    addresses: &'a Addresses,
+    sharing: &'a Sharing,
     /// Of the VFs, in their order.
     ports: &'a [PortRef],
 }
@@ -120,13 +121,13 @@ impl Names {
     /// has not needed one; and its own GUID, which the subnet administration tells as well.
     fn of(
         &mut self,
-        fabric: &Fabric,
+        nodes: &Nodes,
         cluster: &str,
         port: PortRef,
         manager: MirrorManager,
     ) -> MirrorName {
-        let info = fabric.port_info(port).unwrap_or_default();
-        let physical = fabric.node_info(port).unwrap_or_default().port_guid;
+        let info = nodes.port_info(port).unwrap_or_default();
+        let physical = nodes.node_info(port).unwrap_or_default().port_guid;
         let manages = info.lid.is_unicast() && info.lid.covers(info.lmc, manager.physical);
         let mut name = match self.given.get(&physical) {
             Some(&given) => given,
@@ -135,7 +136,7 @@ impl Names {
                 guid: if manages {
                     physical
                 } else {
-                    self.guid(fabric, cluster, physical)
+                    self.guid(nodes, cluster, physical)
                 },
                 description: NodeDescription::new(&if manages {
                     MANAGER.to_owned()
@@ -167,11 +168,11 @@ impl Names {
     }
 
     /// A GUID that nobody has in the subnet, nor in this view.
-    fn guid(&self, fabric: &Fabric, cluster: &str, physical: Guid) -> Guid {
+    fn guid(&self, nodes: &Nodes, cluster: &str, physical: Guid) -> Guid {
         let attempts = (0_u32..).map(|attempt| format!("{cluster} {physical} {attempt}"));
         let mut guids = attempts.map(|text| derive_guid("view", &text));
         let given = |guid| self.given.values().any(|name| name.guid == guid);
-        let free = |guid: &Guid| fabric.port_by_guid(*guid).is_none() && !given(*guid);
+        let free = |guid: &Guid| nodes.port_by_guid(*guid).is_none() && !given(*guid);
         guids.find(free).unwrap_or_default()
     }
 }
@@ -180,23 +181,23 @@ impl View {
     fn make(&mut self, input: &ViewInput<'_>, vms: &HashMap<Guid, String>) -> Option<CachedView> {
         let (mut hosts, functions) = self.vms(input, vms);
         let first = hosts.first()?.port;
-        let physical = input.fabric.port_info(first)?.master_sm_lid;
+        let physical = input.nodes.port_info(first)?.master_sm_lid;
         let manager = MirrorManager {
             physical,
-            lid: input.clusters.manager(self.cluster, physical),
+            lid: input.addresses.manager(self.cluster, physical),
         };
-        if let Some(port) = port_with(input.fabric, physical) {
+        if let Some(port) = port_with(input.nodes, physical) {
             hosts.push(MirrorHost {
                 port,
                 entry: None,
                 physical,
-                name: self.names.of(input.fabric, &self.name, port, manager),
+                name: self.names.of(input.nodes, &self.name, port, manager),
                 pkeys: vec![PKey::DEFAULT_FULL],
                 member: false,
             });
         }
-        let mirror = input.fabric.mirror(&hosts, manager, |port| {
-            self.names.of(input.fabric, &self.name, port, manager)
+        let mirror = input.nodes.mirror(&hosts, manager, |port| {
+            self.names.of(input.nodes, &self.name, port, manager)
         });
         let mirror = mirror.map_err(|error| warn!(cluster = self.name, %error, "no view"));
         Some(CachedView {
@@ -212,9 +213,9 @@ impl View {
         vms: &HashMap<Guid, String>,
     ) -> (Vec<MirrorHost>, HashMap<VfId, usize>) {
         let ViewInput {
-            fabric,
-            clusters,
-            shared,
+            nodes,
+            addresses,
+            sharing,
             ports,
         } = *input;
         let mut found: Vec<MirrorHost> = Vec::new();
@@ -222,11 +223,11 @@ impl View {
         let mut guids = HashSet::new();
         for (index, &port) in ports.iter().enumerate() {
             let vf = VfId(index as u16);
-            let Some(lid) = clusters.lid_in(vf, self.cluster) else {
+            let Some(lid) = addresses.lid_in(vf, self.cluster) else {
                 continue;
             };
-            let (physical, _) = shared.address(vf, fabric, port);
-            let guid = guid_at(fabric, shared, vf, port);
+            let (physical, _) = sharing.address(vf, nodes, port);
+            let guid = guid_at(nodes, sharing, vf, port);
             // While a VM moves two ports may have its GUID; one has the LID.
             let Some(guid) = guid.filter(|_| physical.is_unicast()) else {
                 continue;
@@ -234,13 +235,13 @@ impl View {
             if !guids.insert(guid) {
                 continue;
             }
-            let place = shared.place(vf);
-            let own = fabric.node_description(port.node);
+            let place = sharing.place(vf);
+            let own = nodes.node_description(port.node);
             let own = own
                 .filter(|_| place.is_none())
                 .unwrap_or_else(|| NodeDescription::new(vms.get(&guid).map_or("", String::as_str)));
-            let table = shared.pkeys(vf, fabric);
-            let table = table.as_deref().or(fabric.pkeys(port)).unwrap_or_default();
+            let table = sharing.pkeys(vf, nodes);
+            let table = table.as_deref().or(nodes.pkeys(port)).unwrap_or_default();
             functions.insert(vf, found.len());
             found.push(MirrorHost {
                 port,
@@ -251,7 +252,7 @@ impl View {
                     guid,
                     description: own,
                 },
-                pkeys: clusters.pkeys(vf, table),
+                pkeys: addresses.pkeys(vf, table),
                 member: true,
             });
         }
@@ -260,17 +261,17 @@ impl View {
 }
 
 /// The port that a LID leads to.
-fn port_with(fabric: &Fabric, lid: Lid) -> Option<PortRef> {
-    let ports = fabric.nodes().flat_map(|node| {
-        let first = fabric.node_info(PortRef { node, port: 1 });
-        let is_switch = fabric.node_info(PortRef { node, port: 0 }).is_some();
+fn port_with(nodes: &Nodes, lid: Lid) -> Option<PortRef> {
+    let ports = nodes.nodes().flat_map(|node| {
+        let first = nodes.node_info(PortRef { node, port: 1 });
+        let is_switch = nodes.node_info(PortRef { node, port: 0 }).is_some();
         let last = first
             .filter(|_| !is_switch)
             .map_or(0, |info| info.num_ports);
         (u8::from(!is_switch)..=last).map(move |port| PortRef { node, port })
     });
     let has = |port: &PortRef| {
-        let info = fabric.port_info(*port).unwrap_or_default();
+        let info = nodes.port_info(*port).unwrap_or_default();
         lid.is_unicast() && info.lid.covers(info.lmc, lid)
     };
     { ports }.find(has)
@@ -320,7 +321,7 @@ impl Views {
             return;
         };
         let now = self.now();
-        let generation = input.fabric.generation().load(Ordering::Acquire);
+        let generation = input.nodes.generation();
         let as_of = (generation, self.changes.load(Ordering::Relaxed));
         if view.as_of == Some(as_of) || !view.pace.permits(now) {
             return;
@@ -357,7 +358,7 @@ impl VSwitch {
         if !packet.is_smp() {
             return None;
         }
-        let cluster = self.state.read().clusters.cluster_of(vf)?;
+        let cluster = self.snapshot().addresses.cluster_of(vf)?;
         self.renew_view(cluster);
         let manager = {
             let managers = self.managers.lock();
@@ -381,15 +382,25 @@ impl VSwitch {
         if !reads || !matches!(header.class(), Class::SUBN_LID | Class::SUBN_DIRECTED) {
             return None;
         }
-        let cluster = self.state.read_recursive().clusters.cluster_of(vf)?;
+        let cluster = self.snapshot().addresses.cluster_of(vf)?;
         let answer = |mirror: &mut Mirror, host| mirror.ask_local(host, mad);
         self.views.ask(cluster, vf, answer)?
     }
 
     /// Makes a cluster's view anew if it is outdated.
     fn renew_view(&self, cluster: usize) {
-        let state = &*self.state.read();
-        self.views.renew(cluster, &state.view_input(&self.ports));
+        let Snapshot {
+            nodes,
+            addresses,
+            sharing,
+        } = &*self.snapshot.load_full();
+        let input = ViewInput {
+            nodes,
+            addresses,
+            sharing,
+            ports: &self.ports,
+        };
+        self.views.renew(cluster, &input);
     }
 
     /// The same for all clusters, as far as it is time.
@@ -401,17 +412,6 @@ impl VSwitch {
                 self.renew_view(cluster);
                 pace.spent += self.now().saturating_sub(begun);
             }
-        }
-    }
-}
-
-impl SubnetState {
-    fn view_input<'a>(&'a self, ports: &'a [PortRef]) -> ViewInput<'a> {
-        ViewInput {
-            fabric: &self.fabric,
-            clusters: &self.clusters,
-            shared: &self.shared,
-            ports,
         }
     }
 }

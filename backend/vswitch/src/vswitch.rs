@@ -1,9 +1,9 @@
 //! The subnet in operation: the fabric, the embedded subnet managers, and what stands between them and
 //! the guests.
 //!
-//! The fabric has a lock of its own. Who holds the engine may take it (to resolve
-//! a path, to ask about a port); who holds it never waits for the engine: what
-//! the fabric has for the guests is put into a queue, and handed to the engine
+//! The fabric has a lock of its own. Who resolves a path or asks about a port does not take it: a
+//! [`Snapshot`] has what they need, of the subnet as the last change has left it. Who holds the lock never
+//! waits for the engine: what the fabric has for the guests is put into a queue, and handed to the engine
 //! after the lock is gone. Nobody holds it for long.
 //!
 //! The subnet managers have another lock, which is taken before the fabric's and
@@ -18,24 +18,26 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use fabric::{Fabric, Output as FromFabric, Owner, PortEvent, PortRef, Tap, TopologyError};
 use hca::{Clock, Envelope, PortView, Subnet, TrafficCounters, VfId, WrongKey};
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock};
 use subnet::{Partitions, RoutingEngine};
 use wire::attribute::KeyViolation;
 use wire::{Guid, Lid, MadPacket};
 
 use crate::cluster::{Clusters, Tables};
-use crate::data::{EngineSubnet, PathCounters, PortCounters};
+use crate::data::{EngineSubnet, PathCounters, PathNumbers, PortCounters};
 use crate::guest::{MadFilter, Registrations};
 use crate::host_programs::Hosts;
 use crate::managers::{Mail, ManagedSubnet, Managers, settings};
 use crate::migration::Moving;
 use crate::model::{Manager, Model};
-use crate::output::{ForGuest, Output, Outputs, port_view};
+use crate::output::{ForGuest, Output, Outputs};
 use crate::places::{PlacedVf, places};
 use crate::plan::Plan;
-use crate::shared_port::SharedPorts;
+use crate::shared_port::{SharedPorts, Sharing};
+use crate::snapshot::{Change, Publications, Snapshot, view};
 use crate::view::Views;
 
 /// Inputs that are taken before the fabric works.
@@ -121,12 +123,14 @@ pub(crate) struct SubnetState {
     pub(crate) tables: Tables,
     /// Counters of the data plane, and what of them the fabric knows.
     pub(crate) traffic: Vec<Option<PortCounters>>,
-    /// With a lock of their own, so that paths can be found by several at a time.
-    pub(crate) paths: Mutex<PathCounters>,
+    pub(crate) paths: PathCounters,
     /// Functions that share ports.
     pub(crate) shared: SharedPorts,
     /// VMs that move.
     pub(crate) moves: Vec<Moving>,
+    /// What is put out once the change that it comes of is published.
+    pub(crate) outputs: Outputs,
+    pub(crate) publications: Publications,
 }
 
 /// The subnet, shared by those who manage it and those who use it.
@@ -141,7 +145,12 @@ pub struct VSwitch {
     pub(crate) state: RwLock<SubnetState>,
     /// What guests of clusters see of the subnet.
     pub(crate) views: Views,
+    /// Of `state`: what guests need.
+    pub(crate) snapshot: ArcSwap<Snapshot>,
+    /// Of the snapshot.
     pub(crate) generation: Arc<AtomicU64>,
+    pub(crate) paths: Mutex<PathNumbers>,
+    pub(crate) sharing: Arc<Sharing>,
     pub(crate) ports: Vec<PortRef>,
     /// The last packet with a wrong key that each port dropped and the subnet manager has not been
     /// told of: however many there are, one is told at a time.
@@ -181,7 +190,6 @@ impl VSwitch {
         }
         let subnets = ManagedSubnet::all(model, plan, &mut fabric, &environment)?;
         let (subnets, managers) = subnets.into_iter().unzip();
-        let generation = Arc::clone(fabric.generation());
         // Of those that share a port the first: the engine knows the others.
         let functions = ports
             .iter()
@@ -189,28 +197,34 @@ impl VSwitch {
             .rev()
             .map(|(at, &port)| (port, VfId(at as u16)))
             .collect();
-        let shared = SharedPorts::new(model, plan);
+        let sharing = Arc::new(Sharing::new(model, plan));
         let mut clusters = Clusters::new(model);
         for (index, &port) in ports.iter().enumerate() {
             let vf = VfId(index as u16);
-            clusters.refresh(vf, &fabric, &shared, port);
+            clusters.refresh(vf, &fabric, &sharing, port);
         }
+        let generation = Arc::new(AtomicU64::new(fabric.generation()));
         let state = SubnetState {
-            fabric,
             subnets,
             wakes: None,
             registrations: Registrations::new(model),
             clusters,
             tables: Tables::default(),
             traffic: ports.iter().map(|_| None).collect(),
-            paths: Mutex::default(),
-            shared,
+            paths: PathCounters::default(),
+            shared: SharedPorts::new(Arc::clone(&sharing), model),
             moves: Vec::new(),
+            outputs: Outputs::default(),
+            publications: Publications::new(fabric.revision()),
+            fabric,
         };
         Ok(Arc::new(Self {
             resets: ports.iter().map(|_| AtomicBool::default()).collect(),
             managers: Mutex::new(managers),
+            snapshot: ArcSwap::from_pointee(Snapshot::of(&state)),
             state: RwLock::new(state),
+            paths: Mutex::default(),
+            sharing,
             views: Views::new(model, &environment.clock),
             generation,
             ports,
@@ -362,8 +376,7 @@ impl VSwitch {
     /// The functions that share ports, port by port.
     #[must_use]
     pub fn sharers(&self) -> Vec<Vec<VfId>> {
-        let state = self.state.read();
-        let ports = state.shared.ports();
+        let ports = self.sharing.ports();
         ports.map(|(_, functions)| functions.to_vec()).collect()
     }
 
@@ -376,17 +389,20 @@ impl VSwitch {
     /// The LID of a function's port in the subnet, whatever its guest is told.
     #[must_use]
     pub fn physical_lid(&self, vf: VfId) -> Lid {
-        self.physical_lid_in(&self.state.read(), vf)
+        let port = self.port(vf);
+        port.map_or(Lid::NONE, |port| self.snapshot().physical_lid(vf, port))
     }
 
+    /// The same in the midst of a change.
     pub(crate) fn physical_lid_in(&self, state: &SubnetState, vf: VfId) -> Lid {
         let port = self.port(vf);
         port.map_or(Lid::NONE, |port| {
-            state.shared.address(vf, &state.fabric, port).0
+            self.sharing.address(vf, &state.fabric, port).0
         })
     }
 
-    /// Counter that changes with every change of the subnet that could alter a path.
+    /// Number that rises with every change of the subnet that could alter a path, once the change is
+    /// to be seen.
     #[must_use]
     pub fn generation(&self) -> &AtomicU64 {
         &self.generation
@@ -394,28 +410,28 @@ impl VSwitch {
 
     /// Where the data plane counts a function's traffic.
     pub fn count_traffic(&self, vf: VfId, counters: Arc<TrafficCounters>) {
-        if let Some(place) = self.state.write().traffic.get_mut(usize::from(vf.0)) {
+        if let Some(place) = self.change().traffic.get_mut(usize::from(vf.0)) {
             *place = Some(PortCounters::new(counters));
         }
     }
 
     /// Whose packets [`Output::Tapped`] shows.
     pub fn set_tap(&self, tap: Option<Tap>) {
-        self.state.write().fabric.set_tap(tap);
+        self.change().fabric.set_tap(tap);
     }
 
     /// Looks at the fabric, with the counters of the data plane up to date. Others may look meanwhile,
     /// however long it takes.
     pub fn inspect<R>(&self, look: impl FnOnce(&Fabric) -> R) -> R {
-        let mut state = self.state.write();
-        state.tell_traffic(&self.ports, self.now());
-        look(&RwLockWriteGuard::downgrade(state).fabric)
+        let mut state = self.change();
+        state.tell_traffic(&self.paths, &self.ports, self.now());
+        look(&state.downgrade().fabric)
     }
 
     /// Does something with the subnet, with the counters of the data plane up to date.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut SubnetState) -> R) -> R {
-        let mut state = self.state.write();
-        state.tell_traffic(&self.ports, self.now());
+        let mut state = self.change();
+        state.tell_traffic(&self.paths, &self.ports, self.now());
         act(&mut state)
     }
 
@@ -446,16 +462,19 @@ impl VSwitch {
         let now = self.now();
         let managers = &mut *self.managers.lock();
         {
-            let mut state = self.state.write();
-            state.tell_traffic(&self.ports, now);
+            let mut state = self.change();
+            state.tell_traffic(&self.paths, &self.ports, now);
             self.tell_wrong_keys(&mut state);
         }
         let (next, mut state) = self.manage(managers, now);
         state.wakes = next;
         self.note_presences(managers, &mut state);
-        for (index, (subnet, manager)) in state.subnets.iter_mut().zip(managers).enumerate() {
+        let SubnetState {
+            subnets, outputs, ..
+        } = &mut *state;
+        for (index, (subnet, manager)) in subnets.iter_mut().zip(managers).enumerate() {
             if let Some(manager) = manager {
-                subnet.after_sweep(index, manager, &mut self.outputs.lock());
+                subnet.after_sweep(index, manager, outputs);
             }
         }
         drop(state);
@@ -469,7 +488,7 @@ impl VSwitch {
         &self,
         managers: &mut Managers,
         now: Duration,
-    ) -> (Option<Duration>, RwLockWriteGuard<'_, SubnetState>) {
+    ) -> (Option<Duration>, Change<'_>) {
         loop {
             let mut next = None;
             for (index, manager) in managers.iter_mut().enumerate() {
@@ -479,19 +498,19 @@ impl VSwitch {
                 let mut mail = Mail::default();
                 std::mem::swap(
                     &mut mail.received,
-                    &mut self.state.write().subnets[index].received,
+                    &mut self.change().subnets[index].received,
                 );
                 let due = manager.poll(now, &mut mail);
                 next = next.into_iter().chain(due).min();
                 let SubnetState {
                     fabric, subnets, ..
-                } = &mut *self.state.write();
+                } = &mut *self.change();
                 for packet in mail.sent {
                     fabric.inject(subnets[index].port, packet);
                 }
             }
-            let mut guard = self.state.write();
-            let state = &mut *guard;
+            let mut change = self.change();
+            let state = &mut *change;
             self.advance_moves(managers, state, now);
             let SubnetState { shared, fabric, .. } = &mut *state;
             for (port, packet) in shared.poll(now, fabric) {
@@ -502,18 +521,20 @@ impl VSwitch {
             }
             state.fabric.advance(now);
             state.fabric.run();
-            state.tables.poll(now, |vf, packet| {
-                self.put_guest(ForGuest::Packet(vf, Box::new(packet)));
+            let SubnetState {
+                tables, outputs, ..
+            } = &mut *state;
+            tables.poll(now, |vf, packet| {
+                outputs.put_guest(ForGuest::Packet(vf, Box::new(packet)));
             });
             let moved = self.drain(state, |_| {});
             // Others may have moved packets for a manager meanwhile.
             let mut subnets = state.subnets.iter();
             if !moved && subnets.all(|subnet| subnet.received.is_empty()) {
                 let next = next.into_iter().chain(state.deadline()).min();
-                return (next, guard);
+                return (next, change);
             }
-            // To whoever waits for it.
-            RwLockWriteGuard::unlock_fair(guard);
+            change.hand_over();
         }
     }
 
@@ -529,20 +550,17 @@ impl VSwitch {
                     self.deliver(state, port, packet);
                 }
                 FromFabric::Event { port, event } => {
-                    for vf in self.functions_at(state, port) {
+                    for vf in self.functions_at(port) {
                         let SubnetState {
-                            clusters,
-                            fabric,
-                            shared,
-                            ..
+                            clusters, fabric, ..
                         } = state;
-                        if clusters.refresh(vf, fabric, shared, port) {
+                        if clusters.refresh(vf, fabric, &self.sharing, port) {
                             // A virtual LID may lead elsewhere now.
-                            self.generation.fetch_add(1, Ordering::Release);
+                            fabric.outdate_paths();
                             state.tables.forget(vf);
                         }
                         let view = state.view(vf, port);
-                        self.put_guest(ForGuest::Port(vf, event, view));
+                        state.outputs.put_guest(ForGuest::Port(vf, event, view));
                     }
                     if event == PortEvent::GidChange {
                         self.warn_of_duplicates(state, port);
@@ -553,7 +571,7 @@ impl VSwitch {
                     port,
                     direction,
                     packet,
-                } => self.put(Output::Tapped {
+                } => state.outputs.put(Output::Tapped {
                     port,
                     direction,
                     packet,
@@ -565,16 +583,15 @@ impl VSwitch {
 
     /// A packet has reached a port whose queue pairs are somebody's outside the fabric.
     fn deliver(&self, state: &mut SubnetState, port: PortRef, packet: Box<MadPacket>) {
-        let SubnetState { shared, fabric, .. } = &*state;
-        let owner = shared.owner(port, fabric, &packet);
+        let owner = self.sharing.owner(port, &state.fabric, &packet);
         if owner.is_none()
             && let Some(mailbox) = self.hosts.of(port, &packet)
         {
-            mailbox.put(&packet);
-            self.outputs.lock().flush(mailbox);
-        } else if state.shared.functions(port).is_some() || self.functions.contains_key(&port) {
+            state.outputs.mail(mailbox, packet);
+        } else if self.sharing.functions(port).is_some() || self.functions.contains_key(&port) {
             for (vf, packet) in self.inbound(state, port, packet) {
-                self.put_guest(ForGuest::Packet(vf, Box::new(packet)));
+                let packet = ForGuest::Packet(vf, Box::new(packet));
+                state.outputs.put_guest(packet);
             }
         } else if state.answer_for(port, &packet) {
         } else if let Some(subnet) = state.managed_at(port) {
@@ -582,18 +599,10 @@ impl VSwitch {
         }
     }
 
-    pub(crate) fn put(&self, output: Output) {
-        self.outputs.lock().put(output);
-    }
-
-    pub(crate) fn put_guest(&self, output: ForGuest) {
-        self.outputs.lock().put_guest(output);
-    }
-
     /// Answers in the place of a function without a driver, which still has a device that answers what
     /// it can by itself.
     fn answer_unclaimed(&self, vf: VfId, mut packet: MadPacket) {
-        let mut state = self.state.write();
+        let mut state = self.change();
         // The answer is of the wire, so what it answers has to be.
         state.clusters.undo(vf, &mut packet);
         if let Some(port) = self.port(vf) {
@@ -605,7 +614,7 @@ impl VSwitch {
     #[must_use]
     pub fn port_view(&self, vf: VfId) -> PortView {
         match self.port(vf) {
-            Some(port) => self.state.read().view(vf, port),
+            Some(port) => self.snapshot().view(vf, port),
             None => PortView::default(),
         }
     }
@@ -620,10 +629,7 @@ impl VSwitch {
 impl SubnetState {
     /// A function's port as the engine is to know it.
     pub(crate) fn view(&self, vf: VfId, port: PortRef) -> PortView {
-        let mut view = port_view(&self.fabric, port);
-        self.shared.adapt(vf, &self.fabric, &mut view);
-        self.clusters.adapt(vf, &mut view);
-        view
+        view(&self.fabric, &self.shared, &self.clusters, vf, port)
     }
 
     /// When there is something to do that nobody asks for.
@@ -641,18 +647,5 @@ impl SubnetState {
     /// When somebody is to look again by himself.
     pub(crate) fn wakes(&self) -> Option<Duration> {
         self.wakes
-    }
-}
-
-/// Whose addresses are at a function's port.
-pub(crate) fn guid_at(
-    fabric: &Fabric,
-    shared: &SharedPorts,
-    vf: VfId,
-    port: PortRef,
-) -> Option<Guid> {
-    match shared.place(vf) {
-        Some(place) => place.guid(fabric),
-        None => fabric.guids(port)?.first().copied(),
     }
 }

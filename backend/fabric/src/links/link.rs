@@ -120,7 +120,7 @@ impl Fabric {
         if std::mem::replace(&mut port.info.port_state, state) == state {
             return;
         }
-        self.path_changed();
+        self.nodes.path_changed();
         self.tell(at, PortEvent::StateChange(state));
         // What a subnet manager sets is no news to it (IBA 14.2.5.4).
         let by_link = matches!(state, PortState::Down | PortState::Initialize);

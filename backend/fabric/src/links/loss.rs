@@ -53,7 +53,7 @@ impl Fabric {
             }
             self.set_starved(at, fault.is_some_and(|fault| fault.stalled.outbound()));
         }
-        self.path_changed();
+        self.nodes.path_changed();
         true
     }
 

@@ -3,10 +3,15 @@
 use wire::attribute::{LinearBlock, MulticastBlock};
 use wire::{ExtendedLid, Lid};
 
+use super::chunks::Chunks;
+
+/// Blocks of a table that change together where a copy of the table is kept: 1 KiB.
+const TOGETHER: usize = 16;
+
 /// The linear forwarding table. Blocks that were never set drop everything and take no room.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LinearTable {
-    blocks: Vec<LinearBlock>,
+    blocks: Chunks<LinearBlock, TOGETHER>,
 }
 
 impl LinearTable {
@@ -25,11 +30,7 @@ impl LinearTable {
         if self.block(number) == block {
             return false;
         }
-        let number = usize::from(number);
-        if self.blocks.len() <= number {
-            self.blocks.resize(number + 1, LinearBlock::default());
-        }
-        self.blocks[number] = block;
+        self.blocks.set(usize::from(number), block);
         true
     }
 
@@ -83,7 +84,7 @@ pub const MULTICAST_LIDS: u16 = 1024;
 pub(crate) struct MulticastTable {
     positions: u8,
     /// Blocks in order, each as its positions in order.
-    blocks: Vec<MulticastBlock>,
+    blocks: Chunks<MulticastBlock, TOGETHER>,
 }
 
 impl MulticastTable {
@@ -94,7 +95,7 @@ impl MulticastTable {
     pub(crate) fn new(ports: u8) -> Self {
         Self {
             positions: ports / MulticastBlock::PORTS + 1,
-            blocks: Vec::new(),
+            blocks: Chunks::default(),
         }
     }
 
@@ -115,10 +116,7 @@ impl MulticastTable {
         if self.block(number, position)? == block {
             return Some(false);
         }
-        if self.blocks.len() <= index {
-            self.blocks.resize(index + 1, MulticastBlock::default());
-        }
-        self.blocks[index] = block;
+        self.blocks.set(index, block);
         Some(true)
     }
 

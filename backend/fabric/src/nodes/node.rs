@@ -41,7 +41,7 @@ const CAPABILITIES: CapabilityMask = CapabilityMask::SYSTEM_IMAGE_GUID
     .with(CapabilityMask::CAPABILITY_MASK_NOTICE)
     .with(CapabilityMask::OTHER_LOCAL_CHANGES_NOTICE);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Port {
     /// Of an external switch port: none.
     pub(crate) guid: Guid,
@@ -54,11 +54,11 @@ pub(crate) struct Port {
     /// Whether the cable is broken.
     pub(crate) severed: bool,
     /// Its own GUID and alias GUIDs, as many as PortInfo's GUIDCap.
-    pub(crate) guids: Vec<Guid>,
-    pub(crate) pkeys: Vec<PKey>,
+    pub(crate) guids: Arc<[Guid]>,
+    pub(crate) pkeys: Arc<[PKey]>,
     /// By the port a packet came in; an adapter's only table is that of 0.
-    sl_to_vl: BTreeMap<u8, SlToVl>,
-    pub(crate) arbitration: BTreeMap<u8, VlArbitration>,
+    sl_to_vl: Arc<BTreeMap<u8, SlToVl>>,
+    pub(crate) arbitration: Arc<BTreeMap<u8, VlArbitration>>,
     pub(crate) counters: Arc<PortCounters>,
     pub(crate) owner: Owner,
     pub(crate) access: SmpAccess,
@@ -100,10 +100,10 @@ impl Port {
             virtual_lid: None,
             peer: None,
             severed: false,
-            guids,
-            pkeys: vec![PKey::INVALID; usize::from(pkeys)],
-            sl_to_vl: BTreeMap::new(),
-            arbitration: BTreeMap::new(),
+            guids: guids.into(),
+            pkeys: vec![PKey::INVALID; usize::from(pkeys)].into(),
+            sl_to_vl: Arc::default(),
+            arbitration: Arc::default(),
             counters: Arc::default(),
             owner: Owner::Fabric,
             access: SmpAccess::Fabric,
@@ -140,11 +140,12 @@ impl Port {
     /// Forgets what subnet managers have set.
     pub(crate) fn forget_subnet(&mut self) {
         self.virtual_lid = None;
-        self.sl_to_vl.clear();
-        self.arbitration.clear();
-        self.guids[1..].fill(Guid::NONE);
-        self.pkeys.fill(PKey::INVALID);
-        self.pkeys[0] = PKey::DEFAULT_FULL;
+        self.sl_to_vl = Arc::default();
+        self.arbitration = Arc::default();
+        Arc::make_mut(&mut self.guids)[1..].fill(Guid::NONE);
+        let pkeys = Arc::make_mut(&mut self.pkeys);
+        pkeys.fill(PKey::INVALID);
+        pkeys[0] = PKey::DEFAULT_FULL;
         self.info = PortInfo {
             lid: Lid::NONE,
             lmc: 0,
@@ -158,6 +159,18 @@ impl Port {
         };
     }
 
+    pub(crate) fn set_pkey(&mut self, entry: usize, pkey: PKey) {
+        if let Some(place) = Arc::make_mut(&mut self.pkeys).get_mut(entry) {
+            *place = pkey;
+        }
+    }
+
+    pub(crate) fn set_guid(&mut self, entry: usize, guid: Guid) {
+        if let Some(place) = Arc::make_mut(&mut self.guids).get_mut(entry) {
+            *place = guid;
+        }
+    }
+
     /// The lane from the port `from` (0 at an adapter); `None` when the packet is to be dropped.
     pub(crate) fn lane(&self, from: u8, sl: Sl) -> Option<Vl> {
         let vl = self.sl_to_vl(from).lane(sl);
@@ -168,11 +181,8 @@ impl Port {
         self.sl_to_vl.get(&from).copied().unwrap_or_default()
     }
 
-    /// Whether that changed anything.
-    pub(crate) fn set_sl_to_vl(&mut self, from: u8, table: SlToVl) -> bool {
-        let changed = self.sl_to_vl(from) != table;
-        self.sl_to_vl.insert(from, table);
-        changed
+    pub(crate) fn set_sl_to_vl(&mut self, from: u8, table: SlToVl) {
+        Arc::make_mut(&mut self.sl_to_vl).insert(from, table);
     }
 
     pub(crate) fn answers_to(&self, lid: Lid) -> bool {
@@ -219,7 +229,7 @@ impl Port {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Switch {
     /// As SwitchInfo tells it.
     pub(crate) info: SwitchInfo,
@@ -229,12 +239,13 @@ pub(crate) struct Switch {
     pub(crate) multicast: MulticastTable,
 }
 
-#[derive(Debug)]
+/// A copy of a node shares with it what is large: all of its ports, and the blocks of its tables.
+#[derive(Debug, Clone)]
 pub(crate) struct Node {
-    pub(crate) spec: NodeSpec,
+    pub(crate) spec: Arc<NodeSpec>,
     pub(crate) description: NodeDescription,
     pub(crate) system_image_guid: Guid,
-    ports: Vec<Port>,
+    ports: Vec<Arc<Port>>,
     pub(crate) switch: Option<Switch>,
 }
 
@@ -245,10 +256,10 @@ impl Node {
             _ => (None, Self::adapter_ports(spec)),
         };
         Self {
-            spec: spec.clone(),
+            spec: Arc::new(spec.clone()),
             description: spec.description,
             system_image_guid: spec.guid,
-            ports,
+            ports: ports.into_iter().map(Arc::new).collect(),
             switch,
         }
     }
@@ -281,7 +292,7 @@ impl Node {
             spec.partition_cap,
             capabilities,
         );
-        port0.pkeys[0] = PKey::DEFAULT_FULL;
+        port0.set_pkey(0, PKey::DEFAULT_FULL);
         // Port 0 has no link that could be down: it is a place in the switch.
         port0.info.port_state = PortState::Active;
         port0.info.port_physical_state = PhysicalState::LinkUp;
@@ -300,7 +311,7 @@ impl Node {
         let capabilities = CAPABILITIES.with(CapabilityMask::CLIENT_REREGISTRATION);
         let adapter = |&guid: &Guid| {
             let mut port = Port::new(guid, spec.guid_cap, spec.partition_cap, capabilities);
-            port.pkeys[0] = PKey::DEFAULT_FULL;
+            port.set_pkey(0, PKey::DEFAULT_FULL);
             port
         };
         spec.port_guids.iter().map(adapter).collect()
@@ -316,13 +327,13 @@ impl Node {
     }
 
     pub(crate) fn port(&self, number: u8) -> Option<&Port> {
-        self.ports
-            .get(usize::from(number.checked_sub(self.first_port())?))
+        let index = usize::from(number.checked_sub(self.first_port())?);
+        self.ports.get(index).map(Arc::as_ref)
     }
 
     pub(crate) fn port_mut(&mut self, number: u8) -> Option<&mut Port> {
         let index = usize::from(number.checked_sub(self.first_port())?);
-        self.ports.get_mut(index)
+        self.ports.get_mut(index).map(Arc::make_mut)
     }
 
     /// The port whose agents and queue pairs a packet that came in by `ingress` is for.
@@ -336,7 +347,7 @@ impl Node {
         swap(&mut self.description, &mut other.description);
         swap(&mut self.system_image_guid, &mut other.system_image_guid);
         for (own, others) in self.ports.iter_mut().zip(&mut other.ports) {
-            own.exchange(others);
+            Arc::make_mut(own).exchange(Arc::make_mut(others));
         }
     }
 

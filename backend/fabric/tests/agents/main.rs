@@ -447,10 +447,7 @@ fn paths() {
     let mut host = Host::new();
     let (a, b) = (host.vf(0), host.vf(1));
     let sl = Sl::default();
-    let generation = |host: &Host| {
-        let generation = host.fabric.generation();
-        generation.load(std::sync::atomic::Ordering::Relaxed)
-    };
+    let generation = |host: &Host| host.fabric.generation();
     assert_eq!(
         host.fabric.resolve(a, Lid::new(5), sl, None),
         Err(NoRoute::NotActive(a))

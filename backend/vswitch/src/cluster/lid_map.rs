@@ -1,34 +1,86 @@
 //! Which physical LID a virtual one stands for.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use wire::Lid;
 
 const LIDS: usize = 1 << 16;
+/// Entries of a table that change together where a copy of it is kept: 512 bytes.
+const PAGE: usize = 256;
 
-/// A direct-mapped table each way: 2^16 entries of 16 bits, 128 KiB. Zero stands for none.
+/// An entry of 16 bits for each LID; zero stands for none. Copies share the pages in which they are the
+/// same, and pages without entries take no room.
+#[derive(Clone)]
+struct Table(Box<[Arc<[u16; PAGE]>]>);
+
+impl Default for Table {
+    fn default() -> Self {
+        let unset = Arc::new([0; PAGE]);
+        Self(vec![unset; LIDS / PAGE].into())
+    }
+}
+
+impl Table {
+    fn get(&self, lid: Lid) -> u16 {
+        let index = usize::from(lid.value());
+        self.0[index / PAGE][index % PAGE]
+    }
+
+    fn set(&mut self, lid: Lid, value: Lid) {
+        let index = usize::from(lid.value());
+        Arc::make_mut(&mut self.0[index / PAGE])[index % PAGE] = value.value();
+    }
+
+    /// What stands there for a LID.
+    fn look_up(&self, lid: Lid) -> Option<Lid> {
+        if !lid.is_unicast() {
+            // No LID yet, a group, or whoever is there.
+            return Some(lid);
+        }
+        Lid::unicast(self.get(lid))
+    }
+}
+
+/// A direct-mapped table each way: 2^16 entries of 16 bits, 128 KiB at most.
 ///
 /// Multicast and permissive LIDs are the same for everybody.
+#[derive(Clone, Default)]
+pub(crate) struct LidTables {
+    physical: Table,
+    seen: Table,
+}
+
+impl fmt::Debug for LidTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LidTables").finish_non_exhaustive()
+    }
+}
+
+impl LidTables {
+    /// The physical LID behind a virtual one.
+    pub(crate) fn physical(&self, seen: Lid) -> Option<Lid> {
+        self.physical.look_up(seen)
+    }
+
+    /// The virtual LID of a physical one.
+    pub(crate) fn seen(&self, physical: Lid) -> Option<Lid> {
+        self.seen.look_up(physical)
+    }
+}
+
+/// The tables, and who has entered what stands in them.
+#[derive(Default)]
 pub struct LidMap {
-    physical: Box<[u16]>,
-    seen: Box<[u16]>,
+    tables: Arc<LidTables>,
     /// Pairs of virtual and physical LIDs, with how many hold each.
     holders: BTreeMap<(Lid, Lid), u32>,
 }
 
-impl std::fmt::Debug for LidMap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for LidMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LidMap").field(&self.holders).finish()
-    }
-}
-
-impl Default for LidMap {
-    fn default() -> Self {
-        Self {
-            physical: vec![0; LIDS].into_boxed_slice(),
-            seen: vec![0; LIDS].into_boxed_slice(),
-            holders: BTreeMap::new(),
-        }
     }
 }
 
@@ -50,40 +102,40 @@ impl LidMap {
             Some(_) => self.holders.remove(&(seen, physical)),
             None => return,
         };
-        let (from, to) = (usize::from(seen.value()), usize::from(physical.value()));
         let other = |fits: fn(&(Lid, Lid), Lid) -> bool, lid| {
             self.holders.keys().find(|pair| fits(pair, lid)).copied()
         };
-        if self.physical[from] == physical.value() {
-            self.physical[from] = other(|pair, lid| pair.0 == lid, seen).map_or(0, |p| p.1.value());
+        let tables = Arc::make_mut(&mut self.tables);
+        if tables.physical.get(seen) == physical.value() {
+            let other = other(|pair, lid| pair.0 == lid, seen);
+            tables.physical.set(seen, other.map_or(Lid::NONE, |p| p.1));
         }
-        if self.seen[to] == seen.value() {
-            self.seen[to] = other(|pair, lid| pair.1 == lid, physical).map_or(0, |p| p.0.value());
+        if tables.seen.get(physical) == seen.value() {
+            let other = other(|pair, lid| pair.1 == lid, physical);
+            tables.seen.set(physical, other.map_or(Lid::NONE, |p| p.0));
         }
     }
 
     fn enter(&mut self, seen: Lid, physical: Lid) {
-        self.physical[usize::from(seen.value())] = physical.value();
-        self.seen[usize::from(physical.value())] = seen.value();
+        let tables = Arc::make_mut(&mut self.tables);
+        tables.physical.set(seen, physical);
+        tables.seen.set(physical, seen);
+    }
+
+    /// The tables as they are now.
+    pub(crate) fn tables(&self) -> &Arc<LidTables> {
+        &self.tables
     }
 
     /// The physical LID behind a virtual one.
     #[must_use]
     pub fn physical(&self, seen: Lid) -> Option<Lid> {
-        look_up(&self.physical, seen)
+        self.tables.physical(seen)
     }
 
     /// The virtual LID of a physical one.
     #[must_use]
     pub fn seen(&self, physical: Lid) -> Option<Lid> {
-        look_up(&self.seen, physical)
+        self.tables.seen(physical)
     }
-}
-
-fn look_up(table: &[u16], lid: Lid) -> Option<Lid> {
-    if !lid.is_unicast() {
-        // No LID yet, a group, or whoever is there.
-        return Some(lid);
-    }
-    Lid::unicast(table[usize::from(lid.value())])
 }

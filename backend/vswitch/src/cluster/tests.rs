@@ -3,8 +3,8 @@
 //! those of other classes at 64.
 
 use proptest::prelude::*;
-use wire::Gid;
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
+use wire::{Gid, PKey};
 
 use super::*;
 

@@ -9,14 +9,30 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fabric::{Fabric, LostHeader, NoRoute, PortCounters, PortRef};
+use fabric::{Fabric, LostHeader, NoRoute, Nodes, PortCounters, PortRef};
 use hca::{PathId, PathTraffic};
+use parking_lot::Mutex;
 
-/// The paths in use, and which ports count what takes them.
+/// The numbers of the paths in use. Whoever has the engine asks for them, so that nothing here takes
+/// long.
 #[derive(Debug, Default)]
-pub(crate) struct PathCounters {
+pub(crate) struct PathNumbers {
     traffic: Arc<PathTraffic>,
     numbers: HashMap<Way, PathId>,
+    news: News,
+}
+
+/// What [`PathCounters`] have not been told yet.
+#[derive(Debug, Default)]
+struct News {
+    crossed: Vec<Crossed>,
+    /// What gets lost on paths that they know.
+    lost: HashMap<PathId, Lost>,
+}
+
+/// Which ports count what takes the paths.
+#[derive(Debug, Default)]
+pub(crate) struct PathCounters {
     crossed: Vec<Crossed>,
     /// Where in `crossed` a path is.
     places: HashMap<PathId, usize>,
@@ -55,7 +71,7 @@ struct Crossed {
     told: (u64, u64),
 }
 
-impl PathCounters {
+impl PathNumbers {
     /// Where the engine counts.
     pub(crate) fn traffic(&self) -> Arc<PathTraffic> {
         Arc::clone(&self.traffic)
@@ -65,7 +81,7 @@ impl PathCounters {
     /// reason. `counts` says of a port that the data plane counts there itself.
     pub(crate) fn number(
         &mut self,
-        fabric: &Fabric,
+        nodes: &Nodes,
         multicast: bool,
         left_by: &[PortRef],
         lost: Option<(NoRoute, LostHeader)>,
@@ -78,7 +94,7 @@ impl PathCounters {
         };
         let end = match lost {
             Some((NoRoute::Stalled(port), _)) => Some(port),
-            _ => left_by.last().and_then(|&port| fabric.peer(port)),
+            _ => left_by.last().and_then(|&port| nodes.peer(port)),
         };
         let lost = lost.zip(end).map(|((reason, header), at)| Lost {
             at,
@@ -87,28 +103,25 @@ impl PathCounters {
             untold: true,
         });
         if let Some(&path) = self.numbers.get(&way) {
-            if let (Some(lost), Some(&place)) = (lost, self.places.get(&path)) {
-                self.crossed[place].lost = Some(lost);
-            }
+            self.news.lost.extend(lost.map(|lost| (path, lost)));
             return path;
         }
         let counters = |ports: &mut dyn Iterator<Item = PortRef>| -> Vec<_> {
             ports
                 .filter(|&port| !counts(port))
-                .filter_map(|port| fabric.counters(port).cloned())
+                .filter_map(|port| nodes.counters(port).cloned())
                 .collect()
         };
         let sent = counters(&mut left_by.iter().copied());
-        let received = counters(&mut left_by.iter().filter_map(|&port| fabric.peer(port)));
+        let received = counters(&mut left_by.iter().filter_map(|&port| nodes.peer(port)));
         if sent.is_empty() && received.is_empty() && lost.is_none() {
             return PathId::NONE;
         }
-        let path = PathId::new(self.crossed.len() + 1);
+        let path = PathId::new(self.numbers.len() + 1);
         if path != PathId::NONE {
             self.traffic.open(path);
             self.numbers.insert(way, path);
-            self.places.insert(path, self.crossed.len());
-            self.crossed.push(Crossed {
+            self.news.crossed.push(Crossed {
                 path,
                 multicast,
                 left_by: left_by.into(),
@@ -120,17 +133,36 @@ impl PathCounters {
         }
         path
     }
+}
+
+impl PathCounters {
+    /// Hears of the paths that have been asked for since the last time.
+    fn hear(&mut self, numbers: &Mutex<PathNumbers>) {
+        let news = std::mem::take(&mut numbers.lock().news);
+        for crossed in news.crossed {
+            self.places.insert(crossed.path, self.crossed.len());
+            self.crossed.push(crossed);
+        }
+        for (path, lost) in news.lost {
+            if let Some(&place) = self.places.get(&path) {
+                self.crossed[place].lost = Some(lost);
+            }
+        }
+    }
 
     /// The ports by which a path's packets leave nodes.
-    pub(crate) fn left_by(&self, path: PathId) -> &[PortRef] {
+    pub(crate) fn left_by(&mut self, numbers: &Mutex<PathNumbers>, path: PathId) -> &[PortRef] {
+        self.hear(numbers);
         let place = self.places.get(&path);
         place.map_or(&[], |&place| &self.crossed[place].left_by)
     }
 
     /// Counts at the ports what has passed since the last time.
-    pub(crate) fn tell(&mut self, fabric: &mut Fabric) {
+    pub(crate) fn tell(&mut self, numbers: &Mutex<PathNumbers>, fabric: &mut Fabric) {
+        self.hear(numbers);
+        let traffic = numbers.lock().traffic();
         for crossed in &mut self.crossed {
-            let now = self.traffic.read(crossed.path);
+            let now = traffic.read(crossed.path);
             let (packets, words) = (
                 now.0.wrapping_sub(crossed.told.0),
                 now.1.wrapping_sub(crossed.told.1),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use fabric::PortRef;
 use hca::TrafficCounters;
+use parking_lot::Mutex;
 
+use super::PathNumbers;
 use crate::vswitch::SubnetState;
 
 /// What a function has counted.
@@ -28,9 +30,14 @@ impl SubnetState {
     /// Passes on what the data plane has counted since the last time, then lets the fabric do what is
     /// due: samples of counters end with what has passed until now. What could not be sent has waited
     /// until now.
-    pub(crate) fn tell_traffic(&mut self, ports: &[PortRef], now: Duration) {
+    pub(crate) fn tell_traffic(
+        &mut self,
+        paths: &Mutex<PathNumbers>,
+        ports: &[PortRef],
+        now: Duration,
+    ) {
         self.fabric.set_clock(now);
-        self.paths.get_mut().tell(&mut self.fabric);
+        self.paths.tell(paths, &mut self.fabric);
         for (traffic, &port) in self.traffic.iter_mut().zip(ports) {
             let (Some(traffic), Some(counters)) = (traffic, self.fabric.counters(port)) else {
                 continue;

@@ -10,6 +10,7 @@ use hca::{Envelope, Heading, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, 
 use wire::{Lid, PKey, Sl};
 
 use super::datagram::packet;
+use crate::snapshot::Snapshot;
 use crate::vswitch::{SubnetState, VSwitch};
 
 /// Of a path's delay, which is minutes at most.
@@ -37,7 +38,7 @@ impl Subnet for EngineSubnet {
     }
 
     fn traffic(&self) -> Arc<PathTraffic> {
-        self.vswitch.state.read().paths.lock().traffic()
+        self.vswitch.paths.lock().traffic()
     }
 
     fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<hca::Route, NoRoute> {
@@ -48,19 +49,19 @@ impl Subnet for EngineSubnet {
             global,
         } = heading;
         let port = self.vswitch.port(from).ok_or(NoRoute::Dropped)?;
-        // Whoever waits to change something waits for this, too.
-        let state = &*self.vswitch.state.read_recursive();
-        let destination = state.clusters.destination(from, dlid);
+        let Snapshot {
+            nodes,
+            addresses,
+            sharing,
+        } = &**self.vswitch.snapshot();
+        let destination = addresses.destination(from, dlid);
         let destination = destination.ok_or(NoRoute::Dropped)?;
         let global = global.map(|(dgid, hop_limit)| GlobalAddress { dgid, hop_limit });
-        let (left_by, route) =
-            state
-                .fabric
-                .follow_routed(port, destination, sl, Some(pkey), global);
+        let (left_by, route) = nodes.follow_routed(port, destination, sl, Some(pkey), global);
         // Traps have room for 16 bits.
         let dlid = destination.physical().unwrap_or_default();
         let counts = |port| self.vswitch.functions.contains_key(&port);
-        let (slid, _) = state.shared.address(from, &state.fabric, port);
+        let (slid, _) = sharing.address(from, nodes, port);
         let header = LostHeader {
             slid,
             dlid,
@@ -74,11 +75,11 @@ impl Subnet for EngineSubnet {
                 hop_limit: crossing.hop_limit,
             });
             let dlid = crossing.map_or(dlid, |crossing| crossing.dlid);
-            let to = self.vswitch.function_with(state, route.port, dlid);
+            let to = self.vswitch.function_with(nodes, route.port, dlid);
             (route, crossing, to)
         });
         if let Ok((.., Some(to))) = to
-            && !state.clusters.together(from, to)
+            && !addresses.together(from, to)
         {
             return Err(NoRoute::Dropped);
         }
@@ -86,10 +87,10 @@ impl Subnet for EngineSubnet {
         if left_by.is_empty() && to.is_err() && !held {
             return Err(NoRoute::Dropped);
         }
-        let faulty = state.fabric.is_lossy(&left_by);
+        let faulty = nodes.is_lossy(&left_by);
         let lost = to.err().map(|reason| (reason, header));
-        let mut paths = state.paths.lock();
-        let path = paths.number(&state.fabric, false, &left_by, lost, counts);
+        let mut paths = self.vswitch.paths.lock();
+        let path = paths.number(nodes, false, &left_by, lost, counts);
         drop(paths);
         match to {
             Ok((Route { mtu, delay, .. }, crossing, Some(to))) => Ok(hca::Route {
@@ -117,21 +118,23 @@ impl Subnet for EngineSubnet {
         let Some(port) = self.vswitch.port(from) else {
             return Vec::new();
         };
-        let state = &*self.vswitch.state.read_recursive();
-        let tree = state.fabric.trace_multicast(port, mlid, sl, Some(pkey));
+        let Snapshot {
+            nodes, addresses, ..
+        } = &**self.vswitch.snapshot();
+        let tree = nodes.trace_multicast(port, mlid, sl, Some(pkey));
         let tree: Vec<_> = tree.into_iter().map(|(port, _)| port).collect();
         let counts = |port| self.vswitch.functions.contains_key(&port);
-        let mut paths = state.paths.lock();
-        let path = paths.number(&state.fabric, true, &tree, None, counts);
+        let mut paths = self.vswitch.paths.lock();
+        let path = paths.number(nodes, true, &tree, None, counts);
         drop(paths);
-        let faulty = state.fabric.is_lossy(&tree);
-        let routes = state.fabric.resolve_multicast(port, mlid, sl, Some(pkey));
+        let faulty = nodes.is_lossy(&tree);
+        let routes = nodes.resolve_multicast(port, mlid, sl, Some(pkey));
         routes
             .into_iter()
             .filter_map(|route| {
-                let functions = self.vswitch.functions_at(state, route.port).into_iter();
+                let functions = self.vswitch.functions_at(route.port).into_iter();
                 // Of those at one port the engine finds all that are in the sender's cluster.
-                let to = { functions }.find(|&to| state.clusters.together(from, to))?;
+                let to = { functions }.find(|&to| addresses.together(from, to))?;
                 Some(hca::Route {
                     end: hca::End::Here(to),
                     mtu: route.mtu,
@@ -145,8 +148,9 @@ impl Subnet for EngineSubnet {
     }
 
     fn lose(&mut self, path: PathId, packets: u64, words: u64) -> Option<u64> {
-        let SubnetState { fabric, paths, .. } = &mut *self.vswitch.state.write();
-        let before = fabric.lose(paths.get_mut().left_by(path), packets, words);
+        let SubnetState { fabric, paths, .. } = &mut *self.vswitch.change();
+        let left_by = paths.left_by(&self.vswitch.paths, path);
+        let before = fabric.lose(left_by, packets, words);
         if before.is_some() {
             // A port may have something to tell.
             self.wake();
@@ -155,14 +159,14 @@ impl Subnet for EngineSubnet {
     }
 
     fn lose_multicast(&mut self, path: PathId, words: u64) -> Option<Vec<VfId>> {
-        let state = &mut *self.vswitch.state.write();
-        let left_by = state.paths.get_mut().left_by(path);
-        let reached = state.fabric.lose_multicast(left_by, words)?;
+        let SubnetState { fabric, paths, .. } = &mut *self.vswitch.change();
+        let left_by = paths.left_by(&self.vswitch.paths, path);
+        let reached = fabric.lose_multicast(left_by, words)?;
         self.wake();
         let functions = reached.into_iter();
         Some(
             functions
-                .flat_map(|port| self.vswitch.functions_at(state, port))
+                .flat_map(|port| self.vswitch.functions_at(port))
                 .collect(),
         )
     }

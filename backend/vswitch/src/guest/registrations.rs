@@ -20,7 +20,8 @@ use wire::sa::{self, InformInfo, JoinState, McMemberRecord, Record, SaHeader, Se
 use wire::{Gid, Guid, MadPacket, Qpn};
 
 use crate::model::{ManagerPlace, Model};
-use crate::vswitch::{SubnetState, VSwitch, guid_at};
+use crate::snapshot::guid_at;
+use crate::vswitch::{SubnetState, VSwitch};
 pub(crate) use image::RegistrationImageV1;
 
 /// Groups of one VM of which note is taken, services and subscriptions; more are refused.
@@ -294,7 +295,7 @@ impl Vm {
 impl VSwitch {
     /// Begins to take back what the guest at a VF has had entered.
     pub(crate) fn depart(&self, vf: VfId) {
-        let mut state = self.state.write();
+        let mut state = self.change();
         if let Some(vm) = self.vm_at(&state, vf) {
             state.registrations.depart(vm, vf, self.now());
         }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use fabric::Fabric;
-use parking_lot::RwLockWriteGuard;
 use subnet::{Balance, Partitions, SubnetManager};
 use wire::attribute::{SmInfo, SmState};
 use wire::mad::{AttributeId, Method};
@@ -100,7 +99,7 @@ impl VSwitch {
     #[must_use]
     pub fn manager_status(&self) -> Vec<ManagerStatus> {
         let managers = self.managers.lock();
-        let state = RwLockWriteGuard::downgrade(self.state.write());
+        let state = self.state.read();
         let each = state.subnets.iter().zip(&*managers);
         each.filter_map(|(subnet, manager)| {
             Some(self.describe_manager(&state.fabric, subnet, manager.as_ref()?))
@@ -114,7 +113,7 @@ impl VSwitch {
     /// [`SmError`].
     pub fn manager_status_of(&self, subnet: Option<&str>) -> Result<Vec<ManagerStatus>, SmError> {
         let managers = self.managers.lock();
-        let state = RwLockWriteGuard::downgrade(self.state.write());
+        let state = self.state.read();
         check_name(&state, subnet)?;
         { state.subnets.iter().zip(&*managers) }
             .filter(|(it, _)| is_asked(it, subnet))
@@ -138,7 +137,7 @@ impl VSwitch {
         mut tag: impl FnMut() -> u64,
     ) -> Result<(), SmError> {
         let mut managers = self.managers.lock();
-        let mut state = self.state.write();
+        let mut state = self.change();
         check_name(&state, subnet)?;
         let each = state.subnets.iter_mut().zip(&mut *managers);
         for (managed, manager) in each.filter(|(it, _)| is_asked(it, subnet)) {

@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 
-use fabric::{Fabric, PortRef};
+use fabric::{Nodes, PortRef};
 use wire::{Guid, Lid, PKey, PortState};
 
 use crate::model::{Address, Hypervisor, Model, Vf};
@@ -27,16 +27,16 @@ pub struct SharedPlace {
 impl SharedPlace {
     /// The GUID that stands there; `None` while there is none.
     #[must_use]
-    pub fn guid(&self, fabric: &Fabric) -> Option<Guid> {
-        let guids = fabric.guids(self.port)?;
+    pub fn guid(&self, nodes: &Nodes) -> Option<Guid> {
+        let guids = nodes.guids(self.port)?;
         let guid = guids.get(usize::from(self.entry)).copied();
         guid.filter(|guid| !guid.is_none())
     }
 
     /// The LID that only this place has; `None` where the port has fewer.
     #[must_use]
-    pub fn range_lid(&self, fabric: &Fabric) -> Option<Lid> {
-        let info = fabric.port_info(self.port)?;
+    pub fn range_lid(&self, nodes: &Nodes) -> Option<Lid> {
+        let info = nodes.port_info(self.port)?;
         let lid = Lid::unicast(info.lid.value().checked_add(self.entry.into())?)?;
         (info.lid.is_unicast() && info.lid.covers(info.lmc, lid)).then_some(lid)
     }
@@ -68,18 +68,18 @@ impl Clustered {
 
     /// Whether it is such a VM whose addresses are at a place.
     #[must_use]
-    pub fn is_at(&self, place: SharedPlace, fabric: &Fabric) -> bool {
-        place.guid(fabric).is_some_and(|guid| self.contains(guid))
+    pub fn is_at(&self, place: SharedPlace, nodes: &Nodes) -> bool {
+        place.guid(nodes).is_some_and(|guid| self.contains(guid))
     }
 
     /// The LID of whoever is at a place; `None` where nobody can be reached.
     #[must_use]
-    pub fn lid(&self, place: SharedPlace, fabric: &Fabric) -> Option<Lid> {
-        place.guid(fabric)?;
-        if self.is_at(place, fabric) {
-            place.range_lid(fabric)
+    pub fn lid(&self, place: SharedPlace, nodes: &Nodes) -> Option<Lid> {
+        place.guid(nodes)?;
+        if self.is_at(place, nodes) {
+            place.range_lid(nodes)
         } else {
-            let info = fabric.port_info(place.port)?;
+            let info = nodes.port_info(place.port)?;
             Some(info.lid).filter(|lid| lid.is_unicast())
         }
     }
@@ -87,9 +87,9 @@ impl Clustered {
     /// The state of the port as the function at a place has it: without a GUID, or without the LID
     /// that it has to have, nobody can reach it.
     #[must_use]
-    pub fn state(&self, place: SharedPlace, fabric: &Fabric) -> PortState {
-        let state = fabric.port_info(place.port).unwrap_or_default().port_state;
-        match self.lid(place, fabric) {
+    pub fn state(&self, place: SharedPlace, nodes: &Nodes) -> PortState {
+        let state = nodes.port_info(place.port).unwrap_or_default().port_state;
+        match self.lid(place, nodes) {
             None => state.min(PortState::Initialize),
             Some(_) => state,
         }

@@ -4,5 +4,6 @@ mod images;
 mod lab;
 mod moves;
 mod routing;
+mod snapshot;
 mod steps;
 mod views;

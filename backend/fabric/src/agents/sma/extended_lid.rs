@@ -15,21 +15,24 @@ impl Fabric {
         data: &mut [u8; DATA],
     ) -> Result<(), Status> {
         let at = asked.port(asked.ingress);
-        let node = self.nodes.node_mut(asked.node);
-        let port = node
+        let before = self
+            .node(asked.node)
             .filter(|node| node.spec.extended_lids && node.switch.is_none())
-            .and_then(|node| node.port_mut(asked.ingress))
-            .ok_or(Status::UNSUPPORTED_ATTRIBUTE)?;
-        let mut changed = false;
+            .and_then(|node| node.port(asked.ingress))
+            .ok_or(Status::UNSUPPORTED_ATTRIBUTE)?
+            .virtual_lid;
+        let mut wanted = before;
         if asked.set {
             let [a, b, c, d, ..] = *data;
-            let wanted = ExtendedLid::parse([a, b, c, d]).ok_or(Status::INVALID_FIELD)?;
-            changed = std::mem::replace(&mut port.virtual_lid, wanted) != wanted;
+            wanted = ExtendedLid::parse([a, b, c, d]).ok_or(Status::INVALID_FIELD)?;
         }
         data.fill(0);
-        data[..4].copy_from_slice(&ExtendedLid::emit(port.virtual_lid));
-        if changed {
-            self.path_changed();
+        data[..4].copy_from_slice(&ExtendedLid::emit(wanted));
+        if wanted != before {
+            if let Some(port) = self.nodes.port_mut(at) {
+                port.virtual_lid = wanted;
+            }
+            self.nodes.path_changed();
             self.tell(at, PortEvent::LidChange);
         }
         Ok(())

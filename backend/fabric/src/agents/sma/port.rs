@@ -1,5 +1,7 @@
 //! Attributes of ports.
 
+use std::sync::Arc;
+
 use wire::attribute::{GuidInfo, PKeyBlock, PortInfo, SlToVl, VlArbitration};
 use wire::mad::Status;
 use wire::smp::DATA;
@@ -156,7 +158,9 @@ impl Fabric {
         }
         let transition = transition(&before, wanted, is_switch && at.port == 0)?;
 
-        if let Some(port) = self.nodes.port_mut(at) {
+        if info != before
+            && let Some(port) = self.nodes.port_mut(at)
+        {
             port.info = info;
         }
         let path = |info: &PortInfo| {
@@ -170,7 +174,7 @@ impl Fabric {
             )
         };
         if path(&before) != path(&info) {
-            self.path_changed();
+            self.nodes.path_changed();
         }
         if (before.lid, before.lmc) != (info.lid, info.lmc) {
             self.tell(at, PortEvent::LidChange);
@@ -227,9 +231,10 @@ impl Fabric {
             entries = wanted;
             if changed {
                 if let Some(port) = self.nodes.port_mut(port) {
-                    port.guids[first..first + room].copy_from_slice(&entries[..room]);
+                    let guids = Arc::make_mut(&mut port.guids);
+                    guids[first..first + room].copy_from_slice(&entries[..room]);
                 }
-                self.path_changed();
+                self.nodes.path_changed();
                 self.tell(port, PortEvent::GidChange);
             }
         }
@@ -245,24 +250,27 @@ impl Fabric {
             asked.port(asked.ingress)
         };
         let first = (asked.modifier & 0xffff) as usize * PKeyBlock::ENTRIES;
-        let table = &mut self.nodes.port_mut(port).ok_or(INVALID)?.pkeys;
+        let table = &self.port(port).ok_or(INVALID)?.pkeys;
         let end = table.len().min(first + PKeyBlock::ENTRIES);
-        let entries = table.get_mut(first..end).ok_or(INVALID)?;
-        if entries.is_empty() {
-            return Err(INVALID);
-        }
+        let held = table.get(first..end).filter(|held| !held.is_empty());
+        let held = held.ok_or(INVALID)?;
+        let room = held.len();
+        let mut block = PKeyBlock::default();
         let mut changed = false;
         if asked.set {
             let wanted = PKeyBlock::parse(data);
-            let wanted = &wanted.0[..entries.len()];
-            changed = entries != wanted;
-            entries.copy_from_slice(wanted);
+            block.0[..room].copy_from_slice(&wanted.0[..room]);
+            changed = held != &block.0[..room];
+        } else {
+            block.0[..room].copy_from_slice(held);
         }
-        let mut block = PKeyBlock::default();
-        block.0[..entries.len()].copy_from_slice(entries);
         *data = block.to_bytes();
         if changed {
-            self.path_changed();
+            if let Some(port) = self.nodes.port_mut(port) {
+                let pkeys = Arc::make_mut(&mut port.pkeys);
+                pkeys[first..end].copy_from_slice(&block.0[..room]);
+            }
+            self.nodes.path_changed();
             self.tell(port, PortEvent::PkeyChange);
         }
         Ok(())
@@ -308,9 +316,15 @@ impl Fabric {
         if set {
             let table = SlToVl::parse(data);
             for &out in outs {
-                let port = self.nodes.port_mut(out).ok_or(INVALID)?;
-                for from in ins.clone() {
-                    changed |= port.set_sl_to_vl(from, table);
+                let held = self.port(out).ok_or(INVALID)?;
+                if ins.clone().all(|from| held.sl_to_vl(from) == table) {
+                    continue;
+                }
+                changed = true;
+                if let Some(port) = self.nodes.port_mut(out) {
+                    for from in ins.clone() {
+                        port.set_sl_to_vl(from, table);
+                    }
                 }
             }
         }
@@ -320,7 +334,7 @@ impl Fabric {
             .ok_or(INVALID)?;
         *data = out.sl_to_vl(first).to_bytes();
         if changed {
-            self.path_changed();
+            self.nodes.path_changed();
         }
         Ok(())
     }
@@ -336,16 +350,20 @@ impl Fabric {
             half @ (1 | 3) => half as u8,
             _ => return Err(INVALID),
         };
-        let tables = &mut self.nodes.port_mut(port).ok_or(INVALID)?.arbitration;
-        let mut table = tables.get(&half).copied().unwrap_or_default();
+        let tables = &self.port(port).ok_or(INVALID)?.arbitration;
+        let held = tables.get(&half).copied().unwrap_or_default();
+        let mut table = held;
         if asked.set {
             let entries = usize::from(VL_ARBITRATION_CAP);
             table.0[..entries].copy_from_slice(&VlArbitration::parse(data).0[..entries]);
-            if tables.insert(half, table) != Some(table) {
-                self.path_changed();
-            }
         }
         *data = table.to_bytes();
+        if table != held
+            && let Some(port) = self.nodes.port_mut(port)
+        {
+            Arc::make_mut(&mut port.arbitration).insert(half, table);
+            self.nodes.path_changed();
+        }
         Ok(())
     }
 }

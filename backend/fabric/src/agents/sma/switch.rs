@@ -13,18 +13,14 @@ impl Fabric {
         asked: Asked,
         data: &mut [u8; DATA],
     ) -> Result<(), Status> {
-        let switch = self
-            .nodes
-            .switch_mut(asked.node)
-            .ok_or(Status::UNSUPPORTED_ATTRIBUTE)?;
-        let mut changed = false;
+        let switch = self.switch(asked.node);
+        let before = switch.ok_or(Status::UNSUPPORTED_ATTRIBUTE)?.info;
+        let mut info = before;
         if asked.set {
             let wanted = SwitchInfo::parse(data).map_err(|_| Status::INVALID_FIELD)?;
-            let info = &mut switch.info;
             if wanted.linear_fdb_top >= info.linear_fdb_cap {
                 return Err(Status::INVALID_FIELD);
             }
-            changed = info.linear_fdb_top != wanted.linear_fdb_top;
             info.linear_fdb_top = wanted.linear_fdb_top;
             info.default_port = wanted.default_port;
             info.default_multicast_primary_port = wanted.default_multicast_primary_port;
@@ -35,9 +31,15 @@ impl Fabric {
             info.port_state_change &= !wanted.port_state_change;
         }
         data.fill(0);
-        switch.info.emit(data);
-        if changed {
-            self.path_changed();
+        info.emit(data);
+        if info == before {
+            return Ok(());
+        }
+        if let Some(switch) = self.nodes.switch_mut(asked.node) {
+            switch.info = info;
+        }
+        if info.linear_fdb_top != before.linear_fdb_top {
+            self.nodes.path_changed();
         }
         Ok(())
     }
@@ -48,24 +50,27 @@ impl Fabric {
         data: &mut [u8; DATA],
     ) -> Result<(), Status> {
         let number = u16::try_from(asked.modifier).map_err(|_| Status::INVALID_FIELD)?;
-        let switch = self
-            .nodes
-            .switch_mut(asked.node)
-            .ok_or(Status::UNSUPPORTED_ATTRIBUTE)?;
-        if number >= LinearBlock::COUNT {
-            let table = switch.secondary.as_mut().ok_or(Status::INVALID_FIELD)?;
-            let changed = asked.set && table.set(number, LinearBlock(*data));
-            *data = table.block(number).ok_or(Status::INVALID_FIELD)?.0;
-            if changed {
-                self.path_changed();
-            }
+        let switch = self.switch(asked.node);
+        let switch = switch.ok_or(Status::UNSUPPORTED_ATTRIBUTE)?;
+        let held = if number < LinearBlock::COUNT {
+            Some(switch.linear.block(number))
+        } else {
+            let table = switch.secondary.as_ref();
+            table.and_then(|table| table.block(number))
+        };
+        let held = held.ok_or(Status::INVALID_FIELD)?;
+        let wanted = LinearBlock(*data);
+        if !asked.set || wanted == held {
+            *data = held.0;
             return Ok(());
         }
-        let changed = asked.set && switch.linear.set(number, LinearBlock(*data));
-        *data = switch.linear.block(number).0;
-        if changed {
-            self.path_changed();
+        if let Some(switch) = self.nodes.switch_mut(asked.node) {
+            match &mut switch.secondary {
+                Some(table) if number >= LinearBlock::COUNT => table.set(number, wanted),
+                _ => switch.linear.set(number, wanted),
+            };
         }
+        self.nodes.path_changed();
         Ok(())
     }
 
@@ -75,22 +80,19 @@ impl Fabric {
         data: &mut [u8; DATA],
     ) -> Result<(), Status> {
         let (number, position) = MulticastBlock::select(asked.modifier);
-        let table = &mut self
-            .nodes
-            .switch_mut(asked.node)
-            .ok_or(Status::UNSUPPORTED_ATTRIBUTE)?
-            .multicast;
-        let mut changed = false;
-        if asked.set {
-            changed = table
-                .set(number, position, MulticastBlock::parse(data))
-                .ok_or(Status::INVALID_FIELD)?;
+        let switch = self.switch(asked.node);
+        let table = &switch.ok_or(Status::UNSUPPORTED_ATTRIBUTE)?.multicast;
+        let held = table.block(number, position).ok_or(Status::INVALID_FIELD)?;
+        let wanted = MulticastBlock::parse(data);
+        if !asked.set || wanted == held {
+            *data = held.to_bytes();
+            return Ok(());
         }
-        let block = table.block(number, position).ok_or(Status::INVALID_FIELD)?;
-        *data = block.to_bytes();
-        if changed {
-            self.path_changed();
+        *data = wanted.to_bytes();
+        if let Some(switch) = self.nodes.switch_mut(asked.node) {
+            switch.multicast.set(number, position, wanted);
         }
+        self.nodes.path_changed();
         Ok(())
     }
 }
