@@ -191,10 +191,8 @@ impl Fabric {
         };
         let is_switch = node.switch.is_some();
         let dlid = transit.packet.dlid;
-        let ours = dlid == Lid::PERMISSIVE
-            || self
-                .port(management)
-                .is_some_and(|port| port.answers_to(dlid));
+        let agent = node.port(management.port);
+        let ours = dlid == Lid::PERMISSIVE || agent.is_some_and(|port| port.answers_to(dlid));
         if !transit.packet.is_smp() && dlid.is_multicast() {
             match transit.origin {
                 Origin::Neighbour(_) if !is_switch => self.arrive(at, at.port, transit),
@@ -380,18 +378,18 @@ impl Fabric {
     /// Puts a packet on the link at a port.
     pub(crate) fn transmit(&mut self, out: PortRef, hops: u8, packet: Box<MadPacket>) {
         let is_smp = packet.is_smp();
-        let peer = self
+        let link = self
             .port(out)
             .filter(|port| out.port != 0 && port.is_linked())
-            .and_then(|port| port.peer);
-        let Some(peer) = peer else {
+            .and_then(|port| Some((port.peer?, port.fault.is_some())));
+        let Some((peer, is_faulty)) = link else {
             self.ledgers.count(out, Counter::InactiveDiscards, 1);
             if is_smp {
                 self.drop_smp(out.node);
             }
             return;
         };
-        if !is_smp && self.is_starved(out) {
+        if is_faulty && !is_smp && self.is_starved(out) {
             return self.hold(out, hops, packet);
         }
         let words = u64::from(packet.words());
@@ -400,12 +398,12 @@ impl Fabric {
         } else {
             Counter::UnicastXmit
         };
-        if let Some(ledger) = self.ledgers.port_mut(out) {
-            ledger.management.add(kind, 1);
-            ledger.management.add(Counter::XmitData, words);
-        }
-        if is_smp && let Some(ledger) = self.ledgers.node_mut(out.node) {
-            ledger.smps.forwarded += 1;
+        if let Some(node) = self.ledgers.node_mut(out.node) {
+            node.smps.forwarded += u64::from(is_smp);
+            if let Some(ledger) = node.port_mut(out.port) {
+                ledger.management.add(kind, 1);
+                ledger.management.add(Counter::XmitData, words);
+            }
         }
         if self.tap.is_some() {
             self.show(out, Direction::Sent, &packet);
@@ -416,6 +414,10 @@ impl Fabric {
             hops: hops + 1,
             packet,
         };
+        if !is_faulty {
+            self.push(transit);
+            return;
+        }
         match self.passage(out, !is_smp) {
             Passage::Lost => {}
             Passage::At(time) if time <= self.timers.now() => {

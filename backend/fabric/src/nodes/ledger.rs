@@ -23,6 +23,13 @@ pub(crate) struct NodeLedger {
     ports: Vec<PortLedger>,
 }
 
+impl NodeLedger {
+    pub(crate) fn port_mut(&mut self, number: u8) -> Option<&mut PortLedger> {
+        let index = usize::from(number.checked_sub(self.first)?);
+        self.ports.get_mut(index)
+    }
+}
+
 /// What one port counts and remembers.
 #[derive(Debug, Default)]
 pub(crate) struct PortLedger {
@@ -87,9 +94,7 @@ impl Ledgers {
     }
 
     pub(crate) fn port_mut(&mut self, port: PortRef) -> Option<&mut PortLedger> {
-        let node = self.node_mut(port.node)?;
-        let index = usize::from(port.port.checked_sub(node.first)?);
-        node.ports.get_mut(index)
+        self.node_mut(port.node)?.port_mut(port.port)
     }
 
     pub(crate) fn count(&mut self, port: PortRef, counter: Counter, value: u64) {
