@@ -107,6 +107,10 @@ pub struct Engine<F: Face> {
     pub(crate) links: Vec<Box<dyn Endpoint>>,
     /// When the next frame arrives there, as far as it is known.
     pub(crate) arrival: Option<u64>,
+    /// There are other engines.
+    pub(crate) joined: bool,
+    /// Queue pairs that wait for room on the way to another engine.
+    pub(crate) crowded: Vec<QpIndex>,
     pub(crate) held_events: HeldEvents,
     /// What is to be dropped where nobody waits.
     pub(crate) discarded: Discarded,
@@ -145,6 +149,8 @@ impl<F: Face> Engine<F> {
             },
             links: Vec::new(),
             arrival: None,
+            joined: false,
+            crowded: Vec::new(),
             held_events: HeldEvents::default(),
             discarded: Discarded::default(),
             poll: crate::engine::poll::PollState::default(),

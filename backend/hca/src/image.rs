@@ -14,6 +14,7 @@
 
 mod keys;
 mod qp;
+mod relocation;
 pub(crate) mod restore;
 mod save;
 
@@ -211,6 +212,10 @@ impl<F: Face> Engine<F> {
         if state.quiet.is_none() {
             state.quiet = Some(std::mem::take(&mut state.port.active));
             state.version += 1;
+            // Who waits for room asks for it again.
+            for index in std::mem::take(&mut self.crowded) {
+                self.make_ready(index);
+            }
             self.rest_polling(vf);
             self.turns.rest(vf, &mut self.vfs[usize::from(vf.0)].agenda);
         }

@@ -12,18 +12,18 @@ use crate::verbs::work::GlobalRoute;
 /// Where a way ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
-    /// At a function of this engine.
+    /// At a function of this program. Which of its engines the function lives in, engines know.
     Here(VfId),
     /// Elsewhere: over this link, whose endpoint knows who is there ([`crate::Engine::add_link`]).
     Away(LinkId),
 }
 
-/// A link to another engine, here or on another host.
+/// A link to another engine, on another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u16);
 
 impl Route {
-    /// The function at the end, where that is of this engine.
+    /// The function at the end, where that is of this program.
     #[inline]
     #[must_use]
     pub const fn here(&self) -> Option<VfId> {

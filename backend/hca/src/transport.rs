@@ -10,15 +10,17 @@ mod datagrams;
 mod endpoint;
 mod exchange;
 mod frame;
+mod mesh;
 mod packets;
 pub(crate) mod requester;
 pub(crate) mod responder;
 mod single;
 
 pub use capture::{Captured, Physical, Seen, Watch};
-pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit};
+pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit, Wire};
 pub(crate) use exchange::Away;
 pub use frame::{Address, Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
 pub(crate) use frame::{DATAGRAM_WORDS, HEADER_WORDS};
+pub use mesh::{Crossings, Door, Homes, Mesh, MyDoor, RING};
 pub use packets::{Extract, NotAFrame, Packet};
 pub use single::Single;

@@ -37,6 +37,8 @@ pub(crate) enum Outcome {
     Failed(Status),
     /// It goes in frames.
     Departs,
+    /// There is no room on the way.
+    Crowded,
 }
 
 /// A request fails for this reason.
@@ -263,6 +265,10 @@ impl<F: Face> Engine<F> {
             Outcome::Departs => {
                 self.depart(index, wr, None);
                 self.make_ready(index);
+            }
+            Outcome::Crowded => {
+                self.keep(index, wr);
+                self.crowded.push(index);
             }
             Outcome::NotReady(code) => self.not_ready(index, wr, code),
             Outcome::Unanswered => self.wait_answer(index, wr, Wait::Ack),

@@ -301,6 +301,8 @@ pub(crate) struct Vf<F: Face> {
     pub face: F::Vf,
     /// Changes with the port and with a reset: connections from and to here look their peers up again.
     pub version: u64,
+    /// It lives in another engine. What is known of it here is its port.
+    pub elsewhere: bool,
     /// What it may take of the host's memory.
     pub memory: Memory,
     pub keys: KeyTable,
@@ -338,6 +340,7 @@ impl<F: Face> Vf<F> {
             dma,
             face,
             version: 0,
+            elsewhere: false,
             memory: Memory::new(quota.memory),
             keys: KeyTable::new(quota.log_keys, seed),
             pds: Numbers::new(quota.log_pds, 24, 1, seed ^ 1),

@@ -13,7 +13,7 @@ use crate::memory::access::{Cursor, Domain, Source as Bytes, copy, read_payload}
 use crate::memory::mr::Access;
 use crate::subnet::{Crossing, Envelope, Heading, MadDatagram, NoRoute, Route, WrongKey};
 use crate::transport::{DATAGRAM_WORDS, Destination};
-use crate::verbs::qp::{QpState, RecvQueue, Transport};
+use crate::verbs::qp::{Qp, QpState, RecvQueue, Transport};
 use crate::verbs::reason::Reason;
 use crate::verbs::work::{
     AddressVector, CompletionEntry, GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status,
@@ -90,6 +90,9 @@ impl<F: Face> Engine<F> {
         if len > u64::from(qp.core.attr.mtu.bytes()).min(MAX_DATAGRAM as u64) {
             return failed(wr, Status::LocalLength, Reason::Length);
         }
+        if self.joined && self.has_to_wait(index, &address) {
+            return Outcome::Crowded;
+        }
         let len = len as usize;
         let mut buffer = self
             .datagram
@@ -109,6 +112,26 @@ impl<F: Face> Engine<F> {
             Ok(()) => Outcome::Done(len as u32),
             Err(reason) => failed(wr, Status::LocalProtection, reason),
         }
+    }
+
+    /// Whether the way of a datagram to a function of another engine has no room for it.
+    #[cold]
+    fn has_to_wait(&mut self, index: QpIndex, address: &AddressVector) -> bool {
+        let Some(Qp { core, .. }) = self.qps.get(index.0) else {
+            return false;
+        };
+        let (from, to_agent) = (core.vf, address.dest_qp <= Qpn::QP1);
+        let port = &self.vf(from).port;
+        let (pkey, sl) = (
+            port.pkey(core.attr.pkey_index),
+            port.service_levels.admit(address.sl),
+        );
+        let Some(sl) = sl.filter(|_| port.active && !to_agent && !address.dlid.is_multicast())
+        else {
+            return false;
+        };
+        let route = self.datagram_route(from, &AddressVector { sl, ..*address }, pkey);
+        route.is_ok_and(|route| !self.has_room(&route))
     }
 
     /// Sends a gathered datagram to whom it may concern.
@@ -233,6 +256,10 @@ impl<F: Face> Engine<F> {
                 let to = Destination::Away;
                 return self.launch_datagram(from, to, route, address, &datagram, psn);
             };
+            if self.vf(port).elsewhere {
+                let to = Destination::Function(port);
+                return self.launch_datagram(from, to, route, address, &datagram, psn);
+            }
             let function = self.function_at(port, dgid, address.dest_qp);
             let impaired = route.faulty || route.delay > 0;
             if let Some(to) = function

@@ -53,7 +53,8 @@ impl<F: Face> Engine<F> {
         let route = self.connection_route(index, path, generation)?;
         let qp = self.qps.get(index.0)?;
         let dgid = path.global.map(|global| global.dgid);
-        let function = self.function_at(route.here()?, dgid, qp.core.attr.dest_qp)?;
+        let port = route.here().filter(|port| !self.vf(*port).elsewhere)?;
+        let function = self.function_at(port, dgid, qp.core.attr.dest_qp)?;
         let to = self.vf(function);
         if !to.port.active {
             return None;

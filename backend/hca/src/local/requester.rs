@@ -198,7 +198,7 @@ impl<F: Face> Engine<F> {
         if let Some(CachedRoute {
             route: Ok(route), ..
         }) = qp.req.found.route
-            && route.here().is_none()
+            && route.here().is_none_or(|port| self.vf(port).elsewhere)
             && vf.port.active
         {
             // Somebody may be elsewhere.

@@ -123,6 +123,17 @@ impl<E> Captured<E> {
         self.show(&frame.frame, (frame.from, to), frame.path_bits, frame.from);
     }
 
+    /// Shows a frame that has arrived at a function's port.
+    pub(crate) fn show_arrival(
+        &mut self,
+        frame: &Frame,
+        from: VfId,
+        at: VfId,
+        path_bits: [u8; 2],
+    ) {
+        self.show(frame, (from, Some(at)), path_bits, at);
+    }
+
     /// Shows a multicast frame that has arrived at a function's port.
     pub(crate) fn show_multicast(
         &mut self,
@@ -141,16 +152,16 @@ impl<E: Endpoint> Endpoint for Captured<E> {
         self.next.transmit(frame, outside);
     }
 
+    /// Whom it is for at a port that several functions share, the engine knows, which shows it.
     fn receive(&mut self, now: u64) -> Option<Transmit> {
-        let frame = self.next.receive(now)?;
-        // A multicast one arrives at ports that several functions may share: who serves them shows it.
-        if let Destination::Function(to) = frame.to {
-            self.show(&frame.frame, (frame.from, Some(to)), frame.path_bits, to);
-        }
-        Some(frame)
+        self.next.receive(now)
     }
 
     fn deadline(&self) -> Option<u64> {
         self.next.deadline()
+    }
+
+    fn has_room(&mut self, to: VfId) -> bool {
+        self.next.has_room(to)
     }
 }

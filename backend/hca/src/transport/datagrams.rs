@@ -61,7 +61,13 @@ impl<F: Face> Engine<F> {
     }
 
     /// A datagram has come in a frame.
-    pub(crate) fn datagram_arrives(&mut self, from: VfId, to: Destination, mut frame: Frame) {
+    pub(crate) fn datagram_arrives(
+        &mut self,
+        from: VfId,
+        to: Destination,
+        path_bits: [u8; 2],
+        mut frame: Frame,
+    ) {
         let Content::Datagram {
             qkey,
             source,
@@ -105,7 +111,7 @@ impl<F: Face> Engine<F> {
             Destination::Group(routes, group, cluster) => {
                 let mut budget = i64::MAX;
                 for to in routes.iter().filter_map(Route::here) {
-                    self.show_at_port(from, to, cluster, &seen);
+                    self.show_at_port((from, to), cluster, path_bits, &seen);
                     let group = (group, cluster);
                     self.receive_multicast(to, group, &mut datagram, &mut budget);
                 }
@@ -114,7 +120,13 @@ impl<F: Face> Engine<F> {
     }
 
     /// Shows a multicast frame at all functions of a port that hear it.
-    fn show_at_port(&mut self, from: VfId, port: VfId, cluster: Option<u16>, frame: &Frame) {
+    fn show_at_port(
+        &mut self,
+        (from, port): (VfId, VfId),
+        cluster: Option<u16>,
+        path_bits: [u8; 2],
+        frame: &Frame,
+    ) {
         if self.endpoint.watch.is_none() {
             return;
         }
@@ -122,7 +134,6 @@ impl<F: Face> Engine<F> {
         while let Some(function) = self.sharer(port, at) {
             at += 1;
             if function != from && self.vf(function).port.cluster == cluster {
-                let path_bits = [self.vf(from).port.path_bits(frame.address.slid), 0];
                 self.endpoint
                     .show_multicast(frame, from, function, path_bits);
             }

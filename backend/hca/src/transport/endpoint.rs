@@ -16,7 +16,7 @@ use crate::subnet::{End, Route, Subnet};
 /// Where a frame goes.
 #[derive(Debug, Clone)]
 pub enum Destination {
-    /// To a function.
+    /// To a function; of those that share its port with it, to the one that the frame is for.
     Function(VfId),
     /// To the members of a multicast group at these ports, in the virtual cluster of the sender.
     Group(Vec<Route>, Gid, Option<u16>),
@@ -125,8 +125,21 @@ pub trait Endpoint: Debug + Send {
     /// The next frame that has arrived.
     fn receive(&mut self, now: u64) -> Option<Transmit>;
 
-    /// When the next one arrives, if it is known; a time in the past where one has.
+    /// When the next one arrives, if it is known; a time in the past where one has, or where there is
+    /// room now that somebody has asked for.
     fn deadline(&self) -> Option<u64>;
+
+    /// Whether there is room for a frame to this function. Who finds none may ask again when something
+    /// arrives.
+    fn has_room(&mut self, _to: VfId) -> bool {
+        true
+    }
+}
+
+/// Where frames come to that have passed all links.
+pub trait Wire: Endpoint {
+    /// A frame has passed them.
+    fn carry(&mut self, frame: Transmit);
 }
 
 impl Endpoint for Box<dyn Endpoint> {
@@ -141,15 +154,25 @@ impl Endpoint for Box<dyn Endpoint> {
     fn deadline(&self) -> Option<u64> {
         (**self).deadline()
     }
+
+    fn has_room(&mut self, to: VfId) -> bool {
+        (**self).has_room(to)
+    }
 }
 
 /// A perfect wire from an engine to itself.
 #[derive(Debug, Default)]
 pub struct Loopback(VecDeque<Transmit>);
 
+impl Wire for Loopback {
+    fn carry(&mut self, frame: Transmit) {
+        self.0.push_back(frame);
+    }
+}
+
 impl Endpoint for Loopback {
     fn transmit(&mut self, frame: Transmit, _: &mut Outside<'_>) {
-        self.0.push_back(frame);
+        self.carry(frame);
     }
 
     fn receive(&mut self, _: u64) -> Option<Transmit> {
@@ -211,6 +234,10 @@ impl<E: Endpoint> Endpoint for Lossy<E> {
     fn deadline(&self) -> Option<u64> {
         self.0.deadline()
     }
+
+    fn has_room(&mut self, to: VfId) -> bool {
+        self.0.has_room(to)
+    }
 }
 
 /// Lets frames arrive as late as the links on the way are slow ([`Route::delay`]), and none before
@@ -225,7 +252,7 @@ pub struct Delayed<E> {
     last: HashMap<(VfId, End), u64>,
 }
 
-impl<E: Endpoint> Delayed<E> {
+impl<E: Wire> Delayed<E> {
     /// Frames that have arrived go on to `next`.
     pub fn new(next: E) -> Self {
         Self {
@@ -250,7 +277,7 @@ impl<E: Endpoint> Delayed<E> {
     }
 }
 
-impl<E: Endpoint> Endpoint for Delayed<E> {
+impl<E: Wire> Endpoint for Delayed<E> {
     fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
         let Destination::Group(routes, group, cluster) = &frame.to else {
             let to = frame.route.end;
@@ -265,18 +292,24 @@ impl<E: Endpoint> Endpoint for Delayed<E> {
     }
 
     fn receive(&mut self, now: u64) -> Option<Transmit> {
-        if let Some(frame) = self.next.receive(now) {
-            return Some(frame);
+        loop {
+            if let Some(frame) = self.next.receive(now) {
+                return Some(frame);
+            }
+            let first = self.waiting.first_entry();
+            let due = first.filter(|entry| entry.key().0 <= now)?;
+            let (&(arrived, _), to) = (due.key(), due.get().route.end);
+            let frame = due.remove();
+            let pair = (frame.from, to);
+            if self.last.get(&pair) == Some(&arrived) {
+                self.last.remove(&pair);
+            }
+            self.next.carry(frame);
         }
-        let first = self.waiting.first_entry();
-        let due = first.filter(|entry| entry.key().0 <= now)?;
-        let (&(arrived, _), to) = (due.key(), due.get().route.end);
-        let frame = due.remove();
-        let pair = (frame.from, to);
-        if self.last.get(&pair) == Some(&arrived) {
-            self.last.remove(&pair);
-        }
-        Some(frame)
+    }
+
+    fn has_room(&mut self, to: VfId) -> bool {
+        self.next.has_room(to)
     }
 
     fn deadline(&self) -> Option<u64> {

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
-use super::endpoint::{Afloat, Destination, Endpoint, Outside, Transmit};
+use super::endpoint::{Afloat, Delayed, Destination, Endpoint, Lossy, Outside, Transmit};
 use super::frame::{Address, Frame};
+use super::mesh::Mesh;
 use super::requester::{Finished, Payload, Requester, Surroundings};
 use super::responder::{Delivery, Reception, Reply, fill};
 use crate::engine::agenda::{REQUEST_COST, TURN};
@@ -153,6 +154,9 @@ impl<F: Face> Engine<F> {
             *budget -= REQUEST_COST;
             // What is on its way has to arrive first; its answers make room.
             let crowded = away.requester.awaits() && is_crowded(self.vf(qp.core.vf));
+            if !self.has_room_to_send(index) {
+                return self.crowded.push(index);
+            }
             if !crowded && let Some(frame) = self.next_frame(index) {
                 *budget -= frame.payload.len() as i64;
                 self.transmit(index, frame);
@@ -164,6 +168,21 @@ impl<F: Face> Engine<F> {
             self.finish_requests(index);
         }
         self.make_ready(index);
+    }
+
+    /// Whether there is room on the way for a frame of a connection.
+    fn has_room_to_send(&mut self, index: QpIndex) -> bool {
+        let found = self.qps.get(index.0).and_then(|qp| qp.req.found.route);
+        let route = found.and_then(|found| found.route.ok());
+        route.is_none_or(|route| self.has_room(&route))
+    }
+
+    /// Whether there is room for a frame on a way.
+    pub(crate) fn has_room(&mut self, route: &Route) -> bool {
+        match route.here() {
+            Some(to) if self.vf(to).elsewhere => self.endpoint.has_room(to),
+            _ => true,
+        }
     }
 
     fn next_frame(&mut self, index: QpIndex) -> Option<Frame> {
@@ -311,6 +330,8 @@ impl<F: Face> Engine<F> {
         let dgid = path.global.map(|global| global.dgid);
         let longest = frame.payload.len().min(frame.mtu.bytes() as usize);
         let to = match route.end {
+            // Who of those at the port it is for, its engine knows.
+            End::Here(port) if self.vf(port).elsewhere => Some(Destination::Function(port)),
             End::Here(port) => self
                 .function_at(port, dgid, dest_qp)
                 .map(Destination::Function),
@@ -395,6 +416,22 @@ impl<F: Face> Engine<F> {
         LinkId(self.links.len() as u16 - 1)
     }
 
+    /// Joins the engine to others of the program, which have the same functions: each lives in one of
+    /// them, as the homes of the mesh say, and the others know its port.
+    pub fn join(&mut self, mesh: Mesh) {
+        for (at, vf) in self.vfs.iter_mut().enumerate() {
+            vf.elsewhere = !mesh.is_home(VfId(at as u16));
+        }
+        self.joined = true;
+        self.set_endpoint(Box::new(Lossy(Delayed::new(mesh))));
+    }
+
+    /// Whether a function lives in this engine.
+    #[must_use]
+    pub fn is_home(&self, vf: VfId) -> bool {
+        !self.vf(vf).elsewhere
+    }
+
     /// Looks at the endpoints, at one of which something has arrived without the engine's doing.
     pub fn wake(&mut self) {
         self.look_for_arrivals();
@@ -413,12 +450,22 @@ impl<F: Face> Engine<F> {
                 from,
                 to,
                 route,
+                path_bits,
                 mut frame,
                 afloat,
-                ..
             }) = self.next_arrival(now)
         {
             drop(afloat);
+            let to = match to {
+                Destination::Function(port) => {
+                    let dgid = frame.address.global.map(|(global, _)| global.dgid);
+                    let to = self.function_at(port, dgid, frame.address.dest_qp);
+                    let to = to.unwrap_or(port);
+                    self.endpoint.show_arrival(&frame, from, to, path_bits);
+                    Destination::Function(to)
+                }
+                to => to,
+            };
             if let Some(crossing) = &route.crossing {
                 frame.cross(crossing);
             }
@@ -427,8 +474,12 @@ impl<F: Face> Engine<F> {
                 Destination::Function(to) if frame.address.service != Service::Ud => {
                     self.arrive(to, frame, &mut left);
                 }
-                to => self.datagram_arrives(from, to, frame),
+                to => self.datagram_arrives(from, to, path_bits, frame),
             }
+        }
+        // There may be room now.
+        for index in std::mem::take(&mut self.crowded) {
+            self.make_ready(index);
         }
         self.look_for_arrivals();
     }
@@ -436,7 +487,7 @@ impl<F: Face> Engine<F> {
     /// A frame has come to a function's port from outside the engine. It may say anything.
     pub fn receive(&mut self, at: VfId, frame: Frame) {
         match frame.address.service {
-            Service::Ud => self.datagram_arrives(at, Destination::Function(at), frame),
+            Service::Ud => self.datagram_arrives(at, Destination::Function(at), [0; 2], frame),
             _ => self.arrive(at, frame, &mut { i64::MAX }),
         }
     }

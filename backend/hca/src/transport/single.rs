@@ -2,6 +2,7 @@
 
 use super::endpoint::{Endpoint, Outside, Transmit};
 use super::frame::Frame;
+use crate::engine::VfId;
 
 /// Makes packets of frames, with headers and check sums, and a frame of each packet again.
 #[derive(Debug, Default)]
@@ -28,5 +29,9 @@ impl<E: Endpoint> Endpoint for Single<E> {
 
     fn deadline(&self) -> Option<u64> {
         self.0.deadline()
+    }
+
+    fn has_room(&mut self, to: VfId) -> bool {
+        self.0.has_room(to)
     }
 }

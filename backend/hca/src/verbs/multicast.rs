@@ -119,7 +119,7 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// The port of this engine where a packet gets by this way: the HCA itself has served the sender's
+    /// The port of this program where a packet gets by this way: the HCA itself has served the sender's
     /// own.
     fn reached(&self, from: VfId, route: &Route, datagram: &Datagram<'_>) -> Option<VfId> {
         let own = |port: &VfId| self.sharer(*port, 0) == self.sharer(from, 0);
@@ -131,7 +131,10 @@ impl<F: Face> Engine<F> {
     fn is_impaired(&self, from: VfId, slot: usize) -> bool {
         let fanout = self.vf(from).ways.fanouts[slot].as_ref();
         let mut routes = fanout.into_iter().flat_map(|fanout| &fanout.routes);
-        routes.any(|route| route.faulty || route.delay > 0 || route.here().is_none())
+        routes.any(|route| {
+            let near = route.here().is_some_and(|to| !self.vf(to).elsewhere);
+            route.faulty || route.delay > 0 || !near
+        })
     }
 
     /// Sends a packet in a frame.

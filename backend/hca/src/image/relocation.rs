@@ -1,0 +1,64 @@
+//! A function moves to another engine of the program, with all that it is.
+
+use super::ImageError;
+use crate::engine::{Engine, VfId};
+use crate::face::Face;
+use crate::storage::share::Memory;
+
+impl<F: Face> Engine<F> {
+    /// Moves a function that lives here to another engine, which has the same functions and is joined to
+    /// this one. Its objects keep their numbers, and go on where they were. Guest memory, the face's
+    /// state and counters go along as they are.
+    ///
+    /// Who calls this has all engines of the program, sets the function's home, and has
+    /// [`Engine::clear_away`] called here afterwards. So that nothing comes out of order,
+    /// [`Engine::take_in`] is called before, at all of them.
+    ///
+    /// # Errors
+    /// [`ImageError`], where it cannot be there what it is here: another function at its port lives here,
+    /// too. It stays then.
+    pub fn hand_over(&mut self, vf: VfId, to: &mut Self) -> Result<(), ImageError> {
+        self.quiesce(vf);
+        to.quiesce(vf);
+        let image = self.save(vf);
+        let limit = self.vf(vf).quota.memory;
+        let memory = std::mem::replace(&mut self.vf_mut(vf).memory, Memory::new(limit));
+        self.exchange(vf, to);
+        let restored = to.restore(vf, image);
+        let home = if restored.is_ok() {
+            self.reset_vf(vf);
+            self.vf_mut(vf).elsewhere = true;
+            to.vf_mut(vf).elsewhere = false;
+            &mut *to
+        } else {
+            self.exchange(vf, to);
+            &mut *self
+        };
+        // What is no object's, such as event queues, is charged as before.
+        home.vf_mut(vf).memory = memory;
+        for engine in [self, to] {
+            engine.vf_mut(vf).version += 1;
+            engine.resume(vf);
+        }
+        restored
+    }
+
+    /// Takes in all that has arrived, and nothing else. Whether there was anything.
+    pub fn take_in(&mut self) -> bool {
+        self.wake();
+        let any = self.has_arrivals();
+        while self.has_arrivals() {
+            self.arrivals(self.clock.now());
+        }
+        any
+    }
+
+    /// What a function has besides objects changes places.
+    fn exchange(&mut self, vf: VfId, with: &mut Self) {
+        let (one, other) = (self.vf_mut(vf), with.vf_mut(vf));
+        std::mem::swap(&mut one.dma, &mut other.dma);
+        std::mem::swap(&mut one.face, &mut other.face);
+        std::mem::swap(&mut one.counters, &mut other.counters);
+        std::mem::swap(&mut one.afloat, &mut other.afloat);
+    }
+}

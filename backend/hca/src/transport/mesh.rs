@@ -1,0 +1,398 @@
+//! Engines of one program, each on a thread of its own, joined with each other: from each to each other
+//! one leads a ring.
+//!
+//! A ring holds [`RING`] frames. Where it is full, those who are about to ask for something wait
+//! ([`Endpoint::has_room`]); answers, and datagrams for groups, wait beside it. What each function has on
+//! its way is bounded, so these are.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering, fence};
+use std::task::Waker;
+
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
+
+use super::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
+use crate::engine::VfId;
+use crate::engine::vf::TrafficCounters;
+
+/// Frames that a ring holds.
+pub const RING: usize = 256;
+
+/// Which engine each function lives in.
+#[derive(Debug)]
+pub struct Homes(Box<[AtomicU16]>);
+
+impl Homes {
+    /// Of each function, in their order, the number of its engine.
+    #[must_use]
+    pub fn new(engines: impl IntoIterator<Item = u16>) -> Arc<Self> {
+        Arc::new(Self(engines.into_iter().map(AtomicU16::new).collect()))
+    }
+
+    /// The number of a function's engine; 0 where there is no such function.
+    #[inline]
+    #[must_use]
+    pub fn of(&self, vf: VfId) -> usize {
+        let home = self.0.get(usize::from(vf.0));
+        home.map_or(0, |home| usize::from(home.load(Ordering::Acquire)))
+    }
+
+    /// Who moves a function says so here, while he has all engines.
+    pub fn set(&self, vf: VfId, engine: u16) {
+        if let Some(home) = self.0.get(usize::from(vf.0)) {
+            home.store(engine, Ordering::Release);
+        }
+    }
+}
+
+/// Where others leave word that there is something for an engine.
+#[derive(Debug, Default)]
+pub struct Door {
+    mail: AtomicBool,
+    asleep: AtomicBool,
+}
+
+impl Door {
+    /// Whether there is something, which [`crate::Engine::wake`] takes note of.
+    #[inline]
+    #[must_use]
+    pub fn has_mail(&self) -> bool {
+        self.mail.load(Ordering::Relaxed)
+    }
+
+    /// The engine's thread is about to sleep, or not any more. While it sleeps, who brings something
+    /// calls it. True when there is something already.
+    pub fn sleep(&self, asleep: bool) -> bool {
+        self.asleep.store(asleep, Ordering::Relaxed);
+        // Either who brings something sees that it has to call, or it is seen here.
+        fence(Ordering::SeqCst);
+        self.has_mail()
+    }
+
+    /// Leaves word. Whether the engine has to be called.
+    fn knock(&self) -> bool {
+        self.mail.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.asleep.load(Ordering::Relaxed)
+    }
+}
+
+/// What functions send to and get from other engines, in units of four octets, by function and engine.
+#[derive(Debug)]
+pub struct Crossings {
+    engines: usize,
+    words: Box<[AtomicU64]>,
+}
+
+impl Crossings {
+    fn new(functions: usize, engines: usize) -> Arc<Self> {
+        let words = (0..functions * engines).map(|_| AtomicU64::new(0));
+        Arc::new(Self {
+            engines,
+            words: words.collect(),
+        })
+    }
+
+    fn at(&self, vf: VfId, engine: usize) -> Option<&AtomicU64> {
+        self.words.get(usize::from(vf.0) * self.engines + engine)
+    }
+
+    fn count(&self, vf: VfId, engine: usize, words: u64) {
+        if let Some(counter) = self.at(vf, engine) {
+            TrafficCounters::add(counter, words);
+        }
+    }
+
+    /// What a function has exchanged with those of another engine, while it lived in the one that counts
+    /// here.
+    #[must_use]
+    pub fn read(&self, vf: VfId, engine: usize) -> u64 {
+        let counter = self.at(vf, engine);
+        counter.map_or(0, |counter| counter.load(Ordering::Relaxed))
+    }
+}
+
+/// Another engine.
+struct Peer {
+    out: Producer<Transmit>,
+    /// What there was no room for, and no way to wait.
+    backlog: VecDeque<Transmit>,
+    /// Somebody here waits for room.
+    waits: bool,
+    /// The same, for who takes out there.
+    wanted: Arc<AtomicBool>,
+    back: Consumer<Transmit>,
+    /// Somebody there waits for room on the way here.
+    wanted_there: Arc<AtomicBool>,
+    /// Calls it when it sleeps.
+    waker: Waker,
+}
+
+/// The end of an engine where its functions' frames leave for others' and theirs arrive.
+pub struct Mesh {
+    own: usize,
+    homes: Arc<Homes>,
+    doors: Arc<[Door]>,
+    /// Frames from here to here.
+    here: VecDeque<Transmit>,
+    /// By number; `None` in place of this one.
+    peers: Vec<Option<Peer>>,
+    /// Whose ring is looked at first.
+    turn: usize,
+    crossings: Arc<Crossings>,
+}
+
+impl std::fmt::Debug for Mesh {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mesh")
+            .field("own", &self.own)
+            .field("peers", &self.peers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Mesh {
+    /// The ends of so many engines, for as many functions as have homes. `waker(a, b)` is who calls
+    /// engine `b` when it sleeps and `a` has something for it; it is called by who has engine `a`.
+    pub fn all(
+        engines: usize,
+        homes: &Arc<Homes>,
+        mut waker: impl FnMut(usize, usize) -> Waker,
+    ) -> Vec<Self> {
+        let doors: Arc<[Door]> = (0..engines).map(|_| Door::default()).collect();
+        let mut meshes: Vec<Self> = (0..engines)
+            .map(|own| Self {
+                own,
+                homes: Arc::clone(homes),
+                doors: Arc::clone(&doors),
+                here: VecDeque::new(),
+                peers: (0..engines).map(|_| None).collect(),
+                turn: 0,
+                crossings: Crossings::new(homes.0.len(), engines),
+            })
+            .collect();
+        for a in 0..engines {
+            for b in a + 1..engines {
+                let (there, arrives_there) = RingBuffer::new(RING);
+                let (back, arrives_back) = RingBuffer::new(RING);
+                let wanted: [Arc<AtomicBool>; 2] = Default::default();
+                let peer = |out, consumer, at: usize, waker| Peer {
+                    out,
+                    backlog: VecDeque::new(),
+                    waits: false,
+                    wanted: Arc::clone(&wanted[at]),
+                    back: consumer,
+                    wanted_there: Arc::clone(&wanted[1 - at]),
+                    waker,
+                };
+                meshes[a].peers[b] = Some(peer(there, arrives_back, 0, waker(a, b)));
+                meshes[b].peers[a] = Some(peer(back, arrives_there, 1, waker(b, a)));
+            }
+        }
+        meshes
+    }
+
+    /// Whether a function lives in this engine.
+    #[must_use]
+    pub fn is_home(&self, vf: VfId) -> bool {
+        self.homes.of(vf) == self.own
+    }
+
+    /// Where others leave word for this engine.
+    #[must_use]
+    pub fn door(&self) -> MyDoor {
+        MyDoor(Arc::clone(&self.doors), self.own)
+    }
+
+    /// What is counted here.
+    #[must_use]
+    pub fn crossings(&self) -> Arc<Crossings> {
+        Arc::clone(&self.crossings)
+    }
+
+    /// Puts a frame into the ring to another engine.
+    fn send(&mut self, to: usize, frame: Transmit) {
+        let words = frame.frame.words();
+        self.crossings.count(frame.from, to, words);
+        let Some(Some(peer)) = self.peers.get_mut(to) else {
+            return;
+        };
+        peer.backlog.push_back(frame);
+        peer.flush(&self.doors[to]);
+    }
+
+    /// Whether all of a frame is for functions of this engine.
+    fn ends_here(&self, frame: &Transmit) -> bool {
+        match &frame.to {
+            Destination::Function(to) => self.homes.of(*to) == self.own,
+            Destination::Group(routes, ..) => routes
+                .iter()
+                .filter_map(|route| route.here())
+                .all(|to| self.homes.of(to) == self.own),
+            Destination::Away => true,
+        }
+    }
+
+    /// The next frame of another engine's, and the engine.
+    fn next_from_others(&mut self) -> Option<(usize, Transmit)> {
+        let engines = self.peers.len();
+        for _ in 0..engines {
+            let at = self.turn;
+            self.turn = (self.turn + 1) % engines;
+            if let Some(peer) = &mut self.peers[at]
+                && let Ok(frame) = peer.back.pop()
+            {
+                // Who found the ring full looks once more after having said so.
+                fence(Ordering::SeqCst);
+                if peer.wanted_there.load(Ordering::Relaxed)
+                    && peer.wanted_there.swap(false, Ordering::Relaxed)
+                    && self.doors[at].knock()
+                {
+                    peer.waker.wake_by_ref();
+                }
+                return Some((at, frame));
+            }
+        }
+        None
+    }
+}
+
+impl Peer {
+    /// Moves on what waits beside the ring.
+    fn flush(&mut self, door: &Door) {
+        let mut moved = false;
+        while let Some(frame) = self.backlog.pop_front() {
+            match self.out.push(frame) {
+                Ok(()) => moved = true,
+                Err(PushError::Full(frame)) => {
+                    self.backlog.push_front(frame);
+                    if self.is_full() {
+                        break;
+                    }
+                }
+            }
+        }
+        if moved && door.knock() {
+            self.waker.wake_by_ref();
+        }
+    }
+
+    /// Whether there is no room in the ring. If so, who takes out says when there is.
+    fn is_full(&self) -> bool {
+        if !self.out.is_full() {
+            return false;
+        }
+        self.wanted.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.out.is_full()
+    }
+}
+
+/// The door of an engine.
+#[derive(Debug, Clone)]
+pub struct MyDoor(Arc<[Door]>, usize);
+
+impl std::ops::Deref for MyDoor {
+    type Target = Door;
+
+    #[inline]
+    fn deref(&self) -> &Door {
+        &self.0[self.1]
+    }
+}
+
+impl Wire for Mesh {
+    fn carry(&mut self, mut frame: Transmit) {
+        let Destination::Group(routes, group, cluster) = &mut frame.to else {
+            let home = match frame.to {
+                Destination::Function(to) => self.homes.of(to),
+                _ => self.own,
+            };
+            if home == self.own {
+                self.here.push_back(frame);
+            } else {
+                self.send(home, frame);
+            }
+            return;
+        };
+        let (routes, group, cluster) = (std::mem::take(routes), *group, *cluster);
+        let home = |route: &crate::Route| route.here().map_or(self.own, |to| self.homes.of(to));
+        let parts: Vec<Vec<_>> = (0..self.peers.len())
+            .map(|engine| {
+                let routes = routes.iter().copied();
+                routes.filter(|route| home(route) == engine).collect()
+            })
+            .collect();
+        for (engine, routes) in parts.into_iter().enumerate() {
+            if routes.is_empty() {
+                continue;
+            }
+            let mut part = frame.with(frame.frame.clone());
+            part.to = Destination::Group(routes, group, cluster);
+            if engine == self.own {
+                self.here.push_back(part);
+            } else {
+                self.send(engine, part);
+            }
+        }
+    }
+}
+
+impl Endpoint for Mesh {
+    fn transmit(&mut self, frame: Transmit, _: &mut Outside<'_>) {
+        self.carry(frame);
+    }
+
+    fn receive(&mut self, _: u64) -> Option<Transmit> {
+        let door = &self.doors[self.own];
+        if door.has_mail() {
+            // Before the rings are looked at: what comes from now on leaves word anew.
+            door.mail.swap(false, Ordering::AcqRel);
+        }
+        for (engine, peer) in self.peers.iter_mut().enumerate() {
+            let Some(peer) = peer else { continue };
+            if !peer.backlog.is_empty() {
+                peer.flush(&self.doors[engine]);
+            }
+            peer.waits = false;
+        }
+        loop {
+            let frame = match self.here.pop_front() {
+                Some(frame) => frame,
+                None => {
+                    let (engine, frame) = self.next_from_others()?;
+                    if let Destination::Function(to) = frame.to {
+                        self.crossings.count(to, engine, frame.frame.words());
+                    }
+                    frame
+                }
+            };
+            if self.ends_here(&frame) {
+                return Some(frame);
+            }
+            // Its function has moved.
+            self.carry(frame);
+        }
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        let mut peers = self.peers.iter().flatten();
+        let due = !self.here.is_empty()
+            || peers.any(|peer| {
+                let waits = peer.waits || !peer.backlog.is_empty();
+                !peer.back.is_empty() || (waits && !peer.is_full())
+            });
+        due.then_some(0)
+    }
+
+    fn has_room(&mut self, to: VfId) -> bool {
+        let home = self.homes.of(to);
+        let Some(Some(peer)) = self.peers.get_mut(home) else {
+            return true;
+        };
+        let room = peer.backlog.is_empty() && !peer.is_full();
+        peer.waits |= !room;
+        room
+    }
+}
