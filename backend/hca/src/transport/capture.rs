@@ -124,13 +124,7 @@ impl<E> Captured<E> {
     }
 
     /// Shows a frame that has arrived at a function's port.
-    pub(crate) fn show_arrival(
-        &mut self,
-        frame: &Frame,
-        from: VfId,
-        at: VfId,
-        path_bits: [u8; 2],
-    ) {
+    pub(crate) fn show_arrival(&mut self, frame: &Frame, from: VfId, at: VfId, path_bits: [u8; 2]) {
         self.show(frame, (from, Some(at)), path_bits, at);
     }
 

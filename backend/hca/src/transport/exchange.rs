@@ -419,11 +419,16 @@ impl<F: Face> Engine<F> {
     /// Joins the engine to others of the program, which have the same functions: each lives in one of
     /// them, as the homes of the mesh say, and the others know its port.
     pub fn join(&mut self, mesh: Mesh) {
+        self.join_over(mesh, |mesh| Box::new(Lossy(Delayed::new(mesh))));
+    }
+
+    /// The same, with other links on the way.
+    pub fn join_over(&mut self, mesh: Mesh, links: impl FnOnce(Mesh) -> Box<dyn Endpoint>) {
         for (at, vf) in self.vfs.iter_mut().enumerate() {
             vf.elsewhere = !mesh.is_home(VfId(at as u16));
         }
         self.joined = true;
-        self.set_endpoint(Box::new(Lossy(Delayed::new(mesh))));
+        self.set_endpoint(links(mesh));
     }
 
     /// Whether a function lives in this engine.

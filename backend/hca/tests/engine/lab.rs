@@ -2,6 +2,8 @@
 //! a subnet whose paths can be cut, and a clock that stands still.
 
 // By its path: this file is also a module of another program of tests.
+#[path = "lab/engines.rs"]
+mod engines;
 #[path = "lab/net.rs"]
 pub mod net;
 
@@ -12,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use hca::mr::{Access, Klm, MemoryKey, Translation};
-use hca::transport::{Delayed, Loopback, Lossy, Single};
+use hca::transport::{Delayed, Homes, Loopback, Lossy, MyDoor, Single};
 use hca::work::{
     AddressVector, CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Sge, Side, Status,
     WqeError,
@@ -423,11 +425,17 @@ pub enum Way {
     /// In frames of one packet each, so many of a hundred of which get lost, by a generator in this
     /// state.
     Packets(u64, u64),
+    /// Between two engines. So many of a hundred packets get lost on the way, likewise.
+    Engines(u64, u64),
 }
 
 #[derive(Debug)]
 pub struct Lab {
     pub engine: Engine<Plain>,
+    /// Further ones, where functions live in several.
+    pub more: Vec<Engine<Plain>>,
+    pub homes: Option<Arc<Homes>>,
+    pub doors: Vec<MyDoor>,
     pub net: Net,
     pub clock: Arc<ManualClock>,
     pub nodes: Vec<Node>,
@@ -450,6 +458,9 @@ impl Lab {
         let engine = Engine::new(Box::new(net.clone()), clock.clone(), 0x1234_5678);
         let mut lab = Self {
             engine,
+            more: Vec::new(),
+            homes: None,
+            doors: Vec::new(),
             net,
             clock,
             nodes: Vec::new(),
@@ -492,6 +503,15 @@ impl Lab {
         let loss = match way {
             Way::Copied => return,
             Way::Frames => Loss::of(""),
+            Way::Engines(percent, state) => {
+                let homes: Vec<u16> = (0..self.nodes.len()).map(|at| at as u16 % 2).collect();
+                let single = percent > 0;
+                self.split_over(&homes, single);
+                if percent == 0 {
+                    return;
+                }
+                Loss::Percent(percent, state.max(1))
+            }
             Way::Packets(percent, state) => {
                 let wire = Delayed::new(Loopback::default());
                 self.engine.set_endpoint(Box::new(Single(Lossy(wire))));
@@ -511,7 +531,7 @@ impl Lab {
         let cq = Cq::new(capacity);
         let ring = cq.clone();
         let vf = self.nodes[node].vf;
-        (self.engine.create_cq(vf, |_| ring).unwrap(), cq)
+        (self.home(vf).create_cq(vf, |_| ring).unwrap(), cq)
     }
 
     /// The ring of a shared receive queue.
@@ -554,7 +574,7 @@ impl Lab {
         };
         change(&mut desc);
         let vf = self.nodes[node].vf;
-        let qpn = self.engine.create_qp(vf, desc).unwrap();
+        let qpn = self.home(vf).create_qp(vf, desc).unwrap();
         Qp {
             node,
             vf,
@@ -592,7 +612,8 @@ impl Lab {
     }
 
     pub fn modify(&mut self, qp: &Qp, next: QpState, change: &QpChange) {
-        self.engine.modify_qp(qp.vf, qp.qpn, next, change).unwrap();
+        let engine = self.home(qp.vf);
+        engine.modify_qp(qp.vf, qp.qpn, next, change).unwrap();
     }
 
     /// Through Init and Ready-to-Receive to Ready-to-Send.
@@ -622,13 +643,14 @@ impl Lab {
     }
 
     pub fn state(&self, qp: &Qp) -> QpState {
-        self.engine.query_qp(qp.vf, qp.qpn).unwrap().state
+        let engine = self.look_home(qp.vf);
+        engine.query_qp(qp.vf, qp.qpn).unwrap().state
     }
 
     /// Posts and rings; nothing is executed yet.
     pub fn post(&mut self, qp: &Qp, wr: SendWr) {
         qp.send.push(Ok(wr));
-        self.engine.ring_send(qp.vf, qp.qpn, 0);
+        self.home(qp.vf).ring_send(qp.vf, qp.qpn, 0);
     }
 
     /// Posts and lets the engine work until it has no more to do.
@@ -639,7 +661,7 @@ impl Lab {
 
     pub fn settle(&mut self) {
         let mut turns = 0;
-        while self.engine.run() {
+        while self.run() {
             turns += 1;
             assert!(turns < 1_000_000, "the engine does not come to rest");
         }
@@ -655,7 +677,7 @@ impl Lab {
         let mut now = self.clock.now();
         let end = now + nanoseconds;
         while now < end {
-            let due = self.engine.next_deadline().unwrap_or(end);
+            let due = self.next_deadline().unwrap_or(end);
             now = due.clamp(now + 1, end);
             self.clock.0.store(now, Ordering::Relaxed);
             self.settle();

@@ -12,6 +12,7 @@ mod images;
 mod keys;
 mod lifecycle;
 mod lossy;
+mod mesh;
 mod model;
 mod neighbours;
 mod progress;

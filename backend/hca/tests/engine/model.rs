@@ -305,7 +305,7 @@ impl Model {
                 let fits = total(&pieces);
                 // Of single packets the first ones are taken.
                 let taken = match self.way {
-                    Way::Packets(..) if fits < len => fits / 4096 * 4096,
+                    Way::Packets(..) | Way::Engines(1.., _) if fits < len => fits / 4096 * 4096,
                     _ => 0,
                 };
                 if fits < len && taken == 0 {
@@ -347,8 +347,8 @@ impl Model {
                 // What the responder has not acknowledged for want of a receive request comes again.
                 let again = match self.way {
                     Way::Copied => len,
-                    Way::Frames => 0,
-                    Way::Packets(..) => len.saturating_sub(1) / 4096 * 4096,
+                    Way::Frames | Way::Engines(0, _) => 0,
+                    Way::Packets(..) | Way::Engines(..) => len.saturating_sub(1) / 4096 * 4096,
                 } as usize;
                 let from = if wr.written { again } else { 0 };
                 let targets = places(&[remote]);
@@ -423,7 +423,8 @@ impl Bench {
         let mut lab = Lab::new(NODES);
         lab.go(way);
         for node in 0..NODES {
-            lab.engine.dma_mut(lab.nodes[node].vf).longest = longest;
+            let vf = lab.nodes[node].vf;
+            lab.home(vf).dma_mut(vf).longest = longest;
         }
         let mut keys = Vec::new();
         for node in 0..NODES {
@@ -448,7 +449,7 @@ impl Bench {
                     translation,
                     ..physical(pd)
                 };
-                let index = lab.engine.create_key(vf, region).unwrap();
+                let index = lab.home(vf).create_key(vf, region).unwrap();
                 list.push(index << 8 | u32::from(VARIANT));
             }
             keys.push(list);
@@ -503,6 +504,9 @@ impl Bench {
     fn save_and_restore(&mut self, node_: usize, restored: Restored, way: Way) {
         // The laboratory's paths have numbers for so many functions.
         const MOST: u16 = 16;
+        if let Way::Engines(..) = way {
+            return self.lab.relocate(node_);
+        }
         let last = self.lab.nodes.iter().map(|node| node.vf.0).max();
         let full = last.is_some_and(|last| last + 1 >= MOST);
         if restored == Restored::Here || full {
@@ -604,7 +608,7 @@ fn check(steps: Vec<Step>, longest: usize, way: Way) {
                 model.qps[qp].sends.push_back(wr);
             }
             Step::Run => {
-                bench.lab.engine.run();
+                bench.lab.run_one(usize::from(index));
             }
             Step::Save(node, restored) => bench.save_and_restore(node, restored, way),
             Step::Cut(cut) => {
@@ -633,7 +637,7 @@ fn check(steps: Vec<Step>, longest: usize, way: Way) {
     for (qp, expected) in bench.qps.iter().zip(&model.qps) {
         let entries = qp.cq.poll();
         let done = sent(&entries);
-        if let Way::Packets(percent, _) = way
+        if let Way::Packets(percent, _) | Way::Engines(percent, _) = way
             && percent > 0
             && let Some((index, _)) = expected
                 .sent
@@ -665,7 +669,7 @@ fn rest(bench: &mut Bench, model: &mut Model) {
     let turns = match model.way {
         Way::Copied | Way::Frames => 2,
         // What is lost last is missed by a timer.
-        Way::Packets(..) => 12,
+        Way::Packets(..) | Way::Engines(..) => 12,
     };
     for _ in 0..turns {
         bench.lab.advance(100_000_000);
@@ -705,5 +709,26 @@ proptest! {
         seed in 1..u64::MAX,
     ) {
         check(steps, usize::MAX, Way::Packets(percent, seed));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn two_engines_do_what_the_model_does(
+        steps in prop::collection::vec(step(), 1..80),
+        longest in prop::sample::select(vec![usize::MAX, 61, 9]),
+    ) {
+        check(steps, longest, Way::Engines(0, 0));
+    }
+
+    #[test]
+    fn two_engines_with_lossy_links_between_do_what_the_model_does(
+        steps in prop::collection::vec(step(), 1..80),
+        percent in 1..5_u64,
+        seed in 1..u64::MAX,
+    ) {
+        check(steps, usize::MAX, Way::Engines(percent, seed));
     }
 }

@@ -447,7 +447,7 @@ pub fn outcome(
     }
     lab.settle();
     let mut steps = 0;
-    while let Some(due) = lab.engine.next_deadline() {
+    while let Some(due) = lab.next_deadline() {
         collect(&a, &b, &mut sends, &mut recvs);
         steps += 1;
         // Queue pairs in error are looked at for ever.
