@@ -314,8 +314,17 @@ fn each_receiver_of_a_group_loses_for_itself() {
     assert_eq!(arrived, [4, 2, 3]);
 }
 
+/// What the link carries, and between whom.
+#[derive(Debug, Clone, Copy)]
+enum Wires {
+    Frames,
+    Packets,
+    /// Frames, between two engines.
+    Engines,
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(144))]
 
     /// A link that loses packets changes when things happen, and nothing else, unless retries run out.
     #[test]
@@ -325,11 +334,13 @@ proptest! {
         seed in 1..u64::MAX,
         delay in prop_oneof![Just(0), 0..100_000_u64],
         receives in 0..40_usize,
-        single in any::<bool>(),
+        way in prop::sample::select(vec![Wires::Frames, Wires::Packets, Wires::Engines]),
     ) {
         let shape = |lab: &mut Lab| {
-            if single {
-                lab.go(Way::Packets(0, 1));
+            match way {
+                Wires::Frames => {}
+                Wires::Packets => lab.go(Way::Packets(0, 1)),
+                Wires::Engines => lab.split(&[0, 1]),
             }
             for (way, percent, state) in [(THERE, percent[0], seed), (BACK, percent[1], !seed)] {
                 lossy(lab, way, Loss::Percent(percent, state.max(1)));
