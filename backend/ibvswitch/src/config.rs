@@ -59,7 +59,7 @@ pub struct Config {
     pub log: String,
     /// Permission bits of the VFs' sockets.
     pub socket_mode: u32,
-    /// The thread that executes work requests.
+    /// The threads that execute work requests.
     pub engine: Engine,
     /// Links and addresses.
     pub fabric: Fabric,
@@ -82,9 +82,24 @@ pub struct Config {
 /// Table `[engine]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Engine {
-    /// Processor to pin the engine thread to; `None` leaves it to the scheduler.
+    /// Processor to pin the engine thread to, the next ones for further engines; `None` leaves it to the
+    /// scheduler.
     pub cpu: Option<usize>,
+    /// How many engines there are.
+    pub threads: Threads,
 }
+
+/// How many engines a daemon has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    /// One less than the processors, and no more than the hypervisors.
+    Auto,
+    /// So many.
+    Fixed(usize),
+}
+
+/// Most engines.
+pub const ENGINES_MAX: usize = 64;
 
 /// Files of the subnet managers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -292,6 +307,18 @@ impl Config {
     /// The VF of that name.
     pub fn vf(&self, name: &str) -> Option<(&Hypervisor, &Vf)> {
         self.vfs().find(|(_, vf)| vf.name == name)
+    }
+
+    /// How many engines there are on this machine.
+    pub fn engine_count(&self) -> usize {
+        match self.engine.threads {
+            Threads::Fixed(count) => count,
+            Threads::Auto => {
+                let processors = std::thread::available_parallelism().map_or(1, usize::from);
+                let most = self.hypervisors.len().min(ENGINES_MAX);
+                processors.saturating_sub(1).min(most).max(1)
+            }
+        }
     }
 
     /// The subnet that a hypervisor is in: which of [`Config::subnets`].

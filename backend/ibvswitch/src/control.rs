@@ -11,6 +11,7 @@ mod duplicate_guids;
 mod link;
 mod message;
 mod migration;
+mod placement;
 mod server;
 mod sm;
 mod topology;
@@ -27,6 +28,7 @@ pub use migration::{
     Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
     MoveOutcome, Packets, Place, StepPackets, SwitchPackets, Transition, Unmoved, Waited,
 };
+pub use placement::{EngineStatus, PinRequest, PinSuggestion, Pinned, Placement};
 pub use server::{Server, StatusSource};
 pub use sm::{
     Balance, ExtendedLids, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps,

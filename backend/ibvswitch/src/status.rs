@@ -99,6 +99,7 @@ impl Observer {
                     }
                 })
                 .collect(),
+            placement: None,
         }
     }
 

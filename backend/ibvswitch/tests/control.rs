@@ -12,7 +12,7 @@ use ibvswitch::control::{
     LinkAction, LinkEnd, LinkReport, LinkRequest, Mads, Migrated, MigrationRequest,
     MigrationsReport, MigrationsRequest, Move, MoveOutcome, Objects, REQUEST_MAX, RefusedMad,
     Request, Response, Server, SmAction, SmStatus, StallDirection, Status, StatusSource,
-    StepPackets, Topology, VfStatus,
+    PinRequest, Pinned, StepPackets, Topology, VfStatus,
 };
 
 #[derive(Debug)]
@@ -71,6 +71,7 @@ impl StatusSource for Fixed {
                     ..Counters::default()
                 },
             }],
+            placement: None,
         }
     }
 
@@ -99,6 +100,10 @@ impl StatusSource for Fixed {
 
     fn manager(&self, _: SmAction, _: Option<&str>) -> Result<Vec<SmStatus>, (ErrorKind, String)> {
         Err((ErrorKind::Failed, "there is no manager".to_owned()))
+    }
+
+    fn pin(&self, _: &PinRequest) -> Result<Pinned, (ErrorKind, String)> {
+        Err((ErrorKind::Failed, "there is one engine".to_owned()))
     }
 
     fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)> {

@@ -83,8 +83,8 @@ fn two_clusters_with_the_same_lids() {
                 &mut qb,
                 &SendRequest::write(b2.remote(HALF), Data::Memory(&from_b)),
             );
-            a2.verify(HALF, len, seed);
-            b2.verify(HALF, len, seed + 100);
+            a2.arrives(HALF, len, seed);
+            b2.arrives(HALF, len, seed + 100);
         }
         let _ = (&mut qa2, &mut qb2);
     }

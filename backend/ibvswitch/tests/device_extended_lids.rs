@@ -36,7 +36,7 @@ fn transfer(vm1: &mut Peer, vm2: &mut Peer) {
         let from = [vm1.sge(0, 300_000)];
         let write = SendRequest::write(vm2.remote(HALF), Data::Memory(&from));
         vm1.execute(&mut qa, &write);
-        vm2.verify(HALF, 300_000, seed);
+        vm2.arrives(HALF, 300_000, seed);
     }
     let (mut qa, mut qb) = (vm1.qp(Transport::Ud), vm2.qp(Transport::Ud));
     qa.activate(0, 5).expect("becomes ready");

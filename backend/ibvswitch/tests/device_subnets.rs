@@ -129,14 +129,14 @@ fn transfer(a: &mut Peer, b: &mut Peer) {
             let from = [a.sge(0, len)];
             let write = SendRequest::write(b.remote(HALF), Data::Memory(&from));
             a.execute(&mut qa, &write);
-            b.verify(HALF, len, seed);
+            b.arrives(HALF, len, seed);
             b.fill(0, len, seed + 10);
             qa.post_receive(&[a.sge(HALF, len)]).expect("is posted");
             let from = [b.sge(0, len)];
             b.execute(&mut qb, &SendRequest::send(Data::Memory(&from)));
             let entry = a.cq.wait().expect("a completion");
             qa.complete_receive(&entry);
-            a.verify(HALF, len, seed + 10);
+            a.arrives(HALF, len, seed + 10);
         }
     }
 }

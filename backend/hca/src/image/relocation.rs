@@ -18,6 +18,7 @@ impl<F: Face> Engine<F> {
     /// [`ImageError`], where it cannot be there what it is here: another function at its port lives here,
     /// too. It stays then.
     pub fn hand_over(&mut self, vf: VfId, to: &mut Self) -> Result<(), ImageError> {
+        to.vf_mut(vf).port = self.vf(vf).port.clone();
         self.quiesce(vf);
         to.quiesce(vf);
         let image = self.save(vf);

@@ -345,11 +345,6 @@ impl Endpoint for Mesh {
     }
 
     fn receive(&mut self, _: u64) -> Option<Transmit> {
-        let door = &self.doors[self.own];
-        if door.has_mail() {
-            // Before the rings are looked at: what comes from now on leaves word anew.
-            door.mail.swap(false, Ordering::AcqRel);
-        }
         for (engine, peer) in self.peers.iter_mut().enumerate() {
             let Some(peer) = peer else { continue };
             if !peer.backlog.is_empty() {
@@ -377,6 +372,11 @@ impl Endpoint for Mesh {
     }
 
     fn deadline(&self) -> Option<u64> {
+        let door = &self.doors[self.own];
+        if door.has_mail() {
+            // Before the rings are looked at: who brings something from now on leaves word anew.
+            door.mail.swap(false, Ordering::AcqRel);
+        }
         let mut peers = self.peers.iter().flatten();
         let due = !self.here.is_empty()
             || peers.any(|peer| {

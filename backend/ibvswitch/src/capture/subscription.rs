@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, select};
+use hca::transport::Watch;
 use vswitch::VSwitch;
 
 use super::record::{Numbers, records};
@@ -60,7 +61,7 @@ impl Subscription {
         vswitch: &Arc<VSwitch>,
         names: &[String],
         wish: &Wish,
-        watch: impl Fn(Option<Box<dyn hca::transport::Watch>>) + Send + Sync + 'static,
+        watch: impl Fn(&dyn Fn() -> Option<Box<dyn Watch>>) + Send + Sync + 'static,
     ) -> Result<Self, String> {
         let everything = wish.vfs.is_empty() && !wish.manager;
         let mut functions = HashSet::new();
@@ -86,7 +87,7 @@ impl Subscription {
             vswitch: Arc::clone(vswitch),
             subscriber,
             queue,
-            watch: Box::new(move || watch(for_engine.watch())),
+            watch: Box::new(move || watch(&|| for_engine.watch())),
         };
         subscription.changed();
         Ok(subscription)

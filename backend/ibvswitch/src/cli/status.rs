@@ -6,7 +6,7 @@ use wire::Lid;
 use super::bytes::bytes;
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::ManagerPlace;
-use crate::control::{Request, Response, Status};
+use crate::control::{PinSuggestion, Placement, Request, Response, Status};
 use crate::table::table;
 
 /// Arguments of `status`.
@@ -85,14 +85,45 @@ fn text(status: &Status) -> String {
             })
             .collect(),
     };
+    let placement = status.placement.as_ref();
+    let placement = placement.map_or_else(String::new, |placement| {
+        format!("\n{}", engines(placement, status.uptime_s))
+    });
     format!(
-        "ibvswitch {}, process {}, up {}, sockets in {}\n{subnets}\n{}",
+        "ibvswitch {}, process {}, up {}, sockets in {}\n{subnets}\n{}{placement}",
         status.version,
         status.pid,
         duration(status.uptime_s),
         status.runtime_dir,
         table(&rows)
     )
+}
+
+/// The engines, and which VFs would do better in another one.
+fn engines(placement: &Placement, uptime_s: u64) -> String {
+    let mut rows = vec![["ENGINE", "BUSY", "VFS"].map(str::to_owned)];
+    rows.extend(placement.engines.iter().enumerate().map(|(number, engine)| {
+        let share = engine.busy_ms as f64 / 10.0 / uptime_s.max(1) as f64;
+        [
+            number.to_string(),
+            format!("{:.0} %", share.min(100.0)),
+            engine.vfs.join(" "),
+        ]
+    }));
+    let advice = placement.suggestions.iter().map(|suggestion| {
+        let PinSuggestion {
+            vf,
+            engine,
+            crossing_bytes,
+            bytes: all,
+        } = suggestion;
+        format!(
+            "{vf} exchanges {} of {} with VFs of engine {engine}: `ibvswitch vf pin {vf} --engine {engine}`\n",
+            bytes(*crossing_bytes),
+            bytes(*all),
+        )
+    });
+    table(&rows) + &advice.collect::<String>()
 }
 
 fn duration(seconds: u64) -> String {

@@ -1,6 +1,7 @@
 //! `ibvswitch vf`
 
 mod migrate;
+mod pin;
 
 use std::fmt::Write;
 
@@ -8,6 +9,7 @@ use clap::{Args, Subcommand};
 use wire::{ExtendedLid, Lid};
 
 use migrate::MigrateArgs;
+use pin::PinArgs;
 
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::{Config, Vf};
@@ -21,6 +23,8 @@ pub(super) enum VfCommand {
     Show(ShowArgs),
     /// Move LIDs, GUIDs and P_Keys of VMs to VFs of other hypervisors.
     Migrate(MigrateArgs),
+    /// Have a VF live in another engine of the running daemon.
+    Pin(PinArgs),
     /// Print the QEMU arguments that attach a VF. Does not need the daemon.
     QemuArgs(QemuArgs),
     /// Print what attaches a VF to a libvirt domain. Does not need the daemon.
@@ -97,6 +101,7 @@ pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError
     match command {
         VfCommand::Show(args) => show(source, &args),
         VfCommand::Migrate(args) => migrate::run(source, args),
+        VfCommand::Pin(args) => pin::run(source, args),
         VfCommand::QemuArgs(args) => qemu_args(source, args),
         VfCommand::LibvirtXml(args) => {
             let config = source.load()?;

@@ -17,7 +17,7 @@ pub(super) const ROOT: &[&str] = &[
     "router",
     "hypervisor",
 ];
-pub(super) const ENGINE: &[&str] = &["cpu", "doorbells", "object_memory"];
+pub(super) const ENGINE: &[&str] = &["cpu", "threads", "doorbells", "object_memory"];
 pub(super) const FABRIC: &[&str] = &[
     "switch",
     "topology",

@@ -9,7 +9,7 @@ use vswitch::FilterReport;
 
 use super::{
     CountersReport, LinkReport, LinkRequest, Migrated, MigrationRequest, MigrationsReport,
-    MigrationsRequest, SmAction, SmStatus,
+    MigrationsRequest, PinRequest, Pinned, Placement, SmAction, SmStatus,
 };
 use crate::capture::Wish;
 use crate::config::{Doorbells, ManagerPlace};
@@ -35,6 +35,8 @@ pub enum Request {
     Migrate(MigrationRequest),
     /// Moves several VMs: answered with [`Response::Migrations`] when each has moved, or will not.
     MigrateAll(MigrationsRequest),
+    /// Moves a VF to another engine: answered with [`Response::Pinned`].
+    Pin(PinRequest),
     /// Changes a link, or shows it: answered with [`Response::Link`].
     Link(LinkRequest),
     /// The topology as `ibnetdiscover` prints it: answered with [`Response::Netlist`].
@@ -70,6 +72,8 @@ pub enum Response {
     Migrated(Migrated),
     /// To [`Request::MigrateAll`].
     Migrations(MigrationsReport),
+    /// To [`Request::Pin`].
+    Pinned(Pinned),
     /// To [`Request::Link`].
     Link(LinkReport),
     /// To [`Request::Netlist`].
@@ -126,6 +130,9 @@ pub struct Status {
     pub fabric: FabricStatus,
     /// The virtual functions, in the order of the configuration.
     pub vfs: Vec<VfStatus>,
+    /// Where they live, where there are several engines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
 }
 
 /// The subnet at a glance; of several all together, with prefix and manager's LID of the first.

@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 
 use super::{
     CAPTURES_MAX, CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated,
-    MigrationRequest, MigrationsReport, MigrationsRequest, REQUEST_MAX, Request, Response,
+    MigrationRequest, MigrationsReport, MigrationsRequest, PinRequest, Pinned, REQUEST_MAX, Request, Response,
     SmAction, SmStatus, Status, Topology,
 };
 use crate::capture::{Subscription, Wish};
@@ -62,6 +62,12 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
         action: SmAction,
         subnet: Option<&str>,
     ) -> Result<Vec<SmStatus>, (ErrorKind, String)>;
+
+    /// Moves a VF to another engine.
+    ///
+    /// # Errors
+    /// What kind of error, and what is wrong; then it lives where it did.
+    fn pin(&self, request: &PinRequest) -> Result<Pinned, (ErrorKind, String)>;
 
     /// Changes a link, or tells how it is.
     ///
@@ -393,6 +399,10 @@ fn answer(
                     Response::Sms { managers }
                 }
             },
+            Err((kind, message)) => Response::Error { kind, message },
+        },
+        Ok(Request::Pin(request)) => match source.pin(&request) {
+            Ok(pinned) => Response::Pinned(pinned),
             Err((kind, message)) => Response::Error { kind, message },
         },
         Ok(Request::Link(request)) => match source.link(&request) {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
+use hca::VfId;
+use hca::transport::Homes;
 use parking_lot::Mutex;
 use vfio_user::Interrupts;
 
@@ -141,20 +143,28 @@ impl Raised {
     }
 }
 
-/// The interrupts of one function, as the engine raises them.
+/// The interrupts of one function, as its engine raises them.
 #[derive(Debug)]
 pub struct Vectors {
     /// Through which they are signalled.
     pub interrupts: Interrupts,
-    /// Until then.
-    pub raised: Arc<Raised>,
+    /// Until then, by engine.
+    pub raised: Arc<[Raised]>,
+    /// Whose they are.
+    pub vf: VfId,
+    /// Which engine it lives in.
+    pub homes: Arc<Homes>,
 }
 
 impl connectx::Interrupts for Vectors {
     fn raise(&mut self, vector: u16) {
-        let raised = &mut self.raised.vectors.lock().raised;
-        raised.push((self.interrupts.clone(), vector));
-        self.raised.bell.ring();
+        // Who raises it has that engine.
+        let Some(raised) = self.raised.get(self.homes.of(self.vf)) else {
+            return;
+        };
+        let vectors = &mut raised.vectors.lock().raised;
+        vectors.push((self.interrupts.clone(), vector));
+        raised.bell.ring();
     }
 }
 

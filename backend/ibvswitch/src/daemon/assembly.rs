@@ -12,23 +12,25 @@ use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
 use vfio_user::{Device, Interrupts, IrqInfo, Server, Stop, remedy};
 use vswitch::{Input, LinkError, MigrateError, Plan, SmError, VSwitch};
 
-use crate::afterwards::{Afterwards, Bell, Errand, Later, Raised, Vectors};
+use crate::afterwards::{Bell, Errand, Later, Raised, Vectors};
 use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells, Vf};
 use crate::control::{
     Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
-    MigrationsReport, MigrationsRequest, Objects, Retries, SmAction, SmStatus, Status,
+    MigrationsReport, MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus, Status,
     StatusSource, Topology,
 };
 use crate::daemon::management::{
     self, Management, ManagementError, ManagementThread, MoveError, SweepError,
 };
+use crate::daemon::placement::{self, Talks};
 use crate::daemon::port::FunctionPort;
 use crate::device::{
     ClientState, DoorbellPages, Format, Parts, Presence, VfDevice, doorbell_pages, shown,
 };
 use crate::dma::GuestMemory;
-use crate::engine::{EngineThread, Idle, SharedEngine, SystemClock};
+use crate::engine::{EngineThread, Idle, SystemClock};
+use crate::engines::{Engines, Part};
 use crate::external::{self, ExternalServer, StartError};
 use crate::failures;
 use crate::limits::Limits;
@@ -73,7 +75,7 @@ pub struct Assembly {
     status: Arc<Whole>,
     sockets: Vec<SocketThread>,
     _external: Option<ExternalServer>,
-    _engine: EngineThread<Format>,
+    _engines: Vec<EngineThread<Format>>,
     _management: ManagementThread<Format>,
 }
 
@@ -99,11 +101,17 @@ impl Assembly {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let (vswitch, stores) = management::vswitch(config, &plan, Arc::clone(&clock))?;
         let seed = random().map_err(system("read random bytes"))?;
-        let bell = Bell::default();
-        let later = Arc::new(Later::new(bell.clone()));
-        let subnet = vswitch.for_engine(Arc::clone(&later).into());
-        let mut engine = Engine::new(subnet, Arc::clone(&clock), seed);
-        let raised = Arc::new(Raised::new(bell.clone()));
+        let homes = placement::homes(config);
+        let count = config.engine_count();
+        let bells: Vec<Bell> = (0..count).map(|_| Bell::default()).collect();
+        let later: Vec<_> = bells.iter().map(|bell| Later::new(bell.clone())).collect();
+        let later: Vec<_> = later.into_iter().map(Arc::new).collect();
+        let engine = |later: &Arc<Later>| {
+            let subnet = vswitch.for_engine(Arc::clone(later).into());
+            Engine::new(subnet, Arc::clone(&clock), seed)
+        };
+        let mut engines: Vec<_> = later.iter().map(engine).collect();
+        let raised: Arc<[Raised]> = bells.iter().map(|bell| Raised::new(bell.clone())).collect();
         let mut pages = DoorbellPages::default();
         let mut made = Vec::new();
         let limits = Limits::new(config, Configuration::default().vectors);
@@ -115,15 +123,21 @@ impl Assembly {
             };
             let interrupts = Interrupts::new(&[IrqInfo::msix(configuration.vectors)])
                 .map_err(system(INTERRUPTS))?;
-            let vectors = Vectors {
-                interrupts: interrupts.clone(),
-                raised: Arc::clone(&raised),
-            };
-            let state = FunctionState::new(configuration, quota, Box::new(vectors));
-            let id = engine.add_vf(GuestMemory::default(), state, quota);
-            let counters = engine.counters(id);
+            let id = VfId(made.len() as u16);
+            let view = vswitch.port_view(id);
+            for engine in &mut engines {
+                let vectors = Vectors {
+                    interrupts: interrupts.clone(),
+                    raised: Arc::clone(&raised),
+                    vf: id,
+                    homes: Arc::clone(&homes),
+                };
+                let state = FunctionState::new(configuration, quota, Box::new(vectors));
+                engine.add_vf(GuestMemory::default(), state, quota);
+                engine.set_port(id, view.clone());
+            }
+            let counters = engines[homes.of(id)].counters(id);
             vswitch.count_traffic(id, Arc::clone(&counters));
-            engine.set_port(id, vswitch.port_view(id));
             let memory = doorbell_pages(&vf.name, &configuration).map_err(system(format!(
                 "create the doorbell pages of VF `{}`",
                 vf.name
@@ -142,37 +156,45 @@ impl Assembly {
             ));
         }
         for functions in vswitch.sharers() {
-            engine.share_port(&functions);
+            engines
+                .iter_mut()
+                .for_each(|engine| engine.share_port(&functions));
         }
         let names = config.vfs().map(|(_, vf)| vf.name.clone()).collect();
-        let report = failures::report(names).map_err(system("start the thread of failures"))?;
-        if let Some(report) = report {
+        let reports =
+            failures::reports(names, count).map_err(system("start the thread of failures"))?;
+        for (engine, report) in engines.iter_mut().zip(reports) {
             engine.set_report(report);
         }
-        let signal: Errand = Box::new(move || raised.signal());
-        let woken = Arc::clone(&vswitch);
-        let wake: Errand = Box::new(move || {
-            if later.take() {
-                woken.wake_now();
+        let parts = engines.into_iter().zip(bells).zip(later).enumerate();
+        let parts = parts.map(|(at, ((engine, bell), later))| {
+            let raised = Arc::clone(&raised);
+            let signal: Errand = Box::new(move || raised[at].signal());
+            let woken = Arc::clone(&vswitch);
+            let wake: Errand = Box::new(move || {
+                if later.take() {
+                    woken.wake_now();
+                }
+            });
+            Part {
+                engine,
+                bell,
+                errands: vec![signal, wake],
             }
         });
-        let engine = SharedEngine::new(engine, Afterwards::new(bell, vec![signal, wake]));
+        let engines = Engines::new(parts.collect(), homes);
         let idle = config
             .vfs()
             .map(|(_, vf)| idle(vf.doorbells))
             .max()
             .unwrap_or(Idle::Sleep);
-        let management = Management::new(Arc::clone(&vswitch), Arc::clone(&engine), stores);
+        let management = Management::new(Arc::clone(&vswitch), Arc::clone(&engines), stores);
         let management_thread = management
             .start()
             .map_err(system("start the management thread"))?;
-        let what = config.engine.cpu.map_or_else(
-            || "start the engine thread".to_owned(),
-            |cpu| format!("pin the engine thread to processor {cpu} (`engine.cpu`; choose one that `nproc` counts, or leave it out)"),
-        );
-        let engine_thread = engine
-            .start(idle, config.engine.cpu, Arc::clone(&clock), Box::new(pages))
-            .map_err(system(what))?;
+        let threads = engines
+            .start(idle, config.engine.cpu, &clock, || Box::new(pages.clone()))
+            .map_err(|(cpu, error)| system(unstarted(cpu, config))(error))?;
         let mut functions = Vec::new();
         let mut sockets = Vec::new();
         for (server, (name, vf, configuration, interrupts, counters, memory, memory_limits)) in
@@ -182,7 +204,7 @@ impl Assembly {
                 continue;
             };
             let backend = Software::new(connectx::Parts {
-                host: VfHost::new(Arc::clone(&engine), vf),
+                host: VfHost::new(Arc::clone(&engines), vf),
                 vf,
                 configuration,
                 doorbell_pages: memory.and_then(|pages| shown(&configuration, &pages)),
@@ -215,14 +237,15 @@ impl Assembly {
         let status = Arc::new(Whole {
             observer: Observer::new(config.clone(), plan),
             management,
-            engine,
+            engines,
             functions,
+            talks: Talks::default(),
         });
         Ok(Self {
             status,
             sockets,
             _external: external,
-            _engine: engine_thread,
+            _engines: threads,
             _management: management_thread,
         })
     }
@@ -282,6 +305,21 @@ fn configuration(vf: &Vf) -> Configuration {
     .checked()
 }
 
+/// What cannot be done where an engine's thread does not start.
+fn unstarted(cpu: Option<usize>, config: &Config) -> String {
+    cpu.map_or_else(
+        || "start the engine thread".to_owned(),
+        |cpu| {
+            let several = if config.engine_count() > 1 {
+                ", from which on each engine has one"
+            } else {
+                ""
+            };
+            format!("pin the engine thread to processor {cpu} (`engine.cpu`{several}; choose one that `nproc` counts, or leave it out)")
+        },
+    )
+}
+
 const fn idle(doorbells: Doorbells) -> Idle {
     match doorbells {
         Doorbells::Trap => Idle::Sleep,
@@ -302,8 +340,9 @@ fn random() -> io::Result<u64> {
 struct Whole {
     observer: Observer,
     management: Arc<Management<Format>>,
-    engine: Arc<SharedEngine<Format>>,
+    engines: Arc<Engines<Format>>,
     functions: Vec<(VfId, Arc<ClientState>, Arc<TrafficCounters>)>,
+    talks: Talks,
 }
 
 impl Whole {
@@ -325,7 +364,7 @@ impl Whole {
                 smp: Some(self.vswitch().smp_access(*vf)),
                 client_connected: client.is_connected(),
                 memory_unshared: client.has_unshared_memory(),
-                objects: self.engine.inspect(|engine| objects(engine, *vf)),
+                objects: self.engines.inspect(*vf, |engine| objects(engine, *vf)),
                 counters: read_counters(counters),
                 mads: self.vswitch().filter_report(*vf).into(),
             })
@@ -351,8 +390,20 @@ impl StatusSource for Whole {
             smps: status.smps,
         });
         let managers: Vec<Managed> = managers.collect();
-        self.vswitch()
-            .inspect(|fabric| self.observer.status(fabric, &managers, &functions))
+        let status = self
+            .vswitch()
+            .inspect(|fabric| self.observer.status(fabric, &managers, &functions));
+        let placement = self.talks.placement(&self.engines, &status.vfs);
+        Status {
+            placement,
+            ..status
+        }
+    }
+
+    fn pin(&self, request: &PinRequest) -> Result<Pinned, (ErrorKind, String)> {
+        let pinned = placement::pin(self.observer.config(), &self.engines, request)?;
+        self.talks.forget(&self.engines, &self.status().vfs);
+        Ok(pinned)
     }
 
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
@@ -460,11 +511,13 @@ impl StatusSource for Whole {
     fn capture(&self, wish: &Wish) -> Result<Subscription, String> {
         let config = self.observer.config();
         let names: Vec<String> = config.vfs().map(|(_, vf)| vf.name.clone()).collect();
-        let engine = Arc::clone(&self.engine);
+        let engines = Arc::clone(&self.engines);
         let captures = self.management.captures();
         let vswitch = self.management.vswitch();
         Subscription::start(captures, vswitch, &names, wish, move |watch| {
-            engine.with(|engine| engine.set_watch(watch));
+            engines
+                .each()
+                .for_each(|engine| engine.with(|engine| engine.set_watch(watch())));
         })
     }
 }

@@ -233,12 +233,12 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
 }
 
 /// Looks at the doorbell pages of the functions that have them in memory.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct DoorbellPages {
     functions: Vec<Pages>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Pages {
     vf: VfId,
     memory: Arc<SharedMemory>,
@@ -265,6 +265,9 @@ impl Hints<Format> for DoorbellPages {
     #[inline]
     fn look(&mut self, engine: &mut Engine<Format>) {
         for pages in &self.functions {
+            if !engine.is_home(pages.vf) {
+                continue;
+            }
             let Some(area) = pages.memory.slice(pages.offset, pages.len) else {
                 continue;
             };

@@ -1,6 +1,6 @@
-//! The engine and the thread that keeps it going.
+//! An engine and the thread that keeps it going.
 //!
-//! The engine is plain data behind one mutex, and whoever has work for it takes
+//! An engine is plain data behind one mutex, and whoever has work for it takes
 //! the mutex: a socket thread for a command or a trapped doorbell, the
 //! management thread for a datagram. A socket thread then gives its own
 //! function one turn, unless that has work waiting already. The engine thread
@@ -15,9 +15,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use hca::transport::MyDoor;
 use hca::{Clock, Engine, Face, VfId};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_timerslack;
@@ -85,27 +87,32 @@ pub trait Hints<F: Face>: Send {
     fn look(&mut self, engine: &mut Engine<F>);
 }
 
+/// What the mutex guards.
 #[derive(Debug)]
-struct Guarded<F: Face> {
-    engine: Engine<F>,
+pub(super) struct Guarded<F: Face> {
+    pub engine: Engine<F>,
     /// When the engine thread wakes up by itself, on the clock; `None` while it
     /// is awake or waits for ever.
     wakes_at: Option<u64>,
     stop: bool,
 }
 
-/// The engine, shared by the threads of the program.
+/// An engine, shared by the threads of the program.
 #[derive(Debug)]
 pub struct SharedEngine<F: Face> {
     guarded: Mutex<Guarded<F>>,
     wake: Condvar,
     afterwards: Afterwards,
+    /// Where other engines leave word.
+    door: Option<MyDoor>,
+    /// Nanoseconds in which there was work, as far as they have been added up.
+    busy: AtomicU64,
 }
 
 impl<F: Face> SharedEngine<F> {
-    /// Shares `engine`, which may leave something to do `afterwards`.
+    /// Shares `engine`, which may leave something to do `afterwards`. Others leave word at its `door`.
     #[must_use]
-    pub fn new(engine: Engine<F>, afterwards: Afterwards) -> Arc<Self> {
+    pub fn new(engine: Engine<F>, afterwards: Afterwards, door: Option<MyDoor>) -> Arc<Self> {
         Arc::new(Self {
             guarded: Mutex::new(Guarded {
                 engine,
@@ -114,7 +121,32 @@ impl<F: Face> SharedEngine<F> {
             }),
             wake: Condvar::new(),
             afterwards,
+            door,
+            busy: AtomicU64::new(0),
         })
+    }
+
+    /// Waits for the engine. To be given back with [`SharedEngine::leave`].
+    pub(super) fn lock(&self) -> MutexGuard<'_, Guarded<F>> {
+        self.guarded.lock()
+    }
+
+    /// Calls the engine's thread, which sleeps or is about to.
+    pub(super) fn call(&self) {
+        // Who is about to sleep has the mutex until it does.
+        drop(self.guarded.lock());
+        self.wake.notify_one();
+    }
+
+    /// Nanoseconds in which there was work for the engine.
+    pub fn busy(&self) -> u64 {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    /// There was work since then.
+    fn worked(&self, since: Instant) {
+        let nanoseconds = since.elapsed().as_nanos() as u64;
+        self.busy.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
     /// Does something with the engine; the engine thread executes what became
@@ -131,13 +163,20 @@ impl<F: Face> SharedEngine<F> {
     /// thread does this work too when it has the next one.
     pub fn with_vf<R>(&self, vf: VfId, act: impl FnOnce(&mut Engine<F>) -> R) -> R {
         let mut guarded = self.guarded.lock();
+        let since = Instant::now();
         let waits = guarded.engine.is_pending(vf);
         let result = act(&mut guarded.engine);
         if !waits {
             guarded.engine.run_vf(vf);
         }
+        self.worked(since);
         self.leave(guarded);
         result
+    }
+
+    /// Does something with the engine that makes no work.
+    pub fn with_idle<R>(&self, act: impl FnOnce(&mut Engine<F>) -> R) -> R {
+        act(&mut self.guarded.lock().engine)
     }
 
     /// Takes away what a function had before it was reset, with others at the
@@ -157,7 +196,7 @@ impl<F: Face> SharedEngine<F> {
     }
 
     /// Gives the engine back, and wakes its thread if there is work for it.
-    fn leave(&self, mut guarded: MutexGuard<'_, Guarded<F>>) {
+    pub(super) fn leave(&self, mut guarded: MutexGuard<'_, Guarded<F>>) {
         let discarded = guarded.engine.take_discarded();
         let deadline = guarded.engine.next_deadline();
         let sooner = match (deadline, guarded.wakes_at) {
@@ -230,15 +269,26 @@ impl<F: Face> SharedEngine<F> {
             if idle != Idle::Sleep && guarded.engine.polls() {
                 let pausing = idle == Idle::Adapt && quiet >= SPIN_TURNS;
                 let turns = if pausing { LOOK_TURNS } else { TURNS_PER_ROUND };
+                let since = Instant::now();
+                let idled = quiet;
                 quiet = self.poll_round(&mut guarded, hints.as_mut(), quiet, turns);
+                if quiet < idled + turns {
+                    self.worked(since);
+                }
                 if idle == Idle::Adapt && quiet >= SPIN_TURNS {
                     pause = (pause + PAUSE_STEP).min(LONGEST_PAUSE);
-                    self.wake.wait_for(&mut guarded, pause);
+                    if !self.is_called(true) {
+                        self.wake.wait_for(&mut guarded, pause);
+                    }
+                    self.is_called(false);
                 } else {
                     pause = Duration::ZERO;
                 }
             } else {
+                self.look_at_door(&mut guarded.engine);
+                let since = Instant::now();
                 let more = guarded.engine.run();
+                self.worked(since);
                 if !self.tidy(&mut guarded) {
                     if more {
                         MutexGuard::bump(&mut guarded);
@@ -262,6 +312,7 @@ impl<F: Face> SharedEngine<F> {
             if turn.is_multiple_of(LOOK_EVERY) || !guarded.engine.is_hot() {
                 hints.look(&mut guarded.engine);
             }
+            self.look_at_door(&mut guarded.engine);
             if guarded.engine.poll() {
                 quiet = 0;
             } else {
@@ -291,8 +342,33 @@ impl<F: Face> SharedEngine<F> {
         due
     }
 
+    /// Has the engine look at what others have left word of.
+    #[inline]
+    fn look_at_door(&self, engine: &mut Engine<F>) {
+        if let Some(door) = &self.door
+            && door.has_mail()
+        {
+            engine.wake();
+        }
+    }
+
+    /// The thread is about to sleep, or not any more. Whether there is something to do first.
+    fn is_called(&self, asleep: bool) -> bool {
+        let door = self.door.as_ref();
+        door.is_some_and(|door| door.sleep(asleep))
+    }
+
     /// Sleeps until called, or until the engine's next deadline.
     fn sleep(&self, guarded: &mut MutexGuard<'_, Guarded<F>>, clock: &dyn Clock) {
+        if self.is_called(true) {
+            self.is_called(false);
+            return MutexGuard::bump(guarded);
+        }
+        self.wait(guarded, clock);
+        self.is_called(false);
+    }
+
+    fn wait(&self, guarded: &mut MutexGuard<'_, Guarded<F>>, clock: &dyn Clock) {
         let deadline = guarded.engine.next_deadline();
         match deadline {
             Some(deadline) => {

@@ -63,21 +63,26 @@ impl Report for Failures {
     }
 }
 
-/// What the engine is to tell of failures, where the log shows them; `names` are those of its functions.
+/// What each of the engines is to tell of failures, where the log shows them; `names` are those of the
+/// functions.
 ///
 /// # Errors
 /// When the thread cannot be started.
-pub fn report(names: Vec<String>) -> io::Result<Option<Box<dyn Report>>> {
+pub fn reports(names: Vec<String>, engines: usize) -> io::Result<Vec<Box<dyn Report>>> {
     if !tracing::enabled!(tracing::Level::DEBUG) {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let (lines, written) = sync_channel(WAITING);
-    let limits = names.iter().map(|_| Limit::default()).collect();
-    // Ends with the engine, which has the other end.
+    let report = || Failures {
+        limits: names.iter().map(|_| Limit::default()).collect(),
+        lines: lines.clone(),
+    };
+    let reports: Vec<_> = (0..engines).map(|_| Box::new(report()) as _).collect();
+    // Ends with the engines, which have the other ends.
     thread::Builder::new()
         .name("failures".to_owned())
         .spawn(move || write(&names, &written))?;
-    Ok(Some(Box::new(Failures { limits, lines })))
+    Ok(reports)
 }
 
 fn write(names: &[String], lines: &Receiver<Line>) {

@@ -1,6 +1,6 @@
 //! The thread that has the vSwitch work, and hands out what it puts out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use hca::{Clock, Engine, Event, Face, VfId};
+use fabric::PortEvent;
+use hca::{Clock, Event, Face, PortView, VfId};
 use parking_lot::Mutex;
 use subnet::MigrationError;
 use tracing::{info, warn};
@@ -23,7 +24,7 @@ use super::manager_files::{FileError, LidStores, environment, read_partitions};
 use crate::capture::Captures;
 use crate::config::Config;
 use crate::control::Unmoved;
-use crate::engine::SharedEngine;
+use crate::engines::Engines;
 
 /// What guests get in one go, with others at the engine between.
 const AT_A_TIME: usize = 16;
@@ -115,7 +116,9 @@ pub fn check(config: &Config) -> Result<(), ManagementError> {
 #[derive(Debug)]
 pub struct Management<F: Face> {
     vswitch: Arc<VSwitch>,
-    engine: Arc<SharedEngine<F>>,
+    engines: Arc<Engines<F>>,
+    /// Held by who hands out what guests get, so that it stays in order.
+    delivering: Mutex<()>,
     captures: Arc<Captures>,
     stores: Mutex<LidStores>,
     moves: Awaited<Result<Migrated, MigrateError>>,
@@ -188,17 +191,14 @@ impl<T> Drop for Expected<'_, T> {
 impl<F: Face> Management<F> {
     /// For a vSwitch whose functions are `engine`'s.
     #[must_use]
-    pub fn new(
-        vswitch: Arc<VSwitch>,
-        engine: Arc<SharedEngine<F>>,
-        stores: LidStores,
-    ) -> Arc<Self> {
+    pub fn new(vswitch: Arc<VSwitch>, engines: Arc<Engines<F>>, stores: LidStores) -> Arc<Self> {
         let (sender, signals) = bounded(1);
         let signal = Arc::new(Signal(sender));
         vswitch.set_waker(Waker::from(Arc::clone(&signal)));
         Arc::new(Self {
             vswitch,
-            engine,
+            engines,
+            delivering: Mutex::default(),
             captures: Arc::default(),
             stores: Mutex::new(stores),
             moves: Awaited::default(),
@@ -237,19 +237,52 @@ impl<F: Face> Management<F> {
             }
         }
         while self.vswitch.has_guest_output() {
-            let mut unclaimed = Vec::new();
-            self.engine.with(|engine| {
-                for _ in 0..AT_A_TIME {
-                    let Some(output) = self.vswitch.poll_guest() else {
-                        break;
-                    };
-                    unclaimed.extend(give(engine, output));
-                }
-            });
-            for (vf, packet) in unclaimed {
+            for (vf, packet) in self.deliver_to_guests() {
                 self.vswitch.handle(Input::Unclaimed(vf, packet));
             }
         }
+    }
+
+    /// Hands some of what the vSwitch has for guests to the engines that they live in. What functions
+    /// have no queue pair for is returned.
+    fn deliver_to_guests(&self) -> Vec<(VfId, Box<MadPacket>)> {
+        let _delivering = self.delivering.lock();
+        let mut unclaimed = Vec::new();
+        let outputs = std::iter::from_fn(|| self.vswitch.poll_guest());
+        let mut outputs: VecDeque<ForGuest> = outputs.take(AT_A_TIME).collect();
+        while let Some(first) = outputs.pop_front() {
+            let (vf, packet) = match first {
+                ForGuest::Packet(vf, packet) => (vf, packet),
+                ForGuest::Port(vf, event, view) => {
+                    self.change_port(vf, event, view);
+                    continue;
+                }
+            };
+            self.engines.with(vf, |engine| {
+                let mut next = Some((vf, packet));
+                while let Some((vf, packet)) = next.take() {
+                    if !engine.deliver_mad(vf, &datagram(&packet)) {
+                        unclaimed.push((vf, packet));
+                    }
+                    // Those that follow go with it, as far as the same engine gets them.
+                    if let Some(ForGuest::Packet(vf, _)) = outputs.front()
+                        && engine.is_home(*vf)
+                        && let Some(ForGuest::Packet(vf, packet)) = outputs.pop_front()
+                    {
+                        next = Some((vf, packet));
+                    }
+                }
+            });
+        }
+        unclaimed
+    }
+
+    fn change_port(&self, vf: VfId, event: PortEvent, view: PortView) {
+        self.engines.set_port(vf, view, |engine, was, is| {
+            for change in changes(event, was, is) {
+                engine.notify(vf, Event::Port(change));
+            }
+        });
     }
 
     /// Sends packets of a program of the host, and hands out what comes of it; what became of each.
@@ -372,24 +405,6 @@ impl<F: Face + Send + 'static> Management<F> {
         self.moves.waiting.lock().clear();
         self.sweeps.waiting.lock().clear();
     }
-}
-
-/// Gives a function something; a packet back that it has no queue pair for.
-fn give<F: Face>(engine: &mut Engine<F>, output: ForGuest) -> Option<(VfId, Box<MadPacket>)> {
-    match output {
-        ForGuest::Packet(vf, packet) => {
-            let taken = engine.deliver_mad(vf, &datagram(&packet));
-            return (!taken).then_some((vf, packet));
-        }
-        ForGuest::Port(vf, event, view) => {
-            let (was, is) = (engine.port(vf).active, view.active);
-            engine.set_port(vf, view);
-            for change in changes(event, was, is) {
-                engine.notify(vf, Event::Port(change));
-            }
-        }
-    }
-    None
 }
 
 /// The running management thread; stops when dropped.

@@ -1,4 +1,4 @@
-//! Where a VF of software lives: the engine, which it shares with others, and the memory of its guest.
+//! Where a VF of software lives: an engine, which it shares with others, and the memory of its guest.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use vfio_user::{DmaTable, Mapping};
 
 use crate::device::Format;
 use crate::dma::GuestMemory;
-use crate::engine::SharedEngine;
+use crate::engines::Engines;
 
 /// A VF's place in the engine.
 #[derive(Debug)]
 pub struct VfHost {
-    engine: Arc<SharedEngine<Format>>,
+    engines: Arc<Engines<Format>>,
     vf: VfId,
     table: DmaTable,
     /// The guest's memory as the engine has it, to read commands and write replies without it.
@@ -24,9 +24,9 @@ pub struct VfHost {
 impl VfHost {
     /// That of `vf`, whose guest has no memory yet.
     #[must_use]
-    pub fn new(engine: Arc<SharedEngine<Format>>, vf: VfId) -> Self {
+    pub fn new(engines: Arc<Engines<Format>>, vf: VfId) -> Self {
         Self {
-            engine,
+            engines,
             vf,
             table: DmaTable::new(),
             memory: GuestMemory::default(),
@@ -40,8 +40,8 @@ impl VfHost {
         let memory = self.memory.clone();
         let vf = self.vf;
         let before = self
-            .engine
-            .with(|engine| std::mem::replace(engine.dma_mut(vf), memory));
+            .engines
+            .with(vf, |engine| std::mem::replace(engine.dma_mut(vf), memory));
         // Perhaps the last user of what is behind it, which goes away without the engine.
         drop(before);
     }
@@ -76,19 +76,19 @@ impl Host for VfHost {
     }
 
     fn inspect<R>(&self, look: impl FnOnce(&Engine<Format>) -> R) -> R {
-        self.engine.inspect(look)
+        self.engines.inspect(self.vf, look)
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut Engine<Format>) -> R) -> R {
-        self.engine.with(act)
+        self.engines.with(self.vf, act)
     }
 
     fn with_turn<R>(&self, act: impl FnOnce(&mut Engine<Format>) -> R) -> R {
-        self.engine.with_vf(self.vf, act)
+        self.engines.with_turn(self.vf, act)
     }
 
     fn clear_away(&self) {
-        self.engine.clear_away(self.vf);
+        self.engines.clear_away(self.vf);
     }
 
     fn release_memory(&self) {

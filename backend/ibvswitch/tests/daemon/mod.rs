@@ -85,6 +85,22 @@ pub struct Daemon {
     pub traps: bool,
 }
 
+/// Adds to a configuration the number of engines that all tests of devices are to be done with
+/// (`IBVSWITCH_TEST_ENGINES`), unless it says that itself.
+fn with_engines(text: &str) -> String {
+    let Ok(count) = std::env::var("IBVSWITCH_TEST_ENGINES") else {
+        return text.to_owned();
+    };
+    let line = format!("[engine]\nthreads = {count}\n");
+    if text.contains("\nthreads = ") {
+        text.to_owned()
+    } else if text.contains("[engine]\n") {
+        text.replacen("[engine]\n", &line, 1)
+    } else {
+        format!("{text}\n{line}")
+    }
+}
+
 impl Daemon {
     /// Starts it with all VFs taking doorbells in this way: "trap" or "poll".
     pub fn start(doorbells: &str) -> Self {
@@ -127,6 +143,7 @@ impl Daemon {
     pub fn spawned(text: &str, command: impl FnOnce(&str, &Path) -> Command) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let config = dir.path().join("config.toml");
+        let text = &with_engines(text);
         std::fs::write(&config, text).expect("is written");
         let mut child = command(env!("CARGO_BIN_EXE_ibvswitch"), dir.path())
             .env_remove("RUST_LOG")
@@ -389,6 +406,13 @@ impl Peer {
     pub fn verify(&self, offset: usize, len: usize, seed: u64) {
         if let Err(mismatch) = pattern::verify(&self.buffer, offset, len, seed) {
             panic!("{mismatch}");
+        }
+    }
+
+    /// Waits for what an unreliable connection has sent: that it has left is all that its sender knows.
+    pub fn arrives(&self, offset: usize, len: usize, seed: u64) {
+        while pattern::verify(&self.buffer, offset, len, seed).is_err() {
+            std::thread::yield_now();
         }
     }
 

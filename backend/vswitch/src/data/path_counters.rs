@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 /// long.
 #[derive(Debug, Default)]
 pub(crate) struct PathNumbers {
-    traffic: Arc<PathTraffic>,
+    /// Of each engine, which counts there alone.
+    traffic: Vec<Arc<PathTraffic>>,
     numbers: HashMap<Way, PathId>,
     news: News,
 }
@@ -72,9 +73,14 @@ struct Crossed {
 }
 
 impl PathNumbers {
-    /// Where the engine counts.
-    pub(crate) fn traffic(&self) -> Arc<PathTraffic> {
-        Arc::clone(&self.traffic)
+    /// Where one more engine counts.
+    pub(crate) fn traffic(&mut self) -> Arc<PathTraffic> {
+        let traffic = Arc::<PathTraffic>::default();
+        for &path in self.numbers.values() {
+            traffic.open(path);
+        }
+        self.traffic.push(Arc::clone(&traffic));
+        traffic
     }
 
     /// The number of the path whose packets leave nodes by these ports, and get no further for a
@@ -119,7 +125,7 @@ impl PathNumbers {
         }
         let path = PathId::new(self.numbers.len() + 1);
         if path != PathId::NONE {
-            self.traffic.open(path);
+            self.traffic.iter().for_each(|traffic| traffic.open(path));
             self.numbers.insert(way, path);
             self.news.crossed.push(Crossed {
                 path,
@@ -133,6 +139,14 @@ impl PathNumbers {
         }
         path
     }
+}
+
+/// What all engines together have counted on a path.
+fn passed(traffic: &[Arc<PathTraffic>], path: PathId) -> (u64, u64) {
+    let read = traffic.iter().map(|traffic| traffic.read(path));
+    read.fold((0, 0), |(packets, words), (more, long)| {
+        (packets.wrapping_add(more), words.wrapping_add(long))
+    })
 }
 
 impl PathCounters {
@@ -160,9 +174,9 @@ impl PathCounters {
     /// Counts at the ports what has passed since the last time.
     pub(crate) fn tell(&mut self, numbers: &Mutex<PathNumbers>, fabric: &mut Fabric) {
         self.hear(numbers);
-        let traffic = numbers.lock().traffic();
+        let traffic = numbers.lock().traffic.clone();
         for crossed in &mut self.crossed {
-            let now = traffic.read(crossed.path);
+            let now = passed(&traffic, crossed.path);
             let (packets, words) = (
                 now.0.wrapping_sub(crossed.told.0),
                 now.1.wrapping_sub(crossed.told.1),

@@ -8,7 +8,8 @@ use hca::Quota;
 use super::Reader;
 use crate::config::document::{Entry, Section, list};
 use crate::config::{
-    CONTROL_SOCKET, Directories, Doorbells, Engine, External, SOCKET_PATH_MAX, keys,
+    CONTROL_SOCKET, Directories, Doorbells, ENGINES_MAX, Engine, External, SOCKET_PATH_MAX,
+    Threads, keys,
 };
 use crate::logging;
 use vswitch::model::derive_name;
@@ -104,17 +105,35 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "write the number of a processor, counted from 0",
             )
         });
+        let threads = section.and_then(|engine| self.threads(engine));
         let doorbells =
             section.and_then(|engine| self.one_of(engine, "doorbells", &Doorbells::NAMES));
         (
             Engine {
                 cpu: cpu.map(|cpu| cpu.value as usize),
+                threads: threads.unwrap_or(Threads::Fixed(1)),
             },
             doorbells.unwrap_or_default(),
             section
                 .and_then(object_memory)
                 .unwrap_or(Quota::default().memory as u64),
         )
+    }
+
+    fn threads(&self, section: &Section<'d, 'i>) -> Option<Threads> {
+        const REMEDY: &str = "write a number of engines from 1 to 64, or \"auto\"";
+        let entry = section.value("threads")?;
+        match entry.value.as_str() {
+            Some("auto") => Some(Threads::Auto),
+            Some(_) => {
+                self.document.reject(&entry, "no number of engines", REMEDY);
+                None
+            }
+            None => {
+                let count = section.integer("threads", 1..=ENGINES_MAX as i64, REMEDY)?;
+                Some(Threads::Fixed(count.value as usize))
+            }
+        }
     }
 
     pub(super) fn external(&self, root: &Section<'d, 'i>, runtime_dir: &Path) -> External {

@@ -1,0 +1,193 @@
+//! Which VF lives in which engine at first.
+//!
+//! VFs that share a port share the numbers of its queue pairs, so they live in one engine. Those of one
+//! hypervisor do as well where there are enough hypervisors: VMs that are placed together talk to each
+//! other more than others.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hca::transport::Homes;
+use hca::{Face, VfId};
+use parking_lot::Mutex;
+
+use crate::config::{Address, Config};
+use crate::control::{
+    EngineStatus, ErrorKind, PinRequest, PinSuggestion, Pinned, Placement, VfStatus,
+};
+use crate::engines::Engines;
+
+/// Deals the VFs out, in the order of the configuration.
+pub fn homes(config: &Config) -> Arc<Homes> {
+    let engines = config.engine_count();
+    Homes::new(deal(config, engines))
+}
+
+fn deal(config: &Config, engines: usize) -> Vec<u16> {
+    let together = config.hypervisors.len() >= engines;
+    let mut homes = Vec::new();
+    let mut unit = 0;
+    for hypervisor in &config.hypervisors {
+        let mut shared = None;
+        let first = unit;
+        for vf in &hypervisor.vfs {
+            let own = if together {
+                first
+            } else if vf.address == Address::Shared {
+                *shared.get_or_insert(unit)
+            } else {
+                unit
+            };
+            unit = unit.max(own + 1);
+            homes.push((own % engines) as u16);
+        }
+    }
+    homes
+}
+
+/// The VFs that have to live in the same engine as one of them, itself included.
+pub fn companions(config: &Config, vf: VfId) -> Vec<VfId> {
+    let all: Vec<_> = config.vfs().collect();
+    let Some((hypervisor, one)) = all.get(usize::from(vf.0)) else {
+        return Vec::new();
+    };
+    if one.address != Address::Shared {
+        return vec![vf];
+    }
+    let alike = all
+        .iter()
+        .enumerate()
+        .filter(|(_, (of, other))| of.name == hypervisor.name && other.address == Address::Shared);
+    alike.map(|(at, _)| VfId(at as u16)).collect()
+}
+
+/// Has a VF live in another engine, and those that share its port.
+///
+/// # Errors
+/// What kind of error, and what is wrong.
+pub fn pin<F: Face>(
+    config: &Config,
+    engines: &Engines<F>,
+    request: &PinRequest,
+) -> Result<Pinned, (ErrorKind, String)> {
+    let names: Vec<&str> = config.vfs().map(|(_, vf)| vf.name.as_str()).collect();
+    let vf = names.iter().position(|name| *name == request.vf);
+    let vf = vf.ok_or_else(|| {
+        let (name, known) = (&request.vf, names.join(", "));
+        let message = format!("there is no VF `{name}`; there are {known}");
+        (ErrorKind::Unknown, message)
+    })?;
+    let count = engines.each().len();
+    let engine = request.engine as usize;
+    if engine >= count {
+        let there_are = match count {
+            1 => "there is engine 0 alone (`engine.threads` in the configuration)".to_owned(),
+            _ => format!("there are engines 0 to {}", count - 1),
+        };
+        return Err((
+            ErrorKind::Unknown,
+            format!("there is no engine {engine}; {there_are}"),
+        ));
+    }
+    let functions = companions(config, VfId(vf as u16));
+    let began = Instant::now();
+    engines
+        .relocate(&functions, engine)
+        .map_err(|error| (ErrorKind::Failed, format!("`{}` stays: {error}", request.vf)))?;
+    let functions = functions.iter().map(|vf| names[usize::from(vf.0)]);
+    Ok(Pinned {
+        vfs: functions.map(str::to_owned).collect(),
+        engine: request.engine,
+        pause_us: began.elapsed().as_micros() as u64,
+    })
+}
+
+/// Bytes of a VF that make it worth while to move it.
+const MUCH: u64 = 1 << 20;
+
+/// Who talks to whom, as far as engines are concerned, since a VF was moved last.
+#[derive(Debug, Default)]
+pub struct Talks {
+    before: Mutex<Vec<Talk>>,
+}
+
+/// What a VF has exchanged.
+#[derive(Debug, Clone, Default)]
+struct Talk {
+    bytes: u64,
+    /// With VFs of other engines, by engine.
+    crossing: Vec<u64>,
+}
+
+impl Talks {
+    fn now<F: Face>(engines: &Engines<F>, vfs: &[VfStatus]) -> Vec<Talk> {
+        let count = engines.each().len();
+        let talks = vfs.iter().enumerate().map(|(at, vf)| {
+            let crossed = |engine| engines.crossed(VfId(at as u16), engine) * 4;
+            Talk {
+                bytes: vf.counters.xmit_bytes + vf.counters.rcv_bytes,
+                crossing: (0..count).map(crossed).collect(),
+            }
+        });
+        talks.collect()
+    }
+
+    /// Counts anew.
+    pub fn forget<F: Face>(&self, engines: &Engines<F>, vfs: &[VfStatus]) {
+        *self.before.lock() = Self::now(engines, vfs);
+    }
+
+    /// Where VFs live, where there are several engines.
+    pub fn placement<F: Face>(
+        &self,
+        engines: &Engines<F>,
+        vfs: &[VfStatus],
+    ) -> Option<Placement> {
+        if engines.each().len() == 1 {
+            return None;
+        }
+        let homes: Vec<usize> = (0..vfs.len())
+            .map(|at| engines.home(VfId(at as u16)))
+            .collect();
+        let living = |number| {
+            let names = vfs.iter().zip(&homes).filter(move |(_, home)| **home == number);
+            names.map(|(vf, _)| vf.name.clone()).collect()
+        };
+        let status = engines.each().enumerate().map(|(number, engine)| EngineStatus {
+            vfs: living(number),
+            busy_ms: engine.busy() / 1_000_000,
+        });
+        let before = self.before.lock();
+        let mut suggestions: Vec<(usize, PinSuggestion)> = Vec::new();
+        for (at, now) in Self::now(engines, vfs).into_iter().enumerate() {
+            let earlier = before.get(at).cloned().unwrap_or_default();
+            let bytes = now.bytes.saturating_sub(earlier.bytes);
+            let since = |engine: usize| {
+                let earlier = earlier.crossing.get(engine).copied().unwrap_or(0);
+                now.crossing[engine].saturating_sub(earlier)
+            };
+            let home = homes[at];
+            let others = (0..now.crossing.len()).filter(|&engine| engine != home);
+            let Some(to) = others.max_by_key(|&engine| since(engine)) else {
+                continue;
+            };
+            // Of two that talk to each other one moves.
+            let meets = suggestions
+                .iter()
+                .any(|(from, other)| *from == to && other.engine as usize == home);
+            if since(to) >= MUCH && since(to) > bytes / 2 && !meets {
+                let suggestion = PinSuggestion {
+                    vf: vfs[at].name.clone(),
+                    engine: to as u32,
+                    crossing_bytes: since(to),
+                    bytes,
+                };
+                suggestions.push((home, suggestion));
+            }
+        }
+        Some(Placement {
+            engines: status.collect(),
+            suggestions: suggestions.into_iter().map(|(_, it)| it).collect(),
+        })
+    }
+}
