@@ -10,9 +10,9 @@ use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
     CLIENTS_MAX, Client, ClientError, Counters, CountersReport, ErrorKind, FabricStatus,
     LinkAction, LinkEnd, LinkReport, LinkRequest, Mads, Migrated, MigrationRequest,
-    MigrationsReport, MigrationsRequest, Move, MoveOutcome, Objects, REQUEST_MAX, RefusedMad,
-    Request, Response, Server, SmAction, SmStatus, StallDirection, Status, StatusSource,
-    PinRequest, Pinned, StepPackets, Topology, VfStatus,
+    MigrationsReport, MigrationsRequest, Move, MoveOutcome, Objects, PinRequest, Pinned,
+    REQUEST_MAX, RefusedMad, Request, Response, Server, SmAction, SmStatus, StallDirection, Status,
+    StatusSource, StepPackets, Topology, VfStatus,
 };
 
 #[derive(Debug)]

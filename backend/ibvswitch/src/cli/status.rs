@@ -102,14 +102,20 @@ fn text(status: &Status) -> String {
 /// The engines, and which VFs would do better in another one.
 fn engines(placement: &Placement, uptime_s: u64) -> String {
     let mut rows = vec![["ENGINE", "BUSY", "VFS"].map(str::to_owned)];
-    rows.extend(placement.engines.iter().enumerate().map(|(number, engine)| {
-        let share = engine.busy_ms as f64 / 10.0 / uptime_s.max(1) as f64;
-        [
-            number.to_string(),
-            format!("{:.0} %", share.min(100.0)),
-            engine.vfs.join(" "),
-        ]
-    }));
+    rows.extend(
+        placement
+            .engines
+            .iter()
+            .enumerate()
+            .map(|(number, engine)| {
+                let share = engine.busy_ms as f64 / 10.0 / uptime_s.max(1) as f64;
+                [
+                    number.to_string(),
+                    format!("{:.0} %", share.min(100.0)),
+                    engine.vfs.join(" "),
+                ]
+            }),
+    );
     let advice = placement.suggestions.iter().map(|suggestion| {
         let PinSuggestion {
             vf,

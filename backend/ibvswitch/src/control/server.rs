@@ -18,8 +18,8 @@ use tracing::{debug, warn};
 
 use super::{
     CAPTURES_MAX, CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated,
-    MigrationRequest, MigrationsReport, MigrationsRequest, PinRequest, Pinned, REQUEST_MAX, Request, Response,
-    SmAction, SmStatus, Status, Topology,
+    MigrationRequest, MigrationsReport, MigrationsRequest, PinRequest, Pinned, REQUEST_MAX,
+    Request, Response, SmAction, SmStatus, Status, Topology,
 };
 use crate::capture::{Subscription, Wish};
 

@@ -17,8 +17,8 @@ use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells, Vf};
 use crate::control::{
     Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
-    MigrationsReport, MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus, Status,
-    StatusSource, Topology,
+    MigrationsReport, MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus,
+    Status, StatusSource, Topology,
 };
 use crate::daemon::management::{
     self, Management, ManagementError, ManagementThread, MoveError, SweepError,

@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hca::transport::MyDoor;
-use hca::{Clock, Engine, Face, VfId};
+use hca::{Clock, Discarded, Engine, Face, VfId};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_timerslack;
 use nix::unistd::Pid;
@@ -95,6 +95,13 @@ pub(super) struct Guarded<F: Face> {
     /// is awake or waits for ever.
     wakes_at: Option<u64>,
     stop: bool,
+}
+
+/// What is left to be done when an engine has been given back.
+#[derive(Debug)]
+pub(super) struct Left {
+    wakes: bool,
+    discarded: Discarded,
 }
 
 /// An engine, shared by the threads of the program.
@@ -196,7 +203,14 @@ impl<F: Face> SharedEngine<F> {
     }
 
     /// Gives the engine back, and wakes its thread if there is work for it.
-    pub(super) fn leave(&self, mut guarded: MutexGuard<'_, Guarded<F>>) {
+    fn leave(&self, guarded: MutexGuard<'_, Guarded<F>>) {
+        let left = self.release(guarded);
+        self.finish(left);
+    }
+
+    /// Gives the engine back. What is left to be done takes engines of its own, so that it waits until the
+    /// caller has given all of them back: [`SharedEngine::finish`].
+    pub(super) fn release(&self, mut guarded: MutexGuard<'_, Guarded<F>>) -> Left {
         let discarded = guarded.engine.take_discarded();
         let deadline = guarded.engine.next_deadline();
         let sooner = match (deadline, guarded.wakes_at) {
@@ -209,11 +223,16 @@ impl<F: Face> SharedEngine<F> {
         // wait for it. A spinning engine thread needs no call; the condition
         // variable then has no waiter and this is one load.
         drop(guarded);
+        Left { wakes, discarded }
+    }
+
+    /// Does what is left when an engine has been given back.
+    pub(super) fn finish(&self, left: Left) {
         self.afterwards.act();
-        if wakes {
+        if left.wakes {
             self.wake.notify_one();
         }
-        drop(discarded);
+        drop(left.discarded);
     }
 
     /// Looks at the engine without letting it work.

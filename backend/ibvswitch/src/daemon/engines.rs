@@ -67,7 +67,7 @@ impl<F: Face> Engines<F> {
         let waker = |from: usize, to: usize| Waker::from(Arc::clone(&callers[from][to]));
         let meshes = Mesh::all(parts.len(), &homes, waker);
         let crossings = meshes.iter().map(Mesh::crossings).collect();
-        let all = Arc::new_cyclic(|known: &std::sync::Weak<Self>| Self {
+        Arc::new_cyclic(|known: &std::sync::Weak<Self>| Self {
             all: parts
                 .into_iter()
                 .zip(meshes)
@@ -95,8 +95,7 @@ impl<F: Face> Engines<F> {
                 .collect(),
             homes,
             crossings,
-        });
-        all
+        })
     }
 
     /// One after the other.
@@ -225,9 +224,12 @@ impl<F: Face> Engines<F> {
                 let _ = self.hand_over(&mut all, vf, from);
             }
         }
-        for (engine, guarded) in self.all.iter().zip(all) {
-            engine.leave(guarded);
-            // What woke it may be somebody else's now.
+        let engines = self.all.iter();
+        let given_back = engines.zip(all).map(|(engine, it)| engine.release(it));
+        let given_back: Vec<_> = given_back.collect();
+        for (engine, rest) in self.all.iter().zip(given_back) {
+            engine.finish(rest);
+            // What would have woken it may be another one's now.
             engine.call();
         }
         for (vf, from) in left {

@@ -91,9 +91,12 @@ pub fn pin<F: Face>(
     }
     let functions = companions(config, VfId(vf as u16));
     let began = Instant::now();
-    engines
-        .relocate(&functions, engine)
-        .map_err(|error| (ErrorKind::Failed, format!("`{}` stays: {error}", request.vf)))?;
+    engines.relocate(&functions, engine).map_err(|error| {
+        (
+            ErrorKind::Failed,
+            format!("`{}` stays: {error}", request.vf),
+        )
+    })?;
     let functions = functions.iter().map(|vf| names[usize::from(vf.0)]);
     Ok(Pinned {
         vfs: functions.map(str::to_owned).collect(),
@@ -138,11 +141,7 @@ impl Talks {
     }
 
     /// Where VFs live, where there are several engines.
-    pub fn placement<F: Face>(
-        &self,
-        engines: &Engines<F>,
-        vfs: &[VfStatus],
-    ) -> Option<Placement> {
+    pub fn placement<F: Face>(&self, engines: &Engines<F>, vfs: &[VfStatus]) -> Option<Placement> {
         if engines.each().len() == 1 {
             return None;
         }
@@ -150,13 +149,19 @@ impl Talks {
             .map(|at| engines.home(VfId(at as u16)))
             .collect();
         let living = |number| {
-            let names = vfs.iter().zip(&homes).filter(move |(_, home)| **home == number);
+            let names = vfs
+                .iter()
+                .zip(&homes)
+                .filter(move |(_, home)| **home == number);
             names.map(|(vf, _)| vf.name.clone()).collect()
         };
-        let status = engines.each().enumerate().map(|(number, engine)| EngineStatus {
-            vfs: living(number),
-            busy_ms: engine.busy() / 1_000_000,
-        });
+        let status = engines
+            .each()
+            .enumerate()
+            .map(|(number, engine)| EngineStatus {
+                vfs: living(number),
+                busy_ms: engine.busy() / 1_000_000,
+            });
         let before = self.before.lock();
         let mut suggestions: Vec<(usize, PinSuggestion)> = Vec::new();
         for (at, now) in Self::now(engines, vfs).into_iter().enumerate() {

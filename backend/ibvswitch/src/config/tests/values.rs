@@ -11,6 +11,7 @@ fn all_values_arrive() {
         socket_mode = 0o660
         [engine]
         cpu = 3
+        threads = 4
         doorbells = "poll"
         object_memory = 100
         [fabric]
@@ -46,6 +47,7 @@ fn all_values_arrive() {
     assert_eq!(config.log, "info,ibvswitch_vfio_user=debug");
     assert_eq!(config.socket_mode, 0o660);
     assert_eq!(config.engine.cpu, Some(3));
+    assert_eq!(config.engine_count(), 4);
     assert_eq!(config.wiring.switches[0].name, "leaf");
     assert_eq!(config.subnets[0].prefix, 0xfec0_0000_0000_0001);
     assert!(!config.fabric.grh_required);
@@ -130,6 +132,14 @@ fn values_of_the_other_tables() {
         (
             "engine = 1",
             "1:10: `engine = 1`: is of the type integer; write a table: [engine]",
+        ),
+        (
+            "[engine]\nthreads = 0",
+            "2:11: `engine.threads = 0`: out of range; write a number of engines from 1 to 64, or \"auto\"",
+        ),
+        (
+            "[engine]\nthreads = \"all\"",
+            "2:11: `engine.threads = \"all\"`: no number of engines; write a number of engines from 1 to 64, or \"auto\"",
         ),
         (
             "[engine]\ncpu = -1",
