@@ -108,8 +108,8 @@ fn connect(
     let qb = QueuePair::new(&b.config(transport)).expect("a QP");
     for (qp, (lid, global), number) in [(&qa, to_b, qb.number()), (&qb, to_a, qa.number())] {
         let mut to = Connection::to(lid, number);
-        // Some microseconds: whoever gets no answer is to notice soon.
-        to.ack_timeout = 1;
+        // 17 ms: whoever gets no answer is to notice soon, and who gets one is to have it by then.
+        to.ack_timeout = 12;
         if let Some((gid, hop_limit)) = global {
             to.gid = Some(gid.to_bytes());
             to.hop_limit = hop_limit;
