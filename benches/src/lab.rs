@@ -32,18 +32,43 @@ pub(crate) fn configuration_text(engine: Option<usize>, doorbells: &str) -> Stri
     format!("log = \"warn\"\n[engine]\n{cpu}doorbells = \"{doorbells}\"\n{hypervisors}")
 }
 
+/// The configuration of a daemon with so many engines, the first on processor `first` and the others on
+/// those after it, where one is given. In each lives a pair of VFs.
+pub(crate) fn pairs_text(first: Option<usize>, engines: usize) -> String {
+    let cpu = first.map_or_else(String::new, |cpu| format!("cpu = {cpu}\n"));
+    let hypervisors: String = (0..engines)
+        .map(|pair| {
+            let [near, far] = names_of_pair(pair);
+            format!(
+                "[[hypervisor]]\nname = \"hv{pair}\"\n[[hypervisor.vf]]\nname = \"{near}\"\n\
+                 [[hypervisor.vf]]\nname = \"{far}\"\n"
+            )
+        })
+        .collect();
+    format!(
+        "log = \"warn\"\n[engine]\n{cpu}threads = {engines}\ndoorbells = \"poll\"\n{hypervisors}"
+    )
+}
+
+fn names_of_pair(pair: usize) -> [String; 2] {
+    ["near", "far"].map(|end| format!("{end}{pair}"))
+}
+
 /// What `configuration_text` gives, read; the daemon's sockets are in `dir`.
 ///
 /// # Errors
 /// [`crate::BenchError::Config`] where the system's limits forbid it, as for
 /// a path too long for a socket.
 pub fn configuration(engine: Option<usize>, doorbells: &str, dir: &Path) -> Result<Config> {
+    parsed(&configuration_text(engine, doorbells), dir)
+}
+
+fn parsed(text: &str, dir: &Path) -> Result<Config> {
     let dirs = Directories {
         chosen: Some(dir),
         fallback: dir,
     };
-    let text = configuration_text(engine, doorbells);
-    Ok(Config::parse("the bench's", &text, dirs)?)
+    Ok(Config::parse("the bench's", text, dirs)?)
 }
 
 /// A daemon's parts, at work in this process until dropped.
@@ -63,9 +88,17 @@ impl Daemon {
     /// # Errors
     /// [`BenchError`].
     pub fn start(processors: Processors) -> Result<Self> {
+        Self::with(&configuration_text(Some(processors.engine), "poll"))
+    }
+
+    /// Starts it with a configuration.
+    ///
+    /// # Errors
+    /// [`BenchError`].
+    pub(crate) fn with(text: &str) -> Result<Self> {
         let dir =
             tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
-        let config = configuration(Some(processors.engine), "poll", dir.path())?;
+        let config = parsed(text, dir.path())?;
         let Sockets { control, vfs, lock } = Sockets::create(&config)?;
         let abort = Abort::new().map_err(BenchError::system("create an event descriptor"))?;
         Ok(Self {
@@ -82,11 +115,18 @@ impl Daemon {
     /// # Errors
     /// [`BenchError::Driver`].
     pub fn peers(&self, buffer: usize) -> Result<[Peer; 2]> {
-        let peer = |name| {
-            let socket = self.config.vf(name).map(|(_, vf)| vf.socket.as_path());
-            Peer::open(socket.unwrap_or_else(|| name.as_ref()), buffer)
-        };
-        Ok([peer(VFS[0])?, peer(VFS[1])?])
+        Ok([self.peer(VFS[0], buffer)?, self.peer(VFS[1], buffer)?])
+    }
+
+    /// The same of a pair of [`pairs_text`].
+    pub(crate) fn pair(&self, pair: usize, buffer: usize) -> Result<[Peer; 2]> {
+        let [near, far] = names_of_pair(pair);
+        Ok([self.peer(&near, buffer)?, self.peer(&far, buffer)?])
+    }
+
+    fn peer(&self, name: &str, buffer: usize) -> Result<Peer> {
+        let socket = self.config.vf(name).map(|(_, vf)| vf.socket.as_path());
+        Peer::open(socket.unwrap_or_else(|| name.as_ref()), buffer)
     }
 }
 

@@ -22,6 +22,7 @@ pub mod cli;
 mod connection;
 mod dirty_log;
 mod effort;
+pub mod engines;
 mod error;
 pub mod footprint;
 pub mod hoard;

@@ -32,6 +32,14 @@ impl Processors {
         }
     }
 
+    /// All processors that this process may run on.
+    ///
+    /// # Errors
+    /// Where the system does not say.
+    pub fn allowed() -> Result<Vec<usize>> {
+        allowed()
+    }
+
     /// Checks that this process may run on both.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::reference::{Ring, ring};
 use crate::{BenchError, Connected, Context, Daemon, Measurement, Peer, Pinned, Reference, Result};
 
 /// Messages of a batch.
-const BATCH: u32 = 2048;
+pub(crate) const BATCH: u32 = 2048;
 /// One request in so many completes, as perftest has it by and large.
 const SIGNAL_EVERY: u32 = 32;
 /// Words of the peer's memory that messages go to in turn.

@@ -6,8 +6,8 @@ use clap::ValueEnum;
 
 use crate::neighbours::Attack;
 use crate::{
-    Effort, Measurement, Processors, Result, bandwidth, footprint, hoard, idle, latency, migration,
-    neighbours, rate, reconfiguration, registration, routing, sa, sm, study,
+    Effort, Measurement, Processors, Result, bandwidth, engines, footprint, hoard, idle, latency,
+    migration, neighbours, rate, reconfiguration, registration, routing, sa, sm, study,
 };
 
 /// What a suite needs to know.
@@ -33,6 +33,8 @@ pub enum Suite {
     Latency,
     /// Rate of 8-byte WRITEs.
     Rate,
+    /// Rate of 8-byte WRITEs of several pairs, each in an engine of its own.
+    Engines,
     /// WRITEs of 64 KiB and 1 MiB, and what it costs to record written pages.
     Bandwidth,
     /// What idle queue pairs cost.
@@ -70,6 +72,7 @@ impl Suite {
         let results = match self {
             Self::Latency => latency::run(context)?,
             Self::Rate => rate::run(context)?,
+            Self::Engines => engines::run(context)?,
             Self::Bandwidth => bandwidth::run(context)?,
             Self::Idle => idle::run(context)?,
             Self::Registration => registration::run(context)?,
