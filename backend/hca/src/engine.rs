@@ -27,7 +27,7 @@ use crate::storage::discarded::Discarded;
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
 use crate::subnet::Subnet;
-use crate::transport::{Captured, Delayed, Endpoint, Loopback, Lossy, Watch};
+use crate::transport::{Captured, Endpoint, Loopback, Watch, over};
 use crate::verbs::cq::{Cq, HeldEvents};
 use crate::verbs::qp::Qp;
 use crate::verbs::reason::Report;
@@ -107,9 +107,9 @@ pub struct Engine<F: Face> {
     pub(crate) links: Vec<Box<dyn Endpoint>>,
     /// When the next frame arrives there, as far as it is known.
     pub(crate) arrival: Option<u64>,
-    /// There are other engines.
-    pub(crate) joined: bool,
-    /// Queue pairs that wait for room on the way to another engine.
+    /// There are other engines, or links share their bandwidth.
+    pub(crate) may_be_crowded: bool,
+    /// Queue pairs that wait for room on the way.
     pub(crate) crowded: Vec<QpIndex>,
     pub(crate) held_events: HeldEvents,
     /// What is to be dropped where nobody waits.
@@ -132,6 +132,8 @@ impl<F: Face> Engine<F> {
     #[must_use]
     pub fn new(subnet: Box<dyn Subnet>, clock: Arc<dyn Clock>, seed: u64) -> Self {
         let (generation, traffic) = (subnet.generation(), subnet.traffic());
+        let links = subnet.links();
+        let shares = links.is_some();
         Self {
             vfs: Vec::new(),
             qps: Slab::default(),
@@ -144,12 +146,12 @@ impl<F: Face> Engine<F> {
             clock,
             turns: Turns::default(),
             endpoint: Captured {
-                next: Box::new(Lossy(Delayed::new(Loopback::default()))),
+                next: over(links, Loopback::default()),
                 watch: None,
             },
             links: Vec::new(),
             arrival: None,
-            joined: false,
+            may_be_crowded: shares,
             crowded: Vec::new(),
             held_events: HeldEvents::default(),
             discarded: Discarded::default(),

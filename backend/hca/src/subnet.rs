@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use wire::{Gid, Lid, Mtu, PKey, QKey, Qpn, Sl};
+use wire::{Gid, Lid, Mtu, PKey, QKey, Qpn, Sl, Vl};
 
 use crate::engine::VfId;
 use crate::engine::traffic::{PathId, PathTraffic};
+use crate::transport::Links;
 use crate::verbs::work::GlobalRoute;
 
 /// Where a way ends.
@@ -23,6 +24,27 @@ pub enum End {
 pub struct LinkId(pub u16);
 
 impl Route {
+    /// A clean way, which nobody counts.
+    #[must_use]
+    pub const fn clean(end: End, mtu: Mtu) -> Self {
+        Self {
+            end,
+            mtu,
+            path: PathId::NONE,
+            faulty: false,
+            delay: 0,
+            shares: None,
+            crossing: None,
+        }
+    }
+
+    /// Whether links do anything to what goes there but to carry it.
+    #[inline]
+    #[must_use]
+    pub const fn is_impaired(&self) -> bool {
+        self.faulty || self.delay > 0 || self.shares.is_some()
+    }
+
     /// The function at the end, where that is of this program.
     #[inline]
     #[must_use]
@@ -48,8 +70,21 @@ pub struct Route {
     pub faulty: bool,
     /// How long slow links on the way take, in nanoseconds.
     pub delay: u64,
+    /// Links on the way share their bandwidth among lanes; `None` where everybody gets all of it.
+    pub shares: Option<Shares>,
     /// What routers on the way make of its headers; `None` within a subnet.
     pub crossing: Option<Crossing>,
+}
+
+/// A way over links that share their bandwidth among lanes ([`Subnet::links`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    /// Its number. Of a multicast packet all routes have the same.
+    pub way: u32,
+    /// Which of its links is the one to the port at the end.
+    pub end: u16,
+    /// The lane at the sender's port.
+    pub lane: Vl,
 }
 
 /// What a packet that has come from another subnet has in its headers.
@@ -156,6 +191,11 @@ pub trait Subnet: std::fmt::Debug + Send {
     /// Where the engine counts what passes over the paths.
     fn traffic(&self) -> Arc<PathTraffic> {
         Arc::default()
+    }
+
+    /// The links, where they share their bandwidth among lanes.
+    fn links(&self) -> Option<Box<dyn Links>> {
+        None
     }
 
     /// The way of a unicast packet, also of one to the sender's own port. The

@@ -90,7 +90,7 @@ impl<F: Face> Engine<F> {
         if len > u64::from(qp.core.attr.mtu.bytes()).min(MAX_DATAGRAM as u64) {
             return failed(wr, Status::LocalLength, Reason::Length);
         }
-        if self.joined && self.has_to_wait(index, &address) {
+        if self.may_be_crowded && self.has_to_wait(index, &address) {
             return Outcome::Crowded;
         }
         let len = len as usize;
@@ -114,7 +114,7 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// Whether the way of a datagram to a function of another engine has no room for it.
+    /// Whether the way of a datagram has no room for it.
     #[cold]
     fn has_to_wait(&mut self, index: QpIndex, address: &AddressVector) -> bool {
         let Some(Qp { core, .. }) = self.qps.get(index.0) else {
@@ -131,7 +131,7 @@ impl<F: Face> Engine<F> {
             return false;
         };
         let route = self.datagram_route(from, &AddressVector { sl, ..*address }, pkey);
-        route.is_ok_and(|route| !self.has_room(&route))
+        route.is_ok_and(|route| !self.has_room(from, &route))
     }
 
     /// Sends a gathered datagram to whom it may concern.
@@ -261,9 +261,8 @@ impl<F: Face> Engine<F> {
                 return self.launch_datagram(from, to, route, address, &datagram, psn);
             }
             let function = self.function_at(port, dgid, address.dest_qp);
-            let impaired = route.faulty || route.delay > 0;
             if let Some(to) = function
-                && (impaired || self.is_watched(from, to))
+                && (route.is_impaired() || self.is_watched(from, to))
             {
                 let to = Destination::Function(to);
                 return self.launch_datagram(from, to, route, address, &datagram, psn);

@@ -84,8 +84,8 @@ impl<F: Face> Engine<F> {
         let versions = self.versions(from, function);
         let back = back.and_then(|path| self.connection_route(peer_index, path, generation));
         // Acknowledgements take the way back, too.
-        let impaired = |route: Route| route.faulty || route.delay > 0;
-        let away = impaired(route) || back.is_none_or(impaired) || self.is_watched(from, function);
+        let back_is_impaired = back.is_none_or(|back| back.is_impaired());
+        let away = route.is_impaired() || back_is_impaired || self.is_watched(from, function);
         let resolved = Peer {
             qp: peer_index,
             vf: function,

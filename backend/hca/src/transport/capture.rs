@@ -6,6 +6,7 @@ use super::endpoint::{Destination, Endpoint, Outside, Transmit};
 use super::frame::Frame;
 use super::packets::{Extract, Packet};
 use crate::engine::VfId;
+use crate::subnet::Route;
 
 /// Is told of frames. Called on the data path: must neither wait nor take long.
 pub trait Watch: std::fmt::Debug + Send {
@@ -155,7 +156,7 @@ impl<E: Endpoint> Endpoint for Captured<E> {
         self.next.deadline()
     }
 
-    fn has_room(&mut self, to: VfId) -> bool {
-        self.next.has_room(to)
+    fn has_room(&mut self, from: VfId, route: &Route) -> bool {
+        self.next.has_room(from, route)
     }
 }

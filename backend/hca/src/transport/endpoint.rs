@@ -10,7 +10,7 @@ use wire::Gid;
 
 use super::frame::Frame;
 use crate::engine::VfId;
-use crate::engine::traffic::{PathId, PathTraffic};
+use crate::engine::traffic::PathTraffic;
 use crate::subnet::{End, Route, Subnet};
 
 /// Where a frame goes.
@@ -45,14 +45,7 @@ impl Transmit {
     /// A frame that has come from another engine for a function of this one.
     #[must_use]
     pub fn arrival(to: VfId, frame: Frame) -> Self {
-        let route = Route {
-            end: End::Here(to),
-            mtu: frame.mtu,
-            path: PathId::NONE,
-            faulty: false,
-            delay: 0,
-            crossing: None,
-        };
+        let route = Route::clean(End::Here(to), frame.mtu);
         Self {
             from: to,
             to: Destination::Function(to),
@@ -129,17 +122,17 @@ pub trait Endpoint: Debug + Send {
     /// room now that somebody has asked for.
     fn deadline(&self) -> Option<u64>;
 
-    /// Whether there is room for a frame to this function. Who finds none may ask again when something
+    /// Whether there is room for a function's frame on a way. Who finds none may ask again when something
     /// arrives.
-    fn has_room(&mut self, _to: VfId) -> bool {
+    fn has_room(&mut self, _from: VfId, _route: &Route) -> bool {
         true
     }
 }
 
 /// Where frames come to that have passed all links.
 pub trait Wire: Endpoint {
-    /// A frame has passed them.
-    fn carry(&mut self, frame: Transmit);
+    /// A frame has passed them at this time.
+    fn carry(&mut self, frame: Transmit, at: u64);
 }
 
 impl Endpoint for Box<dyn Endpoint> {
@@ -155,8 +148,8 @@ impl Endpoint for Box<dyn Endpoint> {
         (**self).deadline()
     }
 
-    fn has_room(&mut self, to: VfId) -> bool {
-        (**self).has_room(to)
+    fn has_room(&mut self, from: VfId, route: &Route) -> bool {
+        (**self).has_room(from, route)
     }
 }
 
@@ -165,14 +158,14 @@ impl Endpoint for Box<dyn Endpoint> {
 pub struct Loopback(VecDeque<Transmit>);
 
 impl Wire for Loopback {
-    fn carry(&mut self, frame: Transmit) {
+    fn carry(&mut self, frame: Transmit, _: u64) {
         self.0.push_back(frame);
     }
 }
 
 impl Endpoint for Loopback {
-    fn transmit(&mut self, frame: Transmit, _: &mut Outside<'_>) {
-        self.carry(frame);
+    fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
+        self.carry(frame, outside.now);
     }
 
     fn receive(&mut self, _: u64) -> Option<Transmit> {
@@ -235,8 +228,8 @@ impl<E: Endpoint> Endpoint for Lossy<E> {
         self.0.deadline()
     }
 
-    fn has_room(&mut self, to: VfId) -> bool {
-        self.0.has_room(to)
+    fn has_room(&mut self, from: VfId, route: &Route) -> bool {
+        self.0.has_room(from, route)
     }
 }
 
@@ -263,13 +256,13 @@ impl<E: Wire> Delayed<E> {
         }
     }
 
-    fn wait(&mut self, frame: Transmit, to: End, outside: &mut Outside<'_>) {
+    fn wait(&mut self, frame: Transmit, to: End, now: u64) {
         let pair = (frame.from, to);
         let earlier = self.last.get(&pair);
         if frame.route.delay == 0 && earlier.is_none() {
-            return self.next.transmit(frame, outside);
+            return self.next.carry(frame, now);
         }
-        let arrives = outside.now + frame.route.delay;
+        let arrives = now + frame.route.delay;
         let arrives = arrives.max(earlier.copied().unwrap_or(0));
         self.last.insert(pair, arrives);
         self.left += 1;
@@ -277,18 +270,24 @@ impl<E: Wire> Delayed<E> {
     }
 }
 
-impl<E: Wire> Endpoint for Delayed<E> {
-    fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
+impl<E: Wire> Wire for Delayed<E> {
+    fn carry(&mut self, frame: Transmit, at: u64) {
         let Destination::Group(routes, group, cluster) = &frame.to else {
             let to = frame.route.end;
-            return self.wait(frame, to, outside);
+            return self.wait(frame, to, at);
         };
         for route in routes {
             let to = Destination::Group(vec![*route], *group, *cluster);
             let mut one = frame.with(frame.frame.clone());
             (one.to, one.route) = (to, *route);
-            self.wait(one, route.end, outside);
+            self.wait(one, route.end, at);
         }
+    }
+}
+
+impl<E: Wire> Endpoint for Delayed<E> {
+    fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
+        self.carry(frame, outside.now);
     }
 
     fn receive(&mut self, now: u64) -> Option<Transmit> {
@@ -304,12 +303,12 @@ impl<E: Wire> Endpoint for Delayed<E> {
             if self.last.get(&pair) == Some(&arrived) {
                 self.last.remove(&pair);
             }
-            self.next.carry(frame);
+            self.next.carry(frame, now);
         }
     }
 
-    fn has_room(&mut self, to: VfId) -> bool {
-        self.next.has_room(to)
+    fn has_room(&mut self, from: VfId, route: &Route) -> bool {
+        self.next.has_room(from, route)
     }
 
     fn deadline(&self) -> Option<u64> {

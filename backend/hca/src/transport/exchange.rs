@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
-use super::endpoint::{Afloat, Delayed, Destination, Endpoint, Lossy, Outside, Transmit};
+use super::endpoint::{Afloat, Delayed, Destination, Endpoint, Lossy, Outside, Transmit, Wire};
 use super::frame::{Address, Frame};
+use super::lanes::{Links, Shared};
 use super::mesh::Mesh;
 use super::requester::{Finished, Payload, Requester, Surroundings};
 use super::responder::{Delivery, Reception, Reply, fill};
@@ -81,6 +82,15 @@ fn has_room<F: Face>(vf: &Vf<F>) -> bool {
 /// Whether a function has as much on its way as it may.
 fn is_crowded<F: Face>(vf: &Vf<F>) -> bool {
     vf.afloat.load(Ordering::Relaxed) >= THINGS
+}
+
+/// What frames pass on their way to a wire.
+pub(crate) fn over(links: Option<Box<dyn Links>>, wire: impl Wire + 'static) -> Box<dyn Endpoint> {
+    let delayed = Delayed::new(wire);
+    match links {
+        Some(links) => Box::new(Lossy(Shared::new(links, delayed))),
+        None => Box::new(Lossy(delayed)),
+    }
 }
 
 /// The service of a connected transport.
@@ -172,15 +182,19 @@ impl<F: Face> Engine<F> {
 
     /// Whether there is room on the way for a frame of a connection.
     fn has_room_to_send(&mut self, index: QpIndex) -> bool {
-        let found = self.qps.get(index.0).and_then(|qp| qp.req.found.route);
-        let route = found.and_then(|found| found.route.ok());
-        route.is_none_or(|route| self.has_room(&route))
+        let Some(Qp { core, req, .. }) = self.qps.get(index.0) else {
+            return true;
+        };
+        let (from, route) = (core.vf, req.found.route.and_then(|found| found.route.ok()));
+        route.is_none_or(|route| self.has_room(from, &route))
     }
 
     /// Whether there is room for a frame on a way.
-    pub(crate) fn has_room(&mut self, route: &Route) -> bool {
+    pub(crate) fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         match route.here() {
-            Some(to) if self.vf(to).elsewhere => self.endpoint.has_room(to),
+            Some(to) if route.shares.is_some() || self.vf(to).elsewhere => {
+                self.endpoint.has_room(from, route)
+            }
             _ => true,
         }
     }
@@ -419,7 +433,8 @@ impl<F: Face> Engine<F> {
     /// Joins the engine to others of the program, which have the same functions: each lives in one of
     /// them, as the homes of the mesh say, and the others know its port.
     pub fn join(&mut self, mesh: Mesh) {
-        self.join_over(mesh, |mesh| Box::new(Lossy(Delayed::new(mesh))));
+        let links = self.subnet.links();
+        self.join_over(mesh, |mesh| over(links, mesh));
     }
 
     /// The same, with other links on the way.
@@ -427,7 +442,7 @@ impl<F: Face> Engine<F> {
         for (at, vf) in self.vfs.iter_mut().enumerate() {
             vf.elsewhere = !mesh.is_home(VfId(at as u16));
         }
-        self.joined = true;
+        self.may_be_crowded = true;
         self.set_endpoint(links(mesh));
     }
 

@@ -15,6 +15,7 @@ use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use super::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
 use crate::engine::VfId;
 use crate::engine::vf::TrafficCounters;
+use crate::subnet::Route;
 
 /// Frames that a ring holds.
 pub const RING: usize = 256;
@@ -303,7 +304,7 @@ impl std::ops::Deref for MyDoor {
 }
 
 impl Wire for Mesh {
-    fn carry(&mut self, mut frame: Transmit) {
+    fn carry(&mut self, mut frame: Transmit, _: u64) {
         let Destination::Group(routes, group, cluster) = &mut frame.to else {
             let home = match frame.to {
                 Destination::Function(to) => self.homes.of(to),
@@ -317,7 +318,7 @@ impl Wire for Mesh {
             return;
         };
         let (routes, group, cluster) = (std::mem::take(routes), *group, *cluster);
-        let home = |route: &crate::Route| route.here().map_or(self.own, |to| self.homes.of(to));
+        let home = |route: &Route| route.here().map_or(self.own, |to| self.homes.of(to));
         let parts: Vec<Vec<_>> = (0..self.peers.len())
             .map(|engine| {
                 let routes = routes.iter().copied();
@@ -340,11 +341,11 @@ impl Wire for Mesh {
 }
 
 impl Endpoint for Mesh {
-    fn transmit(&mut self, frame: Transmit, _: &mut Outside<'_>) {
-        self.carry(frame);
+    fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
+        self.carry(frame, outside.now);
     }
 
-    fn receive(&mut self, _: u64) -> Option<Transmit> {
+    fn receive(&mut self, now: u64) -> Option<Transmit> {
         for (engine, peer) in self.peers.iter_mut().enumerate() {
             let Some(peer) = peer else { continue };
             if !peer.backlog.is_empty() {
@@ -367,7 +368,7 @@ impl Endpoint for Mesh {
                 return Some(frame);
             }
             // Its function has moved.
-            self.carry(frame);
+            self.carry(frame, now);
         }
     }
 
@@ -386,7 +387,8 @@ impl Endpoint for Mesh {
         due.then_some(0)
     }
 
-    fn has_room(&mut self, to: VfId) -> bool {
+    fn has_room(&mut self, _: VfId, route: &Route) -> bool {
+        let Some(to) = route.here() else { return true };
         let home = self.homes.of(to);
         let Some(Some(peer)) = self.peers.get_mut(home) else {
             return true;

@@ -3,6 +3,7 @@
 use super::endpoint::{Endpoint, Outside, Transmit};
 use super::frame::Frame;
 use crate::engine::VfId;
+use crate::subnet::Route;
 
 /// Makes packets of frames, with headers and check sums, and a frame of each packet again.
 #[derive(Debug, Default)]
@@ -31,7 +32,7 @@ impl<E: Endpoint> Endpoint for Single<E> {
         self.0.deadline()
     }
 
-    fn has_room(&mut self, to: VfId) -> bool {
-        self.0.has_room(to)
+    fn has_room(&mut self, from: VfId, route: &Route) -> bool {
+        self.0.has_room(from, route)
     }
 }

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use wire::{Gid, Mtu, PKey, Psn, Qpn};
 
-use crate::engine::traffic::PathId;
 use crate::engine::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::Face;
@@ -133,7 +132,7 @@ impl<F: Face> Engine<F> {
         let mut routes = fanout.into_iter().flat_map(|fanout| &fanout.routes);
         routes.any(|route| {
             let near = route.here().is_some_and(|to| !self.vf(to).elsewhere);
-            route.faulty || route.delay > 0 || !near
+            route.is_impaired() || !near
         })
     }
 
@@ -150,14 +149,8 @@ impl<F: Face> Engine<F> {
     ) {
         let fanout = self.vf(from).ways.fanouts[slot].as_ref();
         let routes = fanout.map_or(&[][..], |fanout| &fanout.routes);
-        let first = routes.first().copied().unwrap_or(Route {
-            end: End::Here(from),
-            mtu: Mtu::B4096,
-            path: PathId::NONE,
-            faulty: false,
-            delay: 0,
-            crossing: None,
-        });
+        let first = routes.first().copied();
+        let first = first.unwrap_or(Route::clean(End::Here(from), Mtu::B4096));
         let reached = |route: &&Route| self.reached(from, route, datagram).is_some();
         let here = routes.iter().filter(reached).copied().collect();
         // One copy goes over each link.

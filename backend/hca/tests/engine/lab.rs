@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use hca::mr::{Access, Klm, MemoryKey, Translation};
-use hca::transport::{Delayed, Homes, Loopback, Lossy, MyDoor, Single};
+use hca::transport::{Delayed, Homes, Loopback, Lossy, MyDoor, Shared, Single};
 use hca::work::{
     AddressVector, CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Sge, Side, Status,
     WqeError,
@@ -26,7 +26,7 @@ use hca::{
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
-use net::{Loss, Net};
+use net::{Line, Loss, Net};
 
 /// Bytes of ordinary memory that a function has, from [`base`] on.
 pub const MEMORY: usize = 8 << 20;
@@ -418,6 +418,8 @@ pub struct Qp {
 /// How messages get from one function to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
+    /// In frames, over one line.
+    Line,
     /// By one copy.
     Copied,
     /// In frames.
@@ -453,7 +455,11 @@ impl Lab {
     }
 
     pub fn with_quota(count: usize, quota: Quota) -> Self {
-        let net = Net::default();
+        Self::on(Net::default(), count, quota)
+    }
+
+    /// On a subnet that is not as usual.
+    pub fn on(net: Net, count: usize, quota: Quota) -> Self {
         let clock = Arc::new(ManualClock::default());
         let engine = Engine::new(Box::new(net.clone()), clock.clone(), 0x1234_5678);
         let mut lab = Self {
@@ -511,6 +517,12 @@ impl Lab {
                     return;
                 }
                 Loss::Percent(percent, state.max(1))
+            }
+            Way::Line => {
+                let wire = Delayed::new(Loopback::default());
+                let shared = Shared::new(Box::new(Line::new(1)), wire);
+                self.engine.set_endpoint(Box::new(Lossy(shared)));
+                return self.net.change(|net| net.line = Some(1));
             }
             Way::Packets(percent, state) => {
                 let wire = Delayed::new(Loopback::default());

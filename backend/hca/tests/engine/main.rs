@@ -10,6 +10,7 @@ mod datagrams;
 mod errors;
 mod images;
 mod keys;
+mod lanes;
 mod lifecycle;
 mod lossy;
 mod mesh;

@@ -347,7 +347,7 @@ impl Model {
                 // What the responder has not acknowledged for want of a receive request comes again.
                 let again = match self.way {
                     Way::Copied => len,
-                    Way::Frames | Way::Engines(0, _) => 0,
+                    Way::Frames | Way::Line | Way::Engines(0, _) => 0,
                     Way::Packets(..) | Way::Engines(..) => len.saturating_sub(1) / 4096 * 4096,
                 } as usize;
                 let from = if wr.written { again } else { 0 };
@@ -509,7 +509,7 @@ impl Bench {
         }
         let last = self.lab.nodes.iter().map(|node| node.vf.0).max();
         let full = last.is_some_and(|last| last + 1 >= MOST);
-        if restored == Restored::Here || full {
+        if restored == Restored::Here || full || way == Way::Line {
             return self.lab.save_and_restore(node_, false);
         }
         // What is on the wire gets lost; where nothing may, there must be nothing.
@@ -667,7 +667,7 @@ fn is_refusal(status: Status) -> bool {
 fn rest(bench: &mut Bench, model: &mut Model) {
     bench.lab.settle();
     let turns = match model.way {
-        Way::Copied | Way::Frames => 2,
+        Way::Copied | Way::Frames | Way::Line => 2,
         // What is lost last is missed by a timer.
         Way::Packets(..) | Way::Engines(..) => 12,
     };
@@ -700,6 +700,13 @@ proptest! {
         longest in prop::sample::select(vec![usize::MAX, 61, 9]),
     ) {
         check(steps, longest, Way::Frames);
+    }
+
+    #[test]
+    fn frames_that_wait_at_links_do_what_the_model_does(
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        check(steps, usize::MAX, Way::Line);
     }
 
     #[test]

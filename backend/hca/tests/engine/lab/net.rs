@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use hca::{End, Heading, LinkId, MadDatagram, NoRoute, PathId, Route, Subnet, VfId};
-use wire::{Lid, Mtu, PKey, Sl};
+use hca::transport::{Links, Load, Passed};
+use hca::{End, Heading, LinkId, MadDatagram, NoRoute, PathId, Route, Shares, Subnet, VfId};
+use wire::{Lid, Mtu, PKey, Sl, Vl};
 
 use super::locked;
 
@@ -27,6 +28,19 @@ pub struct NetState {
     pub delays: HashMap<(VfId, VfId), u64>,
     /// Ways that lose packets.
     pub losses: HashMap<(VfId, VfId), Loss>,
+    /// How long a byte takes on the line over which all ways lead; `None` without one.
+    pub line: Option<u64>,
+}
+
+impl NetState {
+    /// Service levels are lanes.
+    fn shares(&self, sl: Sl) -> Option<Shares> {
+        self.line.map(|_| Shares {
+            way: 0,
+            end: 0,
+            lane: Vl::new(sl.value()),
+        })
+    }
 }
 
 /// Which packets a way loses.
@@ -63,15 +77,44 @@ fn path(from: VfId, to: VfId) -> PathId {
     PathId::new(1 + usize::from(from.0) * 16 + usize::from(to.0))
 }
 
-/// A clean way.
-fn route(end: End) -> Route {
-    Route {
-        end,
-        mtu: Mtu::B4096,
-        path: PathId::NONE,
-        faulty: false,
-        delay: 0,
-        crossing: None,
+/// A line over which all ways lead, where they share one.
+#[derive(Debug)]
+pub struct Line {
+    /// How long a byte takes, in nanoseconds.
+    pub byte: u64,
+    free: u64,
+    frames: VecDeque<Passed>,
+}
+
+impl Line {
+    pub fn new(byte: u64) -> Self {
+        let frames = VecDeque::new();
+        Self {
+            byte,
+            free: 0,
+            frames,
+        }
+    }
+}
+
+impl Links for Line {
+    fn enter(&mut self, now: u64, load: Load) {
+        let bytes = u64::from(load.packets - 1) * u64::from(load.full) + u64::from(load.last);
+        self.free = self.free.max(now) + bytes * self.byte;
+        self.frames.push_back(Passed {
+            token: load.token,
+            end: 0,
+            at: self.free,
+            done: true,
+        });
+    }
+
+    fn leave(&mut self, now: u64) -> Option<Passed> {
+        self.frames.pop_front_if(|first| first.at <= now)
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        self.frames.front().map(|first| first.at)
     }
 }
 
@@ -110,12 +153,17 @@ impl Subnet for Net {
         Arc::clone(&self.generation)
     }
 
+    fn links(&self) -> Option<Box<dyn Links>> {
+        let byte = self.look().line?;
+        Some(Box::new(Line::new(byte)))
+    }
+
     fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<Route, NoRoute> {
         let dlid = heading.dlid;
         let mut net = self.look();
         net.resolved += 1;
         if let Some(&link) = net.beyond.get(&dlid) {
-            return Ok(route(End::Away(link)));
+            return Ok(Route::clean(End::Away(link), Mtu::B4096));
         }
         let to = *net.lids.get(&dlid).ok_or(NoRoute::Dropped)?;
         if net.cut.contains(&(from, to)) {
@@ -123,28 +171,29 @@ impl Subnet for Net {
         }
         let mtu = net.mtu.unwrap_or(Mtu::B4096);
         Ok(Route {
-            mtu,
             path: path(from, to),
             faulty: net.losses.contains_key(&(from, to)),
             delay: net.delays.get(&(from, to)).copied().unwrap_or(0),
-            ..route(End::Here(to))
+            shares: net.shares(heading.sl),
+            ..Route::clean(End::Here(to), mtu)
         })
     }
 
-    fn resolve_multicast(&mut self, from: VfId, mlid: Lid, _: Sl, _: PKey) -> Vec<Route> {
+    fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, _: PKey) -> Vec<Route> {
         let mut net = self.look();
         net.resolved += 1;
         let mtu = net.mtu.unwrap_or(Mtu::B4096);
         let members = net.groups.get(&mlid).cloned().unwrap_or_default();
         let faulty = net.losses.keys().any(|(of, _)| *of == from);
+        let shares = net.shares(sl);
         members
             .into_iter()
             .filter(|&to| !net.cut.contains(&(from, to)))
             .map(|to| Route {
-                mtu,
                 path: path(from, from),
                 faulty,
-                ..route(End::Here(to))
+                shares,
+                ..Route::clean(End::Here(to), mtu)
             })
             .collect()
     }
