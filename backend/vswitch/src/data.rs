@@ -4,8 +4,10 @@ mod datagram;
 mod path_counters;
 mod port_counters;
 mod routes;
+mod shared_links;
 
 pub use datagram::datagram;
 pub(crate) use path_counters::{PathCounters, PathNumbers};
 pub(crate) use port_counters::PortCounters;
 pub(crate) use routes::EngineSubnet;
+pub(crate) use shared_links::SharedLinks;

@@ -86,6 +86,24 @@ pub struct Fabric {
     pub link_width: LinkWidth,
     /// Signalling rate of a lane.
     pub link_speed: LinkRate,
+    /// How much of it there is for data.
+    pub bandwidth: Bandwidth,
+}
+
+/// How much bandwidth links have for data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Bandwidth {
+    /// As much as the machine has.
+    #[default]
+    Unlimited,
+    /// What their width and speed say, shared among lanes by the ports' arbitration tables.
+    Model,
+}
+
+impl Bandwidth {
+    /// Both with their names in the configuration.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("unlimited", Self::Unlimited), ("model", Self::Model)];
 }
 
 /// A subnet: a manager, LIDs and a prefix of its own.

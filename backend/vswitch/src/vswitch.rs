@@ -27,12 +27,12 @@ use wire::attribute::KeyViolation;
 use wire::{Guid, Lid, MadPacket};
 
 use crate::cluster::{Clusters, Tables};
-use crate::data::{EngineSubnet, PathCounters, PathNumbers, PortCounters};
+use crate::data::{EngineSubnet, PathCounters, PathNumbers, PortCounters, SharedLinks};
 use crate::guest::{MadFilter, Registrations};
 use crate::host_programs::Hosts;
 use crate::managers::{Mail, ManagedSubnet, Managers, settings};
 use crate::migration::Moving;
-use crate::model::{Manager, Model};
+use crate::model::{Bandwidth, Manager, Model};
 use crate::output::{ForGuest, Output, Outputs};
 use crate::places::{PlacedVf, places};
 use crate::plan::Plan;
@@ -157,6 +157,8 @@ pub struct VSwitch {
     pub(crate) wrong_keys: Mutex<HashMap<PortRef, (VfId, WrongKey, Envelope)>>,
     pub(crate) functions: HashMap<PortRef, VfId>,
     pub(crate) filter: MadFilter,
+    /// The links, where they share their bandwidth among lanes.
+    pub(crate) links: Option<Arc<SharedLinks>>,
     clock: Arc<dyn Clock>,
     /// The ports of the subnet managers' hosts.
     pub(crate) manager_ports: Vec<PortRef>,
@@ -231,6 +233,7 @@ impl VSwitch {
             wrong_keys: Mutex::default(),
             functions,
             filter: MadFilter::new(model),
+            links: (model.fabric.bandwidth == Bandwidth::Model).then(Arc::default),
             clock: environment.clock,
             manager_ports: plan.managers().collect(),
             names: plan.host_ports().collect(),

@@ -21,7 +21,7 @@ use hca::work::{
 };
 use hca::{
     AddressPath, Attention, Clock, CqError, Dma, Engine, Event, Face, PortView, QpChange, QpDesc,
-    QpState, Quota, RecvSide, Transport, VfId,
+    QpState, Quota, RecvSide, Subnet, Transport, VfId,
 };
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
@@ -385,6 +385,12 @@ impl Face for Plain {
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
+impl ManualClock {
+    pub fn turn_to(&self, now: u64) {
+        self.0.store(now, Ordering::Relaxed);
+    }
+}
+
 impl Clock for ManualClock {
     fn now(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -431,9 +437,19 @@ pub enum Way {
     Engines(u64, u64),
 }
 
+/// The subnet, once more for each engine.
+pub struct Subnets(pub Box<dyn Fn() -> Box<dyn Subnet>>);
+
+impl std::fmt::Debug for Subnets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Subnets")
+    }
+}
+
 #[derive(Debug)]
 pub struct Lab {
     pub engine: Engine<Plain>,
+    subnets: Subnets,
     /// Further ones, where functions live in several.
     pub more: Vec<Engine<Plain>>,
     pub homes: Option<Arc<Homes>>,
@@ -460,10 +476,32 @@ impl Lab {
 
     /// On a subnet that is not as usual.
     pub fn on(net: Net, count: usize, quota: Quota) -> Self {
-        let clock = Arc::new(ManualClock::default());
-        let engine = Engine::new(Box::new(net.clone()), clock.clone(), 0x1234_5678);
+        let port = |node: usize| PortView {
+            lid: Lid::new(node as u16 + 1),
+            lmc: 0,
+            active: true,
+            pkeys: vec![PKey::DEFAULT_FULL],
+            gids: vec![Gid::from_bits(0xfe80 << 112 | (node as u128 + 1))],
+            ..PortView::default()
+        };
+        let ports = (0..count).map(port).collect();
+        let subnet = net.clone();
+        let subnets = Subnets(Box::new(move || Box::new(subnet.clone())));
+        Self::over(subnets, net, Arc::default(), ports, quota)
+    }
+
+    /// Over any subnet, with these ports.
+    pub fn over(
+        subnets: Subnets,
+        net: Net,
+        clock: Arc<ManualClock>,
+        ports: Vec<PortView>,
+        quota: Quota,
+    ) -> Self {
+        let engine = Engine::new(subnets.0(), clock.clone(), 0x1234_5678);
         let mut lab = Self {
             engine,
+            subnets,
             more: Vec::new(),
             homes: None,
             doors: Vec::new(),
@@ -471,25 +509,15 @@ impl Lab {
             clock,
             nodes: Vec::new(),
         };
-        for node in 0..count {
+        for (node, port) in ports.into_iter().enumerate() {
             let memory = Memory::new(node);
             let events = Events::default();
             let vf = lab.engine.add_vf(memory.clone(), events.clone(), quota);
-            let lid = Lid::new(node as u16 + 1);
+            let lid = port.lid;
             lab.net.change(|net| {
                 net.lids.insert(lid, vf);
             });
-            lab.engine.set_port(
-                vf,
-                PortView {
-                    lid,
-                    lmc: 0,
-                    active: true,
-                    pkeys: vec![PKey::DEFAULT_FULL],
-                    gids: vec![Gid::from_bits(0xfe80 << 112 | (node as u128 + 1))],
-                    ..PortView::default()
-                },
-            );
+            lab.engine.set_port(vf, port);
             let pd = lab.engine.alloc_pd(vf).unwrap();
             let index = lab.engine.create_key(vf, physical(pd)).unwrap();
             lab.nodes.push(Node {
@@ -691,7 +719,7 @@ impl Lab {
         while now < end {
             let due = self.next_deadline().unwrap_or(end);
             now = due.clamp(now + 1, end);
-            self.clock.0.store(now, Ordering::Relaxed);
+            self.clock.turn_to(now);
             self.settle();
         }
         self.settle();

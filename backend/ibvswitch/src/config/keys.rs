@@ -28,6 +28,7 @@ pub(super) const FABRIC: &[&str] = &[
     "mtu",
     "link_width",
     "link_speed",
+    "bandwidth",
 ];
 pub(super) const SM: &[&str] = &[
     "manager",

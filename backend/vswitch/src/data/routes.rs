@@ -6,6 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use fabric::{GlobalAddress, LostHeader, Route, Routed};
+use hca::transport::Links;
 use hca::{Envelope, Heading, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
 use wire::{Lid, PKey, Sl};
 
@@ -41,6 +42,11 @@ impl Subnet for EngineSubnet {
         self.vswitch.paths.lock().traffic()
     }
 
+    fn links(&self) -> Option<Box<dyn Links>> {
+        let links = self.vswitch.links.as_ref()?;
+        Some(links.for_engine())
+    }
+
     fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<hca::Route, NoRoute> {
         let &Heading {
             dlid,
@@ -57,7 +63,7 @@ impl Subnet for EngineSubnet {
         let destination = addresses.destination(from, dlid);
         let destination = destination.ok_or(NoRoute::Dropped)?;
         let global = global.map(|(dgid, hop_limit)| GlobalAddress { dgid, hop_limit });
-        let (left_by, route) = nodes.follow_routed(port, destination, sl, Some(pkey), global);
+        let (mut left_by, route) = nodes.follow_routed(port, destination, sl, Some(pkey), global);
         // Traps have room for 16 bits.
         let dlid = destination.physical().unwrap_or_default();
         let counts = |port| self.vswitch.functions.contains_key(&port);
@@ -83,6 +89,17 @@ impl Subnet for EngineSubnet {
         {
             return Err(NoRoute::Dropped);
         }
+        let (to, shares) = match (&self.vswitch.links, to) {
+            (Some(links), Ok((route, ..))) => match links.way(nodes, &left_by, sl, &[route.port]) {
+                Ok(shares) => (to, shares[0]),
+                Err(stuck) => {
+                    let at = left_by[stuck];
+                    left_by.truncate(stuck);
+                    (Err(fabric::NoRoute::Stalled(at)), None)
+                }
+            },
+            (_, to) => (to, None),
+        };
         let held = to == Err(fabric::NoRoute::Stalled(port));
         if left_by.is_empty() && to.is_err() && !held {
             return Err(NoRoute::Dropped);
@@ -99,6 +116,7 @@ impl Subnet for EngineSubnet {
                 path,
                 faulty,
                 delay: nanoseconds(delay),
+                shares,
                 crossing,
             }),
             Ok((.., None)) => Err(NoRoute::Lost(path)),
@@ -129,9 +147,17 @@ impl Subnet for EngineSubnet {
         drop(paths);
         let faulty = nodes.is_lossy(&tree);
         let routes = nodes.resolve_multicast(port, mlid, sl, Some(pkey));
-        routes
-            .into_iter()
-            .filter_map(|route| {
+        let ends: Vec<_> = routes.iter().map(|route| route.port).collect();
+        let shares = self
+            .vswitch
+            .links
+            .as_ref()
+            .map_or(Ok(Vec::new()), |links| links.way(nodes, &tree, sl, &ends));
+        // Copies that wait for ever at one port keep the others.
+        let shares = shares.unwrap_or_default().into_iter();
+        { routes.into_iter() }
+            .zip(shares.chain(std::iter::repeat(None)))
+            .filter_map(|(route, shares)| {
                 let functions = self.vswitch.functions_at(route.port).into_iter();
                 // Of those at one port the engine finds all that are in the sender's cluster.
                 let to = { functions }.find(|&to| addresses.together(from, to))?;
@@ -141,6 +167,7 @@ impl Subnet for EngineSubnet {
                     path,
                     faulty,
                     delay: nanoseconds(route.delay),
+                    shares,
                     crossing: None,
                 })
             })

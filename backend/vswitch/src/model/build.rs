@@ -7,9 +7,9 @@ use hca::ServiceLevels;
 use wire::{Gid, Lid, LinkWidth, Mtu, PKey};
 
 use super::{
-    Address, AddressModel, Cluster, Fabric, GmpClasses, Hypervisor, KeyChoice, LinkRate, MANAGER,
-    MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Model, RoutingChoice, Subnet, Switch,
-    Vf, View, Wiring, derive_guid,
+    Address, AddressModel, Bandwidth, Cluster, Fabric, GmpClasses, Hypervisor, KeyChoice, LinkRate,
+    MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Model, RoutingChoice, Subnet,
+    Switch, Vf, View, Wiring, derive_guid,
 };
 
 impl Default for Fabric {
@@ -21,6 +21,7 @@ impl Default for Fabric {
             mtu: Mtu::B4096,
             link_width: LinkWidth::X4,
             link_speed: LinkRate::Edr,
+            bandwidth: Bandwidth::Unlimited,
         }
     }
 }

@@ -2,27 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hca::{Clock, VfId};
 use ibvswitch_vswitch::{Environment, ForGuest, Input, Model, Output, Plan, VSwitch};
 use wire::MadPacket;
 
-/// A clock that a test moves.
-#[derive(Debug, Default)]
-pub struct Watch(AtomicU64);
-
-impl Clock for Watch {
-    fn now(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+use crate::guests::ManualClock;
 
 pub struct Lab {
     pub vswitch: Arc<VSwitch>,
     pub plan: Plan,
-    clock: Arc<Watch>,
+    pub clock: Arc<ManualClock>,
     vfs: u16,
 }
 
@@ -34,7 +25,7 @@ impl Lab {
 
     /// The same in another environment.
     pub fn with(model: &Model, change: impl FnOnce(&mut Environment)) -> Self {
-        let clock = Arc::new(Watch::default());
+        let clock = Arc::new(ManualClock::default());
         let mut environment = Environment::new(Arc::clone(&clock) as Arc<dyn Clock>);
         change(&mut environment);
         let plan = Plan::new(model);
@@ -61,9 +52,7 @@ impl Lab {
             let now = self.vswitch.now();
             let next = self.vswitch.deadline().unwrap_or(end);
             let next = next.clamp(now + Duration::from_millis(1), end);
-            self.clock
-                .0
-                .store(next.as_nanos() as u64, Ordering::Relaxed);
+            self.clock.turn_to(next.as_nanos() as u64);
             self.vswitch.poll();
         }
     }

@@ -1,5 +1,11 @@
 //! The vSwitch with the fabric and the subnet manager, by real packets and without a daemon.
 
+// Engines with queues that are plain lists.
+#[allow(dead_code)]
+#[path = "../../../hca/tests/engine/lab.rs"]
+mod guests;
+
+mod bandwidth;
 mod images;
 mod lab;
 mod moves;

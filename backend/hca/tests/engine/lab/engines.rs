@@ -28,7 +28,7 @@ impl Lab {
         assert_eq!(homes.len(), self.nodes.len());
         let count = usize::from(homes.iter().copied().max().unwrap()) + 1;
         for _ in 1..count {
-            let subnet = Box::new(self.net.clone());
+            let subnet = self.subnets.0();
             let mut engine = Engine::new(subnet, self.clock.clone(), 0x1234_5678);
             for node in &self.nodes {
                 let vf = engine.add_vf(node.memory.clone(), Default::default(), Quota::default());

@@ -7,7 +7,7 @@ use crate::config::document::Section;
 use crate::config::names::WIDTHS;
 use crate::config::population::Population;
 use crate::config::{
-    Address, AddressModel, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Subnet, Wiring,
+    Address, AddressModel, Bandwidth, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Subnet, Wiring,
 };
 
 impl<'d, 'i> Reader<'d, 'i> {
@@ -26,6 +26,8 @@ impl<'d, 'i> Reader<'d, 'i> {
         let link_speed =
             section.and_then(|fabric| self.one_of(fabric, "link_speed", &LinkRate::NAMES));
         let model = section.and_then(|fabric| self.one_of(fabric, "model", &AddressModel::NAMES));
+        let bandwidth =
+            section.and_then(|fabric| self.one_of(fabric, "bandwidth", &Bandwidth::NAMES));
         let extended_lids = section.and_then(|fabric| self.flag(fabric, "extended_lids"));
         let grh_required = section.and_then(|fabric| self.flag(fabric, "grh_required"));
         Some(Fabric {
@@ -35,6 +37,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             mtu: mtu.unwrap_or(Mtu::B4096),
             link_width: link_width.unwrap_or(LinkWidth::X4),
             link_speed: link_speed.unwrap_or(LinkRate::Edr),
+            bandwidth: bandwidth.unwrap_or_default(),
         })
     }
 

@@ -21,6 +21,7 @@ fn all_values_arrive() {
         mtu = 2048
         link_width = "1X"
         link_speed = "NDR"
+        bandwidth = "model"
         [sm]
         lid = 0x20
         sweep_interval = 60
@@ -54,6 +55,7 @@ fn all_values_arrive() {
     assert_eq!(config.fabric.mtu, Mtu::B2048);
     assert_eq!(config.fabric.link_width, LinkWidth::X1);
     assert_eq!(config.fabric.link_speed, LinkRate::Ndr);
+    assert_eq!(config.fabric.bandwidth, Bandwidth::Model);
     assert_eq!(config.subnets[0].manager.lid, Lid::from(0x20));
     assert_eq!(config.manager.sweep_interval, Duration::from_secs(60));
     assert!(config.manager.path_caching);
@@ -180,6 +182,10 @@ fn values_of_the_other_tables() {
         (
             "[fabric]\nlink_speed = \"fast\"",
             "2:14: `fabric.link_speed = \"fast\"`: unknown value; the values are `SDR`, `DDR`, `QDR`, `FDR`, `EDR`, `HDR` and `NDR`",
+        ),
+        (
+            "[fabric]\nbandwidth = \"some\"",
+            "2:13: `fabric.bandwidth = \"some\"`: unknown value; the values are `unlimited` and `model`",
         ),
         (
             "[sm]\nlid = 0",

@@ -1,0 +1,188 @@
+//! Guests that share links, in a time that stands still until the test goes on.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use hca::work::{Operation, Status};
+use hca::{Quota, Transport, VfId};
+use ibvswitch_vswitch::Model;
+use ibvswitch_vswitch::model::{Bandwidth, LinkRate, Vf};
+use subnet::Arbitration;
+use wire::attribute::SlToVl;
+use wire::{LinkWidth, Sl};
+
+use crate::guests::{ALIAS, Lab as Guests, Qp, Subnets, datagram, remote, sent};
+use crate::lab::Lab;
+
+/// Bytes of a message.
+const LEN: u32 = 64 << 10;
+/// Bytes per second of every link, 1X SDR.
+const RATE: u64 = 250_000_000;
+
+/// The guests `a` and `b` of one hypervisor, and those of another one to which they send.
+fn model(bandwidth: Bandwidth) -> Model {
+    let mut model = Model::new(&["l1", "l2"]);
+    model.add_cable(0, 1);
+    model.add_hypervisor("h1", 0, vec![Vf::new("a"), Vf::new("b")]);
+    model.add_hypervisor("h2", 1, vec![Vf::new("c"), Vf::new("d")]);
+    model.fabric.bandwidth = bandwidth;
+    model.fabric.link_width = LinkWidth::X1;
+    model.fabric.link_speed = LinkRate::Sdr;
+    model.manager.sl_to_vl = Some(SlToVl::modulo(2));
+    model
+}
+
+/// The subnet in operation, and an engine on the same clock.
+fn guests(model: &Model) -> (Lab, Guests) {
+    let lab = Lab::new(model);
+    let clock = Arc::clone(&lab.clock);
+    let ports = (0..4).map(|vf| lab.vswitch.port_view(VfId(vf))).collect();
+    let vswitch = Arc::clone(&lab.vswitch);
+    let subnets = Subnets(Box::new(move || vswitch.for_engine(Waker::noop().clone())));
+    let guests = Guests::over(subnets, Default::default(), clock, ports, Quota::default());
+    (lab, guests)
+}
+
+/// A connection from a guest of the first hypervisor to one of the second on a service level.
+fn connect(guests: &mut Guests, from: usize, sl: u8) -> (Qp, Qp) {
+    let (a, b) = (
+        guests.qp(from, Transport::Rc),
+        guests.qp(from + 2, Transport::Rc),
+    );
+    guests.connect_with(&a, &b, |change| {
+        change.timeout = Some(18);
+        if let Some(path) = &mut change.path {
+            path.sl = Sl::new(sl);
+        }
+    });
+    (a, b)
+}
+
+/// Posts so many messages.
+fn post(guests: &mut Guests, qp: &Qp, messages: u16) {
+    for index in 0..messages {
+        let mut sge = guests.sge(qp.node, 0, LEN);
+        sge.addr = ALIAS;
+        let wr = remote(
+            Operation::Write,
+            index,
+            &[sge],
+            ALIAS,
+            guests.nodes[qp.node + 2].key,
+        );
+        guests.post(qp, wr);
+    }
+}
+
+/// What part of a link two guests on these service levels get while both want all of it.
+fn shares(guests: &mut Guests, sls: [u8; 2]) -> [f64; 2] {
+    let pairs = [0, 1].map(|from| connect(guests, from, sls[from]));
+    for (qp, _) in &pairs {
+        post(guests, qp, 160);
+    }
+    // So long that neither has sent all, and the end of the last message makes no difference.
+    let time = Duration::from_millis(40);
+    guests.advance(time.as_nanos() as u64);
+    let could = RATE as f64 * time.as_secs_f64();
+    pairs.map(|(qp, _)| {
+        let done = sent(&qp.cq.poll());
+        assert!(done.iter().all(|(_, status)| *status == Status::Success));
+        assert!(!done.is_empty() && done.len() < 160);
+        done.len() as f64 * f64::from(LEN) / could
+    })
+}
+
+fn close(given: [f64; 2], expected: [f64; 2]) -> bool {
+    // A message is one part in 150 of what passes.
+    (0..2).all(|at| (given[at] - expected[at]).abs() < 0.02)
+}
+
+#[test]
+fn guests_get_the_shares_of_their_lanes() {
+    for (weights, expected) in [
+        ("0:64,1:192", [0.25, 0.75]),
+        ("0:192,1:64", [0.75, 0.25]),
+        ("0:100,1:100", [0.5, 0.5]),
+    ] {
+        let mut model = model(Bandwidth::Model);
+        model.manager.arbitration = Some(Arbitration::parse(0, "", weights).unwrap());
+        let (_lab, mut guests) = guests(&model);
+        let given = shares(&mut guests, [0, 1]);
+        assert!(close(given, expected), "{weights}: {given:?}");
+    }
+}
+
+#[test]
+fn guests_of_different_engines_share_the_same_links() {
+    let mut model = model(Bandwidth::Model);
+    model.manager.arbitration = Some(Arbitration::parse(0, "", "0:64,1:192").unwrap());
+    let (_lab, mut guests) = guests(&model);
+    guests.split(&[0, 1, 1, 0]);
+    let given = shares(&mut guests, [0, 1]);
+    assert!(close(given, [0.25, 0.75]), "{given:?}");
+}
+
+#[test]
+fn in_one_lane_guests_get_the_same() {
+    let (_lab, mut guests) = guests(&model(Bandwidth::Model));
+    let given = shares(&mut guests, [0, 2]);
+    assert!(close(given, [0.5, 0.5]), "{given:?}");
+}
+
+#[test]
+fn a_guest_alone_gets_all_of_it() {
+    let mut model = model(Bandwidth::Model);
+    model.manager.arbitration = Some(Arbitration::parse(0, "", "0:1,1:255").unwrap());
+    let (_lab, mut guests) = guests(&model);
+    let (a, _) = connect(&mut guests, 0, 0);
+    post(&mut guests, &a, 32);
+    let whole = 32 * u64::from(LEN) * 1_000_000_000 / RATE;
+    guests.advance(whole);
+    assert!(sent(&a.cq.poll()).len() < 32, "faster than the link");
+    guests.advance(whole / 50);
+    let rest = sent(&a.cq.poll());
+    assert_eq!(rest.last(), Some(&(31, Status::Success)));
+}
+
+/// No table of the ports has the lane: packets wait, and their sender hears nothing.
+#[test]
+fn a_lane_without_a_turn() {
+    let mut model = model(Bandwidth::Model);
+    model.manager.arbitration = Some(Arbitration::parse(0, "", "0:64").unwrap());
+    let (_lab, mut guests) = guests(&model);
+    let (a, _) = connect(&mut guests, 0, 1);
+    post(&mut guests, &a, 1);
+    guests.advance(60_000_000_000);
+    assert_eq!(sent(&a.cq.poll()), [(0, Status::RetryExceeded)]);
+}
+
+#[test]
+fn datagrams_share_links_too() {
+    let (_lab, mut guests) = guests(&model(Bandwidth::Model));
+    let [a, c] = [0, 2].map(|node| guests.qp(node, Transport::Ud));
+    for (qp, peer) in [(&a, &c), (&c, &a)] {
+        let change = guests.attributes(peer);
+        guests.bring_up(qp, &change);
+    }
+    for index in 0..1000 {
+        let wr = datagram(&guests, &c, index, &[guests.sge(0, 0, 4096)]);
+        guests.post(&a, wr);
+    }
+    let whole = 1000 * (4096 + 32) * 1_000_000_000 / RATE;
+    guests.advance(whole / 2);
+    let half = sent(&a.cq.poll()).len();
+    assert!((500..600).contains(&half), "{half}");
+    guests.advance(whole / 2);
+    assert_eq!(sent(&a.cq.poll()).len(), 1000 - half);
+}
+
+/// Where links do not share their bandwidth, messages are one copy each, in no time.
+#[test]
+fn unlimited_links_take_no_time() {
+    let (_lab, mut guests) = guests(&model(Bandwidth::Unlimited));
+    let (a, _) = connect(&mut guests, 0, 1);
+    post(&mut guests, &a, 32);
+    guests.settle();
+    assert_eq!(sent(&a.cq.poll()).len(), 32);
+}
