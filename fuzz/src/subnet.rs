@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use connectx::{Port, PortAttributes};
-use hca::{End, Heading, MadDatagram, NoRoute, PathId, Route, Subnet, VfId};
+use hca::{End, Heading, MadDatagram, NoRoute, Route, Subnet, VfId};
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
 
 /// The subnet: LID `n` is function `n - 1`.
@@ -24,14 +24,7 @@ impl FixedSubnet {
     }
 
     fn route(vf: u16) -> Route {
-        Route {
-            end: End::Here(VfId(vf)),
-            mtu: Mtu::from_bytes(4096).expect("an MTU of the specification"),
-            path: PathId::NONE,
-            faulty: false,
-            delay: 0,
-            crossing: None,
-        }
+        Route::clean(End::Here(VfId(vf)), Mtu::from_bytes(4096).expect("an MTU of the specification"))
     }
 }
 

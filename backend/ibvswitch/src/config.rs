@@ -26,8 +26,8 @@ use wire::{Guid, Lid, PKey};
 pub use document::Problem;
 pub(crate) use names::SMP_ACCESS;
 pub use vswitch::model::{
-    Address, AddressModel, Bandwidth, Cluster, Fabric, FileNodes, GmpClass, GmpClasses, KeyChoice, LinkRate,
-    MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Router, RouterPort,
+    Address, AddressModel, Bandwidth, Cluster, Fabric, FileNodes, GmpClass, GmpClasses, KeyChoice,
+    LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Router, RouterPort,
     RoutingChoice, Subnet, Switch, View, Wiring,
 };
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use hca::{
-    Clock, End, Engine, Heading, MadDatagram, NoRoute, PathId, PortView, Quota, Route, Subnet, VfId,
+    Clock, End, Engine, Heading, MadDatagram, NoRoute, PortView, Quota, Route, Subnet, VfId,
 };
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
 
@@ -46,14 +46,7 @@ impl Subnet for Loopback {
         Arc::clone(&self.0)
     }
     fn resolve(&mut self, from: VfId, _heading: &Heading) -> Result<Route, NoRoute> {
-        Ok(Route {
-            end: End::Here(from),
-            mtu: Mtu::B4096,
-            path: PathId::NONE,
-            faulty: false,
-            delay: 0,
-            crossing: None,
-        })
+        Ok(Route::clean(End::Here(from), Mtu::B4096))
     }
     fn resolve_multicast(&mut self, _from: VfId, _mlid: Lid, _sl: Sl, _pkey: PKey) -> Vec<Route> {
         Vec::new()

@@ -7,7 +7,8 @@ use crate::config::document::Section;
 use crate::config::names::WIDTHS;
 use crate::config::population::Population;
 use crate::config::{
-    Address, AddressModel, Bandwidth, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Subnet, Wiring,
+    Address, AddressModel, Bandwidth, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Subnet,
+    Wiring,
 };
 
 impl<'d, 'i> Reader<'d, 'i> {
