@@ -177,6 +177,25 @@ fn datagrams_share_links_too() {
     assert_eq!(sent(&a.cq.poll()).len(), 1000 - half);
 }
 
+/// Who answers READs as fast as the link is sends all the same.
+#[test]
+fn answers_take_nobodys_room() {
+    let (_lab, mut guests) = guests(&model(Bandwidth::Model));
+    let (a, c) = connect(&mut guests, 0, 0);
+    for index in 0..16 {
+        let mut sge = guests.sge(c.node, 0, 1 << 20);
+        sge.addr = ALIAS;
+        let key = guests.nodes[a.node].key;
+        let wr = remote(Operation::Read, index, &[sge], ALIAS, key);
+        guests.post(&c, wr);
+    }
+    guests.advance(8_000_000);
+    post(&mut guests, &a, 8);
+    guests.advance(16_000_000);
+    assert_eq!(sent(&a.cq.poll()).len(), 8);
+    assert!(sent(&c.cq.poll()).len() < 8, "it reads yet");
+}
+
 /// Where links do not share their bandwidth, messages are one copy each, in no time.
 #[test]
 fn unlimited_links_take_no_time() {
