@@ -246,7 +246,8 @@ impl<F: Face> Reception<'_, F> {
         TrafficCounters::add(&self.vf.counters.requests.out_of_buffer, 1);
     }
 
-    /// It has been carried out before: the requester has missed the answer (9.7.5.1.2).
+    /// It has been carried out before: the requester has missed the answer (9.7.5.1.2). A READ is carried
+    /// out again, and says what memory holds by now; of an atomic the result was kept.
     fn duplicate(&mut self, frame: &mut Frame, budget: &mut i64) -> Reply {
         self.count_duplicates(frame.packets());
         match frame.content {

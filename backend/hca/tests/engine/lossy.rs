@@ -150,6 +150,33 @@ fn a_gap_in_a_response() {
     assert_eq!(counts(&lab, 1), [0, 0, 0, 0, 2]);
 }
 
+/// A READ whose answer is lost looks at memory again (9.7.5.1.2), with the key as it is by then.
+#[test]
+fn a_read_is_carried_out_again() {
+    let mut lab = Lab::new(2);
+    let (a, b) = lab.pair(Transport::Rc);
+    let key = lab.nodes[1].key;
+    let sge = lab.sge(0, 0, 5);
+    for (index, last) in [(1, false), (2, true)] {
+        lossy(&lab, BACK, Loss::of("x"));
+        lab.memory(1).write(base(1), b"first");
+        lab.execute(&a, remote(Operation::Read, index, &[sge], base(1), key));
+        assert!(a.cq.poll().is_empty());
+        lab.memory(1).write(base(1), b"later");
+        if last {
+            lab.engine.destroy_key(b.vf, key >> 8).unwrap();
+        }
+        lab.advance(TIMEOUT_NS);
+        if last {
+            assert_eq!(sent(&a.cq.poll()), [(index, Status::RemoteAccess)]);
+        } else {
+            well(&lab, &a, index);
+            assert_eq!(lab.memory(0).read(base(0), 5), b"later");
+        }
+        assert_eq!(counts(&lab, 1), [0, 0, 0, 0, index.into()]);
+    }
+}
+
 #[test]
 fn an_atomic_is_carried_out_once() {
     let mut lab = Lab::new(2);
