@@ -6,6 +6,7 @@ mod capacity;
 mod comparison;
 mod lids;
 mod migration;
+#[path = "../../ibvswitch/src/cli/number.rs"]
 mod number;
 mod papers;
 mod progress;

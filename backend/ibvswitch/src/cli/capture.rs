@@ -15,7 +15,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use wire::erf;
 
-use super::number::{at_least, seconds, whole};
+use super::number::{at_least, whole};
 use super::{CliError, SourceArgs, print_json, usage};
 use crate::capture::{PART_HEADER, PART_MAX, RECORD, SUMMARY, Summary, Wish};
 use crate::control::{Client, Request, Response};
@@ -245,5 +245,31 @@ impl Reader {
         self.buffer.drain(..at);
         self.out.flush()?;
         Ok(summary)
+    }
+}
+
+/// A time in seconds, not 0, with or without a fraction.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().and_then(|seconds: f64| {
+        let time = Duration::try_from_secs_f64(seconds).ok()?;
+        (!time.is_zero()).then_some(time)
+    });
+    time.ok_or_else(|| "write seconds, such as 10 or 0.5".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_are_none() {
+        for text in ["0", "-1", "nan", "inf", "1e30", "", "1 s"] {
+            assert_eq!(
+                seconds(text),
+                Err("write seconds, such as 10 or 0.5".to_owned()),
+                "{text}"
+            );
+        }
+        assert_eq!(seconds("0.2"), Ok(Duration::from_millis(200)));
     }
 }

@@ -1,9 +1,9 @@
-//! Numbers on the command line: a mistake is told with what may be written.
+//! Whole numbers on the command line: a mistake is told with what may be written. `ibvswitch-simulate`
+//! has this file in its command line, too.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
-use std::time::Duration;
 
 /// A whole number of a range.
 pub(super) fn whole<T>(
@@ -34,31 +34,5 @@ where
     move |text| {
         let number = text.parse().ok().filter(|number| *number >= first);
         number.ok_or_else(|| format!("write a whole number from {first} on"))
-    }
-}
-
-/// A time in seconds, not 0, with or without a fraction.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let time = text.parse().ok().and_then(|seconds: f64| {
-        let time = Duration::try_from_secs_f64(seconds).ok()?;
-        (!time.is_zero()).then_some(time)
-    });
-    time.ok_or_else(|| "write seconds, such as 10 or 0.5".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_that_are_none() {
-        for text in ["0", "-1", "nan", "inf", "1e30", "", "1 s"] {
-            assert_eq!(
-                seconds(text),
-                Err("write seconds, such as 10 or 0.5".to_owned()),
-                "{text}"
-            );
-        }
-        assert_eq!(seconds("0.2"), Ok(Duration::from_millis(200)));
     }
 }
