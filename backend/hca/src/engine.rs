@@ -4,6 +4,7 @@
 
 pub(crate) mod agenda;
 pub(crate) mod failure;
+pub(crate) mod objects;
 pub(crate) mod poll;
 pub(crate) mod progress;
 pub(crate) mod service_level;
@@ -17,6 +18,7 @@ use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
 
+use crate::engine::objects::Objects;
 use crate::engine::traffic::PathTraffic;
 use crate::engine::turns::Turns;
 use crate::engine::vf::{PortView, Quota, TrafficCounters, Vf};
@@ -24,14 +26,11 @@ use crate::face::{Event, Face};
 use crate::local::datagram::MAX_DATAGRAM;
 use crate::memory::mr::KeyTable;
 use crate::storage::discarded::Discarded;
-use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
 use crate::subnet::Subnet;
 use crate::transport::{Captured, Endpoint, Loopback, Watch, over};
-use crate::verbs::cq::{Cq, HeldEvents};
-use crate::verbs::qp::Qp;
+use crate::verbs::cq::HeldEvents;
 use crate::verbs::reason::Report;
-use crate::verbs::srq::Srq;
 use crate::verbs::work::{RecvWr, SendWr};
 
 /// A virtual function of the engine.
@@ -90,10 +89,7 @@ pub enum VerbError {
 /// The engine. See the crate's documentation for who calls it.
 #[derive(Debug)]
 pub struct Engine<F: Face> {
-    pub(crate) vfs: Vec<Vf<F>>,
-    pub(crate) qps: Slab<Qp<F>>,
-    pub(crate) cqs: Slab<Cq<F>>,
-    pub(crate) srqs: Slab<Srq<F>>,
+    pub(crate) objects: Objects<F>,
     pub(crate) subnet: Box<dyn Subnet>,
     pub(crate) generation: Arc<AtomicU64>,
     pub(crate) traffic: Arc<PathTraffic>,
@@ -135,10 +131,7 @@ impl<F: Face> Engine<F> {
         let links = subnet.links();
         let shares = links.is_some();
         Self {
-            vfs: Vec::new(),
-            qps: Slab::default(),
-            cqs: Slab::default(),
-            srqs: Slab::default(),
+            objects: Objects::default(),
             subnet,
             generation,
             traffic,
@@ -167,18 +160,18 @@ impl<F: Face> Engine<F> {
 
     /// Adds a function.
     pub fn add_vf(&mut self, dma: F::Dma, face: F::Vf, quota: Quota) -> VfId {
-        let id = VfId(self.vfs.len() as u16);
+        let id = VfId(self.objects.vfs.len() as u16);
         let seed = self.seed ^ (u64::from(id.0) + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        self.vfs.push(Vf::new(dma, face, quota, seed));
+        self.objects.vfs.push(Vf::new(dma, face, quota, seed));
         id
     }
 
     pub(crate) fn vf(&self, vf: VfId) -> &Vf<F> {
-        &self.vfs[usize::from(vf.0)]
+        self.objects.vf(vf)
     }
 
     pub(crate) fn vf_mut(&mut self, vf: VfId) -> &mut Vf<F> {
-        &mut self.vfs[usize::from(vf.0)]
+        self.objects.vf_mut(vf)
     }
 
     /// Guest memory of a function.
@@ -242,14 +235,13 @@ impl<F: Face> Engine<F> {
 
     /// Delivers an asynchronous event to a function's face.
     pub fn notify(&mut self, vf: VfId, event: Event) {
-        let vf = self.vf_mut(vf);
-        F::event(&vf.dma, &mut vf.face, event);
+        self.objects.notify(vf, event);
     }
 
     /// Has frames watched from now on, or not any more. What is watched goes in frames.
     pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) {
         self.endpoint.watch = watch;
-        self.vfs.iter_mut().for_each(|vf| vf.version += 1);
+        self.objects.vfs.iter_mut().for_each(|vf| vf.version += 1);
     }
 
     /// Has frames leave and arrive elsewhere. Those on their way are lost.
@@ -285,7 +277,7 @@ impl<F: Face> Engine<F> {
     pub fn reset_vf(&mut self, vf: VfId) {
         self.bury(vf);
         self.forget_polled(vf);
-        let state = &mut self.vfs[usize::from(vf.0)];
+        let state = &mut self.objects.vfs[usize::from(vf.0)];
         let gone = (
             state.pds.replace(),
             state.xrcds.replace(),

@@ -217,7 +217,8 @@ impl<F: Face> Engine<F> {
                 self.make_ready(index);
             }
             self.rest_polling(vf);
-            self.turns.rest(vf, &mut self.vfs[usize::from(vf.0)].agenda);
+            self.turns
+                .rest(vf, &mut self.objects.vfs[usize::from(vf.0)].agenda);
         }
     }
 
@@ -229,7 +230,7 @@ impl<F: Face> Engine<F> {
             state.version += 1;
             self.resume_polling(vf);
             self.turns
-                .resume(vf, &mut self.vfs[usize::from(vf.0)].agenda);
+                .resume(vf, &mut self.objects.vfs[usize::from(vf.0)].agenda);
         }
     }
 

@@ -135,12 +135,12 @@ impl<F: Face> Engine<F> {
     /// A queue pair is to have a turn.
     #[inline]
     pub(crate) fn make_ready(&mut self, index: QpIndex) {
-        if let Some(qp) = self.qps.get_mut(index.0)
+        if let Some(qp) = self.objects.qps.get_mut(index.0)
             && !qp.req.queued
         {
             qp.req.queued = true;
             let vf = qp.core.vf;
-            let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
+            let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
             agenda.ready.push_back(index);
             self.turns.queue(vf, agenda);
         }
@@ -149,13 +149,13 @@ impl<F: Face> Engine<F> {
     /// A function is to have a turn.
     #[inline]
     pub(crate) fn queue(&mut self, vf: VfId) {
-        let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
+        let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
         self.turns.queue(vf, agenda);
     }
 
     /// Takes note of when a function's next timer is due.
     pub(crate) fn set_alarm(&mut self, vf: VfId) {
-        let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
+        let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
         self.turns.set_alarm(vf, agenda);
     }
 
@@ -197,7 +197,7 @@ impl<F: Face> Engine<F> {
         if self.vf(vf).agenda.is_pending() {
             self.queue(vf);
         } else {
-            let agenda = &mut self.vfs[usize::from(vf.0)].agenda;
+            let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
             self.turns.withdraw(vf, agenda);
         }
     }
@@ -253,7 +253,7 @@ impl<F: Face> Engine<F> {
             && let Some(index) = self.vf_mut(vf).agenda.ready.pop_front()
         {
             // Another one may have its place by now, which has its turn early then.
-            match self.qps.get_mut(index.0) {
+            match self.objects.qps.get_mut(index.0) {
                 Some(qp) if qp.req.queued && qp.core.vf == vf => {
                     qp.req.queued = false;
                     self.turn(index, &mut left);
@@ -300,7 +300,7 @@ impl<F: Face> Engine<F> {
     /// Lets go of all objects of a function at once, in a time that does not depend on how many there
     /// are.
     pub(crate) fn bury(&mut self, vf: VfId) {
-        let state = &mut self.vfs[usize::from(vf.0)];
+        let state = &mut self.objects.vfs[usize::from(vf.0)];
         let remains = Remains {
             qps: state.qps.replace(),
             cqs: state.cqs.replace(),
@@ -328,15 +328,15 @@ impl<F: Face> Engine<F> {
         {
             left -= REMOVAL_COST;
             if let Some(slot) = remains.qps.pop() {
-                if let Some(qp) = slot.and_then(|index| self.qps.remove(index.0)) {
+                if let Some(qp) = slot.and_then(|index| self.objects.qps.remove(index.0)) {
                     self.discarded.keep(qp);
                 }
             } else if let Some(slot) = remains.cqs.pop() {
-                if let Some(cq) = slot.and_then(|index| self.cqs.remove(index.0)) {
+                if let Some(cq) = slot.and_then(|index| self.objects.cqs.remove(index.0)) {
                     self.discarded.keep(cq);
                 }
             } else if let Some(slot) = remains.srqs.pop() {
-                if let Some(srq) = slot.and_then(|index| self.srqs.remove(index.0)) {
+                if let Some(srq) = slot.and_then(|index| self.objects.srqs.remove(index.0)) {
                     self.discarded.keep(srq);
                 }
             } else {

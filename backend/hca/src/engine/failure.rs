@@ -3,6 +3,7 @@
 use wire::Psn;
 
 use crate::engine::agenda::{Errands, Errored, FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
+use crate::engine::objects::Objects;
 use crate::engine::{Burst, CqIndex, Engine, QpIndex, VfId};
 use crate::face::{CqError, Event, Face};
 use crate::transport::responder::Receiving;
@@ -42,13 +43,13 @@ impl<F: Face> Engine<F> {
     /// Writes a completion entry.
     #[inline]
     pub(crate) fn complete(&mut self, cq: CqIndex, entry: &CompletionEntry) {
-        let Some(state) = self.cqs.get_mut(cq.0) else {
+        let Some(state) = self.objects.cqs.get_mut(cq.0) else {
             return;
         };
         if state.failed {
             return;
         }
-        let vf = &mut self.vfs[usize::from(state.vf.0)];
+        let vf = &mut self.objects.vfs[usize::from(state.vf.0)];
         match F::complete(&vf.dma, &mut vf.face, &mut state.ring, entry) {
             Ok(attention) => {
                 if attention.watch && !state.watched {
@@ -65,7 +66,7 @@ impl<F: Face> Engine<F> {
 
     #[cold]
     pub(crate) fn cq_failed(&mut self, cq: CqIndex, error: CqError) {
-        let Some(state) = self.cqs.get_mut(cq.0) else {
+        let Some(state) = self.objects.cqs.get_mut(cq.0) else {
             return;
         };
         if state.failed {
@@ -73,7 +74,7 @@ impl<F: Face> Engine<F> {
         }
         state.failed = true;
         let (vf, cqn) = (state.vf, state.cqn);
-        let state = &mut self.vfs[usize::from(vf.0)];
+        let state = &mut self.objects.vfs[usize::from(vf.0)];
         state.agenda.search_left = state.qps.slots() + state.srqs.slots();
         self.queue(vf);
         self.notify(vf, Event::CqError { cqn, error });
@@ -83,7 +84,7 @@ impl<F: Face> Engine<F> {
     /// function alone, of which some objects are looked at in each turn.
     pub(crate) fn search_users(&mut self, vf: VfId, left: &mut i64) {
         while *left > 0 {
-            let state = &mut self.vfs[usize::from(vf.0)];
+            let state = &mut self.objects.vfs[usize::from(vf.0)];
             if state.agenda.search_left == 0 {
                 return;
             }
@@ -97,15 +98,15 @@ impl<F: Face> Engine<F> {
             let at = agenda.search_at;
             agenda.search_at += 1;
             if let Some(&index) = state.qps.in_slot(at) {
-                if self.has_lost_cq(index) {
+                if self.objects.has_lost_cq(index) {
                     *left -= FAILURE_COST;
                     self.catastrophe(index);
                 }
             } else if let Some(&index) = at.checked_sub(qps).and_then(|at| state.srqs.in_slot(at))
-                && let Some(srq) = self.srqs.get_mut(index.0)
+                && let Some(srq) = self.objects.srqs.get_mut(index.0)
                 && let Some((_, cq)) = srq.xrc
                 && !srq.failed
-                && self.cqs.get(cq.0).is_some_and(|cq| cq.failed)
+                && self.objects.cqs.get(cq.0).is_some_and(|cq| cq.failed)
             {
                 srq.failed = true;
                 let srqn = srq.srqn;
@@ -114,18 +115,10 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    fn has_lost_cq(&self, index: QpIndex) -> bool {
-        self.qps.get(index.0).is_some_and(|qp| {
-            let mut cqs = [qp.req.cq, qp.resp.cq].into_iter().flatten();
-            qp.core.state != QpState::Reset
-                && cqs.any(|cq| self.cqs.get(cq.0).is_some_and(|cq| cq.failed))
-        })
-    }
-
     /// A work queue cannot be read: the queue pair is unusable.
     #[cold]
     pub(crate) fn catastrophe(&mut self, index: QpIndex) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         if qp.core.state == QpState::Error {
@@ -141,7 +134,7 @@ impl<F: Face> Engine<F> {
     pub(crate) fn fail_qp(&mut self, index: QpIndex) {
         if self.enter_error(index) {
             self.flush(index, &mut { FAILURE_COST });
-            self.last_request_reached(index);
+            self.objects.last_request_reached(index);
         }
     }
 
@@ -149,12 +142,12 @@ impl<F: Face> Engine<F> {
     /// was not there already.
     #[cold]
     pub(crate) fn enter_error(&mut self, index: QpIndex) -> bool {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return false;
         };
         let earlier = std::mem::replace(&mut qp.core.state, QpState::Error);
         let waited = qp.req.wait != Wait::None;
-        self.forget_as_peer(index);
+        self.objects.forget_as_peer(index);
         if waited {
             self.end_wait(index);
         }
@@ -162,7 +155,7 @@ impl<F: Face> Engine<F> {
             return false;
         }
         let due = self.clock.now() + ERROR_RECHECK;
-        let Self { qps, vfs, .. } = self;
+        let Objects { qps, vfs, .. } = &mut self.objects;
         if let Some(Qp { core, .. }) = qps.get_mut(index.0) {
             let vf = core.vf;
             let errored = &mut vfs[usize::from(vf.0)].agenda.errored;
@@ -181,7 +174,7 @@ impl<F: Face> Engine<F> {
 
     /// A queue pair is no longer in error, or no longer there.
     pub(crate) fn forget_errored(&mut self, index: QpIndex) {
-        let Self { qps, vfs, .. } = self;
+        let Objects { qps, vfs, .. } = &mut self.objects;
         let Some(Qp { core, .. }) = qps.get(index.0) else {
             return;
         };
@@ -199,16 +192,6 @@ impl<F: Face> Engine<F> {
         if errored.list.is_empty() {
             *errored = Errands::default();
             self.set_alarm(vf);
-        }
-    }
-
-    /// No more of a shared receive queue goes to this queue pair (11.6.3.1.7).
-    pub(crate) fn last_request_reached(&mut self, index: QpIndex) {
-        if let Some(qp) = self.qps.get(index.0)
-            && matches!(qp.resp.queue, RecvQueue::Shared(_))
-        {
-            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
-            self.notify(vf, Event::LastWqeReached(qpn));
         }
     }
 
@@ -267,7 +250,7 @@ impl<F: Face> Engine<F> {
     pub(crate) fn flush(&mut self, index: QpIndex, budget: &mut i64) -> bool {
         let mut any = false;
         while *budget > 0 {
-            let Some(qp) = self.qps.get_mut(index.0) else {
+            let Some(qp) = self.objects.qps.get_mut(index.0) else {
                 return any;
             };
             if !matches!(qp.core.state, QpState::Error | QpState::SendQueueError) {
@@ -291,7 +274,7 @@ impl<F: Face> Engine<F> {
             None => {
                 let mut wr = self.spare_sends.take(SendWr::with_capacity);
                 wr.clear();
-                let Self { qps, vfs, .. } = self;
+                let Objects { qps, vfs, .. } = &mut self.objects;
                 let Some(qp) = qps.get_mut(index.0) else {
                     return false;
                 };
@@ -316,7 +299,7 @@ impl<F: Face> Engine<F> {
             }
         };
         let time = self.completion_time(0);
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return false;
         };
         let entry = CompletionEntry {
@@ -338,7 +321,7 @@ impl<F: Face> Engine<F> {
     }
 
     fn flush_recv(&mut self, index: QpIndex) -> bool {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return false;
         };
         let inbound = match qp.resp.inbound.take() {
@@ -346,7 +329,7 @@ impl<F: Face> Engine<F> {
             None => {
                 let mut wr = self.spare_recvs.take(RecvWr::with_capacity);
                 wr.clear();
-                let Self { qps, vfs, .. } = self;
+                let Objects { qps, vfs, .. } = &mut self.objects;
                 let Some(qp) = qps.get_mut(index.0) else {
                     return false;
                 };
@@ -385,7 +368,7 @@ impl<F: Face> Engine<F> {
         solicited: bool,
     ) {
         let time = self.completion_time(byte_len);
-        let Some(qp) = self.qps.get(index.0) else {
+        let Some(qp) = self.objects.qps.get(index.0) else {
             return;
         };
         let srqn = inbound.srqn;
@@ -407,7 +390,7 @@ impl<F: Face> Engine<F> {
         let vf = qp.core.vf;
         let cq = match (&qp.resp.queue, srqn) {
             // The queue may be gone since; then nobody waits for this.
-            (RecvQueue::Xrc(_), Some(srqn)) => self.srq(vf, srqn).and_then(|srq| srq.xrc),
+            (RecvQueue::Xrc(_), Some(srqn)) => self.objects.srq(vf, srqn).and_then(|srq| srq.xrc),
             _ => qp.resp.cq.map(|cq| (0, cq)),
         };
         self.spare_recvs.keep(inbound.wr);
@@ -415,23 +398,7 @@ impl<F: Face> Engine<F> {
             self.complete(cq, &entry);
         }
         if let Some(srqn) = srqn {
-            self.check_srq_limit(vf, srqn);
-        }
-    }
-
-    fn srq(&self, vf: VfId, srqn: u32) -> Option<&Srq<F>> {
-        self.srqs.get(self.vf(vf).srqs.get(srqn)?.0)
-    }
-
-    /// Raises a shared receive queue's limit event if it is due.
-    pub(crate) fn check_srq_limit(&mut self, vf: VfId, srqn: u32) {
-        let state = &mut self.vfs[usize::from(vf.0)];
-        if let Some(srq) = state
-            .srqs
-            .get(srqn)
-            .and_then(|srq| self.srqs.get_mut(srq.0))
-        {
-            srq.check_limit(&state.dma, &mut state.face);
+            self.objects.check_srq_limit(vf, srqn);
         }
     }
 
@@ -440,7 +407,7 @@ impl<F: Face> Engine<F> {
         self.forget_away(index);
         self.end_wait(index);
         self.forget_errored(index);
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         qp.core.state = QpState::Reset;
@@ -465,6 +432,42 @@ impl<F: Face> Engine<F> {
         }
         if let Some(inbound) = qp.resp.inbound.take() {
             self.spare_recvs.keep(inbound.wr);
+        }
+    }
+}
+
+impl<F: Face> Objects<F> {
+    pub(crate) fn has_lost_cq(&self, index: QpIndex) -> bool {
+        self.qps.get(index.0).is_some_and(|qp| {
+            let mut cqs = [qp.req.cq, qp.resp.cq].into_iter().flatten();
+            qp.core.state != QpState::Reset
+                && cqs.any(|cq| self.cqs.get(cq.0).is_some_and(|cq| cq.failed))
+        })
+    }
+
+    /// No more of a shared receive queue goes to this queue pair (11.6.3.1.7).
+    pub(crate) fn last_request_reached(&mut self, index: QpIndex) {
+        if let Some(qp) = self.qps.get(index.0)
+            && matches!(qp.resp.queue, RecvQueue::Shared(_))
+        {
+            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
+            self.notify(vf, Event::LastWqeReached(qpn));
+        }
+    }
+
+    pub(crate) fn srq(&self, vf: VfId, srqn: u32) -> Option<&Srq<F>> {
+        self.srqs.get(self.vf(vf).srqs.get(srqn)?.0)
+    }
+
+    /// Raises a shared receive queue's limit event if it is due.
+    pub(crate) fn check_srq_limit(&mut self, vf: VfId, srqn: u32) {
+        let state = &mut self.vfs[usize::from(vf.0)];
+        if let Some(srq) = state
+            .srqs
+            .get(srqn)
+            .and_then(|srq| self.srqs.get_mut(srq.0))
+        {
+            srq.check_limit(&state.dma, &mut state.face);
         }
     }
 }

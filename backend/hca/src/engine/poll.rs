@@ -10,6 +10,7 @@
 //! bounded, so that nobody waits for what others have rung.
 
 use crate::engine::agenda::TURN;
+use crate::engine::objects::Objects;
 use crate::engine::{CqIndex, Engine, QpIndex, VfId};
 use crate::face::{Attention, Face};
 use crate::verbs::qp::{Qp, QpState, Wait};
@@ -90,7 +91,7 @@ impl<F: Face> Engine<F> {
     /// A doorbell page of `vf` says that `qpn` was rung. Others may have been
     /// rung before it and overwritten.
     pub fn hint(&mut self, vf: VfId, qpn: Qpn) {
-        let known = self.qp_index(vf, qpn).ok();
+        let known = self.objects.qp_index(vf, qpn).ok();
         let rested = known.is_some_and(|index| self.heat(index));
         let polled = &mut self.vf_mut(vf).polled;
         if rested {
@@ -106,8 +107,8 @@ impl<F: Face> Engine<F> {
 
     /// Starts looking at every polled queue pair's record, a few per turn.
     pub fn sweep(&mut self) {
-        for vf in 0..self.vfs.len() {
-            let polled = &mut self.vfs[vf].polled;
+        for vf in 0..self.objects.vfs.len() {
+            let polled = &mut self.objects.vfs[vf].polled;
             polled.sweep_left = polled.all.len();
             self.activate(VfId(vf as u16));
         }
@@ -139,14 +140,14 @@ impl<F: Face> Engine<F> {
                 break;
             };
             busy |= self.poll_hot(vf, &mut left);
-            let polled = &self.vfs[usize::from(vf.0)].polled;
+            let polled = &self.objects.vfs[usize::from(vf.0)].polled;
             if polled.sweep_left > 0 || polled.patrol_left > 0 {
                 busy |= self.poll_cold(vf);
                 self.poll.cursor += 1;
             } else if !polled.hot.is_empty() {
                 self.poll.cursor += 1;
             } else {
-                self.vfs[usize::from(vf.0)].polled.active = false;
+                self.objects.vfs[usize::from(vf.0)].polled.active = false;
                 self.poll.active.swap_remove(self.poll.cursor);
             }
             if left <= 0 {
@@ -173,7 +174,7 @@ impl<F: Face> Engine<F> {
     #[inline]
     fn poll_hot(&mut self, vf: VfId, left: &mut i64) -> bool {
         // Turns leave the list alone.
-        let polled = &mut self.vfs[usize::from(vf.0)].polled;
+        let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
         let mut hot = std::mem::take(&mut polled.hot);
         let mut at = polled.hot_cursor;
         let (mut allowance, mut budget) = (0, 0);
@@ -183,7 +184,7 @@ impl<F: Face> Engine<F> {
                 at = 0;
             }
             let (index, idle) = hot[at];
-            if self.has_work(index) {
+            if self.objects.has_work(index) {
                 hot[at].1 = 0;
                 at += 1;
                 if !busy {
@@ -204,7 +205,7 @@ impl<F: Face> Engine<F> {
             }
         }
         *left -= allowance - budget;
-        let polled = &mut self.vfs[usize::from(vf.0)].polled;
+        let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
         polled.hot = hot;
         polled.hot_cursor = at;
         busy
@@ -214,8 +215,8 @@ impl<F: Face> Engine<F> {
     #[inline]
     fn poll_cold(&mut self, vf: VfId) -> bool {
         let mut busy = false;
-        for _ in 0..self.vfs[usize::from(vf.0)].polled.cold_looks() {
-            let polled = &mut self.vfs[usize::from(vf.0)].polled;
+        for _ in 0..self.objects.vfs[usize::from(vf.0)].polled.cold_looks() {
+            let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
             polled.cursor += 1;
             if polled.cursor >= polled.all.len() {
                 polled.cursor = 0;
@@ -223,7 +224,7 @@ impl<F: Face> Engine<F> {
             let Some(&index) = polled.all.get(polled.cursor) else {
                 continue;
             };
-            if self.has_work(index) {
+            if self.objects.has_work(index) {
                 self.heat(index);
                 busy = true;
             }
@@ -231,32 +232,10 @@ impl<F: Face> Engine<F> {
         busy
     }
 
-    /// Whether a turn of this queue pair would find something to do. One that
-    /// waits for a timer has nothing, whatever is posted, and one that is ready
-    /// has its turn anyway.
-    #[inline]
-    fn has_work(&self, index: QpIndex) -> bool {
-        self.qps.get(index.0).is_some_and(|qp| {
-            let executes = match qp.core.state {
-                QpState::ReadyToSend => qp.req.wait == Wait::None,
-                QpState::Error | QpState::SendQueueError => true,
-                _ => false,
-            };
-            executes
-                && !qp.req.queued
-                && qp.req.away.as_ref().is_none_or(|away| !away.full)
-                && qp
-                    .req
-                    .queue
-                    .as_ref()
-                    .is_some_and(|queue| F::send_posted(&self.vf(qp.core.vf).dma, queue))
-        })
-    }
-
     /// Looks at a queue pair's record on every turn from now on. Whether it did
     /// not before.
     fn heat(&mut self, index: QpIndex) -> bool {
-        if let Some(qp) = self.qps.get_mut(index.0)
+        if let Some(qp) = self.objects.qps.get_mut(index.0)
             && qp.core.polled
             && !qp.core.hot
         {
@@ -275,14 +254,14 @@ impl<F: Face> Engine<F> {
     #[cold]
     fn cooled(&mut self, index: QpIndex) {
         self.poll.hot -= 1;
-        if let Some(qp) = self.qps.get_mut(index.0) {
+        if let Some(qp) = self.objects.qps.get_mut(index.0) {
             qp.core.hot = false;
         }
     }
 
     #[inline]
     fn activate(&mut self, vf: VfId) {
-        let polled = &mut self.vfs[usize::from(vf.0)].polled;
+        let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
         if !polled.active {
             polled.active = true;
             self.poll.active.push(vf);
@@ -316,7 +295,7 @@ impl<F: Face> Engine<F> {
 
     /// Begins to look at a new queue pair's record.
     pub(crate) fn watch_record(&mut self, index: QpIndex) {
-        let Self { qps, vfs, .. } = self;
+        let Objects { qps, vfs, .. } = &mut self.objects;
         if let Some(Qp { core, .. }) = qps.get_mut(index.0) {
             let polled = &mut vfs[usize::from(core.vf.0)].polled;
             core.polled_at = polled.all.len();
@@ -327,7 +306,8 @@ impl<F: Face> Engine<F> {
 
     /// No longer looks at the record of a queue pair that is about to go.
     pub(crate) fn forget_record(&mut self, index: QpIndex) {
-        let Self { qps, vfs, poll, .. } = self;
+        let Self { objects, poll, .. } = self;
+        let Objects { qps, vfs, .. } = objects;
         let Some(Qp { core, .. }) = qps.get(index.0).filter(|qp| qp.core.polled) else {
             return;
         };
@@ -348,10 +328,10 @@ impl<F: Face> Engine<F> {
 
     /// Looks at the arming of a completion queue from time to time.
     pub(crate) fn watch_arming(&mut self, cq: CqIndex) {
-        let Some(vf) = self.cqs.get(cq.0).map(|cq| cq.vf) else {
+        let Some(vf) = self.objects.cqs.get(cq.0).map(|cq| cq.vf) else {
             return;
         };
-        let watched = &mut self.vfs[usize::from(vf.0)].polled.watched;
+        let watched = &mut self.objects.vfs[usize::from(vf.0)].polled.watched;
         let begins = watched.is_empty();
         watched.push(cq);
         if begins && self.vf(vf).quiet.is_none() {
@@ -361,11 +341,11 @@ impl<F: Face> Engine<F> {
 
     /// No longer looks at the arming of a completion queue that is about to go.
     pub(crate) fn forget_watched(&mut self, cq: CqIndex) {
-        let Some(cq_state) = self.cqs.get(cq.0).filter(|cq| cq.watched) else {
+        let Some(cq_state) = self.objects.cqs.get(cq.0).filter(|cq| cq.watched) else {
             return;
         };
         let vf = cq_state.vf;
-        let watched = &mut self.vfs[usize::from(vf.0)].polled.watched;
+        let watched = &mut self.objects.vfs[usize::from(vf.0)].polled.watched;
         if let Some(at) = watched.iter().position(|&it| it == cq) {
             watched.swap_remove(at);
         }
@@ -376,7 +356,7 @@ impl<F: Face> Engine<F> {
 
     /// No longer looks at anything of a function that is being reset.
     pub(crate) fn forget_polled(&mut self, vf: VfId) {
-        let polled = &mut self.vfs[usize::from(vf.0)].polled;
+        let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
         self.poll.all -= polled.all.len();
         self.poll.hot -= polled.hot.len();
         self.poll.active.retain(|&it| it != vf);
@@ -399,7 +379,7 @@ impl<F: Face> Engine<F> {
             self.poll.watch_cursor = 0;
         }
         let vf = self.poll.watching[self.poll.watch_cursor];
-        let state = &mut self.vfs[usize::from(vf.0)];
+        let state = &mut self.objects.vfs[usize::from(vf.0)];
         let polled = &mut state.polled;
         polled.watch_cursor += 1;
         if polled.watch_cursor >= polled.watched.len() {
@@ -409,7 +389,7 @@ impl<F: Face> Engine<F> {
         let Some(&index) = polled.watched.get(at) else {
             return;
         };
-        let attention = match self.cqs.get_mut(index.0) {
+        let attention = match self.objects.cqs.get_mut(index.0) {
             Some(cq) => {
                 let attention = F::recheck(&state.dma, &mut state.face, &mut cq.ring);
                 cq.watched = attention.watch;
@@ -426,6 +406,30 @@ impl<F: Face> Engine<F> {
         if attention.hold > 0 {
             self.hold_event(index, attention.hold);
         }
+    }
+}
+
+impl<F: Face> Objects<F> {
+    /// Whether a turn of this queue pair would find something to do. One that
+    /// waits for a timer has nothing, whatever is posted, and one that is ready
+    /// has its turn anyway.
+    #[inline]
+    pub(crate) fn has_work(&self, index: QpIndex) -> bool {
+        self.qps.get(index.0).is_some_and(|qp| {
+            let executes = match qp.core.state {
+                QpState::ReadyToSend => qp.req.wait == Wait::None,
+                QpState::Error | QpState::SendQueueError => true,
+                _ => false,
+            };
+            executes
+                && !qp.req.queued
+                && qp.req.away.as_ref().is_none_or(|away| !away.full)
+                && qp
+                    .req
+                    .queue
+                    .as_ref()
+                    .is_some_and(|queue| F::send_posted(&self.vf(qp.core.vf).dma, queue))
+        })
     }
 }
 

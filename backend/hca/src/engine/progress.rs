@@ -4,6 +4,7 @@
 use wire::Qpn;
 
 use crate::engine::agenda::{FAILURE_COST, REQUEST_COST};
+use crate::engine::objects::Objects;
 use crate::engine::vf::TrafficCounters;
 use crate::engine::{Burst, CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
@@ -71,7 +72,7 @@ impl Ending {
 
 impl<F: Face> Engine<F> {
     pub(crate) fn timer_fired(&mut self, index: QpIndex, id: u64) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         if qp.req.timer != id {
@@ -112,7 +113,7 @@ impl<F: Face> Engine<F> {
     /// A queue pair waits until then, in the clock's nanoseconds.
     pub(crate) fn set_wait(&mut self, index: QpIndex, wait: Wait, due: u64) {
         let id = self.turns.timer();
-        if let Some(qp) = self.qps.get_mut(index.0) {
+        if let Some(qp) = self.objects.qps.get_mut(index.0) {
             qp.req.wait = wait;
             qp.req.timer = id;
             qp.req.due = due;
@@ -125,7 +126,7 @@ impl<F: Face> Engine<F> {
     /// The wait of a queue pair is over before its time.
     #[cold]
     pub(crate) fn end_wait(&mut self, index: QpIndex) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         qp.req.wait = Wait::None;
@@ -155,7 +156,7 @@ impl<F: Face> Engine<F> {
 
     fn take_turn(&mut self, index: QpIndex, budget: &mut i64) {
         while *budget > 0 {
-            let Some(qp) = self.qps.get_mut(index.0) else {
+            let Some(qp) = self.objects.qps.get_mut(index.0) else {
                 return;
             };
             if qp.req.away.is_some() {
@@ -185,17 +186,11 @@ impl<F: Face> Engine<F> {
             if !goes_on {
                 return;
             }
-            if !self.send_announced(index) {
+            if !self.objects.send_announced(index) {
                 return self.trim_spares();
             }
         }
         self.make_ready(index);
-    }
-
-    #[inline]
-    fn send_announced(&self, index: QpIndex) -> bool {
-        let queue = self.qps.get(index.0).and_then(|qp| qp.req.queue.as_ref());
-        queue.is_some_and(F::send_announced)
     }
 
     /// Takes the next posted request, or handles a malformed one.
@@ -203,7 +198,7 @@ impl<F: Face> Engine<F> {
     pub(crate) fn take_request(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
         let mut wr = self.spare_sends.take(SendWr::with_capacity);
         wr.clear();
-        let Self { qps, vfs, .. } = self;
+        let Objects { qps, vfs, .. } = &mut self.objects;
         let qp = qps.get_mut(index.0)?;
         let queue = qp.req.queue.as_mut()?;
         match F::take_send(&vfs[usize::from(qp.core.vf.0)].dma, queue, &mut wr) {
@@ -237,7 +232,7 @@ impl<F: Face> Engine<F> {
     /// Attempts a request; whether the queue pair may go on with the next.
     #[inline]
     fn attempt(&mut self, index: QpIndex, mut wr: Box<SendWr>, budget: &mut i64) -> bool {
-        let Some(qp) = self.qps.get(index.0) else {
+        let Some(qp) = self.objects.qps.get(index.0) else {
             return false;
         };
         let transport = qp.core.transport;
@@ -256,18 +251,18 @@ impl<F: Face> Engine<F> {
                 return false;
             }
             Outcome::Partly => {
-                if let Some(qp) = self.qps.get_mut(index.0) {
+                if let Some(qp) = self.objects.qps.get_mut(index.0) {
                     qp.req.reload_retries(&qp.core.attr);
                 }
-                self.keep(index, wr);
+                self.objects.keep(index, wr);
                 self.make_ready(index);
             }
             Outcome::Departs => {
-                self.depart(index, wr, None);
+                self.objects.depart(index, wr, None);
                 self.make_ready(index);
             }
             Outcome::Crowded => {
-                self.keep(index, wr);
+                self.objects.keep(index, wr);
                 self.crowded.push(index);
             }
             Outcome::NotReady(code) => self.not_ready(index, wr, code),
@@ -280,23 +275,20 @@ impl<F: Face> Engine<F> {
     /// Waits for an answer that does not come, as long as it would be waited for.
     #[cold]
     fn wait_answer(&mut self, index: QpIndex, wr: Box<SendWr>, wait: Wait) {
-        let code = self.qps.get(index.0).map_or(0, |qp| qp.core.attr.timeout);
-        self.keep(index, wr);
+        let code = self
+            .objects
+            .qps
+            .get(index.0)
+            .map_or(0, |qp| qp.core.attr.timeout);
+        self.objects.keep(index, wr);
         self.wait(index, wait, local_ack_timeout(code));
     }
 
-    #[inline]
-    fn keep(&mut self, index: QpIndex, wr: Box<SendWr>) {
-        if let Some(qp) = self.qps.get_mut(index.0) {
-            qp.req.current = Some(wr);
-        }
-    }
-
     fn not_ready(&mut self, index: QpIndex, wr: Box<SendWr>, code: u8) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
-        let counters = &self.vfs[usize::from(qp.core.vf.0)].counters.retries;
+        let counters = &self.objects.vfs[usize::from(qp.core.vf.0)].counters.retries;
         TrafficCounters::add(&counters.rnr_nak_retry_err, 1);
         // It is an answer, if not the one hoped for.
         qp.req.retries_left = qp.core.attr.retry_count;
@@ -305,7 +297,7 @@ impl<F: Face> Engine<F> {
             7 => {}
             _ => qp.req.rnr_left -= 1,
         }
-        self.keep(index, wr);
+        self.objects.keep(index, wr);
         self.wait(index, Wait::Rnr, rnr_time(code));
     }
 
@@ -313,8 +305,8 @@ impl<F: Face> Engine<F> {
     #[cold]
     fn malformed(&mut self, index: QpIndex, wr: Box<SendWr>) {
         let status = Status::LocalQpOperation;
-        match self.qps.get(index.0) {
-            Some(qp) if qp.req.away.is_some() => self.depart(index, wr, Some(status)),
+        match self.objects.qps.get(index.0) {
+            Some(qp) if qp.req.away.is_some() => self.objects.depart(index, wr, Some(status)),
             _ => self.finish(index, wr, status, 0),
         }
     }
@@ -328,7 +320,7 @@ impl<F: Face> Engine<F> {
         status: Status,
         byte_len: u32,
     ) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         qp.req.offset = 0;
@@ -346,7 +338,7 @@ impl<F: Face> Engine<F> {
         byte_len: u32,
         last: bool,
     ) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         if last {
@@ -395,16 +387,7 @@ impl<F: Face> Engine<F> {
         if status != Status::Success {
             self.fail_sender(index);
         } else if drained {
-            self.drained(index);
-        }
-    }
-
-    /// The last request before a drain is done (11.6.3.1.6).
-    #[cold]
-    fn drained(&mut self, index: QpIndex) {
-        if let Some(qp) = self.qps.get(index.0) {
-            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
-            self.notify(vf, Event::SendQueueDrained(qpn));
+            self.objects.drained(index);
         }
     }
 
@@ -412,7 +395,7 @@ impl<F: Face> Engine<F> {
     /// error state, any other queue pair as a whole.
     #[cold]
     fn fail_sender(&mut self, index: QpIndex) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         let send_queue_alone = matches!(
@@ -424,6 +407,30 @@ impl<F: Face> Engine<F> {
             self.flush(index, &mut { FAILURE_COST });
         } else {
             self.fail_qp(index);
+        }
+    }
+}
+
+impl<F: Face> Objects<F> {
+    #[inline]
+    pub(crate) fn send_announced(&self, index: QpIndex) -> bool {
+        let queue = self.qps.get(index.0).and_then(|qp| qp.req.queue.as_ref());
+        queue.is_some_and(F::send_announced)
+    }
+
+    #[inline]
+    pub(crate) fn keep(&mut self, index: QpIndex, wr: Box<SendWr>) {
+        if let Some(qp) = self.qps.get_mut(index.0) {
+            qp.req.current = Some(wr);
+        }
+    }
+
+    /// The last request before a drain is done (11.6.3.1.6).
+    #[cold]
+    pub(crate) fn drained(&mut self, index: QpIndex) {
+        if let Some(qp) = self.qps.get(index.0) {
+            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
+            self.notify(vf, Event::SendQueueDrained(qpn));
         }
     }
 }

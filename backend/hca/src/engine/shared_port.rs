@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use wire::{Gid, Qpn};
 
+use crate::engine::objects::Objects;
 use crate::engine::vf::Vf;
 use crate::engine::{Engine, VfId};
 use crate::face::Face;
@@ -31,7 +32,9 @@ impl<F: Face> Engine<F> {
             self.vf_mut(function).sharers = Arc::clone(&sharers);
         }
     }
+}
 
+impl<F: Face> Objects<F> {
     /// The function that a packet is for which reaches the port of `at` by a LID of `at`; `None` when
     /// it is nobody's there.
     #[inline]

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::engine::agenda::Errored;
 use crate::engine::failure::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
+use crate::engine::objects::Objects;
 use crate::engine::shared_port::is_free;
 use crate::engine::vf::Vf;
 use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VerbError, VfId};
@@ -112,7 +113,7 @@ impl<F: Face> Engine<F> {
         image.counters.restore(counters);
         for key in image.keys {
             let (of, pd) = (Object::new("memory key", key.index), key.pd);
-            self.require_pd(vf, of, pd)?;
+            self.objects.require_pd(vf, of, pd)?;
             let key = key.restore()?;
             let Vf { keys, memory, .. } = self.vf_mut(vf);
             if !keys.make_room_at(of.number, memory) || key.translation.held() > memory.left() {
@@ -129,7 +130,7 @@ impl<F: Face> Engine<F> {
         }
         self.vf_mut(vf).cqs.close();
         for srq in image.srqs {
-            self.restore_srq(vf, srq)?;
+            self.objects.restore_srq(vf, srq)?;
         }
         self.vf_mut(vf).srqs.close();
         for qp in image.qps {
@@ -145,7 +146,9 @@ impl<F: Face> Engine<F> {
         }
         self.restore_errored(vf, &image.errored, now)?;
         for qpn in image.ready {
-            let index = self.named(vf, Object::new("list of turns of function", 0), qpn)?;
+            let index = self
+                .objects
+                .named(vf, Object::new("list of turns of function", 0), qpn)?;
             self.make_ready(index);
         }
         let state = self.vf_mut(vf);
@@ -159,33 +162,13 @@ impl<F: Face> Engine<F> {
         Ok(())
     }
 
-    fn require_pd(&self, vf: VfId, of: Object, pd: u32) -> Result<(), ImageError> {
-        let what = Object::new("protection domain", pd);
-        require(self.vf(vf).pds.get(pd), of, what).map(|_| ())
-    }
-
-    fn restored_cq(&self, vf: VfId, of: Object, cqn: u32) -> Result<CqIndex, ImageError> {
-        let what = Object::new("completion queue", cqn);
-        require(self.vf(vf).cqs.get(cqn), of, what).copied()
-    }
-
-    fn restored_srq(&self, vf: VfId, of: Object, srqn: u32) -> Result<SrqIndex, ImageError> {
-        let what = Object::new("shared receive queue", srqn);
-        require(self.vf(vf).srqs.get(srqn), of, what).copied()
-    }
-
-    fn named(&self, vf: VfId, of: Object, qpn: Qpn) -> Result<QpIndex, ImageError> {
-        let what = Object::new("queue pair", qpn.value());
-        require(self.vf(vf).qps.get(qpn.value()), of, what).copied()
-    }
-
     fn restore_cq(&mut self, vf: VfId, image: CqImageV1<F>, now: u64) -> Result<(), ImageError> {
         let of = Object::new("completion queue", image.cqn);
-        let state = &self.vfs[usize::from(vf.0)];
+        let state = &self.objects.vfs[usize::from(vf.0)];
         let ring = F::restore_completion(&state.face, &state.dma, image.cqn, image.ring);
         let ring = ring.map_err(|what| ImageError::Invalid { of, what })?;
-        let held = [Self::OF_CQ, F::completion_held(&ring)];
-        let Self { vfs, cqs, .. } = self;
+        let held = [Objects::<F>::OF_CQ, F::completion_held(&ring)];
+        let Objects { vfs, cqs, .. } = &mut self.objects;
         let Vf {
             cqs: numbers,
             memory,
@@ -215,50 +198,6 @@ impl<F: Face> Engine<F> {
         Ok(())
     }
 
-    fn restore_srq(&mut self, vf: VfId, image: SrqImageV1<F>) -> Result<(), ImageError> {
-        let of = Object::new("shared receive queue", image.srqn);
-        self.require_pd(vf, of, image.pd)?;
-        let xrc = match image.xrc {
-            Some((xrcd, cqn)) => {
-                let what = Object::new("XRC domain", xrcd);
-                require(self.vf(vf).xrcds.get(xrcd), of, what)?;
-                Some((xrcd, self.restored_cq(vf, of, cqn)?))
-            }
-            None => None,
-        };
-        let state = &self.vfs[usize::from(vf.0)];
-        let ring = F::restore_shared(&state.face, &state.dma, image.ring);
-        let ring = ring.map_err(|what| ImageError::Invalid { of, what })?;
-        let held = [Self::OF_SRQ, F::shared_held(&ring)];
-        let Self { vfs, srqs, cqs, .. } = self;
-        let state = &mut vfs[usize::from(vf.0)];
-        let Vf {
-            srqs: numbers,
-            memory,
-            ..
-        } = state;
-        if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
-            return Err(ImageError::Exhausted(of));
-        }
-        let index = SrqIndex(srqs.insert(Srq {
-            limit: image.limit,
-            failed: image.failed,
-            ..Srq::new(image.srqn, image.pd, xrc, ring)
-        }));
-        if !numbers.insert_at(of.number, index) {
-            srqs.remove(index.0);
-            return Err(ImageError::NoPlace(of));
-        }
-        state.hold_pd(image.pd);
-        if let Some((xrcd, cq)) = xrc {
-            state.hold_xrcd(xrcd);
-            if let Some(cq) = cqs.get_mut(cq.0) {
-                cq.users += 1;
-            }
-        }
-        Ok(())
-    }
-
     fn restore_qp(&mut self, vf: VfId, image: QpImageV1<F>, now: u64) -> Result<(), ImageError> {
         let of = Object::new("queue pair", image.qpn.value());
         let invalid = |what: &dyn std::fmt::Display| ImageError::Invalid {
@@ -267,16 +206,19 @@ impl<F: Face> Engine<F> {
         };
         let transport = image.transport;
         if transport != Transport::KeyUpdate || image.pd != 0 {
-            self.require_pd(vf, of, image.pd)?;
+            self.objects.require_pd(vf, of, image.pd)?;
         }
         let special = special_slot(transport);
         if special.is_some_and(|slot| self.vf(vf).special[slot].is_some()) {
             return Err(invalid(&"a second queue pair 0 or 1"));
         }
         let (req, resp) = (image.requester, image.responder);
-        let cq = |cqn: Option<u32>| cqn.map(|cqn| self.restored_cq(vf, of, cqn)).transpose();
+        let cq = |cqn: Option<u32>| {
+            cqn.map(|cqn| self.objects.restored_cq(vf, of, cqn))
+                .transpose()
+        };
         let (send_cq, recv_cq) = (cq(req.cqn)?, cq(resp.cqn)?);
-        let state = &self.vfs[usize::from(vf.0)];
+        let state = &self.objects.vfs[usize::from(vf.0)];
         let send = req
             .queue
             .map(|queue| F::restore_send(&state.face, &state.dma, queue))
@@ -299,8 +241,8 @@ impl<F: Face> Engine<F> {
                 RecvQueue::Own(queue.map_err(|what| invalid(&what))?)
             }
             RecvImageV1::Shared(srqn) => {
-                shared = Some(self.restored_srq(vf, of, srqn)?);
-                RecvQueue::Shared(self.restored_srq(vf, of, srqn)?)
+                shared = Some(self.objects.restored_srq(vf, of, srqn)?);
+                RecvQueue::Shared(self.objects.restored_srq(vf, of, srqn)?)
             }
             RecvImageV1::Xrc(number) => {
                 let what = Object::new("XRC domain", number);
@@ -325,9 +267,9 @@ impl<F: Face> Engine<F> {
         let inbound = match resp.inbound {
             None => None,
             Some(InboundImageV1 { wr, srqn, pd }) => {
-                self.require_pd(vf, of, pd)?;
+                self.objects.require_pd(vf, of, pd)?;
                 if let Some(srqn) = srqn {
-                    self.restored_srq(vf, of, srqn)?;
+                    self.objects.restored_srq(vf, of, srqn)?;
                 }
                 let wr = receive_request(&wr).map_err(|error| invalid(&error))?;
                 Some(Inbound { wr, srqn, pd })
@@ -354,7 +296,7 @@ impl<F: Face> Engine<F> {
             return Err(ImageError::Exhausted(of));
         }
         let lid = port.lid;
-        if !is_free(&self.vfs, vf, of.number) {
+        if !is_free(&self.objects.vfs, vf, of.number) {
             let number = of.number;
             return Err(ImageError::Taken { number, lid });
         }
@@ -401,9 +343,9 @@ impl<F: Face> Engine<F> {
                 heard_by: None,
             },
         };
-        let index = QpIndex(self.qps.insert(qp));
+        let index = QpIndex(self.objects.qps.insert(qp));
         if !self.vf_mut(vf).qps.insert_at(of.number, index) {
-            self.qps.remove(index.0);
+            self.objects.qps.remove(index.0);
             return Err(ImageError::NoPlace(of));
         }
         let state = self.vf_mut(vf);
@@ -415,11 +357,11 @@ impl<F: Face> Engine<F> {
             state.special[slot] = Some(index);
         }
         for cq in [send_cq, recv_cq].into_iter().flatten() {
-            if let Some(cq) = self.cqs.get_mut(cq.0) {
+            if let Some(cq) = self.objects.cqs.get_mut(cq.0) {
                 cq.users += 1;
             }
         }
-        if let Some(srq) = shared.and_then(|srq| self.srqs.get_mut(srq.0)) {
+        if let Some(srq) = shared.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
             srq.users += 1;
         }
         if polled {
@@ -441,10 +383,10 @@ impl<F: Face> Engine<F> {
         let mut first = u64::MAX;
         for image in images {
             let of = Object::new("queue pair", image.qpn.value());
-            let index = self.named(vf, of, image.qpn)?;
+            let index = self.objects.named(vf, of, image.qpn)?;
             let due = later(now, image.due);
             let pause = image.pause.clamp(ERROR_RECHECK, LONGEST_ERROR_RECHECK);
-            let Self { vfs, qps, .. } = self;
+            let Objects { vfs, qps, .. } = &mut self.objects;
             let list = &mut vfs[usize::from(vf.0)].agenda.errored.list;
             let Some(Qp { core, .. }) = qps.get_mut(index.0) else {
                 continue;
@@ -464,6 +406,82 @@ impl<F: Face> Engine<F> {
         }
         let errored = &mut self.vf_mut(vf).agenda.errored;
         (errored.next, errored.due) = (first, first);
+        Ok(())
+    }
+}
+
+impl<F: Face> Objects<F> {
+    pub(crate) fn require_pd(&self, vf: VfId, of: Object, pd: u32) -> Result<(), ImageError> {
+        let what = Object::new("protection domain", pd);
+        require(self.vf(vf).pds.get(pd), of, what).map(|_| ())
+    }
+
+    pub(crate) fn restored_cq(
+        &self,
+        vf: VfId,
+        of: Object,
+        cqn: u32,
+    ) -> Result<CqIndex, ImageError> {
+        let what = Object::new("completion queue", cqn);
+        require(self.vf(vf).cqs.get(cqn), of, what).copied()
+    }
+
+    pub(crate) fn restored_srq(
+        &self,
+        vf: VfId,
+        of: Object,
+        srqn: u32,
+    ) -> Result<SrqIndex, ImageError> {
+        let what = Object::new("shared receive queue", srqn);
+        require(self.vf(vf).srqs.get(srqn), of, what).copied()
+    }
+
+    pub(crate) fn named(&self, vf: VfId, of: Object, qpn: Qpn) -> Result<QpIndex, ImageError> {
+        let what = Object::new("queue pair", qpn.value());
+        require(self.vf(vf).qps.get(qpn.value()), of, what).copied()
+    }
+
+    pub(crate) fn restore_srq(&mut self, vf: VfId, image: SrqImageV1<F>) -> Result<(), ImageError> {
+        let of = Object::new("shared receive queue", image.srqn);
+        self.require_pd(vf, of, image.pd)?;
+        let xrc = match image.xrc {
+            Some((xrcd, cqn)) => {
+                let what = Object::new("XRC domain", xrcd);
+                require(self.vf(vf).xrcds.get(xrcd), of, what)?;
+                Some((xrcd, self.restored_cq(vf, of, cqn)?))
+            }
+            None => None,
+        };
+        let state = &self.vfs[usize::from(vf.0)];
+        let ring = F::restore_shared(&state.face, &state.dma, image.ring);
+        let ring = ring.map_err(|what| ImageError::Invalid { of, what })?;
+        let held = [Self::OF_SRQ, F::shared_held(&ring)];
+        let Self { vfs, srqs, cqs, .. } = self;
+        let state = &mut vfs[usize::from(vf.0)];
+        let Vf {
+            srqs: numbers,
+            memory,
+            ..
+        } = state;
+        if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
+            return Err(ImageError::Exhausted(of));
+        }
+        let index = SrqIndex(srqs.insert(Srq {
+            limit: image.limit,
+            failed: image.failed,
+            ..Srq::new(image.srqn, image.pd, xrc, ring)
+        }));
+        if !numbers.insert_at(of.number, index) {
+            srqs.remove(index.0);
+            return Err(ImageError::NoPlace(of));
+        }
+        state.hold_pd(image.pd);
+        if let Some((xrcd, cq)) = xrc {
+            state.hold_xrcd(xrcd);
+            if let Some(cq) = cqs.get_mut(cq.0) {
+                cq.users += 1;
+            }
+        }
         Ok(())
     }
 }

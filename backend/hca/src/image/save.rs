@@ -6,6 +6,7 @@ use super::{
     CountersImageV1, CqImageV1, ErroredImageV1, GroupImageV1, InboundImageV1, KeyImageV1,
     QpImageV1, RecvImageV1, RequesterImageV1, ResponderImageV1, SrqImageV1, VfImage, VfImageV1,
 };
+use crate::engine::objects::Objects;
 use crate::engine::vf::TrafficCounters;
 use crate::engine::{CqIndex, Engine, QpIndex, VfId};
 use crate::face::Face;
@@ -22,9 +23,9 @@ impl<F: Face> Engine<F> {
         let numbers = |domains: &crate::storage::numbers::Numbers<u32>| -> Vec<u32> {
             domains.iter().map(|(number, _)| number).collect()
         };
-        let qpn = |index: &QpIndex| self.qps.get(index.0).map(|qp| qp.core.qpn);
+        let qpn = |index: &QpIndex| self.objects.qps.get(index.0).map(|qp| qp.core.qpn);
         let is_ready = |index: &&QpIndex| {
-            let qp = self.qps.get(index.0);
+            let qp = self.objects.qps.get(index.0);
             qp.is_some_and(|qp| qp.req.queued && qp.core.vf == vf)
         };
         let mut multicast: Vec<GroupImageV1> = state
@@ -47,17 +48,21 @@ impl<F: Face> Engine<F> {
             cqs: state
                 .cqs
                 .iter()
-                .filter_map(|(_, index)| Some(save_cq(self.cqs.get(index.0)?, now)))
+                .filter_map(|(_, index)| Some(save_cq(self.objects.cqs.get(index.0)?, now)))
                 .collect(),
             srqs: state
                 .srqs
                 .iter()
-                .filter_map(|(_, index)| Some(self.save_srq(self.srqs.get(index.0)?)))
+                .filter_map(|(_, index)| {
+                    Some(self.objects.save_srq(self.objects.srqs.get(index.0)?))
+                })
                 .collect(),
             qps: state
                 .qps
                 .iter()
-                .filter_map(|(_, index)| Some(self.save_qp(self.qps.get(index.0)?, now)))
+                .filter_map(|(_, index)| {
+                    Some(self.objects.save_qp(self.objects.qps.get(index.0)?, now))
+                })
                 .collect(),
             multicast,
             ready: state
@@ -84,12 +89,14 @@ impl<F: Face> Engine<F> {
             counters: CountersImageV1::save(&state.counters),
         })
     }
+}
 
-    fn cqn(&self, cq: CqIndex) -> Option<u32> {
+impl<F: Face> Objects<F> {
+    pub(crate) fn cqn(&self, cq: CqIndex) -> Option<u32> {
         self.cqs.get(cq.0).map(|cq| cq.cqn)
     }
 
-    fn save_srq(&self, srq: &Srq<F>) -> SrqImageV1<F> {
+    pub(crate) fn save_srq(&self, srq: &Srq<F>) -> SrqImageV1<F> {
         let xrc = srq.xrc.map(|(xrcd, cq)| (xrcd, self.cqn(cq)));
         SrqImageV1 {
             srqn: srq.srqn,
@@ -101,7 +108,7 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    fn save_qp(&self, Qp { core, req, resp }: &Qp<F>, now: u64) -> QpImageV1<F> {
+    pub(crate) fn save_qp(&self, Qp { core, req, resp }: &Qp<F>, now: u64) -> QpImageV1<F> {
         let due = match req.wait {
             Wait::None => 0,
             _ => req.due.saturating_sub(now),

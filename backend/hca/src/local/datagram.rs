@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use vm_memory::VolatileSlice;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
+use crate::engine::objects::Objects;
 use crate::engine::progress::{Outcome, failed};
 use crate::engine::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
 use crate::engine::{Engine, QpIndex, VfId};
@@ -74,12 +75,12 @@ impl<F: Face> Engine<F> {
     ) -> Outcome {
         match wr.operation {
             Operation::Nop => return Outcome::Done(0),
-            Operation::LocalInvalidate => return self.local_invalidate(index, wr),
-            Operation::UpdateKey => return self.update_key(index, wr, budget),
+            Operation::LocalInvalidate => return self.objects.local_invalidate(index, wr),
+            Operation::UpdateKey => return self.objects.update_key(index, wr, budget),
             Operation::Send | Operation::SendImm => {}
             _ => return failed(wr, Status::LocalQpOperation, Reason::Transport),
         }
-        let Some(qp) = self.qps.get(index.0) else {
+        let Some(qp) = self.objects.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         let Some(address) = wr.address else {
@@ -98,12 +99,14 @@ impl<F: Face> Engine<F> {
             .datagram
             .take()
             .unwrap_or_else(|| Box::new([0; MAX_DATAGRAM]));
-        let gathered = self.gather_datagram(from, pd, wr, &mut buffer[..len], budget);
+        let gathered = self
+            .objects
+            .gather_datagram(from, pd, wr, &mut buffer[..len], budget);
         if gathered.is_ok() {
             *budget -= len as i64;
             self.dispatch_datagram(index, wr, &address, &mut buffer[..len], budget);
             // Nobody looks at it, but every packet has its own (9.8.3.1).
-            if let Some(qp) = self.qps.get_mut(index.0) {
+            if let Some(qp) = self.objects.qps.get_mut(index.0) {
                 qp.req.psn = qp.req.psn.next();
             }
         }
@@ -117,7 +120,7 @@ impl<F: Face> Engine<F> {
     /// Whether the way of a datagram has no room for it.
     #[cold]
     fn has_to_wait(&mut self, index: QpIndex, address: &AddressVector) -> bool {
-        let Some(Qp { core, .. }) = self.qps.get(index.0) else {
+        let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
             return false;
         };
         let (from, to_agent) = (core.vf, address.dest_qp <= Qpn::QP1);
@@ -143,7 +146,7 @@ impl<F: Face> Engine<F> {
         payload: &mut [u8],
         budget: &mut i64,
     ) {
-        let Some(qp) = self.qps.get(index.0) else {
+        let Some(qp) = self.objects.qps.get(index.0) else {
             return;
         };
         let (from, transport, psn) = (qp.core.vf, qp.core.transport, qp.req.psn);
@@ -260,7 +263,7 @@ impl<F: Face> Engine<F> {
                 let to = Destination::Function(port);
                 return self.launch_datagram(from, to, route, address, &datagram, psn);
             }
-            let function = self.function_at(port, dgid, address.dest_qp);
+            let function = self.objects.function_at(port, dgid, address.dest_qp);
             if let Some(to) = function
                 && (route.is_impaired() || self.is_watched(from, to))
             {
@@ -286,35 +289,12 @@ impl<F: Face> Engine<F> {
         // The management queue pairs are reached as 0 and 1 alone.
         if let Some(&target) = target
             && self
+                .objects
                 .qps
                 .get(target.0)
                 .is_some_and(|qp| qp.core.transport == Transport::Ud)
         {
             self.receive_datagram(target, datagram);
-        }
-    }
-
-    fn gather_datagram(
-        &self,
-        from: VfId,
-        pd: u32,
-        wr: &SendWr,
-        payload: &mut [u8],
-        budget: &mut i64,
-    ) -> Result<(), Reason> {
-        let vf = self.vf(from);
-        let domain = Domain {
-            dma: &vf.dma,
-            keys: &vf.keys,
-            pd,
-        };
-        let mut left = LONGEST_WALK;
-        let read = read_payload(domain, wr, 0, Access::LOCAL_READ, payload, &mut left);
-        *budget -= LONGEST_WALK - left;
-        match read {
-            Ok(read) if read == payload.len() => Ok(()),
-            Ok(_) => Err(Reason::Pieces),
-            Err(error) => Err(Reason::LocalKey(error.into())),
         }
     }
 
@@ -357,7 +337,7 @@ impl<F: Face> Engine<F> {
             slot @ (0 | 1) => self.vf(vf).special[slot as usize],
             number => {
                 let dgid = datagram.global.map(|(global, _)| global.dgid);
-                let function = self.function_at(vf, dgid, datagram.dest_qp);
+                let function = self.objects.function_at(vf, dgid, datagram.dest_qp);
                 function.and_then(|function| self.vf(function).qps.get(number).copied())
             }
         };
@@ -386,27 +366,19 @@ impl<F: Face> Engine<F> {
 
     /// Delivers to one queue pair, or drops (9.8.3), and counts at the port.
     pub(crate) fn receive_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
-        if let Some((id, _)) = self.takes_datagrams(index) {
+        if let Some((id, _)) = self.objects.takes_datagrams(index) {
             let words = datagram.payload.len() as u64 / 4 + DATAGRAM_WORDS;
             self.vf(id).counters.received(words, 1);
             self.take_datagram(index, datagram);
         }
     }
 
-    /// Whose a queue pair is and of which kind, if it takes datagrams now.
-    fn takes_datagrams(&self, index: QpIndex) -> Option<(VfId, Transport)> {
-        let core = &self.qps.get(index.0)?.core;
-        let (transport, id) = (core.transport, core.vf);
-        // Subnet management brings ports up, so it does not need them up.
-        let up = self.vf(id).port.active || transport == Transport::Smi;
-        (transport.is_datagram() && core.state.receives() && up).then_some((id, transport))
-    }
-
     /// Delivers to one queue pair, or drops.
     fn take_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
-        let (Some((id, transport)), Some(qp)) =
-            (self.takes_datagrams(index), self.qps.get(index.0))
-        else {
+        let (Some((id, transport)), Some(qp)) = (
+            self.objects.takes_datagrams(index),
+            self.objects.qps.get(index.0),
+        ) else {
             return;
         };
         let vf = self.vf(id);
@@ -443,13 +415,13 @@ impl<F: Face> Engine<F> {
             return;
         };
         let time = self.completion_time(datagram.payload.len() as u32);
-        let Some(qp) = self.qps.get(index.0) else {
+        let Some(qp) = self.objects.qps.get(index.0) else {
             return;
         };
         let vf = self.vf(id);
         let pd = match srqn
             .and_then(|srqn| vf.srqs.get(srqn))
-            .and_then(|srq| self.srqs.get(srq.0))
+            .and_then(|srq| self.objects.srqs.get(srq.0))
         {
             Some(srq) => srq.pd,
             None => qp.core.pd,
@@ -501,13 +473,13 @@ impl<F: Face> Engine<F> {
             self.complete(cq, &entry);
         }
         if let Some(srqn) = srqn {
-            self.check_srq_limit(id, srqn);
+            self.objects.check_srq_limit(id, srqn);
         }
         if status != Status::Success {
             // Flushed on its own turn: this one is the sender's.
             if self.enter_error(index) {
                 self.make_ready(index);
-                self.last_request_reached(index);
+                self.objects.last_request_reached(index);
             }
         }
     }
@@ -515,7 +487,7 @@ impl<F: Face> Engine<F> {
     fn take_datagram_receive(&mut self, index: QpIndex) -> Option<(Box<RecvWr>, Option<u32>)> {
         let mut recv = self.spare_recvs.take(RecvWr::with_capacity);
         recv.clear();
-        let Self { qps, vfs, srqs, .. } = self;
+        let Objects { qps, vfs, srqs, .. } = &mut self.objects;
         let qp = qps.get_mut(index.0)?;
         let dma = &vfs[usize::from(qp.core.vf.0)].dma;
         let (taken, srqn) = match &mut qp.resp.queue {
@@ -549,6 +521,41 @@ impl<F: Face> Engine<F> {
         }
         self.spare_recvs.keep(recv);
         None
+    }
+}
+
+impl<F: Face> Objects<F> {
+    pub(crate) fn gather_datagram(
+        &self,
+        from: VfId,
+        pd: u32,
+        wr: &SendWr,
+        payload: &mut [u8],
+        budget: &mut i64,
+    ) -> Result<(), Reason> {
+        let vf = self.vf(from);
+        let domain = Domain {
+            dma: &vf.dma,
+            keys: &vf.keys,
+            pd,
+        };
+        let mut left = LONGEST_WALK;
+        let read = read_payload(domain, wr, 0, Access::LOCAL_READ, payload, &mut left);
+        *budget -= LONGEST_WALK - left;
+        match read {
+            Ok(read) if read == payload.len() => Ok(()),
+            Ok(_) => Err(Reason::Pieces),
+            Err(error) => Err(Reason::LocalKey(error.into())),
+        }
+    }
+
+    /// Whose a queue pair is and of which kind, if it takes datagrams now.
+    pub(crate) fn takes_datagrams(&self, index: QpIndex) -> Option<(VfId, Transport)> {
+        let core = &self.qps.get(index.0)?.core;
+        let (transport, id) = (core.transport, core.vf);
+        // Subnet management brings ports up, so it does not need them up.
+        let up = self.vf(id).port.active || transport == Transport::Smi;
+        (transport.is_datagram() && core.state.receives() && up).then_some((id, transport))
     }
 }
 

@@ -2,8 +2,9 @@
 
 use wire::Qpn;
 
+use crate::engine::QpIndex;
+use crate::engine::objects::Objects;
 use crate::engine::progress::{Outcome, failed};
-use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
 use crate::memory::access::{Domain, read_payload};
 use crate::memory::dma::Dma;
@@ -23,7 +24,7 @@ const PADDING: u64 = 4;
 /// Bytes that are gathered in one go, and bytes of entries that are laid in one go.
 const SLICE: i64 = 16 * 1024;
 
-impl<F: Face> Engine<F> {
+impl<F: Face> Objects<F> {
     /// Invalidates a key of the requester's own domain (10.6.5).
     pub(crate) fn local_invalidate(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
         let Some(qp) = self.qps.get(index.0) else {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use wire::Qpn;
 
+use crate::engine::objects::Objects;
 use crate::engine::traffic::PathId;
 use crate::engine::vf::{CachedRoute, TrafficCounters};
 use crate::engine::{Engine, QpIndex, VfId};
@@ -18,11 +19,11 @@ impl<F: Face> Engine<F> {
     #[inline]
     pub(crate) fn peer(&mut self, index: QpIndex) -> Option<Peer> {
         let generation = self.generation.load(Ordering::Acquire);
-        let qp = self.qps.get(index.0)?;
+        let qp = self.objects.qps.get(index.0)?;
         match qp.req.found.peer {
             Some(peer)
                 if peer.generation == generation
-                    && peer.versions == self.versions(qp.core.vf, peer.vf) =>
+                    && peer.versions == self.objects.versions(qp.core.vf, peer.vf) =>
             {
                 Some(peer)
             }
@@ -30,38 +31,22 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    #[inline]
-    fn versions(&self, from: VfId, to: VfId) -> [u64; 2] {
-        [self.vf(from).version, self.vf(to).version]
-    }
-
-    /// A queue pair changes: who keeps it as its peer has to look again.
-    pub(crate) fn forget_as_peer(&mut self, index: QpIndex) {
-        let peer = self.qps.get_mut(index.0);
-        if let Some(heard_by) = peer.and_then(|qp| qp.resp.heard_by.take())
-            && let Some(qp) = self.qps.get_mut(heard_by.0)
-            && qp.req.found.peer.is_some_and(|peer| peer.qp == index)
-        {
-            qp.req.found.peer = None;
-        }
-    }
-
     #[cold]
     fn find_peer(&mut self, index: QpIndex, generation: u64) -> Option<Peer> {
         self.lookups += 1;
-        let path = self.qps.get(index.0)?.core.attr.path?;
+        let path = self.objects.qps.get(index.0)?.core.attr.path?;
         let route = self.connection_route(index, path, generation)?;
-        let qp = self.qps.get(index.0)?;
+        let qp = self.objects.qps.get(index.0)?;
         let dgid = path.global.map(|global| global.dgid);
         let port = route.here().filter(|port| !self.vf(*port).elsewhere)?;
-        let function = self.function_at(port, dgid, qp.core.attr.dest_qp)?;
+        let function = self.objects.function_at(port, dgid, qp.core.attr.dest_qp)?;
         let to = self.vf(function);
         if !to.port.active {
             return None;
         }
         let peer_index = *to.qps.get(u32::from(qp.core.attr.dest_qp))?;
-        let peer = self.qps.get(peer_index.0)?;
-        if !self.connected(qp, peer, route.crossing.is_some()) {
+        let peer = self.objects.qps.get(peer_index.0)?;
+        if !self.objects.connected(qp, peer, route.crossing.is_some()) {
             return None;
         }
         let pkey = self.vf(qp.core.vf).port.pkey(qp.core.attr.pkey_index);
@@ -81,7 +66,7 @@ impl<F: Face> Engine<F> {
         }
         let (attr, from) = (&qp.core.attr, qp.core.vf);
         let (mtu, back) = (attr.mtu.bytes(), peer.core.attr.path);
-        let versions = self.versions(from, function);
+        let versions = self.objects.versions(from, function);
         let back = back.and_then(|path| self.connection_route(peer_index, path, generation));
         // Acknowledgements take the way back, too.
         let back_is_impaired = back.is_none_or(|back| back.is_impaired());
@@ -102,9 +87,9 @@ impl<F: Face> Engine<F> {
             versions,
         };
         // Two that take it for their peer, of subnets apart, have to take turns.
-        self.forget_as_peer(peer_index);
-        self.qps.get_mut(peer_index.0)?.resp.heard_by = Some(index);
-        let req = &mut self.qps.get_mut(index.0)?.req;
+        self.objects.forget_as_peer(peer_index);
+        self.objects.qps.get_mut(peer_index.0)?.resp.heard_by = Some(index);
+        let req = &mut self.objects.qps.get_mut(index.0)?.req;
         req.found.peer = Some(resolved);
         Some(resolved)
     }
@@ -117,7 +102,7 @@ impl<F: Face> Engine<F> {
         path: AddressPath,
         generation: u64,
     ) -> Option<Route> {
-        let qp = self.qps.get(index.0)?;
+        let qp = self.objects.qps.get(index.0)?;
         let from = qp.core.vf;
         let port = &self.vf(from).port;
         let pkey = port.pkey(qp.core.attr.pkey_index);
@@ -131,18 +116,36 @@ impl<F: Face> Engine<F> {
             return cached.route.ok();
         }
         let route = self.subnet.resolve(from, &heading);
-        self.qps.get_mut(index.0)?.req.found.route = Some(CachedRoute {
+        self.objects.qps.get_mut(index.0)?.req.found.route = Some(CachedRoute {
             heading,
             generation,
             route,
         });
         route.ok()
     }
+}
+
+impl<F: Face> Objects<F> {
+    #[inline]
+    pub(crate) fn versions(&self, from: VfId, to: VfId) -> [u64; 2] {
+        [self.vf(from).version, self.vf(to).version]
+    }
+
+    /// A queue pair changes: who keeps it as its peer has to look again.
+    pub(crate) fn forget_as_peer(&mut self, index: QpIndex) {
+        let peer = self.qps.get_mut(index.0);
+        if let Some(heard_by) = peer.and_then(|qp| qp.resp.heard_by.take())
+            && let Some(qp) = self.qps.get_mut(heard_by.0)
+            && qp.req.found.peer.is_some_and(|peer| peer.qp == index)
+        {
+            qp.req.found.peer = None;
+        }
+    }
 
     /// Whether `peer` takes packets of `qp` for its connection's: a responder
     /// listens to its own peer only (9.6.1.1, 9.6.1.5). One in another subnet
     /// (`beyond`) knows it by its GID, and the LID there as a router's.
-    fn connected(&self, qp: &Qp<F>, peer: &Qp<F>, beyond: bool) -> bool {
+    pub(crate) fn connected(&self, qp: &Qp<F>, peer: &Qp<F>, beyond: bool) -> bool {
         peer.core.transport == qp.core.transport
             && peer.core.attr.dest_qp == qp.core.qpn
             && peer.core.state.receives()

@@ -6,6 +6,7 @@
 
 use wire::Qpn;
 
+use crate::engine::objects::Objects;
 use crate::engine::progress::{Outcome, failed};
 use crate::engine::vf::{CachedRoute, TrafficCounters};
 use crate::engine::{Engine, QpIndex};
@@ -33,11 +34,11 @@ impl<F: Face> Engine<F> {
     ) -> Outcome {
         match wr.operation {
             Operation::Nop => return Outcome::Done(0),
-            Operation::LocalInvalidate => return self.local_invalidate(index, wr),
-            Operation::UpdateKey => return self.update_key(index, wr, budget),
+            Operation::LocalInvalidate => return self.objects.local_invalidate(index, wr),
+            Operation::UpdateKey => return self.objects.update_key(index, wr, budget),
             _ => {}
         }
-        let Some(qp) = self.qps.get(index.0) else {
+        let Some(qp) = self.objects.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         if let Some(status) = qp.core.transport.refuses(wr) {
@@ -64,13 +65,12 @@ impl<F: Face> Engine<F> {
         budget: &mut i64,
     ) -> Outcome {
         let Self {
-            vfs,
-            qps,
-            srqs,
+            objects,
             spare_recvs,
             traffic,
             ..
         } = self;
+        let Objects { vfs, qps, srqs, .. } = objects;
         let mut message = if peer.qp == index {
             let Some(Qp { core, req, resp }) = qps.get_mut(index.0) else {
                 return Outcome::Unanswered;
@@ -118,7 +118,7 @@ impl<F: Face> Engine<F> {
         } else if message.req.offset != message.resp.received && wr.operation != Operation::Read {
             // The responder is not the one that has the beginning.
             return if transport == Transport::Uc {
-                self.dropped(index, len, peer.mtu)
+                self.objects.dropped(index, len, peer.mtu)
             } else {
                 Outcome::OutOfSequence
             };
@@ -132,7 +132,7 @@ impl<F: Face> Engine<F> {
             Err(refusal) => return self.refused(index, peer, transport, refusal, len),
         };
         if !std::mem::replace(&mut message.resp.established, true) {
-            self.established(peer.qp);
+            self.objects.established(peer.qp);
         }
         if finished != Outcome::Partly {
             self.deliver(peer, wr, len as u32);
@@ -150,7 +150,7 @@ impl<F: Face> Engine<F> {
             Operation::WriteImm => RecvKind::WriteImm,
             _ => return,
         };
-        let Some(qp) = self.qps.get_mut(peer.qp.0) else {
+        let Some(qp) = self.objects.qps.get_mut(peer.qp.0) else {
             return;
         };
         if let Some(inbound) = qp.resp.inbound.take() {
@@ -166,22 +166,10 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// First packet while in Ready-to-Receive (11.6.3.1.5).
-    #[cold]
-    pub(crate) fn established(&mut self, index: QpIndex) {
-        let Some(qp) = self.qps.get(index.0) else {
-            return;
-        };
-        if qp.core.state == QpState::ReadyToReceive {
-            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
-            self.notify(vf, Event::CommunicationEstablished(qpn));
-        }
-    }
-
     /// Nobody is there to take the message.
     #[cold]
     fn unheard(&mut self, index: QpIndex, wr: &mut SendWr, len: u64) -> Outcome {
-        let Some(qp) = self.qps.get(index.0) else {
+        let Some(qp) = self.objects.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         let mtu = qp.core.attr.mtu.bytes();
@@ -218,7 +206,7 @@ impl<F: Face> Engine<F> {
             self.traffic.add(path, words, packets);
         }
         if qp.core.transport == Transport::Uc {
-            self.dropped(index, len, mtu)
+            self.objects.dropped(index, len, mtu)
         } else {
             Outcome::Unanswered
         }
@@ -235,7 +223,7 @@ impl<F: Face> Engine<F> {
         len: u64,
     ) -> Outcome {
         let reliable = transport.is_reliable();
-        if let (Refusal::NotReady(_), Some(qp)) = (refusal, self.qps.get(peer.qp.0)) {
+        if let (Refusal::NotReady(_), Some(qp)) = (refusal, self.objects.qps.get(peer.qp.0)) {
             let counters = &self.vf(qp.core.vf).counters;
             TrafficCounters::add(&counters.requests.out_of_buffer, 1);
         }
@@ -244,7 +232,7 @@ impl<F: Face> Engine<F> {
             Refusal::LocalLength => return Outcome::Failed(Status::LocalLength),
             Refusal::NotReady(code) if reliable => return Outcome::NotReady(code),
             Refusal::NotReady(_) | Refusal::Invalid | Refusal::Access if !reliable => {
-                return self.dropped(index, len, peer.mtu);
+                return self.objects.dropped(index, len, peer.mtu);
             }
             Refusal::NotReady(_) | Refusal::Invalid => Status::RemoteInvalidRequest,
             Refusal::Access => Status::RemoteAccess,
@@ -267,7 +255,7 @@ impl<F: Face> Engine<F> {
             Refusal::Catastrophe => (Event::QpCatastrophic, Status::LocalProtection),
             _ => (Event::QpInvalidRequest, Status::LocalLength),
         };
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         let (vf, qpn) = (qp.core.vf, qp.core.qpn);
@@ -286,7 +274,7 @@ impl<F: Face> Engine<F> {
             // which are flushed on its next turn.
             if self.enter_error(index) {
                 self.make_ready(index);
-                self.last_request_reached(index);
+                self.objects.last_request_reached(index);
             }
         } else {
             self.fail_qp(index);
@@ -296,10 +284,24 @@ impl<F: Face> Engine<F> {
         }
         if refusal == Refusal::Catastrophe
             && let Some(srqn) = shared
-                .and_then(|srq| self.srqs.get(srq.0))
+                .and_then(|srq| self.objects.srqs.get(srq.0))
                 .map(|srq| srq.srqn)
         {
             self.notify(vf, Event::SrqCatastrophic(srqn));
+        }
+    }
+}
+
+impl<F: Face> Objects<F> {
+    /// First packet while in Ready-to-Receive (11.6.3.1.5).
+    #[cold]
+    pub(crate) fn established(&mut self, index: QpIndex) {
+        let Some(qp) = self.qps.get(index.0) else {
+            return;
+        };
+        if qp.core.state == QpState::ReadyToReceive {
+            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
+            self.notify(vf, Event::CommunicationEstablished(qpn));
         }
     }
 

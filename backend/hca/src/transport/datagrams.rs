@@ -31,7 +31,7 @@ impl<F: Face> Engine<F> {
         datagram: &Datagram<'_>,
         psn: Psn,
     ) {
-        if !self.may_launch(from) {
+        if !self.objects.may_launch(from) {
             return TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
         }
         let content = Content::Datagram {
@@ -131,7 +131,7 @@ impl<F: Face> Engine<F> {
             return;
         }
         let mut at = 0;
-        while let Some(function) = self.sharer(port, at) {
+        while let Some(function) = self.objects.sharer(port, at) {
             at += 1;
             if function != from && self.vf(function).port.cluster == cluster {
                 self.endpoint

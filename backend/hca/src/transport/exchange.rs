@@ -12,6 +12,7 @@ use super::mesh::Mesh;
 use super::requester::{Finished, Payload, Requester, Surroundings};
 use super::responder::{Delivery, Reception, Reply, fill};
 use crate::engine::agenda::{REQUEST_COST, TURN};
+use crate::engine::objects::Objects;
 use crate::engine::vf::{CachedRoute, TrafficCounters, Vf};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
@@ -103,26 +104,14 @@ const fn service(transport: Transport) -> Service {
 }
 
 impl<F: Face> Engine<F> {
-    /// Has a request go in frames, and those that follow it.
-    #[cold]
-    pub(crate) fn depart(&mut self, index: QpIndex, wr: Box<SendWr>, fault: Option<Status>) {
-        let Some(Qp { core, req, .. }) = self.qps.get_mut(index.0) else {
-            return;
-        };
-        let away = req
-            .away
-            .get_or_insert_with(|| Box::new(Away::new(Requester::new(req.psn, &core.attr))));
-        away.requester.post(wr, &core.attr, fault);
-        req.psn = away.requester.newest();
-        req.offset = 0;
-        let vf = &mut self.vfs[usize::from(core.vf.0)];
-        vf.taken += 1;
-        vf.memory.exchange(0, THING);
-    }
-
     /// So many requests of a restored queue pair are under way.
     pub(crate) fn lift_off(&mut self, index: QpIndex, requests: usize) {
-        let Some(qp) = self.qps.get(index.0).filter(|qp| qp.req.away.is_some()) else {
+        let Some(qp) = self
+            .objects
+            .qps
+            .get(index.0)
+            .filter(|qp| qp.req.away.is_some())
+        else {
             return;
         };
         let vf = self.vf_mut(qp.core.vf);
@@ -131,18 +120,11 @@ impl<F: Face> Engine<F> {
         self.set_away_timer(index);
     }
 
-    /// So many requests are not under way any more.
-    fn touch_down(&mut self, vf: VfId, requests: usize) {
-        let vf = self.vf_mut(vf);
-        vf.taken = vf.taken.saturating_sub(requests as u32);
-        (0..requests).for_each(|_| vf.memory.give(THING));
-    }
-
     /// A turn of a queue pair with requests under way.
     #[cold]
     pub(crate) fn away_turn(&mut self, index: QpIndex, budget: &mut i64) {
         while *budget > 0 {
-            let Some(qp) = self.qps.get(index.0) else {
+            let Some(qp) = self.objects.qps.get(index.0) else {
                 return;
             };
             let takes = match qp.core.state {
@@ -182,7 +164,7 @@ impl<F: Face> Engine<F> {
 
     /// Whether there is room on the way for a frame of a connection.
     fn has_room_to_send(&mut self, index: QpIndex) -> bool {
-        let Some(Qp { core, req, .. }) = self.qps.get(index.0) else {
+        let Some(Qp { core, req, .. }) = self.objects.qps.get(index.0) else {
             return true;
         };
         let (from, route) = (core.vf, req.found.route.and_then(|found| found.route.ok()));
@@ -200,7 +182,7 @@ impl<F: Face> Engine<F> {
     }
 
     fn next_frame(&mut self, index: QpIndex) -> Option<Frame> {
-        let address = self.address(index)?;
+        let address = self.objects.address(index)?;
         self.with_requester(index, |requester, around| {
             requester.poll_transmit(address, around)
         })?
@@ -208,7 +190,7 @@ impl<F: Face> Engine<F> {
 
     /// Takes the next posted request on, if there is one and room for it.
     fn take_next(&mut self, index: QpIndex) -> bool {
-        let Self { qps, vfs, .. } = self;
+        let Objects { qps, vfs, .. } = &mut self.objects;
         let Some(qp) = qps.get_mut(index.0) else {
             return false;
         };
@@ -222,26 +204,16 @@ impl<F: Face> Engine<F> {
         let Some(mut wr) = self.take_request(index) else {
             return false;
         };
-        match self.fits_transport(index, &mut wr) {
-            Some(fault) => self.depart(index, wr, fault),
+        match self.objects.fits_transport(index, &mut wr) {
+            Some(fault) => self.objects.depart(index, wr, fault),
             // What the queue pair does by itself it does when those before it are done.
             None => {
-                if let Some(qp) = self.qps.get_mut(index.0) {
+                if let Some(qp) = self.objects.qps.get_mut(index.0) {
                     qp.req.current = Some(wr);
                 }
             }
         }
         true
-    }
-
-    /// Whether a request is for the peer, and why it cannot be sent then.
-    fn fits_transport(&self, index: QpIndex, wr: &mut SendWr) -> Option<Option<Status>> {
-        let local = matches!(
-            wr.operation,
-            Operation::Nop | Operation::LocalInvalidate | Operation::UpdateKey
-        );
-        let transport = self.qps.get(index.0)?.core.transport;
-        (!local).then(|| transport.refuses(wr))
     }
 
     /// Does something with a queue pair's requesting side.
@@ -251,7 +223,7 @@ impl<F: Face> Engine<F> {
         act: impl FnOnce(&mut Requester, &Surroundings<'_, Domain<'_, F::Dma>>) -> R,
     ) -> Option<R> {
         let now = self.clock.now();
-        let Self { qps, vfs, .. } = self;
+        let Objects { qps, vfs, .. } = &mut self.objects;
         let Qp { core, req, .. } = qps.get_mut(index.0)?;
         let vf = &vfs[usize::from(core.vf.0)];
         let around = Surroundings {
@@ -272,7 +244,7 @@ impl<F: Face> Engine<F> {
     /// Completes requests whose answers have come. Whether there were any.
     fn finish_requests(&mut self, index: QpIndex) -> bool {
         let mut any = false;
-        while let Some(qp) = self.qps.get_mut(index.0)
+        while let Some(qp) = self.objects.qps.get_mut(index.0)
             && matches!(
                 qp.core.state,
                 QpState::ReadyToSend | QpState::SendQueueDrain
@@ -284,7 +256,7 @@ impl<F: Face> Engine<F> {
             away.full = false;
             let last = away.requester.is_empty() && qp.req.current.is_none();
             let vf = qp.core.vf;
-            self.touch_down(vf, 1);
+            self.objects.touch_down(vf, 1);
             let Finished {
                 wr,
                 status,
@@ -295,29 +267,10 @@ impl<F: Face> Engine<F> {
         any
     }
 
-    /// Where a connection's frames go and what they say of where they come from.
-    fn address(&self, index: QpIndex) -> Option<Address> {
-        let core = &self.qps.get(index.0)?.core;
-        let path = core.attr.path?;
-        let port = &self.vf(core.vf).port;
-        Some(Address {
-            slid: port.source(path.src_path_bits),
-            dlid: path.dlid,
-            sl: path.sl,
-            global: path.global.map(|global| {
-                let gid = port.gids.get(usize::from(global.sgid_index));
-                (global, gid.copied().unwrap_or(Gid::NONE))
-            }),
-            service: service(core.transport),
-            pkey: port.pkey(core.attr.pkey_index),
-            dest_qp: core.attr.dest_qp,
-        })
-    }
-
     /// Sends a frame of a connection.
     fn transmit(&mut self, index: QpIndex, frame: Frame) {
         let generation = self.generation.load(Ordering::Acquire);
-        let Some(Qp { core, .. }) = self.qps.get(index.0) else {
+        let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
             return;
         };
         let (from, dest_qp) = (core.vf, core.attr.dest_qp);
@@ -326,7 +279,11 @@ impl<F: Face> Engine<F> {
         let counted = frame.is_counted();
         let (words, packets) = (frame.words(), u64::from(frame.packets()));
         let Some(route) = route else {
-            let found = self.qps.get(index.0).and_then(|qp| qp.req.found.route);
+            let found = self
+                .objects
+                .qps
+                .get(index.0)
+                .and_then(|qp| qp.req.found.route);
             if let Some(CachedRoute {
                 route: Err(reason @ (NoRoute::Lost(path) | NoRoute::Held(path))),
                 ..
@@ -347,6 +304,7 @@ impl<F: Face> Engine<F> {
             // Who of those at the port it is for, its engine knows.
             End::Here(port) if self.vf(port).elsewhere => Some(Destination::Function(port)),
             End::Here(port) => self
+                .objects
                 .function_at(port, dgid, dest_qp)
                 .map(Destination::Function),
             End::Away(_) => Some(Destination::Away),
@@ -439,7 +397,7 @@ impl<F: Face> Engine<F> {
 
     /// The same, with other links on the way.
     pub fn join_over(&mut self, mesh: Mesh, links: impl FnOnce(Mesh) -> Box<dyn Endpoint>) {
-        for (at, vf) in self.vfs.iter_mut().enumerate() {
+        for (at, vf) in self.objects.vfs.iter_mut().enumerate() {
             vf.elsewhere = !mesh.is_home(VfId(at as u16));
         }
         self.may_be_crowded = true;
@@ -455,11 +413,6 @@ impl<F: Face> Engine<F> {
     /// Looks at the endpoints, at one of which something has arrived without the engine's doing.
     pub fn wake(&mut self) {
         self.look_for_arrivals();
-    }
-
-    /// Whether a function may have one datagram more on its way.
-    pub(crate) fn may_launch(&self, vf: VfId) -> bool {
-        has_room(self.vf(vf))
     }
 
     /// Takes in what has arrived, as far as one long turn goes.
@@ -479,7 +432,7 @@ impl<F: Face> Engine<F> {
             let to = match to {
                 Destination::Function(port) => {
                     let dgid = frame.address.global.map(|(global, _)| global.dgid);
-                    let to = self.function_at(port, dgid, frame.address.dest_qp);
+                    let to = self.objects.function_at(port, dgid, frame.address.dest_qp);
                     let to = to.unwrap_or(port);
                     self.endpoint.show_arrival(&frame, from, to, path_bits);
                     Destination::Function(to)
@@ -527,12 +480,11 @@ impl<F: Face> Engine<F> {
             return self.make_ready(index);
         }
         let Self {
-            qps,
-            vfs,
-            srqs,
+            objects,
             spare_recvs,
             ..
         } = self;
+        let Objects { qps, vfs, srqs, .. } = objects;
         let Some(Qp { core, resp, .. }) = qps.get_mut(index.0) else {
             return;
         };
@@ -546,7 +498,7 @@ impl<F: Face> Engine<F> {
         };
         let reply = reception.handle(&mut frame, budget);
         if begins {
-            self.established(index);
+            self.objects.established(index);
         }
         self.reply(index, reply);
     }
@@ -558,8 +510,9 @@ impl<F: Face> Engine<F> {
             delivery,
             refusal,
         } = reply;
-        if let (Some((content, psn, payload)), Some(address)) = (answer, self.address(index))
-            && let Some(qp) = self.qps.get(index.0)
+        if let (Some((content, psn, payload)), Some(address)) =
+            (answer, self.objects.address(index))
+            && let Some(qp) = self.objects.qps.get(index.0)
         {
             let frame = Frame {
                 payload,
@@ -573,7 +526,7 @@ impl<F: Face> Engine<F> {
             len,
             solicited,
         }) = delivery
-            && let Some(qp) = self.qps.get_mut(index.0)
+            && let Some(qp) = self.objects.qps.get_mut(index.0)
             && let Some(inbound) = qp.resp.inbound.take()
         {
             let received = (kind, immediate);
@@ -598,7 +551,7 @@ impl<F: Face> Engine<F> {
         } = frame.address;
         let vf = self.vf(at);
         let index = *vf.qps.get(dest_qp.value())?;
-        let core = &self.qps.get(index.0)?.core;
+        let core = &self.objects.qps.get(index.0)?.core;
         let connected = matches!(
             core.transport,
             Transport::Rc | Transport::Uc | Transport::Xrc
@@ -635,7 +588,7 @@ impl<F: Face> Engine<F> {
 
     /// The timer of a queue pair's requesting side has fired.
     pub(crate) fn away_timeout(&mut self, index: QpIndex, id: u64) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         if let Some(away) = &mut qp.req.away
@@ -650,7 +603,7 @@ impl<F: Face> Engine<F> {
 
     /// Sees to it that the queue pair has a turn when an answer is overdue.
     fn set_away_timer(&mut self, index: QpIndex) {
-        let Self { qps, vfs, .. } = self;
+        let Objects { qps, vfs, .. } = &mut self.objects;
         let Some(qp) = qps.get_mut(index.0) else {
             return;
         };
@@ -671,7 +624,7 @@ impl<F: Face> Engine<F> {
 
     /// Forgets what a queue pair has under way.
     pub(crate) fn forget_away(&mut self, index: QpIndex) {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         if let Some(mut away) = qp.req.away.take() {
@@ -684,14 +637,14 @@ impl<F: Face> Engine<F> {
                 self.spare_sends.keep(wr);
                 requests += 1;
             }
-            self.touch_down(vf, requests);
+            self.objects.touch_down(vf, requests);
             self.trim();
         }
     }
 
     /// Takes the first request that a queue pair has not completed, to flush it.
     pub(crate) fn take_unfinished(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
-        let qp = self.qps.get_mut(index.0)?;
+        let qp = self.objects.qps.get_mut(index.0)?;
         let unfinished = match &mut qp.req.away {
             Some(away) => away.requester.take_unfinished(),
             None => return qp.req.current.take(),
@@ -699,13 +652,73 @@ impl<F: Face> Engine<F> {
         let vf = qp.core.vf;
         match unfinished {
             Some(wr) => {
-                self.touch_down(vf, 1);
+                self.objects.touch_down(vf, 1);
                 Some(wr)
             }
             None => {
                 self.forget_away(index);
-                self.qps.get_mut(index.0)?.req.current.take()
+                self.objects.qps.get_mut(index.0)?.req.current.take()
             }
         }
+    }
+}
+
+impl<F: Face> Objects<F> {
+    /// Has a request go in frames, and those that follow it.
+    #[cold]
+    pub(crate) fn depart(&mut self, index: QpIndex, wr: Box<SendWr>, fault: Option<Status>) {
+        let Some(Qp { core, req, .. }) = self.qps.get_mut(index.0) else {
+            return;
+        };
+        let away = req
+            .away
+            .get_or_insert_with(|| Box::new(Away::new(Requester::new(req.psn, &core.attr))));
+        away.requester.post(wr, &core.attr, fault);
+        req.psn = away.requester.newest();
+        req.offset = 0;
+        let vf = &mut self.vfs[usize::from(core.vf.0)];
+        vf.taken += 1;
+        vf.memory.exchange(0, THING);
+    }
+
+    /// So many requests are not under way any more.
+    pub(crate) fn touch_down(&mut self, vf: VfId, requests: usize) {
+        let vf = self.vf_mut(vf);
+        vf.taken = vf.taken.saturating_sub(requests as u32);
+        (0..requests).for_each(|_| vf.memory.give(THING));
+    }
+
+    /// Whether a request is for the peer, and why it cannot be sent then.
+    pub(crate) fn fits_transport(&self, index: QpIndex, wr: &mut SendWr) -> Option<Option<Status>> {
+        let local = matches!(
+            wr.operation,
+            Operation::Nop | Operation::LocalInvalidate | Operation::UpdateKey
+        );
+        let transport = self.qps.get(index.0)?.core.transport;
+        (!local).then(|| transport.refuses(wr))
+    }
+
+    /// Where a connection's frames go and what they say of where they come from.
+    pub(crate) fn address(&self, index: QpIndex) -> Option<Address> {
+        let core = &self.qps.get(index.0)?.core;
+        let path = core.attr.path?;
+        let port = &self.vf(core.vf).port;
+        Some(Address {
+            slid: port.source(path.src_path_bits),
+            dlid: path.dlid,
+            sl: path.sl,
+            global: path.global.map(|global| {
+                let gid = port.gids.get(usize::from(global.sgid_index));
+                (global, gid.copied().unwrap_or(Gid::NONE))
+            }),
+            service: service(core.transport),
+            pkey: port.pkey(core.attr.pkey_index),
+            dest_qp: core.attr.dest_qp,
+        })
+    }
+
+    /// Whether a function may have one datagram more on its way.
+    pub(crate) fn may_launch(&self, vf: VfId) -> bool {
+        has_room(self.vf(vf))
     }
 }

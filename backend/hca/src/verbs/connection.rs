@@ -2,6 +2,7 @@
 
 use wire::Qpn;
 
+use crate::engine::objects::Objects;
 use crate::engine::shared_port::is_free;
 use crate::engine::vf::Vf;
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
@@ -34,12 +35,12 @@ impl<F: Face> Engine<F> {
             return Err(VerbError::InUse);
         }
         let (send_queue, send_cq) = match desc.send {
-            Some((queue, cqn)) => (Some(queue), Some(self.cq_index(vf, cqn)?)),
+            Some((queue, cqn)) => (Some(queue), Some(self.objects.cq_index(vf, cqn)?)),
             None => (None, None),
         };
         let recv_cq = desc
             .recv_cqn
-            .map(|cqn| self.cq_index(vf, cqn))
+            .map(|cqn| self.objects.cq_index(vf, cqn))
             .transpose()?;
         let recv_queue = match desc.recv {
             RecvSide::None => RecvQueue::None,
@@ -47,7 +48,7 @@ impl<F: Face> Engine<F> {
                 return Err(VerbError::Invalid);
             }
             RecvSide::Own(queue) => RecvQueue::Own(queue),
-            RecvSide::Shared(srqn) => RecvQueue::Shared(self.srq_index(vf, srqn)?),
+            RecvSide::Shared(srqn) => RecvQueue::Shared(self.objects.srq_index(vf, srqn)?),
             RecvSide::Xrc(xrcd) => {
                 self.vf(vf).xrcds.get(xrcd).ok_or(VerbError::NotFound)?;
                 RecvQueue::Xrc(xrcd)
@@ -65,7 +66,7 @@ impl<F: Face> Engine<F> {
             return Err(VerbError::Exhausted);
         }
         let mut numbers = std::mem::take(&mut self.vf_mut(vf).qps);
-        let Self { vfs, qps, .. } = self;
+        let Objects { vfs, qps, .. } = &mut self.objects;
         let mut index = None;
         let number = numbers.insert_free(
             |number| is_free(vfs, vf, number),
@@ -106,25 +107,17 @@ impl<F: Face> Engine<F> {
             state.special[slot] = Some(index);
         }
         for cq in [send_cq, recv_cq].into_iter().flatten() {
-            if let Some(cq) = self.cqs.get_mut(cq.0) {
+            if let Some(cq) = self.objects.cqs.get_mut(cq.0) {
                 cq.users += 1;
             }
         }
-        if let Some(srq) = shared.and_then(|srq| self.srqs.get_mut(srq.0)) {
+        if let Some(srq) = shared.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
             srq.users += 1;
         }
         if polled {
             self.watch_record(index);
         }
         Ok(Qpn::new(number))
-    }
-
-    pub(crate) fn qp_index(&self, vf: VfId, qpn: Qpn) -> Result<QpIndex, VerbError> {
-        self.vf(vf)
-            .qps
-            .get(u32::from(qpn))
-            .copied()
-            .ok_or(VerbError::NotFound)
     }
 
     /// Moves a queue pair to `next`, changing what `change` names.
@@ -139,9 +132,13 @@ impl<F: Face> Engine<F> {
         next: QpState,
         change: &QpChange,
     ) -> Result<(), VerbError> {
-        let index = self.qp_index(vf, qpn)?;
+        let index = self.objects.qp_index(vf, qpn)?;
         let levels = self.vf(vf).port.service_levels;
-        let qp = self.qps.get_mut(index.0).ok_or(VerbError::NotFound)?;
+        let qp = self
+            .objects
+            .qps
+            .get_mut(index.0)
+            .ok_or(VerbError::NotFound)?;
         if !qp.core.state.may_become(next) {
             return Err(VerbError::BadState);
         }
@@ -153,8 +150,12 @@ impl<F: Face> Engine<F> {
             path.sl = levels.admit(path.sl).ok_or(VerbError::Invalid)?;
         }
         let change = &change;
-        self.forget_as_peer(index);
-        let qp = self.qps.get_mut(index.0).ok_or(VerbError::NotFound)?;
+        self.objects.forget_as_peer(index);
+        let qp = self
+            .objects
+            .qps
+            .get_mut(index.0)
+            .ok_or(VerbError::NotFound)?;
         match next {
             QpState::Error => self.fail_qp(index),
             QpState::Reset => self.empty_qp(index),
@@ -192,8 +193,8 @@ impl<F: Face> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn query_qp(&self, vf: VfId, qpn: Qpn) -> Result<QpView, VerbError> {
-        let index = self.qp_index(vf, qpn)?;
-        let qp = self.qps.get(index.0).ok_or(VerbError::NotFound)?;
+        let index = self.objects.qp_index(vf, qpn)?;
+        let qp = self.objects.qps.get(index.0).ok_or(VerbError::NotFound)?;
         let attr = QpAttr {
             rq_psn: qp.resp.psn,
             sq_psn: qp.req.psn,
@@ -211,8 +212,8 @@ impl<F: Face> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn qp_queues(&self, vf: VfId, qpn: Qpn) -> Result<QpQueues<'_, F>, VerbError> {
-        let index = self.qp_index(vf, qpn)?;
-        let qp = self.qps.get(index.0).ok_or(VerbError::NotFound)?;
+        let index = self.objects.qp_index(vf, qpn)?;
+        let qp = self.objects.qps.get(index.0).ok_or(VerbError::NotFound)?;
         let recv = if let RecvQueue::Own(queue) = &qp.resp.queue {
             Some(queue)
         } else {
@@ -235,8 +236,12 @@ impl<F: Face> Engine<F> {
         self.end_wait(index);
         self.forget_record(index);
         self.forget_errored(index);
-        self.forget_as_peer(index);
-        let qp = self.qps.remove(index.0).ok_or(VerbError::NotFound)?;
+        self.objects.forget_as_peer(index);
+        let qp = self
+            .objects
+            .qps
+            .remove(index.0)
+            .ok_or(VerbError::NotFound)?;
         if let Some(wr) = qp.req.current {
             self.spare_sends.keep(wr);
         }
@@ -244,15 +249,15 @@ impl<F: Face> Engine<F> {
             self.spare_recvs.keep(inbound.wr);
         }
         self.trim();
-        self.release_cq(qp.req.cq);
-        self.release_cq(qp.resp.cq);
-        let state = &mut self.vfs[usize::from(vf.0)];
+        self.objects.release_cq(qp.req.cq);
+        self.objects.release_cq(qp.resp.cq);
+        let state = &mut self.objects.vfs[usize::from(vf.0)];
         let held = held(qp.req.queue.as_ref(), &qp.resp.queue);
         state.memory.give_all(held);
         state.release_pd(qp.core.pd);
         match qp.resp.queue {
             RecvQueue::Shared(srq) => {
-                if let Some(srq) = self.srqs.get_mut(srq.0) {
+                if let Some(srq) = self.objects.srqs.get_mut(srq.0) {
                     srq.users -= 1;
                 }
             }
@@ -280,14 +285,24 @@ impl<F: Face> Engine<F> {
     /// counted as its send queue counts ([`Face::ring_send`]), is posted. It is
     /// executed by [`Engine::run`].
     pub fn ring_send(&mut self, vf: VfId, qpn: Qpn, through: u16) {
-        if let Ok(index) = self.qp_index(vf, qpn) {
-            if let Some(qp) = self.qps.get_mut(index.0)
+        if let Ok(index) = self.objects.qp_index(vf, qpn) {
+            if let Some(qp) = self.objects.qps.get_mut(index.0)
                 && let Some(queue) = &mut qp.req.queue
             {
                 F::ring_send(queue, through);
             }
             self.make_ready(index);
         }
+    }
+}
+
+impl<F: Face> Objects<F> {
+    pub(crate) fn qp_index(&self, vf: VfId, qpn: Qpn) -> Result<QpIndex, VerbError> {
+        self.vf(vf)
+            .qps
+            .get(u32::from(qpn))
+            .copied()
+            .ok_or(VerbError::NotFound)
     }
 }
 

@@ -80,7 +80,7 @@ impl<F: Face> Engine<F> {
     /// these nanoseconds (completion queue moderation).
     #[cold]
     pub(crate) fn hold_event(&mut self, cq: CqIndex, nanoseconds: u32) {
-        if let Some(state) = self.cqs.get_mut(cq.0) {
+        if let Some(state) = self.objects.cqs.get_mut(cq.0) {
             let until = self.clock.now() + u64::from(nanoseconds);
             self.held_events.hold(cq, state, until);
         }
@@ -88,7 +88,7 @@ impl<F: Face> Engine<F> {
 
     /// The same for a queue that its owner armed.
     pub fn hold_armed(&mut self, vf: VfId, cqn: u32, nanoseconds: u32) {
-        if let Ok(cq) = self.cq_index(vf, cqn) {
+        if let Ok(cq) = self.objects.cq_index(vf, cqn) {
             self.hold_event(cq, nanoseconds);
         }
     }
@@ -99,7 +99,7 @@ impl<F: Face> Engine<F> {
             let Some((cq, timer)) = self.held_events.fired(now) else {
                 return;
             };
-            let Some(state) = self.cqs.get_mut(cq.0) else {
+            let Some(state) = self.objects.cqs.get_mut(cq.0) else {
                 continue;
             };
             if state.timer != timer {
@@ -109,12 +109,12 @@ impl<F: Face> Engine<F> {
                 self.held_events.set(state.held_until, cq, timer);
                 continue;
             }
-            if self.vfs[usize::from(state.vf.0)].quiet.is_some() {
+            if self.objects.vfs[usize::from(state.vf.0)].quiet.is_some() {
                 self.held_events.set(now + QUIET_RECHECK, cq, timer);
                 continue;
             }
             state.timer = 0;
-            let vf = &mut self.vfs[usize::from(state.vf.0)];
+            let vf = &mut self.objects.vfs[usize::from(state.vf.0)];
             F::expire(&vf.dma, &mut vf.face, &mut state.ring);
         }
     }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use wire::{Gid, Mtu, PKey, Psn, Qpn};
 
+use crate::engine::objects::Objects;
 use crate::engine::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::Face;
@@ -30,8 +31,9 @@ impl<F: Face> Engine<F> {
     /// [`VerbError::NotFound`], [`VerbError::Invalid`] for another transport,
     /// [`VerbError::Exhausted`].
     pub fn attach_multicast(&mut self, vf: VfId, qpn: Qpn, mgid: Gid) -> Result<(), VerbError> {
-        let index = self.qp_index(vf, qpn)?;
+        let index = self.objects.qp_index(vf, qpn)?;
         if self
+            .objects
             .qps
             .get(index.0)
             .is_none_or(|qp| qp.core.transport != Transport::Ud)
@@ -61,7 +63,7 @@ impl<F: Face> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn detach_multicast(&mut self, vf: VfId, qpn: Qpn, mgid: Gid) -> Result<(), VerbError> {
-        let index = self.qp_index(vf, qpn)?;
+        let index = self.objects.qp_index(vf, qpn)?;
         let state = self.vf_mut(vf);
         let members = state.multicast.get_mut(&mgid).ok_or(VerbError::NotFound)?;
         let at = members
@@ -98,7 +100,7 @@ impl<F: Face> Engine<F> {
         let group = (global.dgid, cluster);
         self.serve_port(from, group, blocked, datagram, budget);
         let slot = self.fan_out(from, address, datagram.pkey);
-        if self.endpoint.watch.is_some() || self.is_impaired(from, slot) {
+        if self.endpoint.watch.is_some() || self.objects.is_impaired(from, slot) {
             return self.launch_multicast(from, group, slot, address, datagram, psn);
         }
         let fanout = self.vf(from).ways.fanouts[slot].as_ref();
@@ -112,28 +114,10 @@ impl<F: Face> Engine<F> {
             .and_then(|fanout| fanout.routes.get(at))
         {
             at += 1;
-            if let Some(port) = self.reached(from, &route, datagram) {
+            if let Some(port) = self.objects.reached(from, &route, datagram) {
                 self.receive_multicast(port, group, datagram, budget);
             }
         }
-    }
-
-    /// The port of this program where a packet gets by this way: the HCA itself has served the sender's
-    /// own.
-    fn reached(&self, from: VfId, route: &Route, datagram: &Datagram<'_>) -> Option<VfId> {
-        let own = |port: &VfId| self.sharer(*port, 0) == self.sharer(from, 0);
-        let fits = datagram.payload.len() <= route.mtu.bytes() as usize;
-        route.here().filter(|port| fits && !own(port))
-    }
-
-    /// Whether links lose or delay what goes there, or some of it leaves the engine.
-    fn is_impaired(&self, from: VfId, slot: usize) -> bool {
-        let fanout = self.vf(from).ways.fanouts[slot].as_ref();
-        let mut routes = fanout.into_iter().flat_map(|fanout| &fanout.routes);
-        routes.any(|route| {
-            let near = route.here().is_some_and(|to| !self.vf(to).elsewhere);
-            route.is_impaired() || !near
-        })
     }
 
     /// Sends a packet in a frame.
@@ -151,7 +135,7 @@ impl<F: Face> Engine<F> {
         let routes = fanout.map_or(&[][..], |fanout| &fanout.routes);
         let first = routes.first().copied();
         let first = first.unwrap_or(Route::clean(End::Here(from), Mtu::B4096));
-        let reached = |route: &&Route| self.reached(from, route, datagram).is_some();
+        let reached = |route: &&Route| self.objects.reached(from, route, datagram).is_some();
         let here = routes.iter().filter(reached).copied().collect();
         // One copy goes over each link.
         let mut away: Vec<_> = routes.iter().filter(|it| it.here().is_none()).collect();
@@ -187,7 +171,7 @@ impl<F: Face> Engine<F> {
         budget: &mut i64,
     ) {
         let mut at = 0;
-        while let Some(function) = self.sharer(vf, at) {
+        while let Some(function) = self.objects.sharer(vf, at) {
             at += 1;
             if self.vf(function).port.cluster == cluster {
                 self.serve_members(function, group, blocked, datagram, budget);
@@ -242,6 +226,31 @@ impl<F: Face> Engine<F> {
             });
         }
         slot
+    }
+}
+
+impl<F: Face> Objects<F> {
+    /// The port of this program where a packet gets by this way: the HCA itself has served the sender's
+    /// own.
+    pub(crate) fn reached(
+        &self,
+        from: VfId,
+        route: &Route,
+        datagram: &Datagram<'_>,
+    ) -> Option<VfId> {
+        let own = |port: &VfId| self.sharer(*port, 0) == self.sharer(from, 0);
+        let fits = datagram.payload.len() <= route.mtu.bytes() as usize;
+        route.here().filter(|port| fits && !own(port))
+    }
+
+    /// Whether links lose or delay what goes there, or some of it leaves the engine.
+    pub(crate) fn is_impaired(&self, from: VfId, slot: usize) -> bool {
+        let fanout = self.vf(from).ways.fanouts[slot].as_ref();
+        let mut routes = fanout.into_iter().flat_map(|fanout| &fanout.routes);
+        routes.any(|route| {
+            let near = route.here().is_some_and(|to| !self.vf(to).elsewhere);
+            route.is_impaired() || !near
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The verbs for domains, memory keys, completion queues and shared receive
 //! queues.
 
+use crate::engine::objects::Objects;
 use crate::engine::vf::Vf;
 use crate::engine::{CqIndex, Engine, SrqIndex, VerbError, VfId};
 use crate::face::Face;
@@ -122,7 +123,7 @@ impl<F: Face> Engine<F> {
         vf: VfId,
         make: impl FnOnce(u32) -> F::Completion,
     ) -> Result<u32, VerbError> {
-        let Self { vfs, cqs, .. } = self;
+        let Objects { vfs, cqs, .. } = &mut self.objects;
         let Vf {
             cqs: numbers,
             memory,
@@ -138,7 +139,7 @@ impl<F: Face> Engine<F> {
             CqIndex(cqs.insert(Cq::new(vf, cqn, ring)))
         });
         let number = number.ok_or(VerbError::Exhausted)?;
-        if memory.take_all([Self::OF_CQ, held]) {
+        if memory.take_all([Objects::<F>::OF_CQ, held]) {
             return Ok(number);
         }
         if let Some(index) = numbers.remove(number) {
@@ -146,11 +147,6 @@ impl<F: Face> Engine<F> {
         }
         Err(VerbError::Exhausted)
     }
-
-    /// Bytes of the host's memory that a completion queue takes without what its ring has.
-    pub(crate) const OF_CQ: usize = size_of::<Cq<F>>() + LISTED;
-    /// The same of a shared receive queue.
-    pub(crate) const OF_SRQ: usize = size_of::<Srq<F>>() + LISTED + F::OF_SRQ;
 
     /// Takes bytes of a function's share of the host's memory for what its face keeps.
     ///
@@ -171,9 +167,13 @@ impl<F: Face> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn cq_mut(&mut self, vf: VfId, cqn: u32) -> Result<CqParts<'_, F>, VerbError> {
-        let state = &mut self.vfs[usize::from(vf.0)];
+        let state = &mut self.objects.vfs[usize::from(vf.0)];
         let index = *state.cqs.get(cqn).ok_or(VerbError::NotFound)?;
-        let cq = self.cqs.get_mut(index.0).ok_or(VerbError::NotFound)?;
+        let cq = self
+            .objects
+            .cqs
+            .get_mut(index.0)
+            .ok_or(VerbError::NotFound)?;
         Ok((&mut cq.ring, &mut state.face, &state.dma))
     }
 
@@ -182,20 +182,20 @@ impl<F: Face> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs.
     pub fn destroy_cq(&mut self, vf: VfId, cqn: u32) -> Result<F::Completion, VerbError> {
-        let index = self.cq_index(vf, cqn)?;
-        if self.cqs.get(index.0).is_some_and(|cq| cq.users > 0) {
+        let index = self.objects.cq_index(vf, cqn)?;
+        if self.objects.cqs.get(index.0).is_some_and(|cq| cq.users > 0) {
             return Err(VerbError::InUse);
         }
         self.vf_mut(vf).cqs.remove(cqn);
         self.forget_watched(index);
-        let cq = self.cqs.remove(index.0).ok_or(VerbError::NotFound)?;
-        let held = [Self::OF_CQ, F::completion_held(&cq.ring)];
+        let cq = self
+            .objects
+            .cqs
+            .remove(index.0)
+            .ok_or(VerbError::NotFound)?;
+        let held = [Objects::<F>::OF_CQ, F::completion_held(&cq.ring)];
         self.vf_mut(vf).memory.give_all(held);
         Ok(cq.ring)
-    }
-
-    pub(crate) fn cq_index(&self, vf: VfId, cqn: u32) -> Result<CqIndex, VerbError> {
-        self.vf(vf).cqs.get(cqn).copied().ok_or(VerbError::NotFound)
     }
 
     // Shared receive queues.
@@ -216,13 +216,13 @@ impl<F: Face> Engine<F> {
         let xrc = match xrc {
             Some((xrcd, cqn)) => {
                 self.vf(vf).xrcds.get(xrcd).ok_or(VerbError::NotFound)?;
-                Some((xrcd, self.cq_index(vf, cqn)?))
+                Some((xrcd, self.objects.cq_index(vf, cqn)?))
             }
             None => None,
         };
-        let Self { vfs, srqs, cqs, .. } = self;
+        let Objects { vfs, srqs, cqs, .. } = &mut self.objects;
         let state = &mut vfs[usize::from(vf.0)];
-        let held = [Self::OF_SRQ, F::shared_held(&ring)];
+        let held = [Objects::<F>::OF_SRQ, F::shared_held(&ring)];
         if !state.srqs.make_room(&mut state.memory) || !state.memory.take_all(held) {
             return Err(VerbError::Exhausted);
         }
@@ -243,21 +243,17 @@ impl<F: Face> Engine<F> {
         Ok(number)
     }
 
-    pub(crate) fn srq_index(&self, vf: VfId, srqn: u32) -> Result<SrqIndex, VerbError> {
-        self.vf(vf)
-            .srqs
-            .get(srqn)
-            .copied()
-            .ok_or(VerbError::NotFound)
-    }
-
     /// The ring of a shared receive queue and its armed limit (0: not armed).
     ///
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn srq_mut(&mut self, vf: VfId, srqn: u32) -> Result<(&mut F::Shared, u32), VerbError> {
-        let index = self.srq_index(vf, srqn)?;
-        let srq = self.srqs.get_mut(index.0).ok_or(VerbError::NotFound)?;
+        let index = self.objects.srq_index(vf, srqn)?;
+        let srq = self
+            .objects
+            .srqs
+            .get_mut(index.0)
+            .ok_or(VerbError::NotFound)?;
         Ok((&mut srq.ring, srq.limit))
     }
 
@@ -267,10 +263,14 @@ impl<F: Face> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn arm_srq(&mut self, vf: VfId, srqn: u32, limit: u32) -> Result<(), VerbError> {
-        let index = self.srq_index(vf, srqn)?;
-        let srq = self.srqs.get_mut(index.0).ok_or(VerbError::NotFound)?;
+        let index = self.objects.srq_index(vf, srqn)?;
+        let srq = self
+            .objects
+            .srqs
+            .get_mut(index.0)
+            .ok_or(VerbError::NotFound)?;
         srq.limit = limit;
-        let state = &mut self.vfs[usize::from(vf.0)];
+        let state = &mut self.objects.vfs[usize::from(vf.0)];
         srq.check_limit(&state.dma, &mut state.face);
         Ok(())
     }
@@ -280,22 +280,46 @@ impl<F: Face> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs.
     pub fn destroy_srq(&mut self, vf: VfId, srqn: u32) -> Result<(), VerbError> {
-        let index = self.srq_index(vf, srqn)?;
-        if self.srqs.get(index.0).is_some_and(|srq| srq.users > 0) {
+        let index = self.objects.srq_index(vf, srqn)?;
+        if self
+            .objects
+            .srqs
+            .get(index.0)
+            .is_some_and(|srq| srq.users > 0)
+        {
             return Err(VerbError::InUse);
         }
-        if let Some(srq) = self.srqs.remove(index.0) {
+        if let Some(srq) = self.objects.srqs.remove(index.0) {
             let state = self.vf_mut(vf);
             state.srqs.remove(srqn);
-            let held = [Self::OF_SRQ, F::shared_held(&srq.ring)];
+            let held = [Objects::<F>::OF_SRQ, F::shared_held(&srq.ring)];
             state.memory.give_all(held);
             state.release_pd(srq.pd);
             if let Some((xrcd, cq)) = srq.xrc {
                 state.release_xrcd(xrcd);
-                self.release_cq(Some(cq));
+                self.objects.release_cq(Some(cq));
             }
         }
         Ok(())
+    }
+}
+
+impl<F: Face> Objects<F> {
+    /// Bytes of the host's memory that a completion queue takes without what its ring has.
+    pub(crate) const OF_CQ: usize = size_of::<Cq<F>>() + LISTED;
+    /// The same of a shared receive queue.
+    pub(crate) const OF_SRQ: usize = size_of::<Srq<F>>() + LISTED + F::OF_SRQ;
+
+    pub(crate) fn cq_index(&self, vf: VfId, cqn: u32) -> Result<CqIndex, VerbError> {
+        self.vf(vf).cqs.get(cqn).copied().ok_or(VerbError::NotFound)
+    }
+
+    pub(crate) fn srq_index(&self, vf: VfId, srqn: u32) -> Result<SrqIndex, VerbError> {
+        self.vf(vf)
+            .srqs
+            .get(srqn)
+            .copied()
+            .ok_or(VerbError::NotFound)
     }
 
     pub(crate) fn release_cq(&mut self, cq: Option<CqIndex>) {

@@ -136,7 +136,7 @@ impl<F: Face> Engine<F> {
     #[cold]
     pub(crate) fn report_failure(&mut self, index: QpIndex, wr: &SendWr, status: Status) {
         if let Some(report) = &mut self.report
-            && let Some(qp) = self.qps.get(index.0)
+            && let Some(qp) = self.objects.qps.get(index.0)
         {
             report.failed(Failure {
                 vf: qp.core.vf,
