@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicU64;
 use thiserror::Error;
 
 use crate::engine::objects::Objects;
+use crate::engine::poll::Polling;
 use crate::engine::traffic::PathTraffic;
 use crate::engine::turns::Turns;
 use crate::engine::vf::{PortView, Quota, TrafficCounters, Vf};
@@ -110,7 +111,7 @@ pub struct Engine<F: Face> {
     pub(crate) held_events: HeldEvents,
     /// What is to be dropped where nobody waits.
     pub(crate) discarded: Discarded,
-    pub(crate) poll: crate::engine::poll::PollState,
+    pub(crate) polling: Polling,
     pub(crate) spare_sends: Spares<SendWr>,
     pub(crate) spare_recvs: Spares<RecvWr>,
     /// Where datagrams are gathered; taken out while one is on its way.
@@ -148,7 +149,7 @@ impl<F: Face> Engine<F> {
             crowded: Vec::new(),
             held_events: HeldEvents::default(),
             discarded: Discarded::default(),
-            poll: crate::engine::poll::PollState::default(),
+            polling: Polling::default(),
             spare_sends: Spares::default(),
             spare_recvs: Spares::default(),
             datagram: None,
@@ -276,7 +277,7 @@ impl<F: Face> Engine<F> {
     /// [`Engine::take_discarded`] returns, with others at the engine between.
     pub fn reset_vf(&mut self, vf: VfId) {
         self.bury(vf);
-        self.forget_polled(vf);
+        let polled = self.polling.forget(&mut self.objects, vf);
         let state = &mut self.objects.vfs[usize::from(vf.0)];
         let gone = (
             state.pds.replace(),
@@ -284,6 +285,7 @@ impl<F: Face> Engine<F> {
             std::mem::take(&mut state.multicast),
             std::mem::take(&mut state.ways),
             state.keys.replace(),
+            polled,
         );
         state.special = [None; 2];
         state.version += 1;

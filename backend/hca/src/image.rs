@@ -216,7 +216,7 @@ impl<F: Face> Engine<F> {
             for index in std::mem::take(&mut self.crowded) {
                 self.make_ready(index);
             }
-            self.rest_polling(vf);
+            self.polling.rest(&mut self.objects, vf);
             self.turns
                 .rest(vf, &mut self.objects.vfs[usize::from(vf.0)].agenda);
         }
@@ -228,7 +228,7 @@ impl<F: Face> Engine<F> {
         if let Some(active) = state.quiet.take() {
             state.port.active = active;
             state.version += 1;
-            self.resume_polling(vf);
+            self.polling.resume(&mut self.objects, vf);
             self.turns
                 .resume(vf, &mut self.objects.vfs[usize::from(vf.0)].agenda);
         }

@@ -228,7 +228,7 @@ impl<F: Face> Engine<F> {
     /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
     #[inline]
     pub(crate) fn allowance(&self, vf: VfId, hot: usize) -> i64 {
-        if self.turns.has_others(&self.vf(vf).agenda) || self.poll.is_hot_beside(hot) {
+        if self.turns.has_others(&self.vf(vf).agenda) || self.polling.is_hot_beside(hot) {
             SHARED_TURN
         } else {
             TURN

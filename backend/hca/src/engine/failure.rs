@@ -54,7 +54,7 @@ impl<F: Face> Engine<F> {
             Ok(attention) => {
                 if attention.watch && !state.watched {
                     state.watched = true;
-                    self.watch_arming(cq);
+                    self.polling.watch_arming(&mut self.objects, cq);
                 }
                 if attention.hold > 0 {
                     self.hold_event(cq, attention.hold);

@@ -65,7 +65,7 @@ impl Polled {
 
 /// What is looked at of all functions.
 #[derive(Debug, Default)]
-pub(crate) struct PollState {
+pub(crate) struct Polling {
     /// Number of polled queue pairs.
     all: usize,
     /// Number of those that were busy lately.
@@ -79,7 +79,7 @@ pub(crate) struct PollState {
     turn: u32,
 }
 
-impl PollState {
+impl Polling {
     /// Whether queue pairs were busy lately besides so many.
     #[inline]
     pub const fn is_hot_beside(&self, own: usize) -> bool {
@@ -92,7 +92,7 @@ impl<F: Face> Engine<F> {
     /// rung before it and overwritten.
     pub fn hint(&mut self, vf: VfId, qpn: Qpn) {
         let known = self.objects.qp_index(vf, qpn).ok();
-        let rested = known.is_some_and(|index| self.heat(index));
+        let rested = known.is_some_and(|index| self.polling.heat(&mut self.objects, index));
         let polled = &mut self.vf_mut(vf).polled;
         if rested {
             // One that rested was rung: others are likely to follow, or were.
@@ -102,7 +102,7 @@ impl<F: Face> Engine<F> {
             // misses, which those must not pay for on every turn.
             polled.patrol_left = polled.all.len();
         }
-        self.activate(vf);
+        self.polling.activate(&mut self.objects, vf);
     }
 
     /// Starts looking at every polled queue pair's record, a few per turn.
@@ -110,21 +110,21 @@ impl<F: Face> Engine<F> {
         for vf in 0..self.objects.vfs.len() {
             let polled = &mut self.objects.vfs[vf].polled;
             polled.sweep_left = polled.all.len();
-            self.activate(VfId(vf as u16));
+            self.polling.activate(&mut self.objects, VfId(vf as u16));
         }
     }
 
     /// Whether any queue pair needs polling.
     #[must_use]
     pub fn polls(&self) -> bool {
-        self.poll.all > 0
+        self.polling.all > 0
     }
 
     /// Whether any queue pair was busy lately, and is looked at on every turn.
     #[inline]
     #[must_use]
     pub fn is_hot(&self) -> bool {
-        self.poll.hot > 0
+        self.polling.hot > 0
     }
 
     /// One turn: looks for posted work and does some of it. Returns whether
@@ -132,33 +132,35 @@ impl<F: Face> Engine<F> {
     pub fn poll(&mut self) -> bool {
         let mut busy = false;
         let mut left = TURN;
-        for _ in 0..self.poll.active.len() {
-            if self.poll.cursor >= self.poll.active.len() {
-                self.poll.cursor = 0;
+        for _ in 0..self.polling.active.len() {
+            if self.polling.cursor >= self.polling.active.len() {
+                self.polling.cursor = 0;
             }
-            let Some(&vf) = self.poll.active.get(self.poll.cursor) else {
+            let Some(&vf) = self.polling.active.get(self.polling.cursor) else {
                 break;
             };
             busy |= self.poll_hot(vf, &mut left);
             let polled = &self.objects.vfs[usize::from(vf.0)].polled;
             if polled.sweep_left > 0 || polled.patrol_left > 0 {
-                busy |= self.poll_cold(vf);
-                self.poll.cursor += 1;
+                busy |= self.polling.look_at_cold(&mut self.objects, vf);
+                self.polling.cursor += 1;
             } else if !polled.hot.is_empty() {
-                self.poll.cursor += 1;
+                self.polling.cursor += 1;
             } else {
                 self.objects.vfs[usize::from(vf.0)].polled.active = false;
-                self.poll.active.swap_remove(self.poll.cursor);
+                self.polling.active.swap_remove(self.polling.cursor);
             }
             if left <= 0 {
                 break;
             }
         }
-        self.poll.turn = self.poll.turn.wrapping_add(1);
-        if self.poll.turn.is_multiple_of(WATCH_EVERY) {
-            self.recheck_one();
+        self.polling.turn = self.polling.turn.wrapping_add(1);
+        if self.polling.turn.is_multiple_of(WATCH_EVERY) {
+            if let Some((cq, nanoseconds)) = self.polling.recheck_one(&mut self.objects) {
+                self.hold_event(cq, nanoseconds);
+            }
         }
-        if self.poll.turn.is_multiple_of(CLOCK_EVERY) || self.has_arrivals() {
+        if self.polling.turn.is_multiple_of(CLOCK_EVERY) || self.has_arrivals() {
             busy |= self.has_arrivals();
             self.look_at_clock();
         }
@@ -198,7 +200,7 @@ impl<F: Face> Engine<F> {
                 }
             } else if idle >= COOL_AFTER {
                 hot.swap_remove(at);
-                self.cooled(index);
+                self.polling.cooled(&mut self.objects, index);
             } else {
                 hot[at].1 = idle + 1;
                 at += 1;
@@ -210,13 +212,15 @@ impl<F: Face> Engine<F> {
         polled.hot_cursor = at;
         busy
     }
+}
 
+impl Polling {
     /// Looks at some of a function's cold records.
     #[inline]
-    fn poll_cold(&mut self, vf: VfId) -> bool {
+    fn look_at_cold<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) -> bool {
         let mut busy = false;
-        for _ in 0..self.objects.vfs[usize::from(vf.0)].polled.cold_looks() {
-            let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
+        for _ in 0..objects.vfs[usize::from(vf.0)].polled.cold_looks() {
+            let polled = &mut objects.vfs[usize::from(vf.0)].polled;
             polled.cursor += 1;
             if polled.cursor >= polled.all.len() {
                 polled.cursor = 0;
@@ -224,8 +228,8 @@ impl<F: Face> Engine<F> {
             let Some(&index) = polled.all.get(polled.cursor) else {
                 continue;
             };
-            if self.objects.has_work(index) {
-                self.heat(index);
+            if objects.has_work(index) {
+                self.heat(objects, index);
                 busy = true;
             }
         }
@@ -234,16 +238,16 @@ impl<F: Face> Engine<F> {
 
     /// Looks at a queue pair's record on every turn from now on. Whether it did
     /// not before.
-    fn heat(&mut self, index: QpIndex) -> bool {
-        if let Some(qp) = self.objects.qps.get_mut(index.0)
+    fn heat<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
+        if let Some(qp) = objects.qps.get_mut(index.0)
             && qp.core.polled
             && !qp.core.hot
         {
             qp.core.hot = true;
             let vf = qp.core.vf;
-            self.vf_mut(vf).polled.hot.push((index, 0));
-            self.poll.hot += 1;
-            self.activate(vf);
+            objects.vf_mut(vf).polled.hot.push((index, 0));
+            self.hot += 1;
+            self.activate(objects, vf);
             true
         } else {
             false
@@ -252,61 +256,60 @@ impl<F: Face> Engine<F> {
 
     /// A record is no longer looked at on every turn.
     #[cold]
-    fn cooled(&mut self, index: QpIndex) {
-        self.poll.hot -= 1;
-        if let Some(qp) = self.objects.qps.get_mut(index.0) {
+    fn cooled<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        self.hot -= 1;
+        if let Some(qp) = objects.qps.get_mut(index.0) {
             qp.core.hot = false;
         }
     }
 
     #[inline]
-    fn activate(&mut self, vf: VfId) {
-        let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
+    fn activate<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+        let polled = &mut objects.vfs[usize::from(vf.0)].polled;
         if !polled.active {
             polled.active = true;
-            self.poll.active.push(vf);
+            self.active.push(vf);
         }
     }
 
     /// Looks at nothing of a function that is quiet: it counts as one that is looked at, and is in no
     /// list.
-    pub(crate) fn rest_polling(&mut self, vf: VfId) {
-        self.vf_mut(vf).polled.active = true;
-        self.poll.active.retain(|&it| it != vf);
-        self.poll.watching.retain(|&it| it != vf);
+    pub(crate) fn rest<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+        objects.vf_mut(vf).polled.active = true;
+        self.active.retain(|&it| it != vf);
+        self.watching.retain(|&it| it != vf);
     }
 
     /// Looks at the records of a function again, and at all of them first.
-    pub(crate) fn resume_polling(&mut self, vf: VfId) {
-        let polled = &mut self.vf_mut(vf).polled;
+    pub(crate) fn resume<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+        let polled = &mut objects.vf_mut(vf).polled;
         polled.active = false;
         if !polled.watched.is_empty() {
-            self.poll.watching.push(vf);
+            self.watching.push(vf);
         }
-        self.sweep_vf(vf);
+        self.sweep_vf(objects, vf);
     }
 
     /// Looks at every polled queue pair's record of a function.
-    pub(crate) fn sweep_vf(&mut self, vf: VfId) {
-        let polled = &mut self.vf_mut(vf).polled;
+    pub(crate) fn sweep_vf<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+        let polled = &mut objects.vf_mut(vf).polled;
         polled.sweep_left = polled.all.len();
-        self.activate(vf);
+        self.activate(objects, vf);
     }
 
     /// Begins to look at a new queue pair's record.
-    pub(crate) fn watch_record(&mut self, index: QpIndex) {
-        let Objects { qps, vfs, .. } = &mut self.objects;
+    pub(crate) fn watch_record<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        let Objects { qps, vfs, .. } = objects;
         if let Some(Qp { core, .. }) = qps.get_mut(index.0) {
             let polled = &mut vfs[usize::from(core.vf.0)].polled;
             core.polled_at = polled.all.len();
             polled.all.push(index);
-            self.poll.all += 1;
+            self.all += 1;
         }
     }
 
     /// No longer looks at the record of a queue pair that is about to go.
-    pub(crate) fn forget_record(&mut self, index: QpIndex) {
-        let Self { objects, poll, .. } = self;
+    pub(crate) fn forget_record<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Objects { qps, vfs, .. } = objects;
         let Some(Qp { core, .. }) = qps.get(index.0).filter(|qp| qp.core.polled) else {
             return;
@@ -315,10 +318,10 @@ impl<F: Face> Engine<F> {
         let polled = &mut vfs[usize::from(core.vf.0)].polled;
         if hot && let Some(at) = polled.hot.iter().position(|&(it, _)| it == index) {
             polled.hot.swap_remove(at);
-            poll.hot -= 1;
+            self.hot -= 1;
         }
         polled.all.swap_remove(at);
-        poll.all -= 1;
+        self.all -= 1;
         if let Some(moved) = polled.all.get(at)
             && let Some(Qp { core, .. }) = qps.get_mut(moved.0)
         {
@@ -327,69 +330,68 @@ impl<F: Face> Engine<F> {
     }
 
     /// Looks at the arming of a completion queue from time to time.
-    pub(crate) fn watch_arming(&mut self, cq: CqIndex) {
-        let Some(vf) = self.objects.cqs.get(cq.0).map(|cq| cq.vf) else {
+    pub(crate) fn watch_arming<F: Face>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
+        let Some(vf) = objects.cqs.get(cq.0).map(|cq| cq.vf) else {
             return;
         };
-        let watched = &mut self.objects.vfs[usize::from(vf.0)].polled.watched;
+        let watched = &mut objects.vfs[usize::from(vf.0)].polled.watched;
         let begins = watched.is_empty();
         watched.push(cq);
-        if begins && self.vf(vf).quiet.is_none() {
-            self.poll.watching.push(vf);
+        if begins && objects.vf(vf).quiet.is_none() {
+            self.watching.push(vf);
         }
     }
 
     /// No longer looks at the arming of a completion queue that is about to go.
-    pub(crate) fn forget_watched(&mut self, cq: CqIndex) {
-        let Some(cq_state) = self.objects.cqs.get(cq.0).filter(|cq| cq.watched) else {
+    pub(crate) fn forget_watched<F: Face>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
+        let Some(cq_state) = objects.cqs.get(cq.0).filter(|cq| cq.watched) else {
             return;
         };
         let vf = cq_state.vf;
-        let watched = &mut self.objects.vfs[usize::from(vf.0)].polled.watched;
+        let watched = &mut objects.vfs[usize::from(vf.0)].polled.watched;
         if let Some(at) = watched.iter().position(|&it| it == cq) {
             watched.swap_remove(at);
         }
         if watched.is_empty() {
-            self.poll.watching.retain(|&it| it != vf);
+            self.watching.retain(|&it| it != vf);
         }
     }
 
-    /// No longer looks at anything of a function that is being reset.
-    pub(crate) fn forget_polled(&mut self, vf: VfId) {
-        let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
-        self.poll.all -= polled.all.len();
-        self.poll.hot -= polled.hot.len();
-        self.poll.active.retain(|&it| it != vf);
-        self.poll.watching.retain(|&it| it != vf);
-        let gone = std::mem::take(polled);
-        // Quiet it stays.
-        let quiet = self.vf(vf).quiet.is_some();
-        self.vf_mut(vf).polled.active = quiet;
-        self.discard(gone);
+    /// No longer looks at anything of a function that is being reset. What it had is to be dropped.
+    pub fn forget<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) -> Polled {
+        let state = objects.vf_mut(vf);
+        self.all -= state.polled.all.len();
+        self.hot -= state.polled.hot.len();
+        self.active.retain(|&it| it != vf);
+        self.watching.retain(|&it| it != vf);
+        let quiet = Polled {
+            // Quiet it stays.
+            active: state.quiet.is_some(),
+            ..Polled::default()
+        };
+        std::mem::replace(&mut state.polled, quiet)
     }
 
-    /// Looks at the arming of one watched completion queue, of each function in
-    /// turn.
-    fn recheck_one(&mut self) {
-        if self.poll.watching.is_empty() {
-            return;
+    /// Looks at the arming of one watched completion queue, of each function in turn. The queue, and
+    /// for how many nanoseconds its event waits, if it begins to.
+    fn recheck_one<F: Face>(&mut self, objects: &mut Objects<F>) -> Option<(CqIndex, u32)> {
+        if self.watching.is_empty() {
+            return None;
         }
-        self.poll.watch_cursor += 1;
-        if self.poll.watch_cursor >= self.poll.watching.len() {
-            self.poll.watch_cursor = 0;
+        self.watch_cursor += 1;
+        if self.watch_cursor >= self.watching.len() {
+            self.watch_cursor = 0;
         }
-        let vf = self.poll.watching[self.poll.watch_cursor];
-        let state = &mut self.objects.vfs[usize::from(vf.0)];
+        let vf = self.watching[self.watch_cursor];
+        let state = &mut objects.vfs[usize::from(vf.0)];
         let polled = &mut state.polled;
         polled.watch_cursor += 1;
         if polled.watch_cursor >= polled.watched.len() {
             polled.watch_cursor = 0;
         }
         let at = polled.watch_cursor;
-        let Some(&index) = polled.watched.get(at) else {
-            return;
-        };
-        let attention = match self.objects.cqs.get_mut(index.0) {
+        let &index = polled.watched.get(at)?;
+        let attention = match objects.cqs.get_mut(index.0) {
             Some(cq) => {
                 let attention = F::recheck(&state.dma, &mut state.face, &mut cq.ring);
                 cq.watched = attention.watch;
@@ -401,11 +403,9 @@ impl<F: Face> Engine<F> {
             polled.watched.swap_remove(at);
         }
         if polled.watched.is_empty() {
-            self.poll.watching.swap_remove(self.poll.watch_cursor);
+            self.watching.swap_remove(self.watch_cursor);
         }
-        if attention.hold > 0 {
-            self.hold_event(index, attention.hold);
-        }
+        (attention.hold > 0).then_some((index, attention.hold))
     }
 }
 

@@ -158,7 +158,7 @@ impl<F: Face> Engine<F> {
             self.queue(vf);
         }
         self.set_alarm(vf);
-        self.sweep_vf(vf);
+        self.polling.sweep_vf(&mut self.objects, vf);
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl<F: Face> Engine<F> {
             }
         }
         if image.watched {
-            self.watch_arming(index);
+            self.polling.watch_arming(&mut self.objects, index);
         }
         Ok(())
     }
@@ -365,7 +365,7 @@ impl<F: Face> Engine<F> {
             srq.users += 1;
         }
         if polled {
-            self.watch_record(index);
+            self.polling.watch_record(&mut self.objects, index);
         }
         if waits {
             self.set_wait(index, req.wait, later(now, req.due));

@@ -115,7 +115,7 @@ impl<F: Face> Engine<F> {
             srq.users += 1;
         }
         if polled {
-            self.watch_record(index);
+            self.polling.watch_record(&mut self.objects, index);
         }
         Ok(Qpn::new(number))
     }
@@ -234,7 +234,7 @@ impl<F: Face> Engine<F> {
             .ok_or(VerbError::NotFound)?;
         self.forget_away(index);
         self.end_wait(index);
-        self.forget_record(index);
+        self.polling.forget_record(&mut self.objects, index);
         self.forget_errored(index);
         self.objects.forget_as_peer(index);
         let qp = self

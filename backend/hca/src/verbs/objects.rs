@@ -187,7 +187,7 @@ impl<F: Face> Engine<F> {
             return Err(VerbError::InUse);
         }
         self.vf_mut(vf).cqs.remove(cqn);
-        self.forget_watched(index);
+        self.polling.forget_watched(&mut self.objects, index);
         let cq = self
             .objects
             .cqs
