@@ -135,27 +135,19 @@ impl<F: Face> Engine<F> {
     /// A queue pair is to have a turn.
     #[inline]
     pub(crate) fn make_ready(&mut self, index: QpIndex) {
-        if let Some(qp) = self.objects.qps.get_mut(index.0)
-            && !qp.req.queued
-        {
-            qp.req.queued = true;
-            let vf = qp.core.vf;
-            let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
-            agenda.ready.push_back(index);
-            self.turns.queue(vf, agenda);
-        }
+        self.turns.make_ready(&mut self.objects, index);
     }
 
     /// A function is to have a turn.
     #[inline]
     pub(crate) fn queue(&mut self, vf: VfId) {
-        let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
+        let agenda = &mut self.objects.vf_mut(vf).agenda;
         self.turns.queue(vf, agenda);
     }
 
     /// Takes note of when a function's next timer is due.
     pub(crate) fn set_alarm(&mut self, vf: VfId) {
-        let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
+        let agenda = &mut self.objects.vf_mut(vf).agenda;
         self.turns.set_alarm(vf, agenda);
     }
 

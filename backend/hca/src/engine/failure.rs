@@ -4,6 +4,7 @@ use wire::Psn;
 
 use crate::engine::agenda::{Errands, Errored, FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
 use crate::engine::objects::Objects;
+use crate::engine::turns::Turns;
 use crate::engine::{Burst, CqIndex, Engine, QpIndex, VfId};
 use crate::face::{CqError, Event, Face};
 use crate::transport::responder::Receiving;
@@ -60,24 +61,8 @@ impl<F: Face> Engine<F> {
                     self.hold_event(cq, attention.hold);
                 }
             }
-            Err(error) => self.cq_failed(cq, error),
+            Err(error) => self.turns.cq_failed(&mut self.objects, cq, error),
         }
-    }
-
-    #[cold]
-    pub(crate) fn cq_failed(&mut self, cq: CqIndex, error: CqError) {
-        let Some(state) = self.objects.cqs.get_mut(cq.0) else {
-            return;
-        };
-        if state.failed {
-            return;
-        }
-        state.failed = true;
-        let (vf, cqn) = (state.vf, state.cqn);
-        let state = &mut self.objects.vfs[usize::from(vf.0)];
-        state.agenda.search_left = state.qps.slots() + state.srqs.slots();
-        self.queue(vf);
-        self.notify(vf, Event::CqError { cqn, error });
     }
 
     /// Every user of a failed completion queue fails with it. A completion queue is used by its own
@@ -149,7 +134,7 @@ impl<F: Face> Engine<F> {
         let waited = qp.req.wait != Wait::None;
         self.objects.forget_as_peer(index);
         if waited {
-            self.end_wait(index);
+            self.turns.end_wait(&mut self.objects, index);
         }
         if earlier == QpState::Error {
             return false;
@@ -170,29 +155,6 @@ impl<F: Face> Engine<F> {
             self.set_alarm(vf);
         }
         true
-    }
-
-    /// A queue pair is no longer in error, or no longer there.
-    pub(crate) fn forget_errored(&mut self, index: QpIndex) {
-        let Objects { qps, vfs, .. } = &mut self.objects;
-        let Some(Qp { core, .. }) = qps.get(index.0) else {
-            return;
-        };
-        let (vf, at) = (core.vf, core.errored_at);
-        let errored = &mut vfs[usize::from(vf.0)].agenda.errored;
-        if core.state != QpState::Error || errored.list.get(at).is_none_or(|it| it.qp != index) {
-            return;
-        }
-        errored.list.swap_remove(at);
-        if let Some(moved) = errored.list.get(at)
-            && let Some(Qp { core, .. }) = qps.get_mut(moved.qp.0)
-        {
-            core.errored_at = at;
-        }
-        if errored.list.is_empty() {
-            *errored = Errands::default();
-            self.set_alarm(vf);
-        }
     }
 
     /// Looks for requests that were posted to queue pairs of a function in error: receive requests
@@ -405,8 +367,8 @@ impl<F: Face> Engine<F> {
     /// Back to Reset: nothing posted, nothing in progress, no completions.
     pub(crate) fn empty_qp(&mut self, index: QpIndex) {
         self.forget_away(index);
-        self.end_wait(index);
-        self.forget_errored(index);
+        self.turns.end_wait(&mut self.objects, index);
+        self.turns.forget_errored(&mut self.objects, index);
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
@@ -432,6 +394,52 @@ impl<F: Face> Engine<F> {
         }
         if let Some(inbound) = qp.resp.inbound.take() {
             self.spare_recvs.keep(inbound.wr);
+        }
+    }
+}
+
+impl Turns {
+    #[cold]
+    pub(crate) fn cq_failed<F: Face>(
+        &mut self,
+        objects: &mut Objects<F>,
+        cq: CqIndex,
+        error: CqError,
+    ) {
+        let Some(state) = objects.cqs.get_mut(cq.0) else {
+            return;
+        };
+        if state.failed {
+            return;
+        }
+        state.failed = true;
+        let (vf, cqn) = (state.vf, state.cqn);
+        let state = &mut objects.vfs[usize::from(vf.0)];
+        state.agenda.search_left = state.qps.slots() + state.srqs.slots();
+        self.queue(vf, &mut objects.vf_mut(vf).agenda);
+        objects.notify(vf, Event::CqError { cqn, error });
+    }
+
+    /// A queue pair is no longer in error, or no longer there.
+    pub(crate) fn forget_errored<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        let Objects { qps, vfs, .. } = objects;
+        let Some(Qp { core, .. }) = qps.get(index.0) else {
+            return;
+        };
+        let (vf, at) = (core.vf, core.errored_at);
+        let errored = &mut vfs[usize::from(vf.0)].agenda.errored;
+        if core.state != QpState::Error || errored.list.get(at).is_none_or(|it| it.qp != index) {
+            return;
+        }
+        errored.list.swap_remove(at);
+        if let Some(moved) = errored.list.get(at)
+            && let Some(Qp { core, .. }) = qps.get_mut(moved.qp.0)
+        {
+            core.errored_at = at;
+        }
+        if errored.list.is_empty() {
+            *errored = Errands::default();
+            self.set_alarm(vf, &mut objects.vf_mut(vf).agenda);
         }
     }
 }

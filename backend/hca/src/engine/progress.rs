@@ -5,6 +5,7 @@ use wire::Qpn;
 
 use crate::engine::agenda::{FAILURE_COST, REQUEST_COST};
 use crate::engine::objects::Objects;
+use crate::engine::turns::Turns;
 use crate::engine::vf::TrafficCounters;
 use crate::engine::{Burst, CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
@@ -106,35 +107,8 @@ impl<F: Face> Engine<F> {
 
     fn wait(&mut self, index: QpIndex, wait: Wait, nanoseconds: u64) {
         let due = self.clock.now() + nanoseconds;
-        self.set_wait(index, wait, due);
+        self.turns.set_wait(&mut self.objects, index, wait, due);
         self.trim();
-    }
-
-    /// A queue pair waits until then, in the clock's nanoseconds.
-    pub(crate) fn set_wait(&mut self, index: QpIndex, wait: Wait, due: u64) {
-        let id = self.turns.timer();
-        if let Some(qp) = self.objects.qps.get_mut(index.0) {
-            qp.req.wait = wait;
-            qp.req.timer = id;
-            qp.req.due = due;
-            let vf = qp.core.vf;
-            self.vf_mut(vf).agenda.timers.insert((due, index.0, id));
-            self.set_alarm(vf);
-        }
-    }
-
-    /// The wait of a queue pair is over before its time.
-    #[cold]
-    pub(crate) fn end_wait(&mut self, index: QpIndex) {
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
-            return;
-        };
-        qp.req.wait = Wait::None;
-        let timer = (qp.req.due, index.0, std::mem::take(&mut qp.req.timer));
-        let vf = qp.core.vf;
-        if self.vf_mut(vf).agenda.timers.remove(&timer) {
-            self.set_alarm(vf);
-        }
     }
 
     /// Keeps no more structures than a steady load needs.
@@ -407,6 +381,41 @@ impl<F: Face> Engine<F> {
             self.flush(index, &mut { FAILURE_COST });
         } else {
             self.fail_qp(index);
+        }
+    }
+}
+
+impl Turns {
+    /// A queue pair waits until then, in the clock's nanoseconds.
+    pub(crate) fn set_wait<F: Face>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        wait: Wait,
+        due: u64,
+    ) {
+        let id = self.timer();
+        if let Some(qp) = objects.qps.get_mut(index.0) {
+            qp.req.wait = wait;
+            qp.req.timer = id;
+            qp.req.due = due;
+            let vf = qp.core.vf;
+            objects.vf_mut(vf).agenda.timers.insert((due, index.0, id));
+            self.set_alarm(vf, &mut objects.vf_mut(vf).agenda);
+        }
+    }
+
+    /// The wait of a queue pair is over before its time.
+    #[cold]
+    pub(crate) fn end_wait<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        let Some(qp) = objects.qps.get_mut(index.0) else {
+            return;
+        };
+        qp.req.wait = Wait::None;
+        let timer = (qp.req.due, index.0, std::mem::take(&mut qp.req.timer));
+        let vf = qp.core.vf;
+        if objects.vf_mut(vf).agenda.timers.remove(&timer) {
+            self.set_alarm(vf, &mut objects.vf_mut(vf).agenda);
         }
     }
 }

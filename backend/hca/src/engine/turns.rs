@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::engine::VfId;
 use crate::engine::agenda::Agenda;
+use crate::engine::objects::Objects;
+use crate::engine::{QpIndex, VfId};
+use crate::face::Face;
 
 /// The order of functions' turns. What a function does in its turn, its [`Agenda`] says.
 #[derive(Debug, Default)]
@@ -113,5 +115,19 @@ impl Turns {
         let (_, vf) = first.copied()?;
         self.alarms.pop_first();
         Some(vf)
+    }
+
+    /// A queue pair is to have a turn.
+    #[inline]
+    pub fn make_ready<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        if let Some(qp) = objects.qps.get_mut(index.0)
+            && !qp.req.queued
+        {
+            qp.req.queued = true;
+            let vf = qp.core.vf;
+            let agenda = &mut objects.vfs[usize::from(vf.0)].agenda;
+            agenda.ready.push_back(index);
+            self.queue(vf, agenda);
+        }
     }
 }

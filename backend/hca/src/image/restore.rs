@@ -368,9 +368,10 @@ impl<F: Face> Engine<F> {
             self.polling.watch_record(&mut self.objects, index);
         }
         if waits {
-            self.set_wait(index, req.wait, later(now, req.due));
+            self.turns
+                .set_wait(&mut self.objects, index, req.wait, later(now, req.due));
         }
-        self.lift_off(index, under_way);
+        self.turns.lift_off(&mut self.objects, index, under_way);
         Ok(())
     }
 

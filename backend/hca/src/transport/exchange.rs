@@ -13,6 +13,7 @@ use super::requester::{Finished, Payload, Requester, Surroundings};
 use super::responder::{Delivery, Reception, Reply, fill};
 use crate::engine::agenda::{REQUEST_COST, TURN};
 use crate::engine::objects::Objects;
+use crate::engine::turns::Turns;
 use crate::engine::vf::{CachedRoute, TrafficCounters, Vf};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
@@ -104,22 +105,6 @@ const fn service(transport: Transport) -> Service {
 }
 
 impl<F: Face> Engine<F> {
-    /// So many requests of a restored queue pair are under way.
-    pub(crate) fn lift_off(&mut self, index: QpIndex, requests: usize) {
-        let Some(qp) = self
-            .objects
-            .qps
-            .get(index.0)
-            .filter(|qp| qp.req.away.is_some())
-        else {
-            return;
-        };
-        let vf = self.vf_mut(qp.core.vf);
-        vf.taken = vf.taken.saturating_add(requests as u32);
-        (0..requests).for_each(|_| vf.memory.exchange(0, THING));
-        self.set_away_timer(index);
-    }
-
     /// A turn of a queue pair with requests under way.
     #[cold]
     pub(crate) fn away_turn(&mut self, index: QpIndex, budget: &mut i64) {
@@ -155,7 +140,7 @@ impl<F: Face> Engine<F> {
             } else if self.finish_requests(index) || (takes && !held && self.take_next(index)) {
                 continue;
             } else {
-                return self.set_away_timer(index);
+                return self.turns.set_away_timer(&mut self.objects, index);
             }
             self.finish_requests(index);
         }
@@ -601,27 +586,6 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// Sees to it that the queue pair has a turn when an answer is overdue.
-    fn set_away_timer(&mut self, index: QpIndex) {
-        let Objects { qps, vfs, .. } = &mut self.objects;
-        let Some(qp) = qps.get_mut(index.0) else {
-            return;
-        };
-        let Some(away) = &mut qp.req.away else { return };
-        let deadline = away.requester.deadline();
-        if away.timer != 0 && deadline == Some(away.due) {
-            return;
-        }
-        let vf = qp.core.vf;
-        let timers = &mut vfs[usize::from(vf.0)].agenda.timers;
-        timers.remove(&(away.due, index.0, std::mem::take(&mut away.timer)));
-        if let Some(due) = deadline {
-            (away.timer, away.due) = (self.turns.timer(), due);
-            timers.insert((due, index.0, away.timer));
-        }
-        self.set_alarm(vf);
-    }
-
     /// Forgets what a queue pair has under way.
     pub(crate) fn forget_away(&mut self, index: QpIndex) {
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
@@ -660,6 +624,45 @@ impl<F: Face> Engine<F> {
                 self.objects.qps.get_mut(index.0)?.req.current.take()
             }
         }
+    }
+}
+
+impl Turns {
+    /// So many requests of a restored queue pair are under way.
+    pub(crate) fn lift_off<F: Face>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        requests: usize,
+    ) {
+        let Some(qp) = objects.qps.get(index.0).filter(|qp| qp.req.away.is_some()) else {
+            return;
+        };
+        let vf = objects.vf_mut(qp.core.vf);
+        vf.taken = vf.taken.saturating_add(requests as u32);
+        (0..requests).for_each(|_| vf.memory.exchange(0, THING));
+        self.set_away_timer(objects, index);
+    }
+
+    /// Sees to it that the queue pair has a turn when an answer is overdue.
+    pub(crate) fn set_away_timer<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        let Objects { qps, vfs, .. } = objects;
+        let Some(qp) = qps.get_mut(index.0) else {
+            return;
+        };
+        let Some(away) = &mut qp.req.away else { return };
+        let deadline = away.requester.deadline();
+        if away.timer != 0 && deadline == Some(away.due) {
+            return;
+        }
+        let vf = qp.core.vf;
+        let timers = &mut vfs[usize::from(vf.0)].agenda.timers;
+        timers.remove(&(away.due, index.0, std::mem::take(&mut away.timer)));
+        if let Some(due) = deadline {
+            (away.timer, away.due) = (self.timer(), due);
+            timers.insert((due, index.0, away.timer));
+        }
+        self.set_alarm(vf, &mut objects.vf_mut(vf).agenda);
     }
 }
 

@@ -233,9 +233,9 @@ impl<F: Face> Engine<F> {
             .remove(u32::from(qpn))
             .ok_or(VerbError::NotFound)?;
         self.forget_away(index);
-        self.end_wait(index);
+        self.turns.end_wait(&mut self.objects, index);
         self.polling.forget_record(&mut self.objects, index);
-        self.forget_errored(index);
+        self.turns.forget_errored(&mut self.objects, index);
         self.objects.forget_as_peer(index);
         let qp = self
             .objects
