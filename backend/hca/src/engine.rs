@@ -1,6 +1,10 @@
-//! The engine: every function's objects. The verbs that create, change and
-//! destroy them are in the room `verbs`; what moves data is in `local` and `transport`; whose turn it
-//! is, here.
+//! The engine: every function's objects, and what is done with them. The verbs are in the room `verbs`;
+//! what moves data is in `local` and `transport`; whose turn it is, here.
+//!
+//! An engine has parts, each with methods that need no more than it and the objects: [`Objects`] are
+//! the functions and what they have created, [`Turns`] whose turn it is and what is due, [`Polling`]
+//! what is looked at without being rung, [`Exits`] where frames leave and arrive. What an engine does by
+//! itself needs most of them: requests, completions, failures.
 
 pub(crate) mod agenda;
 pub(crate) mod failure;
@@ -29,7 +33,7 @@ use crate::memory::mr::KeyTable;
 use crate::storage::discarded::Discarded;
 use crate::storage::spares::Spares;
 use crate::subnet::Subnet;
-use crate::transport::{Captured, Endpoint, Loopback, Watch, over};
+use crate::transport::{Endpoint, Exits, Watch};
 use crate::verbs::cq::HeldEvents;
 use crate::verbs::reason::Report;
 use crate::verbs::work::{RecvWr, SendWr};
@@ -98,16 +102,7 @@ pub struct Engine<F: Face> {
     pub(crate) lookups: u64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) turns: Turns,
-    /// Where frames leave and arrive.
-    pub(crate) endpoint: Captured<Box<dyn Endpoint>>,
-    /// Where those leave and arrive whose other end is elsewhere.
-    pub(crate) links: Vec<Box<dyn Endpoint>>,
-    /// When the next frame arrives there, as far as it is known.
-    pub(crate) arrival: Option<u64>,
-    /// There are other engines, or links share their bandwidth.
-    pub(crate) may_be_crowded: bool,
-    /// Queue pairs that wait for room on the way.
-    pub(crate) crowded: Vec<QpIndex>,
+    pub(crate) exits: Exits,
     pub(crate) held_events: HeldEvents,
     /// What is to be dropped where nobody waits.
     pub(crate) discarded: Discarded,
@@ -129,8 +124,7 @@ impl<F: Face> Engine<F> {
     #[must_use]
     pub fn new(subnet: Box<dyn Subnet>, clock: Arc<dyn Clock>, seed: u64) -> Self {
         let (generation, traffic) = (subnet.generation(), subnet.traffic());
-        let links = subnet.links();
-        let shares = links.is_some();
+        let exits = Exits::new(subnet.links());
         Self {
             objects: Objects::default(),
             subnet,
@@ -139,14 +133,7 @@ impl<F: Face> Engine<F> {
             lookups: 0,
             clock,
             turns: Turns::default(),
-            endpoint: Captured {
-                next: over(links, Loopback::default()),
-                watch: None,
-            },
-            links: Vec::new(),
-            arrival: None,
-            may_be_crowded: shares,
-            crowded: Vec::new(),
+            exits,
             held_events: HeldEvents::default(),
             discarded: Discarded::default(),
             polling: Polling::default(),
@@ -241,14 +228,13 @@ impl<F: Face> Engine<F> {
 
     /// Has frames watched from now on, or not any more. What is watched goes in frames.
     pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) {
-        self.endpoint.watch = watch;
+        self.exits.endpoint.watch = watch;
         self.objects.vfs.iter_mut().for_each(|vf| vf.version += 1);
     }
 
     /// Has frames leave and arrive elsewhere. Those on their way are lost.
     pub fn set_endpoint(&mut self, endpoint: Box<dyn Endpoint>) {
-        self.endpoint.next = endpoint;
-        self.look_for_arrivals();
+        self.exits.replace(endpoint);
     }
 
     /// Bytes of the host's memory that a function's objects take, see [`Quota::memory`].

@@ -213,7 +213,7 @@ impl<F: Face> Engine<F> {
             state.quiet = Some(std::mem::take(&mut state.port.active));
             state.version += 1;
             // Who waits for room asks for it again.
-            for index in std::mem::take(&mut self.crowded) {
+            for index in std::mem::take(&mut self.exits.crowded) {
                 self.make_ready(index);
             }
             self.polling.rest(&mut self.objects, vf);

@@ -9,6 +9,7 @@ mod capture;
 mod datagrams;
 mod endpoint;
 mod exchange;
+mod exits;
 mod frame;
 mod lanes;
 mod mesh;
@@ -19,7 +20,8 @@ mod single;
 
 pub use capture::{Captured, Physical, Seen, Watch};
 pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit, Wire};
-pub(crate) use exchange::{Away, over};
+pub(crate) use exchange::Away;
+pub(crate) use exits::Exits;
 pub use frame::{Address, Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
 pub(crate) use frame::{DATAGRAM_WORDS, HEADER_WORDS};
 pub use lanes::{Links, Load, Passed, Shared};

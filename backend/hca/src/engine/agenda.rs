@@ -170,13 +170,7 @@ impl<F: Face> Engine<F> {
                 self.queue(vf);
             }
         }
-        !self.turns.is_empty() || self.has_arrivals()
-    }
-
-    /// Whether frames have arrived that nobody has looked at.
-    #[inline]
-    pub(crate) fn has_arrivals(&self) -> bool {
-        self.arrival == Some(0)
+        !self.turns.is_empty() || self.exits.have_arrivals()
     }
 
     /// A turn of one function, out of order, for a caller who brings it work and would have to wait
@@ -214,7 +208,10 @@ impl<F: Face> Engine<F> {
             return Some(0);
         }
         let (alarm, held) = (self.turns.deadline(), self.held_events.deadline());
-        [alarm, self.arrival, held].into_iter().flatten().min()
+        [alarm, self.exits.deadline(), held]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
@@ -258,7 +255,7 @@ impl<F: Face> Engine<F> {
 
     /// Sees to it that functions have a turn whose time has come.
     pub(crate) fn look_at_clock(&mut self) {
-        let nothing = !self.turns.has_alarms() && self.arrival.is_none();
+        let nothing = !self.turns.has_alarms() && self.exits.deadline().is_none();
         if nothing && self.held_events.is_empty() {
             return;
         }
@@ -272,7 +269,7 @@ impl<F: Face> Engine<F> {
             agenda.rang = true;
             self.queue(vf);
         }
-        if self.arrival.is_some_and(|at| at <= now) {
+        if self.exits.deadline().is_some_and(|at| at <= now) {
             self.arrivals(now);
         }
         self.expire_events(now);

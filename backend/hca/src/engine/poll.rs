@@ -160,8 +160,8 @@ impl<F: Face> Engine<F> {
                 self.hold_event(cq, nanoseconds);
             }
         }
-        if self.polling.turn.is_multiple_of(CLOCK_EVERY) || self.has_arrivals() {
-            busy |= self.has_arrivals();
+        if self.polling.turn.is_multiple_of(CLOCK_EVERY) || self.exits.have_arrivals() {
+            busy |= self.exits.have_arrivals();
             self.look_at_clock();
         }
         if !self.turns.is_empty() {

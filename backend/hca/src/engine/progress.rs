@@ -237,7 +237,7 @@ impl<F: Face> Engine<F> {
             }
             Outcome::Crowded => {
                 self.objects.keep(index, wr);
-                self.crowded.push(index);
+                self.exits.crowded.push(index);
             }
             Outcome::NotReady(code) => self.not_ready(index, wr, code),
             Outcome::Unanswered => self.wait_answer(index, wr, Wait::Ack),

@@ -47,8 +47,8 @@ impl<F: Face> Engine<F> {
     /// Takes in all that has arrived, and nothing else. Whether there was anything.
     pub fn take_in(&mut self) -> bool {
         self.wake();
-        let any = self.has_arrivals();
-        while self.has_arrivals() {
+        let any = self.exits.have_arrivals();
+        while self.exits.have_arrivals() {
             self.arrivals(self.clock.now());
         }
         any

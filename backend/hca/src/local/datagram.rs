@@ -91,7 +91,7 @@ impl<F: Face> Engine<F> {
         if len > u64::from(qp.core.attr.mtu.bytes()).min(MAX_DATAGRAM as u64) {
             return failed(wr, Status::LocalLength, Reason::Length);
         }
-        if self.may_be_crowded && self.has_to_wait(index, &address) {
+        if self.exits.may_be_crowded && self.has_to_wait(index, &address) {
             return Outcome::Crowded;
         }
         let len = len as usize;
@@ -265,7 +265,7 @@ impl<F: Face> Engine<F> {
             }
             let function = self.objects.function_at(port, dgid, address.dest_qp);
             if let Some(to) = function
-                && (route.is_impaired() || self.is_watched(from, to))
+                && (route.is_impaired() || self.exits.shows(from, to))
             {
                 let to = Destination::Function(to);
                 return self.launch_datagram(from, to, route, address, &datagram, psn);

@@ -70,7 +70,7 @@ impl<F: Face> Engine<F> {
         let back = back.and_then(|path| self.connection_route(peer_index, path, generation));
         // Acknowledgements take the way back, too.
         let back_is_impaired = back.is_none_or(|back| back.is_impaired());
-        let away = route.is_impaired() || back_is_impaired || self.is_watched(from, function);
+        let away = route.is_impaired() || back_is_impaired || self.exits.shows(from, function);
         let resolved = Peer {
             qp: peer_index,
             vf: function,

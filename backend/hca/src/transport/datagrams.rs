@@ -13,13 +13,6 @@ use crate::subnet::Route;
 use crate::verbs::work::AddressVector;
 
 impl<F: Face> Engine<F> {
-    /// Whether somebody wants to see what goes from one function to another.
-    #[inline]
-    pub(crate) fn is_watched(&self, from: VfId, to: VfId) -> bool {
-        let watch = self.endpoint.watch.as_ref();
-        from != to && watch.is_some_and(|watch| watch.wants(from) || watch.wants(to))
-    }
-
     /// Sends a datagram in a frame. `psn` is its number.
     #[cold]
     pub(crate) fn launch_datagram(
@@ -55,7 +48,7 @@ impl<F: Face> Engine<F> {
         };
         self.launch(from, to, route, frame, 1);
         // What takes no time is there before the sender knows that it has left.
-        if self.has_arrivals() {
+        if self.exits.have_arrivals() {
             self.arrivals(self.clock.now());
         }
     }
@@ -127,14 +120,15 @@ impl<F: Face> Engine<F> {
         path_bits: [u8; 2],
         frame: &Frame,
     ) {
-        if self.endpoint.watch.is_none() {
+        if !self.exits.are_watched() {
             return;
         }
         let mut at = 0;
         while let Some(function) = self.objects.sharer(port, at) {
             at += 1;
             if function != from && self.vf(function).port.cluster == cluster {
-                self.endpoint
+                self.exits
+                    .endpoint
                     .show_multicast(frame, from, function, path_bits);
             }
         }

@@ -132,7 +132,7 @@ impl<F: Face> Engine<F> {
             // What is on its way has to arrive first; its answers make room.
             let crowded = away.requester.awaits() && is_crowded(self.vf(qp.core.vf));
             if !self.has_room_to_send(index) {
-                return self.crowded.push(index);
+                return self.exits.crowded.push(index);
             }
             if !crowded && let Some(frame) = self.next_frame(index) {
                 *budget -= frame.payload.len() as i64;
@@ -160,7 +160,7 @@ impl<F: Face> Engine<F> {
     pub(crate) fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         match route.here() {
             Some(to) if route.shares.is_some() || self.vf(to).elsewhere => {
-                self.endpoint.has_room(from, route)
+                self.exits.endpoint.has_room(from, route)
             }
             _ => true,
         }
@@ -342,35 +342,13 @@ impl<F: Face> Engine<F> {
             subnet: &mut *self.subnet,
             traffic: &self.traffic,
         };
-        match (route.end, &transmit.to) {
-            (End::Away(link), Destination::Away) => {
-                self.endpoint.show_departure(&transmit);
-                if let Some(link) = self.links.get_mut(usize::from(link.0)) {
-                    link.transmit(transmit, &mut outside);
-                }
-            }
-            _ => self.endpoint.transmit(transmit, &mut outside),
-        }
-        self.look_for_arrivals();
-    }
-
-    /// Finds out when the next frame arrives.
-    pub(crate) fn look_for_arrivals(&mut self) {
-        let links = self.links.iter().filter_map(|link| link.deadline());
-        self.arrival = self.endpoint.deadline().into_iter().chain(links).min();
-    }
-
-    /// The next frame that has arrived at any endpoint.
-    fn next_arrival(&mut self, now: u64) -> Option<Transmit> {
-        let here = self.endpoint.receive(now);
-        here.or_else(|| self.links.iter_mut().find_map(|link| link.receive(now)))
+        self.exits.transmit(transmit, &mut outside);
     }
 
     /// Joins the engine to others: paths that end [`End::Away`] over this link lead there. What arrives at
     /// the endpoint is for functions of this engine.
     pub fn add_link(&mut self, endpoint: Box<dyn Endpoint>) -> LinkId {
-        self.links.push(endpoint);
-        LinkId(self.links.len() as u16 - 1)
+        self.exits.add(endpoint)
     }
 
     /// Joins the engine to others of the program, which have the same functions: each lives in one of
@@ -385,7 +363,7 @@ impl<F: Face> Engine<F> {
         for (at, vf) in self.objects.vfs.iter_mut().enumerate() {
             vf.elsewhere = !mesh.is_home(VfId(at as u16));
         }
-        self.may_be_crowded = true;
+        self.exits.may_be_crowded = true;
         self.set_endpoint(links(mesh));
     }
 
@@ -397,7 +375,7 @@ impl<F: Face> Engine<F> {
 
     /// Looks at the endpoints, at one of which something has arrived without the engine's doing.
     pub fn wake(&mut self) {
-        self.look_for_arrivals();
+        self.exits.look();
     }
 
     /// Takes in what has arrived, as far as one long turn goes.
@@ -411,7 +389,7 @@ impl<F: Face> Engine<F> {
                 path_bits,
                 mut frame,
                 afloat,
-            }) = self.next_arrival(now)
+            }) = self.exits.receive(now)
         {
             drop(afloat);
             let to = match to {
@@ -419,7 +397,9 @@ impl<F: Face> Engine<F> {
                     let dgid = frame.address.global.map(|(global, _)| global.dgid);
                     let to = self.objects.function_at(port, dgid, frame.address.dest_qp);
                     let to = to.unwrap_or(port);
-                    self.endpoint.show_arrival(&frame, from, to, path_bits);
+                    self.exits
+                        .endpoint
+                        .show_arrival(&frame, from, to, path_bits);
                     Destination::Function(to)
                 }
                 to => to,
@@ -436,10 +416,10 @@ impl<F: Face> Engine<F> {
             }
         }
         // There may be room now.
-        for index in std::mem::take(&mut self.crowded) {
+        for index in std::mem::take(&mut self.exits.crowded) {
             self.make_ready(index);
         }
-        self.look_for_arrivals();
+        self.exits.look();
     }
 
     /// A frame has come to a function's port from outside the engine. It may say anything.

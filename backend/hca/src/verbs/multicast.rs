@@ -100,7 +100,7 @@ impl<F: Face> Engine<F> {
         let group = (global.dgid, cluster);
         self.serve_port(from, group, blocked, datagram, budget);
         let slot = self.fan_out(from, address, datagram.pkey);
-        if self.endpoint.watch.is_some() || self.objects.is_impaired(from, slot) {
+        if self.exits.are_watched() || self.objects.is_impaired(from, slot) {
             return self.launch_multicast(from, group, slot, address, datagram, psn);
         }
         let fanout = self.vf(from).ways.fanouts[slot].as_ref();

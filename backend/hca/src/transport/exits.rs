@@ -1,0 +1,103 @@
+//! Where frames leave an engine and arrive at it.
+
+use super::capture::Captured;
+use super::endpoint::{Destination, Endpoint, Loopback, Outside, Transmit};
+use super::exchange::over;
+use super::lanes::Links;
+use crate::engine::{QpIndex, VfId};
+use crate::subnet::{End, LinkId};
+
+/// The endpoints of an engine.
+#[derive(Debug)]
+pub(crate) struct Exits {
+    /// Where frames leave and arrive that go to functions of this program.
+    pub endpoint: Captured<Box<dyn Endpoint>>,
+    /// Where those leave and arrive whose other end is elsewhere.
+    links: Vec<Box<dyn Endpoint>>,
+    /// When the next frame arrives, as far as it is known.
+    arrival: Option<u64>,
+    /// There are other engines, or links share their bandwidth.
+    pub may_be_crowded: bool,
+    /// Queue pairs that wait for room on the way.
+    pub crowded: Vec<QpIndex>,
+}
+
+impl Exits {
+    /// An endpoint of the engine's own, over links that share their bandwidth or do not.
+    pub fn new(links: Option<Box<dyn Links>>) -> Self {
+        let may_be_crowded = links.is_some();
+        Self {
+            endpoint: Captured {
+                next: over(links, Loopback::default()),
+                watch: None,
+            },
+            links: Vec::new(),
+            arrival: None,
+            may_be_crowded,
+            crowded: Vec::new(),
+        }
+    }
+
+    /// Has frames to functions of this program leave and arrive elsewhere. Those on their way are lost.
+    pub fn replace(&mut self, endpoint: Box<dyn Endpoint>) {
+        self.endpoint.next = endpoint;
+        self.look();
+    }
+
+    /// One link more.
+    pub fn add(&mut self, endpoint: Box<dyn Endpoint>) -> LinkId {
+        self.links.push(endpoint);
+        LinkId(self.links.len() as u16 - 1)
+    }
+
+    /// Whether somebody watches frames.
+    #[inline]
+    pub const fn are_watched(&self) -> bool {
+        self.endpoint.watch.is_some()
+    }
+
+    /// Whether somebody wants to see what goes from one function to another.
+    #[inline]
+    pub fn shows(&self, from: VfId, to: VfId) -> bool {
+        let watch = self.endpoint.watch.as_ref();
+        from != to && watch.is_some_and(|watch| watch.wants(from) || watch.wants(to))
+    }
+
+    /// A frame leaves.
+    pub fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
+        match (frame.route.end, &frame.to) {
+            (End::Away(link), Destination::Away) => {
+                self.endpoint.show_departure(&frame);
+                if let Some(link) = self.links.get_mut(usize::from(link.0)) {
+                    link.transmit(frame, outside);
+                }
+            }
+            _ => self.endpoint.transmit(frame, outside),
+        }
+        self.look();
+    }
+
+    /// The next frame that has arrived. Call [`Exits::look`] after the last one.
+    pub fn receive(&mut self, now: u64) -> Option<Transmit> {
+        let here = self.endpoint.receive(now);
+        here.or_else(|| self.links.iter_mut().find_map(|link| link.receive(now)))
+    }
+
+    /// Finds out when the next frame arrives.
+    pub fn look(&mut self) {
+        let links = self.links.iter().filter_map(|link| link.deadline());
+        self.arrival = self.endpoint.deadline().into_iter().chain(links).min();
+    }
+
+    /// When the next frame arrives, in the clock's nanoseconds.
+    #[inline]
+    pub const fn deadline(&self) -> Option<u64> {
+        self.arrival
+    }
+
+    /// Whether frames have arrived that nobody has looked at.
+    #[inline]
+    pub fn have_arrivals(&self) -> bool {
+        self.arrival == Some(0)
+    }
+}
