@@ -28,7 +28,7 @@ const TIMER_COST: i64 = 1024;
 pub(crate) const FAILURE_COST: i64 = 8 * 1024;
 /// Cost of an object that is taken away after a reset.
 const REMOVAL_COST: i64 = 256;
-/// Functions whose alarms ring at a time; the others follow.
+/// How many functions' alarms ring at a time; the others follow.
 const ALARMS: usize = 64;
 
 /// A queue pair in error, and when to look again for requests posted to it.
@@ -253,7 +253,7 @@ impl<F: Face> Engine<F> {
         allowance - left
     }
 
-    /// Sees to it that functions have a turn whose time has come.
+    /// Queues functions that have something due.
     pub(crate) fn look_at_clock(&mut self) {
         let nothing = !self.turns.has_alarms() && self.exits.deadline().is_none();
         if nothing && self.held_events.is_empty() {

@@ -48,7 +48,7 @@ pub(crate) struct Polled {
     patrol_left: usize,
     /// Turns until the next of these.
     patrol_pause: u32,
-    /// Completion queues whose arming the guest does not announce.
+    /// Completion queues that the guest arms without a doorbell.
     watched: Vec<CqIndex>,
     watch_cursor: usize,
     /// Among the functions that are looked at on every turn.

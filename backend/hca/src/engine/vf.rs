@@ -66,8 +66,8 @@ pub struct PortView {
     pub pkeys: Vec<PKey>,
     /// GID table. Unused entries have a GUID of 0.
     pub gids: Vec<Gid>,
-    /// P_Keys that the guest sees otherwise: that of the table, and what it
-    /// sees. The rest it sees as it is.
+    /// P_Keys that the guest sees under another value: the table's P_Key, and what the guest sees. It
+    /// sees all others as they are.
     pub shown_pkeys: Vec<(PKey, PKey)>,
     /// The service levels it may use.
     pub service_levels: ServiceLevels,
@@ -224,7 +224,7 @@ impl TrafficCounters {
         );
     }
 
-    /// Counts a packet whose keys are not the receiver's. Whether both are.
+    /// Counts a packet if one of its keys is not the receiver's. Returns whether both are.
     #[inline]
     pub(crate) fn check_keys(&self, pkey: bool, qkey: bool) -> bool {
         if !pkey {

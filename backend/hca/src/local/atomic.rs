@@ -19,8 +19,8 @@ pub(crate) fn atomic_result(
     }
 }
 
-/// Adds field by field: a set bit of `boundaries` is the most significant bit
-/// of a field, out of which no carry goes.
+/// Adds field by field. A set bit of `boundaries` is the most significant bit of a field. No carry
+/// leaves a field.
 fn masked_add(value: u64, addend: u64, boundaries: u64) -> u64 {
     let low = (value & !boundaries).wrapping_add(addend & !boundaries);
     low ^ ((value ^ addend) & boundaries)

@@ -326,10 +326,9 @@ impl<F: Face> Engine<F> {
         route
     }
 
-    /// Hands a management datagram to queue pair 0 or 1 of a function, or to
-    /// an ordinary datagram queue pair, where functions share the port that of the one it is for.
-    /// Silently dropped where that cannot
-    /// take it, as on the wire.
+    /// Hands a management datagram to queue pair 0 or 1 of a function, or to an ordinary datagram queue
+    /// pair. Where functions share the port, the GID or the queue pair number says which function has
+    /// that queue pair. A queue pair that cannot take the datagram drops it, as on the wire.
     ///
     /// False when there is no such queue pair, as where no driver runs.
     pub fn deliver_mad(&mut self, vf: VfId, datagram: &MadDatagram) -> bool {
@@ -549,7 +548,7 @@ impl<F: Face> Objects<F> {
         }
     }
 
-    /// Whose a queue pair is and of which kind, if it takes datagrams now.
+    /// Function and transport of a queue pair that takes datagrams now.
     pub(crate) fn takes_datagrams(&self, index: QpIndex) -> Option<(VfId, Transport)> {
         let core = &self.qps.get(index.0)?.core;
         let (transport, id) = (core.transport, core.vf);

@@ -226,7 +226,7 @@ impl<F: Face> Engine<F> {
         Some(act(&mut away.requester, &around))
     }
 
-    /// Completes requests whose answers have come. Whether there were any.
+    /// Completes requests that have their answers. Returns whether there were any.
     fn finish_requests(&mut self, index: QpIndex) -> bool {
         let mut any = false;
         while let Some(qp) = self.objects.qps.get_mut(index.0)

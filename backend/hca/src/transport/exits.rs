@@ -12,7 +12,7 @@ use crate::subnet::{End, LinkId};
 pub(crate) struct Exits {
     /// Where frames leave and arrive that go to functions of this program.
     pub endpoint: Captured<Box<dyn Endpoint>>,
-    /// Where those leave and arrive whose other end is elsewhere.
+    /// Where frames leave and arrive that go to other programs.
     links: Vec<Box<dyn Endpoint>>,
     /// When the next frame arrives, as far as it is known.
     arrival: Option<u64>,

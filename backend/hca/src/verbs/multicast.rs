@@ -17,7 +17,7 @@ use crate::verbs::work::AddressVector;
 /// Most queue pairs of one function in a group: a packet goes to all of them in one turn.
 pub const MAX_GROUP_MEMBERS: usize = 256;
 
-/// A group, and the virtual cluster whose members of it hear a packet.
+/// A group, and a virtual cluster: the packet is for members of the group that are in the cluster.
 pub(crate) type Group = (Gid, Option<u16>);
 
 /// Bytes of the host's memory that an attachment takes at most: an entry of a table that doubles, and
@@ -79,8 +79,8 @@ impl<F: Face> Engine<F> {
         Ok(())
     }
 
-    /// Sends a packet to every queue pair attached to its group: those of its
-    /// own port, `blocked` excepted, and those of the ports that it reaches.
+    /// Sends a packet to every queue pair attached to its group, at its own port and at the ports that
+    /// it reaches, but not to `blocked`.
     pub(crate) fn multicast(
         &mut self,
         from: VfId,
