@@ -155,10 +155,10 @@ impl<F: Face> Engine<F> {
             }
         }
         self.polling.turn = self.polling.turn.wrapping_add(1);
-        if self.polling.turn.is_multiple_of(WATCH_EVERY) {
-            if let Some((cq, nanoseconds)) = self.polling.recheck_one(&mut self.objects) {
-                self.hold_event(cq, nanoseconds);
-            }
+        if self.polling.turn.is_multiple_of(WATCH_EVERY)
+            && let Some((cq, nanoseconds)) = self.polling.recheck_one(&mut self.objects)
+        {
+            self.hold_event(cq, nanoseconds);
         }
         if self.polling.turn.is_multiple_of(CLOCK_EVERY) || self.exits.have_arrivals() {
             busy |= self.exits.have_arrivals();
