@@ -257,3 +257,41 @@ impl Nodes {
         self.port(port)?.virtual_lid
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use topology::NodeSpec;
+    use wire::attribute::LinearBlock;
+
+    use super::*;
+
+    /// One block of a table changes: the snapshot shares with the nodes all but the way there.
+    #[test]
+    fn a_change_copies_what_lies_around_it() {
+        let mut topology = Topology::new();
+        for guid in 1..300 {
+            topology.add(NodeSpec::switch(Guid::new(guid), 36, ""));
+        }
+        let mut nodes = Nodes::new(&topology).unwrap();
+        let changed = NodeId(100);
+        let set = |nodes: &mut Nodes, number: u16, port| {
+            let switch = nodes.switch_mut(changed).expect("is one");
+            switch.linear.set(number, LinearBlock([port; 64]));
+        };
+        for number in 0..64 {
+            set(&mut nodes, number, 1);
+        }
+        let snapshot = nodes.clone();
+        assert!(nodes.all.shared_with(&snapshot.all).all(|same| same));
+        set(&mut nodes, 17, 2);
+        let apart = |same: Vec<bool>| same.iter().filter(|same| !**same).count();
+        let chunks: Vec<bool> = nodes.all.shared_with(&snapshot.all).collect();
+        assert_eq!((chunks.len() > 3, apart(chunks)), (true, 1));
+        let pairs = nodes.all.iter().zip(snapshot.all.iter());
+        assert_eq!(apart(pairs.map(|(a, b)| Arc::ptr_eq(a, b)).collect()), 1);
+        let [now, before] = [&nodes, &snapshot].map(|nodes| nodes.node(changed).expect("is there"));
+        assert!(now.shares_ports_with(before));
+        let [now, before] = [now, before].map(|node| &node.switch.as_ref().expect("is one").linear);
+        assert_eq!(apart(now.shared_with(before).collect()), 1);
+    }
+}

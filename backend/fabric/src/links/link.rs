@@ -113,11 +113,17 @@ impl Fabric {
     }
 
     pub(crate) fn set_state(&mut self, at: PortRef, physical: PhysicalState, state: PortState) {
-        let Some(port) = self.nodes.port_mut(at) else {
+        let Some(before) = self.port(at).map(|port| port.info) else {
             return;
         };
-        port.info.port_physical_state = physical;
-        if std::mem::replace(&mut port.info.port_state, state) == state {
+        let states = (before.port_physical_state, before.port_state);
+        if states != (physical, state)
+            && let Some(port) = self.nodes.port_mut(at)
+        {
+            port.info.port_physical_state = physical;
+            port.info.port_state = state;
+        }
+        if before.port_state == state {
             return;
         }
         self.nodes.path_changed();

@@ -39,6 +39,15 @@ impl<T, const N: usize> Chunks<T, N> {
     }
 }
 
+#[cfg(test)]
+impl<T, const N: usize> Chunks<T, N> {
+    /// By chunk, whether it is the same one.
+    pub(crate) fn shared_with(&self, other: &Self) -> impl Iterator<Item = bool> {
+        let pairs = self.0.iter().zip(&other.0);
+        pairs.map(|(own, others)| Arc::ptr_eq(own, others))
+    }
+}
+
 impl<T: Clone, const N: usize> Chunks<T, N> {
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         Arc::make_mut(self.0.get_mut(index / N)?).get_mut(index % N)
@@ -64,12 +73,6 @@ impl<T: Clone + Default, const N: usize> Chunks<T, N> {
 mod tests {
     use super::*;
 
-    /// Chunks of one that are the same ones of the other.
-    fn shared(one: &Chunks<u8, 4>, other: &Chunks<u8, 4>) -> Vec<bool> {
-        let pairs = one.0.iter().zip(&other.0);
-        pairs.map(|(a, b)| Arc::ptr_eq(a, b)).collect()
-    }
-
     #[test]
     fn a_copy_shares_all_but_what_changed() {
         let original: Chunks<u8, 4> = (0..10).collect();
@@ -77,7 +80,8 @@ mod tests {
         assert_eq!(copy.len(), 10);
         *copy.get_mut(5).unwrap() = 50;
         assert_eq!(copy.get_mut(12), None);
-        assert_eq!(shared(&original, &copy), [true, false, true]);
+        let shared: Vec<bool> = original.shared_with(&copy).collect();
+        assert_eq!(shared, [true, false, true]);
         assert_eq!(
             original.iter().copied().collect::<Vec<_>>(),
             (0..10).collect::<Vec<_>>()

@@ -136,6 +136,14 @@ impl MulticastTable {
 }
 
 #[cfg(test)]
+impl LinearTable {
+    /// By chunk, whether it is the same one.
+    pub(crate) fn shared_with(&self, other: &Self) -> impl Iterator<Item = bool> {
+        self.blocks.shared_with(&other.blocks)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

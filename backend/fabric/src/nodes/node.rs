@@ -351,6 +351,13 @@ impl Node {
         }
     }
 
+    /// Whether the two have the same ports, by pointer.
+    #[cfg(test)]
+    pub(crate) fn shares_ports_with(&self, other: &Self) -> bool {
+        let mut pairs = self.ports.iter().zip(&other.ports);
+        pairs.all(|(own, others)| Arc::ptr_eq(own, others))
+    }
+
     pub(crate) fn info(&self, ingress: u8) -> NodeInfo {
         let port = self.port(self.management_port(ingress));
         NodeInfo {
