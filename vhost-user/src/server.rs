@@ -45,18 +45,20 @@ pub trait Outside: Send {
     /// A counter that changes when a way may have changed.
     fn generation(&self) -> u64;
     /// How things are around the port.
-    fn surroundings(&self) -> Surroundings;
+    fn surroundings(&mut self) -> Surroundings;
     /// A client has come, or is gone.
     fn presence(&mut self, present: bool);
     /// The guest is as new: what the port has had entered is to be taken back.
     fn reset(&mut self);
     /// Something leaves the port.
     fn send(&mut self, output: Output);
-    /// What was sent is all for now.
-    fn flush(&mut self);
     /// What has arrived.
     fn receive(&mut self) -> Option<Arrival>;
-    /// Signalled where something has arrived after [`Outside::receive`] has returned nothing.
+    /// When something arrives, if that is known.
+    fn deadline(&self) -> Option<u64>;
+    /// The thread is about to sleep, or not any more. Whether something has arrived already.
+    fn sleep(&mut self, asleep: bool) -> bool;
+    /// Signalled where something has arrived for a thread that sleeps.
     fn bell(&self) -> BorrowedFd<'_>;
 }
 
@@ -102,9 +104,49 @@ pub struct Server<O> {
 #[derive(Debug)]
 struct Client {
     socket: Socket,
+    incoming: Incoming,
     session: Session,
     /// Its driver has the rings at work.
     up: bool,
+}
+
+/// The message that comes in.
+#[derive(Debug, Default)]
+struct Incoming {
+    bytes: Vec<u8>,
+    /// Bytes of it that are there.
+    filled: usize,
+    fds: ReceivedFds,
+}
+
+impl Incoming {
+    /// Reads what is there of the message. The message, when it is whole.
+    fn read(&mut self, socket: &Socket) -> Result<Option<(Header, Vec<u8>, ReceivedFds)>, End> {
+        loop {
+            let header = self
+                .bytes
+                .first_chunk()
+                .filter(|_| self.filled >= HEADER_LEN);
+            let header = header.map(|bytes| Header::parse(*bytes)).transpose();
+            let header = header.map_err(SessionError::from)?;
+            let len = HEADER_LEN + header.map_or(0, |header| header.size as usize);
+            if let Some(header) = header
+                && self.filled == len
+            {
+                let payload = self.bytes.split_off(HEADER_LEN);
+                let whole = std::mem::take(self);
+                return Ok(Some((header, payload, whole.fds)));
+            }
+            self.bytes.resize(len, 0);
+            match socket.receive_some(&mut self.bytes[self.filled..], &mut self.fds) {
+                Ok(0) if self.filled == 0 => return Err(Lost::Closed.into()),
+                Ok(0) => return Err(Lost::Truncated.into()),
+                Ok(count) => self.filled += count,
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+                Err(errno) => return Err(Lost::from(errno).into()),
+            }
+        }
+    }
 }
 
 impl<O: Outside> Server<O> {
@@ -155,7 +197,7 @@ impl<O: Outside> Server<O> {
             }
             info!("client connected");
             self.outside.presence(true);
-            let end = self.serve(stream, stop);
+            let end = self.serve(stream);
             self.rest();
             self.outside.presence(false);
             match end {
@@ -184,7 +226,7 @@ impl<O: Outside> Server<O> {
     /// The next client, or `None` to stop. What arrives meanwhile is for nobody.
     fn next_client(&mut self, stop: &Stop) -> io::Result<Option<UnixStream>> {
         loop {
-            for token in self.wait(None)?.into_iter().flatten() {
+            for token in self.wait(self.outside.deadline())?.into_iter().flatten() {
                 match token {
                     STOP => return Ok(None),
                     LISTENER => {
@@ -209,8 +251,15 @@ impl<O: Outside> Server<O> {
             }
             None => EpollTimeout::NONE,
         };
+        let timeout = if self.outside.sleep(true) {
+            EpollTimeout::ZERO
+        } else {
+            timeout
+        };
         let mut events = [EpollEvent::empty(); 8];
-        let count = match self.epoll.wait(&mut events, timeout) {
+        let woken = self.epoll.wait(&mut events, timeout);
+        self.outside.sleep(false);
+        let count = match woken {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(errno) => return Err(errno),
@@ -222,17 +271,24 @@ impl<O: Outside> Server<O> {
         Ok(tokens)
     }
 
-    fn serve(&mut self, stream: UnixStream, stop: &Stop) -> End {
+    /// When there is something to do that nobody rings for.
+    fn deadline(&self) -> Option<u64> {
+        let due = [self.port.deadline(), self.outside.deadline()];
+        due.into_iter().flatten().min()
+    }
+
+    fn serve(&mut self, stream: UnixStream) -> End {
         let socket = Socket::new(stream);
         let files = Files::new(self.limits, Some(socket.stream().clone()));
         let mut client = Client {
             session: Session::new(files, self.mtu),
             socket,
+            incoming: Incoming::default(),
             up: false,
         };
         let event = EpollEvent::new(EpollFlags::EPOLLIN, SOCKET);
         let end = match self.epoll.add(client.socket.stream(), event) {
-            Ok(()) => self.converse(&mut client, stop),
+            Ok(()) => self.converse(&mut client),
             Err(errno) => End::System(errno),
         };
         // The client may keep what these are open.
@@ -245,10 +301,10 @@ impl<O: Outside> Server<O> {
         end
     }
 
-    fn converse(&mut self, client: &mut Client, stop: &Stop) -> End {
+    fn converse(&mut self, client: &mut Client) -> End {
         let mut more = false;
         loop {
-            let due = if more { Some(0) } else { self.port.deadline() };
+            let due = if more { Some(0) } else { self.deadline() };
             let tokens = match self.wait(due) {
                 Ok(tokens) => tokens,
                 Err(errno) => return errno.into(),
@@ -256,7 +312,7 @@ impl<O: Outside> Server<O> {
             for token in tokens.into_iter().flatten() {
                 let outcome = match token {
                     STOP => Err(Lost::Stopped.into()),
-                    SOCKET => self.message(client, stop),
+                    SOCKET => self.message(client),
                     _ => Ok(()),
                 };
                 if let Err(end) = outcome {
@@ -270,18 +326,15 @@ impl<O: Outside> Server<O> {
         }
     }
 
-    /// Takes a message and answers it.
-    fn message(&mut self, client: &mut Client, stop: &Stop) -> Result<(), End> {
+    /// Takes what there is of a message, and answers it when it is whole. A client that sends half of one
+    /// keeps nobody waiting.
+    fn message(&mut self, client: &mut Client) -> Result<(), End> {
+        let Some((header, payload, fds)) = client.incoming.read(&client.socket)? else {
+            return Ok(());
+        };
         let Client {
             socket, session, ..
         } = client;
-        let stop = Some(stop.as_fd());
-        let mut fds = ReceivedFds::default();
-        let mut header = [0; HEADER_LEN];
-        socket.receive(&mut header, &mut fds, stop)?;
-        let header = Header::parse(header).map_err(SessionError::from)?;
-        let mut payload = vec![0; header.size as usize];
-        socket.receive(&mut payload, &mut fds, stop)?;
         if fds.surplus {
             let count = fds.fds.len();
             return Err(SessionError::Descriptors(count, header.request).into());
@@ -291,7 +344,7 @@ impl<O: Outside> Server<O> {
             self.change_kick(ring, old, session.kick(ring))?;
         }
         if let Some(answer) = answer {
-            socket.send(&header.answer(answer.len()), &answer, &[], stop)?;
+            socket.send_at_once(&header.answer(answer.len()), &answer)?;
         }
         let up = session.is_up();
         if up != client.up {
@@ -323,7 +376,8 @@ impl<O: Outside> Server<O> {
         debug!("the guest's driver is up");
         self.port.reset();
         let now = self.outside.now();
-        self.port.set_surroundings(now, self.outside.surroundings());
+        let surroundings = self.outside.surroundings();
+        self.port.set_surroundings(now, surroundings);
     }
 
     /// A guest's driver is gone.
@@ -342,7 +396,6 @@ impl<O: Outside> Server<O> {
         while let Some(output) = self.port.poll_output() {
             self.outside.send(output);
         }
-        self.outside.flush();
         for ring in 0..RINGS {
             if let Some(mut running) = client.session.running(ring) {
                 running.finish();

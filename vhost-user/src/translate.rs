@@ -8,6 +8,7 @@ mod neighbour_discovery;
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
 use thiserror::Error;
 use wire::ipoib::{self, Address};
@@ -81,6 +82,30 @@ impl fmt::Display for Mac {
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
     }
 }
+
+impl FromStr for Mac {
+    type Err = NotAMac;
+
+    fn from_str(text: &str) -> Result<Self, NotAMac> {
+        let mut parts = text.split(':');
+        let mut bytes = [0; 6];
+        for byte in &mut bytes {
+            let part = parts.next().filter(|part| part.len() == 2);
+            let digits = part.filter(|part| part.bytes().all(|digit| digit.is_ascii_hexdigit()));
+            let value = digits.and_then(|part| u8::from_str_radix(part, 16).ok());
+            *byte = value.ok_or(NotAMac)?;
+        }
+        if parts.next().is_some() {
+            return Err(NotAMac);
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// A text is not an Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("not an Ethernet address, as in 52:54:00:12:34:56")]
+pub struct NotAMac;
 
 impl fmt::Debug for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

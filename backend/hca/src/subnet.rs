@@ -99,7 +99,7 @@ pub struct Crossing {
 }
 
 /// What of a packet's headers decides where it goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Heading {
     /// Destination LID.
     pub dlid: Lid,

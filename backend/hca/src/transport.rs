@@ -17,6 +17,7 @@ mod packets;
 pub(crate) mod requester;
 pub(crate) mod responder;
 mod single;
+mod station;
 
 pub use capture::{Captured, Physical, Seen, Watch};
 pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit, Wire};
@@ -28,3 +29,4 @@ pub use lanes::{Links, Load, Passed, Shared};
 pub use mesh::{Crossings, Door, Homes, Mesh, MyDoor, RING};
 pub use packets::{Extract, NotAFrame, Packet};
 pub use single::Single;
+pub use station::Station;

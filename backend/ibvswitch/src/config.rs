@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use fabric::SmpAccess;
 use hca::ServiceLevels;
 use serde::{Deserialize, Serialize};
+use vhost_user::translate::Mac;
 use vswitch::model;
 use wire::{Guid, Lid, PKey};
 
@@ -133,11 +134,13 @@ pub struct Hypervisor {
     pub vfs: Vec<Vf>,
 }
 
-/// A table `[[hypervisor.vf]]`: one virtual function, to be attached to one VM.
+/// A table `[[hypervisor.vf]]`, or `[[hypervisor.port]]`: one virtual function, to be attached to one VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vf {
     /// Name, unique among all VFs.
     pub name: String,
+    /// What its VM has there.
+    pub kind: Kind,
     /// Whether it has a LID of its own.
     pub address: Address,
     /// LID, or `None` to let the subnet manager choose.
@@ -187,6 +190,16 @@ impl Vf {
             spare: self.spare,
         }
     }
+}
+
+/// What a VM has at its VF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An InfiniBand HCA, over vfio-user.
+    Hca,
+    /// An Ethernet card of this address, over vhost-user, of which the frames are IPoIB in the subnet: a
+    /// table `[[hypervisor.port]]`.
+    VhostUserNet(Mac),
 }
 
 /// How doorbells of a VF reach the engine.

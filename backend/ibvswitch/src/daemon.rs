@@ -14,6 +14,7 @@ pub mod management;
 pub mod manager_files;
 pub mod placement;
 pub mod port;
+pub mod ports;
 pub mod run;
 pub mod sockets;
 pub mod vf_host;

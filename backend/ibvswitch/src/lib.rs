@@ -15,6 +15,6 @@ mod status;
 mod table;
 
 pub use daemon::{
-    afterwards, assembly, device, dma, engine, engines, external, failures, limits, logging, run,
-    sockets, vf_host,
+    afterwards, assembly, device, dma, engine, engines, external, failures, limits, logging, ports,
+    run, sockets, vf_host,
 };

@@ -2,12 +2,18 @@
 
 use serde::Serialize;
 
-use crate::config::Vf;
+use vhost_user::port::Port;
+use vhost_user::translate::Mac;
+use wire::Mtu;
+
+use crate::config::{Config, Kind, Vf};
 
 /// A VF's attachment to a VM.
 #[derive(Debug, Clone)]
 pub struct Attachment<'a> {
     vf: &'a Vf,
+    /// The longest IP packet of a port.
+    mtu: u16,
     memory: String,
     bus: Option<String>,
 }
@@ -25,6 +31,34 @@ struct Device<'a> {
 }
 
 #[derive(Serialize)]
+struct NetworkBackend<'a> {
+    r#type: &'static str,
+    id: String,
+    chardev: &'a str,
+}
+
+#[derive(Serialize)]
+struct NetworkCard<'a> {
+    driver: &'static str,
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bus: Option<&'a str>,
+    netdev: String,
+    mac: String,
+    host_mtu: u16,
+}
+
+/// How long QEMU waits before it connects again to a port that is gone, in milliseconds.
+const RECONNECT: u32 = 500;
+
+/// The longest IP packet that the guest of a port may send, in bytes. The broadcast group has an MTU of 2048
+/// unless links have less.
+#[must_use]
+pub fn port_mtu(config: &Config) -> u16 {
+    Port::longest_packet(config.fabric.mtu.min(Mtu::B2048))
+}
+
+#[derive(Serialize)]
 struct Socket<'a> {
     r#type: &'static str,
     path: std::borrow::Cow<'a, str>,
@@ -32,9 +66,10 @@ struct Socket<'a> {
 
 impl<'a> Attachment<'a> {
     /// Attaches `vf` to a VM of 1 GiB, on whatever bus QEMU chooses.
-    pub fn new(vf: &'a Vf) -> Self {
+    pub fn new(config: &Config, vf: &'a Vf) -> Self {
         Self {
             vf,
+            mtu: port_mtu(config),
             memory: "1G".to_owned(),
             bus: None,
         }
@@ -52,9 +87,27 @@ impl<'a> Attachment<'a> {
         self
     }
 
-    /// The value of QEMU's `-device`: JSON, since the socket cannot be written in any other form.
+    /// The value of QEMU's `-device`: JSON, since the socket of an HCA cannot be written in any other form.
     pub fn device(&self) -> String {
-        let device = Device {
+        match self.vf.kind {
+            Kind::Hca => self.hca(),
+            Kind::VhostUserNet(mac) => json(&NetworkCard {
+                driver: "virtio-net-pci",
+                id: &self.vf.name,
+                bus: self.bus.as_deref(),
+                netdev: self.netdev(),
+                mac: mac.to_string(),
+                host_mtu: self.mtu,
+            }),
+        }
+    }
+
+    fn netdev(&self) -> String {
+        format!("{}-net", self.vf.name)
+    }
+
+    fn hca(&self) -> String {
+        json(&Device {
             driver: "vfio-user-pci",
             id: &self.vf.name,
             bus: self.bus.as_deref(),
@@ -62,9 +115,7 @@ impl<'a> Attachment<'a> {
                 r#type: "unix",
                 path: self.vf.socket.to_string_lossy(),
             },
-        };
-        // Serializing strings into a string has no way to fail.
-        serde_json::to_string(&device).unwrap_or_default()
+        })
     }
 
     /// All arguments a QEMU command line needs, one element each.
@@ -86,11 +137,60 @@ impl<'a> Attachment<'a> {
 
     /// The arguments for the device alone, for a VM whose memory is shared already.
     pub fn device_arguments(&self) -> Vec<String> {
-        vec!["-device".to_owned(), self.device()]
+        let mut arguments = Vec::new();
+        if matches!(self.vf.kind, Kind::VhostUserNet(_)) {
+            let chardev = format!("{}-socket", self.vf.name);
+            // A comma ends a value unless there are two.
+            let path = self.vf.socket.to_string_lossy().replace(',', ",,");
+            let backend = json(&NetworkBackend {
+                r#type: "vhost-user",
+                id: self.netdev(),
+                chardev: &chardev,
+            });
+            arguments.extend([
+                "-chardev".to_owned(),
+                format!("socket,id={chardev},path={path},reconnect-ms={RECONNECT}"),
+                "-netdev".to_owned(),
+                backend,
+            ]);
+        }
+        arguments.extend(["-device".to_owned(), self.device()]);
+        arguments
     }
 
     /// What to merge into a libvirt domain.
     pub fn libvirt_xml(&self) -> String {
+        match self.vf.kind {
+            Kind::Hca => self.libvirt_hca(),
+            Kind::VhostUserNet(mac) => self.libvirt_interface(mac),
+        }
+    }
+
+    fn libvirt_interface(&self, mac: Mac) -> String {
+        format!(
+            "<domain type='kvm'>
+  <memoryBacking>
+    <source type='memfd'/>
+    <access mode='shared'/>
+  </memoryBacking>
+  <devices>
+    <interface type='vhostuser'>
+      <mac address='{mac}'/>
+      <source type='unix' path='{}' mode='client'>
+        <reconnect enabled='yes' timeout='1'/>
+      </source>
+      <model type='virtio'/>
+      <mtu size='{}'/>
+    </interface>
+  </devices>
+</domain>
+",
+            escape_attribute(&self.vf.socket.to_string_lossy()),
+            self.mtu
+        )
+    }
+
+    fn libvirt_hca(&self) -> String {
         format!(
             "<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <memoryBacking>
@@ -106,6 +206,11 @@ impl<'a> Attachment<'a> {
             escape_attribute(&self.device())
         )
     }
+}
+
+/// Serializing strings and numbers into a string has no way to fail.
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// Escapes for an XML attribute in single quotes.
@@ -149,11 +254,11 @@ mod tests {
         let (_, vf) = config.vf("vm1").expect("is there");
         // The form of QEMU's docs/system/devices/vfio-user.rst.
         assert_eq!(
-            Attachment::new(vf).device(),
+            Attachment::new(&config, vf).device(),
             r#"{"driver":"vfio-user-pci","id":"vm1","socket":{"type":"unix","path":"/run/ibvswitch/a.sock"}}"#
         );
         assert_eq!(
-            Attachment::new(vf)
+            Attachment::new(&config, vf)
                 .bus(Some("rp0".to_owned()))
                 .memory("2G")
                 .arguments(),
@@ -166,6 +271,33 @@ mod tests {
                 r#"{"driver":"vfio-user-pci","id":"vm1","bus":"rp0","socket":{"type":"unix","path":"/run/ibvswitch/a.sock"}}"#
             ]
         );
+    }
+
+    #[test]
+    fn a_port_is_a_network_card() {
+        let text = "[[hypervisor]]\nname='h'\n[[hypervisor.port]]\nname='vm1'\n\
+                    kind='vhost-user-net'\nmac='52:54:00:12:34:56'\nsocket='a,b.sock'\n";
+        let dirs = Directories {
+            chosen: None,
+            fallback: std::path::Path::new("/run/ibvswitch"),
+        };
+        let config = Config::parse("f", text, dirs).expect("is right");
+        let (_, vf) = config.vf("vm1").expect("is there");
+        assert_eq!(vf.guid.to_string(), "5054:00ff:fe12:3456");
+        let attachment = Attachment::new(&config, vf);
+        assert_eq!(
+            attachment.device_arguments(),
+            [
+                "-chardev",
+                "socket,id=vm1-socket,path=/run/ibvswitch/a,,b.sock,reconnect-ms=500",
+                "-netdev",
+                r#"{"type":"vhost-user","id":"vm1-net","chardev":"vm1-socket"}"#,
+                "-device",
+                r#"{"driver":"virtio-net-pci","id":"vm1","netdev":"vm1-net","mac":"52:54:00:12:34:56","host_mtu":2044}"#
+            ]
+        );
+        let xml = attachment.libvirt_xml();
+        assert!(xml.contains("<source type='unix' path='/run/ibvswitch/a,b.sock' mode='client'>"));
     }
 
     /// The oracle is a shell.
@@ -193,7 +325,7 @@ mod tests {
     fn odd_paths_survive_xml() {
         let config = config("it's <&>.sock");
         let (_, vf) = config.vf("vm1").expect("is there");
-        let xml = Attachment::new(vf).libvirt_xml();
+        let xml = Attachment::new(&config, vf).libvirt_xml();
         assert!(
             xml.contains("/run/ibvswitch/it&apos;s &lt;&amp;>.sock\""),
             "{xml}"

@@ -7,7 +7,7 @@ use fabric::{Fabric, PortRef, SmpAccess};
 use vswitch::{Plan, SharedPlace};
 use wire::Guid;
 
-use crate::config::{Config, Hypervisor, SMP_ACCESS, Vf};
+use crate::config::{Config, Hypervisor, Kind, SMP_ACCESS, Vf};
 use crate::control::{
     Counters, FabricStatus, Mads, NodeKind, Objects, Status, SubnetName, SubnetStatus, Topology,
     VfStatus, used_pkeys,
@@ -212,6 +212,10 @@ fn vf_status(
         smp: smp_name(function.smp.unwrap_or(vf.smp)).to_owned(),
         mads: function.mads,
         doorbells: vf.doorbells,
+        ethernet: match vf.kind {
+            Kind::Hca => None,
+            Kind::VhostUserNet(mac) => Some(mac.to_string()),
+        },
         holds: function.holds,
         socket: vf.socket.display().to_string(),
         client_connected: function.client_connected,

@@ -58,6 +58,7 @@ impl StatusSource for Fixed {
                     }],
                 },
                 doorbells: Doorbells::Poll,
+                ethernet: None,
                 holds: Some("vm1".to_owned()),
                 socket: "/run/ibvswitch/vm1.sock".to_owned(),
                 client_connected: true,

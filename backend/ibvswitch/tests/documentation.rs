@@ -52,6 +52,7 @@ pages! {
     commands: "commands.md",
     configuration: "configuration.md",
     errors: "errors.md",
+    guests_without_a_driver: "guests-without-a-driver.md",
     install: "install.md",
     migrate_a_vm: "migrate-a-vm.md",
     subnet: "subnet.md",

@@ -187,7 +187,16 @@ impl Socket {
         Ok(())
     }
 
-    fn receive_some(&self, buffer: &mut [u8], received: &mut ReceivedFds) -> nix::Result<usize> {
+    /// Reads what is there into `buffer`, without waiting, and adds the descriptors that come with it.
+    /// How many bytes; 0 where the peer has closed the socket.
+    ///
+    /// # Errors
+    /// What the system says: `EAGAIN` where there is nothing.
+    pub fn receive_some(
+        &self,
+        buffer: &mut [u8],
+        received: &mut ReceivedFds,
+    ) -> nix::Result<usize> {
         // Room for all that can come: the kernel would otherwise cut them off.
         #[repr(C, align(8))]
         struct Control([u8; 16 + SCM_MAX_FD * size_of::<RawFd>() + 4]);
@@ -276,6 +285,20 @@ impl Socket {
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
+        }
+        Ok(())
+    }
+
+    /// Sends a short message without waiting. A peer that does not read its answers gets no more.
+    ///
+    /// # Errors
+    /// [`Lost`], where the socket has no room for all of it too.
+    pub fn send_at_once(&self, header: &[u8], payload: &[u8]) -> Result<(), Lost> {
+        let parts = [IoSlice::new(header), IoSlice::new(payload)];
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let sent = sendmsg::<()>(self.stream.as_raw_fd(), &parts, &[], flags, None)?;
+        if sent < header.len() + payload.len() {
+            return Err(Errno::EAGAIN.into());
         }
         Ok(())
     }

@@ -124,7 +124,7 @@ impl Outside for Place {
         0
     }
 
-    fn surroundings(&self) -> Surroundings {
+    fn surroundings(&mut self) -> Surroundings {
         Surroundings {
             view: PortView {
                 lid: Lid::new(self.lid),
@@ -152,10 +152,16 @@ impl Outside for Place {
         }
     }
 
-    fn flush(&mut self) {}
-
     fn receive(&mut self) -> Option<Arrival> {
         self.inbox.arrivals.lock().pop_front()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
+
+    fn sleep(&mut self, _: bool) -> bool {
+        !self.inbox.arrivals.lock().is_empty()
     }
 
     fn bell(&self) -> BorrowedFd<'_> {

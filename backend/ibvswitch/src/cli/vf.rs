@@ -105,7 +105,7 @@ pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError
         VfCommand::QemuArgs(args) => qemu_args(source, args),
         VfCommand::LibvirtXml(args) => {
             let config = source.load()?;
-            print(&Attachment::new(find(&config, &args.name)?).libvirt_xml())
+            print(&Attachment::new(&config, find(&config, &args.name)?).libvirt_xml())
         }
     }
 }
@@ -122,7 +122,7 @@ fn find<'a>(config: &'a Config, name: &str) -> Result<&'a Vf, CliError> {
 
 fn qemu_args(source: SourceArgs, args: QemuArgs) -> Result<(), CliError> {
     let config = source.load()?;
-    let attachment = Attachment::new(find(&config, &args.name)?)
+    let attachment = Attachment::new(&config, find(&config, &args.name)?)
         .memory(args.memory)
         .bus(args.bus);
     let arguments = if args.device_only {
@@ -188,7 +188,10 @@ fn block(vf: &VfStatus) -> String {
     line("Node GUID", vf.node_guid.clone());
     line("Port GUID", vf.port_guid.clone());
     line("P_Keys", vf.pkeys.join(" "));
-    line("Doorbells", vf.doorbells.to_string());
+    match &vf.ethernet {
+        Some(mac) => line("Ethernet address", format!("{mac} (vhost-user-net)")),
+        None => line("Doorbells", vf.doorbells.to_string()),
+    }
     line(
         "Addresses of",
         vf.holds
@@ -223,13 +226,13 @@ fn block(vf: &VfStatus) -> String {
             ),
         );
     }
-    line(
-        "Objects",
-        format!(
+    if vf.ethernet.is_none() {
+        let objects = format!(
             "{} PDs, {} MRs, {} CQs, {} EQs, {} SRQs, {} QPs",
             o.pd, o.mr, o.cq, o.eq, o.srq, o.qp
-        ),
-    );
+        );
+        line("Objects", objects);
+    }
     let c = &vf.counters;
     line(
         "Sent",

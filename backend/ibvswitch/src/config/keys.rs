@@ -69,6 +69,7 @@ pub(super) const HYPERVISOR: &[&str] = &[
     "guest_memory",
     "spare_vfs",
     "vf",
+    "port",
 ];
 pub(super) const VF: &[&str] = &[
     "name",
@@ -89,6 +90,18 @@ pub(super) const VF: &[&str] = &[
     "virtual_pkeys",
     "sl",
     "sl_policy",
+    "socket",
+];
+pub(super) const PORT: &[&str] = &[
+    "name",
+    "kind",
+    "lid",
+    "guid",
+    "mac",
+    "pkey",
+    "guest_memory",
+    "cluster",
+    "vlid",
     "socket",
 ];
 /// In the table `gmp` of a VF.

@@ -7,6 +7,7 @@ mod hypervisors;
 mod mads;
 mod manager;
 mod partitions;
+mod ports;
 mod subnets;
 
 use std::collections::HashMap;

@@ -115,6 +115,7 @@ fn every_key_is_documented_and_shown() {
         ("router", keys::ROUTER),
         ("hypervisor", keys::HYPERVISOR),
         ("hypervisor.vf", keys::VF),
+        ("hypervisor.port", keys::PORT),
     ] {
         for key in keys {
             let shown = [

@@ -204,9 +204,12 @@ pub struct VfStatus {
     pub mads: Mads,
     /// How doorbells reach the engine.
     pub doorbells: Doorbells,
+    /// The Ethernet address of its guest, where it is a vhost-user-net port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ethernet: Option<String>,
     /// The VM whose addresses are at it, as the configuration names it; `None` at a spare one.
     pub holds: Option<String>,
-    /// The vfio-user socket.
+    /// The vfio-user socket, or that of vhost-user.
     pub socket: String,
     /// Whether a VMM is connected.
     pub client_connected: bool,

@@ -9,12 +9,13 @@ use std::thread::{self, JoinHandle};
 
 use connectx::{Configuration, FunctionState, Software};
 use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
-use vfio_user::{Device, Interrupts, IrqInfo, Server, Stop, remedy};
+use vfio_user::{Device, Interrupts, IrqInfo, Server};
+use vmm::{Listener, Stop, remedy};
 use vswitch::{Input, LinkError, MigrateError, Plan, SmError, VSwitch};
 
 use crate::afterwards::{Bell, Errand, Later, Raised, Vectors};
 use crate::capture::{Subscription, Wish};
-use crate::config::{Config, Doorbells, Vf};
+use crate::config::{Config, Doorbells, Kind, Vf};
 use crate::control::{
     Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
     MigrationsReport, MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus,
@@ -34,6 +35,8 @@ use crate::engines::{Engines, Part};
 use crate::external::{self, ExternalServer, StartError};
 use crate::failures;
 use crate::limits::Limits;
+use crate::ports::{self, Inbox, Ports};
+use crate::qemu::port_mtu;
 use crate::run::Abort;
 use crate::status::{Function, Managed, Observer};
 use crate::vf_host::VfHost;
@@ -86,7 +89,7 @@ struct SocketThread {
 }
 
 impl Assembly {
-    /// Starts everything that `config` asks for. `servers` are the listening
+    /// Starts everything that `config` asks for. `listeners` are the listening
     /// sockets of the VFs, in the order of [`Config::vfs`]; `abort` is raised
     /// when one of them fails later.
     ///
@@ -94,7 +97,7 @@ impl Assembly {
     /// [`AssemblyError`]; nothing keeps running then.
     pub fn start(
         config: &Config,
-        servers: Vec<Server>,
+        listeners: Vec<Listener>,
         abort: &Abort,
     ) -> Result<Self, AssemblyError> {
         let plan = Plan::new(&config.model());
@@ -136,7 +139,9 @@ impl Assembly {
                 engine.add_vf(GuestMemory::default(), state, quota);
                 engine.set_port(id, view.clone());
             }
-            let counters = engines[homes.of(id)].counters(id);
+            // A port's are written by nobody else.
+            let counted = engines.get(homes.of(id)).unwrap_or(&engines[0]);
+            let counters = counted.counters(id);
             vswitch.count_traffic(id, Arc::clone(&counters));
             let memory = doorbell_pages(&vf.name, &configuration).map_err(system(format!(
                 "create the doorbell pages of VF `{}`",
@@ -160,6 +165,14 @@ impl Assembly {
                 .iter_mut()
                 .for_each(|engine| engine.share_port(&functions));
         }
+        let kinds: Vec<Kind> = config.vfs().map(|(_, vf)| vf.kind).collect();
+        let ports = kinds.iter().enumerate();
+        let ports = ports.filter(|(_, kind)| **kind != Kind::Hca);
+        let ports: Vec<VfId> = ports.map(|(at, _)| VfId(at as u16)).collect();
+        let inboxes = ports.iter().map(|_| Inbox::new());
+        let inboxes = inboxes
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(system("create an event descriptor of a port"))?;
         let names = config.vfs().map(|(_, vf)| vf.name.clone()).collect();
         let reports =
             failures::reports(names, count).map_err(system("start the thread of failures"))?;
@@ -182,13 +195,19 @@ impl Assembly {
                 errands: vec![signal, wake],
             }
         });
-        let engines = Engines::new(parts.collect(), homes);
+        let (engines, meshes) = Engines::new(parts.collect(), &homes, &inboxes);
+        let mut ports = Ports::new(&ports, inboxes, meshes);
         let idle = config
             .vfs()
             .map(|(_, vf)| idle(vf.doorbells))
             .max()
             .unwrap_or(Idle::Sleep);
-        let management = Management::new(Arc::clone(&vswitch), Arc::clone(&engines), stores);
+        let management = Management::new(
+            Arc::clone(&vswitch),
+            Arc::clone(&engines),
+            Arc::clone(&ports.inboxes),
+            stores,
+        );
         let management_thread = management
             .start()
             .map_err(system("start the management thread"))?;
@@ -197,9 +216,34 @@ impl Assembly {
             .map_err(|(cpu, error)| system(unstarted(cpu, config))(error))?;
         let mut functions = Vec::new();
         let mut sockets = Vec::new();
-        for (server, (name, vf, configuration, interrupts, counters, memory, memory_limits)) in
-            servers.into_iter().zip(made)
-        {
+        let made = listeners.into_iter().zip(kinds).zip(made);
+        for ((listener, kind), made) in made {
+            let (name, vf, configuration, interrupts, counters, memory, memory_limits) = made;
+            if let Kind::VhostUserNet(mac) = kind {
+                let client = Arc::<ClientState>::default();
+                let parts = ports::Parts {
+                    name,
+                    vf,
+                    mac,
+                    mtu: port_mtu(config),
+                    listener,
+                    limits: memory_limits,
+                    vswitch: Arc::clone(&vswitch),
+                    clock: Arc::clone(&clock),
+                    counters: Arc::clone(&counters),
+                    client: Arc::clone(&client),
+                };
+                let stop = Stop::new().map_err(system("create an event descriptor"))?;
+                let thread = ports
+                    .start(parts, &stop, abort.clone())
+                    .map_err(system("start the thread of a port"))?;
+                functions.push((vf, client, counters));
+                sockets.push(SocketThread {
+                    stop,
+                    thread: Some(thread),
+                });
+                continue;
+            }
             let Some(port) = FunctionPort::new(&vswitch, vf, Arc::clone(&counters)) else {
                 continue;
             };
@@ -228,7 +272,7 @@ impl Assembly {
                 },
             });
             functions.push((vf, device.client(), counters));
-            sockets.push(serve(name, server, device, abort.clone())?);
+            sockets.push(serve(name, listener.into(), device, abort.clone())?);
         }
         let external = config.external.socket.as_deref();
         let external =
@@ -350,6 +394,17 @@ impl Whole {
         self.management.vswitch()
     }
 
+    /// The VM of a port stays where it is.
+    fn can_move(&self, vm: &str) -> Result<(), (ErrorKind, String)> {
+        let found = self.observer.config().vf(vm);
+        if found.is_none_or(|(_, vf)| vf.kind == Kind::Hca) {
+            return Ok(());
+        }
+        let what =
+            format!("`{vm}` is a vhost-user-net port, and these do not move between hypervisors");
+        Err((ErrorKind::Failed, what))
+    }
+
     fn is_connected(&self, vf: VfId) -> bool {
         let mut functions = self.functions.iter();
         functions.any(|(id, client, _)| *id == vf && client.is_connected())
@@ -407,6 +462,7 @@ impl StatusSource for Whole {
     }
 
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
+        self.can_move(&request.vm)?;
         let moves = vec![request.into()];
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
         let outcome = outcomes.map_err(MoveError::from).and_then(|mut outcomes| {
@@ -425,6 +481,7 @@ impl StatusSource for Whole {
         request: &MigrationsRequest,
     ) -> Result<MigrationsReport, (ErrorKind, String)> {
         let requests: Vec<MigrationRequest> = request.requests().collect();
+        { requests.iter() }.try_for_each(|request| self.can_move(&request.vm))?;
         let moves = requests.iter().map(Into::into).collect();
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
         let outcomes = outcomes.map_err(|error| unmoved(error.into()))?;

@@ -42,6 +42,11 @@ impl ClientState {
         self.connected.load(Ordering::Relaxed)
     }
 
+    /// There is one, or none any more.
+    pub fn set_connected(&self, connected: bool) {
+        self.connected.store(connected, Ordering::Relaxed);
+    }
+
     /// Whether its guest's memory is out of the device's reach.
     #[must_use]
     pub fn has_unshared_memory(&self) -> bool {

@@ -1,8 +1,8 @@
 //! The engines, each with a thread of its own, and which VF lives in which.
 
 use std::io;
-use std::sync::Arc;
-use std::task::Waker;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Wake, Waker};
 
 use hca::image::ImageError;
 use hca::transport::{Crossings, Homes, Mesh};
@@ -11,6 +11,7 @@ use parking_lot::MutexGuard;
 
 use crate::afterwards::{Afterwards, Bell, Errand, Later};
 use crate::engine::{EngineThread, Guarded, Hints, Idle, SharedEngine};
+use crate::ports::Inbox;
 
 /// All engines.
 #[derive(Debug)]
@@ -19,6 +20,27 @@ pub struct Engines<F: Face> {
     homes: Arc<Homes>,
     /// By engine; none where there is one alone.
     crossings: Vec<Arc<Crossings>>,
+}
+
+/// Calls an engine that sleeps.
+#[derive(Debug)]
+struct Caller<F: Face>(OnceLock<Weak<SharedEngine<F>>>);
+
+impl<F: Face> Default for Caller<F> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<F: Face> Wake for Caller<F>
+where
+    SharedEngine<F>: Send + Sync,
+{
+    fn wake(self: Arc<Self>) {
+        if let Some(engine) = self.0.get().and_then(Weak::upgrade) {
+            engine.call();
+        }
+    }
 }
 
 /// An engine that is to be one of several, and what it leaves to be done.
@@ -39,10 +61,18 @@ impl<F: Face> std::fmt::Debug for Part<F> {
 
 impl<F: Face> Engines<F> {
     /// Joins `parts`, which have the same functions. Of each function, `homes` has the number of the
-    /// engine that it lives in.
+    /// engine that it lives in; those of `ports`, which live in no engine, come behind. What joins ports
+    /// is returned, too.
     #[must_use]
-    pub fn new(parts: Vec<Part<F>>, homes: Arc<Homes>) -> Arc<Self> {
-        if parts.len() == 1 {
+    pub fn new(
+        parts: Vec<Part<F>>,
+        homes: &Arc<Homes>,
+        ports: &[Arc<Inbox>],
+    ) -> (Arc<Self>, Vec<Mesh>) {
+        let homes = Arc::clone(homes);
+        let count = parts.len();
+        let members = count + ports.len();
+        if members == 1 {
             let shared = |Part {
                               engine,
                               bell,
@@ -50,24 +80,32 @@ impl<F: Face> Engines<F> {
                           }| {
                 SharedEngine::new(engine, Afterwards::new(bell, errands), None)
             };
-            return Arc::new(Self {
+            let alone = Self {
                 all: parts.into_iter().map(shared).collect(),
                 homes,
                 crossings: Vec::new(),
-            });
+            };
+            return (Arc::new(alone), Vec::new());
         }
         // Who has something for an engine that sleeps calls it when he has given back his own.
         let callers: Vec<Vec<Arc<Later>>> = parts
             .iter()
             .map(|part| {
-                let callers = parts.iter().map(|_| Later::new(part.bell.clone()));
+                let callers = (0..members).map(|_| Later::new(part.bell.clone()));
                 callers.map(Arc::new).collect()
             })
             .collect();
-        let waker = |from: usize, to: usize| Waker::from(Arc::clone(&callers[from][to]));
-        let meshes = Mesh::all(parts.len(), &homes, waker);
+        // Who has a port has no engine, and calls at once.
+        let direct: Vec<Arc<Caller<F>>> = (0..count).map(|_| Arc::default()).collect();
+        let waker = |from: usize, to: usize| match callers.get(from) {
+            Some(callers) => Waker::from(Arc::clone(&callers[to])),
+            None if to < count => Waker::from(Arc::clone(&direct[to])),
+            None => Waker::from(Arc::clone(&ports[to - count])),
+        };
+        let mut meshes = Mesh::all(members, &homes, waker);
+        let of_ports = meshes.split_off(count);
         let crossings = meshes.iter().map(Mesh::crossings).collect();
-        Arc::new_cyclic(|known: &std::sync::Weak<Self>| Self {
+        let engines = Arc::new_cyclic(|known: &std::sync::Weak<Self>| Self {
             all: parts
                 .into_iter()
                 .zip(meshes)
@@ -81,11 +119,13 @@ impl<F: Face> Engines<F> {
                     let door = mesh.door();
                     engine.join(mesh);
                     let known = known.clone();
+                    let ports = ports.to_vec();
                     errands.push(Box::new(move || {
-                        for (at, caller) in callers.iter().enumerate() {
-                            if caller.take()
-                                && let Some(engines) = known.upgrade()
-                            {
+                        let callers = callers.iter().enumerate();
+                        for (at, _) in callers.filter(|(_, caller)| caller.take()) {
+                            if let Some(port) = at.checked_sub(count).and_then(|at| ports.get(at)) {
+                                port.ring();
+                            } else if let Some(engines) = known.upgrade() {
                                 engines.all[at].call();
                             }
                         }
@@ -95,7 +135,17 @@ impl<F: Face> Engines<F> {
                 .collect(),
             homes,
             crossings,
-        })
+        });
+        for (caller, engine) in direct.iter().zip(&engines.all) {
+            let _ = caller.0.set(Arc::downgrade(engine));
+        }
+        (engines, of_ports)
+    }
+
+    /// Whether a function lives in no engine.
+    #[must_use]
+    pub fn is_apart(&self, vf: VfId) -> bool {
+        self.homes.of(vf) >= self.all.len()
     }
 
     /// One after the other.
@@ -111,7 +161,8 @@ impl<F: Face> Engines<F> {
 
     /// The engine that a function lives in, as of now.
     pub fn home_of(&self, vf: VfId) -> &SharedEngine<F> {
-        &self.all[self.homes.of(vf)]
+        // What is known of a port in engines is the same in all.
+        self.all.get(self.homes.of(vf)).unwrap_or(&self.all[0])
     }
 
     /// What a function has exchanged with those of an engine other than its own, in units of four octets.
@@ -156,7 +207,7 @@ impl<F: Face> Engines<F> {
         let mut result = None;
         loop {
             with(self.home_of(vf), &mut |engine| {
-                if engine.is_home(vf)
+                if (engine.is_home(vf) || self.is_apart(vf))
                     && let Some(act) = act.take()
                 {
                     result = Some(act(engine));

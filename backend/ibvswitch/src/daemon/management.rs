@@ -25,6 +25,7 @@ use crate::capture::Captures;
 use crate::config::Config;
 use crate::control::Unmoved;
 use crate::engines::Engines;
+use crate::ports::Inbox;
 
 /// What guests get in one go, with others at the engine between.
 const AT_A_TIME: usize = 16;
@@ -117,6 +118,8 @@ pub fn check(config: &Config) -> Result<(), ManagementError> {
 pub struct Management<F: Face> {
     vswitch: Arc<VSwitch>,
     engines: Arc<Engines<F>>,
+    /// Functions that live in no engine.
+    ports: Arc<HashMap<VfId, Arc<Inbox>>>,
     /// Held by who hands out what guests get, so that it stays in order.
     delivering: Mutex<()>,
     captures: Arc<Captures>,
@@ -189,15 +192,21 @@ impl<T> Drop for Expected<'_, T> {
 }
 
 impl<F: Face> Management<F> {
-    /// For a vSwitch whose functions are `engine`'s.
+    /// For a vSwitch whose functions are `engine`'s, but for those in `ports`.
     #[must_use]
-    pub fn new(vswitch: Arc<VSwitch>, engines: Arc<Engines<F>>, stores: LidStores) -> Arc<Self> {
+    pub fn new(
+        vswitch: Arc<VSwitch>,
+        engines: Arc<Engines<F>>,
+        ports: Arc<HashMap<VfId, Arc<Inbox>>>,
+        stores: LidStores,
+    ) -> Arc<Self> {
         let (sender, signals) = bounded(1);
         let signal = Arc::new(Signal(sender));
         vswitch.set_waker(Waker::from(Arc::clone(&signal)));
         Arc::new(Self {
             vswitch,
             engines,
+            ports,
             delivering: Mutex::default(),
             captures: Arc::default(),
             stores: Mutex::new(stores),
@@ -258,6 +267,12 @@ impl<F: Face> Management<F> {
                     continue;
                 }
             };
+            if let Some(port) = self.ports.get(&vf) {
+                if !port.take(&datagram(&packet)) {
+                    unclaimed.push((vf, packet));
+                }
+                continue;
+            }
             self.engines.with(vf, |engine| {
                 let mut next = Some((vf, packet));
                 while let Some((vf, packet)) = next.take() {
@@ -283,6 +298,9 @@ impl<F: Face> Management<F> {
                 engine.notify(vf, Event::Port(change));
             }
         });
+        if let Some(port) = self.ports.get(&vf) {
+            port.changed();
+        }
     }
 
     /// Sends packets of a program of the host, and hands out what comes of it; what became of each.

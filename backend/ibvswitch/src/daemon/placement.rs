@@ -11,13 +11,14 @@ use hca::transport::Homes;
 use hca::{Face, VfId};
 use parking_lot::Mutex;
 
-use crate::config::{Address, Config};
+use crate::config::{Address, Config, Kind};
 use crate::control::{
     EngineStatus, ErrorKind, PinRequest, PinSuggestion, Pinned, Placement, VfStatus,
 };
 use crate::engines::Engines;
 
-/// Deals the VFs out, in the order of the configuration.
+/// Deals the VFs out, in the order of the configuration. Ports live in no engine: each has a home of its own
+/// behind those.
 pub fn homes(config: &Config) -> Arc<Homes> {
     let engines = config.engine_count();
     Homes::new(deal(config, engines))
@@ -27,10 +28,17 @@ fn deal(config: &Config, engines: usize) -> Vec<u16> {
     let together = config.hypervisors.len() >= engines;
     let mut homes = Vec::new();
     let mut unit = 0;
+    // Behind the engines.
+    let mut port = engines as u16;
     for hypervisor in &config.hypervisors {
         let mut shared = None;
         let first = unit;
         for vf in &hypervisor.vfs {
+            if vf.kind != Kind::Hca {
+                homes.push(port);
+                port += 1;
+                continue;
+            }
             let own = if together {
                 first
             } else if vf.address == Address::Shared {
@@ -77,6 +85,10 @@ pub fn pin<F: Face>(
         let message = format!("there is no VF `{name}`; there are {known}");
         (ErrorKind::Unknown, message)
     })?;
+    if engines.is_apart(VfId(vf as u16)) {
+        let message = format!("`{}` is a port, which lives in no engine", request.vf);
+        return Err((ErrorKind::Failed, message));
+    }
     let count = engines.each().len();
     let engine = request.engine as usize;
     if engine >= count {
@@ -172,6 +184,9 @@ impl Talks {
                 now.crossing[engine].saturating_sub(earlier)
             };
             let home = homes[at];
+            if engines.is_apart(VfId(at as u16)) {
+                continue;
+            }
             let others = (0..now.crossing.len()).filter(|&engine| engine != home);
             let Some(to) = others.max_by_key(|&engine| since(engine)) else {
                 continue;

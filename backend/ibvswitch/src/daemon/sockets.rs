@@ -10,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use vfio_user::{BindError, Server, remedy};
+use vmm::{BindError, Listener, remedy};
 
 use crate::config::{Config, Vf};
 
@@ -129,7 +129,7 @@ pub struct Sockets {
     /// The control socket.
     pub control: ControlSocket,
     /// The VFs' sockets, in the order of the configuration.
-    pub vfs: Vec<Server>,
+    pub vfs: Vec<Listener>,
     /// The lock on the runtime directory, to be kept as long as the sockets are.
     pub lock: Lock,
 }
@@ -149,8 +149,8 @@ impl Sockets {
     }
 }
 
-fn bind_vf(vf: &Vf, mode: u32) -> Result<Server, SocketError> {
-    let server = Server::bind(&vf.socket).map_err(|source| SocketError::Vf {
+fn bind_vf(vf: &Vf, mode: u32) -> Result<Listener, SocketError> {
+    let listener = Listener::bind(&vf.socket).map_err(|source| SocketError::Vf {
         vf: vf.name.clone(),
         source,
     })?;
@@ -162,7 +162,7 @@ fn bind_vf(vf: &Vf, mode: u32) -> Result<Server, SocketError> {
             source,
         }
     })?;
-    Ok(server)
+    Ok(listener)
 }
 
 /// The lock on a runtime directory: one daemon each.

@@ -13,7 +13,7 @@ use super::daemon::object_memory;
 use crate::config::document::{Entry, Section};
 use crate::config::wiring::free_ports;
 use crate::config::{
-    Address, AddressModel, Doorbells, GmpClasses, Hypervisor, MadRate, MadRules, Manager,
+    Address, AddressModel, Doorbells, GmpClasses, Hypervisor, Kind, MadRate, MadRules, Manager,
     ManagerPlace, SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
 use crate::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
@@ -124,6 +124,21 @@ impl<'d, 'i> Reader<'d, 'i> {
             .iter()
             .filter_map(|vf| self.vf(vf, defaults))
             .collect();
+        let ports = section.sections("port", keys::PORT);
+        if sections.len() <= VFS_PER_HYPERVISOR_MAX
+            && let Some(first_too_many) = ports.get(VFS_PER_HYPERVISOR_MAX - sections.len())
+        {
+            self.document.reject_section(
+                first_too_many,
+                "name",
+                format!(
+                    "{} VFs and ports on one hypervisor",
+                    sections.len() + ports.len()
+                ),
+                format!("it has at most {VFS_PER_HYPERVISOR_MAX}; add a hypervisor"),
+            );
+        }
+        vfs.extend(ports.iter().filter_map(|port| self.port(port, defaults)));
         let spares = section.integer(
             "spare_vfs",
             0..=VFS_PER_HYPERVISOR_MAX as i64,
@@ -131,13 +146,14 @@ impl<'d, 'i> Reader<'d, 'i> {
         );
         let name = name?;
         if let Some(spares) = spares {
-            let count = sections.len() + spares.value as usize;
-            if sections.len() <= VFS_PER_HYPERVISOR_MAX && count > VFS_PER_HYPERVISOR_MAX {
+            let configured = sections.len() + ports.len();
+            let count = configured + spares.value as usize;
+            if configured <= VFS_PER_HYPERVISOR_MAX && count > VFS_PER_HYPERVISOR_MAX {
                 self.document.reject(
                     &spares,
                     format!(
                         "{count} VFs on one hypervisor, with the {} that have a VM",
-                        sections.len()
+                        configured
                     ),
                     format!("an adapter port has at most {VFS_PER_HYPERVISOR_MAX}"),
                 );
@@ -186,6 +202,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let socket = self.socket(&name, configured.as_ref(), defaults.runtime_dir);
         Some(Vf {
             name: name.value.to_owned(),
+            kind: Kind::Hca,
             address,
             lid,
             guid: guid?,
@@ -225,7 +242,7 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// How much memory VMMs may share, in bytes.
-    fn guest_memory(&self, section: &Section<'d, 'i>) -> Option<u64> {
+    pub(super) fn guest_memory(&self, section: &Section<'d, 'i>) -> Option<u64> {
         let entry = section.text("guest_memory")?;
         let bytes = size(entry.value).filter(|bytes| GUEST_MEMORY.contains(bytes));
         if bytes.is_none() {
@@ -318,6 +335,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         self.claim(&mut seen, &entry.with(name.clone()), "name", "VF");
         self.names.vfs = seen;
         Vf {
+            kind: Kind::Hca,
             address: defaults.address,
             lid: None,
             guid: self.derived("VF", &name),

@@ -1,0 +1,252 @@
+//! A function that lives in no engine: whoever has it sends and receives its datagrams by himself. To
+//! everybody else it is a function like all others, in a home of its own ([`Mesh`](super::Mesh)).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wire::{Gid, Lid, PKey, Sl};
+
+use super::capture::{Captured, Watch};
+use super::endpoint::{Destination, Endpoint, Outside, Transmit};
+use super::frame::{Content, Frame};
+use crate::engine::vf::{PortView, TrafficCounters};
+use crate::engine::{Clock, VfId};
+use crate::subnet::{Envelope, Heading, MadDatagram, NoRoute, Route, Subnet, WrongKey};
+use crate::transport::{Delayed, Lossy, Mesh};
+
+/// Ways that are kept.
+const WAYS: usize = 1024;
+
+/// What decides where a multicast packet goes.
+type Fan = (Lid, Sl, PKey);
+
+/// A function that lives in no engine.
+#[derive(Debug)]
+pub struct Station {
+    vf: VfId,
+    port: PortView,
+    subnet: Box<dyn Subnet>,
+    traffic: Arc<crate::PathTraffic>,
+    generation: Arc<AtomicU64>,
+    counters: Arc<TrafficCounters>,
+    clock: Arc<dyn Clock>,
+    endpoint: Captured<Lossy<Delayed<Mesh>>>,
+    /// Those of this generation.
+    seen: u64,
+    ways: HashMap<(Heading, Option<Gid>), Result<Route, NoRoute>>,
+    fans: HashMap<Fan, Vec<Route>>,
+}
+
+impl Station {
+    /// The function `vf`, of which the home is that of `mesh`. It counts in `counters`.
+    #[must_use]
+    pub fn new(
+        vf: VfId,
+        subnet: Box<dyn Subnet>,
+        mesh: Mesh,
+        clock: Arc<dyn Clock>,
+        counters: Arc<TrafficCounters>,
+    ) -> Self {
+        Self {
+            vf,
+            port: PortView::default(),
+            traffic: subnet.traffic(),
+            generation: subnet.generation(),
+            subnet,
+            counters,
+            clock,
+            endpoint: Captured {
+                next: Lossy(Delayed::new(mesh)),
+                watch: None,
+            },
+            seen: 0,
+            ways: HashMap::new(),
+            fans: HashMap::new(),
+        }
+    }
+
+    /// Takes over what management changed at its port.
+    pub fn set_port(&mut self, port: PortView) {
+        self.port = port;
+        self.ways.clear();
+        self.fans.clear();
+    }
+
+    /// The generation of the subnet.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Has datagrams watched from now on, or not any more.
+    pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) {
+        self.endpoint.watch = watch;
+    }
+
+    /// Sends a management datagram.
+    pub fn send_mad(&mut self, datagram: MadDatagram) {
+        self.subnet.send_mad(self.vf, datagram);
+    }
+
+    /// Sends a datagram.
+    pub fn send(&mut self, frame: Frame) {
+        let address = frame.address;
+        if !self.port.active
+            || !address.pkey.is_valid()
+            || self.port.service_levels.admit(address.sl) != Some(address.sl)
+        {
+            return TrafficCounters::add(&self.counters.xmit_discards, 1);
+        }
+        let generation = self.generation();
+        if self.seen != generation {
+            self.seen = generation;
+            self.ways.clear();
+            self.fans.clear();
+        }
+        if address.dlid.is_multicast() {
+            return self.send_to_group(frame);
+        }
+        let global = address.global.map(|(global, _)| global);
+        let heading = Heading::new(address.dlid, address.sl, address.pkey, global);
+        let (words, packets) = (frame.words(), frame.packets().into());
+        let route = self.way(heading, global.map(|global| global.dgid));
+        if let Err(NoRoute::Held(path)) = route {
+            return self.traffic.add(path, words, packets);
+        }
+        self.counters.sent(words, packets);
+        match route {
+            Ok(route) if frame.payload.len() <= route.mtu.bytes() as usize => match route.here() {
+                // Nobody waits for room here: what there is none for gets lost, as on a card.
+                Some(to) if self.endpoint.has_room(self.vf, &route) => {
+                    self.launch(Destination::Function(to), route, frame);
+                }
+                _ => TrafficCounters::add(&self.counters.xmit_discards, 1),
+            },
+            Err(NoRoute::Lost(path)) => self.traffic.add(path, words, packets),
+            _ => TrafficCounters::add(&self.counters.xmit_discards, 1),
+        }
+    }
+
+    fn way(&mut self, heading: Heading, dgid: Option<Gid>) -> Result<Route, NoRoute> {
+        if self.ways.len() >= WAYS {
+            self.ways.clear();
+        }
+        let (vf, subnet) = (self.vf, &mut self.subnet);
+        let way = self.ways.entry((heading, dgid));
+        *way.or_insert_with(|| subnet.resolve(vf, &heading))
+    }
+
+    fn send_to_group(&mut self, frame: Frame) {
+        let address = frame.address;
+        let Some((global, _)) = address.global else {
+            return TrafficCounters::add(&self.counters.xmit_discards, 1);
+        };
+        self.counters.sent(frame.words(), 1);
+        TrafficCounters::add(&self.counters.multicast_xmit_packets, 1);
+        if self.fans.len() >= WAYS {
+            self.fans.clear();
+        }
+        let fan = (address.dlid, address.sl, address.pkey);
+        let (vf, subnet) = (self.vf, &mut self.subnet);
+        let routes = { self.fans.entry(fan) }
+            .or_insert_with(|| subnet.resolve_multicast(vf, fan.0, fan.1, fan.2));
+        let fits = |route: &&Route| frame.payload.len() <= route.mtu.bytes() as usize;
+        let endpoint = &mut self.endpoint;
+        let own = |route: &Route| route.here().is_none_or(|to| to == vf);
+        let routes: Vec<Route> = { routes.iter().filter(fits) }
+            .filter(|route| !own(route) && endpoint.has_room(vf, route))
+            .copied()
+            .collect();
+        if let Some(&first) = routes.first() {
+            let to = Destination::Group(routes, global.dgid, self.port.cluster);
+            self.launch(to, first, frame);
+        }
+    }
+
+    fn launch(&mut self, to: Destination, route: Route, frame: Frame) {
+        if !route.faulty {
+            let packets = frame.packets().into();
+            self.traffic.add(route.path, frame.words(), packets);
+        }
+        let path_bits = [self.port.path_bits(frame.address.slid), 0];
+        let transmit = Transmit {
+            from: self.vf,
+            to,
+            route,
+            path_bits,
+            frame,
+            afloat: None,
+        };
+        let mut outside = Outside {
+            now: self.clock.now(),
+            subnet: &mut *self.subnet,
+            traffic: &self.traffic,
+        };
+        self.endpoint.transmit(transmit, &mut outside);
+    }
+
+    /// The next datagram that has arrived.
+    pub fn receive(&mut self) -> Option<Frame> {
+        loop {
+            let transmit = self.endpoint.receive(self.clock.now())?;
+            let Transmit {
+                from,
+                to,
+                route,
+                path_bits,
+                mut frame,
+                ..
+            } = transmit;
+            if let Some(crossing) = &route.crossing {
+                frame.cross(crossing);
+            }
+            match to {
+                Destination::Function(_) => {
+                    self.endpoint.show_arrival(&frame, from, self.vf, path_bits);
+                }
+                Destination::Group(_, _, cluster) if cluster == self.port.cluster => {
+                    self.endpoint
+                        .show_multicast(&frame, from, self.vf, path_bits);
+                    TrafficCounters::add(&self.counters.multicast_rcv_packets, 1);
+                }
+                Destination::Group(..) | Destination::Away => continue,
+            }
+            if self.admits(&frame) {
+                self.counters.received(frame.words(), 1);
+                return Some(frame);
+            }
+        }
+    }
+
+    /// Whether a frame is a datagram of a partition that the port is in.
+    fn admits(&mut self, frame: &Frame) -> bool {
+        let address = &frame.address;
+        let Content::Datagram { source, .. } = frame.content else {
+            return false;
+        };
+        if !frame.is_well_formed() || !self.port.active {
+            return false;
+        }
+        if address.pkey.matches(self.port.pkey(0)) {
+            return true;
+        }
+        TrafficCounters::add(&self.counters.pkey_violations, 1);
+        let envelope = Envelope {
+            slid: address.slid,
+            dlid: address.dlid,
+            sl: address.sl,
+            src_qp: source,
+            dest_qp: address.dest_qp,
+        };
+        let key = WrongKey::Partition(address.pkey);
+        self.subnet.wrong_key(self.vf, key, &envelope);
+        false
+    }
+
+    /// When the next datagram arrives, if it is known; a time in the past where one has.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        self.endpoint.deadline()
+    }
+}

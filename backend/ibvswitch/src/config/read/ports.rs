@@ -1,0 +1,111 @@
+//! Ports for guests without an InfiniBand driver.
+
+use fabric::SmpAccess;
+use hca::ServiceLevels;
+use vhost_user::translate::Mac;
+use vswitch::model::derive_guid;
+use wire::{Guid, PKey};
+
+use super::Reader;
+use super::hypervisors::Defaults;
+use crate::config::document::Section;
+use crate::config::{Address, AddressModel, Doorbells, GmpClasses, Kind, MadRate, MadRules, Vf};
+
+const MAC_REMEDY: &str =
+    "write one of a single card, as in \"52:54:00:12:34:56\", or leave the key out";
+
+impl<'d, 'i> Reader<'d, 'i> {
+    pub(super) fn port(&mut self, section: &Section<'d, 'i>, defaults: Defaults<'_>) -> Option<Vf> {
+        let name = section.required_text("name");
+        if let Some(name) = &name {
+            self.check_name(name);
+            let mut seen = std::mem::take(&mut self.names.vfs);
+            self.claim(&mut seen, &name.with(name.value.to_owned()), "name", "VF");
+            self.names.vfs = seen;
+        }
+        let label = name.as_ref().map_or("", |name| name.value);
+        section.required_text("kind");
+        self.one_of(section, "kind", &[("vhost-user-net", ())]);
+        if defaults.model == AddressModel::SharedPort {
+            self.document.reject_section(
+                section,
+                "kind",
+                "such a port has a LID of its own, and with fabric.model = \"shared-port\" only physical \
+                 functions have",
+                "choose another fabric.model, such as \"vswitch-hybrid\"",
+            );
+        }
+        let lid = self.lid(section, label, defaults.subnet);
+        let mac = self.mac(section, label);
+        let guid = match section.value("guid") {
+            Some(_) => self.guid(section, label)?,
+            None => self.guid_of(section, mac, label),
+        };
+        let pkeys = match section.value("pkey") {
+            Some(entry) => self.memberships(&[entry]),
+            None => vec![PKey::DEFAULT_FULL],
+        };
+        let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
+        let cluster = self.membership(section, label, false);
+        let configured = section.text("socket");
+        let name = name?;
+        let socket = self.socket(&name, configured.as_ref(), defaults.runtime_dir);
+        Some(Vf {
+            name: name.value.to_owned(),
+            kind: Kind::VhostUserNet(mac),
+            address: Address::Dedicated,
+            lid,
+            guid,
+            pkeys,
+            has_pkeys: section.value("pkey").is_some(),
+            doorbells: Doorbells::Trap,
+            object_memory: 0,
+            guest_memory,
+            smp: SmpAccess::Deny,
+            mads: MadRules {
+                classes: GmpClasses::default(),
+                rate: Some(MadRate::default()),
+                class_rates: Vec::new(),
+            },
+            cluster,
+            virtual_pkeys: Vec::new(),
+            service_levels: ServiceLevels::default(),
+            socket,
+            spare: false,
+        })
+    }
+
+    /// The Ethernet address of a port's guest. Where there is none, one derives from the name.
+    fn mac(&self, section: &Section<'d, 'i>, name: &str) -> Mac {
+        let [.., a, b, c, d, e] = u64::from(derive_guid("port", name)).to_be_bytes();
+        // Locally administered.
+        let derived = Mac([2, a, b, c, d, e]);
+        let Some(entry) = section.text("mac") else {
+            return derived;
+        };
+        match entry.value.parse::<Mac>() {
+            Ok(mac) if !mac.is_group() && mac != Mac::default() => mac,
+            _ => {
+                let what = "not the Ethernet address of a card";
+                self.document.reject(&entry, what, MAC_REMEDY);
+                derived
+            }
+        }
+    }
+
+    /// The GUID of a port whose guest has this address, which nobody else may have.
+    fn guid_of(&mut self, section: &Section<'d, 'i>, mac: Mac, name: &str) -> Guid {
+        let guid = mac.eui64();
+        let owner =
+            format!("the port `{name}`, whose GUID is made of its guest's Ethernet address");
+        if let Some(other) = self.names.guids.insert(u64::from(guid), owner) {
+            self.document.reject_section(
+                section,
+                "mac",
+                format!("the GUID {guid} that {mac} makes is also that of {other}"),
+                "configure another `mac`",
+            );
+        }
+        guid
+    }
+}
