@@ -33,12 +33,13 @@ fn rings_that_make_no_sense_end_the_connection() {
     const NEXT: u32 = VRING_DESC_F_NEXT;
     const WRITE: u32 = VRING_DESC_F_WRITE;
     let table = BASE + 0x60_0000;
-    ends("an index that jumps", |driver| {
-        driver.queues[TRANSMIT].announce(SIZE + 1);
-    });
-    ends("an index that goes back", |driver| {
-        driver.queues[TRANSMIT].announce(u16::MAX);
-    });
+    // All entries name descriptor 0, which is right.
+    for (what, index) in [("jumps", SIZE + 1), ("goes back", u16::MAX)] {
+        ends(&format!("an index that {what}"), |driver| {
+            driver.queues[TRANSMIT].describe(0, BASE, 64, 0, 0);
+            driver.queues[TRANSMIT].announce(index);
+        });
+    }
     ends("an entry without a descriptor", |driver| {
         driver.queues[TRANSMIT].offer(SIZE);
     });
