@@ -15,6 +15,7 @@ use vfio_user::{MAX_DATA_XFER_SIZE, MAX_DMA_MAPS, Mapping};
 use vswitch::TABLES_OF_A_GUEST;
 
 use crate::config::{Config, Doorbells, ManagerPlace, Vf};
+use crate::daemon::machine::{LONGEST, MOST_HELD};
 
 /// Bytes of the lists that stay small: management packets that wait, what was refused, what is entered
 /// at the subnet administration and there, doorbell pages in use, capabilities.
@@ -33,6 +34,8 @@ pub struct Budget {
     pub vfs: Vec<u64>,
     /// Tables of the subnet administration on their way, of all of them.
     pub tables: u64,
+    /// What the image of a VM that moves is made of, or what is read of one.
+    pub image: u64,
 }
 
 impl Budget {
@@ -48,13 +51,14 @@ impl Budget {
         Self {
             vfs: config.vfs().map(|(_, vf)| of_vf(vf, ports)).collect(),
             tables: (ports * TABLES_OF_A_PORT * table).min(most),
+            image: IMAGE,
         }
     }
 
     /// All together.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        self.vfs.iter().sum::<u64>() + self.tables
+        self.vfs.iter().sum::<u64>() + self.tables + self.image
     }
 }
 
@@ -77,6 +81,13 @@ fn of_vf(vf: &Vf, vfs: u64) -> u64 {
     };
     vf.object_memory + command + messages + mappings + fanouts + doorbells + tables + LISTS
 }
+
+/// What an image of a VM that moves is made of, or what is read of one: of one VM at a time. The image
+/// itself is in the room for commands, of which there are none meanwhile.
+const IMAGE: u64 = MOST_HELD as u64;
+
+// What a command has room for is enough for an image.
+const _: () = assert!(LONGEST <= 2 * MAX_REQUEST + MAX_REPLY);
 
 /// The memory that the daemon may have, in bytes, and who says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,6 +186,7 @@ mod tests {
         let budget = Budget {
             vfs: vec![60 << 20, 61 << 20],
             tables: 1,
+            image: 0,
         };
         assert_eq!(Available::Machine(122 << 20).complaint(&budget), None);
         assert_eq!(

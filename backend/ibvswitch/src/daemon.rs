@@ -10,6 +10,7 @@ pub mod external;
 pub mod failures;
 pub mod limits;
 pub mod logging;
+pub mod machine;
 pub mod management;
 pub mod manager_files;
 pub mod placement;

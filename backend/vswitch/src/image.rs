@@ -9,9 +9,8 @@
 //! administration, which is asked again in its place; what its port has counted; what is left of the
 //! budgets of its management packets.
 //!
-//! Packets on their way are not in it. [`VSwitch::save`] looks at all that guests have sent before;
-//! answers that do not come are asked for again by the guest, as after a loss, and so are tables of which
-//! only a part has come.
+//! Packets on their way are not in it: answers that do not come are asked for again by the guest, as after
+//! a loss, and so are tables of which only a part has come.
 //!
 //! An image may come from anywhere, and says nothing that its guest could not have said itself.
 
@@ -143,13 +142,13 @@ impl SubnetState {
 }
 
 impl VSwitch {
-    /// The image of the VM at a VF, after all that guests have sent so far was looked at.
+    /// The image of the VM at a VF. What its guest has sent is in it as far as [`VSwitch::poll`] has looked
+    /// at that.
     ///
     /// # Errors
     /// [`VmImageError::NoFunction`].
     pub fn save(&self, vf: VfId) -> Result<VmImage, VmImageError> {
         let port = self.port(vf).ok_or(VmImageError::NoFunction)?;
-        self.poll();
         self.with(|state| {
             let told = state.told(vf, port);
             let own = state.counts_alone(vf);
@@ -175,7 +174,6 @@ impl VSwitch {
     pub fn restore(&self, vf: VfId, image: &VmImage) -> Result<(), VmImageError> {
         let VmImage::V1(image) = image;
         let port = self.port(vf).ok_or(VmImageError::NoFunction)?;
-        self.poll();
         let restored = self.with(|state| {
             let told = state.told(vf, port);
             self.check(state, vf, port, image, &told)?;

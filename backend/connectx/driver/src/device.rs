@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use vfio_user::Protection;
 use vfio_user::client::Client;
+use vfio_user::{MigrationState, Protection};
 
 use crate::bar::{Bar, doorbell};
 use crate::bits::{cap, dword, eqc, put_qword, reply, request};
@@ -99,6 +99,61 @@ pub(crate) struct Inner {
 #[derive(Debug, Clone)]
 pub struct Device(pub(crate) Arc<Inner>);
 
+/// A device that rests.
+#[derive(Debug)]
+pub struct Paused<'a> {
+    device: &'a Device,
+    client: MutexGuard<'a, Client>,
+}
+
+impl Paused<'_> {
+    /// Its image.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn image(&mut self) -> Result<Vec<u8>> {
+        Ok(self.client.read_image()?)
+    }
+
+    /// Has the device at another socket go on from an image, with the memory, the queues and the eventfds
+    /// of this one. The doorbell pages that the driver has mapped stay those of before, at which nobody
+    /// looks any more: what counts are the records of doorbells, which are in memory.
+    ///
+    /// # Errors
+    /// [`Error`]; then it still rests.
+    pub fn go_on_at(&mut self, socket: impl AsRef<Path>, image: &[u8]) -> Result<()> {
+        let mut next = Client::connect(socket)?;
+        next.device_info()?;
+        next.region_info(BAR0)?;
+        map(&mut next, &self.device.0.memory)?;
+        let vectors = self.device.0.vectors.iter();
+        let eventfds: Vec<BorrowedFd<'_>> = vectors.map(AsFd::as_fd).collect();
+        next.set_irqs(MSIX, 0, &eventfds)?;
+        next.set_migration_state(MigrationState::Resuming)?;
+        next.write_image(image)?;
+        next.set_migration_state(MigrationState::Running)?;
+        *self.client = next;
+        Ok(())
+    }
+
+    /// Rings for a command all the same.
+    ///
+    /// # Errors
+    /// [`Error::Client`], since it rests.
+    pub fn ring_commands(&mut self) -> Result<()> {
+        let entry = 1_u32.to_be_bytes();
+        Ok({ &mut self.client }.region_write(BAR0, initialization::CMD_DBELL, &entry)?)
+    }
+
+    /// The device goes on where it is.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn resume(mut self) -> Result<()> {
+        Ok(self.client.set_migration_state(MigrationState::Running)?)
+    }
+}
+
 impl Device {
     /// Connects to the device at a vfio-user socket and initializes it with
     /// default [`Options`].
@@ -183,6 +238,19 @@ impl Device {
             capabilities: Mutex::default(),
             synchronous_doorbells: options.synchronous_doorbells,
         })))
+    }
+
+    /// Lets the device rest, to go on elsewhere; until then nobody rings a doorbell of it that is trapped.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn pause(&self) -> Result<Paused<'_>> {
+        let mut client = self.0.client.lock();
+        client.set_migration_state(MigrationState::StopCopy)?;
+        Ok(Paused {
+            device: self,
+            client,
+        })
     }
 
     /// The stock driver's first commands, up to its event queues.

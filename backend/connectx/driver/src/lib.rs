@@ -60,7 +60,7 @@ mod wait;
 
 pub use command::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes, request};
 pub use completion::{CompletionQueue, Cqe, CqeKind, Syndrome};
-pub use device::{BAR0, CONFIG, Device, Options, initialization};
+pub use device::{BAR0, CONFIG, Device, Options, Paused, initialization};
 pub use error::{Error, Result};
 pub use event::{Event, EventType};
 pub use memory::{Buffer, Memory, PAGE};

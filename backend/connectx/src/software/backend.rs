@@ -129,6 +129,11 @@ impl<H: Host> Software<H> {
         &self.parts.host
     }
 
+    /// The same, to let the function rest and to log what it writes.
+    pub const fn host_mut(&mut self) -> &mut H {
+        &mut self.parts.host
+    }
+
     /// Its port.
     pub fn port_mut(&mut self) -> &mut (dyn Port + Send) {
         self.parts.port.as_mut()

@@ -11,7 +11,7 @@ use connectx::{Configuration, FunctionState, Software};
 use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
 use vfio_user::{Device, Interrupts, IrqInfo, Server};
 use vmm::{Listener, Stop, remedy};
-use vswitch::{Input, LinkError, MigrateError, Plan, SmError, VSwitch};
+use vswitch::{LinkError, MigrateError, Plan, SmError, VSwitch};
 
 use crate::afterwards::{Bell, Errand, Later, Raised, Vectors};
 use crate::capture::{Subscription, Wish};
@@ -26,9 +26,7 @@ use crate::daemon::management::{
 };
 use crate::daemon::placement::{self, Talks};
 use crate::daemon::port::FunctionPort;
-use crate::device::{
-    ClientState, DoorbellPages, Format, Parts, Presence, VfDevice, doorbell_pages, shown,
-};
+use crate::device::{ClientState, DoorbellPages, Format, Parts, VfDevice, doorbell_pages, shown};
 use crate::dma::GuestMemory;
 use crate::engine::{EngineThread, Idle, SystemClock};
 use crate::engines::{Engines, Part};
@@ -260,16 +258,8 @@ impl Assembly {
                 backend,
                 interrupts,
                 memory_limits,
-                presence: {
-                    let vswitch = Arc::clone(&vswitch);
-                    Box::new(move |presence| {
-                        vswitch.handle(match presence {
-                            Presence::Connected => Input::Presence(vf, true),
-                            Presence::Reset => Input::Reset(vf),
-                            Presence::Gone => Input::Presence(vf, false),
-                        });
-                    })
-                },
+                vswitch: Arc::clone(&vswitch),
+                vf,
             });
             functions.push((vf, device.client(), counters));
             sockets.push(serve(name, listener.into(), device, abort.clone())?);

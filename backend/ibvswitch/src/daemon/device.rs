@@ -9,9 +9,14 @@ use connectx::{Backend, Configuration, Effect, Function, Mlx5};
 use hca::{Engine, VfId};
 use nix::errno::Errno;
 use vfio_user::{
-    Device, Interrupts, IrqInfo, Mapping, MemoryLimits, Region, SharedMemory, SparseArea,
+    Device, DmaTable, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Region, SharedMemory,
+    SparseArea,
 };
+use vswitch::{Input, VSwitch};
 
+use crate::daemon::machine::{
+    IN_HAND, LONGEST, MachineError, MachineImage, MachineImageV1, Movable,
+};
 use crate::dma::GuestMemory;
 use crate::engine::Hints;
 
@@ -25,7 +30,10 @@ pub struct VfDevice<B> {
     interrupts: Interrupts,
     memory_limits: MemoryLimits,
     client: Arc<ClientState>,
-    presence: Box<dyn Fn(Presence) + Send>,
+    vswitch: Arc<VSwitch>,
+    vf: VfId,
+    /// It is to change nothing.
+    rests: bool,
 }
 
 /// What is known of a VF's client, for others to read.
@@ -62,17 +70,6 @@ impl<B> std::fmt::Debug for VfDevice<B> {
     }
 }
 
-/// What becomes of a VF's client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Presence {
-    /// It has connected.
-    Connected,
-    /// It is as new: it was reset, or its client will be gone.
-    Reset,
-    /// It is gone.
-    Gone,
-}
-
 /// What a [`VfDevice`] is made of.
 pub struct Parts<B> {
     /// Its name in the configuration.
@@ -81,8 +78,10 @@ pub struct Parts<B> {
     pub backend: B,
     /// The client's interrupts.
     pub interrupts: Interrupts,
-    /// Told when a client connects, when it goes, and of resets.
-    pub presence: Box<dyn Fn(Presence) + Send>,
+    /// Hears of a client that connects and goes, and of resets.
+    pub vswitch: Arc<VSwitch>,
+    /// Which VF it is.
+    pub vf: VfId,
     /// How much memory a client may share.
     pub memory_limits: MemoryLimits,
 }
@@ -135,7 +134,9 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> VfDevice<B> {
             interrupts: parts.interrupts,
             memory_limits: parts.memory_limits,
             client: Arc::default(),
-            presence: parts.presence,
+            vswitch: parts.vswitch,
+            vf: parts.vf,
+            rests: false,
         }
     }
 
@@ -146,10 +147,76 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> VfDevice<B> {
     }
 }
 
-impl<B: Backend<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
+impl<B: Movable<Mapping = Mapping, Error = Errno>> Migration for VfDevice<B> {
+    fn stop(&mut self) -> Result<(), Errno> {
+        B::quiesce(&mut self.function);
+        self.rests = true;
+        tracing::info!(vf = self.name, "rests, to go on elsewhere or from an image");
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), Errno> {
+        B::resume(&mut self.function);
+        self.rests = false;
+        Ok(())
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, Errno> {
+        let bytes = self.save_machine().map_err(|error| {
+            tracing::warn!(vf = self.name, "it cannot be saved: {error}");
+            Errno::EFBIG
+        })?;
+        tracing::info!(vf = self.name, bytes = bytes.len(), "its image was made");
+        Ok(bytes)
+    }
+
+    fn restore(&mut self, image: &[u8]) -> Result<(), Errno> {
+        self.restore_machine(image).map_err(|error| {
+            tracing::warn!(vf = self.name, "an image is refused: {error}");
+            self.function.reset();
+            self.vswitch.handle(Input::Reset(self.vf));
+            Errno::EINVAL
+        })
+    }
+
+    fn image_size(&self) -> u64 {
+        B::image_size(&self.function)
+    }
+
+    fn image_limit(&self) -> usize {
+        LONGEST
+    }
+
+    fn with_mappings(&mut self, act: &mut dyn FnMut(&mut DmaTable)) {
+        B::with_mappings(&mut self.function, act);
+    }
+}
+
+impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
+    fn save_machine(&self) -> Result<Vec<u8>, MachineError> {
+        let _one = IN_HAND.lock();
+        let function = B::save(&self.function)?;
+        let vm = self.vswitch.save(self.vf)?;
+        MachineImage::V1(MachineImageV1 { function, vm }).to_bytes()
+    }
+
+    fn restore_machine(&mut self, image: &[u8]) -> Result<(), MachineError> {
+        let _one = IN_HAND.lock();
+        let MachineImage::V1(image) = serde_json::from_slice(image)?;
+        B::restore(&mut self.function, image.function)?;
+        // Last: what the function has counted is in the image of the VM's port, too.
+        Ok(self.vswitch.restore(self.vf, &image.vm)?)
+    }
+}
+
+impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
+    fn migration(&mut self) -> Option<&mut dyn Migration> {
+        Some(self)
+    }
+
     fn regions(&self) -> Vec<Region> {
         if !self.client.connected.swap(true, Ordering::Relaxed) {
-            (self.presence)(Presence::Connected);
+            self.vswitch.handle(Input::Presence(self.vf, true));
         }
         let described = |index, region| Region::trapped(index, self.function.region_size(region));
         let mut bar0 = described(0, connectx::Region::Bar0);
@@ -197,8 +264,12 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
 
     fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let region = connectx::Region::from_vfio_index(region).ok_or(Errno::EINVAL)?;
+        // Whoever rings for commands or work now has none of its guest's running.
+        if self.rests && region != connectx::Region::Config {
+            return Err(Errno::EBUSY);
+        }
         if self.function.write(region, offset, data) == Effect::Reset {
-            (self.presence)(Presence::Reset);
+            self.vswitch.handle(Input::Reset(self.vf));
             tracing::debug!(vf = self.name, "reset by its guest");
         }
         Ok(())
@@ -225,7 +296,7 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
 
     fn reset(&mut self) {
         self.function.reset();
-        (self.presence)(Presence::Reset);
+        self.vswitch.handle(Input::Reset(self.vf));
     }
 
     fn disconnected(&mut self) {
@@ -233,7 +304,7 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
         self.function.backend_mut().unmap_all();
         self.client.connected.store(false, Ordering::Relaxed);
         self.client.unshared.store(false, Ordering::Relaxed);
-        (self.presence)(Presence::Gone);
+        self.vswitch.handle(Input::Presence(self.vf, false));
     }
 }
 

@@ -33,6 +33,45 @@ impl VfHost {
         }
     }
 
+    /// Lets the function rest.
+    pub fn quiesce(&self) {
+        self.engines.with(self.vf, |engine| engine.quiesce(self.vf));
+    }
+
+    /// The function, which rests, goes on.
+    pub fn resume(&self) {
+        self.engines
+            .with_turn(self.vf, |engine| engine.resume(self.vf));
+    }
+
+    /// Bytes of the function's objects.
+    #[must_use]
+    pub fn memory_taken(&self) -> usize {
+        self.engines
+            .inspect(self.vf, |engine| engine.memory_taken(self.vf))
+    }
+
+    /// About how many bytes an image of the function has.
+    #[must_use]
+    pub fn image_size(&self) -> u64 {
+        /// Of an object with a short queue.
+        const OBJECT: u64 = 4096;
+        let counts = self
+            .engines
+            .inspect(self.vf, |engine| engine.object_counts(self.vf));
+        let objects: usize = counts.iter().map(|(_, count)| count).sum();
+        (objects as u64 + 8) * OBJECT
+    }
+
+    /// Changes the table of mappings, which everybody has from then on.
+    pub fn with_mappings(&mut self, act: &mut dyn FnMut(&mut DmaTable)) {
+        let logged = self.table.is_logging();
+        act(&mut self.table);
+        if self.table.is_logging() != logged {
+            self.show();
+        }
+    }
+
     /// Gives everybody the memory as it is now. When this returns, nobody reaches what was unmapped: who
     /// did had the engine, and has given it back.
     fn show(&mut self) {

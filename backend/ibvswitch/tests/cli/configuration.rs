@@ -50,7 +50,9 @@ fn the_check_adds_up_what_guests_can_take() {
     let memory = &json["memory"];
     assert_eq!(bytes(&memory["hypervisors"]["hv1"]), a + b);
     let sum = bytes(&memory["sum_bytes"]);
-    assert!((a + b + c..a + b + c + MIB).contains(&sum), "{sum}");
+    // Of one VM that moves there is an image in hand, too.
+    let least = a + b + c + 64 * MIB;
+    assert!((least..least + MIB).contains(&sum), "{sum}");
     assert!(memory["warning"].is_null() && bytes(&memory["available_bytes"]) > sum);
     for line in [
         format!("doorbells trap, at most {} MiB\n", a.div_ceil(MIB)),
