@@ -521,6 +521,12 @@ impl Guest {
 
     /// Posts one request of one block and rings.
     pub fn post_send(&mut self, qp: &mut Qp, opcode: u8, immediate: u32, segments: &[u8]) {
+        let word = self.enqueue(qp, opcode, immediate, segments);
+        let _ = self.write(Region::Bar0, u64::from(qp.uar) * 4096 + 0x800, &word);
+    }
+
+    /// Posts one request of one block; what to ring with.
+    pub fn enqueue(&mut self, qp: &mut Qp, opcode: u8, immediate: u32, segments: &[u8]) -> Vec<u8> {
         let at = qp.ring + 16 * 16 + u64::from(qp.posted % 16) * 64;
         let units = 1 + segments.len() as u32 / 16;
         let blocks = units.div_ceil(4) as u16;
@@ -536,8 +542,7 @@ impl Guest {
         self.memory.write(at + 16, segments);
         qp.posted += blocks;
         self.memory.write32(qp.record + 4, u32::from(qp.posted));
-        let word = [head[0].to_be_bytes(), head[1].to_be_bytes()].concat();
-        let _ = self.write(Region::Bar0, u64::from(qp.uar) * 4096 + 0x800, &word);
+        [head[0].to_be_bytes(), head[1].to_be_bytes()].concat()
     }
 
     pub fn post_receive(&mut self, qp: &mut Qp, segment: &[u8; 16]) {

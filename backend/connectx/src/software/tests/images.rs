@@ -2,7 +2,7 @@
 
 use super::guest::{Guest, INTERRUPTS, Pair, data, remote};
 use crate::bits::command::{Opcode, Status};
-use crate::{Configuration, Region};
+use crate::{Configuration, Doorbells, Region, TRAPPED_PAGES};
 
 /// A guest whose function is another one, in another engine, after each access.
 fn moving() -> Guest {
@@ -64,6 +64,70 @@ fn a_driver_does_not_notice() {
             ok,
             "{opcode:?}"
         );
+    }
+}
+
+const MESSAGE: &[u8; 21] = b"over the virtual wire";
+
+/// A pair whose message waits for somebody to receive it.
+fn waiting() -> (Pair, u64) {
+    let mut pair = Pair::of(Guest::initialized());
+    let (source, target) = (pair.guest.allocate(4096), pair.guest.allocate(4096));
+    pair.guest.memory.write(source, MESSAGE);
+    let segment = data(MESSAGE.len() as u32, pair.key, source);
+    pair.guest.post_send(&mut pair.a, 0x0b, 0xcafe, &segment);
+    assert_eq!(pair.cqe(0)[63], 0xf1);
+    (pair, target)
+}
+
+/// What the first version has saved is restored by this one, and the message arrives.
+#[test]
+fn a_stored_image_of_version_1_goes_on() {
+    const STORED: &str = include_str!("images/function_v1.json");
+    let (mut pair, target) = waiting();
+    let image = serde_json::from_str(STORED).unwrap();
+    pair.guest.function.restore(image).unwrap();
+    // As it was saved, with the defaults of what later versions have added, and later timers.
+    let again = serde_json::to_value(pair.guest.function.save()).unwrap();
+    let stored: serde_json::Value = serde_json::from_str(STORED).unwrap();
+    for part in ["config", "msix", "segment"] {
+        assert_eq!(again["v1"][part], stored["v1"][part], "{part}");
+    }
+    let segment = data(100, pair.key, target);
+    pair.guest.post_receive(&mut pair.b, &segment);
+    for _ in 0..10_000 {
+        while pair.guest.engine().run() {}
+    }
+    assert_eq!(&pair.guest.memory.read::<21>(target), MESSAGE);
+    assert_ne!(pair.cqe(0)[63], 0xf1);
+}
+
+/// Where doorbells are memory, a request that was posted right before the move is known by its record
+/// alone.
+#[test]
+fn what_was_posted_without_a_doorbell_is_found() {
+    let mut guest = Guest::with(Configuration {
+        doorbells: Doorbells::Poll,
+        ..Configuration::default()
+    });
+    guest.initialize();
+    // The first pages are trapped all the same.
+    for _ in 0..TRAPPED_PAGES {
+        guest.plain(Opcode::AllocUar, &[]).number();
+    }
+    let mut pair = Pair::of(guest);
+    assert!(pair.uar >= TRAPPED_PAGES);
+    let (source, target) = (pair.guest.allocate(4096), pair.guest.allocate(4096));
+    for number in 1..5_u8 {
+        pair.guest.memory.write(source, &[number; 64]);
+        let segments = [remote(target, pair.key), data(64, pair.key, source)].concat();
+        pair.guest.enqueue(&mut pair.a, 0x08, 0, &segments);
+        pair.guest.move_on();
+        for _ in 0..1000 {
+            pair.guest.engine().poll();
+            while pair.guest.engine().run() {}
+        }
+        assert_eq!(pair.guest.memory.read::<64>(target), [number; 64]);
     }
 }
 
