@@ -16,6 +16,16 @@ use crate::lab::Lab;
 
 const GROUP: Gid = Gid::from_bits(0xff12_401b_ffff_0000_0000_0000_0102_0304);
 
+/// What a request says that makes a group.
+const CREATE: u64 = McMemberRecord::MGID
+    | McMemberRecord::PORT_GID
+    | McMemberRecord::PKEY
+    | McMemberRecord::JOIN_STATE
+    | McMemberRecord::QKEY
+    | McMemberRecord::TRAFFIC_CLASS
+    | McMemberRecord::FLOW_LABEL
+    | McMemberRecord::SL;
+
 /// Two VMs of a cluster and one of none; `a` may not send more than a few packets a second.
 fn model() -> Model {
     let mut model = Model::new(&["sw1"]);
@@ -59,14 +69,6 @@ impl Guest<'_> {
     }
 
     fn join(&self, states: u8) -> Status {
-        const MASK: u64 = McMemberRecord::MGID
-            | McMemberRecord::PORT_GID
-            | McMemberRecord::PKEY
-            | McMemberRecord::JOIN_STATE
-            | McMemberRecord::QKEY
-            | McMemberRecord::TRAFFIC_CLASS
-            | McMemberRecord::FLOW_LABEL
-            | McMemberRecord::SL;
         let record = McMemberRecord {
             mgid: GROUP,
             port_gid: self.gid(),
@@ -74,7 +76,7 @@ impl Guest<'_> {
             join_state: JoinState(states),
             ..McMemberRecord::default()
         };
-        self.status(sa::with_record(Method::SET, 1, MASK, &record))
+        self.status(sa::with_record(Method::SET, 1, CREATE, &record))
     }
 
     fn serve(&self) -> Status {
@@ -289,15 +291,7 @@ fn a_function_of_a_shared_port_takes_its_subscriptions_along() {
             join_state: JoinState(1),
             ..McMemberRecord::default()
         };
-        let mask = McMemberRecord::MGID
-            | McMemberRecord::PORT_GID
-            | McMemberRecord::PKEY
-            | McMemberRecord::JOIN_STATE
-            | McMemberRecord::QKEY
-            | McMemberRecord::TRAFFIC_CLASS
-            | McMemberRecord::FLOW_LABEL
-            | McMemberRecord::SL;
-        let mad = sa::with_record(Method::SET, 8, mask, &record);
+        let mad = sa::with_record(Method::SET, 8, CREATE, &record);
         let packet = MadPacket::gmp(
             facts.lid,
             facts.sm_lid,
