@@ -15,6 +15,7 @@ mod lifecycle;
 mod lossy;
 mod mesh;
 mod model;
+mod moved;
 mod neighbours;
 mod progress;
 mod slow;
