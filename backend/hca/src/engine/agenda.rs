@@ -155,15 +155,23 @@ impl<F: Face> Engine<F> {
     /// Returns whether some is left.
     pub fn run(&mut self) -> bool {
         self.look_at_clock();
-        self.run_round()
+        // Others may wait for the engine outside, with their doorbells in hand.
+        self.run_round(if self.turns.had_others() {
+            self.turns.len()
+        } else {
+            usize::MAX
+        })
     }
 
-    /// Turns of functions, as far as the cost of one long turn goes.
-    pub(crate) fn run_round(&mut self) -> bool {
+    /// So many turns of functions at most, as far as the cost of one long turn goes.
+    pub(crate) fn run_round(&mut self, most: usize) -> bool {
         let mut left = TURN;
+        let mut turns = 0;
         while left > 0
+            && turns < most
             && let Some(vf) = self.turns.next()
         {
+            turns += 1;
             self.vf_mut(vf).agenda.queued = false;
             left -= self.visit(vf).max(LOOK_COST);
             if self.vf(vf).agenda.is_pending() {
@@ -228,6 +236,7 @@ impl<F: Face> Engine<F> {
     fn visit(&mut self, vf: VfId) -> i64 {
         let allowance = self.allowance(vf, self.vf(vf).polled.hot());
         let mut left = allowance;
+        self.turns.begin(vf);
         let agenda = &mut self.vf_mut(vf).agenda;
         if std::mem::take(&mut agenda.rang) {
             let now = self.clock.now();

@@ -166,7 +166,7 @@ impl<F: Face> Engine<F> {
         }
         if !self.turns.is_empty() {
             busy = true;
-            self.run_round();
+            self.run_round(usize::MAX);
         }
         busy
     }
@@ -191,6 +191,7 @@ impl<F: Face> Engine<F> {
                 at += 1;
                 if !busy {
                     busy = true;
+                    self.turns.begin(vf);
                     allowance = self.allowance(vf, hot.len()).min(*left);
                     budget = allowance;
                 }

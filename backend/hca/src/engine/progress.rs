@@ -163,6 +163,9 @@ impl<F: Face> Engine<F> {
             if !self.objects.send_announced(index) {
                 return self.trim_spares();
             }
+            if self.turns.had_others() && self.turns.takes_long(self.clock.as_ref()) {
+                *budget = 0;
+            }
         }
         self.make_ready(index);
     }

@@ -4,8 +4,17 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::engine::agenda::Agenda;
 use crate::engine::objects::Objects;
-use crate::engine::{QpIndex, VfId};
+use crate::engine::{Clock, QpIndex, VfId};
 use crate::face::Face;
+
+/// Turns in a row after which a function counts as the only one with work: short ones, so that a
+/// neighbour that sends a message every millisecond is still considered.
+const ALONE_AFTER: u32 = 1024;
+
+/// How long a turn may take beyond its first request while others have work, in nanoseconds.
+const LONGEST_SHARED: u64 = 2000;
+/// Requests between two looks at the clock.
+const REQUESTS_PER_LOOK: u32 = 8;
 
 /// The order of functions' turns. What a function does in its turn, its [`Agenda`] says.
 #[derive(Debug, Default)]
@@ -16,6 +25,12 @@ pub(crate) struct Turns {
     alarms: BTreeSet<(u64, VfId)>,
     /// Number of the last timer that was set.
     timers: u64,
+    /// The function that had the last turn, and how many it has until it counts as the only one.
+    last: Option<VfId>,
+    not_alone: u32,
+    /// Requests that the turn in hand has executed, and when it is to end, on the clock.
+    requests: u32,
+    until: u64,
 }
 
 impl Turns {
@@ -23,6 +38,11 @@ impl Turns {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.round.is_empty()
+    }
+
+    /// Number of functions with work.
+    pub fn len(&self) -> usize {
+        self.round.len()
     }
 
     /// Whether nothing is due at any time.
@@ -36,10 +56,42 @@ impl Turns {
         self.alarms.first().map(|&(at, _)| at)
     }
 
-    /// Whether functions besides the one with this agenda have work.
+    /// Whether functions besides the one with this agenda have work, or had some lately: who had some
+    /// is likely to be back before a long turn ends, and may wait for it outside.
     #[inline]
     pub fn has_others(&self, agenda: &Agenda) -> bool {
-        self.round.len() > usize::from(agenda.queued)
+        self.round.len() > usize::from(agenda.queued) || self.had_others()
+    }
+
+    /// Whether several functions had turns lately.
+    #[inline]
+    pub const fn had_others(&self) -> bool {
+        self.not_alone > 0
+    }
+
+    /// Whether the turn in hand, which has executed one more request, has taken so long that others
+    /// have waited enough. Costs are what requests take as a rule: memory that nobody has touched, and
+    /// lists that are in no cache, take many times as long.
+    #[inline]
+    pub fn takes_long(&mut self, clock: &dyn Clock) -> bool {
+        self.requests += 1;
+        if self.requests == 1 {
+            self.until = clock.now() + LONGEST_SHARED;
+            return false;
+        }
+        self.requests.is_multiple_of(REQUESTS_PER_LOOK) && clock.now() > self.until
+    }
+
+    /// A function has a turn.
+    #[inline]
+    pub fn begin(&mut self, vf: VfId) {
+        self.requests = 0;
+        if self.last == Some(vf) {
+            self.not_alone = self.not_alone.saturating_sub(1);
+        } else {
+            let first = self.last.replace(vf).is_none();
+            self.not_alone = if first { 0 } else { ALONE_AFTER };
+        }
     }
 
     /// A number for a timer; no two timers have the same.

@@ -500,11 +500,48 @@ fn what_one_changes_nobody_else_looks_up_again() {
     assert_eq!((lookups, ends), (1, vec![]));
 }
 
+/// Has as many turns for one queue pair as it takes until nobody else counts.
+fn alone(lab: &mut Lab, qp: &Qp) {
+    for _ in 0..2000 {
+        lab.post(qp, request(Operation::Nop, 1, &[]));
+        lab.engine.run();
+    }
+    assert_eq!(qp.cq.poll().len(), 2000);
+}
+
+/// Whoever waits outside for the engine waits for a call of it, not for a turn.
+#[test]
+fn who_was_there_lately_finds_short_calls() {
+    let mut lab = Lab::new(3);
+    let near = neighbour(&mut lab, false);
+    let (all, _cq) = many(&mut lab, 1, false);
+    alone(&mut lab, &all[0]);
+    let wr = large_write(&lab, 1 << 30);
+    lab.post(&all[0], wr);
+    let call = |lab: &mut Lab| {
+        let [_, bytes] = given(lab, |lab| {
+            lab.engine.run();
+        });
+        bytes
+    };
+    // Nobody is there: as much as is cheapest.
+    assert!(call(&mut lab) >= 128 << 10);
+    neighbour_is_served(&mut lab, &near);
+    for _ in 0..1000 {
+        assert!(call(&mut lab) <= 16 << 10);
+    }
+    for _ in 0..100 {
+        call(&mut lab);
+    }
+    assert!(call(&mut lab) >= 128 << 10);
+}
+
 #[test]
 fn a_turn_ends_with_a_whole_message_where_little_of_it_is_left() {
     let mut lab = Lab::new(2);
     let (near, _far) = lab.pair(Transport::Rc);
     lab.settle();
+    alone(&mut lab, &near);
     for len in [16, 32, 64, 128].map(|kib| kib << 10) {
         for index in 0..32 {
             let wr = SendWr {
