@@ -18,7 +18,10 @@ impl<F: Face> Engine<F> {
     /// [`ImageError`], where it cannot be there what it is here: another function at its port lives here,
     /// too. It stays then.
     pub fn hand_over(&mut self, vf: VfId, to: &mut Self) -> Result<(), ImageError> {
-        to.vf_mut(vf).port = self.vf(vf).port.clone();
+        let rested = self.vf(vf).quiet;
+        let port = &mut to.vf_mut(vf).port;
+        *port = self.vf(vf).port.clone();
+        port.active = rested.unwrap_or(port.active);
         self.quiesce(vf);
         to.quiesce(vf);
         let image = self.save(vf);
@@ -38,8 +41,12 @@ impl<F: Face> Engine<F> {
         // What is no object's, such as event queues, is charged as before.
         home.vf_mut(vf).memory = memory;
         for engine in [self, to] {
-            engine.vf_mut(vf).version += 1;
-            engine.resume(vf);
+            let state = engine.vf_mut(vf);
+            state.version += 1;
+            // Whoever had it rest has it go on.
+            if rested.is_none() || state.elsewhere {
+                engine.resume(vf);
+            }
         }
         restored
     }

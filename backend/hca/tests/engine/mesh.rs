@@ -192,6 +192,30 @@ impl Wake for Sleeper {
 
 /// Each engine has a thread, which sleeps whenever there is nothing to do. Time stands still, so what got
 /// lost, or a thread that nobody wakes, would be waited for in vain.
+/// Whoever has a function rest finds it at rest, wherever it lives by then.
+#[test]
+fn a_function_at_rest_moves_and_rests() {
+    let mut lab = two(2);
+    let (a, _b) = lab.pair(Transport::Rc);
+    let vf = a.vf;
+    lab.home(vf).quiesce(vf);
+    for _ in 0..2 {
+        lab.relocate(0);
+        assert!(lab.home(vf).is_quiet(vf));
+        let list = [lab.sge(0, 0, 8)];
+        lab.post(
+            &a,
+            remote(Operation::Write, 1, &list, base(1), lab.nodes[1].key),
+        );
+        while lab.run() {}
+        assert!(a.cq.poll().is_empty(), "it works");
+    }
+    lab.home(vf).resume(vf);
+    assert!(lab.home(vf).port(vf).active);
+    lab.settle();
+    assert_eq!(sent(&a.cq.poll()), [(1, Status::Success); 2]);
+}
+
 #[test]
 fn engines_on_threads_of_their_own() {
     const ROUNDS: u16 = 1500;
