@@ -396,7 +396,11 @@ impl<F: Face> Engine<F> {
                 Destination::Function(port) => {
                     let dgid = frame.address.global.map(|(global, _)| global.dgid);
                     let to = self.objects.function_at(port, dgid, frame.address.dest_qp);
-                    let to = to.unwrap_or(port);
+                    // A port that several functions share may have none with that GID or number.
+                    let Some(to) = to else {
+                        left -= REQUEST_COST;
+                        continue;
+                    };
                     self.exits
                         .endpoint
                         .show_arrival(&frame, from, to, path_bits);
