@@ -149,7 +149,9 @@ fn buffers_overrun() {
     while traps(&daemon, 130) == 0 {
         std::thread::yield_now();
     }
-    // A connection tries again.
+    // A connection tries again. Every fifth packet would be out of luck: what it sends at a time can be of
+    // as many packets, and then it is the first that is lost, each time.
+    daemon.ask(&["link", "overrun", "vm1:1", "7"]);
     let (mut qa, _qb) = connected(Transport::Rc, &vm1, &vm2);
     vm1.fill(0, 300_000, 7);
     let from = [vm1.sge(0, 300_000)];
