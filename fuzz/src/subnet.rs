@@ -24,7 +24,10 @@ impl FixedSubnet {
     }
 
     fn route(vf: u16) -> Route {
-        Route::clean(End::Here(VfId(vf)), Mtu::from_bytes(4096).expect("an MTU of the specification"))
+        Route::clean(
+            End::Here(VfId(vf)),
+            Mtu::from_bytes(4096).expect("an MTU of the specification"),
+        )
     }
 }
 
