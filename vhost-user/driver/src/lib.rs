@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use thiserror::Error;
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
@@ -47,7 +46,7 @@ pub const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
 
 /// Why a driver cannot work.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A message was not answered as it should be.
     #[error("vhost-user: {0}")]
