@@ -2,10 +2,10 @@
 
 use std::io;
 
-use ibvswitch::assembly::AssemblyError;
 use ibvswitch::config::ConfigError;
-use ibvswitch::run::RunError;
-use ibvswitch::sockets::SocketError;
+use ibvswitch::daemon::assembly::AssemblyError;
+use ibvswitch::daemon::run::RunError;
+use ibvswitch::daemon::sockets::SocketError;
 
 /// Why a suite has no result.
 #[derive(Debug, thiserror::Error)]

@@ -7,10 +7,10 @@ use driver::{
     Access, Buffer, CompletionQueue, Device, MemoryRegion, Options, Port, ProtectionDomain, Remote,
     Sge, Uar,
 };
-use ibvswitch::assembly::Assembly;
 use ibvswitch::config::{Config, Directories};
-use ibvswitch::run::Abort;
-use ibvswitch::sockets::{ControlSocket, Lock, Sockets};
+use ibvswitch::daemon::abort::Abort;
+use ibvswitch::daemon::assembly::Assembly;
+use ibvswitch::daemon::sockets::{ControlSocket, Lock, Sockets};
 use tempfile::TempDir;
 
 use crate::{BenchError, Processors, Result};

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ibvswitch::assembly::Assembly;
 use ibvswitch::config::{Config, Directories};
-use ibvswitch::run::Abort;
-use ibvswitch::sockets::Sockets;
+use ibvswitch::daemon::abort::Abort;
+use ibvswitch::daemon::assembly::Assembly;
+use ibvswitch::daemon::sockets::Sockets;
 use simulate::opensm::{Ibsim, LIMIT, Program, command, library};
 use topologies::{FatTree, Hosts};
 

@@ -14,10 +14,10 @@ mod in_process;
 
 use std::time::{Duration, Instant};
 
-use ibvswitch::assembly::Assembly;
 use ibvswitch::config::{Config, Directories};
-use ibvswitch::run::Abort;
-use ibvswitch::sockets::{ControlSocket, Lock, Sockets};
+use ibvswitch::daemon::abort::Abort;
+use ibvswitch::daemon::assembly::Assembly;
+use ibvswitch::daemon::sockets::{ControlSocket, Lock, Sockets};
 use simulate::opensm::{Ibsim, LIMIT, netlist};
 use tempfile::TempDir;
 use topologies::{FatTree, Hosts};
@@ -84,7 +84,7 @@ impl Daemon {
     }
 
     fn guids(&self) -> Vec<Guid> {
-        self.config.vfs().map(|(_, vf)| vf.guid).collect()
+        self.config.vfs().map(|(_, vf)| vf.model.guid).collect()
     }
 }
 

@@ -75,7 +75,7 @@ fn of_vf(vf: &Vf, vfs: u64) -> u64 {
         Doorbells::Trap => 0,
         Doorbells::Poll | Doorbells::Adaptive => Configuration::default().bar_size,
     };
-    let tables = match vf.cluster {
+    let tables = match vf.model.cluster {
         Some(_) => TABLES_OF_A_GUEST as u64,
         None => 0,
     };

@@ -30,12 +30,12 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
-use crate::assembly::AssemblyError;
 use crate::config::{Config, ConfigError, Source};
 use crate::control::{self, Client, ClientError, Request, Response};
+use crate::daemon::assembly::AssemblyError;
 use crate::daemon::management::ManagementError;
+use crate::daemon::run::RunError;
 use crate::picture::LayoutError;
-use crate::run::RunError;
 
 const AFTER_HELP: &str = "\
 Exit status:

@@ -17,12 +17,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fabric::SmpAccess;
-use hca::ServiceLevels;
 use serde::{Deserialize, Serialize};
 use vhost_user::translate::Mac;
 use vswitch::model;
-use wire::{Guid, Lid, PKey};
+use wire::Guid;
 
 pub use document::Problem;
 pub(crate) use names::SMP_ACCESS;
@@ -137,59 +135,18 @@ pub struct Hypervisor {
 /// A table `[[hypervisor.vf]]`, or `[[hypervisor.port]]`: one virtual function, to be attached to one VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vf {
-    /// Name, unique among all VFs.
-    pub name: String,
+    /// What it is in the fabric.
+    pub model: model::Vf,
     /// What its VM has there.
     pub kind: Kind,
-    /// Whether it has a LID of its own.
-    pub address: Address,
-    /// LID, or `None` to let the subnet manager choose.
-    pub lid: Option<Lid>,
-    /// Node and port GUID. Derived from the name unless configured.
-    pub guid: Guid,
-    /// P_Key table from index 0, membership bit included; never empty.
-    pub pkeys: Vec<PKey>,
-    /// Whether the configuration gives it this table itself.
-    pub has_pkeys: bool,
     /// How the guest's doorbells reach the engine.
     pub doorbells: Doorbells,
     /// Bytes of the daemon's memory that the guest's objects may take.
     pub object_memory: u64,
     /// The most memory that its VMM may share, in bytes; `None`: what all such VFs have.
     pub guest_memory: Option<u64>,
-    /// How far the guest's subnet management packets go.
-    pub smp: SmpAccess,
-    /// Which of its management packets pass, and how many.
-    pub mads: MadRules,
-    /// Its virtual cluster (index in [`Config::clusters`]), and its LID there.
-    pub cluster: Option<(usize, Lid)>,
-    /// The P_Keys its guest sees in place of those in `pkeys`, by index; empty: those.
-    pub virtual_pkeys: Vec<PKey>,
-    /// The service levels it may use.
-    pub service_levels: ServiceLevels,
     /// The vfio-user socket; absolute.
     pub socket: PathBuf,
-    /// Whether it has no VM of its own: a VM may move to it.
-    pub spare: bool,
-}
-
-impl Vf {
-    fn model(&self) -> model::Vf {
-        model::Vf {
-            name: self.name.clone(),
-            address: self.address,
-            lid: self.lid,
-            guid: self.guid,
-            pkeys: self.pkeys.clone(),
-            has_pkeys: self.has_pkeys,
-            smp: self.smp,
-            mads: self.mads.clone(),
-            cluster: self.cluster,
-            virtual_pkeys: self.virtual_pkeys.clone(),
-            service_levels: self.service_levels,
-            spare: self.spare,
-        }
-    }
 }
 
 /// What a VM has at its VF.
@@ -319,7 +276,7 @@ impl Config {
 
     /// The VF of that name.
     pub fn vf(&self, name: &str) -> Option<(&Hypervisor, &Vf)> {
-        self.vfs().find(|(_, vf)| vf.name == name)
+        self.vfs().find(|(_, vf)| vf.model.name == name)
     }
 
     /// How many engines there are on this machine.
@@ -346,7 +303,7 @@ impl Config {
             switch: hypervisor.switch,
             vswitch_guid: hypervisor.vswitch_guid,
             physical_guid: hypervisor.physical_guid,
-            vfs: hypervisor.vfs.iter().map(Vf::model).collect(),
+            vfs: hypervisor.vfs.iter().map(|vf| vf.model.clone()).collect(),
         });
         model::Model {
             fabric: self.fabric.clone(),

@@ -1,7 +1,9 @@
 //! The daemon: its life, its threads, its sockets, and what they share.
 
+pub mod abort;
 pub mod afterwards;
 pub mod assembly;
+pub mod client;
 pub mod device;
 pub mod dma;
 pub mod engine;

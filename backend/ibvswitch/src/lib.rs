@@ -13,8 +13,3 @@ pub mod picture;
 pub mod qemu;
 mod status;
 mod table;
-
-pub use daemon::{
-    afterwards, assembly, device, dma, engine, engines, external, failures, limits, logging, ports,
-    run, sockets, vf_host,
-};

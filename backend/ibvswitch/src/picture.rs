@@ -72,8 +72,8 @@ pub(crate) mod examples {
 
     use crate::config::{Config, DEFAULT, Directories};
     use crate::control::{Link, LinkEnd, Node, NodeKind, Topology};
+    use crate::daemon::engine::SystemClock;
     use crate::daemon::management::vswitch;
-    use crate::engine::SystemClock;
     use crate::status::Observer;
 
     /// The built-in configuration, before anybody manages it.

@@ -93,7 +93,7 @@ impl<'a> Attachment<'a> {
             Kind::Hca => self.hca(),
             Kind::VhostUserNet(mac) => json(&NetworkCard {
                 driver: "virtio-net-pci",
-                id: &self.vf.name,
+                id: &self.vf.model.name,
                 bus: self.bus.as_deref(),
                 netdev: self.netdev(),
                 mac: mac.to_string(),
@@ -103,13 +103,13 @@ impl<'a> Attachment<'a> {
     }
 
     fn netdev(&self) -> String {
-        format!("{}-net", self.vf.name)
+        format!("{}-net", self.vf.model.name)
     }
 
     fn hca(&self) -> String {
         json(&Device {
             driver: "vfio-user-pci",
-            id: &self.vf.name,
+            id: &self.vf.model.name,
             bus: self.bus.as_deref(),
             socket: Socket {
                 r#type: "unix",
@@ -139,7 +139,7 @@ impl<'a> Attachment<'a> {
     pub fn device_arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         if matches!(self.vf.kind, Kind::VhostUserNet(_)) {
-            let chardev = format!("{}-socket", self.vf.name);
+            let chardev = format!("{}-socket", self.vf.model.name);
             // A comma ends a value unless there are two.
             let path = self.vf.socket.to_string_lossy().replace(',', ",,");
             let backend = json(&NetworkBackend {
@@ -283,7 +283,7 @@ mod tests {
         };
         let config = Config::parse("f", text, dirs).expect("is right");
         let (_, vf) = config.vf("vm1").expect("is there");
-        assert_eq!(vf.guid.to_string(), "5054:00ff:fe12:3456");
+        assert_eq!(vf.model.guid.to_string(), "5054:00ff:fe12:3456");
         let attachment = Attachment::new(&config, vf);
         assert_eq!(
             attachment.device_arguments(),

@@ -143,7 +143,7 @@ impl Observer {
         status.lid = clustered
             .lid(place, fabric)
             .map_or(0, |lid| lid.value().into());
-        status.node_guid = vf.guid.to_string();
+        status.node_guid = vf.model.guid.to_string();
         status.port_guid = guid.unwrap_or_default().to_string();
         let pkeys = self.plan.pkeys(fabric, place);
         status.pkeys = pkeys.iter().map(ToString::to_string).collect();
@@ -151,7 +151,7 @@ impl Observer {
 
     /// The cluster of a VF, and its LID there.
     fn cluster(&self, vf: &Vf) -> Option<(String, u16)> {
-        let (index, lid) = vf.cluster?;
+        let (index, lid) = vf.model.cluster?;
         let cluster = self.config.clusters.get(index)?;
         Some((cluster.name.clone(), lid.value()))
     }
@@ -159,7 +159,7 @@ impl Observer {
     /// Nodes and cables, with the LIDs they have now. `functions` are as for [`Observer::status`].
     pub fn topology(&self, fabric: &Fabric, functions: &[Function]) -> Topology {
         let mut topology = Topology::new(&self.plan, fabric);
-        let vfs = self.config.vfs().map(|(_, vf)| vf.name.as_str());
+        let vfs = self.config.vfs().map(|(_, vf)| vf.model.name.as_str());
         let functions: HashMap<&str, &Function> = vfs.zip(functions).collect();
         for node in &mut topology.nodes {
             if node.kind == NodeKind::Vf
@@ -190,9 +190,9 @@ fn vf_status(
     let info = fabric.port_info(port).unwrap_or_default();
     let node_guid = fabric
         .node_info(port)
-        .map_or(vf.guid, |node| node.node_guid);
+        .map_or(vf.model.guid, |node| node.node_guid);
     VfStatus {
-        name: vf.name.clone(),
+        name: vf.model.name.clone(),
         hypervisor: hypervisor.name.clone(),
         state: info.port_state.to_string(),
         lid: fabric
@@ -206,10 +206,10 @@ fn vf_status(
         node_guid: node_guid.to_string(),
         port_guid: fabric
             .node_info(port)
-            .map_or(vf.guid, |node| node.port_guid)
+            .map_or(vf.model.guid, |node| node.port_guid)
             .to_string(),
         pkeys: used_pkeys(fabric, port),
-        smp: smp_name(function.smp.unwrap_or(vf.smp)).to_owned(),
+        smp: smp_name(function.smp.unwrap_or(vf.model.smp)).to_owned(),
         mads: function.mads,
         doorbells: vf.doorbells,
         ethernet: match vf.kind {

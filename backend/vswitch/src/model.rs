@@ -217,12 +217,6 @@ impl Vf {
     /// Whether it shares a port and has one of the port's LIDs for itself.
     #[must_use]
     pub fn is_clustered(&self) -> bool {
-        is_clustered(self.address, self.cluster)
+        self.address == Address::Shared && self.cluster.is_some()
     }
-}
-
-/// Whether a VF with this address and cluster shares a port and has one of the port's LIDs for itself.
-#[must_use]
-pub fn is_clustered(address: Address, cluster: Option<(usize, Lid)>) -> bool {
-    address == Address::Shared && cluster.is_some()
 }

@@ -8,11 +8,11 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ibvswitch::external::batch::{Batch, send};
-use ibvswitch::external::protocol::{
+use ibvswitch::daemon::external::batch::{Batch, send};
+use ibvswitch::daemon::external::protocol::{
     CONTROL_SIZE, Connect, Control, DATAGRAM_SIZE, Datagram, Kind,
 };
-use ibvswitch::external::{client_name, control_name, service_name};
+use ibvswitch::daemon::external::{client_name, control_name, service_name};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;

@@ -95,11 +95,11 @@ fn summary(config: &Config) -> Summary<'_> {
             .zip(budget.vfs.iter().copied())
             .map(|((hypervisor, vf), memory_bytes)| VfSummary {
                 memory_bytes,
-                name: &vf.name,
+                name: &vf.model.name,
                 hypervisor: &hypervisor.name,
-                lid: vf.lid.map(u16::from),
-                guid: vf.guid.to_string(),
-                pkeys: vf.pkeys.iter().map(ToString::to_string).collect(),
+                lid: vf.model.lid.map(u16::from),
+                guid: vf.model.guid.to_string(),
+                pkeys: vf.model.pkeys.iter().map(ToString::to_string).collect(),
                 doorbells: vf.doorbells,
                 socket: vf.socket.display().to_string(),
             })
@@ -137,16 +137,17 @@ fn text(config: &Config) -> String {
     let budget = Budget::of(config);
     for ((hypervisor, vf), bytes) in config.vfs().zip(&budget.vfs) {
         let lid = vf
+            .model
             .lid
             .map_or_else(|| "assigned".to_owned(), |lid| lid.to_string());
-        let pkeys: Vec<String> = vf.pkeys.iter().map(ToString::to_string).collect();
+        let pkeys: Vec<String> = vf.model.pkeys.iter().map(ToString::to_string).collect();
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
             "  {} on {}: LID {lid}, GUID {}, P_Keys {}, doorbells {}, at most {} MiB",
-            vf.name,
+            vf.model.name,
             hypervisor.name,
-            vf.guid,
+            vf.model.guid,
             pkeys.join(" "),
             vf.doorbells,
             mebibytes(*bytes)

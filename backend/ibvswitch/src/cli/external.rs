@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::{CliError, SourceArgs, print};
 use crate::control::{Client, Request, Response};
-use crate::external::{self, DIRECTORIES, LIBRARY, NOT_SERVED};
+use crate::daemon::external::{self, DIRECTORIES, LIBRARY, NOT_SERVED};
 
 /// Subcommands of `external`.
 #[derive(Debug, Subcommand)]

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 
 use super::{CliError, SourceArgs};
-use crate::run;
+use crate::daemon::run;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]

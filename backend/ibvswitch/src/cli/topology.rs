@@ -8,8 +8,8 @@ use vswitch::{Plan, VSwitch};
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::Config;
 use crate::control::{Request, Response};
+use crate::daemon::engine::SystemClock;
 use crate::daemon::management::vswitch;
-use crate::engine::SystemClock;
 use crate::picture::{self, Theme};
 use crate::status::Observer;
 

@@ -116,7 +116,7 @@ fn find<'a>(config: &'a Config, name: &str) -> Result<&'a Vf, CliError> {
         .map(|(_, vf)| vf)
         .ok_or_else(|| CliError::UnknownVf {
             name: name.to_owned(),
-            known: config.vfs().map(|(_, vf)| vf.name.clone()).collect(),
+            known: config.vfs().map(|(_, vf)| vf.model.name.clone()).collect(),
         })
 }
 

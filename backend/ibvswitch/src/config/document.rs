@@ -5,7 +5,9 @@
 //! file one run at a time.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -66,6 +68,9 @@ impl<T> Entry<T> {
     }
 }
 
+/// Where a LID, GUID and so on is taken, with the line of the configuration, for "already used".
+pub(super) type Seen<T> = HashMap<T, String>;
+
 /// A configuration text under examination, and the problems found in it so far.
 #[derive(Debug)]
 pub(super) struct Document<'i> {
@@ -121,6 +126,30 @@ impl<'i> Document<'i> {
             what: what.into(),
             remedy: remedy.into(),
         });
+    }
+
+    /// Notes that `entry`'s value is `owner`'s, or reports whose it was already.
+    pub(super) fn claim<T: Eq + Hash + Clone>(
+        &self,
+        seen: &mut Seen<T>,
+        entry: &Entry<T>,
+        noun: &str,
+        owner: &str,
+    ) {
+        let owner = match owner {
+            "" => "another table".to_owned(),
+            owner => format!("{owner} (line {})", self.line(entry)),
+        };
+        match seen.get(&entry.value) {
+            Some(first) => self.reject(
+                entry,
+                format!("this {noun} is already that of {first}"),
+                format!("give each its own {noun}"),
+            ),
+            None => {
+                seen.insert(entry.value.clone(), owner);
+            }
+        }
     }
 
     /// Records a problem about `key` of `section` that has no value to show: a missing key, say.

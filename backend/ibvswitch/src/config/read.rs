@@ -11,7 +11,6 @@ mod ports;
 mod subnets;
 
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::path::PathBuf;
 
 use toml::de::DeValue;
@@ -19,7 +18,7 @@ use vswitch::model::derive_guid;
 use wire::{Guid, Lid};
 
 use self::hypervisors::Defaults;
-use super::document::{Document, Entry, Problem, Section, list};
+use super::document::{Document, Entry, Problem, Section, Seen, list};
 use super::{Address, Config, Directories, keys};
 
 /// The highest unicast LID (IBA 4.1.3).
@@ -28,8 +27,6 @@ const LID_REMEDY: &str = "a unicast LID is 0x0001 to 0xbfff (1 to 49151)";
 const GUID_REMEDY: &str = "write 16 hexadecimal digits, such as \"0002:c903:0000:0101\"";
 const PREFIX_REMEDY: &str = "write 16 hexadecimal digits, such as \"fe80:0000:0000:0000\"";
 const NAME_MAX: usize = 31;
-/// Where a LID, GUID and so on is taken, with the line of the configuration, for "already used".
-pub(super) type Seen<T> = HashMap<T, String>;
 
 /// Reads `text`, or returns everything wrong with it.
 pub(super) fn read(
@@ -132,9 +129,12 @@ impl<'d, 'i> Reader<'d, 'i> {
         subnet: usize,
     ) -> Option<Lid> {
         let entry = section.integer("lid", 1..=LID_MAX, LID_REMEDY)?;
-        let mut seen = std::mem::take(&mut self.names.lids);
-        self.claim(&mut seen, &entry.with((subnet, entry.value)), "LID", owner);
-        self.names.lids = seen;
+        self.document.claim(
+            &mut self.names.lids,
+            &entry.with((subnet, entry.value)),
+            "LID",
+            owner,
+        );
         u16::try_from(entry.value).ok().map(Lid::from)
     }
 
@@ -152,9 +152,8 @@ impl<'d, 'i> Reader<'d, 'i> {
                 None
             }
             Some(guid) => {
-                let mut seen = std::mem::take(&mut self.names.guids);
-                self.claim(&mut seen, &entry.with(guid), "GUID", name);
-                self.names.guids = seen;
+                self.document
+                    .claim(&mut self.names.guids, &entry.with(guid), "GUID", name);
                 Some(Guid::from(guid))
             }
             None => {
@@ -189,30 +188,6 @@ impl<'d, 'i> Reader<'d, 'i> {
                 self.document
                     .reject(&entry, "neither true nor false", "write true or false");
                 None
-            }
-        }
-    }
-
-    /// Notes that `entry`'s value is `owner`'s, or reports whose it was already.
-    pub(super) fn claim<T: Eq + Hash + Clone>(
-        &self,
-        seen: &mut Seen<T>,
-        entry: &Entry<T>,
-        noun: &str,
-        owner: &str,
-    ) {
-        let owner = match owner {
-            "" => "another table".to_owned(),
-            owner => format!("{owner} (line {})", self.document.line(entry)),
-        };
-        match seen.get(&entry.value) {
-            Some(first) => self.document.reject(
-                entry,
-                format!("this {noun} is already that of {first}"),
-                format!("give each its own {noun}"),
-            ),
-            None => {
-                seen.insert(entry.value.clone(), owner);
             }
         }
     }

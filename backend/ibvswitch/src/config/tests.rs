@@ -9,7 +9,8 @@ mod wiring;
 use std::path::Path;
 use std::time::Duration;
 
-use wire::{LinkWidth, Mtu};
+use fabric::SmpAccess;
+use wire::{Lid, LinkWidth, Mtu, PKey};
 
 use super::*;
 
@@ -65,7 +66,7 @@ fn built_in_configuration() {
     let config = Config::parse(DEFAULT_ORIGIN, DEFAULT, dirs()).expect("is right");
     let names: Vec<_> = config
         .vfs()
-        .map(|(hypervisor, vf)| (hypervisor.name.as_str(), vf.name.as_str()))
+        .map(|(hypervisor, vf)| (hypervisor.name.as_str(), vf.model.name.as_str()))
         .collect();
     assert_eq!(names, [("hv1", "vm1"), ("hv2", "vm2")]);
     assert_eq!(
@@ -91,9 +92,9 @@ fn commented_keys_of_the_built_in_configuration() {
         .collect();
     let config = parse(&shown);
     let vf = &config.hypervisors[0].vfs[0];
-    assert_eq!(vf.lid, Some(Lid::from(16)));
-    assert_eq!(vf.guid.to_string(), "0002:c903:0000:0101");
-    assert_eq!(vf.pkeys, [PKey::DEFAULT_FULL]);
+    assert_eq!(vf.model.lid, Some(Lid::from(16)));
+    assert_eq!(vf.model.guid.to_string(), "0002:c903:0000:0101");
+    assert_eq!(vf.model.pkeys, [PKey::DEFAULT_FULL]);
     assert_eq!(vf.socket, Path::new("/run/ibvswitch/vm1.sock"));
     assert_eq!(config.engine.cpu, Some(1));
     assert_eq!(config.external.socket.as_deref(), Some("ibvswitch"));
@@ -147,7 +148,7 @@ fn the_example_of_the_documentation_is_right() {
     let config = parse(example.split("```").next().expect("ends"));
     let pkeys: Vec<_> = config
         .vfs()
-        .map(|(_, vf)| vf.pkeys[0].to_string())
+        .map(|(_, vf)| vf.model.pkeys[0].to_string())
         .collect();
     assert_eq!(pkeys, ["0x0010", "0x8020", "0x8010"]);
 }

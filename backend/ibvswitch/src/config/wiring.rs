@@ -7,8 +7,8 @@ use fabric::{NETLIST_MAX, NodeId, Topology};
 use wire::Guid;
 use wire::attribute::NodeType;
 
-use super::document::{Entry, Section};
-use super::read::{Reader, Seen};
+use super::document::{Entry, Section, Seen};
+use super::read::Reader;
 use super::{FileNodes, ManagerHost, Subnet, Switch, Wiring, keys};
 
 /// External ports that a switch may have: 255 means "drop" in a linear forwarding table
@@ -125,7 +125,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 continue;
             };
             self.check_name(&name);
-            self.claim(
+            self.document.claim(
                 &mut seen,
                 &name.with(name.value.to_owned()),
                 "name",

@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(plan.vfs().count(), 2);
         assert_eq!(
             plan.vfs().next(),
-            fabric.port_by_guid(config(DEFAULT).hypervisors[0].vfs[0].guid)
+            fabric.port_by_guid(config(DEFAULT).hypervisors[0].vfs[0].model.guid)
         );
     }
 

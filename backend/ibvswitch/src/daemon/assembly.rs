@@ -13,7 +13,6 @@ use vfio_user::{Device, Interrupts, IrqInfo, Server};
 use vmm::{Listener, Stop, remedy};
 use vswitch::{LinkError, MigrateError, Plan, SmError, VSwitch};
 
-use crate::afterwards::{Bell, Errand, Later, Raised, Vectors};
 use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells, Kind, Vf};
 use crate::control::{
@@ -21,23 +20,25 @@ use crate::control::{
     MigrationsReport, MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus,
     Status, StatusSource, Topology,
 };
+use crate::daemon::abort::Abort;
+use crate::daemon::afterwards::{Bell, Errand, Later, Raised, Vectors};
+use crate::daemon::client::ClientState;
+use crate::daemon::device::{DoorbellPages, Parts, VfDevice, doorbell_pages, shown};
+use crate::daemon::dma::{Format, GuestMemory};
+use crate::daemon::engine::{EngineThread, Idle, SystemClock};
+use crate::daemon::engines::{Engines, Part};
+use crate::daemon::external::{self, ExternalServer, StartError};
+use crate::daemon::failures;
+use crate::daemon::limits::Limits;
 use crate::daemon::management::{
     self, Management, ManagementError, ManagementThread, MoveError, SweepError,
 };
 use crate::daemon::placement::{self, Talks};
 use crate::daemon::port::FunctionPort;
-use crate::device::{ClientState, DoorbellPages, Format, Parts, VfDevice, doorbell_pages, shown};
-use crate::dma::GuestMemory;
-use crate::engine::{EngineThread, Idle, SystemClock};
-use crate::engines::{Engines, Part};
-use crate::external::{self, ExternalServer, StartError};
-use crate::failures;
-use crate::limits::Limits;
-use crate::ports::{self, Inbox, Ports};
+use crate::daemon::ports::{self, Inbox, Ports};
+use crate::daemon::vf_host::VfHost;
 use crate::qemu::port_mtu;
-use crate::run::Abort;
 use crate::status::{Function, Managed, Observer};
-use crate::vf_host::VfHost;
 
 /// Why the parts cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -141,15 +142,14 @@ impl Assembly {
             let counted = engines.get(homes.of(id)).unwrap_or(&engines[0]);
             let counters = counted.counters(id);
             vswitch.count_traffic(id, Arc::clone(&counters));
-            let memory = doorbell_pages(&vf.name, &configuration).map_err(system(format!(
-                "create the doorbell pages of VF `{}`",
-                vf.name
-            )))?;
+            let memory = doorbell_pages(&vf.model.name, &configuration).map_err(system(
+                format!("create the doorbell pages of VF `{}`", vf.model.name),
+            ))?;
             if let Some(memory) = &memory {
                 pages.add(id, &configuration, Arc::clone(memory));
             }
             made.push((
-                vf.name.clone(),
+                vf.model.name.clone(),
                 id,
                 configuration,
                 interrupts,
@@ -171,7 +171,7 @@ impl Assembly {
         let inboxes = inboxes
             .collect::<io::Result<Vec<_>>>()
             .map_err(system("create an event descriptor of a port"))?;
-        let names = config.vfs().map(|(_, vf)| vf.name.clone()).collect();
+        let names = config.vfs().map(|(_, vf)| vf.model.name.clone()).collect();
         let reports =
             failures::reports(names, count).map_err(system("start the thread of failures"))?;
         for (engine, report) in engines.iter_mut().zip(reports) {
@@ -557,7 +557,7 @@ impl StatusSource for Whole {
 
     fn capture(&self, wish: &Wish) -> Result<Subscription, String> {
         let config = self.observer.config();
-        let names: Vec<String> = config.vfs().map(|(_, vf)| vf.name.clone()).collect();
+        let names: Vec<String> = config.vfs().map(|(_, vf)| vf.model.name.clone()).collect();
         let engines = Arc::clone(&self.engines);
         let captures = self.management.captures();
         let vswitch = self.management.vswitch();

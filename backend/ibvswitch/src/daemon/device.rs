@@ -3,9 +3,8 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use connectx::{Backend, Configuration, Effect, Function, Mlx5};
+use connectx::{Backend, Configuration, Effect, Function};
 use hca::{Engine, VfId};
 use nix::errno::Errno;
 use vfio_user::{
@@ -14,14 +13,12 @@ use vfio_user::{
 };
 use vswitch::{Input, VSwitch};
 
+use crate::daemon::client::ClientState;
+use crate::daemon::dma::Format;
+use crate::daemon::engine::Hints;
 use crate::daemon::machine::{
     IN_HAND, LONGEST, MachineError, MachineImage, MachineImageV1, Movable,
 };
-use crate::dma::GuestMemory;
-use crate::engine::Hints;
-
-/// The formats of the VFs' queues, over their guests' memory.
-pub type Format = Mlx5<GuestMemory>;
 
 /// One virtual function behind its socket.
 pub struct VfDevice<B> {
@@ -34,32 +31,6 @@ pub struct VfDevice<B> {
     vf: VfId,
     /// It is to change nothing.
     rests: bool,
-}
-
-/// What is known of a VF's client, for others to read.
-#[derive(Debug, Default)]
-pub struct ClientState {
-    connected: AtomicBool,
-    unshared: AtomicBool,
-}
-
-impl ClientState {
-    /// Whether there is one.
-    #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.connected.load(Ordering::Relaxed)
-    }
-
-    /// There is one, or none any more.
-    pub fn set_connected(&self, connected: bool) {
-        self.connected.store(connected, Ordering::Relaxed);
-    }
-
-    /// Whether its guest's memory is out of the device's reach.
-    #[must_use]
-    pub fn has_unshared_memory(&self) -> bool {
-        self.unshared.load(Ordering::Relaxed)
-    }
 }
 
 impl<B> std::fmt::Debug for VfDevice<B> {
@@ -215,7 +186,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
     }
 
     fn regions(&self) -> Vec<Region> {
-        if !self.client.connected.swap(true, Ordering::Relaxed) {
+        if !self.client.set_connected(true) {
             self.vswitch.handle(Input::Presence(self.vf, true));
         }
         let described = |index, region| Region::trapped(index, self.function.region_size(region));
@@ -285,7 +256,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
 
     fn dma_map(&mut self, mapping: Mapping) -> Result<(), Errno> {
         if mapping.is_unshared_ram() {
-            self.client.unshared.store(true, Ordering::Relaxed);
+            self.client.set_unshared_memory(true);
         }
         self.function.backend_mut().map(mapping)
     }
@@ -302,8 +273,8 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
     fn disconnected(&mut self) {
         self.reset();
         self.function.backend_mut().unmap_all();
-        self.client.connected.store(false, Ordering::Relaxed);
-        self.client.unshared.store(false, Ordering::Relaxed);
+        self.client.set_connected(false);
+        self.client.set_unshared_memory(false);
         self.vswitch.handle(Input::Presence(self.vf, false));
     }
 }

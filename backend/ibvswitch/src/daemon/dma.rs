@@ -1,5 +1,6 @@
-//! A VF's guest memory, as the engine reaches it.
+//! A VF's guest memory, as the engine reaches it, and the formats of what is there.
 
+use connectx::Mlx5;
 use hca::Dma;
 use vfio_user::DmaView;
 use vm_memory::VolatileSlice;
@@ -21,3 +22,6 @@ impl Dma for GuestMemory {
         self.0.write_window(addr, len)
     }
 }
+
+/// The formats of the VFs' queues, over their guests' memory.
+pub type Format = Mlx5<GuestMemory>;

@@ -11,7 +11,7 @@
 //!
 //! Nobody has the mutex for longer than a turn or one command takes, however
 //! much a guest asks for. Nothing large is freed under it, no interrupt is
-//! signalled and nobody woken ([`crate::afterwards`]).
+//! signalled and nobody woken ([`crate::daemon::afterwards`]).
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use nix::sys::prctl::set_timerslack;
 use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::afterwards::Afterwards;
+use crate::daemon::afterwards::Afterwards;
 
 /// Turns without work after which an adaptive engine pauses between looks. Few:
 /// where processors are scarce, a thread that spins is put off for

@@ -9,9 +9,9 @@ use hca::transport::{Crossings, Homes, Mesh};
 use hca::{Clock, Engine, Face, PortView, VfId};
 use parking_lot::MutexGuard;
 
-use crate::afterwards::{Afterwards, Bell, Errand, Later};
-use crate::engine::{EngineThread, Guarded, Hints, Idle, SharedEngine};
-use crate::ports::Inbox;
+use crate::daemon::afterwards::{Afterwards, Bell, Errand, Later};
+use crate::daemon::engine::{EngineThread, Guarded, Hints, Idle, SharedEngine};
+use crate::daemon::ports::Inbox;
 
 /// All engines.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use thiserror::Error;
 use vfio_user::DmaTable;
 use vswitch::{VmImage, VmImageError};
 
-use crate::dma::GuestMemory;
-use crate::vf_host::VfHost;
+use crate::daemon::dma::GuestMemory;
+use crate::daemon::vf_host::VfHost;
 
 /// The longest image of a machine, in bytes: room for some ten thousand queue pairs.
 pub const LONGEST: usize = 16 << 20;

@@ -24,8 +24,8 @@ use super::manager_files::{FileError, LidStores, environment, read_partitions};
 use crate::capture::Captures;
 use crate::config::Config;
 use crate::control::Unmoved;
-use crate::engines::Engines;
-use crate::ports::Inbox;
+use crate::daemon::engines::Engines;
+use crate::daemon::ports::Inbox;
 
 /// What guests get in one go, with others at the engine between.
 const AT_A_TIME: usize = 16;
@@ -109,7 +109,7 @@ pub fn vswitch(
 /// # Errors
 /// [`ManagementError`], as [`vswitch()`] would return it.
 pub fn check(config: &Config) -> Result<(), ManagementError> {
-    let clock = Arc::new(crate::engine::SystemClock::default());
+    let clock = Arc::new(crate::daemon::engine::SystemClock::default());
     vswitch(config, &Plan::new(&config.model()), clock).map(drop)
 }
 

@@ -75,7 +75,8 @@ pub fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError>
     let text = fs::read_to_string(path).map_err(unreadable)?;
     let guid = |name: &str| {
         let mut vfs = config.vfs();
-        vfs.find(|(_, vf)| vf.name == name).map(|(_, vf)| vf.guid)
+        vfs.find(|(_, vf)| vf.model.name == name)
+            .map(|(_, vf)| vf.model.guid)
     };
     Partitions::parse(&text, guid)
         .map(Some)

@@ -15,7 +15,7 @@ use crate::config::{Address, Config, Kind};
 use crate::control::{
     EngineStatus, ErrorKind, PinRequest, PinSuggestion, Pinned, Placement, VfStatus,
 };
-use crate::engines::Engines;
+use crate::daemon::engines::Engines;
 
 /// Deals the VFs out, in the order of the configuration. Ports live in no engine: each has a home of its own
 /// behind those.
@@ -41,7 +41,7 @@ fn deal(config: &Config, engines: usize) -> Vec<u16> {
             }
             let own = if together {
                 first
-            } else if vf.address == Address::Shared {
+            } else if vf.model.address == Address::Shared {
                 *shared.get_or_insert(unit)
             } else {
                 unit
@@ -59,13 +59,12 @@ pub fn companions(config: &Config, vf: VfId) -> Vec<VfId> {
     let Some((hypervisor, one)) = all.get(usize::from(vf.0)) else {
         return Vec::new();
     };
-    if one.address != Address::Shared {
+    if one.model.address != Address::Shared {
         return vec![vf];
     }
-    let alike = all
-        .iter()
-        .enumerate()
-        .filter(|(_, (of, other))| of.name == hypervisor.name && other.address == Address::Shared);
+    let alike = all.iter().enumerate().filter(|(_, (of, other))| {
+        of.name == hypervisor.name && other.model.address == Address::Shared
+    });
     alike.map(|(at, _)| VfId(at as u16)).collect()
 }
 
@@ -78,7 +77,7 @@ pub fn pin<F: Face>(
     engines: &Engines<F>,
     request: &PinRequest,
 ) -> Result<Pinned, (ErrorKind, String)> {
-    let names: Vec<&str> = config.vfs().map(|(_, vf)| vf.name.as_str()).collect();
+    let names: Vec<&str> = config.vfs().map(|(_, vf)| vf.model.name.as_str()).collect();
     let vf = names.iter().position(|name| *name == request.vf);
     let vf = vf.ok_or_else(|| {
         let (name, known) = (&request.vf, names.join(", "));

@@ -19,8 +19,8 @@ use vmm::{Listener, MemoryLimits, Stop};
 use vswitch::{Function, Input, VSwitch};
 use wire::mad::{Class, Mad};
 
-use crate::device::ClientState;
-use crate::run::Abort;
+use crate::daemon::abort::Abort;
+use crate::daemon::client::ClientState;
 
 /// Management packets and changes that wait for a port's thread, at most.
 const WAITING: usize = 256;

@@ -1,26 +1,25 @@
 //! The life of a daemon: from a configuration to serving, and down again.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::AsFd;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use sd_notify::NotifyState;
 use tracing::{info, warn};
 
-use crate::assembly::{Assembly, AssemblyError};
 use crate::budget::{Available, Budget};
 use crate::config::Config;
 use crate::control::Server;
+use crate::daemon::abort::Abort;
+use crate::daemon::assembly::{Assembly, AssemblyError};
+use crate::daemon::limits::raise_open_files;
+use crate::daemon::logging;
 use crate::daemon::management::{self, ManagementError};
-use crate::limits::raise_open_files;
-use crate::logging;
-use crate::sockets::{SocketError, Sockets};
+use crate::daemon::sockets::{SocketError, Sockets};
 
 /// Why a daemon did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -48,52 +47,6 @@ pub enum RunError {
     /// A part of the daemon failed while it was serving.
     #[error("stopped: {0}; the log says more")]
     Aborted(String),
-}
-
-/// Ends the daemon, from any of its threads.
-#[derive(Debug, Clone)]
-pub struct Abort(Arc<AbortState>);
-
-#[derive(Debug)]
-struct AbortState {
-    raised: EventFd,
-    reason: Mutex<Option<String>>,
-}
-
-impl Abort {
-    /// One that has not been raised.
-    ///
-    /// # Errors
-    /// Where the process has no file descriptors left.
-    pub fn new() -> io::Result<Self> {
-        let raised = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        Ok(Self(Arc::new(AbortState {
-            raised,
-            reason: Mutex::new(None),
-        })))
-    }
-
-    /// Ends the daemon. The first reason is the one that is told.
-    pub fn raise(&self, reason: impl Into<String>) {
-        let mut first = self.0.reason.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert_with(|| reason.into());
-        // Fails where the counter is full: then it has been raised.
-        let _ = self.0.raised.write(1);
-    }
-
-    fn reason(&self) -> Option<String> {
-        self.0
-            .reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
-
-impl AsFd for Abort {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.raised.as_fd()
-    }
 }
 
 /// Serves the VFs of `config` until SIGTERM, SIGINT or SIGHUP. Calls `ready` once VMs can be

@@ -151,12 +151,12 @@ impl Sockets {
 
 fn bind_vf(vf: &Vf, mode: u32) -> Result<Listener, SocketError> {
     let listener = Listener::bind(&vf.socket).map_err(|source| SocketError::Vf {
-        vf: vf.name.clone(),
+        vf: vf.model.name.clone(),
         source,
     })?;
     fs::set_permissions(&vf.socket, Permissions::from_mode(mode)).map_err(|source| {
         SocketError::Mode {
-            vf: vf.name.clone(),
+            vf: vf.model.name.clone(),
             path: vf.socket.clone(),
             mode,
             source,

@@ -7,9 +7,8 @@ use hca::{Engine, VfId};
 use nix::errno::Errno;
 use vfio_user::{DmaTable, Mapping};
 
-use crate::device::Format;
-use crate::dma::GuestMemory;
-use crate::engines::Engines;
+use crate::daemon::dma::{Format, GuestMemory};
+use crate::daemon::engines::Engines;
 
 /// A VF's place in the engine.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 continue;
             };
             self.check_name(&name);
-            self.claim(
+            self.document.claim(
                 &mut names,
                 &name.with(name.value.to_owned()),
                 "name",
@@ -97,10 +97,10 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "leave one of the two out",
             );
         }
-        let mut taken = std::mem::take(&mut self.names.clusters.taken[index]);
+        let taken = &mut self.names.clusters.taken[index];
         let lid = match lid {
             Some(lid) => {
-                self.claim(&mut taken, &lid, "virtual LID", owner);
+                self.document.claim(taken, &lid, "virtual LID", owner);
                 Some(lid.value)
             }
             None => {
@@ -111,7 +111,6 @@ impl<'d, 'i> Reader<'d, 'i> {
                 free
             }
         };
-        self.names.clusters.taken[index] = taken;
         Some((index, Lid::from(u16::try_from(lid?).ok()?)))
     }
 

@@ -11,7 +11,7 @@ use crate::config::{
     CONTROL_SOCKET, Directories, Doorbells, ENGINES_MAX, Engine, External, SOCKET_PATH_MAX,
     Threads, keys,
 };
-use crate::logging;
+use crate::daemon::logging;
 use vswitch::model::derive_name;
 
 impl<'d, 'i> Reader<'d, 'i> {
@@ -178,9 +178,12 @@ impl<'d, 'i> Reader<'d, 'i> {
                 "choose a shorter `runtime_dir`, name or `socket`",
             );
         }
-        let mut seen = std::mem::take(&mut self.names.sockets);
-        self.claim(&mut seen, &entry.with(path.clone()), "socket", name.value);
-        self.names.sockets = seen;
+        self.document.claim(
+            &mut self.names.sockets,
+            &entry.with(path.clone()),
+            "socket",
+            name.value,
+        );
         path
     }
 }

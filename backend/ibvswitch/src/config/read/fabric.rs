@@ -72,11 +72,13 @@ impl<'d, 'i> Reader<'d, 'i> {
                 vswitches: all.clone().filter(|_| fabric.model.has_vswitch()).count(),
                 shared_ports: all
                     .filter(|it| {
-                        let addresses = it.vfs.iter().map(|vf| vf.address);
+                        let addresses = it.vfs.iter().map(|vf| vf.model.address);
                         fabric.model.has_physical_function(addresses)
                     })
                     .count(),
-                vfs: vfs.filter(|vf| vf.address == Address::Dedicated).count(),
+                vfs: vfs
+                    .filter(|vf| vf.model.address == Address::Dedicated)
+                    .count(),
                 switches: wiring
                     .switches
                     .iter()
@@ -121,13 +123,13 @@ impl<'d, 'i> Reader<'d, 'i> {
         let mut vms = hypervisors
             .iter()
             .flat_map(|hypervisor| &hypervisor.vfs)
-            .filter(|vf| !vf.spare && vf.lid.is_none());
-        if let Some(vf) = vms.find(|vf| vf.cluster.is_none()) {
+            .filter(|vf| !vf.model.spare && vf.model.lid.is_none());
+        if let Some(vf) = vms.find(|vf| vf.model.cluster.is_none()) {
             self.document.reject_whole(
                 KEY,
                 format!(
                     "`{}` would get a LID of 18 bits, and a guest's registers have 16",
-                    vf.name
+                    vf.model.name
                 ),
                 "put it in a `cluster`, where it sees another LID, or give it a `lid`, which is of 16",
             );

@@ -3,20 +3,18 @@
 use std::path::Path;
 
 use fabric::SmpAccess;
-use hca::ServiceLevels;
 use toml::de::DeValue;
-use vswitch::model::is_clustered;
-use wire::PKey;
+use vswitch::model;
 
 use super::Reader;
 use super::daemon::object_memory;
 use crate::config::document::{Entry, Section};
 use crate::config::wiring::free_ports;
 use crate::config::{
-    Address, AddressModel, Doorbells, GmpClasses, Hypervisor, Kind, MadRate, MadRules, Manager,
-    ManagerPlace, SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
+    Address, AddressModel, Doorbells, Hypervisor, Kind, Manager, ManagerPlace, SMP_ACCESS, Subnet,
+    VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
-use crate::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
+use crate::daemon::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
 
 const DEDICATED_REMEDY: &str = "leave the key out, or give the VF a LID of its own (`address = \
      \"dedicated\"` with fabric.model = \"vswitch-hybrid\")";
@@ -92,14 +90,12 @@ impl<'d, 'i> Reader<'d, 'i> {
         let name = section.required_text("name");
         if let Some(name) = &name {
             self.check_name(name);
-            let mut seen = std::mem::take(&mut self.names.hypervisors);
-            self.claim(
-                &mut seen,
+            self.document.claim(
+                &mut self.names.hypervisors,
                 &name.with(name.value.to_owned()),
                 "name",
                 "hypervisor",
             );
-            self.names.hypervisors = seen;
         }
         let sections = section.sections("vf", keys::VF);
         if let Some(first_too_many) = sections.get(VFS_PER_HYPERVISOR_MAX) {
@@ -116,9 +112,12 @@ impl<'d, 'i> Reader<'d, 'i> {
             // Nodes are called by their names.
             let physical = format!("{}-pf", name.value);
             self.check_name(&name.with(physical.as_str()));
-            let mut seen = std::mem::take(&mut self.names.vfs);
-            self.claim(&mut seen, &name.with(physical), "name", "physical function");
-            self.names.vfs = seen;
+            self.document.claim(
+                &mut self.names.vfs,
+                &name.with(physical),
+                "name",
+                "physical function",
+            );
         }
         let mut vfs: Vec<Vf> = sections
             .iter()
@@ -172,14 +171,21 @@ impl<'d, 'i> Reader<'d, 'i> {
         })
     }
 
+    /// The name of a table of a VF or a port, which no other has.
+    pub(super) fn vf_name(&mut self, section: &Section<'d, 'i>) -> Option<Entry<&'d str>> {
+        let name = section.required_text("name")?;
+        self.check_name(&name);
+        self.document.claim(
+            &mut self.names.vfs,
+            &name.with(name.value.to_owned()),
+            "name",
+            "VF",
+        );
+        Some(name)
+    }
+
     fn vf(&mut self, section: &Section<'d, 'i>, defaults: Defaults<'_>) -> Option<Vf> {
-        let name = section.required_text("name");
-        if let Some(name) = &name {
-            self.check_name(name);
-            let mut seen = std::mem::take(&mut self.names.vfs);
-            self.claim(&mut seen, &name.with(name.value.to_owned()), "name", "VF");
-            self.names.vfs = seen;
-        }
+        let name = self.vf_name(section);
         let label = name.as_ref().map_or("", |name| name.value);
         let lid = self.lid(section, label, defaults.subnet);
         let guid = self.guid(section, label);
@@ -200,24 +206,27 @@ impl<'d, 'i> Reader<'d, 'i> {
         let configured = section.text("socket");
         let name = name?;
         let socket = self.socket(&name, configured.as_ref(), defaults.runtime_dir);
-        Some(Vf {
+        let model = model::Vf {
             name: name.value.to_owned(),
-            kind: Kind::Hca,
             address,
             lid,
             guid: guid?,
             pkeys,
             has_pkeys: section.value("pkeys").is_some(),
-            doorbells,
-            object_memory: object_memory(section).unwrap_or(defaults.object_memory),
-            guest_memory,
             smp,
             mads,
             cluster,
             virtual_pkeys,
             service_levels,
-            socket,
             spare: false,
+        };
+        Some(Vf {
+            model,
+            kind: Kind::Hca,
+            doorbells,
+            object_memory: object_memory(section).unwrap_or(defaults.object_memory),
+            guest_memory,
+            socket,
         })
     }
 
@@ -306,10 +315,7 @@ impl<'d, 'i> Reader<'d, 'i> {
     /// Whether the LIDs of a hypervisor's port suffice for its VFs in clusters. Which LMC a manager
     /// from outside gives the port nobody knows here.
     fn check_range(&self, section: &Section<'d, 'i>, vfs: &[Vf], manager: &Manager) {
-        let clustered = vfs
-            .iter()
-            .filter(|vf| is_clustered(vf.address, vf.cluster))
-            .count();
+        let clustered = vfs.iter().filter(|vf| vf.model.is_clustered()).count();
         let range = 1usize << manager.lmc;
         if manager.place == ManagerPlace::Embedded && clustered >= range {
             self.document.reject_section(
@@ -331,34 +337,20 @@ impl<'d, 'i> Reader<'d, 'i> {
         let name = format!("{}-spare{number}", hypervisor.value);
         let entry = hypervisor.with(name.as_str());
         self.check_name(&entry);
-        let mut seen = std::mem::take(&mut self.names.vfs);
-        self.claim(&mut seen, &entry.with(name.clone()), "name", "VF");
-        self.names.vfs = seen;
+        self.document
+            .claim(&mut self.names.vfs, &entry.with(name.clone()), "name", "VF");
+        self.derived("VF", &name);
+        let model = model::Vf::spare(&name);
         Vf {
+            model: match defaults.address {
+                Address::Dedicated => model,
+                Address::Shared => model.shared(),
+            },
             kind: Kind::Hca,
-            address: defaults.address,
-            lid: None,
-            guid: self.derived("VF", &name),
-            pkeys: vec![PKey::DEFAULT_FULL],
-            has_pkeys: false,
             doorbells: defaults.doorbells,
             object_memory: defaults.object_memory,
             guest_memory: defaults.guest_memory,
-            smp: match defaults.address {
-                Address::Dedicated => SmpAccess::OwnPort,
-                Address::Shared => SmpAccess::Deny,
-            },
-            mads: MadRules {
-                classes: GmpClasses::default(),
-                rate: Some(MadRate::default()),
-                class_rates: Vec::new(),
-            },
-            cluster: None,
-            virtual_pkeys: Vec::new(),
-            service_levels: ServiceLevels::default(),
             socket: self.socket(&entry, None, defaults.runtime_dir),
-            spare: true,
-            name,
         }
     }
 }

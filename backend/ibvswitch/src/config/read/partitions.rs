@@ -37,7 +37,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             let base = integer(entry.value).and_then(|number| u16::try_from(number).ok());
             match base.filter(|base| (1..DEFAULT_PARTITION).contains(base)) {
                 Some(base) => {
-                    self.claim(&mut keys, &entry.with(base), "P_Key", name);
+                    self.document.claim(&mut keys, &entry.with(base), "P_Key", name);
                     self.names.partitions.insert(name.to_owned(), base);
                 }
                 None => self.document.reject(
@@ -78,7 +78,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             .filter_map(|entry| {
                 let pkey = self.pkey(entry)?;
                 let partition = pkey & DEFAULT_PARTITION;
-                self.claim(
+                self.document.claim(
                     &mut seen,
                     &entry.with(partition),
                     "partition",

@@ -1,28 +1,21 @@
 //! Ports for guests without an InfiniBand driver.
 
 use fabric::SmpAccess;
-use hca::ServiceLevels;
 use vhost_user::translate::Mac;
-use vswitch::model::derive_guid;
+use vswitch::model::{self, derive_guid};
 use wire::{Guid, PKey};
 
 use super::Reader;
 use super::hypervisors::Defaults;
 use crate::config::document::Section;
-use crate::config::{Address, AddressModel, Doorbells, GmpClasses, Kind, MadRate, MadRules, Vf};
+use crate::config::{AddressModel, Doorbells, Kind, Vf};
 
 const MAC_REMEDY: &str =
     "write one of a single card, as in \"52:54:00:12:34:56\", or leave the key out";
 
 impl<'d, 'i> Reader<'d, 'i> {
     pub(super) fn port(&mut self, section: &Section<'d, 'i>, defaults: Defaults<'_>) -> Option<Vf> {
-        let name = section.required_text("name");
-        if let Some(name) = &name {
-            self.check_name(name);
-            let mut seen = std::mem::take(&mut self.names.vfs);
-            self.claim(&mut seen, &name.with(name.value.to_owned()), "name", "VF");
-            self.names.vfs = seen;
-        }
+        let name = self.vf_name(section);
         let label = name.as_ref().map_or("", |name| name.value);
         section.required_text("kind");
         self.one_of(section, "kind", &[("vhost-user-net", ())]);
@@ -50,28 +43,22 @@ impl<'d, 'i> Reader<'d, 'i> {
         let configured = section.text("socket");
         let name = name?;
         let socket = self.socket(&name, configured.as_ref(), defaults.runtime_dir);
-        Some(Vf {
-            name: name.value.to_owned(),
-            kind: Kind::VhostUserNet(mac),
-            address: Address::Dedicated,
+        let model = model::Vf {
             lid,
             guid,
             pkeys,
             has_pkeys: section.value("pkey").is_some(),
+            smp: SmpAccess::Deny,
+            cluster,
+            ..model::Vf::new(name.value)
+        };
+        Some(Vf {
+            model,
+            kind: Kind::VhostUserNet(mac),
             doorbells: Doorbells::Trap,
             object_memory: 0,
             guest_memory,
-            smp: SmpAccess::Deny,
-            mads: MadRules {
-                classes: GmpClasses::default(),
-                rate: Some(MadRate::default()),
-                class_rates: Vec::new(),
-            },
-            cluster,
-            virtual_pkeys: Vec::new(),
-            service_levels: ServiceLevels::default(),
             socket,
-            spare: false,
         })
     }
 

@@ -63,7 +63,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             );
             let Some(name) = name else { continue };
             self.check_name(&name);
-            self.claim(
+            self.document.claim(
                 &mut names,
                 &name.with(name.value.to_owned()),
                 "name",
@@ -74,7 +74,8 @@ impl<'d, 'i> Reader<'d, 'i> {
                 if sections.len() > 1 {
                     self.check_routable(&entry, prefix);
                 }
-                self.claim(&mut prefixes, &entry.with(prefix), "prefix", name.value);
+                self.document
+                    .claim(&mut prefixes, &entry.with(prefix), "prefix", name.value);
                 Some(prefix)
             });
             let host = format!("{MANAGER} {}", name.value);
@@ -225,7 +226,8 @@ impl<'d, 'i> Reader<'d, 'i> {
     ) -> Option<Router> {
         let name = section.required_text("name")?;
         self.check_name(&name);
-        self.claim(seen, &name.with(name.value.to_owned()), "name", "router");
+        self.document
+            .claim(seen, &name.with(name.value.to_owned()), "name", "router");
         let guid = self.derived("router", name.value);
         if section.value("switches").is_none() {
             self.document.reject_section(

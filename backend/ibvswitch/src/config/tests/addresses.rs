@@ -5,13 +5,16 @@ use super::*;
 #[test]
 fn derived_guids_are_the_same_every_time_and_everywhere() {
     let config = Config::parse(DEFAULT_ORIGIN, DEFAULT, dirs()).expect("is right");
-    let guids: Vec<_> = config.vfs().map(|(_, vf)| vf.guid.to_string()).collect();
+    let guids: Vec<_> = config
+        .vfs()
+        .map(|(_, vf)| vf.model.guid.to_string())
+        .collect();
     // Users write these into their own files; they must not change between versions.
     assert_eq!(guids, GUIDS_OF_VM1_AND_VM2);
     let moved = parse("[[hypervisor]]\nname='other'\n[[hypervisor.vf]]\nname='vm1'\n");
     assert_eq!(
-        moved.hypervisors[0].vfs[0].guid,
-        config.hypervisors[0].vfs[0].guid
+        moved.hypervisors[0].vfs[0].model.guid,
+        config.hypervisors[0].vfs[0].model.guid
     );
 }
 
@@ -150,7 +153,7 @@ fn models_of_addresses() {
 /// The addresses of all VFs, and how far their subnet management packets go.
 fn addresses(text: &str) -> Vec<(Address, SmpAccess)> {
     let config = parse(text);
-    let vfs = config.vfs().map(|(_, vf)| (vf.address, vf.smp));
+    let vfs = config.vfs().map(|(_, vf)| (vf.model.address, vf.model.smp));
     vfs.collect()
 }
 
@@ -170,7 +173,7 @@ fn shared_and_dedicated() {
     assert_eq!(addresses(hybrid), [SHARED, DEDICATED, SHARED, DEDICATED]);
     let config = parse(hybrid);
     let physical = |at: usize| {
-        let addresses = config.hypervisors[at].vfs.iter().map(|vf| vf.address);
+        let addresses = config.hypervisors[at].vfs.iter().map(|vf| vf.model.address);
         config.fabric.model.has_physical_function(addresses)
     };
     assert_eq!([physical(0), physical(1)], [true, false]);

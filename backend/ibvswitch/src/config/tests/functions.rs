@@ -87,7 +87,7 @@ fn rules_for_management_packets() {
         "{RIGHT}gmp = {{ deny = [\"vendor\"] }}\nmad_rate = 50\nmad_burst = 20\n\
          mad_rates = {{ subn-adm = 10, cm = 40 }}\n"
     ));
-    let mads = &config.hypervisors[0].vfs[0].mads;
+    let mads = &config.hypervisors[0].vfs[0].model.mads;
     assert_eq!(mads.classes, GmpClasses::ALL.without(GmpClass::Vendor));
     let rate = |per_second, burst| MadRate { per_second, burst };
     assert_eq!(mads.rate, Some(rate(50, 20)));
@@ -132,7 +132,7 @@ fn spare_vfs() {
         parse("[[hypervisor]]\nname = \"h\"\nspare_vfs = 2\n[[hypervisor.vf]]\nname = \"v\"\n");
     let vfs: Vec<_> = config
         .vfs()
-        .map(|(_, vf)| (vf.name.as_str(), vf.spare))
+        .map(|(_, vf)| (vf.model.name.as_str(), vf.model.spare))
         .collect();
     assert_eq!(vfs, [("v", false), ("h-spare1", true), ("h-spare2", true)]);
     let socket = |index: usize| config.hypervisors[0].vfs[index].socket.clone();
@@ -174,7 +174,7 @@ fn clusters() {
         ),
         vf("z", "sl = [3, 1]\nsl_policy = \"rewrite\""),
     ));
-    let lids: Vec<_> = config.vfs().map(|(_, vf)| vf.cluster).collect();
+    let lids: Vec<_> = config.vfs().map(|(_, vf)| vf.model.cluster).collect();
     let at = |cluster, lid| Some((cluster, Lid::from(lid)));
     // In `a`, 2 is the subnet manager's.
     assert_eq!(lids, [at(0, 1), at(0, 3), at(1, 2), at(1, 1), None]);
@@ -182,10 +182,10 @@ fn clusters() {
     let [.., y, z] = &config.hypervisors[0].vfs[..] else {
         panic!("five VFs")
     };
-    assert_eq!(y.virtual_pkeys, [0x0007, 0xffff].map(PKey::from));
-    assert_eq!(z.service_levels.allowed, 0b1010);
+    assert_eq!(y.model.virtual_pkeys, [0x0007, 0xffff].map(PKey::from));
+    assert_eq!(z.model.service_levels.allowed, 0b1010);
     assert_eq!(
-        z.service_levels.foreign,
+        z.model.service_levels.foreign,
         hca::Foreign::Rewritten(wire::Sl::new(3))
     );
     for (text, message) in [

@@ -62,18 +62,24 @@ fn all_values_arrive() {
     let [a, b] = &config.hypervisors[0].vfs[..] else {
         panic!("two VFs")
     };
-    assert_eq!(a.lid, Some(Lid::UNICAST_LAST));
-    assert_eq!(a.guid.value(), 0x0002_c903_0000_0101);
-    assert_eq!(a.pkeys, [0x7fff, 0x8001, 0x8005].map(PKey::from));
+    assert_eq!(a.model.lid, Some(Lid::UNICAST_LAST));
+    assert_eq!(a.model.guid.value(), 0x0002_c903_0000_0101);
+    assert_eq!(a.model.pkeys, [0x7fff, 0x8001, 0x8005].map(PKey::from));
     assert_eq!(a.doorbells, Doorbells::Adaptive);
     assert_eq!(a.socket, Path::new("/srv/a.sock"));
-    assert_eq!((b.lid, b.doorbells), (None, Doorbells::Poll));
+    assert_eq!((b.model.lid, b.doorbells), (None, Doorbells::Poll));
     assert_eq!((a.object_memory, b.object_memory), (3 << 20, 100 << 20));
-    assert_eq!((a.smp, b.smp), (SmpAccess::Fabric, SmpAccess::OwnPort));
-    assert_eq!((a.mads.classes, a.mads.rate), (GmpClasses::ALL, None));
-    assert_eq!(b.mads.classes, GmpClasses::default());
-    assert_eq!(b.mads.rate, Some(MadRate::default()));
-    assert_eq!(b.pkeys, [PKey::DEFAULT_FULL]);
+    assert_eq!(
+        (a.model.smp, b.model.smp),
+        (SmpAccess::Fabric, SmpAccess::OwnPort)
+    );
+    assert_eq!(
+        (a.model.mads.classes, a.model.mads.rate),
+        (GmpClasses::ALL, None)
+    );
+    assert_eq!(b.model.mads.classes, GmpClasses::default());
+    assert_eq!(b.model.mads.rate, Some(MadRate::default()));
+    assert_eq!(b.model.pkeys, [PKey::DEFAULT_FULL]);
 }
 
 #[test]
