@@ -510,7 +510,8 @@ macro_rules! with_both_doorbells {
 #[derive(Debug)]
 pub struct Bystanders {
     stop: Arc<std::sync::atomic::AtomicBool>,
-    thread: Option<std::thread::JoinHandle<u64>>,
+    rounds: Arc<std::sync::atomic::AtomicU64>,
+    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Bystanders {
@@ -520,6 +521,8 @@ impl Bystanders {
         let (mut a, b) = (Peer::open(daemon, "vm3"), Peer::open(daemon, "vm4"));
         let (mut qa, qb) = connected(Transport::Rc, &a, &b);
         let stopped = Arc::clone(&stop);
+        let counter: Arc<std::sync::atomic::AtomicU64> = Arc::default();
+        let done = Arc::clone(&counter);
         let thread = std::thread::spawn(move || {
             let mut rounds = 0;
             while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
@@ -533,13 +536,31 @@ impl Bystanders {
                 a.execute(&mut qa, &SendRequest::read(b.remote(HALF), &back));
                 a.verify(HALF, len, rounds);
                 rounds += 1;
+                done.store(rounds, std::sync::atomic::Ordering::Release);
             }
             drop(qb);
-            rounds
         });
         Self {
             stop,
+            rounds: counter,
             thread: Some(thread),
+        }
+    }
+
+    /// How many transfers there were.
+    fn rounds(&self) -> u64 {
+        self.rounds.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    /// Waits for a transfer that begins from now on, there and back. What was sent before over the same
+    /// ways between the hypervisors, and did not get lost, has arrived then.
+    #[track_caller]
+    pub fn overtake(&self) {
+        let begun = self.rounds();
+        while self.rounds() < begun + 2 {
+            let ended = self.thread.as_ref().is_none_or(|it| it.is_finished());
+            assert!(!ended, "the transfers have ended");
+            std::thread::yield_now();
         }
     }
 
@@ -550,7 +571,8 @@ impl Bystanders {
     pub fn stop(mut self) -> u64 {
         self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let thread = self.thread.take().expect("is running");
-        let rounds = thread.join().expect("every transfer was right");
+        thread.join().expect("every transfer was right");
+        let rounds = self.rounds();
         assert!(rounds > 0, "there was no transfer");
         rounds
     }
