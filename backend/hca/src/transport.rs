@@ -14,6 +14,7 @@ mod frame;
 mod lanes;
 mod mesh;
 mod packets;
+pub(crate) mod refusal;
 pub(crate) mod requester;
 pub(crate) mod responder;
 mod single;

@@ -15,11 +15,10 @@ use crate::memory::mr::{Access, KeyError, MemoryKey};
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
 use crate::transport::HEADER_WORDS;
-use crate::transport::responder::{
-    Refusal, atomic_at, check_remote, invalidate, take_receive, xrc_domain,
-};
+use crate::transport::refusal::{Refusal, Refused};
+use crate::transport::responder::{atomic_at, check_remote, invalidate, take_receive, xrc_domain};
 use crate::verbs::qp::{Core, Inbound, RecvQueue, RemoteRights, Requester, Responder};
-use crate::verbs::reason::{KeyFault, Reason};
+use crate::verbs::reason::Reason;
 use crate::verbs::srq::Srq;
 use crate::verbs::work::{Operation, Piece, RecvWr, SendWr, Sge};
 
@@ -168,37 +167,15 @@ impl<F: Face> Message<'_, F> {
 
     /// Why the requester's request was refused, its own list apart.
     fn reason(&self, wr: &SendWr, refusal: Refusal) -> Reason {
-        let rights = self.to_core.attr.rights;
-        let (granted, needed) = match wr.operation {
-            Operation::Write | Operation::WriteImm => (rights.write, Access::REMOTE_WRITE),
-            Operation::Read => (rights.read, Access::REMOTE_READ),
-            operation if operation.fills_list() => (rights.atomic, Access::ATOMIC),
-            _ => (true, Access::LOCAL_READ),
-        };
-        match refusal {
-            // The keys are in order, so it is the memory behind them.
-            Refusal::Local => Reason::LocalKey(KeyFault::Unmapped),
-            Refusal::LocalLength => Reason::AnswerLength,
-            Refusal::NotReady(_) => Reason::Status,
-            Refusal::Invalid if !granted => Reason::RemoteRight,
-            Refusal::Invalid if needed == Access::ATOMIC => Reason::AtomicAddress,
-            Refusal::Invalid if matches!(self.resp.queue, RecvQueue::Xrc(_)) => Reason::SharedQueue,
-            Refusal::Invalid => Reason::ReceiveLength,
-            Refusal::Access if wr.operation == Operation::SendInvalidate => Reason::Invalidation,
-            Refusal::Access => {
-                let domain = self.responder_domain();
-                let checked =
-                    (domain.keys).check(wr.rkey, domain.pd, wr.remote_addr, self.len, needed);
-                Reason::RemoteKey(match checked {
-                    Err(error) => error.into(),
-                    Ok(region) if region.qpn.is_some_and(|only| only != self.to_core.qpn) => {
-                        KeyFault::Protection
-                    }
-                    Ok(_) => KeyFault::Unmapped,
-                })
-            }
-            Refusal::Operation | Refusal::Catastrophe => Reason::ReceiveRequest,
-        }
+        refusal.reason(&Refused {
+            core: self.to_core,
+            xrc: matches!(self.resp.queue, RecvQueue::Xrc(_)),
+            domain: self.responder_domain(),
+            operation: wr.operation,
+            addr: wr.remote_addr,
+            rkey: wr.rkey,
+            len: self.len,
+        })
     }
 
     /// Checks what the copy would notice only when the responder's memory has

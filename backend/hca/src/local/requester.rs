@@ -15,7 +15,7 @@ use crate::local::message::{Message, Progress, check_local};
 use crate::memory::access::Domain;
 use crate::subnet::NoRoute;
 use crate::transport::HEADER_WORDS;
-use crate::transport::responder::Refusal;
+use crate::transport::refusal::Refusal;
 use crate::verbs::qp::{Peer, Qp, QpState, RecvQueue, Transport};
 use crate::verbs::reason::Reason;
 use crate::verbs::work::{Operation, RecvKind, SendWr, Status};

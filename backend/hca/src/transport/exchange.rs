@@ -476,6 +476,7 @@ impl<F: Face> Engine<F> {
     fn reply(&mut self, index: QpIndex, reply: Reply) {
         let Reply {
             answer,
+            reason,
             delivery,
             refusal,
         } = reply;
@@ -485,6 +486,7 @@ impl<F: Face> Engine<F> {
         {
             let frame = Frame {
                 payload,
+                reason,
                 ..Frame::new(address, qp.core.attr.mtu, psn, content)
             };
             self.transmit(index, frame);

@@ -9,6 +9,7 @@ use wire::header::Service;
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::subnet::Crossing;
+use crate::verbs::reason::Reason;
 use crate::verbs::work::{AtomicOperands, GlobalRoute, Operation};
 
 /// Most bytes of payload of a frame.
@@ -137,6 +138,8 @@ pub struct Frame {
     pub srq: Qpn,
     /// What it is about.
     pub content: Content,
+    /// Why a request is refused, which packets do not say.
+    pub reason: Reason,
     /// Payload of all packets.
     pub payload: Vec<u8>,
 }
@@ -155,6 +158,7 @@ impl Frame {
             acknowledge: false,
             srq: Qpn::new(0),
             content,
+            reason: Reason::Status,
             payload: Vec::new(),
         }
     }

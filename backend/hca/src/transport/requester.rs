@@ -343,7 +343,7 @@ impl Requester {
             Content::Acknowledge(syndrome, _) => {
                 self.advance(frame.psn, around);
                 if self.oldest() == frame.psn {
-                    self.refused(syndrome, around);
+                    self.refused(syndrome, frame.reason, around);
                 } else {
                     self.gap(frame.psn, around);
                 }
@@ -508,7 +508,10 @@ impl Requester {
     }
 
     /// The first request was refused.
-    fn refused<M>(&mut self, syndrome: Syndrome, around: &Surroundings<'_, M>) {
+    fn refused<M>(&mut self, syndrome: Syndrome, why: Reason, around: &Surroundings<'_, M>) {
+        if let Some(request) = self.requests.front_mut() {
+            request.wr.reason = why;
+        }
         match syndrome {
             Syndrome::Acknowledged => {}
             Syndrome::Sequence => {

@@ -9,6 +9,7 @@ use vm_memory::{VolatileMemory, VolatileSlice};
 use wire::{Psn, Qpn};
 
 use super::frame::{Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
+use super::refusal::{Refusal, Refused};
 use super::requester::MAX_READS;
 use crate::engine::vf::{TrafficCounters, Vf};
 use crate::face::Face;
@@ -20,41 +21,9 @@ use crate::memory::mr::{Access, KeyError, MemoryKey};
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
 use crate::verbs::qp::{Core, Inbound, RecvQueue, Responder};
+use crate::verbs::reason::Reason;
 use crate::verbs::srq::Srq;
 use crate::verbs::work::{AtomicOperands, Operation, RecvKind, RecvWr, Sge, WqeError};
-
-/// How the responder refuses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// NAK, invalid request.
-    Invalid,
-    /// NAK, remote access error.
-    Access,
-    /// NAK, remote operational error.
-    Operation,
-    /// RNR NAK with this timer code.
-    NotReady(u8),
-    /// Nothing: the requester's own memory is at fault.
-    Local,
-    /// Nothing: the requester's own list has the wrong length.
-    LocalLength,
-    /// The responder's receive queue is unreadable.
-    Catastrophe,
-}
-
-impl Refusal {
-    /// What the requester is told.
-    const fn syndrome(self) -> Syndrome {
-        match self {
-            Self::NotReady(code) => Syndrome::NotReady(code),
-            Self::Invalid => Syndrome::InvalidRequest,
-            Self::Access => Syndrome::RemoteAccess,
-            Self::Operation | Self::Catastrophe | Self::Local | Self::LocalLength => {
-                Syndrome::RemoteOperation
-            }
-        }
-    }
-}
 
 /// What a responder keeps of frames, besides its numbers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -102,6 +71,8 @@ pub(crate) struct Delivery {
 pub(crate) struct Reply {
     /// The answer: what it says, its number and its payload.
     pub answer: Option<(Content, Psn, Vec<u8>)>,
+    /// Why it refuses, if it does.
+    pub reason: Reason,
     /// A receive request to complete.
     pub delivery: Option<Delivery>,
     /// The responder has refused, other than for the time being, and fails.
@@ -109,11 +80,10 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    const fn say(syndrome: Syndrome, psn: Psn, msn: u32) -> Self {
+    fn say(syndrome: Syndrome, psn: Psn, msn: u32) -> Self {
         Self {
             answer: Some((Content::Acknowledge(syndrome, msn), psn, Vec::new())),
-            delivery: None,
-            refusal: None,
+            ..Self::default()
         }
     }
 }
@@ -286,8 +256,49 @@ impl<F: Face> Reception<'_, F> {
         }
         Reply {
             refusal: Some(refusal),
+            reason: self.reason(frame, refusal),
             ..reply
         }
+    }
+
+    /// Why a frame is refused.
+    #[cold]
+    fn reason(&self, frame: &Frame, refusal: Refusal) -> Reason {
+        if !frame.is_well_formed() || frame.mtu != self.core.attr.mtu {
+            return Reason::Status;
+        }
+        let named = |target: Target| (target.addr, target.rkey, target.length.into());
+        let (operation, (addr, rkey, len)) = match frame.content {
+            Content::Write(target, _) => {
+                let open = match self.resp.receiving.open {
+                    Some(Open::Write(target)) => Some(target),
+                    _ => None,
+                };
+                (Operation::Write, target.or(open).map_or((0, 0, 0), named))
+            }
+            Content::Read(target) => (Operation::Read, named(target)),
+            Content::Atomic {
+                operation,
+                addr,
+                rkey,
+                ..
+            } => (operation, (addr, rkey, 8)),
+            Content::Send(Tail::Invalidate(_)) => (Operation::SendInvalidate, (0, 0, 0)),
+            _ => (Operation::Send, (0, 0, 0)),
+        };
+        let (pd, xrc) = match self.resp.queue {
+            RecvQueue::Xrc(xrcd) => (xrc_domain(self.vf, self.srqs, xrcd, frame.srq), true),
+            _ => (Ok(self.core.pd), false),
+        };
+        refusal.reason(&Refused {
+            core: self.core,
+            xrc,
+            domain: self.domain(pd.unwrap_or(self.core.pd)),
+            operation,
+            addr,
+            rkey,
+            len,
+        })
     }
 
     /// Carries out a frame that is expected.

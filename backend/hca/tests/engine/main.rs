@@ -18,5 +18,6 @@ mod model;
 mod moved;
 mod neighbours;
 mod progress;
+mod reasons;
 mod slow;
 mod trunk;

@@ -1,0 +1,98 @@
+//! How a responder refuses, and why.
+
+use super::frame::Syndrome;
+use crate::memory::access::Domain;
+use crate::memory::mr::Access;
+use crate::verbs::qp::Core;
+use crate::verbs::reason::{KeyFault, Reason};
+use crate::verbs::work::Operation;
+
+/// How the responder refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// NAK, invalid request.
+    Invalid,
+    /// NAK, remote access error.
+    Access,
+    /// NAK, remote operational error.
+    Operation,
+    /// RNR NAK with this timer code.
+    NotReady(u8),
+    /// Nothing: the requester's own memory is at fault.
+    Local,
+    /// Nothing: the requester's own list has the wrong length.
+    LocalLength,
+    /// The responder's receive queue is unreadable.
+    Catastrophe,
+}
+
+/// A request that a responder refuses.
+pub(crate) struct Refused<'a, D> {
+    /// The responder.
+    pub core: &'a Core,
+    /// It takes from the shared receive queues of an XRC domain.
+    pub xrc: bool,
+    /// Where the request would be carried out.
+    pub domain: Domain<'a, D>,
+    pub operation: Operation,
+    /// The memory that it names: address, key, and length in bytes.
+    pub addr: u64,
+    pub rkey: u32,
+    pub len: u64,
+}
+
+impl Refusal {
+    /// What the requester is told.
+    pub const fn syndrome(self) -> Syndrome {
+        match self {
+            Self::NotReady(code) => Syndrome::NotReady(code),
+            Self::Invalid => Syndrome::InvalidRequest,
+            Self::Access => Syndrome::RemoteAccess,
+            Self::Operation | Self::Catastrophe | Self::Local | Self::LocalLength => {
+                Syndrome::RemoteOperation
+            }
+        }
+    }
+
+    /// Why a request is refused.
+    #[cold]
+    pub fn reason<D>(self, request: &Refused<'_, D>) -> Reason {
+        let Refused {
+            core,
+            xrc,
+            domain,
+            operation,
+            addr,
+            rkey,
+            len,
+        } = *request;
+        let rights = core.attr.rights;
+        let (granted, needed) = match operation {
+            Operation::Write | Operation::WriteImm => (rights.write, Access::REMOTE_WRITE),
+            Operation::Read => (rights.read, Access::REMOTE_READ),
+            operation if operation.fills_list() => (rights.atomic, Access::ATOMIC),
+            _ => (true, Access::LOCAL_READ),
+        };
+        match self {
+            // The keys are in order, so it is the memory behind them.
+            Self::Local => Reason::LocalKey(KeyFault::Unmapped),
+            Self::LocalLength => Reason::AnswerLength,
+            Self::NotReady(_) => Reason::Status,
+            Self::Invalid if !granted => Reason::RemoteRight,
+            Self::Invalid if needed == Access::ATOMIC => Reason::AtomicAddress,
+            Self::Invalid if xrc => Reason::SharedQueue,
+            Self::Invalid => Reason::ReceiveLength,
+            Self::Access if operation == Operation::SendInvalidate => Reason::Invalidation,
+            Self::Access => Reason::RemoteKey(
+                match domain.keys.check(rkey, domain.pd, addr, len, needed) {
+                    Err(error) => error.into(),
+                    Ok(region) if region.qpn.is_some_and(|only| only != core.qpn) => {
+                        KeyFault::Protection
+                    }
+                    Ok(_) => KeyFault::Unmapped,
+                },
+            ),
+            Self::Operation | Self::Catastrophe => Reason::ReceiveRequest,
+        }
+    }
+}
