@@ -7,6 +7,8 @@
 pub mod frames;
 pub mod guest;
 pub mod images;
+pub mod ports;
+pub mod rings;
 pub mod subnet;
 pub mod vms;
 

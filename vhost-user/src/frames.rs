@@ -1,23 +1,34 @@
 //! Frames in rings.
 
-use vm_memory::{Bytes, VolatileSlice};
+use vm_memory::VolatileSlice;
 use vmm::Signaller;
 
 use crate::memory::{DirtyLog, Memory};
 use crate::net_header::{self, NetHeader};
 use crate::ring::{Chain, RingError};
 use crate::session::Running;
+use crate::translate::{ETHERNET_HEADER, Packet};
 
 /// The longest frame of a guest, with headers: one of 64 KiB to be segmented, and a little.
 pub const MAX_FRAME: usize = 65_536 + 64;
 
-/// Room for frames and their buffers, kept for the next ones.
+/// Room for the buffers of frames, kept for the next ones.
 #[derive(Debug, Default)]
 pub struct Scratch {
     chain: Chain,
     /// Chains of a frame for the guest, each with the bytes that it has room for.
     heads: Vec<(u16, usize)>,
     buffers: Vec<(u64, u32)>,
+    /// Descriptors that were looked at since somebody asked.
+    work: usize,
+}
+
+impl Scratch {
+    /// How many descriptors were looked at since this was asked last: a guest decides how many there are
+    /// for a frame.
+    pub const fn take_work(&mut self) -> usize {
+        std::mem::replace(&mut self.work, 0)
+    }
 }
 
 /// What there was in the ring of frames that the guest sends.
@@ -32,18 +43,20 @@ pub enum Taken {
 }
 
 impl Running<'_> {
-    /// Takes the next frame that the guest sends, in `frame`.
+    /// Takes the next frame that the guest sends, in `packet`.
     ///
     /// # Errors
     /// [`RingError`].
-    pub fn take(&mut self, scratch: &mut Scratch, frame: &mut Vec<u8>) -> Result<Taken, RingError> {
+    pub fn take(&mut self, scratch: &mut Scratch, packet: &mut Packet) -> Result<Taken, RingError> {
         let chain = &mut scratch.chain;
         if !self.ring.pop(self.memory, chain)? {
             return Ok(Taken::Nothing);
         }
+        scratch.work += chain.walked;
+        let headers = self.header + ETHERNET_HEADER;
         let len = Chain::len_of(&chain.readable);
-        let taken = if (self.header..=self.header + MAX_FRAME).contains(&len) {
-            let header = gather(self.memory, &chain.readable, self.header, frame)?;
+        let taken = if (headers..=self.header + MAX_FRAME).contains(&len) {
+            let header = gather(self.memory, &chain.readable, self.header, len, packet)?;
             Taken::Frame(NetHeader::parse(&header))
         } else {
             Taken::Nonsense
@@ -56,8 +69,8 @@ impl Running<'_> {
     ///
     /// # Errors
     /// [`RingError`].
-    pub fn give(&mut self, scratch: &mut Scratch, frame: &[u8]) -> Result<bool, RingError> {
-        let total = self.header + frame.len();
+    pub fn give(&mut self, scratch: &mut Scratch, packet: &Packet) -> Result<bool, RingError> {
+        let total = self.header + ETHERNET_HEADER + packet.packet().len();
         scratch.heads.clear();
         scratch.buffers.clear();
         let mut room = 0;
@@ -67,13 +80,18 @@ impl Running<'_> {
                 self.ring.put_back(scratch.heads.len() as u16);
                 return Ok(false);
             }
+            scratch.work += scratch.chain.walked;
             let of_chain = Chain::len_of(&scratch.chain.writable);
+            if of_chain < self.header {
+                // A driver's buffers have room for a header at least (virtio 1.3, 5.1.6.3.1).
+                return Err(RingError::Small(of_chain));
+            }
             scratch.heads.push((scratch.chain.head, of_chain));
             scratch.buffers.append(&mut scratch.chain.writable);
             room = room.saturating_add(of_chain);
         }
         let header = NetHeader::whole(scratch.heads.len() as u16);
-        let parts = [&header[..self.header], frame];
+        let parts = [&header[..self.header], &packet.ethernet, packet.packet()];
         scatter(self.memory, self.log, &scratch.buffers, parts)?;
         let mut left = total;
         for &(head, room) in &scratch.heads {
@@ -102,29 +120,35 @@ fn bytes(memory: &Memory, (addr, len): (u64, u32)) -> Result<VolatileSlice<'_>, 
     slice.ok_or(RingError::Memory(addr, len))
 }
 
-/// Copies a frame, and returns the header in front of it.
+/// Copies a frame of so many bytes with its header, and returns the header in front of it.
 fn gather(
     memory: &Memory,
     buffers: &[(u64, u32)],
     header_len: usize,
-    frame: &mut Vec<u8>,
+    len: usize,
+    packet: &mut Packet,
 ) -> Result<[u8; net_header::LEN], RingError> {
-    let mut header = [0; net_header::LEN];
-    let mut left = header_len;
-    frame.clear();
+    let mut fronts = [0; net_header::LEN + ETHERNET_HEADER];
+    let fronts_len = header_len + ETHERNET_HEADER;
+    let mut filled = 0;
+    let rest = packet.refill(len - fronts_len);
     for &buffer in buffers {
         let mut slice = bytes(memory, buffer)?;
-        let of_header = left.min(slice.len());
-        let at = header_len - left;
-        let _ = slice.read(&mut header[at..at + of_header], 0);
-        left -= of_header;
-        // A part that is there.
-        slice = slice.offset(of_header).unwrap_or(slice);
-        let start = frame.len();
-        frame.resize(start + slice.len(), 0);
-        slice.copy_to(&mut frame[start..]);
+        if filled < fronts_len {
+            let copied = slice.copy_to(&mut fronts[filled..fronts_len]);
+            filled += copied;
+            // A part that is there.
+            slice = slice.offset(copied).unwrap_or(slice);
+        }
+        let start = rest.len();
+        rest.resize(start + slice.len(), 0);
+        slice.copy_to(&mut rest[start..]);
     }
-    Ok(header)
+    let (header, ethernet) = fronts[..fronts_len].split_at(header_len);
+    packet.ethernet.copy_from_slice(ethernet);
+    let mut whole = [0; net_header::LEN];
+    whole[..header_len].copy_from_slice(header);
+    Ok(whole)
 }
 
 /// Writes parts one after the other into buffers that have room for them.
@@ -132,7 +156,7 @@ fn scatter(
     memory: &Memory,
     log: Option<&DirtyLog>,
     buffers: &[(u64, u32)],
-    parts: [&[u8]; 2],
+    parts: [&[u8]; 3],
 ) -> Result<(), RingError> {
     let mut parts = parts.into_iter().filter(|part| !part.is_empty());
     let mut part = parts.next();

@@ -18,7 +18,7 @@
 
 #![forbid(unsafe_code)]
 
-mod frames;
+pub mod frames;
 pub mod memory;
 pub mod message;
 pub mod net_header;

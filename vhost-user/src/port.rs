@@ -23,7 +23,7 @@ use wire::mad::Mad;
 use wire::sa::{McMemberRecord, PathRecord, Record};
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
-use crate::translate::{self, Dropped, Mac, Own, To, queue_pair_of};
+use crate::translate::{self, Dropped, Mac, Own, Packet, To, queue_pair_of};
 use groups::{Group, Groups};
 use neighbours::Table;
 use paths::Paths;
@@ -31,6 +31,11 @@ use requests::Requests;
 
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
+
+/// Buffers that are kept for the next datagrams.
+const SPARES: usize = 256;
+/// The longest buffer that is kept.
+const SPARE: usize = 8192;
 
 /// What is known of the port from outside.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -62,11 +67,13 @@ pub struct Port {
     neighbours: Table,
     paths: Paths,
     groups: Groups,
+    /// The broadcast group, where the port is a member.
+    broadcast: Option<Group>,
     requests: Requests,
     outputs: VecDeque<Output>,
     psn: Psn,
-    /// Where a datagram is put together.
-    spare: Vec<u8>,
+    /// Buffers of datagrams that have come, for those that leave.
+    spares: Vec<Vec<u8>>,
     drops: Drops,
 }
 
@@ -81,10 +88,11 @@ impl Port {
             neighbours: Table::default(),
             paths: Paths::default(),
             groups: Groups::default(),
+            broadcast: None,
             requests: Requests::default(),
             outputs: VecDeque::new(),
             psn: Psn::new(0),
-            spare: Vec::new(),
+            spares: Vec::new(),
             drops: Drops::new(),
         }
     }
@@ -96,6 +104,7 @@ impl Port {
             own: self.own,
             requests: std::mem::take(&mut self.requests),
             drops: std::mem::take(&mut self.drops),
+            spares: std::mem::take(&mut self.spares),
             psn: self.psn,
             ..Self::new(self.mac)
         };
@@ -121,6 +130,7 @@ impl Port {
         self.surroundings = surroundings;
         if before != self.own || moved {
             self.groups.clear();
+            self.broadcast = None;
             self.paths.clear();
         }
         self.join_always(now);
@@ -141,9 +151,8 @@ impl Port {
 
     /// Whether the port is a member of the broadcast group: from then on everything works.
     #[must_use]
-    pub fn is_member(&self) -> bool {
-        let broadcast = self.own.map(|own| ipoib::broadcast_group(own.pkey));
-        broadcast.is_some_and(|group| self.groups.member(group).is_some())
+    pub const fn is_member(&self) -> bool {
+        self.own.is_some() && self.broadcast.is_some()
     }
 
     /// What went nowhere so far.
@@ -164,22 +173,26 @@ impl Port {
 
     /// The guest sends a frame. `generation` is that of the subnet: with another one, ways are looked up
     /// anew.
-    pub fn from_guest(&mut self, now: u64, generation: u64, frame: &[u8]) {
-        if let Err(why) = self.send(now, generation, frame) {
+    pub fn from_guest(&mut self, now: u64, generation: u64, packet: &mut Packet) {
+        if let Err(why) = self.send(now, generation, packet) {
             self.count(why);
         }
     }
 
-    fn send(&mut self, now: u64, generation: u64, frame: &[u8]) -> Result<(), Dropped> {
+    fn send(&mut self, now: u64, generation: u64, packet: &mut Packet) -> Result<(), Dropped> {
         let own = self.own.ok_or(Dropped::NoCarrier)?;
-        let mut datagram = std::mem::take(&mut self.spare);
-        let to = translate::outbound(frame, &own, &self.neighbours, &mut datagram);
-        let sent = to.and_then(|to| {
-            self.note_listening(&own, now, &datagram);
-            self.dispatch(now, generation, to, &datagram)
-        });
-        self.spare = datagram;
-        sent
+        self.neighbours.set_now(now);
+        let to = translate::outbound(packet, &own, &mut self.neighbours)?;
+        self.note_listening(&own, now, packet.datagram());
+        let datagram = packet.put(self.spares.pop().unwrap_or_default());
+        self.dispatch(now, generation, to, datagram)
+    }
+
+    /// Keeps a buffer for the next datagram.
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        if self.spares.len() < SPARES && (1..=SPARE).contains(&buffer.capacity()) {
+            self.spares.push(buffer);
+        }
     }
 
     /// Joins what the guest says that it listens to.
@@ -188,7 +201,7 @@ impl Port {
             if joins {
                 self.groups.want(group, now);
             } else {
-                self.groups.leave(group, now);
+                self.groups.leave(group);
             }
         }
     }
@@ -198,41 +211,31 @@ impl Port {
         now: u64,
         generation: u64,
         to: To,
-        datagram: &[u8],
+        datagram: Vec<u8>,
     ) -> Result<(), Dropped> {
         let own = self.own.ok_or(Dropped::NoCarrier)?;
-        let broadcast = self.groups.member(ipoib::broadcast_group(own.pkey));
-        let broadcast = *broadcast.ok_or(Dropped::NoCarrier)?;
+        let broadcast = self.broadcast.ok_or(Dropped::NoCarrier)?;
         if datagram.len() > broadcast.mtu {
             return Err(Dropped::Long);
         }
         match to {
             To::Group(mgid) => {
-                if let Some(group) = self.groups.sends_to(mgid, now) {
-                    let group = *group;
-                    self.transmit_to(&own, mgid, &group, datagram);
-                    return Ok(());
-                }
-                self.groups.wait(mgid, datagram)
+                let Some(&group) = self.groups.sends_to(mgid, now) else {
+                    return self.groups.wait(mgid, datagram);
+                };
+                self.transmit_to(&own, mgid, &group, datagram);
             }
             To::One(address) => {
-                if let Some((dlid, sl)) = self.paths.find(address.gid, generation, now) {
-                    self.transmit(
-                        &own,
-                        (dlid, sl),
-                        None,
-                        address.qpn,
-                        broadcast.qkey,
-                        datagram,
-                    );
-                    return Ok(());
-                }
-                self.paths.wait(address, datagram)
+                let Some(way) = self.paths.find(address.gid, generation, now) else {
+                    return self.paths.wait(address, datagram);
+                };
+                self.transmit(&own, way, None, address.qpn, broadcast.qkey, datagram);
             }
         }
+        Ok(())
     }
 
-    fn transmit_to(&mut self, own: &Own, mgid: Gid, group: &Group, datagram: &[u8]) {
+    fn transmit_to(&mut self, own: &Own, mgid: Gid, group: &Group, datagram: Vec<u8>) {
         let global = GlobalRoute {
             dgid: mgid,
             sgid_index: 0,
@@ -251,7 +254,7 @@ impl Port {
         global: Option<GlobalRoute>,
         dest_qp: Qpn,
         qkey: QKey,
-        datagram: &[u8],
+        datagram: Vec<u8>,
     ) {
         let address = Headers {
             slid: self.surroundings.view.lid,
@@ -268,23 +271,26 @@ impl Port {
             immediate: None,
         };
         let frame = Frame {
-            payload: datagram.to_vec(),
+            payload: datagram,
             ..Frame::new(address, Mtu::B4096, self.psn, content)
         };
         self.psn = self.psn.next();
         self.outputs.push_back(Output::Frame(frame));
     }
 
-    /// A datagram has come from the fabric. Whether there is a frame for the guest, in `frame`.
-    pub fn from_fabric(&mut self, datagram: &Frame, frame: &mut Vec<u8>) -> bool {
-        let taken = self.receive(datagram, frame);
+    /// A datagram has come from the fabric. Whether there is a frame for the guest, in `packet`.
+    pub fn from_fabric(&mut self, now: u64, datagram: Frame, packet: &mut Packet) -> bool {
+        self.neighbours.set_now(now);
+        let taken = self.receive(datagram, packet);
         if let Err(why) = taken {
             self.count(why);
         }
         taken.is_ok()
     }
 
-    fn receive(&mut self, datagram: &Frame, frame: &mut Vec<u8>) -> Result<(), Dropped> {
+    fn receive(&mut self, datagram: Frame, packet: &mut Packet) -> Result<(), Dropped> {
+        let before = packet.put(datagram.payload);
+        self.recycle(before);
         let own = self.own.ok_or(Dropped::NoCarrier)?;
         let Headers {
             slid,
@@ -296,8 +302,7 @@ impl Port {
         let Content::Datagram { qkey, source, .. } = datagram.content else {
             return Err(Dropped::Protocol);
         };
-        let broadcast = self.groups.member(ipoib::broadcast_group(own.pkey));
-        let broadcast = broadcast.ok_or(Dropped::NoCarrier)?;
+        let broadcast = self.broadcast.ok_or(Dropped::NoCarrier)?;
         if !pkey.matches(own.pkey) || qkey != broadcast.qkey {
             return Err(Dropped::Unknown);
         }
@@ -317,7 +322,7 @@ impl Port {
             None => self.neighbours.with_queue_pair(source),
         };
         let table = &mut self.neighbours;
-        translate::inbound(&datagram.payload, group, from, &own, table, frame)
+        translate::inbound(packet, group, from, &own, table)
     }
 
     /// The subnet administration has answered.
@@ -336,9 +341,10 @@ impl Port {
                 && let Some(own) = self.own
             {
                 for datagram in waited {
-                    self.transmit_to(&own, mgid, &group, &datagram);
+                    self.transmit_to(&own, mgid, &group, datagram);
                 }
                 if mgid == ipoib::broadcast_group(own.pkey) {
+                    self.broadcast = Some(group);
                     self.join_with_broadcast(own.pkey, now);
                 }
             }
@@ -347,7 +353,7 @@ impl Port {
             let waited = self.paths.answered(transaction, answer, generation, now);
             for (address, datagram) in waited {
                 // It is known now, or nobody is there.
-                let sent = self.dispatch(now, generation, To::One(address), &datagram);
+                let sent = self.dispatch(now, generation, To::One(address), datagram);
                 if let Err(why) = sent {
                     self.count(why);
                 }

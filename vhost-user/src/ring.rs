@@ -50,6 +50,9 @@ pub enum RingError {
     /// A buffer that is not in memory.
     #[error("{1} bytes at {0:#x} are not the guest's memory")]
     Memory(u64, u32),
+    /// A chain for a frame that has no room for the frame's header.
+    #[error("{0} bytes of buffers for a frame, which is less than its header has")]
+    Small(usize),
 }
 
 /// A buffer: guest address and length.
@@ -64,6 +67,8 @@ pub struct Chain {
     pub readable: Vec<Buffer>,
     /// What the device writes.
     pub writable: Vec<Buffer>,
+    /// How many descriptors it took.
+    pub walked: usize,
 }
 
 impl Chain {
@@ -183,7 +188,8 @@ impl Ring {
         let mut table = table.ok_or(RingError::Index(chain.head))?;
         let mut entries = usize::from(self.size);
         let (mut at, mut nested) = (chain.head, false);
-        for _ in 0..MAX_CHAIN {
+        for walked in 1..=MAX_CHAIN {
+            chain.walked = walked;
             if usize::from(at) >= entries {
                 return Err(RingError::Index(at));
             }

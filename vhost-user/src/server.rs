@@ -20,10 +20,12 @@ use crate::message::{HEADER_LEN, Header};
 use crate::port::{Output, Port, Surroundings};
 use crate::ring::RingError;
 use crate::session::{Change, RECEIVE, RINGS, Session, SessionError, TRANSMIT};
-use crate::translate::Dropped;
+use crate::translate::{Dropped, Packet};
 
 /// Frames of one direction between looks at everything else.
 const BATCH: usize = 256;
+/// Descriptors of one direction between looks at everything else. A guest may have a frame of very many.
+const DESCRIPTORS: usize = 4 * BATCH;
 /// How often a guest that does the same wrong again and again is told of.
 const COMPLAINT: Duration = Duration::from_secs(10);
 
@@ -31,7 +33,7 @@ const COMPLAINT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub enum Arrival {
     /// A datagram at its queue pair, or at a group.
-    Frame(Box<Frame>),
+    Frame(Frame),
     /// A datagram at its queue pair 1.
     Mad(Box<MadDatagram>),
     /// [`Outside::surroundings`] may have changed.
@@ -94,7 +96,7 @@ pub struct Server<O> {
     mtu: u16,
     epoll: Epoll,
     scratch: Scratch,
-    frame: Vec<u8>,
+    packet: Packet,
     complained: Option<Instant>,
     /// The link went down while a client was there: others are turned away until it is up.
     down: bool,
@@ -171,7 +173,7 @@ impl<O: Outside> Server<O> {
             mtu,
             epoll,
             scratch: Scratch::default(),
-            frame: Vec::new(),
+            packet: Packet::default(),
             complained: None,
             down: false,
         })
@@ -413,11 +415,15 @@ impl<O: Outside> Server<O> {
 
     /// What has come from the subnet.
     fn arrivals(&mut self, client: &mut Client) -> Result<bool, End> {
+        let mut descriptors = 0;
+        let now = self.outside.now();
         for _ in 0..BATCH {
+            if descriptors > DESCRIPTORS {
+                break;
+            }
             let Some(arrival) = self.outside.receive() else {
                 return Ok(false);
             };
-            let now = self.outside.now();
             match arrival {
                 Arrival::Mad(mad) => {
                     let generation = self.outside.generation();
@@ -434,8 +440,9 @@ impl<O: Outside> Server<O> {
                     }
                 }
                 Arrival::Frame(datagram) if client.up => {
-                    if self.port.from_fabric(&datagram, &mut self.frame) {
+                    if self.port.from_fabric(now, datagram, &mut self.packet) {
                         self.give(client)?;
+                        descriptors += self.scratch.take_work();
                     }
                 }
                 Arrival::Frame(_) => {}
@@ -449,7 +456,7 @@ impl<O: Outside> Server<O> {
         let Some(mut running) = client.session.running(RECEIVE) else {
             return Ok(());
         };
-        let given = running.give(&mut self.scratch, &self.frame);
+        let given = running.give(&mut self.scratch, &self.packet);
         if !given.map_err(|error| End::Ring(RECEIVE, error))? {
             self.port.count(Dropped::NoBuffer);
         }
@@ -459,15 +466,20 @@ impl<O: Outside> Server<O> {
     /// What the guest sends.
     fn departures(&mut self, client: &mut Client) -> Result<bool, End> {
         let (now, generation) = (self.outside.now(), self.outside.generation());
+        let mut descriptors = 0;
         for _ in 0..BATCH {
+            if descriptors > DESCRIPTORS {
+                break;
+            }
             let Some(mut running) = client.session.running(TRANSMIT) else {
                 return Ok(false);
             };
-            let taken = running.take(&mut self.scratch, &mut self.frame);
+            let taken = running.take(&mut self.scratch, &mut self.packet);
+            descriptors += self.scratch.take_work();
             match taken.map_err(|error| End::Ring(TRANSMIT, error))? {
                 Taken::Nothing => return Ok(false),
                 Taken::Nonsense => self.port.count(Dropped::Short),
-                Taken::Frame(_) => self.port.from_guest(now, generation, &self.frame),
+                Taken::Frame(_) => self.port.from_guest(now, generation, &mut self.packet),
             }
         }
         Ok(true)

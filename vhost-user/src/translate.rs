@@ -183,51 +183,109 @@ pub struct Own {
 /// Those that are known under an Ethernet address.
 pub trait Neighbours {
     /// Who it is.
-    fn find(&self, mac: Mac) -> Option<Address>;
+    fn find(&mut self, mac: Mac) -> Option<Address>;
     /// Somebody has told of itself.
     fn learn(&mut self, address: Address);
 }
 
-/// Makes a datagram of a guest's frame, in `datagram`. Whom it is for.
+/// An Ethernet frame, or a datagram of IP over InfiniBand. Behind their headers the two are the same, so that
+/// one is made of the other where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Packet {
+    /// The header of the frame.
+    pub ethernet: [u8; ETHERNET_HEADER],
+    /// The datagram: its header, and what both carry.
+    datagram: Vec<u8>,
+}
+
+impl Packet {
+    /// A frame that begins with these bytes; `None` where it has no header.
+    #[must_use]
+    pub fn from_frame(frame: &[u8]) -> Option<Self> {
+        let (&ethernet, rest) = frame.split_first_chunk()?;
+        let mut packet = Self {
+            ethernet,
+            ..Self::default()
+        };
+        packet.refill(rest.len()).extend_from_slice(rest);
+        Some(packet)
+    }
+
+    /// A datagram, in place of what was there before, which is returned.
+    pub const fn put(&mut self, datagram: Vec<u8>) -> Vec<u8> {
+        std::mem::replace(&mut self.datagram, datagram)
+    }
+
+    /// What the frame carries, to be written anew with so many bytes.
+    pub fn refill(&mut self, len: usize) -> &mut Vec<u8> {
+        self.datagram.clear();
+        self.datagram.reserve(ipoib::HEADER_LEN + len);
+        self.datagram.extend_from_slice(&[0; ipoib::HEADER_LEN]);
+        &mut self.datagram
+    }
+
+    /// The datagram.
+    #[must_use]
+    pub fn datagram(&self) -> &[u8] {
+        &self.datagram
+    }
+
+    /// What the frame carries.
+    #[must_use]
+    pub fn packet(&self) -> &[u8] {
+        self.datagram.get(ipoib::HEADER_LEN..).unwrap_or_default()
+    }
+
+    /// The frame.
+    #[must_use]
+    pub fn to_frame(&self) -> Vec<u8> {
+        [&self.ethernet[..], self.packet()].concat()
+    }
+
+    /// Leaves so many bytes of what it carries.
+    fn truncate(&mut self, len: usize) {
+        self.datagram.truncate(ipoib::HEADER_LEN + len);
+    }
+}
+
+/// Makes a datagram of a guest's frame. Whom it is for.
 ///
 /// # Errors
 /// [`Dropped`].
 pub fn outbound(
-    frame: &[u8],
+    packet: &mut Packet,
     own: &Own,
-    neighbours: &impl Neighbours,
-    datagram: &mut Vec<u8>,
+    neighbours: &mut impl Neighbours,
 ) -> Result<To, Dropped> {
-    datagram.clear();
-    let (header, packet) = frame
-        .split_first_chunk::<ETHERNET_HEADER>()
-        .ok_or(Dropped::Short)?;
-    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = packet.ethernet;
     let to = Mac([d0, d1, d2, d3, d4, d5]);
     if Mac([s0, s1, s2, s3, s4, s5]) != own.mac {
         return Err(Dropped::Spoofed);
     }
-    datagram.extend_from_slice(&[t0, t1, 0, 0]);
     let mut group = ipoib::broadcast_group(own.pkey);
     match u16::from_be_bytes([t0, t1]) {
         IPV4 => {
-            let packet = ipv4(packet)?;
-            let address = Ipv4Addr::from(bytes::array::<4>(packet, 16).ok_or(Dropped::Short)?);
+            let (length, address) = ipv4(packet.packet())?;
             if address.is_multicast() {
                 group = ipoib::ipv4_group(own.pkey, address);
             }
-            datagram.extend_from_slice(packet);
+            packet.truncate(length);
         }
         IPV6 => {
-            let packet = ipv6(packet)?;
-            let address = Ipv6Addr::from(bytes::array::<16>(packet, 24).ok_or(Dropped::Short)?);
+            let (length, address) = ipv6(packet.packet())?;
             if address.is_multicast() {
                 group = ipoib::ipv6_group(own.pkey, address);
             }
-            neighbour_discovery::outbound(packet, own, datagram)?;
+            packet.truncate(length);
+            if let Some(rewritten) = neighbour_discovery::outbound(packet.packet(), own)? {
+                packet.datagram = rewritten;
+            }
         }
-        ARP => arp::outbound(packet, own, neighbours, datagram)?,
+        ARP => packet.datagram = arp::outbound(packet.packet(), own, neighbours)?,
         _ => return Err(Dropped::Protocol),
+    }
+    if let Some(header) = packet.datagram.first_chunk_mut() {
+        *header = [t0, t1, 0, 0];
     }
     if to.is_group() {
         return Ok(To::Group(group));
@@ -235,32 +293,24 @@ pub fn outbound(
     neighbours.find(to).map(To::One).ok_or(Dropped::Unknown)
 }
 
-/// Makes a frame for the guest of a datagram, in `frame`. `group` is the one that it was for, `from` who
-/// has sent it, where that is known.
+/// Makes a frame for the guest of a datagram. `group` is the one that it was for, `from` who has sent it,
+/// where that is known.
 ///
 /// # Errors
 /// [`Dropped`].
 pub fn inbound(
-    datagram: &[u8],
+    packet: &mut Packet,
     group: Option<Gid>,
     from: Option<Address>,
     own: &Own,
     neighbours: &mut impl Neighbours,
-    frame: &mut Vec<u8>,
 ) -> Result<(), Dropped> {
-    frame.clear();
-    let (header, packet) = datagram
-        .split_first_chunk::<{ ipoib::HEADER_LEN }>()
-        .ok_or(Dropped::Short)?;
-    let kind = [header[0], header[1]];
-    frame.extend_from_slice(&[0; ETHERNET_HEADER]);
-    frame[12..].copy_from_slice(&kind);
+    let &[t0, t1, _, _] = packet.datagram.first_chunk().ok_or(Dropped::Short)?;
     let mut sender = from;
-    let to = match u16::from_be_bytes(kind) {
+    let to = match u16::from_be_bytes([t0, t1]) {
         IPV4 => {
-            let packet = ipv4(packet)?;
-            frame.extend_from_slice(packet);
-            let address = Ipv4Addr::from(bytes::array::<4>(packet, 16).ok_or(Dropped::Short)?);
+            let (length, address) = ipv4(packet.packet())?;
+            packet.truncate(length);
             let [_, b, c, d] = address.octets();
             if address.is_multicast() {
                 Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
@@ -269,30 +319,35 @@ pub fn inbound(
             }
         }
         IPV6 => {
-            let packet = ipv6(packet)?;
-            let told = neighbour_discovery::inbound(packet, own, neighbours, frame)?;
-            sender = told.or(from);
-            let [a, b, c, d] = bytes::array::<4>(packet, 36).ok_or(Dropped::Short)?;
+            let (length, address) = ipv6(packet.packet())?;
+            packet.truncate(length);
+            let inbound = neighbour_discovery::inbound(packet.packet(), own, neighbours)?;
+            if let Some((rewritten, told)) = inbound {
+                packet.datagram = rewritten;
+                sender = told.or(from);
+            }
+            let [.., a, b, c, d] = address.octets();
             Mac([0x33, 0x33, a, b, c, d])
         }
         ARP => {
-            sender = Some(arp::inbound(packet, own, neighbours, frame)?);
+            let (rewritten, teller) = arp::inbound(packet.packet(), own, neighbours)?;
+            packet.datagram = rewritten;
+            sender = Some(teller);
             Mac::BROADCAST
         }
         _ => return Err(Dropped::Protocol),
     };
-    let to = if group.is_some() { to } else { own.mac };
-    frame[..6].copy_from_slice(&to.0);
-    let from = sender.map_or(UNKNOWN, Mac::of);
-    frame[6..12].copy_from_slice(&from.0);
+    let Mac([d0, d1, d2, d3, d4, d5]) = if group.is_some() { to } else { own.mac };
+    let Mac([s0, s1, s2, s3, s4, s5]) = sender.map_or(UNKNOWN, Mac::of);
+    packet.ethernet = [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1];
     Ok(())
 }
 
 /// The source of frames from somebody who has not told of itself.
 const UNKNOWN: Mac = Mac([2, 0, 0, 0, 0, 0]);
 
-/// The packet, without what pads the frame.
-fn ipv4(packet: &[u8]) -> Result<&[u8], Dropped> {
+/// Length of a packet, without what pads the frame, and whom it is for.
+fn ipv4(packet: &[u8]) -> Result<(usize, Ipv4Addr), Dropped> {
     let version = packet.first().ok_or(Dropped::Short)?;
     let length = usize::from(bytes::u16_at(packet, 2).ok_or(Dropped::Short)?);
     if version >> 4 != 4 {
@@ -301,15 +356,26 @@ fn ipv4(packet: &[u8]) -> Result<&[u8], Dropped> {
     if length < 20 {
         return Err(Dropped::Short);
     }
-    packet.get(..length).ok_or(Dropped::Short)
+    let packet = packet.get(..length).ok_or(Dropped::Short)?;
+    let to = bytes::array::<4>(packet, 16).ok_or(Dropped::Short)?;
+    Ok((length, to.into()))
 }
 
-/// The packet, without what pads the frame.
-fn ipv6(packet: &[u8]) -> Result<&[u8], Dropped> {
+/// Length of a packet, without what pads the frame, and whom it is for.
+fn ipv6(packet: &[u8]) -> Result<(usize, Ipv6Addr), Dropped> {
     let version = packet.first().ok_or(Dropped::Short)?;
-    let length = usize::from(bytes::u16_at(packet, 4).ok_or(Dropped::Short)?);
+    let length = 40 + usize::from(bytes::u16_at(packet, 4).ok_or(Dropped::Short)?);
     if version >> 4 != 6 {
         return Err(Dropped::Protocol);
     }
-    packet.get(..40 + length).ok_or(Dropped::Short)
+    let packet = packet.get(..length).ok_or(Dropped::Short)?;
+    let to = bytes::array::<16>(packet, 24).ok_or(Dropped::Short)?;
+    Ok((length, to.into()))
+}
+
+/// A datagram, as yet without its header, with room for so many bytes.
+fn datagram(room: usize) -> Vec<u8> {
+    let mut datagram = Vec::with_capacity(ipoib::HEADER_LEN + room);
+    datagram.extend_from_slice(&[0; ipoib::HEADER_LEN]);
+    datagram
 }

@@ -13,7 +13,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{MsgFlags, recv};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
@@ -285,6 +287,15 @@ impl Driver {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Whether the port has closed the connection.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let mut byte = [0];
+        let fd = self.stream.as_raw_fd();
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        !matches!(recv(fd, &mut byte, flags), Ok(1) | Err(Errno::EAGAIN))
     }
 
     /// The connection, to send what the front end would not.

@@ -7,7 +7,7 @@ use wire::sa::{self, JoinState, McMemberRecord, Selector};
 use wire::{Gid, Lid, Mtu, QKey, Sl};
 
 use super::SECOND;
-use super::requests::{Question, Requests};
+use super::requests::{Alarm, Question, Requests};
 use crate::translate::{Dropped, Own};
 
 /// The most groups that a guest is in or sends to.
@@ -16,6 +16,10 @@ const MOST: usize = 256;
 const WAITING: usize = 3;
 /// How long nobody asks again about a group that there is not.
 const ABSENT: u64 = 4 * SECOND;
+/// How long a group is kept that is not heard, and that nobody sends to.
+const AGE: u64 = 600 * SECOND;
+/// How often it is looked for such.
+const SWEEP: u64 = 60 * SECOND;
 
 /// A group, as the subnet administration says it is.
 #[derive(Debug, Clone, Copy)]
@@ -63,14 +67,33 @@ struct Membership {
     question: Option<Question>,
     waiting: VecDeque<Vec<u8>>,
     absent: Option<u64>,
+    /// When somebody sent to it last.
+    used: u64,
+}
+
+impl Membership {
+    const fn state(&self) -> JoinState {
+        if self.full {
+            JoinState::FULL
+        } else {
+            JoinState::SEND_ONLY
+        }
+    }
+
+    /// Whether the subnet administration may have entered it.
+    fn is_entered(&self) -> bool {
+        self.group.is_some() || self.question.is_some_and(|it| it.transaction != 0)
+    }
 }
 
 /// The groups.
 #[derive(Debug, Default)]
 pub struct Groups {
     known: HashMap<Gid, Membership>,
-    /// Groups to be left, which nobody waits for.
-    left: Vec<Gid>,
+    /// Groups to be left, which nobody waits for, and what the port was in them.
+    left: Vec<(Gid, JoinState)>,
+    alarm: Alarm,
+    swept: u64,
 }
 
 impl Groups {
@@ -79,14 +102,32 @@ impl Groups {
         self.known.clear();
     }
 
+    /// Where there is no room, a group gives way that the guest does not hear.
     fn entry(&mut self, mgid: Gid) -> Option<&mut Membership> {
-        let room = self.known.len() < MOST || self.known.contains_key(&mgid);
-        room.then(|| self.known.entry(mgid).or_default())
+        if self.known.len() >= MOST && !self.known.contains_key(&mgid) {
+            let sent_to = { self.known.iter() }
+                .filter(|(_, entry)| !entry.full)
+                .min_by_key(|(_, entry)| entry.used);
+            let oldest = *sent_to?.0;
+            self.forget(oldest);
+        }
+        Some(self.known.entry(mgid).or_default())
+    }
+
+    /// Takes a group out, and has it left where it was joined.
+    fn forget(&mut self, mgid: Gid) {
+        if let Some(entry) = self.known.remove(&mgid)
+            && entry.is_entered()
+            && self.left.len() < MOST
+        {
+            self.left.push((mgid, entry.state()));
+            self.alarm.set(0);
+        }
     }
 
     /// The guest is to hear a group.
     pub fn want(&mut self, mgid: Gid, now: u64) {
-        self.left.retain(|left| *left != mgid);
+        self.left.retain(|(left, _)| *left != mgid);
         let Some(entry) = self.entry(mgid) else {
             return;
         };
@@ -95,16 +136,14 @@ impl Groups {
             entry.group = None;
             entry.question = Some(Question::new(now));
             entry.absent = None;
+            self.alarm.set(now);
         }
     }
 
     /// The guest does not hear a group any more.
-    pub fn leave(&mut self, mgid: Gid, _now: u64) {
-        if let Some(entry) = self.known.remove(&mgid)
-            && entry.full
-            && entry.group.is_some()
-        {
-            self.left.push(mgid);
+    pub fn leave(&mut self, mgid: Gid) {
+        if self.known.get(&mgid).is_some_and(|entry| entry.full) {
+            self.forget(mgid);
         }
     }
 
@@ -117,22 +156,24 @@ impl Groups {
     /// A group to send to. Where it is not known yet, it is joined.
     pub fn sends_to(&mut self, mgid: Gid, now: u64) -> Option<&Group> {
         let entry = self.entry(mgid)?;
+        entry.used = now;
         let absent = entry.absent.is_some_and(|until| now < until);
         if entry.group.is_none() && entry.question.is_none() && !absent {
             entry.question = Some(Question::new(now));
+            self.alarm.set(now);
         }
-        entry.group.as_ref()
+        self.known.get(&mgid)?.group.as_ref()
     }
 
     /// Keeps a datagram until the group is joined.
-    pub fn wait(&mut self, mgid: Gid, datagram: &[u8]) -> Result<(), Dropped> {
+    pub fn wait(&mut self, mgid: Gid, datagram: Vec<u8>) -> Result<(), Dropped> {
         let entry = self.known.get_mut(&mgid);
         let entry = entry.filter(|entry| entry.question.is_some());
         let entry = entry.ok_or(Dropped::Unknown)?;
         if entry.waiting.len() >= WAITING {
             return Err(Dropped::Full);
         }
-        entry.waiting.push_back(datagram.to_vec());
+        entry.waiting.push_back(datagram);
         Ok(())
     }
 
@@ -152,6 +193,8 @@ impl Groups {
             entry.question = None;
             entry.group = Some(group);
             entry.absent = None;
+            // Others may have waited for it.
+            self.alarm.set(now);
             return Some((mgid, group, std::mem::take(&mut entry.waiting)));
         }
         entry.waiting.clear();
@@ -172,53 +215,74 @@ impl Groups {
         requests: &mut Requests,
         mads: &mut Vec<[u8; SIZE]>,
     ) {
+        if now.saturating_sub(self.swept) >= SWEEP {
+            self.swept = now;
+            self.sweep(now.saturating_sub(AGE));
+        }
+        if !self.alarm.rings(now) {
+            return;
+        }
         let like = self.member(broadcast).copied();
         for (&mgid, entry) in &mut self.known {
             if mgid != broadcast && like.is_none() {
                 continue;
             }
-            let Some(question) = entry.question.as_mut().filter(|it| it.due <= now) else {
+            let state = entry.state();
+            let Some(question) = entry.question.as_mut() else {
                 continue;
             };
+            if question.due > now {
+                self.alarm.set(question.due);
+                continue;
+            }
             if question.is_hopeless() && !entry.full {
                 entry.question = None;
                 entry.waiting.clear();
                 entry.absent = Some(now + ABSENT);
                 continue;
             }
-            let transaction = requests.next();
-            question.ask(transaction, now);
-            let state = if entry.full {
-                JoinState::FULL
-            } else {
-                JoinState::SEND_ONLY
+            let transaction = match requests.next(now) {
+                Ok(transaction) => transaction,
+                Err(later) => {
+                    self.alarm.set(later);
+                    continue;
+                }
             };
+            question.ask(transaction, now);
+            self.alarm.set(question.due);
             let like = like.filter(|_| entry.full && mgid != broadcast);
             let (components, record) = join(mgid, own, state, like.as_ref());
-            mads.push(sa::with_record(
-                Method::SET,
-                transaction,
-                components,
-                &record,
-            ));
+            let method = Method::SET;
+            mads.push(sa::with_record(method, transaction, components, &record));
         }
-        for mgid in self.left.drain(..) {
-            let (components, record) = join(mgid, own, JoinState::FULL, None);
-            let transaction = requests.next();
-            mads.push(sa::with_record(
-                Method::DELETE,
-                transaction,
-                components,
-                &record,
-            ));
+        while let Some(&(mgid, state)) = self.left.last() {
+            let transaction = match requests.next(now) {
+                Ok(transaction) => transaction,
+                Err(later) => {
+                    self.alarm.set(later);
+                    break;
+                }
+            };
+            self.left.pop();
+            let (components, record) = join(mgid, own, state, None);
+            let method = Method::DELETE;
+            mads.push(sa::with_record(method, transaction, components, &record));
         }
     }
 
+    /// Forgets groups that are not heard, and that nobody has sent to since.
+    fn sweep(&mut self, oldest: u64) {
+        let idle = |entry: &Membership| !entry.full && entry.question.is_none();
+        let idle: Vec<Gid> = { self.known.iter() }
+            .filter(|(_, entry)| idle(entry) && entry.used < oldest)
+            .map(|(&mgid, _)| mgid)
+            .collect();
+        idle.into_iter().for_each(|mgid| self.forget(mgid));
+    }
+
     /// When something is to be asked.
-    pub fn deadline(&self) -> Option<u64> {
-        let questions = self.known.values().filter_map(|entry| entry.question);
-        let left = (!self.left.is_empty()).then_some(0);
-        questions.map(|question| question.due).chain(left).min()
+    pub const fn deadline(&self) -> Option<u64> {
+        self.alarm.due()
     }
 }
 

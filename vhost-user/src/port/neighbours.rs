@@ -5,48 +5,153 @@ use std::collections::HashMap;
 use wire::Qpn;
 use wire::ipoib::Address;
 
+use super::SECOND;
 use crate::translate::{Mac, Neighbours};
 
-/// The most neighbours. The one that was heard of longest ago gives way.
+/// The most neighbours. Those that nobody has heard of or sent to for longest give way.
 const MOST: usize = 1024;
+/// How many give way at a time, so that a flood of them does not have the table looked through for each.
+const GIVE_WAY: usize = MOST / 8;
+/// A neighbour is forgotten that nobody has heard of or sent to for so long: longer than guests keep what
+/// ARP has told them.
+const AGE: u64 = 3600 * SECOND;
+/// How often it is looked for such.
+const SWEEP: u64 = 60 * SECOND;
+
+/// A neighbour.
+#[derive(Debug)]
+struct Neighbour {
+    address: Address,
+    /// When it was heard of or sent to last.
+    seen: u64,
+    /// The same as a place in the order of all.
+    order: u64,
+}
 
 /// The neighbours.
 #[derive(Debug, Default)]
 pub struct Table {
-    known: HashMap<Mac, (Address, u64)>,
+    known: HashMap<Mac, Neighbour>,
     /// By queue pair, which frames without a global route say alone.
     names: HashMap<Qpn, Mac>,
-    heard: u64,
+    now: u64,
+    /// The last place in the order.
+    last: u64,
+    swept: u64,
 }
 
 impl Table {
+    /// It is so late.
+    pub fn set_now(&mut self, now: u64) {
+        self.now = now;
+        if now.saturating_sub(self.swept) >= SWEEP {
+            self.swept = now;
+            let oldest = now.saturating_sub(AGE);
+            self.known.retain(|_, neighbour| neighbour.seen >= oldest);
+            self.forget_names();
+        }
+    }
+
     /// The neighbour who has last told of itself with this queue pair. Another port may have one of the
     /// same number: this is for the source of frames, which decides nothing.
     pub fn with_queue_pair(&self, qpn: Qpn) -> Option<Address> {
         let mac = self.names.get(&qpn)?;
-        self.known.get(mac).map(|(address, _)| *address)
+        self.known.get(mac).map(|neighbour| neighbour.address)
+    }
+
+    fn make_room(&mut self) {
+        let mut orders: Vec<u64> = self.known.values().map(|it| it.order).collect();
+        let (_, &mut oldest, _) = orders.select_nth_unstable(GIVE_WAY);
+        self.known.retain(|_, neighbour| neighbour.order >= oldest);
+        self.forget_names();
+    }
+
+    fn forget_names(&mut self) {
+        let known = &self.known;
+        self.names.retain(|_, mac| known.contains_key(mac));
     }
 }
 
 impl Neighbours for Table {
-    fn find(&self, mac: Mac) -> Option<Address> {
-        self.known.get(&mac).map(|(address, _)| *address)
+    fn find(&mut self, mac: Mac) -> Option<Address> {
+        let neighbour = self.known.get_mut(&mac)?;
+        self.last += 1;
+        (neighbour.seen, neighbour.order) = (self.now, self.last);
+        Some(neighbour.address)
     }
 
     fn learn(&mut self, address: Address) {
         if address.qpn == Qpn::MULTICAST || address.gid.is_multicast() {
             return;
         }
-        self.heard += 1;
         let mac = Mac::of(address);
         if self.known.len() >= MOST && !self.known.contains_key(&mac) {
-            let oldest = self.known.iter().min_by_key(|(_, (_, heard))| *heard);
-            if let Some((&mac, &(address, _))) = oldest {
-                self.known.remove(&mac);
-                self.names.remove(&address.qpn);
-            }
+            self.make_room();
         }
-        self.known.insert(mac, (address, self.heard));
+        self.last += 1;
+        let neighbour = Neighbour {
+            address,
+            seen: self.now,
+            order: self.last,
+        };
+        self.known.insert(mac, neighbour);
         self.names.insert(address.qpn, mac);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{Gid, Guid};
+
+    use super::*;
+
+    fn address(number: u32) -> Address {
+        let guid = Guid::new(0x2_c903_0000_0000 + u64::from(number));
+        Address {
+            qpn: Qpn::new(number % 0x1_0000),
+            gid: Gid::new(Gid::DEFAULT_PREFIX, guid),
+        }
+    }
+
+    #[test]
+    fn a_flood_of_neighbours_pushes_out_who_is_not_spoken_with() {
+        let mut table = Table::default();
+        table.learn(address(1));
+        table.learn(address(2));
+        for number in 3..70_000 {
+            assert_eq!(table.find(Mac::of(address(1))), Some(address(1)));
+            table.learn(address(number));
+            assert!(table.known.len() <= MOST && table.names.len() <= MOST);
+        }
+        assert_eq!(table.find(Mac::of(address(2))), None);
+        assert_eq!(table.find(Mac::of(address(69_999))), Some(address(69_999)));
+    }
+
+    #[test]
+    fn who_is_neither_heard_nor_spoken_with_is_forgotten() {
+        let mut table = Table::default();
+        table.learn(address(1));
+        table.learn(address(2));
+        table.set_now(AGE / 2);
+        assert_eq!(table.find(Mac::of(address(1))), Some(address(1)));
+        table.set_now(AGE + SWEEP);
+        assert_eq!(table.find(Mac::of(address(1))), Some(address(1)));
+        assert_eq!(table.find(Mac::of(address(2))), None);
+        assert_eq!(table.with_queue_pair(address(2).qpn), None);
+    }
+
+    #[test]
+    fn no_group_is_a_neighbour() {
+        let mut table = Table::default();
+        let group = Gid::from_bits(0xff12 << 112 | 5);
+        table.learn(Address {
+            gid: group,
+            ..address(1)
+        });
+        table.learn(Address {
+            qpn: Qpn::MULTICAST,
+            ..address(1)
+        });
+        assert!(table.known.is_empty() && table.names.is_empty());
     }
 }

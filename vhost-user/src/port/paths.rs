@@ -8,7 +8,7 @@ use wire::sa::{self, PathRecord};
 use wire::{Gid, Lid, Sl};
 
 use super::SECOND;
-use super::requests::{Question, Requests};
+use super::requests::{Alarm, Question, Requests};
 use crate::translate::{Dropped, Own};
 
 /// The most ways that are kept.
@@ -17,6 +17,10 @@ const MOST: usize = 1024;
 const WAITING: usize = 3;
 /// How long nobody is asked about a port that there is not.
 const ABSENT: u64 = 2 * SECOND;
+/// How long a way is kept that nobody takes.
+const AGE: u64 = 600 * SECOND;
+/// How often it is looked for such.
+const SWEEP: u64 = 60 * SECOND;
 
 /// A way, or the wait for one.
 #[derive(Debug, Default)]
@@ -28,6 +32,7 @@ struct Path {
     waiting: VecDeque<(Address, Vec<u8>)>,
     /// There is no such port, until then.
     absent: Option<u64>,
+    /// When somebody wanted to take it last.
     used: u64,
 }
 
@@ -35,7 +40,8 @@ struct Path {
 #[derive(Debug, Default)]
 pub struct Paths {
     known: HashMap<Gid, Path>,
-    used: u64,
+    alarm: Alarm,
+    swept: u64,
 }
 
 impl Paths {
@@ -47,7 +53,6 @@ impl Paths {
     /// The way to a port. Where there is none, or one from before something changed, it is asked for;
     /// an old one is good until the answer is there.
     pub fn find(&mut self, to: Gid, generation: u64, now: u64) -> Option<(Lid, Sl)> {
-        self.used += 1;
         if self.known.len() >= MOST && !self.known.contains_key(&to) {
             let oldest = self.known.iter().min_by_key(|(_, path)| path.used);
             if let Some(oldest) = oldest.map(|(gid, _)| *gid) {
@@ -55,24 +60,25 @@ impl Paths {
             }
         }
         let path = self.known.entry(to).or_default();
-        path.used = self.used;
+        path.used = now;
         let fresh = path.way.is_some_and(|(.., from)| from == generation);
         let absent = path.absent.is_some_and(|until| now < until);
         if !fresh && !absent && path.question.is_none() {
             path.question = Some(Question::new(now));
+            self.alarm.set(now);
         }
         path.way.map(|(lid, sl, _)| (lid, sl))
     }
 
     /// Keeps a datagram until there is a way.
-    pub fn wait(&mut self, to: Address, datagram: &[u8]) -> Result<(), Dropped> {
+    pub fn wait(&mut self, to: Address, datagram: Vec<u8>) -> Result<(), Dropped> {
         let path = self.known.get_mut(&to.gid);
         let path = path.filter(|path| path.question.is_some());
         let path = path.ok_or(Dropped::Unknown)?;
         if path.waiting.len() >= WAITING {
             return Err(Dropped::Full);
         }
-        path.waiting.push_back((to, datagram.to_vec()));
+        path.waiting.push_back((to, datagram));
         Ok(())
     }
 
@@ -113,18 +119,38 @@ impl Paths {
         requests: &mut Requests,
         mads: &mut Vec<[u8; SIZE]>,
     ) {
+        if now.saturating_sub(self.swept) >= SWEEP {
+            self.swept = now;
+            let oldest = now.saturating_sub(AGE);
+            self.known
+                .retain(|_, path| path.used >= oldest || path.question.is_some());
+        }
+        if !self.alarm.rings(now) {
+            return;
+        }
         for (&gid, path) in &mut self.known {
-            let Some(question) = path.question.as_mut().filter(|it| it.due <= now) else {
+            let Some(question) = path.question.as_mut() else {
                 continue;
             };
+            if question.due > now {
+                self.alarm.set(question.due);
+                continue;
+            }
             if question.is_hopeless() {
                 path.question = None;
                 path.waiting.clear();
                 path.absent = Some(now + ABSENT);
                 continue;
             }
-            let transaction = requests.next();
+            let transaction = match requests.next(now) {
+                Ok(transaction) => transaction,
+                Err(later) => {
+                    self.alarm.set(later);
+                    continue;
+                }
+            };
             question.ask(transaction, now);
+            self.alarm.set(question.due);
             let template = PathRecord {
                 dgid: gid,
                 sgid: own.address.gid,
@@ -143,8 +169,7 @@ impl Paths {
     }
 
     /// When something is to be asked.
-    pub fn deadline(&self) -> Option<u64> {
-        let questions = self.known.values().filter_map(|path| path.question);
-        questions.map(|question| question.due).min()
+    pub const fn deadline(&self) -> Option<u64> {
+        self.alarm.due()
     }
 }

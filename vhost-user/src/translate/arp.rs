@@ -48,7 +48,8 @@ struct Fields<const N: usize> {
 }
 
 impl<const N: usize> Fields<N> {
-    fn emit(&self, hardware: u16, to: &mut Vec<u8>) {
+    fn emit(&self, hardware: u16) -> Vec<u8> {
+        let mut to = super::datagram(8 + 2 * (N + 4));
         for number in [
             hardware,
             IPV4,
@@ -61,6 +62,7 @@ impl<const N: usize> Fields<N> {
         to.extend_from_slice(&self.sender_ip);
         to.extend_from_slice(&self.target);
         to.extend_from_slice(&self.target_ip);
+        to
     }
 }
 
@@ -68,9 +70,8 @@ impl<const N: usize> Fields<N> {
 pub(super) fn outbound(
     packet: &[u8],
     own: &Own,
-    neighbours: &impl Neighbours,
-    datagram: &mut Vec<u8>,
-) -> Result<(), Dropped> {
+    neighbours: &mut impl Neighbours,
+) -> Result<Vec<u8>, Dropped> {
     let fields = Layout::<6>::parse(packet, ETHERNET)?;
     if Mac(fields.sender) != own.mac {
         return Err(Dropped::Spoofed);
@@ -89,17 +90,15 @@ pub(super) fn outbound(
         target,
         target_ip: fields.target_ip,
     };
-    translated.emit(ipoib::HARDWARE_TYPE, datagram);
-    Ok(())
+    Ok(translated.emit(ipoib::HARDWARE_TYPE))
 }
 
-/// What has come from the fabric, for the guest. Who has sent it.
+/// What has come from the fabric, for the guest, and who has sent it.
 pub(super) fn inbound(
     packet: &[u8],
     own: &Own,
     neighbours: &mut impl Neighbours,
-    frame: &mut Vec<u8>,
-) -> Result<Address, Dropped> {
+) -> Result<(Vec<u8>, Address), Dropped> {
     let fields = Layout::<{ ipoib::ADDRESS_LEN }>::parse(packet, ipoib::HARDWARE_TYPE)?;
     let sender = Address::from_bytes(fields.sender);
     if sender == own.address {
@@ -118,6 +117,5 @@ pub(super) fn inbound(
         target: target.0,
         target_ip: fields.target_ip,
     };
-    translated.emit(ETHERNET, frame);
-    Ok(sender)
+    Ok((translated.emit(ETHERNET), sender))
 }

@@ -58,9 +58,9 @@ impl<'a> Message<'a> {
     /// Writes the message with other options. `translate` writes one with a link-layer address.
     fn rewrite(
         &self,
-        to: &mut Vec<u8>,
         mut translate: impl FnMut(u8, &[u8], &mut Vec<u8>) -> Result<(), Dropped>,
-    ) -> Result<(), Dropped> {
+    ) -> Result<Vec<u8>, Dropped> {
+        let mut to = super::datagram(HEADER + self.fixed.len() + 3 * self.options.len());
         let start = to.len();
         to.extend_from_slice(self.header);
         to.extend_from_slice(self.fixed);
@@ -72,7 +72,7 @@ impl<'a> Message<'a> {
             // An option of no length would have no end (4.6).
             let kind = *option.first().ok_or(Dropped::Short)?;
             if matches!(kind, SOURCE | TARGET) {
-                translate(kind, &option[OPTION_HEADER..], to)?;
+                translate(kind, &option[OPTION_HEADER..], &mut to)?;
             } else {
                 to.extend_from_slice(option);
             }
@@ -86,17 +86,16 @@ impl<'a> Message<'a> {
         body[2..4].fill(0);
         let checksum = ipv6_checksum(header, ICMPV6, body);
         body[2..4].copy_from_slice(&checksum.to_be_bytes());
-        Ok(())
+        Ok(to)
     }
 }
 
-/// What a guest sends, for the fabric.
-pub(super) fn outbound(packet: &[u8], own: &Own, datagram: &mut Vec<u8>) -> Result<(), Dropped> {
+/// What a guest sends, for the fabric; `None` for a packet that stays as it is.
+pub(super) fn outbound(packet: &[u8], own: &Own) -> Result<Option<Vec<u8>>, Dropped> {
     let Some(message) = Message::parse(packet)? else {
-        datagram.extend_from_slice(packet);
-        return Ok(());
+        return Ok(None);
     };
-    message.rewrite(datagram, |kind, address, to| {
+    let rewritten = message.rewrite(|kind, address, to| {
         // A redirect tells of somebody else, which only routers may.
         if Mac(bytes::array(address, 0).ok_or(Dropped::Short)?) != own.mac {
             return Err(Dropped::Spoofed);
@@ -104,22 +103,22 @@ pub(super) fn outbound(packet: &[u8], own: &Own, datagram: &mut Vec<u8>) -> Resu
         to.extend_from_slice(&[kind, 3, 0, 0]);
         to.extend_from_slice(&own.address.to_bytes());
         Ok(())
-    })
+    });
+    rewritten.map(Some)
 }
 
-/// What has come from the fabric, for the guest. Who has told of itself in it.
+/// What has come from the fabric, for the guest, and who has told of itself in it; `None` for a packet that
+/// stays as it is.
 pub(super) fn inbound(
     packet: &[u8],
     own: &Own,
     neighbours: &mut impl Neighbours,
-    frame: &mut Vec<u8>,
-) -> Result<Option<Address>, Dropped> {
+) -> Result<Option<(Vec<u8>, Option<Address>)>, Dropped> {
     let Some(message) = Message::parse(packet)? else {
-        frame.extend_from_slice(packet);
         return Ok(None);
     };
     let mut told = None;
-    message.rewrite(frame, |kind, option, to| {
+    let rewritten = message.rewrite(|kind, option, to| {
         let address = bytes::array::<ADDRESS_LEN>(option, PADDING).ok_or(Dropped::Short)?;
         let address = Address::from_bytes(address);
         let mac = if address == own.address {
@@ -135,5 +134,5 @@ pub(super) fn inbound(
     if let Some(address) = told {
         neighbours.learn(address);
     }
-    Ok(told)
+    Ok(Some((rewritten, told)))
 }

@@ -100,7 +100,7 @@ impl Net {
         };
         for lid in to.into_iter().filter(|lid| *lid != from) {
             if let Some((_, inbox)) = self.ports.get(&lid) {
-                inbox.put(Arrival::Frame(Box::new(frame.clone())));
+                inbox.put(Arrival::Frame(frame.clone()));
             }
         }
     }

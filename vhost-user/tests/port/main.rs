@@ -3,6 +3,7 @@
 
 mod exchange;
 mod harness;
+mod malformed;
 mod messages;
 mod rings;
 mod walk;

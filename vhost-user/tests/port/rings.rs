@@ -4,7 +4,7 @@ use vhost_user_driver::{BASE, Driver, MEMORY, RECEIVE, SIZE, TRANSMIT};
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::harness::Lab;
+use crate::harness::{Lab, mac};
 
 /// A guest does this to its ring of frames to send, and is gone.
 fn ends(what: &str, wrong: impl Fn(&mut Driver)) {
@@ -105,6 +105,35 @@ fn rings_that_make_no_sense_end_the_connection() {
         queue.describe(0, table, 32, INDIRECT, 0);
         queue.offer(0);
     });
+}
+
+/// Buffers for frames have room for a header at least, or a frame would take very many of them.
+#[test]
+fn receive_buffers_without_room_for_a_header_end_the_connection() {
+    let lab = Lab::new(2);
+    let mut driver = lab.guest(0);
+    let mut neighbour = lab.guest(1);
+    let used = usize::from(SIZE);
+    for head in 0..used {
+        let queue = &mut driver.queues[RECEIVE];
+        let at = queue.buffer(head as u16);
+        queue.describe(head as u16, at, 11, VRING_DESC_F_WRITE, 0);
+    }
+    // Whoever says something to all: the driver's own port is in the broadcast group at some time.
+    let all = [
+        &[0xff; 6][..],
+        &mac(1).0,
+        &[0x08, 0x00],
+        &[0x45; 4],
+        &[0; 100],
+    ]
+    .concat();
+    let mut all = all;
+    all[16..18].copy_from_slice(&100_u16.to_be_bytes());
+    while !driver.has_ended() {
+        neighbour.send(&all).unwrap();
+    }
+    lab.guest(0);
 }
 
 /// What is no frame is passed over, and the ring goes on.

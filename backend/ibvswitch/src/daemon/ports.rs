@@ -240,7 +240,7 @@ impl Outside for Place {
             return Some(arrival);
         }
         let frame = self.station.receive()?;
-        Some(Arrival::Frame(Box::new(frame)))
+        Some(Arrival::Frame(frame))
     }
 
     fn deadline(&self) -> Option<u64> {
