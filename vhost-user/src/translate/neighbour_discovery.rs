@@ -107,13 +107,16 @@ pub(super) fn outbound(packet: &[u8], own: &Own) -> Result<Option<Vec<u8>>, Drop
     rewritten.map(Some)
 }
 
+/// A datagram, and who has told of itself in it.
+type Heard = (Vec<u8>, Option<Address>);
+
 /// What has come from the fabric, for the guest, and who has told of itself in it; `None` for a packet that
 /// stays as it is.
 pub(super) fn inbound(
     packet: &[u8],
     own: &Own,
     neighbours: &mut impl Neighbours,
-) -> Result<Option<(Vec<u8>, Option<Address>)>, Dropped> {
+) -> Result<Option<Heard>, Dropped> {
     let Some(message) = Message::parse(packet)? else {
         return Ok(None);
     };
