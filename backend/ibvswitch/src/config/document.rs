@@ -2,16 +2,20 @@
 //!
 //! A configuration is read by hand rather than deserialized: each mistake is reported with file,
 //! line, key, value and remedy, and all mistakes of a file in one go, so that nobody has to fix a
-//! file one run at a time.
+//! file one run at a time. serde ends at the first value or key that does not fit, with neither the
+//! value nor a remedy, and tables lenient enough for it to go on leave every check as it is here.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+/// The most characters of a name.
+const NAME_MAX: usize = 31;
 
 /// One mistake in a configuration: where it is, what is wrong, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,125 +53,45 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A value with the key and place it came from.
-#[derive(Debug, Clone)]
-pub(super) struct Entry<T> {
-    pub(super) value: T,
-    key: String,
-    span: Range<usize>,
-}
-
-impl<T> Entry<T> {
-    /// The same entry with another value, for a value derived from it.
-    pub(super) fn with<U>(&self, value: U) -> Entry<U> {
-        Entry {
-            value,
-            key: self.key.clone(),
-            span: self.span.clone(),
-        }
-    }
-}
-
 /// Where a LID, GUID and so on is taken, with the line of the configuration, for "already used".
 pub(super) type Seen<T> = HashMap<T, String>;
 
 /// A configuration text under examination, and the problems found in it so far.
 #[derive(Debug)]
-pub(super) struct Document<'i> {
-    origin: &'i str,
-    text: &'i str,
+pub(super) struct Document<'d> {
+    origin: &'d str,
+    text: &'d str,
+    /// Where the lines begin.
+    lines: Vec<usize>,
     problems: RefCell<Vec<Problem>>,
 }
 
-impl<'i> Document<'i> {
-    pub(super) fn new(origin: &'i str, text: &'i str) -> Self {
+impl<'d> Document<'d> {
+    pub(super) fn new(origin: &'d str, text: &'d str) -> Self {
+        let ends = text.match_indices('\n').map(|(at, _)| at + 1);
         Self {
             origin,
             text,
+            lines: std::iter::once(0).chain(ends).collect(),
             problems: RefCell::new(Vec::new()),
         }
     }
 
     /// What the text is called: the path of its file.
-    pub(super) fn origin(&self) -> &'i str {
+    pub(super) fn origin(&self) -> &'d str {
         self.origin
     }
 
     /// Parses the syntax. Errors of syntax are recorded and leave nothing to read.
-    pub(super) fn parse(&self) -> Option<Spanned<DeTable<'i>>> {
-        match DeTable::parse(self.text) {
-            Ok(table) => Some(table),
-            Err(error) => {
-                self.record(Problem {
-                    origin: self.origin.to_owned(),
-                    place: error.span().map(|span| self.place(span.start)),
-                    key: String::new(),
-                    value: None,
-                    what: format!("not valid TOML: {}", error.message().replace('\n', ", ")),
-                    remedy: "see https://toml.io for the syntax".to_owned(),
-                });
-                None
-            }
-        }
-    }
-
-    /// Records that the value of `entry` will not do.
-    pub(super) fn reject<T>(
-        &self,
-        entry: &Entry<T>,
-        what: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
-        self.record(Problem {
-            origin: self.origin.to_owned(),
-            place: Some(self.place(entry.span.start)),
-            key: entry.key.clone(),
-            value: Some(self.quote(&entry.span)),
-            what: what.into(),
-            remedy: remedy.into(),
-        });
-    }
-
-    /// Notes that `entry`'s value is `owner`'s, or reports whose it was already.
-    pub(super) fn claim<T: Eq + Hash + Clone>(
-        &self,
-        seen: &mut Seen<T>,
-        entry: &Entry<T>,
-        noun: &str,
-        owner: &str,
-    ) {
-        let owner = match owner {
-            "" => "another table".to_owned(),
-            owner => format!("{owner} (line {})", self.line(entry)),
+    pub(super) fn parse(&self) -> Option<Spanned<DeTable<'d>>> {
+        let error = match DeTable::parse(self.text) {
+            Ok(table) => return Some(table),
+            Err(error) => error,
         };
-        match seen.get(&entry.value) {
-            Some(first) => self.reject(
-                entry,
-                format!("this {noun} is already that of {first}"),
-                format!("give each its own {noun}"),
-            ),
-            None => {
-                seen.insert(entry.value.clone(), owner);
-            }
-        }
-    }
-
-    /// Records a problem about `key` of `section` that has no value to show: a missing key, say.
-    pub(super) fn reject_section(
-        &self,
-        section: &Section<'_, '_>,
-        key: &str,
-        what: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
-        self.record(Problem {
-            origin: self.origin.to_owned(),
-            place: Some(self.place(section.span.start)),
-            key: section.key_path(key),
-            value: None,
-            what: what.into(),
-            remedy: remedy.into(),
-        });
+        let what = format!("not valid TOML: {}", error.message().replace('\n', ", "));
+        let remedy = "see https://toml.io for the syntax";
+        self.record(error.span(), String::new(), None, what, remedy);
+        None
     }
 
     /// Records a problem that no single place in the text shows.
@@ -177,19 +101,7 @@ impl<'i> Document<'i> {
         what: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.record(Problem {
-            origin: self.origin.to_owned(),
-            place: None,
-            key: key.to_owned(),
-            value: None,
-            what: what.into(),
-            remedy: remedy.into(),
-        });
-    }
-
-    /// The line on which `entry` stands, to point at from another problem.
-    pub(super) fn line<T>(&self, entry: &Entry<T>) -> usize {
-        self.place(entry.span.start).0
+        self.record(None, key.to_owned(), None, what, remedy);
     }
 
     /// All problems, in the order of the file.
@@ -199,17 +111,29 @@ impl<'i> Document<'i> {
         problems
     }
 
-    fn record(&self, problem: Problem) {
-        self.problems.borrow_mut().push(problem);
+    fn record(
+        &self,
+        span: Option<Range<usize>>,
+        key: String,
+        value: Option<String>,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.problems.borrow_mut().push(Problem {
+            origin: self.origin.to_owned(),
+            place: span.map(|span| self.place(span.start)),
+            key,
+            value,
+            what: what.into(),
+            remedy: remedy.into(),
+        });
     }
 
+    /// Line and column of a byte, counted from 1.
     fn place(&self, offset: usize) -> (usize, usize) {
-        let before = self.text.get(..offset).unwrap_or(self.text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        (
-            before.bytes().filter(|&byte| byte == b'\n').count() + 1,
-            before[line_start..].chars().count() + 1,
-        )
+        let line = self.lines.partition_point(|&start| start <= offset);
+        let before = self.text.get(self.lines[line - 1]..offset);
+        (line, before.unwrap_or_default().chars().count() + 1)
     }
 
     /// The value as written, on one line and short enough for a message.
@@ -224,36 +148,157 @@ impl<'i> Document<'i> {
     }
 }
 
-/// A table of the document, with the keys that may stand in it.
-#[derive(Debug)]
-pub(super) struct Section<'d, 'i> {
-    document: &'d Document<'i>,
-    path: String,
+/// A value with the key and place it came from.
+#[derive(Debug, Clone)]
+pub(super) struct Entry<'d, T> {
+    pub(super) value: T,
+    document: &'d Document<'d>,
+    key: String,
     span: Range<usize>,
-    table: &'d DeTable<'i>,
 }
 
-impl<'d, 'i> Section<'d, 'i> {
+impl<'d, T> Entry<'d, T> {
+    /// The same entry with another value, for a value derived from it.
+    pub(super) fn with<U>(&self, value: U) -> Entry<'d, U> {
+        Entry {
+            value,
+            document: self.document,
+            key: self.key.clone(),
+            span: self.span.clone(),
+        }
+    }
+
+    /// Records that the value will not do.
+    pub(super) fn reject(&self, what: impl Into<String>, remedy: impl Into<String>) {
+        let value = Some(self.document.quote(&self.span));
+        let span = Some(self.span.clone());
+        self.document
+            .record(span, self.key.clone(), value, what, remedy);
+    }
+
+    /// What the value means, and a record that it will not do where it means nothing.
+    pub(super) fn meaning<U>(&self, found: Option<U>, what: &str, remedy: &str) -> Option<U> {
+        if found.is_none() {
+            self.reject(what, remedy);
+        }
+        found
+    }
+
+    /// The one of `names` that the text of this entry is. What is none is rejected: `what` says so, and the
+    /// remedy lists the names after `are`.
+    pub(super) fn find<U: Copy>(
+        &self,
+        name: &str,
+        names: &[(&str, U)],
+        what: impl Into<String>,
+        are: &str,
+    ) -> Option<U> {
+        let found = names.iter().find(|(known, _)| *known == name);
+        if found.is_none() {
+            let names: Vec<&str> = names.iter().map(|&(name, _)| name).collect();
+            self.reject(what, format!("{are} are {}", list(&names)));
+        }
+        found.map(|&(_, value)| value)
+    }
+
+    fn reject_type(&self, found: &DeValue<'_>, wanted: &str) {
+        let what = format!("is of the type {}", found.type_str());
+        // What stands at the place of a table is its name.
+        let value = (!found.is_table()).then(|| self.document.quote(&self.span));
+        let span = Some(self.span.clone());
+        self.document.record(
+            span,
+            self.key.clone(),
+            value,
+            what,
+            format!("write {wanted}"),
+        );
+    }
+}
+
+impl<T: Eq + Hash + Clone> Entry<'_, T> {
+    /// Notes that the value is `owner`'s, or reports whose it was already.
+    pub(super) fn claim(&self, seen: &mut Seen<T>, noun: &str, owner: &str) {
+        let (line, _) = self.document.place(self.span.start);
+        let owner = match owner {
+            "" => "another table".to_owned(),
+            owner => format!("{owner} (line {line})"),
+        };
+        match seen.get(&self.value) {
+            Some(first) => self.reject(
+                format!("this {noun} is already that of {first}"),
+                format!("give each its own {noun}"),
+            ),
+            None => {
+                seen.insert(self.value.clone(), owner);
+            }
+        }
+    }
+}
+
+impl Entry<'_, &str> {
+    /// Names go into socket paths, node descriptions and QEMU identifiers.
+    pub(super) fn check_name(&self) {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if self.value.len() > NAME_MAX
+            || !self.value.bytes().all(allowed)
+            || !self
+                .value
+                .starts_with(|first: char| first.is_ascii_alphabetic())
+        {
+            let rest = NAME_MAX - 1;
+            self.reject(
+                "not a name",
+                format!("a name is a letter and up to {rest} letters, digits, `-`, `_` or `.`"),
+            );
+        }
+    }
+}
+
+impl<'d> Entry<'d, &'d DeValue<'d>> {
+    fn read<U>(&self, read: Option<U>, wanted: &str) -> Option<Entry<'d, U>> {
+        if read.is_none() {
+            self.reject_type(self.value, wanted);
+        }
+        read.map(|value| self.with(value))
+    }
+
+    /// An integer of a range, if it is one.
+    pub(super) fn integer(&self, range: RangeInclusive<i64>) -> Option<i64> {
+        let DeValue::Integer(digits) = self.value else {
+            return None;
+        };
+        let number = i64::from_str_radix(digits.as_str(), digits.radix()).ok();
+        number.filter(|number| range.contains(number))
+    }
+}
+
+/// A table of the document, with the keys that may stand in it.
+#[derive(Debug)]
+pub(super) struct Section<'d> {
+    document: &'d Document<'d>,
+    path: String,
+    span: Range<usize>,
+    /// `None` where the document has no such table.
+    table: Option<&'d DeTable<'d>>,
+}
+
+impl<'d> Section<'d> {
     /// The outermost table. Keys other than `known` are reported.
     pub(super) fn root(
-        document: &'d Document<'i>,
-        table: &'d Spanned<DeTable<'i>>,
+        document: &'d Document<'d>,
+        table: &'d Spanned<DeTable<'d>>,
         known: &[&str],
     ) -> Self {
-        Self::open(
-            document,
-            String::new(),
-            table.span(),
-            table.get_ref(),
-            known,
-        )
+        let (span, table) = (table.span(), Some(table.get_ref()));
+        Self::open(document, String::new(), span, table, known)
     }
 
     fn open(
-        document: &'d Document<'i>,
+        document: &'d Document<'d>,
         path: String,
         span: Range<usize>,
-        table: &'d DeTable<'i>,
+        table: Option<&'d DeTable<'d>>,
         known: &[&str],
     ) -> Self {
         let section = Self {
@@ -269,8 +314,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     fn reject_unknown(&self, known: &[&str]) {
-        for name in self.table.keys() {
-            let name: &Spanned<_> = name;
+        for (name, _) in self.table.into_iter().flatten() {
             let spelled = name.get_ref().as_ref();
             if known.contains(&spelled) {
                 continue;
@@ -279,104 +323,113 @@ impl<'d, 'i> Section<'d, 'i> {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => format!("the keys here are {}", list(known)),
             };
-            self.document.record(Problem {
-                origin: self.document.origin.to_owned(),
-                place: Some(self.document.place(name.span().start)),
-                key: self.key_path(spelled),
-                value: None,
-                what: "unknown key".to_owned(),
-                remedy,
-            });
+            let key = self.key_path(spelled);
+            self.document
+                .record(Some(name.span()), key, None, "unknown key", remedy);
         }
     }
 
+    /// Records a problem about `key` that has no value to show: a missing key, say.
+    pub(super) fn reject(&self, key: &str, what: impl Into<String>, remedy: impl Into<String>) {
+        let span = Some(self.span.clone());
+        self.document
+            .record(span, self.key_path(key), None, what, remedy);
+    }
+
     /// The names of all keys of this table with their values, for a table of free names.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&'d str, Entry<&'d DeValue<'i>>)> {
-        self.table.iter().map(|(name, value)| {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&'d str, Entry<'d, &'d DeValue<'d>>)> {
+        self.table.into_iter().flatten().map(|(name, value)| {
             let name: &'d str = name.get_ref().as_ref();
             (name, self.entry(name, value))
         })
     }
 
     /// The value of `key`, of any type.
-    pub(super) fn value(&self, key: &str) -> Option<Entry<&'d DeValue<'i>>> {
-        self.table.get(key).map(|value| self.entry(key, value))
+    pub(super) fn value(&self, key: &str) -> Option<Entry<'d, &'d DeValue<'d>>> {
+        self.table?.get(key).map(|value| self.entry(key, value))
     }
 
     /// The string at `key`. A value of another type is reported and read as absent.
-    pub(super) fn text(&self, key: &str) -> Option<Entry<&'d str>> {
+    pub(super) fn text(&self, key: &str) -> Option<Entry<'d, &'d str>> {
         let entry = self.value(key)?;
-        match entry.value.as_str() {
-            Some(text) => Some(entry.with(text)),
-            None => {
-                self.wrong_type(&entry, "a string in double quotes");
-                None
-            }
-        }
+        entry.read(entry.value.as_str(), "a string in double quotes")
     }
 
     /// The string that must stand at `key`.
-    pub(super) fn required_text(&self, key: &str) -> Option<Entry<&'d str>> {
-        if self.table.get(key).is_none() {
-            self.document.reject_section(
-                self,
-                key,
-                "missing",
-                format!("add `{key} = \"…\"` to this table"),
-            );
+    pub(super) fn required_text(&self, key: &str) -> Option<Entry<'d, &'d str>> {
+        if self.value(key).is_none() {
+            self.reject(key, "missing", format!("add `{key} = \"…\"` to this table"));
         }
         self.text(key)
+    }
+
+    /// The name that this table must have, and that no other in `seen` has.
+    pub(super) fn name(&self, seen: &mut Seen<String>, owner: &str) -> Option<Entry<'d, &'d str>> {
+        let name = self.required_text("name")?;
+        name.check_name();
+        name.with(name.value.to_owned()).claim(seen, "name", owner);
+        Some(name)
+    }
+
+    /// The value called so at `key`.
+    pub(super) fn one_of<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Option<T> {
+        let entry = self.text(key)?;
+        entry.find(entry.value, names, "unknown value", "the values")
+    }
+
+    /// Whether it is so, where `key` says.
+    pub(super) fn flag(&self, key: &str) -> Option<bool> {
+        let entry = self.value(key)?;
+        let remedy = "write true or false";
+        entry.meaning(entry.value.as_bool(), "neither true nor false", remedy)
     }
 
     /// The integer at `key`, reported unless it lies in `range`; `remedy` says what is right.
     pub(super) fn integer(
         &self,
         key: &str,
-        range: std::ops::RangeInclusive<i64>,
+        range: RangeInclusive<i64>,
         remedy: &str,
-    ) -> Option<Entry<i64>> {
+    ) -> Option<Entry<'d, i64>> {
         let entry = self.value(key)?;
-        let DeValue::Integer(digits) = entry.value else {
-            self.wrong_type(&entry, "an integer");
+        if !entry.value.is_integer() {
+            entry.reject_type(entry.value, "an integer");
             return None;
+        }
+        let number = entry.meaning(entry.integer(range), "out of range", remedy)?;
+        Some(entry.with(number))
+    }
+
+    /// The same, of a type that has the range.
+    pub(super) fn number<T: TryFrom<i64>>(
+        &self,
+        key: &str,
+        range: RangeInclusive<i64>,
+        remedy: &str,
+    ) -> Option<T> {
+        T::try_from(self.integer(key, range, remedy)?.value).ok()
+    }
+
+    /// The array at `key`, and its elements.
+    pub(super) fn array(&self, key: &str) -> Option<Entry<'d, Vec<Entry<'d, &'d DeValue<'d>>>>> {
+        let whole = self.value(key)?;
+        let array = whole.value.as_array();
+        let elements =
+            array.map(|array| array.iter().map(|value| self.entry(key, value)).collect());
+        whole.read(elements, "an array")
+    }
+
+    /// The table at `key`, empty where there is none; with no `known` keys its names are free.
+    pub(super) fn section(&self, key: &str, known: &[&str]) -> Self {
+        let path = self.key_path(key);
+        let Some(entry) = self.value(key) else {
+            return Self::open(self.document, path, 0..0, None, known);
         };
-        match i64::from_str_radix(digits.as_str(), digits.radix()) {
-            Ok(number) if range.contains(&number) => Some(entry.with(number)),
-            _ => {
-                self.document.reject(&entry, "out of range", remedy);
-                None
-            }
+        let table = entry.value.as_table();
+        if table.is_none() {
+            entry.reject_type(entry.value, &format!("a table: [{path}]"));
         }
-    }
-
-    /// The elements of the array at `key`.
-    pub(super) fn array(&self, key: &str) -> Option<Vec<Entry<&'d DeValue<'i>>>> {
-        let entry = self.value(key)?;
-        match entry.value.as_array() {
-            Some(array) => Some(array.iter().map(|value| self.entry(key, value)).collect()),
-            None => {
-                self.wrong_type(&entry, "an array");
-                None
-            }
-        }
-    }
-
-    /// The table at `key`; with no `known` keys its names are free.
-    pub(super) fn section(&self, key: &str, known: &[&str]) -> Option<Self> {
-        let entry = self.value(key)?;
-        match entry.value.as_table() {
-            Some(table) => Some(Self::open(
-                self.document,
-                self.key_path(key),
-                entry.span,
-                table,
-                known,
-            )),
-            None => {
-                self.wrong_type(&entry, &format!("a table: [{}]", self.key_path(key)));
-                None
-            }
-        }
+        Self::open(self.document, path, entry.span, table, known)
     }
 
     /// The tables of the array of tables at `key`.
@@ -384,48 +437,35 @@ impl<'d, 'i> Section<'d, 'i> {
         let Some(entry) = self.value(key) else {
             return Vec::new();
         };
-        let form = format!("an array of tables: [[{}]]", self.key_path(key));
+        let form = format!("an array of tables: [[{}]]", entry.key);
         let Some(array) = entry.value.as_array() else {
-            self.wrong_type(&entry, &form);
+            entry.reject_type(entry.value, &form);
             return Vec::new();
         };
-        array
-            .iter()
-            .filter_map(|value| match value.get_ref().as_table() {
-                Some(table) => Some(Self::open(
-                    self.document,
-                    self.key_path(key),
-                    value.span(),
-                    table,
-                    known,
-                )),
-                None => {
-                    self.wrong_type(&self.entry(key, value), &form);
-                    None
-                }
-            })
-            .collect()
+        let open = |value: &'d Spanned<DeValue<'d>>| {
+            let table = value.get_ref().as_table();
+            if table.is_none() {
+                self.entry(key, value).reject_type(value.get_ref(), &form);
+            }
+            let path = entry.key.clone();
+            Some(Self::open(
+                self.document,
+                path,
+                value.span(),
+                Some(table?),
+                known,
+            ))
+        };
+        array.iter().filter_map(open).collect()
     }
 
-    fn entry(&self, key: &str, value: &'d Spanned<DeValue<'i>>) -> Entry<&'d DeValue<'i>> {
+    fn entry(&self, key: &str, value: &'d Spanned<DeValue<'d>>) -> Entry<'d, &'d DeValue<'d>> {
         Entry {
             value: value.get_ref(),
+            document: self.document,
             key: self.key_path(key),
             span: value.span(),
         }
-    }
-
-    fn wrong_type(&self, entry: &Entry<&DeValue<'_>>, wanted: &str) {
-        // What stands at the place of a table is its name.
-        let is_table = entry.value.is_table();
-        self.document.record(Problem {
-            origin: self.document.origin.to_owned(),
-            place: Some(self.document.place(entry.span.start)),
-            key: entry.key.clone(),
-            value: (!is_table).then(|| self.document.quote(&entry.span)),
-            what: format!("is of the type {}", entry.value.type_str()),
-            remedy: format!("write {wanted}"),
-        });
     }
 
     fn key_path(&self, key: &str) -> String {
@@ -433,6 +473,18 @@ impl<'d, 'i> Section<'d, 'i> {
             "" => key.to_owned(),
             path => format!("{path}.{key}"),
         }
+    }
+}
+
+/// Rejects tables of which there are more than `most`.
+pub(super) fn at_most(
+    most: usize,
+    sections: &[Section<'_>],
+    what: &str,
+    remedy: impl Into<String>,
+) {
+    if let Some(first_too_many) = sections.get(most) {
+        first_too_many.reject("name", format!("{} {what}", sections.len()), remedy);
     }
 }
 

@@ -13,12 +13,11 @@ mod subnets;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use toml::de::DeValue;
 use vswitch::model::derive_guid;
 use wire::{Guid, Lid};
 
 use self::hypervisors::Defaults;
-use super::document::{Document, Entry, Problem, Section, Seen, list};
+use super::document::{Document, Problem, Section, Seen};
 use super::{Address, Config, Directories, keys};
 
 /// The highest unicast LID (IBA 4.1.3).
@@ -26,7 +25,6 @@ const LID_MAX: i64 = 0xbfff;
 const LID_REMEDY: &str = "a unicast LID is 0x0001 to 0xbfff (1 to 49151)";
 const GUID_REMEDY: &str = "write 16 hexadecimal digits, such as \"0002:c903:0000:0101\"";
 const PREFIX_REMEDY: &str = "write 16 hexadecimal digits, such as \"fe80:0000:0000:0000\"";
-const NAME_MAX: usize = 31;
 
 /// Reads `text`, or returns everything wrong with it.
 pub(super) fn read(
@@ -35,14 +33,14 @@ pub(super) fn read(
     dirs: Directories<'_>,
 ) -> Result<Config, Vec<Problem>> {
     let document = Document::new(origin, text);
-    let config = document.parse().and_then(|table| {
+    let config = document.parse().map(|table| {
         let root = Section::root(&document, &table, keys::ROOT);
-        Reader {
+        let reader = Reader {
             document: &document,
             names: Names::default(),
             nodes_unknown: false,
-        }
-        .config(&root, dirs)
+        };
+        reader.config(&root, dirs)
     });
     match (config, document.into_problems()) {
         (Some(config), problems) if problems.is_empty() => Ok(config),
@@ -64,54 +62,48 @@ pub(super) struct Names {
 }
 
 #[derive(Debug)]
-pub(super) struct Reader<'d, 'i> {
-    pub(super) document: &'d Document<'i>,
+pub(super) struct Reader<'d> {
+    pub(super) document: &'d Document<'d>,
     pub(super) names: Names,
     /// Whether the file of nodes cannot be used, so that nothing can be said of what should be in it.
     pub(super) nodes_unknown: bool,
 }
 
-impl<'d, 'i> Reader<'d, 'i> {
-    /// `None` only along with a recorded problem.
-    fn config(mut self, root: &Section<'d, 'i>, dirs: Directories<'_>) -> Option<Config> {
+impl<'d> Reader<'d> {
+    /// What is there, with something in place of what was rejected.
+    fn config(mut self, root: &Section<'d>, dirs: Directories<'_>) -> Config {
         let runtime_dir = self.runtime_dir(root, dirs);
         let log = self.log(root);
         let socket_mode = self.socket_mode(root);
         let (engine, doorbells, object_memory) = self.engine(root);
         let sm = root.section("sm", keys::SM);
-        let (manager, files) = self.manager(sm.as_ref());
+        let (manager, files) = self.manager(&sm);
         let external = self.external(root, &runtime_dir);
         let section = root.section("fabric", keys::FABRIC);
-        let fabric = self.fabric(section.as_ref());
-        let mut subnets = self.subnets(root, section.as_ref(), sm.as_ref());
-        let wiring = self.wiring(root, section.as_ref(), sm.as_ref(), &mut subnets);
+        let fabric = self.fabric(&section);
+        let mut subnets = self.subnets(root, &section, &sm);
+        let wiring = self.wiring(root, &section, &sm, &mut subnets);
         self.partitions(root);
-        let extended_lids = fabric.as_ref().is_some_and(|fabric| fabric.extended_lids);
-        self.clusters(root, extended_lids);
+        self.clusters(root, fabric.extended_lids);
         let defaults = Defaults {
             runtime_dir: &runtime_dir,
             doorbells,
             object_memory,
-            model: fabric
-                .as_ref()
-                .map(|fabric| fabric.model)
-                .unwrap_or_default(),
+            model: fabric.model,
             address: Address::default(),
             guest_memory: None,
             subnet: 0,
         };
         let hypervisors = self.hypervisors(root, (&wiring, &subnets), &manager, defaults);
         self.check_guest_memory(&hypervisors);
-        if let Some(fabric) = &fabric {
-            self.check_several_subnets(&subnets, fabric, &manager);
-            self.addresses(fabric, (&wiring, &subnets), &manager, &hypervisors);
-        }
-        Some(Config {
+        self.check_several_subnets(&subnets, &fabric, &manager);
+        self.addresses(&fabric, (&wiring, &subnets), &manager, &hypervisors);
+        Config {
             runtime_dir,
             log,
             socket_mode,
             engine,
-            fabric: fabric?,
+            fabric,
             manager,
             files,
             subnets,
@@ -119,48 +111,33 @@ impl<'d, 'i> Reader<'d, 'i> {
             clusters: self.names.clusters.found,
             wiring,
             hypervisors,
-        })
+        }
     }
 
-    pub(super) fn lid(
-        &mut self,
-        section: &Section<'d, 'i>,
-        owner: &str,
-        subnet: usize,
-    ) -> Option<Lid> {
+    pub(super) fn lid(&mut self, section: &Section<'d>, owner: &str, subnet: usize) -> Option<Lid> {
         let entry = section.integer("lid", 1..=LID_MAX, LID_REMEDY)?;
-        self.document.claim(
-            &mut self.names.lids,
-            &entry.with((subnet, entry.value)),
-            "LID",
-            owner,
-        );
+        entry
+            .with((subnet, entry.value))
+            .claim(&mut self.names.lids, "LID", owner);
         u16::try_from(entry.value).ok().map(Lid::from)
     }
 
-    pub(super) fn guid(&mut self, section: &Section<'d, 'i>, name: &str) -> Option<Guid> {
+    pub(super) fn guid(&mut self, section: &Section<'d>, name: &str) -> Option<Guid> {
         let Some(entry) = section.text("guid") else {
             return Some(self.derived("VF", name));
         };
-        match entry.value.parse().ok().map(Guid::value) {
-            Some(0) => {
-                self.document.reject(
-                    &entry,
-                    "a GUID must not be zero: applications take such a port for unconfigured",
-                    "leave the key out to have one derived from the name",
-                );
-                None
-            }
-            Some(guid) => {
-                self.document
-                    .claim(&mut self.names.guids, &entry.with(guid), "GUID", name);
-                Some(Guid::from(guid))
-            }
-            None => {
-                self.document.reject(&entry, "not a GUID", GUID_REMEDY);
-                None
-            }
+        let guid: Guid = entry.meaning(entry.value.parse().ok(), "not a GUID", GUID_REMEDY)?;
+        if guid == Guid::NONE {
+            entry.reject(
+                "a GUID must not be zero: applications take such a port for unconfigured",
+                "leave the key out to have one derived from the name",
+            );
+            return None;
         }
+        entry
+            .with(guid.value())
+            .claim(&mut self.names.guids, "GUID", name);
+        Some(guid)
     }
 
     /// A derived GUID, which may not meet a configured one or, with bad luck, another derived one.
@@ -178,68 +155,5 @@ impl<'d, 'i> Reader<'d, 'i> {
             );
         }
         guid
-    }
-
-    pub(super) fn flag(&self, section: &Section<'d, 'i>, key: &str) -> Option<bool> {
-        let entry = section.value(key)?;
-        match entry.value {
-            DeValue::Boolean(value) => Some(*value),
-            _ => {
-                self.document
-                    .reject(&entry, "neither true nor false", "write true or false");
-                None
-            }
-        }
-    }
-
-    /// Names go into socket paths, node descriptions and QEMU identifiers.
-    pub(super) fn check_name(&self, entry: &Entry<&str>) {
-        let name = entry.value;
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if name.len() > NAME_MAX
-            || !name.bytes().all(allowed)
-            || !name
-                .bytes()
-                .next()
-                .is_some_and(|byte| byte.is_ascii_alphabetic())
-        {
-            self.document.reject(
-                entry,
-                "not a name",
-                format!(
-                    "a name is a letter and up to {} letters, digits, `-`, `_` or `.`",
-                    NAME_MAX - 1
-                ),
-            );
-        }
-    }
-
-    fn one_of<T: Copy>(
-        &self,
-        section: &Section<'d, 'i>,
-        key: &str,
-        names: &[(&str, T)],
-    ) -> Option<T> {
-        let entry = section.text(key)?;
-        let found = names
-            .iter()
-            .find(|(name, _)| *name == entry.value)
-            .map(|&(_, value)| value);
-        if found.is_none() {
-            let names: Vec<&str> = names.iter().map(|&(name, _)| name).collect();
-            self.document.reject(
-                &entry,
-                "unknown value",
-                format!("the values are {}", list(&names)),
-            );
-        }
-        found
-    }
-}
-
-fn integer(value: &DeValue<'_>) -> Option<i64> {
-    match value {
-        DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix()).ok(),
-        _ => None,
     }
 }

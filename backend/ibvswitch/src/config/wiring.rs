@@ -7,7 +7,7 @@ use fabric::{NETLIST_MAX, NodeId, Topology};
 use wire::Guid;
 use wire::attribute::NodeType;
 
-use super::document::{Entry, Section, Seen};
+use super::document::{Entry, Section, Seen, at_most};
 use super::read::Reader;
 use super::{FileNodes, ManagerHost, Subnet, Switch, Wiring, keys};
 
@@ -51,34 +51,32 @@ pub(super) fn free_ports(wiring: &Wiring, subnets: &[Subnet]) -> Vec<usize> {
     free
 }
 
-impl<'d, 'i> Reader<'d, 'i> {
+impl<'d> Reader<'d> {
     pub(super) fn wiring(
         &mut self,
-        root: &Section<'d, 'i>,
-        fabric: Option<&Section<'d, 'i>>,
-        sm: Option<&Section<'d, 'i>>,
+        root: &Section<'d>,
+        fabric: &Section<'d>,
+        sm: &Section<'d>,
         subnets: &mut [Subnet],
     ) -> Wiring {
         let several = subnets.iter().any(|subnet| subnet.name.is_some());
-        let file = fabric.and_then(|fabric| fabric.text("topology"));
-        let single = fabric.and_then(|fabric| fabric.text("switch"));
+        let file = fabric.text("topology");
+        let single = fabric.text("switch");
         let switches = root.sections("switch", keys::SWITCH);
         let links = root.sections("link", keys::LINK);
-        let sm_switch = sm.and_then(|sm| sm.text("switch"));
-        let sm_host = sm.and_then(|sm| sm.text("host"));
+        let sm_switch = sm.text("switch");
+        let sm_host = sm.text("host");
         if let Some(file) = file {
             let others = [single.as_ref(), sm_switch.as_ref()];
             for other in others.into_iter().flatten() {
-                self.document.reject(
-                    other,
+                other.reject(
                     "the nodes are those of `fabric.topology`",
                     "remove this key; `sm.host` says which of them the subnet manager's host is",
                 );
             }
             let others = ["subnet", "router"].map(|key| root.sections(key, &[]));
             for section in switches.iter().chain(&links).chain(others.iter().flatten()) {
-                self.document.reject_section(
-                    section,
+                section.reject(
                     "name",
                     "the nodes are those of `fabric.topology`",
                     "remove this table, or the key `fabric.topology`",
@@ -89,15 +87,13 @@ impl<'d, 'i> Reader<'d, 'i> {
             return wiring;
         }
         if let Some(host) = sm_host {
-            self.document.reject(
-                &host,
+            host.reject(
                 "there is no file of nodes",
                 "remove this key, or name the file in `fabric.topology`",
             );
         }
         if let (Some(single), false) = (&single, switches.is_empty()) {
-            self.document.reject(
-                single,
+            single.reject(
                 "there are tables [[switch]]",
                 "remove this key; the first of them takes its place",
             );
@@ -108,43 +104,29 @@ impl<'d, 'i> Reader<'d, 'i> {
             routers: Vec::new(),
             file: None,
         };
-        if let Some(first_too_many) = switches.get(SWITCHES_MAX) {
-            self.document.reject_section(
-                first_too_many,
-                "name",
-                format!("{} switches", switches.len()),
-                format!(
-                    "a configuration lists at most {SWITCHES_MAX}; write a file of them, and name \
-                     it in `fabric.topology`"
-                ),
-            );
-        }
+        let remedy = format!(
+            "a configuration lists at most {SWITCHES_MAX}; write a file of them, and name it in \
+             `fabric.topology`"
+        );
+        at_most(SWITCHES_MAX, &switches, "switches", remedy);
         let mut seen = Seen::new();
         for section in &switches {
-            let Some(name) = section.required_text("name") else {
+            let Some(name) = section.name(&mut seen, "switch") else {
                 continue;
             };
-            self.check_name(&name);
-            self.document.claim(
-                &mut seen,
-                &name.with(name.value.to_owned()),
-                "name",
-                "switch",
-            );
-            let extended_lids = self.flag(section, "extended_lids").unwrap_or(true);
+            let extended_lids = section.flag("extended_lids").unwrap_or(true);
             let subnet = self.subnet_of(section, subnets);
             self.add_switch(&mut wiring, name.value, subnet, extended_lids);
         }
         if switches.is_empty() {
             let name = single.map_or(DEFAULT, |entry| {
-                self.check_name(&entry);
+                entry.check_name();
                 entry.value
             });
             self.add_switch(&mut wiring, name, 0, true);
         }
         match sm_switch {
-            Some(entry) if several => self.document.reject(
-                &entry,
+            Some(entry) if several => entry.reject(
                 "there are tables [[subnet]]",
                 "remove this key; `sm_switch` in each of them says where its manager is",
             ),
@@ -167,8 +149,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             };
             let subnet_of = |switch: usize| wiring.switches[switch].subnet;
             if subnet_of(from) != subnet_of(to) {
-                self.document.reject(
-                    &entry,
+                entry.reject(
                     "the two switches are in different subnets",
                     "join the subnets by a table [[router]] with a switch of each",
                 );
@@ -205,7 +186,7 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// The place of the switch that `entry` names.
-    pub(super) fn switch_named(&self, entry: &Entry<&str>, wiring: &Wiring) -> usize {
+    pub(super) fn switch_named(&self, entry: &Entry<'d, &str>, wiring: &Wiring) -> usize {
         let mut switches = wiring.switches.iter();
         let found = switches.position(|switch| switch.name == entry.value);
         if found.is_none() && !self.nodes_unknown {
@@ -220,8 +201,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             } else {
                 ""
             };
-            self.document.reject(
-                entry,
+            entry.reject(
                 "there is no switch of this name",
                 format!("the switches are {}{more}", known.join(", ")),
             );
@@ -231,12 +211,7 @@ impl<'d, 'i> Reader<'d, 'i> {
 
     /// Where the manager of a subnet is that has not been told: on the first switch with a hypervisor,
     /// which in a tree is a leaf, or else on the first switch.
-    pub(super) fn leaf(
-        &self,
-        root: &Section<'d, 'i>,
-        wiring: &Wiring,
-        subnet: usize,
-    ) -> Option<usize> {
+    pub(super) fn leaf(&self, root: &Section<'d>, wiring: &Wiring, subnet: usize) -> Option<usize> {
         // What is wrong with these is said where the hypervisors are read.
         let hypervisors = root
             .value("hypervisor")
@@ -260,7 +235,7 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// The switch that a hypervisor is on: the one it names, or the first.
-    pub(super) fn switch_of(&self, section: &Section<'d, 'i>, wiring: &Wiring) -> usize {
+    pub(super) fn switch_of(&self, section: &Section<'d>, wiring: &Wiring) -> usize {
         section
             .text("switch")
             .map_or(0, |entry| self.switch_named(&entry, wiring))
@@ -268,8 +243,8 @@ impl<'d, 'i> Reader<'d, 'i> {
 
     fn file(
         &mut self,
-        entry: &Entry<&str>,
-        host: Option<&Entry<&str>>,
+        entry: &Entry<'d, &str>,
+        host: Option<&Entry<'d, &str>>,
         manager: &mut ManagerHost,
     ) -> Wiring {
         let mut wiring = Wiring {
@@ -296,11 +271,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             Ok(text) => text,
             Err(error) => {
                 let what = format!("{}: {error}", path.display());
-                self.document.reject(
-                    entry,
-                    what,
-                    "name a file in the form that `ibnetdiscover` prints",
-                );
+                entry.reject(what, "name a file in the form that `ibnetdiscover` prints");
                 return wiring;
             }
         };
@@ -308,7 +279,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             Ok(topology) => topology,
             Err(error) => {
                 let what = format!("{}: {error}", path.display());
-                self.document.reject(entry, what, "mend the file");
+                entry.reject(what, "mend the file");
                 return wiring;
             }
         };
@@ -326,16 +297,13 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .map(|((spec, id), name)| (spec, id, name))
         };
         let adapters = || of(NodeType::ChannelAdapter);
-        let named = |entry: &Entry<&str>| {
+        let named = |entry: &Entry<'d, &str>| {
             let found = adapters().find(|(_, _, name)| name.as_str() == entry.value);
-            if found.is_none() {
-                self.document.reject(
-                    entry,
-                    "there is no channel adapter of this name in `fabric.topology`",
-                    "write the name of one, as in its description",
-                );
-            }
-            found
+            entry.meaning(
+                found,
+                "there is no channel adapter of this name in `fabric.topology`",
+                "write the name of one, as in its description",
+            )
         };
         let place = match host {
             Some(entry) => named(entry),
@@ -343,8 +311,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         };
         let Some((spec, id, _)) = place else {
             if host.is_none() {
-                self.document.reject(
-                    entry,
+                entry.reject(
                     "no channel adapter is in the file",
                     "add one: it is the subnet manager's host",
                 );
@@ -354,8 +321,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         manager.guid = spec.port_guids[0];
         let switches = || of(NodeType::Switch);
         if switches().next().is_none() {
-            self.document.reject(
-                entry,
+            entry.reject(
                 "no switch is in the file",
                 "add one: hypervisors are at the ports of switches",
             );

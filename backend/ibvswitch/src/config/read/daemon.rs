@@ -14,8 +14,8 @@ use crate::config::{
 use crate::daemon::logging;
 use vswitch::model::derive_name;
 
-impl<'d, 'i> Reader<'d, 'i> {
-    pub(super) fn runtime_dir(&mut self, root: &Section<'d, 'i>, dirs: Directories<'_>) -> PathBuf {
+impl<'d> Reader<'d> {
+    pub(super) fn runtime_dir(&mut self, root: &Section<'d>, dirs: Directories<'_>) -> PathBuf {
         let configured = root.text("runtime_dir");
         let dir = match (dirs.chosen, &configured) {
             (Some(chosen), _) => chosen,
@@ -26,8 +26,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         // would depend on where the daemon was started.
         let dir = match (dirs.chosen, &configured) {
             (None, Some(entry)) if dir.is_relative() => {
-                self.document
-                    .reject(entry, "a relative path", "write a path that begins with /");
+                entry.reject("a relative path", "write a path that begins with /");
                 return dir.to_owned();
             }
             _ => std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
@@ -38,7 +37,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             let what = too_long(&control, length);
             let remedy = "choose a shorter directory";
             match (&configured, dirs.chosen) {
-                (Some(entry), None) => self.document.reject(entry, what, remedy),
+                (Some(entry), None) => entry.reject(what, remedy),
                 (_, Some(_)) => self.document.reject_whole("--runtime-dir", what, remedy),
                 (None, None) => self.document.reject_whole("runtime_dir", what, remedy),
             }
@@ -49,7 +48,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         dir
     }
 
-    pub(super) fn log(&self, root: &Section<'d, 'i>) -> String {
+    pub(super) fn log(&self, root: &Section<'d>) -> String {
         const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
         let Some(entry) = root.text("log") else {
             return "info".to_owned();
@@ -60,9 +59,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 .rsplit_once('=')
                 .map_or(directive, |(_, level)| level);
             if !LEVELS.contains(&level) {
-                self.document.reject(
-                    &entry,
-                    format!("`{level}` is no log level"),
+                entry.reject(format!("`{level}` is no log level"),
                     format!(
                         "the levels are {}; a directive is LEVEL or MODULE=LEVEL, separated by commas",
                         list(&LEVELS)
@@ -72,8 +69,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             }
         }
         if let (true, Err(error)) = (has_levels, logging::filter(entry.value)) {
-            self.document.reject(
-                &entry,
+            entry.reject(
                 error.to_string(),
                 "write something like \"info,ibvswitch_vfio_user=debug\"",
             );
@@ -81,7 +77,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         entry.value.to_owned()
     }
 
-    pub(super) fn socket_mode(&self, root: &Section<'d, 'i>) -> u32 {
+    pub(super) fn socket_mode(&self, root: &Section<'d>) -> u32 {
         const OWNER: u32 = 0o600;
         const REMEDY: &str =
             "write octal permission bits such as 0o660, of which 0o600 for the owner";
@@ -90,59 +86,44 @@ impl<'d, 'i> Reader<'d, 'i> {
         };
         let mode = entry.value as u32;
         if mode & OWNER != OWNER {
-            self.document.reject(&entry, "out of range", REMEDY);
+            entry.reject("out of range", REMEDY);
         }
         mode
     }
 
-    pub(super) fn engine(&self, root: &Section<'d, 'i>) -> (Engine, Doorbells, u64) {
+    pub(super) fn engine(&self, root: &Section<'d>) -> (Engine, Doorbells, u64) {
         let section = root.section("engine", keys::ENGINE);
-        let section = section.as_ref();
-        let cpu = section.and_then(|engine| {
-            engine.integer(
-                "cpu",
-                0..=8191,
-                "write the number of a processor, counted from 0",
-            )
-        });
-        let threads = section.and_then(|engine| self.threads(engine));
-        let doorbells =
-            section.and_then(|engine| self.one_of(engine, "doorbells", &Doorbells::NAMES));
+        let remedy = "write the number of a processor, counted from 0";
         (
             Engine {
-                cpu: cpu.map(|cpu| cpu.value as usize),
-                threads: threads.unwrap_or(Threads::Fixed(1)),
+                cpu: section.number("cpu", 0..=8191, remedy),
+                threads: self.threads(&section).unwrap_or(Threads::Fixed(1)),
             },
-            doorbells.unwrap_or_default(),
             section
-                .and_then(object_memory)
-                .unwrap_or(Quota::default().memory as u64),
+                .one_of("doorbells", &Doorbells::NAMES)
+                .unwrap_or_default(),
+            object_memory(&section).unwrap_or(Quota::default().memory as u64),
         )
     }
 
-    fn threads(&self, section: &Section<'d, 'i>) -> Option<Threads> {
+    fn threads(&self, section: &Section<'d>) -> Option<Threads> {
         const REMEDY: &str = "write a number of engines from 1 to 64, or \"auto\"";
         let entry = section.value("threads")?;
         match entry.value.as_str() {
             Some("auto") => Some(Threads::Auto),
-            Some(_) => {
-                self.document.reject(&entry, "no number of engines", REMEDY);
-                None
-            }
-            None => {
-                let count = section.integer("threads", 1..=ENGINES_MAX as i64, REMEDY)?;
-                Some(Threads::Fixed(count.value as usize))
-            }
+            Some(_) => entry.meaning(None, "no number of engines", REMEDY),
+            None => section
+                .number("threads", 1..=ENGINES_MAX as i64, REMEDY)
+                .map(Threads::Fixed),
         }
     }
 
-    pub(super) fn external(&self, root: &Section<'d, 'i>, runtime_dir: &Path) -> External {
+    pub(super) fn external(&self, root: &Section<'d>, runtime_dir: &Path) -> External {
         let section = root.section("external", keys::EXTERNAL);
-        let socket = section.and_then(|section| section.text("socket"));
-        let socket = match socket {
+        let socket = match section.text("socket") {
             Some(entry) if entry.value.is_empty() => None,
             Some(entry) => {
-                self.check_name(&entry);
+                entry.check_name();
                 Some(entry.value.to_owned())
             }
             // Daemons that run at the same time have runtime directories of their own.
@@ -153,8 +134,8 @@ impl<'d, 'i> Reader<'d, 'i> {
 
     pub(super) fn socket(
         &mut self,
-        name: &Entry<&str>,
-        configured: Option<&Entry<&str>>,
+        name: &Entry<'d, &str>,
+        configured: Option<&Entry<'d, &str>>,
         runtime_dir: &Path,
     ) -> PathBuf {
         let file =
@@ -163,8 +144,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         // The place to mend is the socket's own key where there is one, else the VF's name.
         let entry = configured.unwrap_or(name);
         if file.is_empty() || file.ends_with('/') || file.contains('\0') {
-            self.document.reject(
-                entry,
+            entry.reject(
                 "not the path of a file",
                 "write a file name, which is then in the runtime directory, or a whole path",
             );
@@ -172,30 +152,24 @@ impl<'d, 'i> Reader<'d, 'i> {
         }
         let length = path.as_os_str().as_bytes().len();
         if length > SOCKET_PATH_MAX {
-            self.document.reject(
-                entry,
+            entry.reject(
                 too_long(&path, length),
                 "choose a shorter `runtime_dir`, name or `socket`",
             );
         }
-        self.document.claim(
-            &mut self.names.sockets,
-            &entry.with(path.clone()),
-            "socket",
-            name.value,
-        );
+        entry
+            .with(path.clone())
+            .claim(&mut self.names.sockets, "socket", name.value);
         path
     }
 }
 
 /// Bytes of the daemon's memory for a guest's objects, of a table that says so.
-pub(super) fn object_memory(section: &Section<'_, '_>) -> Option<u64> {
-    let entry = section.integer(
-        "object_memory",
-        1..=1 << 20,
-        "write how many MiB of the daemon's memory a guest's objects may take, from 1 to 1048576",
-    )?;
-    Some((entry.value as u64) << 20)
+pub(super) fn object_memory(section: &Section<'_>) -> Option<u64> {
+    const REMEDY: &str =
+        "write how many MiB of the daemon's memory a guest's objects may take, from 1 to 1048576";
+    let mebibytes: u64 = section.number("object_memory", 1..=1 << 20, REMEDY)?;
+    Some(mebibytes << 20)
 }
 
 fn too_long(path: &Path, length: usize) -> String {

@@ -11,35 +11,32 @@ use crate::config::{
     Wiring,
 };
 
-impl<'d, 'i> Reader<'d, 'i> {
-    pub(super) fn fabric(&self, section: Option<&Section<'d, 'i>>) -> Option<Fabric> {
-        const MTU_REMEDY: &str = "the MTUs are 256, 512, 1024, 2048 and 4096";
-        let mtu = section.and_then(|fabric| {
-            let entry = fabric.integer("mtu", 256..=4096, MTU_REMEDY)?;
-            let mtu = u32::try_from(entry.value).ok().and_then(Mtu::from_bytes);
-            if mtu.is_none() {
-                self.document
-                    .reject(&entry, "not an InfiniBand MTU", MTU_REMEDY);
-            }
-            mtu
-        });
-        let link_width = section.and_then(|fabric| self.one_of(fabric, "link_width", &WIDTHS));
-        let link_speed =
-            section.and_then(|fabric| self.one_of(fabric, "link_speed", &LinkRate::NAMES));
-        let model = section.and_then(|fabric| self.one_of(fabric, "model", &AddressModel::NAMES));
-        let bandwidth =
-            section.and_then(|fabric| self.one_of(fabric, "bandwidth", &Bandwidth::NAMES));
-        let extended_lids = section.and_then(|fabric| self.flag(fabric, "extended_lids"));
-        let grh_required = section.and_then(|fabric| self.flag(fabric, "grh_required"));
-        Some(Fabric {
-            model: model.unwrap_or_default(),
-            grh_required: grh_required.unwrap_or(true),
-            extended_lids: extended_lids.unwrap_or_default(),
-            mtu: mtu.unwrap_or(Mtu::B4096),
-            link_width: link_width.unwrap_or(LinkWidth::X4),
-            link_speed: link_speed.unwrap_or(LinkRate::Edr),
-            bandwidth: bandwidth.unwrap_or_default(),
-        })
+impl<'d> Reader<'d> {
+    pub(super) fn fabric(&self, section: &Section<'d>) -> Fabric {
+        Fabric {
+            model: section
+                .one_of("model", &AddressModel::NAMES)
+                .unwrap_or_default(),
+            grh_required: section.flag("grh_required").unwrap_or(true),
+            extended_lids: section.flag("extended_lids").unwrap_or_default(),
+            mtu: self.mtu(section).unwrap_or(Mtu::B4096),
+            link_width: section
+                .one_of("link_width", &WIDTHS)
+                .unwrap_or(LinkWidth::X4),
+            link_speed: section
+                .one_of("link_speed", &LinkRate::NAMES)
+                .unwrap_or(LinkRate::Edr),
+            bandwidth: section
+                .one_of("bandwidth", &Bandwidth::NAMES)
+                .unwrap_or_default(),
+        }
+    }
+
+    fn mtu(&self, section: &Section<'d>) -> Option<Mtu> {
+        const REMEDY: &str = "the MTUs are 256, 512, 1024, 2048 and 4096";
+        let entry = section.integer("mtu", 256..=4096, REMEDY)?;
+        let mtu = Mtu::from_bytes(entry.value as u32);
+        entry.meaning(mtu, "not an InfiniBand MTU", REMEDY)
     }
 
     /// Whether the model of addresses fits the manager and the number of VFs.

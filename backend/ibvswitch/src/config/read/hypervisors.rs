@@ -8,7 +8,7 @@ use vswitch::model;
 
 use super::Reader;
 use super::daemon::object_memory;
-use crate::config::document::{Entry, Section};
+use crate::config::document::{Entry, Section, at_most};
 use crate::config::wiring::free_ports;
 use crate::config::{
     Address, AddressModel, Doorbells, Hypervisor, Kind, Manager, ManagerPlace, SMP_ACCESS, Subnet,
@@ -32,10 +32,10 @@ pub(super) struct Defaults<'a> {
     pub(super) subnet: usize,
 }
 
-impl<'d, 'i> Reader<'d, 'i> {
+impl<'d> Reader<'d> {
     pub(super) fn hypervisors(
         &mut self,
-        root: &Section<'d, 'i>,
+        root: &Section<'d>,
         (wiring, subnets): (&Wiring, &[Subnet]),
         manager: &Manager,
         defaults: Defaults<'_>,
@@ -59,8 +59,7 @@ impl<'d, 'i> Reader<'d, 'i> {
                 if let (Some(left), false) = (free.get_mut(switch), self.nodes_unknown) {
                     match left.checked_sub(1) {
                         Some(less) => *left = less,
-                        None => self.document.reject_section(
-                            section,
+                        None => section.reject(
                             "name",
                             format!(
                                 "no port is left for it on the switch `{}`",
@@ -83,41 +82,28 @@ impl<'d, 'i> Reader<'d, 'i> {
 
     fn hypervisor(
         &mut self,
-        section: &Section<'d, 'i>,
+        section: &Section<'d>,
         switch: usize,
         mut defaults: Defaults<'_>,
     ) -> Option<Hypervisor> {
-        let name = section.required_text("name");
-        if let Some(name) = &name {
-            self.check_name(name);
-            self.document.claim(
-                &mut self.names.hypervisors,
-                &name.with(name.value.to_owned()),
-                "name",
-                "hypervisor",
-            );
-        }
+        let name = section.name(&mut self.names.hypervisors, "hypervisor");
         let sections = section.sections("vf", keys::VF);
-        if let Some(first_too_many) = sections.get(VFS_PER_HYPERVISOR_MAX) {
-            self.document.reject_section(
-                first_too_many,
-                "name",
-                format!("{} VFs on one hypervisor", sections.len()),
-                format!("an adapter port has at most {VFS_PER_HYPERVISOR_MAX}; add a hypervisor"),
-            );
-        }
+        let remedy =
+            format!("an adapter port has at most {VFS_PER_HYPERVISOR_MAX}; add a hypervisor");
+        at_most(
+            VFS_PER_HYPERVISOR_MAX,
+            &sections,
+            "VFs on one hypervisor",
+            remedy,
+        );
         defaults.address = self.address(section, defaults);
         defaults.guest_memory = self.guest_memory(section);
         if let (Some(name), AddressModel::Hybrid) = (&name, defaults.model) {
             // Nodes are called by their names.
             let physical = format!("{}-pf", name.value);
-            self.check_name(&name.with(physical.as_str()));
-            self.document.claim(
-                &mut self.names.vfs,
-                &name.with(physical),
-                "name",
-                "physical function",
-            );
+            name.with(physical.as_str()).check_name();
+            name.with(physical)
+                .claim(&mut self.names.vfs, "name", "physical function");
         }
         let mut vfs: Vec<Vf> = sections
             .iter()
@@ -127,8 +113,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         if sections.len() <= VFS_PER_HYPERVISOR_MAX
             && let Some(first_too_many) = ports.get(VFS_PER_HYPERVISOR_MAX - sections.len())
         {
-            self.document.reject_section(
-                first_too_many,
+            first_too_many.reject(
                 "name",
                 format!(
                     "{} VFs and ports on one hypervisor",
@@ -148,8 +133,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             let configured = sections.len() + ports.len();
             let count = configured + spares.value as usize;
             if configured <= VFS_PER_HYPERVISOR_MAX && count > VFS_PER_HYPERVISOR_MAX {
-                self.document.reject(
-                    &spares,
+                spares.reject(
                     format!(
                         "{count} VFs on one hypervisor, with the {} that have a VM",
                         configured
@@ -171,27 +155,14 @@ impl<'d, 'i> Reader<'d, 'i> {
         })
     }
 
-    /// The name of a table of a VF or a port, which no other has.
-    pub(super) fn vf_name(&mut self, section: &Section<'d, 'i>) -> Option<Entry<&'d str>> {
-        let name = section.required_text("name")?;
-        self.check_name(&name);
-        self.document.claim(
-            &mut self.names.vfs,
-            &name.with(name.value.to_owned()),
-            "name",
-            "VF",
-        );
-        Some(name)
-    }
-
-    fn vf(&mut self, section: &Section<'d, 'i>, defaults: Defaults<'_>) -> Option<Vf> {
-        let name = self.vf_name(section);
+    fn vf(&mut self, section: &Section<'d>, defaults: Defaults<'_>) -> Option<Vf> {
+        let name = section.name(&mut self.names.vfs, "VF");
         let label = name.as_ref().map_or("", |name| name.value);
         let lid = self.lid(section, label, defaults.subnet);
         let guid = self.guid(section, label);
         let pkeys = self.pkeys(section);
-        let doorbells = self
-            .one_of(section, "doorbells", &Doorbells::NAMES)
+        let doorbells = section
+            .one_of("doorbells", &Doorbells::NAMES)
             .unwrap_or(defaults.doorbells);
         let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
         let address = self.address(section, defaults);
@@ -231,8 +202,8 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// Whether the VFs of this table, of a hypervisor or a VF, have LIDs of their own.
-    fn address(&self, section: &Section<'d, 'i>, defaults: Defaults<'_>) -> Address {
-        let configured = self.one_of(section, "address", &Address::NAMES);
+    fn address(&self, section: &Section<'d>, defaults: Defaults<'_>) -> Address {
+        let configured = section.one_of("address", &Address::NAMES);
         let of_all = match defaults.model {
             AddressModel::Hybrid => return configured.unwrap_or(defaults.address),
             AddressModel::SharedPort => Address::Shared,
@@ -241,8 +212,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         if let (Some(entry), Some(other)) = (section.text("address"), configured)
             && other != of_all
         {
-            self.document.reject(
-                &entry,
+            entry.reject(
                 "`fabric.model` decides for all VFs",
                 "leave the key out, or write fabric.model = \"vswitch-hybrid\"",
             );
@@ -251,17 +221,14 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// How much memory VMMs may share, in bytes.
-    pub(super) fn guest_memory(&self, section: &Section<'d, 'i>) -> Option<u64> {
+    pub(super) fn guest_memory(&self, section: &Section<'d>) -> Option<u64> {
         let entry = section.text("guest_memory")?;
         let bytes = size(entry.value).filter(|bytes| GUEST_MEMORY.contains(bytes));
-        if bytes.is_none() {
-            self.document.reject(
-                &entry,
-                "not an amount of memory for a guest",
-                "write a number and K, M, G or T, such as \"512G\", from \"1M\" to \"64T\"",
-            );
-        }
-        bytes
+        entry.meaning(
+            bytes,
+            "not an amount of memory for a guest",
+            "write a number and K, M, G or T, such as \"512G\", from \"1M\" to \"64T\"",
+        )
     }
 
     /// Whether there is address space for all that VMMs may share.
@@ -287,16 +254,15 @@ impl<'d, 'i> Reader<'d, 'i> {
 
     /// How far subnet management packets go. Queue pair 0 of a shared port is its physical
     /// function's.
-    fn smp(&self, section: &Section<'d, 'i>, address: Address) -> SmpAccess {
-        let configured = self.one_of(section, "smp", &SMP_ACCESS);
+    fn smp(&self, section: &Section<'d>, address: Address) -> SmpAccess {
+        let configured = section.one_of("smp", &SMP_ACCESS);
         if address == Address::Dedicated {
             return configured.unwrap_or(SmpAccess::OwnPort);
         }
         if let (Some(SmpAccess::OwnPort | SmpAccess::Fabric), Some(entry)) =
             (configured, section.text("smp"))
         {
-            self.document.reject(
-                &entry,
+            entry.reject(
                 "queue pair 0 of a shared port belongs to its physical function",
                 DEDICATED_REMEDY,
             );
@@ -305,22 +271,20 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// What a VF that shares a LID cannot have.
-    fn check_shared(&self, section: &Section<'d, 'i>) {
+    fn check_shared(&self, section: &Section<'d>) {
         if let Some(entry) = section.value("lid") {
             let what = "a VF that shares a LID has none of its own";
-            self.document.reject(&entry, what, DEDICATED_REMEDY);
+            entry.reject(what, DEDICATED_REMEDY);
         }
     }
 
     /// Whether the LIDs of a hypervisor's port suffice for its VFs in clusters. Which LMC a manager
     /// from outside gives the port nobody knows here.
-    fn check_range(&self, section: &Section<'d, 'i>, vfs: &[Vf], manager: &Manager) {
+    fn check_range(&self, section: &Section<'d>, vfs: &[Vf], manager: &Manager) {
         let clustered = vfs.iter().filter(|vf| vf.model.is_clustered()).count();
         let range = 1usize << manager.lmc;
         if manager.place == ManagerPlace::Embedded && clustered >= range {
-            self.document.reject_section(
-                section,
-                "name",
+            section.reject("name",
                 format!(
                     "{clustered} of its VFs share a port and are in a cluster, where each needs a LID \
                      beside the port's own, but with sm.lmc = {} the port has 2^{0} - 1 = {} such LIDs",
@@ -333,12 +297,13 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// A virtual function without a VM.
-    fn spare(&mut self, hypervisor: &Entry<&str>, number: i64, defaults: Defaults<'_>) -> Vf {
+    fn spare(&mut self, hypervisor: &Entry<'d, &str>, number: i64, defaults: Defaults<'_>) -> Vf {
         let name = format!("{}-spare{number}", hypervisor.value);
         let entry = hypervisor.with(name.as_str());
-        self.check_name(&entry);
-        self.document
-            .claim(&mut self.names.vfs, &entry.with(name.clone()), "name", "VF");
+        entry.check_name();
+        entry
+            .with(name.clone())
+            .claim(&mut self.names.vfs, "name", "VF");
         self.derived("VF", &name);
         let model = model::Vf::spare(&name);
         Vf {

@@ -3,30 +3,32 @@
 use fabric::SmpAccess;
 use toml::de::DeValue;
 
-use super::{Reader, integer};
-use crate::config::document::{Entry, Section, list};
+use super::Reader;
+use crate::config::document::{Entry, Section};
 use crate::config::{GmpClass, GmpClasses, MadRate, MadRules, keys};
 
 const RATE_REMEDY: &str = "write packets per second, from 1 to 1000000, or 0 for no limit";
 const RATE_MAX: i64 = 1_000_000;
 const BURST_REMEDY: &str = "write packets, from 1 to 1000000";
 
-impl<'d, 'i> Reader<'d, 'i> {
+impl<'d> Reader<'d> {
     /// The rules in the table of a VF whose subnet management packets go so far.
-    pub(super) fn mads(&self, section: &Section<'d, 'i>, smp: SmpAccess) -> MadRules {
+    pub(super) fn mads(&self, section: &Section<'d>, smp: SmpAccess) -> MadRules {
         let manages = smp == SmpAccess::Fabric;
-        let classes = match section.section("gmp", keys::GMP) {
-            Some(gmp) => self.classes(&gmp),
-            None if manages => GmpClasses::ALL,
-            None => GmpClasses::default(),
+        let classes = if section.value("gmp").is_some() {
+            self.classes(&section.section("gmp", keys::GMP))
+        } else if manages {
+            GmpClasses::ALL
+        } else {
+            GmpClasses::default()
         };
-        let burst = section
-            .integer("mad_burst", 1..=RATE_MAX, BURST_REMEDY)
-            .map_or(MadRate::default().burst, |entry| entry.value as u32);
-        let rate = match section.integer("mad_rate", 0..=RATE_MAX, RATE_REMEDY) {
-            Some(entry) => rate(entry.value as u32, burst),
+        let usual = MadRate::default();
+        let burst = section.number("mad_burst", 1..=RATE_MAX, BURST_REMEDY);
+        let burst = burst.unwrap_or(usual.burst);
+        let rate = match section.number("mad_rate", 0..=RATE_MAX, RATE_REMEDY) {
+            Some(per_second) => rate(per_second, burst),
             None if manages => None,
-            None => rate(MadRate::default().per_second, burst),
+            None => rate(usual.per_second, burst),
         };
         MadRules {
             classes,
@@ -35,78 +37,46 @@ impl<'d, 'i> Reader<'d, 'i> {
         }
     }
 
-    fn classes(&self, gmp: &Section<'d, 'i>) -> GmpClasses {
+    fn classes(&self, gmp: &Section<'d>) -> GmpClasses {
         let (allow, deny) = (gmp.array("allow"), gmp.array("deny"));
         if allow.is_some() && deny.is_some() {
-            self.document.reject_section(
-                gmp,
+            gmp.reject(
                 "allow",
                 "both `allow` and `deny`",
                 "write the classes that may pass, or those that may not",
             );
         }
+        let fold = |list: Entry<'d, Vec<Entry<'d, &'d DeValue<'d>>>>, none, add: fn(_, _) -> _| {
+            let list = list.value.iter();
+            list.filter_map(|entry| class(entry, entry.value.as_str().unwrap_or_default()))
+                .fold(none, add)
+        };
         match (allow, deny) {
-            (Some(allow), _) => allow
-                .iter()
-                .filter_map(|entry| self.class(entry))
-                .fold(GmpClasses::NONE, GmpClasses::with),
-            (None, Some(deny)) => deny
-                .iter()
-                .filter_map(|entry| self.class(entry))
-                .fold(GmpClasses::ALL, GmpClasses::without),
+            (Some(allow), _) => fold(allow, GmpClasses::NONE, GmpClasses::with),
+            (None, Some(deny)) => fold(deny, GmpClasses::ALL, GmpClasses::without),
             (None, None) => GmpClasses::default(),
         }
     }
 
-    fn class(&self, entry: &Entry<&DeValue<'_>>) -> Option<GmpClass> {
-        self.named_class(entry, entry.value.as_str().unwrap_or_default())
-    }
-
-    fn named_class<T>(&self, entry: &Entry<T>, name: &str) -> Option<GmpClass> {
-        let found = GmpClass::NAMES
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|&(_, class)| class);
-        if found.is_none() {
-            let names: Vec<&str> = GmpClass::NAMES.iter().map(|&(name, _)| name).collect();
-            self.document.reject(
-                entry,
-                format!("`{name}` is no class of management packets"),
-                format!("the classes are {}", list(&names)),
-            );
-        }
-        found
-    }
-
-    fn class_rates(&self, section: &Section<'d, 'i>, burst: u32) -> Vec<(GmpClass, MadRate)> {
-        let Some(rates) = section.section("mad_rates", keys::MAD_RATES) else {
-            return Vec::new();
+    fn class_rates(&self, section: &Section<'d>, burst: u32) -> Vec<(GmpClass, MadRate)> {
+        let rates = section.section("mad_rates", keys::MAD_RATES);
+        let rate = |(name, entry): (&str, Entry<'d, &'d DeValue<'d>>)| {
+            let class = class(&entry, name)?;
+            let remedy = "write packets per second, from 1 to 1000000";
+            let per_second =
+                entry.meaning(entry.integer(1..=RATE_MAX), "not a rate", remedy)? as u32;
+            // A burst that takes longer than a second to refill is no burst.
+            let burst = burst.min(per_second);
+            Some((class, MadRate { per_second, burst }))
         };
-        rates
-            .entries()
-            .filter_map(|(name, entry)| {
-                let class = self.named_class(&entry, name)?;
-                match integer(entry.value).filter(|value| (1..=RATE_MAX).contains(value)) {
-                    // A burst that takes longer than a second to refill is no burst.
-                    Some(value) => Some((
-                        class,
-                        MadRate {
-                            per_second: value as u32,
-                            burst: burst.min(value as u32),
-                        },
-                    )),
-                    None => {
-                        self.document.reject(
-                            &entry,
-                            "not a rate",
-                            "write packets per second, from 1 to 1000000",
-                        );
-                        None
-                    }
-                }
-            })
-            .collect()
+        rates.entries().filter_map(rate).collect()
     }
+}
+
+/// The class of this name.
+fn class<T>(entry: &Entry<'_, T>, name: &str) -> Option<GmpClass> {
+    let what = format!("`{name}` is no class of management packets");
+    entry.find(name, &GmpClass::NAMES, &what, "the classes")
 }
 
 fn rate(per_second: u32, burst: u32) -> Option<MadRate> {

@@ -1,12 +1,10 @@
 //! Partitions and P_Key tables.
 
-use std::collections::HashMap;
-
 use toml::de::DeValue;
 use wire::PKey;
 
-use super::{Reader, Seen, integer};
-use crate::config::document::{Entry, Section};
+use super::Reader;
+use crate::config::document::{Entry, Section, Seen};
 use crate::config::{PKEYS_MAX, keys};
 
 const PKEY_REMEDY: &str = "write a name from [partitions], optionally with \":full\" or \
@@ -15,81 +13,71 @@ const PKEY_REMEDY: &str = "write a name from [partitions], optionally with \":fu
 const DEFAULT_PARTITION: u16 = 0x7fff;
 const FULL_MEMBER: u16 = 0x8000;
 
-impl<'d, 'i> Reader<'d, 'i> {
-    pub(super) fn partitions(&mut self, root: &Section<'d, 'i>) {
+impl<'d> Reader<'d> {
+    pub(super) fn partitions(&mut self, root: &Section<'d>) {
         self.names
             .partitions
             .insert("default".to_owned(), DEFAULT_PARTITION);
-        let Some(section) = root.section("partitions", keys::PARTITIONS) else {
-            return;
-        };
-        let mut keys: Seen<u16> = HashMap::new();
+        let section = root.section("partitions", keys::PARTITIONS);
+        let mut keys: Seen<u16> = Seen::new();
         for (name, entry) in section.entries() {
             if name == "default" {
-                self.document.reject(
-                    &entry,
+                entry.reject(
                     "the default partition is 0x7fff by definition",
                     "choose another name",
                 );
                 continue;
             }
-            self.check_name(&entry.with(name));
-            let base = integer(entry.value).and_then(|number| u16::try_from(number).ok());
-            match base.filter(|base| (1..DEFAULT_PARTITION).contains(base)) {
-                Some(base) => {
-                    self.document.claim(&mut keys, &entry.with(base), "P_Key", name);
-                    self.names.partitions.insert(name.to_owned(), base);
-                }
-                None => self.document.reject(
-                    &entry,
-                    "not a partition's P_Key",
-                    "write a number from 0x0001 to 0x7ffe; the membership bit 0x8000 belongs to the members",
-                ),
+            entry.with(name).check_name();
+            let base = entry.integer(1..=i64::from(DEFAULT_PARTITION) - 1);
+            let base = entry.meaning(
+                base,
+                "not a partition's P_Key",
+                "write a number from 0x0001 to 0x7ffe; the membership bit 0x8000 belongs to the members",
+            );
+            if let Some(base) = base.map(|base| base as u16) {
+                entry.with(base).claim(&mut keys, "P_Key", name);
+                self.names.partitions.insert(name.to_owned(), base);
             }
         }
     }
 
-    pub(super) fn pkeys(&self, section: &Section<'d, 'i>) -> Vec<PKey> {
-        let default = vec![PKey::DEFAULT_FULL];
-        let (Some(list), Some(whole)) = (section.array("pkeys"), section.value("pkeys")) else {
-            return default;
+    pub(super) fn pkeys(&self, section: &Section<'d>) -> Vec<PKey> {
+        let Some(list) = section.array("pkeys") else {
+            return vec![PKey::DEFAULT_FULL];
         };
-        if list.is_empty() {
-            self.document.reject(
-                &whole,
+        let count = list.value.len();
+        if count == 0 {
+            list.reject(
                 "no P_Key: the port could talk to nobody",
                 "leave the key out for full membership of the default partition",
             );
         }
-        if list.len() > PKEYS_MAX {
-            self.document.reject(
-                &whole,
-                format!("{} entries", list.len()),
+        if count > PKEYS_MAX {
+            list.reject(
+                format!("{count} entries"),
                 format!("a P_Key table has {PKEYS_MAX}"),
             );
         }
-        self.memberships(&list)
+        self.memberships(&list.value)
     }
 
     /// The P_Keys of a list, of which no two may be of one partition.
-    pub(super) fn memberships(&self, list: &[Entry<&DeValue<'_>>]) -> Vec<PKey> {
+    pub(super) fn memberships(&self, list: &[Entry<'d, &DeValue<'d>>]) -> Vec<PKey> {
         let mut seen = Seen::new();
         list.iter()
             .filter_map(|entry| {
                 let pkey = self.pkey(entry)?;
                 let partition = pkey & DEFAULT_PARTITION;
-                self.document.claim(
-                    &mut seen,
-                    &entry.with(partition),
-                    "partition",
-                    "an entry before it",
-                );
+                entry
+                    .with(partition)
+                    .claim(&mut seen, "partition", "an entry before it");
                 Some(PKey::from(pkey))
             })
             .collect()
     }
 
-    fn pkey(&self, entry: &Entry<&DeValue<'_>>) -> Option<u16> {
+    fn pkey(&self, entry: &Entry<'d, &DeValue<'d>>) -> Option<u16> {
         let pkey = match entry.value {
             DeValue::String(text) => {
                 let (name, membership) = text.split_once(':').unwrap_or((text, "full"));
@@ -100,12 +88,9 @@ impl<'d, 'i> Reader<'d, 'i> {
                     _ => None,
                 }
             }
-            value => integer(value).and_then(|number| u16::try_from(number).ok()),
+            _ => entry.integer(0..=0xffff).map(|number| number as u16),
         };
         let valid = pkey.filter(|pkey| pkey & DEFAULT_PARTITION != 0);
-        if valid.is_none() {
-            self.document.reject(entry, "not a P_Key", PKEY_REMEDY);
-        }
-        valid
+        entry.meaning(valid, "not a P_Key", PKEY_REMEDY)
     }
 }

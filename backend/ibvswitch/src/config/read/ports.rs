@@ -13,16 +13,14 @@ use crate::config::{AddressModel, Doorbells, Kind, Vf};
 const MAC_REMEDY: &str =
     "write one of a single card, as in \"52:54:00:12:34:56\", or leave the key out";
 
-impl<'d, 'i> Reader<'d, 'i> {
-    pub(super) fn port(&mut self, section: &Section<'d, 'i>, defaults: Defaults<'_>) -> Option<Vf> {
-        let name = self.vf_name(section);
+impl<'d> Reader<'d> {
+    pub(super) fn port(&mut self, section: &Section<'d>, defaults: Defaults<'_>) -> Option<Vf> {
+        let name = section.name(&mut self.names.vfs, "VF");
         let label = name.as_ref().map_or("", |name| name.value);
         section.required_text("kind");
-        self.one_of(section, "kind", &[("vhost-user-net", ())]);
+        section.one_of("kind", &[("vhost-user-net", ())]);
         if defaults.model == AddressModel::SharedPort {
-            self.document.reject_section(
-                section,
-                "kind",
+            section.reject("kind",
                 "such a port has a LID of its own, and with fabric.model = \"shared-port\" only physical \
                  functions have",
                 "choose another fabric.model, such as \"vswitch-hybrid\"",
@@ -63,31 +61,27 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// The Ethernet address of a port's guest. Where there is none, one derives from the name.
-    fn mac(&self, section: &Section<'d, 'i>, name: &str) -> Mac {
+    fn mac(&self, section: &Section<'d>, name: &str) -> Mac {
         let [.., a, b, c, d, e] = u64::from(derive_guid("port", name)).to_be_bytes();
         // Locally administered.
         let derived = Mac([2, a, b, c, d, e]);
         let Some(entry) = section.text("mac") else {
             return derived;
         };
-        match entry.value.parse::<Mac>() {
-            Ok(mac) if !mac.is_group() && mac != Mac::default() => mac,
-            _ => {
-                let what = "not the Ethernet address of a card";
-                self.document.reject(&entry, what, MAC_REMEDY);
-                derived
-            }
-        }
+        let mac = entry.value.parse::<Mac>().ok();
+        let mac = mac.filter(|mac| !mac.is_group() && *mac != Mac::default());
+        entry
+            .meaning(mac, "not the Ethernet address of a card", MAC_REMEDY)
+            .unwrap_or(derived)
     }
 
     /// The GUID of a port whose guest has this address, which nobody else may have.
-    fn guid_of(&mut self, section: &Section<'d, 'i>, mac: Mac, name: &str) -> Guid {
+    fn guid_of(&mut self, section: &Section<'d>, mac: Mac, name: &str) -> Guid {
         let guid = mac.eui64();
         let owner =
             format!("the port `{name}`, whose GUID is made of its guest's Ethernet address");
         if let Some(other) = self.names.guids.insert(u64::from(guid), owner) {
-            self.document.reject_section(
-                section,
+            section.reject(
                 "mac",
                 format!("the GUID {guid} that {mac} makes is also that of {other}"),
                 "configure another `mac`",

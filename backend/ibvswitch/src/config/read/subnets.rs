@@ -2,29 +2,30 @@
 
 use wire::{Gid, Guid, Lid};
 
-use super::{LID_MAX, LID_REMEDY, PREFIX_REMEDY, Reader, Seen};
-use crate::config::document::{Entry, Section};
+use super::{LID_MAX, LID_REMEDY, PREFIX_REMEDY, Reader};
+use crate::config::document::{Entry, Section, Seen, at_most};
 use crate::config::{
     Fabric, MANAGER, Manager, ManagerHost, ManagerPlace, Router, RouterPort, Subnet, Wiring, keys,
 };
 
 /// Subnets that a configuration may have.
 const SUBNETS_MAX: usize = 64;
-/// Routers, likewise.
+/// Routers that a configuration may have.
 const ROUTERS_MAX: usize = 64;
 
-impl<'d, 'i> Reader<'d, 'i> {
+impl<'d> Reader<'d> {
     /// The subnets; where there is no table of one, the one that `[fabric]` and `[sm]` describe. On
     /// which switches their managers are is not known yet.
     pub(super) fn subnets(
         &mut self,
-        root: &Section<'d, 'i>,
-        fabric: Option<&Section<'d, 'i>>,
-        sm: Option<&Section<'d, 'i>>,
+        root: &Section<'d>,
+        fabric: &Section<'d>,
+        sm: &Section<'d>,
     ) -> Vec<Subnet> {
-        let single = fabric.and_then(|fabric| fabric.text("subnet_prefix"));
-        let lid = sm.and_then(|sm| sm.integer("lid", 1..=LID_MAX, LID_REMEDY));
-        let lid = lid.map_or(Lid::from(1), |entry| Lid::from(entry.value as u16));
+        let single = fabric.text("subnet_prefix");
+        let lid = sm
+            .number("lid", 1..=LID_MAX, LID_REMEDY)
+            .map_or(Lid::from(1), Lid::new);
         let sections = root.sections("subnet", keys::SUBNET);
         if sections.is_empty() {
             let prefix = single.and_then(|entry| self.prefix(&entry));
@@ -42,40 +43,28 @@ impl<'d, 'i> Reader<'d, 'i> {
             }];
         }
         if let Some(single) = single {
-            self.document.reject(
-                &single,
+            single.reject(
                 "there are tables [[subnet]]",
                 "remove this key; each of them has a `prefix`",
             );
         }
-        if let Some(first_too_many) = sections.get(SUBNETS_MAX) {
-            let what = format!("{} subnets", sections.len());
-            let remedy = format!("a configuration has at most {SUBNETS_MAX}");
-            self.document
-                .reject_section(first_too_many, "name", what, remedy);
-        }
+        let remedy = format!("a configuration has at most {SUBNETS_MAX}");
+        at_most(SUBNETS_MAX, &sections, "subnets", remedy);
         let (mut names, mut prefixes) = (Seen::new(), Seen::new());
         let mut subnets = Vec::with_capacity(sections.len());
         for section in &sections {
-            let (name, prefix) = (
-                section.required_text("name"),
-                section.required_text("prefix"),
-            );
-            let Some(name) = name else { continue };
-            self.check_name(&name);
-            self.document.claim(
-                &mut names,
-                &name.with(name.value.to_owned()),
-                "name",
-                "subnet",
-            );
+            let prefix = section.required_text("prefix");
+            let Some(name) = section.name(&mut names, "subnet") else {
+                continue;
+            };
             let prefix = prefix.and_then(|entry| {
                 let prefix = self.prefix(&entry)?;
                 if sections.len() > 1 {
                     self.check_routable(&entry, prefix);
                 }
-                self.document
-                    .claim(&mut prefixes, &entry.with(prefix), "prefix", name.value);
+                entry
+                    .with(prefix)
+                    .claim(&mut prefixes, "prefix", name.value);
                 Some(prefix)
             });
             let host = format!("{MANAGER} {}", name.value);
@@ -119,17 +108,13 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 
     /// A prefix, which is written as a GUID is: 64 bits in hexadecimal.
-    fn prefix(&self, entry: &Entry<&str>) -> Option<u64> {
+    fn prefix(&self, entry: &Entry<'d, &str>) -> Option<u64> {
         let prefix = entry.value.parse().ok().map(Guid::value);
-        if prefix.is_none() {
-            self.document
-                .reject(entry, "not a 64-bit subnet prefix", PREFIX_REMEDY);
-        }
-        prefix
+        entry.meaning(prefix, "not a 64-bit subnet prefix", PREFIX_REMEDY)
     }
 
     /// Whether routers pass packets on to a subnet of this prefix.
-    fn check_routable(&self, entry: &Entry<&str>, prefix: u64) {
+    fn check_routable(&self, entry: &Entry<'d, &str>, prefix: u64) {
         let gid = Gid::new(prefix, Guid::NONE);
         let what = if gid.is_link_local() {
             "GIDs of this prefix mean something in their own subnet alone: no router passes on packets \
@@ -139,19 +124,13 @@ impl<'d, 'i> Reader<'d, 'i> {
         } else {
             return;
         };
-        self.document.reject(
-            entry,
-            what,
+        entry.reject(what,
             "write a site-local prefix, such as \"fec0:0000:0000:0001\", or one that you were assigned",
         );
     }
 
     /// The place of the subnet that a table names, or of the first.
-    pub(in crate::config) fn subnet_of(
-        &self,
-        section: &Section<'d, 'i>,
-        subnets: &[Subnet],
-    ) -> usize {
+    pub(in crate::config) fn subnet_of(&self, section: &Section<'d>, subnets: &[Subnet]) -> usize {
         let Some(entry) = section.text("subnet") else {
             return 0;
         };
@@ -165,8 +144,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             } else {
                 format!("the subnets are {}", names.join(", "))
             };
-            self.document
-                .reject(&entry, "there is no subnet of this name", remedy);
+            entry.reject("there is no subnet of this name", remedy);
         }
         found.unwrap_or(0)
     }
@@ -174,7 +152,7 @@ impl<'d, 'i> Reader<'d, 'i> {
     /// Puts the managers of several subnets on their switches, and reads the routers.
     pub(in crate::config) fn join_subnets(
         &mut self,
-        root: &Section<'d, 'i>,
+        root: &Section<'d>,
         wiring: &mut Wiring,
         subnets: &mut [Subnet],
     ) {
@@ -182,8 +160,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         let named = sections.iter().filter(|s| s.value("name").is_some());
         for ((number, subnet), section) in subnets.iter_mut().enumerate().zip(named) {
             let Some(default) = self.leaf(root, wiring, number) else {
-                self.document.reject_section(
-                    section,
+                section.reject(
                     "name",
                     "no switch is in this subnet",
                     "name it as the `subnet` of a table [[switch]]",
@@ -196,21 +173,15 @@ impl<'d, 'i> Reader<'d, 'i> {
             };
             let switch = self.switch_named(&entry, wiring);
             if wiring.switches[switch].subnet != number {
-                self.document.reject(
-                    &entry,
-                    "this switch is in another subnet",
+                entry.reject("this switch is in another subnet",
                     "name one of this subnet, or leave the key out for the first of it with a hypervisor",
                 );
             }
             subnet.manager.switch = switch;
         }
         let sections = root.sections("router", keys::ROUTER);
-        if let Some(first_too_many) = sections.get(ROUTERS_MAX) {
-            let what = format!("{} routers", sections.len());
-            let remedy = format!("a configuration has at most {ROUTERS_MAX}");
-            self.document
-                .reject_section(first_too_many, "name", what, remedy);
-        }
+        let remedy = format!("a configuration has at most {ROUTERS_MAX}");
+        at_most(ROUTERS_MAX, &sections, "routers", remedy);
         let mut seen = Seen::new();
         for section in &sections {
             let router = self.router(section, wiring, &mut seen);
@@ -220,40 +191,33 @@ impl<'d, 'i> Reader<'d, 'i> {
 
     fn router(
         &mut self,
-        section: &Section<'d, 'i>,
+        section: &Section<'d>,
         wiring: &Wiring,
         seen: &mut Seen<String>,
     ) -> Option<Router> {
-        let name = section.required_text("name")?;
-        self.check_name(&name);
-        self.document
-            .claim(seen, &name.with(name.value.to_owned()), "name", "router");
+        let name = section.name(seen, "router")?;
         let guid = self.derived("router", name.value);
         if section.value("switches").is_none() {
-            self.document.reject_section(
-                section,
+            section.reject(
                 "switches",
                 "missing",
                 "add `switches = [\"…\", \"…\"]` to this table: one of each subnet that it joins",
             );
         }
         let mut ports: Vec<RouterPort> = Vec::new();
-        for entry in section.array("switches").unwrap_or_default() {
-            let Some(text) = entry.value.as_str() else {
-                self.document.reject(
-                    &entry,
-                    "not the name of a switch",
-                    "write it in double quotes",
-                );
-                continue;
-            };
+        for entry in section
+            .array("switches")
+            .map_or_else(Vec::new, |list| list.value)
+        {
+            let what = "not the name of a switch";
+            let text = entry.meaning(entry.value.as_str(), what, "write it in double quotes");
+            let Some(text) = text else { continue };
             let entry = entry.with(text);
             let switch = self.switch_named(&entry, wiring);
             let subnet = wiring.switches[switch].subnet;
             let is_in = |port: &RouterPort| wiring.switches[port.switch].subnet == subnet;
             if ports.iter().any(is_in) {
-                self.document.reject(
-                    &entry,
+                entry.reject(
                     "the router is in this switch's subnet already",
                     "name one switch of each subnet",
                 );
@@ -263,8 +227,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             ports.push(RouterPort { guid, switch });
         }
         if section.value("switches").is_some() && ports.len() < 2 {
-            self.document.reject_section(
-                section,
+            section.reject(
                 "switches",
                 "a router joins two subnets at least",
                 "name a switch of each",
