@@ -13,6 +13,7 @@
 //! daemon's other threads among them, is on the others.
 
 mod attack;
+mod attacker;
 mod batch;
 mod lab;
 mod neighbour;
@@ -34,7 +35,7 @@ use crate::pace::median;
 use crate::{Context, Effort, Measurement, Reference, Result, Tell};
 
 pub use attack::Attack;
-use attack::{beside, spinners};
+use attacker::{beside, spinners};
 use lab::Lab;
 use neighbour::{Latencies, Neighbour};
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use thiserror::Error;
 use tracing::{debug, warn};
 use vfio_bindings::bindings::vfio::{
     VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_DMA_MAP_FLAG_READ,
@@ -15,6 +14,7 @@ use vfio_bindings::bindings::vfio::{
     VFIO_DMA_UNMAP_FLAG_VADDR, VFIO_IRQ_SET_DATA_EVENTFD,
 };
 
+use crate::end::End;
 use crate::journal::Journal;
 use crate::message::{
     Command, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY, FLAG_REPLY,
@@ -27,43 +27,6 @@ use crate::version::{Capabilities, Version};
 use crate::{Device, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
 use vmm::memory::{Files, MapError};
 use vmm::socket::{Lost, ReceivedFds, Socket};
-
-/// How a client's connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum End {
-    /// The client closed the socket.
-    #[error("the client closed the socket")]
-    Closed,
-    /// The client closed the socket in the middle of a message.
-    #[error("the client closed the socket in the middle of a message")]
-    Truncated,
-    /// The client sent a message of a length that no message has; what follows
-    /// it cannot be found.
-    #[error(
-        "the client sent a message of {0} bytes, more than a message can have or less than its header"
-    )]
-    BadLength(u32),
-    /// The client truncated memory that it shared, and the device touched it.
-    #[error("the client truncated memory that the device was using")]
-    MemoryLost,
-    /// The server was told to stop.
-    #[error("the server was told to stop")]
-    Stopped,
-    /// The socket failed.
-    #[error("the socket failed: {0}")]
-    Failed(Errno),
-}
-
-impl From<Lost> for End {
-    fn from(lost: Lost) -> Self {
-        match lost {
-            Lost::Closed => Self::Closed,
-            Lost::Truncated => Self::Truncated,
-            Lost::Stopped => Self::Stopped,
-            Lost::System(errno) => Self::Failed(errno),
-        }
-    }
-}
 
 /// Serves one client on a connected socket until it goes, misbehaves beyond
 /// repair, or `stop` is signalled.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{debug, info, warn};
 
-use crate::connection::End;
+use crate::end::End;
 use crate::version::Version;
 
 /// Events that are told of at once.

@@ -39,6 +39,7 @@
 mod connection;
 mod device;
 mod dma;
+mod end;
 mod heap;
 mod irq;
 mod journal;
@@ -51,9 +52,10 @@ mod version;
 pub mod client;
 pub mod testing;
 
-pub use connection::{End, serve};
+pub use connection::serve;
 pub use device::Device;
 pub use dma::{DmaError, DmaTable, DmaView, Lookup, MAX_DMA_MAPS, Mapping, PAGE_SIZE, Protection};
+pub use end::End;
 pub use heap::release_heap;
 pub use irq::{Interrupts, IrqInfo};
 pub use message::{Command, Header, MAX_DATA_XFER_SIZE, MAX_MSG_FDS, NUM_IRQS, NUM_REGIONS};

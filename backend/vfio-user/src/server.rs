@@ -7,7 +7,8 @@ use std::path::Path;
 use vmm::{BindError, Listener, Stop};
 
 use crate::Device;
-use crate::connection::{End, serve_before};
+use crate::connection::serve_before;
+use crate::end::End;
 use crate::journal::Journal;
 
 /// A device's socket. Its file is removed on drop.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use driver::{Access, Config, Connection, Data, Klm, MemoryRegion, QueuePair, Receive};
 use driver::{SendRequest, Sge, Transport};
 
-use super::attack::Attacker;
+use super::attacker::Attacker;
 use super::lab::{Lab, VFS};
 use crate::{BenchError, Peer, Result};
 

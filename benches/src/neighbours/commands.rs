@@ -4,7 +4,7 @@
 use driver::bits::{mkc, request};
 use driver::{Device, ENTRY, Opcode, Options};
 
-use super::attack::Attacker;
+use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
 use super::lab::{Lab, VFS};
 use crate::Result;

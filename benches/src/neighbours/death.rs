@@ -1,6 +1,6 @@
 //! A guest with all the queue pairs that it can have is reset, or gone.
 
-use super::attack::Attacker;
+use super::attacker::Attacker;
 use super::errored::QueuePairs;
 use super::lab::Lab;
 use crate::Result;

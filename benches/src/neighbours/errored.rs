@@ -10,7 +10,7 @@ use driver::bits::{cqc, put_qword, qpc, reply, request};
 use driver::{Buffer, Device, ENTRY, MAILBOX_DATA, Opcode, Options, PAGE};
 use driver::{CompletionQueue, ProtectionDomain, Uar};
 
-use super::attack::Attacker;
+use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
 use super::lab::{Lab, VFS};
 use crate::Result;

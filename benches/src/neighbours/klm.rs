@@ -7,7 +7,7 @@ use driver::{
 };
 use driver::{PAGE, Receive, Remote, SendOpcode, SendRequest, Sge, Transport};
 
-use super::attack::Attacker;
+use super::attacker::Attacker;
 use super::lab::{Lab, VFS};
 use crate::{BenchError, Peer, Result};
 

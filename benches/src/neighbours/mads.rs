@@ -4,7 +4,7 @@
 use driver::bits::request;
 use driver::{AddressVector, Config, Data, ENTRY, Opcode, QueuePair, SendRequest, Sge, Transport};
 
-use super::attack::Attacker;
+use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
 use super::lab::{Lab, VFS};
 use crate::pace::until;

@@ -4,7 +4,7 @@
 use driver::{Access, Config, Connection, Data, Device, MemoryRegion, Options, QueuePair};
 use driver::{CompletionQueue, ProtectionDomain, Remote, SendRequest, Sge, Transport, Uar};
 
-use super::attack::Attacker;
+use super::attacker::Attacker;
 use super::lab::{Lab, VFS};
 use crate::{BenchError, Result};
 

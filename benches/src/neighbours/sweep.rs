@@ -7,7 +7,7 @@ use std::thread;
 use driver::{Device, Options};
 use ibvswitch::control::{Client, ClientError, Request, SmAction};
 
-use super::attack::Attacker;
+use super::attacker::Attacker;
 use super::lab::{Lab, VFS};
 use crate::{BenchError, Result};
 
