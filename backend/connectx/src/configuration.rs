@@ -76,7 +76,7 @@ impl Default for Configuration {
 pub const TRAPPED_PAGES: u32 = 16;
 
 impl Configuration {
-    /// The same with every value within what the device can be.
+    /// This configuration with every value within what the device can be.
     #[must_use]
     pub fn checked(mut self) -> Self {
         self.bar_size = self.bar_size.clamp(128 << 10, 1 << 30).next_power_of_two();

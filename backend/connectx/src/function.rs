@@ -89,7 +89,7 @@ impl<B: Backend> Function<B> {
         &self.backend
     }
 
-    /// The same, to map and unmap memory and to connect interrupts.
+    /// What executes its commands and doorbells, to map and unmap memory and to connect interrupts.
     pub const fn backend_mut(&mut self) -> &mut B {
         &mut self.backend
     }

@@ -61,11 +61,11 @@ pub enum RestoreError {
         "the image is of a function with {what} {there}, and this one has {here}; configure both alike"
     )]
     Differs {
-        /// In what.
+        /// What differs.
         what: &'static str,
-        /// That of the image.
+        /// The value in the image.
         there: u64,
-        /// That of this function.
+        /// The value of this function.
         here: u64,
     },
     /// What the driver has set up makes no sense.

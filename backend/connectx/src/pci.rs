@@ -61,7 +61,7 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// That of a function with this configuration, see [`Configuration::checked`].
+    /// The configuration space of a function with this configuration, see [`Configuration::checked`].
     #[must_use]
     pub fn new(configuration: &Configuration) -> Self {
         let mut space = Self {

@@ -42,7 +42,7 @@ pub struct PortAttributes {
     pub active_speed: u16,
     /// Virtual lanes as VLCap counts them: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
     pub vl_cap: u8,
-    /// Virtual lanes in use, likewise.
+    /// Virtual lanes in use, counted as in `vl_cap`.
     pub operational_vls: u8,
     /// Packets received with a wrong Q_Key.
     pub qkey_violations: u16,

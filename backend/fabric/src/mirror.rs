@@ -460,7 +460,7 @@ impl Draft<'_> {
             .collect()
     }
 
-    /// The same of an adapter that is shown as a switch.
+    /// The ways out of an adapter that is shown as a switch.
     fn ways_out_of_adapter(
         &self,
         adapter: PortRef,

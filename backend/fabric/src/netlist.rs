@@ -33,7 +33,7 @@ const RATES: [(&str, LinkSpeed, LinkSpeedExt); 7] = [
     ("NDR", LinkSpeed::Qdr, LinkSpeedExt::Ndr),
 ];
 
-/// Widths likewise.
+/// Widths of links, as they are written.
 const WIDTHS: [(&str, LinkWidth); 5] = [
     ("1x", LinkWidth::X1),
     ("2x", LinkWidth::X2),

@@ -96,11 +96,11 @@ pub enum VmImageError {
          the guest has to be started anew"
     )]
     Differs {
-        /// What.
+        /// What differs.
         what: &'static str,
-        /// That of the image.
+        /// The value in the image.
         image: String,
-        /// That of the VF.
+        /// The value at the VF.
         here: String,
     },
     /// Something that the VM had entered is not the VM's to enter.

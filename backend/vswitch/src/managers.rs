@@ -26,9 +26,9 @@ pub(crate) type Managers = Vec<Option<SubnetManager>>;
 /// A subnet, and the embedded manager if it has one.
 #[derive(Debug)]
 pub(crate) struct ManagedSubnet {
-    /// Where there are several.
+    /// Its name, where there are several subnets.
     pub(crate) name: Option<String>,
-    /// That of its manager's host.
+    /// The port of its manager's host.
     pub(crate) port: PortRef,
     /// No program of the host and no guest manages the subnet.
     pub(crate) embedded: bool,

@@ -403,7 +403,7 @@ impl VSwitch {
         self.views.renew(cluster, &input);
     }
 
-    /// The same for all clusters, as far as it is time.
+    /// Renews the views of all clusters, as far as it is time.
     pub(crate) fn renew_views(&self) {
         for cluster in 0..self.views.made.len() {
             let mut pace = self.views.pace.lock();

@@ -289,7 +289,7 @@ impl VSwitch {
         }
     }
 
-    /// The same, by another waker.
+    /// Has [`VSwitch::poll`] called by this waker.
     pub(crate) fn wake_by(&self, waker: &Waker) {
         if !self.woken.swap(true, Ordering::AcqRel) {
             waker.wake_by_ref();
@@ -396,7 +396,7 @@ impl VSwitch {
         port.map_or(Lid::NONE, |port| self.snapshot().physical_lid(vf, port))
     }
 
-    /// The same in the midst of a change.
+    /// The LID of a function's port in the subnet, in the midst of a change.
     pub(crate) fn physical_lid_in(&self, state: &SubnetState, vf: VfId) -> Lid {
         let port = self.port(vf);
         port.map_or(Lid::NONE, |port| {

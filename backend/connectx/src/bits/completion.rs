@@ -96,10 +96,9 @@ codes! {
 }
 
 codes! {
-    /// What went wrong more precisely, in an error entry. Those of
-    /// exceeded retries and remote operations are what ConnectX devices are seen
-    /// to give (logs of UCX); they have never been documented. The others are
-    /// this device's own.
+    /// What went wrong more precisely, in an error entry. For exceeded retries and remote operations the
+    /// codes are what ConnectX devices are seen to give (logs of UCX); they have never been documented.
+    /// The other codes are this device's own.
     VendorSyndrome: u8 {
         RetryExceeded = 0x81,
         RemoteAccess = 0x88,

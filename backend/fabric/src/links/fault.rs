@@ -39,7 +39,7 @@ impl Stalled {
         matches!(self, Self::Outbound | Self::Both)
     }
 
-    /// The same, seen from the other end.
+    /// What stalls, seen from the other end of the cable.
     pub(super) fn turned(self) -> Self {
         match self {
             Self::Outbound => Self::Inbound,

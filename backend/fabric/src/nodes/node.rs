@@ -189,7 +189,7 @@ impl Port {
         self.info.lid.covers(self.info.lmc, lid)
     }
 
-    /// The same of a LID of the extended space.
+    /// Whether packets to this LID of the extended space are for this port.
     pub(crate) fn answers_to_extended(&self, lid: ExtendedLid) -> bool {
         match lid.physical() {
             Some(lid) => self.answers_to(lid),

@@ -59,7 +59,7 @@ struct Onward {
 }
 
 impl Nodes {
-    /// The same as [`Nodes::follow`], and further where routers pass the packet on.
+    /// Follows a packet as [`Nodes::follow`] does, and further where routers pass it on.
     ///
     /// # Errors
     /// The second value has the errors of [`Nodes::resolve`], and [`NoRoute::HopLimit`] and

@@ -20,7 +20,7 @@ pub(super) enum Step {
     Tables,
     /// LIDs, keys, MTUs and the like of adapters' ports and switches.
     Ports,
-    /// The same of switches' external ports.
+    /// MTUs and the like of switches' external ports.
     Links,
     /// Forwarding tables.
     Paths,
@@ -201,7 +201,7 @@ impl SubnetManager {
         }
     }
 
-    /// The same between sweeps, where somebody has changed them.
+    /// Writes the alias GUIDs that somebody has changed between sweeps.
     pub(super) fn set_changed_aliases(&mut self) {
         for port in self.administration.take_changed_aliases() {
             // A sweep that is still looking writes them when it has found everything.

@@ -35,7 +35,7 @@ impl Columns {
         self.columns(std::iter::once(lid))
     }
 
-    /// The same for several LIDs, one column after the other.
+    /// The columns of several LIDs, one after the other.
     pub(super) fn columns(&mut self, lids: impl ExactSizeIterator<Item = Lid>) -> &mut [u8] {
         if self.waiting.len() + lids.len() > WAITING {
             self.flush();

@@ -64,8 +64,8 @@ impl Skeleton {
         Self::below(graph, &vec![false; graph.switches.len()])
     }
 
-    /// The same, where it is known of switches that they are `upper` ones, above those with adapters
-    /// although they may have some themselves.
+    /// The skeleton where the `upper` switches are known to stand above the switches with adapters. An
+    /// upper switch may have adapters itself.
     pub(super) fn below(graph: &Graph, upper: &[bool]) -> Self {
         let count = graph.switches.len();
         let mut has_adapters = vec![false; count];

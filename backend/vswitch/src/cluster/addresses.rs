@@ -57,7 +57,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Those of clusters without members, and of VFs at which nobody is.
+    /// The addresses in clusters without members, where nobody is at any VF.
     pub(super) fn new(clusters: &[Cluster], vfs: usize) -> Self {
         Self {
             clusters: clusters.iter().map(Lids::of).collect(),
@@ -116,7 +116,7 @@ impl Addresses {
         }
     }
 
-    /// The same for data: where it goes may be a LID of 18 bits.
+    /// The physical LID that a VF means by `lid` as the destination of data. It may have 18 bits.
     pub(crate) fn destination(&self, vf: VfId, lid: Lid) -> Option<ExtendedLid> {
         let physical = self.physical(vf, lid).map(ExtendedLid::from);
         physical.or_else(|| {

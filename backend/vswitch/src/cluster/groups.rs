@@ -90,7 +90,8 @@ impl Groups {
         is_everybodys(group) || self.vms.values().any(has)
     }
 
-    /// The same for a group that has ended, in which one of them may have been the last.
+    /// Whether VMs of the cluster may know of a group that has ended. One of them may have been its last
+    /// member.
     #[must_use]
     pub fn knew(&self, group: Gid) -> bool {
         self.knows(group) || self.former.contains(&group)

@@ -32,7 +32,7 @@ const ASKED: usize = 256;
 /// How long to wait for an answer, and how often to repeat.
 const TIMEOUT: Duration = Duration::from_secs(1);
 const RETRIES: u8 = 4;
-/// Transactions of the daemon's own requests begin here. Those of a guest's kernel have the number of
+/// Transactions of the daemon's own requests begin here. Transactions of a guest's kernel have the number of
 /// an agent in this place, which is small.
 const TRANSACTIONS: u64 = 0x006c_6561_7665_0000;
 

@@ -107,7 +107,7 @@ impl VSwitch {
         .collect()
     }
 
-    /// The same of those of a subnet, or of all where none is named.
+    /// The status of the manager of a subnet, or of all managers where no subnet is named.
     ///
     /// # Errors
     /// [`SmError`].

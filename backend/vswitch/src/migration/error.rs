@@ -106,7 +106,7 @@ pub enum MigrateError {
          --fewest and --destination-routed"
     )]
     NotOurs,
-    /// The same, where the VM goes to another subnet.
+    /// Options for forwarding tables, where the VM goes to another subnet.
     #[error(
         "{hypervisor} is in another subnet than `{vm}`, where it gets another LID and no forwarding \
          table changes for its former one; leave out --method, --drop-first, --fewest and \

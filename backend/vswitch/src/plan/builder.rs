@@ -18,7 +18,7 @@ pub(super) struct Builder {
     pub(super) nodes: Vec<PlannedNode>,
     pub(super) model: AddressModel,
     pub(super) dynamic: bool,
-    /// That of the nodes that are added.
+    /// The subnet of the nodes that are added.
     pub(super) subnet: Option<usize>,
 }
 

@@ -47,7 +47,7 @@ impl SharedPlace {
 pub struct Clustered(HashSet<Guid>);
 
 impl Clustered {
-    /// Those of a model.
+    /// The VMs of a model that are told apart by LIDs.
     #[must_use]
     pub fn new(model: &Model) -> Self {
         let vms = model.vfs().filter(|(_, vf)| vf.is_clustered());

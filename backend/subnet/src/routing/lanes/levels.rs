@@ -16,7 +16,7 @@ pub struct ServiceLevels {
     count: u8,
     /// By LID: which row or column tells of it.
     of_lid: Vec<u32>,
-    /// By switch, likewise.
+    /// By switch: which row or column tells of it.
     of_switch: Vec<u32>,
     /// How many rows there are, and columns.
     size: usize,

@@ -14,7 +14,7 @@ use crate::model::GmpClass;
 pub struct FilterImageV1 {
     /// Packets that may still be sent at once, in millionths; none without a limit.
     all: Option<u64>,
-    /// The same by the name of a class.
+    /// Packets of a class that may still be sent at once, in millionths, by the name of the class.
     classes: Vec<(String, u64)>,
     passed: u64,
     /// How many were refused, by the name of the reason.
