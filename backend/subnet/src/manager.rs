@@ -490,8 +490,8 @@ impl SubnetManager {
     fn begin(&mut self) -> bool {
         let now = self.now;
         match self.state() {
-            SmState::NotActive | SmState::Standby if self.has_unanswered() => {
-                self.refuse_migrations();
+            SmState::NotActive | SmState::Standby if self.migrations.has_unanswered() => {
+                self.migrations.refuse(&mut self.known);
             }
             SmState::NotActive => return false,
             SmState::Standby => return self.poll_master(),
@@ -502,7 +502,7 @@ impl SubnetManager {
                 self.phase = Phase::Multicast;
                 self.set_multicast();
             }
-            SmState::Master if self.has_migrations() => self.begin_round(),
+            SmState::Master if self.migrations.has_waiting() => self.begin_round(),
             SmState::Master if self.known.crowded => self.rebalance(),
             SmState::Master if self.next_sweep.is_some_and(|due| due <= now) => {
                 self.begin_light_sweep();
@@ -563,7 +563,7 @@ impl SubnetManager {
             errors = self.report.errors.len(),
             "subnet up"
         );
-        self.settle_migrations();
+        self.migrations.settle(&self.known);
     }
 
     fn schedule(&mut self) {

@@ -10,6 +10,7 @@ use crate::keys::KeyPolicy;
 use crate::lids;
 use crate::model::At;
 use crate::partitions::Candidate;
+use crate::sa::Aliases;
 
 /// The order in which a subnet is configured. Each step ends before the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +135,75 @@ impl Knowledge {
         }
         self.lids.get(&guid).copied().unwrap_or(Lid::NONE)
     }
+
+    /// The P_Key table that a port with this GUID is to have: its own partitions, and those of the
+    /// functions that share it.
+    pub(super) fn pkeys(&self, aliases: &Aliases, at: At, guid: Guid) -> Vec<PKey> {
+        let mut table = self.config.pkeys(&Candidate {
+            guid,
+            kind: self.subnet.nodes[at.0].info.node_type,
+            is_own: self.subnet.own == Some(at),
+        });
+        let aliases = aliases.of(guid);
+        let partitions = aliases.filter_map(|alias| self.config.partitions.get(&alias));
+        for &pkey in partitions.flatten() {
+            let same = |own: &&mut PKey| own.partition() == pkey.partition();
+            match table.iter_mut().find(same) {
+                Some(own) => *own = (*own).max(pkey),
+                None => table.push(pkey),
+            }
+        }
+        table
+    }
+
+    /// Whether a switch's port is to check partitions: it has an adapter, all of whose keys fit.
+    fn enforces(&self, aliases: &Aliases, at: At) -> bool {
+        let adapter = self.subnet.port(at).and_then(|port| port.peer);
+        let Some(adapter) = adapter.filter(|_| self.config.enforce_partitions) else {
+            return false;
+        };
+        let port = self.subnet.port(adapter);
+        match (port, self.enforcer(adapter)) {
+            (Some(port), Some((_, room))) if !self.subnet.nodes[adapter.0].is_switch() => {
+                self.pkeys(aliases, adapter, port.guid).len() <= usize::from(room)
+            }
+            _ => false,
+        }
+    }
+
+    /// What a port is set to now, and what it is to be set to.
+    pub(super) fn wanted(&self, aliases: &Aliases, at: At) -> Option<(PortInfo, PortInfo)> {
+        let port = self.subnet.port(at)?;
+        let before = port.info?;
+        let mut wanted = before;
+        if !port.guid.is_none() {
+            let own = self.subnet.own.and_then(|own| self.subnet.port(own))?;
+            wanted.lid = self.lid_of(port.guid);
+            wanted.lmc = match wanted.lid {
+                Lid::NONE => 0,
+                _ => self.lmc_of(port.guid),
+            };
+            wanted.master_sm_lid = self.lid_of(own.guid);
+            wanted.master_sm_sl = self.manager_level(port.guid);
+            wanted.gid_prefix = self.config.gid_prefix;
+            self.protect(at, &mut wanted);
+            wanted.subnet_timeout = self.config.subnet_timeout;
+        }
+        if self.subnet.nodes[at.0].is_switch() && at.1 != 0 && port.is_linked() {
+            let enforces = self.enforces(aliases, at);
+            wanted.partition_enforcement_inbound = enforces;
+            wanted.partition_enforcement_outbound = enforces;
+        }
+        let peer = port.peer.and_then(|peer| self.subnet.port(peer)?.info);
+        if let Some(peer) = peer.filter(|_| port.is_linked()) {
+            wanted.neighbor_mtu = before.mtu_cap.min(peer.mtu_cap).min(self.config.mtu.code());
+            wanted.operational_vls = self.operational_lanes(&before, &peer);
+        }
+        if let (Some(arbitration), true) = (&self.config.arbitration, port.is_linked()) {
+            wanted.vl_high_limit = arbitration.high_limit;
+        }
+        Some((before, wanted))
+    }
 }
 
 impl SubnetManager {
@@ -166,26 +236,6 @@ impl SubnetManager {
             }
             Step::Activate => self.set_states(PortState::Armed, PortState::Active),
         }
-    }
-
-    /// The P_Key table that a port with this GUID is to have: its own partitions, and those of the
-    /// functions that share it.
-    pub(super) fn pkeys(&self, at: At, guid: Guid) -> Vec<PKey> {
-        let mut table = self.known.config.pkeys(&Candidate {
-            guid,
-            kind: self.known.subnet.nodes[at.0].info.node_type,
-            is_own: self.known.subnet.own == Some(at),
-        });
-        let aliases = self.administration.aliases().of(guid);
-        let partitions = aliases.filter_map(|alias| self.known.config.partitions.get(&alias));
-        for &pkey in partitions.flatten() {
-            let same = |own: &&mut PKey| own.partition() == pkey.partition();
-            match table.iter_mut().find(same) {
-                Some(own) => *own = (*own).max(pkey),
-                None => table.push(pkey),
-            }
-        }
-        table
     }
 
     /// Writes the GUIDs that ports have besides their own.
@@ -264,7 +314,7 @@ impl SubnetManager {
             return;
         };
         let route = port.route.clone();
-        let wanted = self.pkeys(at, guid);
+        let wanted = self.known.pkeys(self.administration.aliases(), at, guid);
         let entries = usize::from(self.known.subnet.nodes[at.0].info.partition_cap);
         if wanted.len() > entries {
             self.error(format!(
@@ -328,21 +378,6 @@ impl SubnetManager {
         }
     }
 
-    /// Whether a switch's port is to check partitions: it has an adapter, all of whose keys fit.
-    fn enforces(&self, at: At) -> bool {
-        let adapter = self.known.subnet.port(at).and_then(|port| port.peer);
-        let Some(adapter) = adapter.filter(|_| self.known.config.enforce_partitions) else {
-            return false;
-        };
-        let port = self.known.subnet.port(adapter);
-        match (port, self.known.enforcer(adapter)) {
-            (Some(port), Some((_, room))) if !self.known.subnet.nodes[adapter.0].is_switch() => {
-                self.pkeys(adapter, port.guid).len() <= usize::from(room)
-            }
-            _ => false,
-        }
-    }
-
     /// Ports with a GUID of their own, or the others: with one comes the key that the others of the
     /// node are then set by.
     fn set_ports(&mut self, with_guid: bool) {
@@ -354,7 +389,8 @@ impl SubnetManager {
             .map(|(at, _)| at)
             .collect();
         for at in ports {
-            let Some((before, wanted)) = self.wanted(at) else {
+            let Some((before, wanted)) = self.known.wanted(self.administration.aliases(), at)
+            else {
                 continue;
             };
             if wanted == before {
@@ -397,49 +433,6 @@ impl SubnetManager {
                 }
             ));
         }
-    }
-
-    /// What a port is set to now, and what it is to be set to.
-    pub(super) fn wanted(&self, at: At) -> Option<(PortInfo, PortInfo)> {
-        let port = self.known.subnet.port(at)?;
-        let before = port.info?;
-        let mut wanted = before;
-        if !port.guid.is_none() {
-            let own = self
-                .known
-                .subnet
-                .own
-                .and_then(|own| self.known.subnet.port(own))?;
-            wanted.lid = self.known.lid_of(port.guid);
-            wanted.lmc = match wanted.lid {
-                Lid::NONE => 0,
-                _ => self.known.lmc_of(port.guid),
-            };
-            wanted.master_sm_lid = self.known.lid_of(own.guid);
-            wanted.master_sm_sl = self.known.manager_level(port.guid);
-            wanted.gid_prefix = self.known.config.gid_prefix;
-            self.known.protect(at, &mut wanted);
-            wanted.subnet_timeout = self.known.config.subnet_timeout;
-        }
-        if self.known.subnet.nodes[at.0].is_switch() && at.1 != 0 && port.is_linked() {
-            let enforces = self.enforces(at);
-            wanted.partition_enforcement_inbound = enforces;
-            wanted.partition_enforcement_outbound = enforces;
-        }
-        let peer = port
-            .peer
-            .and_then(|peer| self.known.subnet.port(peer)?.info);
-        if let Some(peer) = peer.filter(|_| port.is_linked()) {
-            wanted.neighbor_mtu = before
-                .mtu_cap
-                .min(peer.mtu_cap)
-                .min(self.known.config.mtu.code());
-            wanted.operational_vls = self.known.operational_lanes(&before, &peer);
-        }
-        if let (Some(arbitration), true) = (&self.known.config.arbitration, port.is_linked()) {
-            wanted.vl_high_limit = arbitration.high_limit;
-        }
-        Some((before, wanted))
     }
 
     pub(super) fn set_port(
@@ -488,7 +481,9 @@ impl SubnetManager {
             .ports()
             .filter(|(_, port)| port.state() == from && port.peer.is_some())
             // Not what the port told last: that need not be what was asked of it.
-            .filter_map(|(at, _)| Some((at, self.wanted(at)?.1)))
+            .filter_map(|(at, _)| {
+                Some((at, self.known.wanted(self.administration.aliases(), at)?.1))
+            })
             .collect();
         for (at, info) in ports {
             self.set_port(at, &info, to, to == PortState::Active, None);

@@ -133,9 +133,80 @@ impl Migrations {
             running.count(purpose, sent, done);
         }
     }
+
+    fn ask(&mut self, job: Job, asked: Migration) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.waiting.push_back(Waiting {
+            ticket,
+            job,
+            asked,
+            waited: None,
+        });
+        ticket
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether some wait, or have failed and wait for a sweep.
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.has_waiting() || !self.running.is_empty()
+    }
+
+    /// Answers those that wait, since another manager is the master. A VM that has started or ended
+    /// meanwhile is found so by the first sweep after; what is left of a failed migration is the other
+    /// manager's to put in order.
+    pub(super) fn refuse(&mut self, known: &mut Knowledge) {
+        self.settle(known);
+        while let Some(Waiting {
+            ticket, job, asked, ..
+        }) = self.waiting.pop_front()
+        {
+            match job {
+                Job::Move => {}
+                Job::Start => drop(known.config.without_lid.remove(&asked.vm)),
+                Job::End => {
+                    known.extended.lids.remove(&asked.vm);
+                    known.config.without_lid.insert(asked.vm);
+                    known.lids.remove(&asked.vm);
+                }
+            }
+            self.end(ticket, Err(MigrationError::NotMaster));
+        }
+    }
+
+    /// After a sweep: tells of the migrations that it has cleaned up after.
+    pub(super) fn settle(&mut self, known: &Knowledge) {
+        for each in mem::take(&mut self.running) {
+            let error = MigrationError::Interrupted {
+                round: each.moved.round,
+                reason: each
+                    .failure
+                    .unwrap_or_else(|| "another subnet manager came between".to_owned()),
+                now_at: known.function_of(each.asked.vm),
+            };
+            self.end(each.ticket, Err(error));
+        }
+    }
+
+    fn end(&mut self, ticket: Ticket, result: Result<Moved, MigrationError>) {
+        let results = &mut self.results;
+        results.insert(ticket, result);
+        while results.len() > RESULTS {
+            results.pop_first();
+        }
+    }
 }
 
 impl Knowledge {
+    /// Node GUID of the function that has this port GUID.
+    fn function_of(&self, vm: Guid) -> Option<Guid> {
+        let at = self.function_at(vm)?;
+        Some(self.subnet.nodes[at.0].info.node_guid)
+    }
+
     /// What the subnet administration knows of paths, as it is now.
     fn paths_moved(&mut self, done: &Running) {
         let (plan, lid) = (&done.plan, done.moved.lid);
@@ -182,18 +253,20 @@ impl SubnetManager {
     ///
     /// Migrations that are asked for before the manager is polled may be made at the same time.
     pub fn migrate(&mut self, migration: Migration) -> Ticket {
-        self.ask(Job::Move, migration)
+        self.migrations.ask(Job::Move, migration)
     }
 
     /// Asks for a LID for a VM that is among [`Config::without_lid`](crate::Config::without_lid):
     /// the lowest free one, which all switches forward as they forward the LID of the VM's vSwitch.
     pub fn start(&mut self, vm: Guid) -> Ticket {
-        self.ask(Job::Start, Migration::new(vm, Target::Function(vm)))
+        self.migrations
+            .ask(Job::Start, Migration::new(vm, Target::Function(vm)))
     }
 
     /// Asks for a VM's LID to be free again.
     pub fn end(&mut self, vm: Guid) -> Ticket {
-        self.ask(Job::End, Migration::new(vm, Target::Function(vm)))
+        self.migrations
+            .ask(Job::End, Migration::new(vm, Target::Function(vm)))
     }
 
     /// The function with the GUID `left` has gone to another subnet, and the one with the GUID
@@ -213,19 +286,6 @@ impl SubnetManager {
         self.request_sweep();
     }
 
-    fn ask(&mut self, job: Job, asked: Migration) -> Ticket {
-        let migrations = &mut self.migrations;
-        migrations.tickets += 1;
-        let ticket = Ticket(migrations.tickets);
-        migrations.waiting.push_back(Waiting {
-            ticket,
-            job,
-            asked,
-            waited: None,
-        });
-        ticket
-    }
-
     /// How a migration came out; `None` while it has not. Tells it once.
     pub fn take_migration(&mut self, ticket: Ticket) -> Option<Result<Moved, MigrationError>> {
         self.migrations.results.remove(&ticket)
@@ -233,39 +293,7 @@ impl SubnetManager {
 
     /// Node GUID of the function that has this port GUID, as far as the last sweep knows.
     pub fn function_of(&self, vm: Guid) -> Option<Guid> {
-        let at = self.known.function_at(vm)?;
-        Some(self.known.subnet.nodes[at.0].info.node_guid)
-    }
-
-    pub(super) fn has_migrations(&self) -> bool {
-        !self.migrations.waiting.is_empty()
-    }
-
-    /// Whether some wait, or have failed and wait for a sweep.
-    pub(super) fn has_unanswered(&self) -> bool {
-        self.has_migrations() || !self.migrations.running.is_empty()
-    }
-
-    /// Answers those that wait, since another manager is the master. A VM that has started or ended
-    /// meanwhile is found so by the first sweep after; what is left of a failed migration is the other
-    /// manager's to put in order.
-    pub(super) fn refuse_migrations(&mut self) {
-        self.settle_migrations();
-        while let Some(Waiting {
-            ticket, job, asked, ..
-        }) = self.migrations.waiting.pop_front()
-        {
-            match job {
-                Job::Move => {}
-                Job::Start => drop(self.known.config.without_lid.remove(&asked.vm)),
-                Job::End => {
-                    self.known.extended.lids.remove(&asked.vm);
-                    self.known.config.without_lid.insert(asked.vm);
-                    self.known.lids.remove(&asked.vm);
-                }
-            }
-            self.end_migration(ticket, Err(MigrationError::NotMaster));
-        }
+        self.known.function_of(vm)
     }
 
     /// No request of the round is open: tells how its migrations came out. Whether all are done.
@@ -301,7 +329,7 @@ impl SubnetManager {
                 "migrated"
             );
             full |= moved.method == Method::Full;
-            self.end_migration(ticket, Ok(moved));
+            self.migrations.end(ticket, Ok(moved));
         }
         if !self.migrations.running.is_empty() {
             return false;
@@ -309,32 +337,10 @@ impl SubnetManager {
         self.schedule();
         if full {
             self.known.paths_computed();
-        } else if !self.has_migrations() {
+        } else if !self.migrations.has_waiting() {
             self.known.look_at_balance();
         }
         true
-    }
-
-    /// After a sweep: tells of the migrations that it has cleaned up after.
-    pub(super) fn settle_migrations(&mut self) {
-        for each in mem::take(&mut self.migrations.running) {
-            let error = MigrationError::Interrupted {
-                round: each.moved.round,
-                reason: each
-                    .failure
-                    .unwrap_or_else(|| "another subnet manager came between".to_owned()),
-                now_at: self.function_of(each.asked.vm),
-            };
-            self.end_migration(each.ticket, Err(error));
-        }
-    }
-
-    fn end_migration(&mut self, ticket: Ticket, result: Result<Moved, MigrationError>) {
-        let results = &mut self.migrations.results;
-        results.insert(ticket, result);
-        while results.len() > RESULTS {
-            results.pop_first();
-        }
     }
 
     /// Functions that an interrupted migration has left with the GUID of a VM that is elsewhere get

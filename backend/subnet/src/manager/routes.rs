@@ -184,7 +184,7 @@ impl SubnetManager {
             })
             .collect();
         for at in changed {
-            if let Some((_, wanted)) = self.wanted(at) {
+            if let Some((_, wanted)) = self.known.wanted(self.administration.aliases(), at) {
                 self.set_port(at, &wanted, PortState::NoChange, false, None);
             }
         }

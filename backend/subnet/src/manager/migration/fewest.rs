@@ -3,9 +3,9 @@
 use wire::Lid;
 use wire::attribute::LinearBlock;
 
-use super::Blocks;
 use super::plan::place;
-use crate::manager::{Knowledge, SubnetManager};
+use super::{Blocks, Migrations};
+use crate::manager::Knowledge;
 use crate::migration::NotFewest;
 use crate::model::At;
 use crate::routing::reconfiguration::FatTreeMinimum;
@@ -46,32 +46,37 @@ impl Knowledge {
     }
 }
 
-impl SubnetManager {
+impl Migrations {
     /// Gets ready to tell, if one of those that wait asks.
-    pub(super) fn look_for_fewest(&mut self) {
-        let mut waiting = self.migrations.waiting.iter();
-        if self.migrations.minimum.is_none() && waiting.any(|each| each.asked.fewest) {
-            let lanes = self.known.paths.levels.count();
-            let found = FatTreeMinimum::new(&self.known.paths.graph);
+    pub(super) fn look_for_fewest(&mut self, known: &Knowledge) {
+        let mut waiting = self.waiting.iter();
+        if self.minimum.is_none() && waiting.any(|each| each.asked.fewest) {
+            let lanes = known.paths.levels.count();
+            let found = FatTreeMinimum::new(&known.paths.graph);
             let found = found.map_err(|error| NotFewest::NoTree(error.reason));
             // Elsewhere a path's lane is that of the way which all take to the destination.
             let found = match lanes {
                 1 => found,
                 _ => Err(NotFewest::Lanes),
             };
-            self.migrations.minimum = Some(found);
+            self.minimum = Some(found);
         }
     }
 
     /// As few nodes as have to change when a VM goes from one switch to another, or why that is not
     /// known.
-    pub(super) fn fewest(&self, from: At, to: At) -> Result<Vec<usize>, NotFewest> {
-        let minimum = match &self.migrations.minimum {
+    pub(super) fn fewest(
+        &self,
+        known: &Knowledge,
+        from: At,
+        to: At,
+    ) -> Result<Vec<usize>, NotFewest> {
+        let minimum = match &self.minimum {
             Some(Ok(minimum)) => minimum,
             Some(Err(reason)) => return Err(reason.clone()),
             None => return Err(NotFewest::Lost),
         };
-        let nodes = &self.known.paths.nodes;
+        let nodes = &known.paths.nodes;
         let switch = |edge: At| nodes.iter().position(|&node| node == edge.0);
         let (Some(from), Some(to)) = (switch(from), switch(to)) else {
             return Err(NotFewest::Lost);

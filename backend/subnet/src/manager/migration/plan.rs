@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::attribute::LinearBlock;
 use wire::{ExtendedLid, Guid, Lid};
 
-use super::super::{Knowledge, SubnetManager};
+use super::super::Knowledge;
+use super::Migrations;
 use crate::lids;
 use crate::migration::{Method, Migration, MigrationError, Moved, NotFewest, Packets, Target};
 use crate::model::At;
@@ -316,32 +317,36 @@ impl Knowledge {
     }
 }
 
-impl SubnetManager {
-    pub(super) fn plan(&self, asked: &Migration) -> Result<(Plan, Moved), MigrationError> {
+impl Migrations {
+    pub(super) fn plan(
+        &self,
+        known: &Knowledge,
+        asked: &Migration,
+    ) -> Result<(Plan, Moved), MigrationError> {
         let vm = asked.vm;
         let no_vm = MigrationError::NoSuchVm { vm };
-        if self.known.config.spare_functions.contains(&vm) {
+        if known.config.spare_functions.contains(&vm) {
             return Err(no_vm);
         }
-        let from = self.known.function_at(vm).ok_or(no_vm.clone())?;
-        let from_edge = self.known.edge(from).ok_or(no_vm.clone())?;
-        let lid = self.known.lid_of(vm);
-        let virtual_lid = self.known.extended.lids.get(&vm).copied();
+        let from = known.function_at(vm).ok_or(no_vm.clone())?;
+        let from_edge = known.edge(from).ok_or(no_vm.clone())?;
+        let lid = known.lid_of(vm);
+        let virtual_lid = known.extended.lids.get(&vm).copied();
         if !lid.is_unicast() && virtual_lid.is_none() {
             return Err(MigrationError::NotRunning { vm });
         }
-        let to = self.known.destination(asked, lid, from_edge.0)?;
+        let to = known.destination(asked, lid, from_edge.0)?;
         if to == from {
             return Err(MigrationError::AlreadyThere);
         }
-        let function = self.known.subnet.nodes[to.0].info.node_guid;
+        let function = known.subnet.nodes[to.0].info.node_guid;
         let no_target = MigrationError::NoSuchTarget {
             what: "function",
             guid: function,
         };
-        let spare = self.known.subnet.port(to).ok_or(no_target.clone())?.guid;
-        let to_edge = self.known.edge(to).ok_or(no_target)?;
-        let swaps = self.known.lid_of(spare).is_unicast() && virtual_lid.is_none();
+        let spare = known.subnet.port(to).ok_or(no_target.clone())?.guid;
+        let to_edge = known.edge(to).ok_or(no_target)?;
+        let swaps = known.lid_of(spare).is_unicast() && virtual_lid.is_none();
         let method = match asked.method {
             Some(Method::Swap) if !swaps => {
                 return Err(MigrationError::NothingToSwap { function });
@@ -353,14 +358,14 @@ impl SubnetManager {
         };
         let vswitches: BTreeSet<usize> = [from_edge.0, to_edge.0]
             .into_iter()
-            .filter(|&edge| self.known.above(edge).is_some())
+            .filter(|&edge| known.above(edge).is_some())
             .collect();
         let (blocks, not_fewest) = match virtual_lid {
             Some(lid) => {
-                let blocks = self.known.virtual_changes(lid, Some(to_edge))?;
+                let blocks = known.virtual_changes(lid, Some(to_edge))?;
                 (blocks, asked.fewest.then_some(NotFewest::Extended))
             }
-            None => self.exchange(asked, spare, (from_edge, to_edge))?,
+            None => self.exchange(known, asked, spare, (from_edge, to_edge))?,
         };
         let not_fewest = match method {
             Method::Full => asked.fewest.then_some(NotFewest::Full),
@@ -373,14 +378,14 @@ impl SubnetManager {
             blocks,
             vswitches: vswitches
                 .iter()
-                .map(|&node| self.known.subnet.nodes[node].info.node_guid)
+                .map(|&node| known.subnet.nodes[node].info.node_guid)
                 .collect(),
         };
         let moved = Moved {
             vm,
             lid,
             virtual_lid,
-            from: self.known.subnet.nodes[from.0].info.node_guid,
+            from: known.subnet.nodes[from.0].info.node_guid,
             to: function,
             method,
             functions: Packets::default(),
@@ -400,27 +405,25 @@ impl SubnetManager {
     /// places with the other way; and why they are not as few as can be, where they are to be.
     fn exchange(
         &self,
+        known: &Knowledge,
         asked: &Migration,
         spare: Guid,
         (from, to): (At, At),
     ) -> Result<(Blocks, Option<NotFewest>), MigrationError> {
-        let lids = |guid| self.known.lids_of(guid).collect::<Vec<_>>();
+        let lids = |guid| known.lids_of(guid).collect::<Vec<_>>();
         let (own, spares) = (lids(asked.vm), lids(spare));
-        let all = || {
-            self.known
-                .changes(&own, &spares, to, self.known.affected(from, to))
-        };
+        let all = || known.changes(&own, &spares, to, known.affected(from, to));
         if !asked.fewest {
             return Ok((all()?, None));
         }
-        let switches = match self.fewest(from, to) {
+        let switches = match self.fewest(known, from, to) {
             Ok(switches) => switches,
             Err(reason) => return Ok((all()?, Some(reason))),
         };
-        let blocks = self.known.changes(&own, &spares, to, switches)?;
+        let blocks = known.changes(&own, &spares, to, switches)?;
         let came = own.iter().map(|&lid| (lid, to));
         let mut ends = came.chain(spares.iter().map(|&lid| (lid, from)));
-        if ends.all(|(lid, edge)| self.known.is_found(lid, edge, &blocks)) {
+        if ends.all(|(lid, edge)| known.is_found(lid, edge, &blocks)) {
             Ok((blocks, None))
         } else {
             Ok((all()?, Some(NotFewest::Lost)))

@@ -6,7 +6,7 @@ use std::mem;
 use wire::Guid;
 
 use super::stages::Stage;
-use super::{Job, Running, Waiting};
+use super::{Job, Migrations, Running, Waiting};
 use crate::manager::{Knowledge, Phase, SubnetManager};
 use crate::migration::{Method, Migration, MigrationError, Target, Wait};
 use crate::model::At;
@@ -101,7 +101,7 @@ impl SubnetManager {
     /// switches at both its ends, and with them the functions there, from those who come after. Who
     /// waits for a place does not, since those who come after may be what makes it.
     pub(in crate::manager) fn begin_round(&mut self) {
-        self.look_for_fewest();
+        self.migrations.look_for_fewest(&self.known);
         let mut waiting = mem::take(&mut self.migrations.waiting);
         let mut later: VecDeque<Waiting> = VecDeque::new();
         let mut taken = Taken::default();
@@ -122,7 +122,10 @@ impl SubnetManager {
                 }
                 break;
             }
-            match self.look_at(each, &movers, &mut taken, round) {
+            let looked = self
+                .migrations
+                .look_at(&mut self.known, each, &movers, &mut taken, round);
+            match looked {
                 Ok(running) => begun.push(running),
                 Err((mut each, Refusal::Later(wait))) => {
                     each.waited = Some(wait);
@@ -132,7 +135,7 @@ impl SubnetManager {
                     holders.push((later.len(), vms));
                     later.push_back(each);
                 }
-                Err((each, Refusal::Never(error))) => self.end_migration(each.ticket, Err(error)),
+                Err((each, Refusal::Never(error))) => self.migrations.end(each.ticket, Err(error)),
             }
         }
         for (number, vms) in holders {
@@ -145,7 +148,7 @@ impl SubnetManager {
             later.retain(|each| match each.waited {
                 Some(Wait::Place { vm: blocker }) => {
                     let error = MigrationError::Circular { blocker };
-                    self.end_migration(each.ticket, Err(error));
+                    self.migrations.end(each.ticket, Err(error));
                     false
                 }
                 _ => true,
@@ -163,9 +166,12 @@ impl SubnetManager {
             self.proceed(ticket);
         }
     }
+}
 
+impl Migrations {
     fn look_at(
-        &mut self,
+        &self,
+        known: &mut Knowledge,
         each: Waiting,
         movers: &BTreeSet<Guid>,
         taken: &mut Taken,
@@ -174,24 +180,24 @@ impl SubnetManager {
         let Waiting { job, asked, .. } = each;
         let vm = asked.vm;
         let planned = match job {
-            Job::Start => self.known.plan_start(vm),
-            Job::End => self.known.plan_end(vm),
+            Job::Start => known.plan_start(vm),
+            Job::End => known.plan_end(vm),
             Job::Move => {
                 if !taken.vms.insert(vm) {
                     return Err((each, Refusal::Later(Wait::Itself)));
                 }
-                let ends = self.known.ends(&asked);
+                let ends = known.ends(&asked);
                 let busy = taken.first(ends.into_iter().flatten());
                 if let Some(busy) = busy {
                     taken.take(vm, ends.into_iter().flatten());
-                    return Err((each, Refusal::Later(self.known.switch_of(busy))));
+                    return Err((each, Refusal::Later(known.switch_of(busy))));
                 }
-                let planned = self.plan(&asked);
+                let planned = self.plan(known, &asked);
                 if let Ok((plan, _)) = &planned
                     && let Some(busy) = taken.first(plan.blocks.keys().copied())
                 {
                     taken.take(vm, ends.into_iter().flatten());
-                    return Err((each, Refusal::Later(self.known.switch_of(busy))));
+                    return Err((each, Refusal::Later(known.switch_of(busy))));
                 }
                 planned
             }
@@ -200,8 +206,8 @@ impl SubnetManager {
             Ok((plan, mut moved)) => {
                 taken.take(vm, plan.blocks.keys().copied());
                 if job == Job::Move {
-                    taken.take(vm, self.known.ends(&asked).into_iter().flatten());
-                    self.known.swap_manager_levels(vm, plan.spare);
+                    taken.take(vm, known.ends(&asked).into_iter().flatten());
+                    known.swap_manager_levels(vm, plan.spare);
                 }
                 (moved.round, moved.waited) = (round, each.waited);
                 Ok(Running {
@@ -221,7 +227,7 @@ impl SubnetManager {
                 })
             }
             Err(error) => {
-                let holders = self.known.holders(&error, vm, movers);
+                let holders = known.holders(&error, vm, movers);
                 let refusal = if holders.is_empty() {
                     Refusal::Never(error)
                 } else {

@@ -102,7 +102,7 @@ impl SubnetManager {
     }
 
     fn set_lid(&mut self, ticket: Ticket, at: At, lid: Lid, reregister: bool) {
-        if let Some((_, mut info)) = self.wanted(at) {
+        if let Some((_, mut info)) = self.known.wanted(self.administration.aliases(), at) {
             info.lid = lid;
             if lid == Lid::NONE {
                 info.lmc = 0;
