@@ -74,16 +74,25 @@ impl Host for Place {
 
     fn unmap_all(&mut self) {}
 
-    fn inspect<R>(&self, look: impl FnOnce(&Fuzzed) -> R) -> R {
+    fn inspect<R, L>(&self, look: L) -> R
+    where
+        L: FnOnce(&Fuzzed) -> R,
+    {
         look(&lock(&self.engine))
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Fuzzed) -> R) -> R {
+    fn with<R, A>(&self, act: A) -> R
+    where
+        A: FnOnce(&mut Fuzzed) -> R,
+    {
         act(&mut lock(&self.engine))
     }
 
-    fn with_turn<R>(&self, act: impl FnOnce(&mut Fuzzed) -> R) -> R {
-        self.with(act)
+    fn with_turn<R, A>(&self, act: A) -> R
+    where
+        A: FnOnce(&mut Fuzzed) -> R,
+    {
+        act(&mut lock(&self.engine))
     }
 
     fn clear_away(&self) {

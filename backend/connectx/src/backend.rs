@@ -83,8 +83,8 @@ pub trait Backend: Send {
 
     /// Begins to execute the command from entry `slot` of the queue, whose reply is to have `reply_len`
     /// bytes (16 at least). No other from this entry is begun before [`Backend::poll_reply`] has
-    /// returned its reply.
-    fn submit(&mut self, slot: u32, request: &[u8], reply_len: usize);
+    /// returned its reply. The request may be taken; what is left in its place is room for the next.
+    fn submit(&mut self, slot: u32, request: &mut Vec<u8>, reply_len: usize);
 
     /// The next command that has been executed: its entry; `reply` becomes its reply, zeros where it
     /// says nothing. `None` when there is none now.

@@ -95,50 +95,15 @@ impl CommandQueue {
             reply_len: entry::OUTLEN.get(&bytes) as usize,
             by_event: backend.has_command_events(),
         };
-        match self.fetch(&command, backend.dma()) {
+        match fetch(&command, &mut self.request, backend.dma()) {
             Ok(()) => {
                 self.pending[slot as usize] = Some(Box::new(command));
-                backend.submit(slot, &self.request, command.reply_len.max(ENTRY_DATA));
+                let reply_len = command.reply_len.max(ENTRY_DATA);
+                backend.submit(slot, &mut self.request, reply_len);
                 self.request.shrink_to(KEPT);
             }
             Err(delivery) => finish(&command, slot, delivery, backend),
         }
-    }
-
-    /// Copies the request out of the entry and its mailboxes. The chain ends
-    /// with the length that the entry gives, whatever its links say.
-    fn fetch<D: Dma>(&mut self, command: &Pending, dma: &D) -> Result<(), Delivery> {
-        let bytes = &command.entry;
-        if entry::TYPE.get(bytes) != ENTRY_TYPE {
-            return Err(Delivery::BadDescriptor);
-        }
-        if command.reply_len > MAX_REPLY {
-            return Err(Delivery::OutputLength);
-        }
-        let len = entry::INLEN.get(bytes) as usize;
-        if len > MAX_REQUEST {
-            return Err(Delivery::InputLength);
-        }
-        self.request.clear();
-        self.request
-            .extend_from_slice(&entry::IN.get(bytes)[..len.min(ENTRY_DATA)]);
-        let token = entry::TOKEN.get(bytes);
-        let mut next = entry::IN_PTR.get(bytes);
-        let mut number = 0;
-        while self.request.len() < len {
-            let mut mailbox = [0; BLOCK_SIZE];
-            if !next.is_multiple_of(BLOCK_ALIGNMENT) {
-                return Err(Delivery::InputPointer);
-            }
-            dma::read(dma, next, &mut mailbox).map_err(|_| Delivery::InputPointer)?;
-            check_block(&mailbox, token, number)?;
-            let left = (len - self.request.len()).min(BLOCK_DATA);
-            self.request
-                .extend_from_slice(&block::DATA.get(&mailbox)[..left]);
-            next = block::NEXT.get(&mailbox);
-            number += 1;
-        }
-        Ok(())
     }
 
     /// Copies the reply into the entry and its mailboxes.
@@ -177,6 +142,40 @@ impl CommandQueue {
         }
         Delivery::Ok
     }
+}
+
+/// Copies the request out of the entry and its mailboxes. The chain ends
+/// with the length that the entry gives, whatever its links say.
+fn fetch<D: Dma>(command: &Pending, request: &mut Vec<u8>, dma: &D) -> Result<(), Delivery> {
+    let bytes = &command.entry;
+    if entry::TYPE.get(bytes) != ENTRY_TYPE {
+        return Err(Delivery::BadDescriptor);
+    }
+    if command.reply_len > MAX_REPLY {
+        return Err(Delivery::OutputLength);
+    }
+    let len = entry::INLEN.get(bytes) as usize;
+    if len > MAX_REQUEST {
+        return Err(Delivery::InputLength);
+    }
+    request.clear();
+    request.extend_from_slice(&entry::IN.get(bytes)[..len.min(ENTRY_DATA)]);
+    let token = entry::TOKEN.get(bytes);
+    let mut next = entry::IN_PTR.get(bytes);
+    let mut number = 0;
+    while request.len() < len {
+        let mut mailbox = [0; BLOCK_SIZE];
+        if !next.is_multiple_of(BLOCK_ALIGNMENT) {
+            return Err(Delivery::InputPointer);
+        }
+        dma::read(dma, next, &mut mailbox).map_err(|_| Delivery::InputPointer)?;
+        check_block(&mailbox, token, number)?;
+        let left = (len - request.len()).min(BLOCK_DATA);
+        request.extend_from_slice(&block::DATA.get(&mailbox)[..left]);
+        next = block::NEXT.get(&mailbox);
+        number += 1;
+    }
+    Ok(())
 }
 
 /// Gives an entry back to the driver, and tells it.
@@ -252,8 +251,8 @@ mod tests {
             Err(())
         }
         fn unmap_all(&mut self) {}
-        fn submit(&mut self, slot: u32, request: &[u8], _reply_len: usize) {
-            self.submitted.push((slot, request.to_vec()));
+        fn submit(&mut self, slot: u32, request: &mut Vec<u8>, _reply_len: usize) {
+            self.submitted.push((slot, std::mem::take(request)));
         }
         fn poll_reply(&mut self, reply: &mut Vec<u8>) -> Option<u32> {
             let slot = self.done.pop()?;

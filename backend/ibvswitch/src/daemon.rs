@@ -4,6 +4,7 @@ pub mod abort;
 pub mod afterwards;
 pub mod assembly;
 pub mod client;
+mod desk;
 pub mod device;
 pub mod dma;
 pub mod engine;

@@ -21,6 +21,8 @@ const FIRMWARE: (u16, u16, u16) = (16, 35, 4030);
 const HEALTH_SHIFT: u32 = 24;
 /// Bytes of objects that are not worth the trouble of giving the heap's pages back.
 const LITTLE: usize = 2 << 20;
+/// Octets of a doorbell. What follows them is a request of which the queue has a copy.
+const DOORBELL: usize = 8;
 
 /// Where a function lives: an engine, which it shares with others, and the memory of its guest.
 pub trait Host: Send {
@@ -50,13 +52,22 @@ pub trait Host: Send {
     fn unmap_all(&mut self);
 
     /// Looks at the engine.
-    fn inspect<R>(&self, look: impl FnOnce(&Engine<Mlx5<Self::Dma>>) -> R) -> R;
+    fn inspect<R, L>(&self, look: L) -> R
+    where
+        R: Send + 'static,
+        L: FnOnce(&Engine<Mlx5<Self::Dma>>) -> R + Send + 'static;
 
-    /// Does something with the engine.
-    fn with<R>(&self, act: impl FnOnce(&mut Engine<Mlx5<Self::Dma>>) -> R) -> R;
+    /// Does something with the engine, be it by the engine's own thread.
+    fn with<R, A>(&self, act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<Mlx5<Self::Dma>>) -> R + Send + 'static;
 
     /// The same, and gives the function a turn.
-    fn with_turn<R>(&self, act: impl FnOnce(&mut Engine<Mlx5<Self::Dma>>) -> R) -> R;
+    fn with_turn<R, A>(&self, act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<Mlx5<Self::Dma>>) -> R + Send + 'static;
 
     /// Takes away what the function had before it was reset ([`Engine::clear_away`]), with others at the
     /// engine between.
@@ -141,7 +152,9 @@ impl<H: Host> Software<H> {
 
     pub(crate) fn save(&self) -> SoftwareImageV1<H::Dma> {
         let Parts { host, vf, port, .. } = &self.parts;
-        let (state, objects) = host.inspect(|engine| (engine.face(*vf).save(), engine.save(*vf)));
+        let vf = *vf;
+        let save = move |engine: &Engine<Mlx5<H::Dma>>| (engine.face(vf).save(), engine.save(vf));
+        let (state, objects) = host.inspect(save);
         SoftwareImageV1 {
             state,
             objects,
@@ -157,7 +170,7 @@ impl<H: Host> Software<H> {
         let description = <[u8; 64]>::try_from(image.node_description)
             .map_err(|_| RestoreError::Invalid("a node description has 64 bytes".into()))?;
         let SoftwareImageV1 { state, objects, .. } = image;
-        host.with(|engine| {
+        host.with(move |engine| {
             let held = engine.face_mut(vf).0.restore(&state);
             for held in held.map_err(RestoreError::Invalid)? {
                 let taken = engine.take_memory(vf, held);
@@ -184,41 +197,58 @@ impl<H: Host> Software<H> {
         Ok(())
     }
 
-    fn execute(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+    /// Executes a command.
+    fn execute(&mut self, request: &mut Vec<u8>, reply: &mut Vec<u8>) -> Outcome {
         let code = head_in::OPCODE.get(request) as u16;
-        let opcode = Opcode::from_code(code);
         let Parts { host, vf, .. } = &self.parts;
         let vf = *vf;
-        let Some(opcode) = opcode else {
-            let unknown = |engine: &mut Engine<_>| Commands { engine, vf }.unknown(code);
+        let Some(opcode) = Opcode::from_code(code) else {
+            let unknown = move |engine: &mut Engine<_>| Commands { engine, vf }.unknown(code);
             return Err(host.with_turn(unknown));
         };
         if is_of_port(opcode) {
             // A port's answer may take its time, and whoever has the engine keeps others waiting.
-            return if host.inspect(|engine| engine.face(vf).is_initialized()) {
+            return if host.inspect(move |engine| engine.face(vf).is_initialized()) {
                 PortCommands(self.parts.port.as_mut()).dispatch(opcode, request, reply)
             } else {
                 Err(TOO_EARLY)
             };
         }
         let prepared = Prepared::of(opcode, request, &self.parts.configuration);
-        let (outcome, was_reset, lost) = host.with_turn(|engine| {
+        let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));
+        let executed = host.with_turn(move |engine| {
             let before = engine.memory_taken(vf);
-            let outcome = Commands { engine, vf }.dispatch(opcode, request, prepared, reply);
-            let lost = has_lost_much(engine, vf, before);
-            (outcome, engine.has_remains(vf), lost)
+            let outcome = Commands { engine, vf }.dispatch(opcode, &asked, prepared, &mut answer);
+            Executed {
+                outcome,
+                was_reset: engine.has_remains(vf),
+                lost: has_lost_much(engine, vf, before),
+                buffers: (asked, answer),
+            }
         });
-        if was_reset {
+        (*request, *reply) = executed.buffers;
+        if executed.was_reset {
             host.clear_away();
         }
-        if opcode == Opcode::DisableHca && outcome.is_ok() {
+        if opcode == Opcode::DisableHca && executed.outcome.is_ok() {
             self.parts.port.reset();
         }
-        if lost {
+        if executed.lost {
             self.parts.host.release_memory();
         }
-        outcome
+        executed.outcome
     }
+}
+
+/// What has become of a command.
+struct Executed {
+    outcome: Outcome,
+    /// The request and its reply.
+    buffers: (Vec<u8>, Vec<u8>),
+    /// The function was reset.
+    was_reset: bool,
+    /// As [`has_lost_much`].
+    lost: bool,
 }
 
 /// Whether a function that had taken `before` bytes has lost so many objects that it is worth giving
@@ -261,7 +291,7 @@ impl<H: Host> Backend for Software<H> {
         self.parts.host.unmap_all();
     }
 
-    fn submit(&mut self, slot: u32, request: &[u8], reply_len: usize) {
+    fn submit(&mut self, slot: u32, request: &mut Vec<u8>, reply_len: usize) {
         let mut reply = std::mem::take(&mut self.reply);
         reply.clear();
         reply.resize(reply_len, 0);
@@ -279,7 +309,7 @@ impl<H: Host> Backend for Software<H> {
 
     fn has_command_events(&self) -> bool {
         let vf = self.parts.vf;
-        let look = |engine: &Engine<Mlx5<H::Dma>>| engine.face(vf).has_command_events();
+        let look = move |engine: &Engine<Mlx5<H::Dma>>| engine.face(vf).has_command_events();
         self.parts.host.inspect(look)
     }
 
@@ -287,20 +317,23 @@ impl<H: Host> Backend for Software<H> {
         let vf = self.parts.vf;
         self.parts
             .host
-            .with(|engine| Commands { engine, vf }.command_event(entries));
+            .with(move |engine| Commands { engine, vf }.command_event(entries));
     }
 
     fn doorbell(&mut self, _uar: u32, offset: usize, data: &[u8]) {
         let vf = self.parts.vf;
+        let mut octets = [0; DOORBELL];
+        let len = data.len().min(DOORBELL);
+        octets[..len].copy_from_slice(&data[..len]);
         self.parts
             .host
-            .with_turn(|engine| Commands { engine, vf }.doorbell(offset, data));
+            .with_turn(move |engine| Commands { engine, vf }.doorbell(offset, &octets[..len]));
     }
 
     fn reset(&mut self) {
         let Parts { host, vf, port, .. } = &mut self.parts;
         let vf = *vf;
-        let lost = host.with(|engine| {
+        let lost = host.with(move |engine| {
             let before = engine.memory_taken(vf);
             Commands { engine, vf }.reset_objects();
             has_lost_much(engine, vf, before)

@@ -166,7 +166,13 @@ impl<F: Face> Engine<F> {
         }
         if !self.turns.is_empty() {
             busy = true;
-            self.run_round(usize::MAX);
+            // Others' records are looked at between two turns.
+            let most = if self.turns.had_others() {
+                1
+            } else {
+                usize::MAX
+            };
+            self.run_round(most);
         }
         busy
     }

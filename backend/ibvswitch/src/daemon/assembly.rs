@@ -400,6 +400,10 @@ impl Whole {
         functions.any(|(id, client, _)| *id == vf && client.is_connected())
     }
 
+    fn objects(&self, vf: VfId) -> Objects {
+        self.engines.inspect(vf, move |engine| objects(engine, vf))
+    }
+
     fn functions(&self) -> Vec<Function> {
         self.functions
             .iter()
@@ -409,7 +413,7 @@ impl Whole {
                 smp: Some(self.vswitch().smp_access(*vf)),
                 client_connected: client.is_connected(),
                 memory_unshared: client.has_unshared_memory(),
-                objects: self.engines.inspect(*vf, |engine| objects(engine, *vf)),
+                objects: self.objects(*vf),
                 counters: read_counters(counters),
                 mads: self.vswitch().filter_report(*vf).into(),
             })
@@ -562,9 +566,10 @@ impl StatusSource for Whole {
         let captures = self.management.captures();
         let vswitch = self.management.vswitch();
         Subscription::start(captures, vswitch, &names, wish, move |watch| {
-            engines
-                .each()
-                .for_each(|engine| engine.with(|engine| engine.set_watch(watch())));
+            for engine in engines.each() {
+                let watch = watch();
+                engine.with(|engine| engine.set_watch(watch));
+            }
         })
     }
 }

@@ -1,21 +1,24 @@
 //! An engine and the thread that keeps it going.
 //!
-//! An engine is plain data behind one mutex, and whoever has work for it takes
-//! the mutex: a socket thread for a command or a trapped doorbell, the
-//! management thread for a datagram. A socket thread then gives its own
-//! function one turn, unless that has work waiting already. The engine thread
-//! does the rest, functions in turn. Where doorbell pages are polled it keeps
-//! the mutex and spins, giving it up to those who wait for it after every turn,
-//! so that the data path takes no lock; otherwise it sleeps until a timer is due
-//! or work was left over.
+//! An engine is plain data behind one mutex. Where doorbells are trapped, who
+//! has work for it takes the mutex: a socket thread for a command or a
+//! doorbell, the management thread for a datagram. A socket thread then gives
+//! its own function one turn, unless that has work waiting already. The engine
+//! thread does the rest, functions in turn, and sleeps until a timer is due or
+//! work was left over.
 //!
-//! Nobody has the mutex for longer than a turn or one command takes, however
-//! much a guest asks for. Nothing large is freed under it, no interrupt is
-//! signalled and nobody woken ([`crate::daemon::afterwards`]).
+//! Where doorbell pages are polled the engine thread keeps the mutex and spins.
+//! Others leave it what they want done (`daemon::desk`), one thing of
+//! theirs after each turn.
+//!
+//! Nobody has the engine for longer than a turn or one command takes, however
+//! much a guest asks for. Nothing large is freed meanwhile, no interrupt is
+//! signalled and, where doorbells are trapped, nobody woken
+//! ([`crate::daemon::afterwards`]).
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -27,6 +30,7 @@ use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::daemon::afterwards::Afterwards;
+use crate::daemon::desk::Desk;
 
 /// Turns without work after which an adaptive engine pauses between looks. Few:
 /// where processors are scarce, a thread that spins is put off for
@@ -109,6 +113,10 @@ pub(super) struct Left {
 pub struct SharedEngine<F: Face> {
     guarded: Mutex<Guarded<F>>,
     wake: Condvar,
+    /// Open while the thread polls.
+    desk: Desk<F>,
+    /// The thread polls, and is about to look away for a moment or does.
+    paused: AtomicBool,
     afterwards: Afterwards,
     /// Where other engines leave word.
     door: Option<MyDoor>,
@@ -116,7 +124,7 @@ pub struct SharedEngine<F: Face> {
     busy: AtomicU64,
 }
 
-impl<F: Face> SharedEngine<F> {
+impl<F: Face + 'static> SharedEngine<F> {
     /// Shares `engine`, which may leave something to do `afterwards`. Others leave word at its `door`.
     #[must_use]
     pub fn new(engine: Engine<F>, afterwards: Afterwards, door: Option<MyDoor>) -> Arc<Self> {
@@ -127,6 +135,8 @@ impl<F: Face> SharedEngine<F> {
                 stop: false,
             }),
             wake: Condvar::new(),
+            desk: Desk::default(),
+            paused: AtomicBool::new(false),
             afterwards,
             door,
             busy: AtomicU64::new(0),
@@ -156,50 +166,47 @@ impl<F: Face> SharedEngine<F> {
         self.busy.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
-    /// Does something with the engine; the engine thread executes what became
-    /// ready.
-    pub fn with<R>(&self, act: impl FnOnce(&mut Engine<F>) -> R) -> R {
-        let mut guarded = self.guarded.lock();
-        let result = act(&mut guarded.engine);
-        self.leave(guarded);
-        result
+    /// Does something with the engine, by the engine thread where it polls; the
+    /// engine thread executes what became ready.
+    pub fn with<R, A>(&self, act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<F>) -> R + Send + 'static,
+    {
+        match self.desk.leave(act, || self.call_paused()) {
+            Ok(result) => result,
+            Err(act) => {
+                let mut guarded = self.guarded.lock();
+                let result = act(&mut guarded.engine);
+                self.leave(guarded);
+                result
+            }
+        }
     }
 
     /// Does something with the engine for function `vf`, and gives the function
     /// a turn. If it has work from before, it has had its turn, and the engine
     /// thread does this work too when it has the next one.
-    pub fn with_vf<R>(&self, vf: VfId, act: impl FnOnce(&mut Engine<F>) -> R) -> R {
-        let mut guarded = self.guarded.lock();
-        let since = Instant::now();
-        let waits = guarded.engine.is_pending(vf);
-        let result = act(&mut guarded.engine);
-        if !waits {
-            guarded.engine.run_vf(vf);
-        }
-        self.worked(since);
-        self.leave(guarded);
-        result
-    }
-
-    /// Does something with the engine that makes no work.
-    pub fn with_idle<R>(&self, act: impl FnOnce(&mut Engine<F>) -> R) -> R {
-        act(&mut self.guarded.lock().engine)
+    pub fn with_vf<R, A>(&self, vf: VfId, act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<F>) -> R + Send + 'static,
+    {
+        self.with(move |engine| {
+            let waits = engine.is_pending(vf);
+            let result = act(engine);
+            if !waits {
+                engine.run_vf(vf);
+            }
+            result
+        })
     }
 
     /// Takes away what a function had before it was reset, with others at the
     /// engine between. The function has no more than one reset's remains if its
     /// thread calls this after each.
     pub fn clear_away(&self, vf: VfId) {
-        loop {
-            let mut guarded = self.guarded.lock();
-            let more = guarded.engine.clear_away(vf);
-            let discarded = guarded.engine.take_discarded();
-            MutexGuard::unlock_fair(guarded);
-            drop(discarded);
-            if !more {
-                return;
-            }
-        }
+        while self.with(move |engine| engine.clear_away(vf)) {}
     }
 
     /// Gives the engine back, and wakes its thread if there is work for it.
@@ -233,11 +240,6 @@ impl<F: Face> SharedEngine<F> {
             self.wake.notify_one();
         }
         drop(left.discarded);
-    }
-
-    /// Looks at the engine without letting it work.
-    pub fn inspect<R>(&self, look: impl FnOnce(&Engine<F>) -> R) -> R {
-        look(&self.guarded.lock().engine)
     }
 
     /// Starts the engine thread.
@@ -284,8 +286,13 @@ impl<F: Face> SharedEngine<F> {
         let mut guarded = self.guarded.lock();
         let mut quiet = 0_u32;
         let mut pause = Duration::ZERO;
+        let mut open = false;
         while !guarded.stop {
             if idle != Idle::Sleep && guarded.engine.polls() {
+                if !open {
+                    self.desk.open();
+                    open = true;
+                }
                 let pausing = idle == Idle::Adapt && quiet >= SPIN_TURNS;
                 let turns = if pausing { LOOK_TURNS } else { TURNS_PER_ROUND };
                 let since = Instant::now();
@@ -296,14 +303,20 @@ impl<F: Face> SharedEngine<F> {
                 }
                 if idle == Idle::Adapt && quiet >= SPIN_TURNS {
                     pause = (pause + PAUSE_STEP).min(LONGEST_PAUSE);
-                    if !self.is_called(true) {
+                    self.paused.store(true, Ordering::SeqCst);
+                    if !self.is_called(true) && !self.desk.has_jobs() {
                         self.wake.wait_for(&mut guarded, pause);
                     }
+                    self.paused.store(false, Ordering::Relaxed);
                     self.is_called(false);
                 } else {
                     pause = Duration::ZERO;
                 }
             } else {
+                if open {
+                    self.finish_jobs(&mut guarded);
+                    open = false;
+                }
                 self.look_at_door(&mut guarded.engine);
                 let since = Instant::now();
                 let more = guarded.engine.run();
@@ -317,6 +330,7 @@ impl<F: Face> SharedEngine<F> {
                 }
             }
         }
+        self.finish_jobs(&mut guarded);
     }
 
     /// A number of turns; returns how many turns there has been no work.
@@ -340,11 +354,31 @@ impl<F: Face> SharedEngine<F> {
                     std::hint::spin_loop();
                 }
             }
+            if self.desk.has_jobs()
+                && let Some(job) = self.desk.take()
+            {
+                quiet = 0;
+                job.run(&mut guarded.engine);
+            }
             if !self.tidy(guarded) {
                 MutexGuard::bump(guarded);
             }
         }
         quiet
+    }
+
+    /// The thread polls no more: does what it has been left.
+    fn finish_jobs(&self, guarded: &mut MutexGuard<'_, Guarded<F>>) {
+        for job in self.desk.close() {
+            job.run(&mut guarded.engine);
+        }
+    }
+
+    /// Calls the engine's thread if it has paused.
+    fn call_paused(&self) {
+        if self.paused.load(Ordering::SeqCst) {
+            self.call();
+        }
     }
 
     /// Does what a turn has left to do while others may have the engine. Whether there was anything.

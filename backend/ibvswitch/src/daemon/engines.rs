@@ -59,7 +59,7 @@ impl<F: Face> std::fmt::Debug for Part<F> {
     }
 }
 
-impl<F: Face> Engines<F> {
+impl<F: Face + 'static> Engines<F> {
     /// Joins `parts`, which have the same functions. Of each function, `homes` has the number of the
     /// engine that it lives in; those of `ports`, which live in no engine, come behind. What joins ports
     /// is returned, too.
@@ -173,22 +173,30 @@ impl<F: Face> Engines<F> {
     }
 
     /// Does something with a function's engine, which stays its engine meanwhile.
-    pub fn with<R>(&self, vf: VfId, act: impl FnOnce(&mut Engine<F>) -> R) -> R {
-        self.at_home(vf, act, |engine, act| engine.with(act))
+    pub fn with<R, A>(&self, vf: VfId, act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<F>) -> R + Send + 'static,
+    {
+        self.at_home(vf, false, act)
     }
 
     /// The same, and gives the function a turn ([`SharedEngine::with_vf`]).
-    pub fn with_turn<R>(&self, vf: VfId, act: impl FnOnce(&mut Engine<F>) -> R) -> R {
-        self.at_home(vf, act, |engine, act| engine.with_vf(vf, act))
+    pub fn with_turn<R, A>(&self, vf: VfId, act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<F>) -> R + Send + 'static,
+    {
+        self.at_home(vf, true, act)
     }
 
-    /// Looks at a function's engine without letting it work.
-    pub fn inspect<R>(&self, vf: VfId, look: impl FnOnce(&Engine<F>) -> R) -> R {
-        self.at_home(
-            vf,
-            |engine| look(engine),
-            |engine, act| engine.with_idle(act),
-        )
+    /// Looks at a function's engine.
+    pub fn inspect<R, L>(&self, vf: VfId, look: L) -> R
+    where
+        R: Send + 'static,
+        L: FnOnce(&Engine<F>) -> R + Send + 'static,
+    {
+        self.with(vf, |engine| look(engine))
     }
 
     /// Takes away what a function had before it was reset.
@@ -197,24 +205,29 @@ impl<F: Face> Engines<F> {
     }
 
     /// Finds the engine that a function lives in, once more when the function has moved meanwhile.
-    fn at_home<R>(
-        &self,
-        vf: VfId,
-        act: impl FnOnce(&mut Engine<F>) -> R,
-        with: impl Fn(&SharedEngine<F>, &mut dyn FnMut(&mut Engine<F>)),
-    ) -> R {
-        let mut act = Some(act);
-        let mut result = None;
+    fn at_home<R, A>(&self, vf: VfId, gives_turn: bool, mut act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<F>) -> R + Send + 'static,
+    {
+        let apart = self.is_apart(vf);
         loop {
-            with(self.home_of(vf), &mut |engine| {
-                if (engine.is_home(vf) || self.is_apart(vf))
-                    && let Some(act) = act.take()
-                {
-                    result = Some(act(engine));
+            let engine = self.home_of(vf);
+            let here = move |engine: &mut Engine<F>| {
+                if apart || engine.is_home(vf) {
+                    Ok(act(engine))
+                } else {
+                    Err(act)
                 }
-            });
-            if let Some(result) = result.take() {
-                return result;
+            };
+            let outcome = if gives_turn {
+                engine.with_vf(vf, here)
+            } else {
+                engine.with(here)
+            };
+            match outcome {
+                Ok(result) => return result,
+                Err(again) => act = again,
             }
         }
     }
@@ -225,18 +238,19 @@ impl<F: Face> Engines<F> {
         &self,
         vf: VfId,
         port: PortView,
-        more: impl FnOnce(&mut Engine<F>, bool, bool),
+        more: impl FnOnce(&mut Engine<F>, bool, bool) + Send + 'static,
     ) {
         if self.all.len() > 1 {
             for engine in &self.all {
-                engine.with(|engine| {
+                let port = port.clone();
+                engine.with(move |engine| {
                     if !engine.is_home(vf) {
-                        engine.set_port(vf, port.clone());
+                        engine.set_port(vf, port);
                     }
                 });
             }
         }
-        self.with(vf, |engine| {
+        self.with(vf, move |engine| {
             let (was, is) = (engine.port(vf).active, port.active);
             engine.set_port(vf, port);
             more(engine, was, is);

@@ -273,7 +273,7 @@ impl<F: Face> Management<F> {
                 }
                 continue;
             }
-            self.engines.with(vf, |engine| {
+            (unclaimed, outputs) = self.engines.with(vf, move |engine| {
                 let mut next = Some((vf, packet));
                 while let Some((vf, packet)) = next.take() {
                     if !engine.deliver_mad(vf, &datagram(&packet)) {
@@ -287,13 +287,14 @@ impl<F: Face> Management<F> {
                         next = Some((vf, packet));
                     }
                 }
+                (unclaimed, outputs)
             });
         }
         unclaimed
     }
 
     fn change_port(&self, vf: VfId, event: PortEvent, view: PortView) {
-        self.engines.set_port(vf, view, |engine, was, is| {
+        self.engines.set_port(vf, view, move |engine, was, is| {
             for change in changes(event, was, is) {
                 engine.notify(vf, Event::Port(change));
             }

@@ -34,20 +34,22 @@ impl VfHost {
 
     /// Lets the function rest.
     pub fn quiesce(&self) {
-        self.engines.with(self.vf, |engine| engine.quiesce(self.vf));
+        let vf = self.vf;
+        self.engines.with(vf, move |engine| engine.quiesce(vf));
     }
 
     /// The function, which rests, goes on.
     pub fn resume(&self) {
-        self.engines
-            .with_turn(self.vf, |engine| engine.resume(self.vf));
+        let vf = self.vf;
+        self.engines.with_turn(vf, move |engine| engine.resume(vf));
     }
 
     /// Bytes of the function's objects.
     #[must_use]
     pub fn memory_taken(&self) -> usize {
+        let vf = self.vf;
         self.engines
-            .inspect(self.vf, |engine| engine.memory_taken(self.vf))
+            .inspect(vf, move |engine| engine.memory_taken(vf))
     }
 
     /// About how many bytes an image of the function has.
@@ -55,10 +57,11 @@ impl VfHost {
     pub fn image_size(&self) -> u64 {
         /// Of an object with a short queue.
         const OBJECT: u64 = 4096;
-        let counts = self
-            .engines
-            .inspect(self.vf, |engine| engine.object_counts(self.vf));
-        let objects: usize = counts.iter().map(|(_, count)| count).sum();
+        let vf = self.vf;
+        let objects: usize = self.engines.inspect(vf, move |engine| {
+            let counts = engine.object_counts(vf);
+            counts.iter().map(|(_, count)| count).sum()
+        });
         (objects as u64 + 8) * OBJECT
     }
 
@@ -77,9 +80,9 @@ impl VfHost {
         self.memory = GuestMemory(self.table.view());
         let memory = self.memory.clone();
         let vf = self.vf;
-        let before = self
-            .engines
-            .with(vf, |engine| std::mem::replace(engine.dma_mut(vf), memory));
+        let before = self.engines.with(vf, move |engine| {
+            std::mem::replace(engine.dma_mut(vf), memory)
+        });
         // Perhaps the last user of what is behind it, which goes away without the engine.
         drop(before);
     }
@@ -113,15 +116,27 @@ impl Host for VfHost {
         drop(gone);
     }
 
-    fn inspect<R>(&self, look: impl FnOnce(&Engine<Format>) -> R) -> R {
+    fn inspect<R, L>(&self, look: L) -> R
+    where
+        R: Send + 'static,
+        L: FnOnce(&Engine<Format>) -> R + Send + 'static,
+    {
         self.engines.inspect(self.vf, look)
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Engine<Format>) -> R) -> R {
+    fn with<R, A>(&self, act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<Format>) -> R + Send + 'static,
+    {
         self.engines.with(self.vf, act)
     }
 
-    fn with_turn<R>(&self, act: impl FnOnce(&mut Engine<Format>) -> R) -> R {
+    fn with_turn<R, A>(&self, act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<Format>) -> R + Send + 'static,
+    {
         self.engines.with_turn(self.vf, act)
     }
 

@@ -143,14 +143,23 @@ impl Host for Alone {
         Err(())
     }
     fn unmap_all(&mut self) {}
-    fn inspect<R>(&self, look: impl FnOnce(&Engine<Mlx5<Memory>>) -> R) -> R {
+    fn inspect<R, L>(&self, look: L) -> R
+    where
+        L: FnOnce(&Engine<Mlx5<Memory>>) -> R,
+    {
         look(&self.engine.lock().unwrap())
     }
-    fn with<R>(&self, act: impl FnOnce(&mut Engine<Mlx5<Memory>>) -> R) -> R {
+    fn with<R, A>(&self, act: A) -> R
+    where
+        A: FnOnce(&mut Engine<Mlx5<Memory>>) -> R,
+    {
         act(&mut self.engine.lock().unwrap())
     }
-    fn with_turn<R>(&self, act: impl FnOnce(&mut Engine<Mlx5<Memory>>) -> R) -> R {
-        self.with(act)
+    fn with_turn<R, A>(&self, act: A) -> R
+    where
+        A: FnOnce(&mut Engine<Mlx5<Memory>>) -> R,
+    {
+        act(&mut self.engine.lock().unwrap())
     }
     fn clear_away(&self) {
         while self.engine.lock().unwrap().clear_away(self.vf) {}
