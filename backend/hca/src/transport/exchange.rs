@@ -1,12 +1,13 @@
 //! Connections whose messages go in frames: turns of their requesters, and what arrives.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
 use super::endpoint::{Afloat, Delayed, Destination, Endpoint, Lossy, Outside, Transmit, Wire};
-use super::frame::{Address, Frame};
+use super::frame::{Address, Content, Frame};
 use super::lanes::{Links, Shared};
 use super::mesh::Mesh;
 use super::requester::{Finished, Payload, Requester, Surroundings};
@@ -32,6 +33,9 @@ use crate::verbs::work::{Operation, SendWr, Status};
 pub(super) const THINGS: u32 = 4096;
 /// What one of them takes of it at most, in bytes: a datagram of a whole packet.
 const THING: usize = 4096 + 512;
+/// After how long a connection looks again whether its function may have more on its way, in nanoseconds:
+/// where what is on its way has no answer, nothing tells.
+const CROWDED: u64 = 100_000;
 
 /// What a connection keeps while its messages go in frames.
 #[derive(Debug)]
@@ -123,23 +127,28 @@ impl<F: Face> Engine<F> {
             };
             let Some(away) = &qp.req.away else { return };
             let (empty, held) = (away.requester.is_empty(), qp.req.current.is_some());
+            let awaits = away.requester.awaits();
             if empty {
                 // All have landed: the ordinary turn goes on.
                 self.forget_away(index);
                 return self.make_ready(index);
             }
             *budget -= REQUEST_COST;
-            // What is on its way has to arrive first; its answers make room.
-            let crowded = away.requester.awaits() && is_crowded(self.vf(qp.core.vf));
+            // What is on its way has to arrive first.
+            let crowded = is_crowded(self.vf(qp.core.vf));
             if !self.has_room_to_send(index) {
                 return self.exits.crowded.push(index);
             }
             if !crowded && let Some(frame) = self.next_frame(index) {
                 *budget -= frame.payload.len() as i64;
-                self.transmit(index, frame);
+                self.transmit(index, frame, None);
             } else if self.finish_requests(index) || (takes && !held && self.take_next(index)) {
                 continue;
             } else {
+                if crowded && !awaits {
+                    let again = self.clock.now() + CROWDED;
+                    self.with_requester(index, |requester, _| requester.look_again(again));
+                }
                 return self.turns.set_away_timer(&mut self.objects, index);
             }
             self.finish_requests(index);
@@ -252,8 +261,8 @@ impl<F: Face> Engine<F> {
         any
     }
 
-    /// Sends a frame of a connection.
-    fn transmit(&mut self, index: QpIndex, frame: Frame) {
+    /// Sends a frame of a connection. An answer may have `reserved` room.
+    fn transmit(&mut self, index: QpIndex, frame: Frame, reserved: Option<Arc<Afloat>>) {
         let generation = self.generation.load(Ordering::Acquire);
         let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
             return;
@@ -297,16 +306,25 @@ impl<F: Face> Engine<F> {
         let Some(to) = to else { return };
         // Packets that the way is too narrow for get lost on it.
         if longest <= route.mtu.bytes() as usize {
-            if is_crowded(self.vf(from)) {
-                let counters = &self.vf(from).counters;
-                return TrafficCounters::add(&counters.xmit_discards, 1);
-            }
-            // Small ones are counted with their requests.
-            let things = frame.payload.len() / THING;
+            let vf = self.vf(from);
+            // What an answer holds, whoever asked has set apart. Small frames are counted with their requests.
+            let bytes = match &frame.content {
+                Content::Read(target) => target.length as usize,
+                _ => frame.payload.len(),
+            };
+            let afloat = match bytes / THING {
+                0 => None,
+                _ if reserved.is_some() => reserved,
+                // Who asked from outside the program has set nothing apart.
+                _ if frame.is_response() && is_crowded(vf) => {
+                    return TrafficCounters::add(&vf.counters.xmit_discards, 1);
+                }
+                things => Some(Afloat::new(&vf.afloat, things as u32)),
+            };
             if counted {
-                self.vf(from).counters.sent(words, packets);
+                vf.counters.sent(words, packets);
             }
-            self.launch(from, to, route, frame, things as u32);
+            self.launch(from, to, route, frame, afloat);
         }
     }
 
@@ -317,7 +335,7 @@ impl<F: Face> Engine<F> {
         to: Destination,
         route: Route,
         frame: Frame,
-        things: u32,
+        afloat: Option<Arc<Afloat>>,
     ) {
         let vf = self.vf(from);
         let dest = match to {
@@ -335,7 +353,7 @@ impl<F: Face> Engine<F> {
             route,
             path_bits,
             frame,
-            afloat: Some(Afloat::new(&vf.afloat, things)),
+            afloat,
         };
         let mut outside = Outside {
             now: self.clock.now(),
@@ -391,7 +409,6 @@ impl<F: Face> Engine<F> {
                 afloat,
             }) = self.exits.receive(now)
         {
-            drop(afloat);
             let to = match to {
                 Destination::Function(port) => {
                     let dgid = frame.address.global.map(|(global, _)| global.dgid);
@@ -414,7 +431,7 @@ impl<F: Face> Engine<F> {
             left -= REQUEST_COST + frame.payload.len() as i64;
             match to {
                 Destination::Function(to) if frame.address.service != Service::Ud => {
-                    self.arrive(to, frame, &mut left);
+                    self.arrive(to, frame, afloat, &mut left);
                 }
                 to => self.datagram_arrives(from, to, path_bits, frame),
             }
@@ -430,12 +447,18 @@ impl<F: Face> Engine<F> {
     pub fn receive(&mut self, at: VfId, frame: Frame) {
         match frame.address.service {
             Service::Ud => self.datagram_arrives(at, Destination::Function(at), [0; 2], frame),
-            _ => self.arrive(at, frame, &mut { i64::MAX }),
+            _ => self.arrive(at, frame, None, &mut { i64::MAX }),
         }
     }
 
     /// A frame of a connection has come to a function's port. It may say anything.
-    fn arrive(&mut self, at: VfId, mut frame: Frame, budget: &mut i64) {
+    fn arrive(
+        &mut self,
+        at: VfId,
+        mut frame: Frame,
+        afloat: Option<Arc<Afloat>>,
+        budget: &mut i64,
+    ) {
         let Some(index) = self.taker(at, &frame) else {
             return;
         };
@@ -469,11 +492,11 @@ impl<F: Face> Engine<F> {
         if begins {
             self.objects.established(index);
         }
-        self.reply(index, reply);
+        self.reply(index, reply, afloat);
     }
 
-    /// What comes of a request.
-    fn reply(&mut self, index: QpIndex, reply: Reply) {
+    /// What comes of a request. Its answer takes the room that it has reserved.
+    fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<Afloat>>) {
         let Reply {
             answer,
             reason,
@@ -489,7 +512,7 @@ impl<F: Face> Engine<F> {
                 reason,
                 ..Frame::new(address, qp.core.attr.mtu, psn, content)
             };
-            self.transmit(index, frame);
+            self.transmit(index, frame, reserved);
         }
         if let Some(Delivery {
             kind,

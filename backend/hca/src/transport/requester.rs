@@ -84,6 +84,8 @@ pub(crate) struct Requester {
     pause: Option<u64>,
     /// When an answer is overdue.
     overdue: Option<u64>,
+    /// When to look again whether there is room for a frame. No image has it: a restored side looks at once.
+    looks_again: Option<u64>,
     finished: VecDeque<Finished>,
 }
 
@@ -101,6 +103,7 @@ impl Requester {
             rnr_left: attr.rnr_retry,
             pause: None,
             overdue: None,
+            looks_again: None,
             finished: VecDeque::new(),
         }
     }
@@ -220,6 +223,7 @@ impl Requester {
             rnr_left: image.rnr_left,
             pause: image.pause.map(later),
             overdue: image.overdue.map(later),
+            looks_again: Some(now),
             finished,
         })
     }
@@ -365,7 +369,8 @@ impl Requester {
 
     /// When something is to be done although nothing comes.
     pub fn deadline(&self) -> Option<u64> {
-        self.pause.into_iter().chain(self.overdue).min()
+        let times = [self.pause, self.overdue, self.looks_again];
+        times.into_iter().flatten().min()
     }
 
     /// The deadline has come.
@@ -373,6 +378,7 @@ impl Requester {
         if self.pause.is_some_and(|at| at <= around.now) {
             self.pause = None;
         }
+        self.looks_again = None;
         if self.overdue.is_some_and(|at| at <= around.now) {
             self.strayed = None;
             if around.attr.timeout == 0 {
@@ -382,6 +388,11 @@ impl Requester {
             TrafficCounters::add(&around.counters.local_ack_timeout_err, 1);
             self.retry();
         }
+    }
+
+    /// There is no room for a frame now; maybe then.
+    pub fn look_again(&mut self, at: u64) {
+        self.looks_again = Some(at);
     }
 
     /// The next request that is complete.
