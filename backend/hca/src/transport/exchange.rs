@@ -7,7 +7,7 @@ use wire::header::Service;
 use wire::{Gid, Qpn};
 
 use super::endpoint::{Afloat, Delayed, Destination, Endpoint, Lossy, Outside, Transmit, Wire};
-use super::frame::{Address, Content, Frame};
+use super::frame::{Address, Bytes, Content, Frame};
 use super::lanes::{Links, Shared};
 use super::mesh::Mesh;
 use super::requester::{Finished, Payload, Requester, Surroundings};
@@ -21,11 +21,12 @@ use crate::face::Face;
 use crate::local::message::check_local;
 use crate::memory::access::{Cursor, Domain, read_payload};
 use crate::memory::dma::Dma;
+use crate::memory::lending::{Lending, Loan, Unread};
 use crate::memory::mr::Access;
 use crate::subnet::{End, Envelope, LinkId, NoRoute, Route, WrongKey};
 use crate::verbs::qp::{Qp, QpState, Transport};
 use crate::verbs::reason::{KeyFault, Reason};
-use crate::verbs::work::{Operation, SendWr, Status};
+use crate::verbs::work::{Operation, SendWr, Sge, Status};
 
 /// Requests of connections that a function may have taken and not completed, and, apart from these, what
 /// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
@@ -73,9 +74,22 @@ impl<D: Dma> Payload for Domain<'_, D> {
         }
     }
 
-    fn scatter(&self, wr: &SendWr, offset: u64, from: &mut [u8]) -> Result<(), Reason> {
+    fn lend(&self, wr: &SendWr, offset: u64, len: u32, own: &mut Lending) -> Option<Box<Loan>> {
+        let [sge] = wr.sges[..] else { return None };
+        if wr.is_inline || wr.is_mixed() {
+            return None;
+        }
+        let addr = sge.addr.wrapping_add(offset);
+        Domain::lend(self, &Sge { addr, len, ..sge }, Access::LOCAL_READ, own)
+    }
+
+    fn scatter(&self, wr: &SendWr, offset: u64, from: Bytes<'_>) -> Result<(), Unread<Reason>> {
         let mut to = Cursor::new(*self, &wr.sges, offset, Access::LOCAL_WRITE);
-        fill(&mut to, from, &mut { i64::MAX }).map_err(|()| Reason::LocalKey(KeyFault::Unmapped))
+        fill(&mut to, from, &mut { i64::MAX }).map_err(|why| match why {
+            Unread::Stale => Unread::Stale,
+            Unread::Void => Unread::Void,
+            Unread::Fault(()) => Unread::Fault(Reason::LocalKey(KeyFault::Unmapped)),
+        })
     }
 }
 
@@ -135,12 +149,12 @@ impl<F: Face> Engine<F> {
             }
             *budget -= REQUEST_COST;
             // What is on its way has to arrive first.
-            let crowded = is_crowded(self.vf(qp.core.vf));
+            let crowded = qp.core.transport.is_reliable() && is_crowded(self.vf(qp.core.vf));
             if !self.has_room_to_send(index) {
                 return self.exits.crowded.push(index);
             }
             if !crowded && let Some(frame) = self.next_frame(index) {
-                *budget -= frame.payload.len() as i64;
+                *budget -= i64::from(frame.len());
                 self.transmit(index, frame, None);
             } else if self.finish_requests(index) || (takes && !held && self.take_next(index)) {
                 continue;
@@ -173,6 +187,16 @@ impl<F: Face> Engine<F> {
             }
             _ => true,
         }
+    }
+
+    /// Whether frames of a connection may lend their payload, as far as its way is known.
+    fn lends(&self, index: QpIndex) -> bool {
+        let found = self.objects.qps.get(index.0);
+        let found = found.and_then(|qp| qp.req.found.route);
+        found.is_some_and(|found| {
+            found.generation == self.generation.load(Ordering::Acquire)
+                && (found.route).is_ok_and(|route| self.exits.endpoint.lends(&route))
+        })
     }
 
     fn next_frame(&mut self, index: QpIndex) -> Option<Frame> {
@@ -217,6 +241,7 @@ impl<F: Face> Engine<F> {
         act: impl FnOnce(&mut Requester, &Surroundings<'_, Domain<'_, F::Dma>>) -> R,
     ) -> Option<R> {
         let now = self.clock.now();
+        let lends = self.lends(index);
         let Objects { qps, vfs, .. } = &mut self.objects;
         let Qp { core, req, .. } = qps.get_mut(index.0)?;
         let vf = &vfs[usize::from(core.vf.0)];
@@ -228,6 +253,7 @@ impl<F: Face> Engine<F> {
                 keys: &vf.keys,
                 pd: core.pd,
             },
+            lends,
             counters: &vf.counters.retries,
             now,
         };
@@ -262,7 +288,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Sends a frame of a connection. An answer may have `reserved` room.
-    fn transmit(&mut self, index: QpIndex, frame: Frame, reserved: Option<Arc<Afloat>>) {
+    fn transmit(&mut self, index: QpIndex, mut frame: Frame, reserved: Option<Arc<Afloat>>) {
         let generation = self.generation.load(Ordering::Acquire);
         let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
             return;
@@ -293,7 +319,10 @@ impl<F: Face> Engine<F> {
             return;
         };
         let dgid = path.global.map(|global| global.dgid);
-        let longest = frame.payload.len().min(frame.mtu.bytes() as usize);
+        if !self.exits.endpoint.lends(&route) {
+            frame.take_along();
+        }
+        let longest = frame.len().min(frame.mtu.bytes());
         let to = match route.end {
             // Who of those at the port it is for, its engine knows.
             End::Here(port) if self.vf(port).elsewhere => Some(Destination::Function(port)),
@@ -305,7 +334,7 @@ impl<F: Face> Engine<F> {
         };
         let Some(to) = to else { return };
         // Packets that the way is too narrow for get lost on it.
-        if longest <= route.mtu.bytes() as usize {
+        if longest <= route.mtu.bytes() {
             let vf = self.vf(from);
             // What an answer holds, whoever asked has set apart. Small frames are counted with their requests.
             let bytes = match &frame.content {
@@ -315,8 +344,9 @@ impl<F: Face> Engine<F> {
             let afloat = match bytes / THING {
                 0 => None,
                 _ if reserved.is_some() => reserved,
-                // Who asked from outside the program has set nothing apart.
-                _ if frame.is_response() && is_crowded(vf) => {
+                // Those of connections that wait for no answer; and who asked from outside the program has set
+                // nothing apart.
+                _ if is_crowded(vf) => {
                     return TrafficCounters::add(&vf.counters.xmit_discards, 1);
                 }
                 things => Some(Afloat::new(&vf.afloat, things as u32)),
@@ -418,6 +448,9 @@ impl<F: Face> Engine<F> {
                         left -= REQUEST_COST;
                         continue;
                     };
+                    if self.exits.are_watched() {
+                        frame.take_along();
+                    }
                     self.exits
                         .endpoint
                         .show_arrival(&frame, from, to, path_bits);
@@ -428,7 +461,7 @@ impl<F: Face> Engine<F> {
             if let Some(crossing) = &route.crossing {
                 frame.cross(crossing);
             }
-            left -= REQUEST_COST + frame.payload.len() as i64;
+            left -= REQUEST_COST + i64::from(frame.len());
             match to {
                 Destination::Function(to) if frame.address.service != Service::Ud => {
                     self.arrive(to, frame, afloat, &mut left);
@@ -471,6 +504,7 @@ impl<F: Face> Engine<F> {
             self.finish_requests(index);
             return self.make_ready(index);
         }
+        let lends = self.lends(index);
         let Self {
             objects,
             spare_recvs,
@@ -487,6 +521,7 @@ impl<F: Face> Engine<F> {
             vf: &mut vfs[usize::from(core.vf.0)],
             srqs,
             spare_recvs,
+            lends,
         };
         let reply = reception.handle(&mut frame, budget);
         if begins {
@@ -499,6 +534,7 @@ impl<F: Face> Engine<F> {
     fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<Afloat>>) {
         let Reply {
             answer,
+            loan,
             reason,
             delivery,
             refusal,
@@ -509,6 +545,7 @@ impl<F: Face> Engine<F> {
         {
             let frame = Frame {
                 payload,
+                loan,
                 reason,
                 ..Frame::new(address, qp.core.attr.mtu, psn, content)
             };

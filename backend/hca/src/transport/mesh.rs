@@ -397,4 +397,9 @@ impl Endpoint for Mesh {
         peer.waits |= !room;
         room
     }
+
+    fn lends(&self, route: &Route) -> bool {
+        let home = route.here().map(|to| self.homes.of(to));
+        home.is_some_and(|home| matches!(self.peers.get(home), Some(Some(_))))
+    }
 }
