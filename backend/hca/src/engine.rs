@@ -170,6 +170,7 @@ impl<F: Face> Engine<F> {
 
     /// Guest memory of a function, to map and unmap.
     pub fn dma_mut(&mut self, vf: VfId) -> &mut F::Dma {
+        self.vf_mut(vf).keys.revoke();
         &mut self.vf_mut(vf).dma
     }
 

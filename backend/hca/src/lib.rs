@@ -39,7 +39,7 @@ pub use engine::vf::{PortView, Quota, RequestCounters, RetryCounters, TrafficCou
 pub use engine::{Clock, Engine, VerbError, VfId};
 pub use face::{Attention, CqError, Event, Face, PortChange};
 pub use local::requester::MAX_MESSAGE;
-pub use memory::dma::{Dma, DmaFault};
+pub use memory::dma::{Dma, DmaFault, Readable};
 pub use memory::pages::{NoPageList, PageList};
 pub use memory::{dma, mr};
 pub use storage::discarded::Discarded;

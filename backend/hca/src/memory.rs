@@ -3,5 +3,6 @@
 
 pub(crate) mod access;
 pub mod dma;
+pub(crate) mod lending;
 pub mod mr;
 pub(crate) mod pages;

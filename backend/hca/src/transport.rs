@@ -20,6 +20,7 @@ pub(crate) mod responder;
 mod single;
 mod station;
 
+pub use crate::memory::lending::Loan;
 pub use capture::{Captured, Physical, Seen, Watch};
 pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit, Wire};
 pub(crate) use exchange::Away;

@@ -1,6 +1,6 @@
 //! The state of the daemon in the text format of Prometheus.
 
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use crate::control::{CountersReport, Status};
 
@@ -11,6 +11,7 @@ pub fn exposition(status: &Status, counters: &CountersReport) -> String {
     let metrics = Metrics::new();
     metrics.daemon(status);
     metrics.vfs(status);
+    metrics.engines(status);
     metrics.ports(counters);
     metrics.nodes(counters);
     metrics.encode()
@@ -102,6 +103,32 @@ impl Metrics {
                 let of = [vf.name.as_str(), kind];
                 objects.with_label_values(&of).set(count as i64);
             }
+        }
+    }
+
+    fn engines(&self, status: &Status) {
+        let Some(placement) = &status.placement else {
+            return;
+        };
+        let of = ["engine"];
+        let help = "VFs that live in the engine";
+        let vfs = self.gauges("engine_vfs", help, &of);
+        let help = "Time in which the engine has had work";
+        let opts = Opts::new("engine_busy_seconds_total", help);
+        let busy = CounterVec::new(opts, &of).expect("as for the others");
+        let registered = self.0.register(Box::new(busy.clone()));
+        registered.expect("no name is registered twice");
+        let help = "Frames that the engine has sent to others";
+        let frames = self.counters("engine_crossing_frames_total", help, &of);
+        let help = "Bytes that the engine has sent to others, with headers of packets";
+        let bytes = self.counters("engine_crossing_bytes_total", help, &of);
+        for (number, engine) in placement.engines.iter().enumerate() {
+            let of = [number.to_string()];
+            vfs.with_label_values(&of).set(engine.vfs.len() as i64);
+            let seconds = engine.busy_ms as f64 / 1000.0;
+            busy.with_label_values(&of).inc_by(seconds);
+            frames.with_label_values(&of).inc_by(engine.crossing_frames);
+            bytes.with_label_values(&of).inc_by(engine.crossing_bytes);
         }
     }
 

@@ -57,6 +57,22 @@ fn who_talks_to_another_engine_is_told_to_move() {
         (&suggestions[0]["vf"], &suggestions[0]["engine"]),
         (&"vm1".into(), &1.into())
     );
+    let metrics = daemon.run(&["metrics"], "").out;
+    let of_first = |name: &str| {
+        let name = format!("ibvswitch_engine_{name}{{engine=\"0\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        value.and_then(|value| value.parse::<f64>().ok())
+    };
+    assert_eq!(of_first("vfs"), Some(1.0), "{metrics}");
+    assert!(of_first("busy_seconds_total") >= Some(0.0), "{metrics}");
+    assert!(
+        of_first("crossing_bytes_total") >= Some(HALF as f64),
+        "{metrics}"
+    );
+    assert!(
+        of_first("crossing_frames_total") >= Some((HALF >> 16) as f64),
+        "{metrics}"
+    );
     let moved = pin(&daemon, "vm1", "1");
     assert_eq!(
         (&moved["vfs"][0], &moved["engine"]),

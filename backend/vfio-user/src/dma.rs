@@ -292,6 +292,30 @@ pub struct Lookup<L> {
 /// [`DmaTable`] gives the data path another view before the memory is taken away.
 pub type DmaView = Lookup<Arc<[Mapping]>>;
 
+/// The same for several threads to read at a time. It remembers no place.
+#[derive(Debug, Clone)]
+pub struct SharedView(Arc<[Mapping]>);
+
+impl DmaView {
+    /// The memory of the view, for other threads.
+    #[must_use]
+    pub fn shared(&self) -> SharedView {
+        SharedView(Arc::clone(&self.mappings))
+    }
+}
+
+impl SharedView {
+    /// As [`Lookup::read_window`].
+    #[must_use]
+    pub fn read_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
+        let at = self.0.partition_point(|known| known.end() <= addr);
+        let mapping = self.0.get(at).filter(|mapping| mapping.addr <= addr)?;
+        (mapping.protection.read)
+            .then(|| mapping.window(addr, len))
+            .flatten()
+    }
+}
+
 impl Clone for DmaView {
     fn clone(&self) -> Self {
         Self {

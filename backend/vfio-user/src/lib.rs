@@ -54,7 +54,9 @@ pub mod testing;
 
 pub use connection::serve;
 pub use device::Device;
-pub use dma::{DmaError, DmaTable, DmaView, Lookup, MAX_DMA_MAPS, Mapping, PAGE_SIZE, Protection};
+pub use dma::{
+    DmaError, DmaTable, DmaView, Lookup, MAX_DMA_MAPS, Mapping, PAGE_SIZE, Protection, SharedView,
+};
 pub use end::End;
 pub use heap::release_heap;
 pub use irq::{Interrupts, IrqInfo};

@@ -7,6 +7,7 @@ use crate::engine::objects::Objects;
 use crate::engine::turns::Turns;
 use crate::engine::{Burst, CqIndex, Engine, QpIndex, VfId};
 use crate::face::{CqError, Event, Face};
+use crate::memory::lending::Lending;
 use crate::transport::responder::Receiving;
 use crate::verbs::qp::{Inbound, Qp, QpState, RecvQueue, Wait};
 use crate::verbs::reason::Reason;
@@ -131,6 +132,10 @@ impl<F: Face> Engine<F> {
             return false;
         };
         let earlier = std::mem::replace(&mut qp.core.state, QpState::Error);
+        qp.resp.lending = Lending::default();
+        if let Some(away) = &mut qp.req.away {
+            away.requester.revoke();
+        }
         let waited = qp.req.wait != Wait::None;
         self.objects.forget_as_peer(index);
         if waited {
@@ -383,6 +388,7 @@ impl<F: Face> Engine<F> {
         qp.resp.received = 0;
         qp.resp.established = false;
         qp.resp.receiving = Receiving::default();
+        qp.resp.lending = Lending::default();
         let recv = if let RecvQueue::Own(queue) = &mut qp.resp.queue {
             Some(queue)
         } else {

@@ -323,7 +323,7 @@ pub(crate) struct Vf<F: Face> {
     pub multicast_left: u32,
     /// Requests of connections that are under way in frames.
     pub taken: u32,
-    /// What frames on their way hold of the host's memory.
+    /// What frames on their way, and answers to them, hold of the host's memory.
     pub afloat: Arc<AtomicU32>,
     /// What is looked up again.
     pub ways: Ways,

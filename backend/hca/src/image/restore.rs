@@ -340,6 +340,7 @@ impl<F: Face> Engine<F> {
                 received: resp.received,
                 established: resp.established,
                 receiving: resp.receiving,
+                lending: Default::default(),
                 heard_by: None,
             },
         };

@@ -234,6 +234,8 @@ impl<F: Face> Engine<F> {
             Refusal::NotReady(_) | Refusal::Invalid | Refusal::Access if !reliable => {
                 return self.objects.dropped(index, len, peer.mtu);
             }
+            // A copy borrows nothing.
+            Refusal::Void | Refusal::Stale => return Outcome::Unanswered,
             Refusal::NotReady(_) | Refusal::Invalid => Status::RemoteInvalidRequest,
             Refusal::Access => Status::RemoteAccess,
             Refusal::Operation | Refusal::Catastrophe => Status::RemoteOperation,

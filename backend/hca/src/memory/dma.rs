@@ -1,5 +1,6 @@
 //! Guest memory as the HCA sees it: windows of contiguous memory at DMA addresses.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use thiserror::Error;
@@ -26,6 +27,17 @@ pub trait Dma: std::fmt::Debug + Send {
 
     /// As [`Dma::read_window`], for memory the device is about to write.
     fn write_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>>;
+
+    /// The same memory for other threads to read, if it can be given to them.
+    fn share(&self) -> Option<Arc<dyn Readable>> {
+        None
+    }
+}
+
+/// Guest memory that several threads read.
+pub trait Readable: std::fmt::Debug + Send + Sync {
+    /// As [`Dma::read_window`].
+    fn read_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>>;
 }
 
 /// The window of exactly `len` bytes at `addr`, or `None` when it is not

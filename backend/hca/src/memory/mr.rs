@@ -1,11 +1,13 @@
 //! Memory regions: keys, bounds, rights, and the translation to DMA addresses.
 
 use serde::{Deserialize, Serialize};
+use std::cell::{RefCell, RefMut};
 use std::ops::BitOr;
 
 use thiserror::Error;
 use wire::Qpn;
 
+use crate::memory::lending::Lent;
 use crate::memory::pages::PageList;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
@@ -331,6 +333,8 @@ impl MemoryKey {
 #[derive(Debug, Default)]
 pub struct KeyTable {
     slots: Numbers<MemoryKey>,
+    /// What other engines may read by them.
+    lent: RefCell<Lent>,
 }
 
 impl KeyTable {
@@ -339,7 +343,18 @@ impl KeyTable {
     pub fn new(log_size: u8, seed: u64) -> Self {
         Self {
             slots: Numbers::new(log_size, 24, 2, seed),
+            lent: RefCell::default(),
         }
+    }
+
+    /// What is lent by the keys.
+    pub(crate) fn lent(&self) -> RefMut<'_, Lent> {
+        self.lent.borrow_mut()
+    }
+
+    /// Nobody else reads any memory by these keys any more.
+    pub(crate) fn revoke(&mut self) {
+        *self.lent.get_mut() = Lent::default();
     }
 
     /// Adds a key and returns its index (the key is `index << 8 | variant`), or
@@ -359,6 +374,7 @@ impl KeyTable {
     /// Removes the key with this index.
     pub fn remove(&mut self, index: u32, memory: &mut Memory) -> Option<MemoryKey> {
         let key = self.slots.remove(index)?;
+        self.lent.get_mut().revoke(index);
         memory.give(key.translation.held());
         Some(key)
     }
@@ -393,6 +409,7 @@ impl KeyTable {
 
     /// The key with this index, to change it in place.
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut MemoryKey> {
+        self.lent.get_mut().revoke(index);
         self.slots.get_mut(index)
     }
 
@@ -404,6 +421,7 @@ impl KeyTable {
         memory: &mut Memory,
         change: impl FnOnce(&mut MemoryKey, usize) -> R,
     ) -> Option<R> {
+        self.lent.get_mut().revoke(index);
         let key = self.slots.get_mut(index)?;
         let before = key.translation.held();
         let result = change(key, memory.left().saturating_add(before));
@@ -414,8 +432,10 @@ impl KeyTable {
     /// Takes all keys out at once.
     #[must_use]
     pub(crate) fn replace(&mut self) -> Self {
+        self.revoke();
         Self {
             slots: self.slots.replace(),
+            lent: RefCell::default(),
         }
     }
 

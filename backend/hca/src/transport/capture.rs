@@ -73,6 +73,7 @@ impl Seen {
             frame: Frame {
                 payload: extract.copied().collect(),
                 content: frame.content.clone(),
+                loan: None,
                 ..*frame
             },
         }
@@ -158,5 +159,9 @@ impl<E: Endpoint> Endpoint for Captured<E> {
 
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         self.next.has_room(from, route)
+    }
+
+    fn lends(&self, route: &Route) -> bool {
+        self.watch.is_none() && self.next.lends(route)
     }
 }

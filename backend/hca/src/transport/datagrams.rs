@@ -3,7 +3,7 @@
 use wire::header::Service;
 use wire::{Mtu, Psn};
 
-use super::endpoint::Destination;
+use super::endpoint::{Afloat, Destination};
 use super::frame::{Address, Content, Frame};
 use crate::engine::vf::TrafficCounters;
 use crate::engine::{Engine, VfId};
@@ -46,7 +46,8 @@ impl<F: Face> Engine<F> {
             payload: datagram.payload.to_vec(),
             ..Frame::new(address, Mtu::B4096, psn, content)
         };
-        self.launch(from, to, route, frame, 1);
+        let afloat = Afloat::new(&self.vf(from).afloat, 1);
+        self.launch(from, to, route, frame, Some(afloat));
         // What takes no time is there before the sender knows that it has left.
         if self.exits.have_arrivals() {
             self.arrivals(self.clock.now());

@@ -127,6 +127,12 @@ pub trait Endpoint: Debug + Send {
     fn has_room(&mut self, _from: VfId, _route: &Route) -> bool {
         true
     }
+
+    /// Whether frames on a way may lend their payload: they go to another engine of the program, and nobody
+    /// needs their bytes on the way.
+    fn lends(&self, _route: &Route) -> bool {
+        false
+    }
 }
 
 /// Where frames come to that have passed all links.
@@ -150,6 +156,10 @@ impl Endpoint for Box<dyn Endpoint> {
 
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         (**self).has_room(from, route)
+    }
+
+    fn lends(&self, route: &Route) -> bool {
+        (**self).lends(route)
     }
 }
 
@@ -231,6 +241,10 @@ impl<E: Endpoint> Endpoint for Lossy<E> {
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         self.0.has_room(from, route)
     }
+
+    fn lends(&self, route: &Route) -> bool {
+        !route.faulty && self.0.lends(route)
+    }
 }
 
 /// Lets frames arrive as late as the links on the way are slow ([`Route::delay`]), and none before
@@ -309,6 +323,10 @@ impl<E: Wire> Endpoint for Delayed<E> {
 
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         self.next.has_room(from, route)
+    }
+
+    fn lends(&self, route: &Route) -> bool {
+        route.delay == 0 && self.next.lends(route)
     }
 
     fn deadline(&self) -> Option<u64> {

@@ -1,12 +1,13 @@
 //! Connections whose messages go in frames: turns of their requesters, and what arrives.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
 use super::endpoint::{Afloat, Delayed, Destination, Endpoint, Lossy, Outside, Transmit, Wire};
-use super::frame::{Address, Frame};
+use super::frame::{Address, Bytes, Content, Frame};
 use super::lanes::{Links, Shared};
 use super::mesh::Mesh;
 use super::requester::{Finished, Payload, Requester, Surroundings};
@@ -20,11 +21,12 @@ use crate::face::Face;
 use crate::local::message::check_local;
 use crate::memory::access::{Cursor, Domain, read_payload};
 use crate::memory::dma::Dma;
+use crate::memory::lending::{Lending, Loan, Unread};
 use crate::memory::mr::Access;
 use crate::subnet::{End, Envelope, LinkId, NoRoute, Route, WrongKey};
 use crate::verbs::qp::{Qp, QpState, Transport};
 use crate::verbs::reason::{KeyFault, Reason};
-use crate::verbs::work::{Operation, SendWr, Status};
+use crate::verbs::work::{Operation, SendWr, Sge, Status};
 
 /// Requests of connections that a function may have taken and not completed, and, apart from these, what
 /// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
@@ -32,6 +34,9 @@ use crate::verbs::work::{Operation, SendWr, Status};
 pub(super) const THINGS: u32 = 4096;
 /// What one of them takes of it at most, in bytes: a datagram of a whole packet.
 const THING: usize = 4096 + 512;
+/// After how long a connection looks again whether its function may have more on its way, in nanoseconds:
+/// where what is on its way has no answer, nothing tells.
+const CROWDED: u64 = 100_000;
 
 /// What a connection keeps while its messages go in frames.
 #[derive(Debug)]
@@ -69,9 +74,22 @@ impl<D: Dma> Payload for Domain<'_, D> {
         }
     }
 
-    fn scatter(&self, wr: &SendWr, offset: u64, from: &mut [u8]) -> Result<(), Reason> {
+    fn lend(&self, wr: &SendWr, offset: u64, len: u32, own: &mut Lending) -> Option<Box<Loan>> {
+        let [sge] = wr.sges[..] else { return None };
+        if wr.is_inline || wr.is_mixed() {
+            return None;
+        }
+        let addr = sge.addr.wrapping_add(offset);
+        Domain::lend(self, &Sge { addr, len, ..sge }, Access::LOCAL_READ, own)
+    }
+
+    fn scatter(&self, wr: &SendWr, offset: u64, from: Bytes<'_>) -> Result<(), Unread<Reason>> {
         let mut to = Cursor::new(*self, &wr.sges, offset, Access::LOCAL_WRITE);
-        fill(&mut to, from, &mut { i64::MAX }).map_err(|()| Reason::LocalKey(KeyFault::Unmapped))
+        fill(&mut to, from, &mut { i64::MAX }).map_err(|why| match why {
+            Unread::Stale => Unread::Stale,
+            Unread::Void => Unread::Void,
+            Unread::Fault(()) => Unread::Fault(Reason::LocalKey(KeyFault::Unmapped)),
+        })
     }
 }
 
@@ -123,23 +141,28 @@ impl<F: Face> Engine<F> {
             };
             let Some(away) = &qp.req.away else { return };
             let (empty, held) = (away.requester.is_empty(), qp.req.current.is_some());
+            let awaits = away.requester.awaits();
             if empty {
                 // All have landed: the ordinary turn goes on.
                 self.forget_away(index);
                 return self.make_ready(index);
             }
             *budget -= REQUEST_COST;
-            // What is on its way has to arrive first; its answers make room.
-            let crowded = away.requester.awaits() && is_crowded(self.vf(qp.core.vf));
+            // What is on its way has to arrive first.
+            let crowded = qp.core.transport.is_reliable() && is_crowded(self.vf(qp.core.vf));
             if !self.has_room_to_send(index) {
                 return self.exits.crowded.push(index);
             }
             if !crowded && let Some(frame) = self.next_frame(index) {
-                *budget -= frame.payload.len() as i64;
-                self.transmit(index, frame);
+                *budget -= i64::from(frame.len());
+                self.transmit(index, frame, None);
             } else if self.finish_requests(index) || (takes && !held && self.take_next(index)) {
                 continue;
             } else {
+                if crowded && !awaits {
+                    let again = self.clock.now() + CROWDED;
+                    self.with_requester(index, |requester, _| requester.look_again(again));
+                }
                 return self.turns.set_away_timer(&mut self.objects, index);
             }
             self.finish_requests(index);
@@ -164,6 +187,16 @@ impl<F: Face> Engine<F> {
             }
             _ => true,
         }
+    }
+
+    /// Whether frames of a connection may lend their payload, as far as its way is known.
+    fn lends(&self, index: QpIndex) -> bool {
+        let found = self.objects.qps.get(index.0);
+        let found = found.and_then(|qp| qp.req.found.route);
+        found.is_some_and(|found| {
+            found.generation == self.generation.load(Ordering::Acquire)
+                && (found.route).is_ok_and(|route| self.exits.endpoint.lends(&route))
+        })
     }
 
     fn next_frame(&mut self, index: QpIndex) -> Option<Frame> {
@@ -208,6 +241,7 @@ impl<F: Face> Engine<F> {
         act: impl FnOnce(&mut Requester, &Surroundings<'_, Domain<'_, F::Dma>>) -> R,
     ) -> Option<R> {
         let now = self.clock.now();
+        let lends = self.lends(index);
         let Objects { qps, vfs, .. } = &mut self.objects;
         let Qp { core, req, .. } = qps.get_mut(index.0)?;
         let vf = &vfs[usize::from(core.vf.0)];
@@ -219,6 +253,7 @@ impl<F: Face> Engine<F> {
                 keys: &vf.keys,
                 pd: core.pd,
             },
+            lends,
             counters: &vf.counters.retries,
             now,
         };
@@ -252,8 +287,8 @@ impl<F: Face> Engine<F> {
         any
     }
 
-    /// Sends a frame of a connection.
-    fn transmit(&mut self, index: QpIndex, frame: Frame) {
+    /// Sends a frame of a connection. An answer may have `reserved` room.
+    fn transmit(&mut self, index: QpIndex, mut frame: Frame, reserved: Option<Arc<Afloat>>) {
         let generation = self.generation.load(Ordering::Acquire);
         let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
             return;
@@ -284,7 +319,10 @@ impl<F: Face> Engine<F> {
             return;
         };
         let dgid = path.global.map(|global| global.dgid);
-        let longest = frame.payload.len().min(frame.mtu.bytes() as usize);
+        if !self.exits.endpoint.lends(&route) {
+            frame.take_along();
+        }
+        let longest = frame.len().min(frame.mtu.bytes());
         let to = match route.end {
             // Who of those at the port it is for, its engine knows.
             End::Here(port) if self.vf(port).elsewhere => Some(Destination::Function(port)),
@@ -296,17 +334,27 @@ impl<F: Face> Engine<F> {
         };
         let Some(to) = to else { return };
         // Packets that the way is too narrow for get lost on it.
-        if longest <= route.mtu.bytes() as usize {
-            if is_crowded(self.vf(from)) {
-                let counters = &self.vf(from).counters;
-                return TrafficCounters::add(&counters.xmit_discards, 1);
-            }
-            // Small ones are counted with their requests.
-            let things = frame.payload.len() / THING;
+        if longest <= route.mtu.bytes() {
+            let vf = self.vf(from);
+            // What an answer holds, whoever asked has set apart. Small frames are counted with their requests.
+            let bytes = match &frame.content {
+                Content::Read(target) => target.length as usize,
+                _ => frame.payload.len(),
+            };
+            let afloat = match bytes / THING {
+                0 => None,
+                _ if reserved.is_some() => reserved,
+                // Those of connections that wait for no answer; and who asked from outside the program has set
+                // nothing apart.
+                _ if is_crowded(vf) => {
+                    return TrafficCounters::add(&vf.counters.xmit_discards, 1);
+                }
+                things => Some(Afloat::new(&vf.afloat, things as u32)),
+            };
             if counted {
-                self.vf(from).counters.sent(words, packets);
+                vf.counters.sent(words, packets);
             }
-            self.launch(from, to, route, frame, things as u32);
+            self.launch(from, to, route, frame, afloat);
         }
     }
 
@@ -317,7 +365,7 @@ impl<F: Face> Engine<F> {
         to: Destination,
         route: Route,
         frame: Frame,
-        things: u32,
+        afloat: Option<Arc<Afloat>>,
     ) {
         let vf = self.vf(from);
         let dest = match to {
@@ -335,7 +383,7 @@ impl<F: Face> Engine<F> {
             route,
             path_bits,
             frame,
-            afloat: Some(Afloat::new(&vf.afloat, things)),
+            afloat,
         };
         let mut outside = Outside {
             now: self.clock.now(),
@@ -391,7 +439,6 @@ impl<F: Face> Engine<F> {
                 afloat,
             }) = self.exits.receive(now)
         {
-            drop(afloat);
             let to = match to {
                 Destination::Function(port) => {
                     let dgid = frame.address.global.map(|(global, _)| global.dgid);
@@ -401,6 +448,9 @@ impl<F: Face> Engine<F> {
                         left -= REQUEST_COST;
                         continue;
                     };
+                    if self.exits.are_watched() {
+                        frame.take_along();
+                    }
                     self.exits
                         .endpoint
                         .show_arrival(&frame, from, to, path_bits);
@@ -411,10 +461,10 @@ impl<F: Face> Engine<F> {
             if let Some(crossing) = &route.crossing {
                 frame.cross(crossing);
             }
-            left -= REQUEST_COST + frame.payload.len() as i64;
+            left -= REQUEST_COST + i64::from(frame.len());
             match to {
                 Destination::Function(to) if frame.address.service != Service::Ud => {
-                    self.arrive(to, frame, &mut left);
+                    self.arrive(to, frame, afloat, &mut left);
                 }
                 to => self.datagram_arrives(from, to, path_bits, frame),
             }
@@ -430,12 +480,18 @@ impl<F: Face> Engine<F> {
     pub fn receive(&mut self, at: VfId, frame: Frame) {
         match frame.address.service {
             Service::Ud => self.datagram_arrives(at, Destination::Function(at), [0; 2], frame),
-            _ => self.arrive(at, frame, &mut { i64::MAX }),
+            _ => self.arrive(at, frame, None, &mut { i64::MAX }),
         }
     }
 
     /// A frame of a connection has come to a function's port. It may say anything.
-    fn arrive(&mut self, at: VfId, mut frame: Frame, budget: &mut i64) {
+    fn arrive(
+        &mut self,
+        at: VfId,
+        mut frame: Frame,
+        afloat: Option<Arc<Afloat>>,
+        budget: &mut i64,
+    ) {
         let Some(index) = self.taker(at, &frame) else {
             return;
         };
@@ -448,6 +504,7 @@ impl<F: Face> Engine<F> {
             self.finish_requests(index);
             return self.make_ready(index);
         }
+        let lends = self.lends(index);
         let Self {
             objects,
             spare_recvs,
@@ -464,18 +521,20 @@ impl<F: Face> Engine<F> {
             vf: &mut vfs[usize::from(core.vf.0)],
             srqs,
             spare_recvs,
+            lends,
         };
         let reply = reception.handle(&mut frame, budget);
         if begins {
             self.objects.established(index);
         }
-        self.reply(index, reply);
+        self.reply(index, reply, afloat);
     }
 
-    /// What comes of a request.
-    fn reply(&mut self, index: QpIndex, reply: Reply) {
+    /// What comes of a request. Its answer takes the room that it has reserved.
+    fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<Afloat>>) {
         let Reply {
             answer,
+            loan,
             reason,
             delivery,
             refusal,
@@ -486,10 +545,11 @@ impl<F: Face> Engine<F> {
         {
             let frame = Frame {
                 payload,
+                loan,
                 reason,
                 ..Frame::new(address, qp.core.attr.mtu, psn, content)
             };
-            self.transmit(index, frame);
+            self.transmit(index, frame, reserved);
         }
         if let Some(Delivery {
             kind,

@@ -3,17 +3,22 @@
 //! of them. The module `packets` makes the packets.
 
 use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
 use std::ops::Range;
 
 use wire::header::Service;
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
+use crate::memory::lending::Loan;
 use crate::subnet::Crossing;
 use crate::verbs::reason::Reason;
 use crate::verbs::work::{AtomicOperands, GlobalRoute, Operation};
 
 /// Most bytes of payload of a frame.
 pub const MAX_PAYLOAD: u32 = 64 << 10;
+
+/// Shorter payloads are not lent: they are copied sooner.
+pub(crate) const LOAN: u32 = 4096;
 
 /// Bytes of headers and check sums that each packet of a connected transport has (LRH, BTH, ICRC,
 /// VCRC), in words of four octets as the port counters count.
@@ -140,8 +145,30 @@ pub struct Frame {
     pub content: Content,
     /// Why a request is refused, which packets do not say.
     pub reason: Reason,
+    /// The answer to a READ may lend its payload.
+    pub borrows: bool,
     /// Payload of all packets.
     pub payload: Vec<u8>,
+    /// In place of the payload: where it lies in the sender's memory, for an engine of the same program.
+    pub loan: Option<Box<Loan>>,
+}
+
+/// The payload of a frame.
+pub(crate) enum Bytes<'a> {
+    /// The frame has it.
+    Here(&'a mut [u8]),
+    /// It is in its sender's memory.
+    Lent(&'a Loan),
+}
+
+impl Bytes<'_> {
+    /// Length in bytes.
+    pub const fn len(&self) -> u32 {
+        match self {
+            Self::Here(bytes) => bytes.len() as u32,
+            Self::Lent(loan) => loan.len(),
+        }
+    }
 }
 
 impl Frame {
@@ -159,16 +186,51 @@ impl Frame {
             srq: Qpn::new(0),
             content,
             reason: Reason::Status,
+            borrows: false,
             payload: Vec::new(),
+            loan: None,
+        }
+    }
+
+    /// Length of the payload in bytes.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        let loan = self.loan.as_ref();
+        loan.map_or(self.payload.len() as u32, |loan| loan.len())
+    }
+
+    /// Whether there is no payload.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The payload.
+    pub(crate) fn bytes(&mut self) -> Bytes<'_> {
+        match &self.loan {
+            Some(loan) => Bytes::Lent(loan),
+            None => Bytes::Here(&mut self.payload),
+        }
+    }
+
+    /// Has the payload with it from now on, if the sender's memory can be read yet.
+    pub(crate) fn take_along(&mut self) {
+        let Some(loan) = &self.loan else { return };
+        let mut payload = vec![0; loan.len() as usize];
+        let mut at = 0;
+        let read = loan.read(|piece| {
+            at += piece.copy_to(&mut payload[at..]);
+            Ok::<(), Infallible>(())
+        });
+        if read.is_ok() {
+            (self.payload, self.loan) = (payload, None);
         }
     }
 
     /// How many packets it stands for.
     #[must_use]
     pub fn packets(&self) -> u32 {
-        (self.payload.len() as u32)
-            .div_ceil(self.mtu.bytes())
-            .max(1)
+        self.len().div_ceil(self.mtu.bytes()).max(1)
     }
 
     /// How many packet sequence numbers it takes: a READ takes as many as its response has packets.
@@ -209,14 +271,14 @@ impl Frame {
             Content::Atomic { .. } => 8 / 4,
             _ => 0,
         };
-        self.payload.len() as u64 / 4 + operands + u64::from(self.packets()) * headers
+        u64::from(self.len()) / 4 + operands + u64::from(self.packets()) * headers
     }
 
     /// Whether payload and packets fit together: packets that others follow are full, and a last
     /// packet behind others is not empty (IBA 9.7.4.1.5, 9.8.3.2.2).
     #[must_use]
     pub fn is_well_formed(&self) -> bool {
-        let (len, mtu) = (self.payload.len() as u32, self.mtu.bytes());
+        let (len, mtu) = (self.len(), self.mtu.bytes());
         let carries = matches!(
             self.content,
             Content::Send(_) | Content::Write(..) | Content::ReadResponse(_)
@@ -248,9 +310,14 @@ impl Frame {
     pub fn part(&self, packets: Range<u32>) -> Self {
         let total = self.packets();
         assert!(packets.start < packets.end && packets.end <= total);
-        let mtu = self.mtu.bytes() as usize;
-        let from = packets.start as usize * mtu;
-        let to = (packets.end as usize * mtu).min(self.payload.len());
+        let mtu = self.mtu.bytes();
+        let from = packets.start * mtu;
+        let to = (packets.end * mtu).min(self.len());
+        let loan = self.loan.as_ref().map(|loan| Box::new(loan.part(from, to)));
+        let payload = match loan {
+            Some(_) => Vec::new(),
+            None => self.payload[from as usize..to as usize].to_vec(),
+        };
         let ends = packets.end == total;
         let content = match self.content {
             Content::Send(_) if !ends => Content::Send(Tail::None),
@@ -267,7 +334,8 @@ impl Frame {
             solicited: self.solicited && ends,
             acknowledge: self.acknowledge && ends,
             content,
-            payload: self.payload[from..to].to_vec(),
+            payload,
+            loan,
             ..*self
         }
     }

@@ -139,6 +139,10 @@ impl<E: Wire> Shared<E> {
 }
 
 impl<E: Wire> Endpoint for Shared<E> {
+    fn lends(&self, route: &Route) -> bool {
+        route.shares.is_none() && self.next.lends(route)
+    }
+
     fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
         let Some(Shares { way, lane, .. }) = frame.route.shares else {
             return self.next.carry(frame, outside.now);

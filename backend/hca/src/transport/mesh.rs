@@ -84,6 +84,8 @@ impl Door {
 pub struct Crossings {
     engines: usize,
     words: Box<[AtomicU64]>,
+    /// Frames to all other engines, and their length.
+    sent: [AtomicU64; 2],
 }
 
 impl Crossings {
@@ -92,6 +94,7 @@ impl Crossings {
         Arc::new(Self {
             engines,
             words: words.collect(),
+            sent: Default::default(),
         })
     }
 
@@ -103,6 +106,13 @@ impl Crossings {
         if let Some(counter) = self.at(vf, engine) {
             TrafficCounters::add(counter, words);
         }
+    }
+
+    /// How many frames the engine that counts here has sent to others, and their length in units of four
+    /// octets.
+    #[must_use]
+    pub fn sent(&self) -> [u64; 2] {
+        self.sent.each_ref().map(|it| it.load(Ordering::Relaxed))
     }
 
     /// What a function has exchanged with those of another engine, while it lived in the one that counts
@@ -216,6 +226,9 @@ impl Mesh {
     fn send(&mut self, to: usize, frame: Transmit) {
         let words = frame.frame.words();
         self.crossings.count(frame.from, to, words);
+        let [frames, length] = &self.crossings.sent;
+        TrafficCounters::add(frames, 1);
+        TrafficCounters::add(length, words);
         let Some(Some(peer)) = self.peers.get_mut(to) else {
             return;
         };
@@ -396,5 +409,10 @@ impl Endpoint for Mesh {
         let room = peer.backlog.is_empty() && !peer.is_full();
         peer.waits |= !room;
         room
+    }
+
+    fn lends(&self, route: &Route) -> bool {
+        let home = route.here().map(|to| self.homes.of(to));
+        home.is_some_and(|home| matches!(self.peers.get(home), Some(Some(_))))
     }
 }

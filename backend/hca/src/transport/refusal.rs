@@ -24,6 +24,10 @@ pub(crate) enum Refusal {
     LocalLength,
     /// The responder's receive queue is unreadable.
     Catastrophe,
+    /// NAK, sequence error: the payload is in memory that is not lent any more.
+    Void,
+    /// Nothing: the same, and the requester waits for no answer.
+    Stale,
 }
 
 /// A request that a responder refuses.
@@ -46,6 +50,7 @@ impl Refusal {
     pub const fn syndrome(self) -> Syndrome {
         match self {
             Self::NotReady(code) => Syndrome::NotReady(code),
+            Self::Void | Self::Stale => Syndrome::Sequence,
             Self::Invalid => Syndrome::InvalidRequest,
             Self::Access => Syndrome::RemoteAccess,
             Self::Operation | Self::Catastrophe | Self::Local | Self::LocalLength => {
@@ -77,7 +82,7 @@ impl Refusal {
             // The keys are in order, so it is the memory behind them.
             Self::Local => Reason::LocalKey(KeyFault::Unmapped),
             Self::LocalLength => Reason::AnswerLength,
-            Self::NotReady(_) => Reason::Status,
+            Self::NotReady(_) | Self::Void | Self::Stale => Reason::Status,
             Self::Invalid if !granted => Reason::RemoteRight,
             Self::Invalid if needed == Access::ATOMIC => Reason::AtomicAddress,
             Self::Invalid if xrc => Reason::SharedQueue,

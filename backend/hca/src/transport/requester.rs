@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 
 use wire::Psn;
 
-use super::frame::{Address, Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
+use super::frame::{Address, Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
 use crate::engine::progress::{local_ack_timeout, rnr_time};
 use crate::engine::vf::{RetryCounters, TrafficCounters};
 use crate::image::restore::{later, send_request};
 use crate::image::{AwayImageV1, FinishedImageV1, RequestImageV1};
 use crate::local::requester::MAX_MESSAGE;
+use crate::memory::lending::{Lending, Loan, Unread};
 use crate::verbs::qp::{QpAttr, Transport};
 use crate::verbs::reason::Reason;
 use crate::verbs::work::{Operation, SendWr, Status};
@@ -27,8 +28,10 @@ pub(crate) trait Payload {
     fn check(&self, wr: &SendWr) -> Result<(), Reason>;
     /// Reads the payload from byte `offset` on.
     fn gather(&self, wr: &SendWr, offset: u64, to: &mut [u8]) -> Result<(), Reason>;
+    /// Lends the payload from byte `offset` on, if that can be done.
+    fn lend(&self, wr: &SendWr, offset: u64, len: u32, own: &mut Lending) -> Option<Box<Loan>>;
     /// Writes an answer from byte `offset` of the list on.
-    fn scatter(&self, wr: &SendWr, offset: u64, from: &mut [u8]) -> Result<(), Reason>;
+    fn scatter(&self, wr: &SendWr, offset: u64, from: Bytes<'_>) -> Result<(), Unread<Reason>>;
 }
 
 /// What a requester knows of its queue pair, its port and the time.
@@ -36,6 +39,8 @@ pub(crate) struct Surroundings<'a, M> {
     pub attr: &'a QpAttr,
     pub transport: Transport,
     pub memory: M,
+    /// Frames may lend their payload.
+    pub lends: bool,
     pub counters: &'a RetryCounters,
     /// In the clock's nanoseconds.
     pub now: u64,
@@ -53,6 +58,11 @@ struct Request {
     done: u32,
     /// It cannot be sent, or was refused: completes so when all before it have.
     fault: Option<Status>,
+    /// What its frames have lent, which they no longer do when it is complete. No image has it.
+    lending: Lending,
+    /// It was sent again: from then on its frames have their payload with them. Nothing is lent twice, and
+    /// what was void once gets there.
+    again: bool,
 }
 
 /// A request that is complete.
@@ -84,6 +94,8 @@ pub(crate) struct Requester {
     pause: Option<u64>,
     /// When an answer is overdue.
     overdue: Option<u64>,
+    /// When to look again whether there is room for a frame. No image has it: a restored side looks at once.
+    looks_again: Option<u64>,
     finished: VecDeque<Finished>,
 }
 
@@ -101,6 +113,7 @@ impl Requester {
             rnr_left: attr.rnr_retry,
             pause: None,
             overdue: None,
+            looks_again: None,
             finished: VecDeque::new(),
         }
     }
@@ -187,6 +200,8 @@ impl Requester {
                 packets,
                 done,
                 fault,
+                lending: Lending::default(),
+                again: true,
             });
         }
         let next = (image.next.0 as usize, image.next.1);
@@ -220,6 +235,7 @@ impl Requester {
             rnr_left: image.rnr_left,
             pause: image.pause.map(later),
             overdue: image.overdue.map(later),
+            looks_again: Some(now),
             finished,
         })
     }
@@ -260,6 +276,8 @@ impl Requester {
             packets,
             done: 0,
             fault,
+            lending: Lending::default(),
+            again: false,
         });
         self.settle();
     }
@@ -365,7 +383,8 @@ impl Requester {
 
     /// When something is to be done although nothing comes.
     pub fn deadline(&self) -> Option<u64> {
-        self.pause.into_iter().chain(self.overdue).min()
+        let times = [self.pause, self.overdue, self.looks_again];
+        times.into_iter().flatten().min()
     }
 
     /// The deadline has come.
@@ -373,6 +392,7 @@ impl Requester {
         if self.pause.is_some_and(|at| at <= around.now) {
             self.pause = None;
         }
+        self.looks_again = None;
         if self.overdue.is_some_and(|at| at <= around.now) {
             self.strayed = None;
             if around.attr.timeout == 0 {
@@ -382,6 +402,11 @@ impl Requester {
             TrafficCounters::add(&around.counters.local_ack_timeout_err, 1);
             self.retry();
         }
+    }
+
+    /// There is no room for a frame now; maybe then.
+    pub fn look_again(&mut self, at: u64) {
+        self.looks_again = Some(at);
     }
 
     /// The next request that is complete.
@@ -481,8 +506,19 @@ impl Requester {
         self.settle();
     }
 
+    /// Nobody reads lent memory any more.
+    pub fn revoke(&mut self) {
+        for request in &mut self.requests {
+            request.lending = Lending::default();
+            request.again = true;
+        }
+    }
+
     /// Sends again from the first packet without an answer on.
     fn rewind(&mut self) {
+        for request in self.requests.iter_mut().take(self.next.0 + 1) {
+            request.again = true;
+        }
         self.next = (0, self.requests.front().map_or(0, |request| request.done));
         self.asked.clear();
         self.overdue = None;
@@ -507,6 +543,16 @@ impl Requester {
         }
     }
 
+    /// Whether the first request's payload was lent and could not be read.
+    fn take_back(&mut self) -> bool {
+        let first = self.requests.front_mut();
+        let Some(request) = first.filter(|request| request.lending.is_void()) else {
+            return false;
+        };
+        request.lending = Lending::default();
+        true
+    }
+
     /// The first request was refused.
     fn refused<M>(&mut self, syndrome: Syndrome, why: Reason, around: &Surroundings<'_, M>) {
         if let Some(request) = self.requests.front_mut() {
@@ -514,6 +560,9 @@ impl Requester {
         }
         match syndrome {
             Syndrome::Acknowledged => {}
+            // Memory that it has lent was taken back, its key's or its queue pair's guest's doing: nothing got
+            // lost on the way.
+            Syndrome::Sequence if self.take_back() => self.rewind(),
             Syndrome::Sequence => {
                 TrafficCounters::add(&around.counters.packet_seq_err, 1);
                 self.retry();
@@ -543,31 +592,39 @@ impl Requester {
         };
         let mtu = u64::from(around.attr.mtu.bytes());
         let mut original;
+        let (psn, said) = (frame.psn, frame.mtu.bytes());
         let bytes = match frame.content {
             Content::AtomicResponse(value, _) if request.wr.operation.is_atomic() => {
                 // Values lie in memory in the host's order (atomic 8-byte endianness mode 1 of the
                 // interface), little endian for every host we run on.
                 original = u64::to_le_bytes(value);
-                &mut original[..]
+                Bytes::Here(&mut original[..])
             }
-            Content::ReadResponse(_) if request.wr.operation == Operation::Read => {
-                &mut frame.payload[..]
-            }
+            Content::ReadResponse(_) if request.wr.operation == Operation::Read => frame.bytes(),
             _ => return self.fail(Status::BadResponse),
         };
         let offset = u64::from(request.done) * mtu;
-        let count = (bytes.len() as u32).div_ceil(frame.mtu.bytes()).max(1);
-        let end = offset + bytes.len() as u64;
-        let fits = u64::from(frame.mtu.bytes()) == mtu
+        let len = bytes.len();
+        let count = len.div_ceil(said).max(1);
+        let end = offset + u64::from(len);
+        let fits = u64::from(said) == mtu
             && request.done + count <= request.packets
             && end == request.len.min(u64::from(request.done + count) * mtu)
             && (end == request.len) == (request.done + count == request.packets);
         if !fits {
             return self.fail(Status::BadResponse);
         }
-        if let Err(reason) = around.memory.scatter(&request.wr, offset, bytes) {
-            request.wr.reason = reason;
-            return self.fail(Status::LocalProtection);
+        match around.memory.scatter(&request.wr, offset, bytes) {
+            Ok(()) => {}
+            Err(Unread::Fault(reason)) => {
+                request.wr.reason = reason;
+                return self.fail(Status::LocalProtection);
+            }
+            Err(Unread::Void | Unread::Stale) => {
+                // It is asked for once more, to be answered with bytes. What comes behind it is told by it.
+                self.strayed = Some(psn);
+                return self.rewind();
+            }
         }
         request.done += count;
         if request.done == request.packets {
@@ -589,12 +646,13 @@ fn packets_of(wr: &SendWr, len: u64, attr: &QpAttr) -> u32 {
 impl Request {
     /// The frame that begins with this packet.
     fn frame<M: Payload>(
-        &self,
+        &mut self,
         packet: u32,
         address: Address,
         around: &Surroundings<'_, M>,
     ) -> Result<Frame, Reason> {
-        let Self { wr, .. } = self;
+        let lends = around.lends && !self.again;
+        let Self { wr, lending, .. } = self;
         let mtu = around.attr.mtu;
         let count = (self.packets - packet).min(MAX_PAYLOAD / mtu.bytes());
         let offset = u64::from(packet) * u64::from(mtu.bytes());
@@ -634,11 +692,18 @@ impl Request {
         let mut frame = Frame::new(address, mtu, self.psn.plus(packet), content);
         frame.srq = wire::Qpn::new(wr.xrc_srqn);
         frame.acknowledge = around.transport.is_reliable();
+        frame.borrows = lends;
         if !wr.operation.fills_list() {
             (frame.first, frame.last) = (first, last);
             frame.solicited = last && wr.solicited;
-            frame.payload = vec![0; len as usize];
-            around.memory.gather(wr, offset, &mut frame.payload)?;
+            // Who does not wait for an answer may not know when its memory is no longer read.
+            if lends && len >= LOAN && around.transport.is_reliable() {
+                frame.loan = around.memory.lend(wr, offset, len, lending);
+            }
+            if frame.loan.is_none() {
+                frame.payload = vec![0; len as usize];
+                around.memory.gather(wr, offset, &mut frame.payload)?;
+            }
         }
         Ok(frame)
     }

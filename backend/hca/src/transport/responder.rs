@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use vm_memory::{VolatileMemory, VolatileSlice};
 use wire::{Psn, Qpn};
 
-use super::frame::{Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
+use super::frame::{Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
 use super::refusal::{Refusal, Refused};
 use super::requester::MAX_READS;
 use crate::engine::vf::{TrafficCounters, Vf};
@@ -17,6 +17,7 @@ use crate::local::atomic::atomic_result;
 use crate::local::requester::MAX_MESSAGE;
 use crate::memory::access::{Cursor, Domain, Source, copy, read_list, window};
 use crate::memory::dma::Dma;
+use crate::memory::lending::{Loan, Unread};
 use crate::memory::mr::{Access, KeyError, MemoryKey};
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
@@ -71,6 +72,8 @@ pub(crate) struct Delivery {
 pub(crate) struct Reply {
     /// The answer: what it says, its number and its payload.
     pub answer: Option<(Content, Psn, Vec<u8>)>,
+    /// In place of the payload, where the answer lends it.
+    pub loan: Option<Box<Loan>>,
     /// Why it refuses, if it does.
     pub reason: Reason,
     /// A receive request to complete.
@@ -95,6 +98,8 @@ pub(crate) struct Reception<'a, F: Face> {
     pub vf: &'a mut Vf<F>,
     pub srqs: &'a mut Slab<Srq<F>>,
     pub spare_recvs: &'a mut Spares<RecvWr>,
+    /// Answers may lend their payload.
+    pub lends: bool,
 }
 
 impl<F: Face> Reception<'_, F> {
@@ -248,6 +253,14 @@ impl<F: Face> Reception<'_, F> {
 
     fn refuse(&mut self, frame: &Frame, refusal: Refusal) -> Reply {
         let reply = Reply::say(refusal.syndrome(), frame.psn, self.resp.msn);
+        if refusal == Refusal::Stale {
+            return Reply::default();
+        }
+        if refusal == Refusal::Void {
+            // The requester sends it again, with what follows.
+            self.resp.receiving.strayed = Some(frame.psn);
+            return reply;
+        }
         if let Refusal::NotReady(_) = refusal {
             self.count_not_ready();
             // What follows arrives out of sequence, which the requester need not be told.
@@ -323,7 +336,7 @@ impl<F: Face> Reception<'_, F> {
                     }
                     _ => return Err(Refusal::Invalid),
                 }
-                self.scatter(&mut frame.payload, budget)?;
+                self.scatter(frame, budget)?;
                 if let Tail::Invalidate(key) = tail {
                     invalidate(self.vf, self.core, pd, key)?;
                 }
@@ -352,12 +365,12 @@ impl<F: Face> Reception<'_, F> {
                     }
                     _ => return Err(Refusal::Invalid),
                 };
-                let end = received + frame.payload.len() as u64;
+                let end = received + u64::from(frame.len());
                 let length = u64::from(target.length);
                 if end > length || frame.last && end < length {
                     return Err(Refusal::Invalid);
                 }
-                self.write(pd, target, received, &mut frame.payload, budget)?;
+                self.write(pd, target, received, frame.bytes(), budget)?;
                 if let Some(data) = immediate {
                     self.take_receive(frame.srq)?;
                     let mut delivery = self.delivery(frame, RecvKind::WriteImm, data);
@@ -372,7 +385,12 @@ impl<F: Face> Reception<'_, F> {
                     return Err(Refusal::Invalid);
                 }
                 self.check_target(pd, target, Access::REMOTE_READ)?;
-                let payload = self.read(pd, target, budget)?;
+                let borrows = frame.borrows && self.lends;
+                reply.loan = borrows.then(|| self.lend(pd, target)).flatten();
+                let payload = match reply.loan {
+                    Some(_) => Vec::new(),
+                    None => self.read(pd, target, budget)?,
+                };
                 reply.answer = Some((Content::ReadResponse(self.resp.msn), frame.psn, payload));
             }
             Content::Atomic {
@@ -454,11 +472,11 @@ impl<F: Face> Reception<'_, F> {
     }
 
     /// Fills the receive request on.
-    fn scatter(&mut self, payload: &mut [u8], budget: &mut i64) -> Result<(), Refusal> {
+    fn scatter(&mut self, frame: &mut Frame, budget: &mut i64) -> Result<(), Refusal> {
         let Some(inbound) = &self.resp.inbound else {
             return Err(Refusal::Operation);
         };
-        let end = self.resp.received + payload.len() as u64;
+        let end = self.resp.received + u64::from(frame.len());
         let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
         if capacity < end {
             return Err(Refusal::Invalid);
@@ -466,7 +484,7 @@ impl<F: Face> Reception<'_, F> {
         let domain = self.domain(inbound.pd);
         let at = self.resp.received;
         let mut to = Cursor::new(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE);
-        fill(&mut to, payload, budget).map_err(|()| Refusal::Operation)?;
+        fill(&mut to, frame.bytes(), budget).map_err(|why| unread(why, Refusal::Operation))?;
         self.resp.received = end;
         Ok(())
     }
@@ -476,7 +494,7 @@ impl<F: Face> Reception<'_, F> {
         pd: u32,
         target: Target,
         at: u64,
-        payload: &mut [u8],
+        payload: Bytes<'_>,
         budget: &mut i64,
     ) -> Result<(), Refusal> {
         let list = [Sge {
@@ -485,7 +503,25 @@ impl<F: Face> Reception<'_, F> {
             len: target.length,
         }];
         let mut to = Cursor::new(self.domain(pd), &list, at, Access::REMOTE_WRITE);
-        fill(&mut to, payload, budget).map_err(|()| Refusal::Access)
+        fill(&mut to, payload, budget).map_err(|why| unread(why, Refusal::Access))
+    }
+
+    /// Lends memory for an answer.
+    fn lend(&mut self, pd: u32, target: Target) -> Option<Box<Loan>> {
+        if target.length < LOAN {
+            return None;
+        }
+        let of = Sge {
+            addr: target.addr,
+            lkey: target.rkey,
+            len: target.length,
+        };
+        let domain = Domain {
+            dma: &self.vf.dma,
+            keys: &self.vf.keys,
+            pd,
+        };
+        domain.lend(&of, Access::REMOTE_READ, &mut self.resp.lending)
     }
 
     fn read(&self, pd: u32, target: Target, budget: &mut i64) -> Result<Vec<u8>, Refusal> {
@@ -516,17 +552,31 @@ impl<F: Face> Reception<'_, F> {
 /// Copies all of `payload` to keyed memory: at most a frame, so whatever is left of the turn.
 pub(crate) fn fill<D: Dma>(
     to: &mut Cursor<'_, D>,
-    payload: &mut [u8],
+    payload: Bytes<'_>,
     budget: &mut i64,
-) -> Result<(), ()> {
-    let len = payload.len() as u64;
+) -> Result<(), Unread<()>> {
     let mut left = i64::MAX;
-    let from = VolatileSlice::from(payload);
-    let copied = copy::<D, D>(&mut Source::Bytes(from), to, len, &mut left);
+    let mut take = |from: VolatileSlice<'_>| {
+        let len = from.len() as u64;
+        match copy::<D, D>(&mut Source::Bytes(from), to, len, &mut left) {
+            Ok(copied) if copied == len => Ok(()),
+            _ => Err(()),
+        }
+    };
+    let filled = match payload {
+        Bytes::Here(bytes) => take(VolatileSlice::from(bytes)).map_err(Unread::Fault),
+        Bytes::Lent(loan) => loan.read(take),
+    };
     *budget -= i64::MAX - left;
-    match copied {
-        Ok(copied) if copied == len => Ok(()),
-        _ => Err(()),
+    filled
+}
+
+/// What it means that a payload was not copied.
+const fn unread(why: Unread<()>, at_fault: Refusal) -> Refusal {
+    match why {
+        Unread::Stale => Refusal::Stale,
+        Unread::Void => Refusal::Void,
+        Unread::Fault(()) => at_fault,
     }
 }
 

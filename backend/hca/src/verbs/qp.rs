@@ -7,6 +7,7 @@ use crate::engine::traffic::PathId;
 use crate::engine::vf::CachedRoute;
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
+use crate::memory::lending::Lending;
 use crate::storage::numbers::Numbers;
 use crate::transport::Away;
 use crate::transport::responder::Receiving;
@@ -424,6 +425,8 @@ pub(crate) struct Responder<F: Face> {
     pub established: bool,
     /// What it keeps of messages that come in frames.
     pub receiving: Receiving,
+    /// What answers to READs have lent. No image has it.
+    pub lending: Lending,
     /// The queue pair that keeps this one as its peer; it looks again, so no image has this.
     pub heard_by: Option<QpIndex>,
 }
@@ -439,6 +442,7 @@ impl<F: Face> Responder<F> {
             received: 0,
             established: false,
             receiving: Receiving::default(),
+            lending: Lending::default(),
             heard_by: None,
         }
     }

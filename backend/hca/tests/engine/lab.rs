@@ -21,7 +21,7 @@ use hca::work::{
 };
 use hca::{
     AddressPath, Attention, Clock, CqError, Dma, Engine, Event, Face, PortView, QpChange, QpDesc,
-    QpState, Quota, RecvSide, Subnet, Transport, VfId,
+    QpState, Quota, Readable, RecvSide, Subnet, Transport, VfId,
 };
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
@@ -127,7 +127,17 @@ impl Memory {
     }
 }
 
+impl Readable for Memory {
+    fn read_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
+        self.window(addr, len)
+    }
+}
+
 impl Dma for Memory {
+    fn share(&self) -> Option<Arc<dyn Readable>> {
+        Some(Arc::new(self.clone()))
+    }
+
     fn read_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
         self.window(addr, len)
     }

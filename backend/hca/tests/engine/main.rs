@@ -11,6 +11,7 @@ mod errors;
 mod images;
 mod keys;
 mod lanes;
+mod lending;
 mod lifecycle;
 mod lossy;
 mod mesh;

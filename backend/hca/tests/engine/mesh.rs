@@ -10,7 +10,7 @@ use hca::work::{Operation, RecvKind, Status};
 use hca::{Transport, VfId};
 use wire::{Gid, Lid, Qpn};
 
-use crate::lab::{Lab, base, datagram, pattern, received, remote, request, sent};
+use crate::lab::{Lab, TIMEOUT_NS, base, datagram, pattern, received, remote, request, sent};
 
 /// A laboratory whose functions live in two engines in turns.
 fn two(count: usize) -> Lab {
@@ -83,6 +83,55 @@ fn a_full_ring_makes_them_wait_and_loses_nothing() {
         let counters = lab.look_home(VfId(0)).counters(VfId(0));
         let discards = &counters.xmit_discards;
         assert_eq!(discards.load(Ordering::Relaxed), 0);
+    }
+}
+
+/// Answers take room that their requests have set apart: a reader asks for no more than it may have on its
+/// way, and who answers has all of its own share left.
+#[test]
+fn a_reader_asks_for_no_more_than_it_has_room_for() {
+    const PAIRS: usize = 40;
+    const READS: u16 = 16;
+    let mut lab = two(2);
+    let pairs: Vec<_> = (0..PAIRS).map(|_| lab.pair(Transport::Rc)).collect();
+    lab.memory(1).write(base(1), &pattern(1, 1 << 16));
+    let key = lab.nodes[1].key;
+    for index in 0..READS {
+        for (a, _) in &pairs {
+            let list = [lab.sge(0, 1 << 20, 1 << 16)];
+            lab.post(a, remote(Operation::Read, index, &list, base(1), key));
+        }
+    }
+    // The one that answers is much faster than the one that asks.
+    for _ in 0..20 {
+        lab.run_one(0);
+        (0..500).for_each(|_| lab.run_one(1));
+    }
+    // Its own requests are not in the way, and nothing is to be sent again, for which there was no time.
+    let (_, b) = &pairs[0];
+    let list = [lab.sge(1, 2 << 20, 1 << 16)];
+    let write = remote(
+        Operation::Write,
+        77,
+        &list,
+        base(0) + (3 << 20),
+        lab.nodes[0].key,
+    );
+    lab.post(b, write);
+    lab.settle();
+    assert_eq!(sent(&b.cq.poll()), [(77, Status::Success)]);
+    lab.advance(TIMEOUT_NS / 2);
+    for (a, _) in &pairs {
+        let expected = (0..READS).map(|index| (index, Status::Success));
+        assert!(sent(&a.cq.poll()).into_iter().eq(expected));
+    }
+    assert!(lab.memory(0).read(base(0) + (1 << 20), 1 << 16) == pattern(1, 1 << 16));
+    for vf in [VfId(0), VfId(1)] {
+        let counters = lab.look_home(vf).counters(vf);
+        assert_eq!(counters.xmit_discards.load(Ordering::Relaxed), 0);
+        let retries = &counters.retries;
+        assert_eq!(retries.implied_nak_seq_err.load(Ordering::Relaxed), 0);
+        assert_eq!(retries.duplicate_request.load(Ordering::Relaxed), 0);
     }
 }
 

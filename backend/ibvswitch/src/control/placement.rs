@@ -18,6 +18,10 @@ pub struct EngineStatus {
     pub vfs: Vec<String>,
     /// Milliseconds in which it has had work, since the daemon began to serve.
     pub busy_ms: u64,
+    /// Frames that it has sent to other engines and to ports without one.
+    pub crossing_frames: u64,
+    /// Bytes of all packets of those, with headers.
+    pub crossing_bytes: u64,
 }
 
 /// A VF that would do better in another engine.

@@ -1,8 +1,10 @@
 //! A VF's guest memory, as the engine reaches it, and the formats of what is there.
 
+use std::sync::Arc;
+
 use connectx::Mlx5;
-use hca::Dma;
-use vfio_user::DmaView;
+use hca::{Dma, Readable};
+use vfio_user::{DmaView, SharedView};
 use vm_memory::VolatileSlice;
 
 /// The mappings that a VF's client has made. To change them, the engine is
@@ -20,6 +22,20 @@ impl Dma for GuestMemory {
     #[inline]
     fn write_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
         self.0.write_window(addr, len)
+    }
+
+    fn share(&self) -> Option<Arc<dyn Readable>> {
+        Some(Arc::new(SharedMemory(self.0.shared())))
+    }
+}
+
+/// The same for the threads of other engines to read.
+#[derive(Debug)]
+struct SharedMemory(SharedView);
+
+impl Readable for SharedMemory {
+    fn read_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
+        self.0.read_window(addr, len)
     }
 }
 

@@ -172,6 +172,14 @@ impl<F: Face + 'static> Engines<F> {
         counted.map(|crossings| crossings.read(vf, engine)).sum()
     }
 
+    /// How many frames an engine has sent to others, and bytes of all their packets.
+    #[must_use]
+    pub fn sent(&self, engine: usize) -> [u64; 2] {
+        let counted = self.crossings.get(engine).map(|crossings| crossings.sent());
+        let [frames, words] = counted.unwrap_or_default();
+        [frames, words * 4]
+    }
+
     /// Does something with a function's engine, which stays its engine meanwhile.
     pub fn with<R, A>(&self, vf: VfId, act: A) -> R
     where

@@ -166,13 +166,15 @@ impl Talks {
                 .filter(move |(_, home)| **home == number);
             names.map(|(vf, _)| vf.name.clone()).collect()
         };
-        let status = engines
-            .each()
-            .enumerate()
-            .map(|(number, engine)| EngineStatus {
+        let status = engines.each().enumerate().map(|(number, engine)| {
+            let [crossing_frames, crossing_bytes] = engines.sent(number);
+            EngineStatus {
                 vfs: living(number),
                 busy_ms: engine.busy() / 1_000_000,
-            });
+                crossing_frames,
+                crossing_bytes,
+            }
+        });
         let before = self.before.lock();
         let mut suggestions: Vec<(usize, PinSuggestion)> = Vec::new();
         for (at, now) in Self::now(engines, vfs).into_iter().enumerate() {
