@@ -21,6 +21,7 @@ mod single;
 mod station;
 
 pub use capture::{Captured, Physical, Seen, Watch};
+pub(crate) use datagrams::{framed, unframed};
 pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit, Wire};
 pub(crate) use exchange::Away;
 pub(crate) use exits::Exits;

@@ -159,7 +159,7 @@ impl<F: Face> Engine<F> {
         }
         self.set_alarm(vf);
         self.polling.sweep_vf(&mut self.objects, vf);
-        Ok(())
+        self.restore_held(vf, image.held)
     }
 
     fn restore_cq(&mut self, vf: VfId, image: CqImageV1<F>, now: u64) -> Result<(), ImageError> {

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
-    CountersImageV1, CqImageV1, ErroredImageV1, GroupImageV1, InboundImageV1, KeyImageV1,
-    QpImageV1, RecvImageV1, RequesterImageV1, ResponderImageV1, SrqImageV1, VfImage, VfImageV1,
+    CountersImageV1, CqImageV1, ErroredImageV1, GroupImageV1, HeldImageV1, InboundImageV1,
+    KeyImageV1, QpImageV1, RecvImageV1, RequesterImageV1, ResponderImageV1, SrqImageV1, VfImage,
+    VfImageV1,
 };
 use crate::engine::objects::Objects;
 use crate::engine::vf::TrafficCounters;
@@ -27,6 +28,10 @@ impl<F: Face> Engine<F> {
         let is_ready = |index: &&QpIndex| {
             let qp = self.objects.qps.get(index.0);
             qp.is_some_and(|qp| qp.req.queued && qp.core.vf == vf)
+        };
+        let waits_for_others = |(_, index): (u32, &QpIndex)| {
+            let qp = self.objects.qps.get(index.0)?;
+            (qp.req.wait == Wait::Rest).then_some(qp.core.qpn)
         };
         let mut multicast: Vec<GroupImageV1> = state
             .multicast
@@ -71,6 +76,7 @@ impl<F: Face> Engine<F> {
                 .iter()
                 .filter(is_ready)
                 .filter_map(qpn)
+                .chain(state.qps.iter().filter_map(waits_for_others))
                 .collect(),
             errored: state
                 .agenda
@@ -87,6 +93,10 @@ impl<F: Face> Engine<F> {
                 .collect(),
             searching: state.agenda.search_left > 0,
             counters: CountersImageV1::save(&state.counters),
+            held: match &state.rest {
+                Some(rest) => rest.held.iter().map(HeldImageV1::save).collect(),
+                None => Vec::new(),
+            },
         })
     }
 }
@@ -109,7 +119,11 @@ impl<F: Face> Objects<F> {
     }
 
     pub(crate) fn save_qp(&self, Qp { core, req, resp }: &Qp<F>, now: u64) -> QpImageV1<F> {
-        let due = match req.wait {
+        let wait = match req.wait {
+            Wait::Rest => Wait::None,
+            wait => wait,
+        };
+        let due = match wait {
             Wait::None => 0,
             _ => req.due.saturating_sub(now),
         };
@@ -131,7 +145,7 @@ impl<F: Face> Objects<F> {
                 psn: req.psn,
                 retries_left: req.retries_left,
                 rnr_left: req.rnr_left,
-                wait: req.wait,
+                wait,
                 due,
                 away: req.away.as_ref().map(|away| away.requester.save(now)),
             },

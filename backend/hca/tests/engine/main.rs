@@ -19,5 +19,6 @@ mod moved;
 mod neighbours;
 mod progress;
 mod reasons;
+mod rests;
 mod slow;
 mod trunk;

@@ -34,13 +34,17 @@ impl VfHost {
 
     /// Lets the function rest.
     pub fn quiesce(&self) {
-        self.engines.with(self.vf, |engine| engine.quiesce(self.vf));
+        self.engines.quiesce(self.vf);
     }
 
     /// The function, which rests, goes on.
     pub fn resume(&self) {
-        self.engines
-            .with_turn(self.vf, |engine| engine.resume(self.vf));
+        self.engines.resume(self.vf);
+    }
+
+    /// Waits for what is on its way to the function, which rests.
+    pub fn drain(&self) {
+        self.engines.drain(self.vf);
     }
 
     /// Bytes of the function's objects.
