@@ -18,6 +18,7 @@ mod keys;
 mod qp;
 mod relocation;
 pub(crate) mod restore;
+mod restoring;
 mod save;
 
 use serde::de::DeserializeOwned;
@@ -34,6 +35,9 @@ pub use qp::{
     AwayImageV1, FinishedImageV1, InboundImageV1, QpImageV1, RecvImageV1, RequestImageV1,
     RequesterImageV1, ResponderImageV1,
 };
+
+pub use restoring::Restoring;
+pub use save::Saving;
 
 /// Data that a face keeps of one of its queues in an image.
 pub trait Image: Serialize + DeserializeOwned + Debug + Clone + PartialEq + Send + 'static {}
@@ -71,6 +75,25 @@ pub struct VfImageV1<F: Face> {
     /// What has come for the function while it rested, in that order.
     #[serde(default)]
     pub(crate) held: Vec<HeldImageV1>,
+}
+
+impl<F: Face> Default for VfImageV1<F> {
+    fn default() -> Self {
+        Self {
+            pds: Vec::new(),
+            xrcds: Vec::new(),
+            keys: Vec::new(),
+            cqs: Vec::new(),
+            srqs: Vec::new(),
+            qps: Vec::new(),
+            multicast: Vec::new(),
+            ready: Vec::new(),
+            errored: Vec::new(),
+            searching: false,
+            counters: CountersImageV1::default(),
+            held: Vec::new(),
+        }
+    }
 }
 
 /// A completion queue.

@@ -17,6 +17,7 @@ mod mesh;
 mod model;
 mod moved;
 mod neighbours;
+mod parts;
 mod progress;
 mod reasons;
 mod rests;
