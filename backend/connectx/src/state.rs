@@ -2,6 +2,7 @@
 //! pages, capabilities, and the contexts that queries return.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use hca::{Dma, Quota};
@@ -45,6 +46,9 @@ pub struct FunctionState {
     pub(crate) counter_set: Option<CounterSet>,
     unknown: HashSet<u32>,
 }
+
+/// Contexts that are saved, or looked for, while others wait.
+pub(crate) const AT_ONCE: usize = 256;
 
 /// Contexts of objects as their creators gave them, for queries. In trees: a table that grows is
 /// copied as a whole, while others wait.
@@ -203,11 +207,17 @@ impl StateImageV1 {
     }
 }
 
-fn save_contexts<const N: usize>(contexts: &BTreeMap<u32, Box<[u8; N]>>) -> Vec<(u32, Vec<u8>)> {
-    let saved = contexts.iter();
-    saved
-        .map(|(number, context)| (*number, context.to_vec()))
-        .collect()
+/// Saves further contexts; whether more may be left.
+fn save_more<const N: usize>(
+    contexts: &BTreeMap<u32, Box<[u8; N]>>,
+    saved: &mut Vec<(u32, Vec<u8>)>,
+) -> bool {
+    let last = saved.last().map(|(number, _)| *number);
+    let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+    let before = saved.len();
+    let more = contexts.range((after, Bound::Unbounded)).take(AT_ONCE);
+    saved.extend(more.map(|(number, context)| (*number, context.to_vec())));
+    saved.len() - before == AT_ONCE
 }
 
 fn restore_contexts<const N: usize>(
@@ -223,6 +233,7 @@ fn restore_contexts<const N: usize>(
 }
 
 impl FunctionState {
+    /// What an image has of it, without contexts.
     pub(crate) fn save(&self) -> StateImageV1 {
         let numbered = self.events.slots.iter().zip(1_u8..);
         let used = |page: &u32| self.uars.used[*page as usize];
@@ -240,8 +251,8 @@ impl FunctionState {
                 .collect(),
             any_uar: self.uars.any,
             chosen: ChosenImageV1::save(&self.capabilities[..], &self.atomic_capabilities[..]),
-            qp_contexts: save_contexts(&self.contexts.qps),
-            srq_contexts: save_contexts(&self.contexts.srqs),
+            qp_contexts: Vec::new(),
+            srq_contexts: Vec::new(),
             counter_set: self.counter_set,
         }
     }
@@ -283,27 +294,37 @@ impl FunctionState {
         Ok(held)
     }
 
-    /// Takes the contexts of an image; `exists` says whether there is a queue pair, or a shared receive
-    /// queue, of a number.
-    pub(crate) fn restore_contexts(
-        &mut self,
+    /// Adds further contexts to an image, some at a time. Whether more are left.
+    pub(crate) fn save_contexts(&self, image: &mut StateImageV1) -> bool {
+        save_more(&self.contexts.qps, &mut image.qp_contexts)
+            || save_more(&self.contexts.srqs, &mut image.srq_contexts)
+    }
+
+    /// Takes contexts over.
+    pub(crate) fn take_contexts(&mut self, contexts: Contexts) {
+        self.contexts = contexts;
+    }
+}
+
+impl Contexts {
+    /// The contexts of an image. There has to be a queue pair, or a shared receive queue, of each number.
+    pub(crate) fn restore(
         image: StateImageV1,
         qps: impl Fn(u32) -> bool,
         srqs: impl Fn(u32) -> bool,
-    ) -> Result<(), String> {
-        let contexts = Contexts {
+    ) -> Result<Self, String> {
+        let contexts = Self {
             qps: restore_contexts(image.qp_contexts)?,
             srqs: restore_contexts(image.srq_contexts)?,
         };
         let stray = contexts.qps.keys().find(|number| !qps(**number));
         let stray = stray.or_else(|| contexts.srqs.keys().find(|number| !srqs(**number)));
-        if let Some(number) = stray {
-            return Err(format!(
+        match stray {
+            None => Ok(contexts),
+            Some(number) => Err(format!(
                 "there is a context of {number:#x}, and no such object"
-            ));
+            )),
         }
-        self.contexts = contexts;
-        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod failure;
 pub(crate) mod objects;
 pub(crate) mod poll;
 pub(crate) mod progress;
+pub(crate) mod rest;
 pub(crate) mod service_level;
 pub(crate) mod shared_port;
 pub(crate) mod traffic;
@@ -209,8 +210,9 @@ impl<F: Face> Engine<F> {
     pub fn set_port(&mut self, vf: VfId, port: PortView) {
         let state = self.vf_mut(vf);
         state.port = port;
-        if let Some(active) = &mut state.quiet {
-            *active = std::mem::take(&mut state.port.active);
+        if let Some(rest) = &mut state.rest {
+            rest.active = state.port.active;
+            state.port.active &= rest.returns;
         }
         state.version += 1;
     }
@@ -264,6 +266,7 @@ impl<F: Face> Engine<F> {
     /// [`Engine::take_discarded`] returns, with others at the engine between.
     pub fn reset_vf(&mut self, vf: VfId) {
         self.bury(vf);
+        self.forget_held(vf);
         let polled = self.polling.forget(&mut self.objects, vf);
         let state = &mut self.objects.vfs[usize::from(vf.0)];
         let gone = (

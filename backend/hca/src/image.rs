@@ -4,7 +4,8 @@
 //! Objects are named by their numbers, and times count from the moment of saving. What a function has
 //! looked up (paths, peers, records, requests fetched ahead) is not in its image: it is looked up
 //! again. What is the port's, management says where the function comes to be
-//! ([`Engine::set_port`](crate::Engine::set_port)); what is on its way in frames is the wire's.
+//! ([`Engine::set_port`](crate::Engine::set_port)); what is on its way in frames is the wire's, until it
+//! arrives: what has come for a function at rest is in its image.
 //!
 //! An image may come from anywhere. Whoever restores one checks every number and length in it and
 //! charges the function's quota as the verbs do.
@@ -12,10 +13,12 @@
 //! Fields of the structures here, and of those that they are made of (work requests, attributes), are
 //! the format. Version 1 only ever gets further fields, each with a default.
 
+mod held;
 mod keys;
 mod qp;
 mod relocation;
 pub(crate) mod restore;
+mod restoring;
 mod save;
 
 use serde::de::DeserializeOwned;
@@ -24,14 +27,17 @@ use std::fmt::{self, Debug, Display};
 use thiserror::Error;
 use wire::{Gid, Qpn};
 
-use crate::engine::{Engine, VfId};
 use crate::face::Face;
 
+pub use held::{FrameImageV1, HeldForV1, HeldImageV1};
 pub use keys::{BlockImageV1, KeyImageV1, PagesImageV1, TranslationImageV1};
 pub use qp::{
     AwayImageV1, FinishedImageV1, InboundImageV1, QpImageV1, RecvImageV1, RequestImageV1,
     RequesterImageV1, ResponderImageV1,
 };
+
+pub use restoring::Restoring;
+pub use save::Saving;
 
 /// Data that a face keeps of one of its queues in an image.
 pub trait Image: Serialize + DeserializeOwned + Debug + Clone + PartialEq + Send + 'static {}
@@ -66,6 +72,28 @@ pub struct VfImageV1<F: Face> {
     /// Users of completion queues that failed are yet to be found.
     pub(crate) searching: bool,
     pub(crate) counters: CountersImageV1,
+    /// What has come for the function while it rested, in that order.
+    #[serde(default)]
+    pub(crate) held: Vec<HeldImageV1>,
+}
+
+impl<F: Face> Default for VfImageV1<F> {
+    fn default() -> Self {
+        Self {
+            pds: Vec::new(),
+            xrcds: Vec::new(),
+            keys: Vec::new(),
+            cqs: Vec::new(),
+            srqs: Vec::new(),
+            qps: Vec::new(),
+            multicast: Vec::new(),
+            ready: Vec::new(),
+            errored: Vec::new(),
+            searching: false,
+            counters: CountersImageV1::default(),
+            held: Vec::new(),
+        }
+    }
 }
 
 /// A completion queue.
@@ -202,41 +230,4 @@ pub enum ImageError {
         /// What is wrong with it.
         what: String,
     },
-}
-
-impl<F: Face> Engine<F> {
-    /// Lets a function rest: it has no turns, and nothing comes to it, as if its port were not Active.
-    /// Peers ask again, as often as they may. Its commands have to be kept away, too.
-    pub fn quiesce(&mut self, vf: VfId) {
-        let state = self.vf_mut(vf);
-        if state.quiet.is_none() {
-            state.quiet = Some(std::mem::take(&mut state.port.active));
-            state.version += 1;
-            // Who waits for room asks for it again.
-            for index in std::mem::take(&mut self.exits.crowded) {
-                self.make_ready(index);
-            }
-            self.polling.rest(&mut self.objects, vf);
-            self.turns
-                .rest(vf, &mut self.objects.vfs[usize::from(vf.0)].agenda);
-        }
-    }
-
-    /// A function goes on that was quiet.
-    pub fn resume(&mut self, vf: VfId) {
-        let state = self.vf_mut(vf);
-        if let Some(active) = state.quiet.take() {
-            state.port.active = active;
-            state.version += 1;
-            self.polling.resume(&mut self.objects, vf);
-            self.turns
-                .resume(vf, &mut self.objects.vfs[usize::from(vf.0)].agenda);
-        }
-    }
-
-    /// Whether a function is quiet.
-    #[must_use]
-    pub fn is_quiet(&self, vf: VfId) -> bool {
-        self.vf(vf).quiet.is_some()
-    }
 }

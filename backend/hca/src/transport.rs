@@ -22,6 +22,8 @@ mod station;
 
 pub use crate::memory::lending::Loan;
 pub use capture::{Captured, Physical, Seen, Watch};
+pub(crate) use datagrams::{framed, unframed};
+pub(crate) use endpoint::Afloat;
 pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit, Wire};
 pub(crate) use exchange::Away;
 pub(crate) use exits::Exits;

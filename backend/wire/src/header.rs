@@ -5,6 +5,8 @@
 
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::layout::layout;
 use crate::{Gid, Lid, PKey, Psn, QKey, Qpn, Sl, Vl};
 
@@ -83,7 +85,8 @@ impl GlobalRoute {
 }
 
 /// Which transport service a packet belongs to: the upper three bits of the opcode (IBA 9.2.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Service {
     /// Reliable connection.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use hca::image::{Restoring, Saving};
 use hca::{Clock, Dma, Engine, VfId};
 use wire::Qpn;
 
@@ -14,6 +15,7 @@ use crate::configuration::Configuration;
 use crate::face::Mlx5;
 use crate::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;
+use crate::state::{AT_ONCE, Contexts};
 
 /// Firmware version.
 const FIRMWARE: (u16, u16, u16) = (16, 35, 4030);
@@ -153,11 +155,26 @@ impl<H: Host> Software<H> {
     pub(crate) fn save(&self) -> SoftwareImageV1<H::Dma> {
         let Parts { host, vf, port, .. } = &self.parts;
         let vf = *vf;
-        let save = move |engine: &Engine<Mlx5<H::Dma>>| (engine.face(vf).save(), engine.save(vf));
-        let (state, objects) = host.inspect(save);
+        // In parts, so that others get the engine between them.
+        let mut state = host.inspect(move |engine| engine.face(vf).save());
+        let mut more = true;
+        while more {
+            (state, more) = host.inspect(move |engine| {
+                let more = engine.face(vf).save_contexts(&mut state);
+                (state, more)
+            });
+        }
+        let mut saving = Saving::default();
+        let mut more = true;
+        while more {
+            (saving, more) = host.inspect(move |engine| {
+                let more = engine.save_part(vf, &mut saving);
+                (saving, more)
+            });
+        }
         SoftwareImageV1 {
             state,
-            objects,
+            objects: saving.finish(),
             node_description: port.node_description().to_vec(),
             capability_mask: port.attributes().capability_mask,
         }
@@ -170,25 +187,41 @@ impl<H: Host> Software<H> {
         let description = <[u8; 64]>::try_from(image.node_description)
             .map_err(|_| RestoreError::Invalid("a node description has 64 bytes".into()))?;
         let SoftwareImageV1 { state, objects, .. } = image;
-        host.with(move |engine| {
+        // In parts, so that others get the engine between them.
+        let mut restoring = Restoring::new(objects)?;
+        let state = host.with(move |engine| {
             let held = engine.face_mut(vf).0.restore(&state);
             for held in held.map_err(RestoreError::Invalid)? {
                 let taken = engine.take_memory(vf, held);
                 taken.map_err(|error| RestoreError::Invalid(format!("event queues: {error}")))?;
             }
-            engine.restore(vf, objects)?;
-            let qpns = |number| engine.query_qp(vf, Qpn::new(number)).is_ok();
-            let qps: BTreeSet<u32> = state.qp_numbers().filter(|number| qpns(*number)).collect();
-            let mut srqs = BTreeSet::new();
-            for number in state.srq_numbers() {
-                if engine.srq_mut(vf, number).is_ok() {
-                    srqs.insert(number);
-                }
-            }
-            let (face, _) = engine.face_mut(vf);
-            face.restore_contexts(state, |it| qps.contains(&it), |it| srqs.contains(&it))
-                .map_err(RestoreError::Invalid)
+            Ok::<_, RestoreError>(state)
         })?;
+        let mut more = true;
+        while more {
+            (restoring, more) = host.with(move |engine| {
+                let more = engine.restore_part(vf, &mut restoring)?;
+                Ok::<_, RestoreError>((restoring, more))
+            })?;
+        }
+        let (mut qps, mut srqs) = (BTreeSet::new(), BTreeSet::new());
+        for numbers in state.qp_numbers().collect::<Vec<u32>>().chunks(AT_ONCE) {
+            let mut numbers = numbers.to_vec();
+            qps.extend(host.inspect(move |engine| {
+                numbers.retain(|number| engine.query_qp(vf, Qpn::new(*number)).is_ok());
+                numbers
+            }));
+        }
+        for numbers in state.srq_numbers().collect::<Vec<u32>>().chunks(AT_ONCE) {
+            let mut numbers = numbers.to_vec();
+            srqs.extend(host.with(move |engine| {
+                numbers.retain(|number| engine.srq_mut(vf, *number).is_ok());
+                numbers
+            }));
+        }
+        let contexts = Contexts::restore(state, |it| qps.contains(&it), |it| srqs.contains(&it));
+        let contexts = contexts.map_err(RestoreError::Invalid)?;
+        host.with(move |engine| engine.face_mut(vf).0.take_contexts(contexts));
         if port.node_description() != description {
             port.set_node_description(&description);
         }

@@ -184,7 +184,7 @@ impl<F: Face> Engine<F> {
     /// A turn of one function, out of order, for a caller who brings it work and would have to wait
     /// for another thread to do it.
     pub fn run_vf(&mut self, vf: VfId) {
-        if self.vf(vf).quiet.is_some() {
+        if self.is_quiet(vf) {
             return;
         }
         self.visit(vf);

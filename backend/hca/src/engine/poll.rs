@@ -344,7 +344,7 @@ impl Polling {
         let watched = &mut objects.vfs[usize::from(vf.0)].polled.watched;
         let begins = watched.is_empty();
         watched.push(cq);
-        if begins && objects.vf(vf).quiet.is_none() {
+        if begins && objects.vf(vf).rest.is_none() {
             self.watching.push(vf);
         }
     }
@@ -373,7 +373,7 @@ impl Polling {
         self.watching.retain(|&it| it != vf);
         let quiet = Polled {
             // Quiet it stays.
-            active: state.quiet.is_some(),
+            active: state.rest.is_some(),
             ..Polled::default()
         };
         std::mem::replace(&mut state.polled, quiet)

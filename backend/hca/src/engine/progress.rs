@@ -33,6 +33,8 @@ pub(crate) enum Outcome {
     NotReady(u8),
     /// Nobody answers.
     Unanswered,
+    /// The function at the other end rests.
+    Rests,
     /// The responder expects another packet.
     OutOfSequence,
     /// Failed.
@@ -79,9 +81,23 @@ impl<F: Face> Engine<F> {
         if qp.req.timer != id {
             return self.away_timeout(index, id);
         }
+        let (wait, due) = (qp.req.wait, qp.req.due);
+        let patience = local_ack_timeout(qp.core.attr.timeout);
+        self.find_other_end(index);
+        if matches!(wait, Wait::Ack | Wait::Nak)
+            && !self.other_end_rests(index)
+            && let Some(left) = self.time_left(index, due, patience)
+        {
+            return self.wait(index, wait, left);
+        }
+        let excused = self.other_end_rests(index);
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+            return;
+        };
         let failed = match qp.req.wait {
             Wait::None => return,
-            Wait::Rnr => None,
+            Wait::Rnr | Wait::Rest => None,
+            Wait::Ack | Wait::Nak if excused => None,
             // Without a timeout there is no retry to count (9.7.6.1.3).
             Wait::Ack if qp.core.attr.timeout == 0 => None,
             Wait::Ack | Wait::Nak if qp.req.retries_left == 0 => Some(Status::RetryExceeded),
@@ -90,7 +106,7 @@ impl<F: Face> Engine<F> {
                 None
             }
         };
-        let timed_out = qp.req.wait == Wait::Ack && qp.core.attr.timeout != 0;
+        let timed_out = qp.req.wait == Wait::Ack && qp.core.attr.timeout != 0 && !excused;
         let vf = qp.core.vf;
         qp.req.wait = Wait::None;
         let failed = failed.map(|status| (qp.req.current.take(), status));
@@ -241,6 +257,13 @@ impl<F: Face> Engine<F> {
             Outcome::Crowded => {
                 self.objects.keep(index, wr);
                 self.exits.crowded.push(index);
+            }
+            Outcome::Rests => {
+                self.objects.keep(index, wr);
+                if let Some(qp) = self.objects.qps.get_mut(index.0) {
+                    qp.req.wait = Wait::Rest;
+                }
+                self.wait_for_rest(index);
             }
             Outcome::NotReady(code) => self.not_ready(index, wr, code),
             Outcome::Unanswered => self.wait_answer(index, wr, Wait::Ack),

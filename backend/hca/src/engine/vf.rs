@@ -8,6 +8,7 @@ use wire::{Gid, Lid, PKey, Sl};
 
 use crate::engine::agenda::Agenda;
 use crate::engine::poll::Polled;
+use crate::engine::rest::{RESTS_KEPT, Rest};
 use crate::engine::service_level::ServiceLevels;
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
@@ -327,8 +328,13 @@ pub(crate) struct Vf<F: Face> {
     pub afloat: Arc<AtomicU32>,
     /// What is looked up again.
     pub ways: Ways,
-    /// While the function is quiet: whether management says that its port is Active.
-    pub quiet: Option<bool>,
+    /// While the function rests.
+    pub rest: Option<Box<Rest>>,
+    /// When it came back from its last rest, in the clock's nanoseconds; [`RESTS`](crate::engine::rest::RESTS) while it rests, as far
+    /// as others wait for it.
+    pub back: u64,
+    /// When its last rests began and ended, the latest first.
+    pub rested: [(u64, u64); RESTS_KEPT],
     pub quota: Quota,
     pub agenda: Agenda,
     pub polled: Polled,
@@ -358,7 +364,9 @@ impl<F: Face> Vf<F> {
             taken: 0,
             afloat: Arc::default(),
             ways: Ways::default(),
-            quiet: None,
+            rest: None,
+            back: 0,
+            rested: [(0, 0); RESTS_KEPT],
             quota,
             agenda: Agenda::default(),
             polled: Polled::default(),

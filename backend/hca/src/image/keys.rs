@@ -101,6 +101,40 @@ impl KeyImageV1 {
         }
     }
 
+    /// What it costs besides to make it: pages and stretches are copied.
+    pub(crate) fn cost(&self) -> usize {
+        match &self.translation {
+            TranslationImageV1::Pages {
+                pages: PagesImageV1::Short(BlockImageV1::List(pages)),
+                ..
+            } => pages.len() / 16,
+            TranslationImageV1::Indirect(list) => list.len() / 8,
+            _ => 0,
+        }
+    }
+
+    /// Whether the blocks of its pages are to be added.
+    pub(crate) const fn is_long(&self) -> bool {
+        matches!(
+            &self.translation,
+            TranslationImageV1::Pages {
+                pages: PagesImageV1::Long { .. },
+                ..
+            }
+        )
+    }
+
+    /// Adds a block of its pages.
+    pub(crate) fn add_block(&mut self, block: Option<BlockImageV1>) {
+        if let TranslationImageV1::Pages {
+            pages: PagesImageV1::Long { blocks, .. },
+            ..
+        } = &mut self.translation
+        {
+            blocks.push(block);
+        }
+    }
+
     /// The key. Its domain and the keys behind it are looked at where they are used.
     pub(crate) fn restore(self) -> Result<MemoryKey, ImageError> {
         let of = Object::new("memory key", self.index);
@@ -143,5 +177,15 @@ impl KeyImageV1 {
             translation,
             capacity: self.capacity as usize,
         })
+    }
+}
+
+impl MemoryKey {
+    /// A block of its pages, where they are in several, and how many there are in it.
+    pub(crate) fn save_block(&self, at: usize) -> Option<(Option<BlockImageV1>, usize)> {
+        match &self.translation {
+            Translation::Pages { pages, .. } => pages.save_block(at),
+            _ => None,
+        }
     }
 }

@@ -18,10 +18,13 @@ impl<F: Face> Engine<F> {
     /// [`ImageError`], where it cannot be there what it is here: another function at its port lives here,
     /// too. It stays then.
     pub fn hand_over(&mut self, vf: VfId, to: &mut Self) -> Result<(), ImageError> {
-        let rested = self.vf(vf).quiet;
-        let port = &mut to.vf_mut(vf).port;
-        *port = self.vf(vf).port.clone();
-        port.active = rested.unwrap_or(port.active);
+        // Of a function at rest, it is here, and the other one may have been told, too.
+        let (rested, told) = (self.is_quiet(vf), to.is_quiet(vf));
+        let mut port = self.vf(vf).port.clone();
+        if let Some(rest) = &self.vf(vf).rest {
+            port.active = rest.active;
+        }
+        to.set_port(vf, port);
         self.quiesce(vf);
         to.quiesce(vf);
         let image = self.save(vf);
@@ -40,11 +43,16 @@ impl<F: Face> Engine<F> {
         };
         // What is no object's, such as event queues, is charged as before.
         home.vf_mut(vf).memory = memory;
-        for engine in [self, to] {
+        // Whoever had it rest has it go on.
+        for (engine, rests) in [(self, told), (to, rested)] {
             let state = engine.vf_mut(vf);
             state.version += 1;
-            // Whoever had it rest has it go on.
-            if rested.is_none() || state.elsewhere {
+            let rests = if restored.is_ok() {
+                rests
+            } else {
+                rested || told
+            };
+            if !rests {
                 engine.resume(vf);
             }
         }

@@ -5,7 +5,7 @@ use wire::Qpn;
 
 use super::{
     CqImageV1, ErroredImageV1, ImageError, InboundImageV1, Object, QpImageV1, RecvImageV1,
-    SrqImageV1, VfImage, VfImageV1,
+    SrqImageV1,
 };
 use crate::engine::agenda::Errored;
 use crate::engine::failure::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
@@ -66,103 +66,12 @@ fn receive_request(image: &RecvWr) -> Result<Box<RecvWr>, ListTooLong> {
 }
 
 impl<F: Face> Engine<F> {
-    /// Makes a function, which must have no objects, what it was when the image was saved. It goes on at
-    /// once, unless it is quiet.
-    ///
-    /// # Errors
-    /// [`ImageError`]. The function has no objects then, and is as after [`Engine::reset_vf`].
-    pub fn restore(&mut self, vf: VfId, image: VfImage<F>) -> Result<(), ImageError> {
-        let state = self.vf(vf);
-        let objects = [
-            state.pds.len(),
-            state.xrcds.len(),
-            state.keys.len(),
-            state.cqs.len(),
-            state.srqs.len(),
-            state.qps.len(),
-        ];
-        if objects != [0; 6] {
-            return Err(ImageError::Occupied);
-        }
-        let VfImage::V1(image) = image;
-        let restored = self.restore_all(vf, image);
-        if restored.is_err() {
-            self.reset_vf(vf);
-        }
-        restored
-    }
-
-    fn restore_all(&mut self, vf: VfId, image: VfImageV1<F>) -> Result<(), ImageError> {
-        let now = self.clock.now();
-        let Vf {
-            pds,
-            xrcds,
-            memory,
-            counters,
-            ..
-        } = self.vf_mut(vf);
-        for (kind, numbers, domains) in [
-            ("protection domain", &image.pds, pds),
-            ("XRC domain", &image.xrcds, xrcds),
-        ] {
-            for &number in numbers {
-                place(domains, Object::new(kind, number), memory, 0)?;
-            }
-            domains.close();
-        }
-        image.counters.restore(counters);
-        for key in image.keys {
-            let (of, pd) = (Object::new("memory key", key.index), key.pd);
-            self.objects.require_pd(vf, of, pd)?;
-            let key = key.restore()?;
-            let Vf { keys, memory, .. } = self.vf_mut(vf);
-            if !keys.make_room_at(of.number, memory) || key.translation.held() > memory.left() {
-                return Err(ImageError::Exhausted(of));
-            }
-            if !keys.insert_at(of.number, key, memory) {
-                return Err(ImageError::NoPlace(of));
-            }
-            self.vf_mut(vf).hold_pd(pd);
-        }
-        self.vf_mut(vf).keys.close();
-        for cq in image.cqs {
-            self.restore_cq(vf, cq, now)?;
-        }
-        self.vf_mut(vf).cqs.close();
-        for srq in image.srqs {
-            self.objects.restore_srq(vf, srq)?;
-        }
-        self.vf_mut(vf).srqs.close();
-        for qp in image.qps {
-            self.restore_qp(vf, qp, now)?;
-        }
-        self.vf_mut(vf).qps.close();
-        for group in image.multicast {
-            for member in group.members {
-                let of = Object::new("multicast attachment of queue pair", member.value());
-                self.attach_multicast(vf, member, group.gid)
-                    .map_err(|error| refusal(of, error))?;
-            }
-        }
-        self.restore_errored(vf, &image.errored, now)?;
-        for qpn in image.ready {
-            let index = self
-                .objects
-                .named(vf, Object::new("list of turns of function", 0), qpn)?;
-            self.make_ready(index);
-        }
-        let state = self.vf_mut(vf);
-        state.version += 1;
-        if image.searching {
-            state.agenda.search_left = state.qps.slots() + state.srqs.slots();
-            self.queue(vf);
-        }
-        self.set_alarm(vf);
-        self.polling.sweep_vf(&mut self.objects, vf);
-        Ok(())
-    }
-
-    fn restore_cq(&mut self, vf: VfId, image: CqImageV1<F>, now: u64) -> Result<(), ImageError> {
+    pub(super) fn restore_cq(
+        &mut self,
+        vf: VfId,
+        image: CqImageV1<F>,
+        now: u64,
+    ) -> Result<(), ImageError> {
         let of = Object::new("completion queue", image.cqn);
         let state = &self.objects.vfs[usize::from(vf.0)];
         let ring = F::restore_completion(&state.face, &state.dma, image.cqn, image.ring);
@@ -198,7 +107,12 @@ impl<F: Face> Engine<F> {
         Ok(())
     }
 
-    fn restore_qp(&mut self, vf: VfId, image: QpImageV1<F>, now: u64) -> Result<(), ImageError> {
+    pub(super) fn restore_qp(
+        &mut self,
+        vf: VfId,
+        image: QpImageV1<F>,
+        now: u64,
+    ) -> Result<(), ImageError> {
         let of = Object::new("queue pair", image.qpn.value());
         let invalid = |what: &dyn std::fmt::Display| ImageError::Invalid {
             of,
@@ -376,37 +290,33 @@ impl<F: Face> Engine<F> {
         Ok(())
     }
 
-    fn restore_errored(
+    pub(super) fn restore_errored(
         &mut self,
         vf: VfId,
-        images: &[ErroredImageV1],
+        image: &ErroredImageV1,
         now: u64,
     ) -> Result<(), ImageError> {
-        let mut first = u64::MAX;
-        for image in images {
-            let of = Object::new("queue pair", image.qpn.value());
-            let index = self.objects.named(vf, of, image.qpn)?;
-            let due = later(now, image.due);
-            let pause = image.pause.clamp(ERROR_RECHECK, LONGEST_ERROR_RECHECK);
-            let Objects { vfs, qps, .. } = &mut self.objects;
-            let list = &mut vfs[usize::from(vf.0)].agenda.errored.list;
-            let Some(Qp { core, .. }) = qps.get_mut(index.0) else {
-                continue;
-            };
-            let twice = list.get(core.errored_at).is_some_and(|it| it.qp == index);
-            if core.state != QpState::Error || twice {
-                let what = "it is to be looked at as one in error, and is none, or is twice".into();
-                return Err(ImageError::Invalid { of, what });
-            }
-            core.errored_at = list.len();
-            list.push(Errored {
-                qp: index,
-                due,
-                pause,
-            });
-            first = first.min(due);
+        let of = Object::new("queue pair", image.qpn.value());
+        let index = self.objects.named(vf, of, image.qpn)?;
+        let due = later(now, image.due);
+        let pause = image.pause.clamp(ERROR_RECHECK, LONGEST_ERROR_RECHECK);
+        let Objects { vfs, qps, .. } = &mut self.objects;
+        let errored = &mut vfs[usize::from(vf.0)].agenda.errored;
+        let Some(Qp { core, .. }) = qps.get_mut(index.0) else {
+            return Ok(());
+        };
+        let earlier = errored.list.get(core.errored_at);
+        if core.state != QpState::Error || earlier.is_some_and(|it| it.qp == index) {
+            let what = "it is to be looked at as one in error, and is none, or is twice".into();
+            return Err(ImageError::Invalid { of, what });
         }
-        let errored = &mut self.vf_mut(vf).agenda.errored;
+        core.errored_at = errored.list.len();
+        errored.list.push(Errored {
+            qp: index,
+            due,
+            pause,
+        });
+        let first = errored.due.min(due);
         (errored.next, errored.due) = (first, first);
         Ok(())
     }
@@ -494,7 +404,7 @@ fn require<T>(found: Option<T>, of: Object, what: Object) -> Result<T, ImageErro
 }
 
 /// Puts an object under its number.
-fn place<T>(
+pub(super) fn place<T>(
     numbers: &mut Numbers<T>,
     of: Object,
     memory: &mut Memory,
@@ -510,7 +420,7 @@ fn place<T>(
     }
 }
 
-fn refusal(of: Object, error: VerbError) -> ImageError {
+pub(super) fn refusal(of: Object, error: VerbError) -> ImageError {
     match error {
         VerbError::Exhausted => ImageError::Exhausted(of),
         error => ImageError::Invalid {

@@ -2,9 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use wire::Gid;
+
 use super::{
-    CountersImageV1, CqImageV1, ErroredImageV1, GroupImageV1, InboundImageV1, KeyImageV1,
-    QpImageV1, RecvImageV1, RequesterImageV1, ResponderImageV1, SrqImageV1, VfImage, VfImageV1,
+    CountersImageV1, CqImageV1, ErroredImageV1, GroupImageV1, HeldImageV1, InboundImageV1,
+    KeyImageV1, QpImageV1, RecvImageV1, RequesterImageV1, ResponderImageV1, SrqImageV1, VfImage,
+    VfImageV1,
 };
 use crate::engine::objects::Objects;
 use crate::engine::vf::TrafficCounters;
@@ -14,80 +17,236 @@ use crate::verbs::cq::Cq;
 use crate::verbs::qp::{Qp, RecvQueue, Wait};
 use crate::verbs::srq::Srq;
 
+/// Cost of a part of an image: 256 objects, or a block of pages of one key. Neighbours wait no longer.
+const PART: usize = 4096;
+/// Cost of an object.
+const OBJECT: usize = PART / 256;
+
+/// An image that is being made in parts, with others at the engine between them.
+#[derive(Debug)]
+pub struct Saving<F: Face> {
+    image: VfImageV1<F>,
+    stage: Stage,
+    /// What comes next of this stage: a slot, or a place in a list.
+    at: usize,
+    /// The next block of the last key's pages.
+    block: usize,
+    /// Times count from here.
+    now: Option<u64>,
+    groups: Vec<Gid>,
+}
+
+/// What is being saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Pds,
+    Xrcds,
+    Keys,
+    Cqs,
+    Srqs,
+    Qps,
+    Groups,
+    Ready,
+    Waiting,
+    Errored,
+    Held,
+    Done,
+}
+
+impl<F: Face> Default for Saving<F> {
+    fn default() -> Self {
+        Self {
+            image: VfImageV1::default(),
+            stage: Stage::Pds,
+            at: 0,
+            block: 0,
+            now: None,
+            groups: Vec::new(),
+        }
+    }
+}
+
+impl<F: Face> Saving<F> {
+    /// The image, when [`Engine::save_part`] has said that it is complete.
+    #[must_use]
+    pub fn finish(mut self) -> VfImage<F> {
+        self.image.multicast.sort_by_key(|group| group.gid);
+        VfImage::V1(self.image)
+    }
+
+    /// How many objects it has by now.
+    #[must_use]
+    pub fn objects(&self) -> usize {
+        let image = &self.image;
+        let domains = image.pds.len() + image.xrcds.len() + image.keys.len();
+        domains + image.cqs.len() + image.srqs.len() + image.qps.len()
+    }
+
+    fn next_stage(&mut self, stage: Stage) -> usize {
+        (self.stage, self.at) = (stage, 0);
+        1
+    }
+}
+
 impl<F: Face> Engine<F> {
     /// The image of a function as it is now, between two turns. Where it is to go on elsewhere,
     /// [`Engine::quiesce`] it before.
     #[must_use]
     pub fn save(&self, vf: VfId) -> VfImage<F> {
-        let (state, now) = (self.vf(vf), self.clock.now());
-        let numbers = |domains: &crate::storage::numbers::Numbers<u32>| -> Vec<u32> {
-            domains.iter().map(|(number, _)| number).collect()
-        };
-        let qpn = |index: &QpIndex| self.objects.qps.get(index.0).map(|qp| qp.core.qpn);
-        let is_ready = |index: &&QpIndex| {
-            let qp = self.objects.qps.get(index.0);
-            qp.is_some_and(|qp| qp.req.queued && qp.core.vf == vf)
-        };
-        let mut multicast: Vec<GroupImageV1> = state
-            .multicast
-            .iter()
-            .map(|(&gid, members)| GroupImageV1 {
-                gid,
-                members: members.iter().filter_map(qpn).collect(),
-            })
-            .collect();
-        multicast.sort_by_key(|group| group.gid);
-        VfImage::V1(VfImageV1 {
-            pds: numbers(&state.pds),
-            xrcds: numbers(&state.xrcds),
-            keys: state
-                .keys
-                .iter()
-                .map(|(index, key)| KeyImageV1::save(index, key))
-                .collect(),
-            cqs: state
-                .cqs
-                .iter()
-                .filter_map(|(_, index)| Some(save_cq(self.objects.cqs.get(index.0)?, now)))
-                .collect(),
-            srqs: state
-                .srqs
-                .iter()
-                .filter_map(|(_, index)| {
-                    Some(self.objects.save_srq(self.objects.srqs.get(index.0)?))
-                })
-                .collect(),
-            qps: state
-                .qps
-                .iter()
-                .filter_map(|(_, index)| {
-                    Some(self.objects.save_qp(self.objects.qps.get(index.0)?, now))
-                })
-                .collect(),
-            multicast,
-            ready: state
-                .agenda
-                .ready
-                .iter()
-                .filter(is_ready)
-                .filter_map(qpn)
-                .collect(),
-            errored: state
-                .agenda
-                .errored
-                .list
-                .iter()
-                .filter_map(|errored| {
-                    Some(ErroredImageV1 {
-                        qpn: qpn(&errored.qp)?,
-                        due: errored.due.saturating_sub(now),
-                        pause: errored.pause,
-                    })
-                })
-                .collect(),
-            searching: state.agenda.search_left > 0,
-            counters: CountersImageV1::save(&state.counters),
-        })
+        let mut saving = Saving::default();
+        while self.save_part(vf, &mut saving) {}
+        saving.finish()
+    }
+
+    /// Makes a further part of an image, of a bounded number of objects. Whether more is left. The function
+    /// has to rest from the first part to the last, and nothing of it may change by commands.
+    pub fn save_part(&self, vf: VfId, saving: &mut Saving<F>) -> bool {
+        saving.now.get_or_insert(self.clock.now());
+        let mut left = PART;
+        while left >= OBJECT && saving.stage != Stage::Done {
+            left = left.saturating_sub(self.save_next(vf, saving));
+        }
+        saving.stage != Stage::Done
+    }
+
+    /// Saves what comes next; returns what that has cost.
+    fn save_next(&self, vf: VfId, saving: &mut Saving<F>) -> usize {
+        let (state, objects) = (self.vf(vf), &self.objects);
+        let now = saving.now.unwrap_or_default();
+        let qpn = |index: &QpIndex| objects.qps.get(index.0).map(|qp| qp.core.qpn);
+        let at = saving.at;
+        saving.at += 1;
+        let image = &mut saving.image;
+        match saving.stage {
+            Stage::Pds if at < state.pds.slots() => {
+                image
+                    .pds
+                    .extend(state.pds.numbered(at).map(|(number, _)| number));
+                1
+            }
+            Stage::Pds => saving.next_stage(Stage::Xrcds),
+            Stage::Xrcds if at < state.xrcds.slots() => {
+                image
+                    .xrcds
+                    .extend(state.xrcds.numbered(at).map(|(number, _)| number));
+                1
+            }
+            Stage::Xrcds => saving.next_stage(Stage::Keys),
+            Stage::Keys => match state.keys.numbers().numbered(at) {
+                Some((index, key)) if saving.block == 0 => {
+                    let key = KeyImageV1::save(index, key);
+                    let (cost, goes_on) = (OBJECT + key.cost(), key.is_long());
+                    image.keys.push(key);
+                    if goes_on {
+                        (saving.at, saving.block) = (at, 1);
+                    }
+                    cost
+                }
+                Some((_, key)) => match key.save_block(saving.block - 1) {
+                    Some((block, pages)) => {
+                        if let Some(key) = image.keys.last_mut() {
+                            key.add_block(block);
+                        }
+                        (saving.at, saving.block) = (at, saving.block + 1);
+                        1 + pages / OBJECT
+                    }
+                    None => {
+                        saving.block = 0;
+                        1
+                    }
+                },
+                None if at < state.keys.numbers().slots() => 1,
+                None => saving.next_stage(Stage::Cqs),
+            },
+            Stage::Cqs if at < state.cqs.slots() => {
+                let cq = state
+                    .cqs
+                    .in_slot(at)
+                    .and_then(|index| objects.cqs.get(index.0));
+                image.cqs.extend(cq.map(|cq| save_cq(cq, now)));
+                if cq.is_some() { OBJECT } else { 1 }
+            }
+            Stage::Cqs => saving.next_stage(Stage::Srqs),
+            Stage::Srqs if at < state.srqs.slots() => {
+                let srq = state
+                    .srqs
+                    .in_slot(at)
+                    .and_then(|index| objects.srqs.get(index.0));
+                image.srqs.extend(srq.map(|srq| objects.save_srq(srq)));
+                if srq.is_some() { OBJECT } else { 1 }
+            }
+            Stage::Srqs => saving.next_stage(Stage::Qps),
+            Stage::Qps if at < state.qps.slots() => {
+                let qp = state
+                    .qps
+                    .in_slot(at)
+                    .and_then(|index| objects.qps.get(index.0));
+                let Some(qp) = qp else { return 1 };
+                image.qps.push(objects.save_qp(qp, now));
+                let away = qp.req.away.as_ref();
+                OBJECT + away.map_or(0, |away| away.requester.under_way() * OBJECT)
+            }
+            Stage::Qps => {
+                saving.groups = state.multicast.keys().copied().collect();
+                saving.next_stage(Stage::Groups) + saving.groups.len()
+            }
+            Stage::Groups => match saving.groups.get(at) {
+                Some(&gid) => {
+                    let members = state.multicast.get(&gid).map_or(&[][..], |it| it);
+                    image.multicast.push(GroupImageV1 {
+                        gid,
+                        members: members.iter().filter_map(qpn).collect(),
+                    });
+                    OBJECT + members.len()
+                }
+                None => saving.next_stage(Stage::Ready),
+            },
+            Stage::Ready => match state.agenda.ready.get(at) {
+                Some(index) => {
+                    let qp = objects.qps.get(index.0);
+                    let qp = qp.filter(|qp| qp.req.queued && qp.core.vf == vf);
+                    image.ready.extend(qp.map(|qp| qp.core.qpn));
+                    1
+                }
+                None => saving.next_stage(Stage::Waiting),
+            },
+            // They look again where they come to be.
+            Stage::Waiting if at < state.qps.slots() => {
+                let qp = state
+                    .qps
+                    .in_slot(at)
+                    .and_then(|index| objects.qps.get(index.0));
+                let qp = qp.filter(|qp| qp.req.wait == Wait::Rest);
+                image.ready.extend(qp.map(|qp| qp.core.qpn));
+                1
+            }
+            Stage::Waiting => saving.next_stage(Stage::Errored),
+            Stage::Errored => match state.agenda.errored.list.get(at) {
+                Some(errored) => {
+                    image
+                        .errored
+                        .extend(qpn(&errored.qp).map(|qpn| ErroredImageV1 {
+                            qpn,
+                            due: errored.due.saturating_sub(now),
+                            pause: errored.pause,
+                        }));
+                    1
+                }
+                None => saving.next_stage(Stage::Held),
+            },
+            Stage::Held => match state.rest.as_ref().and_then(|rest| rest.held.get(at)) {
+                Some(held) => {
+                    image.held.push(HeldImageV1::save(held));
+                    OBJECT + held.frame.payload.len() / OBJECT
+                }
+                None => {
+                    image.searching = state.agenda.search_left > 0;
+                    image.counters = CountersImageV1::save(&state.counters);
+                    saving.next_stage(Stage::Done)
+                }
+            },
+            Stage::Done => 0,
+        }
     }
 }
 
@@ -109,7 +268,11 @@ impl<F: Face> Objects<F> {
     }
 
     pub(crate) fn save_qp(&self, Qp { core, req, resp }: &Qp<F>, now: u64) -> QpImageV1<F> {
-        let due = match req.wait {
+        let wait = match req.wait {
+            Wait::Rest => Wait::None,
+            wait => wait,
+        };
+        let due = match wait {
             Wait::None => 0,
             _ => req.due.saturating_sub(now),
         };
@@ -131,7 +294,7 @@ impl<F: Face> Objects<F> {
                 psn: req.psn,
                 retries_left: req.retries_left,
                 rnr_left: req.rnr_left,
-                wait: req.wait,
+                wait,
                 due,
                 away: req.away.as_ref().map(|away| away.requester.save(now)),
             },

@@ -7,6 +7,7 @@ use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
 use crate::engine::objects::Objects;
 use crate::engine::progress::{Outcome, failed};
+use crate::engine::rest::{For, RESTS};
 use crate::engine::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
@@ -285,6 +286,9 @@ impl<F: Face> Engine<F> {
 
     /// A datagram has come to a function's port.
     pub(crate) fn receive_for(&mut self, at: VfId, qpn: Qpn, datagram: &mut Datagram<'_>) {
+        if self.vf(at).back == RESTS {
+            return self.hold_datagram(at, For::QueuePair, qpn, datagram);
+        }
         let target = self.vf(at).qps.get(u32::from(qpn));
         // The management queue pairs are reached as 0 and 1 alone.
         if let Some(&target) = target
@@ -341,7 +345,8 @@ impl<F: Face> Engine<F> {
             }
         };
         let Some(target) = target else { return false };
-        let mut mad = datagram.mad;
+        let function = self.objects.qps.get(target.0).map(|qp| qp.core.vf);
+        let (mut mad, dest_qp) = (datagram.mad, datagram.dest_qp);
         let mut datagram = Datagram {
             slid: datagram.slid,
             dlid: datagram.dlid,
@@ -358,6 +363,10 @@ impl<F: Face> Engine<F> {
             payload: &mut mad,
             cost: 0,
         };
+        if let Some(function) = function.filter(|function| self.vf(*function).back == RESTS) {
+            self.hold_datagram(function, For::Agent, dest_qp, &datagram);
+            return true;
+        }
         // The subnet has counted it at the port.
         self.take_datagram(target, &mut datagram);
         true
@@ -611,4 +620,18 @@ pub(crate) fn grh(
     header[8..24].copy_from_slice(&source.to_bytes());
     header[24..40].copy_from_slice(&global.dgid.to_bytes());
     header
+}
+
+/// What a sender has said in a global route header.
+pub(crate) fn global_route(header: &[u8; GRH_LEN]) -> GlobalRoute {
+    let first = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
+    let mut dgid = [0; 16];
+    dgid.copy_from_slice(&header[24..40]);
+    GlobalRoute {
+        dgid: Gid::from_bytes(dgid),
+        sgid_index: 0,
+        flow_label: first & 0xf_ffff,
+        traffic_class: (first >> 20) as u8,
+        hop_limit: header[HOP_LIMIT],
+    }
 }

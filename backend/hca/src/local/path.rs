@@ -41,7 +41,7 @@ impl<F: Face> Engine<F> {
         let port = route.here().filter(|port| !self.vf(*port).elsewhere)?;
         let function = self.objects.function_at(port, dgid, qp.core.attr.dest_qp)?;
         let to = self.vf(function);
-        if !to.port.active {
+        if !to.port.active || to.rest.is_some() {
             return None;
         }
         let peer_index = *to.qps.get(u32::from(qp.core.attr.dest_qp))?;

@@ -183,6 +183,9 @@ impl<F: Face> Engine<F> {
             let reason = Reason::LocalKey(error.into());
             return failed(wr, Status::LocalProtection, reason);
         }
+        if vf.port.active && self.other_end_rests(index) {
+            return Outcome::Rests;
+        }
         if let Some(CachedRoute {
             route: Ok(route), ..
         }) = qp.req.found.route

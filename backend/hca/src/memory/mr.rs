@@ -395,9 +395,9 @@ impl KeyTable {
         self.slots.close();
     }
 
-    /// All keys, with their indices.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &MemoryKey)> {
-        self.slots.iter()
+    /// The keys by their slots.
+    pub(crate) const fn numbers(&self) -> &Numbers<MemoryKey> {
+        &self.slots
     }
 
     /// The key with this index.

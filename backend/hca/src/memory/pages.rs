@@ -131,14 +131,20 @@ impl PageList {
     pub fn save(&self) -> PagesImageV1 {
         match &self.0 {
             List::Short(pages) => PagesImageV1::Short(pages.save()),
-            List::Long { blocks, count, .. } => PagesImageV1::Long {
+            List::Long { count, .. } => PagesImageV1::Long {
                 count: *count as u64,
-                blocks: blocks
-                    .iter()
-                    .map(|block| block.as_deref().map(Pages::save))
-                    .collect(),
+                blocks: Vec::new(),
             },
         }
+    }
+
+    /// A block of a list of several, for an image, and how many pages it has.
+    pub fn save_block(&self, at: usize) -> Option<(Option<BlockImageV1>, usize)> {
+        let List::Long { blocks, .. } = &self.0 else {
+            return None;
+        };
+        let block = blocks.get(at)?.as_deref();
+        Some((block.map(Pages::save), block.map_or(0, Pages::len)))
     }
 
     /// The list that an image has.

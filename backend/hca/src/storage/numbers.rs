@@ -270,6 +270,13 @@ impl<T> Numbers<T> {
         self.slots.get(slot)?.value.as_ref()
     }
 
+    /// The object in a slot, with its number.
+    #[must_use]
+    pub fn numbered(&self, slot: usize) -> Option<(u32, &T)> {
+        let slot = self.slots.get(slot)?;
+        slot.value.as_ref().map(|value| (slot.number, value))
+    }
+
     /// All objects with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.slots

@@ -157,6 +157,10 @@ impl<E: Endpoint> Endpoint for Captured<E> {
         self.next.deadline()
     }
 
+    fn carries(&self, from: VfId, to: VfId) -> bool {
+        self.next.carries(from, to)
+    }
+
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         self.next.has_room(from, route)
     }

@@ -1,14 +1,14 @@
 //! Datagrams in frames.
 
 use wire::header::Service;
-use wire::{Mtu, Psn};
+use wire::{Mtu, Psn, Qpn};
 
 use super::endpoint::{Afloat, Destination};
 use super::frame::{Address, Content, Frame};
 use crate::engine::vf::TrafficCounters;
 use crate::engine::{Engine, VfId};
 use crate::face::Face;
-use crate::local::datagram::{Datagram, grh};
+use crate::local::datagram::{Datagram, global_route, grh};
 use crate::subnet::Route;
 use crate::verbs::work::AddressVector;
 
@@ -27,25 +27,8 @@ impl<F: Face> Engine<F> {
         if !self.objects.may_launch(from) {
             return TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
         }
-        let content = Content::Datagram {
-            qkey: datagram.qkey,
-            source: datagram.src_qp,
-            immediate: datagram.immediate,
-        };
-        let address = Address {
-            slid: datagram.slid,
-            dlid: datagram.dlid,
-            sl: datagram.sl,
-            global: address.global.map(|global| (global, datagram.sgid)),
-            service: Service::Ud,
-            pkey: datagram.pkey,
-            dest_qp: address.dest_qp,
-        };
-        let frame = Frame {
-            solicited: datagram.solicited,
-            payload: datagram.payload.to_vec(),
-            ..Frame::new(address, Mtu::B4096, psn, content)
-        };
+        let mut frame = framed(datagram, address.dest_qp);
+        frame.psn = psn;
         let afloat = Afloat::new(&self.vf(from).afloat, 1);
         self.launch(from, to, route, frame, Some(afloat));
         // What takes no time is there before the sender knows that it has left.
@@ -62,42 +45,9 @@ impl<F: Face> Engine<F> {
         path_bits: [u8; 2],
         mut frame: Frame,
     ) {
-        let Content::Datagram {
-            qkey,
-            source,
-            immediate,
-        } = frame.content
-        else {
+        let (seen, dest_qp) = (frame.clone(), frame.address.dest_qp);
+        let Some(mut datagram) = unframed(&mut frame) else {
             return;
-        };
-        if !frame.is_well_formed() {
-            return;
-        }
-        let seen = frame.clone();
-        let Address {
-            slid,
-            dlid,
-            sl,
-            global,
-            pkey,
-            dest_qp,
-            ..
-        } = frame.address;
-        let payload = &mut frame.payload[..];
-        let mut datagram = Datagram {
-            slid,
-            dlid,
-            sl,
-            pkey,
-            src_qp: source,
-            qkey,
-            sgid: global.map_or(wire::Gid::NONE, |(_, sgid)| sgid),
-            grh: global
-                .map(|(global, sgid)| grh(&global, sgid, payload.len(), immediate.is_some())),
-            immediate,
-            solicited: frame.solicited,
-            payload,
-            cost: 0,
         };
         match to {
             Destination::Function(to) => self.receive_for(to, dest_qp, &mut datagram),
@@ -134,4 +84,65 @@ impl<F: Face> Engine<F> {
             }
         }
     }
+}
+
+/// The frame of a datagram to this queue pair, whose number in the sender's sequence nobody asks for.
+pub(crate) fn framed(datagram: &Datagram<'_>, dest_qp: Qpn) -> Frame {
+    let content = Content::Datagram {
+        qkey: datagram.qkey,
+        source: datagram.src_qp,
+        immediate: datagram.immediate,
+    };
+    let address = Address {
+        slid: datagram.slid,
+        dlid: datagram.dlid,
+        sl: datagram.sl,
+        global: (datagram.grh.as_ref()).map(|header| (global_route(header), datagram.sgid)),
+        service: Service::Ud,
+        pkey: datagram.pkey,
+        dest_qp,
+    };
+    Frame {
+        solicited: datagram.solicited,
+        payload: datagram.payload.to_vec(),
+        ..Frame::new(address, Mtu::B4096, Psn::default(), content)
+    }
+}
+
+/// The datagram that a frame is, if it is one.
+pub(crate) fn unframed(frame: &mut Frame) -> Option<Datagram<'_>> {
+    let Content::Datagram {
+        qkey,
+        source,
+        immediate,
+    } = frame.content
+    else {
+        return None;
+    };
+    if !frame.is_well_formed() {
+        return None;
+    }
+    let Address {
+        slid,
+        dlid,
+        sl,
+        global,
+        pkey,
+        ..
+    } = frame.address;
+    let payload = &mut frame.payload[..];
+    Some(Datagram {
+        slid,
+        dlid,
+        sl,
+        pkey,
+        src_qp: source,
+        qkey,
+        sgid: global.map_or(wire::Gid::NONE, |(_, sgid)| sgid),
+        grh: global.map(|(global, sgid)| grh(&global, sgid, payload.len(), immediate.is_some())),
+        immediate,
+        solicited: frame.solicited,
+        payload,
+        cost: 0,
+    })
 }

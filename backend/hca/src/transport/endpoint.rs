@@ -56,6 +56,18 @@ impl Transmit {
         }
     }
 
+    /// Whether it is on its way from this function, or to this port.
+    pub(crate) fn is_between(&self, from: VfId, port: VfId) -> bool {
+        if self.from == from {
+            return true;
+        }
+        match &self.to {
+            Destination::Function(to) => *to == port || self.route.here() == Some(port),
+            Destination::Group(routes, ..) => routes.iter().any(|way| way.here() == Some(port)),
+            Destination::Away => false,
+        }
+    }
+
     /// The same with another frame.
     pub(crate) fn with(&self, frame: Frame) -> Self {
         Self {
@@ -122,6 +134,9 @@ pub trait Endpoint: Debug + Send {
     /// room now that somebody has asked for.
     fn deadline(&self) -> Option<u64>;
 
+    /// Whether frames are on their way from a function, or to a port.
+    fn carries(&self, from: VfId, to: VfId) -> bool;
+
     /// Whether there is room for a function's frame on a way. Who finds none may ask again when something
     /// arrives.
     fn has_room(&mut self, _from: VfId, _route: &Route) -> bool {
@@ -154,6 +169,10 @@ impl Endpoint for Box<dyn Endpoint> {
         (**self).deadline()
     }
 
+    fn carries(&self, from: VfId, to: VfId) -> bool {
+        (**self).carries(from, to)
+    }
+
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         (**self).has_room(from, route)
     }
@@ -184,6 +203,10 @@ impl Endpoint for Loopback {
 
     fn deadline(&self) -> Option<u64> {
         (!self.0.is_empty()).then_some(0)
+    }
+
+    fn carries(&self, from: VfId, to: VfId) -> bool {
+        self.0.iter().any(|frame| frame.is_between(from, to))
     }
 }
 
@@ -236,6 +259,10 @@ impl<E: Endpoint> Endpoint for Lossy<E> {
 
     fn deadline(&self) -> Option<u64> {
         self.0.deadline()
+    }
+
+    fn carries(&self, from: VfId, to: VfId) -> bool {
+        self.0.carries(from, to)
     }
 
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
@@ -319,6 +346,11 @@ impl<E: Wire> Endpoint for Delayed<E> {
             }
             self.next.carry(frame, now);
         }
+    }
+
+    fn carries(&self, from: VfId, to: VfId) -> bool {
+        self.next.carries(from, to) || { self.last.keys() }
+            .any(|&(by, end)| by == from || end == End::Here(to))
     }
 
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {

@@ -14,6 +14,8 @@ use super::requester::{Finished, Payload, Requester, Surroundings};
 use super::responder::{Delivery, Reception, Reply, fill};
 use crate::engine::agenda::{REQUEST_COST, TURN};
 use crate::engine::objects::Objects;
+use crate::engine::progress::local_ack_timeout;
+use crate::engine::rest::{For, RESTS};
 use crate::engine::turns::Turns;
 use crate::engine::vf::{CachedRoute, TrafficCounters, Vf};
 use crate::engine::{Engine, QpIndex, VfId};
@@ -148,8 +150,13 @@ impl<F: Face> Engine<F> {
                 return self.make_ready(index);
             }
             *budget -= REQUEST_COST;
+            let (from, reliable) = (qp.core.vf, qp.core.transport.is_reliable());
+            if self.waits_with_frames(index) {
+                self.wait_for_rest(index);
+                return self.turns.set_away_timer(&mut self.objects, index);
+            }
             // What is on its way has to arrive first.
-            let crowded = qp.core.transport.is_reliable() && is_crowded(self.vf(qp.core.vf));
+            let crowded = reliable && is_crowded(self.vf(from));
             if !self.has_room_to_send(index) {
                 return self.exits.crowded.push(index);
             }
@@ -168,6 +175,16 @@ impl<F: Face> Engine<F> {
             self.finish_requests(index);
         }
         self.make_ready(index);
+    }
+
+    /// Whether a connection sends nothing, since the function at the other end rests.
+    fn waits_with_frames(&mut self, index: QpIndex) -> bool {
+        if !self.other_end_rests(index) {
+            return false;
+        }
+        // The function may have come to be elsewhere.
+        self.find_other_end(index);
+        self.other_end_rests(index)
     }
 
     /// Whether there is room on the way for a frame of a connection.
@@ -473,6 +490,7 @@ impl<F: Face> Engine<F> {
         for index in std::mem::take(&mut self.exits.crowded) {
             self.make_ready(index);
         }
+        self.look_at_rests(now);
         self.exits.look();
     }
 
@@ -485,13 +503,16 @@ impl<F: Face> Engine<F> {
     }
 
     /// A frame of a connection has come to a function's port. It may say anything.
-    fn arrive(
+    pub(crate) fn arrive(
         &mut self,
         at: VfId,
         mut frame: Frame,
         afloat: Option<Arc<Afloat>>,
         budget: &mut i64,
     ) {
+        if self.vf(at).back == RESTS {
+            return self.hold(at, For::QueuePair, frame, afloat);
+        }
         let Some(index) = self.taker(at, &frame) else {
             return;
         };
@@ -626,7 +647,16 @@ impl<F: Face> Engine<F> {
             && away.timer == id
         {
             away.timer = 0;
-            self.with_requester(index, |requester, around| requester.timeout(around));
+            let patience = local_ack_timeout(qp.core.attr.timeout);
+            let overdue = away.requester.overdue();
+            self.find_other_end(index);
+            let left = overdue.and_then(|due| self.time_left(index, due, patience));
+            self.with_requester(index, |requester, around| {
+                if let Some(left) = left {
+                    requester.prolong(around, left);
+                }
+                requester.timeout(around);
+            });
             self.finish_requests(index);
             self.make_ready(index);
         }

@@ -4,6 +4,7 @@ use super::capture::Captured;
 use super::endpoint::{Destination, Endpoint, Loopback, Outside, Transmit};
 use super::exchange::over;
 use super::lanes::Links;
+use crate::engine::rest::Rests;
 use crate::engine::{QpIndex, VfId};
 use crate::subnet::{End, LinkId};
 
@@ -20,6 +21,8 @@ pub(crate) struct Exits {
     pub may_be_crowded: bool,
     /// Queue pairs that wait for room on the way.
     pub crowded: Vec<QpIndex>,
+    /// Functions that rest.
+    pub rests: Rests,
 }
 
 impl Exits {
@@ -35,6 +38,7 @@ impl Exits {
             arrival: None,
             may_be_crowded,
             crowded: Vec::new(),
+            rests: Rests::default(),
         }
     }
 
@@ -86,7 +90,13 @@ impl Exits {
     /// Finds out when the next frame arrives.
     pub fn look(&mut self) {
         let links = self.links.iter().filter_map(|link| link.deadline());
-        self.arrival = self.endpoint.deadline().into_iter().chain(links).min();
+        let here = [self.endpoint.deadline(), self.rests.deadline()];
+        self.arrival = here.into_iter().flatten().chain(links).min();
+    }
+
+    /// Whether frames are on their way from a function, or to a port.
+    pub fn carry(&self, from: VfId, to: VfId) -> bool {
+        self.endpoint.carries(from, to) || self.links.iter().any(|link| link.carries(from, to))
     }
 
     /// When the next frame arrives, in the clock's nanoseconds.

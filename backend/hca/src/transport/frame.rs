@@ -27,7 +27,8 @@ pub(crate) const HEADER_WORDS: u64 = (8 + 12 + 4 + 2) / 4;
 pub(crate) const DATAGRAM_WORDS: u64 = (8 + 12 + 8 + 4 + 2) / 4;
 
 /// Where a frame comes from and goes to, which all of its packets say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Address {
     /// Source LID.
     pub slid: Lid,
@@ -58,7 +59,8 @@ pub struct Target {
 }
 
 /// What the last packet of a SEND has besides payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Tail {
     /// Nothing.
     None,
@@ -69,7 +71,8 @@ pub enum Tail {
 }
 
 /// What an acknowledgement says (AETH, IBA table 43).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Syndrome {
     /// Everything up to this packet has arrived.
     Acknowledged,
@@ -86,7 +89,8 @@ pub enum Syndrome {
 }
 
 /// What a frame is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Content {
     /// SEND.
     Send(Tail),

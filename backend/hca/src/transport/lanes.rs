@@ -175,6 +175,11 @@ impl<E: Wire> Endpoint for Shared<E> {
         links.into_iter().chain(self.next.deadline()).min()
     }
 
+    fn carries(&self, from: VfId, to: VfId) -> bool {
+        let mut waiting = self.waiting.values();
+        self.next.carries(from, to) || waiting.any(|(frame, _)| frame.is_between(from, to))
+    }
+
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         let backlog = route
             .shares

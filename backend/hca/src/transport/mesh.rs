@@ -400,6 +400,17 @@ impl Endpoint for Mesh {
         due.then_some(0)
     }
 
+    fn carries(&self, from: VfId, to: VfId) -> bool {
+        let (leaves, home) = (self.is_home(from), self.homes.of(to));
+        self.here.iter().any(|frame| frame.is_between(from, to))
+            || self.peers.iter().enumerate().any(|(engine, peer)| {
+                peer.as_ref().is_some_and(|peer| {
+                    let in_ring = (leaves || engine == home) && peer.out.slots() < RING;
+                    in_ring || peer.backlog.iter().any(|frame| frame.is_between(from, to))
+                })
+            })
+    }
+
     fn has_room(&mut self, _: VfId, route: &Route) -> bool {
         let Some(to) = route.here() else { return true };
         let home = self.homes.of(to);

@@ -387,6 +387,18 @@ impl Requester {
         times.into_iter().flatten().min()
     }
 
+    /// When an answer is overdue, in the clock's nanoseconds.
+    pub const fn overdue(&self) -> Option<u64> {
+        self.overdue
+    }
+
+    /// An answer that is overdue gets so many nanoseconds more: one of both ends has rested.
+    pub fn prolong<M>(&mut self, around: &Surroundings<'_, M>, left: u64) {
+        if self.overdue.is_some_and(|at| at <= around.now) {
+            self.overdue = Some(around.now + left);
+        }
+    }
+
     /// The deadline has come.
     pub fn timeout<M: Payload>(&mut self, around: &Surroundings<'_, M>) {
         if self.pause.is_some_and(|at| at <= around.now) {

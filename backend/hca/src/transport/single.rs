@@ -32,6 +32,10 @@ impl<E: Endpoint> Endpoint for Single<E> {
         self.0.deadline()
     }
 
+    fn carries(&self, from: VfId, to: VfId) -> bool {
+        self.0.carries(from, to)
+    }
+
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         self.0.has_room(from, route)
     }

@@ -109,7 +109,7 @@ impl<F: Face> Engine<F> {
                 self.held_events.set(state.held_until, cq, timer);
                 continue;
             }
-            if self.objects.vfs[usize::from(state.vf.0)].quiet.is_some() {
+            if self.objects.vfs[usize::from(state.vf.0)].rest.is_some() {
                 self.held_events.set(now + QUIET_RECHECK, cq, timer);
                 continue;
             }

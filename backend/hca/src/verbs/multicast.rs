@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use wire::{Gid, Mtu, PKey, Psn, Qpn};
 
 use crate::engine::objects::Objects;
+use crate::engine::rest::{For, RESTS};
 use crate::engine::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::Face;
@@ -156,8 +157,11 @@ impl<F: Face> Engine<F> {
         datagram: &mut Datagram<'_>,
         budget: &mut i64,
     ) {
-        let counters = &self.vf(port).counters;
-        TrafficCounters::add(&counters.multicast_rcv_packets, 1);
+        // Of one at rest it is counted when it comes.
+        if self.vf(port).back != RESTS {
+            let counters = &self.vf(port).counters;
+            TrafficCounters::add(&counters.multicast_rcv_packets, 1);
+        }
         self.serve_port(port, group, None, datagram, budget);
     }
 
@@ -179,7 +183,8 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    fn serve_members(
+    /// Serves the members of a function.
+    pub(crate) fn serve_members(
         &mut self,
         vf: VfId,
         group: Gid,
@@ -187,6 +192,12 @@ impl<F: Face> Engine<F> {
         datagram: &mut Datagram<'_>,
         budget: &mut i64,
     ) {
+        if self.vf(vf).back == RESTS {
+            if self.vf(vf).multicast.contains_key(&group) {
+                self.hold_datagram(vf, For::Group(group), Qpn::MULTICAST, datagram);
+            }
+            return;
+        }
         let mut at = 0;
         while let Some(&member) = self
             .vf(vf)

@@ -309,6 +309,9 @@ pub(crate) enum Wait {
     Ack,
     /// To send again what the responder did not expect (sequence error NAK).
     Nak,
+    /// For a peer at rest. No image has it: who waits so looks again.
+    #[serde(skip)]
+    Rest,
 }
 
 /// The requesting half of a queue pair.

@@ -34,11 +34,11 @@ impl Lab {
     }
 
     /// A function is saved as text, leaves nothing behind, and is restored: `elsewhere` as another
-    /// function of the engine, which the subnet takes for it from then on, else as itself. What is on
-    /// its way to it gets lost then.
+    /// function of the engine, which the subnet takes for it from then on, else as itself.
     pub fn save_and_restore(&mut self, node: usize, elsewhere: bool) {
         let (old, lid) = (self.nodes[node].vf, self.nodes[node].lid);
         self.engine.quiesce(old);
+        self.drain(old);
         let image = self.image(node);
         self.empty(old);
         let port = self.engine.port(old).clone();

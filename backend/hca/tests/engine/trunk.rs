@@ -37,6 +37,10 @@ impl Endpoint for Trunk {
         let any = !self.back.lock().unwrap().is_empty();
         any.then_some(0)
     }
+
+    fn carries(&self, _: VfId, to: VfId) -> bool {
+        to == self.vf && self.deadline().is_some()
+    }
 }
 
 /// Two laboratories: function 0 of the first and function 1 of the second know each other by their

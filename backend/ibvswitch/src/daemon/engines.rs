@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
 
 use hca::image::ImageError;
 use hca::transport::{Crossings, Homes, Mesh};
@@ -12,6 +13,12 @@ use parking_lot::MutexGuard;
 use crate::daemon::afterwards::{Afterwards, Bell, Errand, Later};
 use crate::daemon::engine::{EngineThread, Guarded, Hints, Idle, SharedEngine};
 use crate::daemon::ports::Inbox;
+
+/// How long what is on its way to a function that rests may take: longer than links are slow, and shorter
+/// than a client waits for an answer.
+const LONGEST_DRAIN: Duration = Duration::from_secs(1);
+/// How long to wait between two looks at it.
+const DRAIN_STEP: Duration = Duration::from_micros(100);
 
 /// All engines.
 #[derive(Debug)]
@@ -263,6 +270,38 @@ impl<F: Face + 'static> Engines<F> {
             engine.set_port(vf, port);
             more(engine, was, is);
         });
+    }
+
+    /// Lets a function rest. All engines know, so that nobody sends to it any more.
+    pub fn quiesce(&self, vf: VfId) {
+        self.each_other(vf, move |engine| engine.quiesce(vf));
+        self.with(vf, move |engine| engine.quiesce(vf));
+    }
+
+    /// A function goes on that rests. Whoever sends to it then comes behind what has waited.
+    pub fn resume(&self, vf: VfId) {
+        self.with_turn(vf, move |engine| engine.resume(vf));
+        self.each_other(vf, move |engine| engine.resume(vf));
+    }
+
+    fn each_other(&self, vf: VfId, act: impl Fn(&mut Engine<F>) + Send + Copy + 'static) {
+        for engine in self.all.iter().filter(|_| self.all.len() > 1) {
+            engine.with(move |engine| {
+                if !engine.is_home(vf) {
+                    act(engine);
+                }
+            });
+        }
+    }
+
+    /// Waits until nothing is on its way any more from or to a function that rests: as long as links are slow, and
+    /// not longer than [`LONGEST_DRAIN`].
+    pub fn drain(&self, vf: VfId) {
+        let end = Instant::now() + LONGEST_DRAIN;
+        let carries = |engine: &Arc<SharedEngine<F>>| engine.with(move |engine| engine.carries(vf));
+        while self.all.iter().any(carries) && Instant::now() < end {
+            std::thread::sleep(DRAIN_STEP);
+        }
     }
 
     /// Moves functions, of which those at one port have to be together, to another engine while they

@@ -134,6 +134,8 @@ impl Movable for Software<VfHost> {
     }
 
     fn save(function: &Function<Self>) -> Result<FunctionImage<GuestMemory>, MachineError> {
+        // What comes while it rests is a part of the image.
+        function.backend().host().drain();
         if function.backend().host().memory_taken() > MOST_HELD {
             return Err(MachineError::TooLong);
         }

@@ -34,14 +34,17 @@ impl VfHost {
 
     /// Lets the function rest.
     pub fn quiesce(&self) {
-        let vf = self.vf;
-        self.engines.with(vf, move |engine| engine.quiesce(vf));
+        self.engines.quiesce(self.vf);
     }
 
     /// The function, which rests, goes on.
     pub fn resume(&self) {
-        let vf = self.vf;
-        self.engines.with_turn(vf, move |engine| engine.resume(vf));
+        self.engines.resume(self.vf);
+    }
+
+    /// Waits for what is on its way to the function, which rests.
+    pub fn drain(&self) {
+        self.engines.drain(self.vf);
     }
 
     /// Bytes of the function's objects.

@@ -1,0 +1,459 @@
+//! Functions that rest. An image is made of a function that rests, and becomes one.
+//!
+//! Nothing gets lost by a rest. What is on its way to the function when it comes to rest waits for it, in
+//! the order in which it has come, and so do datagrams that others send to it meanwhile ([`Rest::held`]);
+//! all that goes along in the function's image. Who has a connection with it does not begin to send, and
+//! what it has sent before is not overdue: no retry is used up. A function that does not come back within
+//! [`LONGEST_REST`] is dead to the others, as one whose port is down.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use wire::header::Service;
+use wire::{Gid, Qpn};
+
+use crate::engine::agenda::{REQUEST_COST, TURN};
+use crate::engine::vf::{TrafficCounters, Vf};
+use crate::engine::{Engine, QpIndex, VfId};
+use crate::face::Face;
+use crate::local::datagram::Datagram;
+use crate::subnet::MadDatagram;
+use crate::transport::{Afloat, Content, Frame, framed, unframed};
+use crate::verbs::qp::Wait;
+
+/// How long others wait for a function that rests, in nanoseconds.
+pub const LONGEST_REST: u64 = 60_000_000_000;
+/// In place of the time when a function came back: it rests.
+pub(crate) const RESTS: u64 = u64::MAX;
+/// Bytes that wait for a function at most. More gets lost on its way.
+pub(crate) const MOST_HELD: usize = 16 << 20;
+/// Datagrams among what waits, which their senders do not wait with.
+const MOST_DATAGRAMS: usize = 4096;
+/// What a frame takes of the host's memory besides its payload.
+const FRAME: usize = 256;
+/// Shortest time between two looks at an answer that does not come since somebody rests, in nanoseconds.
+const SHORTEST_LOOK: u64 = 1_000_000;
+/// Rests of a function that timers are told of: several may be as long as one timer runs.
+pub(crate) const RESTS_KEPT: usize = 4;
+/// Queue pairs that are called at a time; the others follow.
+const CALLED_AT_ONCE: usize = 64;
+
+/// Whom of a function something that waits is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// The queue pair that the frame names.
+    QueuePair,
+    /// The members of a group.
+    Group(Gid),
+    /// The queue pair that it names. The subnet has counted it at the port.
+    Agent,
+}
+
+/// Something that waits for a function.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub to: For,
+    pub frame: Frame,
+    /// What it takes of its sender's share until it is delivered.
+    pub afloat: Option<Arc<Afloat>>,
+}
+
+/// A function at rest.
+#[derive(Debug, Default)]
+pub(crate) struct Rest {
+    /// Whether management says that its port is Active.
+    pub active: bool,
+    /// Since when, in the clock's nanoseconds.
+    since: u64,
+    /// It goes on when it has got what waits.
+    pub returns: bool,
+    /// What waits, in the order in which it has come.
+    pub held: VecDeque<Held>,
+    bytes: usize,
+    datagrams: usize,
+}
+
+impl Rest {
+    /// Has something wait; false where there is no room for it.
+    pub fn hold(&mut self, held: Held) -> bool {
+        let bytes = FRAME + held.frame.payload.len();
+        let datagram = held.frame.address.service == Service::Ud;
+        if self.bytes + bytes > MOST_HELD || datagram && self.datagrams >= MOST_DATAGRAMS {
+            return false;
+        }
+        self.bytes += bytes;
+        self.datagrams += usize::from(datagram);
+        self.held.push_back(held);
+        true
+    }
+
+    fn next(&mut self) -> Option<Held> {
+        let held = self.held.pop_front()?;
+        self.bytes -= FRAME + held.frame.payload.len();
+        self.datagrams -= usize::from(held.frame.address.service == Service::Ud);
+        Some(held)
+    }
+
+    /// Nothing waits any more.
+    pub fn clear(&mut self) -> VecDeque<Held> {
+        (self.bytes, self.datagrams) = (0, 0);
+        std::mem::take(&mut self.held)
+    }
+}
+
+/// Who rests, and who waits for that.
+#[derive(Debug, Default)]
+pub(crate) struct Rests {
+    /// Queue pairs that wait for the function at the other end, with their own functions.
+    waiting: BTreeSet<(VfId, u32)>,
+    /// Those that are to look again.
+    called: BTreeSet<(VfId, u32)>,
+    /// Functions that go on when they have got what waits.
+    returning: Vec<VfId>,
+    /// Functions that rest, and until when others wait for them.
+    patience: Vec<(u64, VfId)>,
+}
+
+impl Rests {
+    /// When there is something to do, in the clock's nanoseconds.
+    pub fn deadline(&self) -> Option<u64> {
+        if self.called.is_empty() && self.returning.is_empty() {
+            self.patience.iter().map(|&(until, _)| until).min()
+        } else {
+            Some(0)
+        }
+    }
+
+    /// All that wait are to look again.
+    fn call(&mut self) {
+        if self.called.is_empty() {
+            std::mem::swap(&mut self.called, &mut self.waiting);
+        } else {
+            self.called.append(&mut self.waiting);
+        }
+    }
+
+    /// Nobody waits for a function any more.
+    fn forget(&mut self, vf: VfId) {
+        self.patience.retain(|&(_, it)| it != vf);
+        self.returning.retain(|&it| it != vf);
+        self.call();
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// Lets a function rest: it has no turns, and what comes to it waits. Its commands have to be kept away,
+    /// too. Where there are several engines, say so to each, and to the one where it lives last.
+    pub fn quiesce(&mut self, vf: VfId) {
+        let now = self.clock.now();
+        let until = now.saturating_add(LONGEST_REST);
+        let state = self.vf_mut(vf);
+        if let Some(rest) = &mut state.rest {
+            if std::mem::take(&mut rest.returns) {
+                rest.active = std::mem::take(&mut state.port.active);
+                self.exits.rests.returning.retain(|&it| it != vf);
+            }
+            return;
+        }
+        state.rest = Some(Box::new(Rest {
+            active: std::mem::take(&mut state.port.active),
+            since: now,
+            ..Rest::default()
+        }));
+        state.back = RESTS;
+        state.version += 1;
+        // Who waits for room, or for others, asks again.
+        for index in std::mem::take(&mut self.exits.crowded) {
+            self.make_ready(index);
+        }
+        self.call_own(vf);
+        self.exits.rests.patience.push((until, vf));
+        self.exits.look();
+        self.polling.rest(&mut self.objects, vf);
+        let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
+        self.turns.rest(vf, agenda);
+    }
+
+    /// A function goes on that rests, with what has come for it first. Where there are several engines, say
+    /// so to each, and to the one where it lives first.
+    pub fn resume(&mut self, vf: VfId) {
+        let state = self.vf_mut(vf);
+        let Some(rest) = &mut state.rest else { return };
+        if std::mem::replace(&mut rest.returns, true) {
+            return;
+        }
+        state.port.active = rest.active;
+        let at_once = rest.held.is_empty() && !self.exits.have_arrivals();
+        if at_once {
+            return self.come_back(vf);
+        }
+        self.exits.rests.returning.push(vf);
+        self.exits.look();
+    }
+
+    /// Whether a function rests, or has not got yet what has come for it meanwhile.
+    #[must_use]
+    pub fn is_quiet(&self, vf: VfId) -> bool {
+        self.vf(vf).rest.is_some()
+    }
+
+    /// Whether frames are on their way from or to a function, as far as this engine carries them. While the
+    /// function rests nobody sends any more, so that those come to an end.
+    #[must_use]
+    pub fn carries(&self, vf: VfId) -> bool {
+        let mut at = 0;
+        std::iter::from_fn(|| {
+            at += 1;
+            self.objects.sharer(vf, at - 1)
+        })
+        .any(|port| self.exits.carry(vf, port))
+    }
+
+    fn come_back(&mut self, vf: VfId) {
+        let now = self.clock.now();
+        let state = self.vf_mut(vf);
+        state.end_rest(now);
+        state.rest = None;
+        self.polling.resume(&mut self.objects, vf);
+        let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
+        self.turns.resume(vf, agenda);
+        self.exits.rests.forget(vf);
+        self.exits.look();
+    }
+
+    /// A function that was reset gets nothing of what waits for it.
+    pub(crate) fn forget_held(&mut self, vf: VfId) {
+        if let Some(rest) = &mut self.vf_mut(vf).rest {
+            let held = rest.clear();
+            self.discard(held);
+        }
+    }
+
+    /// What there is to do for functions that rest: those that go on get what waits for them, who has waited
+    /// looks again, and who does not come back is dead.
+    pub(crate) fn look_at_rests(&mut self, now: u64) {
+        if self.exits.rests.deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        // More than can have come since they were looked at.
+        let mut left = 2 * TURN;
+        while left > 0
+            && let Some(&vf) = self.exits.rests.returning.first()
+        {
+            match self.vf_mut(vf).rest.as_deref_mut().and_then(Rest::next) {
+                Some(held) => self.deliver_held(vf, held, &mut left),
+                None => self.come_back(vf),
+            }
+        }
+        for _ in 0..CALLED_AT_ONCE {
+            let Some((_, index)) = self.exits.rests.called.pop_first() else {
+                break;
+            };
+            self.call(QpIndex(index));
+        }
+        while let Some(&(_, vf)) = { self.exits.rests.patience.iter() }.find(|it| it.0 <= now) {
+            self.vf_mut(vf).end_rest(now);
+            self.forget_held(vf);
+            self.exits.rests.forget(vf);
+        }
+    }
+
+    fn deliver_held(&mut self, vf: VfId, held: Held, left: &mut i64) {
+        let Held {
+            to,
+            mut frame,
+            afloat,
+        } = held;
+        *left -= REQUEST_COST + frame.payload.len() as i64;
+        // It does not rest for this.
+        let state = self.vf_mut(vf);
+        let rest = state.rest.take();
+        let back = std::mem::replace(&mut state.back, 0);
+        if frame.address.service == Service::Ud {
+            self.deliver_datagram(vf, to, &mut frame);
+        } else {
+            self.arrive(vf, frame, afloat, left);
+        }
+        let state = self.vf_mut(vf);
+        (state.rest, state.back) = (rest, back);
+    }
+
+    fn deliver_datagram(&mut self, vf: VfId, to: For, frame: &mut Frame) {
+        let (dest_qp, global) = (frame.address.dest_qp, frame.address.global);
+        let Some(mut datagram) = unframed(frame) else {
+            return;
+        };
+        match to {
+            For::QueuePair => self.receive_for(vf, dest_qp, &mut datagram),
+            For::Group(group) => {
+                if self.objects.sharer(vf, 0) == Some(vf) {
+                    let counters = &self.vf(vf).counters;
+                    TrafficCounters::add(&counters.multicast_rcv_packets, 1);
+                }
+                self.serve_members(vf, group, None, &mut datagram, &mut { i64::MAX });
+            }
+            For::Agent => {
+                let mut mad = [0; 256];
+                if let Some(bytes) = mad.get_mut(..datagram.payload.len()) {
+                    bytes.copy_from_slice(datagram.payload);
+                }
+                let datagram = MadDatagram {
+                    slid: datagram.slid,
+                    dlid: datagram.dlid,
+                    sl: datagram.sl,
+                    pkey: datagram.pkey,
+                    src_qp: datagram.src_qp,
+                    dest_qp,
+                    qkey: datagram.qkey,
+                    global,
+                    mad,
+                };
+                self.deliver_mad(vf, &datagram);
+            }
+        }
+    }
+
+    /// Has a frame wait for a function that rests.
+    #[cold]
+    pub(crate) fn hold(
+        &mut self,
+        vf: VfId,
+        to: For,
+        mut frame: Frame,
+        afloat: Option<Arc<Afloat>>,
+    ) {
+        if let Some(rest) = &mut self.vf_mut(vf).rest {
+            // Its sender gets its memory back, and an image of it has it all.
+            frame.take_along();
+            if frame.loan.is_none() {
+                rest.hold(Held { to, frame, afloat });
+            }
+        }
+    }
+
+    /// Has a datagram wait for a function that rests.
+    #[cold]
+    pub(crate) fn hold_datagram(&mut self, vf: VfId, to: For, qpn: Qpn, datagram: &Datagram<'_>) {
+        self.hold(vf, to, framed(datagram, qpn), None);
+    }
+
+    /// A queue pair waits for the function at the other end of its connection, which rests.
+    #[cold]
+    pub(crate) fn wait_for_rest(&mut self, index: QpIndex) {
+        if let Some(qp) = self.objects.qps.get(index.0) {
+            self.exits.rests.waiting.insert((qp.core.vf, index.0));
+        }
+    }
+
+    /// A queue pair is to look again at the other end of its connection.
+    fn call(&mut self, index: QpIndex) {
+        if let Some(qp) = self.objects.qps.get_mut(index.0) {
+            if qp.req.wait == Wait::Rest {
+                qp.req.wait = Wait::None;
+            }
+            self.make_ready(index);
+        }
+    }
+
+    /// The queue pairs of a function that wait for others are to look again.
+    fn call_own(&mut self, vf: VfId) {
+        let own = (vf, 0)..=(vf, u32::MAX);
+        let waiting = self.exits.rests.waiting.range(own);
+        for (_, index) in waiting.copied().collect::<Vec<_>>() {
+            self.exits.rests.waiting.remove(&(vf, index));
+            self.call(QpIndex(index));
+        }
+    }
+
+    /// Finds out anew where a connection leads, if that may have changed.
+    #[cold]
+    pub(crate) fn find_other_end(&mut self, index: QpIndex) {
+        let generation = self.generation.load(Ordering::Acquire);
+        let qp = self.objects.qps.get(index.0);
+        if let Some(path) = qp.and_then(|qp| qp.core.attr.path) {
+            let _ = self.connection_route(index, path, generation);
+        }
+    }
+
+    /// The function at the other end of a connection, as last found; `None` where it is not known.
+    fn other_end(&self, index: QpIndex) -> Option<VfId> {
+        let qp = self.objects.qps.get(index.0)?;
+        let port = qp.req.found.route?.route.ok()?.here()?;
+        let path = qp.core.attr.path?;
+        let dgid = path.global.map(|global| global.dgid);
+        self.objects.function_at(port, dgid, qp.core.attr.dest_qp)
+    }
+
+    /// Whether the function at the other end of a connection rests.
+    pub(crate) fn other_end_rests(&self, index: QpIndex) -> bool {
+        let end = self.other_end(index);
+        end.is_some_and(|end| self.vf(end).back == RESTS)
+    }
+
+    /// How many nanoseconds an answer has left that was asked for `patience` nanoseconds before `due`, which
+    /// has come: its time stands still while one of both ends rests. `None` where it is overdue.
+    #[cold]
+    pub(crate) fn time_left(&self, index: QpIndex, due: u64, patience: u64) -> Option<u64> {
+        let own = self.objects.qps.get(index.0)?.core.vf;
+        let now = self.clock.now();
+        let asked = due.saturating_sub(patience);
+        let waited = now.saturating_sub(asked);
+        let rested = |vf: VfId| self.vf(vf).rested_since(asked, now);
+        let there = match self.other_end(index) {
+            Some(end) => rested(end),
+            // One of those at the port; which of them, its engine knows.
+            None => {
+                let qp = self.objects.qps.get(index.0)?;
+                let route = qp.req.found.route.and_then(|found| found.route.ok());
+                let port = route.and_then(|route| route.here());
+                let sharers = port.map_or(&[][..], |port| &self.vf(port).sharers);
+                sharers.iter().map(|&end| rested(end)).max().unwrap_or(0)
+            }
+        };
+        let worked = waited.saturating_sub(rested(own)).saturating_sub(there);
+        let left = patience.saturating_sub(worked);
+        // One that rests yet is looked at now and then.
+        (left > 0).then_some(left.max(SHORTEST_LOOK.min(there + rested(own))))
+    }
+}
+
+impl<F: Face> Vf<F> {
+    /// Others wait for it no longer.
+    fn end_rest(&mut self, now: u64) {
+        if self.back == RESTS
+            && let Some(rest) = &self.rest
+        {
+            self.rested.rotate_right(1);
+            self.rested[0] = (rest.since, now);
+        }
+        self.back = now;
+        self.version += 1;
+    }
+
+    /// For how many nanoseconds from `begin` to `end` others had to wait for it.
+    fn rested_since(&self, begin: u64, end: u64) -> u64 {
+        let present = self.rest.as_ref().filter(|_| self.back == RESTS);
+        let present = present.map(|rest| (rest.since, end));
+        let rests = self.rested.iter().copied().chain(present);
+        rests
+            .map(|(from, to)| to.min(end).saturating_sub(from.max(begin)))
+            .sum()
+    }
+}
+
+/// What a frame of an image says is what somebody could have sent.
+pub(crate) fn is_sound(held: &Held) -> bool {
+    let frame = &held.frame;
+    let datagram = matches!(frame.content, Content::Datagram { .. });
+    let operation = match frame.content {
+        Content::Atomic { operation, .. } => operation.is_atomic(),
+        _ => true,
+    };
+    let is_ud = frame.address.service == Service::Ud;
+    frame.is_well_formed()
+        && operation
+        && datagram == is_ud
+        && (is_ud || held.to == For::QueuePair)
+        && (held.to != For::Agent || frame.payload.len() == 256)
+}

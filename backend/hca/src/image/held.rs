@@ -1,0 +1,151 @@
+//! What has come for a function at rest.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use wire::{Gid, Mtu, Psn, Qpn};
+
+use super::{ImageError, Object};
+use crate::engine::rest::{For, Held, is_sound};
+use crate::engine::{Engine, VfId};
+use crate::face::Face;
+use crate::transport::{Address, Content, Frame};
+use crate::verbs::reason::Reason;
+
+/// Something that waits for a function.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldImageV1 {
+    pub(crate) to: HeldForV1,
+    pub(crate) frame: FrameImageV1,
+}
+
+/// Whom of the function it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldForV1 {
+    /// The queue pair that it names.
+    QueuePair,
+    /// The members of a group.
+    Group(Gid),
+    /// The queue pair that it names, as management's packet.
+    Agent,
+}
+
+/// A frame.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FrameImageV1 {
+    pub(crate) address: Address,
+    pub(crate) mtu: Mtu,
+    pub(crate) psn: Psn,
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+    pub(crate) solicited: bool,
+    pub(crate) acknowledge: bool,
+    pub(crate) srq: Qpn,
+    pub(crate) content: Content,
+    /// In hexadecimal.
+    #[serde(serialize_with = "to_text", deserialize_with = "from_text")]
+    pub(crate) payload: Vec<u8>,
+}
+
+fn to_text<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits =
+        |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)]));
+    serializer.serialize_str(&bytes.iter().flat_map(digits).collect::<String>())
+}
+
+fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let byte = |pair: &[u8; 2]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
+    let bytes = bytes.filter(|_| rest.is_empty());
+    bytes.ok_or_else(|| serde::de::Error::custom("a payload is no bytes in hexadecimal"))
+}
+
+impl HeldImageV1 {
+    pub(crate) fn save(Held { to, frame, .. }: &Held) -> Self {
+        Self {
+            to: match *to {
+                For::QueuePair => HeldForV1::QueuePair,
+                For::Group(group) => HeldForV1::Group(group),
+                For::Agent => HeldForV1::Agent,
+            },
+            frame: FrameImageV1 {
+                address: frame.address,
+                mtu: frame.mtu,
+                psn: frame.psn,
+                first: frame.first,
+                last: frame.last,
+                solicited: frame.solicited,
+                acknowledge: frame.acknowledge,
+                srq: frame.srq,
+                content: frame.content.clone(),
+                payload: frame.payload.clone(),
+            },
+        }
+    }
+
+    fn restore(self) -> Held {
+        let Self { to, frame } = self;
+        Held {
+            to: match to {
+                HeldForV1::QueuePair => For::QueuePair,
+                HeldForV1::Group(group) => For::Group(group),
+                HeldForV1::Agent => For::Agent,
+            },
+            frame: Frame {
+                address: frame.address,
+                mtu: frame.mtu,
+                psn: frame.psn,
+                first: frame.first,
+                last: frame.last,
+                solicited: frame.solicited,
+                acknowledge: frame.acknowledge,
+                srq: frame.srq,
+                content: frame.content,
+                payload: frame.payload,
+                borrows: false,
+                loan: None,
+                // For the log, which no image has.
+                reason: Reason::Status,
+            },
+            afloat: None,
+        }
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// Has what an image has of others' frames wait for a function. They may say anything that others may
+    /// send to it.
+    pub(super) fn restore_held(
+        &mut self,
+        vf: VfId,
+        images: Vec<HeldImageV1>,
+    ) -> Result<(), ImageError> {
+        if images.is_empty() {
+            return Ok(());
+        }
+        let rested = self.is_quiet(vf);
+        self.quiesce(vf);
+        for image in images {
+            let of = Object::new("frame to queue pair", image.frame.address.dest_qp.value());
+            let held = image.restore();
+            if !is_sound(&held) {
+                let what = "nobody could have sent it".to_owned();
+                return Err(ImageError::Invalid { of, what });
+            }
+            if let Some(rest) = &mut self.vf_mut(vf).rest
+                && !rest.hold(held)
+            {
+                return Err(ImageError::Exhausted(of));
+            }
+        }
+        if !rested {
+            self.resume(vf);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! An image becomes a function in parts, with others at the engine between them.
+
+use std::collections::VecDeque;
+
+use wire::{Gid, Qpn};
+
+use super::held::HeldImageV1;
+use super::restore::{place, refusal};
+use super::{
+    CountersImageV1, CqImageV1, ErroredImageV1, ImageError, Object, QpImageV1, SrqImageV1, VfImage,
+};
+use crate::engine::vf::Vf;
+use crate::engine::{Engine, VfId};
+use crate::face::Face;
+use crate::memory::mr::MemoryKey;
+
+/// Steps of a part. Neighbours wait no longer.
+const PART: usize = 256;
+
+/// An image of which a function is being made.
+#[derive(Debug)]
+pub struct Restoring<F: Face> {
+    steps: VecDeque<Step<F>>,
+    begun: bool,
+}
+
+/// One object, or what is as quickly done.
+#[derive(Debug)]
+enum Step<F: Face> {
+    Pd(u32),
+    Xrcd(u32),
+    Key(u32, Box<MemoryKey>),
+    Cq(Box<CqImageV1<F>>),
+    Srq(Box<SrqImageV1<F>>),
+    Qp(Box<QpImageV1<F>>),
+    /// A table has all that it is to have.
+    Close(Table),
+    Member(Gid, Qpn),
+    Errored(ErroredImageV1),
+    Ready(Qpn),
+    Rest {
+        searching: bool,
+        counters: Box<CountersImageV1>,
+        held: Vec<HeldImageV1>,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Table {
+    Pds,
+    Xrcds,
+    Keys,
+    Cqs,
+    Srqs,
+    Qps,
+}
+
+impl<F: Face> Restoring<F> {
+    /// Takes an image apart, which needs no engine: lists of pages are made here, and only given there.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn new(image: VfImage<F>) -> Result<Self, ImageError> {
+        let VfImage::V1(image) = image;
+        let mut steps = VecDeque::new();
+        steps.extend(image.pds.into_iter().map(Step::Pd));
+        steps.push_back(Step::Close(Table::Pds));
+        steps.extend(image.xrcds.into_iter().map(Step::Xrcd));
+        steps.push_back(Step::Close(Table::Xrcds));
+        for key in image.keys {
+            let index = key.index;
+            steps.push_back(Step::Key(index, Box::new(key.restore()?)));
+        }
+        steps.push_back(Step::Close(Table::Keys));
+        steps.extend(image.cqs.into_iter().map(|cq| Step::Cq(Box::new(cq))));
+        steps.push_back(Step::Close(Table::Cqs));
+        steps.extend(image.srqs.into_iter().map(|srq| Step::Srq(Box::new(srq))));
+        steps.push_back(Step::Close(Table::Srqs));
+        steps.extend(image.qps.into_iter().map(|qp| Step::Qp(Box::new(qp))));
+        steps.push_back(Step::Close(Table::Qps));
+        for group in image.multicast {
+            let members = group.members.into_iter();
+            steps.extend(members.map(|member| Step::Member(group.gid, member)));
+        }
+        steps.extend(image.errored.into_iter().map(Step::Errored));
+        steps.extend(image.ready.into_iter().map(Step::Ready));
+        steps.push_back(Step::Rest {
+            searching: image.searching,
+            counters: Box::new(image.counters),
+            held: image.held,
+        });
+        Ok(Self {
+            steps,
+            begun: false,
+        })
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// Makes a function, which must have no objects, what it was when the image was saved. It goes on at
+    /// once, unless it rests.
+    ///
+    /// # Errors
+    /// [`ImageError`]. The function has no objects then, and is as after [`Engine::reset_vf`].
+    pub fn restore(&mut self, vf: VfId, image: VfImage<F>) -> Result<(), ImageError> {
+        self.is_vacant(vf)?;
+        let mut restoring = Restoring::new(image)?;
+        while self.restore_part(vf, &mut restoring)? {}
+        Ok(())
+    }
+
+    /// Makes a further part of a function, of a bounded number of objects. Whether more is left. The
+    /// function has to rest from the first part to the last, and nothing of it may change by commands.
+    ///
+    /// # Errors
+    /// As of [`Engine::restore`].
+    pub fn restore_part(
+        &mut self,
+        vf: VfId,
+        restoring: &mut Restoring<F>,
+    ) -> Result<bool, ImageError> {
+        if !std::mem::replace(&mut restoring.begun, true) {
+            self.is_vacant(vf)?;
+        }
+        let now = self.clock.now();
+        for _ in 0..PART {
+            let Some(step) = restoring.steps.pop_front() else {
+                break;
+            };
+            if let Err(error) = self.restore_step(vf, step, now) {
+                self.reset_vf(vf);
+                return Err(error);
+            }
+        }
+        Ok(!restoring.steps.is_empty())
+    }
+
+    fn is_vacant(&self, vf: VfId) -> Result<(), ImageError> {
+        let state = self.vf(vf);
+        let objects = [
+            state.pds.len(),
+            state.xrcds.len(),
+            state.keys.len(),
+            state.cqs.len(),
+            state.srqs.len(),
+            state.qps.len(),
+        ];
+        if objects == [0; 6] {
+            Ok(())
+        } else {
+            Err(ImageError::Occupied)
+        }
+    }
+
+    fn restore_step(&mut self, vf: VfId, step: Step<F>, now: u64) -> Result<(), ImageError> {
+        let state = self.vf_mut(vf);
+        match step {
+            Step::Pd(number) => {
+                let of = Object::new("protection domain", number);
+                place(&mut state.pds, of, &mut state.memory, 0)
+            }
+            Step::Xrcd(number) => {
+                let of = Object::new("XRC domain", number);
+                place(&mut state.xrcds, of, &mut state.memory, 0)
+            }
+            Step::Key(index, key) => self.restore_key(vf, index, *key),
+            Step::Cq(cq) => self.restore_cq(vf, *cq, now),
+            Step::Srq(srq) => self.objects.restore_srq(vf, *srq),
+            Step::Qp(qp) => self.restore_qp(vf, *qp, now),
+            Step::Close(table) => {
+                match table {
+                    Table::Pds => state.pds.close(),
+                    Table::Xrcds => state.xrcds.close(),
+                    Table::Keys => state.keys.close(),
+                    Table::Cqs => state.cqs.close(),
+                    Table::Srqs => state.srqs.close(),
+                    Table::Qps => state.qps.close(),
+                }
+                Ok(())
+            }
+            Step::Member(gid, member) => {
+                let of = Object::new("multicast attachment of queue pair", member.value());
+                self.attach_multicast(vf, member, gid)
+                    .map_err(|error| refusal(of, error))
+            }
+            Step::Errored(errored) => self.restore_errored(vf, &errored, now),
+            Step::Ready(qpn) => {
+                let of = Object::new("list of turns of function", 0);
+                let index = self.objects.named(vf, of, qpn)?;
+                self.make_ready(index);
+                Ok(())
+            }
+            Step::Rest {
+                searching,
+                counters,
+                held,
+            } => {
+                counters.restore(&state.counters);
+                state.version += 1;
+                if searching {
+                    state.agenda.search_left = state.qps.slots() + state.srqs.slots();
+                    self.queue(vf);
+                }
+                self.set_alarm(vf);
+                self.polling.sweep_vf(&mut self.objects, vf);
+                self.restore_held(vf, held)
+            }
+        }
+    }
+
+    fn restore_key(&mut self, vf: VfId, index: u32, key: MemoryKey) -> Result<(), ImageError> {
+        let (of, pd) = (Object::new("memory key", index), key.pd);
+        self.objects.require_pd(vf, of, pd)?;
+        let Vf { keys, memory, .. } = self.vf_mut(vf);
+        if !keys.make_room_at(of.number, memory) || key.translation.held() > memory.left() {
+            return Err(ImageError::Exhausted(of));
+        }
+        if !keys.insert_at(of.number, key, memory) {
+            return Err(ImageError::NoPlace(of));
+        }
+        self.vf_mut(vf).hold_pd(pd);
+        Ok(())
+    }
+}
