@@ -13,12 +13,18 @@ pub enum BenchError {
     /// The driver failed.
     #[error("the device, as the driver sees it: {0}")]
     Driver(#[from] driver::Error),
+    /// The driver of an Ethernet card failed.
+    #[error("the port, as the driver sees it: {0}")]
+    Port(#[from] vhost_user_driver::Error),
     /// A request completed with an error.
     #[error("a request failed: {0:?}")]
     Completion(driver::Syndrome),
     /// The payload is not what was sent.
     #[error(transparent)]
     Payload(#[from] driver::pattern::Mismatch),
+    /// Part of a long segment has another payload than was sent.
+    #[error("part {0} of a segment is not what was sent")]
+    Part(usize),
     /// A word of the payload is not what was sent.
     #[error("word {index} of the payload is {found}, sent was {expected}")]
     Word {

@@ -1,6 +1,6 @@
 //! A daemon in this process, and drivers on its VFs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use driver::{
@@ -122,6 +122,12 @@ impl Daemon {
     pub(crate) fn pair(&self, pair: usize, buffer: usize) -> Result<[Peer; 2]> {
         let [near, far] = names_of_pair(pair);
         Ok([self.peer(&near, buffer)?, self.peer(&far, buffer)?])
+    }
+
+    /// The socket of a VF or port.
+    pub(crate) fn socket(&self, name: &str) -> PathBuf {
+        let vf = self.config.vf(name);
+        vf.map_or_else(|| name.into(), |(_, vf)| vf.socket.clone())
     }
 
     fn peer(&self, name: &str, buffer: usize) -> Result<Peer> {

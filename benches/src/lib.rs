@@ -46,6 +46,7 @@ pub mod sa;
 pub mod sm;
 pub mod study;
 mod suite;
+pub mod vhost;
 
 pub use connection::Connected;
 pub use effort::Effort;

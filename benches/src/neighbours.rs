@@ -26,6 +26,7 @@ mod klm;
 mod mads;
 mod start;
 mod sweep;
+mod vhost;
 
 use std::time::Duration;
 
@@ -161,6 +162,7 @@ impl Attack {
             Self::Mads => names!(doorbells, "mads"),
             Self::Sweep => names!(doorbells, "sweep"),
             Self::Start => names!(doorbells, "start"),
+            Self::Vhost => names!(doorbells, "vhost"),
         }
     }
 }
@@ -240,7 +242,8 @@ pub fn run(context: &Context, tell: Tell<'_>) -> Result<()> {
         let mut rest = Vec::new();
         for attack in attacks() {
             // A daemon for each: some do not survive it.
-            let lab = Lab::start(context, scale, doorbells, attack == Attack::Sweep)?;
+            let (sweep, ports) = (attack == Attack::Sweep, attack == Attack::Vhost);
+            let lab = Lab::start(context, scale, doorbells, sweep, ports)?;
             let mut neighbour = Neighbour::open(&lab)?;
             let rounds = rounds(&lab, &mut neighbour, attack)?;
             rest.extend(rounds.rest.iter().map(|each| each.p99 / 1e3));

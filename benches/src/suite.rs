@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use crate::neighbours::Attack;
 use crate::{
     Effort, Measurement, Processors, Result, bandwidth, engines, footprint, hoard, idle, latency,
-    migration, neighbours, rate, reconfiguration, registration, routing, sa, sm, study,
+    migration, neighbours, rate, reconfiguration, registration, routing, sa, sm, study, vhost,
 };
 
 /// What a suite needs to know.
@@ -37,6 +37,8 @@ pub enum Suite {
     Engines,
     /// WRITEs of 64 KiB and 1 MiB, and what it costs to record written pages.
     Bandwidth,
+    /// Ethernet frames of 64 bytes, and long TCP segments, from one vhost-user-net port to another.
+    Vhost,
     /// What idle queue pairs cost.
     Idle,
     /// Registration of memory.
@@ -74,6 +76,7 @@ impl Suite {
             Self::Rate => rate::run(context)?,
             Self::Engines => engines::run(context)?,
             Self::Bandwidth => bandwidth::run(context)?,
+            Self::Vhost => vhost::run(context)?,
             Self::Idle => idle::run(context)?,
             Self::Registration => registration::run(context)?,
             Self::Footprint => footprint::run(context)?,

@@ -4,6 +4,7 @@ use arbitrary::Arbitrary;
 use hca::transport::{Address as Headers, Content, Frame};
 use hca::work::GlobalRoute;
 use hca::{MadDatagram, PortView};
+use vhost_user::net_header::NetHeader;
 use vhost_user::port::{Output, Port, Surroundings};
 use vhost_user::translate::{Mac, Packet, queue_pair_of};
 use wire::header::Service;
@@ -52,6 +53,9 @@ pub enum Carried {
 pub enum Op {
     /// The guest sends a frame.
     Guest(To, Carried),
+    /// The guest sends a frame with a header: where a checksum is to be filled in, as what it is to be cut, and
+    /// into what.
+    Offloaded(To, Carried, Option<(u16, u16)>, u8, u16),
     /// A datagram comes: from a neighbour of this number.
     Fabric(To, Carried, u16),
     /// The subnet administration answers what it was asked; whether it has what was asked for.
@@ -149,15 +153,20 @@ impl Place {
         let (now, generation) = (self.now, self.generation);
         match op {
             Op::Guest(to, carried) => {
-                let to = match to {
-                    To::One => Mac::of(neighbour(0)).0,
-                    To::All => [0xff; 6],
-                    To::Any(mac) => mac,
+                self.packet = frame(&to, carried);
+                let header = NetHeader::default();
+                let packet = &mut self.packet;
+                self.port.from_guest(now, generation, &header, packet);
+            }
+            Op::Offloaded(to, carried, checksum, segmentation, segment) => {
+                self.packet = frame(&to, carried);
+                let header = NetHeader {
+                    checksum,
+                    segmentation,
+                    segment,
                 };
-                let (kind, bytes) = carried.ethernet();
-                let frame = [&to[..], &MAC.0, &kind.to_be_bytes(), &bytes].concat();
-                self.packet = Packet::from_frame(&frame).expect("has a header");
-                self.port.from_guest(now, generation, &mut self.packet);
+                let packet = &mut self.packet;
+                self.port.from_guest(now, generation, &header, packet);
             }
             Op::Fabric(to, carried, number) => {
                 let frame = datagram(to, &carried, neighbour(number));
@@ -270,6 +279,18 @@ fn answer(request: &MadDatagram, there: bool) -> MadDatagram {
         mad: bytes,
         ..request.clone()
     }
+}
+
+/// A frame of the guest's.
+fn frame(to: &To, carried: Carried) -> Packet {
+    let to = match to {
+        To::One => Mac::of(neighbour(0)).0,
+        To::All => [0xff; 6],
+        To::Any(mac) => *mac,
+    };
+    let (kind, bytes) = carried.ethernet();
+    let frame = [&to[..], &MAC.0, &kind.to_be_bytes(), &bytes].concat();
+    Packet::from_frame(&frame).expect("has a header")
 }
 
 /// A datagram of somebody's.

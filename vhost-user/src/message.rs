@@ -20,8 +20,14 @@ const NEED_REPLY: u32 = 8;
 
 /// Features of the device, by bits (virtio 1.3, 5.1.3 and 6; vhost-user).
 pub mod feature {
+    /// The device fills in checksums (VIRTIO_NET_F_CSUM).
+    pub const CHECKSUM: u64 = 1;
     /// The device tells its MTU (VIRTIO_NET_F_MTU).
     pub const MTU: u64 = 1 << 3;
+    /// The device cuts TCP segments over IPv4 (VIRTIO_NET_F_HOST_TSO4).
+    pub const SEGMENTS_IPV4: u64 = 1 << 11;
+    /// The same over IPv6 (VIRTIO_NET_F_HOST_TSO6).
+    pub const SEGMENTS_IPV6: u64 = 1 << 12;
     /// A frame may take several receive buffers (VIRTIO_NET_F_MRG_RXBUF).
     pub const MERGEABLE: u64 = 1 << 15;
     /// The guest itself tells others where it is after it has moved (VIRTIO_NET_F_GUEST_ANNOUNCE).

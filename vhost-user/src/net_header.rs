@@ -19,12 +19,21 @@ pub const fn len(features: u64) -> usize {
 /// The guest has not computed a checksum.
 const NEEDS_CHECKSUM: u8 = 1;
 
+/// The frame is complete, and not to be cut.
+pub const WHOLE: u8 = 0;
+/// The frame is a TCP segment to be cut, over IPv4.
+pub const TCP_IPV4: u8 = 1;
+/// The same over IPv6.
+pub const TCP_IPV6: u8 = 4;
+/// Congestion was met, which the first part alone tells of (RFC 3168, 6.1.2).
+const CONGESTION: u8 = 0x80;
+
 /// What of the header says something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NetHeader {
     /// Where a checksum is to be filled in: from where on it counts, and its place from there.
     pub checksum: Option<(u16, u16)>,
-    /// The kind of segments that the frame is to be cut into, 0 for none.
+    /// What the frame is to be cut as, or [`WHOLE`].
     pub segmentation: u8,
     /// Bytes of payload of a segment.
     pub segment: u16,
@@ -43,7 +52,7 @@ impl NetHeader {
             } else {
                 None
             },
-            segmentation,
+            segmentation: segmentation & !CONGESTION,
             segment: u16::from_le_bytes([s0, s1]),
         }
     }

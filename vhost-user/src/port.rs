@@ -23,7 +23,8 @@ use wire::mad::Mad;
 use wire::sa::{McMemberRecord, PathRecord, Record};
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
-use crate::translate::{self, Dropped, Mac, Own, Packet, To, queue_pair_of};
+use crate::net_header::{self, NetHeader};
+use crate::translate::{self, Cut, Dropped, ETHERNET_HEADER, Mac, Own, Packet, To, queue_pair_of};
 use groups::{Group, Groups};
 use neighbours::Table;
 use paths::Paths;
@@ -166,26 +167,92 @@ impl Port {
         self.outputs.pop_front()
     }
 
+    /// How much is to leave for the fabric.
+    #[must_use]
+    pub fn outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// What was to leave for the fabric does not.
+    pub fn drop_outputs(&mut self) {
+        for _ in 0..self.outputs.len() {
+            self.count(Dropped::Full);
+        }
+        self.outputs.clear();
+    }
+
     /// Counts something that goes nowhere.
     pub fn count(&mut self, why: Dropped) {
         *self.drops.entry(why).or_default() += 1;
     }
 
-    /// The guest sends a frame. `generation` is that of the subnet: with another one, ways are looked up
-    /// anew.
-    pub fn from_guest(&mut self, now: u64, generation: u64, packet: &mut Packet) {
-        if let Err(why) = self.send(now, generation, packet) {
+    /// The guest sends a frame, with what its `header` leaves to the port. `generation` is that of the
+    /// subnet: with another one, ways are looked up anew.
+    pub fn from_guest(
+        &mut self,
+        now: u64,
+        generation: u64,
+        header: &NetHeader,
+        packet: &mut Packet,
+    ) {
+        if let Err(why) = self.send(now, generation, header, packet) {
             self.count(why);
         }
     }
 
-    fn send(&mut self, now: u64, generation: u64, packet: &mut Packet) -> Result<(), Dropped> {
+    fn send(
+        &mut self,
+        now: u64,
+        generation: u64,
+        header: &NetHeader,
+        packet: &mut Packet,
+    ) -> Result<(), Dropped> {
         let own = self.own.ok_or(Dropped::NoCarrier)?;
         self.neighbours.set_now(now);
+        let cut = match header.segmentation {
+            net_header::WHOLE => None,
+            net_header::TCP_IPV4 | net_header::TCP_IPV6 => Some(usize::from(header.segment)),
+            _ => return Err(Dropped::Segments),
+        };
+        if let (Some((start, offset)), None) = (header.checksum, cut) {
+            // Before anything is read: what is filled in may be anywhere.
+            let start = usize::from(start).checked_sub(ETHERNET_HEADER);
+            let start = start.ok_or(Dropped::Short)?;
+            translate::complete(packet.packet_mut(), start, usize::from(offset))?;
+        }
         let to = translate::outbound(packet, &own, &mut self.neighbours)?;
+        if let Some(segment) = cut {
+            let cut = Cut::new(packet.packet(), segment)?;
+            return self.send_parts(now, generation, to, &cut, packet);
+        }
         self.note_listening(&own, now, packet.datagram());
         let datagram = packet.put(self.spares.pop().unwrap_or_default());
         self.dispatch(now, generation, to, datagram)
+    }
+
+    /// Sends a TCP segment in parts.
+    fn send_parts(
+        &mut self,
+        now: u64,
+        generation: u64,
+        to: To,
+        cut: &Cut,
+        packet: &Packet,
+    ) -> Result<(), Dropped> {
+        let &header = packet
+            .datagram()
+            .first_chunk::<HEADER_LEN>()
+            .ok_or(Dropped::Short)?;
+        for part in 0..cut.parts() {
+            let mut datagram = self.spares.pop().unwrap_or_default();
+            datagram.clear();
+            datagram.reserve(HEADER_LEN + cut.longest());
+            datagram.extend_from_slice(&header);
+            cut.write(packet.packet(), part, &mut datagram);
+            // The others would be lost as well.
+            self.dispatch(now, generation, to, datagram)?;
+        }
+        Ok(())
     }
 
     /// Keeps a buffer for the next datagram.

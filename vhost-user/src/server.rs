@@ -24,8 +24,12 @@ use crate::translate::{Dropped, Packet};
 
 /// Frames of one direction between looks at everything else.
 const BATCH: usize = 256;
-/// Descriptors of one direction between looks at everything else. A guest may have a frame of very many.
+/// Descriptors and datagrams of one direction between looks at everything else. A guest may have a frame of
+/// very many.
 const DESCRIPTORS: usize = 4 * BATCH;
+/// How long something waits for room in the subnet, in nanoseconds: then it is lost, with all behind it. Who
+/// takes it out there does so all the time, whatever his guest does.
+const JAM: u64 = 10_000_000;
 /// How often a guest that does the same wrong again and again is told of.
 const COMPLAINT: Duration = Duration::from_secs(10);
 
@@ -52,8 +56,8 @@ pub trait Outside: Send {
     fn presence(&mut self, present: bool);
     /// The guest is as new: what the port has had entered is to be taken back.
     fn reset(&mut self);
-    /// Something leaves the port.
-    fn send(&mut self, output: Output);
+    /// Something leaves the port. It is returned where there is no room for it.
+    fn send(&mut self, output: Output) -> Option<Output>;
     /// What has arrived.
     fn receive(&mut self) -> Option<Arrival>;
     /// When something arrives, if that is known.
@@ -97,6 +101,8 @@ pub struct Server<O> {
     epoll: Epoll,
     scratch: Scratch,
     packet: Packet,
+    /// What there is no room for, and since when. Nothing is taken from the guest meanwhile.
+    stuck: Option<(Output, u64)>,
     complained: Option<Instant>,
     /// The link went down while a client was there: others are turned away until it is up.
     down: bool,
@@ -174,6 +180,7 @@ impl<O: Outside> Server<O> {
             epoll,
             scratch: Scratch::default(),
             packet: Packet::default(),
+            stuck: None,
             complained: None,
             down: false,
         })
@@ -275,7 +282,8 @@ impl<O: Outside> Server<O> {
 
     /// When there is something to do that nobody rings for.
     fn deadline(&self) -> Option<u64> {
-        let due = [self.port.deadline(), self.outside.deadline()];
+        let lost = self.stuck.as_ref().map(|(_, since)| since + JAM);
+        let due = [self.port.deadline(), self.outside.deadline(), lost];
         due.into_iter().flatten().min()
     }
 
@@ -384,6 +392,7 @@ impl<O: Outside> Server<O> {
 
     /// A guest's driver is gone.
     fn rest(&mut self) {
+        self.stuck = None;
         self.port.reset();
         self.outside.reset();
     }
@@ -392,25 +401,44 @@ impl<O: Outside> Server<O> {
     fn work(&mut self, client: &mut Client) -> Result<bool, End> {
         let mut more = self.arrivals(client)?;
         if client.up {
-            more |= self.departures(client)?;
+            more |= self.flush() && self.departures(client)?;
             self.port.poll(self.outside.now());
         }
-        while let Some(output) = self.port.poll_output() {
-            self.outside.send(output);
-        }
+        let gone = self.flush();
         for ring in 0..RINGS {
             if let Some(mut running) = client.session.running(ring) {
                 running.finish();
             }
         }
-        if more {
-            return Ok(true);
+        if more || !gone {
+            return Ok(more);
         }
         let Some(running) = client.session.running(TRANSMIT) else {
             return Ok(false);
         };
         let waiting = running.ring.listen(true);
         waiting.map_err(|error| End::Ring(TRANSMIT, error))
+    }
+
+    /// Sends what leaves the port; whether all of it is gone.
+    fn flush(&mut self) -> bool {
+        let (mut next, since) = match self.stuck.take() {
+            Some((output, since)) => (Some(output), Some(since)),
+            None => (self.port.poll_output(), None),
+        };
+        while let Some(output) = next {
+            if let Some(output) = self.outside.send(output) {
+                let now = self.outside.now();
+                let since = since.unwrap_or(now);
+                if now < since + JAM {
+                    self.stuck = Some((output, since));
+                    return false;
+                }
+                self.port.drop_outputs();
+            }
+            next = self.port.poll_output();
+        }
+        true
     }
 
     /// What has come from the subnet.
@@ -479,7 +507,14 @@ impl<O: Outside> Server<O> {
             match taken.map_err(|error| End::Ring(TRANSMIT, error))? {
                 Taken::Nothing => return Ok(false),
                 Taken::Nonsense => self.port.count(Dropped::Short),
-                Taken::Frame(_) => self.port.from_guest(now, generation, &mut self.packet),
+                Taken::Frame(header) => {
+                    let packet = &mut self.packet;
+                    self.port.from_guest(now, generation, &header, packet);
+                    descriptors += self.port.outputs();
+                    if !self.flush() {
+                        return Ok(false);
+                    }
+                }
             }
         }
         Ok(true)

@@ -16,7 +16,10 @@ use crate::net_header;
 use crate::ring::{MAX_SIZE, Ring, RingFeatures};
 
 /// Features that are offered.
-pub const FEATURES: u64 = feature::MTU
+pub const FEATURES: u64 = feature::CHECKSUM
+    | feature::SEGMENTS_IPV4
+    | feature::SEGMENTS_IPV6
+    | feature::MTU
     | feature::MERGEABLE
     | feature::GUEST_ANNOUNCE
     | feature::LOG_ALL

@@ -5,6 +5,7 @@
 mod arp;
 mod bytes;
 mod neighbour_discovery;
+mod offload;
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,6 +16,7 @@ use wire::ipoib::{self, Address};
 use wire::{Gid, Guid, PKey, Qpn};
 
 use bytes::ipv6_checksum;
+pub use offload::{Cut, complete};
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET_HEADER: usize = 14;
@@ -137,6 +139,9 @@ pub enum Dropped {
     /// It is longer than the MTU.
     #[error("longer than the MTU")]
     Long,
+    /// It is to be cut in a way that it cannot be.
+    #[error("to be cut in a way that it cannot be")]
+    Segments,
     /// It is of a protocol that does not pass: IPv4, IPv6 and ARP do.
     #[error("of a protocol other than IPv4, IPv6 and ARP")]
     Protocol,
@@ -234,6 +239,13 @@ impl Packet {
     #[must_use]
     pub fn packet(&self) -> &[u8] {
         self.datagram.get(ipoib::HEADER_LEN..).unwrap_or_default()
+    }
+
+    /// The same, to change some of it.
+    pub fn packet_mut(&mut self) -> &mut [u8] {
+        self.datagram
+            .get_mut(ipoib::HEADER_LEN..)
+            .unwrap_or_default()
     }
 
     /// The frame.

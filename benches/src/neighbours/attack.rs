@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use super::attacker::Attacker;
 use super::lab::Lab;
 use super::neighbour::Neighbour;
-use super::{bulk, commands, death, errored, klm, mads, start, sweep};
+use super::{bulk, commands, death, errored, klm, mads, start, sweep, vhost};
 use crate::Result;
 
 /// What a guest can do to others.
@@ -26,6 +26,8 @@ pub enum Attack {
     Mads,
     /// Has a large memory that nobody has touched, and starts.
     Start,
+    /// Has an Ethernet card, and sends frames to all and kicks as fast as it can.
+    Vhost,
     /// Asks for its port while the manager sweeps a large subnet: the last, as
     /// it needs a subnet of its own.
     Sweep,
@@ -46,6 +48,7 @@ impl Attack {
             Self::Death => Box::new(death::Death::prepare(lab)),
             Self::Mads => Box::new(mads::Mads::prepare(lab, neighbour.lid())?),
             Self::Start => Box::new(start::Start::prepare(lab)),
+            Self::Vhost => Box::new(vhost::Vhost::prepare(lab)?),
             Self::Sweep => Box::new(sweep::Sweep::prepare(lab)?),
         })
     }

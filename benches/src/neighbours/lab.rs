@@ -11,12 +11,20 @@ use topologies::{FatTree, Hosts};
 
 use super::{Doorbells, Scale};
 use crate::process::Process;
+use crate::vhost::port_text;
 use crate::{BenchError, Context, Pinned, Processors, Result};
 
 /// The neighbour's VFs, and the attacker's; each on a hypervisor of its own.
 pub(super) const VFS: [&str; 3] = ["near", "far", "hostile"];
 
-/// A daemon that serves [`VFS`].
+/// The attacker's ports, of VMs without an InfiniBand driver, on the same hypervisor as the first of [`VFS`];
+/// and the Ethernet addresses of their guests.
+pub(super) const PORTS: [(&str, [u8; 6]); 2] = [
+    ("card", [0x52, 0x54, 0, 0, 0, 1]),
+    ("other", [0x52, 0x54, 0, 0, 0, 2]),
+];
+
+/// A daemon that serves [`VFS`] and, where it is told to, [`PORTS`].
 #[derive(Debug)]
 pub(super) struct Lab {
     pub(super) scale: Scale,
@@ -36,6 +44,7 @@ impl Lab {
         scale: Scale,
         doorbells: Doorbells,
         sweep: bool,
+        ports: bool,
     ) -> Result<Self> {
         let dir =
             tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
@@ -63,6 +72,9 @@ impl Lab {
                 text += &format!("switch = \"{switch}\"\n");
             }
             text += &format!("[[hypervisor.vf]]\nname = \"{vf}\"\n");
+            if ports && number == 0 {
+                text.extend(PORTS.map(|(name, mac)| port_text(name, mac)));
+            }
         }
         // The engine's thread chooses for itself.
         let _others = others(processors, doorbells)?;
@@ -77,7 +89,7 @@ impl Lab {
         })
     }
 
-    /// The socket of a VF.
+    /// The socket of a VF or port.
     pub(super) fn socket(&self, name: &str) -> PathBuf {
         let vf = self.config.vf(name);
         vf.map_or_else(|| name.into(), |(_, vf)| vf.socket.clone())

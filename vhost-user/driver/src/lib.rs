@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod header;
 mod queue;
 
 use std::fs::File;
@@ -20,10 +21,13 @@ use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatu
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
-use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
+use virtio_bindings::virtio_net::{
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MRG_RXBUF,
+};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
+pub use header::{Checksum, NetHeader, Segments};
 pub use queue::{BUFFER, Queue, SIZE};
 
 /// Bytes of the guest's memory.
@@ -43,6 +47,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Features that a driver uses when nobody says otherwise.
 pub const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | 1 << VIRTIO_NET_F_MRG_RXBUF
+    | 1 << VIRTIO_NET_F_CSUM
+    | 1 << VIRTIO_NET_F_HOST_TSO4
+    | 1 << VIRTIO_NET_F_HOST_TSO6
     | 1 << VIRTIO_RING_F_EVENT_IDX
     | 1 << VIRTIO_RING_F_INDIRECT_DESC
     | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
@@ -210,12 +217,32 @@ impl Driver {
     /// # Errors
     /// [`Error::Nothing`] where the port takes no more.
     pub fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
+        self.send_with(NetHeader::default(), frame)
+    }
+
+    /// Sends a frame that the port is to do something for.
+    ///
+    /// # Errors
+    /// [`Error::Nothing`] where the port takes no more.
+    pub fn send_with(&mut self, header: NetHeader, frame: &[u8]) -> Result<(), Error> {
         let begun = Instant::now();
-        while !self.queues[TRANSMIT].post(&[&[0; HEADER], frame].concat()) {
+        while !self.queues[TRANSMIT].post(&header.to_bytes(), frame) {
             self.wait(TRANSMIT, begun)?;
         }
         if self.queues[TRANSMIT].wants_kick() {
             self.kick(TRANSMIT)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the port has taken all frames.
+    ///
+    /// # Errors
+    /// [`Error::Nothing`] where it does not.
+    pub fn await_sent(&mut self) -> Result<(), Error> {
+        let begun = Instant::now();
+        while !self.queues[TRANSMIT].is_empty() {
+            self.wait(TRANSMIT, begun)?;
         }
         Ok(())
     }

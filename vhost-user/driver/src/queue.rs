@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use virtio_bindings::virtio_ring::{VRING_AVAIL_F_NO_INTERRUPT, VRING_DESC_F_WRITE};
+use virtio_bindings::virtio_ring::{
+    VRING_AVAIL_F_NO_INTERRUPT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE,
+};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -35,6 +37,8 @@ pub struct Queue {
     epoll: Epoll,
     /// Descriptors that nobody has.
     free: Vec<u16>,
+    /// By the first of a chain, its other descriptors.
+    chains: Vec<Vec<u16>>,
     available: u16,
     kicked: u16,
     used: u16,
@@ -58,6 +62,7 @@ impl Queue {
             call,
             epoll,
             free: (0..SIZE).rev().collect(),
+            chains: vec![Vec::new(); SIZE.into()],
             available: 0,
             kicked: 0,
             used: 0,
@@ -110,19 +115,53 @@ impl Queue {
         stored.expect("is the guest's memory");
     }
 
-    /// Offers a buffer with these bytes; whether there was one.
-    pub fn post(&mut self, bytes: &[u8]) -> bool {
+    /// Offers buffers with these bytes; whether there were enough.
+    ///
+    /// # Panics
+    /// Where they are more than all buffers hold.
+    pub fn post(&mut self, header: &[u8], frame: &[u8]) -> bool {
         while self.take().is_some() {}
-        let Some(head) = self.free.pop() else {
+        let mut left = header.len() + frame.len();
+        let count = left.div_ceil(BUFFER);
+        assert!(count <= SIZE.into(), "a frame of {} bytes", frame.len());
+        if self.free.len() < count {
+            return false;
+        }
+        let mut rest = self.free.split_off(self.free.len() - count);
+        let Some(head) = rest.pop() else {
             return false;
         };
-        let addr = self.buffer(head);
-        assert!(bytes.len() <= BUFFER, "a frame of {} bytes", bytes.len());
-        let written = self.memory.write_slice(bytes, GuestAddress(addr));
-        written.expect("is the guest's memory");
-        self.describe(head, addr, bytes.len() as u32, 0, 0);
+        let (mut at, mut written) = (head, 0);
+        for next in rest.iter().rev().copied().map(Some).chain([None]) {
+            let len = left.min(BUFFER);
+            let of_header = header.get(written..).unwrap_or_default();
+            let of_header = &of_header[..of_header.len().min(len)];
+            let start = (written + of_header.len()).saturating_sub(header.len());
+            let of_frame = &frame[start..start + len - of_header.len()];
+            self.fill_buffer(at, of_header, of_frame);
+            let flags = next.map_or(0, |_| VRING_DESC_F_NEXT);
+            self.describe(at, self.buffer(at), len as u32, flags, next.unwrap_or(0));
+            (left, written) = (left - len, written + len);
+            at = next.unwrap_or(at);
+        }
+        self.chains[usize::from(head)] = rest;
         self.offer(head);
         true
+    }
+
+    fn fill_buffer(&self, descriptor: u16, header: &[u8], frame: &[u8]) {
+        let at = GuestAddress(self.buffer(descriptor));
+        let behind = GuestAddress(at.0 + header.len() as u64);
+        let written = self.memory.write_slice(header, at);
+        let written = written.and_then(|()| self.memory.write_slice(frame, behind));
+        written.expect("is the guest's memory");
+    }
+
+    /// Whether the device has given back all descriptors.
+    #[must_use]
+    pub fn is_empty(&mut self) -> bool {
+        while self.take().is_some() {}
+        self.free.len() == usize::from(SIZE)
     }
 
     /// Offers all buffers that nobody has, to be written.
@@ -152,6 +191,9 @@ impl Queue {
         let (head, written): (u32, u32) = (self.get(entry), self.get(entry + 4));
         self.used = self.used.wrapping_add(1);
         self.free.push(head as u16);
+        if let Some(rest) = self.chains.get_mut(head as usize) {
+            self.free.append(rest);
+        }
         let len = if self.writes { written as usize } else { 0 };
         assert!(len <= BUFFER, "{len} bytes in a buffer of {BUFFER}");
         let mut bytes = vec![0; len];

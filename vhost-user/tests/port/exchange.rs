@@ -5,7 +5,7 @@ use vhost_user_driver::Driver;
 
 use crate::harness::{Lab, mac};
 
-fn ip(port: usize) -> [u8; 4] {
+pub fn ip(port: usize) -> [u8; 4] {
     [10, 0, 0, port as u8 + 1]
 }
 
@@ -57,7 +57,7 @@ fn ping(guest: &mut Driver, from: usize, to: usize, seq: u16, payload: &[u8]) ->
 }
 
 /// Neighbours that know each other.
-fn acquainted(lab: &Lab) -> [Driver; 2] {
+pub fn acquainted(lab: &Lab) -> [Driver; 2] {
     let [mut a, mut b] = [lab.guest(0), lab.guest(1)];
     // Each frame before the port is in the broadcast group is lost, as on any network.
     let mut asked = 0;
@@ -87,7 +87,7 @@ fn acquainted(lab: &Lab) -> [Driver; 2] {
 }
 
 /// The next frame that is no ARP.
-fn receive(guest: &mut Driver) -> Vec<u8> {
+pub fn receive(guest: &mut Driver) -> Vec<u8> {
     loop {
         let frame = guest.receive().unwrap();
         if frame[12..14] != [0x08, 0x06] {

@@ -50,6 +50,8 @@ pub struct Net {
     pub seen: Vec<Frame>,
     /// LIDs of links that are down.
     pub down: HashSet<u16>,
+    /// LIDs of ports from which nothing can be taken now.
+    pub full: HashSet<u16>,
 }
 
 impl Net {
@@ -141,8 +143,11 @@ impl Outside for Place {
 
     fn reset(&mut self) {}
 
-    fn send(&mut self, output: Output) {
+    fn send(&mut self, output: Output) -> Option<Output> {
         let mut net = self.net.lock();
+        if net.full.contains(&self.lid) {
+            return Some(output);
+        }
         match output {
             Output::Frame(frame) => net.send(self.lid, frame),
             Output::Mad(mad) => {
@@ -150,6 +155,7 @@ impl Outside for Place {
                 self.inbox.put(Arrival::Mad(Box::new(answer)));
             }
         }
+        None
     }
 
     fn receive(&mut self) -> Option<Arrival> {

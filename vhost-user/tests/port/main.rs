@@ -5,5 +5,6 @@ mod exchange;
 mod harness;
 mod malformed;
 mod messages;
+mod offload;
 mod rings;
 mod walk;

@@ -154,6 +154,7 @@ pub struct Frame {
     /// Payload of all packets.
     pub payload: Vec<u8>,
     /// In place of the payload: where it lies in the sender's memory, for an engine of the same program.
+    /// Who keeps a frame, or writes it down, has it take its payload along first (`Frame::take_along`).
     pub loan: Option<Box<Loan>>,
 }
 

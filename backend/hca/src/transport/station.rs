@@ -89,14 +89,16 @@ impl Station {
         self.subnet.send_mad(self.vf, datagram);
     }
 
-    /// Sends a datagram.
-    pub fn send(&mut self, frame: Frame) {
+    /// Sends a datagram. It is returned where there is no room for it: then the one who has the station is
+    /// woken when there is.
+    pub fn send(&mut self, frame: Frame) -> Option<Frame> {
         let address = frame.address;
         if !self.port.active
             || !address.pkey.is_valid()
             || self.port.service_levels.admit(address.sl) != Some(address.sl)
         {
-            return TrafficCounters::add(&self.counters.xmit_discards, 1);
+            TrafficCounters::add(&self.counters.xmit_discards, 1);
+            return None;
         }
         let generation = self.generation();
         if self.seen != generation {
@@ -105,27 +107,33 @@ impl Station {
             self.fans.clear();
         }
         if address.dlid.is_multicast() {
-            return self.send_to_group(frame);
+            self.send_to_group(frame);
+            return None;
         }
         let global = address.global.map(|(global, _)| global);
         let heading = Heading::new(address.dlid, address.sl, address.pkey, global);
         let (words, packets) = (frame.words(), frame.packets().into());
-        let route = self.way(heading, global.map(|global| global.dgid));
-        if let Err(NoRoute::Held(path)) = route {
-            return self.traffic.add(path, words, packets);
-        }
-        self.counters.sent(words, packets);
-        match route {
-            Ok(route) if frame.payload.len() <= route.mtu.bytes() as usize => match route.here() {
-                // Nobody waits for room here: what there is none for gets lost, as on a card.
-                Some(to) if self.endpoint.has_room(self.vf, &route) => {
-                    self.launch(Destination::Function(to), route, frame);
+        let fits = |route: &Route| frame.payload.len() <= route.mtu.bytes() as usize;
+        match self.way(heading, global.map(|global| global.dgid)) {
+            Ok(route) if !self.endpoint.has_room(self.vf, &route) => return Some(frame),
+            Ok(route) if fits(&route) => {
+                self.counters.sent(words, packets);
+                match route.here() {
+                    Some(to) => self.launch(Destination::Function(to), route, frame),
+                    None => TrafficCounters::add(&self.counters.xmit_discards, 1),
                 }
-                _ => TrafficCounters::add(&self.counters.xmit_discards, 1),
-            },
-            Err(NoRoute::Lost(path)) => self.traffic.add(path, words, packets),
-            _ => TrafficCounters::add(&self.counters.xmit_discards, 1),
+            }
+            Err(NoRoute::Held(path)) => self.traffic.add(path, words, packets),
+            Err(NoRoute::Lost(path)) => {
+                self.counters.sent(words, packets);
+                self.traffic.add(path, words, packets);
+            }
+            _ => {
+                self.counters.sent(words, packets);
+                TrafficCounters::add(&self.counters.xmit_discards, 1);
+            }
         }
+        None
     }
 
     fn way(&mut self, heading: Heading, dgid: Option<Gid>) -> Result<Route, NoRoute> {

@@ -228,10 +228,13 @@ impl Outside for Place {
         self.vswitch.handle(Input::Reset(self.vf));
     }
 
-    fn send(&mut self, output: Output) {
+    fn send(&mut self, output: Output) -> Option<Output> {
         match output {
-            Output::Frame(frame) => self.station.send(frame),
-            Output::Mad(datagram) => self.station.send_mad(datagram),
+            Output::Frame(frame) => self.station.send(frame).map(Output::Frame),
+            Output::Mad(datagram) => {
+                self.station.send_mad(datagram);
+                None
+            }
         }
     }
 

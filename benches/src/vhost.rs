@@ -1,0 +1,196 @@
+//! Ethernet frames through vhost-user-net ports: a driver at one port sends, a driver at another receives, and
+//! each frame crosses the subnet of the daemon as IP over InfiniBand.
+//!
+//! Both drivers are on one thread, and each port is on a thread of its own. As many frames are on their way as
+//! rings hold, so that none is lost. The payload of each long segment is checked.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use vhost_user_driver::{Driver, NetHeader, Segments};
+
+use crate::pace::{median, timed, until};
+use crate::{BenchError, Context, Daemon, Measurement, Result};
+
+/// Names of the ports and the Ethernet addresses of their guests.
+const PORTS: [(&str, [u8; 6]); 2] = [
+    ("near", [0x52, 0x54, 0, 0, 0, 1]),
+    ("far", [0x52, 0x54, 0, 0, 0, 2]),
+];
+/// Bytes of the small frames.
+const SMALL: usize = 64;
+/// Small frames that are on their way at a time.
+const WINDOW: usize = 128;
+/// Payload of a long TCP segment, and of each part that it is cut into.
+const LONG: usize = 61_752;
+const PART: usize = 1992;
+/// Parts of a long segment.
+const PARTS: usize = LONG / PART;
+/// Long segments that are on their way at a time.
+const SEGMENTS: usize = 4;
+/// Headers in front of a part's payload: Ethernet, IPv4 and TCP.
+const HEADERS: usize = 14 + 20 + 20;
+/// Small frames of a batch, and long segments.
+const BATCH: [usize; 2] = [4096, 64];
+/// How long ports have to find each other.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A frame with a TCP segment of so many bytes from one guest to another.
+pub(crate) fn tcp(from: [u8; 6], to: [u8; 6], payload: usize) -> Vec<u8> {
+    let length = ((20 + 20 + payload) as u16).to_be_bytes();
+    let mut frame = [&to[..], &from, &[0x08, 0x00, 0x45, 0]].concat();
+    frame.extend(length);
+    frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+    frame.extend([10, 0, 0, from[5], 10, 0, 0, to[5]]);
+    // Ports, sequence number, acknowledgement, and a header of 20 bytes with ACK.
+    frame.extend([0x9c, 0x40, 0x13, 0x89, 0, 0, 0, 0, 0, 0, 0, 1, 0x50, 0x10]);
+    frame.extend([0xff, 0xff, 0, 0, 0, 0]);
+    frame.extend((0..payload).map(|at| (at % 251) as u8));
+    frame
+}
+
+/// What ARP says of a guest (RFC 826): operation, and the target's address.
+fn arp(operation: u8, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
+    let mut frame = [
+        &[0xff; 6][..],
+        &from,
+        &[8, 6, 0, 1, 8, 0, 6, 4, 0, operation],
+    ]
+    .concat();
+    frame.extend(from);
+    frame.extend([10, 0, 0, from[5]]);
+    frame.extend(to);
+    frame.extend([10, 0, 0, to[5]]);
+    frame
+}
+
+/// Drivers at two ports that know each other.
+///
+/// # Errors
+/// [`BenchError`].
+pub(crate) fn acquainted(ports: [(PathBuf, [u8; 6]); 2]) -> Result<[Driver; 2]> {
+    let [(near, from), (far, to)] = ports;
+    let [mut near, mut far] = [Driver::start(near)?, Driver::start(far)?];
+    tell(&mut near, &mut far, &arp(1, from, to))?;
+    tell(&mut far, &mut near, &arp(1, to, from))?;
+    Ok([near, far])
+}
+
+/// Sends a frame until it arrives: a port joins its groups first, and loses frames until then.
+fn tell(from: &mut Driver, to: &mut Driver, frame: &[u8]) -> Result<()> {
+    let begun = Instant::now();
+    while to.try_receive().is_none() {
+        if begun.elapsed() > PATIENCE {
+            return Err(BenchError::Timeout("ports to find each other"));
+        }
+        from.send(frame)?;
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Sends `count` frames with no more than `window` on their way, of which each arrives as so many, and has each
+/// that arrives looked at.
+fn send(
+    [near, far]: &mut [Driver; 2],
+    (header, frame): (NetHeader, &[u8]),
+    [count, window, parts]: [usize; 3],
+    mut look: impl FnMut(usize, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let (mut sent, mut arrived) = (0, 0);
+    while arrived < count * parts {
+        while sent < count && sent < arrived / parts + window {
+            near.send_with(header, frame)?;
+            sent += 1;
+        }
+        let mut next = None;
+        until("frames", || {
+            next = far.try_receive();
+            next.is_some()
+        })?;
+        // What ports have told of themselves too often is of ARP.
+        if let Some(next) = next.filter(|next| next.get(12..14) == Some(&[8, 0])) {
+            look(arrived % parts, &next)?;
+            arrived += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Million frames of 64 bytes per second, over one batch.
+fn small(guests: &mut [Driver; 2]) -> Result<f64> {
+    let [(_, from), (_, to)] = PORTS;
+    let frame = tcp(from, to, SMALL - HEADERS);
+    let [count, _] = BATCH;
+    let sent = (NetHeader::default(), &frame[..]);
+    let time = timed(|| send(guests, sent, [count, WINDOW, 1], |_, _| Ok(())))?;
+    Ok(count as f64 * 1e3 / time)
+}
+
+/// Gigabytes of payload per second in long TCP segments, over one batch.
+fn long(guests: &mut [Driver; 2]) -> Result<f64> {
+    let [(_, from), (_, to)] = PORTS;
+    let frame = tcp(from, to, LONG);
+    let header = NetHeader {
+        segments: Some(Segments::TcpIpv4(PART as u16)),
+        ..NetHeader::default()
+    };
+    let [_, count] = BATCH;
+    let check = |part: usize, found: &[u8]| {
+        let expected = frame.get(HEADERS + part * PART..).unwrap_or_default();
+        if found.get(HEADERS..) == expected.get(..PART) {
+            return Ok(());
+        }
+        Err(BenchError::Part(part))
+    };
+    let time = timed(|| send(guests, (header, &frame), [count, SEGMENTS, PARTS], check))?;
+    Ok((count * LONG) as f64 / time)
+}
+
+/// Measures it.
+///
+/// # Errors
+/// [`BenchError`].
+pub fn run(context: &Context) -> Result<Vec<Measurement>> {
+    let text: String = PORTS
+        .iter()
+        .map(|(name, mac)| text_of(name, *mac))
+        .collect();
+    let daemon = Daemon::with(&format!("log = \"warn\"\n{text}"))?;
+    let mut guests = acquainted(PORTS.map(|(name, mac)| (daemon.socket(name), mac)))?;
+    let mut rates = [Vec::new(), Vec::new()];
+    for _ in 0..context.effort.batches {
+        rates[0].push(small(&mut guests)?);
+        rates[1].push(long(&mut guests)?);
+    }
+    let [small, long] = rates.map(median);
+    Ok(vec![
+        Measurement {
+            name: "vhost_64b_mpps",
+            value: small,
+            unit: "M/s",
+            reference: None,
+        },
+        Measurement {
+            name: "vhost_tso_gb_per_s",
+            value: long,
+            unit: "GB/s",
+            reference: None,
+        },
+    ])
+}
+
+/// The configuration of a port, on a hypervisor of its own.
+fn text_of(name: &str, mac: [u8; 6]) -> String {
+    format!(
+        "[[hypervisor]]\nname = \"of-{name}\"\n{}",
+        port_text(name, mac)
+    )
+}
+
+/// The configuration of a port, within that of a hypervisor.
+pub(crate) fn port_text(name: &str, mac: [u8; 6]) -> String {
+    let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+    format!("[[hypervisor.port]]\nname = \"{name}\"\nkind = \"vhost-user-net\"\nmac = \"{mac}\"\n")
+}
