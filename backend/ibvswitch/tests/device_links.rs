@@ -158,9 +158,9 @@ fn buffers_overrun() {
     while traps(&daemon, 130) == 0 {
         std::thread::yield_now();
     }
-    // A connection tries again. Every fifth packet would be out of luck: what it sends at a time can be of
-    // as many packets, and then it is the first that is lost, each time.
-    daemon.ask(&["link", "overrun", "vm1:1", "7"]);
+    // A connection tries again. What is sent again is shorter than from one loss to the next: where it is as
+    // long, its first packet is lost each time.
+    daemon.ask(&["link", "overrun", "vm1:1", "50"]);
     let (mut qa, _qb) = connected(Transport::Rc, &vm1, &vm2);
     vm1.fill(0, 300_000, 7);
     let from = [vm1.sge(0, 300_000)];
