@@ -12,7 +12,6 @@ use vfio_user::client::Client;
 with_both_doorbells!(
     a_device_that_rested_goes_on_where_it_was,
     what_the_device_has_written_is_logged,
-    a_device_that_is_reset_at_rest_is_as_new,
 );
 
 /// Long enough for both devices to have moved before anybody gives up.
@@ -109,38 +108,6 @@ fn a_device_that_rested_goes_on_where_it_was(daemon: &Daemon) {
         assert!(a.sent(&mut qa).is_ok());
         b.verify(HALF, 5000, seed);
     }
-}
-
-/// A function-level reset of a device that rests: nothing is left of it, and it rests until it is told to go on.
-fn a_device_that_is_reset_at_rest_is_as_new(daemon: &Daemon) {
-    const CONFIG: u32 = 7;
-    const DEVICE_CONTROL: u64 = 0x58;
-    const INITIATE_FLR: u16 = 1 << 15;
-    let (mut a, b) = peers(daemon);
-    let (mut qa, _qb) = daemon::connected(Transport::Rc, &a, &b);
-    {
-        let mut client = b.device.client();
-        client.set_migration_state(MigrationState::Stop).unwrap();
-        let flr = INITIATE_FLR.to_le_bytes();
-        client.region_write(CONFIG, DEVICE_CONTROL, &flr).unwrap();
-        let state = client.migration_state().unwrap();
-        assert_eq!(state, MigrationState::Stop);
-        client
-            .set_migration_state(MigrationState::StopCopy)
-            .unwrap();
-        let image = String::from_utf8(client.read_image().unwrap()).unwrap();
-        assert!(image.contains("\"qps\":[]"), "{image}");
-        client.set_migration_state(MigrationState::Running).unwrap();
-    }
-    // Whoever waited for it finds nobody.
-    let from = [a.sge(0, 8)];
-    let write = SendRequest::write(b.remote(HALF), Data::Memory(&from));
-    qa.post_send(&write).unwrap();
-    assert!(!a.sent(&mut qa).is_ok());
-    drop(b);
-    let mut c = Peer::open(daemon, "vm2");
-    let d = Peer::open(daemon, "vm3");
-    c.write_to(&d);
 }
 
 /// A monitor copies what it is told was written, and nothing else: the copy has it all.

@@ -366,6 +366,16 @@ impl<F: Face> Engine<F> {
         }
     }
 
+    /// Whether a connection sends nothing, since the function at the other end rests.
+    pub(crate) fn waits_with_frames(&mut self, index: QpIndex) -> bool {
+        if !self.other_end_rests(index) {
+            return false;
+        }
+        // The function may have come to be elsewhere.
+        self.find_other_end(index);
+        self.other_end_rests(index)
+    }
+
     /// Finds out anew where a connection leads, if that may have changed.
     #[cold]
     pub(crate) fn find_other_end(&mut self, index: QpIndex) {

@@ -177,16 +177,6 @@ impl<F: Face> Engine<F> {
         self.make_ready(index);
     }
 
-    /// Whether a connection sends nothing, since the function at the other end rests.
-    fn waits_with_frames(&mut self, index: QpIndex) -> bool {
-        if !self.other_end_rests(index) {
-            return false;
-        }
-        // The function may have come to be elsewhere.
-        self.find_other_end(index);
-        self.other_end_rests(index)
-    }
-
     /// Whether there is room on the way for a frame of a connection.
     fn has_room_to_send(&mut self, index: QpIndex) -> bool {
         let Some(Qp { core, req, .. }) = self.objects.qps.get(index.0) else {
