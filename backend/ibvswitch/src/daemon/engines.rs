@@ -295,7 +295,7 @@ impl<F: Face + 'static> Engines<F> {
     }
 
     /// Waits until nothing is on its way any more from or to a function that rests: as long as links are slow, and
-    /// not longer than [`LONGEST_DRAIN`].
+    /// not longer than a second.
     pub fn drain(&self, vf: VfId) {
         let end = Instant::now() + LONGEST_DRAIN;
         let carries = |engine: &Arc<SharedEngine<F>>| engine.with(move |engine| engine.carries(vf));
