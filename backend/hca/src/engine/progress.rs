@@ -81,12 +81,11 @@ impl<F: Face> Engine<F> {
         if qp.req.timer != id {
             return self.away_timeout(index, id);
         }
-        let (wait, due) = (qp.req.wait, qp.req.due);
-        let patience = local_ack_timeout(qp.core.attr.timeout);
+        let (wait, since) = (qp.req.wait, qp.req.since);
         self.find_other_end(index);
         if matches!(wait, Wait::Ack | Wait::Nak)
             && !self.other_end_rests(index)
-            && let Some(left) = self.time_left(index, due, patience)
+            && let Some(left) = self.time_left(index, since)
         {
             return self.wait(index, wait, left);
         }
@@ -122,8 +121,9 @@ impl<F: Face> Engine<F> {
     }
 
     fn wait(&mut self, index: QpIndex, wait: Wait, nanoseconds: u64) {
-        let due = self.clock.now() + nanoseconds;
-        self.turns.set_wait(&mut self.objects, index, wait, due);
+        let now = self.clock.now();
+        let term = (now, now + nanoseconds);
+        self.turns.set_wait(&mut self.objects, index, wait, term);
         self.trim();
     }
 
@@ -412,19 +412,19 @@ impl<F: Face> Engine<F> {
 }
 
 impl Turns {
-    /// A queue pair waits until then, in the clock's nanoseconds.
+    /// A queue pair waits from one time to another, in the clock's nanoseconds.
     pub(crate) fn set_wait<F: Face>(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
         wait: Wait,
-        due: u64,
+        (since, due): (u64, u64),
     ) {
         let id = self.timer();
         if let Some(qp) = objects.qps.get_mut(index.0) {
             qp.req.wait = wait;
             qp.req.timer = id;
-            qp.req.due = due;
+            (qp.req.since, qp.req.due) = (since, due);
             let vf = qp.core.vf;
             objects.vf_mut(vf).agenda.timers.insert((due, index.0, id));
             self.set_alarm(vf, &mut objects.vf_mut(vf).agenda);

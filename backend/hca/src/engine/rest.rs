@@ -210,6 +210,12 @@ impl<F: Face> Engine<F> {
         .any(|port| self.exits.carry(vf, port))
     }
 
+    /// What the clock shows to a function, in nanoseconds: its time stands still while it rests.
+    pub(crate) fn time_of(&self, vf: VfId) -> u64 {
+        let rest = self.vf(vf).rest.as_ref();
+        rest.map_or_else(|| self.clock.now(), |rest| rest.since)
+    }
+
     fn come_back(&mut self, vf: VfId) {
         let now = self.clock.now();
         let state = self.vf_mut(vf);
@@ -401,30 +407,31 @@ impl<F: Face> Engine<F> {
         end.is_some_and(|end| self.vf(end).back == RESTS)
     }
 
-    /// How many nanoseconds an answer has left that was asked for `patience` nanoseconds before `due`, which
-    /// has come: its time stands still while one of both ends rests. `None` where it is overdue.
+    /// How many nanoseconds an answer has left that is overdue after a wait `since` then: as many as one of
+    /// both ends has rested meanwhile. `None` where none has.
     #[cold]
-    pub(crate) fn time_left(&self, index: QpIndex, due: u64, patience: u64) -> Option<u64> {
-        let own = self.objects.qps.get(index.0)?.core.vf;
-        let now = self.clock.now();
-        let asked = due.saturating_sub(patience);
-        let waited = now.saturating_sub(asked);
-        let rested = |vf: VfId| self.vf(vf).rested_since(asked, now);
-        let there = match self.other_end(index) {
-            Some(end) => rested(end),
+    pub(crate) fn time_left(&self, index: QpIndex, since: u64) -> Option<u64> {
+        let qp = self.objects.qps.get(index.0)?;
+        let (own, now) = (qp.core.vf, self.clock.now());
+        let other = self.other_end(index);
+        let others = match &other {
+            Some(end) => std::slice::from_ref(end),
             // One of those at the port; which of them, its engine knows.
             None => {
-                let qp = self.objects.qps.get(index.0)?;
                 let route = qp.req.found.route.and_then(|found| found.route.ok());
                 let port = route.and_then(|route| route.here());
-                let sharers = port.map_or(&[][..], |port| &self.vf(port).sharers);
-                sharers.iter().map(|&end| rested(end)).max().unwrap_or(0)
+                port.map_or(&[][..], |port| &self.vf(port).sharers)
             }
         };
-        let worked = waited.saturating_sub(rested(own)).saturating_sub(there);
-        let left = patience.saturating_sub(worked);
-        // One that rests yet is looked at now and then.
-        (left > 0).then_some(left.max(SHORTEST_LOOK.min(there + rested(own))))
+        let rested = |vf: &VfId| self.vf(*vf).rested_since(since, now);
+        let left = rested(&own) + others.iter().map(rested).max().unwrap_or(0);
+        let rests = |vf: &VfId| self.vf(*vf).back == RESTS;
+        let shortest = if rests(&own) || others.iter().any(rests) {
+            SHORTEST_LOOK
+        } else {
+            0
+        };
+        Some(left.max(shortest)).filter(|&left| left > 0)
     }
 }
 

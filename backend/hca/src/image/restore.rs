@@ -240,6 +240,7 @@ impl<F: Face> Engine<F> {
                 rnr_left: req.rnr_left,
                 wait: req.wait,
                 timer: 0,
+                since: 0,
                 due: 0,
                 queued: false,
                 away: away.map(|requester| Box::new(Away::new(requester))),
@@ -283,8 +284,9 @@ impl<F: Face> Engine<F> {
             self.polling.watch_record(&mut self.objects, index);
         }
         if waits {
+            let term = (now, later(now, req.due));
             self.turns
-                .set_wait(&mut self.objects, index, req.wait, later(now, req.due));
+                .set_wait(&mut self.objects, index, req.wait, term);
         }
         self.turns.lift_off(&mut self.objects, index, under_way);
         Ok(())

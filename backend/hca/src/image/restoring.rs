@@ -122,7 +122,7 @@ impl<F: Face> Engine<F> {
         if !std::mem::replace(&mut restoring.begun, true) {
             self.is_vacant(vf)?;
         }
-        let now = self.clock.now();
+        let now = self.time_of(vf);
         for _ in 0..PART {
             let Some(step) = restoring.steps.pop_front() else {
                 break;

@@ -101,7 +101,7 @@ impl<F: Face> Engine<F> {
     /// Makes a further part of an image, of a bounded number of objects. Whether more is left. The function
     /// has to rest from the first part to the last, and nothing of it may change by commands.
     pub fn save_part(&self, vf: VfId, saving: &mut Saving<F>) -> bool {
-        saving.now.get_or_insert(self.clock.now());
+        saving.now.get_or_insert(self.time_of(vf));
         let mut left = PART;
         while left >= OBJECT && saving.stage != Stage::Done {
             left = left.saturating_sub(self.save_next(vf, saving));

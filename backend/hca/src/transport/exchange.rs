@@ -14,7 +14,6 @@ use super::requester::{Finished, Payload, Requester, Surroundings};
 use super::responder::{Delivery, Reception, Reply, fill};
 use crate::engine::agenda::{REQUEST_COST, TURN};
 use crate::engine::objects::Objects;
-use crate::engine::progress::local_ack_timeout;
 use crate::engine::rest::{For, RESTS};
 use crate::engine::turns::Turns;
 use crate::engine::vf::{CachedRoute, TrafficCounters, Vf};
@@ -637,10 +636,9 @@ impl<F: Face> Engine<F> {
             && away.timer == id
         {
             away.timer = 0;
-            let patience = local_ack_timeout(qp.core.attr.timeout);
-            let overdue = away.requester.overdue();
+            let since = away.requester.waits_since();
             self.find_other_end(index);
-            let left = overdue.and_then(|due| self.time_left(index, due, patience));
+            let left = since.and_then(|since| self.time_left(index, since));
             self.with_requester(index, |requester, around| {
                 if let Some(left) = left {
                     requester.prolong(around, left);

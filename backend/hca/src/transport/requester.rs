@@ -73,6 +73,19 @@ pub(crate) struct Finished {
     pub byte_len: u32,
 }
 
+/// A time for which something is waited for, in the clock's nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Term {
+    since: u64,
+    until: u64,
+}
+
+impl Term {
+    const fn new(since: u64, until: u64) -> Self {
+        Self { since, until }
+    }
+}
+
 /// The requesting side. There is none while a path is clean and everything has been answered.
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -92,8 +105,8 @@ pub(crate) struct Requester {
     rnr_left: u8,
     /// Until when the receiver is not ready.
     pause: Option<u64>,
-    /// When an answer is overdue.
-    overdue: Option<u64>,
+    /// For which time an answer is waited for.
+    term: Option<Term>,
     /// When to look again whether there is room for a frame. No image has it: a restored side looks at once.
     looks_again: Option<u64>,
     finished: VecDeque<Finished>,
@@ -112,7 +125,7 @@ impl Requester {
             retries_left: attr.retry_count,
             rnr_left: attr.rnr_retry,
             pause: None,
-            overdue: None,
+            term: None,
             looks_again: None,
             finished: VecDeque::new(),
         }
@@ -141,7 +154,7 @@ impl Requester {
             retries_left: self.retries_left,
             rnr_left: self.rnr_left,
             pause: self.pause.map(left),
-            overdue: self.overdue.map(left),
+            overdue: self.term.map(|term| left(term.until)),
             finished: self
                 .finished
                 .iter()
@@ -234,7 +247,7 @@ impl Requester {
             retries_left: image.retries_left,
             rnr_left: image.rnr_left,
             pause: image.pause.map(later),
-            overdue: image.overdue.map(later),
+            term: { image.overdue }.map(|left| Term::new(now, later(left))),
             looks_again: Some(now),
             finished,
         })
@@ -252,7 +265,7 @@ impl Requester {
 
     /// Whether something has been sent of which an answer is to come.
     pub fn awaits(&self) -> bool {
-        self.overdue.is_some()
+        self.term.is_some()
     }
 
     /// Whether all requests are complete.
@@ -332,7 +345,7 @@ impl Requester {
             self.asked.push_back(end);
         }
         if around.transport.is_reliable() {
-            self.overdue.get_or_insert(around.patience());
+            self.term.get_or_insert(around.term());
         } else if frame.last
             && let Some(Request { wr, len, .. }) = self.requests.pop_front()
         {
@@ -383,20 +396,25 @@ impl Requester {
 
     /// When something is to be done although nothing comes.
     pub fn deadline(&self) -> Option<u64> {
-        let times = [self.pause, self.overdue, self.looks_again];
+        let overdue = self.term.map(|term| term.until);
+        let times = [self.pause, overdue, self.looks_again];
         times.into_iter().flatten().min()
     }
 
-    /// When an answer is overdue, in the clock's nanoseconds.
-    pub const fn overdue(&self) -> Option<u64> {
-        self.overdue
+    /// Since when the time runs that an answer has.
+    pub fn waits_since(&self) -> Option<u64> {
+        self.term.map(|term| term.since)
     }
 
     /// An answer that is overdue gets so many nanoseconds more: one of both ends has rested.
     pub fn prolong<M>(&mut self, around: &Surroundings<'_, M>, left: u64) {
-        if self.overdue.is_some_and(|at| at <= around.now) {
-            self.overdue = Some(around.now + left);
+        if self.is_overdue(around.now) {
+            self.term = Some(Term::new(around.now, around.now + left));
         }
+    }
+
+    fn is_overdue(&self, now: u64) -> bool {
+        self.term.is_some_and(|term| term.until <= now)
     }
 
     /// The deadline has come.
@@ -405,7 +423,7 @@ impl Requester {
             self.pause = None;
         }
         self.looks_again = None;
-        if self.overdue.is_some_and(|at| at <= around.now) {
+        if self.is_overdue(around.now) {
             self.strayed = None;
             if around.attr.timeout == 0 {
                 // Without a timeout there is no retry to count (9.7.6.1.3).
@@ -464,7 +482,7 @@ impl Requester {
         self.rnr_left = around.attr.rnr_retry;
         self.strayed = None;
         let oldest = self.oldest();
-        self.overdue = oldest.precedes(self.reached).then(|| around.patience());
+        self.term = oldest.precedes(self.reached).then(|| around.term());
         while self
             .asked
             .pop_front_if(|end| !oldest.precedes(*end))
@@ -504,7 +522,7 @@ impl Requester {
     /// Completes the first request if it is at fault: everything before it has gone well.
     fn settle(&mut self) {
         if let Some(status) = self.requests.front().and_then(|request| request.fault) {
-            self.overdue = None;
+            self.term = None;
             self.pause = None;
             self.pop(status);
         }
@@ -533,7 +551,7 @@ impl Requester {
         }
         self.next = (0, self.requests.front().map_or(0, |request| request.done));
         self.asked.clear();
-        self.overdue = None;
+        self.term = None;
     }
 
     /// Sends again, unless that has been tried often enough.
@@ -722,8 +740,8 @@ impl Request {
 }
 
 impl<M> Surroundings<'_, M> {
-    /// Until when to wait for an answer to what is sent now.
-    const fn patience(&self) -> u64 {
-        self.now + local_ack_timeout(self.attr.timeout)
+    /// For which time to wait for an answer to what is sent now.
+    const fn term(&self) -> Term {
+        Term::new(self.now, self.now + local_ack_timeout(self.attr.timeout))
     }
 }

@@ -329,7 +329,9 @@ pub(crate) struct Requester<F: Face> {
     pub wait: Wait,
     /// Identifies the timer that may end the wait; others are stale.
     pub timer: u64,
-    /// When that is due.
+    /// Since when the wait lasts, in the clock's nanoseconds.
+    pub since: u64,
+    /// When the timer is due.
     pub due: u64,
     /// In the function's ready queue.
     pub queued: bool,
@@ -361,6 +363,7 @@ impl<F: Face> Requester<F> {
             rnr_left: 0,
             wait: Wait::None,
             timer: 0,
+            since: 0,
             due: 0,
             queued: false,
             away: None,

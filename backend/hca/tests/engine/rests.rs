@@ -355,6 +355,38 @@ fn a_long_rest_uses_up_no_retries() {
     }
 }
 
+/// A rest prolongs a wait once, by the time that it has taken: looks are as few as retries, however short the
+/// rest was.
+#[test]
+fn a_rest_prolongs_a_wait_once() {
+    for between in [Between::Losses(100), Between::SlowEngines] {
+        let mut lab = between.lab();
+        lab.net.change(|net| {
+            let ways = [(VfId(0), VfId(1)), (VfId(1), VfId(0))];
+            net.losses.extend(ways.map(|way| (way, Loss::Percent(100, 7))));
+        });
+        let (a, b) = lab.pair(Transport::Rc);
+        let list = [lab.sge(0, 0, 8)];
+        lab.execute(&a, request(Operation::Send, 1, &list));
+        lab.advance(TIMEOUT_NS / 2);
+        lab.rest(b.vf);
+        lab.advance(1);
+        lab.go_on(b.vf);
+        let mut looks = 0;
+        let begin = hca::Clock::now(&*lab.clock);
+        while lab.state(&a) == QpState::ReadyToSend {
+            let now = hca::Clock::now(&*lab.clock);
+            let due = lab.next_deadline().unwrap();
+            lab.advance(due.saturating_sub(now).max(1));
+            looks += 1;
+            assert!(looks < 100, "{between:?}");
+        }
+        assert_eq!(sent(&a.cq.poll()), [(1, Status::RetryExceeded)]);
+        let passed = hca::Clock::now(&*lab.clock) - begin;
+        assert!(passed <= 4 * TIMEOUT_NS + 2, "{between:?}: {passed}");
+    }
+}
+
 /// A function that never comes back is a dead one.
 #[test]
 fn who_does_not_come_back_is_dead() {
