@@ -1,7 +1,9 @@
-//! The client's side, for tests, benches and user-space drivers.
+//! The client's side: for whoever drives a device that another process serves.
 //!
-//! One command at a time; it waits for every reply without a time limit. For
-//! a look at how a server copes with what no good client sends,
+//! One command at a time; it waits for every reply, as long as
+//! [`Client::set_time_limit`] says. The server is not trusted: what it sends
+//! is bounded, and what is no answer to the command ends the exchange with an
+//! error. For a look at how a server copes with what no good client sends,
 //! [`Client::send`] and [`Client::receive`] exchange messages as they are.
 
 use std::io;
@@ -9,8 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use thiserror::Error;
 use vfio_bindings::bindings::vfio::{
     VFIO_DEVICE_FEATURE_DMA_LOGGING_REPORT, VFIO_DEVICE_FEATURE_DMA_LOGGING_START,
@@ -62,6 +67,11 @@ pub enum ClientError {
     /// The socket failed.
     #[error("the socket failed: {0}")]
     Socket(Errno),
+    /// The server took longer than the time limit. What it says later would
+    /// be taken for the answer to something else: the connection is of no use
+    /// any more.
+    #[error("the server did not answer in time")]
+    TimedOut,
     /// A region cannot be mapped.
     #[error("cannot map the region: {0}")]
     Map(#[from] MapError),
@@ -72,7 +82,7 @@ impl From<Lost> for ClientError {
         match lost {
             Lost::Closed | Lost::Truncated => Self::Closed,
             Lost::System(errno) => Self::Socket(errno),
-            Lost::Stopped => Self::Socket(Errno::ECANCELED),
+            Lost::Stopped => Self::TimedOut,
         }
     }
 }
@@ -156,6 +166,21 @@ impl RegionInfo {
 pub struct Client {
     socket: Socket,
     next_id: u16,
+    limit: Option<TimeLimit>,
+}
+
+/// How long the server may take.
+#[derive(Debug)]
+struct TimeLimit {
+    time: Duration,
+    timer: TimerFd,
+}
+
+impl TimeLimit {
+    fn begin(&self) -> Result<(), Errno> {
+        let time = Expiration::OneShot(TimeSpec::from_duration(self.time));
+        self.timer.set(time, TimerSetTimeFlags::empty())
+    }
 }
 
 impl Client {
@@ -179,7 +204,25 @@ impl Client {
         Self {
             socket: Socket::new(stream),
             next_id: 0,
+            limit: None,
         }
+    }
+
+    /// From now on the server has this much time for each answer, and to take
+    /// a message: [`ClientError::TimedOut`].
+    ///
+    /// # Errors
+    /// [`ClientError::Socket`] where the process has no file descriptors left.
+    pub fn set_time_limit(&mut self, time: Duration) -> Result<(), ClientError> {
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(ClientError::Socket)?;
+        self.limit = Some(TimeLimit { time, timer });
+        Ok(())
+    }
+
+    /// What is readable when the server's time is up.
+    fn late(&self) -> Option<BorrowedFd<'_>> {
+        self.limit.as_ref().map(|limit| limit.timer.as_fd())
     }
 
     /// Negotiates a version, once.
@@ -227,7 +270,8 @@ impl Client {
         payload: &[u8],
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), ClientError> {
-        Ok(self.socket.send(&header.to_bytes(), payload, fds, None)?)
+        let late = self.late();
+        Ok(self.socket.send(&header.to_bytes(), payload, fds, late)?)
     }
 
     /// Receives the next message.
@@ -237,14 +281,14 @@ impl Client {
     pub fn receive(&mut self) -> Result<Reply, ClientError> {
         let mut header = [0; HEADER_LEN];
         let mut fds = ReceivedFds::default();
-        self.socket.receive(&mut header, &mut fds, None)?;
+        self.socket.receive(&mut header, &mut fds, self.late())?;
         let header = Header::parse(&header);
         let len = (header.size as usize)
             .checked_sub(HEADER_LEN)
             .filter(|&len| len <= MAX_PAYLOAD)
             .ok_or(ClientError::Socket(Errno::EMSGSIZE))?;
         let mut payload = vec![0; len];
-        self.socket.receive(&mut payload, &mut fds, None)?;
+        self.socket.receive(&mut payload, &mut fds, self.late())?;
         Ok(Reply {
             header,
             payload,
@@ -259,6 +303,9 @@ impl Client {
         payload: &[u8],
         fds: &[BorrowedFd<'_>],
     ) -> Result<u16, ClientError> {
+        if let Some(limit) = &self.limit {
+            limit.begin().map_err(ClientError::Socket)?;
+        }
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
         let size = (HEADER_LEN + payload.len()) as u32;
@@ -331,14 +378,18 @@ impl Client {
     pub fn region_info(&mut self, index: u32) -> Result<RegionInfo, ClientError> {
         let command = Command::DeviceGetRegionInfo;
         let mut argsz = 32;
-        loop {
+        // The second answer has room for all of the description.
+        for _ in 0..2 {
             let mut payload = Vec::new();
             region::RegionInfo::emit_request(argsz, index, &mut payload);
             let mut reply = self.command(command, &payload, &[])?;
             let (info, full) = region::RegionInfo::parse(&reply.payload)
                 .map_err(|_| ClientError::Malformed(command))?;
+            if info.index != index {
+                return Err(ClientError::Malformed(command));
+            }
             if full > argsz {
-                argsz = full;
+                argsz = full.min(MAX_PAYLOAD as u32);
                 continue;
             }
             return Ok(RegionInfo {
@@ -352,6 +403,7 @@ impl Client {
                 fd: reply.fds.pop().map(Arc::new),
             });
         }
+        Err(ClientError::Malformed(command))
     }
 
     /// DEVICE_GET_IRQ_INFO.
@@ -530,6 +582,23 @@ impl Client {
             )?;
         }
         Ok(())
+    }
+
+    /// DEVICE_SET_IRQS: disconnects one vector.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn disconnect_irq(&mut self, index: u32, vector: u32) -> Result<(), ClientError> {
+        let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
+        self.set(
+            IrqSet {
+                flags,
+                index,
+                start: vector,
+                count: 1,
+            },
+            &[],
+        )
     }
 
     /// DEVICE_SET_IRQS: disconnects all vectors of an index.

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -179,6 +180,13 @@ impl Mapping {
     /// The client shared the memory itself.
     pub fn has_memory(&self) -> bool {
         self.memory.is_some()
+    }
+
+    /// The file that the memory lies in, and where it begins there, in bytes; `None` where the client
+    /// shared none.
+    pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        let (memory, offset) = self.memory.as_ref()?;
+        Some((memory.fd(), *offset as u64))
     }
 
     /// This is the guest's RAM, and the client does not share it. On a PC, RAM

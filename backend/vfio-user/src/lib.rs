@@ -1,10 +1,10 @@
-//! A vfio-user server: framing, DMA maps, regions, interrupts, reset, client loss.
+//! vfio-user, both sides: framing, DMA maps, regions, interrupts, reset, loss of the other side.
 //!
 //! [vfio-user] moves the interface of Linux VFIO over a UNIX socket, so that a
 //! process can serve a PCI device to a virtual machine monitor. This crate is
-//! the server's side of it, as QEMU's `vfio-user-pci` speaks it, and a small
-//! [`client`] for tests, benches and user-space drivers. It knows nothing of
-//! what the device does.
+//! the server's side of it, as QEMU's `vfio-user-pci` speaks it, and the
+//! [`client`]'s, for whoever drives a device that another process serves. It
+//! knows nothing of what the device does.
 //!
 //! * A device implements [`Device`]; one [`Server`] serves it on one socket,
 //!   one client at a time, from one thread.

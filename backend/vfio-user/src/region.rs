@@ -192,6 +192,10 @@ impl RegionInfo {
             let mut capability = Fields::new(payload.get(at as usize..).ok_or(Errno::EINVAL)?);
             let (id, _version, next) = (capability.u16()?, capability.u16()?, capability.u32()?);
             if u32::from(id) == VFIO_REGION_INFO_CAP_SPARSE_MMAP {
+                // One list: many that overlap would be longer than their message.
+                if !info.areas.is_empty() {
+                    return Err(Errno::EINVAL);
+                }
                 let (count, _reserved) = (capability.u32()?, capability.u32()?);
                 for _ in 0..count {
                     info.areas.push(SparseArea {

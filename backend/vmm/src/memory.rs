@@ -17,7 +17,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
@@ -208,6 +208,15 @@ impl MappedFile {
     /// not is a fault that ends the process.
     pub fn is_writable(&self) -> bool {
         self.writable
+    }
+
+    /// The file, to share it with others.
+    ///
+    /// # Panics
+    /// Never: the mapping is made with its file.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        let file = self.region.file_offset().expect("mapped with its file");
+        file.file().as_fd()
     }
 
     /// `len` bytes at `offset`, or `None` past the end.

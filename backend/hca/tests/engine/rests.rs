@@ -363,7 +363,8 @@ fn a_rest_prolongs_a_wait_once() {
         let mut lab = between.lab();
         lab.net.change(|net| {
             let ways = [(VfId(0), VfId(1)), (VfId(1), VfId(0))];
-            net.losses.extend(ways.map(|way| (way, Loss::Percent(100, 7))));
+            net.losses
+                .extend(ways.map(|way| (way, Loss::Percent(100, 7))));
         });
         let (a, b) = lab.pair(Transport::Rc);
         let list = [lab.sge(0, 0, 8)];

@@ -7,6 +7,7 @@
 #![cfg(target_endian = "little")]
 
 mod bind;
+mod client;
 mod client_loss;
 mod device_feature;
 mod device_info;
