@@ -10,6 +10,7 @@ mod groups;
 mod listeners;
 mod neighbours;
 mod paths;
+mod queries;
 mod requests;
 
 use std::collections::{HashMap, VecDeque};
@@ -24,7 +25,9 @@ use wire::sa::{McMemberRecord, PathRecord, Record};
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::net_header::{self, NetHeader};
-use crate::translate::{self, Cut, Dropped, ETHERNET_HEADER, Mac, Own, Packet, To, queue_pair_of};
+use crate::translate::{
+    self, Cut, Dropped, ETHERNET_HEADER, Mac, Own, Packet, To, Transactions, queue_pair_of,
+};
 use groups::{Group, Groups};
 use neighbours::Table;
 use paths::Paths;
@@ -66,12 +69,16 @@ pub struct Port {
     surroundings: Surroundings,
     own: Option<Own>,
     neighbours: Table,
+    /// What the guest has asked DHCP servers.
+    transactions: Transactions,
     paths: Paths,
     groups: Groups,
     /// The broadcast group, where the port is a member.
     broadcast: Option<Group>,
     requests: Requests,
     outputs: VecDeque<Output>,
+    /// Frames of the port's own for its guest.
+    questions: VecDeque<Packet>,
     psn: Psn,
     /// Buffers of datagrams that have come, for those that leave.
     spares: Vec<Vec<u8>>,
@@ -87,11 +94,13 @@ impl Port {
             surroundings: Surroundings::default(),
             own: None,
             neighbours: Table::default(),
+            transactions: Transactions::default(),
             paths: Paths::default(),
             groups: Groups::default(),
             broadcast: None,
             requests: Requests::default(),
             outputs: VecDeque::new(),
+            questions: VecDeque::new(),
             psn: Psn::new(0),
             spares: Vec::new(),
             drops: Drops::new(),
@@ -167,6 +176,17 @@ impl Port {
         self.outputs.pop_front()
     }
 
+    /// What the port itself has for its guest, which is there until it is [`Port::asked`].
+    #[must_use]
+    pub fn next_question(&self) -> Option<&Packet> {
+        self.questions.front()
+    }
+
+    /// The guest has got the question.
+    pub fn asked(&mut self) {
+        self.questions.pop_front();
+    }
+
     /// How much is to leave for the fabric.
     #[must_use]
     pub fn outputs(&self) -> usize {
@@ -220,7 +240,7 @@ impl Port {
             let start = start.ok_or(Dropped::Short)?;
             translate::complete(packet.packet_mut(), start, usize::from(offset))?;
         }
-        let to = translate::outbound(packet, &own, &mut self.neighbours)?;
+        let to = translate::outbound(packet, &own, &mut self.neighbours, &mut self.transactions)?;
         if let Some(segment) = cut {
             let cut = Cut::new(packet.packet(), segment)?;
             return self.send_parts(now, generation, to, &cut, packet);
@@ -287,7 +307,7 @@ impl Port {
         }
         match to {
             To::Group(mgid) => {
-                let Some(&group) = self.groups.sends_to(mgid, now) else {
+                let Some(&group) = self.groups.sends_to(mgid, generation, now) else {
                     return self.groups.wait(mgid, datagram);
                 };
                 self.transmit_to(&own, mgid, &group, datagram);
@@ -389,7 +409,7 @@ impl Port {
             None => self.neighbours.with_queue_pair(source),
         };
         let table = &mut self.neighbours;
-        translate::inbound(packet, group, from, &own, table)
+        translate::inbound(packet, group, from, &own, table, &self.transactions)
     }
 
     /// The subnet administration has answered.
@@ -404,7 +424,8 @@ impl Port {
         let data = &datagram.mad[wire::sa::DATA];
         if mad.attribute() == McMemberRecord::ID {
             let answer = McMemberRecord::parse(data).ok().filter(|_| status.is_ok());
-            if let Some((mgid, group, waited)) = self.groups.answered(transaction, answer, now)
+            if let Some((mgid, group, waited)) =
+                self.groups.answered(transaction, answer, generation, now)
                 && let Some(own) = self.own
             {
                 for datagram in waited {
@@ -413,6 +434,7 @@ impl Port {
                 if mgid == ipoib::broadcast_group(own.pkey) {
                     self.broadcast = Some(group);
                     self.join_with_broadcast(own.pkey, now);
+                    self.questions = queries::general().into();
                 }
             }
         } else if mad.attribute() == PathRecord::ID {

@@ -403,6 +403,7 @@ impl<O: Outside> Server<O> {
         if client.up {
             more |= self.flush() && self.departures(client)?;
             self.port.poll(self.outside.now());
+            self.ask(client)?;
         }
         let gone = self.flush();
         for ring in 0..RINGS {
@@ -469,7 +470,9 @@ impl<O: Outside> Server<O> {
                 }
                 Arrival::Frame(datagram) if client.up => {
                     if self.port.from_fabric(now, datagram, &mut self.packet) {
-                        self.give(client)?;
+                        if !self.give(client)? {
+                            self.port.count(Dropped::NoBuffer);
+                        }
                         descriptors += self.scratch.take_work();
                     }
                 }
@@ -479,14 +482,23 @@ impl<O: Outside> Server<O> {
         Ok(true)
     }
 
-    /// Gives the guest the frame in hand.
-    fn give(&mut self, client: &mut Client) -> Result<(), End> {
+    /// Gives the guest the frame in hand; whether it had room for it.
+    fn give(&mut self, client: &mut Client) -> Result<bool, End> {
         let Some(mut running) = client.session.running(RECEIVE) else {
-            return Ok(());
+            return Ok(false);
         };
         let given = running.give(&mut self.scratch, &self.packet);
-        if !given.map_err(|error| End::Ring(RECEIVE, error))? {
-            self.port.count(Dropped::NoBuffer);
+        given.map_err(|error| End::Ring(RECEIVE, error))
+    }
+
+    /// Gives the guest what the port itself has for it, as soon as it has room.
+    fn ask(&mut self, client: &mut Client) -> Result<(), End> {
+        while let Some(question) = self.port.next_question() {
+            self.packet.clone_from(question);
+            if !self.give(client)? {
+                break;
+            }
+            self.port.asked();
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Ethernet frames of a guest and datagrams of IP over InfiniBand (RFC 4391) into each other: addresses in
-//! ARP and in neighbour discovery (RFC 4861, 4.6.1) become those of the other link, and what depends on
-//! their length changes with them.
+//! ARP, in neighbour discovery (RFC 4861, 4.6.1) and in DHCP (RFC 4390) become those of the other link, and what
+//! depends on their length changes with them.
 
 mod arp;
 mod bytes;
+mod dhcp;
 mod neighbour_discovery;
 mod offload;
 
@@ -15,7 +16,8 @@ use thiserror::Error;
 use wire::ipoib::{self, Address};
 use wire::{Gid, Guid, PKey, Qpn};
 
-use bytes::ipv6_checksum;
+pub(crate) use bytes::{checksum, ipv6_checksum};
+pub use dhcp::Transactions;
 pub use offload::{Cut, complete};
 
 /// Bytes of an Ethernet header.
@@ -268,6 +270,7 @@ pub fn outbound(
     packet: &mut Packet,
     own: &Own,
     neighbours: &mut impl Neighbours,
+    transactions: &mut Transactions,
 ) -> Result<To, Dropped> {
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = packet.ethernet;
     let to = Mac([d0, d1, d2, d3, d4, d5]);
@@ -282,6 +285,7 @@ pub fn outbound(
                 group = ipoib::ipv4_group(own.pkey, address);
             }
             packet.truncate(length);
+            dhcp::outbound(packet, own, transactions)?;
         }
         IPV6 => {
             let (length, address) = ipv6(packet.packet())?;
@@ -316,6 +320,7 @@ pub fn inbound(
     from: Option<Address>,
     own: &Own,
     neighbours: &mut impl Neighbours,
+    transactions: &Transactions,
 ) -> Result<(), Dropped> {
     let &[t0, t1, _, _] = packet.datagram.first_chunk().ok_or(Dropped::Short)?;
     let mut sender = from;
@@ -323,6 +328,11 @@ pub fn inbound(
         IPV4 => {
             let (length, address) = ipv4(packet.packet())?;
             packet.truncate(length);
+            let asks = dhcp::inbound(packet, from, own, transactions)?;
+            if let Some(from) = from.filter(|_| asks) {
+                // It may be answered before it has an address to tell of.
+                neighbours.learn(from);
+            }
             let [_, b, c, d] = address.octets();
             if address.is_multicast() {
                 Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
@@ -356,7 +366,7 @@ pub fn inbound(
 }
 
 /// The source of frames from somebody who has not told of itself.
-const UNKNOWN: Mac = Mac([2, 0, 0, 0, 0, 0]);
+pub(crate) const UNKNOWN: Mac = Mac([2, 0, 0, 0, 0, 0]);
 
 /// Length of a packet, without what pads the frame, and whom it is for.
 fn ipv4(packet: &[u8]) -> Result<(usize, Ipv4Addr), Dropped> {

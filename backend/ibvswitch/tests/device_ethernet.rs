@@ -117,6 +117,96 @@ fn frames_cross_the_subnet() {
     assert_eq!(daemon.vf("net1")["ethernet"], "52:54:00:00:00:01");
 }
 
+/// A report that a guest listens to a group (RFC 2236), or does no more.
+fn listens(guest: u8, group: [u8; 4], joins: bool) -> Vec<u8> {
+    let to = if joins { group } else { [224, 0, 0, 2] };
+    let [_, b, c, d] = to;
+    let kind = if joins { 0x16 } else { 0x17 };
+    let mut message = [&[kind, 0, 0, 0][..], &group].concat();
+    let sum = etherparse::checksum::Sum16BitWords::new().add_slice(&message);
+    message[2..4].copy_from_slice(&sum.ones_complement().to_be_bytes());
+    let builder = PacketBuilder::ethernet2(mac(guest), [0x01, 0, 0x5e, b & 0x7f, c, d]);
+    let builder = builder.ipv4(ip(guest), to, 1);
+    let mut frame = Vec::new();
+    builder
+        .write(&mut frame, etherparse::IpNumber::IGMP, &message)
+        .expect("has room");
+    frame
+}
+
+/// A group ends with its last member, and another one begins with the next: who has sent to the first one
+/// reaches the second one as well.
+#[test]
+fn a_group_that_begins_again_is_reached() {
+    let daemon = Daemon::configured(TWO);
+    let (mut a, mut b) = acquainted(&daemon);
+    let group = [239, 1, 2, 3];
+    let [_, x, y, z] = group;
+    let mut frame = Vec::new();
+    let builder = PacketBuilder::ethernet2(mac(1), [0x01, 0, 0x5e, x & 0x7f, y, z]);
+    let builder = builder.ipv4(ip(1), group, 1).udp(5353, 5353);
+    builder.write(&mut frame, b"for all").expect("has room");
+    for _ in 0..3 {
+        b.send(&listens(2, group, true)).expect("is taken");
+        loop {
+            a.send(&frame).expect("is taken");
+            match b.try_receive() {
+                Some(heard) if heard == frame => break,
+                _ => std::thread::yield_now(),
+            }
+        }
+        b.send(&listens(2, group, false)).expect("is taken");
+        // What was on its way comes first, then this.
+        b.send(&ping(2, 1, 0, b"left")).expect("is taken");
+        while receive(&mut a) != ping(2, 1, 0, b"left") {}
+        while b.try_receive().is_some() {}
+    }
+}
+
+/// Ports of two virtual clusters with the same LIDs: frames stay in theirs.
+#[test]
+fn clusters_have_lids_of_their_own() {
+    let port = |name: &str, cluster: &str, mac: u8| {
+        format!(
+            "[[hypervisor.port]]\nname = \"{name}\"\nkind = \"vhost-user-net\"\n\
+             mac = \"52:54:00:00:00:0{mac}\"\ncluster = \"{cluster}\"\n"
+        )
+    };
+    let config = [
+        "[[cluster]]\nname = \"one\"\n[[cluster]]\nname = \"two\"\n[[hypervisor]]\nname = \"hv1\"\n".to_owned(),
+        port("net1", "one", 1) + &port("net3", "two", 3),
+        "[[hypervisor]]\nname = \"hv2\"\n".to_owned(),
+        port("net2", "one", 2) + &port("net4", "two", 4),
+    ]
+    .concat();
+    let daemon = Daemon::configured(&config);
+    let lid = |name: &str| daemon.vf(name)["virtual_lid"].as_u64();
+    assert_eq!(["net1", "net2"].map(lid), [Some(1), Some(2)]);
+    assert_eq!(["net3", "net4"].map(lid), [Some(1), Some(2)]);
+    let start = |name: &str| Driver::start(daemon.socket(name)).expect("is served");
+    let (mut three, mut four) = (start("net3"), start("net4"));
+    let (mut a, mut b) = acquainted(&daemon);
+    for seq in 0..100 {
+        let frame = ping(1, 2, seq, &[0x5a; 200]);
+        a.send(&frame).expect("is taken");
+        assert_eq!(receive(&mut b), frame, "{seq}");
+    }
+    for other in [&mut three, &mut four] {
+        assert_eq!(other.try_receive(), None);
+    }
+    // They reach each other, too.
+    let asked = loop {
+        three
+            .send(&arp(ArpOperation::REQUEST, 3, 4))
+            .expect("is taken");
+        if let Some(frame) = four.try_receive() {
+            break frame;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(asked, arp(ArpOperation::REQUEST, 3, 4));
+}
+
 #[test]
 fn a_link_that_is_down_ends_the_connection() {
     let daemon = Daemon::configured(TWO);

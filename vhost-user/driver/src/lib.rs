@@ -78,6 +78,8 @@ pub struct Driver {
     pub queues: [Queue; 2],
     /// Its features.
     pub features: u64,
+    /// Frames by which it was asked for the groups that it listens to.
+    pub queries: Vec<Vec<u8>>,
     stream: UnixStream,
 }
 
@@ -136,6 +138,7 @@ impl Driver {
             memory,
             queues,
             features,
+            queries: Vec::new(),
             stream,
         })
     }
@@ -247,7 +250,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The next frame.
+    /// The next frame but for queries.
     ///
     /// # Errors
     /// [`Error::Nothing`] where none comes.
@@ -261,8 +264,18 @@ impl Driver {
         }
     }
 
-    /// The next frame, if there is one.
+    /// The next frame but for queries, if there is one.
     pub fn try_receive(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let frame = self.take_frame()?;
+            if !is_query(&frame) {
+                return Some(frame);
+            }
+            self.queries.push(frame);
+        }
+    }
+
+    fn take_frame(&mut self) -> Option<Vec<u8>> {
         let queue = &mut self.queues[RECEIVE];
         let mut first = queue.take()?;
         // num_buffers of the header.
@@ -338,4 +351,15 @@ impl Driver {
         let file = region.and_then(|region| region.file_offset());
         file.map_or(-1, |offset| offset.file().as_raw_fd())
     }
+}
+
+/// Whether somebody asks all for the groups that they listen to, by IGMP or MLD.
+fn is_query(frame: &[u8]) -> bool {
+    matches!(
+        frame.get(..6),
+        Some([0x01, 0x00, 0x5e, 0, 0, 1] | [0x33, 0x33, 0, 0, 0, 1])
+    ) && matches!(
+        (frame.get(38), frame.get(62)),
+        (Some(0x11), _) | (_, Some(130))
+    )
 }

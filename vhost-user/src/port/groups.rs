@@ -61,7 +61,8 @@ impl Group {
 
 #[derive(Debug, Default)]
 struct Membership {
-    group: Option<Group>,
+    /// The group, and the subnet's generation when that was said.
+    group: Option<(Group, u64)>,
     /// It hears the group; otherwise it only sends.
     full: bool,
     question: Option<Question>,
@@ -150,19 +151,23 @@ impl Groups {
     /// A group that is heard.
     pub fn member(&self, mgid: Gid) -> Option<&Group> {
         let entry = self.known.get(&mgid).filter(|entry| entry.full)?;
-        entry.group.as_ref()
+        entry.group.as_ref().map(|(group, _)| group)
     }
 
-    /// A group to send to. Where it is not known yet, it is joined.
-    pub fn sends_to(&mut self, mgid: Gid, now: u64) -> Option<&Group> {
+    /// A group to send to. Where it is not known yet, it is joined. It ends with its last listener, which nobody
+    /// tells: so it is joined again where something has changed, and what is known is good until the answer is there.
+    pub fn sends_to(&mut self, mgid: Gid, generation: u64, now: u64) -> Option<&Group> {
         let entry = self.entry(mgid)?;
         entry.used = now;
         let absent = entry.absent.is_some_and(|until| now < until);
-        if entry.group.is_none() && entry.question.is_none() && !absent {
+        let from = entry.group.as_ref().map(|(_, from)| *from);
+        let fresh = from.is_some_and(|from| entry.full || from == generation);
+        if !fresh && entry.question.is_none() && !absent {
             entry.question = Some(Question::new(now));
             self.alarm.set(now);
         }
-        self.known.get(&mgid)?.group.as_ref()
+        let known = self.known.get(&mgid)?.group.as_ref();
+        known.map(|(group, _)| group)
     }
 
     /// Keeps a datagram until the group is joined.
@@ -182,6 +187,7 @@ impl Groups {
         &mut self,
         transaction: u64,
         answer: Option<McMemberRecord>,
+        generation: u64,
         now: u64,
     ) -> Option<(Gid, Group, VecDeque<Vec<u8>>)> {
         let asked = |(_, entry): &(&Gid, &mut Membership)| {
@@ -191,7 +197,7 @@ impl Groups {
         let (&mgid, entry) = self.known.iter_mut().find(asked)?;
         if let Some(group) = answer.as_ref().and_then(Group::of) {
             entry.question = None;
-            entry.group = Some(group);
+            entry.group = Some((group, generation));
             entry.absent = None;
             // Others may have waited for it.
             self.alarm.set(now);
@@ -200,7 +206,7 @@ impl Groups {
         entry.waiting.clear();
         if !entry.full {
             // Nobody listens.
-            entry.question = None;
+            (entry.group, entry.question) = (None, None);
             entry.absent = Some(now + ABSENT);
         }
         None
@@ -236,7 +242,7 @@ impl Groups {
                 continue;
             }
             if question.is_hopeless() && !entry.full {
-                entry.question = None;
+                (entry.group, entry.question) = (None, None);
                 entry.waiting.clear();
                 entry.absent = Some(now + ABSENT);
                 continue;

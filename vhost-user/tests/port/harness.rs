@@ -15,9 +15,10 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use vhost_user::port::{Output, Port, Surroundings};
 use vhost_user::server::{Arrival, Outside, Server};
-use vhost_user::translate::Mac;
+use vhost_user::translate::{self, Mac, Neighbours, Own};
 use vhost_user_driver::Driver;
 use vmm::{Listener, MemoryLimits, Stop};
+use wire::ipoib::Address;
 use wire::mad::{Mad, Method, Status};
 use wire::sa::{self, McMemberRecord, PathRecord, Record};
 use wire::{Gid, Lid, Mtu, PKey, QKey, Sl};
@@ -257,5 +258,30 @@ impl Drop for Lab {
                 "a port has failed"
             );
         }
+    }
+}
+
+/// Neighbours that a port knows.
+#[derive(Debug, Default)]
+pub struct Known(pub Vec<Address>);
+
+impl Neighbours for Known {
+    fn find(&mut self, mac: Mac) -> Option<Address> {
+        { self.0.iter() }.find(|it| Mac::of(**it) == mac).copied()
+    }
+
+    fn learn(&mut self, address: Address) {
+        self.0.push(address);
+    }
+}
+
+/// What a port and its guest are called.
+pub fn own(port: usize) -> Own {
+    let gid = Gid::new(Gid::DEFAULT_PREFIX, mac(port).eui64());
+    let qpn = translate::queue_pair_of(gid.guid());
+    Own {
+        mac: mac(port),
+        address: Address { qpn, gid },
+        pkey: PKey::DEFAULT_FULL,
     }
 }

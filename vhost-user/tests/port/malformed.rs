@@ -3,34 +3,11 @@
 
 use etherparse::{ArpHardwareId, ArpOperation, EtherType, PacketBuilder};
 use ibvswitch_vhost_user as vhost_user;
-use vhost_user::translate::{self, Dropped, Mac, Neighbours, Own, Packet, To};
-use wire::ipoib::{self, Address};
-use wire::{Gid, PKey, Qpn};
+use vhost_user::translate::{self, Dropped, Packet, To, Transactions};
+use wire::Qpn;
+use wire::ipoib;
 
-use crate::harness::mac;
-
-#[derive(Debug, Default)]
-struct Known(Vec<Address>);
-
-impl Neighbours for Known {
-    fn find(&mut self, mac: Mac) -> Option<Address> {
-        { self.0.iter() }.find(|it| Mac::of(**it) == mac).copied()
-    }
-
-    fn learn(&mut self, address: Address) {
-        self.0.push(address);
-    }
-}
-
-fn own(port: usize) -> Own {
-    let gid = Gid::new(Gid::DEFAULT_PREFIX, mac(port).eui64());
-    let qpn = translate::queue_pair_of(gid.guid());
-    Own {
-        mac: mac(port),
-        address: Address { qpn, gid },
-        pkey: PKey::DEFAULT_FULL,
-    }
-}
+use crate::harness::{Known, mac, own};
 
 fn arp() -> Vec<u8> {
     let packet = etherparse::ArpPacket::new(
@@ -72,7 +49,12 @@ fn udp() -> Vec<u8> {
 fn out(frame: &[u8]) -> Result<(Packet, To), Dropped> {
     let mut neighbours = Known(vec![own(1).address]);
     let mut packet = Packet::from_frame(frame).ok_or(Dropped::Short)?;
-    let to = translate::outbound(&mut packet, &own(0), &mut neighbours)?;
+    let to = translate::outbound(
+        &mut packet,
+        &own(0),
+        &mut neighbours,
+        &mut Transactions::default(),
+    )?;
     Ok((packet, to))
 }
 
@@ -82,7 +64,14 @@ fn arrives(datagram: &[u8]) -> Result<(Packet, Known), Dropped> {
     packet.put(datagram.to_vec());
     let mut neighbours = Known::default();
     let from = Some(own(0).address);
-    translate::inbound(&mut packet, None, from, &own(1), &mut neighbours)?;
+    translate::inbound(
+        &mut packet,
+        None,
+        from,
+        &own(1),
+        &mut neighbours,
+        &Transactions::default(),
+    )?;
     Ok((packet, neighbours))
 }
 

@@ -93,10 +93,12 @@ fn a_ring_that_stops_says_where() {
     while driver.queues[TRANSMIT].take().is_some() {}
     let base = driver.stop_ring(TRANSMIT).unwrap();
     assert!((1..=5).contains(&base), "{base}");
-    assert_eq!(driver.stop_ring(RECEIVE).unwrap(), 0);
+    // The port may have asked for groups.
+    let asked = driver.stop_ring(RECEIVE).unwrap();
+    assert!(asked <= 2, "{asked}");
     // What starts again goes on there.
     driver.start_ring(TRANSMIT, base as u16).unwrap();
-    driver.start_ring(RECEIVE, 0).unwrap();
+    driver.start_ring(RECEIVE, asked as u16).unwrap();
     for _ in base..5 {
         driver.kick(TRANSMIT).unwrap();
     }
