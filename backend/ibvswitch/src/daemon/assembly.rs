@@ -565,7 +565,9 @@ impl StatusSource for Whole {
         let engines = Arc::clone(&self.engines);
         let captures = self.management.captures();
         let vswitch = self.management.vswitch();
+        let inboxes = Arc::clone(self.management.ports());
         Subscription::start(captures, vswitch, &names, wish, move |watch| {
+            ports::watch(&inboxes, watch);
             for engine in engines.each() {
                 let watch = watch();
                 engine.with(|engine| engine.set_watch(watch));

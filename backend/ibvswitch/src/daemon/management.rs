@@ -224,6 +224,12 @@ impl<F: Face> Management<F> {
         &self.vswitch
     }
 
+    /// Ports for guests without an InfiniBand driver.
+    #[must_use]
+    pub fn ports(&self) -> &Arc<HashMap<VfId, Arc<Inbox>>> {
+        &self.ports
+    }
+
     /// Those who capture packets.
     #[must_use]
     pub fn captures(&self) -> &Arc<Captures> {

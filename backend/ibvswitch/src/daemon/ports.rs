@@ -7,8 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use hca::transport::{Mesh, MyDoor, Station};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hca::transport::{Mesh, MyDoor, Station, Watch};
 use hca::{Clock, MadDatagram, TrafficCounters, VfId};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
@@ -25,10 +27,22 @@ use crate::daemon::client::ClientState;
 /// Management packets and changes that wait for a port's thread, at most.
 const WAITING: usize = 256;
 
+/// How long somebody waits for a port's thread, which itself waits for nobody.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Something for a port's thread.
+#[derive(Debug)]
+enum Notice {
+    /// For the port.
+    Arrival(Arrival),
+    /// Who is told of datagrams from now on, and that he is, by the end of this.
+    Watch(Option<Box<dyn Watch>>, Sender<()>),
+}
+
 /// What management has for a port.
 #[derive(Debug)]
 pub struct Inbox {
-    arrivals: Mutex<VecDeque<Arrival>>,
+    notices: Mutex<VecDeque<Notice>>,
     bell: EventFd,
 }
 
@@ -39,7 +53,7 @@ impl Inbox {
     /// Where the process has no file descriptors left.
     pub fn new() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            arrivals: Mutex::default(),
+            notices: Mutex::default(),
             bell: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
         }))
     }
@@ -51,13 +65,22 @@ impl Inbox {
     }
 
     fn put(&self, arrival: Arrival) {
-        let mut arrivals = self.arrivals.lock();
+        let mut notices = self.notices.lock();
         // A port asks again for what it does not get.
-        if arrivals.len() < WAITING || matches!(arrival, Arrival::Changed) {
-            arrivals.push_back(arrival);
+        if notices.len() < WAITING || matches!(arrival, Arrival::Changed) {
+            notices.push_back(Notice::Arrival(arrival));
         }
-        drop(arrivals);
+        drop(notices);
         self.ring();
+    }
+
+    /// Has datagrams at the port watched from now on, or not any more. When they are, what is returned ends.
+    fn set_watch(&self, watch: Option<Box<dyn Watch>>) -> Receiver<()> {
+        let (taken, end) = bounded(0);
+        let notice = Notice::Watch(watch, taken);
+        self.notices.lock().push_back(notice);
+        self.ring();
+        end
     }
 
     /// Something has happened at the port.
@@ -74,6 +97,16 @@ impl Inbox {
             self.put(Arrival::Mad(Box::new(datagram.clone())));
         }
         answers
+    }
+}
+
+/// Has datagrams at ports watched, or not any more, and waits until they are.
+pub fn watch(ports: &HashMap<VfId, Arc<Inbox>>, watch: impl Fn() -> Option<Box<dyn Watch>>) {
+    let ends: Vec<_> = ports.values().map(|port| port.set_watch(watch())).collect();
+    let patience = Instant::now() + PATIENCE;
+    for end in ends {
+        // The port's thread drops the other end, or has itself ended.
+        let _ = end.recv_deadline(patience);
     }
 }
 
@@ -239,8 +272,13 @@ impl Outside for Place {
     }
 
     fn receive(&mut self) -> Option<Arrival> {
-        if let Some(arrival) = self.inbox.arrivals.lock().pop_front() {
-            return Some(arrival);
+        loop {
+            let notice = self.inbox.notices.lock().pop_front();
+            match notice {
+                Some(Notice::Arrival(arrival)) => return Some(arrival),
+                Some(Notice::Watch(watch, _taken)) => self.station.set_watch(watch),
+                None => break,
+            }
         }
         let frame = self.station.receive()?;
         Some(Arrival::Frame(frame))
@@ -251,7 +289,7 @@ impl Outside for Place {
     }
 
     fn sleep(&mut self, asleep: bool) -> bool {
-        self.door.sleep(asleep) || !self.inbox.arrivals.lock().is_empty()
+        self.door.sleep(asleep) || !self.inbox.notices.lock().is_empty()
     }
 
     fn bell(&self) -> BorrowedFd<'_> {
