@@ -14,7 +14,9 @@ use crate::{
     apt::{Apt, Package, run},
     error::{Doing, Error, Result},
     initramfs::Initramfs,
-    modules, paths, progress,
+    modules,
+    modules::Modules,
+    paths, progress,
     sysroot::Sysroot,
 };
 
@@ -35,7 +37,9 @@ const TOOLS: &[&str] = &[
     "ucx-utils",
     "iproute2",
     "busybox-static",
+    "dnsmasq-base",
     "kmod",
+    "socat",
 ];
 
 /// Dependencies that a guest whose process 1 is busybox has no use for; names that end in `*`
@@ -111,10 +115,12 @@ pub enum Kernel {
     V6_12,
     /// 7.2, trixie-backports.
     V7_2,
+    /// That of cloud images, Debian 13 (trixie): without IP over InfiniBand.
+    Cloud,
 }
 
 impl Kernel {
-    /// All of them, oldest first.
+    /// Those with all drivers, oldest first.
     pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_2];
 
     /// The suite it comes from, and the suites needed to resolve it.
@@ -123,6 +129,21 @@ impl Kernel {
             Self::V6_1 => ("bookworm", &["bookworm"]),
             Self::V6_12 => ("trixie", &["trixie", "trixie-backports"]),
             Self::V7_2 => ("trixie-backports", &["trixie", "trixie-backports"]),
+            Self::Cloud => ("trixie", &["trixie"]),
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Cloud => "linux-image-cloud-amd64",
+            _ => "linux-image-amd64",
+        }
+    }
+
+    fn modules(self) -> Modules {
+        match self {
+            Self::Cloud => modules::CLOUD,
+            _ => modules::ALL,
         }
     }
 }
@@ -133,6 +154,7 @@ impl fmt::Display for Kernel {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
             Self::V7_2 => "7.2",
+            Self::Cloud => "cloud",
         })
     }
 }
@@ -237,11 +259,11 @@ fn busybox_links(tree: &Path) -> Result<()> {
 
 /// The folder of a kernel: `vmlinuz`, `release`, and `root/` with its modules.
 fn linux(kernel: Kernel, tools: &Sysroot) -> Result<PathBuf> {
-    let key = paths::key(&(modules::WANTED, modules::OPTIONAL, kernel, 2));
+    let key = paths::key(&(kernel.modules(), kernel, 3));
     paths::cached(&format!("linux-{kernel}-{key}"), |dir| {
         let (suite, suites) = kernel.suites();
         let apt = Apt::new(suites)?;
-        let mut packages = apt.resolve(suite, &["linux-image-amd64"])?;
+        let mut packages = apt.resolve(suite, &[kernel.package()])?;
         // Up to 6.x all is in linux-image-<release>; later the image is in linux-binary-*, the
         // modules are in linux-modules-* and their index in linux-base-*. The rest is tools for
         // installing them.
@@ -259,7 +281,7 @@ fn linux(kernel: Kernel, tools: &Sysroot) -> Result<PathBuf> {
         apt.unpack(&format!("kernel {kernel}"), &packages, &whole)?;
         progress::step(format_args!("kernel {kernel}: choosing modules"));
         let root = dir.join("root");
-        let release = modules::install(tools, &whole, &root)?;
+        let release = modules::install(tools, &whole, &root, kernel.modules())?;
         let vmlinuz = find_vmlinuz(&whole, &release)?;
         let target = dir.join("vmlinuz");
         fs::copy(&vmlinuz, &target).at("copy", &vmlinuz)?;

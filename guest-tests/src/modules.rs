@@ -15,8 +15,29 @@ use crate::{
     sysroot::Sysroot,
 };
 
-/// The modules a guest may load.
-pub const WANTED: &[&str] = &[
+/// The modules that guests with some kernel may load.
+#[derive(Debug, Clone, Copy, Hash)]
+pub struct Modules {
+    /// Those that are there, or built in.
+    pub wanted: &'static [&'static str],
+    /// Those that are built in or gone in some kernels.
+    pub optional: &'static [&'static str],
+}
+
+/// Of kernels that have all drivers.
+pub const ALL: Modules = Modules {
+    wanted: WANTED,
+    optional: &["crc32_generic", "crc32c_generic"],
+};
+
+/// Of kernels for cloud images.
+pub const CLOUD: Modules = Modules {
+    wanted: &["virtio_pci", "virtio_net", "virtio_console"],
+    // They are not there, which guests are to say.
+    optional: &["ib_ipoib"],
+};
+
+const WANTED: &[&str] = &[
     // the device under test and what stands on it
     "mlx5_core",
     "mlx5_ib",
@@ -36,14 +57,11 @@ pub const WANTED: &[&str] = &[
     "vfio_iommu_type1",
 ];
 
-/// Modules that are there in some kernels and built in, or gone, in others.
-pub const OPTIONAL: &[&str] = &["crc32_generic", "crc32c_generic"];
-
-/// Copies the modules of [`WANTED`] and [`OPTIONAL`], with their dependencies and uncompressed,
+/// Copies modules, with their dependencies and uncompressed,
 /// from the unpacked kernel package at `kernel` to `image`; gives the kernel's release.
 ///
 /// Uncompressed, because a guest under emulation unpacks xz slowly.
-pub fn install(tools: &Sysroot, kernel: &Path, image: &Path) -> Result<String> {
+pub fn install(tools: &Sysroot, kernel: &Path, image: &Path, modules: Modules) -> Result<String> {
     link_lib(kernel)?;
     link_lib(image)?;
     let release = release(kernel)?;
@@ -54,7 +72,7 @@ pub fn install(tools: &Sysroot, kernel: &Path, image: &Path) -> Result<String> {
     let dependencies = fs::read_to_string(&index).at("read", &index)?;
     let index = from.join("modules.builtin");
     let builtin = fs::read_to_string(&index).at("read", &index)?;
-    for path in closure(&dependencies, &builtin)? {
+    for path in closure(modules, &dependencies, &builtin)? {
         let source = from.join(&path);
         let target = to.join(path.strip_suffix(".xz").unwrap_or(&path));
         let parent = target.parent().unwrap_or(&to);
@@ -110,12 +128,11 @@ fn depmod(tools: &Sysroot, root: &Path, release: &str) -> Result<()> {
 /// The files of the wanted modules and of all they need, from the text of modules.dep, whose
 /// lines are `file: file…` with every dependency, direct or not. What modules.builtin lists is
 /// part of the kernel.
-fn closure(dependencies: &str, builtin: &str) -> Result<BTreeSet<String>> {
+fn closure(modules: Modules, dependencies: &str, builtin: &str) -> Result<BTreeSet<String>> {
     let mut files = BTreeSet::new();
-    for (name, optional) in WANTED
-        .iter()
-        .map(|name| (name, false))
-        .chain(OPTIONAL.iter().map(|name| (name, true)))
+    let Modules { wanted, optional } = modules;
+    for (name, optional) in
+        { wanted.iter().map(|name| (name, false)) }.chain(optional.iter().map(|name| (name, true)))
     {
         let line = dependencies
             .lines()
@@ -179,10 +196,10 @@ mod tests {
             }
         }
         text += "kernel/unrelated.ko.xz:\n";
-        let files = closure(&text, "kernel/drivers/virtio/virtio_pci.ko\n").unwrap();
+        let files = closure(ALL, &text, "kernel/drivers/virtio/virtio_pci.ko\n").unwrap();
         assert_eq!(files.len(), 2 * (WANTED.len() - 1));
         assert!(files.contains("kernel/needed-by-mlx5_ib.ko.xz"));
-        let error = closure("kernel/x.ko:", "").unwrap_err().to_string();
+        let error = closure(ALL, "kernel/x.ko:", "").unwrap_err().to_string();
         assert!(error.contains("mlx5_core"), "{error}");
     }
 }
