@@ -4,13 +4,14 @@ mod daemon;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use daemon::{Daemon, HALF, Peer, connected_by, peers};
-use driver::{Connection, Data, QueuePair, SendRequest, Transport};
+use daemon::{Bystanders, Daemon, HALF, Peer, connected_by, peers};
+use driver::{Connection, Data, Options, QueuePair, SendRequest, Syndrome, Transport};
 use vfio_user::MigrationState;
 use vfio_user::client::Client;
 
 with_both_doorbells!(
     a_device_that_rested_goes_on_where_it_was,
+    a_function_level_reset_ends_a_rest,
     what_the_device_has_written_is_logged,
 );
 
@@ -108,6 +109,41 @@ fn a_device_that_rested_goes_on_where_it_was(daemon: &Daemon) {
         assert!(a.sent(&mut qa).is_ok());
         b.verify(HALF, 5000, seed);
     }
+}
+
+/// A guest's kernel resets the function while it rests: it is as new, and works at once. Of what others have
+/// sent to it meanwhile it gets nothing, and they are told.
+fn a_function_level_reset_ends_a_rest(daemon: &Daemon) {
+    let bystanders = Bystanders::start(daemon);
+    let (mut a, mut b) = peers(daemon);
+    for seed in 0..3 {
+        let (to, from) = (a.config(Transport::Rc), b.config(Transport::Rc));
+        let (mut qa, qb) = connected_by(&to, &from, &a, &b, |connection| {
+            // 67 ms, once.
+            (connection.ack_timeout, connection.retry_count) = (14, 0);
+        });
+        a.fill(0, 5000, seed);
+        let from = [a.sge(0, 5000)];
+        let write = SendRequest::write(b.remote(HALF), Data::Memory(&from));
+        a.execute(&mut qa, &write);
+        let mut resting = b.device.pause().unwrap();
+        let image = resting.image().unwrap();
+        assert!(!image.is_empty());
+        qa.post_send(&write).unwrap();
+        resting.reset_function().unwrap();
+        assert_eq!(a.sent(&mut qa).syndrome(), Syndrome::RetryExceeded);
+        let state = b.device.client().migration_state().unwrap();
+        assert_eq!(state, MigrationState::Running);
+        // Nobody's image is left to be read.
+        assert!(b.device.client().read_image().is_err());
+        let device = b.device.reopen(Options::default()).unwrap();
+        drop((qb, std::mem::replace(&mut b, Peer::new(device))));
+        a.write_to(&b);
+        b.write_to(&a);
+        b.device.pause().unwrap().resume().unwrap();
+        a.write_to(&b);
+    }
+    bystanders.stop();
 }
 
 /// A monitor copies what it is told was written, and nothing else: the copy has it all.

@@ -24,7 +24,7 @@ use crate::message::{
 use crate::migration::Progress;
 use crate::region::RegionInfo;
 use crate::version::{Capabilities, Version};
-use crate::{Device, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
+use crate::{Device, Effect, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
 use vmm::memory::{Files, MapError};
 use vmm::socket::{Lost, ReceivedFds, Socket};
 
@@ -454,7 +454,10 @@ impl<'a> Connection<'a> {
         }
         self.check(&access, true)?;
         if !data.is_empty() {
-            self.device.write(access.region, access.offset, data)?;
+            let effect = self.device.write(access.region, access.offset, data)?;
+            if effect == Effect::Reset {
+                self.progress.reset(self.device);
+            }
         }
         access.emit(&mut self.reply);
         Ok(())

@@ -5,6 +5,16 @@ use std::os::fd::BorrowedFd;
 
 use crate::{Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Region};
 
+/// What an access did besides reading or writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// The device was reset, as [`Device::reset`] does it.
+    Reset,
+}
+
 /// A PCI device, as the server sees it.
 ///
 /// All methods are called from the thread that serves the socket, one at a
@@ -60,7 +70,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// The errno for the client.
-    fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Errno>;
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<Effect, Errno>;
 
     /// Guest memory appeared; a device that does DMA puts it in its
     /// [`DmaTable`](crate::DmaTable).

@@ -53,7 +53,7 @@ pub mod client;
 pub mod testing;
 
 pub use connection::serve;
-pub use device::Device;
+pub use device::{Device, Effect};
 pub use dma::{
     DmaError, DmaTable, DmaView, Lookup, MAX_DMA_MAPS, Mapping, PAGE_SIZE, Protection, SharedView,
 };

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use crate::{
-    Device, DmaTable, End, Errno, Interrupts, IrqInfo, Mapping, Migration, Region, SharedMemory,
-    SparseArea, Stop, serve,
+    Device, DmaTable, Effect, End, Errno, Interrupts, IrqInfo, Mapping, Migration, Region,
+    SharedMemory, SparseArea, Stop, serve,
 };
 use vmm::socket::Socket;
 
@@ -31,6 +31,8 @@ pub const DMA_WRITE: u64 = 0x08;
 pub const DMA_READ: u64 = 0x10;
 /// Register of [`BAR`]: what [`DMA_READ`] read.
 pub const DMA_RESULT: u64 = 0x18;
+/// Register of [`BAR`]: a write resets the device, as a function-level reset does.
+pub const RESET: u64 = 0x20;
 /// What [`DMA_WRITE`] writes.
 pub const DMA_DATA: [u8; 8] = *b"vfiouser";
 /// Region index of the BAR of [`Dummy`] of which the client can map pages 1
@@ -182,8 +184,12 @@ impl Device for Dummy {
         Ok(())
     }
 
-    fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Errno> {
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<Effect, Errno> {
         match region {
+            BAR if offset == RESET => {
+                self.reset();
+                return Ok(Effect::Reset);
+            }
             BAR => {
                 self.bar[offset as usize..][..data.len()].copy_from_slice(data);
                 self.act(offset, data);
@@ -194,7 +200,7 @@ impl Device for Dummy {
                 .ok_or(Errno::EINVAL)?
                 .copy_from(data),
         }
-        Ok(())
+        Ok(Effect::None)
     }
 
     fn dma_map(&mut self, mapping: Mapping) -> Result<(), Errno> {

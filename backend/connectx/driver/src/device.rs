@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use vfio_user::Protection;
 use vfio_user::client::Client;
-use vfio_user::{MigrationState, Protection};
 
 use crate::bar::{Bar, doorbell};
 use crate::bits::{cap, dword, eqc, put_qword, reply, request};
@@ -24,7 +24,7 @@ pub const BAR0: u32 = 0;
 /// Region index of configuration space.
 pub const CONFIG: u32 = 7;
 /// Interrupt index of MSI-X.
-const MSIX: u32 = 2;
+pub(crate) const MSIX: u32 = 2;
 
 /// The initialization segment at the start of BAR 0: big-endian dwords.
 pub mod initialization {
@@ -70,24 +70,24 @@ impl Default for Options {
 }
 
 #[derive(Debug)]
-struct Commands {
+pub(crate) struct Commands {
     queue: CommandQueue,
     /// Where completed commands are announced, once it exists.
     events: Option<EventQueue>,
     announced: u32,
-    dead: bool,
+    pub(crate) dead: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) client: Mutex<Client>,
+    pub(crate) client: Arc<Mutex<Client>>,
     pub(crate) bar: Bar,
-    commands: Mutex<Commands>,
+    pub(crate) commands: Mutex<Commands>,
     asynchronous: Mutex<Option<EventQueue>>,
     page_requests: Mutex<Option<EventQueue>>,
     completions: Vec<Mutex<Option<EventQueue>>>,
-    vectors: Vec<Vector>,
-    memory: Arc<Memory>,
+    pub(crate) vectors: Vec<Vector>,
+    pub(crate) memory: Arc<Memory>,
     next_iova: AtomicU64,
     control_uar: AtomicU64,
     capabilities: Mutex<Vec<u8>>,
@@ -98,61 +98,6 @@ pub(crate) struct Inner {
 /// them and of its objects is gone.
 #[derive(Debug, Clone)]
 pub struct Device(pub(crate) Arc<Inner>);
-
-/// A device that rests.
-#[derive(Debug)]
-pub struct Paused<'a> {
-    device: &'a Device,
-    client: MutexGuard<'a, Client>,
-}
-
-impl Paused<'_> {
-    /// Its image.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub fn image(&mut self) -> Result<Vec<u8>> {
-        Ok(self.client.read_image()?)
-    }
-
-    /// Has the device at another socket go on from an image, with the memory, the queues and the eventfds
-    /// of this one. The doorbell pages that the driver has mapped stay those of before, at which nobody
-    /// looks any more: what counts are the records of doorbells, which are in memory.
-    ///
-    /// # Errors
-    /// [`Error`]; then it still rests.
-    pub fn go_on_at(&mut self, socket: impl AsRef<Path>, image: &[u8]) -> Result<()> {
-        let mut next = Client::connect(socket)?;
-        next.device_info()?;
-        next.region_info(BAR0)?;
-        map(&mut next, &self.device.0.memory)?;
-        let vectors = self.device.0.vectors.iter();
-        let eventfds: Vec<BorrowedFd<'_>> = vectors.map(AsFd::as_fd).collect();
-        next.set_irqs(MSIX, 0, &eventfds)?;
-        next.set_migration_state(MigrationState::Resuming)?;
-        next.write_image(image)?;
-        next.set_migration_state(MigrationState::Running)?;
-        *self.client = next;
-        Ok(())
-    }
-
-    /// Rings for a command all the same.
-    ///
-    /// # Errors
-    /// [`Error::Client`], since it rests.
-    pub fn ring_commands(&mut self) -> Result<()> {
-        let entry = 1_u32.to_be_bytes();
-        Ok({ &mut self.client }.region_write(BAR0, initialization::CMD_DBELL, &entry)?)
-    }
-
-    /// The device goes on where it is.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub fn resume(mut self) -> Result<()> {
-        Ok(self.client.set_migration_state(MigrationState::Running)?)
-    }
-}
 
 impl Device {
     /// Connects to the device at a vfio-user socket and initializes it with
@@ -181,11 +126,28 @@ impl Device {
     /// # Errors
     /// [`Error`].
     pub fn attach(socket: impl AsRef<Path>, options: Options) -> Result<Self> {
-        let mut client = Client::connect(socket)?;
+        let client = Client::connect(socket)?;
+        Self::attach_to(Arc::new(Mutex::new(client)), options)
+    }
+
+    /// Opens the device once more after a reset, over the same connection and with memory of its own. Of
+    /// what it was before nothing can be used.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn reopen(&self, options: Options) -> Result<Self> {
+        self.0.commands.lock().dead = true;
+        self.0.client.lock().dma_unmap_all()?;
+        let device = Self::attach_to(Arc::clone(&self.0.client), options)?;
+        device.initialize()?;
+        Ok(device)
+    }
+
+    fn attach_to(shared: Arc<Mutex<Client>>, options: Options) -> Result<Self> {
+        let mut client = shared.lock();
         client.device_info()?;
         let bar = Bar::new(&client.region_info(BAR0)?)?;
         enable_function(&mut client)?;
-
         let memory = Memory::new(options.iova, options.memory)
             .map_err(|source| system("create memory", source))?;
         map(&mut client, &memory)?;
@@ -218,9 +180,10 @@ impl Device {
         ] {
             client.region_write(BAR0, offset, &value.to_be_bytes())?;
         }
+        drop(client);
         let completions = (0..options.completion_vectors).map(|_| Mutex::new(None));
         Ok(Self(Arc::new(Inner {
-            client: Mutex::new(client),
+            client: shared,
             bar,
             commands: Mutex::new(Commands {
                 queue,
@@ -238,19 +201,6 @@ impl Device {
             capabilities: Mutex::default(),
             synchronous_doorbells: options.synchronous_doorbells,
         })))
-    }
-
-    /// Lets the device rest, to go on elsewhere; until then nobody rings a doorbell of it that is trapped.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub fn pause(&self) -> Result<Paused<'_>> {
-        let mut client = self.0.client.lock();
-        client.set_migration_state(MigrationState::StopCopy)?;
-        Ok(Paused {
-            device: self,
-            client,
-        })
     }
 
     /// The stock driver's first commands, up to its event queues.
@@ -733,7 +683,7 @@ pub(crate) fn append_pages(input: &mut Vec<u8>, pages: impl Iterator<Item = u64>
     }
 }
 
-fn map(client: &mut Client, memory: &Memory) -> Result<()> {
+pub(crate) fn map(client: &mut Client, memory: &Memory) -> Result<()> {
     Ok(client.dma_map(
         Some(memory.fd()),
         0,

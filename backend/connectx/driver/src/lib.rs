@@ -54,13 +54,14 @@ mod port;
 mod queue_pair;
 mod region;
 mod request;
+mod rest;
 mod shared;
 mod uar;
 mod wait;
 
 pub use command::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes, request};
 pub use completion::{CompletionQueue, Cqe, CqeKind, Syndrome};
-pub use device::{BAR0, CONFIG, Device, Options, Paused, initialization};
+pub use device::{BAR0, CONFIG, Device, Options, initialization};
 pub use error::{Error, Result};
 pub use event::{Event, EventType};
 pub use memory::{Buffer, Memory, PAGE};
@@ -72,5 +73,6 @@ pub use request::{
     AddressVector, Atomic, Data, KeyChange, KeyUpdate, MAX_SEGMENTS, PageList, Piece, Remote,
     SendOpcode, SendRequest, Sge,
 };
+pub use rest::Paused;
 pub use shared::SharedReceiveQueue;
 pub use uar::Uar;

@@ -233,17 +233,19 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
         Ok(())
     }
 
-    fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Errno> {
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<vfio_user::Effect, Errno> {
         let region = connectx::Region::from_vfio_index(region).ok_or(Errno::EINVAL)?;
-        // Whoever rings for commands or work now has none of its guest's running.
-        if self.rests && region != connectx::Region::Config {
+        // Whoever rings for commands or work now has none of its guest's running; configuration space and
+        // the table of interrupts answer (`linux/vfio.h`, "RUNNING_P2P -> STOP").
+        if self.rests && region == connectx::Region::Bar0 {
             return Err(Errno::EBUSY);
         }
         if self.function.write(region, offset, data) == Effect::Reset {
             self.vswitch.handle(Input::Reset(self.vf));
             tracing::debug!(vf = self.name, "reset by its guest");
+            return Ok(vfio_user::Effect::Reset);
         }
-        Ok(())
+        Ok(vfio_user::Effect::None)
     }
 
     fn ready(&self) -> Option<BorrowedFd<'_>> {

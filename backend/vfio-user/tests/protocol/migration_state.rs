@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use ibvswitch_vfio_user::testing::{BAR, RESET};
+
 use crate::device_feature::{GET, SET};
 use crate::harness::{Served, words};
 
@@ -66,6 +68,31 @@ fn a_reset_leads_back() {
         assert_eq!(state(&mut served), RUNNING);
         assert!(!served.events.rests.load(Relaxed));
     }
+    served.assert_in_step();
+}
+
+/// Registers of a device can reset it, too. What was saved of it before is nobody's any more.
+#[test]
+fn a_reset_by_a_register_leads_back() {
+    let mut served = Served::negotiated();
+    let reset = [&words(&[RESET as u32, 0, BAR, 4])[..], &[0; 4]].concat();
+    for from in [STOP, STOP_COPY, RESUMING, RUNNING] {
+        assert_eq!(go(&mut served, from), 0);
+        assert_eq!(served.ask(10, &reset, &[]).error, 0);
+        assert_eq!(state(&mut served), RUNNING);
+        assert!(!served.events.rests.load(Relaxed));
+        let read = words(&[8 + 4096, 4096]);
+        assert_eq!(served.ask(17, &read, &[]).error, libc::EINVAL);
+    }
+    assert_eq!(served.events.resets.load(Relaxed), 4);
+    // Nothing is an image of this device.
+    assert_eq!(go(&mut served, RESUMING), 0);
+    let image = [&words(&[8 + 4, 4])[..], &[0; 4]].concat();
+    assert_eq!(served.ask(18, &image, &[]).error, 0);
+    assert_eq!(go(&mut served, RUNNING), libc::EINVAL);
+    assert_eq!(state(&mut served), ERROR);
+    assert_eq!(served.ask(10, &reset, &[]).error, 0);
+    assert_eq!(state(&mut served), RUNNING);
     served.assert_in_step();
 }
 
