@@ -177,7 +177,18 @@ fn what_the_device_has_written_is_logged(daemon: &Daemon) {
     let expected = [pages(HALF + 5000, 100_000), pages(HALF + 3_000_000, 8)].concat();
     assert_eq!(logged(HALF), expected);
     assert!(logged(HALF).is_empty());
-    b.device.client().stop_dirty_log().unwrap();
+    // Whoever takes memory away is told of it, to the last write.
+    write(HALF, 10_000);
+    let (start, len) = (b.device.memory().iova(), b.device.memory().len());
+    let mut client = b.device.client();
+    let told = client.dma_unmap_written(start, len as u64).unwrap();
+    let upper = (b.region.start() + HALF as u64) & !4095;
+    let told = told.into_iter().filter(|page| *page >= upper);
+    assert_eq!(told.collect::<Vec<_>>(), pages(HALF, 10_000));
+    client.stop_dirty_log().unwrap();
+    drop(client);
+    // Without memory it answers no commands.
+    b.device.reset().unwrap();
 }
 
 /// Images of others, and what is none: the daemon says why, the VF is as new, and nobody else notices.

@@ -6,6 +6,8 @@
 //! error. For a look at how a server copes with what no good client sends,
 //! [`Client::send`] and [`Client::receive`] exchange messages as they are.
 
+mod migration;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -18,19 +20,14 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use thiserror::Error;
 use vfio_bindings::bindings::vfio::{
-    VFIO_DEVICE_FEATURE_DMA_LOGGING_REPORT, VFIO_DEVICE_FEATURE_DMA_LOGGING_START,
-    VFIO_DEVICE_FEATURE_DMA_LOGGING_STOP, VFIO_DEVICE_FEATURE_GET,
-    VFIO_DEVICE_FEATURE_MIG_DEVICE_STATE, VFIO_DEVICE_FEATURE_SET, VFIO_DMA_MAP_FLAG_READ,
-    VFIO_DMA_MAP_FLAG_WRITE, VFIO_DMA_UNMAP_FLAG_ALL, VFIO_IRQ_SET_ACTION_TRIGGER,
-    VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
+    VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, VFIO_DMA_UNMAP_FLAG_ALL,
+    VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
 };
 
-use crate::MigrationState;
 use crate::dma::{MAX_DMA_MAPS, PAGE_SIZE};
 use crate::message::{
     DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
-    FLAG_REPLY, FLAG_TYPE, HEADER_LEN, IrqInfoFields, IrqSet, LoggingControl, LoggingReport,
-    MAX_PAYLOAD, MigData, RegionAccess,
+    FLAG_REPLY, FLAG_TYPE, HEADER_LEN, IrqInfoFields, IrqSet, MAX_PAYLOAD, RegionAccess,
 };
 use crate::version::{Capabilities, MAJOR, MINOR, Version};
 use crate::{
@@ -466,6 +463,7 @@ impl Client {
     /// [`ClientError`].
     pub fn dma_unmap(&mut self, addr: u64, size: u64) -> Result<(), ClientError> {
         self.unmap(DmaUnmap {
+            argsz: DmaUnmap::LEN,
             flags: 0,
             addr,
             size,
@@ -478,6 +476,7 @@ impl Client {
     /// [`ClientError`].
     pub fn dma_unmap_all(&mut self) -> Result<(), ClientError> {
         self.unmap(DmaUnmap {
+            argsz: DmaUnmap::LEN,
             flags: VFIO_DMA_UNMAP_FLAG_ALL,
             addr: 0,
             size: 0,
@@ -490,7 +489,7 @@ impl Client {
         request.emit(&mut payload);
         let reply = self.command(command, &payload, &[])?;
         match DmaUnmap::parse(&reply.payload) {
-            Ok(echo) if echo == request => Ok(()),
+            Ok((echo, [])) if echo == request => Ok(()),
             _ => Err(ClientError::Malformed(command)),
         }
     }
@@ -653,118 +652,6 @@ impl Client {
             Ok((echo, data)) if echo.flags == flags => Ok(data.to_vec()),
             _ => Err(ClientError::Malformed(command)),
         }
-    }
-
-    /// The device's state on its way to another place.
-    ///
-    /// # Errors
-    /// [`ClientError`]; the errno `ENOTTY` of a device that cannot go to another place.
-    pub fn migration_state(&mut self) -> Result<MigrationState, ClientError> {
-        let flags = VFIO_DEVICE_FEATURE_GET | VFIO_DEVICE_FEATURE_MIG_DEVICE_STATE;
-        let data = self.device_feature(flags, &[], 8)?;
-        let number = data.first_chunk().copied().map(u32::from_ne_bytes);
-        let state = number.and_then(MigrationState::from_number);
-        state.ok_or(ClientError::Malformed(Command::DeviceFeature))
-    }
-
-    /// Leads the device to another state.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn set_migration_state(&mut self, state: MigrationState) -> Result<(), ClientError> {
-        let flags = VFIO_DEVICE_FEATURE_SET | VFIO_DEVICE_FEATURE_MIG_DEVICE_STATE;
-        let mut data = (state as u32).to_ne_bytes().to_vec();
-        data.extend([0; 4]);
-        self.device_feature(flags, &data, 8).map(drop)
-    }
-
-    /// MIG_DATA_READ until nothing is left: the image of a device in STOP_COPY.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn read_image(&mut self) -> Result<Vec<u8>, ClientError> {
-        let command = Command::MigDataRead;
-        let mut image = Vec::new();
-        loop {
-            let mut payload = Vec::new();
-            payload.extend((MigData::LEN as u32 + MAX_DATA_XFER_SIZE).to_ne_bytes());
-            payload.extend(MAX_DATA_XFER_SIZE.to_ne_bytes());
-            let reply = self.command(command, &payload, &[])?;
-            let (fields, data) =
-                MigData::parse(&reply.payload).map_err(|_| ClientError::Malformed(command))?;
-            if data.len() != fields.size as usize {
-                return Err(ClientError::Malformed(command));
-            }
-            if data.is_empty() {
-                return Ok(image);
-            }
-            image.extend_from_slice(data);
-        }
-    }
-
-    /// MIG_DATA_WRITE of an image, to a device in RESUMING.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn write_image(&mut self, image: &[u8]) -> Result<(), ClientError> {
-        for part in image.chunks(MAX_DATA_XFER_SIZE as usize) {
-            let mut payload = Vec::new();
-            MigData::emit(part.len(), &mut payload);
-            payload.extend_from_slice(part);
-            self.command(Command::MigDataWrite, &payload, &[])?;
-        }
-        Ok(())
-    }
-
-    /// Begins to log what the device writes.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn start_dirty_log(&mut self) -> Result<(), ClientError> {
-        let mut data = Vec::new();
-        LoggingControl {
-            page_size: PAGE_SIZE,
-            num_ranges: 0,
-        }
-        .emit(&mut data);
-        let flags = VFIO_DEVICE_FEATURE_SET | VFIO_DEVICE_FEATURE_DMA_LOGGING_START;
-        self.device_feature(flags, &data, 0).map(drop)
-    }
-
-    /// Ends the log.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn stop_dirty_log(&mut self) -> Result<(), ClientError> {
-        let flags = VFIO_DEVICE_FEATURE_SET | VFIO_DEVICE_FEATURE_DMA_LOGGING_STOP;
-        self.device_feature(flags, &[], 0).map(drop)
-    }
-
-    /// Addresses of the pages of [`PAGE_SIZE`] in `addr..addr + size` that the device has written since
-    /// the last time.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn take_dirty_log(&mut self, addr: u64, size: u64) -> Result<Vec<u64>, ClientError> {
-        let mut data = Vec::new();
-        LoggingReport {
-            iova: addr,
-            length: size,
-            page_size: PAGE_SIZE,
-        }
-        .emit(&mut data);
-        let words = size.div_ceil(PAGE_SIZE).div_ceil(64) as usize;
-        let flags = VFIO_DEVICE_FEATURE_GET | VFIO_DEVICE_FEATURE_DMA_LOGGING_REPORT;
-        let answer = self.device_feature(flags, &data, data.len() + words * 8)?;
-        let bitmap = answer.get(data.len()..).unwrap_or_default();
-        let (bitmap, _) = bitmap.as_chunks();
-        let bits = bitmap.iter().enumerate().flat_map(|(word, bits)| {
-            let bits = u64::from_ne_bytes(*bits);
-            (0..64_u64)
-                .filter(move |bit| bits >> bit & 1 != 0)
-                .map(move |bit| addr + (word as u64 * 64 + bit) * PAGE_SIZE)
-        });
-        Ok(bits.collect())
     }
 }
 

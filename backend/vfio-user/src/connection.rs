@@ -17,11 +17,11 @@ use vfio_bindings::bindings::vfio::{
 use crate::end::End;
 use crate::journal::Journal;
 use crate::message::{
-    Command, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY, FLAG_REPLY,
-    FLAG_TYPE, HEADER_LEN, Header, IrqInfoFields, IrqSet, MAX_DATA_XFER_SIZE, MAX_PAYLOAD,
-    NUM_IRQS, NUM_REGIONS, RegionAccess,
+    BitmapShape, Command, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
+    FLAG_REPLY, FLAG_TYPE, HEADER_LEN, Header, IrqInfoFields, IrqSet, MAX_DATA_XFER_SIZE,
+    MAX_PAYLOAD, NUM_IRQS, NUM_REGIONS, PutFields, RegionAccess,
 };
-use crate::migration::Progress;
+use crate::migration::{MAX_BITMAP_SIZE, Progress, Written, is_logging};
 use crate::region::RegionInfo;
 use crate::version::{Capabilities, Version};
 use crate::{Device, Effect, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
@@ -366,19 +366,58 @@ impl<'a> Connection<'a> {
     }
 
     fn dma_unmap(&mut self, payload: &[u8]) -> Result<(), Errno> {
-        let request = DmaUnmap::parse(payload)?;
+        let (request, shape) = DmaUnmap::parse(payload)?;
+        if request.flags == VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP {
+            return self.dma_unmap_telling(request, BitmapShape::parse(shape)?);
+        }
+        if !shape.is_empty() {
+            return Err(Errno::EINVAL);
+        }
         let (addr, size) = match (request.flags, request.addr, request.size) {
             // All of 2^64 bytes: by the flag, or as a size that wrapped to 0,
             // which is how it looks where it is computed from an address mask.
             (0 | VFIO_DMA_UNMAP_FLAG_ALL, 0, 0) => (0, u64::MAX),
             (0, _, 1..) => (request.addr, request.size),
-            (VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP | VFIO_DMA_UNMAP_FLAG_VADDR, ..) => {
-                return Err(Errno::EOPNOTSUPP);
-            }
+            (VFIO_DMA_UNMAP_FLAG_VADDR, ..) => return Err(Errno::EOPNOTSUPP),
             _ => return Err(Errno::EINVAL),
         };
         self.device.dma_unmap(addr, size)?;
         request.emit(&mut self.reply);
+        Ok(())
+    }
+
+    /// Unmaps a range, and tells what the device had written there since it was told last: the log of
+    /// DMA_LOGGING_START is the one that there is.
+    fn dma_unmap_telling(&mut self, request: DmaUnmap, shape: BitmapShape) -> Result<(), Errno> {
+        let DmaUnmap {
+            argsz, addr, size, ..
+        } = request;
+        let BitmapShape {
+            page_size,
+            size: room,
+        } = shape;
+        let asked = Written::new(addr, size, page_size)?;
+        if room > MAX_BITMAP_SIZE {
+            return Err(Errno::E2BIG);
+        }
+        let whole = u64::from(DmaUnmap::LEN + BitmapShape::LEN) + room;
+        if room < asked.bitmap_size() || u64::from(argsz) < whole {
+            return Err(Errno::EINVAL);
+        }
+        let device = self.device.migration().ok_or(Errno::EOPNOTSUPP)?;
+        if !is_logging(device) {
+            return Err(Errno::EINVAL);
+        }
+        self.device.dma_unmap(addr, size)?;
+        // From now on nobody writes there.
+        let device = self.device.migration().ok_or(Errno::EOPNOTSUPP)?;
+        let bitmap = asked.take(device);
+        request.emit(&mut self.reply);
+        shape.emit(&mut self.reply);
+        for word in bitmap {
+            self.reply.put_u64(word);
+        }
+        self.reply.resize(whole as usize, 0);
         Ok(())
     }
 

@@ -279,6 +279,12 @@ impl DirtyLog {
         })
     }
 
+    /// Whether nothing was written.
+    fn is_clean(&self) -> bool {
+        let mut words = self.words.iter();
+        words.all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
     /// Bytes that it takes.
     fn cost(&self) -> usize {
         self.words.len() * size_of::<AtomicU64>()
@@ -498,19 +504,15 @@ impl DmaTable {
         gone
     }
 
-    /// What has been written to mappings that are gone is still to be told. Whoever maps and unmaps all
-    /// the time and never asks is told that everything was written.
+    /// What has been written to mappings that are gone is still to be told, and what is being written by
+    /// those who look at the memory as it was. Whoever maps and unmaps all the time and never asks is told
+    /// that everything was written.
     fn keep_logs(&mut self, gone: &[Mapping]) {
+        // Everybody has another view since these went.
+        self.gone.retain(|log| !log.is_clean());
         let mut cost: usize = self.gone.iter().map(|log| log.cost()).sum();
         for mapping in gone {
             let Some(log) = &mapping.dirty else { continue };
-            if log
-                .words
-                .iter()
-                .all(|word| word.load(Ordering::Relaxed) == 0)
-            {
-                continue;
-            }
             cost += log.cost();
             if self.gone.len() < GONE_LOGS && cost <= GONE_BYTES {
                 self.gone.push(Arc::clone(log));

@@ -258,36 +258,64 @@ impl DmaMap {
     }
 }
 
-/// Payload of DMA_UNMAP, request and reply.
+/// Payload of DMA_UNMAP, request and reply; a [`BitmapShape`] may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DmaUnmap {
+    pub(crate) argsz: u32,
     pub(crate) flags: u32,
     pub(crate) addr: u64,
     pub(crate) size: u64,
 }
 
 impl DmaUnmap {
-    const LEN: u32 = 24;
+    pub(crate) const LEN: u32 = 24;
 
-    pub(crate) fn parse(payload: &[u8]) -> Result<Self, Errno> {
+    /// The fields, and what follows them.
+    pub(crate) fn parse(payload: &[u8]) -> Result<(Self, &[u8]), Errno> {
         let mut fields = Fields::new(payload);
-        let argsz = fields.u32()?;
         let request = Self {
+            argsz: fields.u32()?,
             flags: fields.u32()?,
             addr: fields.u64()?,
             size: fields.u64()?,
         };
-        fields.end()?;
-        if argsz < Self::LEN {
+        if request.argsz < Self::LEN {
             return Err(Errno::EINVAL);
         }
-        Ok(request)
+        Ok((request, fields.rest()))
     }
 
     pub(crate) fn emit(&self, payload: &mut Vec<u8>) {
-        payload.put_u32(Self::LEN);
+        payload.put_u32(self.argsz);
         payload.put_u32(self.flags);
         payload.put_u64(self.addr);
+        payload.put_u64(self.size);
+    }
+}
+
+/// What a client wants to be told of the pages that it unmaps ("VFIO Bitmap"). In the reply the bitmap
+/// follows: `size` bytes, a bit for each page of `page_size`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BitmapShape {
+    pub(crate) page_size: u64,
+    pub(crate) size: u64,
+}
+
+impl BitmapShape {
+    pub(crate) const LEN: u32 = 16;
+
+    pub(crate) fn parse(payload: &[u8]) -> Result<Self, Errno> {
+        let mut fields = Fields::new(payload);
+        let shape = Self {
+            page_size: fields.u64()?,
+            size: fields.u64()?,
+        };
+        fields.end()?;
+        Ok(shape)
+    }
+
+    pub(crate) fn emit(&self, payload: &mut Vec<u8>) {
+        payload.put_u64(self.page_size);
         payload.put_u64(self.size);
     }
 }

@@ -296,59 +296,93 @@ fn start_log(device: &mut dyn Migration, asked: LoggingControl) -> Result<(), Er
     Ok(())
 }
 
-/// The bitmap of what was written in a range since the last report: a bit for each page of the size that is
-/// asked for, in words of 64.
+/// Whether what the device writes is logged.
+pub(crate) fn is_logging(device: &mut dyn Migration) -> bool {
+    let mut logging = false;
+    device.with_mappings(&mut |table| logging = table.is_logging());
+    logging
+}
+
+/// A range that a client asks about, in pages of its choice.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written {
+    iova: u64,
+    length: u64,
+    page_size: u64,
+}
+
+impl Written {
+    /// `EINVAL` for what is no range, `E2BIG` for one that takes more than [`MAX_BITMAP_SIZE`].
+    pub(crate) fn new(iova: u64, length: u64, page_size: u64) -> Result<Self, Errno> {
+        if !page_size.is_power_of_two() || length == 0 || iova.checked_add(length).is_none() {
+            return Err(Errno::EINVAL);
+        }
+        let range = Self {
+            iova,
+            length,
+            page_size,
+        };
+        if range.bitmap_size() > MAX_BITMAP_SIZE {
+            return Err(Errno::E2BIG);
+        }
+        Ok(range)
+    }
+
+    fn pages(&self) -> u64 {
+        self.length.div_ceil(self.page_size)
+    }
+
+    /// Bytes of a bitmap with a bit for each page, in words of 64.
+    pub(crate) fn bitmap_size(&self) -> u64 {
+        self.pages().div_ceil(64) * 8
+    }
+
+    /// The bitmap of what was written there since somebody was told last.
+    pub(crate) fn take(&self, device: &mut dyn Migration) -> Vec<u64> {
+        let Self {
+            iova,
+            length,
+            page_size,
+        } = *self;
+        let pages = self.pages();
+        let mut bitmap = vec![0_u64; (self.bitmap_size() / 8) as usize];
+        let mut mark = |from: u64, to: u64| {
+            let first = from.saturating_sub(iova) / page_size;
+            let last = (to - iova).div_ceil(page_size).min(pages);
+            for page in first..last {
+                if let Some(word) = bitmap.get_mut((page / 64) as usize) {
+                    *word |= 1 << (page % 64);
+                }
+            }
+        };
+        device.with_mappings(&mut |table| {
+            for page in table.take_dirty_log_of(iova, length) {
+                mark(page, (page + PAGE_SIZE).max(iova));
+            }
+            if let Some(lost) = table.lost_dirty_logs()
+                && lost.end > iova
+            {
+                mark(lost.start, lost.end);
+            }
+        });
+        bitmap
+    }
+}
+
+/// DMA_LOGGING_REPORT: what was written in a range since the last one.
 fn report(
     device: &mut dyn Migration,
     asked: LoggingReport,
     argsz: u32,
     answer: &mut Vec<u8>,
 ) -> Result<(), Errno> {
-    let LoggingReport {
-        iova,
-        length,
-        page_size,
-    } = asked;
-    let end = iova.checked_add(length);
-    if !page_size.is_power_of_two() || length == 0 || end.is_none() {
-        return Err(Errno::EINVAL);
-    }
-    let pages = length.div_ceil(page_size);
-    let size = pages.div_ceil(64) * 8;
-    if size > MAX_BITMAP_SIZE {
-        return Err(Errno::E2BIG);
-    }
-    let whole = (DeviceFeature::LEN + LoggingReport::LEN) as u64 + size;
-    if u64::from(argsz) < whole {
-        return Err(Errno::EINVAL);
-    }
-    let mut bitmap = vec![0_u64; (size / 8) as usize];
-    let mut mark = |from: u64, to: u64| {
-        let first = from.saturating_sub(iova) / page_size;
-        let last = (to - iova).div_ceil(page_size).min(pages);
-        for page in first..last {
-            if let Some(word) = bitmap.get_mut((page / 64) as usize) {
-                *word |= 1 << (page % 64);
-            }
-        }
-    };
-    let mut logging = false;
-    device.with_mappings(&mut |table| {
-        logging = table.is_logging();
-        for page in table.take_dirty_log_of(iova, length) {
-            mark(page, (page + PAGE_SIZE).max(iova));
-        }
-        if let Some(lost) = table.lost_dirty_logs()
-            && lost.end > iova
-        {
-            mark(lost.start, lost.end);
-        }
-    });
-    if !logging {
+    let range = Written::new(asked.iova, asked.length, asked.page_size)?;
+    let whole = (DeviceFeature::LEN + LoggingReport::LEN) as u64 + range.bitmap_size();
+    if u64::from(argsz) < whole || !is_logging(device) {
         return Err(Errno::EINVAL);
     }
     asked.emit(answer);
-    for word in bitmap {
+    for word in range.take(device) {
         answer.put_u64(word);
     }
     Ok(())

@@ -125,6 +125,61 @@ fn memory_that_is_gone() {
     served.assert_in_step();
 }
 
+/// Whoever unmaps can be told in the same breath ("VFIO Bitmap"), and nobody is told again.
+#[test]
+fn memory_that_goes_with_its_bitmap() {
+    const SIZE: u64 = PAGES * 4096;
+    let mut served = with_memory();
+    assert_eq!(start(&mut served, 4096), 0);
+    write(&mut served, MEMORY + 5 * 4096);
+    write(&mut served, MEMORY + 127 * 4096);
+    // Room for more than there is: it is all sent, the rest as zeroes.
+    let request = fields(24 + 16 + 24, 1, &[MEMORY, SIZE, 4096, 24]);
+    let answer = served.ask(3, &request, &[]);
+    let bitmap = [1_u64 << 5, 1 << 63, 0].map(u64::to_le_bytes).concat();
+    assert_eq!(
+        (answer.error, answer.payload),
+        (0, [request, bitmap].concat())
+    );
+    assert!(served.dma.lock().is_empty());
+    assert_eq!(report(&mut served, MEMORY, SIZE, 4096), Ok(vec![0, 0]));
+    served.assert_in_step();
+}
+
+#[test]
+fn memory_that_stays_since_its_bitmap_cannot_be_told() {
+    const SIZE: u64 = PAGES * 4096;
+    let mut served = with_memory();
+    let asked = |argsz, page_size, size| fields(argsz, 1, &[MEMORY, SIZE, page_size, size]);
+    let whole = asked(24 + 16 + 16, 4096, 16);
+    // There is no log.
+    assert_eq!(served.ask(3, &whole, &[]).error, libc::EINVAL);
+    assert_eq!(start(&mut served, 4096), 0);
+    for (payload, error) in [
+        // Room for too few pages, and an answer that its client has no room for.
+        (asked(24 + 16 + 8, 4096, 8), libc::EINVAL),
+        (asked(24 + 16 + 15, 4096, 16), libc::EINVAL),
+        (asked(24, 4096, 16), libc::EINVAL),
+        (asked(24 + 16 + 16, 0, 16), libc::EINVAL),
+        (asked(24 + 16 + 16, 4097, 16), libc::EINVAL),
+        (asked(u32::MAX, 4096, 1 << 31), libc::E2BIG),
+        (asked(u32::MAX, 4096, u64::MAX), libc::E2BIG),
+        (fields(56, 1, &[0, u64::MAX, 4096, 16]), libc::E2BIG),
+        (fields(56, 1, &[MEMORY, 0, 4096, 16]), libc::EINVAL),
+        (fields(56, 1, &[MEMORY, SIZE, 4096]), libc::EINVAL),
+        (fields(56, 1, &[MEMORY, SIZE, 4096, 16, 0]), libc::EINVAL),
+        // A part of a mapping.
+        (fields(56, 1, &[MEMORY, 4096, 4096, 16]), libc::EINVAL),
+        // All of them have no one bitmap.
+        (fields(56, 3, &[0, 0, 4096, 16]), libc::EINVAL),
+    ] {
+        assert_eq!(served.ask(3, &payload, &[]).error, error, "{payload:x?}");
+        assert_eq!(served.dma.lock().len(), 1);
+    }
+    assert_eq!(served.ask(3, &whole, &[]).error, 0);
+    served.assert_in_step();
+}
+
 /// However often memory comes and goes, what is kept of it is bounded: then all of it counts as written.
 #[test]
 fn memory_that_comes_and_goes() {

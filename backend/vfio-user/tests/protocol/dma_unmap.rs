@@ -123,10 +123,8 @@ fn malformed_requests() {
             "{payload:x?}"
         );
     }
-    for flags in [1, 4] {
-        let payload = dma(24, flags, &[0x1000, 0x1000]);
-        assert_eq!(served.ask(3, &payload, &[]).error, libc::EOPNOTSUPP);
-    }
+    let payload = dma(24, 4, &[0x1000, 0x1000]);
+    assert_eq!(served.ask(3, &payload, &[]).error, libc::EOPNOTSUPP);
     assert_eq!(served.dma.lock().len(), 4);
     served.assert_in_step();
 }
