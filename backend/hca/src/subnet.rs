@@ -206,6 +206,13 @@ pub trait Subnet: std::fmt::Debug + Send {
     /// [`NoRoute`] says what becomes of it instead.
     fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<Route, NoRoute>;
 
+    /// The LID by which the subnet knows a group that a function sends to, by this LID: another one where
+    /// the function comes from a subnet where the group had that. The answer is kept until
+    /// [`Subnet::generation`] changes.
+    fn group_lid(&self, _from: VfId, _mgid: Gid, lid: Lid) -> Lid {
+        lid
+    }
+
     /// Functions that a multicast packet reaches. The sender's own makes no
     /// difference: the HCA delivers to it without the subnet.
     fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<Route>;

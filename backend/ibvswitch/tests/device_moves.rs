@@ -1,11 +1,15 @@
 //! Devices that go on in another daemon, from an image, under a driver that notices nothing.
 
+mod administration;
 mod daemon;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use administration::{GRH, Vm, group};
 use daemon::{Bystanders, Daemon, HALF, Peer, connected_by, peers};
-use driver::{Connection, Data, Options, QueuePair, SendRequest, Syndrome, Transport};
+use driver::{
+    AddressVector, Connection, Data, Options, QueuePair, SendRequest, Syndrome, Transport,
+};
 use vfio_user::MigrationState;
 use vfio_user::client::Client;
 
@@ -91,6 +95,58 @@ fn connections_go_on_in_another_daemon() {
     a.execute(&mut qa, &write);
     b.verify(HALF, 5000, 99);
     drop(qb);
+}
+
+/// A group has another LID where the device goes on. Its guest, which knows the one of before alone, is heard
+/// in the group and by nobody else.
+#[test]
+fn a_group_goes_on_under_another_lid() {
+    const QKEY: u32 = 0x1122_3344;
+    const LEN: usize = 64;
+    let [here, there] = [(); 2].map(|()| Daemon::start("trap"));
+    let [mut mover, mut member, mut other] =
+        [(&here, "vm1"), (&there, "vm2"), (&there, "vm3")].map(|(at, name)| Vm::open(at, name));
+    let (told, first) = (
+        group::join(&mut mover, group::gid(1)),
+        group::join(&mut other, group::gid(2)),
+    );
+    let lid = group::join(&mut member, group::gid(1));
+    assert!(
+        told == first && told != lid,
+        "{told:#x} {first:#x} {lid:#x}"
+    );
+    let attached = |vm: &Vm, number| {
+        let mut qp = vm.peer.qp(Transport::Ud);
+        qp.activate(0, QKEY).unwrap();
+        qp.attach_multicast(group::gid(number)).unwrap();
+        qp.post_receive(&[vm.peer.sge(HALF, GRH + LEN)]).unwrap();
+        qp
+    };
+    let mut sender = mover.peer.qp(Transport::Ud);
+    sender.activate(0, QKEY).unwrap();
+    let (mut receiver, _stranger) = (attached(&member, 1), attached(&other, 2));
+    let mut resting = mover.peer.device.pause().unwrap();
+    let image = resting.image().unwrap();
+    resting.go_on_at(there.socket("vm1"), &image).unwrap();
+    drop(resting);
+    // Until the administration has answered for it, what it sends gets nowhere.
+    let to = AddressVector {
+        lid: told,
+        qpn: 0xff_ffff,
+        qkey: QKEY,
+        global: Some((group::gid(1), 0)),
+        ..AddressVector::default()
+    };
+    let entry = loop {
+        let send = SendRequest::send(Data::Inline(b"hello")).to(&to);
+        mover.peer.execute(&mut sender, &send);
+        if let Some(entry) = member.peer.cq.poll() {
+            break entry;
+        }
+    };
+    receiver.complete_receive(&entry);
+    assert_eq!(entry.byte_count() as usize, GRH + 5);
+    assert!(other.peer.cq.poll().is_none());
 }
 
 fn a_device_that_rested_goes_on_where_it_was(daemon: &Daemon) {

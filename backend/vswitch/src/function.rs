@@ -68,6 +68,7 @@ impl Function {
             nodes,
             addresses,
             sharing,
+            ..
         } = &**self.vswitch.snapshot();
         let port = nodes.port_info(self.port).unwrap_or_default();
         let node = nodes.node_info(self.port).unwrap_or_default();
@@ -119,6 +120,7 @@ impl Function {
             nodes,
             addresses,
             sharing,
+            ..
         } = &**self.vswitch.snapshot();
         let shared = sharing.pkeys(self.vf, nodes);
         let table = nodes.pkeys(self.port).unwrap_or_default();

@@ -4,6 +4,7 @@ mod filter;
 mod registrations;
 
 use std::ops::ControlFlow::{self, Break, Continue};
+use std::sync::Arc;
 
 use fabric::{Injected, PortRef, SmpAccess};
 use hca::{PortView, VfId};
@@ -18,7 +19,7 @@ pub(crate) use filter::FilterImageV1;
 use filter::Own;
 pub use filter::{FilterReport, MadFilter, Reason, Refusal};
 use registrations::refusal;
-pub(crate) use registrations::{RegistrationImageV1, Registrations};
+pub(crate) use registrations::{GroupLids, RegistrationImageV1, Registrations};
 
 /// Whether a packet goes on to the next step. If not, with what its guest is sent for it.
 type Step = ControlFlow<Vec<MadPacket>>;
@@ -203,6 +204,16 @@ impl VSwitch {
     }
 
     fn note_answer(&self, state: &mut SubnetState, vf: VfId, packet: &MadPacket) -> Step {
+        let known = Arc::clone(state.registrations.group_lids());
+        let step = self.match_answer(state, vf, packet);
+        if !Arc::ptr_eq(&known, state.registrations.group_lids()) {
+            // What the VM sends to the group goes elsewhere now.
+            state.fabric.outdate_paths();
+        }
+        step
+    }
+
+    fn match_answer(&self, state: &mut SubnetState, vf: VfId, packet: &MadPacket) -> Step {
         if state.registrations.take_answer(vf, packet) {
             state.clusters.note(vf, packet);
             return dropped();

@@ -12,9 +12,10 @@ use std::sync::atomic::Ordering;
 use fabric::{Nodes, PortRef};
 use hca::{PortView, VfId};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
-use wire::{Guid, Lid};
+use wire::{Gid, Guid, Lid};
 
 use crate::cluster::Addresses;
+use crate::guest::GroupLids;
 use crate::output::port_view;
 use crate::shared_port::Sharing;
 use crate::vswitch::{SubnetState, VSwitch};
@@ -25,6 +26,7 @@ pub(crate) struct Snapshot {
     pub(crate) nodes: Nodes,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) sharing: Arc<Sharing>,
+    pub(crate) group_lids: Arc<GroupLids>,
 }
 
 impl Snapshot {
@@ -33,12 +35,21 @@ impl Snapshot {
             nodes: (*state.fabric).clone(),
             addresses: Arc::clone(state.clusters.addresses()),
             sharing: Arc::clone(state.shared.sharing()),
+            group_lids: Arc::clone(state.registrations.group_lids()),
         }
     }
 
     /// A function's port as the engine is to know it.
     pub(crate) fn view(&self, vf: VfId, port: PortRef) -> PortView {
         view(&self.nodes, &self.sharing, &self.addresses, vf, port)
+    }
+
+    /// The LID of a group to which a function's guest sends.
+    pub(crate) fn group_lid(&self, vf: VfId, port: PortRef, mgid: Gid, lid: Lid) -> Lid {
+        match guid_at(&self.nodes, &self.sharing, vf, port) {
+            Some(vm) => self.group_lids.here(vm, mgid, lid),
+            None => lid,
+        }
     }
 
     /// The LID of a function's port in the subnet.

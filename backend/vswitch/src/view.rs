@@ -393,6 +393,7 @@ impl VSwitch {
             nodes,
             addresses,
             sharing,
+            ..
         } = &*self.snapshot.load_full();
         let input = ViewInput {
             nodes,

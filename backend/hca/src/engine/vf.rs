@@ -265,10 +265,13 @@ impl CachedRoute {
     }
 }
 
-/// Where multicast packets to one LID go.
+/// Where multicast packets to a group go.
 #[derive(Debug)]
 pub(crate) struct CachedFanout {
+    pub mgid: Gid,
+    /// The group's LID as its sender knows it, and as the subnet does.
     pub mlid: Lid,
+    pub here: Lid,
     pub pkey: PKey,
     pub sl: Sl,
     pub generation: u64,

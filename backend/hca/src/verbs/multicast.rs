@@ -100,7 +100,10 @@ impl<F: Face> Engine<F> {
         let cluster = self.vf(from).port.cluster;
         let group = (global.dgid, cluster);
         self.serve_port(from, group, blocked, datagram, budget);
-        let slot = self.fan_out(from, address, datagram.pkey);
+        let slot = self.fan_out(from, address, global.dgid, datagram.pkey);
+        if let Some(fanout) = &self.vf(from).ways.fanouts[slot] {
+            datagram.dlid = fanout.here;
+        }
         if self.exits.are_watched() || self.objects.is_impaired(from, slot) {
             return self.launch_multicast(from, group, slot, address, datagram, psn);
         }
@@ -214,7 +217,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Slot of the cache that holds where a multicast packet goes.
-    fn fan_out(&mut self, from: VfId, address: &AddressVector, pkey: PKey) -> usize {
+    fn fan_out(&mut self, from: VfId, address: &AddressVector, mgid: Gid, pkey: PKey) -> usize {
         let generation = self.generation.load(Ordering::Acquire);
         let (mlid, sl) = (address.dlid, address.sl);
         let slot = usize::from(u16::from(mlid)) % FANOUT_CACHE;
@@ -222,14 +225,18 @@ impl<F: Face> Engine<F> {
             .as_ref()
             .is_some_and(|cached| {
                 cached.mlid == mlid
+                    && cached.mgid == mgid
                     && cached.pkey == pkey
                     && cached.sl == sl
                     && cached.generation == generation
             });
         if !holds {
-            let routes = self.subnet.resolve_multicast(from, mlid, sl, pkey);
+            let here = self.subnet.group_lid(from, mgid, mlid);
+            let routes = self.subnet.resolve_multicast(from, here, sl, pkey);
             self.vf_mut(from).ways.fanouts[slot] = Some(CachedFanout {
+                mgid,
                 mlid,
+                here,
                 pkey,
                 sl,
                 generation,

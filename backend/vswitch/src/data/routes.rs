@@ -8,7 +8,7 @@ use std::time::Duration;
 use fabric::{GlobalAddress, LostHeader, Route, Routed};
 use hca::transport::Links;
 use hca::{Envelope, Heading, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
-use wire::{Lid, PKey, Sl};
+use wire::{Gid, Lid, PKey, Sl};
 
 use super::datagram::packet;
 use crate::snapshot::Snapshot;
@@ -59,6 +59,7 @@ impl Subnet for EngineSubnet {
             nodes,
             addresses,
             sharing,
+            ..
         } = &**self.vswitch.snapshot();
         let destination = addresses.destination(from, dlid);
         let destination = destination.ok_or(NoRoute::Dropped)?;
@@ -130,6 +131,12 @@ impl Subnet for EngineSubnet {
                 })
             }
         }
+    }
+
+    fn group_lid(&self, from: VfId, mgid: Gid, lid: Lid) -> Lid {
+        let snapshot = self.vswitch.snapshot();
+        let port = self.vswitch.port(from);
+        port.map_or(lid, |port| snapshot.group_lid(from, port, mgid, lid))
     }
 
     fn resolve_multicast(&mut self, from: VfId, mlid: Lid, sl: Sl, pkey: PKey) -> Vec<hca::Route> {

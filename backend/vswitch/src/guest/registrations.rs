@@ -7,9 +7,11 @@
 //! knows them by what the guest sent itself. Where a VM comes from an image, the daemon has them entered
 //! in the same way.
 
+mod group_lids;
 mod image;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fabric::MULTICAST_LIDS;
@@ -22,6 +24,7 @@ use wire::{Gid, Guid, MadPacket, Qpn};
 use crate::model::{ManagerPlace, Model};
 use crate::snapshot::guid_at;
 use crate::vswitch::{SubnetState, VSwitch};
+pub(crate) use group_lids::GroupLids;
 pub(crate) use image::RegistrationImageV1;
 
 /// Groups of one VM of which note is taken, services and subscriptions; more are refused.
@@ -98,6 +101,7 @@ struct Errand {
 #[derive(Debug)]
 pub(crate) struct Registrations {
     vms: HashMap<Guid, Vm>,
+    group_lids: Arc<GroupLids>,
     errands: Vec<Errand>,
     begun: u64,
     most_groups: usize,
@@ -112,6 +116,7 @@ impl Registrations {
     pub(crate) fn new(model: &Model) -> Self {
         Self {
             vms: HashMap::new(),
+            group_lids: Arc::default(),
             errands: Vec::new(),
             begun: 0,
             most_groups: groups_of_a_vm(model),
@@ -163,6 +168,11 @@ impl Registrations {
         Ok(())
     }
 
+    /// Under which LIDs groups are here that VMs know by others. What has changed is another one.
+    pub(crate) const fn group_lids(&self) -> &Arc<GroupLids> {
+        &self.group_lids
+    }
+
     /// A packet has come for a VM.
     pub(crate) fn answered(&mut self, vm: Guid, packet: &MadPacket) {
         let header = packet.header();
@@ -184,12 +194,23 @@ impl Registrations {
             if done && let Key::Unnamed(_) = asked.key {
                 of.name(&asked.key, packet);
             }
+            if let (true, Key::Group(mgid)) = (done, asked.key)
+                && let Ok(McMemberRecord { mlid, .. }) = McMemberRecord::read(&packet.mad[sa::DATA])
+                && self.group_lids.is_news(vm, mgid, mlid)
+            {
+                Arc::make_mut(&mut self.group_lids).learn(vm, mgid, mlid);
+            }
             return;
         }
         if let Some(entry) = of.entries.get_mut(&asked.key) {
             entry.states &= !asked.states;
             if entry.states == 0 {
                 of.entries.remove(&asked.key);
+                if let Key::Group(mgid) = asked.key
+                    && self.group_lids.has(vm)
+                {
+                    Arc::make_mut(&mut self.group_lids).forget(vm, mgid);
+                }
             }
         }
     }
@@ -201,6 +222,9 @@ impl Registrations {
         let Some(of) = self.vms.remove(&vm) else {
             return;
         };
+        if self.group_lids.has(vm) {
+            Arc::make_mut(&mut self.group_lids).forget_all(vm);
+        }
         for (key, entry) in of.entries {
             // One by one: those that the administration does not know of are refused by themselves.
             let states = (0..8).map(|bit| 1 << bit);

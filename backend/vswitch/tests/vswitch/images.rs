@@ -1,14 +1,16 @@
 //! VMs that go on from an image, in another vSwitch.
 
 use std::collections::BTreeSet;
+use std::task::Waker;
 use std::time::Duration;
 
 use hca::VfId;
 use ibvswitch_vswitch::model::{AddressModel, MadRate, Vf, View, derive_guid};
-use ibvswitch_vswitch::{Model, Reason, VmImage};
+use ibvswitch_vswitch::{Input, Model, Reason, VmImage};
 use serde_json::{Value, json};
 use wire::mad::{AttributeId, Class, Mad, Method, Status};
 use wire::performance::PortCounters;
+use wire::sa::Record as _;
 use wire::sa::{self, InformInfo, JoinState, McMemberRecord, ServiceRecord};
 use wire::{Gid, Guid, Lid, MadPacket, PKey, Qpn, Sl};
 
@@ -68,15 +70,30 @@ impl Guest<'_> {
         port.expect("is there").gid(0)
     }
 
-    fn join(&self, states: u8) -> Status {
+    /// A request to join a group, which makes it where it is not.
+    fn to_join(&self, mgid: Gid, states: u8) -> [u8; 256] {
         let record = McMemberRecord {
-            mgid: GROUP,
+            mgid,
             port_gid: self.gid(),
             pkey: PKey::DEFAULT_FULL,
             join_state: JoinState(states),
             ..McMemberRecord::default()
         };
-        self.status(sa::with_record(Method::SET, 1, CREATE, &record))
+        sa::with_record(Method::SET, 1, CREATE, &record)
+    }
+
+    fn join(&self, states: u8) -> Status {
+        self.status(self.to_join(GROUP, states))
+    }
+
+    /// Joins a group; the LID that it has.
+    fn group(&self, mgid: Gid) -> Lid {
+        let answers = self.ask(self.to_join(mgid, 1)).into_iter();
+        let mut answers = answers.filter(|it| it.header().method() == Method::GET_RESPONSE);
+        let answer = answers.next().expect("an answer");
+        assert_eq!(answer.header().status(), Status::OK);
+        let record = McMemberRecord::read(&answer.mad[sa::DATA]);
+        record.expect("a record").mlid
     }
 
     fn serve(&self) -> Status {
@@ -190,11 +207,39 @@ fn a_vm_goes_on_in_another_subnet() {
     assert_eq!(other.join(1), Status::OK);
     assert_eq!(members(&there), [0, 1].into());
     // When the guest is gone, so is what it had.
-    there
-        .vswitch
-        .handle(ibvswitch_vswitch::Input::Reset(VfId(0)));
+    there.vswitch.handle(Input::Reset(VfId(0)));
     there.pass(Duration::from_secs(1));
     assert_eq!(members(&there), [1].into());
+}
+
+/// A group has another LID in the other subnet. Its GID says which one it is, and the guest sends as before.
+#[test]
+fn a_group_is_found_by_its_gid() {
+    let (here, there) = (Lab::new(&model()), Lab::new(&model()));
+    let told = Guest { lab: &here, vf: 0 }.group(GROUP);
+    // A group that comes first has that LID.
+    let other = Guest { lab: &there, vf: 1 };
+    assert_eq!(other.group(Gid::from_bits(GROUP.to_bits() + 1)), told);
+    let lid = |lab: &Lab, vf| {
+        let subnet = lab.vswitch.for_engine(Waker::noop().clone());
+        subnet.group_lid(VfId(vf), GROUP, told)
+    };
+    let image = through_text(&here.vswitch.save(VfId(0)).expect("is there"));
+    let generation = || there.vswitch.inspect(|fabric| fabric.generation());
+    let before = generation();
+    assert_eq!(restored(&there, 0, image), Ok(()));
+    let found = other.group(GROUP);
+    assert_ne!(found, told);
+    // The others know it by no other LID, and who has not come from elsewhere as well.
+    assert_eq!([lid(&here, 0), lid(&there, 0)], [told, found]);
+    assert_eq!(lid(&there, 1), told);
+    assert_ne!(generation(), before);
+    // The guest asks itself, and is told what is so here.
+    let guest = Guest { lab: &there, vf: 0 };
+    assert_eq!((guest.group(GROUP), lid(&there, 0)), (found, found));
+    there.vswitch.handle(Input::Reset(VfId(0)));
+    there.pass(Duration::from_secs(1));
+    assert_eq!(lid(&there, 0), told);
 }
 
 /// What a guest reads of its port's counters is what it would have read.
@@ -299,7 +344,7 @@ fn a_function_of_a_shared_port_takes_its_subscriptions_along() {
             PKey::DEFAULT_FULL,
             mad,
         );
-        let input = ibvswitch_vswitch::Input::Packet(VfId(1), Box::new(packet));
+        let input = Input::Packet(VfId(1), Box::new(packet));
         lab.vswitch.handle(input);
         lab.vswitch.poll();
         let reports = lab.received(VfId(0)).into_iter();

@@ -4,13 +4,14 @@
 //! does not ask again. So the daemon asks, and an image can enter nothing that the guest itself could
 //! not: its requests pass the guest's filter and its cluster's translation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hca::VfId;
 use serde::{Deserialize, Serialize};
 use wire::header::GlobalRoute;
 use wire::mad::{Mad, SIZE};
-use wire::sa::{self, JoinState, McMemberRecord, Record};
+use wire::sa::{self, JoinState, McMemberRecord, Record, SaHeader};
 use wire::{Gid, Guid, MadPacket, Qpn};
 
 use super::{Errand, Key, RETRIES, Registrations, TooMany, subject};
@@ -72,6 +73,9 @@ impl Registrations {
         set_transaction(&mut packet, self.transaction());
         self.ask(vm, &packet)?;
         if let Some((key, _, true)) = subject(&packet) {
+            if let Key::Group(mgid) = key {
+                Arc::make_mut(&mut self.group_lids).bring(vm, mgid);
+            }
             self.errands.push(Errand {
                 vm,
                 vf,
@@ -141,6 +145,7 @@ impl VSwitch {
             dgid,
             ..GlobalRoute::default()
         });
+        forget_lid(&mut packet);
         match subject(&packet) {
             Some((Key::Group(_) | Key::Service(_) | Key::Subscription(_), 1.., true)) => {}
             _ => return Err(strange("a request enters nothing")),
@@ -161,6 +166,16 @@ impl VSwitch {
 fn set_transaction(packet: &mut MadPacket, transaction: u64) {
     if let Ok(mut header) = Mad::new_checked(&mut packet.mad[..]) {
         header.set_transaction(transaction);
+    }
+}
+
+/// A request about a group says nothing of its LID, which is another one here.
+fn forget_lid(packet: &mut MadPacket) {
+    if packet.header().attribute() == sa::id::MC_MEMBER
+        && let Ok(mut header) = SaHeader::of(&packet.mad)
+    {
+        header.component_mask &= !McMemberRecord::MLID;
+        header.emit(&mut packet.mad[sa::HEADER]);
     }
 }
 
