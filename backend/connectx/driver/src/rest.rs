@@ -35,7 +35,7 @@ impl Paused<'_> {
     /// looks any more: what counts are the records of doorbells, which are in memory.
     ///
     /// # Errors
-    /// [`Error`]; then it still rests.
+    /// [`crate::Error`]; then it still rests.
     pub fn go_on_at(&mut self, socket: impl AsRef<Path>, image: &[u8]) -> Result<()> {
         let mut next = Client::connect(socket)?;
         next.device_info()?;
