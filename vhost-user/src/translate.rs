@@ -150,6 +150,9 @@ pub enum Dropped {
     /// It comes from, or tells of, an address that is not the guest's.
     #[error("from an address that is not the guest's")]
     Spoofed,
+    /// It is neighbour discovery behind other headers.
+    #[error("neighbour discovery behind extension headers")]
+    Hidden,
     /// Its checksum is wrong.
     #[error("its checksum is wrong")]
     Checksum,

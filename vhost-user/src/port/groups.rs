@@ -237,37 +237,23 @@ impl Groups {
             let Some(question) = entry.question.as_mut() else {
                 continue;
             };
-            if question.due > now {
-                self.alarm.set(question.due);
-                continue;
-            }
-            if question.is_hopeless() && !entry.full {
+            if question.is_hopeless(now) && !entry.full {
                 (entry.group, entry.question) = (None, None);
                 entry.waiting.clear();
                 entry.absent = Some(now + ABSENT);
                 continue;
             }
-            let transaction = match requests.next(now) {
-                Ok(transaction) => transaction,
-                Err(later) => {
-                    self.alarm.set(later);
-                    continue;
-                }
+            let Some(transaction) = question.poll(now, requests, &mut self.alarm) else {
+                continue;
             };
-            question.ask(transaction, now);
-            self.alarm.set(question.due);
             let like = like.filter(|_| entry.full && mgid != broadcast);
             let (components, record) = join(mgid, own, state, like.as_ref());
             let method = Method::SET;
             mads.push(sa::with_record(method, transaction, components, &record));
         }
         while let Some(&(mgid, state)) = self.left.last() {
-            let transaction = match requests.next(now) {
-                Ok(transaction) => transaction,
-                Err(later) => {
-                    self.alarm.set(later);
-                    break;
-                }
+            let Some(transaction) = requests.next_or_later(now, &mut self.alarm) else {
+                break;
             };
             self.left.pop();
             let (components, record) = join(mgid, own, state, None);

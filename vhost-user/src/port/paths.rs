@@ -132,25 +132,15 @@ impl Paths {
             let Some(question) = path.question.as_mut() else {
                 continue;
             };
-            if question.due > now {
-                self.alarm.set(question.due);
-                continue;
-            }
-            if question.is_hopeless() {
+            if question.is_hopeless(now) {
                 path.question = None;
                 path.waiting.clear();
                 path.absent = Some(now + ABSENT);
                 continue;
             }
-            let transaction = match requests.next(now) {
-                Ok(transaction) => transaction,
-                Err(later) => {
-                    self.alarm.set(later);
-                    continue;
-                }
+            let Some(transaction) = question.poll(now, requests, &mut self.alarm) else {
+                continue;
             };
-            question.ask(transaction, now);
-            self.alarm.set(question.due);
             let template = PathRecord {
                 dgid: gid,
                 sgid: own.address.gid,

@@ -31,6 +31,11 @@ impl Requests {
         self.last = self.last.checked_add(1).unwrap_or(1);
         Ok(self.last.into())
     }
+
+    /// The same; `alarm` rings when one may be asked.
+    pub fn next_or_later(&mut self, now: u64, alarm: &mut Alarm) -> Option<u64> {
+        self.next(now).map_err(|later| alarm.set(later)).ok()
+    }
 }
 
 /// How often a question is asked.
@@ -56,8 +61,19 @@ impl Question {
         }
     }
 
-    /// It is asked under this number.
-    pub const fn ask(&mut self, transaction: u64, now: u64) {
+    /// Asks it if it is due and one may be asked: under which number. `alarm` rings when to look again.
+    pub fn poll(&mut self, now: u64, requests: &mut Requests, alarm: &mut Alarm) -> Option<u64> {
+        if self.due > now {
+            alarm.set(self.due);
+            return None;
+        }
+        let transaction = requests.next_or_later(now, alarm)?;
+        self.ask(transaction, now);
+        alarm.set(self.due);
+        Some(transaction)
+    }
+
+    const fn ask(&mut self, transaction: u64, now: u64) {
         self.transaction = transaction;
         // Twice as long each time, up to eight seconds.
         let patience = if self.tries < 4 { self.tries } else { 4 };
@@ -65,9 +81,9 @@ impl Question {
         self.tries = self.tries.saturating_add(1);
     }
 
-    /// Whether it has been asked often enough.
-    pub const fn is_hopeless(&self) -> bool {
-        self.tries >= TRIES
+    /// Whether it is due once more, and has been asked often enough.
+    pub const fn is_hopeless(&self, now: u64) -> bool {
+        self.due <= now && self.tries >= TRIES
     }
 }
 

@@ -1,5 +1,5 @@
 //! Neighbour discovery (RFC 4861): options with link-layer addresses, which have 8 bytes with Ethernet
-//! (4.6.1) and 24 with InfiniBand (RFC 4391, 9.3). All other IPv6 packets stay as they are.
+//! (4.6.1) and 24 with InfiniBand (RFC 4391, 9.3). Behind extension headers it is dropped. All other IPv6 packets stay as they are.
 
 use wire::ipoib::{ADDRESS_LEN, Address};
 
@@ -27,6 +27,29 @@ const fn fixed(kind: u8) -> Option<usize> {
     }
 }
 
+/// Whether neighbour discovery is behind extension headers (RFC 8200, 4), of which the first is `next`. Nobody needs
+/// that, but who would tell of others' addresses.
+fn is_hidden(mut next: u8, mut rest: &[u8]) -> bool {
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const FRAGMENT: u8 = 44;
+    const AUTHENTICATION: u8 = 51;
+    const DESTINATION: u8 = 60;
+    loop {
+        let &[after, units, ..] = rest else {
+            return false;
+        };
+        let length = match next {
+            ICMPV6 => return fixed(after).is_some(),
+            HOP_BY_HOP | ROUTING | DESTINATION => 8 + 8 * usize::from(units),
+            FRAGMENT => 8,
+            AUTHENTICATION => 8 + 4 * usize::from(units),
+            _ => return false,
+        };
+        (next, rest) = (after, rest.get(length..).unwrap_or_default());
+    }
+}
+
 /// The parts of a packet of neighbour discovery.
 struct Message<'a> {
     header: &'a [u8; HEADER],
@@ -38,12 +61,16 @@ impl<'a> Message<'a> {
     /// `None` for another packet.
     fn parse(packet: &'a [u8]) -> Result<Option<Self>, Dropped> {
         let (header, body) = packet.split_first_chunk().ok_or(Dropped::Short)?;
+        if header[6] != ICMPV6 {
+            return if is_hidden(header[6], body) {
+                Err(Dropped::Hidden)
+            } else {
+                Ok(None)
+            };
+        }
         let Some(length) = body.first().copied().and_then(fixed) else {
             return Ok(None);
         };
-        if header[6] != ICMPV6 {
-            return Ok(None);
-        }
         let (fixed, options) = body.split_at_checked(length).ok_or(Dropped::Short)?;
         if ipv6_checksum(header, ICMPV6, body) != 0 {
             return Err(Dropped::Checksum);

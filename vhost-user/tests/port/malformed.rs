@@ -108,6 +108,47 @@ fn neighbour_discovery_on_the_fabric() {
     assert_eq!(arrives(&wrong).unwrap_err(), Dropped::Checksum);
 }
 
+/// Neighbour discovery behind extension headers tells nobody anything, whatever the headers are; others' packets
+/// have such.
+#[test]
+fn neighbour_discovery_behind_other_headers() {
+    let solicitation = solicitation();
+    let behind = |headers: &[(u8, usize)], kind: u8| {
+        let (ethernet, packet) = solicitation.split_at(14);
+        let (header, message) = packet.split_at(40);
+        let mut frame = [ethernet, header].concat();
+        let mut next = 14 + 6;
+        for &(header, len) in headers {
+            frame[next] = header;
+            next = frame.len();
+            frame.resize(next + len, 0);
+            frame[next + 1] = match header {
+                44 => 0,
+                51 => (len / 4 - 2) as u8,
+                _ => (len / 8 - 1) as u8,
+            };
+        }
+        frame[next] = 58;
+        frame.push(kind);
+        frame.extend(&message[1..]);
+        let length = (frame.len() - 54) as u16;
+        frame[18..20].copy_from_slice(&length.to_be_bytes());
+        frame
+    };
+    for header in [(0, 8), (0, 24), (43, 8), (44, 8), (51, 24), (60, 16)] {
+        for headers in [&[header][..], &[(60, 8), header]] {
+            for kind in 133..=137 {
+                let frame = behind(headers, kind);
+                assert_eq!(out(&frame).unwrap_err(), Dropped::Hidden, "{headers:?}");
+                let datagram = [&[0x86, 0xdd, 0, 0][..], &frame[14..]].concat();
+                assert_eq!(arrives(&datagram).unwrap_err(), Dropped::Hidden);
+            }
+            let frame = behind(headers, 143);
+            assert_eq!(out(&frame).unwrap().0.packet(), &frame[14..]);
+        }
+    }
+}
+
 #[test]
 fn frames_and_datagrams_of_every_length() {
     for frame in [arp(), solicitation(), udp()] {
