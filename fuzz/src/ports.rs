@@ -131,6 +131,7 @@ impl Place {
         let surroundings = Surroundings {
             view,
             administration,
+            mac: None,
         };
         self.port.set_surroundings(self.now, surroundings);
     }

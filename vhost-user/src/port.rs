@@ -48,6 +48,9 @@ pub struct Surroundings {
     pub view: PortView,
     /// The LID of the subnet administration, and the service level to it.
     pub administration: (Lid, Sl),
+    /// The Ethernet address of the guest, where it may be another one than before: a guest has come from another
+    /// port, with its addresses.
+    pub mac: Option<Mac>,
 }
 
 /// What leaves the port for the fabric.
@@ -123,6 +126,7 @@ impl Port {
     /// Says how things are around the port now. To be said when something has changed.
     pub fn set_surroundings(&mut self, now: u64, surroundings: Surroundings) {
         let before = self.own;
+        self.mac = surroundings.mac.unwrap_or(self.mac);
         let view = &surroundings.view;
         let gid = view.gids.first().copied().unwrap_or_default();
         let pkey = view.pkey(0);

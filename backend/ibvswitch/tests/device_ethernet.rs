@@ -207,6 +207,53 @@ fn clusters_have_lids_of_their_own() {
     assert_eq!(asked, arp(ArpOperation::REQUEST, 3, 4));
 }
 
+/// A guest that goes on at another port has its addresses there: neighbours find it where it was.
+#[test]
+fn a_guest_moves_to_another_port() {
+    let config = TWO.replace(
+        "name = \"hv1\"\n",
+        "name = \"hv1\"\nspare_vfs = 1\nspare_ports = 1\n",
+    );
+    let daemon = Daemon::configured(&config);
+    let (mut a, b) = acquainted(&daemon);
+    let before = daemon.vf("net2");
+    // Where it goes on, as a VMM would that receives it. Places for HCAs are none for it.
+    let mut b_there = Driver::start(daemon.socket("hv1-spare-port1")).expect("is served");
+    let to_an_hca = ["vf", "migrate", "net2", "--to", "hv1", "--vf", "hv1-spare1"];
+    let refused = daemon.run(&to_an_hca, "");
+    assert!(
+        refused.err.contains("differ in whether they are an HCA"),
+        "{}",
+        refused.err
+    );
+    let migrated = daemon.run(&["vf", "migrate", "net2", "--to", "hv1"], "");
+    assert_eq!(migrated.status, Some(0), "{}", migrated.err);
+    drop(b);
+    let after = daemon.vf("hv1-spare-port1");
+    assert_eq!(after["holds"], "net2");
+    for key in ["lid", "port_guid"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    // Its neighbour knows it under the same address as before.
+    let asks = ping(1, 2, 7, b"still there?");
+    loop {
+        a.send(&asks).expect("is taken");
+        match b_there.try_receive() {
+            // Who has sent it has not told of itself there yet.
+            Some(frame) if frame[12..] == asks[12..] && frame[..6] == mac(2) => break,
+            _ => std::thread::yield_now(),
+        }
+    }
+    let answers = ping(2, 1, 7, b"somewhere else");
+    let tells = arp(ArpOperation::REQUEST, 2, 1);
+    b_there.send(&tells).expect("is taken");
+    while a.receive().expect("a frame") != tells {}
+    a.send(&arp(ArpOperation::REPLY, 1, 2)).expect("is taken");
+    while b_there.receive().expect("a frame") != arp(ArpOperation::REPLY, 1, 2) {}
+    b_there.send(&answers).expect("is taken");
+    assert_eq!(receive(&mut a), answers);
+}
+
 #[test]
 fn a_link_that_is_down_ends_the_connection() {
     let daemon = Daemon::configured(TWO);

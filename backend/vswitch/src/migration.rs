@@ -127,9 +127,17 @@ struct Room {
     /// How many it has.
     functions: usize,
     free: Vec<VfId>,
+    /// There are places of another kind than the VM's, too.
+    mixed: bool,
 }
 
 impl Room {
+    /// A free VF that nobody else has been promised.
+    fn free(&self, wish: &Wish<'_>) -> Option<VfId> {
+        let mut free = self.free.iter().copied();
+        free.find(|&vf| !wish.promised.has(vf))
+    }
+
     /// A free VF that a VMM waits on.
     fn waits(&self, wish: &Wish<'_>) -> Option<VfId> {
         let mut free = self.free.iter().copied();
@@ -218,21 +226,25 @@ impl VSwitch {
     /// What room the destination has for a VM with a LID of its own.
     fn room(&self, state: &SubnetState, wish: &Wish<'_>) -> Result<Room, MigrateError> {
         let request = wish.request;
+        let ethernet = self.places[wish.vm].ethernet;
         let named = match &request.vf {
             Some(name) => {
                 let vf = self.vf_named(name, &request.to)?;
                 if self.address(vf) == Address::Shared {
                     return Err(MigrateError::OtherAddress(name.clone()));
                 }
+                if self.is_ethernet(vf) != ethernet {
+                    return Err(MigrateError::OtherKind(name.clone()));
+                }
                 Some(vf)
             }
             None => None,
         };
-        let here: Vec<VfId> = self
-            .functions_of(&request.to)?
-            .into_iter()
-            .filter(|&vf| self.address(vf) == Address::Dedicated)
-            .collect();
+        let all = self.functions_of(&request.to)?;
+        let mixed = all.iter().any(|&vf| self.is_ethernet(vf) != ethernet);
+        let fits =
+            |&vf: &VfId| self.address(vf) == Address::Dedicated && self.is_ethernet(vf) == ethernet;
+        let here: Vec<VfId> = all.into_iter().filter(fits).collect();
         let Some(&first) = here.first() else {
             return Err(MigrateError::Full {
                 hypervisor: request.to.clone(),
@@ -250,6 +262,7 @@ impl VSwitch {
             first: usize::from(first.0),
             functions: here.len(),
             free: here.into_iter().filter(is_free).collect(),
+            mixed,
         })
     }
 

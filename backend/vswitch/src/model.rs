@@ -211,6 +211,8 @@ pub struct Vf {
     pub service_levels: ServiceLevels,
     /// Whether it has no VM of its own: a VM may move to it.
     pub spare: bool,
+    /// Whether its VM has an Ethernet card there, and no HCA. VMs move between places of a kind.
+    pub ethernet: bool,
 }
 
 impl Vf {

@@ -37,6 +37,7 @@ pub(crate) struct PlacedVf {
     pub(crate) has_view: bool,
     pub(crate) mads: MadRules,
     pub(crate) spare: bool,
+    pub(crate) ethernet: bool,
 }
 
 /// The VFs of a model, in its order.
@@ -52,6 +53,7 @@ pub(crate) fn places(model: &Model) -> Vec<PlacedVf> {
         has_view: model.has_view(vf),
         mads: vf.mads.clone(),
         spare: vf.spare,
+        ethernet: vf.ethernet,
     };
     model.vfs().map(place).collect()
 }
@@ -135,6 +137,12 @@ impl VSwitch {
     pub(crate) fn address(&self, vf: VfId) -> Address {
         let place = self.places.get(usize::from(vf.0));
         place.map(|place| place.address).unwrap_or_default()
+    }
+
+    /// Whether VMs at a VF have an Ethernet card there, and no HCA.
+    pub(crate) fn is_ethernet(&self, vf: VfId) -> bool {
+        let place = self.places.get(usize::from(vf.0));
+        place.is_some_and(|place| place.ethernet)
     }
 
     /// The name of a VF.

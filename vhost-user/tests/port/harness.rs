@@ -137,6 +137,7 @@ impl Outside for Place {
                 ..PortView::default()
             },
             administration: (Lid::new(1), Sl::default()),
+            mac: None,
         }
     }
 

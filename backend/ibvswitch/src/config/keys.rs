@@ -68,6 +68,7 @@ pub(super) const HYPERVISOR: &[&str] = &[
     "address",
     "guest_memory",
     "spare_vfs",
+    "spare_ports",
     "vf",
     "port",
 ];

@@ -212,6 +212,11 @@ impl Assembly {
         let threads = engines
             .start(idle, config.engine.cpu, &clock, || Box::new(pages.clone()))
             .map_err(|(cpu, error)| system(unstarted(cpu, config))(error))?;
+        let macs = config.vfs().filter_map(|(_, vf)| match vf.kind {
+            Kind::VhostUserNet(mac) => Some((vf.model.name.clone(), mac)),
+            Kind::Hca => None,
+        });
+        let macs: ports::Macs = Arc::new(macs.collect());
         let mut functions = Vec::new();
         let mut sockets = Vec::new();
         let made = listeners.into_iter().zip(kinds).zip(made);
@@ -223,6 +228,7 @@ impl Assembly {
                     name,
                     vf,
                     mac,
+                    macs: Arc::clone(&macs),
                     mtu: port_mtu(config),
                     listener,
                     limits: memory_limits,
@@ -384,17 +390,6 @@ impl Whole {
         self.management.vswitch()
     }
 
-    /// The VM of a port stays where it is.
-    fn can_move(&self, vm: &str) -> Result<(), (ErrorKind, String)> {
-        let found = self.observer.config().vf(vm);
-        if found.is_none_or(|(_, vf)| vf.kind == Kind::Hca) {
-            return Ok(());
-        }
-        let what =
-            format!("`{vm}` is a vhost-user-net port, and these do not move between hypervisors");
-        Err((ErrorKind::Failed, what))
-    }
-
     fn is_connected(&self, vf: VfId) -> bool {
         let mut functions = self.functions.iter();
         functions.any(|(id, client, _)| *id == vf && client.is_connected())
@@ -456,7 +451,6 @@ impl StatusSource for Whole {
     }
 
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
-        self.can_move(&request.vm)?;
         let moves = vec![request.into()];
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
         let outcome = outcomes.map_err(MoveError::from).and_then(|mut outcomes| {
@@ -475,7 +469,6 @@ impl StatusSource for Whole {
         request: &MigrationsRequest,
     ) -> Result<MigrationsReport, (ErrorKind, String)> {
         let requests: Vec<MigrationRequest> = request.requests().collect();
-        { requests.iter() }.try_for_each(|request| self.can_move(&request.vm))?;
         let moves = requests.iter().map(Into::into).collect();
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
         let outcomes = outcomes.map_err(|error| unmoved(error.into()))?;

@@ -116,6 +116,9 @@ impl Wake for Inbox {
     }
 }
 
+/// Ethernet addresses of guests, by the names of their ports.
+pub type Macs = Arc<HashMap<String, Mac>>;
+
 /// The ports of a daemon, until their threads are started.
 #[derive(Debug, Default)]
 pub struct Ports {
@@ -148,6 +151,7 @@ impl Ports {
             name,
             vf,
             mac,
+            macs,
             mtu,
             listener,
             limits,
@@ -173,6 +177,8 @@ impl Ports {
             inbox: Arc::clone(inbox),
             door,
             client,
+            own: mac,
+            macs,
         };
         let mut server = Server::new(listener, Port::new(mac), place, limits, mtu)?;
         let stop = stop.clone();
@@ -205,6 +211,8 @@ pub struct Parts {
     pub vf: VfId,
     /// The Ethernet address of its guest.
     pub mac: Mac,
+    /// Those of all guests, which may come here from their ports.
+    pub macs: Macs,
     /// The longest IP packet, in bytes.
     pub mtu: u16,
     /// Its socket.
@@ -231,6 +239,18 @@ struct Place {
     inbox: Arc<Inbox>,
     door: MyDoor,
     client: Arc<ClientState>,
+    /// The address of the guest that the port is configured for.
+    own: Mac,
+    macs: Macs,
+}
+
+impl Place {
+    /// The Ethernet address of the VM that has its addresses here.
+    fn mac(&self) -> Mac {
+        let holder = { self.vswitch.holders() }.into_iter().nth(self.vf.0.into());
+        let mac = holder.flatten().and_then(|vm| self.macs.get(&vm));
+        mac.copied().unwrap_or(self.own)
+    }
 }
 
 impl Outside for Place {
@@ -249,6 +269,7 @@ impl Outside for Place {
         Surroundings {
             view,
             administration: (facts.sm_lid, facts.port.master_sm_sl),
+            mac: Some(self.mac()),
         }
     }
 

@@ -34,6 +34,15 @@ impl Managed {
                 wish.promised.promise(vf);
                 Target::Function(vswitch.configured_guid(vf))
             }
+            // The subnet manager knows no kinds.
+            (None, None) if room.mixed => {
+                let vf = room.free(&wish).ok_or_else(|| MigrateError::Full {
+                    hypervisor: request.to.clone(),
+                    functions: room.functions,
+                })?;
+                wish.promised.promise(vf);
+                Target::Function(vswitch.configured_guid(vf))
+            }
             // Another VM may make room until then.
             (None, None) => Target::Hypervisor(vswitch.places[room.first].vswitch),
         };

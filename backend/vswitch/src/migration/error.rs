@@ -66,6 +66,11 @@ pub enum MigrateError {
         "the VF `{0}` and the VM differ in whether they share a LID (`address`); name another one"
     )]
     OtherAddress(String),
+    /// The VF named is a port and the VM has an HCA, or the other way round.
+    #[error(
+        "`{0}` and the VM differ in whether they are an HCA or an Ethernet card; name another one"
+    )]
+    OtherKind(String),
     /// No free VF of the hypervisor has a LID for a VM that is to have one for itself.
     #[error(
         "the VM `{vm}` of a virtual cluster needs a LID of its own at {hypervisor}, but the free VF \

@@ -143,6 +143,7 @@ impl Vf {
             virtual_pkeys: Vec::new(),
             service_levels: ServiceLevels::default(),
             spare: false,
+            ethernet: false,
         }
     }
 
@@ -152,6 +153,16 @@ impl Vf {
         Self {
             spare: true,
             ..Self::new(name)
+        }
+    }
+
+    /// The same for a VM with an Ethernet card.
+    #[must_use]
+    pub fn ethernet(self) -> Self {
+        Self {
+            ethernet: true,
+            smp: SmpAccess::Deny,
+            ..self
         }
     }
 

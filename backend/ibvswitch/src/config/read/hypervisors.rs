@@ -4,7 +4,8 @@ use std::path::Path;
 
 use fabric::SmpAccess;
 use toml::de::DeValue;
-use vswitch::model;
+use vhost_user::translate::Mac;
+use vswitch::model::{self, derive_guid};
 
 use super::Reader;
 use super::daemon::object_memory;
@@ -16,6 +17,9 @@ use crate::config::{
 };
 use crate::daemon::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
 
+const SPARE_VFS_REMEDY: &str = "write how many VFs without a VM the hypervisor has, from 0 to 127";
+const SPARE_PORTS_REMEDY: &str =
+    "write how many ports without a VM the hypervisor has, from 0 to 127";
 const DEDICATED_REMEDY: &str = "leave the key out, or give the VF a LID of its own (`address = \
      \"dedicated\"` with fabric.model = \"vswitch-hybrid\")";
 
@@ -123,16 +127,27 @@ impl<'d> Reader<'d> {
             );
         }
         vfs.extend(ports.iter().filter_map(|port| self.port(port, defaults)));
-        let spares = section.integer(
-            "spare_vfs",
-            0..=VFS_PER_HYPERVISOR_MAX as i64,
-            "write how many VFs without a VM the hypervisor has, from 0 to 127",
-        );
+        let spares = [
+            ("spare_vfs", false, SPARE_VFS_REMEDY),
+            ("spare_ports", true, SPARE_PORTS_REMEDY),
+        ];
+        let spares = spares.map(|(key, ethernet, remedy)| {
+            let count = section.integer(key, 0..=VFS_PER_HYPERVISOR_MAX as i64, remedy);
+            (count, ethernet)
+        });
         let name = name?;
-        if let Some(spares) = spares {
-            let configured = sections.len() + ports.len();
-            let count = configured + spares.value as usize;
-            if configured <= VFS_PER_HYPERVISOR_MAX && count > VFS_PER_HYPERVISOR_MAX {
+        let configured = sections.len() + ports.len();
+        let mut count = configured;
+        for (spares, ethernet) in spares {
+            let Some(spares) = spares else { continue };
+            count += spares.value as usize;
+            if ethernet && defaults.model == AddressModel::SharedPort {
+                spares.reject(
+                    "ports have LIDs of their own, and with fabric.model = \"shared-port\" only physical \
+                     functions have",
+                    "choose another fabric.model, such as \"vswitch-hybrid\"",
+                );
+            } else if configured <= VFS_PER_HYPERVISOR_MAX && count > VFS_PER_HYPERVISOR_MAX {
                 spares.reject(
                     format!(
                         "{count} VFs on one hypervisor, with the {} that have a VM",
@@ -142,7 +157,7 @@ impl<'d> Reader<'d> {
                 );
             } else {
                 let spares = 1..=spares.value;
-                vfs.extend(spares.map(|number| self.spare(&name, number, defaults)));
+                vfs.extend(spares.map(|number| self.spare(&name, number, ethernet, defaults)));
             }
         }
         let name = name.value.to_owned();
@@ -190,6 +205,7 @@ impl<'d> Reader<'d> {
             virtual_pkeys,
             service_levels,
             spare: false,
+            ethernet: false,
         };
         Some(Vf {
             model,
@@ -297,8 +313,15 @@ impl<'d> Reader<'d> {
     }
 
     /// A virtual function without a VM.
-    fn spare(&mut self, hypervisor: &Entry<'d, &str>, number: i64, defaults: Defaults<'_>) -> Vf {
-        let name = format!("{}-spare{number}", hypervisor.value);
+    fn spare(
+        &mut self,
+        hypervisor: &Entry<'d, &str>,
+        number: i64,
+        ethernet: bool,
+        defaults: Defaults<'_>,
+    ) -> Vf {
+        let of = if ethernet { "spare-port" } else { "spare" };
+        let name = format!("{}-{of}{number}", hypervisor.value);
         let entry = hypervisor.with(name.as_str());
         entry.check_name();
         entry
@@ -308,16 +331,28 @@ impl<'d> Reader<'d> {
         let model = model::Vf::spare(&name);
         Vf {
             model: match defaults.address {
+                _ if ethernet => model.ethernet(),
                 Address::Dedicated => model,
                 Address::Shared => model.shared(),
             },
-            kind: Kind::Hca,
+            kind: if ethernet {
+                Kind::VhostUserNet(derived_mac(&name))
+            } else {
+                Kind::Hca
+            },
             doorbells: defaults.doorbells,
             object_memory: defaults.object_memory,
             guest_memory: defaults.guest_memory,
             socket: self.socket(&entry, None, defaults.runtime_dir),
         }
     }
+}
+
+/// The Ethernet address of the guest of a port with this name, where none is configured.
+pub(super) fn derived_mac(name: &str) -> Mac {
+    let [.., a, b, c, d, e] = u64::from(derive_guid("port", name)).to_be_bytes();
+    // Locally administered.
+    Mac([2, a, b, c, d, e])
 }
 
 /// As QEMU writes sizes, but always with its unit: `64G`.

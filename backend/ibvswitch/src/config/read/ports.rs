@@ -1,12 +1,11 @@
 //! Ports for guests without an InfiniBand driver.
 
-use fabric::SmpAccess;
 use vhost_user::translate::Mac;
-use vswitch::model::{self, derive_guid};
+use vswitch::model;
 use wire::{Guid, PKey};
 
 use super::Reader;
-use super::hypervisors::Defaults;
+use super::hypervisors::{Defaults, derived_mac};
 use crate::config::document::Section;
 use crate::config::{AddressModel, Doorbells, Kind, Vf};
 
@@ -46,9 +45,8 @@ impl<'d> Reader<'d> {
             guid,
             pkeys,
             has_pkeys: section.value("pkey").is_some(),
-            smp: SmpAccess::Deny,
             cluster,
-            ..model::Vf::new(name.value)
+            ..model::Vf::new(name.value).ethernet()
         };
         Some(Vf {
             model,
@@ -62,9 +60,7 @@ impl<'d> Reader<'d> {
 
     /// The Ethernet address of a port's guest. Where there is none, one derives from the name.
     fn mac(&self, section: &Section<'d>, name: &str) -> Mac {
-        let [.., a, b, c, d, e] = u64::from(derive_guid("port", name)).to_be_bytes();
-        // Locally administered.
-        let derived = Mac([2, a, b, c, d, e]);
+        let derived = derived_mac(name);
         let Some(entry) = section.text("mac") else {
             return derived;
         };

@@ -127,6 +127,47 @@ fn rules_for_management_packets() {
 }
 
 #[test]
+fn spare_ports() {
+    let config = parse(
+        "[[hypervisor]]\nname = \"h\"\nspare_vfs = 1\nspare_ports = 2\n[[hypervisor.vf]]\nname = \"v\"\n",
+    );
+    let vfs: Vec<_> = config
+        .vfs()
+        .map(|(_, vf)| (vf.model.name.as_str(), vf.model.spare, vf.kind != Kind::Hca))
+        .collect();
+    let all = [
+        ("v", false, false),
+        ("h-spare1", true, false),
+        ("h-spare-port1", true, true),
+        ("h-spare-port2", true, true),
+    ];
+    assert_eq!(vfs, all);
+    let socket = |index: usize| config.hypervisors[0].vfs[index].socket.clone();
+    assert!(socket(3).ends_with("h-spare-port2.sock"));
+    for (text, problem) in [
+        (
+            "[[hypervisor]]\nname = \"h\"\nspare_ports = 128\n",
+            "3:15: `hypervisor.spare_ports = 128`: out of range; write how many ports without a VM the \
+             hypervisor has, from 0 to 127",
+        ),
+        (
+            "[[hypervisor]]\nname = \"h\"\nspare_vfs = 100\nspare_ports = 28\n",
+            "4:15: `hypervisor.spare_ports = 28`: 128 VFs on one hypervisor, with the 0 that have a \
+             VM; an adapter port has at most 127",
+        ),
+        (
+            "[fabric]\nmodel = \"shared-port\"\n[[hypervisor]]\nname = \"h\"\nspare_ports = 1\n",
+            "5:15: `hypervisor.spare_ports = 1`: ports have LIDs of their own, and with fabric.model = \
+             \"shared-port\" only physical functions have; choose another fabric.model, such as \
+             \"vswitch-hybrid\"",
+        ),
+    ] {
+        let problems = problems(text);
+        assert_eq!(problems[0], format!("f.toml:{problem}"));
+    }
+}
+
+#[test]
 fn spare_vfs() {
     let config =
         parse("[[hypervisor]]\nname = \"h\"\nspare_vfs = 2\n[[hypervisor.vf]]\nname = \"v\"\n");
