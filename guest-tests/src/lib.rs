@@ -37,6 +37,7 @@ pub mod image;
 pub mod initramfs;
 pub mod ipoib;
 pub mod modules;
+pub mod nvme;
 pub mod paths;
 pub mod perftest;
 pub mod pingpong;

@@ -46,6 +46,8 @@ const WANTED: &[&str] = &[
     "rdma_ucm",
     "ib_ipoib",
     "ib_srpt",
+    "nvme-rdma",
+    "nvmet-rdma",
     // the way between guests and to the host
     "virtio_pci",
     "virtio_net",
