@@ -33,6 +33,9 @@ struct Cli {
     /// Attacks that `neighbours` measures, in place of all.
     #[arg(long, value_enum, value_name = "ATTACK,…", value_delimiter = ',')]
     attacks: Vec<Attack>,
+    /// In `neighbours`, give the attacker's VF an engine of its own. Polled, that takes a processor more.
+    #[arg(long)]
+    apart: bool,
     /// Processors of the driver's and of the engine's thread, in place of the last two.
     #[arg(
         long,
@@ -60,6 +63,7 @@ impl Cli {
                 Effort::FULL
             },
             attacks: self.attacks,
+            apart: self.apart,
             program: std::env::current_exe()
                 .map_err(BenchError::system("find this program's own path"))?,
         };

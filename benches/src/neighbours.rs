@@ -33,7 +33,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::pace::median;
-use crate::{Context, Effort, Measurement, Reference, Result, Tell};
+use crate::{Context, Effort, Measurement, Processors, Reference, Result, Tell};
 
 pub use attack::Attack;
 use attacker::{beside, spinners};
@@ -239,6 +239,10 @@ pub fn run(context: &Context, tell: Tell<'_>) -> Result<()> {
     let wanted = |attack: &Attack| context.attacks.is_empty() || context.attacks.contains(attack);
     let attacks = || Attack::value_variants().iter().copied().filter(wanted);
     for doorbells in [Doorbells::Poll, Doorbells::Trap] {
+        // Two engines that spin, and who sends.
+        if context.apart && doorbells == Doorbells::Poll && Processors::allowed()?.len() < 3 {
+            continue;
+        }
         let mut rest = Vec::new();
         for attack in attacks() {
             // A daemon for each: some do not survive it.

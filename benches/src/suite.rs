@@ -19,6 +19,8 @@ pub struct Context {
     pub effort: Effort,
     /// Attacks to measure, of [`Suite::Neighbours`]; all where there is none.
     pub attacks: Vec<Attack>,
+    /// Whether the attacker's VF of [`Suite::Neighbours`] has an engine of its own.
+    pub apart: bool,
     /// This program, to start once more as a daemon.
     pub program: PathBuf,
 }

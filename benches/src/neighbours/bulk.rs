@@ -7,7 +7,7 @@ use driver::{Access, Config, Connection, Data, Klm, MemoryRegion, QueuePair, Rec
 use driver::{SendRequest, Sge, Transport};
 
 use super::attacker::Attacker;
-use super::lab::{Lab, VFS};
+use super::lab::{HOSTILE, Lab};
 use crate::{BenchError, Peer, Result};
 
 /// Bytes of memory on either side of the messages: more than a cache holds.
@@ -33,7 +33,7 @@ impl Bulk {
     pub(super) fn prepare(lab: &Lab) -> Result<Self> {
         let message = lab.scale.message;
         let half = MEMORY.min(message);
-        let peer = Peer::open(&lab.socket(VFS[2]), 2 * half)?;
+        let peer = Peer::open(&lab.socket(HOSTILE), 2 * half)?;
         // The same memory over and over.
         let side = |at: usize| -> Result<[MemoryRegion; 2]> {
             let whole = MemoryRegion::physical(&peer.pd, Access::ALL)?;

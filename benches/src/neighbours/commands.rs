@@ -6,7 +6,7 @@ use driver::{Device, ENTRY, Opcode, Options};
 
 use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
-use super::lab::{Lab, VFS};
+use super::lab::{HOSTILE, Lab};
 use crate::Result;
 
 /// A protection domain that there is not.
@@ -27,7 +27,7 @@ impl Commands {
             memory: (16 << 20) + 3 * len,
             ..Options::default()
         };
-        let device = Device::open_with(lab.socket(VFS[2]), options)?;
+        let device = Device::open_with(lab.socket(HOSTILE), options)?;
         let mut letter = Letter::new(&device, len)?;
         let mut input = driver::request(Opcode::CreateMkey, 0, len);
         let octwords = ((len - request::PAGES) / 16) as u32;

@@ -12,7 +12,7 @@ use driver::{CompletionQueue, ProtectionDomain, Uar};
 
 use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
-use super::lab::{Lab, VFS};
+use super::lab::{HOSTILE, Lab};
 use crate::Result;
 
 /// Entries of each receive queue, as a power of two.
@@ -52,7 +52,7 @@ impl QueuePairs {
             memory: (64 << 20) + (most * RECORD).next_multiple_of(PAGE),
             ..Options::default()
         };
-        let device = Device::open_with(lab.socket(VFS[2]), options)?;
+        let device = Device::open_with(lab.socket(HOSTILE), options)?;
         let domain = ProtectionDomain::new(&device)?;
         let uar = Uar::new(&device)?;
         let first = CompletionQueue::new(&device, &uar, LOG_RECEIVE, 0)?;

@@ -8,7 +8,7 @@ use driver::{
 use driver::{PAGE, Receive, Remote, SendOpcode, SendRequest, Sge, Transport};
 
 use super::attacker::Attacker;
-use super::lab::{Lab, VFS};
+use super::lab::{HOSTILE, Lab};
 use crate::{BenchError, Peer, Result};
 
 /// Levels of keys.
@@ -33,7 +33,7 @@ pub(super) struct Klms {
 impl Klms {
     pub(super) fn prepare(lab: &Lab) -> Result<Self> {
         let (stretches, mut keys) = (lab.scale.stretches, lab.scale.keys);
-        let peer = Peer::open(&lab.socket(VFS[2]), stretches.next_multiple_of(PAGE))?;
+        let peer = Peer::open(&lab.socket(HOSTILE), stretches.next_multiple_of(PAGE))?;
         let made = loop {
             match levels(&peer, stretches, keys) {
                 // More than it may have.

@@ -14,8 +14,12 @@ use crate::process::Process;
 use crate::vhost::port_text;
 use crate::{BenchError, Context, Pinned, Processors, Result};
 
-/// The neighbour's VFs, and the attacker's; each on a hypervisor of its own.
-pub(super) const VFS: [&str; 3] = ["near", "far", "hostile"];
+/// The neighbour's VFs, and the attacker's between them; each on a hypervisor of its own. Hypervisors are dealt
+/// out: of two engines the attacker's VF has one.
+const VFS: [&str; 3] = [NEAR, HOSTILE, FAR];
+pub(super) const NEAR: &str = "near";
+pub(super) const FAR: &str = "far";
+pub(super) const HOSTILE: &str = "hostile";
 
 /// The attacker's ports, of VMs without an InfiniBand driver, on the same hypervisor as the first of [`VFS`];
 /// and the Ethernet addresses of their guests.
@@ -53,8 +57,9 @@ impl Lab {
             Doorbells::Poll => format!("cpu = {}\n", processors.engine),
             Doorbells::Trap => String::new(),
         };
+        let engines = if context.apart { 2 } else { 1 };
         let mut text = format!(
-            "log = \"error\"\n[engine]\n{cpu}doorbells = \"{}\"\n",
+            "log = \"error\"\n[engine]\n{cpu}doorbells = \"{}\"\nthreads = {engines}\n",
             doorbells.name()
         );
         let mut switches = vec![];

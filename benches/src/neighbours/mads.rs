@@ -6,7 +6,7 @@ use driver::{AddressVector, Config, Data, ENTRY, Opcode, QueuePair, SendRequest,
 
 use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
-use super::lab::{Lab, VFS};
+use super::lab::{HOSTILE, Lab};
 use crate::pace::until;
 use crate::{Peer, Result};
 
@@ -41,7 +41,7 @@ pub(super) struct Mads {
 
 impl Mads {
     pub(super) fn prepare(lab: &Lab, neighbour: u16) -> Result<Self> {
-        let peer = Peer::open(&lab.socket(VFS[2]), 4096)?;
+        let peer = Peer::open(&lab.socket(HOSTILE), 4096)?;
         let pair = QueuePair::new(&Config {
             log_send_blocks: LOG_BLOCKS,
             ..Config::new(Transport::Gsi, &peer.pd, &peer.uar, &peer.cq)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use driver::{Data, SendRequest};
 use hdrhistogram::Histogram;
 
-use super::lab::{Lab, VFS};
+use super::lab::{FAR, Lab, NEAR};
 use super::{Doorbells, INTERVAL};
 use crate::{BenchError, Connected, Peer, Pinned, Result};
 
@@ -48,8 +48,8 @@ pub(super) struct Neighbour {
 impl Neighbour {
     pub(super) fn open(lab: &Lab) -> Result<Self> {
         let peers = [
-            Peer::open(&lab.socket(VFS[0]), 4096)?,
-            Peer::open(&lab.socket(VFS[1]), 4096)?,
+            Peer::open(&lab.socket(NEAR), 4096)?,
+            Peer::open(&lab.socket(FAR), 4096)?,
         ];
         let connection = Connected::new(&peers, LOG_BLOCKS)?;
         Ok(Self {

@@ -5,7 +5,7 @@ use driver::{Access, Config, Connection, Data, Device, MemoryRegion, Options, Qu
 use driver::{CompletionQueue, ProtectionDomain, Remote, SendRequest, Sge, Transport, Uar};
 
 use super::attacker::Attacker;
-use super::lab::{Lab, VFS};
+use super::lab::{HOSTILE, Lab};
 use crate::{BenchError, Result};
 
 /// Part of the memory that is read, and part that is written: an eighth each.
@@ -29,7 +29,7 @@ impl Attacker for Start<'_> {
             memory: guest,
             ..Options::default()
         };
-        let device = Device::open_with(self.lab.socket(VFS[2]), options)?;
+        let device = Device::open_with(self.lab.socket(HOSTILE), options)?;
         let lid = device.wait_active()?.lid;
         let domain = ProtectionDomain::new(&device)?;
         let uar = Uar::new(&device)?;

@@ -8,7 +8,7 @@ use driver::{Device, Options};
 use ibvswitch::control::{Client, ClientError, Request, SmAction};
 
 use super::attacker::Attacker;
-use super::lab::{Lab, VFS};
+use super::lab::{HOSTILE, Lab};
 use crate::{BenchError, Result};
 
 /// The attack.
@@ -21,7 +21,7 @@ pub(super) struct Sweep {
 impl Sweep {
     pub(super) fn prepare(lab: &Lab) -> Result<Self> {
         Ok(Self {
-            device: Device::open_with(lab.socket(VFS[2]), Options::default())?,
+            device: Device::open_with(lab.socket(HOSTILE), Options::default())?,
             control: lab.control(),
         })
     }
