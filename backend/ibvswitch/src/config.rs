@@ -130,6 +130,21 @@ pub struct Hypervisor {
     pub physical_guid: Guid,
     /// Its virtual functions, the spare ones last.
     pub vfs: Vec<Vf>,
+    /// VFs that are passed through. They are no part of the subnet.
+    pub hardware: Vec<Hardware>,
+}
+
+/// A table `[[hypervisor.vf]]` with a `device`: a VF that is passed through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hardware {
+    /// Name, unique among all VFs.
+    pub name: String,
+    /// The vfio-user socket of the VF behind it; absolute.
+    pub device: PathBuf,
+    /// As [`Vf::guest_memory`].
+    pub guest_memory: Option<u64>,
+    /// The vfio-user socket for its VM; absolute.
+    pub socket: PathBuf,
 }
 
 /// A table `[[hypervisor.vf]]`, or `[[hypervisor.port]]`: one virtual function, to be attached to one VM.
@@ -272,6 +287,12 @@ impl Config {
         self.hypervisors
             .iter()
             .flat_map(|hypervisor| hypervisor.vfs.iter().map(move |vf| (hypervisor, vf)))
+    }
+
+    /// All VFs that are passed through, in the order of the configuration.
+    pub fn hardware(&self) -> impl Iterator<Item = &Hardware> {
+        let hypervisors = self.hypervisors.iter();
+        hypervisors.flat_map(|hypervisor| &hypervisor.hardware)
     }
 
     /// The VF of that name.

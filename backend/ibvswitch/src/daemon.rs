@@ -11,6 +11,7 @@ pub mod engine;
 pub mod engines;
 pub mod external;
 pub mod failures;
+pub mod hardware;
 pub mod limits;
 pub mod logging;
 pub mod machine;

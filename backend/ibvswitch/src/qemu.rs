@@ -1,17 +1,21 @@
 //! How a VM gets a VF: arguments for QEMU, and the same for libvirt.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use vhost_user::port::Port;
 use vhost_user::translate::Mac;
 use wire::Mtu;
 
-use crate::config::{Config, Kind, Vf};
+use crate::config::{Config, Hardware, Kind, Vf};
 
 /// A VF's attachment to a VM.
 #[derive(Debug, Clone)]
 pub struct Attachment<'a> {
-    vf: &'a Vf,
+    name: &'a str,
+    kind: Kind,
+    socket: &'a Path,
     /// The longest IP packet of a port.
     mtu: u16,
     memory: String,
@@ -68,10 +72,33 @@ impl<'a> Attachment<'a> {
     /// Attaches `vf` to a VM of 1 GiB, on whatever bus QEMU chooses.
     pub fn new(config: &Config, vf: &'a Vf) -> Self {
         Self {
-            vf,
+            name: &vf.model.name,
+            kind: vf.kind,
+            socket: &vf.socket,
             mtu: port_mtu(config),
             memory: "1G".to_owned(),
             bus: None,
+        }
+    }
+
+    /// The same for a VF that is passed through.
+    pub fn of_hardware(config: &Config, vf: &'a Hardware) -> Self {
+        Self {
+            name: &vf.name,
+            kind: Kind::Hca,
+            socket: &vf.socket,
+            mtu: port_mtu(config),
+            memory: "1G".to_owned(),
+            bus: None,
+        }
+    }
+
+    /// That of the VF of this name.
+    pub fn named(config: &'a Config, name: &str) -> Option<Self> {
+        let hardware = || config.hardware().find(|vf| vf.name == name);
+        match config.vf(name) {
+            Some((_, vf)) => Some(Self::new(config, vf)),
+            None => hardware().map(|vf| Self::of_hardware(config, vf)),
         }
     }
 
@@ -89,11 +116,11 @@ impl<'a> Attachment<'a> {
 
     /// The value of QEMU's `-device`: JSON, since the socket of an HCA cannot be written in any other form.
     pub fn device(&self) -> String {
-        match self.vf.kind {
+        match self.kind {
             Kind::Hca => self.hca(),
             Kind::VhostUserNet(mac) => json(&NetworkCard {
                 driver: "virtio-net-pci",
-                id: &self.vf.model.name,
+                id: self.name,
                 bus: self.bus.as_deref(),
                 netdev: self.netdev(),
                 mac: mac.to_string(),
@@ -103,17 +130,17 @@ impl<'a> Attachment<'a> {
     }
 
     fn netdev(&self) -> String {
-        format!("{}-net", self.vf.model.name)
+        format!("{}-net", self.name)
     }
 
     fn hca(&self) -> String {
         json(&Device {
             driver: "vfio-user-pci",
-            id: &self.vf.model.name,
+            id: self.name,
             bus: self.bus.as_deref(),
             socket: Socket {
                 r#type: "unix",
-                path: self.vf.socket.to_string_lossy(),
+                path: self.socket.to_string_lossy(),
             },
         })
     }
@@ -138,10 +165,10 @@ impl<'a> Attachment<'a> {
     /// The arguments for the device alone, for a VM whose memory is shared already.
     pub fn device_arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
-        if matches!(self.vf.kind, Kind::VhostUserNet(_)) {
-            let chardev = format!("{}-socket", self.vf.model.name);
+        if matches!(self.kind, Kind::VhostUserNet(_)) {
+            let chardev = format!("{}-socket", self.name);
             // A comma ends a value unless there are two.
-            let path = self.vf.socket.to_string_lossy().replace(',', ",,");
+            let path = self.socket.to_string_lossy().replace(',', ",,");
             let backend = json(&NetworkBackend {
                 r#type: "vhost-user",
                 id: self.netdev(),
@@ -160,7 +187,7 @@ impl<'a> Attachment<'a> {
 
     /// What to merge into a libvirt domain.
     pub fn libvirt_xml(&self) -> String {
-        match self.vf.kind {
+        match self.kind {
             Kind::Hca => self.libvirt_hca(),
             Kind::VhostUserNet(mac) => self.libvirt_interface(mac),
         }
@@ -185,7 +212,7 @@ impl<'a> Attachment<'a> {
   </devices>
 </domain>
 ",
-            escape_attribute(&self.vf.socket.to_string_lossy()),
+            escape_attribute(&self.socket.to_string_lossy()),
             self.mtu
         )
     }

@@ -55,5 +55,6 @@ pages! {
     guests_without_a_driver: "guests-without-a-driver.md",
     install: "install.md",
     migrate_a_vm: "migrate-a-vm.md",
+    passthrough: "passthrough.md",
     subnet: "subnet.md",
 }

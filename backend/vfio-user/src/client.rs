@@ -7,6 +7,7 @@
 //! [`Client::send`] and [`Client::receive`] exchange messages as they are.
 
 mod migration;
+mod time_limit;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,14 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::time::TimeSpec;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use thiserror::Error;
 use vfio_bindings::bindings::vfio::{
     VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, VFIO_DMA_UNMAP_FLAG_ALL,
     VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
 };
 
+use crate::client::time_limit::TimeLimit;
 use crate::dma::{MAX_DMA_MAPS, PAGE_SIZE};
 use crate::message::{
     DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
@@ -166,32 +166,25 @@ pub struct Client {
     limit: Option<TimeLimit>,
 }
 
-/// How long the server may take.
-#[derive(Debug)]
-struct TimeLimit {
-    time: Duration,
-    timer: TimerFd,
-}
-
-impl TimeLimit {
-    fn begin(&self) -> Result<(), Errno> {
-        let time = Expiration::OneShot(TimeSpec::from_duration(self.time));
-        self.timer.set(time, TimerSetTimeFlags::empty())
-    }
-}
-
 impl Client {
     /// Connects to the server at `path` and negotiates a version.
     ///
     /// # Errors
     /// [`ClientError`].
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, ClientError> {
-        let path = path.as_ref();
-        let stream = UnixStream::connect(path).map_err(|source| ClientError::Connect {
-            path: path.to_owned(),
-            source,
-        })?;
-        let mut client = Self::unnegotiated(stream);
+        let mut client = Self::unnegotiated(connect(path.as_ref())?);
+        client.negotiate()?;
+        Ok(client)
+    }
+
+    /// The same, with a limit to the time that the server may take for anything:
+    /// [`Client::set_time_limit`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn connect_within(path: impl AsRef<Path>, time: Duration) -> Result<Self, ClientError> {
+        let mut client = Self::unnegotiated(connect(path.as_ref())?);
+        client.set_time_limit(time)?;
         client.negotiate()?;
         Ok(client)
     }
@@ -211,15 +204,13 @@ impl Client {
     /// # Errors
     /// [`ClientError::Socket`] where the process has no file descriptors left.
     pub fn set_time_limit(&mut self, time: Duration) -> Result<(), ClientError> {
-        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
-        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(ClientError::Socket)?;
-        self.limit = Some(TimeLimit { time, timer });
+        self.limit = Some(TimeLimit::new(time).map_err(ClientError::Socket)?);
         Ok(())
     }
 
     /// What is readable when the server's time is up.
     fn late(&self) -> Option<BorrowedFd<'_>> {
-        self.limit.as_ref().map(|limit| limit.timer.as_fd())
+        self.limit.as_ref().map(TimeLimit::as_fd)
     }
 
     /// Negotiates a version, once.
@@ -659,6 +650,13 @@ impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.stream().as_fd()
     }
+}
+
+fn connect(path: &Path) -> Result<UnixStream, ClientError> {
+    UnixStream::connect(path).map_err(|source| ClientError::Connect {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn write_payload(region: u32, offset: u64, data: &[u8]) -> Vec<u8> {

@@ -12,7 +12,7 @@ use migrate::MigrateArgs;
 use pin::PinArgs;
 
 use super::{CliError, SourceArgs, ask, print, print_json};
-use crate::config::{Config, Vf};
+use crate::config::Config;
 use crate::control::{Mads, Request, Response, Retries, VfStatus};
 use crate::qemu::{Attachment, shell_quote};
 
@@ -105,26 +105,25 @@ pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError
         VfCommand::QemuArgs(args) => qemu_args(source, args),
         VfCommand::LibvirtXml(args) => {
             let config = source.load()?;
-            print(&Attachment::new(&config, find(&config, &args.name)?).libvirt_xml())
+            print(&find(&config, &args.name)?.libvirt_xml())
         }
     }
 }
 
-fn find<'a>(config: &'a Config, name: &str) -> Result<&'a Vf, CliError> {
-    config
-        .vf(name)
-        .map(|(_, vf)| vf)
-        .ok_or_else(|| CliError::UnknownVf {
+fn find<'a>(config: &'a Config, name: &str) -> Result<Attachment<'a>, CliError> {
+    Attachment::named(config, name).ok_or_else(|| {
+        let vfs = config.vfs().map(|(_, vf)| vf.model.name.clone());
+        let hardware = config.hardware().map(|vf| vf.name.clone());
+        CliError::UnknownVf {
             name: name.to_owned(),
-            known: config.vfs().map(|(_, vf)| vf.model.name.clone()).collect(),
-        })
+            known: vfs.chain(hardware).collect(),
+        }
+    })
 }
 
 fn qemu_args(source: SourceArgs, args: QemuArgs) -> Result<(), CliError> {
     let config = source.load()?;
-    let attachment = Attachment::new(&config, find(&config, &args.name)?)
-        .memory(args.memory)
-        .bus(args.bus);
+    let attachment = find(&config, &args.name)?.memory(args.memory).bus(args.bus);
     let arguments = if args.device_only {
         attachment.device_arguments()
     } else {

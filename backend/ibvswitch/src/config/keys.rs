@@ -74,6 +74,7 @@ pub(super) const HYPERVISOR: &[&str] = &[
 ];
 pub(super) const VF: &[&str] = &[
     "name",
+    "device",
     "address",
     "lid",
     "guid",

@@ -3,6 +3,7 @@
 mod clusters;
 mod daemon;
 mod fabric;
+mod hardware;
 mod hypervisors;
 mod mads;
 mod manager;

@@ -29,6 +29,7 @@ use crate::daemon::engine::{EngineThread, Idle, SystemClock};
 use crate::daemon::engines::{Engines, Part};
 use crate::daemon::external::{self, ExternalServer, StartError};
 use crate::daemon::failures;
+use crate::daemon::hardware::HardwareDevice;
 use crate::daemon::limits::Limits;
 use crate::daemon::management::{
     self, Management, ManagementError, ManagementThread, MoveError, SweepError,
@@ -49,6 +50,16 @@ pub enum AssemblyError {
     /// Programs of the host cannot be served.
     #[error(transparent)]
     External(#[from] StartError),
+    /// A VF cannot be passed through.
+    #[error("VF `{name}`: `device = \"unix:{}\"`: {source}", .device.display())]
+    Hardware {
+        /// Its name.
+        name: String,
+        /// What it was to be passed through to.
+        device: std::path::PathBuf,
+        /// Why not.
+        source: passthrough::OpenError,
+    },
     /// The system refused something.
     #[error("cannot {what}: {source}{}", remedy(.source))]
     System {
@@ -89,14 +100,15 @@ struct SocketThread {
 
 impl Assembly {
     /// Starts everything that `config` asks for. `listeners` are the listening
-    /// sockets of the VFs, in the order of [`Config::vfs`]; `abort` is raised
-    /// when one of them fails later.
+    /// sockets of the VFs, in the order of [`Config::vfs`], and then those in
+    /// the order of [`Config::hardware`]; `abort` is raised when one of them
+    /// fails later.
     ///
     /// # Errors
     /// [`AssemblyError`]; nothing keeps running then.
     pub fn start(
         config: &Config,
-        listeners: Vec<Listener>,
+        mut listeners: Vec<Listener>,
         abort: &Abort,
     ) -> Result<Self, AssemblyError> {
         let plan = Plan::new(&config.model());
@@ -155,7 +167,7 @@ impl Assembly {
                 interrupts,
                 counters,
                 memory,
-                limits.of(vf),
+                limits.of(vf.guest_memory),
             ));
         }
         for functions in vswitch.sharers() {
@@ -219,6 +231,9 @@ impl Assembly {
         let macs: ports::Macs = Arc::new(macs.collect());
         let mut functions = Vec::new();
         let mut sockets = Vec::new();
+        let passed = listeners
+            .split_off(made.len().min(listeners.len()))
+            .into_iter();
         let made = listeners.into_iter().zip(kinds).zip(made);
         for ((listener, kind), made) in made {
             let (name, vf, configuration, interrupts, counters, memory, memory_limits) = made;
@@ -268,6 +283,16 @@ impl Assembly {
                 vf,
             });
             functions.push((vf, device.client(), counters));
+            sockets.push(serve(name, listener.into(), device, abort.clone())?);
+        }
+        for (listener, hardware) in passed.zip(config.hardware()) {
+            let name = hardware.name.clone();
+            let device = HardwareDevice::open(hardware, limits.of(hardware.guest_memory));
+            let device = device.map_err(|source| AssemblyError::Hardware {
+                name: name.clone(),
+                device: hardware.device.clone(),
+                source,
+            })?;
             sockets.push(serve(name, listener.into(), device, abort.clone())?);
         }
         let external = config.external.socket.as_deref();

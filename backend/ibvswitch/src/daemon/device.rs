@@ -95,6 +95,37 @@ pub fn shown(
     })
 }
 
+/// The regions of a function.
+pub(super) fn regions<B: Backend>(function: &Function<B>) -> Vec<Region> {
+    let described = |index, region| Region::trapped(index, function.region_size(region));
+    let mut bar0 = described(0, connectx::Region::Bar0);
+    if let Some(pages) = function.backend().doorbell_pages() {
+        bar0.areas = vec![SparseArea {
+            offset: pages.offset,
+            size: pages.len,
+        }];
+        bar0.mmap = Some(pages.fd);
+        bar0.fd_offset = pages.fd_offset;
+    }
+    vec![
+        bar0,
+        described(2, connectx::Region::Bar2),
+        described(7, connectx::Region::Config),
+    ]
+}
+
+/// Shows a backend the eventfds of these vectors.
+pub(super) fn connect<B: Backend>(
+    backend: &mut B,
+    interrupts: &Interrupts,
+    vectors: std::ops::Range<u32>,
+) {
+    for vector in vectors {
+        let vector = vector as u16;
+        interrupts.with_eventfd(vector, |eventfd| backend.connect(vector, eventfd));
+    }
+}
+
 impl<B: Backend<Mapping = Mapping, Error = Errno>> VfDevice<B> {
     /// Puts a device together.
     #[must_use]
@@ -189,21 +220,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
         if !self.client.set_connected(true) {
             self.vswitch.handle(Input::Presence(self.vf, true));
         }
-        let described = |index, region| Region::trapped(index, self.function.region_size(region));
-        let mut bar0 = described(0, connectx::Region::Bar0);
-        if let Some(pages) = self.function.backend().doorbell_pages() {
-            bar0.areas = vec![SparseArea {
-                offset: pages.offset,
-                size: pages.len,
-            }];
-            bar0.mmap = Some(pages.fd);
-            bar0.fd_offset = pages.fd_offset;
-        }
-        vec![
-            bar0,
-            described(2, connectx::Region::Bar2),
-            described(7, connectx::Region::Config),
-        ]
+        regions(&self.function)
     }
 
     fn irqs(&self) -> Vec<IrqInfo> {
@@ -215,12 +232,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
     }
 
     fn irqs_set(&mut self, _index: u32, vectors: std::ops::Range<u32>) {
-        let backend = self.function.backend_mut();
-        for vector in vectors {
-            let vector = vector as u16;
-            self.interrupts
-                .with_eventfd(vector, |eventfd| backend.connect(vector, eventfd));
-        }
+        connect(self.function.backend_mut(), &self.interrupts, vectors);
     }
 
     fn memory_limits(&self) -> MemoryLimits {

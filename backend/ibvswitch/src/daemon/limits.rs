@@ -9,7 +9,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 use vfio_user::MemoryLimits;
 
-use crate::config::{Config, Vf};
+use crate::config::Config;
 
 /// What `guest_memory` can be, in bytes.
 pub(crate) const GUEST_MEMORY: RangeInclusive<u64> = 1 << 20..=GUEST_MEMORY_OF_ALL;
@@ -55,7 +55,7 @@ impl Limits {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(soft, _)| {
             usize::try_from(soft).unwrap_or(usize::MAX)
         });
-        let vfs = config.vfs().count().max(1);
+        let vfs = (config.vfs().count() + config.hardware().count()).max(1);
         let of_mappings = share(
             mappings.unwrap_or(MAPPINGS_DEFAULT),
             MAPPINGS_OWN,
@@ -85,11 +85,11 @@ impl Limits {
             }
         }
         let files = of_mappings.min(of_descriptors);
-        let given: u64 = config.vfs().filter_map(|(_, vf)| vf.guest_memory).sum();
-        let others = config
-            .vfs()
-            .filter(|(_, vf)| vf.guest_memory.is_none())
-            .count();
+        let of_vfs = config.vfs().map(|(_, vf)| vf.guest_memory);
+        let of_hardware = config.hardware().map(|vf| vf.guest_memory);
+        let each: Vec<Option<u64>> = of_vfs.chain(of_hardware).collect();
+        let given: u64 = each.iter().flatten().sum();
+        let others = each.iter().filter(|given| given.is_none()).count();
         let rest = GUEST_MEMORY_OF_ALL.saturating_sub(given) / (others as u64).max(1);
         Self {
             guest_memory: rest.min(GUEST_MEMORY_DEFAULT),
@@ -97,11 +97,11 @@ impl Limits {
         }
     }
 
-    /// Of the memory that a VF's client shares.
+    /// Of the memory that a VF's client shares, where the configuration says so much.
     #[must_use]
-    pub fn of(&self, vf: &Vf) -> MemoryLimits {
+    pub fn of(&self, guest_memory: Option<u64>) -> MemoryLimits {
         MemoryLimits {
-            bytes: vf.guest_memory.unwrap_or(self.guest_memory),
+            bytes: guest_memory.unwrap_or(self.guest_memory),
             files: self.files,
         }
     }
@@ -161,11 +161,14 @@ mod tests {
         ] {
             let config = config(vfs, of_first);
             let limits = Limits::new(&config, 32);
-            let bytes = config.vfs().map(|(_, vf)| limits.of(vf).bytes);
+            let bytes = config.vfs().map(|(_, vf)| limits.of(vf.guest_memory).bytes);
             assert!(bytes.sum::<u64>() <= 1 << 46, "{vfs}");
             let (_, last) = config.vfs().last().expect("a VF");
-            assert_eq!(limits.of(last).bytes, expected, "{vfs}");
-            assert!((4..=128).contains(&limits.of(last).files), "{vfs}");
+            assert_eq!(limits.of(last.guest_memory).bytes, expected, "{vfs}");
+            assert!(
+                (4..=128).contains(&limits.of(last.guest_memory).files),
+                "{vfs}"
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 use vmm::{BindError, Listener, remedy};
 
-use crate::config::{Config, Vf};
+use crate::config::Config;
 
 const LOCK: &str = "ibvswitch.lock";
 
@@ -128,7 +128,8 @@ impl Drop for ControlSocket {
 pub struct Sockets {
     /// The control socket.
     pub control: ControlSocket,
-    /// The VFs' sockets, in the order of the configuration.
+    /// The VFs' sockets, in the order of the configuration; behind them those of VFs that are passed
+    /// through, in that order as well.
     pub vfs: Vec<Listener>,
     /// The lock on the runtime directory, to be kept as long as the sockets are.
     pub lock: Lock,
@@ -142,22 +143,26 @@ impl Sockets {
     /// [`SocketError`] for the first that cannot be had.
     pub fn create(config: &Config) -> Result<Self, SocketError> {
         let lock = Lock::take(&config.runtime_dir, config.socket_mode)?;
-        let vfs = config.vfs().map(|(_, vf)| bind_vf(vf, config.socket_mode));
+        let mode = config.socket_mode;
+        let vfs = config.vfs().map(|(_, vf)| (&vf.model.name, &vf.socket));
+        let hardware = config.hardware().map(|vf| (&vf.name, &vf.socket));
+        let each = vfs.chain(hardware);
+        let vfs = each.map(|(name, socket)| bind_vf(name, socket, mode));
         let vfs = vfs.collect::<Result<_, _>>()?;
         let control = ControlSocket::bind(config.control_socket(), &lock)?;
         Ok(Self { control, vfs, lock })
     }
 }
 
-fn bind_vf(vf: &Vf, mode: u32) -> Result<Listener, SocketError> {
-    let listener = Listener::bind(&vf.socket).map_err(|source| SocketError::Vf {
-        vf: vf.model.name.clone(),
+fn bind_vf(name: &str, socket: &Path, mode: u32) -> Result<Listener, SocketError> {
+    let listener = Listener::bind(socket).map_err(|source| SocketError::Vf {
+        vf: name.to_owned(),
         source,
     })?;
-    fs::set_permissions(&vf.socket, Permissions::from_mode(mode)).map_err(|source| {
+    fs::set_permissions(socket, Permissions::from_mode(mode)).map_err(|source| {
         SocketError::Mode {
-            vf: vf.model.name.clone(),
-            path: vf.socket.clone(),
+            vf: name.to_owned(),
+            path: socket.to_owned(),
             mode,
             source,
         }

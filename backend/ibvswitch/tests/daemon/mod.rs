@@ -83,6 +83,8 @@ pub struct Daemon {
     dir: tempfile::TempDir,
     /// The device sees every doorbell.
     pub traps: bool,
+    /// What drivers come by, where the data path of all VFs is passed through.
+    front: Option<Box<Daemon>>,
 }
 
 /// Adds to a configuration the number of engines that all tests of devices are to be done with
@@ -165,7 +167,39 @@ impl Daemon {
             child,
             dir,
             traps: !text.contains("\"poll\"") && !text.contains("\"adaptive\""),
+            front: None,
         }
+        .passed_through(text)
+    }
+
+    /// With a daemon before it, where all tests of devices are to be done so
+    /// (`IBVSWITCH_TEST_PASSTHROUGH`).
+    fn passed_through(mut self, text: &str) -> Self {
+        if std::env::var_os("IBVSWITCH_TEST_PASSTHROUGH").is_some() && !text.contains("device = ") {
+            let vfs = self.ask(&["status"])["vfs"].clone();
+            let vfs = vfs.as_array().expect("a list").iter();
+            let names: Vec<String> = vfs
+                .filter(|vf| vf["ethernet"].is_null())
+                .map(|vf| vf["name"].as_str().expect("a name").to_owned())
+                .collect();
+            self.front = Some(Box::new(self.before(&names)));
+        }
+        self
+    }
+
+    /// Starts a daemon with VFs of these names, which are passed through to those of this one.
+    pub fn before<S: AsRef<str>>(&self, names: &[S]) -> Self {
+        let vfs = names.iter().map(AsRef::as_ref).map(|name| {
+            let device = self.own_socket(name);
+            format!(
+                "[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:{}\"\n",
+                device.display()
+            )
+        });
+        let vfs: String = vfs.collect();
+        let mut front = Self::logging(&format!("[[hypervisor]]\nname = \"hw\"\n{vfs}"));
+        front.traps = self.traps;
+        front
     }
 
     /// Its process.
@@ -205,6 +239,10 @@ impl Daemon {
 
     /// The socket of a VF.
     pub fn socket(&self, name: &str) -> PathBuf {
+        self.front.as_deref().unwrap_or(self).own_socket(name)
+    }
+
+    fn own_socket(&self, name: &str) -> PathBuf {
         self.dir.path().join(format!("{name}.sock"))
     }
 

@@ -109,10 +109,13 @@ impl<'d> Reader<'d> {
             name.with(physical)
                 .claim(&mut self.names.vfs, "name", "physical function");
         }
-        let mut vfs: Vec<Vf> = sections
-            .iter()
-            .filter_map(|vf| self.vf(vf, defaults))
-            .collect();
+        let (hardware, software): (Vec<_>, Vec<_>) =
+            sections.iter().partition(|vf| vf.value("device").is_some());
+        let hardware = hardware.into_iter();
+        let hardware = hardware.filter_map(|vf| self.hardware(vf, defaults));
+        let hardware = hardware.collect();
+        let software = software.into_iter();
+        let mut vfs: Vec<Vf> = software.filter_map(|vf| self.vf(vf, defaults)).collect();
         let ports = section.sections("port", keys::PORT);
         if sections.len() <= VFS_PER_HYPERVISOR_MAX
             && let Some(first_too_many) = ports.get(VFS_PER_HYPERVISOR_MAX - sections.len())
@@ -167,6 +170,7 @@ impl<'d> Reader<'d> {
             physical_guid: self.derived("PF", &name),
             name,
             vfs,
+            hardware,
         })
     }
 
@@ -249,11 +253,15 @@ impl<'d> Reader<'d> {
 
     /// Whether there is address space for all that VMMs may share.
     pub(super) fn check_guest_memory(&self, hypervisors: &[Hypervisor]) {
-        let vfs = || hypervisors.iter().flat_map(|hypervisor| &hypervisor.vfs);
-        let given: u64 = vfs()
-            .filter_map(|vf| vf.guest_memory)
-            .fold(0, u64::saturating_add);
-        let others = vfs().filter(|vf| vf.guest_memory.is_none()).count() as u64;
+        let each = || {
+            hypervisors.iter().flat_map(|hypervisor| {
+                let of_vfs = hypervisor.vfs.iter().map(|vf| vf.guest_memory);
+                let of_hardware = hypervisor.hardware.iter().map(|vf| vf.guest_memory);
+                of_vfs.chain(of_hardware)
+            })
+        };
+        let given: u64 = each().flatten().fold(0, u64::saturating_add);
+        let others = each().filter(Option::is_none).count() as u64;
         if given.saturating_add(others << 30) > GUEST_MEMORY_OF_ALL {
             self.document.reject_whole(
                 "hypervisor.vf.guest_memory",

@@ -1,0 +1,123 @@
+//! A VF whose data path is passed through to a VF that another process serves, as the vfio-user server
+//! serves it. It is no part of the daemon's subnet.
+
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use connectx::{Effect, Function};
+use nix::errno::Errno;
+use passthrough::{OpenError, Parts, Passthrough, Physical, Socket};
+use vfio_user::{Device, Interrupts, IrqInfo, Mapping, MemoryLimits, Region};
+
+use crate::config::Hardware;
+use crate::daemon::client::ClientState;
+use crate::daemon::device::{connect, regions};
+
+/// The function behind its socket.
+#[derive(Debug)]
+pub struct HardwareDevice {
+    function: Function<Passthrough>,
+    memory_limits: MemoryLimits,
+    client: Arc<ClientState>,
+}
+
+impl HardwareDevice {
+    /// Opens the VF behind it.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(hardware: &Hardware, memory_limits: MemoryLimits) -> Result<Self, OpenError> {
+        let path = hardware.device.clone();
+        let backend = Passthrough::new(Parts {
+            name: hardware.name.clone(),
+            open: Box::new(move || open(&path)),
+            interrupts: |vectors| Interrupts::new(&[IrqInfo::msix(vectors)]),
+        })?;
+        Ok(Self {
+            function: Function::new(backend),
+            memory_limits,
+            client: Arc::default(),
+        })
+    }
+
+    /// What is known of the client, for others to read.
+    #[must_use]
+    pub fn client(&self) -> Arc<ClientState> {
+        Arc::clone(&self.client)
+    }
+}
+
+fn open(path: &Path) -> Result<Box<dyn Physical>, passthrough::PhysicalError> {
+    Ok(Box::new(Socket::open(path)?))
+}
+
+impl Device for HardwareDevice {
+    fn regions(&self) -> Vec<Region> {
+        self.client.set_connected(true);
+        self.function.backend().revive();
+        regions(&self.function)
+    }
+
+    fn irqs(&self) -> Vec<IrqInfo> {
+        vec![IrqInfo::msix(self.function.configuration().vectors)]
+    }
+
+    fn interrupts(&self) -> Interrupts {
+        self.function.backend().interrupts().clone()
+    }
+
+    fn irqs_set(&mut self, _index: u32, vectors: std::ops::Range<u32>) {
+        let interrupts = self.interrupts();
+        connect(self.function.backend_mut(), &interrupts, vectors);
+    }
+
+    fn memory_limits(&self) -> MemoryLimits {
+        self.memory_limits
+    }
+
+    fn read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
+        let region = connectx::Region::from_vfio_index(region).ok_or(Errno::EINVAL)?;
+        self.function.read(region, offset, data);
+        Ok(())
+    }
+
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<vfio_user::Effect, Errno> {
+        let region = connectx::Region::from_vfio_index(region).ok_or(Errno::EINVAL)?;
+        if self.function.write(region, offset, data) == Effect::Reset {
+            tracing::debug!("reset by its guest");
+            return Ok(vfio_user::Effect::Reset);
+        }
+        Ok(vfio_user::Effect::None)
+    }
+
+    fn ready(&self) -> Option<BorrowedFd<'_>> {
+        connectx::Backend::ready(self.function.backend())
+    }
+
+    fn poll(&mut self) {
+        self.function.poll();
+    }
+
+    fn dma_map(&mut self, mapping: Mapping) -> Result<(), Errno> {
+        if mapping.is_unshared_ram() {
+            self.client.set_unshared_memory(true);
+        }
+        connectx::Backend::map(self.function.backend_mut(), mapping)
+    }
+
+    fn dma_unmap(&mut self, addr: u64, size: u64) -> Result<(), Errno> {
+        connectx::Backend::unmap(self.function.backend_mut(), addr, size)
+    }
+
+    fn reset(&mut self) {
+        self.function.reset();
+    }
+
+    fn disconnected(&mut self) {
+        self.function.reset();
+        connectx::Backend::unmap_all(self.function.backend_mut());
+        self.client.set_connected(false);
+        self.client.set_unshared_memory(false);
+    }
+}

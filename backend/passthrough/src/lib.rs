@@ -1,0 +1,32 @@
+//! The data path through a ConnectX VF that already is one: *passthrough*.
+//!
+//! A guest sees the function that it always sees ([`connectx::Function`]). Behind it, instead of an
+//! engine, is a VF that another process serves over vfio-user. [`Passthrough`] is the [`Backend`] that
+//! joins the two:
+//!
+//! * The daemon is the VF's only driver ([`adapter`]): the command queue, one event queue, vector 0 and
+//!   the pages that firmware asks for are the daemon's, in memory of its own ([`window`]).
+//! * A guest's command is copied, judged ([`mediation`]), and answered here, refused, or given to the VF
+//!   from the daemon's mailboxes. What is not on the list is refused.
+//! * The guest's memory, the doorbell pages of its programs and its interrupt vectors from 1 on are the
+//!   VF's: no thread of the daemon has a part in the data path.
+//! * What the VF says in replies and events is as little trusted as what the guest says.
+//!
+//! [`Backend`]: connectx::Backend
+
+#![forbid(unsafe_code)]
+
+pub mod adapter;
+mod backend;
+mod capability;
+mod commands;
+mod events;
+mod guest;
+pub mod mediation;
+pub mod physical;
+pub mod socket;
+pub mod window;
+
+pub use backend::{GuestMemory, OpenError, Parts, Passthrough};
+pub use physical::{Physical, PhysicalError};
+pub use socket::Socket;
