@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use connectx::bits::command::{Status, alloc_pd_out, create_eq_in};
 use connectx::bits::event::EventType;
-use connectx::bits::initialization::{UAR_EQ_ARM, UAR_EQ_UPDATE, mlx5_init_seg as segment};
+use connectx::bits::initialization::mlx5_init_seg as segment;
 use connectx::queue::event::Entry;
 use connectx::{Backend, Configuration, DoorbellPages, Doorbells, Registers, TRAPPED_PAGES};
 use hca::Dma;
@@ -19,6 +19,7 @@ use vfio_user::{DmaTable, DmaView, Interrupts, Mapping};
 use vm_memory::VolatileSlice;
 
 use crate::adapter::{Adapter, field_offset};
+use crate::doorbell::Doorbell;
 use crate::events::Event;
 use crate::guest::{Guest, Kind};
 use crate::mediation::{After, Facts, Verdict, judge, number_made};
@@ -644,16 +645,19 @@ impl Backend for Passthrough {
         let Some(physical) = core.guest.page(page) else {
             return;
         };
-        if let (UAR_EQ_ARM | UAR_EQ_UPDATE, Some(word)) = (offset, data.first_chunk::<4>()) {
-            let word = u32::from_be_bytes(*word);
-            let eqn = (word >> 24) as u8;
-            if let Some(queue) = core.guest.events.get_mut(&eqn) {
-                let mut raise = Raise(self.interrupts.clone());
-                queue.update(word, offset == UAR_EQ_ARM, &mut raise);
-                return;
-            }
-            if !core.guest.has(Kind::EventQueue, eqn.into()) {
-                return;
+        match Doorbell::new(offset, data) {
+            None => return,
+            Some(Doorbell::Queue) => {}
+            Some(Doorbell::Events { word, arm }) => {
+                let eqn = (word >> 24) as u8;
+                if let Some(queue) = core.guest.events.get_mut(&eqn) {
+                    let mut raise = Raise(self.interrupts.clone());
+                    queue.update(word, arm, &mut raise);
+                    return;
+                }
+                if !core.guest.has(Kind::EventQueue, eqn.into()) {
+                    return;
+                }
             }
         }
         Self::with(&self.name, core, &self.wake, |adapter| {

@@ -20,6 +20,7 @@ pub mod adapter;
 mod backend;
 mod capability;
 mod commands;
+mod doorbell;
 mod events;
 mod guest;
 pub mod mediation;
