@@ -1,9 +1,9 @@
 //! A vhost-user-net port in a subnet that answers as fuzz targets say.
 
 use arbitrary::Arbitrary;
+use hca::PortView;
 use hca::transport::{Address as Headers, Content, Frame};
 use hca::work::GlobalRoute;
-use hca::{MadDatagram, PortView};
 use vhost_user::net_header::NetHeader;
 use vhost_user::port::{Output, Port, Surroundings};
 use vhost_user::translate::{Mac, Packet, queue_pair_of};
@@ -11,7 +11,7 @@ use wire::header::Service;
 use wire::ipoib::{self, Address};
 use wire::mad::{Mad, Method, Status};
 use wire::sa::{self, McMemberRecord, PathRecord, Record};
-use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
+use wire::{Gid, Lid, MadPacket, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 /// The guest's address.
 const MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
@@ -78,7 +78,7 @@ pub struct Place {
     port: Port,
     now: u64,
     generation: u64,
-    asked: Vec<MadDatagram>,
+    asked: Vec<MadPacket>,
     packet: Packet,
     sent: Vec<Frame>,
 }
@@ -258,7 +258,7 @@ fn is_own(frame: &Frame) {
 }
 
 /// What the subnet administration says.
-fn answer(request: &MadDatagram, there: bool) -> MadDatagram {
+fn answer(request: &MadPacket, there: bool) -> MadPacket {
     let mad = Mad::new_checked(&request.mad[..]).expect("is a MAD");
     let transaction = mad.transaction();
     let data = &request.mad[sa::DATA];
@@ -276,7 +276,7 @@ fn answer(request: &MadDatagram, there: bool) -> MadDatagram {
         let mut mad = Mad::new_checked(&mut bytes[..]).expect("is a MAD");
         mad.set_status(Status::SA_NO_RECORDS);
     }
-    MadDatagram {
+    MadPacket {
         mad: bytes,
         ..request.clone()
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use connectx::{Port, PortAttributes};
-use hca::{End, Heading, MadDatagram, NoRoute, Route, Subnet, VfId};
-use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
+use hca::{End, Heading, NoRoute, Route, Subnet, VfId};
+use wire::{Gid, Guid, Lid, LinkWidth, MadPacket, Mtu, PKey, PhysicalState, PortState, Sl};
 
 /// The subnet: LID `n` is function `n - 1`.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Subnet for FixedSubnet {
         (0..self.count).map(Self::route).collect()
     }
 
-    fn send_mad(&mut self, _: VfId, _: MadDatagram) {}
+    fn send_mad(&mut self, _: VfId, _: MadPacket) {}
 }
 
 /// A port that never changes.

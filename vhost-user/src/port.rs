@@ -15,14 +15,14 @@ mod requests;
 
 use std::collections::{HashMap, VecDeque};
 
+use hca::PortView;
 use hca::transport::{Address as Headers, Content, Frame};
 use hca::work::GlobalRoute;
-use hca::{MadDatagram, PortView};
 use wire::header::Service;
 use wire::ipoib::{self, Address, HEADER_LEN};
 use wire::mad::Mad;
 use wire::sa::{McMemberRecord, PathRecord, Record};
-use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
+use wire::{Gid, Lid, MadPacket, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::net_header::{self, NetHeader};
 use crate::translate::{
@@ -59,7 +59,7 @@ pub enum Output {
     /// A datagram of its queue pair.
     Frame(Frame),
     /// One of its queue pair 1.
-    Mad(MadDatagram),
+    Mad(MadPacket),
 }
 
 /// Counters of what went nowhere, by reason.
@@ -417,15 +417,15 @@ impl Port {
     }
 
     /// The subnet administration has answered.
-    pub fn from_management(&mut self, now: u64, generation: u64, datagram: &MadDatagram) {
-        let Ok(mad) = Mad::new_checked(&datagram.mad[..]) else {
+    pub fn from_management(&mut self, now: u64, generation: u64, packet: &MadPacket) {
+        let Ok(mad) = Mad::new_checked(&packet.mad[..]) else {
             return;
         };
         if !mad.method().is_response() {
             return;
         }
         let (transaction, status) = (mad.transaction(), mad.status());
-        let data = &datagram.mad[wire::sa::DATA];
+        let data = &packet.mad[wire::sa::DATA];
         if mad.attribute() == McMemberRecord::ID {
             let answer = McMemberRecord::parse(data).ok().filter(|_| status.is_ok());
             if let Some((mgid, group, waited)) =
@@ -473,15 +473,15 @@ impl Port {
             .poll(now, &own, broadcast, &mut self.requests, &mut mads);
         self.paths.poll(now, &own, &mut self.requests, &mut mads);
         for mad in mads {
-            self.outputs.push_back(Output::Mad(MadDatagram {
+            self.outputs.push_back(Output::Mad(MadPacket {
                 slid: self.surroundings.view.lid,
                 dlid: lid,
                 sl,
                 pkey: own.pkey,
                 src_qp: Qpn::QP1,
-                dest_qp: Qpn::QP1,
+                dst_qp: Qpn::QP1,
                 qkey: QKey::QP1,
-                global: None,
+                grh: None,
                 mad,
             }));
         }

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use hca::MadDatagram;
 use hca::transport::Frame;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -14,6 +13,7 @@ use thiserror::Error;
 use tracing::{debug, info, warn};
 use vmm::socket::{Lost, ReceivedFds, Socket};
 use vmm::{Files, Listener, MemoryLimits, Stop};
+use wire::MadPacket;
 
 use crate::frames::{Scratch, Taken};
 use crate::message::{HEADER_LEN, Header};
@@ -39,7 +39,7 @@ pub enum Arrival {
     /// A datagram at its queue pair, or at a group.
     Frame(Frame),
     /// A datagram at its queue pair 1.
-    Mad(Box<MadDatagram>),
+    Mad(Box<MadPacket>),
     /// [`Outside::surroundings`] may have changed.
     Changed,
 }

@@ -46,7 +46,7 @@ pub use storage::discarded::Discarded;
 pub use storage::numbers;
 pub use storage::share::Memory;
 pub use subnet::{
-    Crossing, End, Envelope, Heading, LinkId, MadDatagram, NoRoute, Route, Shares, Subnet, WrongKey,
+    Crossing, End, Envelope, Heading, LinkId, NoRoute, Route, Shares, Subnet, WrongKey,
 };
 pub use verbs::connection::QpQueues;
 pub use verbs::multicast::MAX_GROUP_MEMBERS;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use wire::{Gid, Lid, Mtu, PKey, QKey, Qpn, Sl, Vl};
+use wire::{Gid, Lid, MadPacket, Mtu, PKey, QKey, Qpn, Sl, Vl};
 
 use crate::engine::VfId;
 use crate::engine::traffic::{PathId, PathTraffic};
@@ -135,29 +135,6 @@ pub enum NoRoute {
     Held(PathId),
 }
 
-/// A datagram between management agents, or from one to a queue pair.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MadDatagram {
-    /// Source LID.
-    pub slid: Lid,
-    /// Destination LID.
-    pub dlid: Lid,
-    /// Service level.
-    pub sl: Sl,
-    /// P_Key.
-    pub pkey: PKey,
-    /// Source queue pair.
-    pub src_qp: Qpn,
-    /// Destination queue pair.
-    pub dest_qp: Qpn,
-    /// Q_Key.
-    pub qkey: QKey,
-    /// Global route, and the source GID with it.
-    pub global: Option<(GlobalRoute, Gid)>,
-    /// The MAD.
-    pub mad: [u8; 256],
-}
-
 /// A packet whose key is not the receiver's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrongKey {
@@ -236,5 +213,5 @@ pub trait Subnet: std::fmt::Debug + Send {
     /// Takes a datagram that a guest sent to queue pair 0 or 1 of any port. The
     /// subnet decides whether it goes anywhere and returns it, where it is for
     /// a function's queue pair, through [`crate::Engine::deliver_mad`].
-    fn send_mad(&mut self, from: VfId, datagram: MadDatagram);
+    fn send_mad(&mut self, from: VfId, packet: MadPacket);
 }

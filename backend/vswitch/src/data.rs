@@ -1,12 +1,10 @@
 //! The data plane: paths for the engine, and what it counts.
 
-mod datagram;
 mod path_counters;
 mod port_counters;
 mod routes;
 mod shared_links;
 
-pub use datagram::datagram;
 pub(crate) use path_counters::{PathCounters, PathNumbers};
 pub(crate) use port_counters::PortCounters;
 pub(crate) use routes::EngineSubnet;

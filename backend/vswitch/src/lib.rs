@@ -61,7 +61,6 @@ mod view;
 mod vswitch;
 
 pub use cluster::TABLES_OF_A_GUEST;
-pub use data::datagram;
 pub use function::{Function, PortFacts};
 pub use guest::{FilterReport, MadFilter, Reason, Refusal};
 pub use host_programs::{HostPort, HostTag, Mailbox, Sent, answers};

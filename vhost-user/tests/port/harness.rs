@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use hca::PortView;
 use hca::transport::Frame;
-use hca::{MadDatagram, PortView};
 use ibvswitch_vhost_user as vhost_user;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ use vmm::{Listener, MemoryLimits, Stop};
 use wire::ipoib::Address;
 use wire::mad::{Mad, Method, Status};
 use wire::sa::{self, McMemberRecord, PathRecord, Record};
-use wire::{Gid, Lid, Mtu, PKey, QKey, Sl};
+use wire::{Gid, Lid, MadPacket, Mtu, PKey, QKey, Sl};
 
 /// The Q_Key of groups.
 const QKEY: u32 = 0xb1b;
@@ -56,7 +56,7 @@ pub struct Net {
 }
 
 impl Net {
-    fn answer(&mut self, lid: u16, request: &MadDatagram) -> MadDatagram {
+    fn answer(&mut self, lid: u16, request: &MadPacket) -> MadPacket {
         let mad = Mad::new_checked(&request.mad[..]).unwrap();
         let (method, transaction) = (mad.method(), mad.transaction());
         let data = &request.mad[sa::DATA];
@@ -85,7 +85,7 @@ impl Net {
         Mad::new_checked(&mut answer[..])
             .unwrap()
             .set_status(status);
-        MadDatagram {
+        MadPacket {
             mad: answer,
             ..request.clone()
         }

@@ -11,14 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use wire::header::Service;
-use wire::{Gid, Qpn};
+use wire::{Gid, MadPacket, Qpn};
 
 use crate::engine::agenda::{REQUEST_COST, TURN};
 use crate::engine::vf::{TrafficCounters, Vf};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::local::datagram::Datagram;
-use crate::subnet::MadDatagram;
 use crate::transport::{Afloat, Content, Frame, framed, unframed};
 use crate::verbs::qp::Wait;
 
@@ -304,18 +303,18 @@ impl<F: Face> Engine<F> {
                 if let Some(bytes) = mad.get_mut(..datagram.payload.len()) {
                     bytes.copy_from_slice(datagram.payload);
                 }
-                let datagram = MadDatagram {
+                let packet = MadPacket {
                     slid: datagram.slid,
                     dlid: datagram.dlid,
                     sl: datagram.sl,
                     pkey: datagram.pkey,
                     src_qp: datagram.src_qp,
-                    dest_qp,
+                    dst_qp: dest_qp,
                     qkey: datagram.qkey,
-                    global,
+                    grh: global.map(|(global, sgid)| global.header(sgid)),
                     mad,
                 };
-                self.deliver_mad(vf, &datagram);
+                self.deliver_mad(vf, &packet);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use vm_memory::VolatileSlice;
-use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
+use wire::{Gid, Lid, MadPacket, PKey, QKey, Qpn, Sl};
 
 use crate::engine::objects::Objects;
 use crate::engine::progress::{Outcome, failed};
@@ -13,7 +13,7 @@ use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::memory::access::{Cursor, Domain, Source as Bytes, copy, read_payload};
 use crate::memory::mr::Access;
-use crate::subnet::{Crossing, Envelope, Heading, MadDatagram, NoRoute, Route, WrongKey};
+use crate::subnet::{Crossing, Envelope, Heading, NoRoute, Route, WrongKey};
 use crate::transport::{DATAGRAM_WORDS, Destination};
 use crate::verbs::qp::{Qp, QpState, RecvQueue, Transport};
 use crate::verbs::reason::Reason;
@@ -202,18 +202,18 @@ impl<F: Face> Engine<F> {
             // The subnet counts at the port what it lets in.
             let mut mad = [0_u8; MAD_LEN];
             mad[..payload.len()].copy_from_slice(payload);
-            let datagram = MadDatagram {
+            let packet = MadPacket {
                 slid,
                 dlid: address.dlid,
                 sl: address.sl,
                 pkey,
                 src_qp,
-                dest_qp: address.dest_qp,
+                dst_qp: address.dest_qp,
                 qkey,
-                global: address.global.map(|global| (global, source_gid)),
+                grh: address.global.map(|global| global.header(source_gid)),
                 mad,
             };
-            return self.subnet.send_mad(from, datagram);
+            return self.subnet.send_mad(from, packet);
         }
         if !active || !pkey.is_valid() {
             return TrafficCounters::add(&counters.xmit_discards, 1);
@@ -335,29 +335,28 @@ impl<F: Face> Engine<F> {
     /// that queue pair. A queue pair that cannot take the datagram drops it, as on the wire.
     ///
     /// False when there is no such queue pair, as where no driver runs.
-    pub fn deliver_mad(&mut self, vf: VfId, datagram: &MadDatagram) -> bool {
-        let target = match u32::from(datagram.dest_qp) {
+    pub fn deliver_mad(&mut self, vf: VfId, packet: &MadPacket) -> bool {
+        let target = match u32::from(packet.dst_qp) {
             slot @ (0 | 1) => self.vf(vf).special[slot as usize],
             number => {
-                let dgid = datagram.global.map(|(global, _)| global.dgid);
-                let function = self.objects.function_at(vf, dgid, datagram.dest_qp);
+                let dgid = packet.grh.map(|grh| grh.dgid);
+                let function = self.objects.function_at(vf, dgid, packet.dst_qp);
                 function.and_then(|function| self.vf(function).qps.get(number).copied())
             }
         };
         let Some(target) = target else { return false };
         let function = self.objects.qps.get(target.0).map(|qp| qp.core.vf);
-        let (mut mad, dest_qp) = (datagram.mad, datagram.dest_qp);
+        let (mut mad, dest_qp) = (packet.mad, packet.dst_qp);
         let mut datagram = Datagram {
-            slid: datagram.slid,
-            dlid: datagram.dlid,
-            sl: datagram.sl,
-            pkey: datagram.pkey,
-            src_qp: datagram.src_qp,
-            qkey: datagram.qkey,
-            sgid: datagram.global.map_or(Gid::NONE, |(_, sgid)| sgid),
-            grh: datagram
-                .global
-                .map(|(global, sgid)| grh(&global, sgid, MAD_LEN, false)),
+            slid: packet.slid,
+            dlid: packet.dlid,
+            sl: packet.sl,
+            pkey: packet.pkey,
+            src_qp: packet.src_qp,
+            qkey: packet.qkey,
+            sgid: packet.grh.map_or(Gid::NONE, |grh| grh.sgid),
+            grh: { packet.grh.as_ref() }
+                .map(|route| grh(&GlobalRoute::of(route), route.sgid, MAD_LEN, false)),
             immediate: None,
             solicited: false,
             payload: &mut mad,

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wire::{Gid, Lid, PKey, Sl};
+use wire::{Gid, Lid, MadPacket, PKey, Sl};
 
 use super::capture::{Captured, Watch};
 use super::endpoint::{Destination, Endpoint, Outside, Transmit};
 use super::frame::{Content, Frame};
 use crate::engine::vf::{PortView, TrafficCounters};
 use crate::engine::{Clock, VfId};
-use crate::subnet::{Envelope, Heading, MadDatagram, NoRoute, Route, Subnet, WrongKey};
+use crate::subnet::{Envelope, Heading, NoRoute, Route, Subnet, WrongKey};
 use crate::transport::{Delayed, Lossy, Mesh};
 
 /// Ways that are kept.
@@ -85,8 +85,8 @@ impl Station {
     }
 
     /// Sends a management datagram.
-    pub fn send_mad(&mut self, datagram: MadDatagram) {
-        self.subnet.send_mad(self.vf, datagram);
+    pub fn send_mad(&mut self, packet: MadPacket) {
+        self.subnet.send_mad(self.vf, packet);
     }
 
     /// Sends a datagram. It is returned where there is no room for it: then the one who has the station is

@@ -111,6 +111,35 @@ pub struct GlobalRoute {
     pub hop_limit: u8,
 }
 
+impl GlobalRoute {
+    /// What it is in a packet from this GID.
+    #[must_use]
+    pub fn header(self, sgid: Gid) -> wire::header::GlobalRoute {
+        wire::header::GlobalRoute {
+            ip_version: 6,
+            traffic_class: self.traffic_class,
+            flow_label: self.flow_label,
+            payload_length: 0,
+            next_header: wire::header::GlobalRoute::IBA_TRANSPORT,
+            hop_limit: self.hop_limit,
+            sgid,
+            dgid: self.dgid,
+        }
+    }
+
+    /// What a packet says of it. Which entry of the sender's table its GID is, no packet says.
+    #[must_use]
+    pub const fn of(header: &wire::header::GlobalRoute) -> Self {
+        Self {
+            dgid: header.dgid,
+            sgid_index: 0,
+            flow_label: header.flow_label,
+            traffic_class: header.traffic_class,
+            hop_limit: header.hop_limit,
+        }
+    }
+}
+
 /// Where a datagram goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

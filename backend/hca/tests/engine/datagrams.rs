@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use hca::work::{GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status};
-use hca::{MadDatagram, PortView, QpChange, QpState, RecvSide, Transport, VerbError};
-use wire::{Gid, Lid, Mtu, PKey, QKey, Qpn, Sl};
+use hca::{PortView, QpChange, QpState, RecvSide, Transport, VerbError};
+use wire::{Gid, Lid, MadPacket, Mtu, PKey, QKey, Qpn, Sl};
 
 use crate::lab::{Lab, QKEY, Qp, base, datagram, pattern, received, request, sent};
 
@@ -460,7 +460,7 @@ fn management_datagrams_go_through_the_subnet() {
     let seen = send(&mut lab, &smi, Qpn::QP0, QKey::new(0));
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].0, &seen[0].1.mad[..]), (vf, &mad[..]));
-    assert_eq!((seen[0].1.src_qp, seen[0].1.dest_qp), (Qpn::QP0, Qpn::QP0));
+    assert_eq!((seen[0].1.src_qp, seen[0].1.dst_qp), (Qpn::QP0, Qpn::QP0));
     assert!(send(&mut lab, &gsi, Qpn::QP1, QKey::new(0x8001_0000)).is_empty());
     lab.engine.set_port(
         vf,
@@ -476,15 +476,15 @@ fn management_datagrams_go_through_the_subnet() {
     assert!(send(&mut lab, &user, Qpn::QP1, QKey::QP1).is_empty());
 
     // And the other way.
-    let incoming = |dest_qp: Qpn, qkey: QKey| MadDatagram {
+    let incoming = |dst_qp: Qpn, qkey: QKey| MadPacket {
         slid: Lid::new(7),
         dlid: Lid::new(1),
         sl: Sl::default(),
         pkey: PKey::DEFAULT_FULL,
         src_qp: Qpn::QP1,
-        dest_qp,
+        dst_qp,
         qkey,
-        global: None,
+        grh: None,
         mad: mad.clone().try_into().unwrap(),
     };
     for (qp, dest, good, bad) in [

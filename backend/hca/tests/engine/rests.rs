@@ -6,9 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use hca::work::{AtomicOperands, CompletionEntry, GlobalRoute, Operation, Status};
-use hca::{MadDatagram, QpState, Transport, VfId};
+use hca::{QpState, Transport, VfId};
 use serde_json::Value;
-use wire::{Gid, Lid, Qpn};
+use wire::{Gid, Lid, MadPacket, Qpn};
 
 use crate::lab::net::Loss;
 use crate::lab::{
@@ -481,15 +481,15 @@ fn what_is_not_for_one_queue_pair_waits_too() {
             });
             lab.execute(&a, wr);
             lab.drain(b.vf);
-            let mad = MadDatagram {
+            let mad = MadPacket {
                 slid: Lid::new(77),
                 dlid: lab.nodes[1].lid,
                 sl: Default::default(),
                 pkey: wire::PKey::DEFAULT_FULL,
                 src_qp: Qpn::QP1,
-                dest_qp: b.qpn,
+                dst_qp: b.qpn,
                 qkey: QKEY,
-                global: None,
+                grh: None,
                 mad: [0x5a; 256],
             };
             assert!(lab.home(b.vf).deliver_mad(b.vf, &mad));

@@ -16,7 +16,7 @@ use subnet::MigrationError;
 use tracing::{info, warn};
 use vswitch::{
     ForGuest, HostTag, Input, ManagerStatus, MigrateError, Migrated, MoveRequest, Output, Plan,
-    Sent, SmError, VSwitch, changes, datagram,
+    Sent, SmError, VSwitch, changes,
 };
 use wire::MadPacket;
 
@@ -274,7 +274,7 @@ impl<F: Face> Management<F> {
                 }
             };
             if let Some(port) = self.ports.get(&vf) {
-                if !port.take(&datagram(&packet)) {
+                if !port.take(&packet) {
                     unclaimed.push((vf, packet));
                 }
                 continue;
@@ -282,7 +282,7 @@ impl<F: Face> Management<F> {
             (unclaimed, outputs) = self.engines.with(vf, move |engine| {
                 let mut next = Some((vf, packet));
                 while let Some((vf, packet)) = next.take() {
-                    if !engine.deliver_mad(vf, &datagram(&packet)) {
+                    if !engine.deliver_mad(vf, &packet) {
                         unclaimed.push((vf, packet));
                     }
                     // Those that follow go with it, as far as the same engine gets them.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hca::transport::{Mesh, MyDoor, Station, Watch};
-use hca::{Clock, MadDatagram, TrafficCounters, VfId};
+use hca::{Clock, TrafficCounters, VfId};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 use vhost_user::port::{Output, Port, Surroundings};
@@ -19,6 +19,7 @@ use vhost_user::server::{Arrival, Outside, Server};
 use vhost_user::translate::Mac;
 use vmm::{Listener, MemoryLimits, Stop};
 use vswitch::{Function, Input, VSwitch};
+use wire::MadPacket;
 use wire::mad::{Class, Mad};
 
 use crate::daemon::abort::Abort;
@@ -89,12 +90,12 @@ impl Inbox {
     }
 
     /// Takes a management packet that is the port's: an answer of the subnet administration. Whether it is.
-    pub fn take(&self, datagram: &MadDatagram) -> bool {
-        let header = Mad::new_checked(&datagram.mad[..]);
+    pub fn take(&self, packet: &MadPacket) -> bool {
+        let header = Mad::new_checked(&packet.mad[..]);
         let answers =
             header.is_ok_and(|mad| mad.class() == Class::SUBN_ADM && mad.method().is_response());
         if answers {
-            self.put(Arrival::Mad(Box::new(datagram.clone())));
+            self.put(Arrival::Mad(Box::new(packet.clone())));
         }
         answers
     }

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use fabric::{GlobalAddress, LostHeader, Route, Routed};
 use hca::transport::Links;
-use hca::{Envelope, Heading, MadDatagram, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
-use wire::{Gid, Lid, PKey, Sl};
+use hca::{Envelope, Heading, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
+use wire::{Gid, Lid, MadPacket, PKey, Sl};
 
-use super::datagram::packet;
 use crate::snapshot::Snapshot;
 use crate::vswitch::{SubnetState, VSwitch};
 
@@ -215,8 +214,7 @@ impl Subnet for EngineSubnet {
         }
     }
 
-    fn send_mad(&mut self, from: VfId, datagram: MadDatagram) {
-        let packet = packet(&datagram);
+    fn send_mad(&mut self, from: VfId, packet: MadPacket) {
         if self.vswitch.filter.admit(self.vswitch.now(), from, &packet) {
             self.vswitch.take_packet(from, packet, &self.waker);
         }

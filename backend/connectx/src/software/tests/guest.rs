@@ -3,10 +3,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use hca::{
-    Clock, End, Engine, Heading, MadDatagram, NoRoute, PortView, Quota, Route, Subnet, VfId,
-};
-use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
+use hca::{Clock, End, Engine, Heading, NoRoute, PortView, Quota, Route, Subnet, VfId};
+use wire::{Gid, Guid, Lid, LinkWidth, MadPacket, Mtu, PKey, PhysicalState, PortState, Sl};
 
 use crate::bits::command::{BLOCK_DATA, Opcode, Status, create_eq_in};
 use crate::bits::completion::{cqc, create_cq_in};
@@ -51,7 +49,7 @@ impl Subnet for Loopback {
     fn resolve_multicast(&mut self, _from: VfId, _mlid: Lid, _sl: Sl, _pkey: PKey) -> Vec<Route> {
         Vec::new()
     }
-    fn send_mad(&mut self, _from: VfId, _datagram: MadDatagram) {}
+    fn send_mad(&mut self, _from: VfId, _datagram: MadPacket) {}
 }
 
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use hca::transport::{Links, Load, Passed};
-use hca::{End, Heading, LinkId, MadDatagram, NoRoute, PathId, Route, Shares, Subnet, VfId};
-use wire::{Lid, Mtu, PKey, Sl, Vl};
+use hca::{End, Heading, LinkId, NoRoute, PathId, Route, Shares, Subnet, VfId};
+use wire::{Lid, MadPacket, Mtu, PKey, Sl, Vl};
 
 use super::locked;
 
@@ -21,7 +21,7 @@ pub struct NetState {
     /// Largest packet payload on every way.
     pub mtu: Option<Mtu>,
     pub groups: HashMap<Lid, Vec<VfId>>,
-    pub mads: Vec<(VfId, MadDatagram)>,
+    pub mads: Vec<(VfId, MadPacket)>,
     /// Questions asked.
     pub resolved: usize,
     /// How long the way from one function to another takes, in nanoseconds.
@@ -218,7 +218,7 @@ impl Subnet for Net {
         (members.len() < before).then_some(members)
     }
 
-    fn send_mad(&mut self, from: VfId, datagram: MadDatagram) {
+    fn send_mad(&mut self, from: VfId, datagram: MadPacket) {
         self.look().mads.push((from, datagram));
     }
 }
