@@ -8,7 +8,7 @@ use hca::transport::{Links, Load, Passed};
 use hca::{End, Heading, LinkId, NoRoute, PathId, Route, Shares, Subnet, VfId};
 use wire::{Lid, MadPacket, Mtu, PKey, Sl, Vl};
 
-use super::locked;
+use super::face::locked;
 
 /// What the laboratory's subnet is like.
 #[derive(Debug, Default)]
