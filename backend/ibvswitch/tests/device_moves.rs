@@ -202,6 +202,36 @@ fn a_function_level_reset_ends_a_rest(daemon: &Daemon) {
     bystanders.stop();
 }
 
+/// Where links are slow, an image waits for what is on its way to the device, and has it.
+#[test]
+fn what_is_on_its_way_is_in_the_image() {
+    const QKEY: u32 = 0x1122_3344;
+    let [here, there] = [(); 2].map(|()| Daemon::start("trap"));
+    let (mut a, mut b) = peers(&here);
+    let [mut qa, mut qb] = [&a, &b].map(|peer| {
+        let qp = peer.qp(Transport::Ud);
+        qp.activate(0, QKEY).unwrap();
+        qp
+    });
+    qb.post_receive(&[b.sge(HALF, GRH + 64)]).unwrap();
+    here.ask(&["link", "delay", "vm1:1", "300"]);
+    let to = AddressVector {
+        lid: b.port.lid,
+        qpn: qb.number(),
+        qkey: QKEY,
+        ..AddressVector::default()
+    };
+    a.execute(&mut qa, &SendRequest::send(Data::Inline(b"late")).to(&to));
+    let mut resting = b.device.pause().unwrap();
+    let image = resting.image().unwrap();
+    assert!(b.cq.poll().is_none());
+    resting.go_on_at(there.socket("vm2"), &image).unwrap();
+    drop(resting);
+    let entry = b.cq.wait().unwrap();
+    qb.complete_receive(&entry);
+    assert_eq!(entry.byte_count() as usize, GRH + 4);
+}
+
 /// A monitor copies what it is told was written, and nothing else: the copy has it all.
 fn what_the_device_has_written_is_logged(daemon: &Daemon) {
     let (mut a, b) = peers(daemon);

@@ -9,6 +9,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 
 use wire::header::Service;
 use wire::{Gid, MadPacket, Qpn};
@@ -112,6 +113,8 @@ pub(crate) struct Rests {
     returning: Vec<VfId>,
     /// Functions that rest, and until when others wait for them.
     patience: Vec<(u64, VfId)>,
+    /// Somebody waits for what is on its way.
+    pub waiter: Option<Waker>,
 }
 
 impl Rests {
@@ -207,6 +210,12 @@ impl<F: Face> Engine<F> {
             self.objects.sharer(vf, at - 1)
         })
         .any(|port| self.exits.carry(vf, port))
+    }
+
+    /// Wakes somebody whenever frames have arrived here, from now on or not any more: [`Engine::carries`] may
+    /// say something else then.
+    pub fn call_at_arrivals(&mut self, waiter: Option<Waker>) {
+        self.exits.rests.waiter = waiter;
     }
 
     /// What the clock shows to a function, in nanoseconds: its time stands still while it rests.

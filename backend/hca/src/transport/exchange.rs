@@ -481,6 +481,9 @@ impl<F: Face> Engine<F> {
         }
         self.look_at_rests(now);
         self.exits.look();
+        if let Some(waiter) = &self.exits.rests.waiter {
+            waiter.wake_by_ref();
+        }
     }
 
     /// A frame has come to a function's port from outside the engine. It may say anything.

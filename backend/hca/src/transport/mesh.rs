@@ -149,6 +149,8 @@ pub struct Mesh {
     here: VecDeque<Transmit>,
     /// By number; `None` in place of this one.
     peers: Vec<Option<Peer>>,
+    /// Those behind have a port, and no engine.
+    engines: usize,
     /// Whose ring is looked at first.
     turn: usize,
     crossings: Arc<Crossings>,
@@ -179,6 +181,7 @@ impl Mesh {
                 doors: Arc::clone(&doors),
                 here: VecDeque::new(),
                 peers: (0..engines).map(|_| None).collect(),
+                engines,
                 turn: 0,
                 crossings: Crossings::new(homes.0.len(), engines),
             })
@@ -202,6 +205,11 @@ impl Mesh {
             }
         }
         meshes
+    }
+
+    /// The first so many are engines, the others ports: what goes to a port is on its way no more.
+    pub const fn set_engines(&mut self, count: usize) {
+        self.engines = count;
     }
 
     /// Whether a function lives in this engine.
@@ -402,13 +410,15 @@ impl Endpoint for Mesh {
 
     fn carries(&self, from: VfId, to: VfId) -> bool {
         let (leaves, home) = (self.is_home(from), self.homes.of(to));
-        self.here.iter().any(|frame| frame.is_between(from, to))
-            || self.peers.iter().enumerate().any(|(engine, peer)| {
-                peer.as_ref().is_some_and(|peer| {
-                    let in_ring = (leaves || engine == home) && peer.out.slots() < RING;
-                    in_ring || peer.backlog.iter().any(|frame| frame.is_between(from, to))
-                })
+        self.here.iter().any(|frame| frame.is_between(from, to)) || {
+            self.peers.iter().take(self.engines).enumerate()
+        }
+        .any(|(engine, peer)| {
+            peer.as_ref().is_some_and(|peer| {
+                let in_ring = (leaves || engine == home) && peer.out.slots() < RING;
+                in_ring || peer.backlog.iter().any(|frame| frame.is_between(from, to))
             })
+        })
     }
 
     fn has_room(&mut self, _: VfId, route: &Route) -> bool {

@@ -1,8 +1,10 @@
 //! The engines, each with a thread of its own, and which VF lives in which.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use hca::image::ImageError;
@@ -17,8 +19,6 @@ use crate::daemon::ports::Inbox;
 /// How long what is on its way to a function that rests may take: longer than links are slow, and shorter
 /// than a client waits for an answer.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
-/// How long to wait between two looks at it.
-const DRAIN_STEP: Duration = Duration::from_micros(100);
 
 /// All engines.
 #[derive(Debug)]
@@ -27,6 +27,41 @@ pub struct Engines<F: Face> {
     homes: Arc<Homes>,
     /// By engine; none where there is one alone.
     crossings: Vec<Arc<Crossings>>,
+}
+
+/// Calls a thread that waits for arrivals. It may have other reasons to be unparked.
+#[derive(Debug)]
+struct Arrivals {
+    any: AtomicBool,
+    waiter: Thread,
+}
+
+impl Arrivals {
+    fn here() -> Arc<Self> {
+        Arc::new(Self {
+            any: AtomicBool::new(false),
+            waiter: thread::current(),
+        })
+    }
+
+    /// Waits for the next ones. Whether there were any before `end`.
+    fn wait(&self, end: Instant) -> bool {
+        while !self.any.swap(false, Ordering::Acquire) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            thread::park_timeout(left);
+        }
+        true
+    }
+}
+
+impl Wake for Arrivals {
+    fn wake(self: Arc<Self>) {
+        self.any.store(true, Ordering::Release);
+        self.waiter.unpark();
+    }
 }
 
 /// Calls an engine that sleeps.
@@ -111,6 +146,7 @@ impl<F: Face + 'static> Engines<F> {
         };
         let mut meshes = Mesh::all(members, &homes, waker);
         let of_ports = meshes.split_off(count);
+        meshes.iter_mut().for_each(|mesh| mesh.set_engines(count));
         let crossings = meshes.iter().map(Mesh::crossings).collect();
         let engines = Arc::new_cyclic(|known: &std::sync::Weak<Self>| Self {
             all: parts
@@ -295,12 +331,25 @@ impl<F: Face + 'static> Engines<F> {
     }
 
     /// Waits until nothing is on its way any more from or to a function that rests: as long as links are slow, and
-    /// not longer than a second.
+    /// not longer than a second. One thread at a time may do that.
     pub fn drain(&self, vf: VfId) {
-        let end = Instant::now() + LONGEST_DRAIN;
         let carries = |engine: &Arc<SharedEngine<F>>| engine.with(move |engine| engine.carries(vf));
-        while self.all.iter().any(carries) && Instant::now() < end {
-            std::thread::sleep(DRAIN_STEP);
+        if !self.all.iter().any(carries) {
+            return;
+        }
+        let end = Instant::now() + LONGEST_DRAIN;
+        let arrivals = Arrivals::here();
+        // What leaves one engine's ring arrives at another one, so that all of them tell, and all of them are
+        // asked again.
+        self.call_at_arrivals(Some(&arrivals));
+        while self.all.iter().any(carries) && arrivals.wait(end) {}
+        self.call_at_arrivals(None);
+    }
+
+    fn call_at_arrivals(&self, waiter: Option<&Arc<Arrivals>>) {
+        for engine in &self.all {
+            let waker = waiter.map(|waiter| Waker::from(Arc::clone(waiter)));
+            engine.with(move |engine| engine.call_at_arrivals(waker));
         }
     }
 
