@@ -29,7 +29,7 @@ use wire::{Gid, Qpn};
 
 use crate::face::Face;
 
-pub use held::{FrameImageV1, HeldForV1, HeldImageV1};
+pub use held::{FrameImageV1, HeldImageV1};
 pub use keys::{BlockImageV1, KeyImageV1, PagesImageV1, TranslationImageV1};
 pub use qp::{
     AwayImageV1, FinishedImageV1, InboundImageV1, QpImageV1, RecvImageV1, RequestImageV1,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
+use serde::{Deserialize, Serialize};
 use wire::header::Service;
 use wire::{Gid, MadPacket, Qpn};
 
@@ -39,8 +40,9 @@ pub(crate) const RESTS_KEPT: usize = 4;
 /// Queue pairs that are called at a time; the others follow.
 const CALLED_AT_ONCE: usize = 64;
 
-/// Whom of a function something that waits is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whom of a function something that waits is for. Images have it as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum For {
     /// The queue pair that the frame names.
     QueuePair,

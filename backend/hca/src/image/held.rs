@@ -1,33 +1,20 @@
 //! What has come for a function at rest.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use wire::{Gid, Mtu, Psn, Qpn};
+use wire::{Mtu, Psn, Qpn};
 
 use super::{ImageError, Object};
 use crate::engine::rest::{For, Held, is_sound};
 use crate::engine::{Engine, VfId};
 use crate::face::Face;
 use crate::transport::{Address, Content, Frame};
-use crate::verbs::reason::Reason;
 
 /// Something that waits for a function.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldImageV1 {
-    pub(crate) to: HeldForV1,
+    pub(crate) to: For,
     pub(crate) frame: FrameImageV1,
-}
-
-/// Whom of the function it is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HeldForV1 {
-    /// The queue pair that it names.
-    QueuePair,
-    /// The members of a group.
-    Group(Gid),
-    /// The queue pair that it names, as management's packet.
-    Agent,
 }
 
 /// A frame.
@@ -68,11 +55,7 @@ fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::E
 impl HeldImageV1 {
     pub(crate) fn save(Held { to, frame, .. }: &Held) -> Self {
         Self {
-            to: match *to {
-                For::QueuePair => HeldForV1::QueuePair,
-                For::Group(group) => HeldForV1::Group(group),
-                For::Agent => HeldForV1::Agent,
-            },
+            to: *to,
             frame: FrameImageV1 {
                 address: frame.address,
                 mtu: frame.mtu,
@@ -89,28 +72,29 @@ impl HeldImageV1 {
     }
 
     fn restore(self) -> Held {
-        let Self { to, frame } = self;
+        let FrameImageV1 {
+            address,
+            mtu,
+            psn,
+            first,
+            last,
+            solicited,
+            acknowledge,
+            srq,
+            content,
+            payload,
+        } = self.frame;
         Held {
-            to: match to {
-                HeldForV1::QueuePair => For::QueuePair,
-                HeldForV1::Group(group) => For::Group(group),
-                HeldForV1::Agent => For::Agent,
-            },
+            to: self.to,
+            // The reason of a refusal is for the log, which no image has.
             frame: Frame {
-                address: frame.address,
-                mtu: frame.mtu,
-                psn: frame.psn,
-                first: frame.first,
-                last: frame.last,
-                solicited: frame.solicited,
-                acknowledge: frame.acknowledge,
-                srq: frame.srq,
-                content: frame.content,
-                payload: frame.payload,
-                borrows: false,
-                loan: None,
-                // For the log, which no image has.
-                reason: Reason::Status,
+                first,
+                last,
+                solicited,
+                acknowledge,
+                srq,
+                payload,
+                ..Frame::new(address, mtu, psn, content)
             },
             afloat: None,
         }

@@ -147,7 +147,6 @@ impl<F: Face> Engine<F> {
         if receives && recv_cq.is_none() {
             return Err(invalid(&"its receive queue completes nowhere"));
         }
-        let (mut shared, mut xrcd) = (None, None);
         let recv = match resp.queue {
             RecvImageV1::None => RecvQueue::None,
             RecvImageV1::Own(queue) => {
@@ -155,13 +154,11 @@ impl<F: Face> Engine<F> {
                 RecvQueue::Own(queue.map_err(|what| invalid(&what))?)
             }
             RecvImageV1::Shared(srqn) => {
-                shared = Some(self.objects.restored_srq(vf, of, srqn)?);
                 RecvQueue::Shared(self.objects.restored_srq(vf, of, srqn)?)
             }
             RecvImageV1::Xrc(number) => {
                 let what = Object::new("XRC domain", number);
                 require(state.xrcds.get(number), of, what)?;
-                xrcd = Some(number);
                 RecvQueue::Xrc(number)
             }
         };
@@ -264,25 +261,7 @@ impl<F: Face> Engine<F> {
             self.objects.qps.remove(index.0);
             return Err(ImageError::NoPlace(of));
         }
-        let state = self.vf_mut(vf);
-        state.hold_pd(image.pd);
-        if let Some(xrcd) = xrcd {
-            state.hold_xrcd(xrcd);
-        }
-        if let Some(slot) = special {
-            state.special[slot] = Some(index);
-        }
-        for cq in [send_cq, recv_cq].into_iter().flatten() {
-            if let Some(cq) = self.objects.cqs.get_mut(cq.0) {
-                cq.users += 1;
-            }
-        }
-        if let Some(srq) = shared.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
-            srq.users += 1;
-        }
-        if polled {
-            self.polling.watch_record(&mut self.objects, index);
-        }
+        self.enlist(index, special);
         if waits {
             let term = (now, later(now, req.due));
             self.turns

@@ -54,11 +54,6 @@ impl<F: Face> Engine<F> {
                 RecvQueue::Xrc(xrcd)
             }
         };
-        let (shared, xrcd) = match recv_queue {
-            RecvQueue::Shared(srq) => (Some(srq), None),
-            RecvQueue::Xrc(xrcd) => (None, Some(xrcd)),
-            RecvQueue::None | RecvQueue::Own(_) => (None, None),
-        };
         let polled = desc.polled && send_queue.is_some();
         let held = held(send_queue.as_ref(), &recv_queue);
         let Vf { qps, memory, .. } = self.vf_mut(vf);
@@ -99,25 +94,45 @@ impl<F: Face> Engine<F> {
             state.memory.give_all(held);
             return Err(VerbError::Exhausted);
         };
-        state.hold_pd(desc.pd);
-        if let Some(xrcd) = xrcd {
-            state.hold_xrcd(xrcd);
-        }
+        self.enlist(index, special);
+        Ok(Qpn::new(number))
+    }
+
+    /// A new queue pair is one more user of what it uses, and where it is to be polled, it is from now on.
+    /// Management's has a slot of its own.
+    pub(crate) fn enlist(&mut self, index: QpIndex, special: Option<usize>) {
+        let Objects {
+            vfs,
+            qps,
+            cqs,
+            srqs,
+            ..
+        } = &mut self.objects;
+        let Some(Qp { core, req, resp }) = qps.get(index.0) else {
+            return;
+        };
+        let state = &mut vfs[usize::from(core.vf.0)];
+        state.hold_pd(core.pd);
         if let Some(slot) = special {
             state.special[slot] = Some(index);
         }
-        for cq in [send_cq, recv_cq].into_iter().flatten() {
-            if let Some(cq) = self.objects.cqs.get_mut(cq.0) {
+        for cq in [req.cq, resp.cq].into_iter().flatten() {
+            if let Some(cq) = cqs.get_mut(cq.0) {
                 cq.users += 1;
             }
         }
-        if let Some(srq) = shared.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
-            srq.users += 1;
+        match resp.queue {
+            RecvQueue::Shared(srq) => {
+                if let Some(srq) = srqs.get_mut(srq.0) {
+                    srq.users += 1;
+                }
+            }
+            RecvQueue::Xrc(xrcd) => state.hold_xrcd(xrcd),
+            RecvQueue::None | RecvQueue::Own(_) => {}
         }
-        if polled {
+        if core.polled {
             self.polling.watch_record(&mut self.objects, index);
         }
-        Ok(Qpn::new(number))
     }
 
     /// Moves a queue pair to `next`, changing what `change` names.
