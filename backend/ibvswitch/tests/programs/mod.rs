@@ -190,11 +190,21 @@ pub struct Opensm {
 impl Opensm {
     /// Starts it with arguments of its own, at a node by `host`.
     pub fn start(daemon: &Daemon, host: Option<&str>, arguments: &[&str]) -> Self {
+        Self::start_with(daemon, host, arguments, "")
+    }
+
+    /// Starts it with options of its own, as its configuration file has them.
+    pub fn with_options(daemon: &Daemon, options: &str) -> Self {
+        Self::start_with(daemon, None, &[], options)
+    }
+
+    fn start_with(daemon: &Daemon, host: Option<&str>, arguments: &[&str], more: &str) -> Self {
         let programs = Programs::new(daemon);
         let host: Vec<&str> = host.into_iter().flat_map(|host| ["--host", host]).collect();
         let options = programs.dir.path().join("opensm.conf");
         // A standby asks every 10 s whether the master is alive, unless it is told otherwise.
-        std::fs::write(&options, "sminfo_polling_timeout 250\n").expect("is written");
+        let text = format!("sminfo_polling_timeout 250\n{more}");
+        std::fs::write(&options, text).expect("is written");
         let mut command = programs.command(&host);
         command
             // All it would write elsewhere stays here; each message of its log at once.
@@ -219,6 +229,11 @@ impl Opensm {
     #[track_caller]
     pub fn subnet_up(&self) {
         self.program.says("SUBNET UP");
+    }
+
+    /// Has it look at the whole subnet once more.
+    pub fn sweep(&self) {
+        self.program.signal(Signal::SIGHUP);
     }
 
     /// What `work` returns; OpenSM stands still meanwhile.
