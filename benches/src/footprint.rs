@@ -1,4 +1,4 @@
-//! Memory of a daemon whose VFs are idle.
+//! Memory of a daemon with idle VFs.
 
 use crate::lab::configuration_text;
 use crate::process::Process;

@@ -1,4 +1,4 @@
-//! Functions whose ports get frames that nobody has sent.
+//! Functions that get frames at their ports that nobody has sent.
 
 use arbitrary::Arbitrary;
 use hca::VfId;

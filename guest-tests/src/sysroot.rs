@@ -1,4 +1,4 @@
-//! A tree of unpacked packages whose programs run on this host.
+//! A tree of unpacked packages with programs that run on this host.
 //!
 //! The host may have an older C library than the tree, so a program is started by the tree's own
 //! dynamic loader, with the tree's libraries only. Neither root nor chroot is needed.

@@ -135,7 +135,7 @@ pub enum NoRoute {
     Held(PathId),
 }
 
-/// A packet whose key is not the receiver's.
+/// A packet with a key that is not the receiver's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrongKey {
     /// The partition: what the packet had.

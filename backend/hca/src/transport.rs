@@ -3,7 +3,7 @@
 //! Each side of a connection owns itself: a `requester` takes requests and answers and gives frames and
 //! completions, a `responder` takes frames and gives answers. Frames leave and arrive at an
 //! [`Endpoint`]; what links do to them are decorators of it. Messages between functions of one engine
-//! whose path is clean do not come here: they are one copy (the module `message`).
+//! with a clean path do not come here: they are one copy (the module `message`).
 
 mod capture;
 mod datagrams;

@@ -31,8 +31,8 @@ const QUEUE_BYTES: usize = 16 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wish {
-    /// VFs whose ports to capture at; those of all VFs and of the subnet manager where none is named
-    /// and `manager` is false.
+    /// The VFs that have the ports to capture at; all VFs and the subnet manager where none is named and
+    /// `manager` is false.
     pub vfs: Vec<String>,
     /// Whether to capture at the port of the subnet manager.
     pub manager: bool,

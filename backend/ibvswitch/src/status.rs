@@ -25,7 +25,7 @@ pub struct Managed {
 /// What a VF's device knows about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Function {
-    /// The VM whose addresses are at it; `None` where it is nobody's.
+    /// The VM that has its addresses at it; `None` where nobody has.
     pub holds: Option<String>,
     /// How far its guest's subnet management packets go; `None` for what the configuration says.
     pub smp: Option<SmpAccess>,

@@ -441,7 +441,7 @@ impl Administration {
         &self.aliases
     }
 
-    /// Ports whose table of GUIDs was changed since this was last asked.
+    /// Ports that got another table of GUIDs since this was last asked.
     pub(crate) fn take_changed_aliases(&mut self) -> Vec<Guid> {
         self.aliases.take_changed()
     }

@@ -99,7 +99,7 @@ pub fn answers(method: Method) -> bool {
     method.is_response() || method == Method::TRAP_REPRESS
 }
 
-/// Classes whose meaning is a vendor's (IBA 13.4.4): 0x09 to 0x0f and 0x30 to 0x4f.
+/// Classes that mean what a vendor says (IBA 13.4.4): 0x09 to 0x0f and 0x30 to 0x4f.
 const fn is_vendors(class: Class) -> bool {
     matches!(class.0, 0x09..=0x0f | 0x30..=0x4f)
 }

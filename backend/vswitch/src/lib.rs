@@ -13,7 +13,7 @@
 //!    the queue that all guests share ([`MadFilter::admit`]).
 //! 2. **Filter, by the contents**: an address or partition in it has to be the sender's own; a right to
 //!    see everything is taken out.
-//! 3. **View**: subnet management packets of a VM whose cluster has a view are answered from the view.
+//! 3. **View**: subnet management packets of a VM in a cluster with a view are answered from the view.
 //! 4. **Tables**: acknowledgements of a table that was put together here go no further.
 //! 5. **Translation**: LIDs and P_Keys of the VM's cluster become those of the wire, in the header and in
 //!    each attribute. What is not known does not pass.

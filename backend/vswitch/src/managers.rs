@@ -60,7 +60,7 @@ impl Transport for Mail {
 }
 
 impl ManagedSubnet {
-    /// The subnets of a model, whose managers have done nothing yet.
+    /// The subnets of a model; their managers have done nothing yet.
     pub(crate) fn all(
         model: &Model,
         plan: &Plan,
@@ -137,7 +137,7 @@ impl SubnetState {
         self.subnets.iter().any(|subnet| subnet.embedded)
     }
 
-    /// The subnet whose manager's host has this port.
+    /// The subnet that is managed by the host with this port.
     pub(crate) fn managed_at(&mut self, port: PortRef) -> Option<&mut ManagedSubnet> {
         let mut subnets = self.subnets.iter_mut();
         subnets.find(|subnet| subnet.port == port && subnet.embedded)

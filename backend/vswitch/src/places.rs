@@ -74,7 +74,7 @@ impl VSwitch {
         place.map_or(Guid::NONE, |place| place.guid)
     }
 
-    /// For each VF, the name of the VM whose addresses are at it; `None` where it is nobody's.
+    /// For each VF, the name of the VM that has its addresses there; `None` where nobody has.
     #[must_use]
     pub fn holders(&self) -> Vec<Option<String>> {
         self.holders_in(&self.state.read())
@@ -89,7 +89,7 @@ impl VSwitch {
         occupants.into_iter().map(name).collect()
     }
 
-    /// The name of the VM whose addresses are at a VF; nothing where they are nobody's.
+    /// The name of the VM that has its addresses at a VF; nothing where nobody has.
     pub(crate) fn vm_name_at(&self, state: &SubnetState, vf: VfId) -> String {
         let mut holders = self.holders_in(state);
         holders.swap_remove(usize::from(vf.0)).unwrap_or_default()

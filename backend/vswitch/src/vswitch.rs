@@ -438,7 +438,7 @@ impl VSwitch {
         act(&mut state)
     }
 
-    /// Has ports tell of packets whose keys were wrong.
+    /// Has ports tell of packets with wrong keys.
     fn tell_wrong_keys(&self, state: &mut SubnetState) {
         let wrong = std::mem::take(&mut *self.wrong_keys.lock());
         for (port, (at, key, packet)) in wrong {

@@ -124,7 +124,7 @@ impl Memory {
         self.shared.fd().as_fd()
     }
 
-    /// Takes `len` bytes, rounded up to 64, whose DMA address is a multiple of
+    /// Takes `len` bytes, rounded up to 64, at a DMA address that is a multiple of
     /// `align` (a power of two, at least 64). They are zero only when taken
     /// for the first time. `None` when there is no such range.
     pub fn allocate(self: &Arc<Self>, len: usize, align: usize) -> Option<Buffer> {

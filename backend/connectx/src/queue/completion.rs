@@ -1,4 +1,4 @@
-//! Completion queues: a ring of entries, whose arming raises an event.
+//! Completion queues: a ring of entries; where it is armed, the next one raises an event.
 
 mod entry;
 mod image;

@@ -1,4 +1,4 @@
-//! A function whose objects are those of an engine.
+//! A function with objects that an engine has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -73,7 +73,7 @@ pub(crate) struct Polling {
     /// Functions with records to look at on every turn, and the next of them.
     active: Vec<VfId>,
     cursor: usize,
-    /// Functions with completion queues whose arming is looked at.
+    /// Functions with completion queues that are looked at for being armed.
     watching: Vec<VfId>,
     watch_cursor: usize,
     turn: u32,

@@ -4,7 +4,7 @@
 //! the order in which it has come, and so do datagrams that others send to it meanwhile ([`Rest::held`]);
 //! all that goes along in the function's image. Who has a connection with it does not begin to send, and
 //! what it has sent before is not overdue: no retry is used up. A function that does not come back within
-//! [`LONGEST_REST`] is dead to the others, as one whose port is down.
+//! [`LONGEST_REST`] is dead to the others, as one with a port that is down.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -46,7 +46,7 @@ impl<F: Face> Objects<F> {
         }
     }
 
-    /// Applies a key update whose translations, if any, are the payload.
+    /// Applies a key update; its translations, if any, are the payload.
     ///
     /// A queue pair that exists for key updates (its owner is the guest's
     /// kernel) may change any key of the function; all others change keys of

@@ -91,7 +91,7 @@ impl<T> Numbers<T> {
         fits
     }
 
-    /// As [`Numbers::make_room`], for an object whose number is known. What comes before it in the
+    /// As [`Numbers::make_room`], for an object that has its number already. What comes before it in the
     /// table takes room, too.
     pub fn make_room_at(&mut self, number: u32, memory: &mut Memory) -> bool {
         let needed = self.slot(number).saturating_add(1);

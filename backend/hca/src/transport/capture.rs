@@ -31,7 +31,7 @@ pub trait Physical {
 /// A frame at a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// The function whose port it is.
+    /// The function that has the port.
     pub at: VfId,
     /// It leaves there; otherwise it has arrived.
     pub leaves: bool,

@@ -1,4 +1,4 @@
-//! Connections whose messages go in frames: turns of their requesters, and what arrives.
+//! Connections that send their messages in frames: turns of their requesters, and what arrives.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

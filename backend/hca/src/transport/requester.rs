@@ -1,4 +1,4 @@
-//! The requesting side of a connection whose path ends elsewhere, or is not clean: it makes frames of
+//! The requesting side of a connection with a path that ends elsewhere, or is not clean: it makes frames of
 //! requests, and completions of the answers. It owns its own side alone. Lost packets are sent again as
 //! IBA 9.7.5 to 9.7.7 say.
 

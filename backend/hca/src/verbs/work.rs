@@ -72,7 +72,7 @@ impl Operation {
         )
     }
 
-    /// Whether it is one of the atomics, whose answer has eight bytes.
+    /// Whether it is one of the atomics: their answers have eight bytes.
     #[inline]
     #[must_use]
     pub const fn is_atomic(self) -> bool {

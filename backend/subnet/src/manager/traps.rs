@@ -17,7 +17,7 @@ use crate::requests::Transport;
 #[derive(Debug, Default)]
 pub(super) struct Traps {
     counts: BTreeMap<u16, u64>,
-    /// Switches whose ports changed state.
+    /// Switches with ports that changed state.
     switches: BTreeSet<Lid>,
     /// Ports of which something else changed.
     ports: BTreeSet<Lid>,

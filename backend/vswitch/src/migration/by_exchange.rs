@@ -26,7 +26,7 @@ pub struct NotActive {
     allowed: Duration,
 }
 
-/// A VM whose node changes places with a spare one's, and whose port is to become Active then.
+/// A VM: its node changes places with a spare one's, and its port is to become Active then.
 #[derive(Debug)]
 pub(super) struct Exchange {
     request: MoveRequest,

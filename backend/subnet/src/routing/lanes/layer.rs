@@ -1,4 +1,4 @@
-//! A virtual lane whose channels never depend on each other in a circle.
+//! A virtual lane with channels that never depend on each other in a circle.
 
 use fixedbitset::FixedBitSet;
 
