@@ -27,6 +27,26 @@ fn the_port_is_active_and_distinct() {
     assert_ne!(a.port.port_guid, b.port.port_guid);
 }
 
+/// What a guest calls its node is its own, and the next one finds what was there before.
+#[test]
+fn a_node_loses_its_guests_name_with_the_guest() {
+    let daemon = Daemon::start("trap");
+    let device = daemon.open("vm1");
+    let before = device.node_description().unwrap();
+    for name in ["guest", "guest HCA-1"] {
+        device.set_node_description(name).unwrap();
+        assert_eq!(device.node_description().unwrap(), name);
+    }
+    device.reset().unwrap();
+    let again = device.reopen(Options::default()).unwrap();
+    assert_eq!(again.node_description().unwrap(), before);
+    again.set_node_description("guest").unwrap();
+    // Both have the connection.
+    drop((device, again));
+    let device = daemon.open("vm1");
+    assert_eq!(device.node_description().unwrap(), before);
+}
+
 #[test]
 fn the_port_registers_tell_width_speed_and_mtu() {
     let daemon = Daemon::start("trap");

@@ -8,6 +8,8 @@ use crate::opcode::Opcode;
 
 /// The only port.
 const PORT: u32 = 1;
+/// Register of the node description.
+const NODE_DESCRIPTION: u32 = 0x6001;
 
 /// What the port is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,12 +140,24 @@ impl Device {
         Ok(out.split_off(reply::BODY))
     }
 
+    /// Gives the node another description, of 64 bytes at most.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub fn set_node_description(&self, text: &str) -> Result<()> {
+        const WRITE: u16 = 0;
+        let mut input = request(Opcode::AccessReg, WRITE, request::CONTEXT + 64);
+        request::REGISTER_ID.set(&mut input, NODE_DESCRIPTION);
+        let bytes = text.bytes().take(64);
+        { input[request::CONTEXT..].iter_mut().zip(bytes) }.for_each(|(to, byte)| *to = byte);
+        self.command(&input, reply::BODY + 64).map(drop)
+    }
+
     /// The node description, without padding.
     ///
     /// # Errors
     /// [`crate::Error`].
     pub fn node_description(&self) -> Result<String> {
-        const NODE_DESCRIPTION: u32 = 0x6001;
         let bytes = self.register(NODE_DESCRIPTION, 64)?;
         let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
         Ok(String::from_utf8_lossy(text).into_owned())

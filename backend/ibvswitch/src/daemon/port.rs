@@ -15,6 +15,15 @@ pub struct FunctionPort {
     counters: Arc<TrafficCounters>,
     /// What the guest calls the node, where the node is not its own to name.
     description: Option<[u8; 64]>,
+    /// What it calls the node that is its own.
+    named: Option<Named>,
+}
+
+/// A node that a guest has given a name.
+#[derive(Debug)]
+struct Named {
+    by_guest: [u8; 64],
+    before: [u8; 64],
 }
 
 impl FunctionPort {
@@ -26,6 +35,7 @@ impl FunctionPort {
             function: vswitch.function(vf)?,
             counters,
             description: None,
+            named: None,
         })
     }
 }
@@ -89,6 +99,14 @@ impl connectx::Port for FunctionPort {
         if self.function.shares_port() {
             self.description = Some(*description);
         } else {
+            let before = match &self.named {
+                Some(named) => named.before,
+                None => self.node_description(),
+            };
+            self.named = Some(Named {
+                by_guest: *description,
+                before,
+            });
             let text = NodeDescription::from_bytes(*description);
             self.function.set_node_description(text);
         }
@@ -106,6 +124,14 @@ impl connectx::Port for FunctionPort {
         match port.port.capability_mask.0 & port.writable.0 {
             0 => {}
             set => self.set_capability_mask(0, set),
+        }
+        self.description = None;
+        // Unless the node has changed places since.
+        if let Some(Named { by_guest, before }) = self.named.take()
+            && self.node_description() == by_guest
+        {
+            let text = NodeDescription::from_bytes(before);
+            self.function.set_node_description(text);
         }
     }
 
