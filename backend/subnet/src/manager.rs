@@ -8,13 +8,14 @@ mod lanes;
 mod mastery;
 mod migration;
 mod routes;
+mod sweeps;
 mod traps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::Duration;
 
-use tracing::{debug, info, warn};
+use tracing::debug;
 use wire::attribute::{NodeDescription, PortInfo, SmState, SwitchInfo};
 use wire::mad::{AttributeId, Class, Method};
 use wire::smp::{DATA, Destination, Request, Route};
@@ -34,6 +35,8 @@ use extended::Extended;
 use mastery::Mastery;
 use migration::Migrations;
 pub use migration::Ticket;
+pub use sweeps::Report;
+use sweeps::Sweeps;
 use traps::Traps;
 
 /// What the answer to a request is for.
@@ -108,33 +111,6 @@ enum Phase {
     HandingOver,
 }
 
-/// What the last full sweep found and did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Full sweeps so far.
-    pub sweeps: u64,
-    /// Light sweeps so far.
-    pub light_sweeps: u64,
-    /// Switches found.
-    pub switches: usize,
-    /// Channel adapters found.
-    pub adapters: usize,
-    /// Ports with a LID that are Active.
-    pub active: usize,
-    /// Packets that the sweep sent, repetitions included.
-    pub packets: u64,
-    /// Of these, requests that set something.
-    pub sets: u64,
-    /// When the sweep ended, as [`SubnetManager::poll`] knows the time.
-    pub ended: Duration,
-    /// How long it took.
-    pub took: Duration,
-    /// What went wrong, in words; the first 32.
-    pub errors: Vec<String>,
-}
-
-const ERRORS: usize = 32;
-
 /// A transport, and how many subnet management packets it has sent.
 struct Counted<'a, T> {
     transport: &'a mut T,
@@ -186,18 +162,9 @@ pub struct SubnetManager {
     mastery: Mastery,
     traps: Traps,
     administration: Administration,
-    /// The sweep that runs, or that ran last.
-    report: Report,
-    sent_before: u64,
+    sweeps: Sweeps,
     /// Subnet management packets sent so far, whatever for.
     smps: u64,
-    /// When the sweep that runs began.
-    began: Duration,
-    /// Something changed that a full sweep must look at.
-    changed: bool,
-    /// Something did not answer, or not well: the next light sweep becomes a full one.
-    unanswered: bool,
-    next_sweep: Option<Duration>,
     migrations: Migrations,
     /// Packets that nobody answers.
     outbox: Vec<MadPacket>,
@@ -233,13 +200,8 @@ impl SubnetManager {
             mastery: Mastery::default(),
             traps: Traps::default(),
             administration: Administration::default(),
-            report: Report::default(),
-            sent_before: 0,
+            sweeps: Sweeps::default(),
             smps: 0,
-            began: Duration::ZERO,
-            changed: true,
-            unanswered: false,
-            next_sweep: None,
             migrations: Migrations::default(),
             outbox: Vec::new(),
             now: Duration::ZERO,
@@ -249,8 +211,8 @@ impl SubnetManager {
     /// Whether this manager is the master, a full sweep of it has ended, and no other one is due.
     pub fn is_up(&self) -> bool {
         self.state() == SmState::Master
-            && self.report.sweeps > 0
-            && !self.changed
+            && self.sweeps.report.sweeps > 0
+            && !self.sweeps.changed
             && !matches!(self.phase, Phase::Discovering | Phase::Configuring(_))
     }
 
@@ -270,7 +232,7 @@ impl SubnetManager {
 
     /// What the last full sweep found and did.
     pub fn report(&self) -> &Report {
-        &self.report
+        &self.sweeps.report
     }
 
     /// Requests sent so far, by method and attribute, repetitions included.
@@ -325,20 +287,20 @@ impl SubnetManager {
 
     /// Has the next [`SubnetManager::poll`] begin a full sweep, unless another manager is the master.
     pub fn request_sweep(&mut self) {
-        self.changed = true;
+        self.sweeps.changed = true;
     }
 
     /// Gives a port another P_Key table; takes effect with the sweep that this begins.
     pub fn set_partitions(&mut self, port: Guid, table: Vec<PKey>) {
         self.known.config.partitions.insert(port, table);
-        self.changed = true;
+        self.sweeps.changed = true;
     }
 
     /// Gives the ports without a table of their own those of another partition configuration file;
     /// takes effect with the sweep that this begins.
     pub fn set_partition_file(&mut self, file: Option<Partitions>) {
         self.known.config.partition_file = file;
-        self.changed = true;
+        self.sweeps.changed = true;
     }
 
     /// Names and full members' P_Keys of the partitions of the partition configuration file.
@@ -397,7 +359,8 @@ impl SubnetManager {
     fn next(&self) -> Option<Duration> {
         match (self.phase, self.state()) {
             (Phase::Idle, SmState::Master) if !self.mastery.waits() => self
-                .next_sweep
+                .sweeps
+                .due()
                 .into_iter()
                 .chain(self.traps.due(self.known.config.trap_interval))
                 .min(),
@@ -496,7 +459,7 @@ impl SubnetManager {
             SmState::NotActive => return false,
             SmState::Standby => return self.poll_master(),
             SmState::Discovering => self.begin_sweep(),
-            SmState::Master if self.changed => self.begin_sweep(),
+            SmState::Master if self.sweeps.changed => self.begin_sweep(),
             SmState::Master if self.mastery.waits() => return self.poll_master(),
             SmState::Master if self.administration.multicast_changed() => {
                 self.phase = Phase::Multicast;
@@ -504,7 +467,7 @@ impl SubnetManager {
             }
             SmState::Master if self.migrations.has_waiting() => self.begin_round(),
             SmState::Master if self.known.crowded => self.rebalance(),
-            SmState::Master if self.next_sweep.is_some_and(|due| due <= now) => {
+            SmState::Master if self.sweeps.due().is_some_and(|due| due <= now) => {
                 self.begin_light_sweep();
             }
             SmState::Master => return self.look_after_traps(),
@@ -513,24 +476,16 @@ impl SubnetManager {
     }
 
     fn begin_sweep(&mut self) {
-        self.changed = false;
-        self.unanswered = false;
         self.phase = Phase::Discovering;
-        self.began = self.now;
         self.mastery.forget_others();
         self.traps.swept(self.now);
         self.known.extended.forget();
         let found = mem::take(&mut self.known.subnet);
-        if self.report.sweeps > 0 {
+        if self.sweeps.report.sweeps > 0 {
             // What a sweep that was cut short found is not the subnet.
             self.known.before.get_or_insert(found);
         }
-        self.report = Report {
-            sweeps: self.report.sweeps,
-            light_sweeps: self.report.light_sweeps,
-            ..Report::default()
-        };
-        self.sent_before = self.requests.sent();
+        self.sweeps.begin(self.now, self.requests.sent());
         self.explore(Route::default(), None);
     }
 
@@ -538,48 +493,21 @@ impl SubnetManager {
         self.phase = Phase::Idle;
         self.known.before = None;
         self.schedule();
-        let switches = self.known.subnet.switches().count();
-        self.report.sweeps += 1;
-        self.report.switches = switches;
-        self.report.adapters = self.known.subnet.nodes.len() - switches;
-        self.report.packets = self.requests.sent() - self.sent_before;
-        self.report.ended = self.now;
-        self.report.took = self.now.saturating_sub(self.began);
-        self.report.active = self
-            .known
-            .subnet
-            .end_ports()
-            .into_iter()
-            .filter(|&at| {
-                self.known.subnet.port(at).map(|port| port.state()) == Some(PortState::Active)
-            })
-            .count();
-        info!(
-            sweep = self.report.sweeps,
-            switches,
-            adapters = self.report.adapters,
-            active = self.report.active,
-            packets = self.report.packets,
-            errors = self.report.errors.len(),
-            "subnet up"
-        );
+        let sent = self.requests.sent();
+        self.sweeps.end(self.now, sent, &self.known.subnet);
         self.migrations.settle(&self.known);
     }
 
     fn schedule(&mut self) {
         let interval = self.known.config.sweep_interval;
-        self.next_sweep = (!interval.is_zero()).then(|| self.now + interval);
+        self.sweeps.schedule(self.now, interval);
     }
 
     /// Asks whether anything changed: every switch for its change bit, the own port, and the other
     /// managers.
     fn begin_light_sweep(&mut self) {
         self.phase = Phase::LightSweep;
-        self.report.light_sweeps += 1;
-        if self.unanswered {
-            // What did not answer may do so now.
-            self.changed = true;
-        }
+        self.sweeps.begin_light();
         let switches: Vec<Route> = self
             .known
             .subnet
@@ -610,7 +538,7 @@ impl SubnetManager {
         data: [u8; DATA],
         errand: impl Into<Errand>,
     ) {
-        self.report.sets += 1;
+        self.sweeps.report.sets += 1;
         self.request(route, Method::SET, attribute, modifier, data, errand);
     }
 
@@ -657,13 +585,6 @@ impl SubnetManager {
             self.migrations.opens(ticket);
         }
         self.requests.push(request, errand);
-    }
-
-    fn error(&mut self, message: String) {
-        warn!("{message}");
-        if self.report.errors.len() < ERRORS {
-            self.report.errors.push(message);
-        }
     }
 
     /// Takes in how a request came out.
@@ -715,11 +636,11 @@ impl SubnetManager {
             Purpose::Multicast { switch, at } => self.known.take_multicast(switch, at, &data),
             Purpose::LightSwitch => match SwitchInfo::parse(&data) {
                 Ok(info) if !info.port_state_change => {}
-                _ => self.changed = true,
+                _ => self.sweeps.changed = true,
             },
             Purpose::LightPort => match PortInfo::parse(&data) {
                 Ok(info) if info.port_state == PortState::Active => {}
-                _ => self.changed = true,
+                _ => self.sweeps.changed = true,
             },
             Purpose::Poll => self.take_poll(&data),
             Purpose::Handover | Purpose::Acknowledge => {}
@@ -730,7 +651,7 @@ impl SubnetManager {
         let Errand { purpose, migration } = errand;
         match purpose {
             Purpose::LightSwitch | Purpose::LightPort | Purpose::ChangedPort(_) => {
-                self.changed = true;
+                self.sweeps.changed = true;
                 return;
             }
             Purpose::Poll => {
@@ -749,7 +670,7 @@ impl SubnetManager {
                 if request.method == Method::SET && failure == Failure::TimedOut =>
             {
                 self.known.assume_key(at, request);
-                self.unanswered = true;
+                self.sweeps.unanswered = true;
             }
             Purpose::Extension(node)
                 if request.method == Method::GET && failure != Failure::TimedOut =>
@@ -761,7 +682,7 @@ impl SubnetManager {
             }
             // Nothing manages there, whatever the port's capability mask says.
             Purpose::SmInfo(_) => return,
-            _ => self.unanswered = true,
+            _ => self.sweeps.unanswered = true,
         }
         let Request {
             method,

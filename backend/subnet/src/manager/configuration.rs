@@ -317,7 +317,7 @@ impl SubnetManager {
         let wanted = self.known.pkeys(self.administration.aliases(), at, guid);
         let entries = usize::from(self.known.subnet.nodes[at.0].info.partition_cap);
         if wanted.len() > entries {
-            self.error(format!(
+            self.sweeps.error(format!(
                 "port {guid} takes {entries} P_Keys and is to have {}; the last ones are left out",
                 wanted.len()
             ));
@@ -425,7 +425,7 @@ impl SubnetManager {
             self.known.config.lmc,
         );
         for guid in without {
-            self.error(format!(
+            self.sweeps.error(format!(
                 "port {guid} gets no LID: all 49151 unicast LIDs are taken{}",
                 match self.known.lmc_of(guid) {
                     0 => String::new(),

@@ -43,11 +43,13 @@ impl SubnetManager {
         let info = match NodeInfo::parse(data) {
             Ok(info) if !info.node_guid.is_none() => info,
             Ok(_) => {
-                self.error(format!("the node at {route} has no GUID; it is left out"));
+                self.sweeps
+                    .error(format!("the node at {route} has no GUID; it is left out"));
                 return;
             }
             Err(error) => {
-                self.error(format!("the node at {route} is left out: {error}"));
+                self.sweeps
+                    .error(format!("the node at {route} is left out: {error}"));
                 return;
             }
         };
@@ -97,7 +99,7 @@ impl SubnetManager {
             };
             let guid = other.info.node_guid;
             let first = other.route().cloned().unwrap_or_default();
-            self.error(format!(
+            self.sweeps.error(format!(
                 "two nodes have the GUID {guid}, one at {first} and one at {route}; the second is \
                  left out until one of them gets another GUID"
             ));
@@ -152,7 +154,8 @@ impl SubnetManager {
             Ok(info) => info,
             Err(error) => {
                 let (_, port) = at;
-                self.error(format!("port {port} is left out: {error}"));
+                self.sweeps
+                    .error(format!("port {port} is left out: {error}"));
                 return;
             }
         };
@@ -172,7 +175,7 @@ impl SubnetManager {
             if request.method == Method::SET {
                 self.known.assume_key(at, request);
             } else if !self.known.keys.shown(holder, &info) {
-                self.error(format!(
+                self.sweeps.error(format!(
                     "node {guid} has a management key that is not known here; wait until its lease \
                      has run out"
                 ));

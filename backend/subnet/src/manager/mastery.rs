@@ -132,7 +132,7 @@ impl SubnetManager {
     /// Changes the priority; a sweep then finds out who is to be master.
     pub fn set_priority(&mut self, priority: u8) {
         self.known.config.priority = priority.min(15);
-        self.changed = true;
+        self.sweeps.changed = true;
     }
 
     /// What it says of itself to those who ask its port.
@@ -181,7 +181,7 @@ impl SubnetManager {
             return;
         }
         if self.known.config.sm_key != 0 && info.sm_key != self.known.config.sm_key {
-            self.error(format!(
+            self.sweeps.error(format!(
                 "the subnet manager at port {guid} does not have the sm_key and is left alone; \
                  give all managers of a subnet the same"
             ));
@@ -199,7 +199,7 @@ impl SubnetManager {
         };
         let news = known.is_none_or(|known| known.info.state != info.state) || higher;
         if self.phase == Phase::LightSweep && matters && news {
-            self.changed = true;
+            self.sweeps.changed = true;
         }
     }
 
@@ -268,8 +268,7 @@ impl SubnetManager {
     fn stop_sweep(&mut self) {
         self.requests.clear();
         self.phase = Phase::Idle;
-        self.changed = false;
-        self.next_sweep = None;
+        self.sweeps.stop();
     }
 
     fn stand_by(&mut self, other: Other) {
@@ -306,7 +305,7 @@ impl SubnetManager {
         self.phase = Phase::Idle;
         match self.mastery.polled.take() {
             Some(heir) => self.stand_by(heir),
-            None => self.changed = true,
+            None => self.sweeps.changed = true,
         }
     }
 
@@ -358,7 +357,7 @@ impl SubnetManager {
                 self.mastery.waited += 1;
                 if self.mastery.waited > self.known.config.poll_retries {
                     let guid = other.info.guid;
-                    self.error(format!(
+                    self.sweeps.error(format!(
                         "the subnet manager at port {guid} is master as well and does not hand \
                          over to this one, which outranks it; end one of them"
                     ));
@@ -397,7 +396,7 @@ impl SubnetManager {
 
     fn stop_waiting(&mut self) {
         self.take_over();
-        self.changed = true;
+        self.sweeps.changed = true;
     }
 
     /// Trap 144 to the master: it is to look at the priorities.
@@ -500,7 +499,7 @@ impl SubnetManager {
                 self.take_over();
                 self.mastery.inherited = true;
                 self.mastery.set(SmState::Master);
-                self.changed = true;
+                self.sweeps.changed = true;
                 if let Some(other) = from {
                     self.control(other.route, control::ACKNOWLEDGE, Purpose::Acknowledge);
                 }

@@ -304,7 +304,7 @@ impl SubnetManager {
         for each in running {
             if each.failure.is_some() {
                 // A sweep finds out where the VM is and puts everything there.
-                self.changed = true;
+                self.sweeps.changed = true;
                 self.migrations.running.push(each);
                 continue;
             }
@@ -409,7 +409,7 @@ impl SubnetManager {
         }
         for (guid, at, own) in ends {
             let node = self.known.subnet.nodes[at.0].info.node_guid;
-            self.error(format!(
+            self.sweeps.error(format!(
                 "the node {node} has the port GUID {guid}, which another one has: {}",
                 match own {
                     Some(own) => format!("it gets {own} back"),

@@ -132,7 +132,7 @@ impl SubnetManager {
         let (graph, nodes) = self.known.subnet.graph();
         let (paths, computed) = self.known.route(graph, nodes);
         for refusal in &paths.refusals {
-            self.error(refusal.to_string());
+            self.sweeps.error(refusal.to_string());
         }
         self.send_tables(&paths);
         self.set_tops(&paths.graph, &paths.nodes);
@@ -216,7 +216,7 @@ impl SubnetManager {
             };
             if top >= info.linear_fdb_cap {
                 let guid = self.known.subnet.nodes[node].info.node_guid;
-                self.error(format!(
+                self.sweeps.error(format!(
                     "switch {guid} forwards LIDs below {}, the highest is {top}",
                     info.linear_fdb_cap
                 ));

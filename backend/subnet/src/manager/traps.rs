@@ -129,12 +129,12 @@ impl SubnetManager {
                     }
                 }
                 // Not a switch that this manager knows: the subnet is not what it thinks.
-                _ => self.changed = true,
+                _ => self.sweeps.changed = true,
             }
         }
         for lid in ports {
             let Some(&at) = by_lid.get(&lid) else {
-                self.changed = true;
+                self.sweeps.changed = true;
                 continue;
             };
             let (node, number) = at;

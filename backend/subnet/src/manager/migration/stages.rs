@@ -233,7 +233,7 @@ impl SubnetManager {
             purpose: Purpose::Linear { switch, number },
             migration: Some(ticket),
         };
-        self.report.sets += 1;
+        self.sweeps.report.sets += 1;
         self.request_to(
             destination,
             MadMethod::SET,
@@ -254,7 +254,7 @@ impl SubnetManager {
         if let Some(running) = running {
             running.failure.get_or_insert(reason);
         } else {
-            self.error(reason);
+            self.sweeps.error(reason);
         }
     }
 }

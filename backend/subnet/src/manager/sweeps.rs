@@ -1,0 +1,133 @@
+//! Sweeps: when the next one is due, whether it has to look at everything, and what the last one found.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+use wire::PortState;
+
+use crate::model::Subnet;
+
+/// Errors that a report has room for.
+const ERRORS: usize = 32;
+
+/// What the last full sweep found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Full sweeps so far.
+    pub sweeps: u64,
+    /// Light sweeps so far.
+    pub light_sweeps: u64,
+    /// Switches found.
+    pub switches: usize,
+    /// Channel adapters found.
+    pub adapters: usize,
+    /// Ports with a LID that are Active.
+    pub active: usize,
+    /// Packets that the sweep sent, repetitions included.
+    pub packets: u64,
+    /// Of these, requests that set something.
+    pub sets: u64,
+    /// When the sweep ended, as [`SubnetManager::poll`](crate::SubnetManager::poll) knows the time.
+    pub ended: Duration,
+    /// How long it took.
+    pub took: Duration,
+    /// What went wrong, in words; the first 32.
+    pub errors: Vec<String>,
+}
+
+/// What is known of sweeps.
+#[derive(Debug)]
+pub(super) struct Sweeps {
+    /// The sweep that runs, or that ran last.
+    pub report: Report,
+    /// Packets that had been sent when it began.
+    sent_before: u64,
+    began: Duration,
+    /// Something changed that a full sweep must look at.
+    pub changed: bool,
+    /// Something did not answer, or not well: the next light sweep becomes a full one.
+    pub unanswered: bool,
+    next: Option<Duration>,
+}
+
+impl Default for Sweeps {
+    fn default() -> Self {
+        Self {
+            report: Report::default(),
+            sent_before: 0,
+            began: Duration::ZERO,
+            changed: true,
+            unanswered: false,
+            next: None,
+        }
+    }
+}
+
+impl Sweeps {
+    /// A full sweep begins, after so many packets.
+    pub fn begin(&mut self, now: Duration, sent: u64) {
+        (self.changed, self.unanswered) = (false, false);
+        (self.began, self.sent_before) = (now, sent);
+        self.report = Report {
+            sweeps: self.report.sweeps,
+            light_sweeps: self.report.light_sweeps,
+            ..Report::default()
+        };
+    }
+
+    /// It has ended, and has found this.
+    pub fn end(&mut self, now: Duration, sent: u64, subnet: &Subnet) {
+        let switches = subnet.switches().count();
+        let ports = subnet.end_ports().into_iter();
+        let state = |at| subnet.port(at).map(|port| port.state());
+        let report = &mut self.report;
+        report.sweeps += 1;
+        report.switches = switches;
+        report.adapters = subnet.nodes.len() - switches;
+        report.packets = sent - self.sent_before;
+        report.ended = now;
+        report.took = now.saturating_sub(self.began);
+        report.active = { ports }
+            .filter(|&at| state(at) == Some(PortState::Active))
+            .count();
+        info!(
+            sweep = report.sweeps,
+            switches,
+            adapters = report.adapters,
+            active = report.active,
+            packets = report.packets,
+            errors = report.errors.len(),
+            "subnet up"
+        );
+    }
+
+    /// A light sweep begins.
+    pub fn begin_light(&mut self) {
+        self.report.light_sweeps += 1;
+        // What did not answer may do so now.
+        self.changed |= self.unanswered;
+    }
+
+    /// The next one is due after an interval; none where that is zero.
+    pub fn schedule(&mut self, now: Duration, interval: Duration) {
+        self.next = (!interval.is_zero()).then(|| now + interval);
+    }
+
+    /// When the next one is due.
+    pub const fn due(&self) -> Option<Duration> {
+        self.next
+    }
+
+    /// There is none to come: another manager is the master.
+    pub const fn stop(&mut self) {
+        (self.changed, self.next) = (false, None);
+    }
+
+    /// Something went wrong.
+    pub fn error(&mut self, message: String) {
+        warn!("{message}");
+        if self.report.errors.len() < ERRORS {
+            self.report.errors.push(message);
+        }
+    }
+}
