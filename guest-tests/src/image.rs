@@ -196,6 +196,24 @@ impl Image {
             release: fs::read_to_string(&file).at("read", &file)?,
         })
     }
+
+    /// The same image with more in it: programs and other files of this machine, by their paths in the
+    /// guest. It is written to `dir`.
+    pub fn with(&self, files: &[(&str, &Path)], dir: &Path) -> Result<Self> {
+        let initramfs = dir.join("initramfs");
+        fs::copy(&self.initramfs, &initramfs).at("copy", &self.initramfs)?;
+        // The kernel unpacks archives one after the other.
+        let file = File::options().append(true).open(&initramfs);
+        let mut archive = Initramfs::new(BufWriter::new(file.at("open", &initramfs)?));
+        for (name, path) in files {
+            archive.file(name, 0o755, &fs::read(path).at("read", path)?)?;
+        }
+        archive.finish()?;
+        Ok(Self {
+            initramfs,
+            ..self.clone()
+        })
+    }
 }
 
 /// The tree of tools, the same for all kernels.

@@ -139,8 +139,8 @@ pub struct Hypervisor {
 pub struct Hardware {
     /// Name, unique among all VFs.
     pub name: String,
-    /// The vfio-user socket of the VF behind it; absolute.
-    pub device: PathBuf,
+    /// The VF behind it.
+    pub device: passthrough::Device,
     /// As [`Vf::guest_memory`].
     pub guest_memory: Option<u64>,
     /// The vfio-user socket for its VM; absolute.

@@ -1,8 +1,8 @@
 //! The data path through a ConnectX VF that already is one: *passthrough*.
 //!
 //! A guest sees the function that it always sees ([`connectx::Function`]). Behind it, instead of an
-//! engine, is a VF that another process serves over vfio-user. [`Passthrough`] is the [`Backend`] that
-//! joins the two:
+//! engine, is a VF of this host's adapter, under the kernel's VFIO ([`Vfio`]), or one that another process
+//! serves over vfio-user ([`Socket`]). [`Passthrough`] is the [`Backend`] that joins the two:
 //!
 //! * The daemon is the VF's only driver ([`adapter`]): the command queue, one event queue, vector 0 and
 //!   the pages that firmware asks for are the daemon's, in memory of its own ([`window`]).
@@ -14,20 +14,29 @@
 //!
 //! [`Backend`]: connectx::Backend
 
-#![forbid(unsafe_code)]
-
 pub mod adapter;
+pub mod address;
 mod backend;
 mod capability;
 mod commands;
+pub mod device;
 mod doorbell;
 mod events;
 mod guest;
+pub mod host;
+mod kernel;
 pub mod mediation;
+mod msix;
+pub mod obstacle;
 pub mod physical;
 pub mod socket;
+pub mod vfio;
 pub mod window;
 
+pub use address::PciAddress;
 pub use backend::{GuestMemory, OpenError, Parts, Passthrough};
+pub use device::Device;
+pub use obstacle::Obstacle;
 pub use physical::{Physical, PhysicalError};
 pub use socket::Socket;
+pub use vfio::Vfio;

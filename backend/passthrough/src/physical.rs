@@ -1,11 +1,23 @@
 //! The VF behind the guest's function, as VFIO shows it, whichever way it is reached.
 
+use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 
 use connectx::DoorbellPages;
 use thiserror::Error;
 use vfio_user::client::ClientError;
-use vfio_user::{Errno, Mapping};
+use vfio_user::{Errno, Mapping, PAGE_SIZE, SparseArea};
+
+use crate::obstacle::Obstacle;
+
+/// Offset of the command register in configuration space.
+pub(crate) const COMMAND: u64 = 4;
+/// In the command register: the function's memory answers, and it may reach memory.
+pub(crate) const ENABLED: u16 = 1 << 1 | 1 << 2;
+/// Bytes of BAR 0 that make sense.
+pub(crate) const BAR_SIZES: RangeInclusive<u64> = 128 << 10..=1 << 30;
+/// Numbers of MSI-X vectors that make sense.
+pub(crate) const VECTORS: RangeInclusive<u32> = 2..=2048;
 
 /// Why the VF does not do what it is told.
 #[derive(Debug, Error)]
@@ -13,6 +25,17 @@ pub enum PhysicalError {
     /// Its server.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The host keeps it from being used.
+    #[error("{0}: {remedy}", remedy = .0.remedy())]
+    Obstacle(#[from] Obstacle),
+    /// The kernel.
+    #[error("{what}: {errno}")]
+    Kernel {
+        /// What cannot be done.
+        what: &'static str,
+        /// Why not.
+        errno: Errno,
+    },
     /// It is none that can be used.
     #[error("{0}")]
     Unfit(String),
@@ -24,9 +47,29 @@ impl PhysicalError {
     pub fn refused(&self) -> Option<Errno> {
         match self {
             Self::Client(error) => error.errno(),
-            Self::Unfit(_) => None,
+            Self::Kernel { errno, .. } => Some(*errno),
+            Self::Obstacle(Obstacle::LockedMemory { .. }) => Some(Errno::ENOMEM),
+            Self::Obstacle(Obstacle::Addresses { .. }) => Some(Errno::EINVAL),
+            Self::Obstacle(_) | Self::Unfit(_) => None,
         }
     }
+
+    pub(crate) const fn kernel(what: &'static str, errno: Errno) -> Self {
+        Self::Kernel { what, errno }
+    }
+}
+
+/// Of the parts of BAR 0 that can be mapped, where doorbell pages from page `first` on are: offset and length
+/// in bytes. The longest, where there are several.
+pub(crate) fn doorbell_area(areas: &[SparseArea], first: u32, bar_size: u64) -> Option<(u64, u64)> {
+    let first = u64::from(first) * PAGE_SIZE;
+    let pages = areas.iter().filter_map(|area| {
+        let end = area.offset.checked_add(area.size)?;
+        let begin = area.offset.max(first);
+        let aligned = (begin | end).is_multiple_of(PAGE_SIZE);
+        (aligned && begin < end && end <= bar_size).then(|| (begin, end - begin))
+    });
+    pages.max_by_key(|(_, len)| *len)
 }
 
 /// A VF. After an error that is no refusal it is of no use any more.

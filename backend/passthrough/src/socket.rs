@@ -8,7 +8,8 @@ use connectx::DoorbellPages;
 use vfio_user::client::{Client, RegionInfo};
 use vfio_user::{Mapping, PAGE_SIZE};
 
-use crate::physical::{Physical, PhysicalError};
+use crate::obstacle::MELLANOX;
+use crate::physical::{self, BAR_SIZES, COMMAND, ENABLED, Physical, PhysicalError, VECTORS};
 
 /// How long the server may take for an answer. The guest's monitor gives a device up after 5 s.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
@@ -17,19 +18,8 @@ const BAR0: u32 = 0;
 const CONFIG: u32 = 7;
 const MSIX: u32 = 2;
 
-/// Offset of the vendor's number in configuration space, and the vendor of ConnectX adapters.
+/// Offset of the vendor's number in configuration space.
 const VENDOR: u64 = 0;
-const MELLANOX: u16 = 0x15b3;
-/// Offset of the command register in configuration space.
-const COMMAND: u64 = 4;
-/// In the command register: the function's memory answers, and it may reach memory.
-const ENABLED: u16 = 1 << 1 | 1 << 2;
-
-/// Bytes of BAR 0 that make sense.
-const BAR_SIZES: std::ops::RangeInclusive<u64> = 128 << 10..=1 << 30;
-/// Most vectors of MSI-X.
-const MAX_VECTORS: u32 = 2048;
-
 /// A VF behind a vfio-user socket.
 #[derive(Debug)]
 pub struct Socket {
@@ -61,7 +51,7 @@ impl Socket {
             return unfit(format!("its BAR 0 has {} bytes", bar.size));
         }
         let vectors = client.irq_info(MSIX)?.count;
-        if !(2..=MAX_VECTORS).contains(&vectors) {
+        if !VECTORS.contains(&vectors) {
             return unfit(format!("it has {vectors} MSI-X vectors"));
         }
         let mut socket = Self {
@@ -89,27 +79,22 @@ impl Physical for Socket {
     }
 
     fn doorbell_pages(&self, first: u32) -> Option<DoorbellPages> {
-        let first = u64::from(first) * PAGE_SIZE;
         let fd = self.bar.fd.clone().filter(|_| self.bar.mmap)?;
         // Without areas, all of it.
-        let whole = vfio_user::SparseArea {
+        let whole = [vfio_user::SparseArea {
             offset: 0,
             size: self.bar.size,
+        }];
+        let areas = match &self.bar.areas[..] {
+            [] => &whole,
+            areas => areas,
         };
-        let area = match &self.bar.areas[..] {
-            [] => whole,
-            areas => *areas.iter().find(|area| {
-                let end = area.offset.checked_add(area.size);
-                end.is_some_and(|end| end > first && end <= self.bar.size)
-            })?,
-        };
-        let begin = area.offset.max(first);
-        let len = area.offset + area.size - begin;
-        let aligned = (begin | len | self.bar.fd_offset).is_multiple_of(PAGE_SIZE);
+        let (offset, len) = physical::doorbell_area(areas, first, self.bar.size)?;
+        let aligned = self.bar.fd_offset.is_multiple_of(PAGE_SIZE);
         aligned.then_some(DoorbellPages {
             fd,
             fd_offset: self.bar.fd_offset,
-            offset: begin,
+            offset,
             len,
         })
     }

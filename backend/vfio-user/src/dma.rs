@@ -182,6 +182,11 @@ impl Mapping {
         self.memory.is_some()
     }
 
+    /// All of its memory; `None` where the client shared none.
+    pub fn memory(&self) -> Option<VolatileSlice<'_>> {
+        self.window(self.addr, usize::try_from(self.size).ok()?)
+    }
+
     /// The file that the memory lies in, and where it begins there, in bytes; `None` where the client
     /// shared none.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {

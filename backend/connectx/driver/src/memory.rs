@@ -7,10 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use parking_lot::Mutex;
 use vfio_user::{MappedFile, SharedMemory};
 use vm_memory::VolatileSlice;
@@ -18,32 +21,99 @@ use vm_memory::VolatileSlice;
 /// Size of a page of the interface, in bytes.
 pub const PAGE: usize = 4096;
 
-/// Part of a mapped file, aligned to at least 8 bytes and a multiple of 8
+/// Registers of a device, mapped.
+#[derive(Debug)]
+pub(crate) struct DeviceMemory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping lives as long as this value, and may be accessed from any thread.
+unsafe impl Send for DeviceMemory {}
+// SAFETY: as above; it is accessed as atomics and by volatile copies only.
+unsafe impl Sync for DeviceMemory {}
+
+impl DeviceMemory {
+    /// Maps `len` bytes of a device's descriptor from byte `begin` on.
+    pub(crate) fn new(fd: Option<&Arc<OwnedFd>>, begin: u64, len: u64) -> io::Result<Self> {
+        let none = || io::Error::from(io::ErrorKind::InvalidInput);
+        let fd = fd.ok_or_else(none)?;
+        let size = usize::try_from(len).ok().and_then(NonZeroUsize::new);
+        let size = size.ok_or_else(none)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let begin = begin.cast_signed();
+        // SAFETY: the kernel chooses the address: nothing that is mapped goes.
+        let base = unsafe { mmap(None, size, access, MapFlags::MAP_SHARED, fd, begin) }?;
+        Ok(Self {
+            base: base.cast(),
+            len: size.get(),
+        })
+    }
+
+    fn slice(&self, offset: usize, len: usize) -> Option<VolatileSlice<'_>> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: the range lies in the mapping, which is there while `self` is.
+        (end <= self.len)
+            .then(|| unsafe { VolatileSlice::new(self.base.as_ptr().add(offset), len) })
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // SAFETY: it is this value's own mapping, and windows into it keep this value.
+        let _ = unsafe { munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// What a window is a part of.
+#[derive(Debug, Clone)]
+pub(crate) enum Mapped {
+    File(Arc<MappedFile>),
+    Device(Arc<DeviceMemory>),
+}
+
+impl Mapped {
+    fn is_writable(&self) -> bool {
+        match self {
+            Self::File(file) => file.is_writable(),
+            Self::Device(_) => true,
+        }
+    }
+
+    fn slice(&self, offset: usize, len: usize) -> Option<VolatileSlice<'_>> {
+        match self {
+            Self::File(file) => file.slice(offset, len),
+            Self::Device(memory) => memory.slice(offset, len),
+        }
+    }
+}
+
+/// Part of a mapping, aligned to at least 8 bytes and a multiple of 8
 /// bytes long.
 #[derive(Debug)]
 pub(crate) struct Window {
-    file: Arc<MappedFile>,
+    memory: Mapped,
     offset: usize,
     len: usize,
     base: *const AtomicU64,
 }
 
-// SAFETY: the pointer is into `file`'s mapping, which lives as long as this
+// SAFETY: the pointer is into the mapping of `memory`, which lives as long as this
 // value and may be accessed from any thread; what is behind it is atomics.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// `len` bytes at `offset` of a file that is mapped for writing; `None`
+    /// `len` bytes at `offset` of what is mapped for writing; `None`
     /// where it is not, does not have them, or they are not aligned.
-    pub(crate) fn new(file: &Arc<MappedFile>, offset: usize, len: usize) -> Option<Self> {
-        if !file.is_writable() || !offset.is_multiple_of(8) || !len.is_multiple_of(8) {
+    pub(crate) fn new(memory: &Mapped, offset: usize, len: usize) -> Option<Self> {
+        if !memory.is_writable() || !offset.is_multiple_of(8) || !len.is_multiple_of(8) {
             return None;
         }
-        let base = file.slice(offset, len)?.ptr_guard_mut().as_ptr();
+        let base = memory.slice(offset, len)?.ptr_guard_mut().as_ptr();
         Some(Self {
-            file: Arc::clone(file),
+            memory: memory.clone(),
             offset,
             len,
             base: base.cast_const().cast(),
@@ -73,9 +143,9 @@ impl Window {
             "{len} bytes at {offset} of a buffer of {}",
             self.len
         );
-        self.file
+        self.memory
             .slice(self.offset + offset, len)
-            .unwrap_or_else(|| unreachable!("the window lies in its file"))
+            .unwrap_or_else(|| unreachable!("the window lies in its mapping"))
     }
 }
 
@@ -146,7 +216,7 @@ impl Memory {
         }
         drop(free);
         Some(Buffer {
-            window: Window::new(self.shared.mapped(), offset, len)?,
+            window: Window::new(&Mapped::File(Arc::clone(self.shared.mapped())), offset, len)?,
             iova: self.iova + offset as u64,
             memory: Arc::clone(self),
         })

@@ -51,12 +51,12 @@ pub enum AssemblyError {
     #[error(transparent)]
     External(#[from] StartError),
     /// A VF cannot be passed through.
-    #[error("VF `{name}`: `device = \"unix:{}\"`: {source}", .device.display())]
+    #[error("VF `{name}`: `device = \"{device}\"`: {source}")]
     Hardware {
         /// Its name.
         name: String,
         /// What it was to be passed through to.
-        device: std::path::PathBuf,
+        device: passthrough::Device,
         /// Why not.
         source: passthrough::OpenError,
     },

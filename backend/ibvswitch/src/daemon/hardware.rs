@@ -2,12 +2,11 @@
 //! serves it. It is no part of the daemon's subnet.
 
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::sync::Arc;
 
 use connectx::{Effect, Function};
 use nix::errno::Errno;
-use passthrough::{OpenError, Parts, Passthrough, Physical, Socket};
+use passthrough::{OpenError, Parts, Passthrough};
 use vfio_user::{Device, Interrupts, IrqInfo, Mapping, MemoryLimits, Region};
 
 use crate::config::Hardware;
@@ -28,10 +27,10 @@ impl HardwareDevice {
     /// # Errors
     /// [`OpenError`].
     pub fn open(hardware: &Hardware, memory_limits: MemoryLimits) -> Result<Self, OpenError> {
-        let path = hardware.device.clone();
+        let device = hardware.device.clone();
         let backend = Passthrough::new(Parts {
             name: hardware.name.clone(),
-            open: Box::new(move || open(&path)),
+            open: Box::new(move || device.open()),
             interrupts: |vectors| Interrupts::new(&[IrqInfo::msix(vectors)]),
         })?;
         Ok(Self {
@@ -46,10 +45,6 @@ impl HardwareDevice {
     pub fn client(&self) -> Arc<ClientState> {
         Arc::clone(&self.client)
     }
-}
-
-fn open(path: &Path) -> Result<Box<dyn Physical>, passthrough::PhysicalError> {
-    Ok(Box::new(Socket::open(path)?))
 }
 
 impl Device for HardwareDevice {

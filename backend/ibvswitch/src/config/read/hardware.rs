@@ -1,6 +1,6 @@
 //! VFs that are passed through.
 
-use std::path::PathBuf;
+use passthrough::Device;
 
 use super::Reader;
 use super::hypervisors::Defaults;
@@ -26,12 +26,11 @@ impl<'d> Reader<'d> {
             }
         }
         let device = section.text("device")?;
-        let path = device.value.strip_prefix("unix:").map(PathBuf::from);
-        let path = path.filter(|path| path.is_absolute());
         let device = device.meaning(
-            path,
+            device.value.parse::<Device>().ok(),
             "no device that can be passed through",
-            "write \"unix:\" and the whole path of the vfio-user socket of a ConnectX VF",
+            "write the PCI address of a ConnectX VF as `lspci -D` prints it (0000:3b:00.2), or \
+             \"unix:\" and the whole path of the vfio-user socket of one",
         );
         let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
         let configured = section.text("socket");

@@ -39,6 +39,20 @@ fn pkeys() {
 }
 
 #[test]
+fn devices() {
+    for device in ["", "3b:00.2", "unix:vm2.sock", "/run/vm2.sock"] {
+        vf_case(
+            &format!("device = \"{device}\""),
+            &format!(
+                "10: `hypervisor.vf.device = \"{device}\"`: no device that can be passed through; \
+                 write the PCI address of a ConnectX VF as `lspci -D` prints it (0000:3b:00.2), or \
+                 \"unix:\" and the whole path of the vfio-user socket of one"
+            ),
+        );
+    }
+}
+
+#[test]
 fn names() {
     for name in [
         "",

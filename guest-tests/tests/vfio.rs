@@ -1,0 +1,155 @@
+//! A guest that plays a host: with a virtual IOMMU, VFs of the daemon outside as the VFs of its adapter,
+//! and a daemon of its own that has them by the kernel's VFIO.
+
+use std::{fs, path::Path, time::Duration};
+
+use ibvswitch_guest_tests::{
+    Result, checks::Checks, daemon::program, guest::Guest, image::Kernel, testbed::Testbed,
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The daemon outside: what the guest takes for an adapter.
+const OUTSIDE: &str = r#"
+[engine]
+doorbells = "adaptive"
+
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "vm1"
+[[hypervisor]]
+name = "hv2"
+[[hypervisor.vf]]
+name = "vm2"
+"#;
+
+/// The daemon inside. Each root port has a bus of its own.
+const INSIDE: &str = r#"
+[[hypervisor]]
+name = "hw"
+[[hypervisor.vf]]
+name = "one"
+device = "0000:01:00.0"
+[[hypervisor.vf]]
+name = "two"
+device = "0000:02:00.0"
+"#;
+
+/// Starts the daemon inside, which is to say why it cannot go on.
+fn refusal(host: &Guest, why: &str) -> Result<()> {
+    let output = host.run("ibvswitch run --config /etc/inside.toml", LIMIT)?;
+    if output.status != 0 && output.text.contains(why) {
+        return Ok(());
+    }
+    Err(host.failed(format!("not {why:?}, but {}", output.text)))
+}
+
+#[test]
+fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let outside = bed.daemon("outside", Some(OUTSIDE))?;
+    let inside = bed.dir().join("inside.toml");
+    fs::write(&inside, INSIDE).expect("is written");
+    let files = [
+        ("usr/bin/ibvswitch", program()?),
+        (
+            "usr/bin/ibvswitch-probe",
+            env!("CARGO_BIN_EXE_ibvswitch-probe").into(),
+        ),
+        ("etc/inside.toml", inside),
+    ];
+    let files = files
+        .each_ref()
+        .map(|(name, path)| (*name, path.as_path() as &Path));
+    let mut config = bed.config("host");
+    config.image = bed.image.with(&files, bed.dir())?;
+    config.memory = 2048;
+    // The IOMMU comes first: it has what comes later.
+    config.devices = vec!["intel-iommu,intremap=off,caching-mode=on".into()];
+    for (number, vf) in [(1, "vm1"), (2, "vm2")] {
+        let port = format!("pcie-root-port,id=rp{number},chassis={number},slot={number}");
+        config
+            .devices
+            .push(format!("{port},addr=0x{:x}", 0x10 + number));
+        let bus = format!("rp{number}");
+        config.devices.push(outside.device(vf, Some(&bus))?);
+    }
+    config.qemu_arguments = ["-machine", "kernel-irqchip=split"]
+        .map(str::to_owned)
+        .to_vec();
+    config.kernel_arguments = ["intel_iommu=on", "iommu=pt"].map(str::to_owned).to_vec();
+    let host = bed.start(config)?;
+    host.booted()?;
+    let mut checks = Checks::default();
+    let sh = |command: &str| host.sh(command, LIMIT);
+    checks.check("a VF without vfio-pci is told of", || {
+        refusal(
+            &host,
+            "0000:01:00.0 has no driver, not vfio-pci: `driverctl",
+        )
+    });
+    let bind = "for at in 0000:01:00.0 0000:02:00.0; do \
+                echo vfio-pci >/sys/bus/pci/devices/$at/driver_override && \
+                echo $at >/sys/bus/pci/drivers_probe; done";
+    checks.check("interrupts that are not remapped are told of", || {
+        sh(&format!("modprobe vfio-pci && {bind}"))?;
+        refusal(&host, "VFIO is not loaded")?;
+        sh("modprobe vfio_iommu_type1")?;
+        refusal(&host, "interrupts are not remapped")
+    });
+    checks.check("each VF has a group of its own", || {
+        let groups = sh(
+            "for at in 1 2; do ls /sys/bus/pci/devices/0000:0$at:00.0/iommu_group/devices; done",
+        )?;
+        if groups
+            .split_whitespace()
+            .eq(["0000:01:00.0", "0000:02:00.0"])
+        {
+            return Ok(());
+        }
+        Err(host.failed(groups))
+    });
+    // There is no interrupt remapping that QEMU could have with devices of other processes.
+    sh("echo 1 >/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts")?;
+    // Each mapping of the virtual IOMMU is an exit; so memory is mapped in pages of 2 MiB.
+    sh("echo always >/sys/kernel/mm/transparent_hugepage/shmem_enabled")?;
+    let mut daemon = host.spawn("ibvswitch run --config /etc/inside.toml")?;
+    daemon.await_text("ready", LIMIT)?;
+    checks.check("data go between two VFs", || {
+        let said = sh("ibvswitch-probe transfer /run/ibvswitch/one.sock /run/ibvswitch/two.sock")?;
+        if said.contains("with interrupts") {
+            return Ok(());
+        }
+        Err(host.failed(said))
+    });
+    let queue_pairs = || -> Result<u64> {
+        let status = outside.status()?;
+        let count = status["vfs"][0]["objects"]["qp"].as_u64();
+        count.ok_or_else(|| host.failed(status.to_string()))
+    };
+    checks.check("the next guest finds a VF that was reset", || {
+        let mut first = host.spawn("ibvswitch-probe hold /run/ibvswitch/one.sock")?;
+        first.await_text("held", LIMIT)?;
+        if queue_pairs()? != 1 {
+            return Err(host.failed("no queue pair is seen outside".into()));
+        }
+        // Killed: it destroys nothing itself.
+        drop(first);
+        sh("ibvswitch-probe port /run/ibvswitch/one.sock")?;
+        match queue_pairs()? {
+            0 => Ok(()),
+            left => Err(host.failed(format!("{left} queue pairs are left"))),
+        }
+    });
+    checks.check("what is not the guest's is out of reach", || {
+        // Where the kernel of this host lies.
+        sh("ibvswitch-probe beyond /run/ibvswitch/two.sock 0x1000000").map(drop)
+    });
+    checks.check("a group that is taken is told of", || {
+        refusal(&host, "in use")
+    });
+    checks.finish();
+    println!("{}", daemon.text());
+    Ok(())
+}
