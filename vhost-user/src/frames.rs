@@ -90,7 +90,7 @@ impl Running<'_> {
             scratch.buffers.append(&mut scratch.chain.writable);
             room = room.saturating_add(of_chain);
         }
-        let header = NetHeader::whole(scratch.heads.len() as u16);
+        let header = NetHeader::of(packet, scratch.heads.len() as u16);
         let parts = [&header[..self.header], &packet.ethernet, packet.packet()];
         scatter(self.memory, self.log, &scratch.buffers, parts)?;
         let mut left = total;

@@ -22,8 +22,14 @@ const NEED_REPLY: u32 = 8;
 pub mod feature {
     /// The device fills in checksums (VIRTIO_NET_F_CSUM).
     pub const CHECKSUM: u64 = 1;
+    /// The guest takes frames with checksums that are not filled in (VIRTIO_NET_F_GUEST_CSUM).
+    pub const GUEST_CHECKSUM: u64 = 1 << 1;
     /// The device tells its MTU (VIRTIO_NET_F_MTU).
     pub const MTU: u64 = 1 << 3;
+    /// The guest takes long TCP segments over IPv4 (VIRTIO_NET_F_GUEST_TSO4).
+    pub const GUEST_SEGMENTS_IPV4: u64 = 1 << 7;
+    /// The same over IPv6 (VIRTIO_NET_F_GUEST_TSO6).
+    pub const GUEST_SEGMENTS_IPV6: u64 = 1 << 8;
     /// The device cuts TCP segments over IPv4 (VIRTIO_NET_F_HOST_TSO4).
     pub const SEGMENTS_IPV4: u64 = 1 << 11;
     /// The same over IPv6 (VIRTIO_NET_F_HOST_TSO6).

@@ -16,17 +16,17 @@ mod requests;
 use std::collections::{HashMap, VecDeque};
 
 use hca::PortView;
-use hca::transport::{Address as Headers, Content, Frame};
+use hca::transport::{Address as Headers, Content, Frame, MAX_PAYLOAD};
 use hca::work::GlobalRoute;
 use wire::header::Service;
-use wire::ipoib::{self, Address, HEADER_LEN};
+use wire::ipoib::{self, Address, HEADER_LEN, Train};
 use wire::mad::Mad;
 use wire::sa::{McMemberRecord, PathRecord, Record};
 use wire::{Gid, Lid, MadPacket, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::net_header::{self, NetHeader};
 use crate::translate::{
-    self, Cut, Dropped, ETHERNET_HEADER, Mac, Own, Packet, To, Transactions, queue_pair_of,
+    self, Dropped, ETHERNET_HEADER, Mac, Own, Packet, To, Transactions, queue_pair_of,
 };
 use groups::{Group, Groups};
 use neighbours::Table;
@@ -38,7 +38,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Buffers that are kept for the next datagrams.
 const SPARES: usize = 256;
-/// The longest buffer that is kept.
+/// The longest buffer that is kept; but for one, of a train.
 const SPARE: usize = 8192;
 
 /// What is known of the port from outside.
@@ -85,6 +85,8 @@ pub struct Port {
     psn: Psn,
     /// Buffers of datagrams that have come, for those that leave.
     spares: Vec<Vec<u8>>,
+    /// One of a train.
+    long_spare: Vec<u8>,
     drops: Drops,
 }
 
@@ -106,6 +108,7 @@ impl Port {
             questions: VecDeque::new(),
             psn: Psn::new(0),
             spares: Vec::new(),
+            long_spare: Vec::new(),
             drops: Drops::new(),
         }
     }
@@ -233,50 +236,83 @@ impl Port {
     ) -> Result<(), Dropped> {
         let own = self.own.ok_or(Dropped::NoCarrier)?;
         self.neighbours.set_now(now);
-        let cut = match header.segmentation {
+        let segment = match header.segmentation {
             net_header::WHOLE => None,
-            net_header::TCP_IPV4 | net_header::TCP_IPV6 => Some(usize::from(header.segment)),
+            net_header::TCP_IPV4 | net_header::TCP_IPV6 => Some(header.segment),
             _ => return Err(Dropped::Segments),
         };
-        if let (Some((start, offset)), None) = (header.checksum, cut) {
+        if let (Some((start, offset)), None) = (header.checksum, segment) {
             // Before anything is read: what is filled in may be anywhere.
             let start = usize::from(start).checked_sub(ETHERNET_HEADER);
             let start = start.ok_or(Dropped::Short)?;
             translate::complete(packet.packet_mut(), start, usize::from(offset))?;
         }
         let to = translate::outbound(packet, &own, &mut self.neighbours, &mut self.transactions)?;
-        if let Some(segment) = cut {
-            let cut = Cut::new(packet.packet(), segment)?;
-            return self.send_parts(now, generation, to, &cut, packet);
+        if let Some(segment) = segment {
+            let train = Train::new(packet.datagram(), segment)?;
+            return self.send_train(now, generation, to, train, packet);
         }
         self.note_listening(&own, now, packet.datagram());
         let datagram = packet.put(self.spares.pop().unwrap_or_default());
         self.dispatch(now, generation, to, datagram)
     }
 
-    /// Sends a TCP segment in parts.
-    fn send_parts(
+    /// Sends a long TCP segment: as it is where there is a way for it, which may have it cut yet, and else the
+    /// datagrams that it stands for.
+    fn send_train(
         &mut self,
         now: u64,
         generation: u64,
         to: To,
-        cut: &Cut,
-        packet: &Packet,
+        train: Train,
+        packet: &mut Packet,
     ) -> Result<(), Dropped> {
-        let &header = packet
-            .datagram()
-            .first_chunk::<HEADER_LEN>()
-            .ok_or(Dropped::Short)?;
-        for part in 0..cut.parts() {
+        let own = self.own.ok_or(Dropped::NoCarrier)?;
+        let broadcast = self.broadcast.ok_or(Dropped::NoCarrier)?;
+        if train.longest() as usize > broadcast.mtu {
+            return Err(Dropped::Long);
+        }
+        let is_one = train.datagrams() > 1
+            && train.length() <= MAX_PAYLOAD
+            && !train.has_cwr(packet.datagram());
+        if let To::One(address) = to
+            && is_one
+            && let Some(way) = self.paths.find(address.gid, generation, now)
+        {
+            train.settle(packet.datagram_mut());
+            let whole = packet.put(std::mem::take(&mut self.long_spare));
+            let frame = self.frame(&own, way, None, address.qpn, broadcast.qkey, whole);
+            self.psn = self.psn.plus(train.datagrams());
+            let train = Some(train);
+            self.outputs
+                .push_back(Output::Frame(Frame { train, ..frame }));
+            return Ok(());
+        }
+        for number in 0..train.datagrams() {
             let mut datagram = self.spares.pop().unwrap_or_default();
             datagram.clear();
-            datagram.reserve(HEADER_LEN + cut.longest());
-            datagram.extend_from_slice(&header);
-            cut.write(packet.packet(), part, &mut datagram);
+            train.write(packet.datagram(), number, &mut datagram);
             // The others would be lost as well.
             self.dispatch(now, generation, to, datagram)?;
         }
         Ok(())
+    }
+
+    /// What was to leave as a train leaves as the datagrams that it stands for.
+    pub fn cut(&mut self, train: Frame) {
+        let Some(geometry) = train.train else { return };
+        for number in (0..geometry.datagrams()).rev() {
+            let mut payload = self.spares.pop().unwrap_or_default();
+            payload.clear();
+            geometry.write(&train.payload, number, &mut payload);
+            let datagram = Frame {
+                payload,
+                psn: train.psn.plus(number),
+                ..Frame::new(train.address, train.mtu, train.psn, train.content.clone())
+            };
+            self.outputs.push_front(Output::Frame(datagram));
+        }
+        self.long_spare = train.payload;
     }
 
     /// Keeps a buffer for the next datagram.
@@ -341,12 +377,27 @@ impl Port {
     fn transmit(
         &mut self,
         own: &Own,
-        (dlid, sl): (Lid, Sl),
+        way: (Lid, Sl),
         global: Option<GlobalRoute>,
         dest_qp: Qpn,
         qkey: QKey,
         datagram: Vec<u8>,
     ) {
+        let frame = self.frame(own, way, global, dest_qp, qkey, datagram);
+        self.psn = self.psn.next();
+        self.outputs.push_back(Output::Frame(frame));
+    }
+
+    /// A frame with the next number.
+    fn frame(
+        &self,
+        own: &Own,
+        (dlid, sl): (Lid, Sl),
+        global: Option<GlobalRoute>,
+        dest_qp: Qpn,
+        qkey: QKey,
+        payload: Vec<u8>,
+    ) -> Frame {
         let address = Headers {
             slid: self.surroundings.view.lid,
             dlid,
@@ -361,12 +412,10 @@ impl Port {
             source: own.address.qpn,
             immediate: None,
         };
-        let frame = Frame {
-            payload: datagram,
+        Frame {
+            payload,
             ..Frame::new(address, Mtu::B4096, self.psn, content)
-        };
-        self.psn = self.psn.next();
-        self.outputs.push_back(Output::Frame(frame));
+        }
     }
 
     /// A datagram has come from the fabric. Whether there is a frame for the guest, in `packet`.
@@ -381,6 +430,7 @@ impl Port {
 
     fn receive(&mut self, datagram: Frame, packet: &mut Packet) -> Result<(), Dropped> {
         let before = packet.put(datagram.payload);
+        packet.train = datagram.train;
         self.recycle(before);
         let own = self.own.ok_or(Dropped::NoCarrier)?;
         let Headers {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use hca::transport::Frame;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use thiserror::Error;
 use tracing::{debug, info, warn};
@@ -30,6 +31,8 @@ const DESCRIPTORS: usize = 4 * BATCH;
 /// How long something waits for room in the subnet, in nanoseconds: then it is lost, with all behind it. Who
 /// takes it out there does so all the time, whatever his guest does.
 const JAM: u64 = 10_000_000;
+/// What epoll counts by, in nanoseconds.
+const TICK: u64 = 1_000_000;
 /// How often a guest that does the same wrong again and again is told of.
 const COMPLAINT: Duration = Duration::from_secs(10);
 
@@ -56,6 +59,10 @@ pub trait Outside: Send {
     fn presence(&mut self, present: bool);
     /// The guest is as new: what the port has had entered is to be taken back.
     fn reset(&mut self);
+    /// The guest takes trains of datagrams as they are from now on, or does not.
+    fn set_takes_trains(&mut self, takes: bool);
+    /// Whether a train may leave as it is. Otherwise its datagrams are sent.
+    fn passes_whole(&mut self, train: &Frame) -> bool;
     /// Something leaves the port. It is returned where there is no room for it.
     fn send(&mut self, output: Output) -> Option<Output>;
     /// What has arrived.
@@ -116,6 +123,8 @@ struct Client {
     session: Session,
     /// Its driver has the rings at work.
     up: bool,
+    /// That driver takes trains of datagrams.
+    takes_trains: bool,
 }
 
 /// The message that comes in.
@@ -251,19 +260,22 @@ impl<O: Outside> Server<O> {
 
     /// What has happened, at most until `due` on the clock.
     fn wait(&mut self, due: Option<u64>) -> nix::Result<[Option<u64>; 8]> {
-        let timeout = match due {
-            Some(due) => {
-                let left = due.saturating_sub(self.outside.now());
-                // Not before it is due.
-                let milliseconds = left.div_ceil(1_000_000).min(60_000);
-                EpollTimeout::from(milliseconds as u16)
+        let asleep_already = self.outside.sleep(true);
+        let left = due.map(|due| due.saturating_sub(self.outside.now()));
+        let timeout = match left {
+            _ if asleep_already => EpollTimeout::ZERO,
+            Some(0) => EpollTimeout::ZERO,
+            Some(left) if left < TICK => {
+                // Links take microseconds, which epoll does not know.
+                let mut polled = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
+                match ppoll(&mut polled, Some(Duration::from_nanos(left).into()), None) {
+                    Ok(_) | Err(Errno::EINTR) => EpollTimeout::ZERO,
+                    Err(errno) => return Err(errno),
+                }
             }
+            // Not before it is due.
+            Some(left) => EpollTimeout::from(left.div_ceil(TICK).min(60_000) as u16),
             None => EpollTimeout::NONE,
-        };
-        let timeout = if self.outside.sleep(true) {
-            EpollTimeout::ZERO
-        } else {
-            timeout
         };
         let mut events = [EpollEvent::empty(); 8];
         let woken = self.epoll.wait(&mut events, timeout);
@@ -295,6 +307,7 @@ impl<O: Outside> Server<O> {
             socket,
             incoming: Incoming::default(),
             up: false,
+            takes_trains: false,
         };
         let event = EpollEvent::new(EpollFlags::EPOLLIN, SOCKET);
         let end = match self.epoll.add(client.socket.stream(), event) {
@@ -357,6 +370,11 @@ impl<O: Outside> Server<O> {
             socket.send_at_once(&header.answer(answer.len()), &answer)?;
         }
         let up = session.is_up();
+        let takes_trains = up && session.takes_trains();
+        if takes_trains != client.takes_trains {
+            client.takes_trains = takes_trains;
+            self.outside.set_takes_trains(takes_trains);
+        }
         if up != client.up {
             client.up = up;
             if up {
@@ -394,6 +412,7 @@ impl<O: Outside> Server<O> {
     fn rest(&mut self) {
         self.stuck = None;
         self.port.reset();
+        self.outside.set_takes_trains(false);
         self.outside.reset();
     }
 
@@ -428,6 +447,16 @@ impl<O: Outside> Server<O> {
             None => (self.port.poll_output(), None),
         };
         while let Some(output) = next {
+            let output = match output {
+                Output::Frame(train)
+                    if train.train.is_some() && !self.outside.passes_whole(&train) =>
+                {
+                    self.port.cut(train);
+                    next = self.port.poll_output();
+                    continue;
+                }
+                output => output,
+            };
             if let Some(output) = self.outside.send(output) {
                 let now = self.outside.now();
                 let since = since.unwrap_or(now);
@@ -470,7 +499,10 @@ impl<O: Outside> Server<O> {
                 }
                 Arrival::Frame(datagram) if client.up => {
                     if self.port.from_fabric(now, datagram, &mut self.packet) {
-                        if !self.give(client)? {
+                        if self.packet.train.is_some() && !client.takes_trains {
+                            // Its guest is another one since it left.
+                            self.port.count(Dropped::Segments);
+                        } else if !self.give(client)? {
                             self.port.count(Dropped::NoBuffer);
                         }
                         descriptors += self.scratch.take_work();

@@ -17,6 +17,7 @@ use crate::ring::{MAX_SIZE, Ring, RingFeatures};
 
 /// Features that are offered.
 pub const FEATURES: u64 = feature::CHECKSUM
+    | TRAINS
     | feature::SEGMENTS_IPV4
     | feature::SEGMENTS_IPV6
     | feature::MTU
@@ -27,6 +28,9 @@ pub const FEATURES: u64 = feature::CHECKSUM
     | feature::EVENT_INDEX
     | feature::PROTOCOL
     | feature::VERSION_1;
+/// Those that a guest has to use to be given trains of datagrams as they are.
+const TRAINS: u64 =
+    feature::GUEST_CHECKSUM | feature::GUEST_SEGMENTS_IPV4 | feature::GUEST_SEGMENTS_IPV6;
 /// Features of the protocol that are offered.
 pub const PROTOCOL_FEATURES: u64 =
     protocol_feature::LOG_SHMFD | protocol_feature::REPLY_ACK | protocol_feature::NET_MTU;
@@ -316,6 +320,12 @@ impl Session {
             mergeable: self.features & feature::MERGEABLE != 0,
             header: net_header::len(self.features),
         })
+    }
+
+    /// Whether the guest takes long TCP segments, over IPv4 and IPv6.
+    #[must_use]
+    pub const fn takes_trains(&self) -> bool {
+        self.features & TRAINS == TRAINS
     }
 
     /// Whether the guest's driver has both rings at work.

@@ -13,12 +13,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use thiserror::Error;
-use wire::ipoib::{self, Address};
+use wire::ipoib::{self, Address, NotATrain, Train};
 use wire::{Gid, Guid, PKey, Qpn};
 
 pub(crate) use bytes::{checksum, ipv6_checksum};
 pub use dhcp::Transactions;
-pub use offload::{Cut, complete};
+pub use offload::complete;
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET_HEADER: usize = 14;
@@ -170,6 +170,15 @@ pub enum Dropped {
     Full,
 }
 
+impl From<NotATrain> for Dropped {
+    fn from(why: NotATrain) -> Self {
+        match why {
+            NotATrain::Short => Self::Short,
+            NotATrain::Segments => Self::Segments,
+        }
+    }
+}
+
 /// Whom a datagram is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
@@ -206,6 +215,8 @@ pub struct Packet {
     pub ethernet: [u8; ETHERNET_HEADER],
     /// The datagram: its header, and what both carry.
     datagram: Vec<u8>,
+    /// It stands for several.
+    pub train: Option<Train>,
 }
 
 impl Packet {
@@ -223,11 +234,13 @@ impl Packet {
 
     /// A datagram, in place of what was there before, which is returned.
     pub const fn put(&mut self, datagram: Vec<u8>) -> Vec<u8> {
+        self.train = None;
         std::mem::replace(&mut self.datagram, datagram)
     }
 
     /// What the frame carries, to be written anew with so many bytes.
     pub fn refill(&mut self, len: usize) -> &mut Vec<u8> {
+        self.train = None;
         self.datagram.clear();
         self.datagram.reserve(ipoib::HEADER_LEN + len);
         self.datagram.extend_from_slice(&[0; ipoib::HEADER_LEN]);
@@ -238,6 +251,11 @@ impl Packet {
     #[must_use]
     pub fn datagram(&self) -> &[u8] {
         &self.datagram
+    }
+
+    /// The same, to change some of it.
+    pub fn datagram_mut(&mut self) -> &mut [u8] {
+        &mut self.datagram
     }
 
     /// What the frame carries.

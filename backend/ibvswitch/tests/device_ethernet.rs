@@ -5,7 +5,7 @@ mod daemon;
 
 use daemon::Daemon;
 use etherparse::{ArpHardwareId, ArpOperation, ArpPacket, EtherType, PacketBuilder};
-use vhost_user_driver::Driver;
+use vhost_user_driver::{Checksum, Driver, FEATURES, NetHeader, Segments, TRAINS};
 
 const TWO: &str = "
 [[hypervisor]]
@@ -61,7 +61,12 @@ fn ping(from: u8, to: u8, seq: u16, payload: &[u8]) -> Vec<u8> {
 
 /// Two guests that have found each other.
 fn acquainted(daemon: &Daemon) -> (Driver, Driver) {
-    let start = |name: &str| Driver::start(daemon.socket(name)).expect("is served");
+    acquainted_with(daemon, FEATURES)
+}
+
+/// The same with these features.
+fn acquainted_with(daemon: &Daemon, features: u64) -> (Driver, Driver) {
+    let start = |name: &str| Driver::start_with(daemon.socket(name), features).expect("is served");
     let (mut a, mut b) = (start("net1"), start("net2"));
     // As on any network, frames are lost while the port is not yet in it.
     let asked = loop {
@@ -115,6 +120,74 @@ fn frames_cross_the_subnet() {
     }
     assert_eq!(daemon.vf("net1")["port_guid"], "5054:00ff:fe00:0001");
     assert_eq!(daemon.vf("net1")["ethernet"], "52:54:00:00:00:01");
+}
+
+/// A TCP segment of a guest that leaves checksum and segmentation to its card.
+fn long(len: usize) -> (NetHeader, Vec<u8>) {
+    let payload: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
+    let builder = PacketBuilder::ethernet2(mac(1), mac(2)).ipv4(ip(1), ip(2), 64);
+    let builder = builder.tcp(40_000, 5001, 1000, 4096).ack(7);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, &payload).expect("has room");
+    let header = NetHeader {
+        checksum: Some(Checksum {
+            start: 14 + 20,
+            offset: 16,
+        }),
+        segments: Some(Segments::TcpIpv4(1992)),
+    };
+    (header, frame)
+}
+
+/// Long segments come as they are from one port to another, and in parts where a link does something to packets;
+/// to the subnet both are the same packets.
+#[test]
+fn long_segments_stay_whole_between_ports() {
+    const HEADERS: usize = 14 + 20 + 20;
+    let daemon = Daemon::configured(TWO);
+    let (mut a, mut b) = acquainted_with(&daemon, FEATURES | TRAINS);
+    let sent = ping(1, 2, 0, b"so there is a way");
+    a.send(&sent).expect("is taken");
+    assert_eq!(receive(&mut b), sent);
+    let (header, frame) = long(60_000);
+    let packets = || daemon.vf("net2")["counters"]["rcv_packets"].as_u64();
+    let before = packets().expect("a number");
+    a.send_with(header, &frame).expect("is taken");
+    let whole = receive(&mut b);
+    assert_eq!((whole.len(), b.header), (frame.len(), header));
+    assert_eq!(whole[HEADERS..], frame[HEADERS..]);
+    assert_eq!(packets(), Some(before + 31));
+
+    daemon.ask(&["link", "delay", "net1:1", "1"]);
+    a.send_with(header, &frame).expect("is taken");
+    let mut carried: Vec<u8> = Vec::new();
+    while carried.len() < 60_000 {
+        let part = receive(&mut b);
+        assert_eq!(b.header, NetHeader::default());
+        carried.extend(&part[HEADERS..]);
+    }
+    assert_eq!(carried, frame[HEADERS..]);
+    assert_eq!(packets(), Some(before + 62));
+}
+
+/// Ports' links have the bandwidth that the configuration gives them, and all arrives.
+#[test]
+fn ports_have_links_with_a_bandwidth() {
+    let model = "[fabric]\nbandwidth = \"model\"\nlink_width = \"4X\"\nlink_speed = \"SDR\"\n";
+    let daemon = Daemon::configured(&format!("{model}{TWO}"));
+    let (mut a, mut b) = acquainted_with(&daemon, FEATURES | TRAINS);
+    let sent = ping(1, 2, 0, b"so there is a way");
+    a.send(&sent).expect("is taken");
+    assert_eq!(receive(&mut b), sent);
+    let (header, frame) = long(60_000);
+    for _ in 0..20 {
+        a.send_with(header, &frame).expect("is taken");
+        let parts: Vec<u8> = (0..31)
+            .flat_map(|_| receive(&mut b).split_off(54))
+            .collect();
+        // Each packet has had its turn at the links.
+        assert_eq!(parts, frame[54..]);
+    }
 }
 
 /// A report that a guest listens to a group (RFC 2236), or does no more.

@@ -1,10 +1,14 @@
 //! IP over InfiniBand (RFC 4391): link-layer addresses, the header of a datagram, and the groups that
 //! multicast addresses of IP belong to.
 
+mod train;
+
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::{Gid, PKey, Qpn};
+
+pub use train::{NotATrain, Train};
 
 /// Bytes of a link-layer address.
 pub const ADDRESS_LEN: usize = 20;

@@ -11,7 +11,7 @@
 //!   (what subnet management packets carry), [`performance`] (what the performance agent carries),
 //!   [`sa`] (subnet administration and its records), [`rmpp`] (how long answers travel), [`packet`]
 //!   (a MAD with its addressing, as a whole packet).
-//! * [`ipoib`]: addresses and groups of IP over InfiniBand.
+//! * [`ipoib`]: addresses, groups and trains of IP over InfiniBand; [`internet`]: the checksum of what it carries.
 //! * [`crc`] and [`erf`]: what makes a packet one that a packet analyser accepts.
 //!
 //! "IBA" with a number is a clause of *InfiniBand Architecture Specification, Volume 1*.
@@ -38,6 +38,7 @@ mod extended_lid;
 mod gid;
 mod guid;
 pub mod header;
+pub mod internet;
 pub mod ipoib;
 mod layout;
 mod lid;

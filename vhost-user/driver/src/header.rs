@@ -25,7 +25,7 @@ pub enum Segments {
     TcpIpv6(u16),
 }
 
-/// What the port is to do for a frame.
+/// What the port is to do for a frame, or leaves to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NetHeader {
     /// A checksum to be filled in.
@@ -35,6 +35,21 @@ pub struct NetHeader {
 }
 
 impl NetHeader {
+    /// The header of a frame that has come.
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
+        let number = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let checksum = (u32::from(bytes[0]) & VIRTIO_NET_HDR_F_NEEDS_CSUM != 0).then(|| Checksum {
+            start: number(6),
+            offset: number(8),
+        });
+        let segments = match u32::from(bytes[1]) {
+            VIRTIO_NET_HDR_GSO_TCPV4 => Some(Segments::TcpIpv4(number(4))),
+            VIRTIO_NET_HDR_GSO_TCPV6 => Some(Segments::TcpIpv6(number(4))),
+            _ => None,
+        };
+        Self { checksum, segments }
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         let (kind, size) = match self.segments {

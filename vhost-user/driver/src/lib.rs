@@ -22,7 +22,8 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::{
-    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MRG_RXBUF,
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
+    VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MRG_RXBUF,
 };
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
@@ -54,6 +55,10 @@ pub const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | 1 << VIRTIO_RING_F_INDIRECT_DESC
     | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
 
+/// Features of a driver that takes long TCP segments.
+pub const TRAINS: u64 =
+    1 << VIRTIO_NET_F_GUEST_CSUM | 1 << VIRTIO_NET_F_GUEST_TSO4 | 1 << VIRTIO_NET_F_GUEST_TSO6;
+
 /// Why a driver cannot work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -80,6 +85,8 @@ pub struct Driver {
     pub features: u64,
     /// Frames by which it was asked for the groups that it listens to.
     pub queries: Vec<Vec<u8>>,
+    /// What is left to the guest of the frame that was received last.
+    pub header: NetHeader,
     stream: UnixStream,
 }
 
@@ -106,7 +113,15 @@ impl Driver {
     /// # Errors
     /// [`Error`].
     pub fn start(socket: impl AsRef<Path>) -> Result<Self, Error> {
-        let mut driver = Self::connect(socket, FEATURES)?;
+        Self::start_with(socket, FEATURES)
+    }
+
+    /// The same with these features.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn start_with(socket: impl AsRef<Path>, features: u64) -> Result<Self, Error> {
+        let mut driver = Self::connect(socket, features)?;
         driver.share_memory()?;
         (0..2).try_for_each(|ring| driver.start_ring(ring, 0))?;
         driver.queues[RECEIVE].fill();
@@ -139,6 +154,7 @@ impl Driver {
             queues,
             features,
             queries: Vec::new(),
+            header: NetHeader::default(),
             stream,
         })
     }
@@ -281,6 +297,7 @@ impl Driver {
         // num_buffers of the header.
         let buffers = u16::from_le_bytes([first[10], first[11]]);
         let mut frame = first.split_off(HEADER);
+        self.header = NetHeader::parse(&first);
         for _ in 1..buffers {
             frame.extend(queue.take()?);
         }

@@ -59,31 +59,41 @@ fn ping(guest: &mut Driver, from: usize, to: usize, seq: u16, payload: &[u8]) ->
 /// Neighbours that know each other.
 pub fn acquainted(lab: &Lab) -> [Driver; 2] {
     let [mut a, mut b] = [lab.guest(0), lab.guest(1)];
+    meet(&mut a, &mut b, [0, 1]);
+    [a, b]
+}
+
+/// Has guests at these ports find each other.
+pub fn meet(a: &mut Driver, b: &mut Driver, [at, to]: [usize; 2]) {
     // Each frame before the port is in the broadcast group is lost, as on any network.
     let mut asked = 0;
-    let request = arp(ArpOperation::REQUEST, 0, 1, [0; 6]);
+    let request = arp(ArpOperation::REQUEST, at, to, [0; 6]);
     let (frame, packet) = loop {
         a.send(&request).unwrap();
         asked += 1;
-        if let Some(frame) = b.try_receive() {
-            let packet = parse_arp(&frame).unwrap();
+        let frame = b.try_receive();
+        // Others may be heard, too.
+        let found = frame.map(|frame| (parse_arp(&frame).unwrap(), frame));
+        if let Some((packet, frame)) = found
+            && packet.target_protocol_addr() == ip(to)
+        {
             break (frame, packet);
         }
         std::thread::yield_now();
     };
     assert!(asked > 0);
     // The neighbours are known by their own addresses.
-    assert_eq!(frame[..12], [&[0xff; 6][..], &mac(0).0].concat());
-    assert_eq!(packet.sender_hw_addr(), mac(0).0);
-    assert_eq!(packet.sender_protocol_addr(), ip(0));
-    assert_eq!(packet.target_protocol_addr(), ip(1));
-    b.send(&arp(ArpOperation::REPLY, 1, 0, mac(0).0)).unwrap();
-    let (frame, packet) = receive_arp(&mut a);
-    assert_eq!(frame[..12], [mac(0).0, mac(1).0].concat());
+    assert_eq!(frame[..12], [&[0xff; 6][..], &mac(at).0].concat());
+    assert_eq!(packet.sender_hw_addr(), mac(at).0);
+    assert_eq!(packet.sender_protocol_addr(), ip(at));
+    assert_eq!(packet.target_protocol_addr(), ip(to));
+    b.send(&arp(ArpOperation::REPLY, to, at, mac(at).0))
+        .unwrap();
+    let (frame, packet) = receive_arp(a);
+    assert_eq!(frame[..12], [mac(at).0, mac(to).0].concat());
     assert_eq!(packet.operation, ArpOperation::REPLY);
-    assert_eq!(packet.sender_hw_addr(), mac(1).0);
-    assert_eq!(packet.target_hw_addr(), mac(0).0);
-    [a, b]
+    assert_eq!(packet.sender_hw_addr(), mac(to).0);
+    assert_eq!(packet.target_hw_addr(), mac(at).0);
 }
 
 /// The next frame that is no ARP.

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use vhost_user::port::{Output, Port, Surroundings};
 use vhost_user::server::{Arrival, Outside, Server};
 use vhost_user::translate::{self, Mac, Neighbours, Own};
-use vhost_user_driver::Driver;
+use vhost_user_driver::{Driver, FEATURES, TRAINS};
 use vmm::{Listener, MemoryLimits, Stop};
 use wire::ipoib::Address;
 use wire::mad::{Mad, Method, Status};
@@ -53,6 +53,8 @@ pub struct Net {
     pub down: HashSet<u16>,
     /// LIDs of ports from which nothing can be taken now.
     pub full: HashSet<u16>,
+    /// LIDs of ports that take trains.
+    pub trains: HashSet<u16>,
 }
 
 impl Net {
@@ -145,6 +147,19 @@ impl Outside for Place {
 
     fn reset(&mut self) {}
 
+    fn set_takes_trains(&mut self, takes: bool) {
+        let mut net = self.net.lock();
+        if takes {
+            net.trains.insert(self.lid);
+        } else {
+            net.trains.remove(&self.lid);
+        }
+    }
+
+    fn passes_whole(&mut self, train: &Frame) -> bool {
+        self.net.lock().trains.contains(&train.address.dlid.into())
+    }
+
     fn send(&mut self, output: Output) -> Option<Output> {
         let mut net = self.net.lock();
         if net.full.contains(&self.lid) {
@@ -234,6 +249,11 @@ impl Lab {
     /// A guest at a port.
     pub fn guest(&self, port: usize) -> Driver {
         Driver::start(self.socket(port)).unwrap()
+    }
+
+    /// A guest at a port that takes long TCP segments.
+    pub fn guest_with_trains(&self, port: usize) -> Driver {
+        Driver::start_with(self.socket(port), FEATURES | TRAINS).unwrap()
     }
 
     /// Sets whether the link of a port is up.

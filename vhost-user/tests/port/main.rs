@@ -8,4 +8,5 @@ mod malformed;
 mod messages;
 mod offload;
 mod rings;
+mod trains;
 mod walk;

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
-use vhost_user_driver::{Driver, FEATURES, RECEIVE, TRANSMIT};
+use vhost_user_driver::{Driver, FEATURES, RECEIVE, TRAINS, TRANSMIT};
 
 use crate::harness::Lab;
 
@@ -62,7 +62,7 @@ fn what_is_offered() {
     let mut driver = Driver::connect(lab.socket(0), FEATURES).unwrap();
     let features = driver.frontend.get_features().unwrap();
     // VIRTIO_NET_F_MTU, VIRTIO_NET_F_GUEST_ANNOUNCE and VHOST_F_LOG_ALL as well.
-    assert_eq!(features, FEATURES | 1 << 3 | 1 << 21 | 1 << 26);
+    assert_eq!(features, FEATURES | TRAINS | 1 << 3 | 1 << 21 | 1 << 26);
     let protocol = driver.frontend.get_protocol_features().unwrap();
     // LOG_SHMFD, REPLY_ACK, NET_MTU.
     assert_eq!(protocol.bits(), 1 << 1 | 1 << 3 | 1 << 4);

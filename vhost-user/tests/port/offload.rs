@@ -2,8 +2,9 @@
 
 use etherparse::{PacketBuilder, SlicedPacket, TcpHeader, TransportSlice};
 use ibvswitch_vhost_user as vhost_user;
-use vhost_user::translate::{Cut, Dropped, complete};
+use vhost_user::translate::{Dropped, complete};
 use vhost_user_driver::{Checksum, NetHeader, Segments};
+use wire::ipoib::{NotATrain, Train};
 
 use crate::exchange::{acquainted, ip, receive};
 use crate::harness::{Lab, mac};
@@ -105,16 +106,24 @@ fn segments_are_cut_rightly() {
             (481, 48),
         ] {
             let frame = long(version, &payload(len));
-            let cut = Cut::new(&frame[14..], segment).unwrap();
-            assert_eq!(cut.parts(), len.div_ceil(segment));
-            let parts = (0..cut.parts()).map(|part| {
+            // The header of IPoIB, which all have, in place of that of Ethernet.
+            let datagram = [&[1, 2, 3, 4][..], &frame[14..]].concat();
+            let train = Train::new(&datagram, segment as u16).unwrap();
+            let count = train.datagrams();
+            assert_eq!(count as usize, len.div_ceil(segment));
+            let mut total = 0;
+            let parts = (0..count).map(|part| {
                 let mut bytes = Vec::new();
-                cut.write(&frame[14..], part, &mut bytes);
-                assert!(bytes.len() <= cut.longest());
-                bytes
+                train.write(&datagram, part, &mut bytes);
+                assert!(bytes.len() <= train.longest() as usize);
+                assert_eq!(bytes[..4], [1, 2, 3, 4]);
+                total += bytes.len();
+                bytes.split_off(4)
             });
             let parts: Vec<_> = parts.collect();
             assert_eq!(check(version, &parts, segment), payload(len));
+            assert_eq!(train.total() as usize, total);
+            assert_eq!(train.length() as usize, datagram.len());
         }
     }
 }
@@ -122,30 +131,30 @@ fn segments_are_cut_rightly() {
 #[test]
 fn what_cannot_be_cut_is_dropped() {
     let frame = long(4, &payload(60_000));
-    let packet = &frame[14..];
+    let datagram = [&[0; 4][..], &frame[14..]].concat();
     // Very many parts of very little each.
     for segment in [0, 1, 47] {
-        assert_eq!(Cut::new(packet, segment), Err(Dropped::Segments));
+        assert_eq!(Train::new(&datagram, segment), Err(NotATrain::Segments));
     }
-    assert_eq!(Cut::new(packet, 48).unwrap().parts(), 1250);
-    for len in 0..52 {
-        assert!(Cut::new(&packet[..len], 1000).is_err(), "{len}");
+    assert_eq!(Train::new(&datagram, 48).unwrap().datagrams(), 1250);
+    for len in 0..56 {
+        assert!(Train::new(&datagram[..len], 1000).is_err(), "{len}");
     }
     let wrong = |at: usize, value: u8| {
-        let mut packet = packet.to_vec();
-        packet[at] = value;
-        Cut::new(&packet, 1000)
+        let mut wrong = datagram.clone();
+        wrong[4 + at] = value;
+        Train::new(&wrong, 1000)
     };
     // UDP; another version; headers that are too short or longer than the packet; a fragment.
-    assert_eq!(wrong(9, 17), Err(Dropped::Segments));
-    assert_eq!(wrong(0, 0x55), Err(Dropped::Segments));
-    assert_eq!(wrong(0, 0x44), Err(Dropped::Segments));
-    assert_eq!(wrong(32, 0x40), Err(Dropped::Segments));
-    assert_eq!(wrong(6, 0x20), Err(Dropped::Segments));
-    assert_eq!(wrong(7, 1), Err(Dropped::Segments));
-    let mut short = packet[..60].to_vec();
-    short[32] = 0xf0;
-    assert_eq!(Cut::new(&short, 1000), Err(Dropped::Short));
+    assert_eq!(wrong(9, 17), Err(NotATrain::Segments));
+    assert_eq!(wrong(0, 0x55), Err(NotATrain::Segments));
+    assert_eq!(wrong(0, 0x44), Err(NotATrain::Segments));
+    assert_eq!(wrong(32, 0x40), Err(NotATrain::Segments));
+    assert_eq!(wrong(6, 0x20), Err(NotATrain::Segments));
+    assert_eq!(wrong(7, 1), Err(NotATrain::Segments));
+    let mut short = datagram[..64].to_vec();
+    short[4 + 32] = 0xf0;
+    assert_eq!(Train::new(&short, 1000), Err(NotATrain::Short));
 }
 
 #[test]

@@ -112,6 +112,12 @@ impl<E> Captured<E> {
         if let Some(watch) = &mut self.watch
             && watch.wants(at)
         {
+            for frame in frame.datagrams() {
+                watch.saw(Seen::new(&frame, ends, path_bits, at, watch.payload()));
+            }
+            if frame.train.is_some() {
+                return;
+            }
             watch.saw(Seen::new(frame, ends, path_bits, at, watch.payload()));
         }
     }

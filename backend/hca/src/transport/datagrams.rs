@@ -119,7 +119,7 @@ pub(crate) fn unframed(frame: &mut Frame) -> Option<Datagram<'_>> {
     else {
         return None;
     };
-    if !frame.is_well_formed() {
+    if !frame.is_well_formed() || frame.train.is_some() {
         return None;
     }
     let Address {

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use wire::header::Service;
+use wire::ipoib::Train;
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::memory::lending::Loan;
@@ -156,6 +157,9 @@ pub struct Frame {
     /// In place of the payload: where it lies in the sender's memory, for an engine of the same program.
     /// Who keeps a frame, or writes it down, has it take its payload along first (`Frame::take_along`).
     pub loan: Option<Box<Loan>>,
+    /// The payload stands for several datagrams. Such a frame goes from one function that lives in no engine to
+    /// another ([`Station`](super::Station)), over links that do nothing to it.
+    pub train: Option<Train>,
 }
 
 /// The payload of a frame.
@@ -194,6 +198,7 @@ impl Frame {
             borrows: false,
             payload: Vec::new(),
             loan: None,
+            train: None,
         }
     }
 
@@ -235,6 +240,9 @@ impl Frame {
     /// How many packets it stands for.
     #[must_use]
     pub fn packets(&self) -> u32 {
+        if let Some(train) = &self.train {
+            return train.datagrams();
+        }
         self.len().div_ceil(self.mtu.bytes()).max(1)
     }
 
@@ -276,7 +284,8 @@ impl Frame {
             Content::Atomic { .. } => 8 / 4,
             _ => 0,
         };
-        u64::from(self.len()) / 4 + operands + u64::from(self.packets()) * headers
+        let payload = self.train.map_or(self.len(), |train| train.total());
+        u64::from(payload) / 4 + operands + u64::from(self.packets()) * headers
     }
 
     /// Whether payload and packets fit together: packets that others follow are full, and a last
@@ -289,8 +298,11 @@ impl Frame {
             Content::Send(_) | Content::Write(..) | Content::ReadResponse(_)
         );
         let fits = match self.content {
-            Content::Datagram { .. } => len <= mtu,
-            _ => carries || len == 0,
+            Content::Datagram { .. } => match &self.train {
+                Some(train) => train.length() == len && train.longest() <= mtu,
+                None => len <= mtu,
+            },
+            _ => self.train.is_none() && (carries || len == 0),
         };
         let whole = carries || (self.first && self.last);
         let full = self.last || (len > 0 && len.is_multiple_of(mtu));
@@ -307,7 +319,26 @@ impl Frame {
         len <= MAX_PAYLOAD && fits && whole && full && ends && begins && closes
     }
 
-    /// Some of the packets, as a frame.
+    /// The datagrams of a train, as a frame each; nothing where it is none.
+    pub fn datagrams(&self) -> impl Iterator<Item = Self> {
+        let trains = self.train.into_iter();
+        trains
+            .flat_map(|train| (0..train.datagrams()).map(move |number| (train, number)))
+            .map(|(train, number)| {
+                let mut payload = Vec::new();
+                train.write(&self.payload, number, &mut payload);
+                Self {
+                    psn: self.psn.plus(number),
+                    content: self.content.clone(),
+                    payload,
+                    loan: None,
+                    train: None,
+                    ..*self
+                }
+            })
+    }
+
+    /// Some of the packets, as a frame. Of a train there are none.
     ///
     /// # Panics
     /// When there are not as many.

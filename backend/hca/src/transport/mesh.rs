@@ -20,15 +20,27 @@ use crate::subnet::Route;
 /// Frames that a ring holds.
 pub const RING: usize = 256;
 
+/// Where a function lives.
+#[derive(Debug)]
+struct Home {
+    engine: AtomicU16,
+    /// It takes trains as they are.
+    trains: AtomicBool,
+}
+
 /// Which engine each function lives in.
 #[derive(Debug)]
-pub struct Homes(Box<[AtomicU16]>);
+pub struct Homes(Box<[Home]>);
 
 impl Homes {
     /// Of each function, in their order, the number of its engine.
     #[must_use]
     pub fn new(engines: impl IntoIterator<Item = u16>) -> Arc<Self> {
-        Arc::new(Self(engines.into_iter().map(AtomicU16::new).collect()))
+        let home = |engine| Home {
+            engine: AtomicU16::new(engine),
+            trains: AtomicBool::new(false),
+        };
+        Arc::new(Self(engines.into_iter().map(home).collect()))
     }
 
     /// The number of a function's engine; 0 where there is no such function.
@@ -36,13 +48,27 @@ impl Homes {
     #[must_use]
     pub fn of(&self, vf: VfId) -> usize {
         let home = self.0.get(usize::from(vf.0));
-        home.map_or(0, |home| usize::from(home.load(Ordering::Acquire)))
+        home.map_or(0, |home| usize::from(home.engine.load(Ordering::Acquire)))
+    }
+
+    /// Whether a function takes trains of datagrams as they are. Who finds that it does not any more, after
+    /// one has left for it, drops it.
+    #[must_use]
+    pub fn takes_trains(&self, vf: VfId) -> bool {
+        let home = self.0.get(usize::from(vf.0));
+        home.is_some_and(|home| home.trains.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_takes_trains(&self, vf: VfId, takes: bool) {
+        if let Some(home) = self.0.get(usize::from(vf.0)) {
+            home.trains.store(takes, Ordering::Relaxed);
+        }
     }
 
     /// Who moves a function says so here, while he has all engines.
     pub fn set(&self, vf: VfId, engine: u16) {
         if let Some(home) = self.0.get(usize::from(vf.0)) {
-            home.store(engine, Ordering::Release);
+            home.engine.store(engine, Ordering::Release);
         }
     }
 }
@@ -216,6 +242,11 @@ impl Mesh {
     #[must_use]
     pub fn is_home(&self, vf: VfId) -> bool {
         self.homes.of(vf) == self.own
+    }
+
+    /// Where all functions live.
+    pub(super) fn homes(&self) -> Arc<Homes> {
+        Arc::clone(&self.homes)
     }
 
     /// Where others leave word for this engine.

@@ -9,11 +9,13 @@ use wire::{Gid, Lid, MadPacket, PKey, Sl};
 
 use super::capture::{Captured, Watch};
 use super::endpoint::{Destination, Endpoint, Outside, Transmit};
+use super::exchange::over;
 use super::frame::{Content, Frame};
+use super::mesh::Homes;
 use crate::engine::vf::{PortView, TrafficCounters};
 use crate::engine::{Clock, VfId};
 use crate::subnet::{Envelope, Heading, NoRoute, Route, Subnet, WrongKey};
-use crate::transport::{Delayed, Lossy, Mesh};
+use crate::transport::Mesh;
 
 /// Ways that are kept.
 const WAYS: usize = 1024;
@@ -31,7 +33,8 @@ pub struct Station {
     generation: Arc<AtomicU64>,
     counters: Arc<TrafficCounters>,
     clock: Arc<dyn Clock>,
-    endpoint: Captured<Lossy<Delayed<Mesh>>>,
+    endpoint: Captured<Box<dyn Endpoint>>,
+    homes: Arc<Homes>,
     /// Those of this generation.
     seen: u64,
     ways: HashMap<(Heading, Option<Gid>), Result<Route, NoRoute>>,
@@ -53,13 +56,14 @@ impl Station {
             port: PortView::default(),
             traffic: subnet.traffic(),
             generation: subnet.generation(),
+            homes: mesh.homes(),
+            endpoint: Captured {
+                next: over(subnet.links(), mesh),
+                watch: None,
+            },
             subnet,
             counters,
             clock,
-            endpoint: Captured {
-                next: Lossy(Delayed::new(mesh)),
-                watch: None,
-            },
             seen: 0,
             ways: HashMap::new(),
             fans: HashMap::new(),
@@ -89,7 +93,31 @@ impl Station {
         self.subnet.send_mad(self.vf, packet);
     }
 
-    /// Sends a datagram. It is returned where there is no room for it: then the one who has the station is
+    /// Whether trains of datagrams may come as they are from now on.
+    pub fn set_takes_trains(&mut self, takes: bool) {
+        self.homes.set_takes_trains(self.vf, takes);
+    }
+
+    /// Whether a train may leave as it is: it goes to one who takes such, and no link on the way does
+    /// anything to single packets. Otherwise its datagrams are to be sent.
+    pub fn passes_whole(&mut self, frame: &Frame) -> bool {
+        let address = frame.address;
+        if address.dlid.is_multicast() {
+            return false;
+        }
+        self.forget_old_ways();
+        let global = address.global.map(|(global, _)| global);
+        let heading = Heading::new(address.dlid, address.sl, address.pkey, global);
+        let Ok(route) = self.way(heading, global.map(|global| global.dgid)) else {
+            return false;
+        };
+        let does_nothing =
+            !route.faulty && route.delay == 0 && route.shares.is_none() && route.crossing.is_none();
+        let takes = |to| self.homes.takes_trains(to);
+        does_nothing && route.here().is_some_and(takes)
+    }
+
+    /// Sends a datagram, or a train of them that [passes whole](Self::passes_whole). It is returned where there is no room for it: then the one who has the station is
     /// woken when there is.
     pub fn send(&mut self, frame: Frame) -> Option<Frame> {
         let address = frame.address;
@@ -100,12 +128,7 @@ impl Station {
             TrafficCounters::add(&self.counters.xmit_discards, 1);
             return None;
         }
-        let generation = self.generation();
-        if self.seen != generation {
-            self.seen = generation;
-            self.ways.clear();
-            self.fans.clear();
-        }
+        self.forget_old_ways();
         if address.dlid.is_multicast() {
             self.send_to_group(frame);
             return None;
@@ -113,7 +136,8 @@ impl Station {
         let global = address.global.map(|(global, _)| global);
         let heading = Heading::new(address.dlid, address.sl, address.pkey, global);
         let (words, packets) = (frame.words(), frame.packets().into());
-        let fits = |route: &Route| frame.payload.len() <= route.mtu.bytes() as usize;
+        let longest = (frame.train).map_or(frame.len(), |train| train.longest());
+        let fits = |route: &Route| longest <= route.mtu.bytes();
         match self.way(heading, global.map(|global| global.dgid)) {
             Ok(route) if !self.endpoint.has_room(self.vf, &route) => return Some(frame),
             Ok(route) if fits(&route) => {
@@ -134,6 +158,15 @@ impl Station {
             }
         }
         None
+    }
+
+    fn forget_old_ways(&mut self) {
+        let generation = self.generation();
+        if self.seen != generation {
+            self.seen = generation;
+            self.ways.clear();
+            self.fans.clear();
+        }
     }
 
     fn way(&mut self, heading: Heading, dgid: Option<Gid>) -> Result<Route, NoRoute> {
@@ -221,7 +254,8 @@ impl Station {
                 Destination::Group(..) | Destination::Away => continue,
             }
             if self.admits(&frame) {
-                self.counters.received(frame.words(), 1);
+                self.counters
+                    .received(frame.words(), frame.packets().into());
                 return Some(frame);
             }
         }

@@ -23,4 +23,5 @@ mod progress;
 mod reasons;
 mod rests;
 mod slow;
+mod stations;
 mod trunk;

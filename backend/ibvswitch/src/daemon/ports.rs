@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use hca::transport::{Mesh, MyDoor, Station, Watch};
+use hca::transport::{Frame, Mesh, MyDoor, Station, Watch};
 use hca::{Clock, TrafficCounters, VfId};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
@@ -281,6 +281,14 @@ impl Outside for Place {
 
     fn reset(&mut self) {
         self.vswitch.handle(Input::Reset(self.vf));
+    }
+
+    fn set_takes_trains(&mut self, takes: bool) {
+        self.station.set_takes_trains(takes);
+    }
+
+    fn passes_whole(&mut self, train: &Frame) -> bool {
+        self.station.passes_whole(train)
     }
 
     fn send(&mut self, output: Output) -> Option<Output> {
