@@ -494,7 +494,10 @@ impl Judge<'_> {
                 checked => checked?,
             }
         }
-        self.translate_page(qpc::UAR_PAGE, context)?;
+        // Without a send queue there is nothing to ring: kernels leave the page of an XRC target 0.
+        if !qpc::NO_SQ.is_set(context) || qpc::UAR_PAGE.is_set(context) {
+            self.translate_page(qpc::UAR_PAGE, context)?;
+        }
         made(Kind::QueuePair)
     }
 }

@@ -248,12 +248,13 @@ impl QueuePair {
             qpc::LOG_RQ_SIZE.set(context, queue.log_size);
             qpc::LOG_RQ_STRIDE.set(context, queue.log_sges);
         }
+        // As kernels do, which name no page where there is nothing to ring.
         if has_send {
             qpc::LOG_SQ_SIZE.set(context, config.log_send_blocks);
+            qpc::UAR_PAGE.set(context, config.uar.number());
         } else {
             qpc::NO_SQ.set(context, 1);
         }
-        qpc::UAR_PAGE.set(context, config.uar.number());
         qpc::CQN_SND.set(context, config.send_cq);
         qpc::CQN_RCV.set(context, config.recv_cq);
         qpc::DETH_SQPN.set(context, config.deth_sqpn);
