@@ -1,5 +1,5 @@
 //! A device that does nothing useful, for tests and fuzz targets of the
-//! server itself.
+//! server itself, and a relay that counts what a client does.
 
 use std::io::Read;
 use std::net::Shutdown;
@@ -15,6 +15,10 @@ use crate::{
     SharedMemory, SparseArea, Stop, serve,
 };
 use vmm::socket::Socket;
+
+pub use relay::{Access, Relay};
+
+mod relay;
 
 /// Region index of the trapped BAR of [`Dummy`], which reads back what was
 /// written and acts on the registers below.
