@@ -6,6 +6,7 @@
 //! (RFC 4391, 5) and of the groups that its guest listens to; to other groups it sends as one that only
 //! sends. Who is where it learns from ARP and neighbour discovery, and by which way from path records.
 
+mod claims;
 mod groups;
 mod listeners;
 mod neighbours;
@@ -28,6 +29,8 @@ use crate::net_header::{self, NetHeader};
 use crate::translate::{
     self, Dropped, ETHERNET_HEADER, Mac, Own, Packet, To, Transactions, queue_pair_of,
 };
+use claims::Claimed;
+pub use claims::{Claims, Network, NotANetwork};
 use groups::{Group, Groups};
 use neighbours::Table;
 use paths::Paths;
@@ -51,6 +54,8 @@ pub struct Surroundings {
     /// The Ethernet address of the guest, where it may be another one than before: a guest has come from another
     /// port, with its addresses.
     pub mac: Option<Mac>,
+    /// Which IP addresses it may say are its own.
+    pub claims: Claims,
 }
 
 /// What leaves the port for the fabric.
@@ -76,6 +81,7 @@ pub struct Port {
     transactions: Transactions,
     paths: Paths,
     groups: Groups,
+    claimed: Claimed,
     /// The broadcast group, where the port is a member.
     broadcast: Option<Group>,
     requests: Requests,
@@ -102,6 +108,7 @@ impl Port {
             transactions: Transactions::default(),
             paths: Paths::default(),
             groups: Groups::default(),
+            claimed: Claimed::default(),
             broadcast: None,
             requests: Requests::default(),
             outputs: VecDeque::new(),
@@ -144,7 +151,11 @@ impl Port {
         });
         let moved = self.surroundings.administration != surroundings.administration
             || self.surroundings.view.lid != surroundings.view.lid;
+        let claims = self.surroundings.claims != surroundings.claims;
         self.surroundings = surroundings;
+        if before != self.own || claims {
+            self.claimed = Claimed::default();
+        }
         if before != self.own || moved {
             self.groups.clear();
             self.broadcast = None;
@@ -248,6 +259,12 @@ impl Port {
             translate::complete(packet.packet_mut(), start, usize::from(offset))?;
         }
         let to = translate::outbound(packet, &own, &mut self.neighbours, &mut self.transactions)?;
+        if self.surroundings.claims != Claims::Any {
+            // Who is not a member yet cannot ask.
+            self.broadcast.ok_or(Dropped::NoCarrier)?;
+            let claims = &self.surroundings.claims;
+            self.claimed.check(claims, packet.datagram(), now)?;
+        }
         if let Some(segment) = segment {
             let train = Train::new(packet.datagram(), segment)?;
             return self.send_train(now, generation, to, train, packet);
@@ -421,6 +438,7 @@ impl Port {
     /// A datagram has come from the fabric. Whether there is a frame for the guest, in `packet`.
     pub fn from_fabric(&mut self, now: u64, datagram: Frame, packet: &mut Packet) -> bool {
         self.neighbours.set_now(now);
+        self.claimed.heard(&datagram.payload, now);
         let taken = self.receive(datagram, packet);
         if let Err(why) = taken {
             self.count(why);
@@ -522,6 +540,11 @@ impl Port {
         self.groups
             .poll(now, &own, broadcast, &mut self.requests, &mut mads);
         self.paths.poll(now, &own, &mut self.requests, &mut mads);
+        if let Some(group) = self.broadcast {
+            for datagram in self.claimed.poll(now, &own) {
+                self.transmit_to(&own, broadcast, &group, datagram);
+            }
+        }
         for mad in mads {
             self.outputs.push_back(Output::Mad(MadPacket {
                 slid: self.surroundings.view.lid,
@@ -545,6 +568,7 @@ impl Port {
             .deadline()
             .into_iter()
             .chain(self.paths.deadline())
+            .chain(self.claimed.deadline().filter(|_| self.is_member()))
             .min()
     }
 

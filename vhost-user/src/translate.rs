@@ -7,6 +7,7 @@ mod bytes;
 mod dhcp;
 mod neighbour_discovery;
 mod offload;
+mod told;
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -19,6 +20,7 @@ use wire::{Gid, Guid, PKey, Qpn};
 pub(crate) use bytes::{checksum, ipv6_checksum};
 pub use dhcp::Transactions;
 pub use offload::complete;
+pub use told::Told;
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET_HEADER: usize = 14;
@@ -150,6 +152,12 @@ pub enum Dropped {
     /// It comes from, or tells of, an address that is not the guest's.
     #[error("from an address that is not the guest's")]
     Spoofed,
+    /// It says that another's address is the guest's.
+    #[error("from an IP address that is not the guest's")]
+    Claimed,
+    /// Others are asked first for an address that it says is the guest's.
+    #[error("from an IP address that others are asked for first")]
+    Unproven,
     /// It is neighbour discovery behind other headers.
     #[error("neighbour discovery behind extension headers")]
     Hidden,

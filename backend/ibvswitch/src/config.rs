@@ -18,6 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use vhost_user::port::Claims;
 use vhost_user::translate::Mac;
 use vswitch::model;
 use wire::Guid;
@@ -160,6 +161,8 @@ pub struct Vf {
     pub object_memory: u64,
     /// The most memory that its VMM may share, in bytes; `None`: what all such VFs have.
     pub guest_memory: Option<u64>,
+    /// Which IP addresses a VM with an Ethernet card may say are its own.
+    pub claims: Claims,
     /// The vfio-user socket; absolute.
     pub socket: PathBuf,
 }

@@ -9,7 +9,7 @@ pub fn ip(port: usize) -> [u8; 4] {
     [10, 0, 0, port as u8 + 1]
 }
 
-fn arp(operation: ArpOperation, from: usize, to: usize, target: [u8; 6]) -> Vec<u8> {
+pub fn arp(operation: ArpOperation, from: usize, to: usize, target: [u8; 6]) -> Vec<u8> {
     let packet = etherparse::ArpPacket::new(
         ArpHardwareId::ETHERNET,
         EtherType::IPV4,
@@ -30,7 +30,7 @@ fn arp(operation: ArpOperation, from: usize, to: usize, target: [u8; 6]) -> Vec<
     frame
 }
 
-fn parse_arp(frame: &[u8]) -> Option<etherparse::ArpPacket> {
+pub fn parse_arp(frame: &[u8]) -> Option<etherparse::ArpPacket> {
     match SlicedPacket::from_ethernet(frame).unwrap().net? {
         etherparse::NetSlice::Arp(arp) => Some(arp.to_packet()),
         _ => None,

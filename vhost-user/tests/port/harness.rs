@@ -13,7 +13,7 @@ use ibvswitch_vhost_user as vhost_user;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 use tempfile::TempDir;
-use vhost_user::port::{Output, Port, Surroundings};
+use vhost_user::port::{Claims, Output, Port, Surroundings};
 use vhost_user::server::{Arrival, Outside, Server};
 use vhost_user::translate::{self, Mac, Neighbours, Own};
 use vhost_user_driver::{Driver, FEATURES, TRAINS};
@@ -55,6 +55,8 @@ pub struct Net {
     pub full: HashSet<u16>,
     /// LIDs of ports that take trains.
     pub trains: HashSet<u16>,
+    /// What guests may claim, by LID.
+    pub claims: HashMap<u16, Claims>,
 }
 
 impl Net {
@@ -130,6 +132,8 @@ impl Outside for Place {
     }
 
     fn surroundings(&mut self) -> Surroundings {
+        let claims = self.net.lock().claims.get(&self.lid).cloned();
+        let claims = claims.unwrap_or_default();
         Surroundings {
             view: PortView {
                 lid: Lid::new(self.lid),
@@ -140,6 +144,7 @@ impl Outside for Place {
             },
             administration: (Lid::new(1), Sl::default()),
             mac: None,
+            claims,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A port behind its socket: messages, rings and frames, against the front end of the `vhost` crate, the
 //! rings of `virtio-queue` and the packets of `etherparse`.
 
+mod claims;
 mod dhcp;
 mod exchange;
 mod harness;

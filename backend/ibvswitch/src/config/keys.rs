@@ -100,6 +100,7 @@ pub(super) const PORT: &[&str] = &[
     "lid",
     "guid",
     "mac",
+    "claims",
     "pkey",
     "guest_memory",
     "cluster",

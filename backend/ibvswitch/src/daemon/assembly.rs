@@ -224,11 +224,14 @@ impl Assembly {
         let threads = engines
             .start(idle, config.engine.cpu, &clock, || Box::new(pages.clone()))
             .map_err(|(cpu, error)| system(unstarted(cpu, config))(error))?;
-        let macs = config.vfs().filter_map(|(_, vf)| match vf.kind {
-            Kind::VhostUserNet(mac) => Some((vf.model.name.clone(), mac)),
+        let guests = config.vfs().filter_map(|(_, vf)| match vf.kind {
+            Kind::VhostUserNet(mac) => {
+                let claims = vf.claims.clone();
+                Some((vf.model.name.clone(), ports::Guest { mac, claims }))
+            }
             Kind::Hca => None,
         });
-        let macs: ports::Macs = Arc::new(macs.collect());
+        let guests: ports::Guests = Arc::new(guests.collect());
         let mut functions = Vec::new();
         let mut sockets = Vec::new();
         let passed = listeners
@@ -243,7 +246,7 @@ impl Assembly {
                     name,
                     vf,
                     mac,
-                    macs: Arc::clone(&macs),
+                    guests: Arc::clone(&guests),
                     mtu: port_mtu(config),
                     listener,
                     limits: memory_limits,

@@ -14,7 +14,7 @@ use hca::transport::{Frame, Mesh, MyDoor, Station, Watch};
 use hca::{Clock, TrafficCounters, VfId};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
-use vhost_user::port::{Output, Port, Surroundings};
+use vhost_user::port::{Claims, Output, Port, Surroundings};
 use vhost_user::server::{Arrival, Outside, Server};
 use vhost_user::translate::Mac;
 use vmm::{Listener, MemoryLimits, Stop};
@@ -117,8 +117,17 @@ impl Wake for Inbox {
     }
 }
 
-/// Ethernet addresses of guests, by the names of their ports.
-pub type Macs = Arc<HashMap<String, Mac>>;
+/// The guest of a port as it is configured.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// The IP addresses that it may say are its own.
+    pub claims: Claims,
+}
+
+/// Guests by the names of their ports.
+pub type Guests = Arc<HashMap<String, Guest>>;
 
 /// The ports of a daemon, until their threads are started.
 #[derive(Debug, Default)]
@@ -152,7 +161,7 @@ impl Ports {
             name,
             vf,
             mac,
-            macs,
+            guests,
             mtu,
             listener,
             limits,
@@ -179,7 +188,7 @@ impl Ports {
             door,
             client,
             own: mac,
-            macs,
+            guests,
         };
         let mut server = Server::new(listener, Port::new(mac), place, limits, mtu)?;
         let stop = stop.clone();
@@ -212,8 +221,8 @@ pub struct Parts {
     pub vf: VfId,
     /// The Ethernet address of its guest.
     pub mac: Mac,
-    /// Those of all guests, which may come here from their ports.
-    pub macs: Macs,
+    /// All guests, which may come here from their ports.
+    pub guests: Guests,
     /// The longest IP packet, in bytes.
     pub mtu: u16,
     /// Its socket.
@@ -242,15 +251,18 @@ struct Place {
     client: Arc<ClientState>,
     /// The address of the guest that the port is configured for.
     own: Mac,
-    macs: Macs,
+    guests: Guests,
 }
 
 impl Place {
-    /// The Ethernet address of the VM that has its addresses here.
-    fn mac(&self) -> Mac {
+    /// The VM that has its addresses here.
+    fn guest(&self) -> Guest {
         let holder = { self.vswitch.holders() }.into_iter().nth(self.vf.0.into());
-        let mac = holder.flatten().and_then(|vm| self.macs.get(&vm));
-        mac.copied().unwrap_or(self.own)
+        let guest = holder.flatten().and_then(|vm| self.guests.get(&vm));
+        guest.cloned().unwrap_or(Guest {
+            mac: self.own,
+            claims: Claims::Any,
+        })
     }
 }
 
@@ -267,10 +279,12 @@ impl Outside for Place {
         let facts = self.function.facts();
         let view = self.vswitch.port_view(self.vf);
         self.station.set_port(view.clone());
+        let Guest { mac, claims } = self.guest();
         Surroundings {
             view,
             administration: (facts.sm_lid, facts.port.master_sm_sl),
-            mac: Some(self.mac()),
+            mac: Some(mac),
+            claims,
         }
     }
 

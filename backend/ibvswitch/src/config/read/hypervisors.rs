@@ -4,6 +4,7 @@ use std::path::Path;
 
 use fabric::SmpAccess;
 use toml::de::DeValue;
+use vhost_user::port::Claims;
 use vhost_user::translate::Mac;
 use vswitch::model::{self, derive_guid};
 
@@ -217,6 +218,7 @@ impl<'d> Reader<'d> {
             doorbells,
             object_memory: object_memory(section).unwrap_or(defaults.object_memory),
             guest_memory,
+            claims: Claims::Any,
             socket,
         })
     }
@@ -351,6 +353,7 @@ impl<'d> Reader<'d> {
             doorbells: defaults.doorbells,
             object_memory: defaults.object_memory,
             guest_memory: defaults.guest_memory,
+            claims: Claims::Any,
             socket: self.socket(&entry, None, defaults.runtime_dir),
         }
     }

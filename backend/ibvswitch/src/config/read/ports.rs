@@ -1,5 +1,6 @@
 //! Ports for guests without an InfiniBand driver.
 
+use vhost_user::port::Claims;
 use vhost_user::translate::Mac;
 use vswitch::model;
 use wire::{Guid, PKey};
@@ -11,6 +12,9 @@ use crate::config::{AddressModel, Doorbells, Kind, Vf};
 
 const MAC_REMEDY: &str =
     "write one of a single card, as in \"52:54:00:12:34:56\", or leave the key out";
+
+const CLAIMS_REMEDY: &str =
+    "write \"any\", \"unclaimed\", or a list as in [\"10.0.0.2\", \"fd00::/64\"]";
 
 impl<'d> Reader<'d> {
     pub(super) fn port(&mut self, section: &Section<'d>, defaults: Defaults<'_>) -> Option<Vf> {
@@ -37,6 +41,7 @@ impl<'d> Reader<'d> {
         };
         let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
         let cluster = self.membership(section, label, false);
+        let claims = self.claims(section, cluster.is_some());
         let configured = section.text("socket");
         let name = name?;
         let socket = self.socket(&name, configured.as_ref(), defaults.runtime_dir);
@@ -54,6 +59,7 @@ impl<'d> Reader<'d> {
             doorbells: Doorbells::Trap,
             object_memory: 0,
             guest_memory,
+            claims,
             socket,
         })
     }
@@ -69,6 +75,33 @@ impl<'d> Reader<'d> {
         entry
             .meaning(mac, "not the Ethernet address of a card", MAC_REMEDY)
             .unwrap_or(derived)
+    }
+
+    /// The IP addresses that a port's guest may say are its own.
+    fn claims(&mut self, section: &Section<'d>, in_cluster: bool) -> Claims {
+        let default = if in_cluster {
+            Claims::Unclaimed
+        } else {
+            Claims::Any
+        };
+        let Some(entry) = section.value("claims") else {
+            return default;
+        };
+        if !entry.value.is_array() {
+            let named = [("any", Claims::Any), ("unclaimed", Claims::Unclaimed)];
+            let text = entry.value.as_str();
+            let found = named.into_iter().find(|(name, _)| Some(*name) == text);
+            let found = found.map(|(_, claims)| claims);
+            return entry
+                .meaning(found, "neither a rule nor a list", CLAIMS_REMEDY)
+                .unwrap_or(default);
+        }
+        let elements = section.array("claims").map(|list| list.value);
+        let networks = elements.into_iter().flatten().filter_map(|element| {
+            let network = element.value.as_str().and_then(|text| text.parse().ok());
+            element.meaning(network, "no IP address or network", CLAIMS_REMEDY)
+        });
+        Claims::Only(networks.collect())
     }
 
     /// The GUID of a port whose guest has this address, which nobody else may have.
