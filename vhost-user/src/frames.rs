@@ -131,7 +131,7 @@ fn gather(
     let mut fronts = [0; net_header::LEN + ETHERNET_HEADER];
     let fronts_len = header_len + ETHERNET_HEADER;
     let mut filled = 0;
-    let rest = packet.refill(len - fronts_len);
+    let mut rest = packet.refill(len - fronts_len);
     for &buffer in buffers {
         let mut slice = bytes(memory, buffer)?;
         if filled < fronts_len {
@@ -140,9 +140,8 @@ fn gather(
             // A part that is there.
             slice = slice.offset(copied).unwrap_or(slice);
         }
-        let start = rest.len();
-        rest.resize(start + slice.len(), 0);
-        slice.copy_to(&mut rest[start..]);
+        let copied = slice.copy_to(rest);
+        rest = rest.split_at_mut(copied).1;
     }
     let (header, ethernet) = fronts[..fronts_len].split_at(header_len);
     packet.ethernet.copy_from_slice(ethernet);

@@ -236,7 +236,7 @@ impl Packet {
             ethernet,
             ..Self::default()
         };
-        packet.refill(rest.len()).extend_from_slice(rest);
+        packet.refill(rest.len()).copy_from_slice(rest);
         Some(packet)
     }
 
@@ -246,13 +246,11 @@ impl Packet {
         std::mem::replace(&mut self.datagram, datagram)
     }
 
-    /// What the frame carries, to be written anew with so many bytes.
-    pub fn refill(&mut self, len: usize) -> &mut Vec<u8> {
+    /// So many bytes that the frame carries, all to be written anew: what they are now is left from before.
+    pub fn refill(&mut self, len: usize) -> &mut [u8] {
         self.train = None;
-        self.datagram.clear();
-        self.datagram.reserve(ipoib::HEADER_LEN + len);
-        self.datagram.extend_from_slice(&[0; ipoib::HEADER_LEN]);
-        &mut self.datagram
+        self.datagram.resize(ipoib::HEADER_LEN + len, 0);
+        self.packet_mut()
     }
 
     /// The datagram.

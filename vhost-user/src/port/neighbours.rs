@@ -28,12 +28,17 @@ struct Neighbour {
     order: u64,
 }
 
-/// The neighbours.
+/// The neighbours. A guest and others choose the keys: the standard tables hash with keys of their own that nobody
+/// knows, so that nobody can have them all in one place.
 #[derive(Debug, Default)]
 pub struct Table {
     known: HashMap<Mac, Neighbour>,
     /// By queue pair, which frames without a global route say alone.
     names: HashMap<Qpn, Mac>,
+    /// Who was sent to last, and not marked as such: most frames are for the same as the one before.
+    recent: Option<(Mac, Address)>,
+    /// Who was heard of last, by queue pair.
+    heard: Option<(Qpn, Address)>,
     now: u64,
     /// The last place in the order.
     last: u64,
@@ -46,6 +51,7 @@ impl Table {
         self.now = now;
         if now.saturating_sub(self.swept) >= SWEEP {
             self.swept = now;
+            self.mark_recent();
             let oldest = now.saturating_sub(AGE);
             self.known.retain(|_, neighbour| neighbour.seen >= oldest);
             self.forget_names();
@@ -54,12 +60,27 @@ impl Table {
 
     /// The neighbour who has last told of itself with this queue pair. Another port may have one of the
     /// same number: this is for the source of frames, which decides nothing.
-    pub fn with_queue_pair(&self, qpn: Qpn) -> Option<Address> {
+    pub fn with_queue_pair(&mut self, qpn: Qpn) -> Option<Address> {
+        if let Some((_, address)) = self.heard.filter(|(last, _)| *last == qpn) {
+            return Some(address);
+        }
         let mac = self.names.get(&qpn)?;
-        self.known.get(mac).map(|neighbour| neighbour.address)
+        let address = self.known.get(mac)?.address;
+        self.heard = Some((qpn, address));
+        Some(address)
+    }
+
+    /// Marks that the last one was sent to.
+    fn mark_recent(&mut self) {
+        let recent = self.recent.take();
+        if let Some(neighbour) = recent.and_then(|(mac, _)| self.known.get_mut(&mac)) {
+            self.last += 1;
+            (neighbour.seen, neighbour.order) = (self.now, self.last);
+        }
     }
 
     fn make_room(&mut self) {
+        self.mark_recent();
         let mut orders: Vec<u64> = self.known.values().map(|it| it.order).collect();
         let (_, &mut oldest, _) = orders.select_nth_unstable(GIVE_WAY);
         self.known.retain(|_, neighbour| neighbour.order >= oldest);
@@ -67,6 +88,7 @@ impl Table {
     }
 
     fn forget_names(&mut self) {
+        self.heard = None;
         let known = &self.known;
         self.names.retain(|_, mac| known.contains_key(mac));
     }
@@ -74,9 +96,14 @@ impl Table {
 
 impl Neighbours for Table {
     fn find(&mut self, mac: Mac) -> Option<Address> {
+        if let Some((_, address)) = self.recent.filter(|(last, _)| *last == mac) {
+            return Some(address);
+        }
+        self.mark_recent();
         let neighbour = self.known.get_mut(&mac)?;
         self.last += 1;
         (neighbour.seen, neighbour.order) = (self.now, self.last);
+        self.recent = Some((mac, neighbour.address));
         Some(neighbour.address)
     }
 
@@ -88,6 +115,8 @@ impl Neighbours for Table {
         if self.known.len() >= MOST && !self.known.contains_key(&mac) {
             self.make_room();
         }
+        self.mark_recent();
+        self.heard = None;
         self.last += 1;
         let neighbour = Neighbour {
             address,

@@ -40,6 +40,8 @@ struct Path {
 #[derive(Debug, Default)]
 pub struct Paths {
     known: HashMap<Gid, Path>,
+    /// The way that was taken last and the generation of that, while it is good: most datagrams go the same one.
+    recent: Option<(Gid, u64, (Lid, Sl))>,
     alarm: Alarm,
     swept: u64,
 }
@@ -48,11 +50,26 @@ impl Paths {
     /// Forgets all.
     pub fn clear(&mut self) {
         self.known.clear();
+        self.recent = None;
+    }
+
+    /// Marks that the last way was taken until now.
+    fn mark_recent(&mut self, now: u64) {
+        let recent = self.recent.take();
+        if let Some(path) = recent.and_then(|(gid, ..)| self.known.get_mut(&gid)) {
+            path.used = now;
+        }
     }
 
     /// The way to a port. Where there is none, or one from before something changed, it is asked for;
     /// an old one is good until the answer is there.
     pub fn find(&mut self, to: Gid, generation: u64, now: u64) -> Option<(Lid, Sl)> {
+        if let Some((gid, at, way)) = self.recent
+            && (gid, at) == (to, generation)
+        {
+            return Some(way);
+        }
+        self.mark_recent(now);
         if self.known.len() >= MOST && !self.known.contains_key(&to) {
             let oldest = self.known.iter().min_by_key(|(_, path)| path.used);
             if let Some(oldest) = oldest.map(|(gid, _)| *gid) {
@@ -67,7 +84,9 @@ impl Paths {
             path.question = Some(Question::new(now));
             self.alarm.set(now);
         }
-        path.way.map(|(lid, sl, _)| (lid, sl))
+        let way = path.way.map(|(lid, sl, _)| (lid, sl));
+        self.recent = way.filter(|_| fresh).map(|way| (to, generation, way));
+        way
     }
 
     /// Keeps a datagram until there is a way.
@@ -98,6 +117,7 @@ impl Paths {
             return VecDeque::new();
         };
         path.question = None;
+        self.recent = None;
         match answer {
             Some(record) => {
                 path.way = Some((record.dlid, record.sl, generation));
@@ -121,6 +141,7 @@ impl Paths {
     ) {
         if now.saturating_sub(self.swept) >= SWEEP {
             self.swept = now;
+            self.mark_recent(now);
             let oldest = now.saturating_sub(AGE);
             self.known
                 .retain(|_, path| path.used >= oldest || path.question.is_some());

@@ -21,7 +21,7 @@ pub fn general() -> [Packet; 2] {
         frame.ethernet[..6].copy_from_slice(&to.0);
         frame.ethernet[6..12].copy_from_slice(&UNKNOWN.0);
         frame.ethernet[12..].copy_from_slice(&kind);
-        frame.refill(packet.len()).extend(packet);
+        frame.refill(packet.len()).copy_from_slice(&packet);
         frame
     })
 }

@@ -20,6 +20,8 @@ use crate::transport::Mesh;
 /// Ways that are kept.
 const WAYS: usize = 1024;
 
+/// What decides where a packet goes.
+type Aim = (Heading, Option<Gid>);
 /// What decides where a multicast packet goes.
 type Fan = (Lid, Sl, PKey);
 
@@ -37,7 +39,9 @@ pub struct Station {
     homes: Arc<Homes>,
     /// Those of this generation.
     seen: u64,
-    ways: HashMap<(Heading, Option<Gid>), Result<Route, NoRoute>>,
+    ways: HashMap<Aim, Result<Route, NoRoute>>,
+    /// The one that was asked for last: most frames go the same.
+    last: Option<(Aim, Result<Route, NoRoute>)>,
     fans: HashMap<Fan, Vec<Route>>,
 }
 
@@ -66,6 +70,7 @@ impl Station {
             clock,
             seen: 0,
             ways: HashMap::new(),
+            last: None,
             fans: HashMap::new(),
         }
     }
@@ -74,6 +79,7 @@ impl Station {
     pub fn set_port(&mut self, port: PortView) {
         self.port = port;
         self.ways.clear();
+        self.last = None;
         self.fans.clear();
     }
 
@@ -165,17 +171,24 @@ impl Station {
         if self.seen != generation {
             self.seen = generation;
             self.ways.clear();
+            self.last = None;
             self.fans.clear();
         }
     }
 
     fn way(&mut self, heading: Heading, dgid: Option<Gid>) -> Result<Route, NoRoute> {
+        let aim = (heading, dgid);
+        if let Some((_, way)) = self.last.filter(|(last, _)| *last == aim) {
+            return way;
+        }
         if self.ways.len() >= WAYS {
             self.ways.clear();
         }
         let (vf, subnet) = (self.vf, &mut self.subnet);
-        let way = self.ways.entry((heading, dgid));
-        *way.or_insert_with(|| subnet.resolve(vf, &heading))
+        let way = self.ways.entry(aim);
+        let way = *way.or_insert_with(|| subnet.resolve(vf, &heading));
+        self.last = Some((aim, way));
+        way
     }
 
     fn send_to_group(&mut self, frame: Frame) {

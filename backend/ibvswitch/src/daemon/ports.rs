@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,6 +45,8 @@ enum Notice {
 #[derive(Debug)]
 pub struct Inbox {
     notices: Mutex<VecDeque<Notice>>,
+    /// There may be some: who looks for each frame takes no lock.
+    any: AtomicBool,
     bell: EventFd,
 }
 
@@ -55,6 +58,7 @@ impl Inbox {
     pub fn new() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             notices: Mutex::default(),
+            any: AtomicBool::new(false),
             bell: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
         }))
     }
@@ -70,6 +74,7 @@ impl Inbox {
         // A port asks again for what it does not get.
         if notices.len() < WAITING || matches!(arrival, Arrival::Changed) {
             notices.push_back(Notice::Arrival(arrival));
+            self.any.store(true, Ordering::Release);
         }
         drop(notices);
         self.ring();
@@ -79,9 +84,24 @@ impl Inbox {
     fn set_watch(&self, watch: Option<Box<dyn Watch>>) -> Receiver<()> {
         let (taken, end) = bounded(0);
         let notice = Notice::Watch(watch, taken);
-        self.notices.lock().push_back(notice);
+        let mut notices = self.notices.lock();
+        notices.push_back(notice);
+        self.any.store(true, Ordering::Release);
+        drop(notices);
         self.ring();
         end
+    }
+
+    /// The next one.
+    fn next(&self) -> Option<Notice> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut notices = self.notices.lock();
+        let next = notices.pop_front();
+        // Whoever puts one has the lock.
+        self.any.store(!notices.is_empty(), Ordering::Relaxed);
+        next
     }
 
     /// Something has happened at the port.
@@ -317,8 +337,7 @@ impl Outside for Place {
 
     fn receive(&mut self) -> Option<Arrival> {
         loop {
-            let notice = self.inbox.notices.lock().pop_front();
-            match notice {
+            match self.inbox.next() {
                 Some(Notice::Arrival(arrival)) => return Some(arrival),
                 Some(Notice::Watch(watch, _taken)) => self.station.set_watch(watch),
                 None => break,
