@@ -208,6 +208,10 @@ impl Place {
         while let Some(output) = self.port.poll_output() {
             count += 1;
             match output {
+                Output::Frame(train) if train.train.is_some() => {
+                    assert!(train.is_well_formed());
+                    self.port.cut(train);
+                }
                 Output::Frame(frame) => {
                     is_own(&frame);
                     self.sent.push(frame);

@@ -4,11 +4,14 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
+use etherparse::ArpOperation;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
-use vhost_user_driver::{Driver, FEATURES, RECEIVE, TRAINS, TRANSMIT};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
+use vhost_user_driver::{BASE, Driver, FEATURES, RECEIVE, TRAINS, TRANSMIT};
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 
+use crate::exchange::{arp, meet};
 use crate::harness::Lab;
 
 fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
@@ -247,6 +250,61 @@ fn the_memory_may_change_under_rings_at_work_but_not_away() {
     elsewhere[0].userspace_addr += 1 << 30;
     assert!(driver.frontend.set_mem_table(&elsewhere).is_err());
     driver.await_end().unwrap();
+}
+
+/// The guest's memory in two parts, with nothing between them.
+#[test]
+fn buffers_in_a_hole_of_the_memory_end_the_connection() {
+    const MIB: u64 = 1 << 20;
+    let lab = Lab::new(1);
+    // In it, into it, out of it, and over all of it.
+    for (from, len) in [(4, 64), (4, MIB as u32), (5, MIB as u32 + 1), (3, 4 << 20)] {
+        let mut driver = Driver::connect(lab.socket(0), FEATURES).unwrap();
+        let whole = driver.regions().unwrap().remove(0);
+        let part = |from: u64, to: u64| VhostUserMemoryRegionInfo {
+            guest_phys_addr: whole.guest_phys_addr + from * MIB,
+            userspace_addr: whole.userspace_addr + from * MIB,
+            mmap_offset: whole.mmap_offset + from * MIB,
+            memory_size: (to - from) * MIB,
+            ..whole
+        };
+        let table = [part(0, 4), part(6, 8)];
+        driver.frontend.set_mem_table(&table).unwrap();
+        (0..2).for_each(|ring| driver.start_ring(ring, 0).unwrap());
+        let queue = &mut driver.queues[TRANSMIT];
+        let at = BASE + from * MIB - u64::from(from == 3);
+        queue.describe(0, at, len, 0, 0);
+        queue.offer(0);
+        driver.kick(TRANSMIT).unwrap();
+        driver.await_end().unwrap();
+    }
+    lab.guest(0);
+}
+
+/// What a client agrees on while its rings are at work holds from then on, and frames pass all the while.
+#[test]
+fn features_may_change_under_rings_at_work() {
+    let lab = Lab::new(2);
+    let [mut a, mut b] = [lab.guest(0), lab.guest_with_trains(1)];
+    meet(&mut a, &mut b, [0, 1]);
+    let indirect = 1 << VIRTIO_RING_F_INDIRECT_DESC;
+    for features in [FEATURES, FEATURES & !indirect | TRAINS, FEATURES | TRAINS] {
+        b.frontend.set_features(features).unwrap();
+        let takes_trains = features & TRAINS != 0;
+        while lab.net.lock().trains.contains(&3) != takes_trains {
+            std::thread::yield_now();
+        }
+        a.frontend.set_features(features).unwrap();
+        for _ in 0..100 {
+            let frame = arp(ArpOperation::REQUEST, 0, 1, [0; 6]);
+            a.send(&frame).unwrap();
+            assert_eq!(b.receive().unwrap(), frame);
+        }
+    }
+    // What was not offered ends it.
+    let _ = b.frontend.set_features(FEATURES | 1 << 63);
+    b.await_end().unwrap();
+    lab.guest(1);
 }
 
 #[test]
