@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vhost_user_driver::{Driver, NetHeader, Segments};
+use vhost_user_driver::{Driver, FEATURES, NetHeader, Segments, TRAINS};
 
 use crate::pace::{median, timed};
 use crate::{BenchError, Context, Daemon, Measurement, Result};
@@ -74,8 +74,14 @@ fn arp(operation: u8, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
 /// # Errors
 /// [`BenchError`].
 pub(crate) fn acquainted(ports: [(PathBuf, [u8; 6]); 2]) -> Result<[Driver; 2]> {
+    acquainted_with(ports, FEATURES)
+}
+
+/// The same with these features.
+fn acquainted_with(ports: [(PathBuf, [u8; 6]); 2], features: u64) -> Result<[Driver; 2]> {
+    let start = |path| Driver::start_with(path, features);
     let [(near, from), (far, to)] = ports;
-    let [mut near, mut far] = [Driver::start(near)?, Driver::start(far)?];
+    let [mut near, mut far] = [start(near)?, start(far)?];
     tell(&mut near, &mut far, &arp(1, from, to))?;
     tell(&mut far, &mut near, &arp(1, to, from))?;
     Ok([near, far])
@@ -141,8 +147,8 @@ fn small(guests: &mut [Driver; 2]) -> Result<f64> {
     Ok(count as f64 * 1e3 / time)
 }
 
-/// Gigabytes of payload per second in long TCP segments, over one batch.
-fn long(guests: &mut [Driver; 2]) -> Result<f64> {
+/// Gigabytes of payload per second in long TCP segments, over one batch. Each arrives in so many parts.
+fn long(guests: &mut [Driver; 2], parts: usize) -> Result<f64> {
     let [(_, from), (_, to)] = PORTS;
     let frame = tcp(from, to, LONG);
     let header = NetHeader {
@@ -157,13 +163,13 @@ fn long(guests: &mut [Driver; 2]) -> Result<f64> {
         };
         let at = sequence(found).wrapping_sub(sequence(&frame));
         let expected = frame.get(HEADERS..).and_then(|payload| payload.get(at..));
-        let expected = expected.and_then(|payload| payload.get(..PART));
+        let expected = expected.and_then(|payload| payload.get(..LONG / parts));
         if expected.is_some() && found.get(HEADERS..) == expected {
             return Ok(());
         }
         Err(BenchError::Part(at / PART))
     };
-    let time = timed(|| send(guests, (header, &frame), [count, SEGMENTS, PARTS], check))?;
+    let time = timed(|| send(guests, (header, &frame), [count, SEGMENTS, parts], check))?;
     Ok((count * LONG) as f64 / time)
 }
 
@@ -177,27 +183,33 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         .map(|(name, mac)| text_of(name, *mac))
         .collect();
     let daemon = Daemon::with(&format!("log = \"warn\"\n{text}"))?;
-    let mut guests = acquainted(PORTS.map(|(name, mac)| (daemon.socket(name), mac)))?;
-    let mut rates = [Vec::new(), Vec::new()];
+    let ports = || PORTS.map(|(name, mac)| (daemon.socket(name), mac));
+    let mut guests = acquainted(ports())?;
+    let mut rates = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..context.effort.batches {
         rates[0].push(small(&mut guests)?);
-        rates[1].push(long(&mut guests)?);
+        rates[1].push(long(&mut guests, PARTS)?);
     }
-    let [small, long] = rates.map(median);
-    Ok(vec![
-        Measurement {
-            name: "vhost_64b_mpps",
-            value: small,
-            unit: "M/s",
-            reference: None,
-        },
-        Measurement {
-            name: "vhost_tso_gb_per_s",
-            value: long,
-            unit: "GB/s",
-            reference: None,
-        },
-    ])
+    drop(guests);
+    let mut guests = acquainted_with(ports(), FEATURES | TRAINS)?;
+    // Without a way a segment is cut.
+    small(&mut guests)?;
+    for _ in 0..context.effort.batches {
+        rates[2].push(long(&mut guests, 1)?);
+    }
+    let names = [
+        ("vhost_64b_mpps", "M/s"),
+        ("vhost_tso_cut_gb_per_s", "GB/s"),
+        ("vhost_tso_gb_per_s", "GB/s"),
+    ];
+    let measured = names.into_iter().zip(rates.map(median));
+    let measured = measured.map(|((name, unit), value)| Measurement {
+        name,
+        value,
+        unit,
+        reference: None,
+    });
+    Ok(measured.collect())
 }
 
 /// The configuration of a port, on a hypervisor of its own.

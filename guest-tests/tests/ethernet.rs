@@ -407,3 +407,132 @@ fn a_guest_without_a_driver_migrates_live() -> Result<()> {
     no_kernel_warning(&received, &[])?;
     no_kernel_warning(&peer, &[])
 }
+
+/// Mebibytes of a measurement, and pings of one.
+const MEBIBYTES: u32 = 32;
+const PINGS: u32 = 500;
+/// How often each is measured, by turns.
+const TURNS: usize = 3;
+
+/// QEMU's arguments for a card of a stream between two QEMUs, which one of them begins.
+fn stream(bed: &Testbed, name: &str, begins: bool) -> Vec<String> {
+    let path = bed.dir().join(format!("{name}.sock"));
+    let end = if begins {
+        "server=on".to_owned()
+    } else {
+        "server=off,reconnect-ms=200".to_owned()
+    };
+    let path = path.display();
+    vec![
+        "-netdev".into(),
+        format!("stream,id={name},{end},addr.type=unix,addr.path={path}"),
+        "-device".into(),
+        format!("virtio-net-pci,netdev={name},host_mtu=2044"),
+    ]
+}
+
+/// The seconds between two times of `/proc/uptime`, which a command has printed.
+fn seconds(guest: &Guest, text: &str) -> Result<f64> {
+    let times: Vec<f64> = { text.lines() }
+        .filter_map(|line| {
+            line.strip_prefix("uptime ")?
+                .split(' ')
+                .next()?
+                .parse()
+                .ok()
+        })
+        .collect();
+    match times[..] {
+        [begun, ended] => Ok(ended - begun),
+        _ => Err(guest.failed(format!("no two times: {text}"))),
+    }
+}
+
+const UPTIME: &str = "echo uptime $(cat /proc/uptime)";
+
+/// Megabytes per second of TCP from the first byte that arrives to the last one.
+fn tcp_rate((server, address): (&Guest, &str), client: &Guest) -> Result<f64> {
+    let serve = format!(
+        "socat -u TCP4-LISTEN:5002,reuseaddr - | {{ head -c 1 >/dev/null; {UPTIME}; cat >/dev/null; {UPTIME}; }}"
+    );
+    let mut serving = server.spawn(&serve)?;
+    serving.await_port("5002", LIMIT)?;
+    let send = format!(
+        "head -c {} /dev/zero | socat -u - TCP4:{address}:5002",
+        MEBIBYTES << 20
+    );
+    let [served, _] = serving.with_client(client, &send, LIMIT)?;
+    Ok(f64::from(MEBIBYTES << 20) / 1e6 / seconds(server, &served)?)
+}
+
+/// Round trips per second, each when the one before is complete.
+fn round_trips(address: &str, client: &Guest) -> Result<f64> {
+    let ping = format!("{UPTIME}; ping -q -A -c {PINGS} {address}; {UPTIME}");
+    let text = client.sh(&ping, LIMIT)?;
+    Ok(f64::from(PINGS) / seconds(client, &text)?)
+}
+
+/// TCP and round trips by the fabric and by a stream between the QEMUs, by turns: the medians of both, and what the
+/// first has of the second.
+fn compare(name: &str, server: &Guest, [fabric, stream]: [&str; 2], client: &Guest) -> Result<()> {
+    let mut measured = [(); 4].map(|()| Vec::new());
+    for address in [fabric, stream] {
+        reach(client, address)?;
+    }
+    for _ in 0..TURNS {
+        measured[0].push(tcp_rate((server, fabric), client)?);
+        measured[1].push(tcp_rate((server, stream), client)?);
+        measured[2].push(round_trips(fabric, client)?);
+        measured[3].push(round_trips(stream, client)?);
+    }
+    let [tcp, tcp_stream, trips, trips_stream] = measured.map(|mut values| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    });
+    println!(
+        "{name}: TCP {tcp:.1} MB/s, by a stream {tcp_stream:.1}: vhost_tcp_over_stream {:.2}",
+        tcp / tcp_stream
+    );
+    println!(
+        "{name}: {trips:.0} round trips/s, by a stream {trips_stream:.0}: vhost_rr_over_stream {:.2}",
+        trips / trips_stream
+    );
+    Ok(())
+}
+
+/// Prints how fast guests are over the fabric beside `-netdev stream` between the same guests.
+#[test]
+#[ignore = "prints figures, which mean something on a machine at rest alone"]
+fn speed_beside_a_stream() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("daemon", Some(CONFIG))?;
+    let mut one = cloud(&bed, &daemon, "cloud1", &["net1"])?;
+    one.qemu_arguments.extend(stream(&bed, "cards", true));
+    one.qemu_arguments.extend(stream(&bed, "hca", true));
+    let mut two = cloud(&bed, &daemon, "cloud2", &["net2"])?;
+    two.qemu_arguments.extend(stream(&bed, "cards", false));
+    let mut with_hca = bed.config("vm1");
+    with_hca.modules = MLX5.map(str::to_owned).to_vec();
+    with_hca.modules.push("virtio_net".to_owned());
+    with_hca.devices.push(daemon.device("vm1", None)?);
+    with_hca.qemu_arguments.extend(stream(&bed, "hca", false));
+    let [one, two, hca] = [bed.start(one)?, bed.start(two)?, bed.start(with_hca)?];
+    for guest in [&one, &two, &hca] {
+        guest.booted()?;
+    }
+    ipoib::up(&hca, "ib0", WITH_HCA, LIMIT)?;
+    up(&one, CLOUD1)?;
+    up(&two, CLOUD2)?;
+    for (guest, interface, address) in [
+        (&one, "eth1", "10.8.0.2"),
+        (&two, "eth1", "10.8.0.3"),
+        (&one, "eth2", "10.7.0.2"),
+        (&hca, "eth0", "10.7.0.1"),
+    ] {
+        let set =
+            format!("ip address add {address}/24 dev {interface} && ip link set {interface} up");
+        guest.sh(&set, LIMIT)?;
+    }
+    compare("Ethernet to Ethernet", &one, [CLOUD1, "10.8.0.2"], &two)?;
+    compare("Ethernet to IPoIB", &hca, [WITH_HCA, "10.7.0.1"], &one)
+}
