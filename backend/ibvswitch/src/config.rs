@@ -298,6 +298,12 @@ impl Config {
         hypervisors.flat_map(|hypervisor| &hypervisor.hardware)
     }
 
+    /// The same, each with its hypervisor.
+    pub fn hardware_of(&self) -> impl Iterator<Item = (&Hypervisor, &Hardware)> {
+        let hypervisors = self.hypervisors.iter();
+        hypervisors.flat_map(|at| at.hardware.iter().map(move |vf| (at, vf)))
+    }
+
     /// The VF of that name.
     pub fn vf(&self, name: &str) -> Option<(&Hypervisor, &Vf)> {
         self.vfs().find(|(_, vf)| vf.model.name == name)

@@ -11,6 +11,7 @@ mod duplicate_guids;
 mod link;
 mod message;
 mod migration;
+mod passthrough;
 mod placement;
 mod server;
 mod sm;
@@ -28,6 +29,7 @@ pub use migration::{
     Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
     MoveOutcome, Packets, Place, StepPackets, SwitchPackets, Transition, Unmoved, Waited,
 };
+pub use passthrough::{CommandCounts, Elsewhere, PassedVf};
 pub use placement::{EngineStatus, PinRequest, PinSuggestion, Pinned, Placement};
 pub use server::{Server, StatusSource};
 pub use sm::{

@@ -2,7 +2,7 @@
 
 use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
-use crate::control::{CountersReport, Status};
+use crate::control::{CountersReport, Objects, Status};
 
 /// The state of the daemon and what its nodes have counted, as Prometheus reads it: text format
 /// 0.0.4.
@@ -11,10 +11,24 @@ pub fn exposition(status: &Status, counters: &CountersReport) -> String {
     let metrics = Metrics::new();
     metrics.daemon(status);
     metrics.vfs(status);
+    metrics.passed_through(status);
     metrics.engines(status);
     metrics.ports(counters);
     metrics.nodes(counters);
     metrics.encode()
+}
+
+fn count_objects(gauges: &IntGaugeVec, vf: &str, objects: &Objects) {
+    for (kind, count) in [
+        ("pd", objects.pd),
+        ("mr", objects.mr),
+        ("cq", objects.cq),
+        ("eq", objects.eq),
+        ("srq", objects.srq),
+        ("qp", objects.qp),
+    ] {
+        gauges.with_label_values(&[vf, kind]).set(count as i64);
+    }
 }
 
 /// The metrics of one exposition: made, filled once, and written.
@@ -79,6 +93,17 @@ impl Metrics {
         let refused = self.counters("vf_mads_refused_total", help, &["vf", "kind"]);
         let help = "What the guest's driver has created";
         let objects = self.gauges("vf_objects", help, &["vf", "kind"]);
+        for vf in &status.passthrough {
+            let of = [&vf.name, &vf.hypervisor];
+            connected
+                .with_label_values(&of)
+                .set(vf.client_connected.into());
+            active
+                .with_label_values(&of)
+                .set((vf.state == "Active").into());
+            lid.with_label_values(&of).set(vf.lid.into());
+            count_objects(&objects, &vf.name, &vf.objects);
+        }
         for vf in &status.vfs {
             let of = [&vf.name, &vf.hypervisor];
             let is_connected = vf.client_connected.into();
@@ -91,17 +116,40 @@ impl Metrics {
                 let of = [&vf.name, reason];
                 refused.with_label_values(&of).inc_by(count);
             }
-            let o = &vf.objects;
-            for (kind, count) in [
-                ("pd", o.pd),
-                ("mr", o.mr),
-                ("cq", o.cq),
-                ("eq", o.eq),
-                ("srq", o.srq),
-                ("qp", o.qp),
-            ] {
-                let of = [vf.name.as_str(), kind];
-                objects.with_label_values(&of).set(count as i64);
+            count_objects(&objects, &vf.name, &vf.objects);
+        }
+    }
+
+    fn passed_through(&self, status: &Status) {
+        if status.passthrough.is_empty() {
+            return;
+        }
+        let of = ["vf", "device"];
+        let help = "Whether the VF that a VF is passed through to is there and well";
+        let alive = self.gauges("vf_passthrough_alive", help, &of);
+        let help = "Commands of the guest of a VF that is passed through, by what became of them";
+        let commands = self.counters("vf_commands_total", help, &["vf", "command", "fate"]);
+        let help = "Time that the VF behind had such commands";
+        let opts = Opts::new("vf_command_seconds_total", help);
+        let seconds = CounterVec::new(opts, &["vf", "command"]).expect("as for the others");
+        let registered = self.0.register(Box::new(seconds.clone()));
+        registered.expect("no name is registered twice");
+        for vf in &status.passthrough {
+            alive
+                .with_label_values(&[&vf.name, &vf.device])
+                .set(vf.alive.into());
+            for (command, counts) in &vf.commands {
+                for (fate, count) in [
+                    ("answered", counts.answered),
+                    ("refused", counts.refused),
+                    ("executed", counts.executed),
+                    ("failed", counts.failed),
+                ] {
+                    let of = [vf.name.as_str(), command, fate];
+                    commands.with_label_values(&of).inc_by(count);
+                }
+                let time = counts.time_us as f64 / 1e6;
+                seconds.with_label_values(&[&vf.name, command]).inc_by(time);
             }
         }
     }

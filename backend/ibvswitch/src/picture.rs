@@ -131,6 +131,7 @@ pub(crate) mod examples {
             nodes: Vec::new(),
             links: Vec::new(),
             subnets: Vec::new(),
+            elsewhere: Vec::new(),
         };
         let mut lid = 0;
         let mut add = |nodes: &mut Vec<Node>, name: &str, kind, hypervisor: Option<&str>| {

@@ -9,8 +9,8 @@ use wire::Guid;
 
 use crate::config::{Config, Hypervisor, Kind, SMP_ACCESS, Vf};
 use crate::control::{
-    Counters, FabricStatus, Mads, NodeKind, Objects, Status, SubnetName, SubnetStatus, Topology,
-    VfStatus, used_pkeys,
+    Counters, Elsewhere, FabricStatus, Mads, NodeKind, Objects, Status, SubnetName, SubnetStatus,
+    Topology, VfStatus, used_pkeys,
 };
 
 /// What a subnet manager has done.
@@ -99,6 +99,7 @@ impl Observer {
                     }
                 })
                 .collect(),
+            passthrough: Vec::new(),
             placement: None,
         }
     }
@@ -176,6 +177,8 @@ impl Observer {
             Some(SubnetName { name, prefix })
         });
         topology.subnets = named.collect();
+        let passed = self.config.hardware_of();
+        topology.elsewhere = passed.map(|(at, vf)| Elsewhere::new(at, vf)).collect();
         topology
     }
 }

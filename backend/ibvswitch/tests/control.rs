@@ -72,6 +72,7 @@ impl StatusSource for Fixed {
                     ..Counters::default()
                 },
             }],
+            passthrough: Vec::new(),
             placement: None,
         }
     }
@@ -131,6 +132,7 @@ impl StatusSource for Fixed {
             nodes: Vec::new(),
             links: Vec::new(),
             subnets: Vec::new(),
+            elsewhere: Vec::new(),
         }
     }
 

@@ -62,6 +62,84 @@ fn what_a_guest_leaves_behind_goes(inner: &Daemon) {
     again.write_to(&other);
 }
 
+/// What `status` says of a VF that is passed through.
+fn passed(outer: &Daemon) -> serde_json::Value {
+    daemon::named(&outer.ask(&["status"])["passthrough"], "vm1")
+}
+
+#[test]
+fn a_vf_that_is_passed_through_is_told_of() {
+    let inner = Daemon::start("poll");
+    let outer = inner.before(&["vm1"]);
+    // Without any client, as soon as the other subnet's manager has brought the port up.
+    while passed(&outer)["state"] != "Active" {
+        std::thread::yield_now();
+    }
+    let (idle, behind) = (passed(&outer), inner.vf("vm1"));
+    for key in ["lid", "sm_lid", "node_guid", "port_guid"] {
+        assert_eq!(idle[key], behind[key], "{key}");
+    }
+    assert_eq!(
+        idle["device"],
+        format!("unix:{}", inner.socket("vm1").display())
+    );
+    let untouched = serde_json::json!({});
+    assert_eq!(
+        (&idle["commands"], &idle["alive"]),
+        (&untouched, &true.into())
+    );
+    assert_eq!(
+        (&idle["client_connected"], &idle["doorbells_mapped"]),
+        (&false.into(), &true.into())
+    );
+    // With a guest.
+    let peer = Peer::open(&outer, "vm1");
+    let _qp = peer.qp(Transport::Rc);
+    let refused = status(&peer.device, &request(0xaff, 0, 0, 16));
+    assert_eq!(refused, Status::BadOp);
+    let refused = status(&peer.device, &request(0x801, 0, 0x123, 16));
+    assert_eq!(refused, Status::BadResource);
+    let busy = passed(&outer);
+    assert_eq!(busy["client_connected"], true);
+    // The daemon has one event queue more.
+    for kind in ["pd", "mr", "cq", "qp", "srq"] {
+        assert_eq!(
+            busy["objects"][kind],
+            inner.vf("vm1")["objects"][kind],
+            "{kind}"
+        );
+    }
+    let fates = |command: &str| {
+        let counts = &busy["commands"][command];
+        ["answered", "refused", "executed", "failed"].map(|fate| counts[fate].as_u64().unwrap_or(0))
+    };
+    assert_eq!(fates("CREATE_QP"), [0, 0, 1, 0]);
+    assert_eq!(fates("ENABLE_HCA"), [1, 0, 0, 0]);
+    assert_eq!(fates("DEALLOC_PD"), [0, 1, 0, 0]);
+    assert_eq!(fates("unknown"), [0, 1, 0, 0]);
+    let metrics = outer.run(&["metrics"], "").out;
+    for line in [
+        "ibvswitch_vf_commands_total{command=\"CREATE_QP\",fate=\"executed\",vf=\"vm1\"} 1",
+        "ibvswitch_vf_active{hypervisor=\"hw\",vf=\"vm1\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    let shown = outer.run(&["vf", "show", "vm1"], "").out;
+    assert!(shown.contains("    CREATE_QP: 1 by the VF in "), "{shown}");
+    assert!(shown.contains("    unknown: 1 refused here\n"), "{shown}");
+    let elsewhere = &outer.ask(&["topology"])["elsewhere"][0];
+    assert_eq!(
+        (&elsewhere["name"], &elsewhere["device"]),
+        (&"vm1".into(), &busy["device"])
+    );
+    // Its port goes down.
+    drop(peer);
+    inner.ask(&["link", "down", "vm1:1"]);
+    while passed(&outer)["state"] != "Down" {
+        std::thread::yield_now();
+    }
+}
+
 /// Two daemons with one VF behind another, and a driver.
 fn one() -> (Daemon, Daemon, Peer) {
     let inner = Daemon::start("trap");

@@ -11,6 +11,7 @@ use connectx::bits::capability::{
 use connectx::bits::command::{Opcode, alloc_pd_out, create_eq_in, query_pages_out};
 use connectx::bits::event::{create_eq_out, eqc};
 use connectx::bits::initialization::{FIRST_UAR, PAGE_SIZE, UAR_EQ_ARM, mlx5_init_seg as segment};
+use connectx::bits::port::query_hca_vport_context_out;
 use connectx::bits::{Field, Wide};
 use nix::sys::eventfd::EventFd;
 
@@ -18,6 +19,7 @@ use crate::capability::{self, COMMAND_CHECKSUM};
 use crate::commands::CommandQueue;
 use crate::events::{Event, Events};
 use crate::physical::{Physical, PhysicalError};
+use crate::report::Port;
 use crate::window::{COMMANDS, EVENTS, FIRMWARE, FIRMWARE_PAGES, LOG_EVENTS, PAGE, Window};
 
 /// Revision of the command interface; there is no other.
@@ -63,13 +65,16 @@ pub(crate) struct Adapter {
     pub atomic: Vec<u8>,
     /// Version of the firmware: major, minor, sub-minor.
     pub firmware: (u16, u16, u16),
+    /// The port, as it was when the VF had come up.
+    pub port: Port,
 }
 
 fn unfit<T>(what: impl Into<String>) -> Result<T, PhysicalError> {
     Err(PhysicalError::Unfit(what.into()))
 }
 
-fn command(opcode: Opcode, modifier: u32, len: usize) -> Vec<u8> {
+/// A request of `len` bytes.
+pub(crate) fn command(opcode: Opcode, modifier: u32, len: usize) -> Vec<u8> {
     let mut request = vec![0; len];
     create_eq_in::OPCODE.set(&mut request, opcode.code().into());
     create_eq_in::OP_MOD.set(&mut request, modifier);
@@ -77,6 +82,9 @@ fn command(opcode: Opcode, modifier: u32, len: usize) -> Vec<u8> {
 }
 
 impl Adapter {
+    /// Bytes of the reply that tells of the port.
+    pub const PORT_REPLY: usize = query_hca_vport_context_out::SIZE;
+
     /// Brings up a VF that was just reset, in the order of drivers. Vector 0 signals `wake`.
     pub fn start(
         mut physical: Box<dyn Physical>,
@@ -118,6 +126,7 @@ impl Adapter {
                 (version >> 16) as u16,
                 (revision & 0xffff) as u16,
             ),
+            port: Port::default(),
         };
         adapter.initialize()?;
         Ok(adapter)
@@ -160,7 +169,11 @@ impl Adapter {
         if !(u64::from(FIRST_UAR)..pages).contains(&u64::from(self.page)) {
             return unfit(format!("it gave page {} for doorbells", self.page));
         }
-        self.create_event_queue()
+        self.create_event_queue()?;
+        // After the queue that tells of changes.
+        let request = command(Opcode::QueryHcaVportContext, 0, 16);
+        self.port = Port::read(&self.execute(&request, Self::PORT_REPLY)?);
+        Ok(())
     }
 
     fn create_event_queue(&mut self) -> Result<(), PhysicalError> {

@@ -6,6 +6,8 @@ use connectx::TRAPPED_PAGES;
 use connectx::bits::initialization::FIRST_UAR;
 use connectx::queue::event::EventQueue;
 
+use crate::report::Objects;
+
 /// Kinds of objects that commands name by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -34,6 +36,7 @@ pub(crate) struct Guest {
     pub stage: Stage,
     /// What the guest has made, and may name.
     objects: HashSet<(Kind, u32)>,
+    counts: Objects,
     /// Doorbell pages: the VF's, by the guest's.
     pages: BTreeMap<u32, u32>,
     /// Event queues that the daemon fills: those for anything but completions.
@@ -45,20 +48,48 @@ pub(crate) struct Guest {
     pub log_uar_page_size: u32,
 }
 
+impl Objects {
+    /// The number of this kind, where it is told.
+    const fn of(&mut self, kind: Kind) -> Option<&mut u64> {
+        Some(match kind {
+            Kind::ProtectionDomain => &mut self.protection_domains,
+            Kind::Key => &mut self.keys,
+            Kind::CompletionQueue => &mut self.completion_queues,
+            Kind::EventQueue => &mut self.event_queues,
+            Kind::SharedReceiveQueue => &mut self.shared_receive_queues,
+            Kind::QueuePair => &mut self.queue_pairs,
+            Kind::XrcDomain | Kind::Counters => return None,
+        })
+    }
+}
+
 impl Guest {
     /// Notes that the guest has made an object.
     pub fn made(&mut self, kind: Kind, number: u32) {
-        self.objects.insert((kind, number));
+        if self.objects.insert((kind, number))
+            && let Some(count) = self.counts.of(kind)
+        {
+            *count += 1;
+        }
     }
 
     /// Notes that an object is gone.
     pub fn gone(&mut self, kind: Kind, number: u32) {
-        self.objects.remove(&(kind, number));
+        if self.objects.remove(&(kind, number))
+            && let Some(count) = self.counts.of(kind)
+        {
+            *count -= 1;
+        }
     }
 
     /// Whether the guest has made this object.
     pub fn has(&self, kind: Kind, number: u32) -> bool {
         self.objects.contains(&(kind, number))
+    }
+
+    /// How many objects there are.
+    pub const fn counts(&self) -> Objects {
+        self.counts
     }
 
     /// Whether the guest has no object and no page.
@@ -67,13 +98,21 @@ impl Guest {
     }
 
     /// The guest has doorbell page `physical` of the VF. The number that it has for the guest: the
-    /// same where the guest may map the page, else one of the pages that trap.
+    /// same where the guest may map the page, else one of the pages that trap. `None` where those are
+    /// taken.
     pub fn add_page(&mut self, physical: u32, pages: u32) -> Option<u32> {
-        let page = if (TRAPPED_PAGES..pages).contains(&physical) {
-            physical
+        if (TRAPPED_PAGES..pages).contains(&physical) {
+            self.pages.insert(physical, physical);
+            Some(physical)
         } else {
-            (FIRST_UAR..TRAPPED_PAGES).find(|page| !self.pages.contains_key(page))?
-        };
+            self.add_trapped_page(physical)
+        }
+    }
+
+    /// As [`Guest::add_page`], for a page that is to trap in any case.
+    pub fn add_trapped_page(&mut self, physical: u32) -> Option<u32> {
+        let mut free = FIRST_UAR..TRAPPED_PAGES;
+        let page = free.find(|page| !self.pages.contains_key(page))?;
         self.pages.insert(page, physical);
         Some(page)
     }
@@ -99,5 +138,40 @@ impl Guest {
     /// The guest has given a page back.
     pub fn remove_page(&mut self, page: u32) {
         self.pages.remove(&page);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_do_not_map_share_what_traps() {
+        let mut guest = Guest::default();
+        assert_eq!(guest.add_page(40, 64), Some(40));
+        // The VF's are not mapped from 64 on, nor before those that trap.
+        for (physical, page) in (200..).zip(FIRST_UAR..TRAPPED_PAGES) {
+            assert_eq!(guest.add_page(physical, 64), Some(page));
+        }
+        assert_eq!(
+            (guest.add_page(5, 64), guest.add_trapped_page(41)),
+            (None, None)
+        );
+        guest.remove_page(FIRST_UAR);
+        assert_eq!(guest.add_trapped_page(41), Some(FIRST_UAR));
+        assert_eq!(guest.page_of(41), Some(FIRST_UAR));
+    }
+
+    #[test]
+    fn objects_are_counted_once() {
+        let mut guest = Guest::default();
+        for number in [1, 2, 2] {
+            guest.made(Kind::Key, number);
+        }
+        guest.made(Kind::Counters, 1);
+        assert_eq!(guest.counts().keys, 2);
+        guest.gone(Kind::Key, 1);
+        guest.gone(Kind::Key, 1);
+        assert_eq!(guest.counts().keys, 1);
     }
 }

@@ -63,8 +63,6 @@ pub(crate) enum Verdict {
     Forward(After),
     /// The driver begins anew, or has gone: whatever it has left goes away.
     Clear(Stage),
-    /// A doorbell page for the driver itself, which is the daemon's.
-    OwnPage,
 }
 
 /// What to do when the VF has done the command.
@@ -204,7 +202,7 @@ impl Judge<'_> {
             Opcode::AllocUar if self.guest.has_physical_page(self.facts.own_page) => {
                 Ok(Verdict::Forward(After::Page))
             }
-            Opcode::AllocUar => Ok(Verdict::OwnPage),
+            Opcode::AllocUar => self.share_page(),
             Opcode::DeallocUar => self.free_page(request),
             Opcode::CreateMkey => self.create_key(request),
             Opcode::QueryMkey => self.with(Kind::Key, request),
@@ -342,6 +340,16 @@ impl Judge<'_> {
             }
             None => refuse(Status::BadResource, "no such doorbell page"),
         }
+    }
+
+    /// A doorbell page for the driver itself: the daemon's, which traps.
+    fn share_page(&mut self) -> Result<Verdict, Refusal> {
+        let Some(page) = self.guest.add_trapped_page(self.facts.own_page) else {
+            return refuse(Status::NoResources, "no doorbell page is free");
+        };
+        let mut reply = vec![0; alloc_pd_out::SIZE];
+        NUMBER.set(&mut reply, page);
+        Ok(Verdict::Answer(reply))
     }
 
     fn free_page(&mut self, request: &mut [u8]) -> Result<Verdict, Refusal> {

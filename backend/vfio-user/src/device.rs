@@ -39,8 +39,8 @@ pub trait Device: Send {
     /// interrupts itself.
     fn irqs_set(&mut self, _index: u32, _vectors: Range<u32>) {}
 
-    /// Becomes readable when the device wants to be polled, with no message there. `None` where that
-    /// never happens.
+    /// Becomes readable when the device wants to be polled, with no message there, or no client. `None`
+    /// where that never happens.
     fn ready(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use nix::poll::PollFlags;
+use vmm::socket::{Lost, wait_beside};
 use vmm::{BindError, Listener, Stop};
 
 use crate::Device;
@@ -41,6 +43,9 @@ impl Server {
     /// Where no client can be accepted any more.
     pub fn run(&mut self, device: &mut dyn Device, stop: &Stop) -> io::Result<()> {
         loop {
+            if !self.idle(device, stop)? {
+                break;
+            }
             let journal = &mut self.journal;
             let stream = self.listener.accept(stop, |what| journal.failure(what))?;
             let Some(stream) = stream else { break };
@@ -52,6 +57,26 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Waits for a client, and lets the device do what it has to do meanwhile. Returns false when `stop`
+    /// is signalled.
+    fn idle(&self, device: &mut dyn Device, stop: &Stop) -> io::Result<bool> {
+        loop {
+            let (listener, ready) = (self.listener.as_fd(), device.ready());
+            let waited = wait_beside(
+                listener,
+                PollFlags::POLLIN,
+                Some(stop.as_fd()),
+                [None, ready],
+            );
+            match waited {
+                Ok([_, true]) => device.poll(),
+                Ok(_) => return Ok(true),
+                Err(Lost::Stopped) => return Ok(false),
+                Err(lost) => return Err(io::Error::other(lost)),
+            }
+        }
     }
 }
 

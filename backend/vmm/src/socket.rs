@@ -68,7 +68,10 @@ pub fn wait(
 
 /// As [`wait`], or until one of `besides` can be read; which of them can. Of the first nobody hears while
 /// `fd` is ready.
-fn wait_beside(
+///
+/// # Errors
+/// [`Lost::Stopped`], or what the system says.
+pub fn wait_beside(
     fd: BorrowedFd<'_>,
     events: PollFlags,
     stop: Option<BorrowedFd<'_>>,

@@ -6,7 +6,7 @@ use wire::Lid;
 use super::bytes::bytes;
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::ManagerPlace;
-use crate::control::{PinSuggestion, Placement, Request, Response, Status};
+use crate::control::{PassedVf, PinSuggestion, Placement, Request, Response, Status};
 use crate::table::table;
 
 /// Arguments of `status`.
@@ -53,12 +53,7 @@ fn text(status: &Status) -> String {
             vf.lid.to_string(),
             vf.port_guid.clone(),
             vf.doorbells.to_string(),
-            match (vf.client_connected, vf.memory_unshared) {
-                (true, true) => "memory not shared",
-                (true, false) => "connected",
-                (false, _) => "none",
-            }
-            .to_owned(),
+            client(vf.client_connected, vf.memory_unshared),
             vf.objects.qp.to_string(),
             bytes(vf.counters.xmit_bytes),
             bytes(vf.counters.rcv_bytes),
@@ -89,14 +84,61 @@ fn text(status: &Status) -> String {
     let placement = placement.map_or_else(String::new, |placement| {
         format!("\n{}", engines(placement, status.uptime_s))
     });
+    let passed = passed_through(&status.passthrough);
     format!(
-        "ibvswitch {}, process {}, up {}, sockets in {}\n{subnets}\n{}{placement}",
+        "ibvswitch {}, process {}, up {}, sockets in {}\n{subnets}\n{}{passed}{placement}",
         status.version,
         status.pid,
         duration(status.uptime_s),
         status.runtime_dir,
         table(&rows)
     )
+}
+
+fn client(connected: bool, unshared: bool) -> String {
+    match (connected, unshared) {
+        (true, true) => "memory not shared",
+        (true, false) => "connected",
+        (false, _) => "none",
+    }
+    .to_owned()
+}
+
+/// VFs that are passed through, where there are any.
+fn passed_through(vfs: &[PassedVf]) -> String {
+    if vfs.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![
+        [
+            "PASSED THROUGH",
+            "HYPERVISOR",
+            "STATE",
+            "LID",
+            "PORT GUID",
+            "VM",
+            "QPS",
+            "COMMANDS",
+            "TO",
+        ]
+        .map(str::to_owned),
+    ];
+    rows.extend(vfs.iter().map(|vf| {
+        let commands = vf.all_commands();
+        [
+            vf.name.clone(),
+            vf.hypervisor.clone(),
+            if vf.alive { vf.state.as_str() } else { "lost" }.to_owned(),
+            vf.lid.to_string(),
+            vf.port_guid.clone(),
+            client(vf.client_connected, vf.memory_unshared),
+            vf.objects.qp.to_string(),
+            (commands.answered + commands.refused + commands.executed + commands.failed)
+                .to_string(),
+            vf.device.clone(),
+        ]
+    }));
+    format!("\n{}", table(&rows))
 }
 
 /// The engines, and which VFs would do better in another one.

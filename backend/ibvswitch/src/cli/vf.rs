@@ -1,11 +1,13 @@
 //! `ibvswitch vf`
 
 mod migrate;
+mod passed;
 mod pin;
 
 use std::fmt::Write;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use wire::{ExtendedLid, Lid};
 
 use migrate::MigrateArgs;
@@ -13,7 +15,7 @@ use pin::PinArgs;
 
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::Config;
-use crate::control::{Mads, Request, Response, Retries, VfStatus};
+use crate::control::{Mads, Objects, PassedVf, Request, Response, Retries, VfStatus};
 use crate::qemu::{Attachment, shell_quote};
 
 /// Commands on VFs.
@@ -143,22 +145,51 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
     let Response::Status(status) = ask(source, &Request::Status {})? else {
         return Err(CliError::UnexpectedResponse);
     };
-    let vfs = match &args.name {
-        None => status.vfs,
-        Some(name) => match status.vfs.iter().find(|vf| vf.name == *name) {
-            Some(vf) => vec![vf.clone()],
-            None => {
-                return Err(CliError::UnknownVf {
-                    name: name.clone(),
-                    known: status.vfs.into_iter().map(|vf| vf.name).collect(),
-                });
-            }
-        },
-    };
+    let vfs = status.vfs.into_iter().map(|vf| Shown::Own(Box::new(vf)));
+    let passed = status.passthrough.into_iter();
+    let mut vfs: Vec<Shown> = vfs
+        .chain(passed.map(|vf| Shown::Passed(Box::new(vf))))
+        .collect();
+    if let Some(name) = &args.name {
+        let known: Vec<String> = vfs.iter().map(|vf| vf.name().to_owned()).collect();
+        vfs.retain(|vf| vf.name() == name);
+        if vfs.is_empty() {
+            return Err(CliError::UnknownVf {
+                name: name.clone(),
+                known,
+            });
+        }
+    }
     match (args.json, args.name.is_some(), vfs.as_slice()) {
         (true, true, [vf]) => print_json(vf),
         (true, _, vfs) => print_json(&vfs),
-        (false, _, vfs) => print(&vfs.iter().map(block).collect::<Vec<_>>().join("\n")),
+        (false, _, vfs) => print(&vfs.iter().map(Shown::block).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+/// A VF as it is shown.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Shown {
+    /// One of the subnet here.
+    Own(Box<VfStatus>),
+    /// One that is passed through.
+    Passed(Box<PassedVf>),
+}
+
+impl Shown {
+    fn name(&self) -> &str {
+        match self {
+            Self::Own(vf) => &vf.name,
+            Self::Passed(vf) => &vf.name,
+        }
+    }
+
+    fn block(&self) -> String {
+        match self {
+            Self::Own(vf) => block(vf),
+            Self::Passed(vf) => passed::block(vf),
+        }
     }
 }
 
@@ -200,17 +231,8 @@ fn block(vf: &VfStatus) -> String {
     line("Socket", vf.socket.clone());
     line(
         "VM",
-        match (vf.client_connected, vf.memory_unshared) {
-            (true, true) => {
-                "connected, but its memory is not shared: add share=on, as `ibvswitch vf \
-                 qemu-args` does"
-            }
-            (true, false) => "connected",
-            (false, _) => "none",
-        }
-        .to_owned(),
+        client(vf.client_connected, vf.memory_unshared).to_owned(),
     );
-    let o = &vf.objects;
     line("Subnet management", vf.smp.clone());
     line("Management packets", mads(&vf.mads));
     for refused in &vf.mads.last_refused {
@@ -226,11 +248,7 @@ fn block(vf: &VfStatus) -> String {
         );
     }
     if vf.ethernet.is_none() {
-        let objects = format!(
-            "{} PDs, {} MRs, {} CQs, {} EQs, {} SRQs, {} QPs",
-            o.pd, o.mr, o.cq, o.eq, o.srq, o.qp
-        );
-        line("Objects", objects);
+        line("Objects", objects(&vf.objects));
     }
     let c = &vf.counters;
     line(
@@ -243,6 +261,26 @@ fn block(vf: &VfStatus) -> String {
     );
     line("Retries", retries(&c.retries));
     text
+}
+
+/// Whether a VM is attached.
+const fn client(connected: bool, unshared: bool) -> &'static str {
+    match (connected, unshared) {
+        (true, true) => {
+            "connected, but its memory is not shared: add share=on, as `ibvswitch vf \
+             qemu-args` does"
+        }
+        (true, false) => "connected",
+        (false, _) => "none",
+    }
+}
+
+/// As in `1 PDs, 2 MRs`.
+fn objects(of: &Objects) -> String {
+    format!(
+        "{} PDs, {} MRs, {} CQs, {} EQs, {} SRQs, {} QPs",
+        of.pd, of.mr, of.cq, of.eq, of.srq, of.qp
+    )
 }
 
 /// As in `packet_seq_err 3, out_of_sequence 12`, without what did not happen.

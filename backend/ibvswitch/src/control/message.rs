@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use vswitch::FilterReport;
 
 use super::{
-    CountersReport, LinkReport, LinkRequest, Migrated, MigrationRequest, MigrationsReport,
-    MigrationsRequest, PinRequest, Pinned, Placement, SmAction, SmStatus,
+    CountersReport, Elsewhere, LinkReport, LinkRequest, Migrated, MigrationRequest,
+    MigrationsReport, MigrationsRequest, PassedVf, PinRequest, Pinned, Placement, SmAction,
+    SmStatus,
 };
 use crate::capture::Wish;
 use crate::config::{Doorbells, ManagerPlace};
@@ -130,6 +131,9 @@ pub struct Status {
     pub fabric: FabricStatus,
     /// The virtual functions, in the order of the configuration.
     pub vfs: Vec<VfStatus>,
+    /// VFs that are passed through to others: nodes of other subnets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passthrough: Vec<PassedVf>,
     /// Where they live, where there are several engines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
@@ -328,6 +332,9 @@ pub struct Topology {
     /// The subnets, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subnets: Vec<SubnetName>,
+    /// VFs that are passed through to others, and so are no nodes of the subnet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<Elsewhere>,
 }
 
 /// One of several subnets.

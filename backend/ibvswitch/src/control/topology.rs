@@ -65,6 +65,7 @@ impl Topology {
         });
         Self {
             subnets: Vec::new(),
+            elsewhere: Vec::new(),
             nodes,
             links: plan
                 .topology()

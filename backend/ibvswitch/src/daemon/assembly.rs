@@ -29,7 +29,7 @@ use crate::daemon::engine::{EngineThread, Idle, SystemClock};
 use crate::daemon::engines::{Engines, Part};
 use crate::daemon::external::{self, ExternalServer, StartError};
 use crate::daemon::failures;
-use crate::daemon::hardware::HardwareDevice;
+use crate::daemon::hardware::{HardwareDevice, HardwareState};
 use crate::daemon::limits::Limits;
 use crate::daemon::management::{
     self, Management, ManagementError, ManagementThread, MoveError, SweepError,
@@ -288,6 +288,7 @@ impl Assembly {
             functions.push((vf, device.client(), counters));
             sockets.push(serve(name, listener.into(), device, abort.clone())?);
         }
+        let mut passed_through = Vec::new();
         for (listener, hardware) in passed.zip(config.hardware()) {
             let name = hardware.name.clone();
             let device = HardwareDevice::open(hardware, limits.of(hardware.guest_memory));
@@ -296,6 +297,7 @@ impl Assembly {
                 device: hardware.device.clone(),
                 source,
             })?;
+            passed_through.push(device.state());
             sockets.push(serve(name, listener.into(), device, abort.clone())?);
         }
         let external = config.external.socket.as_deref();
@@ -307,6 +309,7 @@ impl Assembly {
             management,
             engines,
             functions,
+            passed_through,
             talks: Talks::default(),
         });
         Ok(Self {
@@ -410,6 +413,8 @@ struct Whole {
     management: Arc<Management<Format>>,
     engines: Arc<Engines<Format>>,
     functions: Vec<(VfId, Arc<ClientState>, Arc<TrafficCounters>)>,
+    /// In the order of [`Config::hardware`].
+    passed_through: Vec<HardwareState>,
     talks: Talks,
 }
 
@@ -466,7 +471,11 @@ impl StatusSource for Whole {
             .vswitch()
             .inspect(|fabric| self.observer.status(fabric, &managers, &functions));
         let placement = self.talks.placement(&self.engines, &status.vfs);
+        let passed = self.observer.config().hardware_of();
+        let passed = passed.zip(&self.passed_through);
+        let passed = passed.map(|((at, vf), state)| state.status(at, vf));
         Status {
+            passthrough: passed.collect(),
             placement,
             ..status
         }

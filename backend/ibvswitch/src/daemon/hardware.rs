@@ -3,15 +3,21 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use connectx::{Effect, Function};
 use nix::errno::Errno;
-use passthrough::{OpenError, Parts, Passthrough};
+use parking_lot::Mutex;
+use passthrough::{OpenError, Parts, Passthrough, Report};
 use vfio_user::{Device, Interrupts, IrqInfo, Mapping, MemoryLimits, Region};
 
-use crate::config::Hardware;
+use crate::config::{Hardware, Hypervisor};
+use crate::control::PassedVf;
 use crate::daemon::client::ClientState;
 use crate::daemon::device::{connect, regions};
+
+/// How long a VF may take for a command. Drivers give up after 60 s, and have heard of it by then.
+const COMMAND_TIME: Duration = Duration::from_secs(40);
 
 /// The function behind its socket.
 #[derive(Debug)]
@@ -32,6 +38,7 @@ impl HardwareDevice {
             name: hardware.name.clone(),
             open: Box::new(move || device.open()),
             interrupts: |vectors| Interrupts::new(&[IrqInfo::msix(vectors)]),
+            time_limit: COMMAND_TIME,
         })?;
         Ok(Self {
             function: Function::new(backend),
@@ -40,10 +47,30 @@ impl HardwareDevice {
         })
     }
 
-    /// What is known of the client, for others to read.
+    /// What is known of the client and of the VF behind, for others to read.
     #[must_use]
-    pub fn client(&self) -> Arc<ClientState> {
-        Arc::clone(&self.client)
+    pub fn state(&self) -> HardwareState {
+        HardwareState {
+            client: Arc::clone(&self.client),
+            report: self.function.backend().report(),
+        }
+    }
+}
+
+/// What is known of a VF that is passed through. Whoever reads it waits for no VF.
+#[derive(Debug, Clone)]
+pub struct HardwareState {
+    client: Arc<ClientState>,
+    report: Arc<Mutex<Report>>,
+}
+
+impl HardwareState {
+    /// As it is told to those who ask.
+    #[must_use]
+    pub fn status(&self, at: &Hypervisor, vf: &Hardware) -> PassedVf {
+        let connected = self.client.is_connected();
+        let unshared = self.client.has_unshared_memory();
+        PassedVf::new(at, vf, &self.report.lock(), (connected, unshared))
     }
 }
 

@@ -730,6 +730,7 @@ mod tests {
             nodes: Vec::new(),
             links: Vec::new(),
             subnets: Vec::new(),
+            elsewhere: Vec::new(),
         };
         assert!(Layout::new(&topology).expect("has levels").height > 0);
     }

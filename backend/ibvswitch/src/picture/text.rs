@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{kind, lid, pkeys, title};
-use crate::control::{Link, Node, NodeKind, Topology};
+use crate::control::{Elsewhere, Link, Node, NodeKind, Topology};
 use crate::table::table;
 
 const COLUMNS: usize = 7;
@@ -58,7 +58,18 @@ pub fn text(topology: &Topology) -> String {
             tree.draw(node);
         }
     }
-    table(&tree.rows)
+    let mut text = table(&tree.rows);
+    for Elsewhere {
+        name,
+        hypervisor,
+        device,
+    } in &topology.elsewhere
+    {
+        text += &format!(
+            "Not of this subnet: {name} on {hypervisor}, passed through to the node {device} of another one\n"
+        );
+    }
+    text
 }
 
 struct Tree<'a> {
@@ -203,6 +214,7 @@ mod tests {
                 down,
             ],
             subnets: Vec::new(),
+            elsewhere: Vec::new(),
         };
         let text = text(&topology);
         let lines: Vec<&str> = text.lines().collect();
@@ -229,6 +241,7 @@ mod tests {
             ],
             links: vec![link(("a", 1), ("b", 1)), link(("b", 2), ("a", 2))],
             subnets: Vec::new(),
+            elsewhere: Vec::new(),
         };
         assert_eq!(text(&topology).lines().count(), 4);
     }

@@ -1,0 +1,450 @@
+//! What a guest's accesses change: the VF, what the guest has of it, and the commands under way.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use connectx::bits::command::{Opcode, Status, alloc_pd_out, create_eq_in};
+use connectx::bits::event::EventType;
+use connectx::queue::event::Entry;
+use parking_lot::Mutex;
+
+use crate::adapter::{Adapter, command};
+use crate::events::Event;
+use crate::guest::{Guest, Kind};
+use crate::mediation::{After, Facts, Refusal, Verdict, judge, number_made};
+use crate::memory::{GuestMemory, Raise};
+use crate::physical::PhysicalError;
+use crate::report::{Fate, Port, Report};
+use crate::wake::Wake;
+
+/// Events that are taken at a time.
+const EVENTS_AT_ONCE: usize = 1 << crate::window::LOG_EVENTS;
+/// How often the timer looks after commands that the VF has.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of the head of a reply.
+pub(crate) const HEAD: usize = 16;
+/// Where requests have the number of an object.
+const NUMBER: connectx::bits::Field = alloc_pd_out::PD;
+
+/// Whose a command is.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// The guest's, from this entry of its queue, and what its success changes.
+    Guest(u32, After),
+    /// The daemon's, which asks for the state of the port.
+    Port,
+    /// The daemon's, which wants nothing of the reply.
+    Nobody,
+}
+
+/// A command that waits for room in the VF's queue.
+#[derive(Debug)]
+struct Waiting {
+    owner: Owner,
+    request: Vec<u8>,
+    reply_len: usize,
+    since: Instant,
+}
+
+/// A command that the VF has.
+#[derive(Debug)]
+struct Flight {
+    owner: Owner,
+    opcode: u16,
+    /// When it came, and when the VF got it.
+    since: Instant,
+    begun: Instant,
+}
+
+/// Everything that accesses change.
+#[derive(Debug)]
+pub(crate) struct Core {
+    name: String,
+    wake: Arc<Wake>,
+    report: Arc<Mutex<Report>>,
+    /// `None` when it is lost.
+    adapter: Option<Adapter>,
+    pub guest: Guest,
+    waiting: VecDeque<Waiting>,
+    /// By the entries of the VF's queue.
+    flights: BTreeMap<u32, Flight>,
+    done: VecDeque<(u32, Vec<u8>)>,
+    /// It has not answered a command in time, and is of use again when it has been reset.
+    stuck: Option<Adapter>,
+    /// How long the VF may take for a command.
+    time_limit: Duration,
+    /// The timer looks after the commands that the VF has.
+    watched: bool,
+    /// The VF was given commands of the guest since it was brought up.
+    touched: bool,
+    /// The port has changed since it was asked for its state, and it is being asked.
+    port_changed: bool,
+    port_asked: bool,
+}
+
+impl Core {
+    /// Without a VF yet.
+    pub fn new(
+        name: String,
+        time_limit: Duration,
+        wake: Arc<Wake>,
+        report: Arc<Mutex<Report>>,
+    ) -> Self {
+        Self {
+            name,
+            wake,
+            report,
+            adapter: None,
+            stuck: None,
+            time_limit,
+            watched: false,
+            guest: Guest::default(),
+            waiting: VecDeque::new(),
+            flights: BTreeMap::new(),
+            done: VecDeque::new(),
+            touched: false,
+            port_changed: false,
+            port_asked: false,
+        }
+    }
+
+    /// The VF is there, and as new.
+    pub fn begin(&mut self, adapter: Adapter) {
+        let mut report = self.report.lock();
+        report.alive = true;
+        report.port = adapter.port;
+        drop(report);
+        self.adapter = Some(adapter);
+        self.stuck = None;
+        self.touched = false;
+        (self.port_changed, self.port_asked) = (false, false);
+    }
+
+    /// The VF, unless it is lost.
+    pub const fn adapter(&self) -> Option<&Adapter> {
+        self.adapter.as_ref()
+    }
+
+    /// The VF says whether it is in a fatal state.
+    pub fn heard(&self, is_fatal: bool) {
+        let was_well = std::mem::replace(&mut self.report.lock().alive, !is_fatal);
+        if was_well && is_fatal {
+            tracing::error!(
+                vf = self.name,
+                "the VF behind it is in a fatal state, which its driver is shown"
+            );
+        }
+    }
+
+    /// Judges a command of the guest, which has so many interrupt vectors. `None` where the VF is lost.
+    pub fn judge(&mut self, vectors: u16, request: &mut [u8]) -> Option<Result<Verdict, Refusal>> {
+        let adapter = self.adapter.as_ref()?;
+        let facts = Facts {
+            general: &adapter.general,
+            atomic: &adapter.atomic,
+            vectors,
+            own_page: adapter.page,
+        };
+        Some(judge(&mut self.guest, &facts, request))
+    }
+
+    /// Does something with the VF; an error is its end.
+    pub fn with<R>(
+        &mut self,
+        act: impl FnOnce(&mut Adapter) -> Result<R, PhysicalError>,
+    ) -> Option<R> {
+        let outcome = act(self.adapter.as_mut()?);
+        outcome.inspect_err(|error| self.lose(error)).ok()
+    }
+
+    /// The VF is lost: its commands are answered.
+    fn lose(&mut self, error: &PhysicalError) {
+        let name = &self.name;
+        tracing::error!(
+            vf = name,
+            "the VF behind it is lost: {error}; restart its server, then the VM"
+        );
+        self.adapter = None;
+        self.fail_all();
+    }
+
+    /// Looks whether the VF takes too long for a command. If so, it is of no use before it is reset.
+    pub fn check_time(&mut self) {
+        let flights = self.flights.values();
+        let Some(oldest) = flights.min_by_key(|flight| flight.begun) else {
+            if std::mem::take(&mut self.watched) {
+                self.wake.every(None);
+            }
+            return;
+        };
+        if oldest.begun.elapsed() < self.time_limit {
+            return;
+        }
+        tracing::error!(
+            vf = self.name,
+            "the VF behind it has not answered command {:#05x} in {} s: it is reset when its driver \
+             resets it, or the VM ends",
+            oldest.opcode,
+            self.time_limit.as_secs()
+        );
+        self.stuck = self.adapter.take();
+        self.fail_all();
+    }
+
+    /// Answers all commands for a VF that does not.
+    fn fail_all(&mut self) {
+        self.report.lock().alive = false;
+        for (_, flight) in std::mem::take(&mut self.flights) {
+            self.fail(flight.owner, flight.opcode);
+        }
+        for waiting in std::mem::take(&mut self.waiting) {
+            let opcode = create_eq_in::OPCODE.get(&waiting.request) as u16;
+            self.fail(waiting.owner, opcode);
+        }
+        // The commands that it had are answered by who serves the guest.
+        self.wake.signal();
+    }
+
+    fn fail(&mut self, owner: Owner, opcode: u16) {
+        if let Owner::Guest(slot, _) = owner {
+            self.report.lock().count(opcode, Fate::Lost);
+            self.done.push_back((slot, refusal(Status::Internal)));
+        }
+    }
+
+    /// Answers a command of the guest that the VF does not get.
+    pub fn answer(&mut self, slot: u32, opcode: u16, fate: Fate, reply: Vec<u8>) {
+        self.report.lock().count(opcode, fate);
+        self.done.push_back((slot, reply));
+    }
+
+    /// The next reply for the guest, and the entry of the guest's queue that it is for.
+    pub fn done(&mut self) -> Option<(u32, Vec<u8>)> {
+        self.done.pop_front()
+    }
+
+    /// Whether there is a reply for the guest.
+    pub fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// Has the VF execute a command, when there is room in its queue.
+    pub fn submit(&mut self, owner: Owner, request: Vec<u8>, reply_len: usize) {
+        self.touched |= matches!(owner, Owner::Guest(..));
+        self.waiting.push_back(Waiting {
+            owner,
+            request,
+            reply_len,
+            since: Instant::now(),
+        });
+    }
+
+    /// Takes the VF's events, and hands out what they tell.
+    pub fn take_events(&mut self, memory: &GuestMemory, raise: &mut Raise) {
+        let mut taken = 0;
+        while taken < EVENTS_AT_ONCE
+            && let Some(event) = self.adapter.as_mut().and_then(Adapter::event)
+        {
+            taken += 1;
+            self.deliver(&event, memory, raise);
+        }
+        if taken > 0 {
+            self.with(Adapter::arm);
+        }
+    }
+
+    /// Tells the guest what the VF tells.
+    fn deliver(&mut self, event: &Event, memory: &GuestMemory, raise: &mut Raise) {
+        let Some(kind) = EventType::from_code(event.kind) else {
+            tracing::debug!(kind = event.kind, "an event that no guest hears of");
+            return;
+        };
+        match kind {
+            // Replies are found in the entries, and there is no such queue of the daemon's.
+            EventType::Command | EventType::Completion => return,
+            EventType::PortChange => self.port_changed = true,
+            _ => {}
+        }
+        let entry = Entry {
+            kind,
+            subtype: event.subtype,
+            data: event.data,
+        };
+        self.guest.event(memory, raise, &entry);
+    }
+
+    /// Takes the replies of the VF, and gives it commands that wait. The guest's function has so many
+    /// doorbell pages.
+    pub fn exchange(&mut self, pages: u32) {
+        let entries: Vec<u32> = self.flights.keys().copied().collect();
+        for entry in entries {
+            let mut reply = Vec::new();
+            let Some(adapter) = self.adapter.as_mut() else {
+                return;
+            };
+            let Some(done) = adapter.finish(entry, &mut reply) else {
+                continue;
+            };
+            let Some(flight) = self.flights.remove(&entry) else {
+                continue;
+            };
+            if let Err(code) = done {
+                tracing::warn!(vf = self.name, code, "the VF could not take a command");
+                reply = refusal(Status::Internal);
+            }
+            self.conclude(flight, reply, pages);
+        }
+        if self.port_changed && !self.port_asked && self.adapter.is_some() {
+            (self.port_changed, self.port_asked) = (false, true);
+            let request = command(Opcode::QueryHcaVportContext, 0, HEAD);
+            self.submit(Owner::Port, request, Adapter::PORT_REPLY);
+        }
+        while let Some(waiting) = self.waiting.pop_front() {
+            let Waiting {
+                owner,
+                request,
+                reply_len,
+                since,
+            } = waiting;
+            let opcode = create_eq_in::OPCODE.get(&request) as u16;
+            match self.with(|adapter| adapter.begin(&request, reply_len)) {
+                None => self.fail(owner, opcode),
+                Some(None) => {
+                    self.waiting.push_front(Waiting {
+                        owner,
+                        request,
+                        reply_len,
+                        since,
+                    });
+                    break;
+                }
+                Some(Some(entry)) => {
+                    let flight = Flight {
+                        owner,
+                        opcode,
+                        since,
+                        begun: Instant::now(),
+                    };
+                    self.flights.insert(entry, flight);
+                    if !std::mem::replace(&mut self.watched, true) {
+                        self.wake.every(Some(self.time_limit.min(LOOK_EVERY)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A command is done, with this reply.
+    fn conclude(&mut self, flight: Flight, mut reply: Vec<u8>, pages: u32) {
+        let is_done = alloc_pd_out::STATUS.get(&reply) == 0;
+        match flight.owner {
+            Owner::Guest(slot, after) => {
+                let time = flight.since.elapsed();
+                let fate = if is_done {
+                    if let Some(page) = self.guest.conclude(after, &mut reply, pages) {
+                        let mut request = command(Opcode::DeallocUar, 0, HEAD);
+                        NUMBER.set(&mut request, page);
+                        self.submit(Owner::Nobody, request, HEAD);
+                    }
+                    Fate::Executed(time)
+                } else {
+                    Fate::Failed(time)
+                };
+                let mut report = self.report.lock();
+                report.count(flight.opcode, fate);
+                report.objects = self.guest.counts();
+                drop(report);
+                self.done.push_back((slot, reply));
+            }
+            Owner::Port => {
+                self.port_asked = false;
+                if is_done {
+                    self.report.lock().port = Port::read(&reply);
+                }
+            }
+            Owner::Nobody => {}
+        }
+    }
+
+    /// The guest's driver has gone, or begins anew. What the VF still has of it is to be taken away: then
+    /// the VF is returned, to be reset.
+    pub fn clear(&mut self) -> Option<Adapter> {
+        self.guest = Guest::default();
+        self.waiting.clear();
+        self.flights.clear();
+        self.done.clear();
+        self.report.lock().objects = self.guest.counts();
+        let touched = std::mem::take(&mut self.touched);
+        let adapter = self.adapter.take_if(|_| touched);
+        let adapter = adapter.or_else(|| self.stuck.take());
+        if adapter.is_some() {
+            self.report.lock().alive = false;
+        }
+        adapter
+    }
+}
+
+impl Guest {
+    /// What a command that the VF has executed has changed. Of doorbell pages that the guest has no room
+    /// for, the VF's number is returned.
+    fn conclude(&mut self, after: After, reply: &mut Vec<u8>, pages: u32) -> Option<u32> {
+        match after {
+            After::Nothing => {}
+            After::Made(kind) => self.made(kind, number_made(kind, reply)),
+            After::Gone(kind, number) => {
+                self.gone(kind, number);
+                if kind == Kind::EventQueue {
+                    self.events.remove(&(number as u8));
+                    self.on_vector_0.remove(&(number as u8));
+                }
+            }
+            After::Page => {
+                let physical = alloc_pd_out::PD.get(reply);
+                match self.add_page(physical, pages) {
+                    Some(page) => alloc_pd_out::PD.set(reply, page),
+                    None => {
+                        *reply = refusal(Status::NoResources);
+                        return Some(physical);
+                    }
+                }
+            }
+            After::PageGone(page) => self.remove_page(page),
+            After::EventQueue(queue, vector) => {
+                let eqn = number_made(Kind::EventQueue, reply);
+                self.made(Kind::EventQueue, eqn);
+                match queue {
+                    Some(queue) => {
+                        self.events.insert(eqn as u8, *queue);
+                    }
+                    None if vector == 0 => {
+                        self.on_vector_0.insert(eqn as u8);
+                    }
+                    None => {}
+                }
+            }
+            After::ShowPage(field, at) => {
+                if let Some(context) = reply.get_mut(at..) {
+                    let shown = self.page_of(field.get(context)).unwrap_or(0);
+                    field.set(context, shown);
+                }
+            }
+        }
+        None
+    }
+
+    /// Tells the driver of an event, by the first of its queues that wants to hear of such.
+    pub fn event(&mut self, memory: &GuestMemory, raise: &mut Raise, entry: &Entry) {
+        let wants = |mask: u64| mask >> entry.kind.code() & 1 != 0;
+        if let Some(queue) = self.events.values_mut().find(|queue| wants(queue.mask)) {
+            // A guest that has taken the queue's memory away hears of nothing.
+            let _ = queue.push(memory, entry, raise);
+        }
+    }
+}
+
+pub(crate) fn refusal(status: Status) -> Vec<u8> {
+    let mut reply = vec![0; HEAD];
+    alloc_pd_out::STATUS.set(&mut reply, status.code().into());
+    reply
+}
