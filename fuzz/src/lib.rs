@@ -7,6 +7,7 @@
 pub mod frames;
 pub mod guest;
 pub mod images;
+pub mod mediation;
 pub mod ports;
 pub mod rings;
 pub mod subnet;

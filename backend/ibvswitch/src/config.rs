@@ -17,6 +17,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use passthrough::Isolation;
 use serde::{Deserialize, Serialize};
 use vhost_user::port::Claims;
 use vhost_user::translate::Mac;
@@ -24,7 +25,7 @@ use vswitch::model;
 use wire::Guid;
 
 pub use document::Problem;
-pub(crate) use names::SMP_ACCESS;
+pub(crate) use names::{ISOLATION, SMP_ACCESS};
 pub use vswitch::model::{
     Address, AddressModel, Bandwidth, Cluster, Fabric, FileNodes, GmpClass, GmpClasses, KeyChoice,
     LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Router, RouterPort,
@@ -142,6 +143,8 @@ pub struct Hardware {
     pub name: String,
     /// The VF behind it.
     pub device: passthrough::Device,
+    /// What keeps its guest from the daemon's memory at the VF behind it.
+    pub isolation: Isolation,
     /// As [`Vf::guest_memory`].
     pub guest_memory: Option<u64>,
     /// The vfio-user socket for its VM; absolute.

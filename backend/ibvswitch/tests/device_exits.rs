@@ -31,7 +31,7 @@ struct Pair {
 impl Pair {
     fn new(doorbells: &str) -> Self {
         let inner = Daemon::start(doorbells);
-        let outer = inner.before(&["vm1", "vm2"]);
+        let outer = inner.before(&["vm1", "vm2"], "strict");
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("relay");
         let relay = Relay::start(&path, &outer.socket("vm1")).expect("a socket");

@@ -15,7 +15,7 @@ use vfio_user::{Errno, Protection, SharedMemory};
 with_both_doorbells!(data_go_from_one_to_another, what_a_guest_leaves_behind_goes,);
 
 fn data_go_from_one_to_another(inner: &Daemon) {
-    let outer = inner.before(&["vm1"]);
+    let outer = inner.before(&["vm1"], "strict");
     // One of them is passed through, the other is not.
     let (mut a, mut b) = (Peer::open(&outer, "vm1"), Peer::open(inner, "vm2"));
     assert_eq!(a.port.lid, inner.lid("vm1"));
@@ -42,7 +42,7 @@ fn objects(inner: &Daemon, name: &str) -> [u64; 5] {
 const NOTHING: [u64; 5] = [0, 0, 0, 0, 1];
 
 fn what_a_guest_leaves_behind_goes(inner: &Daemon) {
-    let outer = inner.before(&["vm1"]);
+    let outer = inner.before(&["vm1"], "strict");
     assert_eq!(objects(inner, "vm1"), NOTHING);
     // A driver that resets the function, and one that dies.
     for reset in [true, false] {
@@ -70,7 +70,7 @@ fn passed(outer: &Daemon) -> serde_json::Value {
 #[test]
 fn a_vf_that_is_passed_through_is_told_of() {
     let inner = Daemon::start("poll");
-    let outer = inner.before(&["vm1"]);
+    let outer = inner.before(&["vm1"], "strict");
     // Without any client, as soon as the other subnet's manager has brought the port up.
     while passed(&outer)["state"] != "Active" {
         std::thread::yield_now();
@@ -143,7 +143,7 @@ fn a_vf_that_is_passed_through_is_told_of() {
 /// Two daemons with one VF behind another, and a driver.
 fn one() -> (Daemon, Daemon, Peer) {
     let inner = Daemon::start("trap");
-    let outer = inner.before(&["vm1"]);
+    let outer = inner.before(&["vm1"], "strict");
     let peer = Peer::open(&outer, "vm1");
     (inner, outer, peer)
 }
@@ -222,7 +222,7 @@ fn what_is_not_on_the_list_is_refused() {
 #[test]
 fn memory_where_the_daemon_has_its_own_is_refused() {
     let inner = Daemon::start("trap");
-    let outer = inner.before(&["vm1"]);
+    let outer = inner.before(&["vm1"], "strict");
     let mut client = Client::connect(outer.socket("vm1")).expect("is served");
     let memory = SharedMemory::new("guest", 1 << 20).expect("memory");
     let end = 1_u64 << 38;

@@ -16,11 +16,12 @@ use connectx::bits::{Field, Wide};
 use nix::sys::eventfd::EventFd;
 
 use crate::capability::{self, COMMAND_CHECKSUM};
-use crate::commands::CommandQueue;
+use crate::commands::{CommandQueue, Room};
 use crate::events::{Event, Events};
+use crate::firmware::FirmwarePages;
 use crate::physical::{Physical, PhysicalError};
 use crate::report::Port;
-use crate::window::{COMMANDS, EVENTS, FIRMWARE, FIRMWARE_PAGES, LOG_EVENTS, PAGE, Window};
+use crate::window::{COMMANDS, EVENTS, LOG_EVENTS, PAGE, Window};
 
 /// Revision of the command interface; there is no other.
 const COMMAND_INTERFACE: u32 = 5;
@@ -39,16 +40,11 @@ const EVENTS_HEARD: u64 = 1 << 0xa | 1 << 0xb | 0x1f_02be;
 /// The port is InfiniBand's.
 const INFINIBAND: u32 = 0;
 
-/// In requests for and about pages: whose they are, and how many.
+/// In replies about pages: how many.
 const NUM_PAGES: Field = query_pages_out::NUM_PAGES;
-/// Where the list of pages begins.
-const PAGE_LIST: usize = 0x10;
 /// Operation of QUERY_PAGES: those to boot with, those to initialize with.
 const BOOT: u32 = 1;
 const INIT: u32 = 2;
-/// Operation of MANAGE_PAGES: pages for the firmware.
-const GIVE: u32 = 1;
-
 /// A VF that is initialized, and has no objects but the daemon's.
 #[derive(Debug)]
 pub(crate) struct Adapter {
@@ -58,8 +54,8 @@ pub(crate) struct Adapter {
     /// The daemon's doorbell page and event queue.
     pub page: u32,
     eqn: u32,
-    /// Pages that firmware may have yet, and how many it has.
-    firmware_pages: usize,
+    /// What firmware has of the window.
+    pub firmware_pages: FirmwarePages,
     /// What the guest sees of general capabilities, and of those of atomic operations.
     pub general: Vec<u8>,
     pub atomic: Vec<u8>,
@@ -118,7 +114,7 @@ impl Adapter {
             physical,
             page: 0,
             eqn: 0,
-            firmware_pages: 0,
+            firmware_pages: FirmwarePages::default(),
             general: Vec::new(),
             atomic: Vec::new(),
             firmware: (
@@ -210,26 +206,15 @@ impl Adapter {
     fn give_pages(&mut self, when: u32) -> Result<(), PhysicalError> {
         let reply = self.execute(&command(Opcode::QueryPages, when, 16), 16)?;
         let count = NUM_PAGES.get(&reply) as i32;
-        let count = usize::try_from(count).unwrap_or(0);
-        let left = FIRMWARE_PAGES - self.firmware_pages;
-        if count > left {
+        let left = self.firmware_pages.free();
+        if usize::try_from(count).is_ok_and(|count| count > left) {
             return unfit(format!(
                 "its firmware wants {count} pages of memory, and there are {left} for it"
             ));
         }
-        // As many at a time as fit a request of drivers.
-        const AT_ONCE: usize = 512;
-        let mut given = 0;
-        while given < count {
-            let now = (count - given).min(AT_ONCE);
-            let mut request = command(Opcode::ManagePages, GIVE, PAGE_LIST);
-            NUM_PAGES.set(&mut request, now as u32);
-            for page in self.firmware_pages..self.firmware_pages + now {
-                request.extend(Window::address(FIRMWARE + page * PAGE).to_be_bytes());
-            }
-            self.execute(&request, 16)?;
-            self.firmware_pages += now;
-            given += now;
+        self.firmware_pages.ask(count.max(0));
+        while let Some((request, reply_len)) = self.firmware_pages.request() {
+            self.execute(&request, reply_len)?;
         }
         Ok(())
     }
@@ -237,7 +222,7 @@ impl Adapter {
     /// Has the VF execute a command, and waits for it: while it is brought up.
     fn execute(&mut self, request: &[u8], reply_len: usize) -> Result<Vec<u8>, PhysicalError> {
         let code = create_eq_in::OPCODE.get(request);
-        let Some(slot) = self.begin(request, reply_len)? else {
+        let Some(slot) = self.begin(request, reply_len, Room::All)? else {
             return unfit("its command queue is full");
         };
         let mut reply = Vec::new();
@@ -273,8 +258,9 @@ impl Adapter {
         &mut self,
         request: &[u8],
         reply_len: usize,
+        room: Room,
     ) -> Result<Option<u32>, PhysicalError> {
-        let Some(slot) = self.queue.begin(request, reply_len) else {
+        let Some(slot) = self.queue.begin(request, reply_len, room) else {
             return Ok(None);
         };
         write_dword(self.physical.as_mut(), segment::CMD_DBELL, 1 << slot)?;

@@ -19,7 +19,8 @@ use crate::adapter::{Adapter, field_offset};
 use crate::core::{Core, HEAD, Owner, refusal};
 use crate::doorbell::Doorbell;
 use crate::guest::{Guest, Kind};
-use crate::mediation::Verdict;
+use crate::mediation::memory_key::covered;
+use crate::mediation::{Isolation, Verdict};
 use crate::memory::{GuestMemory, Raise};
 use crate::physical::{Physical, PhysicalError};
 use crate::report::{Fate, Report};
@@ -54,6 +55,8 @@ pub struct Parts {
     pub interrupts: fn(u16) -> std::io::Result<Interrupts>,
     /// How long the VF may take for a command of the guest. Drivers give up after 60 s.
     pub time_limit: Duration,
+    /// What keeps the guest from the daemon's memory at the VF.
+    pub isolation: Isolation,
 }
 
 impl std::fmt::Debug for Parts {
@@ -85,6 +88,8 @@ pub struct Passthrough {
     wake: Arc<Wake>,
     table: DmaTable,
     memory: GuestMemory,
+    /// Where keys over all memory end.
+    covered: u64,
     report: Arc<Mutex<Report>>,
     core: Mutex<Core>,
 }
@@ -114,6 +119,7 @@ impl Passthrough {
         let mut core = Core::new(
             parts.name.clone(),
             parts.time_limit,
+            parts.isolation,
             Arc::clone(&wake),
             Arc::clone(&report),
         );
@@ -127,6 +133,7 @@ impl Passthrough {
             wake,
             table: DmaTable::new(),
             memory: GuestMemory::default(),
+            covered: covered(std::iter::empty()),
             report,
             core: Mutex::new(core),
         })
@@ -191,6 +198,8 @@ impl Passthrough {
 
     fn show_memory(&mut self) {
         self.memory = GuestMemory(self.table.view());
+        let mapped = self.table.iter().filter(|mapping| mapping.has_memory());
+        self.covered = covered(mapped.map(|mapping| mapping.addr().saturating_add(mapping.size())));
     }
 
     fn raise(&self) -> Raise {
@@ -335,7 +344,7 @@ impl Backend for Passthrough {
     fn submit(&mut self, slot: u32, request: &mut Vec<u8>, reply_len: usize) {
         let core = self.core.get_mut();
         let opcode = create_eq_in::OPCODE.get(request) as u16;
-        let Some(verdict) = core.judge(self.configuration.vectors, request) else {
+        let Some(verdict) = core.judge(self.configuration.vectors, self.covered, request) else {
             core.answer(slot, opcode, Fate::Lost, refusal(Status::Internal));
             return;
         };
@@ -358,6 +367,9 @@ impl Backend for Passthrough {
                 let core = self.core.get_mut();
                 core.guest.stage = stage;
                 core.answer(slot, opcode, Fate::Answered, refusal(Status::Ok));
+            }
+            Ok(Verdict::Forward(_)) if !core.has_room(request.len()) => {
+                core.answer(slot, opcode, Fate::Refused, refusal(Status::NoResources));
             }
             Ok(Verdict::Forward(after)) => {
                 let owner = Owner::Guest(slot, after);

@@ -88,6 +88,14 @@ pub(crate) fn general(physical: &[u8]) -> Vec<u8> {
     shown
 }
 
+/// Has a guest do without work requests that change keys.
+pub(crate) fn hide_key_updates(shown: &mut [u8]) {
+    cap::UMR_MODIFY_ENTITY_SIZE_DISABLED.set(shown, 1);
+    for field in UMR_DISABLED {
+        field.set(shown, 1);
+    }
+}
+
 /// What a guest sees of the capabilities of atomic operations.
 pub(crate) fn atomic(physical: &[u8]) -> Vec<u8> {
     copied(ATOMIC, physical, atomic::SIZE)

@@ -14,6 +14,18 @@ use crate::window::{COMMANDS, MAILBOX_COUNT, MAILBOX_STRIDE, MAILBOXES, Window};
 /// Most entries: one bit of the doorbell each.
 pub(crate) const ENTRIES: usize = 32;
 
+/// Mailboxes that are kept for the daemon's own commands.
+const KEPT_MAILBOXES: usize = 64;
+
+/// How much of the queue a command may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// All of it.
+    All,
+    /// What is left when firmware can still be given the pages that a command waits for.
+    ButForFirmware,
+}
+
 /// A command that the VF has.
 #[derive(Debug)]
 struct Flight {
@@ -50,11 +62,24 @@ impl CommandQueue {
     }
 
     /// Puts a command into an entry, which is then to be rung. `None` while there is no room.
-    pub fn begin(&mut self, request: &[u8], reply_len: usize) -> Option<u32> {
+    pub fn begin(&mut self, request: &[u8], reply_len: usize, room: Room) -> Option<u32> {
         let slot = self.flights.iter().position(Option::is_none)?;
+        let kept = match room {
+            Room::All => 0,
+            Room::ButForFirmware => {
+                let taken = self.flights.iter().flatten().count();
+                if taken + 1 >= self.flights.len() && taken > 0 {
+                    return None;
+                }
+                KEPT_MAILBOXES
+            }
+        };
         let blocks = |len: usize| len.saturating_sub(ENTRY_DATA).div_ceil(BLOCK_DATA);
         let (of_request, of_reply) = (blocks(request.len()), blocks(reply_len));
         let left = self.free.len().checked_sub(of_request + of_reply)?;
+        if left < kept {
+            return None;
+        }
         let mut mailboxes = self.free.split_off(left);
         let reply = mailboxes.split_off(of_request);
         self.token = self.token.wrapping_add(1).max(1);

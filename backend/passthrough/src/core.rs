@@ -10,9 +10,11 @@ use connectx::queue::event::Entry;
 use parking_lot::Mutex;
 
 use crate::adapter::{Adapter, command};
+use crate::commands::Room;
 use crate::events::Event;
+use crate::firmware::{FirmwarePages, PAGE_REQUEST};
 use crate::guest::{Guest, Kind};
-use crate::mediation::{After, Facts, Refusal, Verdict, judge, number_made};
+use crate::mediation::{After, Facts, Isolation, Refusal, Verdict, judge, number_made};
 use crate::memory::{GuestMemory, Raise};
 use crate::physical::PhysicalError;
 use crate::report::{Fate, Port, Report};
@@ -22,6 +24,8 @@ use crate::wake::Wake;
 const EVENTS_AT_ONCE: usize = 1 << crate::window::LOG_EVENTS;
 /// How often the timer looks after commands that the VF has.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Most bytes of the guest's requests that wait for room in the VF's queue.
+const MAX_WAITING: usize = 32 << 20;
 /// Bytes of the head of a reply.
 pub(crate) const HEAD: usize = 16;
 /// Where requests have the number of an object.
@@ -34,6 +38,8 @@ pub(crate) enum Owner {
     Guest(u32, After),
     /// The daemon's, which asks for the state of the port.
     Port,
+    /// The daemon's, which gives firmware pages, or takes them: the operation.
+    Pages(u32),
     /// The daemon's, which wants nothing of the reply.
     Nobody,
 }
@@ -74,6 +80,7 @@ pub(crate) struct Core {
     stuck: Option<Adapter>,
     /// How long the VF may take for a command.
     time_limit: Duration,
+    isolation: Isolation,
     /// The timer looks after the commands that the VF has.
     watched: bool,
     /// The VF was given commands of the guest since it was brought up.
@@ -81,6 +88,8 @@ pub(crate) struct Core {
     /// The port has changed since it was asked for its state, and it is being asked.
     port_changed: bool,
     port_asked: bool,
+    /// Firmware is being given pages, or they are taken from it.
+    pages_asked: bool,
 }
 
 impl Core {
@@ -88,6 +97,7 @@ impl Core {
     pub fn new(
         name: String,
         time_limit: Duration,
+        isolation: Isolation,
         wake: Arc<Wake>,
         report: Arc<Mutex<Report>>,
     ) -> Self {
@@ -98,6 +108,7 @@ impl Core {
             adapter: None,
             stuck: None,
             time_limit,
+            isolation,
             watched: false,
             guest: Guest::default(),
             waiting: VecDeque::new(),
@@ -106,6 +117,7 @@ impl Core {
             touched: false,
             port_changed: false,
             port_asked: false,
+            pages_asked: false,
         }
     }
 
@@ -119,6 +131,7 @@ impl Core {
         self.stuck = None;
         self.touched = false;
         (self.port_changed, self.port_asked) = (false, false);
+        self.pages_asked = false;
     }
 
     /// The VF, unless it is lost.
@@ -137,14 +150,22 @@ impl Core {
         }
     }
 
-    /// Judges a command of the guest, which has so many interrupt vectors. `None` where the VF is lost.
-    pub fn judge(&mut self, vectors: u16, request: &mut [u8]) -> Option<Result<Verdict, Refusal>> {
+    /// Judges a command of the guest, which has so many interrupt vectors and keys over all memory that end there.
+    /// `None` where the VF is lost.
+    pub fn judge(
+        &mut self,
+        vectors: u16,
+        covered: u64,
+        request: &mut Vec<u8>,
+    ) -> Option<Result<Verdict, Refusal>> {
         let adapter = self.adapter.as_ref()?;
         let facts = Facts {
             general: &adapter.general,
             atomic: &adapter.atomic,
             vectors,
             own_page: adapter.page,
+            isolation: self.isolation,
+            covered,
         };
         Some(judge(&mut self.guest, &facts, request))
     }
@@ -229,15 +250,28 @@ impl Core {
         !self.done.is_empty()
     }
 
+    /// Whether a request of the guest may wait, if it has to.
+    pub fn has_room(&self, len: usize) -> bool {
+        let waiting = self.waiting.iter().map(|waiting| waiting.request.len());
+        waiting.sum::<usize>().saturating_add(len) <= MAX_WAITING
+    }
+
     /// Has the VF execute a command, when there is room in its queue.
     pub fn submit(&mut self, owner: Owner, request: Vec<u8>, reply_len: usize) {
-        self.touched |= matches!(owner, Owner::Guest(..));
-        self.waiting.push_back(Waiting {
+        let is_guests = matches!(owner, Owner::Guest(..));
+        let waiting = Waiting {
             owner,
             request,
             reply_len,
             since: Instant::now(),
-        });
+        };
+        // Commands of the guest may wait for pages that the daemon gives.
+        if is_guests {
+            self.touched = true;
+            self.waiting.push_back(waiting);
+        } else {
+            self.waiting.push_front(waiting);
+        }
     }
 
     /// Takes the VF's events, and hands out what they tell.
@@ -256,6 +290,14 @@ impl Core {
 
     /// Tells the guest what the VF tells.
     fn deliver(&mut self, event: &Event, memory: &GuestMemory, raise: &mut Raise) {
+        if event.kind == PAGE_REQUEST {
+            if let Some(adapter) = &mut self.adapter
+                && let Some(count) = FirmwarePages::asked(&event.data)
+            {
+                adapter.firmware_pages.ask(count);
+            }
+            return;
+        }
         let Some(kind) = EventType::from_code(event.kind) else {
             tracing::debug!(kind = event.kind, "an event that no guest hears of");
             return;
@@ -300,6 +342,14 @@ impl Core {
             let request = command(Opcode::QueryHcaVportContext, 0, HEAD);
             self.submit(Owner::Port, request, Adapter::PORT_REPLY);
         }
+        if !self.pages_asked
+            && let Some(adapter) = &mut self.adapter
+            && let Some((request, reply_len)) = adapter.firmware_pages.request()
+        {
+            self.pages_asked = true;
+            let operation = create_eq_in::OP_MOD.get(&request);
+            self.submit(Owner::Pages(operation), request, reply_len);
+        }
         while let Some(waiting) = self.waiting.pop_front() {
             let Waiting {
                 owner,
@@ -308,7 +358,11 @@ impl Core {
                 since,
             } = waiting;
             let opcode = create_eq_in::OPCODE.get(&request) as u16;
-            match self.with(|adapter| adapter.begin(&request, reply_len)) {
+            let room = match owner {
+                Owner::Guest(..) => Room::ButForFirmware,
+                _ => Room::All,
+            };
+            match self.with(|adapter| adapter.begin(&request, reply_len, room)) {
                 None => self.fail(owner, opcode),
                 Some(None) => {
                     self.waiting.push_front(Waiting {
@@ -361,6 +415,13 @@ impl Core {
                 self.port_asked = false;
                 if is_done {
                     self.report.lock().port = Port::read(&reply);
+                }
+            }
+            Owner::Pages(operation) => {
+                self.pages_asked = false;
+                if let Some(adapter) = &mut self.adapter {
+                    let reply = is_done.then_some(&reply[..]);
+                    adapter.firmware_pages.answered(operation, reply);
                 }
             }
             Owner::Nobody => {}

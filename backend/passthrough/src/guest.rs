@@ -8,6 +8,9 @@ use connectx::queue::event::EventQueue;
 
 use crate::report::Objects;
 
+/// Most objects of a guest.
+const MAX_OBJECTS: usize = 1 << 20;
+
 /// Kinds of objects that commands name by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -90,6 +93,11 @@ impl Guest {
     /// How many objects there are.
     pub const fn counts(&self) -> Objects {
         self.counts
+    }
+
+    /// Whether the guest has as many objects as it may have: the daemon knows each of them.
+    pub fn is_full(&self) -> bool {
+        self.objects.len() >= MAX_OBJECTS
     }
 
     /// Whether the guest has no object and no page.

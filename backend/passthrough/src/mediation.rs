@@ -4,42 +4,52 @@
 //! page or a port that is not the guest's. Numbers of objects are the VF's own, since the data path
 //! carries them.
 
+pub(crate) mod memory_key;
+mod pages;
+mod queue;
+
+use connectx::bits::Field;
 use connectx::bits::capability::{
     TYPE_ATOMIC, TYPE_GENERAL, atomic_caps, cmd_hca_cap as cap, query_hca_cap_out, set_hca_cap_in,
 };
 use connectx::bits::command::{
     Opcode, Status, alloc_pd_out, create_eq_in, query_issi_out, set_issi_in,
 };
-use connectx::bits::completion::{cqc, create_cq_in, modify_cq_in, query_cq_out};
+use connectx::bits::completion::{cqc, query_cq_out};
 use connectx::bits::counter::query_q_counter_in;
-use connectx::bits::event::{
-    EQE_SIZE, STATE_ARMED, STATE_FIRED, create_eq_out, destroy_eq_in, eqc, query_eq_out,
-};
-use connectx::bits::memory_key::{create_mkey_in, mkc};
+use connectx::bits::event::create_eq_out;
 use connectx::bits::port::{
     REGISTER_NODE_DESC, REGISTER_PMTU, REGISTER_PTYS, REGISTER_PVLC, access_register_in,
-    mad_ifc_in, modify_hca_vport_context_in, ptys_reg,
+    hca_vport_context as vport, mad_ifc_in, modify_hca_vport_context_in, ptys_reg,
 };
-use connectx::bits::queue_pair::{ReceiveType, ServiceType, create_qp_in, qpc, query_qp_out};
-use connectx::bits::shared_receive::{create_srq_in, srqc};
-use connectx::bits::{Field, Wide};
-use connectx::queue::Buffer;
-use connectx::queue::event::{EventQueue, LOG_MAX_EQ_SIZE};
+use connectx::bits::queue_pair::{qpc, query_qp_out};
+use connectx::queue::event::EventQueue;
 
+use crate::capability;
 use crate::guest::{Guest, Kind, Stage};
 
 /// User context that a command is from: none but the kernel's driver has any here.
 const UID: Field = Field::new(0x00, 15, 0);
 /// Where requests and replies have their object's number.
 const NUMBER: Field = alloc_pd_out::PD;
+/// In requests about a port: its number.
+const PORT_NUMBER: Field = Field::new(0x08, 19, 16);
 /// Where the lists of pages begin.
 const LIST: usize = 0x110;
-/// Bytes behind the context of a request about a completion queue that name memory of user contexts.
-const CQ_USER_MEMORY: std::ops::Range<usize> = 0x50..LIST;
-/// The same behind the context of a queue pair.
-const QP_USER_MEMORY: std::ops::Range<usize> = 0x100..LIST;
 /// Operation of a register's access: it is read.
 const READ: u32 = 1;
+
+/// What keeps a guest from the daemon's own memory at the VF, by which the VF could be given any command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// The daemon: no key, no queue and no work request of the guest can name that memory. The guest
+    /// cannot change keys by work requests then.
+    #[default]
+    Strict,
+    /// The VF alone, which keeps its guest from what is not the VF's. The guest can change keys by work
+    /// requests.
+    Sriov,
+}
 
 /// Why a command is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,13 +105,17 @@ pub(crate) struct Facts<'a> {
     pub vectors: u16,
     /// The daemon's own doorbell page.
     pub own_page: u32,
+    /// What the guest may name.
+    pub isolation: Isolation,
+    /// Where a key over all of the guest's memory ends.
+    pub covered: u64,
 }
 
 /// Judges a command, and makes of the request what the VF is to get.
 pub(crate) fn judge(
     guest: &mut Guest,
     facts: &Facts<'_>,
-    request: &mut [u8],
+    request: &mut Vec<u8>,
 ) -> Result<Verdict, Refusal> {
     let code = create_eq_in::OPCODE.get(request) as u16;
     let Some(opcode) = Opcode::from_code(code) else {
@@ -111,8 +125,14 @@ pub(crate) fn judge(
         return refuse(Status::BadParameter, "there are no user contexts");
     }
     check_stage(guest, opcode)?;
+    let is_full = guest.is_full();
     let mut judge = Judge { guest, facts };
-    judge.of(opcode, request)
+    match judge.of(opcode, request)? {
+        Verdict::Forward(After::Made(_) | After::EventQueue(..)) if is_full => {
+            refuse(Status::NoResources, "the guest has too many objects")
+        }
+        verdict => Ok(verdict),
+    }
 }
 
 /// Commands come in an order: a function is enabled, initialized, and then has objects.
@@ -148,7 +168,7 @@ const DONE: Result<Verdict, Refusal> = Ok(Verdict::Answer(Vec::new()));
 const FORWARD: Result<Verdict, Refusal> = Ok(Verdict::Forward(After::Nothing));
 
 impl Judge<'_> {
-    fn of(&mut self, opcode: Opcode, request: &mut [u8]) -> Result<Verdict, Refusal> {
+    fn of(&mut self, opcode: Opcode, request: &mut Vec<u8>) -> Result<Verdict, Refusal> {
         match opcode {
             Opcode::EnableHca => {
                 self.guest.stage = self.guest.stage.max(Stage::Enabled);
@@ -175,13 +195,11 @@ impl Judge<'_> {
             Opcode::QueryHcaCap => self.query_capabilities(request),
             Opcode::SetHcaCap => self.set_capabilities(request),
             Opcode::QueryAdapter => FORWARD,
-            Opcode::QueryHcaVportContext
-            | Opcode::ModifyHcaVportContext
-            | Opcode::QueryHcaVportGid
-            | Opcode::QueryHcaVportPkey => {
+            Opcode::QueryHcaVportContext | Opcode::QueryHcaVportGid | Opcode::QueryHcaVportPkey => {
                 own_port(request)?;
                 FORWARD
             }
+            Opcode::ModifyHcaVportContext => modify_port(request),
             Opcode::AccessReg => register(request),
             Opcode::MadIfc if mad_ifc_in::PORT.get(request) <= 1 => FORWARD,
             Opcode::MadIfc => refuse(Status::BadParameter, "there is one port"),
@@ -234,11 +252,10 @@ impl Judge<'_> {
             | Opcode::Rtr2Rts
             | Opcode::Rts2Rts
             | Opcode::Sqerr2Rts
-            | Opcode::Sqd2Rts
-            | Opcode::ToErr
-            | Opcode::ToRst
-            | Opcode::AttachToMcg
-            | Opcode::DetachFromMcg => self.with(Kind::QueuePair, request),
+            | Opcode::Sqd2Rts => self.modify_queue_pair(request),
+            Opcode::ToErr | Opcode::ToRst | Opcode::AttachToMcg | Opcode::DetachFromMcg => {
+                self.with(Kind::QueuePair, request)
+            }
         }
     }
 
@@ -298,6 +315,9 @@ impl Judge<'_> {
                 cap::LOG_MAX_QP.set(&mut shown, log);
             }
             cap::LOG_UAR_PAGE_SZ.set(&mut shown, self.guest.log_uar_page_size);
+        }
+        if modifier >> 1 == TYPE_GENERAL && self.facts.isolation == Isolation::Strict {
+            capability::hide_key_updates(&mut shown);
         }
         let mut reply = vec![0; query_hca_cap_out::CAPABILITY.position().0 / 8];
         reply.extend(shown);
@@ -367,162 +387,17 @@ impl Judge<'_> {
             None => refuse(Status::BadResource, "no such doorbell page"),
         }
     }
-
-    fn create_key(&self, request: &[u8]) -> Result<Verdict, Refusal> {
-        if create_mkey_in::MKEY_UMEM_VALID.is_set(request) {
-            return refuse(Status::BadParameter, "there are no user contexts");
-        }
-        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
-        self.own_or_none(Kind::ProtectionDomain, mkc::PD.get(context))?;
-        made(Kind::Key)
-    }
-
-    /// A queue for completions is the VF's. One for anything else is filled by the daemon, which alone
-    /// hears of such events; the VF gets a queue that stays empty, so that the number is taken.
-    fn create_event_queue(&self, request: &mut [u8]) -> Result<Verdict, Refusal> {
-        // Of the mask's four words only the first has events.
-        let mask = Wide::new(0).get(create_eq_in::EVENT_BITMASK.get(request));
-        let list = request.get(LIST..).unwrap_or_default();
-        let context = create_eq_in::EQ_CONTEXT_ENTRY.get(request);
-        let log_size = eqc::LOG_EQ_SIZE.get(context);
-        let vector = eqc::INTR.get(context);
-        if vector >= u32::from(self.facts.vectors) {
-            return refuse(Status::BadParameter, "no such interrupt vector");
-        }
-        if log_size > LOG_MAX_EQ_SIZE {
-            return refuse(Status::ExceededLimits, "the event queue is too long");
-        }
-        let queue = if mask == 0 {
-            None
-        } else {
-            let (page_size, offset) = (
-                eqc::LOG_PAGE_SIZE.get(context),
-                eqc::PAGE_OFFSET.get(context),
-            );
-            let buffer = Buffer::new(list, page_size, offset, (EQE_SIZE as u64) << log_size);
-            let Ok(buffer) = buffer else {
-                return refuse(
-                    Status::BadInputLength,
-                    "the page list is shorter than the queue",
-                );
-            };
-            let queue = EventQueue::new(buffer, log_size, vector as u16, mask, true);
-            Some(Box::new(queue))
-        };
-        create_eq_in::EVENT_BITMASK.get_mut(request).fill(0);
-        let context = create_eq_in::EQ_CONTEXT_ENTRY.get_mut(request);
-        if queue.is_some() {
-            eqc::INTR.set(context, 0);
-        }
-        self.translate_page(eqc::UAR_PAGE, context)?;
-        Ok(Verdict::Forward(After::EventQueue(queue, vector)))
-    }
-
-    fn query_event_queue(&self, request: &[u8]) -> Result<Verdict, Refusal> {
-        let eqn = destroy_eq_in::EQ_NUMBER.get(request);
-        self.own(Kind::EventQueue, eqn)?;
-        let Some(queue) = self.guest.events.get(&(eqn as u8)) else {
-            let at = query_eq_out::EQ_CONTEXT_ENTRY.position().0 / 8;
-            return Ok(Verdict::Forward(After::ShowPage(eqc::UAR_PAGE, at)));
-        };
-        let mut reply = vec![0; query_eq_out::SIZE];
-        query_eq_out::EVENT_BITMASK.set(&mut reply, queue.mask);
-        let context = query_eq_out::EQ_CONTEXT_ENTRY.get_mut(&mut reply);
-        let (producer, consumer) = queue.counters();
-        let state = if queue.has_fired() {
-            STATE_FIRED
-        } else {
-            STATE_ARMED
-        };
-        for (field, value) in [
-            (eqc::ST, state),
-            (eqc::LOG_EQ_SIZE, queue.log_size()),
-            (eqc::INTR, u32::from(queue.vector())),
-            (eqc::PRODUCER_COUNTER, producer),
-            (eqc::CONSUMER_COUNTER, consumer),
-        ] {
-            field.set(context, value);
-        }
-        Ok(Verdict::Answer(reply))
-    }
-
-    fn create_completion_queue(&self, request: &mut [u8]) -> Result<Verdict, Refusal> {
-        clear(request, CQ_USER_MEMORY);
-        let context = create_cq_in::CQ_CONTEXT.get_mut(request);
-        self.own(Kind::EventQueue, cqc::C_EQN_OR_APU_ELEMENT.get(context))?;
-        self.translate_page(cqc::UAR_PAGE, context)?;
-        made(Kind::CompletionQueue)
-    }
-
-    fn modify_completion_queue(&self, request: &mut [u8]) -> Result<Verdict, Refusal> {
-        clear(request, CQ_USER_MEMORY);
-        let verdict = self.with(Kind::CompletionQueue, request)?;
-        let context = modify_cq_in::CQ_CONTEXT.get_mut(request);
-        self.own_or_none(Kind::EventQueue, cqc::C_EQN_OR_APU_ELEMENT.get(context))?;
-        if cqc::UAR_PAGE.is_set(context) {
-            self.translate_page(cqc::UAR_PAGE, context)?;
-        }
-        Ok(verdict)
-    }
-
-    fn create_shared_receive_queue(&self, request: &[u8]) -> Result<Verdict, Refusal> {
-        let context = create_srq_in::SRQ_CONTEXT_ENTRY.get(request);
-        self.own(Kind::ProtectionDomain, srqc::PD.get(context))?;
-        self.own_or_none(Kind::XrcDomain, srqc::XRCD.get(context))?;
-        self.own_or_none(Kind::CompletionQueue, srqc::CQN.get(context))?;
-        made(Kind::SharedReceiveQueue)
-    }
-
-    fn create_queue_pair(&self, request: &mut [u8]) -> Result<Verdict, Refusal> {
-        clear(request, QP_USER_MEMORY);
-        let context = create_qp_in::QPC.get_mut(request);
-        // The queue pair for changes to memory keys has none: what it changes, the keys say.
-        self.own_or_none(Kind::ProtectionDomain, qpc::PD.get(context))?;
-        let service = ServiceType::from_code(qpc::ST.get(context));
-        let is_xrc = service == Some(ServiceType::ExtendedReliableConnection);
-        let receives = ReceiveType::from_code(qpc::RQ_TYPE.get(context));
-        let shares = receives == Some(ReceiveType::Shared);
-        for (kind, field, counts) in [
-            (
-                Kind::CompletionQueue,
-                qpc::CQN_SND,
-                !qpc::NO_SQ.is_set(context),
-            ),
-            (
-                Kind::CompletionQueue,
-                qpc::CQN_RCV,
-                shares || receives == Some(ReceiveType::Own) && !is_xrc,
-            ),
-            (Kind::SharedReceiveQueue, qpc::SRQN_RMPN_XRQN, shares),
-            (Kind::XrcDomain, qpc::XRCD, is_xrc),
-        ] {
-            match self.own_or_none(kind, field.get(context)) {
-                // Drivers leave anything in fields that do not count. The VF gets none of it.
-                Err(_) if !counts => field.set(context, 0),
-                checked => checked?,
-            }
-        }
-        // Without a send queue there is nothing to ring: kernels leave the page of an XRC target 0.
-        if !qpc::NO_SQ.is_set(context) || qpc::UAR_PAGE.is_set(context) {
-            self.translate_page(qpc::UAR_PAGE, context)?;
-        }
-        made(Kind::QueuePair)
-    }
 }
 
 const fn made(kind: Kind) -> Result<Verdict, Refusal> {
     Ok(Verdict::Forward(After::Made(kind)))
 }
 
-fn clear(request: &mut [u8], range: std::ops::Range<usize>) {
-    let end = range.end.min(request.len());
-    if let Some(bytes) = request.get_mut(range.start.min(end)..end) {
-        bytes.fill(0);
-    }
-}
-
-/// A virtual function has no say over other ports.
+/// A virtual function has one port, and no say over those of others.
 fn own_port(request: &[u8]) -> Result<(), Refusal> {
+    if PORT_NUMBER.get(request) > 1 {
+        return refuse(Status::BadParameter, "there is one port");
+    }
     if modify_hca_vport_context_in::OTHER_VPORT.is_set(request) {
         return refuse(
             Status::BadParameter,
@@ -530,6 +405,26 @@ fn own_port(request: &[u8]) -> Result<(), Refusal> {
         );
     }
     Ok(())
+}
+
+/// Of its port a guest changes the capabilities that announce its own agents, where the VF lets it, and
+/// nothing else.
+fn modify_port(request: &mut [u8]) -> Result<Verdict, Refusal> {
+    own_port(request)?;
+    let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.get_mut(request);
+    if vport::FIELD_SELECT.is_set(context) {
+        return refuse(
+            Status::BadParameter,
+            "addresses and state of the port are not the guest's to set",
+        );
+    }
+    let capabilities = [vport::CAP_MASK1, vport::CAP_MASK1_FIELD_SELECT];
+    let values = capabilities.map(|field| field.get(context));
+    context.fill(0);
+    for (field, value) in capabilities.into_iter().zip(values) {
+        field.set(context, value);
+    }
+    FORWARD
 }
 
 /// Registers of the port, which are read, and the node's description, which may be written.

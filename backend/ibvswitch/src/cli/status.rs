@@ -119,6 +119,7 @@ fn passed_through(vfs: &[PassedVf]) -> String {
             "VM",
             "QPS",
             "COMMANDS",
+            "ISOLATION",
             "TO",
         ]
         .map(str::to_owned),
@@ -135,6 +136,7 @@ fn passed_through(vfs: &[PassedVf]) -> String {
             vf.objects.qp.to_string(),
             (commands.answered + commands.refused + commands.executed + commands.failed)
                 .to_string(),
+            vf.isolation.clone(),
             vf.device.clone(),
         ]
     }));

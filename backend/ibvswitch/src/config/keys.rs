@@ -75,6 +75,7 @@ pub(super) const HYPERVISOR: &[&str] = &[
 pub(super) const VF: &[&str] = &[
     "name",
     "device",
+    "isolation",
     "address",
     "lid",
     "guid",

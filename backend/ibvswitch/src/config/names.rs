@@ -1,6 +1,7 @@
 //! Quantities a configuration gives by name, as `ibstatus` prints them.
 
 use fabric::SmpAccess;
+use passthrough::Isolation;
 use wire::LinkWidth;
 
 /// All widths with their names in the configuration.
@@ -11,6 +12,10 @@ pub(super) const WIDTHS: [(&str, LinkWidth); 5] = [
     ("8X", LinkWidth::X8),
     ("12X", LinkWidth::X12),
 ];
+
+/// What keeps a guest of a VF that is passed through from the daemon's memory there.
+pub(crate) const ISOLATION: [(&str, Isolation); 2] =
+    [("strict", Isolation::Strict), ("sriov", Isolation::Sriov)];
 
 /// How far a guest's subnet management packets go.
 pub(crate) const SMP_ACCESS: [(&str, SmpAccess); 3] = [

@@ -163,7 +163,7 @@ fn unknown_keys() {
     );
     vf_case(
         "password = 3",
-        "1: `hypervisor.vf.password`: unknown key; the keys here are `name`, `device`, `address`, `lid`, `guid`, \
+        "1: `hypervisor.vf.password`: unknown key; the keys here are `name`, `device`, `isolation`, `address`, `lid`, `guid`, \
          `pkeys`, `doorbells`, `object_memory`, `guest_memory`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates`, `cluster`, `vlid`, `virtual_pkeys`, `sl`, `sl_policy` and `socket`",
     );
     head_case(
@@ -217,6 +217,7 @@ fn the_built_in_configuration_names_all_values() {
         ("manager", names(&ManagerPlace::NAMES)),
         ("view", names(&View::NAMES)),
         ("smp", names(&SMP_ACCESS)),
+        ("isolation", names(&ISOLATION)),
     ] {
         for value in values {
             let quoted = format!("\"{value}\"");

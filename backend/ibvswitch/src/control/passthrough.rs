@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use passthrough::Isolation;
 use serde::{Deserialize, Serialize};
 use wire::{Guid, PortState};
 
 use super::Objects;
-use crate::config::{Hardware, Hypervisor};
+use crate::config::{Hardware, Hypervisor, ISOLATION};
 
 /// A VF that is passed through to another one, which is a node of another subnet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,8 @@ pub struct PassedVf {
     pub hypervisor: String,
     /// The VF behind it, as the configuration names it.
     pub device: String,
+    /// What keeps its guest from the daemon's memory there: `strict` or `sriov`.
+    pub isolation: String,
     /// Whether the VF behind it is there and well.
     pub alive: bool,
     /// State of the port of the VF behind it, as `ibstat` names it; `Down` where that VF is lost.
@@ -119,6 +122,7 @@ impl PassedVf {
             name: vf.name.clone(),
             hypervisor: hypervisor.name.clone(),
             device: device(vf),
+            isolation: isolation(vf.isolation).to_owned(),
             alive: report.alive,
             state: PortState::from_code(port.state)
                 .filter(|state| *state != PortState::NoChange)
@@ -154,6 +158,11 @@ impl PassedVf {
             longest_us: all.longest_us.max(of.longest_us),
         })
     }
+}
+
+fn isolation(mode: Isolation) -> &'static str {
+    let found = ISOLATION.iter().find(|(_, known)| *known == mode);
+    found.map_or("", |(name, _)| name)
 }
 
 /// The VF behind one, as the configuration names it.

@@ -39,6 +39,7 @@ impl HardwareDevice {
             open: Box::new(move || device.open()),
             interrupts: |vectors| Interrupts::new(&[IrqInfo::msix(vectors)]),
             time_limit: COMMAND_TIME,
+            isolation: hardware.isolation,
         })?;
         Ok(Self {
             function: Function::new(backend),

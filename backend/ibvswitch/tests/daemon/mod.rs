@@ -182,17 +182,22 @@ impl Daemon {
                 .filter(|vf| vf["ethernet"].is_null())
                 .map(|vf| vf["name"].as_str().expect("a name").to_owned())
                 .collect();
-            self.front = Some(Box::new(self.before(&names)));
+            // Tests of the device have all that it can do, where they do not ask for less.
+            let strict = std::env::var("IBVSWITCH_TEST_PASSTHROUGH").is_ok_and(|it| it == "strict");
+            let isolation = if strict { "strict" } else { "sriov" };
+            self.front = Some(Box::new(self.before(&names, isolation)));
         }
         self
     }
 
-    /// Starts a daemon with VFs of these names, which are passed through to those of this one.
-    pub fn before<S: AsRef<str>>(&self, names: &[S]) -> Self {
+    /// Starts a daemon with VFs of these names, which are passed through to those of this one, with this
+    /// isolation.
+    pub fn before<S: AsRef<str>>(&self, names: &[S], isolation: &str) -> Self {
         let vfs = names.iter().map(AsRef::as_ref).map(|name| {
             let device = self.own_socket(name);
             format!(
-                "[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:{}\"\n",
+                "[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:{}\"\n\
+                 isolation = \"{isolation}\"\n",
                 device.display()
             )
         });

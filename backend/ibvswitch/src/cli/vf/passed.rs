@@ -24,6 +24,7 @@ pub(super) fn block(vf: &PassedVf) -> String {
             "the VF behind it is lost: restart its server, then the VM".to_owned()
         },
     );
+    line("Isolation", vf.isolation.clone());
     line("Base lid", format!("{:#}", Lid::from(vf.lid)));
     line("SM lid", format!("{:#}", Lid::from(vf.sm_lid)));
     line("Node GUID", vf.node_guid.clone());

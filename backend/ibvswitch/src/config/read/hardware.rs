@@ -5,10 +5,10 @@ use passthrough::Device;
 use super::Reader;
 use super::hypervisors::Defaults;
 use crate::config::document::Section;
-use crate::config::{Hardware, keys};
+use crate::config::{Hardware, ISOLATION, keys};
 
 /// What such a VF may have. All else is the VF's behind it.
-const KEYS: &[&str] = &["name", "device", "guest_memory", "socket"];
+const KEYS: &[&str] = &["name", "device", "isolation", "guest_memory", "socket"];
 
 impl<'d> Reader<'d> {
     pub(super) fn hardware(
@@ -32,6 +32,7 @@ impl<'d> Reader<'d> {
             "write the PCI address of a ConnectX VF as `lspci -D` prints it (0000:3b:00.2), or \
              \"unix:\" and the whole path of the vfio-user socket of one",
         );
+        let isolation = section.one_of("isolation", &ISOLATION).unwrap_or_default();
         let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
         let configured = section.text("socket");
         let name = name?;
@@ -39,6 +40,7 @@ impl<'d> Reader<'d> {
         Some(Hardware {
             name: name.value.to_owned(),
             device: device?,
+            isolation,
             guest_memory,
             socket,
         })

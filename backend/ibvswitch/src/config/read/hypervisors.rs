@@ -178,6 +178,12 @@ impl<'d> Reader<'d> {
     fn vf(&mut self, section: &Section<'d>, defaults: Defaults<'_>) -> Option<Vf> {
         let name = section.name(&mut self.names.vfs, "VF");
         let label = name.as_ref().map_or("", |name| name.value);
+        if let Some(entry) = section.value("isolation") {
+            entry.reject(
+                "only a VF that is passed through has it",
+                "leave the key out, or add `device`",
+            );
+        }
         let lid = self.lid(section, label, defaults.subnet);
         let guid = self.guid(section, label);
         let pkeys = self.pkeys(section);
