@@ -414,8 +414,8 @@ const PINGS: u32 = 500;
 /// How often each is measured, by turns.
 const TURNS: usize = 3;
 
-/// QEMU's arguments for a card of a stream between two QEMUs, which one of them begins.
-fn stream(bed: &Testbed, name: &str, begins: bool) -> Vec<String> {
+/// QEMU's arguments for a card of a stream between two QEMUs, which one of them begins. The address ends so.
+fn stream(bed: &Testbed, name: &str, begins: bool, mac: u8) -> Vec<String> {
     let path = bed.dir().join(format!("{name}.sock"));
     let end = if begins {
         "server=on".to_owned()
@@ -427,7 +427,7 @@ fn stream(bed: &Testbed, name: &str, begins: bool) -> Vec<String> {
         "-netdev".into(),
         format!("stream,id={name},{end},addr.type=unix,addr.path={path}"),
         "-device".into(),
-        format!("virtio-net-pci,netdev={name},host_mtu=2044"),
+        format!("virtio-net-pci,netdev={name},mac=52:54:00:00:00:{mac:02x},host_mtu=2044"),
     ]
 }
 
@@ -507,15 +507,17 @@ fn speed_beside_a_stream() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
     let daemon = bed.daemon("daemon", Some(CONFIG))?;
     let mut one = cloud(&bed, &daemon, "cloud1", &["net1"])?;
-    one.qemu_arguments.extend(stream(&bed, "cards", true));
-    one.qemu_arguments.extend(stream(&bed, "hca", true));
+    one.qemu_arguments.extend(stream(&bed, "cards", true, 1));
+    one.qemu_arguments.extend(stream(&bed, "hca", true, 2));
     let mut two = cloud(&bed, &daemon, "cloud2", &["net2"])?;
-    two.qemu_arguments.extend(stream(&bed, "cards", false));
+    two.qemu_arguments.extend(stream(&bed, "cards", false, 3));
     let mut with_hca = bed.config("vm1");
     with_hca.modules = MLX5.map(str::to_owned).to_vec();
     with_hca.modules.push("virtio_net".to_owned());
     with_hca.devices.push(daemon.device("vm1", None)?);
-    with_hca.qemu_arguments.extend(stream(&bed, "hca", false));
+    with_hca
+        .qemu_arguments
+        .extend(stream(&bed, "hca", false, 4));
     let [one, two, hca] = [bed.start(one)?, bed.start(two)?, bed.start(with_hca)?];
     for guest in [&one, &two, &hca] {
         guest.booted()?;
