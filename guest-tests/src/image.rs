@@ -198,13 +198,16 @@ impl Image {
     }
 
     /// The same image with more in it: programs and other files of this machine, by their paths in the
-    /// guest. It is written to `dir`.
-    pub fn with(&self, files: &[(&str, &Path)], dir: &Path) -> Result<Self> {
+    /// guest, and trees. It is written to `dir`.
+    pub fn with(&self, files: &[(&str, &Path)], trees: &[&Path], dir: &Path) -> Result<Self> {
         let initramfs = dir.join("initramfs");
         fs::copy(&self.initramfs, &initramfs).at("copy", &self.initramfs)?;
         // The kernel unpacks archives one after the other.
         let file = File::options().append(true).open(&initramfs);
         let mut archive = Initramfs::new(BufWriter::new(file.at("open", &initramfs)?));
+        for tree in trees {
+            archive.tree(tree)?;
+        }
         for (name, path) in files {
             archive.file(name, 0o755, &fs::read(path).at("read", path)?)?;
         }
@@ -233,6 +236,46 @@ fn tools() -> Result<Sysroot> {
         busybox_links(dir)
     })?;
     Ok(Sysroot::new(dir))
+}
+
+/// The folder of rdma-core's own tests in the guest, for an image with [`rdma_core_tests`].
+pub const RDMA_CORE_TESTS: &str = "/usr/lib/rdma-core-tests";
+
+/// A tree of rdma-core's own tests, as Debian has them, and of what they need: Python with pyverbs and
+/// scapy. `run_tests.py` in [`RDMA_CORE_TESTS`] runs them.
+///
+/// Scapy is that of an older release: the tests read the first half of a structure, which scapy 2.6 takes
+/// for an error.
+pub fn rdma_core_tests() -> Result<PathBuf> {
+    const TESTS: &str = "python3-pyverbs";
+    const SCAPY: (&str, &str) = ("bookworm", "python3-scapy");
+    let key = paths::key(&(TESTS, SCAPY, UNNEEDED, TOOLS_RELEASE, 2));
+    paths::cached(&format!("rdma-core-tests-{key}"), |dir| {
+        let apt = Apt::new(Kernel::V6_12.suites().1)?;
+        let mut packages = apt.resolve(TOOLS_RELEASE, &[TESTS])?;
+        packages.retain(|package| !unneeded(package));
+        let tree = Sysroot::new(dir);
+        tree.prepare()?;
+        apt.unpack("rdma-core's tests", &packages, dir)?;
+        let (release, scapy) = SCAPY;
+        let apt = Apt::new(&[release])?;
+        let mut packages = apt.resolve(release, &[scapy])?;
+        packages.retain(|package| package.name == scapy);
+        apt.unpack("scapy", &packages, dir)?;
+        let tests = dir.join(RDMA_CORE_TESTS.trim_start_matches('/'));
+        let source = dir.join("usr/share/doc/rdma-core/tests");
+        fs::rename(&source, &tests).at("move to", &tests)?;
+        // Debian compresses what is documentation to it.
+        for entry in fs::read_dir(&tests).at("read", &tests)?.flatten() {
+            if entry.path().extension().is_some_and(|it| it == "gz") {
+                run(Command::new("gunzip").arg(entry.path()))?;
+            }
+        }
+        for unread in UNREAD {
+            paths::remove(&dir.join(unread))?;
+        }
+        Ok(())
+    })
 }
 
 fn unneeded(package: &Package) -> bool {

@@ -4,7 +4,12 @@
 use std::{fs, path::Path, time::Duration};
 
 use ibvswitch_guest_tests::{
-    Result, checks::Checks, daemon::program, guest::Guest, image::Kernel, testbed::Testbed,
+    Result,
+    checks::Checks,
+    daemon::program,
+    guest::Guest,
+    image::{Kernel, RDMA_CORE_TESTS, rdma_core_tests},
+    testbed::Testbed,
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -22,6 +27,10 @@ name = "vm1"
 name = "hv2"
 [[hypervisor.vf]]
 name = "vm2"
+like = "connectx-5"
+[[hypervisor.vf]]
+name = "vm3"
+like = "connectx-5"
 "#;
 
 /// The daemon inside. Each root port has a bus of its own.
@@ -34,6 +43,7 @@ device = "0000:01:00.0"
 [[hypervisor.vf]]
 name = "two"
 device = "0000:02:00.0"
+isolation = "sriov"
 "#;
 
 /// Starts the daemon inside, which is to say why it cannot go on.
@@ -63,11 +73,11 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
         .each_ref()
         .map(|(name, path)| (*name, path.as_path() as &Path));
     let mut config = bed.config("host");
-    config.image = bed.image.with(&files, bed.dir())?;
+    config.image = bed.image.with(&files, &[&rdma_core_tests()?], bed.dir())?;
     config.memory = 2048;
     // The IOMMU comes first: it has what comes later.
     config.devices = vec!["intel-iommu,intremap=off,caching-mode=on".into()];
-    for (number, vf) in [(1, "vm1"), (2, "vm2")] {
+    for (number, vf) in [(1, "vm1"), (2, "vm2"), (3, "vm3")] {
         let port = format!("pcie-root-port,id=rp{number},chassis={number},slot={number}");
         config
             .devices
@@ -83,13 +93,25 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
     host.booted()?;
     let mut checks = Checks::default();
     let sh = |command: &str| host.sh(command, LIMIT);
+    checks.check("the host is found wanting", || {
+        let said = host.run("ibvswitch host check", LIMIT)?;
+        let all = [
+            "ok       IOMMU: on",
+            "error    interrupts: interrupts are not remapped",
+            "error    binding: 0000:03:00.0 has no driver, not vfio-pci",
+        ];
+        if said.status == 1 && all.iter().all(|it| said.text.contains(it)) {
+            return Ok(());
+        }
+        Err(host.failed(said.text))
+    });
     checks.check("a VF without vfio-pci is told of", || {
         refusal(
             &host,
             "0000:01:00.0 has no driver, not vfio-pci: `driverctl",
         )
     });
-    let bind = "for at in 0000:01:00.0 0000:02:00.0; do \
+    let bind = "for at in 1 2 3; do at=0000:0$at:00.0; \
                 echo vfio-pci >/sys/bus/pci/devices/$at/driver_override && \
                 echo $at >/sys/bus/pci/drivers_probe; done";
     checks.check("interrupts that are not remapped are told of", || {
@@ -100,11 +122,11 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
     });
     checks.check("each VF has a group of its own", || {
         let groups = sh(
-            "for at in 1 2; do ls /sys/bus/pci/devices/0000:0$at:00.0/iommu_group/devices; done",
+            "for at in 1 2 3; do ls /sys/bus/pci/devices/0000:0$at:00.0/iommu_group/devices; done",
         )?;
         if groups
             .split_whitespace()
-            .eq(["0000:01:00.0", "0000:02:00.0"])
+            .eq(["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"])
         {
             return Ok(());
         }
@@ -113,9 +135,33 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
     // There is no interrupt remapping that QEMU could have with devices of other processes.
     sh("echo 1 >/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts")?;
     // Each mapping of the virtual IOMMU is an exit; so memory is mapped in pages of 2 MiB.
-    sh("echo always >/sys/kernel/mm/transparent_hugepage/shmem_enabled")?;
+    sh(
+        "cd /sys/kernel/mm/transparent_hugepage && echo always >enabled && echo always >shmem_enabled",
+    )?;
+    checks.check("the host is found ready", || {
+        let said = sh("ibvswitch host check")?;
+        let all = [
+            "warning  interrupts: not remapped, and allow_unsafe",
+            "ok       port: Active",
+            "ok       partitions: 0xffff",
+        ];
+        if all.iter().all(|it| said.contains(it)) {
+            return Ok(());
+        }
+        Err(host.failed(said))
+    });
     let mut daemon = host.spawn("ibvswitch run --config /etc/inside.toml")?;
     daemon.await_text("ready", LIMIT)?;
+    checks.check("rdma-core's own tests of a VF under VFIO", || {
+        let run = format!(
+            "cd {RDMA_CORE_TESTS} && python3 run_tests.py -v --pci-dev 0000:03:00.0 -k Mlx5Vfio 2>&1"
+        );
+        let said = host.sh(&run, 3 * LIMIT)?;
+        if said.contains("Ran 2 tests") && !said.contains("skipped") {
+            return Ok(());
+        }
+        Err(host.failed(said))
+    });
     checks.check("data go between two VFs", || {
         let said = sh("ibvswitch-probe transfer /run/ibvswitch/one.sock /run/ibvswitch/two.sock")?;
         if said.contains("with interrupts") {
@@ -143,7 +189,7 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
         }
     });
     checks.check("what is not the guest's is out of reach", || {
-        // Where the kernel of this host lies.
+        // Where the kernel of this host lies. No key is refused here: the IOMMU has to stop it.
         sh("ibvswitch-probe beyond /run/ibvswitch/two.sock 0x1000000").map(drop)
     });
     checks.check("a group that is taken is told of", || {

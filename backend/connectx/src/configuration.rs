@@ -44,6 +44,17 @@ pub enum Doorbells {
     Poll,
 }
 
+/// After what a function is made, where that makes a difference to drivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Likeness {
+    /// As drivers need it, and no more.
+    #[default]
+    Plain,
+    /// A virtual function of a ConnectX-5: its identity, the MSI-X structures in BAR 0, the second
+    /// version of the command interface (ISSI 1), user memory objects.
+    ConnectX5,
+}
+
 /// What a function is like on the PCI bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Configuration {
@@ -58,6 +69,8 @@ pub struct Configuration {
     pub vectors: u16,
     /// How doorbells are noticed.
     pub doorbells: Doorbells,
+    /// After what it is made.
+    pub like: Likeness,
 }
 
 impl Default for Configuration {
@@ -67,15 +80,39 @@ impl Default for Configuration {
             bar_size: 8 << 20,
             vectors: 32,
             doorbells: Doorbells::Trap,
+            like: Likeness::Plain,
         }
     }
 }
+
+/// Where a ConnectX has its MSI-X structures in BAR 0, in bytes: in the two pages before the first doorbell
+/// page.
+pub const MSIX_IN_BAR0: u64 = 0x2000;
 
 /// Pages of BAR 0 at its start that always trap: the initialization segment,
 /// and the doorbell pages that the kernel's driver gets, which come first.
 pub const TRAPPED_PAGES: u32 = 16;
 
 impl Configuration {
+    /// A function like the virtual functions of an adapter.
+    #[must_use]
+    pub fn like(like: Likeness) -> Self {
+        let mut configuration = Self {
+            like,
+            ..Self::default()
+        };
+        if like == Likeness::ConnectX5 {
+            configuration.identity.device = 0x1018;
+        }
+        configuration
+    }
+
+    /// Whether the MSI-X structures lie in BAR 0, before the first doorbell page; else they have BAR 2.
+    #[must_use]
+    pub const fn has_msix_in_bar0(&self) -> bool {
+        matches!(self.like, Likeness::ConnectX5)
+    }
+
     /// This configuration with every value within what the device can be.
     #[must_use]
     pub fn checked(mut self) -> Self {

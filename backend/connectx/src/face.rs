@@ -255,21 +255,24 @@ fn entry(event: Event) -> Entry {
                 .with(0x0, cqn)
                 .with(0x8, u32::from(syndrome))
         }
-        Event::Port(change) => {
-            let subtype = match change {
-                PortChange::Active => PortSubtype::Active,
-                PortChange::Initialize => PortSubtype::Initialized,
-                PortChange::Down => PortSubtype::Down,
-                PortChange::Lid => PortSubtype::Lid,
-                PortChange::Pkey => PortSubtype::Pkey,
-                PortChange::Guid => PortSubtype::Guid,
-                PortChange::ClientReregister => PortSubtype::ClientReregister,
-            };
-            // The port's number is the high half of a byte.
-            Entry {
-                subtype: subtype.code(),
-                ..Entry::new(EventType::PortChange).with(0x8, 1 << 28)
-            }
-        }
+        Event::Port(change) => port_entry(change),
+    }
+}
+
+/// How a change of the port is told.
+pub(crate) fn port_entry(change: PortChange) -> Entry {
+    let subtype = match change {
+        PortChange::Active => PortSubtype::Active,
+        PortChange::Initialize => PortSubtype::Initialized,
+        PortChange::Down => PortSubtype::Down,
+        PortChange::Lid => PortSubtype::Lid,
+        PortChange::Pkey => PortSubtype::Pkey,
+        PortChange::Guid => PortSubtype::Guid,
+        PortChange::ClientReregister => PortSubtype::ClientReregister,
+    };
+    // The port's number is the high half of a byte.
+    Entry {
+        subtype: subtype.code(),
+        ..Entry::new(EventType::PortChange).with(0x8, 1 << 28)
     }
 }

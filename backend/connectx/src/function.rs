@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::bits::initialization::{FIRST_UAR, PAGE_SIZE};
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, MSIX_IN_BAR0};
 use crate::pci::{CONFIG_SIZE, ConfigEffect, ConfigSpace, MSIX_BAR_SIZE, MsixTable};
 use crate::segment::{InitializationSegment, SegmentEffect};
 use crate::transport::CommandQueue;
@@ -99,6 +99,7 @@ impl<B: Backend> Function<B> {
     pub const fn region_size(&self, region: Region) -> u64 {
         match region {
             Region::Bar0 => self.configuration.bar_size,
+            Region::Bar2 if self.configuration.has_msix_in_bar0() => 0,
             Region::Bar2 => MSIX_BAR_SIZE,
             Region::Config => CONFIG_SIZE as u64,
         }
@@ -107,6 +108,7 @@ impl<B: Backend> Function<B> {
     /// Reads from byte `offset` of a region.
     pub fn read(&mut self, region: Region, offset: u64, data: &mut [u8]) {
         match region {
+            Region::Bar0 if self.is_msix(offset) => self.msix.read(offset - MSIX_IN_BAR0, data),
             Region::Bar0 if offset < u64::from(FIRST_UAR) * PAGE_SIZE => {
                 self.segment.read(offset, data, &self.backend.registers());
             }
@@ -120,6 +122,10 @@ impl<B: Backend> Function<B> {
     /// Writes to byte `offset` of a region.
     pub fn write(&mut self, region: Region, offset: u64, data: &[u8]) -> Effect {
         match region {
+            Region::Bar0 if self.is_msix(offset) => {
+                self.msix.write(offset - MSIX_IN_BAR0, data);
+                Effect::None
+            }
             Region::Bar0 => self.write_bar0(offset, data),
             Region::Bar2 => {
                 self.msix.write(offset, data);
@@ -133,6 +139,12 @@ impl<B: Backend> Function<B> {
                 }
             },
         }
+    }
+
+    /// Whether the MSI-X structures are at byte `offset` of BAR 0.
+    fn is_msix(&self, offset: u64) -> bool {
+        let place = MSIX_IN_BAR0..MSIX_IN_BAR0 + MSIX_BAR_SIZE;
+        self.configuration.has_msix_in_bar0() && place.contains(&offset)
     }
 
     fn write_bar0(&mut self, offset: u64, data: &[u8]) -> Effect {

@@ -10,7 +10,7 @@ use hca::image::{ImageError, VfImage};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::configuration::{Configuration, Doorbells};
+use crate::configuration::{Configuration, Doorbells, Likeness};
 use crate::face::Mlx5;
 use crate::function::Function;
 use crate::pci::{ConfigImageV1, MsixImageV1};
@@ -36,6 +36,9 @@ pub struct FunctionImageV1<D: Dma + 'static> {
     vectors: u16,
     /// Doorbell pages of user programs are memory.
     polled: bool,
+    /// It is made after a ConnectX-5.
+    #[serde(default)]
+    connectx_5: bool,
     config: ConfigImageV1,
     msix: MsixImageV1,
     segment: SegmentImageV1,
@@ -86,6 +89,7 @@ impl<H: Host> Function<Software<H>> {
             bar_size: configuration.bar_size,
             vectors: configuration.vectors,
             polled: is_polled(configuration),
+            connectx_5: is_connectx_5(configuration),
             config: registers.0.save(),
             msix: registers.1.save(),
             segment: registers.2.save(),
@@ -110,6 +114,7 @@ impl<H: Host> Function<Software<H>> {
         let FunctionImage::V1(image) = image;
         let own = *self.configuration();
         let (polled, polls) = (image.polled.into(), is_polled(&own).into());
+        let (like, likes) = (image.connectx_5.into(), is_connectx_5(&own).into());
         for (what, there, here) in [
             ("a BAR 0 of bytes:", image.bar_size, own.bar_size),
             (
@@ -122,6 +127,7 @@ impl<H: Host> Function<Software<H>> {
                 polled,
                 polls,
             ),
+            ("the likeness of a ConnectX-5 (1) or none (0):", like, likes),
         ] {
             if there != here {
                 return Err(RestoreError::Differs { what, there, here });
@@ -137,4 +143,8 @@ impl<H: Host> Function<Software<H>> {
 
 const fn is_polled(configuration: &Configuration) -> bool {
     matches!(configuration.doorbells, Doorbells::Poll)
+}
+
+const fn is_connectx_5(configuration: &Configuration) -> bool {
+    matches!(configuration.like, Likeness::ConnectX5)
 }

@@ -40,7 +40,7 @@ mod transport;
 mod testing;
 
 pub use backend::{Backend, DoorbellPages, Registers};
-pub use configuration::{Configuration, Doorbells, Identity, TRAPPED_PAGES};
+pub use configuration::{Configuration, Doorbells, Identity, Likeness, TRAPPED_PAGES};
 pub use face::Mlx5;
 pub use function::{Effect, Function, Region};
 pub use image::{FunctionImage, FunctionImageV1, RestoreError, SoftwareImageV1};

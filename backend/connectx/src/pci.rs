@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::configuration::{Configuration, Identity};
+use crate::configuration::{Configuration, Identity, MSIX_IN_BAR0};
 
 /// Bytes of configuration space.
 pub const CONFIG_SIZE: usize = 4096;
@@ -11,7 +11,7 @@ pub const CLASS: u32 = 0x02_0700;
 /// Bytes of BAR 2, which holds the MSI-X structures and nothing else.
 pub const MSIX_BAR_SIZE: u64 = 0x2000;
 
-/// Offset of the pending bits in BAR 2.
+/// Offset of the pending bits behind the table.
 const PENDING_BITS: usize = 0x1000;
 const BAR_OF_MSIX: u32 = 2;
 
@@ -58,6 +58,8 @@ pub struct ConfigSpace {
     identity: Identity,
     bar0_size: u64,
     vectors: u16,
+    /// The BAR that the MSI-X structures are in, and where they begin there.
+    msix: (u32, u32),
 }
 
 impl ConfigSpace {
@@ -70,6 +72,11 @@ impl ConfigSpace {
             identity: configuration.identity,
             bar0_size: configuration.bar_size,
             vectors: configuration.vectors,
+            msix: if configuration.has_msix_in_bar0() {
+                (0, MSIX_IN_BAR0 as u32)
+            } else {
+                (BAR_OF_MSIX, 0)
+            },
         };
         space.reset();
         space
@@ -111,7 +118,9 @@ impl ConfigSpace {
         let mask = !(self.bar0_size - 1);
         self.put32(BAR0, MEMORY_64_PREFETCHABLE, mask as u32);
         self.put32(BAR0 + 4, 0, (mask >> 32) as u32);
-        self.put32(BAR2, 0, !(MSIX_BAR_SIZE as u32 - 1));
+        if self.msix.0 == BAR_OF_MSIX {
+            self.put32(BAR2, 0, !(MSIX_BAR_SIZE as u32 - 1));
+        }
         self.put16(0x2c, identity.subsystem_vendor, 0);
         self.put16(0x2e, identity.subsystem, 0);
         self.bytes[0x34] = POWER_MANAGEMENT as u8;
@@ -154,8 +163,9 @@ impl ConfigSpace {
         let vectors = self.vectors;
         self.put16(MSIX, 0x11, 0);
         self.put16(MSIX + 2, vectors - 1, ENABLE_AND_MASK);
-        self.put32(MSIX + 4, BAR_OF_MSIX, 0);
-        self.put32(MSIX + 8, PENDING_BITS as u32 | BAR_OF_MSIX, 0);
+        let (bar, begin) = self.msix;
+        self.put32(MSIX + 4, begin | bar, 0);
+        self.put32(MSIX + 8, (begin + PENDING_BITS as u32) | bar, 0);
     }
 
     /// Reads from byte `offset`; all ones past the end.
@@ -217,7 +227,7 @@ impl ConfigSpace {
 }
 
 /// The MSI-X table and pending bits. The virtual machine monitor keeps its own
-/// copy and masks by it; this one is what reads of BAR 2 return.
+/// copy and masks by it; this one is what reads return.
 #[derive(Debug, Clone)]
 pub struct MsixTable {
     entries: Vec<[u32; 4]>,
@@ -266,7 +276,7 @@ impl MsixTable {
             .map(|entry| &mut entry[at / 4 % 4])
     }
 
-    /// Reads from byte `offset` of BAR 2. Nothing is ever pending: a masked
+    /// Reads from byte `offset` of the structures. Nothing is ever pending: a masked
     /// vector is held back by whoever masked it.
     pub fn read(&mut self, offset: u64, data: &mut [u8]) {
         for (at, byte) in (offset..=u64::MAX).zip(data) {
@@ -277,7 +287,7 @@ impl MsixTable {
         }
     }
 
-    /// Writes to byte `offset` of BAR 2.
+    /// Writes to byte `offset` of the structures.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (at, &value) in (offset..=u64::MAX).zip(data) {
             let at = usize::try_from(at).unwrap_or(usize::MAX);

@@ -10,6 +10,7 @@ mod completion_queue;
 pub(crate) mod counter;
 mod device;
 mod event_queue;
+mod firmware_pages;
 mod management;
 mod memory_key;
 mod multicast;
@@ -19,15 +20,16 @@ mod resource;
 mod shared_receive_queue;
 #[cfg(test)]
 mod tests;
+pub(crate) mod user_memory;
 
 use hca::mr::Translation;
-use hca::{Dma, Engine, QpDesc, VerbError, VfId};
+use hca::{Dma, Engine, PortChange, QpDesc, VerbError, VfId};
 
 use crate::bits::command::{Opcode, Status, alloc_pd_out as head_out, create_eq_in as head_in};
 use crate::bits::event::EventType;
 use crate::bits::initialization::{UAR_CQ, UAR_EQ_ARM, UAR_EQ_UPDATE, UAR_SEND};
 use crate::bits::work::BLOCK;
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, Likeness};
 use crate::face::Mlx5;
 use crate::queue::completion::Ring;
 use crate::queue::event::Entry;
@@ -197,10 +199,10 @@ impl<D: Dma + 'static> Commands<'_, D> {
             Opcode::DisableHca => self.disable_hca(),
             Opcode::InitHca => self.init_hca(),
             Opcode::TeardownHca => self.teardown_hca(),
-            Opcode::QueryIssi => query_issi(reply),
-            Opcode::SetIssi => set_issi(request),
-            // No page of the guest is ever needed: nothing to give or to return.
-            Opcode::QueryPages | Opcode::ManagePages => Ok(()),
+            Opcode::QueryIssi => self.query_issi(reply),
+            Opcode::SetIssi => self.set_issi(request),
+            Opcode::QueryPages => self.query_pages(request, reply),
+            Opcode::ManagePages => self.manage_pages(request, reply),
             Opcode::QueryHcaCap => self.query_hca_cap(request, reply),
             Opcode::SetHcaCap => self.set_hca_cap(request),
             Opcode::QueryAdapter => query_adapter(reply),
@@ -273,6 +275,41 @@ impl<D: Dma + 'static> Commands<'_, D> {
         }
     }
 
+    /// The latest version of the interface between software and steering that is spoken. A plain
+    /// function speaks the first only: with it, both kinds of shared receive queues have one pair of
+    /// commands, and drivers are content with it.
+    fn latest_interface(&self) -> u32 {
+        match self.state().configuration.like {
+            Likeness::Plain => 0,
+            Likeness::ConnectX5 => 1,
+        }
+    }
+
+    fn query_issi(&self, reply: &mut [u8]) -> Outcome {
+        use crate::bits::command::query_issi_out as out;
+        out::CURRENT_ISSI.set(reply, self.state().interface);
+        out::SUPPORTED_ISSI_DW0.set(reply, (2 << self.latest_interface()) - 1);
+        Ok(())
+    }
+
+    fn set_issi(&mut self, request: &[u8]) -> Outcome {
+        let wanted = crate::bits::command::set_issi_in::CURRENT_ISSI.get(request);
+        if wanted > self.latest_interface() {
+            return Err(refuse(
+                Status::BadParameter,
+                "this version of the interface is not supported",
+            ));
+        }
+        self.state_mut().interface = wanted;
+        Ok(())
+    }
+
+    /// Tells the driver that its port is Active, though nothing has changed.
+    fn port_is_up(&mut self) {
+        let (state, dma) = self.engine.face_mut(self.vf);
+        state.event(dma, &crate::face::port_entry(PortChange::Active));
+    }
+
     /// Forgets all objects of the function. The port is left as it is.
     fn reset_objects(&mut self) {
         self.engine.reset_vf(self.vf);
@@ -323,26 +360,6 @@ impl<D: Dma + 'static> Commands<'_, D> {
             UAR_SEND.. if data.len() >= 8 => self.ring_send(data),
             _ => {}
         }
-    }
-}
-
-/// Only the first version of the interface between software and steering is
-/// spoken: with it, both kinds of shared receive queues have one pair of
-/// commands, and drivers are content with it.
-fn query_issi(reply: &mut [u8]) -> Outcome {
-    use crate::bits::command::query_issi_out as out;
-    out::CURRENT_ISSI.set(reply, 0);
-    out::SUPPORTED_ISSI_DW0.set(reply, 1);
-    Ok(())
-}
-
-fn set_issi(request: &[u8]) -> Outcome {
-    match crate::bits::command::set_issi_in::CURRENT_ISSI.get(request) {
-        0 => Ok(()),
-        _ => Err(refuse(
-            Status::BadParameter,
-            "this version of the interface is not supported",
-        )),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::configuration::{Configuration, TRAPPED_PAGES};
 use crate::queue::event::{Entry, EventQueue, EventQueueImageV1, Interrupts};
 use crate::software::capability::{ChosenImageV1, LOG_MAX_EQ};
 use crate::software::counter::CounterSet;
+use crate::software::user_memory::{UserMemory, UserMemoryImageV1};
 
 /// How far the driver has brought the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -43,6 +44,11 @@ pub struct FunctionState {
     pub(crate) capabilities: Box<[u8; cmd_hca_cap::SIZE]>,
     pub(crate) atomic_capabilities: Box<[u8; atomic_caps::SIZE]>,
     pub(crate) contexts: Contexts,
+    pub(crate) user_memory: UserMemory,
+    /// Pages that the driver has given to firmware.
+    pub(crate) firmware_pages: Vec<u64>,
+    /// The version of the command interface that the driver has chosen (ISSI).
+    pub(crate) interface: u32,
     pub(crate) counter_set: Option<CounterSet>,
     unknown: HashSet<u32>,
 }
@@ -65,6 +71,7 @@ pub struct Left {
     _events: EventQueues,
     _uars: Uars,
     _contexts: Contexts,
+    _user_memory: UserMemory,
 }
 
 impl FunctionState {
@@ -85,6 +92,9 @@ impl FunctionState {
             capabilities: Box::new([0; cmd_hca_cap::SIZE]),
             atomic_capabilities: Box::new([0; atomic_caps::SIZE]),
             contexts: Contexts::default(),
+            user_memory: UserMemory::default(),
+            firmware_pages: Vec::new(),
+            interface: 0,
             counter_set: None,
             unknown: HashSet::new(),
             configuration,
@@ -97,6 +107,8 @@ impl FunctionState {
     /// Back to the state of power-on. Interrupts stay connected.
     pub fn reset(&mut self) -> Left {
         self.stage = Stage::Disabled;
+        self.interface = 0;
+        self.firmware_pages = Vec::new();
         self.capabilities = crate::software::capability::general(&self.configuration, &self.quota);
         self.atomic_capabilities = crate::software::capability::atomic();
         self.drop_objects()
@@ -110,6 +122,7 @@ impl FunctionState {
             _events: std::mem::take(&mut self.events),
             _uars: std::mem::replace(&mut self.uars, uars),
             _contexts: std::mem::take(&mut self.contexts),
+            _user_memory: std::mem::take(&mut self.user_memory),
         }
     }
 
@@ -193,6 +206,12 @@ pub struct StateImageV1 {
     qp_contexts: Vec<(u32, Vec<u8>)>,
     srq_contexts: Vec<(u32, Vec<u8>)>,
     counter_set: Option<CounterSet>,
+    #[serde(default)]
+    user_memory: Vec<UserMemoryImageV1>,
+    #[serde(default)]
+    firmware_pages: Vec<u64>,
+    #[serde(default)]
+    interface: u32,
 }
 
 impl StateImageV1 {
@@ -254,6 +273,9 @@ impl FunctionState {
             qp_contexts: Vec::new(),
             srq_contexts: Vec::new(),
             counter_set: self.counter_set,
+            user_memory: self.user_memory.save(),
+            firmware_pages: self.firmware_pages.clone(),
+            interface: self.interface,
         }
     }
 
@@ -286,6 +308,9 @@ impl FunctionState {
         }
         self.uars.any = image.any_uar;
         self.counter_set = image.counter_set;
+        self.user_memory = UserMemory::restore(&image.user_memory, &mut held)?;
+        self.firmware_pages.clone_from(&image.firmware_pages);
+        self.interface = image.interface.min(1);
         let (general, atomic) = (
             &mut self.capabilities[..],
             &mut self.atomic_capabilities[..],

@@ -11,6 +11,7 @@ mod configuration;
 mod counters;
 mod demo;
 mod external;
+mod host;
 mod link;
 mod metrics;
 mod number;
@@ -121,6 +122,9 @@ enum Command {
     Metrics(metrics::MetricsArgs),
     /// Write the packets at ports of VFs to a file, or to tshark or Wireshark.
     Capture(capture::CaptureArgs),
+    /// Check whether VFs of this host's adapters can be passed through.
+    #[command(subcommand)]
+    Host(host::HostCommand),
     /// Check a configuration, or print the built-in one.
     #[command(subcommand)]
     Config(configuration::ConfigCommand),
@@ -231,6 +235,7 @@ pub fn main() -> ExitCode {
         Command::Capture(args) => capture::run(source, &args),
         Command::Sm(command) => sm::run(source, command),
         Command::External(command) => external::run(source, command),
+        Command::Host(command) => host::run(source, command),
         Command::Config(command) => configuration::run(source, command),
         Command::Simulate(args) => simulate::run(&args),
         Command::Demo(args) => demo::run(&args),

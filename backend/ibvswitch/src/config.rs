@@ -13,6 +13,7 @@ mod read;
 mod tests;
 mod wiring;
 
+use connectx::Likeness;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -160,6 +161,8 @@ pub struct Vf {
     pub kind: Kind,
     /// How the guest's doorbells reach the engine.
     pub doorbells: Doorbells,
+    /// After what its function is made.
+    pub like: Likeness,
     /// Bytes of the daemon's memory that the guest's objects may take.
     pub object_memory: u64,
     /// The most memory that its VMM may share, in bytes; `None`: what all such VFs have.
@@ -179,6 +182,12 @@ pub enum Kind {
     /// table `[[hypervisor.port]]`.
     VhostUserNet(Mac),
 }
+
+/// Functions that may be what a VF's is made after, with their names in the configuration.
+pub const LIKENESSES: [(&str, Likeness); 2] = [
+    ("plain", Likeness::Plain),
+    ("connectx-5", Likeness::ConnectX5),
+];
 
 /// How doorbells of a VF reach the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

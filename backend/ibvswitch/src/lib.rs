@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod host;
 pub mod metrics;
 pub mod picture;
 pub mod qemu;

@@ -11,7 +11,7 @@ use page::{Program, directory, follow};
 /// All but `simulate`, which is a program of its own: backend/simulate/tests/documentation.rs tests its page.
 const COMMANDS: &[&str] = &[
     "run", "vf", "status", "topology", "link", "sm", "external", "counters", "metrics", "capture",
-    "config", "demo", "bench", "help",
+    "config", "host", "demo", "bench", "help",
 ];
 
 fn run(page: &str) {
@@ -53,6 +53,7 @@ pages! {
     configuration: "configuration.md",
     errors: "errors.md",
     guests_without_a_driver: "guests-without-a-driver.md",
+    hardware: "hardware.md",
     install: "install.md",
     migrate_a_vm: "migrate-a-vm.md",
     passthrough: "passthrough.md",

@@ -21,7 +21,7 @@ use crate::events::{Event, Events};
 use crate::firmware::FirmwarePages;
 use crate::physical::{Physical, PhysicalError};
 use crate::report::Port;
-use crate::window::{COMMANDS, EVENTS, LOG_EVENTS, PAGE, Window};
+use crate::window::{COMMANDS, EVENTS, FIRMWARE_PAGES, LOG_EVENTS, PAGE, Window};
 
 /// Revision of the command interface; there is no other.
 const COMMAND_INTERFACE: u32 = 5;
@@ -219,8 +219,13 @@ impl Adapter {
         Ok(())
     }
 
-    /// Has the VF execute a command, and waits for it: while it is brought up.
-    fn execute(&mut self, request: &[u8], reply_len: usize) -> Result<Vec<u8>, PhysicalError> {
+    /// Pages that firmware has been given.
+    pub const fn pages_given(&self) -> usize {
+        FIRMWARE_PAGES - self.firmware_pages.free()
+    }
+
+    /// Has the VF execute a command, and waits for it: while it has no guest.
+    pub fn execute(&mut self, request: &[u8], reply_len: usize) -> Result<Vec<u8>, PhysicalError> {
         let code = create_eq_in::OPCODE.get(request);
         let Some(slot) = self.begin(request, reply_len, Room::All)? else {
             return unfit("its command queue is full");

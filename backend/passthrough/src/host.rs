@@ -22,6 +22,12 @@ impl Default for Sysfs {
     }
 }
 
+/// Vendor of ConnectX adapters.
+pub const MELLANOX: u16 = 0x15b3;
+/// Devices that are virtual functions: ConnectX-4 to ConnectX-5 Ex each have their own, later ones share
+/// one, BlueField has another.
+const VIRTUAL_FUNCTIONS: &[u16] = &[0x1014, 0x1016, 0x1018, 0x101a, 0x101c, 0x101e, 0xa2d3];
+
 /// A PCI function of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFunction {
@@ -35,6 +41,15 @@ pub struct HostFunction {
     pub group: Option<u32>,
     /// The physical function that it is a virtual one of.
     pub physical: Option<PciAddress>,
+}
+
+impl HostFunction {
+    /// Whether it is a virtual function of a ConnectX.
+    #[must_use]
+    pub fn is_connectx_vf(&self) -> bool {
+        let (vendor, device) = self.id;
+        vendor == MELLANOX && VIRTUAL_FUNCTIONS.contains(&device)
+    }
 }
 
 impl Sysfs {
@@ -75,12 +90,23 @@ impl Sysfs {
         })
     }
 
+    /// All PCI functions of the host, in the order of their addresses.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn functions(&self) -> io::Result<Vec<HostFunction>> {
+        self.listed(&self.0.join("bus/pci/devices"))
+    }
+
     /// The functions of an IOMMU group, in the order of their addresses.
     ///
     /// # Errors
     /// Those of reading.
     pub fn group(&self, group: u32) -> io::Result<Vec<HostFunction>> {
-        let folder = self.0.join(format!("kernel/iommu_groups/{group}/devices"));
+        self.listed(&self.0.join(format!("kernel/iommu_groups/{group}/devices")))
+    }
+
+    fn listed(&self, folder: &Path) -> io::Result<Vec<HostFunction>> {
         let mut addresses = Vec::new();
         for entry in fs::read_dir(folder)? {
             // What is no PCI function is nobody's to take.

@@ -34,6 +34,7 @@ pub mod obstacle;
 pub mod physical;
 pub mod report;
 pub mod socket;
+pub mod survey;
 pub mod testing;
 pub mod vfio;
 mod wake;

@@ -7,13 +7,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use thiserror::Error;
 
 use crate::address::PciAddress;
-use crate::host::{HostFunction, Sysfs, VFIO_PCI};
-
-/// Vendor of ConnectX adapters.
-pub const MELLANOX: u16 = 0x15b3;
-/// Devices that are virtual functions: ConnectX-4 to ConnectX-5 Ex each have their own, later ones share
-/// one, BlueField has another.
-const VIRTUAL_FUNCTIONS: &[u16] = &[0x1014, 0x1016, 0x1018, 0x101a, 0x101c, 0x101e, 0xa2d3];
+use crate::host::{HostFunction, MELLANOX, Sysfs, VFIO_PCI};
 
 /// An obstacle. Its text is what is wrong; [`Obstacle::remedy`] is what to do.
 #[derive(Debug, Error)]
@@ -150,7 +144,7 @@ pub fn usable(sysfs: &Sysfs, address: PciAddress) -> Result<(HostFunction, u32),
     if vendor != MELLANOX {
         return Err(Obstacle::Vendor(address, vendor));
     }
-    if !VIRTUAL_FUNCTIONS.contains(&device) {
+    if !function.is_connectx_vf() {
         return Err(Obstacle::NotVirtual(address, device));
     }
     let group = function.group.ok_or(Obstacle::NoIommu(address))?;

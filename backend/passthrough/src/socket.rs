@@ -8,7 +8,7 @@ use connectx::DoorbellPages;
 use vfio_user::client::{Client, RegionInfo};
 use vfio_user::{Mapping, PAGE_SIZE};
 
-use crate::obstacle::MELLANOX;
+use crate::host::MELLANOX;
 use crate::physical::{self, BAR_SIZES, COMMAND, ENABLED, Physical, PhysicalError, VECTORS};
 
 /// How long the server may take for an answer. The guest's monitor gives a device up after 5 s.

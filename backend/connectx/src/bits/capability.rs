@@ -71,6 +71,8 @@ structures! {
         DEVICE_FREQUENCY_MHZ: 0x098 [31:0];
         DEVICE_FREQUENCY_KHZ: 0x09c [31:0];
         NUM_OF_UARS_PER_PAGE: 0x0a4 [31:0];
+        UMEM_UID_0: 0x048 [13:13];
+        LOG_MAX_UMEM: 0x08c [20:16];
     }
 
     /// Capabilities of atomic operations.

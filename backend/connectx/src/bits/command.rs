@@ -187,6 +187,14 @@ codes! {
 }
 
 codes! {
+    /// Commands about memory objects, which drivers send where the capabilities have such objects.
+    UserMemoryOpcode: u16 {
+        Create = 0xa08,
+        Destroy = 0xa0a,
+    }
+}
+
+codes! {
     /// Outcome of a command, in the reply.
     Status: u8 {
         Ok = 0x00,

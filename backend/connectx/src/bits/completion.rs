@@ -7,6 +7,7 @@ structures! {
     /// Context of a completion queue.
     cqc(64) {
         STATUS: 0x00 [31:28];
+        DBR_UMEM_VALID: 0x00 [25:25];
         CQE_SZ: 0x00 [23:21];
         OI: 0x00 [17:17];
         ST: 0x00 [11:8];
@@ -27,6 +28,7 @@ structures! {
     /// Request of CREATE_CQ; the page list follows it.
     create_cq_in(272) {
         CQ_CONTEXT: 0x10 (64);
+        CQ_UMEM_VALID: 0x5c [31:31];
     }
 
     /// Request of MODIFY_CQ; the page list follows it.

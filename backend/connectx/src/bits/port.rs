@@ -102,6 +102,8 @@ structures! {
 
 /// Register: sizes of packet payloads.
 pub const REGISTER_PMTU: u32 = 0x5003;
+/// Register: whether the port is up, as its administrator wants it and as it is.
+pub const REGISTER_PAOS: u32 = 0x5006;
 /// Register: speed and width.
 pub const REGISTER_PTYS: u32 = 0x5004;
 /// Register: virtual lanes.

@@ -54,6 +54,7 @@ structures! {
         SW_SQ_WQEBB_COUNTER: 0xb4 [15:0];
         HW_RQ_COUNTER: 0xb8 [31:0];
         SW_RQ_COUNTER: 0xbc [31:0];
+        DBR_UMEM_VALID: 0x0d0 [28:28];
     }
 
     /// An address path.
@@ -78,6 +79,9 @@ structures! {
     create_qp_in(272) {
         OPT_PARAM_MASK: 0x10 [31:0];
         QPC: 0x18 (232);
+        WQ_UMEM_OFFSET: 0x100 wide;
+        WQ_UMEM_ID: 0x108 [31:0];
+        WQ_UMEM_VALID: 0x10c [31:31];
     }
 
     /// Reply of QUERY_QP.

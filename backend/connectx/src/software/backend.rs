@@ -7,11 +7,12 @@ use hca::image::{Restoring, Saving};
 use hca::{Clock, Dma, Engine, VfId};
 use wire::Qpn;
 
-use super::port::{PortCommands, is_of_port};
+use super::port::{self, PortCommands, is_of_port};
+use super::user_memory;
 use super::{Commands, Outcome, Prepared, TOO_EARLY, conclude, head_in};
 use crate::backend::{Backend, DoorbellPages, Registers};
-use crate::bits::command::Opcode;
-use crate::configuration::Configuration;
+use crate::bits::command::{Opcode, UserMemoryOpcode};
+use crate::configuration::{Configuration, Likeness};
 use crate::face::Mlx5;
 use crate::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;
@@ -235,17 +236,40 @@ impl<H: Host> Software<H> {
         let code = head_in::OPCODE.get(request) as u16;
         let Parts { host, vf, .. } = &self.parts;
         let vf = *vf;
+        let is_like = self.parts.configuration.like == Likeness::ConnectX5;
+        if is_like && let Some(opcode) = UserMemoryOpcode::from_code(code) {
+            let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));
+            let (outcome, buffers) = host.with(move |engine| {
+                let outcome = Commands { engine, vf }.user_memory(opcode, &asked, &mut answer);
+                (outcome, (asked, answer))
+            });
+            (*request, *reply) = buffers;
+            return outcome;
+        }
         let Some(opcode) = Opcode::from_code(code) else {
             let unknown = move |engine: &mut Engine<_>| Commands { engine, vf }.unknown(code);
             return Err(host.with_turn(unknown));
         };
         if is_of_port(opcode) {
             // A port's answer may take its time, and whoever has the engine keeps others waiting.
-            return if host.inspect(move |engine| engine.face(vf).is_initialized()) {
-                PortCommands(self.parts.port.as_mut()).dispatch(opcode, request, reply)
-            } else {
-                Err(TOO_EARLY)
+            let stage = host.inspect(move |engine| engine.face(vf).stage);
+            if stage < port::needed_stage(opcode, request) {
+                return Err(TOO_EARLY);
+            }
+            let commands = &mut PortCommands(self.parts.port.as_mut());
+            commands.dispatch(opcode, request, reply)?;
+            if port::turns_up(opcode, request) {
+                let host = &self.parts.host;
+                host.with_turn(move |engine| Commands { engine, vf }.port_is_up());
+            }
+            return Ok(());
+        }
+        if is_like && user_memory::is_named(opcode, request) {
+            let asked = std::mem::take(request);
+            let resolve = move |engine: &Engine<Mlx5<H::Dma>>| {
+                engine.face(vf).user_memory.resolved(opcode, asked)
             };
+            *request = host.inspect(resolve)?;
         }
         let prepared = Prepared::of(opcode, request, &self.parts.configuration);
         let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));

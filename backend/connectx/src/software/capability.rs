@@ -4,13 +4,14 @@ use hca::{Dma, Quota};
 use serde::{Deserialize, Serialize};
 
 use super::counter::SETS;
+use super::user_memory::LOG_MAX as LOG_MAX_USER_MEMORY;
 use super::{Commands, Outcome, Refusal, refuse};
 use crate::bits::capability::{
     TYPE_ATOMIC, TYPE_GENERAL, atomic_caps as atomic_cap, cmd_hca_cap as cap, query_hca_cap_out,
     set_hca_cap_in,
 };
 use crate::bits::command::{Status, create_eq_in as head_in};
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, Likeness};
 use crate::queue::event::LOG_MAX_EQ_SIZE;
 
 /// Largest send and receive queue, as a power of two of blocks and requests.
@@ -101,6 +102,11 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
     ];
     for (field, value) in values {
         field.set(caps.as_mut_slice(), value);
+    }
+    if configuration.like == Likeness::ConnectX5 {
+        // Objects that drivers name their memory by; of the kernel's own user alone.
+        cap::UMEM_UID_0.set(caps.as_mut_slice(), 1);
+        cap::LOG_MAX_UMEM.set(caps.as_mut_slice(), LOG_MAX_USER_MEMORY);
     }
     caps
 }

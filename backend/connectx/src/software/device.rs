@@ -20,6 +20,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
     }
 
     pub(super) fn init_hca(&mut self) -> Outcome {
+        self.has_pages()?;
         let state = self.state_mut();
         if state.stage == Stage::Initialized {
             return Err(refuse(

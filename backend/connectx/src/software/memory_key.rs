@@ -15,6 +15,8 @@ use crate::request::{key_length, key_queue_pair};
 const OCTWORD: usize = 16;
 /// Smallest page, as a power of two.
 const LOG_MIN_PAGE: u32 = 12;
+/// In an entry of a list of pages: the page may be written, the page may be read.
+const PRESENT: u8 = 0b11;
 /// Largest page, as a power of two.
 const LOG_MAX_PAGE: u32 = 31;
 
@@ -79,11 +81,10 @@ fn translation<D: Dma + 'static>(
 
 /// The translation that a CREATE_MKEY asks for, and the most entries it may get.
 pub(super) fn requested<D: Dma + 'static>(request: &[u8]) -> Result<(Translation, usize), Refusal> {
-    if create_mkey_in::PG_ACCESS.is_set(request) || create_mkey_in::MKEY_UMEM_VALID.is_set(request)
-    {
+    if create_mkey_in::MKEY_UMEM_VALID.is_set(request) {
         return Err(refuse(
             Status::BadParameter,
-            "paging on demand and user memory objects are not supported",
+            "keys over user memory objects are not supported",
         ));
     }
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
@@ -95,7 +96,29 @@ pub(super) fn requested<D: Dma + 'static>(request: &[u8]) -> Result<(Translation
             Status::BadInputLength,
             "the translation list is shorter than it says",
         ))?;
+    // With that bit, pages say by their lowest bits whether they are there. All have to be.
+    if create_mkey_in::PG_ACCESS.is_set(request)
+        && (mode(context) != MODE_MTT || !all_present(given, octwords, context))
+    {
+        return Err(refuse(
+            Status::BadParameter,
+            "paging on demand is not supported",
+        ));
+    }
     translation::<D>(context, given)
+}
+
+/// Whether all pages of a list are there. In octwords, a list may be one entry longer than the region.
+fn all_present(given: &[u8], octwords: usize, context: &[u8]) -> bool {
+    let entries = given.as_chunks::<8>().0;
+    let log_size = mkc::LOG_PAGE_SIZE.get(context).min(LOG_MAX_PAGE);
+    let end = (mkc::START_ADDR.get(context) & ((1 << log_size) - 1))
+        .saturating_add(mkc::LEN.get(context));
+    let needed = end.div_ceil(1 << log_size);
+    let needed = usize::try_from(needed).unwrap_or(usize::MAX);
+    let count = needed.min(octwords * 2);
+    let first = entries.iter().take(count);
+    !mkc::FREE.is_set(context) && first.clone().all(|entry| entry[7] & PRESENT != 0)
 }
 
 impl<D: Dma + 'static> Commands<'_, D> {

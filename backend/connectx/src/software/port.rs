@@ -5,12 +5,13 @@ use wire::{LinkWidth, PhysicalState};
 use super::{Outcome, UNKNOWN, management, refuse};
 use crate::bits::command::{Opcode, Status};
 use crate::bits::port::{
-    REGISTER_HOST_ENDIANNESS, REGISTER_NODE_DESC, REGISTER_PMTU, REGISTER_PTYS, REGISTER_PVLC,
-    access_register_in, hca_vport_context as context, modify_hca_vport_context_in,
+    REGISTER_HOST_ENDIANNESS, REGISTER_NODE_DESC, REGISTER_PAOS, REGISTER_PMTU, REGISTER_PTYS,
+    REGISTER_PVLC, access_register_in, hca_vport_context as context, modify_hca_vport_context_in,
     pmtu_reg as pmtu, ptys_reg as ptys, pvlc_reg as pvlc, query_hca_vport_context_out,
     query_hca_vport_gid_in, query_hca_vport_gid_out, query_hca_vport_pkey_in,
 };
 use crate::port::Port;
+use crate::state::Stage;
 
 /// Bytes of the head of a reply, and of a register's access, behind which the
 /// list or register is.
@@ -24,6 +25,35 @@ const ALL_PKEYS: u32 = 0xffff;
 /// Speeds up to the one in use.
 const fn speeds_up_to(speed: u16) -> u32 {
     (speed as u32).next_power_of_two() * 2 - 1
+}
+
+/// In the register of the port's state: as its administrator wants it.
+const ADMIN_STATE: crate::bits::Field = crate::bits::Field::new(0x00, 11, 8);
+/// As above: as it is.
+const OPERATING_STATE: crate::bits::Field = crate::bits::Field::new(0x00, 3, 0);
+/// As above: the administrator's state is to change.
+const SETS_STATE: crate::bits::Field = crate::bits::Field::new(0x04, 31, 31);
+/// States of the port there.
+const UP: u32 = 1;
+const DOWN: u32 = 2;
+
+/// How far the driver has to have brought the function for a command of the port. The host's byte order
+/// drivers tell before they initialize it.
+pub(super) fn needed_stage(opcode: Opcode, request: &[u8]) -> Stage {
+    let register = access_register_in::REGISTER_ID.get(request);
+    match opcode {
+        Opcode::AccessReg if register == REGISTER_HOST_ENDIANNESS => Stage::Enabled,
+        _ => Stage::Initialized,
+    }
+}
+
+/// Whether a command turns the port on. Drivers wait for an event then, be the port up or not.
+pub(super) fn turns_up(opcode: Opcode, request: &[u8]) -> bool {
+    let given = request.get(BODY..).unwrap_or_default();
+    opcode == Opcode::AccessReg
+        && access_register_in::REGISTER_ID.get(request) == REGISTER_PAOS
+        && access_register_in::OP_MOD.get(request) == 0
+        && SETS_STATE.is_set(given)
 }
 
 /// Whether a command is one of the port's.
@@ -168,6 +198,7 @@ impl PortCommands<'_> {
             (REGISTER_PTYS, true) => self.speed_register(out),
             (REGISTER_PMTU, true) => self.mtu_register(out),
             (REGISTER_PVLC, true) => self.lanes_register(out),
+            (REGISTER_PAOS, _) => self.state_register(given, read, out)?,
             (REGISTER_NODE_DESC, true) => {
                 let description = self.0.node_description();
                 crate::bits::Span::new(0, description.len()).set(out, &description);
@@ -183,6 +214,23 @@ impl PortCommands<'_> {
                 return Err(refuse(Status::BadParameter, "no such register"));
             }
         }
+        Ok(())
+    }
+
+    /// Whether the port is up. A port of the subnet is up for its guest's driver: to turn it off is the
+    /// subnet manager's.
+    fn state_register(&self, given: &[u8], read: bool, out: &mut [u8]) -> Outcome {
+        if !read && SETS_STATE.is_set(given) && ADMIN_STATE.get(given) != UP {
+            return Err(refuse(
+                Status::BadParameter,
+                "a virtual function does not turn its port off",
+            ));
+        }
+        let port = self.0.attributes();
+        let up = port.physical_state == PhysicalState::LinkUp;
+        crate::bits::Field::new(0x00, 23, 16).set(out, 1);
+        ADMIN_STATE.set(out, UP);
+        OPERATING_STATE.set(out, if up { UP } else { DOWN });
         Ok(())
     }
 

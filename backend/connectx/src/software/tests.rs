@@ -3,6 +3,7 @@
 mod guest;
 mod hostile;
 mod images;
+mod likeness;
 mod moderation;
 mod shared;
 

@@ -81,6 +81,7 @@ pub(super) const VF: &[&str] = &[
     "guid",
     "pkeys",
     "doorbells",
+    "like",
     "object_memory",
     "guest_memory",
     "smp",

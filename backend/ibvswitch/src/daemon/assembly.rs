@@ -371,7 +371,7 @@ fn configuration(vf: &Vf) -> Configuration {
             Doorbells::Trap => connectx::Doorbells::Trap,
             Doorbells::Poll | Doorbells::Adaptive => connectx::Doorbells::Poll,
         },
-        ..Configuration::default()
+        ..Configuration::like(vf.like)
     }
     .checked()
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use connectx::Likeness;
 use fabric::SmpAccess;
 use toml::de::DeValue;
 use vhost_user::port::Claims;
@@ -13,8 +14,8 @@ use super::daemon::object_memory;
 use crate::config::document::{Entry, Section, at_most};
 use crate::config::wiring::free_ports;
 use crate::config::{
-    Address, AddressModel, Doorbells, Hypervisor, Kind, Manager, ManagerPlace, SMP_ACCESS, Subnet,
-    VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
+    Address, AddressModel, Doorbells, Hypervisor, Kind, LIKENESSES, Manager, ManagerPlace,
+    SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
 use crate::daemon::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
 
@@ -190,6 +191,7 @@ impl<'d> Reader<'d> {
         let doorbells = section
             .one_of("doorbells", &Doorbells::NAMES)
             .unwrap_or(defaults.doorbells);
+        let like = section.one_of("like", &LIKENESSES).unwrap_or_default();
         let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
         let address = self.address(section, defaults);
         let smp = self.smp(section, address);
@@ -222,6 +224,7 @@ impl<'d> Reader<'d> {
             model,
             kind: Kind::Hca,
             doorbells,
+            like,
             object_memory: object_memory(section).unwrap_or(defaults.object_memory),
             guest_memory,
             claims: Claims::Any,
@@ -357,6 +360,7 @@ impl<'d> Reader<'d> {
                 Kind::Hca
             },
             doorbells: defaults.doorbells,
+            like: Likeness::default(),
             object_memory: defaults.object_memory,
             guest_memory: defaults.guest_memory,
             claims: Claims::Any,

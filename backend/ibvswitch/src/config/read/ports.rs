@@ -57,6 +57,7 @@ impl<'d> Reader<'d> {
             model,
             kind: Kind::VhostUserNet(mac),
             doorbells: Doorbells::Trap,
+            like: connectx::Likeness::default(),
             object_memory: 0,
             guest_memory,
             claims,

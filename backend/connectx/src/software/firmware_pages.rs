@@ -1,0 +1,110 @@
+//! Pages of memory that firmware asks its driver for: QUERY_PAGES, MANAGE_PAGES.
+//!
+//! A plain function needs none. One that is made after an adapter's asks for some before it boots and for
+//! some before it is initialized, does without neither, and writes to each page that it gets, as firmware
+//! would: a driver that gives what the function cannot reach is told so.
+
+use hca::Dma;
+
+use super::{Commands, Outcome, refuse};
+use crate::bits::command::{Status, create_eq_in as head_in, query_pages_out};
+use crate::bits::{Field, Wide};
+use crate::configuration::Likeness;
+
+/// Operations of QUERY_PAGES: what is needed to boot, and to be initialized.
+const BOOT: u32 = 1;
+const INIT: u32 = 2;
+/// Operations of MANAGE_PAGES: the driver cannot give any, gives some, takes some back.
+const CANNOT_GIVE: u32 = 0;
+const GIVE: u32 = 1;
+const TAKE: u32 = 2;
+
+/// Pages to boot, and with those to be initialized.
+const TO_BOOT: usize = 4;
+const TO_INIT: usize = 32;
+/// Pages that a function takes at most.
+const MOST: usize = 1 << 12;
+
+/// In a request of MANAGE_PAGES: how many pages.
+const NUM_ENTRIES: Field = Field::new(0x0c, 31, 0);
+/// In its reply: how many pages are given back.
+const OUTPUT_NUM_ENTRIES: Field = Field::new(0x08, 31, 0);
+/// Where its lists begin.
+const LIST: usize = 0x10;
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+impl<D: Dma + 'static> Commands<'_, D> {
+    fn pages_needed(&self, when: u32) -> usize {
+        let needed = match (self.state().configuration.like, when) {
+            (Likeness::Plain, _) => 0,
+            (Likeness::ConnectX5, BOOT) => TO_BOOT,
+            (Likeness::ConnectX5, _) => TO_INIT,
+        };
+        needed.saturating_sub(self.state().firmware_pages.len())
+    }
+
+    pub(super) fn query_pages(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        let needed = self.pages_needed(head_in::OP_MOD.get(request));
+        query_pages_out::NUM_PAGES.set(reply, needed as u32);
+        Ok(())
+    }
+
+    /// Whether the function has what it takes to be initialized.
+    pub(super) fn has_pages(&self) -> Outcome {
+        match self.pages_needed(INIT) {
+            0 => Ok(()),
+            _ => Err(refuse(
+                Status::NoResources,
+                "the driver has not given the pages that it was asked for",
+            )),
+        }
+    }
+
+    pub(super) fn manage_pages(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
+        if self.state().configuration.like == Likeness::Plain {
+            return Ok(());
+        }
+        let count = NUM_ENTRIES.get(request) as usize;
+        match head_in::OP_MOD.get(request) {
+            CANNOT_GIVE => Ok(()),
+            GIVE => self.take_pages(request.get(LIST..).unwrap_or_default(), count),
+            TAKE => {
+                let held = &mut self.state_mut().firmware_pages;
+                let room = reply.len().saturating_sub(LIST) / 8;
+                let back = held.split_off(held.len() - count.min(held.len()).min(room));
+                OUTPUT_NUM_ENTRIES.set(reply, back.len() as u32);
+                for (index, page) in back.iter().enumerate() {
+                    Wide::new(LIST + 8 * index).set(reply, *page);
+                }
+                Ok(())
+            }
+            _ => Err(refuse(Status::BadParameter, "no such operation on pages")),
+        }
+    }
+
+    fn take_pages(&mut self, list: &[u8], count: usize) -> Outcome {
+        let list = list.as_chunks::<8>().0.get(..count).ok_or(refuse(
+            Status::BadInputLength,
+            "the list of pages is shorter than it says",
+        ))?;
+        let (state, dma) = self.engine.face_mut(self.vf);
+        if state.firmware_pages.len() + count > MOST {
+            return Err(refuse(
+                Status::NoResources,
+                "more pages than were asked for",
+            ));
+        }
+        let pages: Vec<u64> = list.iter().map(|page| u64::from_be_bytes(*page)).collect();
+        for page in &pages {
+            let window = dma.write_window(*page, PAGE as usize);
+            let whole = window.filter(|it| it.len() == PAGE as usize && page.is_multiple_of(PAGE));
+            let Some(window) = whole else {
+                return Err(refuse(Status::BadParameter, "a page cannot be reached"));
+            };
+            window.copy_from(&[0x5a_u8; 64]);
+        }
+        state.firmware_pages.extend(pages);
+        Ok(())
+    }
+}

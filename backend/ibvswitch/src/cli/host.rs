@@ -1,0 +1,89 @@
+//! `ibvswitch host`
+
+use std::fmt::Write;
+
+use clap::{Args, Subcommand};
+use passthrough::Device;
+
+use super::{CliError, SourceArgs, print, print_json};
+use crate::host::{Finding, Host, Report, Verdict};
+
+/// Commands on this host and its adapters. None needs the daemon.
+#[derive(Debug, Subcommand)]
+pub(super) enum HostCommand {
+    /// Check whether VFs of this host's adapters can be passed through, and say what to do where not.
+    /// VFs that nobody uses are opened and reset.
+    Check(CheckArgs),
+}
+
+/// Arguments of `host check`.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// VFs to check, as the configuration names them (0000:3b:00.2). Without any: the configuration's, or
+    /// where it has none all VFs of ConnectX adapters.
+    #[arg(value_name = "DEVICE", value_parser = device)]
+    devices: Vec<Device>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn device(text: &str) -> Result<Device, String> {
+    text.parse::<Device>()
+        .map_err(|error| format!("{error}; write a PCI address as `lspci -D` prints it"))
+}
+
+pub(super) fn run(source: SourceArgs, command: HostCommand) -> Result<(), CliError> {
+    let HostCommand::Check(args) = command;
+    let mut devices = args.devices;
+    if devices.is_empty() {
+        let config = source.load()?;
+        devices.extend(config.hardware().map(|hardware| hardware.device.clone()));
+    }
+    let report = Host::default().check(&devices);
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print(&text(&report))?;
+    }
+    if report.has_errors() {
+        return Err(CliError::Failed(
+            "this host cannot pass all of them through yet".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn text(report: &Report) -> String {
+    let mut out = String::from("This host\n");
+    report.host.iter().for_each(|it| line(&mut out, it));
+    for vf in &report.vfs {
+        let _ = writeln!(out, "\n{}", vf.device);
+        vf.checks.iter().for_each(|it| line(&mut out, it));
+        if let Some(port) = &vf.port {
+            let mapped = if port.doorbell_pages {
+                "mapped"
+            } else {
+                "trapped"
+            };
+            let _ = writeln!(
+                out,
+                "           firmware {}, {} vectors, doorbell pages {mapped}",
+                port.firmware, port.vectors
+            );
+        }
+    }
+    out
+}
+
+fn line(out: &mut String, finding: &Finding) {
+    let verdict = match finding.verdict {
+        Verdict::Ok => "ok",
+        Verdict::Warning => "warning",
+        Verdict::Error => "error",
+    };
+    let _ = writeln!(out, "  {verdict:7}  {}: {}", finding.what, finding.found);
+    if let Some(remedy) = &finding.remedy {
+        let _ = writeln!(out, "           {remedy}");
+    }
+}
