@@ -5,7 +5,7 @@ use hca::PortView;
 use hca::transport::{Address as Headers, Content, Frame};
 use hca::work::GlobalRoute;
 use vhost_user::net_header::NetHeader;
-use vhost_user::port::{Output, Port, Surroundings};
+use vhost_user::port::{Claims, Output, Port, Surroundings};
 use vhost_user::translate::{Mac, Packet, queue_pair_of};
 use wire::header::Service;
 use wire::ipoib::{self, Address};
@@ -68,6 +68,8 @@ pub enum Op {
     Generation,
     /// The link goes down or comes up.
     Link(bool),
+    /// The guest may claim any address, those that nobody has, or one.
+    Claims(Option<bool>),
     /// The guest's driver begins anew.
     Reset,
 }
@@ -78,6 +80,7 @@ pub struct Place {
     port: Port,
     now: u64,
     generation: u64,
+    claims: Claims,
     asked: Vec<MadPacket>,
     packet: Packet,
     sent: Vec<Frame>,
@@ -108,6 +111,7 @@ impl Default for Place {
             port: Port::new(MAC),
             now: 1,
             generation: 0,
+            claims: Claims::Any,
             asked: Vec::new(),
             packet: Packet::default(),
             sent: Vec::new(),
@@ -132,6 +136,7 @@ impl Place {
             view,
             administration,
             mac: None,
+            claims: self.claims.clone(),
         };
         self.port.set_surroundings(self.now, surroundings);
     }
@@ -193,6 +198,14 @@ impl Place {
             Op::Pass(milliseconds) => self.now += u64::from(milliseconds) * 1_000_000,
             Op::Generation => self.generation += 1,
             Op::Link(up) => self.link(up),
+            Op::Claims(of) => {
+                self.claims = match of {
+                    None => Claims::Any,
+                    Some(true) => Claims::Unclaimed,
+                    Some(false) => Claims::Only(vec!["10.0.0.1".parse().expect("an address")]),
+                };
+                self.link(true);
+            }
             Op::Reset => {
                 self.port.reset();
                 self.link(true);
@@ -232,6 +245,7 @@ impl Place {
     /// Where it does not.
     pub fn works(&mut self) {
         self.act(Op::Reset);
+        self.act(Op::Claims(None));
         self.asked.clear();
         self.join();
         let told = Carried::Arp(2, [false, false], [10, 0, 0, 2, 10, 0, 0, 1]);
