@@ -36,6 +36,10 @@ struct Cli {
     /// In `neighbours`, give the attacker's VF an engine of its own. Polled, that takes a processor more.
     #[arg(long)]
     apart: bool,
+    /// In `passthrough`, the VF to measure in place of a software one, as in a configuration
+    /// ("unix:/run/other/vm1.sock"). Twice: from the first to the second, in place of from one to itself.
+    #[arg(long, value_name = "DEVICE")]
+    device: Vec<String>,
     /// Processors of the driver's and of the engine's thread, in place of the last two.
     #[arg(
         long,
@@ -64,6 +68,7 @@ impl Cli {
             },
             attacks: self.attacks,
             apart: self.apart,
+            devices: self.device,
             program: std::env::current_exe()
                 .map_err(BenchError::system("find this program's own path"))?,
         };

@@ -23,6 +23,14 @@ impl Connected {
     /// # Errors
     /// [`BenchError::Driver`].
     pub fn new([a, b]: &[Peer; 2], log_blocks: u32) -> Result<Self> {
+        Self::between(a, b, log_blocks)
+    }
+
+    /// As [`Connected::new`].
+    ///
+    /// # Errors
+    /// [`BenchError::Driver`].
+    pub(crate) fn between(a: &Peer, b: &Peer, log_blocks: u32) -> Result<Self> {
         let create = |peer: &Peer| {
             QueuePair::new(&Config {
                 log_send_blocks: log_blocks,

@@ -136,6 +136,15 @@ impl Daemon {
     }
 }
 
+/// Opens the VF at `socket`, with memory for queues and `buffers` bytes.
+pub(crate) fn device_with(socket: &Path, buffers: usize) -> Result<Device> {
+    let options = Options {
+        memory: Peer::QUEUES + buffers,
+        ..Options::default()
+    };
+    Ok(Device::open_with(socket, options)?)
+}
+
 /// An open VF, with what every suite needs.
 #[derive(Debug)]
 pub struct Peer {
@@ -166,13 +175,14 @@ impl Peer {
     /// # Errors
     /// [`BenchError::Driver`].
     pub fn open(socket: &Path, buffer: usize) -> Result<Self> {
-        let device = Device::open_with(
-            socket,
-            Options {
-                memory: Self::QUEUES + buffer,
-                ..Options::default()
-            },
-        )?;
+        Self::on(device_with(socket, buffer)?, buffer)
+    }
+
+    /// One of several on the same VF, which has to have memory for all of them.
+    ///
+    /// # Errors
+    /// [`BenchError::Driver`].
+    pub(crate) fn on(device: Device, buffer: usize) -> Result<Self> {
         let port = device.wait_active()?;
         let pd = ProtectionDomain::new(&device)?;
         let uar = Uar::new(&device)?;

@@ -34,6 +34,7 @@ pub mod migration;
 pub mod neighbours;
 pub mod opensm;
 mod pace;
+pub mod passthrough;
 pub mod process;
 mod processors;
 pub mod rate;

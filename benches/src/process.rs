@@ -81,6 +81,12 @@ impl Process {
         }
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Ends it, whatever it is doing.
     pub fn kill(&self) {
         let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGKILL);

@@ -7,7 +7,8 @@ use clap::ValueEnum;
 use crate::neighbours::Attack;
 use crate::{
     Effort, Measurement, Processors, Result, bandwidth, engines, footprint, hoard, idle, latency,
-    migration, neighbours, rate, reconfiguration, registration, routing, sa, sm, study, vhost,
+    migration, neighbours, passthrough, rate, reconfiguration, registration, routing, sa, sm,
+    study, vhost,
 };
 
 /// What a suite needs to know.
@@ -21,6 +22,9 @@ pub struct Context {
     pub attacks: Vec<Attack>,
     /// Whether the attacker's VF of [`Suite::Neighbours`] has an engine of its own.
     pub apart: bool,
+    /// VFs to measure, of [`Suite::Passthrough`], as in a configuration; those of a daemon of its own where
+    /// there is none.
+    pub devices: Vec<String>,
     /// This program, to start once more as a daemon.
     pub program: PathBuf,
 }
@@ -51,6 +55,8 @@ pub enum Suite {
     Hoard,
     /// What a hostile guest costs its neighbours.
     Neighbours,
+    /// Latency, rate, commands and memory of a VF that is passed through, beside the same VF used directly.
+    Passthrough,
     /// The subnet manager on 648 and 5832 nodes.
     Sm,
     /// Path queries, answered by the embedded manager and by OpenSM.
@@ -84,6 +90,7 @@ impl Suite {
             Self::Footprint => footprint::run(context)?,
             Self::Hoard => hoard::run(context)?,
             Self::Neighbours => return neighbours::run(context, tell),
+            Self::Passthrough => return passthrough::run(context, tell),
             Self::Sm => sm::run(context)?,
             Self::Sa => sa::run(context)?,
             Self::Migration => migration::run(context)?,

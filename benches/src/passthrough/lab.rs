@@ -1,0 +1,97 @@
+//! The VF behind, and a daemon before it.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::BUFFER;
+use crate::lab::{configuration_text, device_with};
+use crate::process::Process;
+use crate::{BenchError, Context, Peer, Pinned, Result};
+
+/// What names a VF that another process serves.
+const UNIX: &str = "unix:";
+/// Names of VFs.
+const VFS: [&str; 2] = ["vm1", "vm2"];
+
+fn directory() -> Result<TempDir> {
+    tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))
+}
+
+/// The VFs to measure: one, which talks to itself, or two.
+#[derive(Debug)]
+pub(super) struct Behind {
+    devices: Vec<String>,
+    /// Who serves them, unless somebody else does.
+    _server: Option<(Process, TempDir)>,
+}
+
+impl Behind {
+    pub fn new(context: &Context) -> Result<Self> {
+        if !context.devices.is_empty() {
+            return Ok(Self {
+                devices: context.devices.iter().take(2).cloned().collect(),
+                _server: None,
+            });
+        }
+        let dir = directory()?;
+        let text = configuration_text(Some(context.processors.engine), "poll");
+        let (server, config) = Process::start(dir.path(), &text, &context.program)?;
+        let devices = VFS.iter().filter_map(|name| config.vf(name));
+        let devices = devices.map(|(_, vf)| format!("{UNIX}{}", vf.socket.display()));
+        Ok(Self {
+            devices: devices.collect(),
+            _server: Some((server, dir)),
+        })
+    }
+
+    /// Where a driver reaches them directly, if it can.
+    pub fn sockets(&self) -> Option<Vec<PathBuf>> {
+        let socket = |device: &String| device.strip_prefix(UNIX).map(PathBuf::from);
+        self.devices.iter().map(socket).collect()
+    }
+}
+
+/// A daemon to the VFs of which those behind are passed through.
+#[derive(Debug)]
+pub(super) struct Front {
+    pub sockets: Vec<PathBuf>,
+    pub process: Process,
+    pub dir: TempDir,
+}
+
+impl Front {
+    /// Starts it away from the engine that serves the VFs behind.
+    pub fn start(context: &Context, behind: &Behind) -> Result<Self> {
+        let dir = directory()?;
+        let vfs = VFS.iter().zip(&behind.devices).map(|(name, device)| {
+            format!(
+                "[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"{device}\"\nguest_memory = \"64G\"\n"
+            )
+        });
+        let vfs: String = vfs.collect();
+        let text = format!("log = \"warn\"\n[[hypervisor]]\nname = \"hw\"\n{vfs}");
+        let _away = Pinned::away_from(context.processors.engine)?;
+        let (process, _) = Process::start(dir.path(), &text, &context.program)?;
+        let sockets = VFS.iter().take(behind.devices.len());
+        Ok(Self {
+            sockets: sockets
+                .map(|name| dir.path().join(format!("{name}.sock")))
+                .collect(),
+            process,
+            dir,
+        })
+    }
+}
+
+/// Two ends, at a VF each or both at the only one.
+pub(super) fn peers(sockets: &[PathBuf]) -> Result<[Peer; 2]> {
+    match sockets {
+        [first, second, ..] => Ok([Peer::open(first, BUFFER)?, Peer::open(second, BUFFER)?]),
+        _ => {
+            let socket = sockets.first().cloned().unwrap_or_default();
+            let device = device_with(&socket, 2 * BUFFER)?;
+            Ok([Peer::on(device.clone(), BUFFER)?, Peer::on(device, BUFFER)?])
+        }
+    }
+}
