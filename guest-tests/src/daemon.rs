@@ -35,6 +35,15 @@ pub struct Daemon {
     runtime_dir: PathBuf,
     config: Option<PathBuf>,
     child: Child,
+    /// What guests come by, where their data path is passed through.
+    front: Option<Box<Front>>,
+}
+
+/// A daemon before another: its VFs are passed through to VFs of the same names.
+#[derive(Debug)]
+struct Front {
+    daemon: Daemon,
+    vfs: Vec<String>,
 }
 
 /// The program: `$IBVSWITCH_BIN`, or the one built beside this one.
@@ -79,6 +88,7 @@ impl Daemon {
             runtime_dir: runtime_dir.to_owned(),
             config: config.map(Path::to_owned),
             child,
+            front: None,
         };
         let ready = stdout.is_some_and(is_ready);
         if !ready {
@@ -91,8 +101,44 @@ impl Daemon {
         Ok(daemon)
     }
 
+    /// Names of its VFs that have an InfiniBand port.
+    pub fn vfs(&self) -> Result<Vec<String>> {
+        let status = self.status()?;
+        let vfs = status["vfs"].as_array().into_iter().flatten();
+        let named = vfs
+            .filter(|vf| vf["ethernet"].is_null())
+            .filter_map(|vf| Some(vf["name"].as_str()?.to_owned()));
+        Ok(named.collect())
+    }
+
+    /// The configuration of a daemon with VFs of these names, which are passed through to VFs of this one, with
+    /// this isolation.
+    pub fn passed<S: AsRef<str>>(&self, vfs: &[S], isolation: &str) -> String {
+        let vfs = vfs.iter().map(AsRef::as_ref).map(|name| {
+            let socket = self.runtime_dir.join(format!("{name}.sock"));
+            let device = socket.display();
+            format!(
+                "[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:{device}\"\n\
+                 isolation = \"{isolation}\"\n"
+            )
+        });
+        let vfs: String = vfs.collect();
+        format!("[[hypervisor]]\nname = \"hw\"\n{vfs}")
+    }
+
+    /// Has guests come by `daemon`, which has VFs of these names that are passed through to those of this one.
+    pub fn behind(mut self, daemon: Self, vfs: Vec<String>) -> Self {
+        self.front = Some(Box::new(Front { daemon, vfs }));
+        self
+    }
+
     /// The value of QEMU's `-device` for the VF `name`, on the PCI bus `bus` if one is named.
     pub fn device(&self, name: &str, bus: Option<&str>) -> Result<String> {
+        if let Some(front) = &self.front
+            && front.vfs.iter().any(|vf| vf == name)
+        {
+            return front.daemon.device(name, bus);
+        }
         let mut command = self.command();
         command.args(["vf", "qemu-args", name, "--device-only", "--json"]);
         if let Some(bus) = bus {
@@ -139,8 +185,11 @@ impl Daemon {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Kills it with SIGKILL and waits until it is gone.
+    /// Kills it with SIGKILL and waits until it is gone, and so what is before it.
     pub fn kill(&mut self) {
+        if let Some(front) = &mut self.front {
+            front.daemon.kill();
+        }
         // Neither fails but for a process that is already gone.
         let _ = self.child.kill();
         let _ = self.child.wait();

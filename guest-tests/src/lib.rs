@@ -29,6 +29,7 @@ pub mod console;
 pub mod daemon;
 pub mod demo;
 pub mod diags;
+pub mod driver;
 pub mod error;
 pub mod guest;
 pub mod hca;

@@ -22,6 +22,9 @@ pub const MLX5: [&str; 4] = ["mlx5_ib", "ib_uverbs", "ib_umad", "rdma_ucm"];
 /// The device those modules make of the first VF.
 pub const DEVICE: &str = "mlx5_0";
 
+/// Has all tests with guests be done with passed through VFs, where it is set.
+const PASSTHROUGH: &str = "IBVSWITCH_TEST_PASSTHROUGH";
+
 /// What guests are started with.
 ///
 /// Its folder goes when it is dropped, unless `$IBVSWITCH_KEEP` is set: then its place is printed
@@ -68,8 +71,41 @@ impl Testbed {
     }
 
     /// Starts `ibvswitch run` with a configuration, or with the built-in one. Several can run at
-    /// the same time; `name` tells them apart.
+    /// the same time; `name` tells them apart. With `$IBVSWITCH_TEST_PASSTHROUGH`, guests come to its
+    /// VFs by a second daemon.
     pub fn daemon(&self, name: &str, config: Option<&str>) -> Result<Daemon> {
+        let daemon = self.single_daemon(name, config)?;
+        let Some(isolation) = env::var_os(PASSTHROUGH) else {
+            return Ok(daemon);
+        };
+        // Guests may do all that they can without, where less is not asked for.
+        let isolation = if isolation == "strict" {
+            "strict"
+        } else {
+            "sriov"
+        };
+        let vfs = daemon.vfs()?;
+        if vfs.is_empty() {
+            return Ok(daemon);
+        }
+        let front = self.before(&format!("{name}-front"), &daemon, &vfs, isolation)?;
+        Ok(daemon.behind(front, vfs))
+    }
+
+    /// Starts a daemon with VFs of these names, which are passed through to those of another, with this
+    /// isolation.
+    pub fn before<S: AsRef<str>>(
+        &self,
+        name: &str,
+        daemon: &Daemon,
+        vfs: &[S],
+        isolation: &str,
+    ) -> Result<Daemon> {
+        self.single_daemon(name, Some(&daemon.passed(vfs, isolation)))
+    }
+
+    /// Starts one daemon, whatever the environment says.
+    pub fn single_daemon(&self, name: &str, config: Option<&str>) -> Result<Daemon> {
         let dir = self.dir().join(name);
         fs::create_dir_all(&dir).at("create", &dir)?;
         let file = config.map(|_| dir.join("config.toml"));

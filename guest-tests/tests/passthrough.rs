@@ -1,24 +1,29 @@
 //! Guests of a daemon that passes their data path through to VFs of another daemon: the stock driver and
 //! stock tools find what they find at a VF of software.
+//!
+//! With `IBVSWITCH_TEST_PASSTHROUGH` all other tests of guests are done so, too.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ibvswitch_guest_tests::{
-    Result,
+    Error, Result,
     checks::Checks,
     daemon::Daemon,
-    diags::no_kernel_warning,
+    diags::{expect, no_kernel_warning, number},
+    driver,
+    guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
     ipoib,
     perftest::{Run, Tool},
     pingpong::Pingpong,
-    testbed::{DEVICE, MLX5, Testbed},
+    testbed::{DEVICE, Testbed},
 };
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
-/// The daemon that has the VFs.
+/// The daemon that has the VFs. One of them may manage the subnet.
 const INNER: &str = r#"
 [engine]
 doorbells = "adaptive"
@@ -31,80 +36,359 @@ name = "vm1"
 name = "hv2"
 [[hypervisor.vf]]
 name = "vm2"
+smp = "fabric"
+[[hypervisor.vf]]
+name = "software"
 "#;
 
-/// The daemon that the guests are at.
-fn outer(bed: &Testbed) -> Result<Daemon> {
-    let vfs = ["vm1", "vm2"].map(|name| {
-        let socket = bed.dir().join("inner").join(format!("{name}.sock"));
-        let device = socket.display();
-        format!("[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:{device}\"\n")
-    });
-    let config = format!("[[hypervisor]]\nname = \"hw\"\n{}", vfs.concat());
-    bed.daemon("outer", Some(&config))
+const VFS: [&str; 2] = ["vm1", "vm2"];
+/// A VF that one guest has beside, of software, and its device there.
+const BESIDE: &str = "software";
+const OF_SOFTWARE: &str = "mlx5_1";
+/// Addresses of the guests' IPoIB interfaces.
+const ADDRESSES: [&str; 2] = ["10.0.7.1", "10.0.7.2"];
+
+/// What perftest is run with: every operation and transport.
+const PERFTEST: [(Tool, &str); 12] = [
+    (Tool::SendLat, "-n 100"),
+    (Tool::SendLat, "-c UD -n 100 -e"),
+    (Tool::SendLat, "-c XRC -n 100"),
+    (Tool::SendBw, "-a -n 5 -t 4"),
+    (Tool::SendBw, "--use-srq -n 100"),
+    (Tool::WriteLat, "-I 64 -s 64 -n 100"),
+    (Tool::WriteBw, "-q 8 -n 100"),
+    (Tool::WriteBw, "-c UC -n 100"),
+    (Tool::ReadLat, "-n 50"),
+    (Tool::ReadBw, "-b -n 50"),
+    (Tool::AtomicLat, "-n 50"),
+    (Tool::AtomicBw, "-A FETCH_AND_ADD -n 50"),
+];
+
+fn pingpong(guests: &[Guest; 2]) -> Result<()> {
+    Pingpong::Rc.between((&guests[0], &guests[1]), DEVICE, true, "-n 100", LIMIT)
+}
+
+/// What the VF behind a guest's says of itself.
+fn behind(inner: &Daemon, vf: usize) -> Result<serde_json::Value> {
+    Ok(inner.status()?["vfs"][vf].clone())
+}
+
+/// Waits until the VF behind has nothing left but the event queue of the daemon before it, or not even that.
+fn await_empty(inner: &Daemon, vf: usize, queues: u64) -> Result<()> {
+    loop {
+        let objects = behind(inner, vf)?["objects"].clone();
+        let count = |kind: &str| objects[kind].as_u64().unwrap_or(u64::MAX);
+        let left = ["qp", "cq", "mr", "pd"].map(count);
+        if left == [0; 4] && count("eq") == queues {
+            return Ok(());
+        }
+    }
+}
+
+/// The VF that may not manage sees nothing but its own port; the other sees all, and OpenSM at it takes the
+/// subnet over.
+fn rights(inner: &Daemon, [denied, allowed]: &[Guest; 2]) -> Result<()> {
+    let seen = denied.run("ibnetdiscover -t 100", LIMIT)?.text;
+    if seen.contains("Switch\t") || seen.contains("subnet manager") {
+        return Err(denied.failed(seen));
+    }
+    for target in ["-D nodeinfo 0,1", "nodeinfo 1", "-D pkeys 0,1,1 1"] {
+        let query = format!("smpquery -t 100 --m_key 0x1 {target}");
+        let output = denied.run(&query, LIMIT)?;
+        if output.status == 0 {
+            return Err(denied.failed(format!("{query} has worked:\n{}", output.text)));
+        }
+    }
+    let all = allowed.sh("ibnetdiscover", LIMIT)?;
+    expect(&all, &["\"sw1\"", "\"hv1\"", "\"vm1\"", "subnet manager"])?;
+    let guid = Hca::of(allowed, DEVICE)?.port_guid;
+    let opensm = format!(
+        "mkdir -p /tmp/osm && cd /tmp/osm && OSM_CACHE_DIR=. OSM_TMP_DIR=. \
+         exec opensm -g {guid} -d2 -p 15 -f - -F none.conf"
+    );
+    let mut running = allowed.spawn(&opensm)?;
+    running.await_text("SUBNET UP", LIMIT)?;
+    let own = Hca::of(allowed, DEVICE)?.lid;
+    let hca = Hca::of(denied, DEVICE)?;
+    let master = inner.status()?["fabric"]["sm_lid"].clone();
+    if hca.sm_lid != own || hca.state != "Active" || master != u64::from(own) {
+        return Err(denied.failed(format!("{hca:?}, the master is at LID {master}")));
+    }
+    let records = denied.sh("saquery NR", LIMIT)?;
+    if records.matches("NodeRecord dump").count() < 4 {
+        return Err(denied.failed(records));
+    }
+    allowed.sh("killall -9 opensm", LIMIT)?;
+    // By and by: the manager of the daemon asks its successor a few times first.
+    while inner.status()?["fabric"]["sm_lid"] == master {
+        denied.sh("true", LIMIT)?;
+    }
+    await_active(denied, DEVICE)
+}
+
+/// What a guest finds of a device, by name: what ibv_devinfo says of it, its configuration space, and the sizes
+/// of its BARs.
+fn description(guest: &Guest, device: &str) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    let verbs = guest.sh(&format!("ibv_devinfo -v -d {device}"), LIMIT)?;
+    for (number, line) in verbs.lines().enumerate() {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        // Flags come in lines of their own, below what they are flags of.
+        let name = match (name.trim(), value) {
+            (flag, "") => format!("{number}: {flag}"),
+            (name, _) => name.to_owned(),
+        };
+        found.insert(name, value.trim().to_owned());
+    }
+    let sysfs = format!("/sys/class/infiniband/{device}/device");
+    let space = guest.sh(&format!("od -An -v -tx4 -w4 {sysfs}/config"), LIMIT)?;
+    for (number, word) in space.lines().enumerate() {
+        let name = format!("configuration space {:#05x}", 4 * number);
+        found.insert(name, word.trim().to_owned());
+    }
+    let resources = guest.sh(&format!("cat {sysfs}/resource"), LIMIT)?;
+    for (number, line) in resources.lines().enumerate() {
+        let words = line.split_whitespace().map(|word| {
+            let digits = word.strip_prefix("0x").unwrap_or(word);
+            u64::from_str_radix(digits, 16).unwrap_or(0)
+        });
+        if let [start, end, flags] = words.collect::<Vec<_>>()[..] {
+            let size = end - start;
+            found.insert(
+                format!("resource {number}"),
+                format!("{size:#x} {flags:#x}"),
+            );
+        }
+    }
+    Ok(found)
+}
+
+/// Names of what may differ between a VF of software and one that is passed through to such: who it is, and
+/// where it lies.
+const OWN: [&str; 7] = [
+    "hca_id",
+    "node_guid",
+    "sys_image_guid",
+    "port_lid",
+    "GID[  0]",
+    "configuration space 0x010",
+    "configuration space 0x018",
+];
+
+fn same_but_for_itself(guest: &Guest) -> Result<()> {
+    let [passed, software] = [DEVICE, OF_SOFTWARE].map(|device| description(guest, device));
+    let (passed, software) = (passed?, software?);
+    let names: BTreeSet<&String> = passed.keys().chain(software.keys()).collect();
+    let differ = names
+        .into_iter()
+        .filter(|name| passed.get(*name) != software.get(*name));
+    let differ: Vec<_> = differ
+        .filter(|name| !OWN.contains(&name.trim()))
+        .map(|name| {
+            format!(
+                "{name}: {:?}, software {:?}",
+                passed.get(name),
+                software.get(name)
+            )
+        })
+        .collect();
+    if differ.is_empty() {
+        return Ok(());
+    }
+    Err(guest.failed(differ.join("\n")))
 }
 
 #[test]
 fn data_are_passed_through() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let inner = bed.daemon("inner", Some(INNER))?;
-    let outer = outer(&bed)?;
-    let guests = bed.pair(0, ["vm1", "vm2"], Some(&outer))?;
+    let inner = bed.single_daemon("inner", Some(INNER))?;
+    let outer = bed.before("outer", &inner, &VFS, "strict")?;
+    let [first, second] = VFS.map(|name| outer.device(name, None));
+    let devices = [vec![first?, inner.device(BESIDE, None)?], vec![second?]];
+    let guests = bed.pair_with(0, VFS, devices)?;
     let [one, two] = &guests;
+    await_active(one, OF_SOFTWARE)?;
     for guest in &guests {
         await_active(guest, DEVICE)?;
     }
     let mut checks = Checks::default();
     checks.check("the port is the one behind", || {
         let hca = Hca::of(one, DEVICE)?;
-        let status = inner.status()?;
-        if status["vfs"][0]["lid"] == u64::from(hca.lid) {
+        let vf = behind(&inner, 0)?;
+        if vf["lid"] == u64::from(hca.lid) && hca.pkeys == ["0xffff"] {
             return Ok(());
         }
-        Err(one.failed(format!("{hca:?} {status}")))
+        Err(one.failed(format!("{hca:?} {vf}")))
     });
-    for (tool, options) in [
-        (Pingpong::Rc, "-n 100"),
-        (Pingpong::Rc, "-n 100 -e"),
-        (Pingpong::Uc, "-n 100"),
-        (Pingpong::Ud, "-n 100 -e"),
-    ] {
-        checks.check(format_args!("{tool} {options}"), || {
-            tool.between((one, two), DEVICE, false, options, LIMIT)
-        });
+    checks.check("the device is as one of software", || {
+        same_but_for_itself(one)
+    });
+    for tool in Pingpong::ALL {
+        for events in [false, true] {
+            let how = if events { "events" } else { "polling" };
+            checks.check(format_args!("{tool}, {how}"), || {
+                tool.between((one, two), DEVICE, events, "-n 100", LIMIT)
+            });
+        }
     }
-    for (tool, options) in [
-        (Tool::WriteBw, "-n 100"),
-        (Tool::ReadLat, "-n 50"),
-        (Tool::AtomicLat, "-n 50"),
-    ] {
+    for (tool, options) in PERFTEST {
         checks.check(format_args!("{tool} {options}"), || {
             let run = Run::new(tool, DEVICE).with(options);
             run.between(one, two, LIMIT).map(drop)
         });
     }
-    checks.check("IPoIB and the connection manager", || {
-        for (guest, host) in [(one, 1), (two, 2)] {
-            ipoib::up(guest, "ib0", &format!("10.0.7.{host}"), LIMIT)?;
+    checks.check("perfquery moves with the traffic", || {
+        let sent = || number(&one.sh("perfquery", LIMIT)?, "PortXmitData");
+        let before = sent()?;
+        pingpong(&guests)?;
+        let words = sent()? - before;
+        // 100 messages of 4096 bytes, in units of 4.
+        if words >= 100 * 4096 / 4 {
+            return Ok(());
         }
-        ipoib::ping(two, "10.0.7.1", "", LIMIT)?;
-        ipoib::rping(one, two, "10.0.7.1", LIMIT)
+        Err(one.failed(format!("counters grew by {words}")))
     });
-    checks.check("the driver comes again", || {
-        let remove = "rmmod ib_ipoib && rmmod rdma_ucm && rmmod ib_umad && rmmod mlx5_ib && \
-                      rmmod mlx5_core";
-        one.sh(remove, LIMIT)?;
-        for module in MLX5 {
-            one.sh(&format!("modprobe {module}"), LIMIT)?;
+    checks.check("IPoIB and the connection manager", || {
+        for (guest, address) in guests.iter().zip(ADDRESSES) {
+            ipoib::up(guest, "ib0", address, LIMIT)?;
         }
-        await_active(one, DEVICE)?;
-        Pingpong::Rc.between((one, two), DEVICE, false, "-n 100 -e", LIMIT)
+        ipoib::ping(two, ADDRESSES[0], "", LIMIT)?;
+        ipoib::rping(one, two, ADDRESSES[0], LIMIT)?;
+        ipoib::ucmatose(one, two, ADDRESSES[0], LIMIT)
+    });
+    checks.check("rights are those of the VF behind", || {
+        rights(&inner, &guests)
     });
     checks.check("no kernel warning", || {
         guests
             .iter()
             .try_for_each(|guest| no_kernel_warning(guest, &[]))
     });
+    checks.check("the driver comes again", || {
+        driver::reload(one, LIMIT)?;
+        pingpong(&guests)
+    });
+    checks.check("a function is reset under its driver", || {
+        driver::reset_in_mid_transfer(one, two, LIMIT)
+    });
+    checks.check("a guest boots again, from inside and from outside", || {
+        two.reboot()?;
+        await_active(two, DEVICE)?;
+        pingpong(&guests)?;
+        one.reset()?;
+        await_active(one, DEVICE)?;
+        pingpong(&guests)
+    });
+    checks.check("both daemons end cleanly on SIGTERM", || {
+        guests.iter().for_each(Guest::kill);
+        for daemon in [outer, inner] {
+            let status = daemon.terminate()?;
+            if !status.success() {
+                return Err(one.failed(format!("ibvswitch: {status}")));
+            }
+        }
+        Ok(())
+    });
+    checks.finish();
+    Ok(())
+}
+
+/// Has one guest write to the other without end, in the middle of which something happens; it has to end with
+/// an error.
+fn in_mid_transfer([server, client]: &[Guest; 2], happens: impl FnOnce()) -> Result<()> {
+    let run = Run::new(Tool::WriteBw, DEVICE).with("--run_infinitely -D 1 -s 65536");
+    let mut serving = server.spawn(&run.command())?;
+    serving.await_port("18515", LIMIT)?;
+    let mut writing = client.spawn(&format!("{} {}", run.command(), server.address()))?;
+    writing.await_text(" 65536 ", LIMIT)?;
+    happens();
+    let output = writing.wait(LIMIT)?;
+    if output.status != 0 {
+        return Ok(());
+    }
+    Err(client.failed(format!("ended with status 0:\n{}", output.text)))
+}
+
+/// Starts both guests anew, and has them talk.
+fn started_anew(bed: &Testbed, guests: [Guest; 2]) -> Result<[Guest; 2]> {
+    guests.iter().for_each(Guest::kill);
+    let [one, two] = guests;
+    let guests = [bed.restart(one)?, bed.restart(two)?];
+    for guest in &guests {
+        await_active(guest, DEVICE)?;
+    }
+    pingpong(&guests)?;
+    Ok(guests)
+}
+
+/// Whether a driver has said that its device is not well.
+const TOLD: &str = "dmesg | grep -q 'mlx5_core.*health'";
+
+#[test]
+fn each_of_three_is_killed() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let mut inner = bed.single_daemon("inner", Some(INNER))?;
+    let mut outer = bed.before("outer", &inner, &VFS, "strict")?;
+    let mut guests = bed.pair(0, VFS, Some(&outer))?;
+    for guest in &guests {
+        await_active(guest, DEVICE)?;
+    }
+    let mut checks = Checks::default();
+
+    checks.check(
+        "QEMU: its VF is free again, and nothing is left in it",
+        || {
+            let victim = &guests[0];
+            in_mid_transfer(&guests, || victim.kill())?;
+            await_empty(&inner, 0, 1)?;
+            await_active(&guests[1], DEVICE)
+        },
+    );
+    let [victim, survivor] = guests;
+    guests = [bed.restart(victim)?, survivor];
+    checks.check("a new QEMU takes the VF over", || {
+        await_active(&guests[0], DEVICE)?;
+        pingpong(&guests)
+    });
+
+    checks.check(
+        "the server of the VFs behind: guests live on without their HCA",
+        || {
+            for guest in &guests {
+                guest.sh(&format!("! {TOLD}"), LIMIT)?;
+            }
+            inner.kill();
+            for guest in &guests {
+                guest.sh(&format!("until {TOLD}; do usleep 50000; done"), LIMIT)?;
+            }
+            expect(&outer.log(), &["the VF behind it is lost"])
+        },
+    );
+    inner = bed.single_daemon("inner", Some(INNER))?;
+    guests = started_anew(&bed, guests)?;
+
+    checks.check("the daemon between: VFs behind are free again", || {
+        outer.kill();
+        for vf in [0, 1] {
+            await_empty(&inner, vf, 0)?;
+        }
+        for guest in &guests {
+            match guest.sh("true", LIMIT) {
+                // QEMU ends where it loses its server with a request under way.
+                Ok(_) | Err(Error::Guest { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    });
+    outer = bed.before("outer", &inner, &VFS, "strict")?;
+    guests = started_anew(&bed, guests)?;
+    checks.check("no kernel warning of guests that were started anew", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    drop(outer);
     checks.finish();
     Ok(())
 }

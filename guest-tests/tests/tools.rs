@@ -7,60 +7,31 @@ use ibvswitch_guest_tests::{
     capture::Capture,
     checks::Checks,
     diags::{expect, field, no_kernel_warning, number},
+    driver,
     guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
-    perftest::{Run, Tool},
     pingpong::Pingpong,
-    testbed::{DEVICE, MLX5, Testbed},
+    testbed::{DEVICE, Testbed},
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
-
-/// Removes the driver with all that stands on it, and loads it again.
-fn reload(guest: &Guest) -> Result<()> {
-    let remove = "rmmod rdma_ucm && rmmod ib_umad && rmmod mlx5_ib && rmmod mlx5_core";
-    guest.sh(remove, LIMIT)?;
-    guest.sh("test ! -e /sys/class/infiniband/mlx5_0", LIMIT)?;
-    for module in MLX5 {
-        guest.sh(&format!("modprobe {module}"), LIMIT)?;
-    }
-    await_active(guest, DEVICE)
-}
 
 fn pingpong(server: &Guest, client: &Guest) -> Result<()> {
     Pingpong::Rc.between((server, client), DEVICE, false, "", LIMIT)
 }
 
-/// Resets a guest's function as its kernel does when told to, in the middle of a transfer, and waits
-/// until the driver, which is not told, has noticed and has the port back.
-fn reset_in_mid_transfer(peer: &Guest, guest: &Guest) -> Result<()> {
-    const RECOVERED: &str = "dmesg | grep -c 'health recovery succeeded'";
-    let run = Run::new(Tool::WriteBw, DEVICE).with("--run_infinitely -D 1 -s 65536");
-    let mut serving = peer.spawn(&run.command())?;
-    serving.await_port("18515", LIMIT)?;
-    let mut writing = guest.spawn(&format!("{} {}", run.command(), peer.address()))?;
-    writing.await_text(" 65536 ", LIMIT)?;
-    let before = guest.run(RECOVERED, LIMIT)?.text;
-    let reset = format!(
-        "cd /sys/class/infiniband/{DEVICE}/device/ && echo flr > reset_method && echo 1 > reset"
-    );
-    guest.sh(&reset, LIMIT)?;
-    let more = format!(
-        "until test $({RECOVERED}) -gt {}; do usleep 50000; done",
-        before.trim()
-    );
-    guest.sh(&more, LIMIT)?;
-    drop((serving, writing));
-    await_active(guest, DEVICE)?;
-    pingpong(peer, guest)
-}
-
 /// Resets both guests' functions. A driver that has just recovered gives up rather than do so again
 /// within 30 s, unless it is told to; one that was loaded anew has forgotten.
 fn reset_both([one, other]: &[Guest; 2]) -> Result<()> {
-    reset_in_mid_transfer(one, other)?;
-    reset_in_mid_transfer(other, one)
+    driver::reset_in_mid_transfer(one, other, LIMIT)?;
+    driver::reset_in_mid_transfer(other, one, LIMIT)
+}
+
+/// Removes both guests' drivers, and loads them again.
+fn reload_both(guests: &[Guest; 2]) -> Result<()> {
+    let mut guests = guests.iter();
+    guests.try_for_each(|guest| driver::reload(guest, LIMIT))
 }
 
 /// What a port has sent and received: data in units of 4 bytes, and packets.
@@ -282,7 +253,7 @@ fn stock_tools() -> Result<()> {
             .try_for_each(|guest| no_kernel_warning(guest, &[]))
     });
     checks.check("modules unloaded and loaded again", || {
-        reload(client)?;
+        driver::reload(client, LIMIT)?;
         pingpong(server, client)
     });
     checks.check("functions reset under their drivers", || {
@@ -332,7 +303,7 @@ fn binds_twice(kernel: Kernel) -> Result<()> {
         });
     }
     checks.check("modules unloaded and loaded again", || {
-        guests.iter().try_for_each(reload)?;
+        reload_both(&guests)?;
         pingpong(server, client)
     });
     checks.check("no kernel warning", || {
@@ -344,7 +315,7 @@ fn binds_twice(kernel: Kernel) -> Result<()> {
         reset_both(&guests)
     });
     checks.check("and once more, after the modules were loaded again", || {
-        guests.iter().try_for_each(reload)?;
+        reload_both(&guests)?;
         reset_both(&guests)
     });
     // A driver that recovers says so; it is not to stumble.

@@ -182,6 +182,9 @@ impl Daemon {
                 .filter(|vf| vf["ethernet"].is_null())
                 .map(|vf| vf["name"].as_str().expect("a name").to_owned())
                 .collect();
+            if names.is_empty() {
+                return self;
+            }
             // Tests of the device have all that it can do, where they do not ask for less.
             let strict = std::env::var("IBVSWITCH_TEST_PASSTHROUGH").is_ok_and(|it| it == "strict");
             let isolation = if strict { "strict" } else { "sriov" };
@@ -242,9 +245,11 @@ impl Daemon {
         }
     }
 
-    /// The socket of a VF.
+    /// The socket of a VF: that before it, where there is one.
     pub fn socket(&self, name: &str) -> PathBuf {
-        self.front.as_deref().unwrap_or(self).own_socket(name)
+        let front = self.front.as_ref().map(|front| front.own_socket(name));
+        let front = front.filter(|socket| socket.exists());
+        front.unwrap_or_else(|| self.own_socket(name))
     }
 
     fn own_socket(&self, name: &str) -> PathBuf {
