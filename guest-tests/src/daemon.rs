@@ -155,6 +155,23 @@ impl Daemon {
         }
     }
 
+    /// Arguments for QEMU, from `-device` on, of a VM at the VF `name` that can move while it runs; or, where
+    /// it `receives` one, of a QEMU that waits for it.
+    pub fn migratable(&self, name: &str, receives: bool) -> Result<Vec<String>> {
+        let kind = if receives {
+            "--receive"
+        } else {
+            "--migratable"
+        };
+        let mut command = self.command();
+        command.args(["vf", "qemu-args", name, "--device-only", "--json", kind]);
+        let text = run(&mut command)?;
+        serde_json::from_str(&text).map_err(|_| Error::Output {
+            what: "arguments".into(),
+            text,
+        })
+    }
+
     /// What `ibvswitch status --json` says.
     pub fn status(&self) -> Result<serde_json::Value> {
         let text = run(self.command().args(["status", "--json"]))?;

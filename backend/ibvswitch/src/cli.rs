@@ -22,6 +22,7 @@ mod sm;
 mod status;
 mod topology;
 mod vf;
+mod vm;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -103,6 +104,9 @@ enum Command {
     /// Show one VF, or print how to attach it to a VM.
     #[command(subcommand)]
     Vf(vf::VfCommand),
+    /// Move a VM that runs from hypervisor to hypervisor.
+    #[command(subcommand)]
+    Vm(vm::VmCommand),
     /// Show the state of the running daemon and of its VFs.
     Status(status::StatusArgs),
     /// Show the nodes and links of the subnet: as text, as a picture, or as data.
@@ -227,6 +231,7 @@ pub fn main() -> ExitCode {
     let done = match command {
         Command::Run(args) => run::run(source, &args),
         Command::Vf(command) => vf::run(source, command),
+        Command::Vm(command) => vm::run(source, command),
         Command::Status(args) => status::run(source, &args),
         Command::Topology(args) => topology::run(source, &args),
         Command::Link(command) => link::run(source, command),

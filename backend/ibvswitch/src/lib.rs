@@ -10,6 +10,7 @@ pub mod control;
 pub mod daemon;
 pub mod host;
 pub mod metrics;
+pub mod monitor;
 pub mod picture;
 pub mod qemu;
 mod status;

@@ -1,6 +1,6 @@
 //! How a VM gets a VF: arguments for QEMU, and the same for libvirt.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -20,6 +20,45 @@ pub struct Attachment<'a> {
     mtu: u16,
     memory: String,
     bus: Option<String>,
+    monitor: Option<Monitor>,
+    receives: bool,
+}
+
+/// Sockets of a VM's QEMU, by which it moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Monitor {
+    /// Of its monitor (QMP).
+    pub qmp: PathBuf,
+    /// Of its test protocol.
+    pub qtest: PathBuf,
+    /// Where it listens for the VM of another QEMU.
+    pub incoming: PathBuf,
+}
+
+impl Monitor {
+    /// Those in a directory of the QEMU that is attached to this VF.
+    #[must_use]
+    pub fn new(directory: &Path, vf: &str) -> Self {
+        let socket = |of: &str| directory.join(format!("{vf}.{of}"));
+        Self {
+            qmp: socket("qmp"),
+            qtest: socket("qtest"),
+            incoming: socket("incoming"),
+        }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let server = |path: &Path| format!("unix:{},server=on,wait=off", value(path));
+        // Without a log of its own each access would be a line on standard error.
+        let words = ["-qmp", &server(&self.qmp), "-qtest", &server(&self.qtest)];
+        let words = words.into_iter().chain(["-qtest-log", "none"]);
+        words.map(str::to_owned).collect()
+    }
+}
+
+/// A path as a part of a value: a comma ends one unless there are two.
+fn value(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
 }
 
 /// Identifier of the memory backend among QEMU's objects.
@@ -78,6 +117,8 @@ impl<'a> Attachment<'a> {
             mtu: port_mtu(config),
             memory: "1G".to_owned(),
             bus: None,
+            monitor: None,
+            receives: false,
         }
     }
 
@@ -90,6 +131,8 @@ impl<'a> Attachment<'a> {
             mtu: port_mtu(config),
             memory: "1G".to_owned(),
             bus: None,
+            monitor: None,
+            receives: false,
         }
     }
 
@@ -111,6 +154,13 @@ impl<'a> Attachment<'a> {
     /// The PCI bus to plug the device into, such as the identifier of a `pcie-root-port`.
     pub fn bus(mut self, bus: Option<String>) -> Self {
         self.bus = bus;
+        self
+    }
+
+    /// The sockets by which the VM can move while it runs; where it `receives`, the QEMU waits for a VM in place
+    /// of starting one.
+    pub fn migratable(mut self, monitor: Monitor, receives: bool) -> Self {
+        (self.monitor, self.receives) = (Some(monitor), receives);
         self
     }
 
@@ -167,8 +217,7 @@ impl<'a> Attachment<'a> {
         let mut arguments = Vec::new();
         if matches!(self.kind, Kind::VhostUserNet(_)) {
             let chardev = format!("{}-socket", self.name);
-            // A comma ends a value unless there are two.
-            let path = self.socket.to_string_lossy().replace(',', ",,");
+            let path = value(self.socket);
             let backend = json(&NetworkBackend {
                 r#type: "vhost-user",
                 id: self.netdev(),
@@ -182,6 +231,12 @@ impl<'a> Attachment<'a> {
             ]);
         }
         arguments.extend(["-device".to_owned(), self.device()]);
+        if let Some(monitor) = &self.monitor {
+            arguments.extend(monitor.arguments());
+        }
+        if self.receives {
+            arguments.extend(["-S", "-incoming", "defer"].map(str::to_owned));
+        }
         arguments
     }
 

@@ -9,10 +9,10 @@ use ibvswitch::capture::{Subscription, Wish};
 use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
     CLIENTS_MAX, Client, ClientError, Counters, CountersReport, ErrorKind, FabricStatus,
-    LinkAction, LinkEnd, LinkReport, LinkRequest, Mads, Migrated, MigrationRequest,
-    MigrationsReport, MigrationsRequest, Move, MoveOutcome, Objects, PinRequest, Pinned,
-    REQUEST_MAX, RefusedMad, Request, Response, Server, SmAction, SmStatus, StallDirection, Status,
-    StatusSource, StepPackets, Topology, VfStatus,
+    LinkAction, LinkEnd, LinkReport, LinkRequest, LiveDone, LiveMigration, LiveRequest, Mads,
+    Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move, MoveOutcome, Objects,
+    PinRequest, Pinned, REQUEST_MAX, RefusedMad, Request, Response, Server, SmAction, SmStatus,
+    StallDirection, Status, StatusSource, StepPackets, Topology, VfStatus,
 };
 
 #[derive(Debug)]
@@ -99,6 +99,18 @@ impl StatusSource for Fixed {
             packets: StepPackets::default(),
         })
     }
+
+    fn migrate_live(
+        &self,
+        request: &LiveRequest,
+    ) -> Result<(Box<dyn LiveMigration>, LiveDone), (ErrorKind, String)> {
+        Err((
+            ErrorKind::Unknown,
+            format!("there is no VM `{}`", request.vm),
+        ))
+    }
+
+    fn settle_live(&self) {}
 
     fn manager(&self, _: SmAction, _: Option<&str>) -> Result<Vec<SmStatus>, (ErrorKind, String)> {
         Err((ErrorKind::Failed, "there is no manager".to_owned()))

@@ -80,6 +80,18 @@ impl VSwitch {
         self.holders_in(&self.state.read())
     }
 
+    /// Whether a VM that moves from one VF to another one has the same LID there: both have one of their own, and
+    /// the embedded manager of their subnet exchanges them.
+    #[must_use]
+    pub fn keeps_lid(&self, from: VfId, to: VfId) -> bool {
+        let place = |vf: VfId| self.places.get(usize::from(vf.0));
+        let (Some(from), Some(to)) = (place(from), place(to)) else {
+            return false;
+        };
+        let dedicated = [from, to].map(|place| place.address == Address::Dedicated);
+        dedicated == [true; 2] && from.subnet == to.subnet && self.state.read().is_managed()
+    }
+
     pub(crate) fn holders_in(&self, state: &SubnetState) -> Vec<Option<String>> {
         let occupants = self.occupants(state);
         let name = |occupant: Option<usize>| {

@@ -37,13 +37,7 @@ impl Paused<'_> {
     /// # Errors
     /// [`crate::Error`]; then it still rests.
     pub fn go_on_at(&mut self, socket: impl AsRef<Path>, image: &[u8]) -> Result<()> {
-        let mut next = Client::connect(socket)?;
-        next.device_info()?;
-        next.region_info(BAR0)?;
-        map(&mut next, &self.device.0.memory)?;
-        let vectors = self.device.0.vectors.iter();
-        let eventfds: Vec<BorrowedFd<'_>> = vectors.map(AsFd::as_fd).collect();
-        next.set_irqs(MSIX, 0, &eventfds)?;
+        let mut next = self.device.receiver(socket)?;
         next.set_migration_state(MigrationState::Resuming)?;
         next.write_image(image)?;
         next.set_migration_state(MigrationState::Running)?;
@@ -84,6 +78,27 @@ impl Paused<'_> {
 }
 
 impl Device {
+    /// A monitor at another socket that waits for this device to go on there, with its memory and its eventfds.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub fn receiver(&self, socket: impl AsRef<Path>) -> Result<Client> {
+        let mut next = Client::connect(socket)?;
+        next.device_info()?;
+        next.region_info(BAR0)?;
+        map(&mut next, &self.0.memory)?;
+        let vectors = self.0.vectors.iter();
+        let eventfds: Vec<BorrowedFd<'_>> = vectors.map(AsFd::as_fd).collect();
+        next.set_irqs(MSIX, 0, &eventfds)?;
+        Ok(next)
+    }
+
+    /// The device is at another monitor's socket from now on. The doorbell pages stay those of before, as of
+    /// [`Paused::go_on_at`].
+    pub fn go_on_with(&self, receiver: Client) {
+        *self.0.client.lock() = receiver;
+    }
+
     /// Lets the device rest, to go on elsewhere; until then nobody rings a doorbell of it that is trapped.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ mod passed;
 mod pin;
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -16,7 +17,7 @@ use pin::PinArgs;
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::Config;
 use crate::control::{Mads, Objects, PassedVf, Request, Response, Retries, VfStatus};
-use crate::qemu::{Attachment, shell_quote};
+use crate::qemu::{Attachment, Monitor, shell_quote};
 
 /// Commands on VFs.
 #[derive(Debug, Subcommand)]
@@ -66,6 +67,16 @@ pub(super) struct QemuArgs {
     /// Plug the device into this PCI bus, such as the id of a pcie-root-port.
     #[arg(long, value_name = "ID")]
     bus: Option<String>,
+    /// Also the arguments by which the VM can move while it runs: sockets of QEMU's monitor and of its test
+    /// protocol.
+    #[arg(long)]
+    migratable: bool,
+    /// Also those by which QEMU waits for such a VM, in place of starting one.
+    #[arg(long)]
+    receive: bool,
+    /// Directory of the sockets of --migratable, in place of that of the daemon's.
+    #[arg(long, value_name = "DIR")]
+    sockets: Option<PathBuf>,
     /// Print a JSON array.
     #[arg(long)]
     json: bool,
@@ -125,7 +136,12 @@ fn find<'a>(config: &'a Config, name: &str) -> Result<Attachment<'a>, CliError> 
 
 fn qemu_args(source: SourceArgs, args: QemuArgs) -> Result<(), CliError> {
     let config = source.load()?;
-    let attachment = find(&config, &args.name)?.memory(args.memory).bus(args.bus);
+    let mut attachment = find(&config, &args.name)?.memory(args.memory).bus(args.bus);
+    if args.migratable || args.receive || args.sockets.is_some() {
+        let directory = args.sockets.as_ref().unwrap_or(&config.runtime_dir);
+        let monitor = Monitor::new(directory, &args.name);
+        attachment = attachment.migratable(monitor, args.receive);
+    }
     let arguments = if args.device_only {
         attachment.device_arguments()
     } else {

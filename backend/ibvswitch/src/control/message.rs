@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use vswitch::FilterReport;
 
 use super::{
-    CountersReport, Elsewhere, LinkReport, LinkRequest, Migrated, MigrationRequest,
-    MigrationsReport, MigrationsRequest, PassedVf, PinRequest, Pinned, Placement, SmAction,
-    SmStatus,
+    CountersReport, Elsewhere, LinkReport, LinkRequest, LiveDone, LiveRequest, LiveStep, Migrated,
+    MigrationRequest, MigrationsReport, MigrationsRequest, PassedVf, PinRequest, Pinned, Placement,
+    SmAction, SmStatus,
 };
 use crate::capture::Wish;
 use crate::config::{Doorbells, ManagerPlace};
@@ -36,6 +36,16 @@ pub enum Request {
     Migrate(MigrationRequest),
     /// Moves several VMs: answered with [`Response::Migrations`] when each has moved, or will not.
     MigrateAll(MigrationsRequest),
+    /// Begins to move a VM that runs: answered with [`Response::Live`]. It lasts as long as the connection.
+    Live(LiveRequest),
+    /// The next step of the move that this connection carries: answered with [`Response::Live`].
+    LiveStep {
+        /// Which.
+        step: LiveStep,
+    },
+    /// Waits until the moves of running VMs that are under way have come to their ends: answered with
+    /// [`Response::LiveSettled`].
+    LiveSettle {},
     /// Moves a VF to another engine: answered with [`Response::Pinned`].
     Pin(PinRequest),
     /// Changes a link, or shows it: answered with [`Response::Link`].
@@ -73,6 +83,10 @@ pub enum Response {
     Migrated(Migrated),
     /// To [`Request::MigrateAll`].
     Migrations(MigrationsReport),
+    /// To [`Request::Live`] and [`Request::LiveStep`].
+    Live(LiveDone),
+    /// To [`Request::LiveSettle`].
+    LiveSettled {},
     /// To [`Request::Pin`].
     Pinned(Pinned),
     /// To [`Request::Link`].

@@ -17,9 +17,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tracing::{debug, warn};
 
 use super::{
-    CAPTURES_MAX, CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated,
-    MigrationRequest, MigrationsReport, MigrationsRequest, PinRequest, Pinned, REQUEST_MAX,
-    Request, Response, SmAction, SmStatus, Status, Topology,
+    CAPTURES_MAX, CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, LiveDone,
+    LiveMigration, LiveRequest, LiveStep, Migrated, MigrationRequest, MigrationsReport,
+    MigrationsRequest, PinRequest, Pinned, REQUEST_MAX, Request, Response, SmAction, SmStatus,
+    Status, Topology,
 };
 use crate::capture::{Subscription, Wish};
 
@@ -52,6 +53,18 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
         &self,
         request: &MigrationsRequest,
     ) -> Result<MigrationsReport, (ErrorKind, String)>;
+
+    /// Begins to move a VM that runs.
+    ///
+    /// # Errors
+    /// What kind of error, and what is wrong; then nothing has happened.
+    fn migrate_live(
+        &self,
+        request: &LiveRequest,
+    ) -> Result<(Box<dyn LiveMigration>, LiveDone), (ErrorKind, String)>;
+
+    /// Waits until the moves of running VMs that are under way have come to their ends.
+    fn settle_live(&self);
 
     /// Asks something of the embedded subnet managers, or of that of one subnet.
     ///
@@ -341,9 +354,14 @@ impl Drop for Place {
 fn converse(stream: UnixStream, source: &dyn StatusSource, place: &Place) -> io::Result<()> {
     let mut reader = BufReader::new(&stream);
     let mut line = Vec::new();
+    // Undone when it is dropped, with the connection.
+    let mut live = None;
     loop {
         line.clear();
-        place.waits(true);
+        // QEMU takes the time that it takes to copy a VM's memory.
+        let patience = live.is_none().then_some(PATIENCE);
+        stream.set_read_timeout(patience)?;
+        place.waits(patience.is_some());
         reader
             .by_ref()
             .take(REQUEST_MAX as u64)
@@ -355,7 +373,7 @@ fn converse(stream: UnixStream, source: &dyn StatusSource, place: &Place) -> io:
         place.waits(false);
         let mut capture = None;
         let response = if complete {
-            answer(&line, source, place, &mut capture)
+            answer(&line, source, place, &mut capture, &mut live)
         } else {
             too_long()
         };
@@ -379,6 +397,7 @@ fn answer(
     source: &dyn StatusSource,
     place: &Place,
     capture: &mut Option<Subscription>,
+    live: &mut Option<Box<dyn LiveMigration>>,
 ) -> Response {
     match serde_json::from_slice(line) {
         Ok(Request::Status {}) => Response::Status(source.status()),
@@ -401,6 +420,12 @@ fn answer(
             },
             Err((kind, message)) => Response::Error { kind, message },
         },
+        Ok(Request::Live(request)) => begin_live(source, &request, live),
+        Ok(Request::LiveStep { step }) => step_live(step, live),
+        Ok(Request::LiveSettle {}) => {
+            source.settle_live();
+            Response::LiveSettled {}
+        }
         Ok(Request::Pin(request)) => match source.pin(&request) {
             Ok(pinned) => Response::Pinned(pinned),
             Err((kind, message)) => Response::Error { kind, message },
@@ -441,6 +466,44 @@ fn answer(
                 env!("CARGO_PKG_VERSION")
             ),
         },
+    }
+}
+
+fn begin_live(
+    source: &dyn StatusSource,
+    request: &LiveRequest,
+    live: &mut Option<Box<dyn LiveMigration>>,
+) -> Response {
+    if live.is_some() {
+        return Response::Error {
+            kind: ErrorKind::Failed,
+            message: "this connection moves a VM already; use another one".to_owned(),
+        };
+    }
+    match source.migrate_live(request) {
+        Ok((begun, done)) => {
+            *live = Some(begun);
+            Response::Live(done)
+        }
+        Err((kind, message)) => Response::Error { kind, message },
+    }
+}
+
+fn step_live(step: LiveStep, live: &mut Option<Box<dyn LiveMigration>>) -> Response {
+    let Some(migration) = live else {
+        return Response::Error {
+            kind: ErrorKind::BadRequest,
+            message: "this connection moves no VM; begin with {\"request\":\"live\"}".to_owned(),
+        };
+    };
+    match migration.step(step) {
+        Ok(done) => {
+            if step == LiveStep::Resume {
+                *live = None;
+            }
+            Response::Live(done)
+        }
+        Err((kind, message)) => Response::Error { kind, message },
     }
 }
 

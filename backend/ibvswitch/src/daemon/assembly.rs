@@ -16,9 +16,9 @@ use vswitch::{LinkError, MigrateError, Plan, SmError, VSwitch};
 use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells, Kind, Vf};
 use crate::control::{
-    Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, Migrated, MigrationRequest,
-    MigrationsReport, MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus,
-    Status, StatusSource, Topology,
+    Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, LiveDone, LiveMigration,
+    LiveRequest, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Objects,
+    PinRequest, Pinned, Retries, SmAction, SmStatus, Status, StatusSource, Topology,
 };
 use crate::daemon::abort::Abort;
 use crate::daemon::afterwards::{Bell, Errand, Later, Raised, Vectors};
@@ -27,6 +27,7 @@ use crate::daemon::device::{DoorbellPages, Parts, VfDevice, doorbell_pages, show
 use crate::daemon::dma::{Format, GuestMemory};
 use crate::daemon::engine::{EngineThread, Idle, SystemClock};
 use crate::daemon::engines::{Engines, Part};
+use crate::daemon::errands::Errands;
 use crate::daemon::external::{self, ExternalServer, StartError};
 use crate::daemon::failures;
 use crate::daemon::hardware::{HardwareDevice, HardwareState};
@@ -37,6 +38,7 @@ use crate::daemon::management::{
 use crate::daemon::placement::{self, Talks};
 use crate::daemon::port::FunctionPort;
 use crate::daemon::ports::{self, Inbox, Ports};
+use crate::daemon::relocation::{Claims, End, Relocation};
 use crate::daemon::vf_host::VfHost;
 use crate::qemu::port_mtu;
 use crate::status::{Function, Managed, Observer};
@@ -234,6 +236,7 @@ impl Assembly {
         let guests: ports::Guests = Arc::new(guests.collect());
         let mut functions = Vec::new();
         let mut sockets = Vec::new();
+        let mut ends = Vec::new();
         let passed = listeners
             .split_off(made.len().min(listeners.len()))
             .into_iter();
@@ -277,6 +280,14 @@ impl Assembly {
                 clock: Arc::clone(&clock),
                 port: Box::new(port),
             });
+            let errands = Errands::new().map_err(system("create an event descriptor"))?;
+            ends.push(End {
+                name: name.clone(),
+                hypervisor: { config.vf(&name) }
+                    .map_or_else(String::new, |(hypervisor, _)| hypervisor.name.clone()),
+                vf,
+                device: errands.clone(),
+            });
             let device = VfDevice::new(Parts {
                 name: name.clone(),
                 backend,
@@ -284,6 +295,7 @@ impl Assembly {
                 memory_limits,
                 vswitch: Arc::clone(&vswitch),
                 vf,
+                errands,
             });
             functions.push((vf, device.client(), counters));
             sockets.push(serve(name, listener.into(), device, abort.clone())?);
@@ -311,6 +323,9 @@ impl Assembly {
             functions,
             passed_through,
             talks: Talks::default(),
+            config: Arc::new(config.clone()),
+            ends,
+            claims: Arc::default(),
         });
         Ok(Self {
             status,
@@ -416,6 +431,10 @@ struct Whole {
     /// In the order of [`Config::hardware`].
     passed_through: Vec<HardwareState>,
     talks: Talks,
+    config: Arc<Config>,
+    /// Functions that running VMs move between.
+    ends: Vec<End>,
+    claims: Arc<Claims>,
 }
 
 impl Whole {
@@ -426,6 +445,17 @@ impl Whole {
     fn is_connected(&self, vf: VfId) -> bool {
         let mut functions = self.functions.iter();
         functions.any(|(id, client, _)| *id == vf && client.is_connected())
+    }
+
+    /// An error where a VM is on its way while it runs.
+    fn rests_where_it_is(&self, vm: &str) -> Result<(), (ErrorKind, String)> {
+        let holders = self.vswitch().holders().into_iter().zip((0..).map(VfId));
+        let mut at = holders.filter(|(holds, _)| holds.as_deref() == Some(vm));
+        if at.any(|(_, vf)| self.claims.has(vf)) {
+            let message = format!("`{vm}` is on its way while it runs; wait until it is there");
+            return Err((ErrorKind::Failed, message));
+        }
+        Ok(())
     }
 
     fn objects(&self, vf: VfId) -> Objects {
@@ -488,6 +518,7 @@ impl StatusSource for Whole {
     }
 
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
+        self.rests_where_it_is(&request.vm)?;
         let moves = vec![request.into()];
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
         let outcome = outcomes.map_err(MoveError::from).and_then(|mut outcomes| {
@@ -506,6 +537,9 @@ impl StatusSource for Whole {
         request: &MigrationsRequest,
     ) -> Result<MigrationsReport, (ErrorKind, String)> {
         let requests: Vec<MigrationRequest> = request.requests().collect();
+        for each in &request.moves {
+            self.rests_where_it_is(&each.vm)?;
+        }
         let moves = requests.iter().map(Into::into).collect();
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
         let outcomes = outcomes.map_err(|error| unmoved(error.into()))?;
@@ -515,6 +549,26 @@ impl StatusSource for Whole {
             .collect();
         let config = self.observer.config();
         Ok(MigrationsReport::new(config, &requests, outcomes))
+    }
+
+    fn migrate_live(
+        &self,
+        request: &LiveRequest,
+    ) -> Result<(Box<dyn LiveMigration>, LiveDone), (ErrorKind, String)> {
+        let is_connected = |vf| self.is_connected(vf);
+        let (relocation, begun) = Relocation::begin(
+            &self.config,
+            &self.management,
+            &self.claims,
+            &self.ends,
+            is_connected,
+            request,
+        )?;
+        Ok((Box::new(relocation), begun))
+    }
+
+    fn settle_live(&self) {
+        self.claims.settle();
     }
 
     fn manager(

@@ -1,6 +1,8 @@
 //! A VF as the vfio-user server serves it: a function of the connectx crate, whatever executes its
 //! commands.
 
+mod moving;
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -16,9 +18,12 @@ use vswitch::{Input, VSwitch};
 use crate::daemon::client::ClientState;
 use crate::daemon::dma::Format;
 use crate::daemon::engine::Hints;
+use crate::daemon::errands::Errands;
 use crate::daemon::machine::{
     IN_HAND, LONGEST, MachineError, MachineImage, MachineImageV1, Movable,
 };
+
+pub use moving::{CONFIG_WORDS, MovingError, Saved};
 
 /// One virtual function behind its socket.
 pub struct VfDevice<B> {
@@ -31,6 +36,12 @@ pub struct VfDevice<B> {
     vf: VfId,
     /// It is to change nothing.
     rests: bool,
+    /// It is one of two between which a VM moves.
+    moves: bool,
+    /// What a guest that goes on before its device has written to BAR 0.
+    early: moving::Early,
+    /// What others have it do.
+    errands: Errands<Self>,
 }
 
 impl<B> std::fmt::Debug for VfDevice<B> {
@@ -55,6 +66,8 @@ pub struct Parts<B> {
     pub vf: VfId,
     /// How much memory a client may share.
     pub memory_limits: MemoryLimits,
+    /// What others have the device do.
+    pub errands: Errands<VfDevice<B>>,
 }
 
 impl<B> std::fmt::Debug for Parts<B> {
@@ -139,6 +152,9 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> VfDevice<B> {
             vswitch: parts.vswitch,
             vf: parts.vf,
             rests: false,
+            moves: false,
+            early: moving::Early::default(),
+            errands: parts.errands,
         }
     }
 
@@ -220,6 +236,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
         if !self.client.set_connected(true) {
             self.vswitch.handle(Input::Presence(self.vf, true));
         }
+        self.errands.open();
         regions(&self.function)
     }
 
@@ -250,10 +267,15 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
         // Whoever rings for commands or work now has none of its guest's running; configuration space and
         // the table of interrupts answer (`linux/vfio.h`, "RUNNING_P2P -> STOP").
         if self.rests && region == connectx::Region::Bar0 {
-            return Err(Errno::EBUSY);
+            let kept = self.moves && self.early.keep(offset, data);
+            return if kept {
+                Ok(vfio_user::Effect::None)
+            } else {
+                Err(Errno::EBUSY)
+            };
         }
         if self.function.write(region, offset, data) == Effect::Reset {
-            self.vswitch.handle(Input::Reset(self.vf));
+            self.tell_reset();
             tracing::debug!(vf = self.name, "reset by its guest");
             return Ok(vfio_user::Effect::Reset);
         }
@@ -261,11 +283,14 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
     }
 
     fn ready(&self) -> Option<BorrowedFd<'_>> {
-        self.function.backend().ready()
+        Some(self.errands.ready())
     }
 
     fn poll(&mut self) {
-        self.function.poll();
+        let errands = self.errands.clone();
+        while let Some(errand) = errands.next() {
+            errand(self);
+        }
     }
 
     fn dma_map(&mut self, mapping: Mapping) -> Result<(), Errno> {
@@ -281,12 +306,16 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
 
     fn reset(&mut self) {
         self.function.reset();
-        self.vswitch.handle(Input::Reset(self.vf));
+        self.tell_reset();
     }
 
     fn disconnected(&mut self) {
+        self.errands.close();
         self.reset();
+        self.give_up_moving();
         self.function.backend_mut().unmap_all();
+        // What is logged is the client's that has asked for it.
+        self.end_log();
         self.client.set_connected(false);
         self.client.set_unshared_memory(false);
         self.vswitch.handle(Input::Presence(self.vf, false));

@@ -117,6 +117,9 @@ pub trait Movable: connectx::Backend + Sized {
         image: FunctionImage<GuestMemory>,
     ) -> Result<(), connectx::RestoreError>;
 
+    /// How many queue pairs it has.
+    fn queue_pairs(function: &Function<Self>) -> u64;
+
     /// About how many bytes its image has.
     fn image_size(function: &Function<Self>) -> u64;
 
@@ -147,6 +150,10 @@ impl Movable for Software<VfHost> {
         image: FunctionImage<GuestMemory>,
     ) -> Result<(), connectx::RestoreError> {
         function.restore(image)
+    }
+
+    fn queue_pairs(function: &Function<Self>) -> u64 {
+        function.backend().host().queue_pairs()
     }
 
     fn image_size(function: &Function<Self>) -> u64 {

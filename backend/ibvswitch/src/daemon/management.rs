@@ -353,6 +353,13 @@ impl<F: Face> Management<F> {
         Ok(waited.collect())
     }
 
+    /// Waits until guests have been told what the vSwitch has for them by now.
+    pub fn settle(&self) {
+        self.deliver();
+        // Another thread may have some of it in hand.
+        drop(self.delivering.lock());
+    }
+
     /// Has the embedded subnet managers sweep, or that of one subnet, and waits until they have. With
     /// `reloaded`, the partition configuration file that this configuration names is read before.
     ///

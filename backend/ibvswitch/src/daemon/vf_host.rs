@@ -55,6 +55,17 @@ impl VfHost {
             .inspect(vf, move |engine| engine.memory_taken(vf))
     }
 
+    /// Queue pairs of the function.
+    #[must_use]
+    pub fn queue_pairs(&self) -> u64 {
+        let vf = self.vf;
+        let counts = self
+            .engines
+            .inspect(vf, move |engine| engine.object_counts(vf));
+        let queue_pairs = counts.iter().find(|(kind, _)| *kind == "qp");
+        queue_pairs.map_or(0, |&(_, count)| count as u64)
+    }
+
     /// About how many bytes an image of the function has.
     #[must_use]
     pub fn image_size(&self) -> u64 {

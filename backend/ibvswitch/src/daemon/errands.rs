@@ -1,0 +1,174 @@
+//! What others have the thread of a device do with the device, between two messages of its client.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::Mutex;
+
+/// How long a device may keep others waiting. Its thread waits for nobody but a client that sends half a
+/// message.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// There is no client whose messages the thread waits for, or it is stuck in one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no VMM is there, or it does not answer")]
+pub struct Gone;
+
+type Errand<D> = Box<dyn FnOnce(&mut D) + Send>;
+
+/// Errands for the thread of a device `D`. Clones are for the same one.
+pub struct Errands<D>(Arc<Shared<D>>);
+
+struct Shared<D> {
+    waiting: Mutex<Waiting<D>>,
+    called: EventFd,
+}
+
+struct Waiting<D> {
+    open: bool,
+    errands: VecDeque<Errand<D>>,
+}
+
+impl<D> Clone for Errands<D> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<D> fmt::Debug for Errands<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Errands").finish_non_exhaustive()
+    }
+}
+
+impl<D> Errands<D> {
+    /// None, and nobody who would run any.
+    ///
+    /// # Errors
+    /// Where the system has no event descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let called = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let waiting = Mutex::new(Waiting {
+            open: false,
+            errands: VecDeque::new(),
+        });
+        Ok(Self(Arc::new(Shared { waiting, called })))
+    }
+
+    /// Readable when there are some.
+    #[must_use]
+    pub fn ready(&self) -> BorrowedFd<'_> {
+        self.0.called.as_fd()
+    }
+
+    /// The thread has a client, and looks at [`Errands::ready`] from now on.
+    pub fn open(&self) {
+        self.0.waiting.lock().open = true;
+    }
+
+    /// It has none any more. Who waits is told.
+    pub fn close(&self) {
+        let mut waiting = self.0.waiting.lock();
+        waiting.open = false;
+        let errands = std::mem::take(&mut waiting.errands);
+        drop(waiting);
+        drop(errands);
+    }
+
+    /// The next one, for the thread of the device.
+    pub fn next(&self) -> Option<Errand<D>> {
+        let next = self.0.waiting.lock().errands.pop_front();
+        if next.is_none() {
+            // Nothing to read means that nobody has called since.
+            let _ = self.0.called.read();
+            return self.0.waiting.lock().errands.pop_front();
+        }
+        next
+    }
+
+    /// Has the thread of the device do something, and waits until it has.
+    ///
+    /// # Errors
+    /// [`Gone`]: it has not been done, and will not be.
+    pub fn run<R: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut D) -> R + Send + 'static,
+    ) -> Result<R, Gone> {
+        let (sender, done) = bounded(1);
+        let claimed = Arc::new(AtomicBool::new(false));
+        let begun = Arc::clone(&claimed);
+        let errand: Errand<D> = Box::new(move |device| {
+            if !begun.swap(true, Ordering::AcqRel) {
+                // Who asked waits for it.
+                let _ = sender.send(act(device));
+            }
+        });
+        {
+            let mut waiting = self.0.waiting.lock();
+            if !waiting.open {
+                return Err(Gone);
+            }
+            waiting.errands.push_back(errand);
+        }
+        // It can only fail with a counter at its end, and then the thread is awake anyway.
+        let _ = self.0.called.write(1);
+        match done.recv_timeout(PATIENCE) {
+            Ok(result) => Ok(result),
+            // Under way by now: then it comes to its end.
+            Err(RecvTimeoutError::Timeout) if claimed.swap(true, Ordering::AcqRel) => {
+                done.recv().map_err(|_| Gone)
+            }
+            Err(_) => Err(Gone),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+
+    #[test]
+    fn errands_are_run_in_their_order_by_the_devices_thread() {
+        let errands = Errands::<Vec<u32>>::new().expect("an event descriptor");
+        assert_eq!(errands.run(|_| ()), Err(Gone));
+        errands.open();
+        let theirs = errands.clone();
+        let thread = thread::spawn(move || {
+            let mut device = Vec::new();
+            while device.len() < 3 {
+                let mut ready = [PollFd::new(theirs.ready(), PollFlags::POLLIN)];
+                poll(&mut ready, PollTimeout::NONE).expect("waits");
+                while let Some(errand) = theirs.next() {
+                    errand(&mut device);
+                }
+            }
+            device
+        });
+        for number in 0..3 {
+            let before = errands.run(move |device| {
+                device.push(number);
+                device.len()
+            });
+            assert_eq!(before, Ok(number as usize + 1));
+        }
+        assert_eq!(thread.join().expect("ends"), [0, 1, 2]);
+        // Who waits when the client goes is told so.
+        let waits = errands.clone();
+        let waits = thread::spawn(move || waits.run(|_| ()));
+        let mut ready = [PollFd::new(errands.ready(), PollFlags::POLLIN)];
+        poll(&mut ready, PollTimeout::NONE).expect("waits");
+        errands.close();
+        assert_eq!(waits.join().expect("ends"), Err(Gone));
+    }
+}
