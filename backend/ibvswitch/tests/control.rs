@@ -110,7 +110,7 @@ impl StatusSource for Fixed {
         ))
     }
 
-    fn settle_live(&self) {}
+    fn settle_live(&self, _: &str) {}
 
     fn manager(&self, _: SmAction, _: Option<&str>) -> Result<Vec<SmStatus>, (ErrorKind, String)> {
         Err((ErrorKind::Failed, "there is no manager".to_owned()))

@@ -65,7 +65,9 @@ impl Move {
 
     /// Waits until what was begun by others has come to its end.
     fn settle(daemon: &Daemon) {
-        let settled = Self::connect(daemon).ask(&Request::LiveSettle {});
+        let settled = Self::connect(daemon).ask(&Request::LiveSettle {
+            vm: "vm1".to_owned(),
+        });
         assert!(matches!(settled, Ok(Response::LiveSettled {})));
     }
 }

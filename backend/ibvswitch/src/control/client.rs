@@ -22,7 +22,7 @@ fn patience(request: &Request) -> Duration {
             PATIENCE_TO_MOVE * request.moves.len().max(1) as u32 + allowed(request.wait_s)
         }
         // Undone, it moves addresses twice.
-        Request::LiveStep { .. } | Request::LiveSettle {} => PATIENCE_TO_MOVE * 2,
+        Request::LiveStep { .. } | Request::LiveSettle { .. } => PATIENCE_TO_MOVE * 2,
         _ => PATIENCE,
     }
 }

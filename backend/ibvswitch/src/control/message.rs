@@ -43,9 +43,11 @@ pub enum Request {
         /// Which.
         step: LiveStep,
     },
-    /// Waits until the moves of running VMs that are under way have come to their ends: answered with
-    /// [`Response::LiveSettled`].
-    LiveSettle {},
+    /// Waits until no move of a VM that runs is under way: answered with [`Response::LiveSettled`].
+    LiveSettle {
+        /// The VM.
+        vm: String,
+    },
     /// Moves a VF to another engine: answered with [`Response::Pinned`].
     Pin(PinRequest),
     /// Changes a link, or shows it: answered with [`Response::Link`].

@@ -63,8 +63,8 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
         request: &LiveRequest,
     ) -> Result<(Box<dyn LiveMigration>, LiveDone), (ErrorKind, String)>;
 
-    /// Waits until the moves of running VMs that are under way have come to their ends.
-    fn settle_live(&self);
+    /// Waits until no move of a VM that runs is under way.
+    fn settle_live(&self, vm: &str);
 
     /// Asks something of the embedded subnet managers, or of that of one subnet.
     ///
@@ -422,8 +422,8 @@ fn answer(
         },
         Ok(Request::Live(request)) => begin_live(source, &request, live),
         Ok(Request::LiveStep { step }) => step_live(step, live),
-        Ok(Request::LiveSettle {}) => {
-            source.settle_live();
+        Ok(Request::LiveSettle { vm }) => {
+            source.settle_live(&vm);
             Response::LiveSettled {}
         }
         Ok(Request::Pin(request)) => match source.pin(&request) {

@@ -567,8 +567,8 @@ impl StatusSource for Whole {
         Ok((Box::new(relocation), begun))
     }
 
-    fn settle_live(&self) {
-        self.claims.settle();
+    fn settle_live(&self, vm: &str) {
+        self.claims.settle(vm);
     }
 
     fn manager(

@@ -36,20 +36,20 @@ pub struct End {
     pub device: DeviceErrands,
 }
 
-/// Which VFs take part in moves.
+/// Moves that are under way: which VMs, and between which VFs.
 #[derive(Debug, Default)]
 pub struct Claims {
-    claimed: Mutex<BTreeSet<VfId>>,
+    claimed: Mutex<Vec<(String, [VfId; 2])>>,
     changed: Condvar,
 }
 
 impl Claims {
-    fn claim(self: &Arc<Self>, both: [VfId; 2]) -> Option<Claim> {
+    fn claim(self: &Arc<Self>, vm: &str, both: [VfId; 2]) -> Option<Claim> {
         let mut claimed = self.claimed.lock();
-        if both.iter().any(|vf| claimed.contains(vf)) {
+        if { claimed.iter() }.any(|(_, others)| both.iter().any(|vf| others.contains(vf))) {
             return None;
         }
-        claimed.extend(both);
+        claimed.push((vm.to_owned(), both));
         Some(Claim {
             claims: Arc::clone(self),
             both,
@@ -59,14 +59,14 @@ impl Claims {
     /// Whether a VF takes part in a move.
     #[must_use]
     pub fn has(&self, vf: VfId) -> bool {
-        self.claimed.lock().contains(&vf)
+        let claimed = self.claimed.lock();
+        claimed.iter().any(|(_, both)| both.contains(&vf))
     }
 
-    /// Waits until no VF takes part in a move that does now.
-    pub fn settle(&self) {
+    /// Waits until no move of a VM is under way.
+    pub fn settle(&self, vm: &str) {
         let mut claimed = self.claimed.lock();
-        let now = claimed.clone();
-        while claimed.iter().any(|vf| now.contains(vf)) {
+        while claimed.iter().any(|(moves, _)| moves == vm) {
             self.changed.wait(&mut claimed);
         }
     }
@@ -80,10 +80,8 @@ struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.claims
-            .claimed
-            .lock()
-            .retain(|vf| !self.both.contains(vf));
+        let mut claimed = self.claims.claimed.lock();
+        claimed.retain(|(_, both)| *both != self.both);
         self.claims.changed.notify_all();
     }
 }
@@ -208,7 +206,7 @@ impl Relocation {
             ));
         }
         let claim = claims
-            .claim([source.vf, destination.vf])
+            .claim(&request.vm, [source.vf, destination.vf])
             .ok_or_else(|| source.wrong("its VM is on its way already; wait until it is there"))?;
         let logs = source.device.run(VfDevice::begin_log);
         let logs = logs.map_err(source.gone())?;

@@ -288,7 +288,7 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
     let (steps, saved, migrated) = match moved {
         Ok(done) => done,
         Err(error) => {
-            let stays = undo(&control, &mut machines);
+            let stays = undo(&control, &args.vm, &mut machines);
             guard.dismiss();
             let at = match stays {
                 Ok(()) => format!("{} runs on at {}", args.vm, from.hypervisor),
@@ -341,9 +341,10 @@ fn migrate(
 }
 
 /// The VM goes on where it was. The devices' part is undone since their connection has ended.
-fn undo(control: &Path, machines: &mut Machines) -> Result<(), CliError> {
+fn undo(control: &Path, vm: &str, machines: &mut Machines) -> Result<(), CliError> {
     let _ = machines.destination.execute("quit", json!({}));
-    Client::connect(control)?.ask(&Request::LiveSettle {})?;
+    let vm = vm.to_owned();
+    Client::connect(control)?.ask(&Request::LiveSettle { vm })?;
     go_on_at_source(&mut machines.source).map_err(failed)
 }
 

@@ -59,7 +59,8 @@ pub(super) fn run(source: SourceArgs, args: &SettleArgs) -> Result<(), CliError>
 fn settle(control: &Path, args: &SettleArgs) -> Result<String, CliError> {
     let mut client = Client::connect(control)?;
     // What was begun is undone, or has come to its end.
-    client.ask(&Request::LiveSettle {})?;
+    let vm = args.vm.clone();
+    client.ask(&Request::LiveSettle { vm })?;
     let Response::Status(status) = client.ask(&Request::Status {})? else {
         return Err(CliError::UnexpectedResponse);
     };
