@@ -186,15 +186,14 @@ impl Testbed {
         Guest::start(&self.qemu, config, &dir)
     }
 
-    /// Starts a QEMU like that of `guest`, with `arguments` in place of its own, by which it waits for the guest
-    /// to move to it while it runs.
+    /// Starts a QEMU for a guest like `config`, with `arguments` in place of its own, by which it waits for the
+    /// guest to move to it while it runs.
     pub fn live_receiver(
         &self,
-        guest: &Guest,
+        mut config: Config,
         name: &str,
         arguments: Vec<String>,
     ) -> Result<Guest> {
-        let mut config = guest.config.clone();
         (config.devices, config.qemu_arguments) = (Vec::new(), arguments);
         Guest::start(&self.qemu, config, &self.dir().join(name))
     }

@@ -113,7 +113,9 @@ fn a_vm_moves_under_traffic() {
                 let receiver = device.receiver(daemon.socket(vf)).unwrap();
                 let mut live = Move::begin(daemon, to).unwrap();
                 // The test's VM is paused: nobody rings for it from here on.
-                let paused = device.client();
+                let mut paused = device.client();
+                // What it has rung by now has come, as when a monitor reads behind what its guest has written.
+                paused.region_read(7, 0, &mut [0; 4]).unwrap();
                 for step in STEPS {
                     match live.step(step).unwrap() {
                         LiveDone::Saved(LiveSaved {
@@ -243,6 +245,36 @@ fn a_move_that_fails_leaves_the_vm_where_it_was() {
     let after = place(&daemon, "vm1");
     assert_eq!(after, ("hv2-spare1".to_owned(), before.1));
     peer.write_to(&vm);
+}
+
+/// What the VM rings just before it is paused comes after its device rests, and even after the image is made.
+#[test]
+fn what_a_vm_rings_late_is_heard_where_it_goes() {
+    let daemon = start();
+    let (mut vm, peer) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
+    let (to, from) = (vm.config(Transport::Rc), peer.config(Transport::Rc));
+    let (mut own, _theirs) = connected_by(&to, &from, &vm, &peer, patient);
+    for late in 1..STEPS.len() {
+        let (to, vf) = [("hv1", "vm1"), ("hv2", "hv2-spare1")][late % 2];
+        let receiver = vm.device.receiver(daemon.socket(vf)).unwrap();
+        let mut live = Move::begin(&daemon, to).unwrap();
+        let seed = late as u64;
+        vm.fill(0, 5000, seed);
+        for (taken, step) in STEPS.into_iter().enumerate() {
+            if taken == late {
+                let data = [vm.sge(0, 5000)];
+                let write = SendRequest::write(peer.remote(HALF), Data::Memory(&data));
+                own.post_send(&write).unwrap();
+                // It has come, as when a monitor reads behind what its guest has written.
+                let mut word = [0; 4];
+                { vm.device.client().region_read(7, 0, &mut word) }.unwrap();
+            }
+            live.step(step).unwrap();
+        }
+        vm.device.go_on_with(receiver);
+        assert!(vm.sent(&mut own).is_ok(), "{late}");
+        peer.verify(HALF, 5000, seed);
+    }
 }
 
 /// A monitor of the source that dies takes its VM along until there is an image; then the VM arrives all the same.

@@ -23,7 +23,7 @@ use crate::daemon::machine::{
     IN_HAND, LONGEST, MachineError, MachineImage, MachineImageV1, Movable,
 };
 
-pub use moving::{CONFIG_WORDS, MovingError, Saved};
+pub use moving::{CONFIG_WORDS, Early, MovingError, Saved};
 
 /// One virtual function behind its socket.
 pub struct VfDevice<B> {

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::control::{
     ErrorKind, LiveDone, LiveMigration, LiveRequest, LiveSaved, LiveStep, Migrated, Place, allowed,
 };
-use crate::daemon::device::{Saved, VfDevice};
+use crate::daemon::device::{Early, Saved, VfDevice};
 use crate::daemon::dma::Format;
 use crate::daemon::errands::{Errands, Gone};
 use crate::daemon::management::Management;
@@ -112,6 +112,8 @@ pub struct Relocation {
     source: End,
     destination: End,
     stage: Stage,
+    /// What was to be rung at the destination, for the source if the VM stays.
+    early: Early,
     // Given back last.
     _claim: Claim,
 }
@@ -228,6 +230,7 @@ impl Relocation {
             source: source.clone(),
             destination: (*destination).clone(),
             stage: Stage::Begun,
+            early: Early::default(),
             _claim: claim,
         };
         Ok((relocation, begun))
@@ -305,7 +308,11 @@ impl Relocation {
     }
 
     fn resume(&mut self) -> Result<LiveDone, Refusal> {
-        let went_on = self.destination.device.run(VfDevice::go_on);
+        // Where its monitor is gone, nothing has come.
+        let early = { self.source.device.run(VfDevice::take_early) }.unwrap_or_default();
+        self.early = early.clone();
+        let destination = &self.destination.device;
+        let went_on = destination.run(move |device| device.go_on(early));
         went_on.map_err(self.destination.gone())?;
         self.stage = Stage::Done;
         // Where its monitor is gone, there is nothing left to forget.
@@ -317,7 +324,7 @@ impl Relocation {
         Ok(LiveDone::Resumed {})
     }
 
-    fn undo(&self) {
+    fn undo(&mut self) {
         if matches!(self.stage, Stage::Moved(_) | Stage::Restored)
             && !self.is_at(&self.source)
             && let Err(why) = self.move_addresses(&self.source)
@@ -332,10 +339,11 @@ impl Relocation {
             let _ = self.destination.device.run(VfDevice::go_on_as_new);
         }
         let began = matches!(self.stage, Stage::Begun);
+        let early = std::mem::take(&mut self.early);
         let went_on = self.source.device.run(move |device| {
             device.end_log();
             if !began {
-                device.go_on();
+                device.go_on(early);
             }
         });
         if went_on.is_err() && !began {

@@ -46,6 +46,11 @@ impl Location {
     /// # Errors
     /// [`MonitorError`], also where there is none, or several.
     pub fn of_hca(qmp: &mut Qmp) -> Result<Self, MonitorError> {
+        Self::found(qmp).map(|(location, _)| location)
+    }
+
+    /// The location, and the address of BAR 0 if it has one.
+    fn found(qmp: &mut Qmp) -> Result<(Self, Option<u64>), MonitorError> {
         let buses = qmp.execute("query-pci", json!({}))?;
         let mut found = Vec::new();
         for bus in buses.as_array().into_iter().flatten() {
@@ -55,7 +60,8 @@ impl Location {
             [only] => Ok(*only),
             [] => Err(qmp.refused("has to have an HCA", "it has none")),
             several => {
-                let places: Vec<String> = several.iter().map(ToString::to_string).collect();
+                let places = several.iter().map(|(location, _)| location.to_string());
+                let places: Vec<String> = places.collect();
                 Err(qmp.refused("has several HCAs, and one can be moved", places.join(", ")))
             }
         }
@@ -63,7 +69,7 @@ impl Location {
 }
 
 /// The HCAs among these devices and those behind bridges.
-fn collect(devices: &Value, found: &mut Vec<Location>) {
+fn collect(devices: &Value, found: &mut Vec<(Location, Option<u64>)>) {
     for device in devices.as_array().into_iter().flatten() {
         let number = |key: &str| device[key].as_u64().and_then(|it| u8::try_from(it).ok());
         let id = &device["id"];
@@ -71,13 +77,31 @@ fn collect(devices: &Value, found: &mut Vec<Location>) {
         if let (true, Some(bus), Some(slot), Some(function)) =
             (is_hca, number("bus"), number("slot"), number("function"))
         {
-            found.push(Location {
+            let mut regions = device["regions"].as_array().into_iter().flatten();
+            let bar0 = regions.find(|region| region["bar"] == 0);
+            // What has no address has -1, which is no such number.
+            let address = bar0.and_then(|bar0| bar0["address"].as_u64());
+            let location = Location {
                 bus,
                 slot,
                 function,
-            });
+            };
+            found.push((location, address));
         }
         collect(&device["pci_bridge"]["devices"], found);
+    }
+}
+
+/// Waits until the device has got what its guest, which does not run any more, has written to it: QEMU posts
+/// writes, and a read comes behind them.
+///
+/// # Errors
+/// [`MonitorError`].
+pub fn flush(qmp: &mut Qmp) -> Result<(), MonitorError> {
+    match Location::found(qmp)? {
+        (_, Some(bar0)) => qmp.human(&format!("xp /1xw {bar0:#x}")).map(drop),
+        // Nobody can have written anything.
+        (_, None) => Ok(()),
     }
 }
 
@@ -253,7 +277,9 @@ mod tests {
     #[test]
     fn hcas_are_found_behind_bridges() {
         let hca = |bus: u8| {
+            let address = [json!(-1), json!(0x38_1000_0000_u64)][usize::from(bus)].clone();
             json!({"bus": bus, "slot": 0, "function": 0,
+                   "regions": [{"bar": 2, "address": 7}, {"bar": 0, "address": address}],
                    "id": {"vendor": 0x15b3, "device": 0x101e}})
         };
         let bridge = json!({"bus": 0, "slot": 2, "function": 0,
@@ -261,8 +287,10 @@ mod tests {
                             "pci_bridge": {"devices": [hca(1)]}});
         let mut found = Vec::new();
         collect(&json!([hca(0), bridge]), &mut found);
-        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
-        assert_eq!(found, ["00:00.0", "01:00.0"]);
+        let found: Vec<_> = { found.iter() }
+            .map(|(location, bar0)| format!("{location} {bar0:x?}"))
+            .collect();
+        assert_eq!(found, ["00:00.0 None", "01:00.0 Some(3810000000)"]);
     }
 
     /// A configuration space of capabilities that lead in a circle has an end.

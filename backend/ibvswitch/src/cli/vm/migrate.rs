@@ -14,7 +14,7 @@ use super::settle::{Guard, go_on_at_source};
 use crate::control::{
     Client, LiveDone, LiveRequest, LiveSaved, LiveStep, Migrated, Place, Request, Response,
 };
-use crate::monitor::pci::{Location, State};
+use crate::monitor::pci::{Location, State, flush};
 use crate::monitor::{MonitorError, Qmp, Qtest};
 use crate::qemu::Monitor;
 
@@ -324,6 +324,9 @@ fn migrate(
             machines.precopy(patience)
         })
         .map_err(failed)?;
+    steps
+        .time("flush", || flush(&mut machines.source))
+        .map_err(failed)?;
     steps.time("stop", || devices.step(LiveStep::Stop))?;
     let saved = steps.time("state", || devices.save())?;
     let pci = steps.time("read PCI", || machines.save_pci(saved.config.clone()));
@@ -356,7 +359,8 @@ fn report(
     saved: &LiveSaved,
     migrated: &Migrated,
 ) -> Report {
-    const DEVICE: [&str; 7] = [
+    const DEVICE: [&str; 8] = [
+        "flush",
         "stop",
         "state",
         "read PCI",

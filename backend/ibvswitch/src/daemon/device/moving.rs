@@ -29,9 +29,9 @@ pub struct Saved {
 }
 
 /// Writes to BAR 0 of a device that rests: a QEMU whose migration fails has its guest go on by itself, before
-/// anybody can have the device go on.
-#[derive(Debug, Default)]
-pub(super) struct Early(Vec<(u64, Vec<u8>)>);
+/// anybody can have the device go on; and what a guest wrote before it was paused may come later than that it was.
+#[derive(Debug, Default, Clone)]
+pub struct Early(Vec<(u64, Vec<u8>)>);
 
 impl Early {
     /// Of more the guest hears nothing: it has waited too long for its device.
@@ -148,11 +148,18 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
         Ok(restored?)
     }
 
-    /// The device goes on, as what it has become.
-    pub fn go_on(&mut self) {
+    /// What the guest has written to BAR 0 since the device rests.
+    pub fn take_early(&mut self) -> Early {
+        std::mem::take(&mut self.early)
+    }
+
+    /// The device goes on, as what it has become. What the guest has written to BAR 0 of the `other` device
+    /// meanwhile is for this one.
+    pub fn go_on(&mut self, other: Early) {
         (self.rests, self.moves) = (false, false);
         B::resume(&mut self.function);
-        for (offset, data) in std::mem::take(&mut self.early).0 {
+        let own = std::mem::take(&mut self.early);
+        for (offset, data) in other.0.into_iter().chain(own.0) {
             if self.function.write(Region::Bar0, offset, &data) == Effect::Reset {
                 self.tell_reset();
             }
