@@ -133,8 +133,8 @@ fn a_vm_moves_under_traffic() {
                         _ => {}
                     }
                 }
-                drop(paused);
-                device.go_on_with(receiver);
+                // Nobody rings at the source any more.
+                *paused = receiver;
             }
             moved.store(true, Ordering::Release);
         });
