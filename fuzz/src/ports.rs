@@ -19,6 +19,9 @@ const LID: Lid = Lid::new(5);
 const PKEY: PKey = PKey::DEFAULT_FULL;
 const QKEY: QKey = QKey::new(0xb1b);
 
+/// What messages of DHCP begin their options with (RFC 2131, 3).
+const COOKIE: [u8; 4] = [99, 130, 83, 99];
+
 /// What leaves the port for one thing that happens to it, at most.
 const MOST: usize = 512;
 
@@ -46,6 +49,9 @@ pub enum Carried {
     Ipv6(u8, [u8; 16], Vec<u8>),
     /// ICMPv6 with right lengths and checksum.
     Icmpv6(u8, Vec<u8>),
+    /// DHCP with right lengths and checksums: whether it is a client's, its number, whether it tells the address
+    /// that it has to, a relay's address, options.
+    Dhcp(bool, u8, bool, [u8; 4], Vec<u8>),
 }
 
 /// Something that happens.
@@ -273,6 +279,32 @@ fn is_own(frame: &Frame) {
     if frame.payload[..2] == [0x08, 0x06] {
         assert_eq!(frame.payload[12..32], own().to_bytes());
     }
+    if frame.payload[..2] == [0x08, 0] {
+        tells_no_hardware_address(&frame.payload[4..]);
+    }
+}
+
+/// A client's message of DHCP has no hardware address on the fabric (RFC 4390, 2.1).
+fn tells_no_hardware_address(packet: &[u8]) {
+    let ip = usize::from(packet.first().map_or(0, |byte| byte & 0xf)) * 4;
+    let is_whole = packet
+        .get(6..8)
+        .is_some_and(|field| field[0] & 0x3f == 0 && field[1] == 0);
+    let Some(udp) = packet.get(ip..).filter(|udp| ip >= 20 && udp.len() >= 8) else {
+        return;
+    };
+    let length = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+    let to_server = packet[9] == 17 && udp[2..4] == [0, 67] && is_whole;
+    let Some(message) = udp.get(8..length).filter(|it| to_server && it.len() >= 240) else {
+        return;
+    };
+    let is_clients = message[0] == 1 && message[24..28] == [0; 4] && message[236..240] == COOKIE;
+    if is_clients {
+        assert_eq!(
+            (message[1], message[2], &message[28..44]),
+            (32, 0, &[0; 16][..])
+        );
+    }
 }
 
 /// What the subnet administration says.
@@ -364,6 +396,11 @@ impl Carried {
                 }
                 (0x0806, bytes)
             }
+            Self::Dhcp(asks, number, right, relay, options) => {
+                let mac = if right { MAC } else { Mac::of(neighbour(1)) };
+                let bytes = dhcp((asks, number, relay), (1, &mac.0), &options);
+                (0x0800, bytes)
+            }
             other => other.ip(),
         }
     }
@@ -380,6 +417,14 @@ impl Carried {
                 }
                 (0x0806, bytes)
             }
+            Self::Dhcp(asks, number, right, relay, options) => {
+                let hardware = if *right {
+                    (32, &[][..])
+                } else {
+                    (1, &MAC.0[..])
+                };
+                (0x0800, dhcp((*asks, *number, *relay), hardware, options))
+            }
             other => other.ip(),
         }
     }
@@ -388,6 +433,7 @@ impl Carried {
         match self {
             Self::Raw(kind, bytes) => (*kind, bytes.clone()),
             Self::Arp(..) => (0x0806, Vec::new()),
+            Self::Dhcp(..) => (0x0800, Vec::new()),
             Self::Ipv4(protocol, to, payload, right) => {
                 let len = (20 + payload.len() * usize::from(*right)) as u16;
                 let [a, b] = len.to_be_bytes();
@@ -401,18 +447,55 @@ impl Carried {
             Self::Icmpv6(kind, rest) => {
                 let message = [&[*kind, 0, 0, 0], &rest[..]].concat();
                 let mut bytes = ipv6(58, &[0xfe; 16], &message);
-                let mut words = message.len() as u32 + 58;
-                for pair in bytes[8..].chunks(2) {
-                    words += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-                }
-                while words >> 16 != 0 {
-                    words = (words & 0xffff) + (words >> 16);
-                }
-                bytes[42..44].copy_from_slice(&(!(words as u16)).to_be_bytes());
+                let sum = checksum(&bytes[8..], message.len() as u32 + 58);
+                bytes[42..44].copy_from_slice(&sum);
                 (0x86dd, bytes)
             }
         }
     }
+}
+
+/// The checksum of IP and of what it carries (RFC 1071), with words that stand for what is in front.
+fn checksum(bytes: &[u8], front: u32) -> [u8; 2] {
+    let mut words = front;
+    for pair in bytes.chunks(2) {
+        words += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    }
+    while words >> 16 != 0 {
+        words = (words & 0xffff) + (words >> 16);
+    }
+    (!(words as u16)).to_be_bytes()
+}
+
+/// A message of DHCP in its packet.
+fn dhcp(
+    (asks, number, relay): (bool, u8, [u8; 4]),
+    (kind, address): (u8, &[u8]),
+    options: &[u8],
+) -> Vec<u8> {
+    let mut message = vec![0; 240];
+    message[0] = if asks { 1 } else { 2 };
+    (message[1], message[2]) = (kind, address.len() as u8);
+    message[7] = number % 20;
+    message[24..28].copy_from_slice(&relay);
+    message[28..28 + address.len()].copy_from_slice(address);
+    message[236..].copy_from_slice(&COOKIE);
+    message.extend(options);
+    let (from, to) = if asks { (68, 67) } else { (67, 68) };
+    let length = (8 + message.len()) as u16;
+    let [a, b] = length.to_be_bytes();
+    let mut udp = vec![0, from, 0, to, a, b, 0, 0];
+    udp.extend(message);
+    let [c, d] = (20 + length).to_be_bytes();
+    let mut packet = vec![0x45, 0, c, d, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1];
+    packet.extend([255; 4]);
+    let sum = checksum(&packet, 0);
+    packet[10..12].copy_from_slice(&sum);
+    let front = u32::from(length) + 17;
+    let sum = checksum(&[&packet[12..], &udp].concat(), front);
+    udp[6..8].copy_from_slice(&sum);
+    packet.extend(udp);
+    packet
 }
 
 fn ipv6(protocol: u8, to: &[u8; 16], payload: &[u8]) -> Vec<u8> {
@@ -432,6 +515,24 @@ mod tests {
     #[test]
     fn a_port_works() {
         Place::default().works();
+    }
+
+    /// Messages of DHCP are such to the port, so that targets get that far.
+    #[test]
+    fn a_question_is_asked_without_a_hardware_address() {
+        let mut place = Place::default();
+        let asks = |right| Carried::Dhcp(true, 1, right, [0; 4], vec![53, 1, 1, 255]);
+        place.act(Op::Guest(To::All, asks(false)));
+        assert_eq!(place.sent.len(), 0);
+        place.act(Op::Guest(To::All, asks(true)));
+        let sent = place.sent.pop().expect("it leaves");
+        let name = [&[53, 1, 1, 61, 7, 1][..], &MAC.0, &[255]].concat();
+        assert!(sent.payload.ends_with(&name), "{:?}", sent.payload);
+        // The answer is the guest's, who knows it by its own address.
+        let answer = Carried::Dhcp(false, 1, true, [0; 4], vec![53, 1, 2, 255]);
+        place.act(Op::Fabric(To::All, answer, 1));
+        let message = &place.packet.packet()[28..];
+        assert_eq!((message[1], &message[28..34]), (1, &MAC.0[..]));
     }
 
     /// What a guest says that it listens to is joined, a burst at a time.

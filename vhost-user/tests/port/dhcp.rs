@@ -184,6 +184,10 @@ fn nobody_asks_for_others() {
     let mut wrong = frame(true, 0, &DISCOVER);
     *wrong.last_mut().unwrap() ^= 1;
     assert_eq!(two.out(0, &wrong).unwrap_err(), Dropped::Checksum);
+    let sent = two.out(0, &frame(true, 0, &DISCOVER)).unwrap();
+    let mut wrong = sent.datagram().to_vec();
+    *wrong.last_mut().unwrap() ^= 1;
+    assert_eq!(two.arrives(1, &wrong).unwrap_err(), Dropped::Checksum);
 }
 
 /// Each byte says something else, and the message ends anywhere: no panic, and no other client.

@@ -192,6 +192,32 @@ fn frames_with_each_byte_wrong() {
     }
 }
 
+/// What the port rewrites it would otherwise give a checksum that is right; all else is for its receiver to check.
+#[test]
+fn wrong_checksums_are_not_made_right() {
+    const ICMPV6: usize = 40;
+    let right = solicitation();
+    let (datagram, _) = out(&right).unwrap();
+    // The type is left as it is: others are no neighbour discovery.
+    for at in 14 + ICMPV6 + 1..right.len() {
+        let mut frame = right.clone();
+        frame[at] ^= 1;
+        assert_eq!(out(&frame).unwrap_err(), Dropped::Checksum, "{at}");
+    }
+    for at in 4 + ICMPV6 + 1..datagram.datagram().len() {
+        let mut wrong = datagram.datagram().to_vec();
+        wrong[at] ^= 1;
+        assert_eq!(arrives(&wrong).unwrap_err(), Dropped::Checksum, "{at}");
+    }
+    let right = udp();
+    for at in 14 + 28..right.len() {
+        let mut frame = right.clone();
+        frame[at] ^= 1;
+        let (packet, _) = out(&frame).unwrap();
+        assert_eq!(packet.packet(), &frame[14..], "{at}");
+    }
+}
+
 fn tells_of_nobody_else(packet: &Packet) {
     if packet.datagram()[..2] == [0x08, 0x06] {
         assert_eq!(packet.packet()[..2], ipoib::HARDWARE_TYPE.to_be_bytes());
