@@ -172,6 +172,15 @@ impl Daemon {
         })
     }
 
+    /// Arguments for QEMU of an Ethernet card at the port `name`.
+    pub fn card(&self, name: &str) -> Result<Vec<String>> {
+        let text = self.ask(&["vf", "qemu-args", name, "--device-only", "--json"])?;
+        serde_json::from_str(&text).map_err(|_| Error::Output {
+            what: "arguments".into(),
+            text,
+        })
+    }
+
     /// What `ibvswitch status --json` says.
     pub fn status(&self) -> Result<serde_json::Value> {
         let text = run(self.command().args(["status", "--json"]))?;

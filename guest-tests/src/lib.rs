@@ -38,6 +38,7 @@ pub mod image;
 pub mod initramfs;
 pub mod ipoib;
 pub mod modules;
+pub mod moves;
 pub mod nvme;
 pub mod paths;
 pub mod perftest;

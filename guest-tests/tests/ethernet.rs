@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use ibvswitch_guest_tests::{
-    Error, Result,
+    Result,
     capture::Capture,
     checks::Checks,
     daemon::Daemon,
     diags::{expect, no_kernel_warning},
-    guest::{Config, Guest},
+    guest::{Config, Guest, Job},
     image::{Image, Kernel},
-    ipoib, progress,
+    ipoib, moves, progress,
     testbed::{MLX5, Testbed},
 };
 
@@ -91,18 +91,9 @@ fn cloud(bed: &Testbed, daemon: &Daemon, name: &str, ports: &[&str]) -> Result<C
     config.image = Image::get(Kernel::Cloud)?;
     config.modules = vec!["virtio_net".to_owned()];
     for port in ports {
-        config.qemu_arguments.extend(card(daemon, port)?);
+        config.qemu_arguments.extend(daemon.card(port)?);
     }
     Ok(config)
-}
-
-/// QEMU's arguments for a card at a port.
-fn card(daemon: &Daemon, port: &str) -> Result<Vec<String>> {
-    let text = daemon.ask(&["vf", "qemu-args", port, "--device-only", "--json"])?;
-    serde_json::from_str(&text).map_err(|_| Error::Output {
-        what: "a JSON array".into(),
-        text,
-    })
 }
 
 /// Gives a card an address and waits for its carrier.
@@ -352,7 +343,65 @@ fn guests_with_and_without_a_driver_reach_each_other() -> Result<()> {
     Ok(())
 }
 
-/// QEMU migrates a guest in the middle of a transfer, and its addresses follow it to another hypervisor.
+/// A transfer that goes on while its receiver moves from QEMU to QEMU.
+struct Transfer<'a> {
+    peer: &'a Guest,
+    send: String,
+    sending: Job<'a>,
+}
+
+impl<'a> Transfer<'a> {
+    /// Begins one to `vm`, and waits until it is under way.
+    fn begin(vm: &Guest, peer: &'a Guest) -> Result<Self> {
+        // Commands that run here end with this QEMU's channels, so this one is left alone.
+        let receive = "rm -f /tmp/open /tmp/sum; mkfifo /tmp/open; { sleep 1000 >/tmp/open & \
+                       nc -l -p 5000 </tmp/open | md5sum >/tmp/sum; kill $!; } >/dev/null 2>&1 & \
+                       until grep -q :1388.*:0000.0A /proc/net/tcp*; do usleep 50000; done; \
+                       cat /sys/class/net/eth0/statistics/rx_bytes";
+        let before = vm.sh(receive, LIMIT)?;
+        let send = format!(
+            "head -c 67108864 /dev/urandom >/tmp/data; md5sum </tmp/data; nc {CLOUD1} 5000 </tmp/data"
+        );
+        let mut sending = peer.spawn(&send)?;
+        sending.await_text("-", LIMIT)?;
+        let under_way = format!(
+            "until [ $(cat /sys/class/net/eth0/statistics/rx_bytes) -gt $(({} + 2000000)) ]; \
+             do usleep 50000; done",
+            before.trim()
+        );
+        vm.sh(&under_way, LIMIT)?;
+        Ok(Self {
+            peer,
+            send,
+            sending,
+        })
+    }
+
+    /// That it has not ended yet.
+    fn goes_on(&self, vm: &Guest) -> Result<()> {
+        if vm.run("[ -s /tmp/sum ]", LIMIT)?.status == 0 {
+            return Err(vm.failed("the transfer had ended before the migration".into()));
+        }
+        Ok(())
+    }
+
+    /// Waits for its end: all has come, as it was sent.
+    fn end(self, vm: &Guest) -> Result<()> {
+        let sent = self.sending.wait(LIMIT)?;
+        let sent = self.peer.succeeded(&self.send, sent)?;
+        let sum = vm.sh(
+            "until [ -s /tmp/sum ]; do usleep 50000; done; cat /tmp/sum",
+            LIMIT,
+        )?;
+        if sum.trim() != sent.trim() || sum.trim().len() < 32 {
+            return Err(vm.failed(format!("sent {sent}, received {sum}")));
+        }
+        Ok(())
+    }
+}
+
+/// A guest moves in the middle of a transfer to another hypervisor and back, with its addresses: when QEMU has
+/// migrated it, and by the command that does both.
 #[test]
 fn a_guest_without_a_driver_migrates_live() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
@@ -368,43 +417,41 @@ fn a_guest_without_a_driver_migrates_live() -> Result<()> {
     up(&peer, CLOUD2)?;
     ping_both([(&vm, CLOUD1), (&peer, CLOUD2)])?;
 
-    // Commands that run here end with this QEMU's channels, so this one is left alone.
-    let receive = "mkfifo /tmp/open; { sleep 1000 >/tmp/open & nc -l -p 5000 </tmp/open | md5sum \
-                   >/tmp/sum; kill $!; } >/dev/null 2>&1 & until grep -q :1388 /proc/net/tcp*; do usleep 50000; done";
-    vm.sh(receive, LIMIT)?;
-    let send = format!(
-        "head -c 67108864 /dev/urandom >/tmp/data; md5sum </tmp/data; nc {CLOUD1} 5000 </tmp/data"
-    );
-    let mut sending = peer.spawn(&send)?;
-    sending.await_text("-", LIMIT)?;
-    let under_way = "until [ $(cat /sys/class/net/eth0/statistics/rx_bytes) -gt 2000000 ]; do usleep 50000; done";
-    vm.sh(under_way, LIMIT)?;
-
+    let transfer = Transfer::begin(&vm, &peer)?;
     let mut config = vm.config.clone();
-    config.qemu_arguments = card(&daemon, "hv1-spare-port1")?;
+    config.qemu_arguments = daemon.migratable("hv1-spare-port1", false)?;
     let dir = bed.dir().join("there");
     config.incoming = Some(dir.join("migration"));
-    let received = Guest::start(&bed.qemu, config, &dir)?;
-    vm.live_migrate(&received)?;
+    let there = Guest::start(&bed.qemu, config, &dir)?;
+    vm.live_migrate(&there)?;
     drop(vm);
-    let under_way = received.run("[ -s /tmp/sum ]", LIMIT)?;
-    if under_way.status == 0 {
-        return Err(received.failed("the transfer had ended before the migration".into()));
-    }
+    transfer.goes_on(&there)?;
     let migrated = daemon.ask(&["vf", "migrate", "net1", "--to", "hv1"])?;
     progress::step(migrated.trim());
+    transfer.end(&there)?;
+    ping_both([(&there, CLOUD1), (&peer, CLOUD2)])?;
 
-    let sent = sending.wait(LIMIT)?;
-    let sent = peer.succeeded(&send, sent)?;
-    let sum = received.sh(
-        "until [ -s /tmp/sum ]; do usleep 50000; done; cat /tmp/sum",
-        LIMIT,
-    )?;
-    if sum.trim() != sent.trim() || sum.trim().len() < 32 {
-        return Err(received.failed(format!("sent {sent}, received {sum}")));
-    }
-    ping_both([(&received, CLOUD1), (&peer, CLOUD2)])?;
-    no_kernel_warning(&received, &[])?;
+    let receiver = |name: &str| {
+        let mut config = there.config.clone();
+        config.incoming = None;
+        bed.live_receiver(config, name, daemon.migratable("net1", true)?)
+    };
+    let transfer = Transfer::begin(&there, &peer)?;
+    let unused = receiver("unused")?;
+    let mut command = moves::begin(&daemon, &there, &["net1"], "hv2")?;
+    // Neither fails but for a process that is already gone.
+    let _ = (command.kill(), command.wait());
+    moves::await_migration(&there, &["cancelled", "failed"])?;
+    drop(unused);
+    transfer.goes_on(&there)?;
+    let back = receiver("back")?;
+    let report = moves::migrate(&daemon, &["net1"], "hv2")?;
+    expect(&report.to_string(), &[r#""vf":"net1""#])?;
+    drop(there);
+    transfer.goes_on(&back)?;
+    transfer.end(&back)?;
+    ping_both([(&back, CLOUD1), (&peer, CLOUD2)])?;
+    no_kernel_warning(&back, &[])?;
     no_kernel_warning(&peer, &[])
 }
 

@@ -1,11 +1,7 @@
 //! A VM moves from QEMU to QEMU and from hypervisor to hypervisor while its programs use the HCA, and nothing
 //! in it notices.
 
-use std::{
-    process::{Child, Stdio},
-    thread,
-    time::Duration,
-};
+use std::{process::Child, time::Duration};
 
 use ibvswitch_guest_tests::{
     Error, Result,
@@ -16,11 +12,10 @@ use ibvswitch_guest_tests::{
     hca::{Hca, await_active},
     image::Kernel,
     ipoib,
+    moves::{self, refusal},
     pingpong::Pingpong,
-    progress,
     testbed::{DEVICE, MLX5, Testbed},
 };
-use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -32,9 +27,13 @@ name = "hv1"
 [[hypervisor.vf]]
 name = "vm1"
 pkeys = ["default", "shop"]
+[[hypervisor.port]]
+name = "card1"
+kind = "vhost-user-net"
 [[hypervisor]]
 name = "hv2"
 spare_vfs = 1
+spare_ports = 1
 [[hypervisor]]
 name = "hv3"
 [[hypervisor.vf]]
@@ -44,6 +43,14 @@ pkeys = ["default", "shop"]
 
 const VM: &str = "10.9.0.1";
 const PEER: &str = "10.9.0.2";
+
+/// What the VM has.
+const OF_VM: [&str; 2] = ["vm1", "card1"];
+/// Where it may be: its VF and its port there.
+const PLACES: [[&str; 2]; 2] = [OF_VM, ["hv2-spare1", "hv2-spare-port1"]];
+/// The address of its card, and one for the peer in the same network.
+const CARD: &str = "10.10.0.1";
+const PEER_OF_CARD: &str = "10.10.0.2";
 
 /// A program that goes on while its VM moves, and after that: its output and its end are in files of the guest.
 struct Background(&'static str);
@@ -86,8 +93,10 @@ impl Scene {
         let (mut peer, mut vm) = (bed.config("vm2"), bed.config("vm1"));
         peer.devices.push(daemon.device("vm2", None)?);
         vm.qemu_arguments = daemon.migratable("vm1", false)?;
+        vm.qemu_arguments.extend(daemon.card("card1")?);
         for config in [&mut peer, &mut vm] {
             config.modules = MLX5.map(str::to_owned).to_vec();
+            config.modules.push("virtio_net".to_owned());
         }
         // The first one listens on the Ethernet cable, so it has to be the one that stays.
         bed.link(0, &mut peer, &mut vm);
@@ -97,23 +106,34 @@ impl Scene {
             await_active(guest, DEVICE)?;
             ipoib::up(guest, "ib0", address, LIMIT)?;
         }
-        Ok((Self { bed, daemon, peer }, vm))
+        peer.sh(&format!("ip address add {PEER_OF_CARD}/24 dev ib0"), LIMIT)?;
+        let up = format!("ip address add {CARD}/24 dev eth1 && ip link set eth1 up");
+        vm.sh(&up, LIMIT)?;
+        let scene = Self { bed, daemon, peer };
+        scene.reach_card(&vm)?;
+        Ok((scene, vm))
     }
 
-    /// A QEMU that waits at a VF for a VM like this.
-    fn receiver(&self, config: Config, vf: &str) -> Result<Guest> {
-        let arguments = self.daemon.migratable(vf, true)?;
+    /// The peer reaches the VM's card, and the other way round.
+    fn reach_card(&self, vm: &Guest) -> Result<()> {
+        ipoib::await_carrier(vm, "eth1", LIMIT)?;
+        // What is sent before the port is in its groups is lost.
+        let first = format!("until ping -c 1 -W 1 {CARD}; do :; done");
+        self.peer.sh(&first, LIMIT)?;
+        ipoib::ping(&self.peer, CARD, "", LIMIT)?;
+        ipoib::ping(vm, PEER_OF_CARD, "", LIMIT)
+    }
+
+    /// A QEMU that waits at a VF and a port for a VM like this.
+    fn receiver(&self, config: Config, [vf, port]: [&str; 2]) -> Result<Guest> {
+        let mut arguments = self.daemon.migratable(vf, true)?;
+        arguments.extend(self.daemon.card(port)?);
         self.bed.live_receiver(config, vf, arguments)
     }
 
     /// Begins to move the VM to the second hypervisor, and waits until its memory is on its way.
     fn begin(&self, vm: &Guest) -> Result<Child> {
-        let mut command = self.daemon.command();
-        command.args(["vm", "migrate", "vm1", "--to", "hv2"]);
-        let command = { command.stdout(Stdio::null()) }.stderr(Stdio::piped());
-        let child = { command.spawn() }.map_err(|error| Error::Host(error.to_string()))?;
-        await_migration(vm, &["active"])?;
-        Ok(child)
+        moves::begin(&self.daemon, vm, &OF_VM, "hv2")
     }
 
     /// That the VM is where it was and works, with the addresses `of` it.
@@ -121,62 +141,30 @@ impl Scene {
         let status = self.daemon.status()?;
         let vfs = status["vfs"].as_array().into_iter().flatten();
         let holders: Vec<&str> = vfs
-            .filter(|vf| vf["holds"] == "vm1")
+            .filter(|vf| OF_VM.iter().any(|name| vf["holds"] == *name))
             .filter_map(|vf| vf["name"].as_str())
             .collect();
         let after = Hca::of(vm, DEVICE)?;
-        if holders != ["vm1"] || after != *of {
+        if holders != OF_VM || after != *of {
             return Err(vm.failed(format!("is at {holders:?} with {after:?}, before {of:?}")));
         }
-        ipoib::ping(vm, PEER, "", LIMIT)
+        ipoib::ping(vm, PEER, "", LIMIT)?;
+        self.reach_card(vm)
     }
 
-    /// Moves the VM to a hypervisor, where a new QEMU waits at a VF.
-    fn migrate(&self, vm: Guest, to: &str, vf: &str) -> Result<Guest> {
-        let received = self.receiver(vm.config.clone(), vf)?;
-        let text = self
-            .daemon
-            .ask(&["vm", "migrate", "vm1", "--to", to, "--json"])?;
-        let report: Value = serde_json::from_str(&text).map_err(|_| Error::Output {
-            what: "JSON".into(),
-            text: text.clone(),
-        })?;
-        progress::step(&report);
-        if report["to"]["vf"] != vf {
+    /// Moves the VM to a hypervisor, where a new QEMU waits at a VF and a port.
+    fn migrate(&self, vm: Guest, to: &str, place: [&str; 2]) -> Result<Guest> {
+        let received = self.receiver(vm.config.clone(), place)?;
+        let report = moves::migrate(&self.daemon, &OF_VM, to)?;
+        let moves = report["moves"].as_array().into_iter().flatten();
+        if !moves.map(|moved| &moved["to"]["vf"]).eq(&place) {
             return Err(Error::Output {
-                what: format!("a VM at {vf}"),
-                text,
+                what: format!("a VM at {place:?}"),
+                text: report.to_string(),
             });
         }
         Ok(received)
     }
-}
-
-/// Waits until QEMU says that the migration of a VM is in one of these states.
-fn await_migration(vm: &Guest, states: &[&str]) -> Result<()> {
-    loop {
-        let info = vm.monitor("query-migrate", json!({}))?;
-        if info["status"]
-            .as_str()
-            .is_some_and(|it| states.contains(&it))
-        {
-            return Ok(());
-        }
-        thread::yield_now();
-    }
-}
-
-/// What a command that has to fail says.
-fn refusal(child: Child) -> Result<String> {
-    let output = { child.wait_with_output() }.map_err(|error| Error::Host(error.to_string()))?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.code() == Some(1) {
-        return Ok(said);
-    }
-    Err(Error::Output {
-        what: "a refusal".into(),
-        text: format!("{}: {said}", output.status),
-    })
 }
 
 /// Whatever goes wrong on the way, the VM runs on where it is.
@@ -185,29 +173,25 @@ fn failures(scene: &Scene, vm: &Guest, checks: &mut Checks) -> Result<()> {
     checks.check("a QEMU with less memory gets no VM", || {
         let mut config = vm.config.clone();
         config.memory /= 2;
-        let _receiver = scene.receiver(config, "hv2-spare1")?;
-        let mut command = scene.daemon.command();
-        command.args(["vm", "migrate", "vm1", "--to", "hv2"]);
-        let command = { command.stdout(Stdio::null()) }.stderr(Stdio::piped());
-        let child = { command.spawn() }.map_err(|error| Error::Host(error.to_string()))?;
-        let said = refusal(child)?;
+        let _receiver = scene.receiver(config, PLACES[1])?;
+        let said = refusal(moves::start(&scene.daemon, &OF_VM, "hv2")?)?;
         expect(&said, &["did not migrate", "vm1 runs on at hv1"])?;
         scene.stays(vm, &before)
     });
     checks.check("a QEMU that is killed gets no VM", || {
-        let receiver = scene.receiver(vm.config.clone(), "hv2-spare1")?;
+        let receiver = scene.receiver(vm.config.clone(), PLACES[1])?;
         let child = scene.begin(vm)?;
         receiver.kill();
         expect(&refusal(child)?, &["vm1 runs on at hv1"])?;
         scene.stays(vm, &before)
     });
     checks.check("a command that is killed moves no VM", || {
-        let _receiver = scene.receiver(vm.config.clone(), "hv2-spare1")?;
+        let _receiver = scene.receiver(vm.config.clone(), PLACES[1])?;
         let mut child = scene.begin(vm)?;
         // Neither fails but for a process that is already gone.
         let _ = child.kill();
         let _ = child.wait();
-        await_migration(vm, &["cancelled", "failed"])?;
+        moves::await_migration(vm, &["cancelled", "failed"])?;
         scene.stays(vm, &before)
     });
     Ok(())
@@ -232,11 +216,11 @@ fn a_vm_moves_under_traffic_and_does_not_notice() -> Result<()> {
     let writing = Background::start(peer, "write", &format!("{write} {}", vm.address()))?;
     let pinging = Background::start(peer, "ping", &format!("ping -c 40 {VM}"))?;
 
-    for (to, vf) in [("hv2", "hv2-spare1"), ("hv1", "vm1")] {
+    for (to, place) in [("hv2", PLACES[1]), ("hv1", PLACES[0])] {
         for (guest, program) in [(&vm, &called), (&vm, &written), (peer, &writing)] {
             program.runs(guest)?;
         }
-        vm = scene.migrate(vm, to, vf)?;
+        vm = scene.migrate(vm, to, place)?;
         let name = format!("at {to} it has the LID, GUID and P_Keys that it had");
         checks.check(&name, || {
             let after = Hca::of(&vm, DEVICE)?;
@@ -245,6 +229,8 @@ fn a_vm_moves_under_traffic_and_does_not_notice() -> Result<()> {
             }
             Err(vm.failed(format!("{after:?}, and before {before:?}")))
         });
+        let name = format!("at {to} its Ethernet card is that of the port there");
+        checks.check(&name, || scene.reach_card(&vm));
     }
 
     checks.check("ibv_rc_pingpong moved every byte", || {

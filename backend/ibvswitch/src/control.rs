@@ -21,7 +21,7 @@ mod topology;
 pub use client::{Client, ClientError};
 pub use counters::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
 pub use link::{LinkAction, LinkReport, LinkRequest, StallDirection};
-pub use live::{LiveDone, LiveMigration, LiveRequest, LiveSaved, LiveStep};
+pub use live::{LiveDone, LiveMigration, LiveMove, LivePlaces, LiveRequest, LiveSaved, LiveStep};
 pub use message::{
     Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, Node, NodeKind, Objects, RefusedMad,
     Request, Response, Retries, Status, SubnetName, SubnetStatus, Topology, VfStatus,

@@ -47,12 +47,16 @@ impl Monitor {
         }
     }
 
-    fn arguments(&self) -> Vec<String> {
+    fn arguments(&self, kind: Kind) -> Vec<String> {
         let server = |path: &Path| format!("unix:{},server=on,wait=off", value(path));
-        // Without a log of its own each access would be a line on standard error.
-        let words = ["-qmp", &server(&self.qmp), "-qtest", &server(&self.qtest)];
-        let words = words.into_iter().chain(["-qtest-log", "none"]);
-        words.map(str::to_owned).collect()
+        let mut words = vec!["-qmp".to_owned(), server(&self.qmp)];
+        // QEMU moves all of a card itself.
+        if kind == Kind::Hca {
+            words.extend(["-qtest".to_owned(), server(&self.qtest)]);
+            // Without a log of its own each access would be a line on standard error.
+            words.extend(["-qtest-log", "none"].map(str::to_owned));
+        }
+        words
     }
 }
 
@@ -232,7 +236,7 @@ impl<'a> Attachment<'a> {
         }
         arguments.extend(["-device".to_owned(), self.device()]);
         if let Some(monitor) = &self.monitor {
-            arguments.extend(monitor.arguments());
+            arguments.extend(monitor.arguments(self.kind));
         }
         if self.receives {
             arguments.extend(["-S", "-incoming", "defer"].map(str::to_owned));

@@ -106,7 +106,7 @@ impl StatusSource for Fixed {
     ) -> Result<(Box<dyn LiveMigration>, LiveDone), (ErrorKind, String)> {
         Err((
             ErrorKind::Unknown,
-            format!("there is no VM `{}`", request.vm),
+            format!("there is no VM `{}`", request.moves[0].vm),
         ))
     }
 

@@ -3,22 +3,12 @@
 
 mod daemon;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use daemon::live::{Move, STEPS};
 use daemon::{Daemon, HALF, Peer, connected_by};
 use driver::{Connection, Data, SendRequest, Transport};
-use ibvswitch::control::{
-    Client, ClientError, LiveDone, LiveRequest, LiveSaved, LiveStep, Request, Response,
-};
-
-const STEPS: [LiveStep; 5] = [
-    LiveStep::Stop,
-    LiveStep::Save,
-    LiveStep::Move,
-    LiveStep::Restore,
-    LiveStep::Resume,
-];
+use ibvswitch::control::{LiveDone, LiveSaved, LiveStep};
 
 /// Doorbells are trapped: the test's driver has mapped the pages of one device for good.
 fn start() -> Daemon {
@@ -28,48 +18,6 @@ fn start() -> Daemon {
          [[hypervisor]]\nname = \"hv2\"\nspare_vfs = 1\n\
          [[hypervisor]]\nname = \"hv3\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
     )
-}
-
-/// A connection that carries a move.
-struct Move(Client);
-
-impl Move {
-    fn connect(daemon: &Daemon) -> Self {
-        let socket = Path::new(daemon.dir()).join("control.sock");
-        Self(Client::connect(&socket).expect("a daemon"))
-    }
-
-    fn begin(daemon: &Daemon, to: &str) -> Result<Self, String> {
-        let mut client = Self::connect(daemon);
-        client.ask(&Request::Live(LiveRequest {
-            vm: "vm1".to_owned(),
-            to: to.to_owned(),
-            vf: None,
-        }))?;
-        Ok(client)
-    }
-
-    fn ask(&mut self, request: &Request) -> Result<Response, String> {
-        self.0.ask(request).map_err(|error| match error {
-            ClientError::Refused { message, .. } => message,
-            error => panic!("{error}"),
-        })
-    }
-
-    fn step(&mut self, step: LiveStep) -> Result<LiveDone, String> {
-        match self.ask(&Request::LiveStep { step })? {
-            Response::Live(done) => Ok(done),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// Waits until what was begun by others has come to its end.
-    fn settle(daemon: &Daemon) {
-        let settled = Self::connect(daemon).ask(&Request::LiveSettle {
-            vm: "vm1".to_owned(),
-        });
-        assert!(matches!(settled, Ok(Response::LiveSettled {})));
-    }
 }
 
 /// Who waits for a device that rests has patience.
@@ -111,7 +59,7 @@ fn a_vm_moves_under_traffic() {
                 }
                 let (to, vf) = [("hv2", "hv2-spare1"), ("hv1", "vm1")][round as usize % 2];
                 let receiver = device.receiver(daemon.socket(vf)).unwrap();
-                let mut live = Move::begin(daemon, to).unwrap();
+                let mut live = Move::begin(daemon, &["vm1"], to).unwrap();
                 // The test's VM is paused: nobody rings for it from here on.
                 let mut paused = device.client();
                 // What it has rung by now has come, as when a monitor reads behind what its guest has written.
@@ -129,7 +77,7 @@ fn a_vm_moves_under_traffic() {
                             // It has got at least one message since the move began, or is about to.
                             assert!(pages < 1 << 14, "{pages}");
                         }
-                        LiveDone::Moved(migrated) => assert_eq!(migrated.former_lid, None),
+                        LiveDone::Moved { moves } => assert_eq!(moves[0].former_lid, None),
                         _ => {}
                     }
                 }
@@ -188,7 +136,7 @@ fn a_move_that_fails_leaves_the_vm_where_it_was() {
     for taken in 0..STEPS.len() {
         for end in [End::Connection, End::Destination] {
             let receiver = vm.device.receiver(daemon.socket("hv2-spare1")).unwrap();
-            let mut live = Move::begin(&daemon, "hv2").unwrap();
+            let mut live = Move::begin(&daemon, &["vm1"], "hv2").unwrap();
             for step in &STEPS[..taken] {
                 live.step(*step).unwrap();
             }
@@ -220,7 +168,7 @@ fn a_move_that_fails_leaves_the_vm_where_it_was() {
                     drop(live);
                 }
             }
-            Move::settle(&daemon);
+            Move::settle(&daemon, "vm1");
             assert_eq!(place(&daemon, "vm1"), before, "{taken} {end:?}");
             assert!(peer.sent(&mut theirs).is_ok(), "{taken} {end:?}");
             vm.verify(HALF, 5000, seed);
@@ -234,14 +182,14 @@ fn a_move_that_fails_leaves_the_vm_where_it_was() {
     vm.write_to(&peer);
     // It moves after all of that.
     let receiver = vm.device.receiver(daemon.socket("hv2-spare1")).unwrap();
-    let mut live = Move::begin(&daemon, "hv2").unwrap();
+    let mut live = Move::begin(&daemon, &["vm1"], "hv2").unwrap();
     for step in STEPS {
         live.step(step).unwrap();
     }
     vm.device.go_on_with(receiver);
     // There is no way back: that the connection ends is nothing now.
     drop(live);
-    Move::settle(&daemon);
+    Move::settle(&daemon, "vm1");
     let after = place(&daemon, "vm1");
     assert_eq!(after, ("hv2-spare1".to_owned(), before.1));
     peer.write_to(&vm);
@@ -257,7 +205,7 @@ fn what_a_vm_rings_late_is_heard_where_it_goes() {
     for late in 1..STEPS.len() {
         let (to, vf) = [("hv1", "vm1"), ("hv2", "hv2-spare1")][late % 2];
         let receiver = vm.device.receiver(daemon.socket(vf)).unwrap();
-        let mut live = Move::begin(&daemon, to).unwrap();
+        let mut live = Move::begin(&daemon, &["vm1"], to).unwrap();
         let seed = late as u64;
         vm.fill(0, 5000, seed);
         for (taken, step) in STEPS.into_iter().enumerate() {
@@ -285,7 +233,7 @@ fn the_source_may_die_when_its_image_is_taken() {
     let (to, from) = (peer.config(Transport::Rc), vm.config(Transport::Rc));
     let (mut theirs, _own) = connected_by(&to, &from, &peer, &vm, patient);
     let receiver = vm.device.receiver(daemon.socket("hv2-spare1")).unwrap();
-    let mut live = Move::begin(&daemon, "hv2").unwrap();
+    let mut live = Move::begin(&daemon, &["vm1"], "hv2").unwrap();
     live.step(LiveStep::Stop).unwrap();
     live.step(LiveStep::Save).unwrap();
     vm.device.go_on_with(receiver);
@@ -306,7 +254,7 @@ fn the_source_may_die_when_its_image_is_taken() {
 #[test]
 fn what_cannot_be_is_refused() {
     let daemon = start();
-    let begin = |to: &str| match Move::begin(&daemon, to) {
+    let begin = |to: &str| match Move::begin(&daemon, &["vm1"], to) {
         Ok(_) => String::new(),
         Err(why) => why,
     };
@@ -319,7 +267,7 @@ fn what_cannot_be_is_refused() {
     assert!(none.contains("this connection moves no VM"), "{none}");
 
     let _receiver = vm.device.receiver(daemon.socket("hv2-spare1")).unwrap();
-    let mut live = Move::begin(&daemon, "hv2").unwrap();
+    let mut live = Move::begin(&daemon, &["vm1"], "hv2").unwrap();
     for wrong in [
         LiveStep::Save,
         LiveStep::Move,
@@ -336,7 +284,7 @@ fn what_cannot_be_is_refused() {
         "{outcome:?}"
     );
     drop(live);
-    Move::settle(&daemon);
+    Move::settle(&daemon, "vm1");
     vm.write_to(&peer);
     peer.write_to(&vm);
 }
@@ -351,6 +299,6 @@ fn a_vm_that_would_have_another_lid_stays() {
     );
     let vm = daemon.open("vm1");
     let _receiver = vm.receiver(daemon.socket("hv2-spare1")).unwrap();
-    let why = Move::begin(&daemon, "hv2").map(drop).unwrap_err();
+    let why = Move::begin(&daemon, &["vm1"], "hv2").map(drop).unwrap_err();
     assert!(why.contains("its VM would have another LID there"), "{why}");
 }

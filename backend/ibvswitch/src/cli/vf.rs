@@ -67,8 +67,8 @@ pub(super) struct QemuArgs {
     /// Plug the device into this PCI bus, such as the id of a pcie-root-port.
     #[arg(long, value_name = "ID")]
     bus: Option<String>,
-    /// Also the arguments by which the VM can move while it runs: sockets of QEMU's monitor and of its test
-    /// protocol.
+    /// Also the arguments by which the VM can move while it runs: sockets of QEMU's monitor and, of a VM with an
+    /// HCA, of its test protocol.
     #[arg(long)]
     migratable: bool,
     /// Also those by which QEMU waits for such a VM, in place of starting one.

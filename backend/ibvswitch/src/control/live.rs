@@ -14,16 +14,36 @@ use super::{ErrorKind, Migrated, Place};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LiveRequest {
-    /// The VM: the name of the VF that is configured for it.
-    pub vm: String,
+    /// What the VM has: a VF of software, ports, or both.
+    pub moves: Vec<LiveMove>,
     /// Name of the destination's hypervisor.
     pub to: String,
-    /// The VF there; a free one that a VMM is connected to if left out.
+}
+
+/// One VF or port of a VM that is to move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LiveMove {
+    /// The name that the configuration has for it.
+    pub vm: String,
+    /// The VF or port at the destination; a free one that a VMM is connected to if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vf: Option<String>,
 }
 
-/// The next step. Each is asked for once, in this order.
+/// From where to where a VF or port of a VM moves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LivePlaces {
+    /// The name that the configuration has for it.
+    pub vm: String,
+    /// Where it is.
+    pub from: Place,
+    /// Where it goes.
+    pub to: Place,
+}
+
+/// The next step. Each is asked for once, in this order. Ports have no device that rests: for a VM with nothing
+/// else there are [`LiveStep::Move`] and [`LiveStep::Resume`] alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LiveStep {
@@ -46,17 +66,20 @@ pub enum LiveStep {
 pub enum LiveDone {
     /// The device logs what it writes from now on.
     Begun {
-        /// Where the VM is.
-        from: Place,
-        /// Where it goes.
-        to: Place,
+        /// In the order of the request.
+        moves: Vec<LivePlaces>,
+        /// Whether one of them is a VF, with a device.
+        has_hca: bool,
     },
     /// To [`LiveStep::Stop`].
     Stopped {},
     /// To [`LiveStep::Save`].
     Saved(LiveSaved),
     /// To [`LiveStep::Move`].
-    Moved(Box<Migrated>),
+    Moved {
+        /// In the order of the request.
+        moves: Vec<Migrated>,
+    },
     /// To [`LiveStep::Restore`].
     Restored {},
     /// To [`LiveStep::Resume`].

@@ -243,8 +243,11 @@ impl Assembly {
         let made = listeners.into_iter().zip(kinds).zip(made);
         for ((listener, kind), made) in made {
             let (name, vf, configuration, interrupts, counters, memory, memory_limits) = made;
+            let hypervisor = { config.vf(&name) }
+                .map_or_else(String::new, |(hypervisor, _)| hypervisor.name.clone());
             if let Kind::VhostUserNet(mac) = kind {
                 let client = Arc::<ClientState>::default();
+                let end_name = name.clone();
                 let parts = ports::Parts {
                     name,
                     vf,
@@ -262,6 +265,12 @@ impl Assembly {
                 let thread = ports
                     .start(parts, &stop, abort.clone())
                     .map_err(system("start the thread of a port"))?;
+                ends.push(End {
+                    name: end_name,
+                    hypervisor,
+                    vf,
+                    device: None,
+                });
                 functions.push((vf, client, counters));
                 sockets.push(SocketThread {
                     stop,
@@ -283,10 +292,9 @@ impl Assembly {
             let errands = Errands::new().map_err(system("create an event descriptor"))?;
             ends.push(End {
                 name: name.clone(),
-                hypervisor: { config.vf(&name) }
-                    .map_or_else(String::new, |(hypervisor, _)| hypervisor.name.clone()),
+                hypervisor,
                 vf,
-                device: errands.clone(),
+                device: Some(errands.clone()),
             });
             let device = VfDevice::new(Parts {
                 name: name.clone(),

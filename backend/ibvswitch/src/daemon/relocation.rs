@@ -1,29 +1,33 @@
-//! VMs that move while they run, from one device of the daemon to another one: one moves at a time between
+//! VMs that move while they run, from VFs and ports of the daemon to others: one moves at a time between
 //! the same two, and until the last step all can be undone.
+
+mod hca;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ::hca::VfId;
 use connectx::Software;
-use hca::VfId;
 use parking_lot::{Condvar, Mutex};
 use tracing::{error, info, warn};
-use vswitch::{Input, MoveRequest, VSwitch};
+use vswitch::{MoveRequest, VSwitch};
 
 use crate::config::Config;
 use crate::control::{
-    ErrorKind, LiveDone, LiveMigration, LiveRequest, LiveSaved, LiveStep, Migrated, Place, allowed,
+    ErrorKind, LiveDone, LiveMigration, LiveMove, LivePlaces, LiveRequest, LiveStep, Migrated,
+    Place, allowed,
 };
-use crate::daemon::device::{Early, Saved, VfDevice};
+use crate::daemon::device::{Saved, VfDevice};
 use crate::daemon::dma::Format;
-use crate::daemon::errands::{Errands, Gone};
+use crate::daemon::errands::Errands;
 use crate::daemon::management::Management;
 use crate::daemon::vf_host::VfHost;
+use hca::Hca;
 
 /// A device of software, as others reach it.
 pub type DeviceErrands = Errands<VfDevice<Software<VfHost>>>;
 
-/// A VF that VMs can move from and to.
+/// A VF or port that VMs can move from and to.
 #[derive(Debug, Clone)]
 pub struct End {
     /// Its name.
@@ -32,27 +36,32 @@ pub struct End {
     pub hypervisor: String,
     /// Which it is.
     pub vf: VfId,
-    /// Its device.
-    pub device: DeviceErrands,
+    /// Its device; `None` for a port, of which QEMU moves all but the addresses.
+    pub device: Option<DeviceErrands>,
 }
 
-/// Moves that are under way: which VMs, and between which VFs.
+/// Moves that are under way: of which VFs and ports, and between which.
 #[derive(Debug, Default)]
 pub struct Claims {
-    claimed: Mutex<Vec<(String, [VfId; 2])>>,
+    claimed: Mutex<Vec<(Vec<String>, Vec<VfId>)>>,
     changed: Condvar,
 }
 
 impl Claims {
-    fn claim(self: &Arc<Self>, vm: &str, both: [VfId; 2]) -> Option<Claim> {
+    fn claim(self: &Arc<Self>, passages: &[Passage]) -> Option<Claim> {
+        let vms = passages.iter().map(|passage| passage.vm.clone());
+        let ends = passages
+            .iter()
+            .flat_map(|Passage { from, to, .. }| [from.vf, to.vf]);
+        let (vms, ends): (Vec<_>, Vec<_>) = (vms.collect(), ends.collect());
         let mut claimed = self.claimed.lock();
-        if { claimed.iter() }.any(|(_, others)| both.iter().any(|vf| others.contains(vf))) {
+        if { claimed.iter() }.any(|(_, others)| ends.iter().any(|vf| others.contains(vf))) {
             return None;
         }
-        claimed.push((vm.to_owned(), both));
+        claimed.push((vms, ends.clone()));
         Some(Claim {
             claims: Arc::clone(self),
-            both,
+            ends,
         })
     }
 
@@ -60,13 +69,13 @@ impl Claims {
     #[must_use]
     pub fn has(&self, vf: VfId) -> bool {
         let claimed = self.claimed.lock();
-        claimed.iter().any(|(_, both)| both.contains(&vf))
+        claimed.iter().any(|(_, ends)| ends.contains(&vf))
     }
 
     /// Waits until no move of a VM is under way.
     pub fn settle(&self, vm: &str) {
         let mut claimed = self.claimed.lock();
-        while claimed.iter().any(|(moves, _)| moves == vm) {
+        while { claimed.iter() }.any(|(vms, _)| vms.iter().any(|moves| moves == vm)) {
             self.changed.wait(&mut claimed);
         }
     }
@@ -75,15 +84,23 @@ impl Claims {
 #[derive(Debug)]
 struct Claim {
     claims: Arc<Claims>,
-    both: [VfId; 2],
+    ends: Vec<VfId>,
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         let mut claimed = self.claims.claimed.lock();
-        claimed.retain(|(_, both)| *both != self.both);
+        claimed.retain(|(_, ends)| *ends != self.ends);
         self.claims.changed.notify_all();
     }
+}
+
+/// The way of a VF's addresses, or of a port's.
+#[derive(Debug)]
+struct Passage {
+    vm: String,
+    from: End,
+    to: End,
 }
 
 /// How far a move is.
@@ -95,8 +112,8 @@ enum Stage {
     Resting,
     /// There is an image.
     Saved(Arc<Saved>),
-    /// The addresses are at the destination, or on their way.
-    Moved(Arc<Saved>),
+    /// The addresses are at the destination, or on their way. A VM without an HCA has no image.
+    Moved(Option<Arc<Saved>>),
     /// The destination's device is what the source's was.
     Restored,
     /// The destination's device works.
@@ -108,12 +125,10 @@ enum Stage {
 pub struct Relocation {
     config: Arc<Config>,
     management: Arc<Management<Format>>,
-    vm: String,
-    source: End,
-    destination: End,
+    /// At least one.
+    passages: Vec<Passage>,
+    hca: Option<Hca>,
     stage: Stage,
-    /// What was to be rung at the destination, for the source if the VM stays.
-    early: Early,
     // Given back last.
     _claim: Claim,
 }
@@ -134,18 +149,101 @@ impl End {
         }
     }
 
-    fn gone(&self) -> impl FnOnce(Gone) -> Refusal {
-        let name = self.name.clone();
-        move |gone| failed(format!("VF `{name}`: {gone}"))
+    const fn kind(&self) -> &'static str {
+        match self.device {
+            Some(_) => "VF",
+            None => "port",
+        }
     }
 
     fn wrong(&self, error: impl std::fmt::Display) -> Refusal {
-        failed(format!("VF `{}`: {error}", self.name))
+        failed(format!("{} `{}`: {error}", self.kind(), self.name))
+    }
+}
+
+/// All VFs and ports, and who is at them.
+struct Ends<'a> {
+    all: &'a [End],
+    holders: Vec<Option<String>>,
+    claims: &'a Claims,
+    is_connected: &'a dyn Fn(VfId) -> bool,
+}
+
+impl<'a> Ends<'a> {
+    fn holder(&self, end: &End) -> Option<&str> {
+        self.holders.get(usize::from(end.vf.0))?.as_deref()
+    }
+
+    fn source(&self, vm: &str) -> Result<&'a End, Refusal> {
+        let source = self.all.iter().find(|end| self.holder(end) == Some(vm));
+        let source = source.ok_or_else(|| {
+            let known: Vec<&str> = { self.all.iter() }
+                .filter_map(|end| self.holder(end))
+                .collect();
+            let message = format!(
+                "there is no VM `{vm}` with an HCA of software or a port; there are {}",
+                known.join(", ")
+            );
+            (ErrorKind::Unknown, message)
+        })?;
+        if !(self.is_connected)(source.vf) {
+            return Err(source.wrong(
+                "no VMM is connected; a VM that does not run moves by `ibvswitch vf migrate`",
+            ));
+        }
+        Ok(source)
+    }
+
+    /// Where the VM of `source` goes: a free VF or port, as it is one, that a VMM waits at.
+    fn destination(
+        &self,
+        source: &End,
+        hypervisor: &str,
+        named: Option<&str>,
+    ) -> Result<&'a End, Refusal> {
+        if !{ self.all.iter() }.any(|end| end.hypervisor == hypervisor) {
+            let known: BTreeSet<&str> = self.all.iter().map(|end| &*end.hypervisor).collect();
+            let known: Vec<&str> = known.into_iter().collect();
+            let message = format!(
+                "there is no hypervisor with VFs `{hypervisor}`; there are {}",
+                known.join(", ")
+            );
+            return Err((ErrorKind::Unknown, message));
+        }
+        let kind = source.kind();
+        let fits = |end: &&End| {
+            end.hypervisor == hypervisor
+                && end.kind() == kind
+                && named.is_none_or(|name| name == end.name)
+                && self.holder(end).is_none()
+                && (self.is_connected)(end.vf)
+                && !self.claims.has(end.vf)
+        };
+        let fitting: Vec<&End> = self.all.iter().filter(fits).collect();
+        // The cards of a VM that has several must not change places.
+        if let ([_, _, ..], None) = (&fitting[..], &source.device) {
+            let names: Vec<&str> = fitting.iter().map(|end| &*end.name).collect();
+            return Err(source.wrong(format!(
+                "QEMUs wait at several ports of hypervisor `{hypervisor}`: {}; say which one by `--vf`",
+                names.join(", ")
+            )));
+        }
+        fitting.first().copied().ok_or_else(|| {
+            let which = named.map_or_else(
+                || format!("no free {kind} of hypervisor `{hypervisor}`"),
+                |name| format!("{kind} `{name}` of hypervisor `{hypervisor}` is not free, or not"),
+            );
+            failed(format!(
+                "{which} has a QEMU that waits for the VM; start one with the arguments of `ibvswitch vf \
+                 qemu-args {} --receive`",
+                kind.to_uppercase()
+            ))
+        })
     }
 }
 
 impl Relocation {
-    /// Begins to move a VM between two of the `ends`. `is_connected` says which of them have a VMM.
+    /// Begins to move a VM between some of the `ends`. `is_connected` says which of them have a VMM.
     ///
     /// # Errors
     /// What is wrong; then nothing has happened.
@@ -157,80 +255,60 @@ impl Relocation {
         is_connected: impl Fn(VfId) -> bool,
         request: &LiveRequest,
     ) -> Result<(Self, LiveDone), Refusal> {
-        let holders = management.vswitch().holders();
-        let holds = |end: &&End| holders.get(usize::from(end.vf.0)).cloned().flatten();
-        let source = { ends.iter() }.find(|end| holds(end).as_ref() == Some(&request.vm));
-        let source = source.ok_or_else(|| {
-            let known: Vec<String> = ends.iter().filter_map(|end| holds(&end)).collect();
-            let message = format!(
-                "there is no VM `{}` with an HCA of software; there are {}",
-                request.vm,
-                known.join(", ")
-            );
-            (ErrorKind::Unknown, message)
-        })?;
-        if !is_connected(source.vf) {
-            return Err(source.wrong(
-                "no VMM is connected; a VM that does not run moves by `ibvswitch vf migrate`",
-            ));
-        }
-        let here: Vec<&End> = { ends.iter() }
-            .filter(|end| end.hypervisor == request.to)
-            .collect();
-        if here.is_empty() {
-            let known: BTreeSet<&str> = ends.iter().map(|end| &*end.hypervisor).collect();
-            let known: Vec<&str> = known.into_iter().collect();
-            let message = format!(
-                "there is no hypervisor with VFs `{}`; there are {}",
-                request.to,
-                known.join(", ")
-            );
-            return Err((ErrorKind::Unknown, message));
-        }
-        let fits = |end: &&&End| {
-            let named = request.vf.as_ref().is_none_or(|name| *name == end.name);
-            named && holds(end).is_none() && is_connected(end.vf) && !claims.has(end.vf)
+        let ends = Ends {
+            all: ends,
+            holders: management.vswitch().holders(),
+            claims,
+            is_connected: &is_connected,
         };
-        let destination = here.iter().find(fits).ok_or_else(|| {
-            let which = request.vf.as_ref().map_or_else(
-                || format!("no free VF of hypervisor `{}`", request.to),
-                |name| format!("VF `{name}` of hypervisor `{}` is not free, or not", request.to),
-            );
-            failed(format!(
-                "{which} has a QEMU that waits for the VM; start one with the arguments of `ibvswitch vf \
-                 qemu-args VF --receive`"
-            ))
-        })?;
-        if !management.vswitch().keeps_lid(source.vf, destination.vf) {
-            return Err(source.wrong(
-                "its VM would have another LID there, and its connections would end; move it by \
-                 `ibvswitch vf migrate`, as docs/users/migrate-a-vm.md says, without its HCA",
-            ));
+        let mut passages: Vec<Passage> = Vec::new();
+        for LiveMove { vm, vf } in &request.moves {
+            let from = ends.source(vm)?;
+            let to = ends.destination(from, &request.to, vf.as_deref())?;
+            let twice = |passage: &Passage| passage.from.vf == from.vf || passage.to.vf == to.vf;
+            if passages.iter().any(twice) {
+                return Err(from.wrong("it is named twice, or its destination is"));
+            }
+            if !management.vswitch().keeps_lid(from.vf, to.vf) {
+                return Err(from.wrong(
+                    "its VM would have another LID there, and its connections would end; move it by \
+                     `ibvswitch vf migrate`, as docs/users/migrate-a-vm.md says, without its HCA",
+                ));
+            }
+            let (vm, from, to) = (vm.clone(), from.clone(), to.clone());
+            passages.push(Passage { vm, from, to });
         }
-        let claim = claims
-            .claim(&request.vm, [source.vf, destination.vf])
-            .ok_or_else(|| source.wrong("its VM is on its way already; wait until it is there"))?;
-        let logs = source.device.run(VfDevice::begin_log);
-        let logs = logs.map_err(source.gone())?;
-        logs.map_err(|error| source.wrong(error))?;
+        let mut hcas = { passages.iter() }.filter_map(|way| Hca::between(&way.from, &way.to));
+        let hca = hcas.next();
+        if passages.is_empty() || hcas.next().is_some() {
+            let message = "name what one VM has: a VF at most, and any number of ports";
+            return Err((ErrorKind::BadRequest, message.to_owned()));
+        }
+        drop(hcas);
+        let claim = claims.claim(&passages).ok_or_else(|| {
+            passages[0]
+                .from
+                .wrong("its VM is on its way already; wait until it is there")
+        })?;
+        hca.as_ref().map_or(Ok(()), Hca::log)?;
+        let places = passages.iter().map(|Passage { vm, from, to }| {
+            info!(vm, from = from.name, to = to.name, "a VM begins to move");
+            LivePlaces {
+                vm: vm.clone(),
+                from: from.place(config),
+                to: to.place(config),
+            }
+        });
         let begun = LiveDone::Begun {
-            from: source.place(config),
-            to: destination.place(config),
+            moves: places.collect(),
+            has_hca: hca.is_some(),
         };
-        info!(
-            vm = request.vm,
-            from = source.name,
-            to = destination.name,
-            "a VM begins to move"
-        );
         let relocation = Self {
             config: Arc::clone(config),
             management: Arc::clone(management),
-            vm: request.vm.clone(),
-            source: source.clone(),
-            destination: (*destination).clone(),
+            passages,
+            hca,
             stage: Stage::Begun,
-            early: Early::default(),
             _claim: claim,
         };
         Ok((relocation, begun))
@@ -240,141 +318,120 @@ impl Relocation {
         self.management.vswitch()
     }
 
-    /// Moves the addresses to a VF, and waits until its device and the other one know.
-    fn move_addresses(&self, to: &End) -> Result<Migrated, String> {
-        let request = MoveRequest {
-            tag: 0,
-            vm: self.vm.clone(),
-            to: to.hypervisor.clone(),
-            vf: Some(to.name.clone()),
-            method: None,
-            drop_first: false,
-            fewest: false,
-            destination_routed: false,
-            allowed: allowed(None),
+    fn is_at(&self, vm: &str, end: &End) -> bool {
+        let holders = self.vswitch().holders();
+        let holder = holders.get(usize::from(end.vf.0));
+        holder.is_some_and(|holder| holder.as_deref() == Some(vm))
+    }
+
+    /// Moves the addresses to the ends that `towards` says, where they are not there yet, and waits until all
+    /// devices know.
+    fn move_addresses(&self, towards: fn(&Passage) -> &End) -> Result<Vec<Migrated>, String> {
+        let away = |passage: &&Passage| !self.is_at(&passage.vm, towards(passage));
+        let requests = self
+            .passages
+            .iter()
+            .filter(away)
+            .map(|passage| MoveRequest {
+                tag: 0,
+                vm: passage.vm.clone(),
+                to: towards(passage).hypervisor.clone(),
+                vf: Some(towards(passage).name.clone()),
+                method: None,
+                drop_first: false,
+                fewest: false,
+                destination_routed: false,
+                allowed: allowed(None),
+            });
+        let ours = |vf| {
+            let mut passages = self.passages.iter();
+            passages.any(|passage| [passage.from.vf, passage.to.vf].contains(&vf))
         };
-        let both = [self.source.vf, self.destination.vf];
-        let moved = self
-            .management
-            .migrate(vec![request], |vf| both.contains(&vf));
-        let moved = moved.map_err(|error| error.to_string())?.pop();
+        let requests: Vec<MoveRequest> = requests.collect();
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
+        let moved = self.management.migrate(requests, ours);
+        let moved = moved.map_err(|error| error.to_string())?;
         // Guests are told of changes of their ports before a device becomes another one, and not after.
         self.management.settle();
-        match moved {
-            Some(Ok(moved)) => Ok(Migrated::new(&self.config, moved)),
-            Some(Err(error)) => Err(error.to_string()),
-            None => Err("nothing has moved".to_owned()),
-        }
-    }
-
-    fn is_at(&self, end: &End) -> bool {
-        let holders = self.vswitch().holders();
-        holders.get(usize::from(end.vf.0)) == Some(&Some(self.vm.clone()))
-    }
-
-    fn stop(&mut self) -> Result<LiveDone, Refusal> {
-        self.stage = Stage::Resting;
-        for end in [&self.source, &self.destination] {
-            let rests = end.device.run(VfDevice::rest_to_move);
-            rests.map_err(end.gone())?;
-        }
-        Ok(LiveDone::Stopped {})
+        let moved = moved.into_iter().map(|moved| {
+            let moved = moved.map_err(|error| error.to_string())?;
+            Ok(Migrated::new(&self.config, moved))
+        });
+        moved.collect()
     }
 
     fn save(&mut self) -> Result<LiveDone, Refusal> {
-        let saved = self.source.device.run(VfDevice::save_to_move);
-        let saved = saved.map_err(self.source.gone())?;
-        let saved = saved.map_err(|error| self.source.wrong(error))?;
-        let done = LiveSaved {
-            image_bytes: saved.image.len() as u64,
-            queue_pairs: saved.queue_pairs,
-            pages: saved.pages.len() as u64,
-            config: saved.config.to_vec(),
+        let Some(hca) = &self.hca else {
+            return Err(failed("there is no device"));
         };
-        self.stage = Stage::Saved(Arc::new(saved));
+        let (saved, done) = hca.save()?;
+        self.stage = Stage::Saved(saved);
         Ok(LiveDone::Saved(done))
     }
 
-    fn restore(&mut self, saved: &Arc<Saved>) -> Result<LiveDone, Refusal> {
-        let image = Arc::clone(saved);
-        let restored = self
-            .destination
-            .device
-            .run(move |device| device.restore_moved(&image));
-        let restored = restored.map_err(self.destination.gone())?;
-        restored.map_err(|error| self.destination.wrong(error))?;
-        self.stage = Stage::Restored;
-        Ok(LiveDone::Restored {})
+    fn move_there(&mut self, saved: Option<Arc<Saved>>) -> Result<LiveDone, Refusal> {
+        self.stage = Stage::Moved(saved);
+        let moves = self.move_addresses(|passage| &passage.to);
+        let moves = moves.map_err(failed)?;
+        if self.hca.is_none() {
+            self.stage = Stage::Restored;
+        }
+        Ok(LiveDone::Moved { moves })
     }
 
     fn resume(&mut self) -> Result<LiveDone, Refusal> {
-        // Where its monitor is gone, nothing has come.
-        let early = { self.source.device.run(VfDevice::take_early) }.unwrap_or_default();
-        self.early = early.clone();
-        let destination = &self.destination.device;
-        let went_on = destination.run(move |device| device.go_on(early));
-        went_on.map_err(self.destination.gone())?;
+        self.hca.as_mut().map_or(Ok(()), Hca::go_on)?;
         self.stage = Stage::Done;
-        // Where its monitor is gone, there is nothing left to forget.
-        let _ = self.source.device.run(|device| {
-            device.end_log();
-            device.go_on_as_new();
-        });
-        info!(vm = self.vm, to = self.destination.name, "a VM has moved");
+        if let Some(hca) = &self.hca {
+            hca.leave();
+        }
+        for Passage { vm, to, .. } in &self.passages {
+            info!(vm, to = to.name, "a VM has moved");
+        }
         Ok(LiveDone::Resumed {})
     }
 
     fn undo(&mut self) {
         if matches!(self.stage, Stage::Moved(_) | Stage::Restored)
-            && !self.is_at(&self.source)
-            && let Err(why) = self.move_addresses(&self.source)
+            && let Err(why) = self.move_addresses(|passage| &passage.from)
         {
-            error!(
-                vm = self.vm,
-                "a VM's addresses could not be moved back: {why}"
-            );
+            let vm = &self.passages[0].vm;
+            error!(vm, "a VM's addresses could not be moved back: {why}");
         }
-        if !matches!(self.stage, Stage::Begun) {
-            // A monitor that is gone has taken its device's state along.
-            let _ = self.destination.device.run(VfDevice::go_on_as_new);
+        let rested = !matches!(self.stage, Stage::Begun);
+        if let Some(hca) = &mut self.hca {
+            hca.stay(rested, self.management.vswitch());
         }
-        let began = matches!(self.stage, Stage::Begun);
-        let early = std::mem::take(&mut self.early);
-        let went_on = self.source.device.run(move |device| {
-            device.end_log();
-            if !began {
-                device.go_on(early);
-            }
-        });
-        if went_on.is_err() && !began {
-            // The VM is no more.
-            self.vswitch().handle(Input::Reset(self.source.vf));
+        for Passage { vm, from, .. } in &self.passages {
+            let at = &from.name;
+            warn!(vm, at, "a VM has not moved and goes on where it was");
         }
-        warn!(
-            vm = self.vm,
-            at = self.source.name,
-            "a VM has not moved and goes on where it was"
-        );
     }
 }
 
 impl LiveMigration for Relocation {
     fn step(&mut self, step: LiveStep) -> Result<LiveDone, Refusal> {
-        match (step, &self.stage) {
-            (LiveStep::Stop, Stage::Begun) => self.stop(),
-            (LiveStep::Save, Stage::Resting) => self.save(),
-            (LiveStep::Move, Stage::Saved(saved)) => {
-                self.stage = Stage::Moved(Arc::clone(saved));
-                let moved = self.move_addresses(&self.destination);
-                let moved = moved.map_err(failed)?;
-                Ok(LiveDone::Moved(Box::new(moved)))
+        match (step, &self.stage, &self.hca) {
+            (LiveStep::Stop, Stage::Begun, Some(hca)) => {
+                self.stage = Stage::Resting;
+                hca.rest()?;
+                Ok(LiveDone::Stopped {})
             }
-            (LiveStep::Restore, Stage::Moved(saved)) => {
+            (LiveStep::Save, Stage::Resting, _) => self.save(),
+            (LiveStep::Move, Stage::Saved(saved), _) => {
                 let saved = Arc::clone(saved);
-                self.restore(&saved)
+                self.move_there(Some(saved))
             }
-            (LiveStep::Resume, Stage::Restored) => self.resume(),
-            (step, _) => Err((
+            (LiveStep::Move, Stage::Begun, None) => self.move_there(None),
+            (LiveStep::Restore, Stage::Moved(Some(saved)), Some(hca)) => {
+                hca.restore(Arc::clone(saved))?;
+                self.stage = Stage::Restored;
+                Ok(LiveDone::Restored {})
+            }
+            (LiveStep::Resume, Stage::Restored, _) => self.resume(),
+            (step, _, _) => Err((
                 ErrorKind::BadRequest,
                 format!("step {step:?} is not the next one; ask for each once, in their order"),
             )),

@@ -3,6 +3,9 @@
 // Each test program uses its part of this.
 #![allow(dead_code)]
 
+pub mod ethernet;
+pub mod live;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap::error::ErrorKind;
 use serde::Serialize;
 use serde_json::json;
 
@@ -12,7 +13,8 @@ use super::super::number::whole;
 use super::super::{CliError, SourceArgs, print, print_json};
 use super::settle::{Guard, go_on_at_source};
 use crate::control::{
-    Client, LiveDone, LiveRequest, LiveSaved, LiveStep, Migrated, Place, Request, Response,
+    Client, LiveDone, LiveMove, LivePlaces, LiveRequest, LiveSaved, LiveStep, Migrated, Place,
+    Request, Response,
 };
 use crate::monitor::pci::{Location, State, flush};
 use crate::monitor::{MonitorError, Qmp, Qtest};
@@ -30,17 +32,22 @@ with the same machine, at a free VF of the destination, with those of `vf qemu-a
   ibvswitch vf qemu-args hv2-spare1 --receive --memory 4G
   ibvswitch vm migrate vm1 --to hv2
 
+Of a VM with several, such as a VF and a port, all are named, the one with these arguments first:
+
+  ibvswitch vm migrate vm1 cloud1 --to hv2
+
 Until the device goes on at the destination, whatever goes wrong leaves the VM where it was. The VM's
 former QEMU ends when the VM runs at its destination.")]
 pub(in crate::cli) struct MigrateArgs {
-    /// The VM: the name of the VF that the configuration has for it.
-    vm: String,
+    /// The VM: the names of its VF and its ports in the configuration.
+    #[arg(required = true, value_name = "VM")]
+    vms: Vec<String>,
     /// The hypervisor that it goes to.
     #[arg(long, value_name = "HYPERVISOR")]
     to: String,
-    /// The VF there; a free one that a QEMU waits at if left out.
-    #[arg(long, value_name = "VF")]
-    vf: Option<String>,
+    /// The VF or port there, for each that is named, in this order; a free one that a QEMU waits at if left out.
+    #[arg(long = "vf", value_name = "VF")]
+    vfs: Vec<String>,
     /// Directory of the sockets of both QEMUs, as of `vf qemu-args --sockets`.
     #[arg(long, value_name = "DIR")]
     sockets: Option<PathBuf>,
@@ -64,22 +71,35 @@ pub(in crate::cli) struct MigrateArgs {
 /// What a migration did, and how long each step took.
 #[derive(Debug, Serialize)]
 struct Report {
-    vm: String,
-    from: Place,
-    to: Place,
-    lid: u32,
-    guid: String,
+    /// Of each VF and port that the VM has.
+    moves: Vec<MoveReport>,
     /// Milliseconds.
     steps: Vec<StepReport>,
     /// How long the VM did not run.
     pause_ms: f64,
     /// How much of that was not QEMU's own.
     device_ms: f64,
+    /// Of the HCA, where the VM has one.
+    #[serde(flatten)]
+    hca: Option<HcaReport>,
+    /// Subnet management packets for the addresses.
+    packets: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct MoveReport {
+    vm: String,
+    from: Place,
+    to: Place,
+    lid: u32,
+    guid: String,
+}
+
+#[derive(Debug, Serialize)]
+struct HcaReport {
     image_bytes: u64,
     queue_pairs: u64,
     pages: u64,
-    /// Subnet management packets for the addresses.
-    packets: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -127,10 +147,10 @@ struct Sockets {
 }
 
 impl Sockets {
-    fn new(args: &MigrateArgs, runtime_dir: &Path, from: &Place, to: &Place) -> Self {
+    fn new(args: &MigrateArgs, runtime_dir: &Path, first: &LivePlaces) -> Self {
         let directory = args.sockets.as_deref().unwrap_or(runtime_dir);
-        let source = Monitor::new(directory, &from.vf);
-        let destination = Monitor::new(directory, &to.vf);
+        let source = Monitor::new(directory, &first.from.vf);
+        let destination = Monitor::new(directory, &first.to.vf);
         let or = |named: &Option<PathBuf>, usual: PathBuf| named.clone().unwrap_or(usual);
         Self {
             from_qmp: or(&args.from_qmp, source.qmp),
@@ -145,17 +165,20 @@ impl Sockets {
 struct Machines {
     source: Qmp,
     destination: Qmp,
-    qtest: Qtest,
+    /// That of the destination, where the VM has an HCA, of which QEMU moves nothing.
+    qtest: Option<Qtest>,
     incoming: PathBuf,
 }
 
 impl Machines {
     /// Finds both, and that they can do it.
-    fn connect(sockets: &Sockets) -> Result<Self, MonitorError> {
+    fn connect(sockets: &Sockets, has_hca: bool) -> Result<Self, MonitorError> {
         let mut machines = Self {
             source: Qmp::connect(&sockets.from_qmp)?,
             destination: Qmp::connect(&sockets.to_qmp)?,
-            qtest: Qtest::connect(&sockets.to_qtest)?,
+            qtest: has_hca
+                .then(|| Qtest::connect(&sockets.to_qtest))
+                .transpose()?,
             incoming: sockets.incoming.clone(),
         };
         for (qmp, wanted) in [
@@ -167,8 +190,10 @@ impl Machines {
                 return Err(qmp.refused(format!("has to be in state `{wanted}`"), status));
             }
         }
-        Location::of_hca(&mut machines.source)?;
-        Location::of_hca(&mut machines.destination)?;
+        if has_hca {
+            Location::of_hca(&mut machines.source)?;
+            Location::of_hca(&mut machines.destination)?;
+        }
         Ok(machines)
     }
 
@@ -231,6 +256,9 @@ impl Machines {
     }
 
     fn restore_pci(&mut self, saved: &(Location, State)) -> Result<(), MonitorError> {
+        let Some(qtest) = &mut self.qtest else {
+            return Ok(());
+        };
         let location = Location::of_hca(&mut self.destination)?;
         if location != saved.0 {
             let answer = format!("at {location}, in place of {}", saved.0);
@@ -238,7 +266,7 @@ impl Machines {
                 .destination
                 .refused("has the HCA elsewhere on its PCI", answer));
         }
-        saved.1.restore(&mut self.qtest, location)
+        saved.1.restore(qtest, location)
     }
 }
 
@@ -260,9 +288,9 @@ impl Devices {
         }
     }
 
-    fn move_addresses(&mut self) -> Result<Migrated, CliError> {
+    fn move_addresses(&mut self) -> Result<Vec<Migrated>, CliError> {
         match self.step(LiveStep::Move)? {
-            LiveDone::Moved(migrated) => Ok(*migrated),
+            LiveDone::Moved { moves } => Ok(moves),
             _ => Err(CliError::UnexpectedResponse),
         }
     }
@@ -272,27 +300,39 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
     let config = source.load()?;
     let control = config.control_socket();
     let mut client = Client::connect(&control)?;
-    let request = Request::Live(LiveRequest {
-        vm: args.vm.clone(),
-        to: args.to.clone(),
-        vf: args.vf.clone(),
+    let mut vfs = args.vfs.iter().cloned();
+    let moves = args.vms.iter().map(|vm| LiveMove {
+        vm: vm.clone(),
+        vf: vfs.next(),
     });
-    let Response::Live(LiveDone::Begun { from, to }) = client.ask(&request)? else {
+    let moves: Vec<LiveMove> = moves.collect();
+    if vfs.next().is_some() {
+        let message = "there are more --vf than VFs and ports to move; name each once";
+        let error = clap::Error::raw(ErrorKind::TooManyValues, format!("{message}\n"));
+        return Err(CliError::Usage(error));
+    }
+    let to = args.to.clone();
+    let request = Request::Live(LiveRequest { moves, to });
+    let Response::Live(LiveDone::Begun { moves, has_hca }) = client.ask(&request)? else {
         return Err(CliError::UnexpectedResponse);
     };
-    let sockets = Sockets::new(&args, &config.runtime_dir, &from, &to);
-    let mut machines = Machines::connect(&sockets).map_err(failed)?;
+    let Some(first) = moves.first() else {
+        return Err(CliError::UnexpectedResponse);
+    };
+    let LivePlaces { vm, from, .. } = first;
+    let sockets = Sockets::new(&args, &config.runtime_dir, first);
+    let mut machines = Machines::connect(&sockets, has_hca).map_err(failed)?;
     let (qmp, to_qmp) = (&sockets.from_qmp, &sockets.to_qmp);
-    let guard = Guard::start(&control, &args.vm, &from.vf, qmp, to_qmp)?;
-    let moved = migrate(&mut machines, Devices(client), &args);
+    let guard = Guard::start(&control, vm, &from.vf, qmp, to_qmp)?;
+    let moved = migrate(&mut machines, Devices(client), has_hca, &args);
     let (steps, saved, migrated) = match moved {
         Ok(done) => done,
         Err(error) => {
-            let stays = undo(&control, &args.vm, &mut machines);
+            let stays = undo(&control, vm, &mut machines);
             guard.dismiss();
             let at = match stays {
-                Ok(()) => format!("{} runs on at {}", args.vm, from.hypervisor),
-                Err(why) => format!("{} could not be made to run on: {why}", args.vm),
+                Ok(()) => format!("{vm} runs on at {}", from.hypervisor),
+                Err(why) => format!("{vm} could not be made to run on: {why}"),
             };
             return Err(CliError::Failed(format!("{error}; {at}")));
         }
@@ -302,7 +342,7 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
     let _ = machines.source.execute("quit", json!({}));
     guard.dismiss();
     went_on.map_err(failed)?;
-    let report = report(&args.vm, from, to, &steps, &saved, &migrated);
+    let report = report(moves, &steps, saved, &migrated);
     if args.json {
         print_json(&report)
     } else {
@@ -314,8 +354,9 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
 fn migrate(
     machines: &mut Machines,
     mut devices: Devices,
+    has_hca: bool,
     args: &MigrateArgs,
-) -> Result<(Steps, LiveSaved, Migrated), CliError> {
+) -> Result<(Steps, Option<LiveSaved>, Vec<Migrated>), CliError> {
     let mut steps = Steps::default();
     let patience = Duration::from_secs(args.wait.into());
     steps
@@ -324,23 +365,29 @@ fn migrate(
             machines.precopy(patience)
         })
         .map_err(failed)?;
-    steps
-        .time("flush", || flush(&mut machines.source))
-        .map_err(failed)?;
-    steps.time("stop", || devices.step(LiveStep::Stop))?;
-    let saved = steps.time("state", || devices.save())?;
-    let pci = steps.time("read PCI", || machines.save_pci(saved.config.clone()));
-    let pci = pci.map_err(failed)?;
+    // The rings of ports have stopped with the VM.
+    let mut hca = None;
+    if has_hca {
+        steps
+            .time("flush", || flush(&mut machines.source))
+            .map_err(failed)?;
+        steps.time("stop", || devices.step(LiveStep::Stop))?;
+        let saved = steps.time("state", || devices.save())?;
+        let pci = steps.time("read PCI", || machines.save_pci(saved.config.clone()));
+        hca = Some((saved, pci.map_err(failed)?));
+    }
     machines.switch_over().map_err(failed)?;
     // While QEMU copies the rest.
     let migrated = steps.time("addresses", || devices.move_addresses())?;
     steps.time("memory", || machines.arrive()).map_err(failed)?;
-    steps
-        .time("write PCI", || machines.restore_pci(&pci))
-        .map_err(failed)?;
-    steps.time("restore", || devices.step(LiveStep::Restore))?;
+    if let Some((_, pci)) = &hca {
+        steps
+            .time("write PCI", || machines.restore_pci(pci))
+            .map_err(failed)?;
+        steps.time("restore", || devices.step(LiveStep::Restore))?;
+    }
     steps.time("resume", || devices.step(LiveStep::Resume))?;
-    Ok((steps, saved, migrated))
+    Ok((steps, hca.map(|(saved, _)| saved), migrated))
 }
 
 /// The VM goes on where it was. The devices' part is undone since their connection has ended.
@@ -352,12 +399,10 @@ fn undo(control: &Path, vm: &str, machines: &mut Machines) -> Result<(), CliErro
 }
 
 fn report(
-    vm: &str,
-    from: Place,
-    to: Place,
+    moves: Vec<LivePlaces>,
     steps: &Steps,
-    saved: &LiveSaved,
-    migrated: &Migrated,
+    saved: Option<LiveSaved>,
+    migrated: &[Migrated],
 ) -> Report {
     const DEVICE: [&str; 8] = [
         "flush",
@@ -370,49 +415,71 @@ fn report(
         "resume",
     ];
     let device = steps.of(&DEVICE);
-    let packets = [
-        migrated.functions,
-        migrated.drops,
-        migrated.vswitches,
-        migrated.switches,
-    ];
+    let packets = migrated.iter().flat_map(|moved| {
+        let Migrated {
+            functions,
+            drops,
+            vswitches,
+            switches,
+            ..
+        } = moved;
+        [functions, drops, vswitches, switches].map(|packets| packets.sent)
+    });
+    let moves = moves
+        .into_iter()
+        .zip(migrated)
+        .map(|(places, moved)| MoveReport {
+            vm: places.vm,
+            from: places.from,
+            to: places.to,
+            lid: moved.lid,
+            guid: moved.guid.clone(),
+        });
     Report {
-        vm: vm.to_owned(),
-        from,
-        to,
-        lid: migrated.lid,
-        guid: migrated.guid.clone(),
+        moves: moves.collect(),
         steps: { steps.0.iter() }
             .map(|&(step, took)| StepReport { step, ms: ms(took) })
             .collect(),
         pause_ms: ms(device + steps.of(&["memory"])),
         device_ms: ms(device),
-        image_bytes: saved.image_bytes,
-        queue_pairs: saved.queue_pairs,
-        pages: saved.pages,
-        packets: packets.iter().map(|packets| packets.sent).sum(),
+        hca: saved.map(|saved| HcaReport {
+            image_bytes: saved.image_bytes,
+            queue_pairs: saved.queue_pairs,
+            pages: saved.pages,
+        }),
+        packets: packets.sum(),
     }
 }
 
 fn text(report: &Report) -> String {
-    let Report { vm, from, to, .. } = report;
-    let mut text = format!(
-        "{vm} runs at {} ({}), and no longer at {} ({})\n",
-        to.hypervisor, to.vf, from.hypervisor, from.vf
-    );
+    let mut text = String::new();
+    for MoveReport { vm, from, to, .. } in &report.moves {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{vm} runs at {} ({}), and no longer at {} ({})",
+            to.hypervisor, to.vf, from.hypervisor, from.vf
+        );
+    }
+    let hca = report.hca.as_ref();
     for StepReport { step, ms } in &report.steps {
         let what = match *step {
             "precopy" => "memory was copied while the VM ran".to_owned(),
-            "state" => format!(
-                "an image of {} bytes, with {} queue pairs",
-                report.image_bytes, report.queue_pairs
-            ),
+            "state" => hca.map_or_else(String::new, |hca| {
+                let HcaReport {
+                    image_bytes,
+                    queue_pairs,
+                    ..
+                } = hca;
+                format!("an image of {image_bytes} bytes, with {queue_pairs} queue pairs")
+            }),
             "addresses" => format!("LID, GUID and P_Keys, by {} packets", report.packets),
-            "restore" => format!("{} pages that the device had written", report.pages),
+            "restore" => hca.map_or_else(String::new, |hca| {
+                format!("{} pages that the device had written", hca.pages)
+            }),
             _ => String::new(),
         };
         let line = format!("    {step:<12}{ms:>10.1} ms  {what}");
-        // Writing to a string does not fail.
         let _ = writeln!(text, "{}", line.trim_end());
     }
     let _ = writeln!(
