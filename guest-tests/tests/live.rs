@@ -43,6 +43,7 @@ pkeys = ["default", "shop"]
 
 const VM: &str = "10.9.0.1";
 const PEER: &str = "10.9.0.2";
+const PINGS: u32 = 40;
 
 /// What the VM has.
 const OF_VM: [&str; 2] = ["vm1", "card1"];
@@ -205,16 +206,21 @@ fn a_vm_moves_under_traffic_and_does_not_notice() -> Result<()> {
     let before = Hca::of(&vm, DEVICE)?;
     vm.sh("dmesg -c >/dev/null", LIMIT)?;
 
-    let serve = format!("ibv_rc_pingpong -d {DEVICE} -c -n 6000");
-    let served = Background::start(peer, "pingpong", &serve)?;
-    peer.sh("await-port 18515 1", LIMIT)?;
-    let called = Background::start(&vm, "pingpong", &format!("{serve} {}", peer.address()))?;
     // The device writes into the VM's memory all the time.
     let write = format!("ib_write_bw -d {DEVICE} -p 18600 -D 60 -q 4 -s 65536");
     let written = Background::start(&vm, "write", &write)?;
     vm.sh("await-port 18600 1", LIMIT)?;
     let writing = Background::start(peer, "write", &format!("{write} {}", vm.address()))?;
-    let pinging = Background::start(peer, "ping", &format!("ping -c 40 {VM}"))?;
+    // As many messages as take seconds alone, however fast the machine is: beside the others they last longer
+    // than those.
+    let printed = Pingpong::Rc.printed((peer, &vm), DEVICE, false, "-n 2000", LIMIT)?;
+    let time = printed[0].split_whitespace().rev().nth(1);
+    let time: f64 = time.and_then(|it| it.parse().ok()).unwrap_or(1e3);
+    let serve = format!("ibv_rc_pingpong -d {DEVICE} -c -n {}", (3e6 / time) as u64);
+    let served = Background::start(peer, "pingpong", &serve)?;
+    peer.sh("await-port 18515 1", LIMIT)?;
+    let called = Background::start(&vm, "pingpong", &format!("{serve} {}", peer.address()))?;
+    let pinging = Background::start(peer, "ping", &format!("ping -c {PINGS} {VM}"))?;
 
     for (to, place) in [("hv2", PLACES[1]), ("hv1", PLACES[0])] {
         for (guest, program) in [(&vm, &called), (&vm, &written), (peer, &writing)] {
@@ -250,7 +256,12 @@ fn a_vm_moves_under_traffic_and_does_not_notice() -> Result<()> {
         Ok(())
     });
     checks.check("IPoIB goes on", || {
-        expect(&pinging.end(peer)?, &[" 0% packet loss"])?;
+        // A datagram that comes at the moment in which the addresses move may get lost.
+        let text = pinging.end(peer)?;
+        let lost = |more: u32| text.contains(&format!(" {} packets received", PINGS - more));
+        if ![0, 1, 2].into_iter().any(lost) {
+            return Err(peer.failed(text));
+        }
         ipoib::ping(&vm, PEER, "", LIMIT)
     });
     failures(&scene, &vm, &mut checks)?;

@@ -131,12 +131,15 @@ fn rights(inner: &Daemon, [denied, allowed]: &[Guest; 2]) -> Result<()> {
 fn description(guest: &Guest, device: &str) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     let verbs = guest.sh(&format!("ibv_devinfo -v -d {device}"), LIMIT)?;
-    for (number, line) in verbs.lines().enumerate() {
-        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+    let mut of = "";
+    for line in verbs.lines().map(str::trim) {
         // Flags come in lines of their own, below what they are flags of.
-        let name = match (name.trim(), value) {
-            (flag, "") => format!("{number}: {flag}"),
-            (name, _) => name.to_owned(),
+        let (name, value) = match line.split_once(':') {
+            Some((name, value)) => {
+                of = name;
+                (name.to_owned(), value)
+            }
+            None => (format!("{of}: {line}"), ""),
         };
         found.insert(name, value.trim().to_owned());
     }
@@ -163,9 +166,9 @@ fn description(guest: &Guest, device: &str) -> Result<BTreeMap<String, String>> 
     Ok(found)
 }
 
-/// Names of what may differ between a VF of software and one that is passed through to such: who it is, and
-/// where it lies.
-const OWN: [&str; 7] = [
+/// Names of what may differ between a VF of software and one that is passed through to such: who it is,
+/// where it lies, and that its guest registers memory by commands alone (`isolation = "strict"`).
+const OWN: [&str; 10] = [
     "hca_id",
     "node_guid",
     "sys_image_guid",
@@ -173,6 +176,9 @@ const OWN: [&str; 7] = [
     "GID[  0]",
     "configuration space 0x010",
     "configuration space 0x018",
+    "device_cap_flags",
+    "device_cap_flags: MEM_MGT_EXTENSIONS",
+    "device_cap_flags_ex",
 ];
 
 fn same_but_for_itself(guest: &Guest) -> Result<()> {
