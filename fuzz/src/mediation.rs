@@ -11,7 +11,7 @@ use connectx::bits::Field;
 use connectx::bits::command::{Opcode, alloc_pd_out, create_eq_in};
 use parking_lot::Mutex;
 use passthrough::testing::{Answer, Guest, Oracle, Scripted, Stock, request};
-use passthrough::{Isolation, Parts, Passthrough};
+use passthrough::{Isolation, Parts, Passthrough, Policy};
 use vfio_user::{Interrupts, IrqInfo};
 
 /// Longer than anything takes here.
@@ -347,7 +347,7 @@ pub fn bring_up(replies: Vec<Reply>) {
         open: Box::new(move || Ok(Box::new(vf.clone()))),
         interrupts: |vectors| Interrupts::new(&[IrqInfo::msix(vectors)]),
         time_limit: AMPLE,
-        isolation: Isolation::Strict,
+        policy: Policy::default(),
     });
     if let Ok(mut function) = function {
         let mut reply = Vec::new();

@@ -112,14 +112,14 @@ impl Daemon {
     }
 
     /// The configuration of a daemon with VFs of these names, which are passed through to VFs of this one, with
-    /// this isolation.
+    /// this isolation, and with all the rights that they have there.
     pub fn passed<S: AsRef<str>>(&self, vfs: &[S], isolation: &str) -> String {
         let vfs = vfs.iter().map(AsRef::as_ref).map(|name| {
             let socket = self.runtime_dir.join(format!("{name}.sock"));
             let device = socket.display();
             format!(
                 "[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:{device}\"\n\
-                 isolation = \"{isolation}\"\n"
+                 isolation = \"{isolation}\"\nsmp = \"fabric\"\n"
             )
         });
         let vfs: String = vfs.collect();

@@ -18,12 +18,14 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fabric::SmpAccess;
+use hca::ServiceLevels;
 use passthrough::Isolation;
 use serde::{Deserialize, Serialize};
 use vhost_user::port::Claims;
 use vhost_user::translate::Mac;
 use vswitch::model;
-use wire::Guid;
+use wire::{Guid, Lid};
 
 pub use document::Problem;
 pub(crate) use names::{ISOLATION, SMP_ACCESS};
@@ -146,6 +148,12 @@ pub struct Hardware {
     pub device: passthrough::Device,
     /// What keeps its guest from the daemon's memory at the VF behind it.
     pub isolation: Isolation,
+    /// How far its guest's subnet management packets go.
+    pub smp: SmpAccess,
+    /// Service levels of its guest's connections.
+    pub service_levels: ServiceLevels,
+    /// The cluster that its VM is in, by its place in [`Config::clusters`], and its LID there.
+    pub cluster: Option<(usize, Lid)>,
     /// As [`Vf::guest_memory`].
     pub guest_memory: Option<u64>,
     /// The vfio-user socket for its VM; absolute.

@@ -11,7 +11,7 @@ use connectx::bits::capability::{
 use connectx::bits::command::{Opcode, alloc_pd_out, create_eq_in, query_pages_out};
 use connectx::bits::event::{create_eq_out, eqc};
 use connectx::bits::initialization::{FIRST_UAR, PAGE_SIZE, UAR_EQ_ARM, mlx5_init_seg as segment};
-use connectx::bits::port::query_hca_vport_context_out;
+use connectx::bits::port::{query_hca_vport_context_out, query_hca_vport_gid_out};
 use connectx::bits::{Field, Wide};
 use nix::sys::eventfd::EventFd;
 
@@ -80,6 +80,8 @@ pub(crate) fn command(opcode: Opcode, modifier: u32, len: usize) -> Vec<u8> {
 impl Adapter {
     /// Bytes of the reply that tells of the port.
     pub const PORT_REPLY: usize = query_hca_vport_context_out::SIZE;
+    /// Bytes of the reply that tells the port's first GID.
+    pub const GID_REPLY: usize = query_hca_vport_gid_out::SIZE + 16;
 
     /// Brings up a VF that was just reset, in the order of drivers. Vector 0 signals `wake`.
     pub fn start(
@@ -168,7 +170,11 @@ impl Adapter {
         self.create_event_queue()?;
         // After the queue that tells of changes.
         let request = command(Opcode::QueryHcaVportContext, 0, 16);
-        self.port = Port::read(&self.execute(&request, Self::PORT_REPLY)?);
+        let reply = self.execute(&request, Self::PORT_REPLY)?;
+        self.port.read(&reply);
+        let request = command(Opcode::QueryHcaVportGid, 0, 16);
+        let reply = self.execute(&request, Self::GID_REPLY)?;
+        self.port.read_gid(&reply);
         Ok(())
     }
 

@@ -16,13 +16,15 @@ use thiserror::Error;
 use vfio_user::{DmaTable, Interrupts, Mapping};
 
 use crate::adapter::{Adapter, field_offset};
+use crate::cluster::Membership;
 use crate::core::{Core, HEAD, Owner, refusal};
 use crate::doorbell::Doorbell;
 use crate::guest::{Guest, Kind};
+use crate::mediation::Verdict;
 use crate::mediation::memory_key::covered;
-use crate::mediation::{Isolation, Verdict};
 use crate::memory::{GuestMemory, Raise};
 use crate::physical::{Physical, PhysicalError};
+use crate::policy::Policy;
 use crate::report::{Fate, Report};
 use crate::wake::Wake;
 use crate::window::Window;
@@ -55,8 +57,8 @@ pub struct Parts {
     pub interrupts: fn(u16) -> std::io::Result<Interrupts>,
     /// How long the VF may take for a command of the guest. Drivers give up after 60 s.
     pub time_limit: Duration,
-    /// What keeps the guest from the daemon's memory at the VF.
-    pub isolation: Isolation,
+    /// What the guest may do.
+    pub policy: Policy,
 }
 
 impl std::fmt::Debug for Parts {
@@ -116,10 +118,13 @@ impl Passthrough {
             doorbells_mapped: configuration.doorbells == Doorbells::Poll,
             ..Report::default()
         }));
+        if let Some(Membership { cluster, lid }) = &parts.policy.membership {
+            cluster.join(*lid, Arc::clone(&report));
+        }
         let mut core = Core::new(
             parts.name.clone(),
             parts.time_limit,
-            parts.isolation,
+            parts.policy,
             Arc::clone(&wake),
             Arc::clone(&report),
         );

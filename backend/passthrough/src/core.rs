@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use connectx::bits::Field;
 use connectx::bits::command::{Opcode, Status, alloc_pd_out, create_eq_in};
 use connectx::bits::event::EventType;
 use connectx::queue::event::Entry;
@@ -13,11 +14,12 @@ use crate::adapter::{Adapter, command};
 use crate::commands::Room;
 use crate::events::Event;
 use crate::firmware::{FirmwarePages, PAGE_REQUEST};
-use crate::guest::{Guest, Kind};
-use crate::mediation::{After, Facts, Isolation, Refusal, Verdict, judge, number_made};
+use crate::guest::Guest;
+use crate::mediation::{After, Facts, Refusal, Verdict, judge};
 use crate::memory::{GuestMemory, Raise};
 use crate::physical::PhysicalError;
-use crate::report::{Fate, Port, Report};
+use crate::policy::Policy;
+use crate::report::{Fate, Report};
 use crate::wake::Wake;
 
 /// Events that are taken at a time.
@@ -29,7 +31,7 @@ const MAX_WAITING: usize = 32 << 20;
 /// Bytes of the head of a reply.
 pub(crate) const HEAD: usize = 16;
 /// Where requests have the number of an object.
-const NUMBER: connectx::bits::Field = alloc_pd_out::PD;
+const NUMBER: Field = alloc_pd_out::PD;
 
 /// Whose a command is.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub(crate) enum Owner {
     Guest(u32, After),
     /// The daemon's, which asks for the state of the port.
     Port,
+    /// The daemon's, which asks for the GID of the port.
+    Gid,
     /// The daemon's, which gives firmware pages, or takes them: the operation.
     Pages(u32),
     /// The daemon's, which wants nothing of the reply.
@@ -80,7 +84,7 @@ pub(crate) struct Core {
     stuck: Option<Adapter>,
     /// How long the VF may take for a command.
     time_limit: Duration,
-    isolation: Isolation,
+    policy: Policy,
     /// The timer looks after the commands that the VF has.
     watched: bool,
     /// The VF was given commands of the guest since it was brought up.
@@ -97,7 +101,7 @@ impl Core {
     pub fn new(
         name: String,
         time_limit: Duration,
-        isolation: Isolation,
+        policy: Policy,
         wake: Arc<Wake>,
         report: Arc<Mutex<Report>>,
     ) -> Self {
@@ -108,7 +112,7 @@ impl Core {
             adapter: None,
             stuck: None,
             time_limit,
-            isolation,
+            policy,
             watched: false,
             guest: Guest::default(),
             waiting: VecDeque::new(),
@@ -164,7 +168,8 @@ impl Core {
             atomic: &adapter.atomic,
             vectors,
             own_page: adapter.page,
-            isolation: self.isolation,
+            policy: &self.policy,
+            grh_required: self.report.lock().port.grh_required,
             covered,
         };
         Some(judge(&mut self.guest, &facts, request))
@@ -396,7 +401,8 @@ impl Core {
             Owner::Guest(slot, after) => {
                 let time = flight.since.elapsed();
                 let fate = if is_done {
-                    if let Some(page) = self.guest.conclude(after, &mut reply, pages) {
+                    let membership = self.policy.membership.as_ref();
+                    if let Some(page) = self.guest.conclude(after, &mut reply, pages, membership) {
                         let mut request = command(Opcode::DeallocUar, 0, HEAD);
                         NUMBER.set(&mut request, page);
                         self.submit(Owner::Nobody, request, HEAD);
@@ -412,9 +418,16 @@ impl Core {
                 self.done.push_back((slot, reply));
             }
             Owner::Port => {
+                if is_done {
+                    self.report.lock().port.read(&reply);
+                }
+                let request = command(Opcode::QueryHcaVportGid, 0, HEAD);
+                self.submit(Owner::Gid, request, Adapter::GID_REPLY);
+            }
+            Owner::Gid => {
                 self.port_asked = false;
                 if is_done {
-                    self.report.lock().port = Port::read(&reply);
+                    self.report.lock().port.read_gid(&reply);
                 }
             }
             Owner::Pages(operation) => {
@@ -443,64 +456,6 @@ impl Core {
             self.report.lock().alive = false;
         }
         adapter
-    }
-}
-
-impl Guest {
-    /// What a command that the VF has executed has changed. Of doorbell pages that the guest has no room
-    /// for, the VF's number is returned.
-    fn conclude(&mut self, after: After, reply: &mut Vec<u8>, pages: u32) -> Option<u32> {
-        match after {
-            After::Nothing => {}
-            After::Made(kind) => self.made(kind, number_made(kind, reply)),
-            After::Gone(kind, number) => {
-                self.gone(kind, number);
-                if kind == Kind::EventQueue {
-                    self.events.remove(&(number as u8));
-                    self.on_vector_0.remove(&(number as u8));
-                }
-            }
-            After::Page => {
-                let physical = alloc_pd_out::PD.get(reply);
-                match self.add_page(physical, pages) {
-                    Some(page) => alloc_pd_out::PD.set(reply, page),
-                    None => {
-                        *reply = refusal(Status::NoResources);
-                        return Some(physical);
-                    }
-                }
-            }
-            After::PageGone(page) => self.remove_page(page),
-            After::EventQueue(queue, vector) => {
-                let eqn = number_made(Kind::EventQueue, reply);
-                self.made(Kind::EventQueue, eqn);
-                match queue {
-                    Some(queue) => {
-                        self.events.insert(eqn as u8, *queue);
-                    }
-                    None if vector == 0 => {
-                        self.on_vector_0.insert(eqn as u8);
-                    }
-                    None => {}
-                }
-            }
-            After::ShowPage(field, at) => {
-                if let Some(context) = reply.get_mut(at..) {
-                    let shown = self.page_of(field.get(context)).unwrap_or(0);
-                    field.set(context, shown);
-                }
-            }
-        }
-        None
-    }
-
-    /// Tells the driver of an event, by the first of its queues that wants to hear of such.
-    pub fn event(&mut self, memory: &GuestMemory, raise: &mut Raise, entry: &Entry) {
-        let wants = |mask: u64| mask >> entry.kind.code() & 1 != 0;
-        if let Some(queue) = self.events.values_mut().find(|queue| wants(queue.mask)) {
-            // A guest that has taken the queue's memory away hears of nothing.
-            let _ = queue.push(memory, entry, raise);
-        }
     }
 }
 

@@ -46,6 +46,10 @@ pub(crate) struct Guest {
     pub events: BTreeMap<u8, EventQueue>,
     /// Event queues that the VF fills and announces by vector 0, which is the daemon's.
     pub on_vector_0: HashSet<u8>,
+    /// Queue pairs of connections.
+    pub connected: HashSet<u32>,
+    /// Paths of those, primary or not, that have a global route header of the daemon's.
+    pub headers_added: HashSet<(u32, bool)>,
     /// What the driver has chosen of the capabilities.
     pub log_max_qp: Option<u32>,
     pub log_uar_page_size: u32,
@@ -82,6 +86,12 @@ impl Guest {
             && let Some(count) = self.counts.of(kind)
         {
             *count -= 1;
+        }
+        if kind == Kind::QueuePair {
+            self.connected.remove(&number);
+            for is_primary in [false, true] {
+                self.headers_added.remove(&(number, is_primary));
+            }
         }
     }
 

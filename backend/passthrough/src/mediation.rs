@@ -4,8 +4,10 @@
 //! page or a port that is not the guest's. Numbers of objects are the VF's own, since the data path
 //! carries them.
 
+pub(crate) mod address_path;
 pub(crate) mod memory_key;
 mod pages;
+pub(crate) mod port;
 mod queue;
 
 use connectx::bits::Field;
@@ -18,38 +20,19 @@ use connectx::bits::command::{
 use connectx::bits::completion::{cqc, query_cq_out};
 use connectx::bits::counter::query_q_counter_in;
 use connectx::bits::event::create_eq_out;
-use connectx::bits::port::{
-    REGISTER_NODE_DESC, REGISTER_PMTU, REGISTER_PTYS, REGISTER_PVLC, access_register_in,
-    hca_vport_context as vport, mad_ifc_in, modify_hca_vport_context_in, ptys_reg,
-};
-use connectx::bits::queue_pair::{qpc, query_qp_out};
 use connectx::queue::event::EventQueue;
 
+use self::port::{modify_port, own_port, register};
 use crate::capability;
 use crate::guest::{Guest, Kind, Stage};
+use crate::policy::{Isolation, Policy};
 
 /// User context that a command is from: none but the kernel's driver has any here.
 const UID: Field = Field::new(0x00, 15, 0);
 /// Where requests and replies have their object's number.
 const NUMBER: Field = alloc_pd_out::PD;
-/// In requests about a port: its number.
-const PORT_NUMBER: Field = Field::new(0x08, 19, 16);
 /// Where the lists of pages begin.
 const LIST: usize = 0x110;
-/// Operation of a register's access: it is read.
-const READ: u32 = 1;
-
-/// What keeps a guest from the daemon's own memory at the VF, by which the VF could be given any command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// The daemon: no key, no queue and no work request of the guest can name that memory. The guest
-    /// cannot change keys by work requests then.
-    #[default]
-    Strict,
-    /// The VF alone, which keeps its guest from what is not the VF's. The guest can change keys by work
-    /// requests.
-    Sriov,
-}
 
 /// Why a command is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +65,11 @@ pub(crate) enum After {
     Nothing,
     /// The guest has a new object.
     Made(Kind),
+    /// The guest has a new queue pair, for a connection or not.
+    QueuePair {
+        /// Whether it has a path to one other queue pair.
+        connects: bool,
+    },
     /// An object is gone.
     Gone(Kind, u32),
     /// The guest has a new doorbell page.
@@ -92,6 +80,12 @@ pub(crate) enum After {
     EventQueue(Option<Box<EventQueue>>, u32),
     /// The reply names a page, at this offset.
     ShowPage(Field, usize),
+    /// The reply has the context of this queue pair.
+    ShowQueuePair(u32),
+    /// The reply has the port's context.
+    ShowPort,
+    /// The reply is of the port's own agent.
+    ShowAgent,
 }
 
 /// What is known of the VF to judge by.
@@ -105,8 +99,10 @@ pub(crate) struct Facts<'a> {
     pub vectors: u16,
     /// The daemon's own doorbell page.
     pub own_page: u32,
-    /// What the guest may name.
-    pub isolation: Isolation,
+    /// What the guest may do.
+    pub policy: &'a Policy,
+    /// The port needs a global route header.
+    pub grh_required: bool,
     /// Where a key over all of the guest's memory ends.
     pub covered: u64,
 }
@@ -128,7 +124,9 @@ pub(crate) fn judge(
     let is_full = guest.is_full();
     let mut judge = Judge { guest, facts };
     match judge.of(opcode, request)? {
-        Verdict::Forward(After::Made(_) | After::EventQueue(..)) if is_full => {
+        Verdict::Forward(After::Made(_) | After::QueuePair { .. } | After::EventQueue(..))
+            if is_full =>
+        {
             refuse(Status::NoResources, "the guest has too many objects")
         }
         verdict => Ok(verdict),
@@ -195,14 +193,17 @@ impl Judge<'_> {
             Opcode::QueryHcaCap => self.query_capabilities(request),
             Opcode::SetHcaCap => self.set_capabilities(request),
             Opcode::QueryAdapter => FORWARD,
-            Opcode::QueryHcaVportContext | Opcode::QueryHcaVportGid | Opcode::QueryHcaVportPkey => {
+            Opcode::QueryHcaVportContext => {
+                own_port(request)?;
+                Ok(Verdict::Forward(After::ShowPort))
+            }
+            Opcode::QueryHcaVportGid | Opcode::QueryHcaVportPkey => {
                 own_port(request)?;
                 FORWARD
             }
             Opcode::ModifyHcaVportContext => modify_port(request),
             Opcode::AccessReg => register(request),
-            Opcode::MadIfc if mad_ifc_in::PORT.get(request) <= 1 => FORWARD,
-            Opcode::MadIfc => refuse(Status::BadParameter, "there is one port"),
+            Opcode::MadIfc => self.manage(request),
             Opcode::AllocPd => made(Kind::ProtectionDomain),
             Opcode::DeallocPd => self.gone(Kind::ProtectionDomain, request),
             Opcode::AllocXrcd => made(Kind::XrcDomain),
@@ -242,8 +243,7 @@ impl Judge<'_> {
             Opcode::CreateQp => self.create_queue_pair(request),
             Opcode::QueryQp => {
                 self.with(Kind::QueuePair, request)?;
-                let at = query_qp_out::QPC.position().0 / 8;
-                Ok(Verdict::Forward(After::ShowPage(qpc::UAR_PAGE, at)))
+                Ok(Verdict::Forward(After::ShowQueuePair(NUMBER.get(request))))
             }
             Opcode::DestroyQp => self.gone(Kind::QueuePair, request),
             Opcode::Rst2Init
@@ -252,7 +252,7 @@ impl Judge<'_> {
             | Opcode::Rtr2Rts
             | Opcode::Rts2Rts
             | Opcode::Sqerr2Rts
-            | Opcode::Sqd2Rts => self.modify_queue_pair(request),
+            | Opcode::Sqd2Rts => self.modify_queue_pair(opcode, request),
             Opcode::ToErr | Opcode::ToRst | Opcode::AttachToMcg | Opcode::DetachFromMcg => {
                 self.with(Kind::QueuePair, request)
             }
@@ -316,7 +316,7 @@ impl Judge<'_> {
             }
             cap::LOG_UAR_PAGE_SZ.set(&mut shown, self.guest.log_uar_page_size);
         }
-        if modifier >> 1 == TYPE_GENERAL && self.facts.isolation == Isolation::Strict {
+        if modifier >> 1 == TYPE_GENERAL && self.facts.policy.isolation == Isolation::Strict {
             capability::hide_key_updates(&mut shown);
         }
         let mut reply = vec![0; query_hca_cap_out::CAPABILITY.position().0 / 8];
@@ -391,60 +391,6 @@ impl Judge<'_> {
 
 const fn made(kind: Kind) -> Result<Verdict, Refusal> {
     Ok(Verdict::Forward(After::Made(kind)))
-}
-
-/// A virtual function has one port, and no say over those of others.
-fn own_port(request: &[u8]) -> Result<(), Refusal> {
-    if PORT_NUMBER.get(request) > 1 {
-        return refuse(Status::BadParameter, "there is one port");
-    }
-    if modify_hca_vport_context_in::OTHER_VPORT.is_set(request) {
-        return refuse(
-            Status::BadParameter,
-            "a virtual function has no say over other ports",
-        );
-    }
-    Ok(())
-}
-
-/// Of its port a guest changes the capabilities that announce its own agents, where the VF lets it, and
-/// nothing else.
-fn modify_port(request: &mut [u8]) -> Result<Verdict, Refusal> {
-    own_port(request)?;
-    let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.get_mut(request);
-    if vport::FIELD_SELECT.is_set(context) {
-        return refuse(
-            Status::BadParameter,
-            "addresses and state of the port are not the guest's to set",
-        );
-    }
-    let capabilities = [vport::CAP_MASK1, vport::CAP_MASK1_FIELD_SELECT];
-    let values = capabilities.map(|field| field.get(context));
-    context.fill(0);
-    for (field, value) in capabilities.into_iter().zip(values) {
-        field.set(context, value);
-    }
-    FORWARD
-}
-
-/// Registers of the port, which are read, and the node's description, which may be written.
-fn register(request: &[u8]) -> Result<Verdict, Refusal> {
-    let reads = access_register_in::OP_MOD.get(request) == READ;
-    let data = request.get(access_register_in::SIZE..).unwrap_or_default();
-    match access_register_in::REGISTER_ID.get(request) {
-        REGISTER_NODE_DESC => FORWARD,
-        REGISTER_PMTU | REGISTER_PTYS | REGISTER_PVLC if reads => {
-            if ptys_reg::LOCAL_PORT.get(data) > 1 {
-                return refuse(Status::BadParameter, "there is one port");
-            }
-            FORWARD
-        }
-        REGISTER_PMTU | REGISTER_PTYS | REGISTER_PVLC => refuse(
-            Status::BadParameter,
-            "the port is not the guest's to set up",
-        ),
-        _ => refuse(Status::BadParameter, "no such register"),
-    }
 }
 
 /// The number in the reply of a command that made an object.

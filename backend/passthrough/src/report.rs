@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use connectx::bits::Span;
 use connectx::bits::command::Opcode;
-use connectx::bits::port::{hca_vport_context as vport, query_hca_vport_context_out};
+use connectx::bits::port::{
+    hca_vport_context as vport, query_hca_vport_context_out, query_hca_vport_gid_out,
+};
 
 /// The port of the VF behind, as that VF says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,22 +22,33 @@ pub struct Port {
     pub node_guid: u64,
     /// Port GUID.
     pub port_guid: u64,
+    /// Its first GID, as in packets; zeros while it is not known.
+    pub gid: [u8; 16],
     /// Whether packets to and from it need a global route header.
     pub grh_required: bool,
 }
 
+/// In the reply to QUERY_HCA_VPORT_GID: the GID.
+const GID: Span = Span::new(query_hca_vport_gid_out::SIZE, 16);
+
 impl Port {
-    /// From the reply to QUERY_HCA_VPORT_CONTEXT.
-    pub(crate) fn read(reply: &[u8]) -> Self {
+    /// From the reply to QUERY_HCA_VPORT_CONTEXT: all but the GID.
+    pub(crate) fn read(&mut self, reply: &[u8]) {
         let context = query_hca_vport_context_out::HCA_VPORT_CONTEXT.get(reply);
-        Self {
+        *self = Self {
             state: vport::VPORT_STATE.get(context) as u8,
             lid: vport::LID.get(context) as u16,
             sm_lid: vport::SM_LID.get(context) as u16,
             node_guid: vport::NODE_GUID.get(context),
             port_guid: vport::PORT_GUID.get(context),
+            gid: self.gid,
             grh_required: vport::GRH_REQUIRED.is_set(context),
-        }
+        };
+    }
+
+    /// From the reply to QUERY_HCA_VPORT_GID.
+    pub(crate) fn read_gid(&mut self, reply: &[u8]) {
+        self.gid = GID.array(reply);
     }
 }
 

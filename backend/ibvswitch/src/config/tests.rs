@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fabric::SmpAccess;
-use wire::{Lid, LinkWidth, Mtu, PKey};
+use wire::{Lid, LinkWidth, Mtu, PKey, Sl};
 
 use super::*;
 

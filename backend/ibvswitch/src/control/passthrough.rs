@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use passthrough::Isolation;
 use serde::{Deserialize, Serialize};
-use wire::{Guid, PortState};
+use wire::{Guid, Lid, PortState};
 
 use super::Objects;
 use crate::config::{Hardware, Hypervisor, ISOLATION};
@@ -33,6 +33,12 @@ pub struct PassedVf {
     pub node_guid: String,
     /// Port GUID of the VF behind it.
     pub port_guid: String,
+    /// The virtual cluster that its VM is in, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// Its LID there, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_lid: Option<u16>,
     /// Whether packets to and from that port need a global route header.
     pub grh_required: bool,
     /// Whether the guest's programs ring doorbells of the VF behind it without the daemon.
@@ -99,11 +105,12 @@ impl From<passthrough::report::Objects> for Objects {
 }
 
 impl PassedVf {
-    /// One that has this report, where it is served, and whether its VMM is connected, and does not share
-    /// memory.
+    /// One that has this report, where it is served, its cluster's name and its LID there, and whether its VMM
+    /// is connected, and does not share memory.
     pub(crate) fn new(
         hypervisor: &Hypervisor,
         vf: &Hardware,
+        cluster: Option<(String, Lid)>,
         report: &passthrough::Report,
         (client_connected, memory_unshared): (bool, bool),
     ) -> Self {
@@ -132,6 +139,8 @@ impl PassedVf {
             sm_lid: port.sm_lid,
             node_guid: Guid::new(port.node_guid).to_string(),
             port_guid: Guid::new(port.port_guid).to_string(),
+            virtual_lid: cluster.as_ref().map(|(_, lid)| lid.value()),
+            cluster: cluster.map(|(name, _)| name),
             grh_required: port.grh_required,
             doorbells_mapped: report.doorbells_mapped,
             socket: vf.socket.display().to_string(),

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use connectx::{Configuration, FunctionState, Software};
 use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
+use passthrough::Cluster;
 use vfio_user::{Device, Interrupts, IrqInfo, Server};
 use vmm::{Listener, Stop, remedy};
 use vswitch::{LinkError, MigrateError, Plan, SmError, VSwitch};
@@ -309,9 +310,11 @@ impl Assembly {
             sockets.push(serve(name, listener.into(), device, abort.clone())?);
         }
         let mut passed_through = Vec::new();
+        let clusters: Vec<Arc<Cluster>> = config.clusters.iter().map(|_| Arc::default()).collect();
         for (listener, hardware) in passed.zip(config.hardware()) {
             let name = hardware.name.clone();
-            let device = HardwareDevice::open(hardware, limits.of(hardware.guest_memory));
+            let device =
+                HardwareDevice::open(hardware, limits.of(hardware.guest_memory), &clusters);
             let device = device.map_err(|source| AssemblyError::Hardware {
                 name: name.clone(),
                 device: hardware.device.clone(),
@@ -511,7 +514,7 @@ impl StatusSource for Whole {
         let placement = self.talks.placement(&self.engines, &status.vfs);
         let passed = self.observer.config().hardware_of();
         let passed = passed.zip(&self.passed_through);
-        let passed = passed.map(|((at, vf), state)| state.status(at, vf));
+        let passed = passed.map(|((at, vf), state)| state.status(at, vf, &self.config.clusters));
         Status {
             passthrough: passed.collect(),
             placement,

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use connectx::{Effect, Function};
+use fabric::SmpAccess;
 use nix::errno::Errno;
 use parking_lot::Mutex;
-use passthrough::{OpenError, Parts, Passthrough, Report};
+use passthrough::{Cluster, Membership, OpenError, Parts, Passthrough, Policy, Report, Smp};
 use vfio_user::{Device, Interrupts, IrqInfo, Mapping, MemoryLimits, Region};
 
-use crate::config::{Hardware, Hypervisor};
+use crate::config::{Cluster as Configured, Hardware, Hypervisor};
 use crate::control::PassedVf;
 use crate::daemon::client::ClientState;
 use crate::daemon::device::{connect, regions};
@@ -28,18 +29,22 @@ pub struct HardwareDevice {
 }
 
 impl HardwareDevice {
-    /// Opens the VF behind it.
+    /// Opens the VF behind it. Of the clusters it joins its own.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(hardware: &Hardware, memory_limits: MemoryLimits) -> Result<Self, OpenError> {
+    pub fn open(
+        hardware: &Hardware,
+        memory_limits: MemoryLimits,
+        clusters: &[Arc<Cluster>],
+    ) -> Result<Self, OpenError> {
         let device = hardware.device.clone();
         let backend = Passthrough::new(Parts {
             name: hardware.name.clone(),
             open: Box::new(move || device.open()),
             interrupts: |vectors| Interrupts::new(&[IrqInfo::msix(vectors)]),
             time_limit: COMMAND_TIME,
-            isolation: hardware.isolation,
+            policy: policy(hardware, clusters),
         })?;
         Ok(Self {
             function: Function::new(backend),
@@ -58,6 +63,25 @@ impl HardwareDevice {
     }
 }
 
+/// What the configuration leaves the guest.
+fn policy(hardware: &Hardware, clusters: &[Arc<Cluster>]) -> Policy {
+    let membership = hardware.cluster.and_then(|(index, lid)| {
+        let cluster = Arc::clone(clusters.get(index)?);
+        let lid = lid.value();
+        Some(Membership { cluster, lid })
+    });
+    Policy {
+        isolation: hardware.isolation,
+        smp: match hardware.smp {
+            SmpAccess::Deny => Smp::Deny,
+            SmpAccess::OwnPort => Smp::OwnPort,
+            SmpAccess::Fabric => Smp::Fabric,
+        },
+        service_levels: hardware.service_levels,
+        membership,
+    }
+}
+
 /// What is known of a VF that is passed through. Whoever reads it waits for no VF.
 #[derive(Debug, Clone)]
 pub struct HardwareState {
@@ -68,10 +92,14 @@ pub struct HardwareState {
 impl HardwareState {
     /// As it is told to those who ask.
     #[must_use]
-    pub fn status(&self, at: &Hypervisor, vf: &Hardware) -> PassedVf {
+    pub fn status(&self, at: &Hypervisor, vf: &Hardware, clusters: &[Configured]) -> PassedVf {
         let connected = self.client.is_connected();
         let unshared = self.client.has_unshared_memory();
-        PassedVf::new(at, vf, &self.report.lock(), (connected, unshared))
+        let cluster = vf.cluster.and_then(|(index, lid)| {
+            let name = clusters.get(index)?.name.clone();
+            Some((name, lid))
+        });
+        PassedVf::new(at, vf, cluster, &self.report.lock(), (connected, unshared))
     }
 }
 

@@ -197,18 +197,24 @@ impl Daemon {
     }
 
     /// Starts a daemon with VFs of these names, which are passed through to those of this one, with this
-    /// isolation.
+    /// isolation, and with all the rights that they have here.
     pub fn before<S: AsRef<str>>(&self, names: &[S], isolation: &str) -> Self {
-        let vfs = names.iter().map(AsRef::as_ref).map(|name| {
+        let keys = format!("isolation = \"{isolation}\"\nsmp = \"fabric\"\n");
+        let vfs = names.iter().map(|name| (name.as_ref(), keys.as_str()));
+        self.before_with("", &vfs.collect::<Vec<_>>())
+    }
+
+    /// The same with tables of its own, and for each VF keys of its own.
+    pub fn before_with(&self, tables: &str, vfs: &[(&str, &str)]) -> Self {
+        let vfs = vfs.iter().map(|(name, keys)| {
             let device = self.own_socket(name);
             format!(
-                "[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:{}\"\n\
-                 isolation = \"{isolation}\"\n",
+                "[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:{}\"\n{keys}\n",
                 device.display()
             )
         });
         let vfs: String = vfs.collect();
-        let mut front = Self::logging(&format!("[[hypervisor]]\nname = \"hw\"\n{vfs}"));
+        let mut front = Self::logging(&format!("{tables}[[hypervisor]]\nname = \"hw\"\n{vfs}"));
         front.traps = self.traps;
         front
     }

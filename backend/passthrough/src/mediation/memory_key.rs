@@ -6,8 +6,9 @@ use connectx::bits::memory_key::{
 };
 
 use super::pages::check_pages;
-use super::{Isolation, Judge, LIST, Refusal, Verdict, made, refuse};
+use super::{Judge, LIST, Refusal, Verdict, made, refuse};
 use crate::guest::Kind;
+use crate::policy::Isolation;
 use crate::window::{BASE, SIZE, Window};
 
 /// Bytes in which translation entries are counted.
@@ -39,7 +40,7 @@ impl Judge<'_> {
             // A free key says later how long its pages are.
             check_pages(list, mkc::LOG_PAGE_SIZE.get(context))?;
         }
-        if self.facts.isolation == Isolation::Strict {
+        if self.facts.policy.isolation == Isolation::Strict {
             self.confine(mode, request)?;
         }
         made(Kind::Key)

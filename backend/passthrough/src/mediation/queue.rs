@@ -1,6 +1,6 @@
 //! Queues: event queues, completion queues, shared receive queues and queue pairs.
 
-use connectx::bits::command::{Status, create_eq_in};
+use connectx::bits::command::{Opcode, Status, create_eq_in};
 use connectx::bits::completion::{cqc, create_cq_in, modify_cq_in};
 use connectx::bits::event::{EQE_SIZE, STATE_ARMED, STATE_FIRED, destroy_eq_in, eqc, query_eq_out};
 use connectx::bits::queue_pair::{ReceiveType, ServiceType, ads, create_qp_in, qpc};
@@ -10,8 +10,9 @@ use connectx::queue::Buffer;
 use connectx::queue::event::{EventQueue, LOG_MAX_EQ_SIZE};
 
 use super::pages::{check_pages, check_record};
-use super::{After, Isolation, Judge, LIST, Refusal, Verdict, made, refuse};
+use super::{After, Judge, LIST, NUMBER, Refusal, Verdict, made, refuse};
 use crate::guest::Kind;
+use crate::policy::{Isolation, Smp};
 
 /// Bytes behind the context of a request about a completion queue that name memory of user contexts.
 const CQ_USER_MEMORY: std::ops::Range<usize> = 0x50..LIST;
@@ -132,7 +133,7 @@ impl Judge<'_> {
         self.own(Kind::ProtectionDomain, srqc::PD.get(context))?;
         self.own_or_none(Kind::XrcDomain, srqc::XRCD.get(context))?;
         self.own_or_none(Kind::CompletionQueue, srqc::CQN.get(context))?;
-        if self.facts.isolation == Isolation::Strict {
+        if self.facts.policy.isolation == Isolation::Strict {
             SRQ_RLKY.set(context, 0);
         }
         check_record(srqc::DBR_ADDR.get(context))?;
@@ -149,6 +150,7 @@ impl Judge<'_> {
         let Some(service) = ServiceType::from_code(qpc::ST.get(context)) else {
             return refuse(Status::BadParameter, "no such service type");
         };
+        self.confine_management(context);
         let Some(receives) = ReceiveType::from_code(qpc::RQ_TYPE.get(context)) else {
             return refuse(Status::BadParameter, "no such kind of receive queue");
         };
@@ -181,12 +183,31 @@ impl Judge<'_> {
         self.check_context(context)?;
         let log_size = LOG_PAGE + qpc::LOG_PAGE_SIZE.get(context);
         check_pages(request.get(LIST..).unwrap_or_default(), log_size)?;
-        made(Kind::QueuePair)
+        let connects = is_xrc
+            || matches!(
+                service,
+                ServiceType::ReliableConnection | ServiceType::UnreliableConnection
+            );
+        Ok(Verdict::Forward(After::QueuePair { connects }))
+    }
+
+    /// Queue pair 0 of a guest that may not send subnet management packets is one for datagrams: it is
+    /// there, as drivers expect, and what is sent by it is on no lane where a queue pair 0 hears it.
+    fn confine_management(&self, context: &mut [u8]) {
+        let is_0 = qpc::ST.get(context) == ServiceType::QueuePair0.code();
+        if is_0 && self.facts.policy.smp != Smp::Fabric {
+            qpc::ST.set(context, ServiceType::UnreliableDatagram.code());
+        }
     }
 
     /// A change of a queue pair: what was said when it was made may be said again.
-    pub(super) fn modify_queue_pair(&self, request: &mut Vec<u8>) -> Result<Verdict, Refusal> {
+    pub(super) fn modify_queue_pair(
+        &mut self,
+        opcode: Opcode,
+        request: &mut Vec<u8>,
+    ) -> Result<Verdict, Refusal> {
         let verdict = self.with(Kind::QueuePair, request)?;
+        let number = NUMBER.get(request);
         // There is no list to it.
         request.truncate(LIST);
         clear(request, QP_USER_MEMORY);
@@ -202,14 +223,16 @@ impl Judge<'_> {
         }
         let page = self.guest.page(qpc::UAR_PAGE.get(context));
         qpc::UAR_PAGE.set(context, page.unwrap_or(0));
+        self.confine_management(context);
         self.check_context(context)?;
+        self.translate_paths(opcode, number, context)?;
         Ok(verdict)
     }
 
     /// What a context of a queue pair says in any case.
     fn check_context(&self, context: &mut [u8]) -> Result<(), Refusal> {
         DOORBELL_OBJECT.set(context, 0);
-        if self.facts.isolation == Isolation::Strict {
+        if self.facts.policy.isolation == Isolation::Strict {
             qpc::RLKY.set(context, 0);
         }
         self.own_or_none(Kind::Counters, COUNTER_SET.get(context))?;

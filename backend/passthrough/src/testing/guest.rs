@@ -8,7 +8,7 @@ use connectx::bits::command::{Opcode, Status, alloc_pd_out, create_eq_in};
 use vfio_user::{Interrupts, IrqInfo, Mapping, SharedMemory};
 
 use super::Scripted;
-use crate::{Isolation, Parts, Passthrough};
+use crate::{Isolation, Parts, Passthrough, Policy};
 
 /// Bytes of the guest's memory, from DMA address 0.
 pub const MEMORY: usize = 1 << 20;
@@ -43,13 +43,26 @@ impl Guest {
     /// Where the system has no memory, or the VF does not come up.
     #[must_use]
     pub fn new(vf: &Scripted, isolation: Isolation, time_limit: Duration) -> Self {
+        let policy = Policy {
+            isolation,
+            ..Policy::default()
+        };
+        Self::with(vf, policy, time_limit)
+    }
+
+    /// The same with what else an operator leaves a guest.
+    ///
+    /// # Panics
+    /// As [`Guest::new`].
+    #[must_use]
+    pub fn with(vf: &Scripted, policy: Policy, time_limit: Duration) -> Self {
         let behind = vf.clone();
         let function = Passthrough::new(Parts {
             name: "vm1".to_owned(),
             open: Box::new(move || Ok(Box::new(behind.clone()))),
             interrupts: |vectors| Interrupts::new(&[IrqInfo::msix(vectors)]),
             time_limit,
-            isolation,
+            policy,
         });
         let memory = SharedMemory::new("guest", MEMORY).expect("memory");
         let mut guest = Self {

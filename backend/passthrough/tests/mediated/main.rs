@@ -1,6 +1,7 @@
 //! A guest's function before a VF that does what a test says.
 
 mod fields;
+mod policy;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

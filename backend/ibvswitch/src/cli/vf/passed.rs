@@ -26,6 +26,12 @@ pub(super) fn block(vf: &PassedVf) -> String {
     );
     line("Isolation", vf.isolation.clone());
     line("Base lid", format!("{:#}", Lid::from(vf.lid)));
+    if let (Some(cluster), Some(lid)) = (&vf.cluster, vf.virtual_lid) {
+        line(
+            "Virtual lid",
+            format!("{:#} in cluster {cluster}", Lid::from(lid)),
+        );
+    }
     line("SM lid", format!("{:#}", Lid::from(vf.sm_lid)));
     line("Node GUID", vf.node_guid.clone());
     line("Port GUID", vf.port_guid.clone());

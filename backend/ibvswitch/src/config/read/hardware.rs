@@ -1,14 +1,26 @@
 //! VFs that are passed through.
 
+use fabric::SmpAccess;
 use passthrough::Device;
 
 use super::Reader;
 use super::hypervisors::Defaults;
 use crate::config::document::Section;
-use crate::config::{Hardware, ISOLATION, keys};
+use crate::config::{Hardware, ISOLATION, SMP_ACCESS, keys};
 
 /// What such a VF may have. All else is the VF's behind it.
-const KEYS: &[&str] = &["name", "device", "isolation", "guest_memory", "socket"];
+const KEYS: &[&str] = &[
+    "name",
+    "device",
+    "isolation",
+    "guest_memory",
+    "smp",
+    "cluster",
+    "vlid",
+    "sl",
+    "sl_policy",
+    "socket",
+];
 
 impl<'d> Reader<'d> {
     pub(super) fn hardware(
@@ -34,6 +46,11 @@ impl<'d> Reader<'d> {
         );
         let isolation = section.one_of("isolation", &ISOLATION).unwrap_or_default();
         let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
+        let smp = section.one_of("smp", &SMP_ACCESS);
+        let smp = smp.unwrap_or(SmpAccess::OwnPort);
+        let label = name.as_ref().map_or("", |name| name.value);
+        let cluster = self.membership(section, label, smp == SmpAccess::Fabric);
+        let service_levels = self.service_levels(section);
         let configured = section.text("socket");
         let name = name?;
         let socket = self.socket(&name, configured.as_ref(), defaults.runtime_dir);
@@ -41,6 +58,9 @@ impl<'d> Reader<'d> {
             name: name.value.to_owned(),
             device: device?,
             isolation,
+            smp,
+            service_levels,
+            cluster,
             guest_memory,
             socket,
         })

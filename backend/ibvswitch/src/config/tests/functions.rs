@@ -52,6 +52,47 @@ fn devices() {
     }
 }
 
+/// What holds for a VF that is passed through, and what is for the VF behind to say.
+#[test]
+fn rights_of_devices() {
+    let passed = |keys: &str| {
+        let vf = |name: &str, keys: &str| {
+            format!("[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:/{name}\"\n{keys}\n")
+        };
+        let first = vf("v", "cluster = \"a\"\nsl = [3]\nsl_policy = \"rewrite\"");
+        let head = "[[cluster]]\nname = \"a\"\n[[hypervisor]]\nname = \"h\"\n";
+        format!("{head}{first}{}", vf("w", keys))
+    };
+    let config = parse(&passed("cluster = \"a\"\nsmp = \"deny\""));
+    let [v, w] = &config.hypervisors[0].hardware[..] else {
+        panic!("{config:?}");
+    };
+    assert_eq!(
+        (v.cluster, w.cluster),
+        (Some((0, 1.into())), Some((0, 2.into())))
+    );
+    assert_eq!((v.smp, w.smp), (SmpAccess::OwnPort, SmpAccess::Deny));
+    assert_eq!(v.service_levels.admit(Sl::new(0)), Some(Sl::new(3)));
+    assert_eq!(w.service_levels, ServiceLevels::default());
+    for (keys, what) in [
+        (
+            "cluster = \"a\"\nvlid = 1",
+            "this virtual LID is already that of v;",
+        ),
+        (
+            "cluster = \"a\"\nsmp = \"fabric\"",
+            "cannot manage the subnet",
+        ),
+        (
+            "gmp = { allow = [] }",
+            "a VF that is passed through is as the one behind it",
+        ),
+    ] {
+        let problems = problems(&passed(keys));
+        assert!(problems[0].contains(what), "{problems:?}");
+    }
+}
+
 #[test]
 fn names() {
     for name in [

@@ -1,0 +1,129 @@
+//! A virtual cluster whose VMs have VFs that are passed through: LIDs by which they know each other, and where
+//! in the subnet their ports are.
+//!
+//! Of all that names a LID, the commands that set up connections pass the daemon, and so does what a guest asks
+//! about its port. There the cluster's LIDs stand for the subnet's. Address vectors of datagrams are in the
+//! guest's own queues, and the VF reads them as they are: they have the subnet's LIDs.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::report::{Port, Report};
+
+/// Who is in a cluster.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    members: Mutex<Vec<Member>>,
+}
+
+#[derive(Debug)]
+struct Member {
+    lid: u16,
+    /// Of the VF, which knows its port.
+    report: Arc<Mutex<Report>>,
+}
+
+/// A VM's place in a cluster.
+#[derive(Debug, Clone)]
+pub struct Membership {
+    /// The cluster.
+    pub cluster: Arc<Cluster>,
+    /// Its LID there.
+    pub lid: u16,
+}
+
+impl Cluster {
+    /// A VM with this LID is in it, behind the VF that has this report.
+    pub(crate) fn join(&self, lid: u16, report: Arc<Mutex<Report>>) {
+        self.members.lock().push(Member { lid, report });
+    }
+
+    /// The port that a connection is to go to, by a LID of the cluster, or by the subnet's LID of one of the
+    /// cluster's VMs, which is what the subnet administration tells. Where the connection has a GID, the port
+    /// has it too. `None`: nobody in the cluster, or nobody who has a LID now, or several.
+    pub(crate) fn find(&self, lid: u16, gid: Option<[u8; 16]>) -> Option<Port> {
+        let ports = self.ports(gid);
+        let is_it = |(seen, _): &&(u16, Port)| *seen == lid;
+        if let Some((_, port)) = ports.iter().find(is_it) {
+            return Some(*port);
+        }
+        let mut there = ports.iter().filter(|(_, port)| port.lid == lid);
+        let (_, found) = there.next()?;
+        there.next().is_none().then_some(*found)
+    }
+
+    /// The LID by which the cluster knows the port with this LID, and, if the connection has one, this GID.
+    /// `None` where it is nobody's, or several VMs share it.
+    pub(crate) fn lid_of(&self, lid: u16, gid: Option<[u8; 16]>) -> Option<u16> {
+        let ports = self.ports(gid);
+        let mut there = ports.iter().filter(|(_, port)| port.lid == lid);
+        let (found, _) = there.next()?;
+        there.next().is_none().then_some(*found)
+    }
+
+    /// The LIDs and the ports of those that have one, and this GID.
+    fn ports(&self, gid: Option<[u8; 16]>) -> Vec<(u16, Port)> {
+        let members = self.members.lock();
+        let ports = members
+            .iter()
+            .map(|member| (member.lid, member.report.lock().port));
+        ports
+            .filter(|(_, port)| port.lid != 0 && gid.is_none_or(|gid| gid == port.gid))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cluster with LIDs 1 to 4. Its VMs are at LIDs 9, 2, 7 and 7 of the subnet; another has none.
+    fn cluster() -> Cluster {
+        let cluster = Cluster::default();
+        for (seen, lid) in [(1, 9), (2, 2), (3, 7), (4, 7), (5, 0)] {
+            let report = Report {
+                port: Port {
+                    lid,
+                    gid: [seen as u8; 16],
+                    ..Port::default()
+                },
+                ..Report::default()
+            };
+            cluster.join(seen, Arc::new(Mutex::new(report)));
+        }
+        cluster
+    }
+
+    #[test]
+    fn ports_are_found_by_both_lids() {
+        let cluster = cluster();
+        let found = |lid, gid: Option<u8>| {
+            let gid = gid.map(|byte| [byte; 16]);
+            cluster.find(lid, gid).map(|port| (port.lid, port.gid[0]))
+        };
+        assert_eq!(found(1, None), Some((9, 1)));
+        assert_eq!(found(2, None), Some((2, 2)));
+        // By the subnet's.
+        assert_eq!(found(9, None), Some((9, 1)));
+        // Two share that one, and the GID tells them apart.
+        assert_eq!(found(7, None), None);
+        assert_eq!(found(7, Some(4)), Some((7, 4)));
+        assert_eq!(found(3, Some(3)), Some((7, 3)));
+        // Not that one's GID, nobody's LID, and one that has no port yet.
+        assert_eq!(found(3, Some(4)), None);
+        assert_eq!(
+            (found(6, None), found(5, None), found(0, None)),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn lids_of_the_subnet_are_shown_as_the_clusters() {
+        let cluster = cluster();
+        assert_eq!(cluster.lid_of(9, None), Some(1));
+        assert_eq!(cluster.lid_of(7, Some([3; 16])), Some(3));
+        assert_eq!(cluster.lid_of(7, None), None);
+        assert_eq!(cluster.lid_of(1, None), None);
+    }
+}

@@ -1,0 +1,99 @@
+//! What a guest has, and is told, when the VF has executed one of its commands.
+
+use connectx::bits::Field;
+use connectx::bits::command::{Status, alloc_pd_out};
+use connectx::bits::queue_pair::{qpc, query_qp_out};
+use connectx::queue::event::Entry;
+
+use crate::cluster::Membership;
+use crate::core::refusal;
+use crate::guest::{Guest, Kind};
+use crate::mediation::port::{show_agent, show_context};
+use crate::mediation::{After, number_made};
+use crate::memory::{GuestMemory, Raise};
+
+impl Guest {
+    /// What a command that the VF has executed has changed. Of doorbell pages that the guest has no room
+    /// for, the VF's number is returned.
+    pub fn conclude(
+        &mut self,
+        after: After,
+        reply: &mut Vec<u8>,
+        pages: u32,
+        membership: Option<&Membership>,
+    ) -> Option<u32> {
+        match after {
+            After::Nothing => {}
+            After::Made(kind) => self.made(kind, number_made(kind, reply)),
+            After::QueuePair { connects } => {
+                let number = number_made(Kind::QueuePair, reply);
+                self.made(Kind::QueuePair, number);
+                if connects {
+                    self.connected.insert(number);
+                }
+            }
+            After::Gone(kind, number) => {
+                self.gone(kind, number);
+                if kind == Kind::EventQueue {
+                    self.events.remove(&(number as u8));
+                    self.on_vector_0.remove(&(number as u8));
+                }
+            }
+            After::Page => {
+                let physical = alloc_pd_out::PD.get(reply);
+                match self.add_page(physical, pages) {
+                    Some(page) => alloc_pd_out::PD.set(reply, page),
+                    None => {
+                        *reply = refusal(Status::NoResources);
+                        return Some(physical);
+                    }
+                }
+            }
+            After::PageGone(page) => self.remove_page(page),
+            After::EventQueue(queue, vector) => {
+                let eqn = number_made(Kind::EventQueue, reply);
+                self.made(Kind::EventQueue, eqn);
+                match queue {
+                    Some(queue) => {
+                        self.events.insert(eqn as u8, *queue);
+                    }
+                    None if vector == 0 => {
+                        self.on_vector_0.insert(eqn as u8);
+                    }
+                    None => {}
+                }
+            }
+            After::ShowPage(field, at) => {
+                if let Some(context) = reply.get_mut(at..) {
+                    self.show_page(field, context);
+                }
+            }
+            After::ShowQueuePair(number) => {
+                let context = query_qp_out::QPC.get_mut(reply);
+                self.show_page(qpc::UAR_PAGE, context);
+                if let Some(membership) = membership {
+                    self.show_paths(number, membership, context);
+                }
+            }
+            After::ShowPort => membership
+                .into_iter()
+                .for_each(|it| show_context(it, reply)),
+            After::ShowAgent => membership.into_iter().for_each(|it| show_agent(it, reply)),
+        }
+        None
+    }
+
+    fn show_page(&self, field: Field, context: &mut [u8]) {
+        let shown = self.page_of(field.get(context)).unwrap_or(0);
+        field.set(context, shown);
+    }
+
+    /// Tells the driver of an event, by the first of its queues that wants to hear of such.
+    pub fn event(&mut self, memory: &GuestMemory, raise: &mut Raise, entry: &Entry) {
+        let wants = |mask: u64| mask >> entry.kind.code() & 1 != 0;
+        if let Some(queue) = self.events.values_mut().find(|queue| wants(queue.mask)) {
+            // A guest that has taken the queue's memory away hears of nothing.
+            let _ = queue.push(memory, entry, raise);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The guest's port: what it may ask about it, what it is shown, and what it may change.
+
+use connectx::bits::Field;
+use connectx::bits::command::Status;
+use connectx::bits::port::{
+    REGISTER_NODE_DESC, REGISTER_PMTU, REGISTER_PTYS, REGISTER_PVLC, access_register_in,
+    hca_vport_context as vport, mad_ifc_in, mad_ifc_out, modify_hca_vport_context_in, ptys_reg,
+    query_hca_vport_context_out,
+};
+
+use super::{After, FORWARD, Judge, Refusal, Verdict, refuse};
+use crate::cluster::Membership;
+use crate::policy::Smp;
+
+/// In requests about a port: its number.
+const PORT_NUMBER: Field = Field::new(0x08, 19, 16);
+/// Operation of a register's access: it is read.
+const READ: u32 = 1;
+
+/// In a management datagram (IBA 13.4.2): class, method, status, attribute.
+const CLASS: Field = Field::new(0x00, 23, 16);
+const METHOD: Field = Field::new(0x00, 7, 0);
+const STATUS: Field = Field::new(0x04, 31, 16);
+const ATTRIBUTE: Field = Field::new(0x10, 31, 16);
+/// Classes of subnet management: by LID, and by a directed route.
+const SUBNET_MANAGEMENT: [u32; 2] = [0x01, DIRECTED];
+const DIRECTED: u32 = 0x81;
+const SET: u32 = 0x02;
+const GET_RESPONSE: u32 = 0x81;
+/// The method is not supported for the attribute.
+const NOT_SUPPORTED: u32 = 0x000c;
+/// With a directed route: the packet is on its way back (IBA 14.2.1.2).
+const RETURNS: u32 = 0x8000;
+/// PortInfo (IBA 14.2.5.6), and where in it the port's LID and its mask control are.
+const PORT_INFO: u32 = 0x0015;
+const PORT_INFO_LID: Field = Field::new(0x40 + 0x10, 31, 16);
+const PORT_INFO_LMC: Field = Field::new(0x40 + 0x20, 10, 8);
+
+impl Judge<'_> {
+    /// A management datagram for the port's own agents.
+    pub(super) fn manage(&self, request: &[u8]) -> Result<Verdict, Refusal> {
+        if mad_ifc_in::PORT.get(request) > 1 {
+            return refuse(Status::BadParameter, "there is one port");
+        }
+        let mad: [u8; 256] = mad_ifc_in::MAD.array(request);
+        let denied = SUBNET_MANAGEMENT.contains(&CLASS.get(&mad))
+            && match self.facts.policy.smp {
+                Smp::Deny => true,
+                Smp::OwnPort => METHOD.get(&mad) == SET,
+                Smp::Fabric => false,
+            };
+        if !denied {
+            return Ok(Verdict::Forward(After::ShowAgent));
+        }
+        let mut answer = mad;
+        METHOD.set(&mut answer, GET_RESPONSE);
+        let returns = match CLASS.get(&mad) {
+            DIRECTED => RETURNS,
+            _ => 0,
+        };
+        STATUS.set(&mut answer, returns | NOT_SUPPORTED);
+        let mut reply = vec![0; mad_ifc_out::SIZE];
+        mad_ifc_out::RESPONSE_MAD_PACKET.set(&mut reply, &answer);
+        Ok(Verdict::Answer(reply))
+    }
+}
+
+/// A virtual function has one port, and no say over those of others.
+pub(super) fn own_port(request: &[u8]) -> Result<(), Refusal> {
+    if PORT_NUMBER.get(request) > 1 {
+        return refuse(Status::BadParameter, "there is one port");
+    }
+    if modify_hca_vport_context_in::OTHER_VPORT.is_set(request) {
+        return refuse(
+            Status::BadParameter,
+            "a virtual function has no say over other ports",
+        );
+    }
+    Ok(())
+}
+
+/// Of its port a guest changes the capabilities that announce its own agents, where the VF lets it, and
+/// nothing else.
+pub(super) fn modify_port(request: &mut [u8]) -> Result<Verdict, Refusal> {
+    own_port(request)?;
+    let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.get_mut(request);
+    if vport::FIELD_SELECT.is_set(context) {
+        return refuse(
+            Status::BadParameter,
+            "addresses and state of the port are not the guest's to set",
+        );
+    }
+    let capabilities = [vport::CAP_MASK1, vport::CAP_MASK1_FIELD_SELECT];
+    let values = capabilities.map(|field| field.get(context));
+    context.fill(0);
+    for (field, value) in capabilities.into_iter().zip(values) {
+        field.set(context, value);
+    }
+    FORWARD
+}
+
+/// Registers of the port, which are read, and the node's description, which may be written.
+pub(super) fn register(request: &[u8]) -> Result<Verdict, Refusal> {
+    let reads = access_register_in::OP_MOD.get(request) == READ;
+    let data = request.get(access_register_in::SIZE..).unwrap_or_default();
+    match access_register_in::REGISTER_ID.get(request) {
+        REGISTER_NODE_DESC => FORWARD,
+        REGISTER_PMTU | REGISTER_PTYS | REGISTER_PVLC if reads => {
+            if ptys_reg::LOCAL_PORT.get(data) > 1 {
+                return refuse(Status::BadParameter, "there is one port");
+            }
+            FORWARD
+        }
+        REGISTER_PMTU | REGISTER_PTYS | REGISTER_PVLC => refuse(
+            Status::BadParameter,
+            "the port is not the guest's to set up",
+        ),
+        _ => refuse(Status::BadParameter, "no such register"),
+    }
+}
+
+/// Shows in the port's context the LID that it has in the cluster.
+pub(crate) fn show_context(membership: &Membership, reply: &mut [u8]) {
+    let context = query_hca_vport_context_out::HCA_VPORT_CONTEXT.get_mut(reply);
+    if vport::LID.get(context) != 0 {
+        vport::LID.set(context, membership.lid.into());
+        vport::LMC.set(context, 0);
+    }
+}
+
+/// The same in what the port's agent says.
+pub(crate) fn show_agent(membership: &Membership, reply: &mut [u8]) {
+    let mad = mad_ifc_out::RESPONSE_MAD_PACKET.get_mut(reply);
+    if SUBNET_MANAGEMENT.contains(&CLASS.get(mad))
+        && ATTRIBUTE.get(mad) == PORT_INFO
+        && PORT_INFO_LID.get(mad) != 0
+    {
+        PORT_INFO_LID.set(mad, membership.lid.into());
+        PORT_INFO_LMC.set(mad, 0);
+    }
+}

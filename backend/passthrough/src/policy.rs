@@ -1,0 +1,42 @@
+//! What an operator leaves a guest of what its VF may do.
+
+use hca::ServiceLevels;
+
+use crate::cluster::Membership;
+
+/// What keeps a guest from the daemon's own memory at the VF, by which the VF could be given any command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// The daemon: no key, no queue and no work request of the guest can name that memory. The guest
+    /// cannot change keys by work requests then.
+    #[default]
+    Strict,
+    /// The VF alone, which keeps its guest from what is not the VF's. The guest can change keys by work
+    /// requests.
+    Sriov,
+}
+
+/// How far a guest's subnet management packets go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Smp {
+    /// Nowhere.
+    Deny,
+    /// To its own port's agent, by a command, which may not set anything.
+    #[default]
+    OwnPort,
+    /// As far as the VF behind lets them.
+    Fabric,
+}
+
+/// What a guest may do, apart from what the VF behind keeps it from.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    /// What it may name.
+    pub isolation: Isolation,
+    /// How far its subnet management packets go.
+    pub smp: Smp,
+    /// Service levels of its connections. Those of datagrams are in work requests, which nobody looks at.
+    pub service_levels: ServiceLevels,
+    /// The cluster that it is in.
+    pub membership: Option<Membership>,
+}
