@@ -68,6 +68,21 @@ fn transfer(server: &Guest, address: &str, client: &Guest, mebibytes: u32) -> Re
     Err(server.failed(format!("sent {sent}, received {received}")))
 }
 
+/// A server sends a datagram back, of several IP fragments, which is compared with what was sent. A few may be lost.
+fn echo(server: &Guest, address: &str, client: &Guest) -> Result<()> {
+    let _serving = server.spawn("socat -b 9000 UDP4-RECVFROM:5002,fork PIPE")?;
+    server.sh(
+        "until grep -q :138A /proc/net/udp; do usleep 50000; done",
+        LIMIT,
+    )?;
+    let call = format!(
+        "head -c 8000 /dev/urandom >/tmp/sent; for turn in 1 2 3 4 5; do \
+         socat -b 9000 -t 2 - UDP4:{address}:5002 </tmp/sent >/tmp/back; \
+         cmp /tmp/sent /tmp/back && exit 0; done; exit 1"
+    );
+    client.sh(&call, LIMIT).map(drop)
+}
+
 /// The link-local address of an interface.
 fn link_local(guest: &Guest, interface: &str) -> Result<String> {
     // Not before no other host has it.
@@ -214,6 +229,11 @@ fn guests_with_and_without_a_driver_reach_each_other() -> Result<()> {
     });
     checks.check("TCP from Ethernet to Ethernet", || {
         transfer(&two, CLOUD2, &one, 16)
+    });
+    checks.check("UDP both ways, in fragments", || {
+        echo(&hca, WITH_HCA, &one)?;
+        echo(&one, CLOUD1, &hca)?;
+        echo(&two, CLOUD2, &one)
     });
     checks.check("a capture at the port", || {
         let file = bed.dir().join("port.pcap");
