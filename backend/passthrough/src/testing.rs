@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use vfio_user::{DmaTable, Mapping};
 
 pub use guest::{Guest, Stock, request};
-pub use oracle::Oracle;
+pub use oracle::{Confines, Oracle};
 
 use crate::memory::GuestMemory;
 use crate::physical::{Physical, PhysicalError};

@@ -39,10 +39,24 @@ const QP_CONTEXT: &[Reference] = &[
     (0xc4, 0, NUMBER, Srq, true),
 ];
 
+/// What paths of connections may say, and whether the guest may manage the subnet.
+#[derive(Debug, Clone)]
+pub struct Confines {
+    /// LIDs of the subnet that connections may go to; `None`: all.
+    pub lids: Option<Vec<u32>>,
+    /// Service levels: bit `n` is level `n`.
+    pub levels: u16,
+    /// Whether it has a queue pair 0, and sets its port up.
+    pub manages: bool,
+}
+
 /// Knows what a guest has made.
 #[derive(Debug)]
 pub struct Oracle {
     strict: bool,
+    confines: Option<Confines>,
+    /// Queue pairs of connections.
+    connected: HashSet<u32>,
     /// The daemon's doorbell page, which is the guest's as well.
     own_page: u32,
     alive: HashSet<(Class, u32)>,
@@ -63,9 +77,18 @@ impl Oracle {
     pub fn new(strict: bool, own_page: u32) -> Self {
         Self {
             strict,
+            confines: None,
+            connected: HashSet::new(),
             own_page,
             alive: HashSet::new(),
         }
+    }
+
+    /// The same for one that is confined so.
+    #[must_use]
+    pub fn confined(mut self, confines: Confines) -> Self {
+        self.confines = Some(confines);
+        self
     }
 
     /// Whether the guest has an object of a kind, by the kind's place in [`super::Stock::numbers`].
@@ -102,10 +125,15 @@ impl Oracle {
             return Err(format!("{code:#x} is about another port"));
         }
         self.check_addresses(code, request)?;
+        self.check_confines(code, request)?;
         if self.strict {
             check_strictly(code, request)?;
         }
         let succeeded = dword(reply, 0) >> 24 == 0;
+        // Reliable or not, and those of extended connections.
+        if code == 0x500 && succeeded && matches!(dword(request, 0x18) >> 16 & 0xff, 0 | 1 | 3) {
+            self.connected.insert(dword(reply, 8) & NUMBER);
+        }
         match (made, named) {
             (Some(class), _) if succeeded => {
                 let bits = if class == Events { 0xff } else { NUMBER };
@@ -116,6 +144,44 @@ impl Oracle {
                     .remove(&(*class, dword(request, *at) >> shift & bits));
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn check_confines(&self, code: u32, request: &[u8]) -> Result<(), String> {
+        let Some(confines) = &self.confines else {
+            return Ok(());
+        };
+        let of_queue_pair = matches!(code, 0x500 | 0x502..=0x506 | 0x50c | 0x50e);
+        if of_queue_pair && !confines.manages && dword(request, 0x18) >> 16 & 0xff == 7 {
+            return Err(format!("{code:#x} is about queue pair 0"));
+        }
+        let head = dword(request, 0x10);
+        let of_subnet = matches!(head >> 16 & 0xff, 0x01 | 0x81);
+        if code == 0x50d && !confines.manages && of_subnet && head & 0xff == 2 {
+            return Err("a port is set up".to_owned());
+        }
+        if !of_queue_pair
+            || code == 0x500
+            || !self.connected.contains(&(dword(request, 8) & NUMBER))
+        {
+            return Ok(());
+        }
+        for (at, begins) in [(0x30, code == 0x503), (0x5c, false)] {
+            let lid = dword(request, at + 4) & 0xffff;
+            if lid == 0 && !begins {
+                continue;
+            }
+            let level = dword(request, at + 0x24) >> 24 & 0xf;
+            if confines.levels >> level & 1 == 0 {
+                return Err(format!("{code:#x} has service level {level}"));
+            }
+            let Some(lids) = &confines.lids else { continue };
+            // A header, since ports want one; and it leaves the adapter.
+            let global = dword(request, at + 4) >> 23 & 1 == 1;
+            if !lids.contains(&lid) || !global || dword(request, at) >> 31 != 0 {
+                return Err(format!("{code:#x} connects to {lid:#x}"));
+            }
         }
         Ok(())
     }

@@ -3,10 +3,11 @@
 
 use connectx::bits::Field;
 use connectx::bits::command::{Opcode, create_eq_in};
-use ibvswitch_passthrough::Isolation;
-use ibvswitch_passthrough::testing::{Guest, Oracle, Scripted, Stock};
+use ibvswitch_passthrough::testing::{Confines, Guest, Oracle, Scripted, Stock};
+use ibvswitch_passthrough::{Isolation, Policy, Smp};
 
 use crate::AMPLE;
+use crate::policy::confined;
 
 /// Whatever stands for an object of somebody else, an address of the daemon, or a bit.
 const WRONG: [u32; 22] = [
@@ -40,29 +41,60 @@ const WRONG: [u32; 22] = [
 const END: usize = 0x120;
 
 /// A function, what its guest has, and what may be said about it.
-struct Place {
-    guest: Guest,
+pub struct Place {
+    pub guest: Guest,
     stock: Stock,
     oracle: Oracle,
+    /// A LID that connections may go to.
+    peer: u32,
 }
 
 impl Place {
-    fn new(isolation: Isolation) -> Self {
-        let vf = Scripted::default();
-        let mut guest = Guest::new(&vf, isolation, AMPLE);
+    pub fn new(policy: Policy) -> Self {
+        let strict = policy.isolation == Isolation::Strict;
+        let confines = Confines {
+            lids: None,
+            levels: policy.service_levels.allowed,
+            manages: policy.smp == Smp::Fabric,
+        };
+        let guest = Guest::with(&Scripted::default(), policy, AMPLE);
+        Self::with(guest, strict, confines, 9)
+    }
+
+    /// One of a cluster, whose guest has the fewest rights.
+    fn confined() -> Self {
+        let (guest, confines, peer) = confined();
+        Self::with(guest, true, confines, peer)
+    }
+
+    fn with(mut guest: Guest, strict: bool, confines: Confines, peer: u32) -> Self {
         // The first page that the VF gave is the daemon's.
-        let mut oracle = Oracle::new(isolation == Isolation::Strict, 4);
+        let oracle = Oracle::new(strict, 4).confined(confines);
         let stock = guest.stock();
-        check(&guest, &mut oracle);
-        Self {
+        let mut place = Self {
             guest,
             stock,
             oracle,
+            peer,
+        };
+        place.check();
+        place
+    }
+
+    /// What the VF got since the last time is the guest's to say.
+    #[track_caller]
+    pub fn check(&mut self) -> usize {
+        let exchanges = self.guest.vf.exchanges();
+        for (request, reply) in &exchanges {
+            if let Err(wrong) = self.oracle.check(request, reply) {
+                panic!("{wrong}: {request:02x?}");
+            }
         }
+        exchanges.len()
     }
 
     /// Makes anew what a command may have taken away.
-    fn restock(&mut self, opcode: Opcode) {
+    pub fn restock(&mut self, opcode: Opcode) {
         let made = match opcode {
             Opcode::DeallocPd => (0, Opcode::AllocPd),
             Opcode::DeallocXrcd => (1, Opcode::AllocXrcd),
@@ -78,12 +110,12 @@ impl Place {
         let (at, create) = made;
         if !self.oracle.has(at, self.stock.numbers[at]) {
             self.stock.numbers[at] = self.guest.make(&self.stock.create(create));
-            check(&self.guest, &mut self.oracle);
+            self.check();
         }
     }
 
     /// A request about the guest's own.
-    fn right(&self, opcode: Opcode) -> Vec<u8> {
+    pub fn right(&self, opcode: Opcode) -> Vec<u8> {
         let mut request = self.stock.create(opcode);
         let number = Field::new(0x08, 23, 0);
         let [pd, xrcd, counters, key, eqn, cqn, srqn, qpn, page] = self.stock.numbers;
@@ -113,8 +145,17 @@ impl Place {
             | Opcode::QueryQp
             | Opcode::AttachToMcg
             | Opcode::DetachFromMcg => qpn,
+            Opcode::AccessReg => {
+                // What the port is like, to read it.
+                Field::new(0x04, 15, 0).set(&mut request, 1);
+                Field::new(0x08, 15, 0).set(&mut request, 0x5004);
+                0
+            }
             _ => 0,
         };
+        if opcode == Opcode::Init2Rtr {
+            Field::new(0x34, 15, 0).set(&mut request, self.peer);
+        }
         if named != 0 {
             number.set(&mut request, named);
         }
@@ -122,31 +163,19 @@ impl Place {
     }
 }
 
-/// What the VF got since the last time is the guest's to say.
-#[track_caller]
-fn check(guest: &Guest, oracle: &mut Oracle) -> usize {
-    let exchanges = guest.vf.exchanges();
-    for (request, reply) in &exchanges {
-        if let Err(wrong) = oracle.check(request, reply) {
-            panic!("{wrong}: {request:02x?}");
-        }
-    }
-    exchanges.len()
-}
-
 /// Commands that begin anew what there is.
-const BEGINNINGS: [Opcode; 4] = [
+pub const BEGINNINGS: [Opcode; 4] = [
     Opcode::EnableHca,
     Opcode::DisableHca,
     Opcode::InitHca,
     Opcode::TeardownHca,
 ];
 
-fn each_field_wrong(isolation: Isolation) {
+fn each_field_wrong(place: impl Fn() -> Place) {
     let (mut passed, mut refused) = (0, 0);
     let opcodes = (0..=u16::MAX >> 4).filter_map(Opcode::from_code);
     for opcode in opcodes.filter(|opcode| !BEGINNINGS.contains(opcode)) {
-        let mut at = Place::new(isolation);
+        let mut at = place();
         for offset in (0..END).step_by(4) {
             let old = Field::new(offset, 31, 0).get(&at.right(opcode));
             for wrong in WRONG.into_iter().chain([old + 1, old ^ 1 << 12]) {
@@ -157,7 +186,7 @@ fn each_field_wrong(isolation: Isolation) {
                 // Of the first dword the lower half, since the upper one is the command.
                 create_eq_in::OPCODE.set(&mut request, code);
                 at.guest.command(&request).expect("a reply");
-                match check(&at.guest, &mut at.oracle) {
+                match at.check() {
                     0 => refused += 1,
                     _ => passed += 1,
                 }
@@ -171,12 +200,23 @@ fn each_field_wrong(isolation: Isolation) {
 
 #[test]
 fn each_field_wrong_with_strict_isolation() {
-    each_field_wrong(Isolation::Strict);
+    each_field_wrong(|| Place::new(Policy::default()));
 }
 
 #[test]
 fn each_field_wrong_without() {
-    each_field_wrong(Isolation::Sriov);
+    each_field_wrong(|| {
+        Place::new(Policy {
+            isolation: Isolation::Sriov,
+            smp: Smp::Fabric,
+            ..Policy::default()
+        })
+    });
+}
+
+#[test]
+fn each_field_wrong_in_a_cluster() {
+    each_field_wrong(Place::confined);
 }
 
 /// Addresses have two dwords, and both may be wrong at a time.
@@ -188,7 +228,10 @@ fn each_address_wrong() {
             if BEGINNINGS.contains(&opcode) {
                 continue;
             }
-            let mut at = Place::new(isolation);
+            let mut at = Place::new(Policy {
+                isolation,
+                ..Policy::default()
+            });
             for offset in (8..END - 4).step_by(4) {
                 for addr in [
                     WINDOW,
@@ -199,7 +242,7 @@ fn each_address_wrong() {
                     let mut request = at.right(opcode);
                     request[offset..offset + 8].copy_from_slice(&addr.to_be_bytes());
                     at.guest.command(&request).expect("a reply");
-                    check(&at.guest, &mut at.oracle);
+                    at.check();
                     at.restock(opcode);
                 }
             }

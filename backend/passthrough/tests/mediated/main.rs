@@ -1,6 +1,7 @@
 //! A guest's function before a VF that does what a test says.
 
 mod fields;
+mod opcodes;
 mod policy;
 
 use std::os::fd::BorrowedFd;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use connectx::bits::command::{Opcode, Status};
 use connectx::bits::{Field, Span};
 use hca::{Foreign, ServiceLevels};
-use ibvswitch_passthrough::testing::{Answer, Guest, Scripted, request};
+use ibvswitch_passthrough::testing::{Answer, Confines, Guest, Scripted, request};
 use ibvswitch_passthrough::{Cluster, Membership, Policy, Smp};
 
 use crate::{AMPLE, Wait, dword};
@@ -56,6 +56,34 @@ fn member(cluster: &Arc<Cluster>, lid: u16, vf: &Scripted) -> Guest {
         ..Policy::default()
     };
     Guest::with(vf, policy, AMPLE)
+}
+
+/// One of a cluster of two with two service levels, which may not manage: the guest, what its commands may say,
+/// and a LID that it may connect to.
+pub fn confined() -> (Guest, Confines, u32) {
+    let cluster: Arc<Cluster> = Arc::default();
+    let (here, there) = (vf(0x21, 1, true), vf(0x22, 2, true));
+    let policy = Policy {
+        smp: Smp::Deny,
+        service_levels: ServiceLevels {
+            allowed: 1 | 1 << 3,
+            foreign: Foreign::Denied,
+        },
+        membership: Some(Membership {
+            cluster: Arc::clone(&cluster),
+            lid: 5,
+        }),
+        ..Policy::default()
+    };
+    let guest = Guest::with(&here, policy, AMPLE);
+    // Its port is known for as long as somebody has the cluster.
+    drop(member(&cluster, 6, &there));
+    let confines = Confines {
+        lids: Some(vec![0x21, 0x22]),
+        levels: 1 | 1 << 3,
+        manages: false,
+    };
+    (guest, confines, 6)
 }
 
 /// A new queue pair of a service type.
