@@ -5,12 +5,12 @@ use connectx::bits::command::{Status, alloc_pd_out};
 use connectx::bits::queue_pair::{qpc, query_qp_out};
 use connectx::queue::event::Entry;
 
-use crate::cluster::Membership;
 use crate::core::refusal;
 use crate::guest::{Guest, Kind};
 use crate::mediation::port::{show_agent, show_context};
 use crate::mediation::{After, number_made};
 use crate::memory::{GuestMemory, Raise};
+use crate::policy::Policy;
 
 impl Guest {
     /// What a command that the VF has executed has changed. Of doorbell pages that the guest has no room
@@ -20,7 +20,7 @@ impl Guest {
         after: After,
         reply: &mut Vec<u8>,
         pages: u32,
-        membership: Option<&Membership>,
+        policy: &Policy,
     ) -> Option<u32> {
         match after {
             After::Nothing => {}
@@ -71,14 +71,16 @@ impl Guest {
             After::ShowQueuePair(number) => {
                 let context = query_qp_out::QPC.get_mut(reply);
                 self.show_page(qpc::UAR_PAGE, context);
-                if let Some(membership) = membership {
+                if let Some(membership) = &policy.membership {
                     self.show_paths(number, membership, context);
                 }
             }
-            After::ShowPort => membership
-                .into_iter()
-                .for_each(|it| show_context(it, reply)),
-            After::ShowAgent => membership.into_iter().for_each(|it| show_agent(it, reply)),
+            After::ShowPort => show_context(policy, reply),
+            After::ShowAgent => {
+                if let Some(membership) = &policy.membership {
+                    show_agent(membership, reply);
+                }
+            }
         }
         None
     }

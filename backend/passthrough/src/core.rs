@@ -401,8 +401,8 @@ impl Core {
             Owner::Guest(slot, after) => {
                 let time = flight.since.elapsed();
                 let fate = if is_done {
-                    let membership = self.policy.membership.as_ref();
-                    if let Some(page) = self.guest.conclude(after, &mut reply, pages, membership) {
+                    if let Some(page) = self.guest.conclude(after, &mut reply, pages, &self.policy)
+                    {
                         let mut request = command(Opcode::DeallocUar, 0, HEAD);
                         NUMBER.set(&mut request, page);
                         self.submit(Owner::Nobody, request, HEAD);

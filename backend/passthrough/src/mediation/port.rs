@@ -10,7 +10,7 @@ use connectx::bits::port::{
 
 use super::{After, FORWARD, Judge, Refusal, Verdict, refuse};
 use crate::cluster::Membership;
-use crate::policy::Smp;
+use crate::policy::{Policy, Smp};
 
 /// In requests about a port: its number.
 const PORT_NUMBER: Field = Field::new(0x08, 19, 16);
@@ -119,10 +119,15 @@ pub(super) fn register(request: &[u8]) -> Result<Verdict, Refusal> {
     }
 }
 
-/// Shows in the port's context the LID that it has in the cluster.
-pub(crate) fn show_context(membership: &Membership, reply: &mut [u8]) {
+/// Shows in the port's context the LID that it has in the cluster, and a queue pair 0 to those who may use it.
+pub(crate) fn show_context(policy: &Policy, reply: &mut [u8]) {
     let context = query_hca_vport_context_out::HCA_VPORT_CONTEXT.get_mut(reply);
-    if vport::LID.get(context) != 0 {
+    if policy.smp == Smp::Deny {
+        vport::HAS_SMI.set(context, 0);
+    }
+    if let Some(membership) = &policy.membership
+        && vport::LID.get(context) != 0
+    {
         vport::LID.set(context, membership.lid.into());
         vport::LMC.set(context, 0);
     }

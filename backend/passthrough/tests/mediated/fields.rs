@@ -10,7 +10,7 @@ use crate::AMPLE;
 use crate::policy::confined;
 
 /// Whatever stands for an object of somebody else, an address of the daemon, or a bit.
-const WRONG: [u32; 22] = [
+const WRONG: [u32; 23] = [
     0,
     1,
     2,
@@ -31,6 +31,8 @@ const WRONG: [u32; 22] = [
     0x3f,
     0xf800_0000,
     0xffff_f000,
+    // Queue pair 0.
+    7 << 16,
     // Pages of all sizes.
     31,
     40,

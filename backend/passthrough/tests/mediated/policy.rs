@@ -294,6 +294,17 @@ fn subnet_management_goes_as_far_as_it_may() {
             ..Policy::default()
         };
         let mut guest = Guest::with(&Scripted::default(), policy, AMPLE);
+        // A port that has a queue pair 0.
+        guest.vf.follow(Box::new(|request| {
+            if dword(request, 0) >> 16 != 0x762 {
+                return Answer::Usual;
+            }
+            let mut reply = vec![0; 0x210];
+            put(&mut reply, 0x10 + 0x20, 1 << 30);
+            Answer::Reply(reply)
+        }));
+        let context = guest.answer(&request(Opcode::QueryHcaVportContext, &[]));
+        assert_eq!(dword(&context, 0x30) >> 30 & 1, u32::from(get), "{smp:?}");
         for (head, passes) in [
             (GET, get),
             (SET, set),
