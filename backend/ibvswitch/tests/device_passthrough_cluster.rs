@@ -131,19 +131,24 @@ fn clusters_have_lids_of_their_own() {
     );
 }
 
-/// VFs that share the LID of their adapter's port, as those of adapters do: packets need a global route header,
-/// which programs that know of LIDs alone leave out.
+/// VFs made after an adapter's that share the LID of its port, as those of adapters do: packets need a global route
+/// header, which programs that know of LIDs alone leave out.
 #[test]
 fn connections_to_ports_that_share_a_lid() {
-    let inner = Daemon::configured(
-        "[fabric]\nmodel = 'shared-port'\n[[hypervisor]]\nname = 'hv1'\n\
-         [[hypervisor.vf]]\nname = 'a1'\n[[hypervisor.vf]]\nname = 'a2'\n\
-         [[hypervisor]]\nname = 'hv2'\n[[hypervisor.vf]]\nname = 'a3'\n",
-    );
+    let vf = |name| format!("[[hypervisor.vf]]\nname = '{name}'\nlike = 'connectx-5'\n");
+    let inner = Daemon::configured(&format!(
+        "[fabric]\nmodel = 'shared-port'\n[[hypervisor]]\nname = 'hv1'\n{}{}\
+         [[hypervisor]]\nname = 'hv2'\n{}",
+        vf("a1"),
+        vf("a2"),
+        vf("a3")
+    ));
     let vfs = ["a1", "a2", "a3"].map(|name| (name, "cluster = 'a'"));
     let outer = inner.before_with(CLUSTERS, &vfs);
     let [mut a1, mut a2, a3] = vfs.map(|(name, _)| Peer::open(&outer, name));
     assert_eq!(inner.lid("a1"), inner.lid("a2"));
+    // As at adapters: a header is wanted, and there is no queue pair 0.
+    assert_eq!((a1.port.grh_required, a1.port.has_smi), (true, false));
     for (seed, transport) in [(1, Transport::Rc), (2, Transport::Uc)] {
         for other in [&a2, &a3] {
             let (mut there, back) = connected(transport, &a1, other);
