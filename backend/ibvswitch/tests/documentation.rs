@@ -49,6 +49,7 @@ macro_rules! pages {
 
 pages! {
     attach_a_vm: "attach-a-vm.md",
+    capabilities: "capabilities.md",
     commands: "commands.md",
     configuration: "configuration.md",
     errors: "errors.md",
