@@ -99,7 +99,7 @@ impl Daemon {
         let dir =
             tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
         let config = parsed(text, dir.path())?;
-        let Sockets { control, vfs, lock } = Sockets::create(&config)?;
+        let Sockets { control, vfs, lock } = Sockets::create(&config, None)?;
         let abort = Abort::new().map_err(BenchError::system("create an event descriptor"))?;
         Ok(Self {
             _assembly: Assembly::start(&config, vfs, &abort)?,

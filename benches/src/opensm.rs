@@ -97,7 +97,7 @@ fn over_daemon(file: &Path, dir: &Path) -> Result<Duration> {
         fallback: run.path(),
     };
     let config = Config::parse("the bench's", &text, dirs)?;
-    let Sockets { control, vfs, lock } = Sockets::create(&config)?;
+    let Sockets { control, vfs, lock } = Sockets::create(&config, None)?;
     let abort = Abort::new().map_err(BenchError::system("create an event descriptor"))?;
     let assembly = Assembly::start(&config, vfs, &abort)?;
     let time = opensm(&socket, dir)?;

@@ -71,7 +71,7 @@ impl Daemon {
             fallback: dir.path(),
         };
         let config = Config::parse("the bench's", &text, dirs)?;
-        let Sockets { control, vfs, lock } = Sockets::create(&config)?;
+        let Sockets { control, vfs, lock } = Sockets::create(&config, None)?;
         let abort = Abort::new().map_err(BenchError::system("create an event descriptor"))?;
         Ok(Self {
             _assembly: Assembly::start(&config, vfs, &abort)?,

@@ -71,11 +71,20 @@ impl Daemon {
     /// Starts it with a configuration file, or with its built-in configuration, and waits until
     /// guests can be started. Sockets and log go to `runtime_dir`.
     pub fn start(config: Option<&Path>, runtime_dir: &Path) -> Result<Self> {
+        Self::start_with(&["run"], config, runtime_dir)
+    }
+
+    /// The same, with a keeper.
+    pub fn start_kept(config: Option<&Path>, runtime_dir: &Path) -> Result<Self> {
+        Self::start_with(&["run", "--keeper"], config, runtime_dir)
+    }
+
+    fn start_with(arguments: &[&str], config: Option<&Path>, runtime_dir: &Path) -> Result<Self> {
         let program = program()?;
         let log_path = runtime_dir.join("ibvswitch.log");
         let log = File::options().create(true).append(true).open(&log_path);
         let mut command = command(&program, runtime_dir, config);
-        command.arg("run");
+        command.args(arguments);
         let mut child = bound(&command)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -209,6 +218,18 @@ impl Daemon {
     /// Whether it still runs.
     pub fn running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Kills the daemon that has the sockets, which is not this process where there is a keeper, and
+    /// does not wait.
+    pub fn kill_served(&self) -> Result<()> {
+        let lock = self.runtime_dir.join("ibvswitch.lock");
+        let pid = std::fs::read_to_string(&lock).at("read", &lock)?;
+        let pid = pid.trim().parse().map_err(|_| Error::Output {
+            what: "number of a process".into(),
+            text: pid.clone(),
+        })?;
+        kill(Pid::from_raw(pid), Signal::SIGKILL).doing("send SIGKILL to ibvswitch")
     }
 
     /// Kills it with SIGKILL and waits until it is gone, and so what is before it.

@@ -106,13 +106,27 @@ impl Testbed {
 
     /// Starts one daemon, whatever the environment says.
     pub fn single_daemon(&self, name: &str, config: Option<&str>) -> Result<Daemon> {
+        self.daemon_by(Daemon::start, name, config)
+    }
+
+    /// The same with a keeper, which starts the daemon again when it dies.
+    pub fn kept_daemon(&self, name: &str, config: Option<&str>) -> Result<Daemon> {
+        self.daemon_by(Daemon::start_kept, name, config)
+    }
+
+    fn daemon_by(
+        &self,
+        start: impl FnOnce(Option<&Path>, &Path) -> Result<Daemon>,
+        name: &str,
+        config: Option<&str>,
+    ) -> Result<Daemon> {
         let dir = self.dir().join(name);
         fs::create_dir_all(&dir).at("create", &dir)?;
         let file = config.map(|_| dir.join("config.toml"));
         if let (Some(file), Some(text)) = (&file, config) {
             fs::write(file, text).at("write", file)?;
         }
-        Daemon::start(file.as_deref(), &dir)
+        start(file.as_deref(), &dir)
     }
 
     /// The configuration of a guest without any device.

@@ -37,6 +37,8 @@ impl Region {
 pub enum Effect {
     /// Nothing to do.
     None,
+    /// What the function says of itself when nobody serves it ([`Function::absent`]) is another now.
+    Shown,
     /// The function was reset.
     Reset,
 }
@@ -132,7 +134,7 @@ impl<B: Backend> Function<B> {
                 Effect::None
             }
             Region::Config => match self.config.write(offset, data) {
-                ConfigEffect::None => Effect::None,
+                ConfigEffect::None => Effect::Shown,
                 ConfigEffect::Reset => {
                     self.reset();
                     Effect::Reset
@@ -156,7 +158,7 @@ impl<B: Backend> Function<B> {
             }
             return Effect::None;
         }
-        let mut effect = Effect::None;
+        let (mut effect, before) = (Effect::None, self.segment.save());
         if !offset.is_multiple_of(4) {
             return effect;
         }
@@ -177,6 +179,9 @@ impl<B: Backend> Function<B> {
                     effect = Effect::Reset;
                 }
             }
+        }
+        if effect == Effect::None && self.segment.save() != before {
+            effect = Effect::Shown;
         }
         effect
     }

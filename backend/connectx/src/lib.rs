@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod absent;
 mod backend;
 pub mod bits;
 mod configuration;
@@ -39,6 +40,7 @@ mod transport;
 #[cfg(test)]
 mod testing;
 
+pub use absent::{Absent, Part};
 pub use backend::{Backend, DoorbellPages, Registers};
 pub use configuration::{Configuration, Doorbells, Identity, Likeness, TRAPPED_PAGES};
 pub use face::Mlx5;

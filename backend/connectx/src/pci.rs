@@ -195,6 +195,13 @@ impl ConfigSpace {
         effect
     }
 
+    /// The first `N` bytes, and the bits of them that a guest may write.
+    pub(crate) fn first<const N: usize>(&self) -> ([u8; N], [u8; N]) {
+        let first = |bytes: &[u8; CONFIG_SIZE]| bytes.first_chunk().copied();
+        let (bytes, writable) = (first(&self.bytes), first(&self.writable));
+        (bytes.unwrap_or([0; N]), writable.unwrap_or([0; N]))
+    }
+
     /// What an image has of it.
     #[must_use]
     pub fn save(&self) -> ConfigImageV1 {

@@ -92,6 +92,12 @@ impl InitializationSegment {
         self.interface = image.interface & 7;
     }
 
+    /// A segment that says so where this one says how the driver uses the device.
+    pub(crate) const fn disabled(mut self) -> Self {
+        self.interface = interface::DISABLED;
+        self
+    }
+
     /// Back to the state of power-on.
     pub fn reset(&mut self) {
         *self = Self::default();

@@ -101,6 +101,9 @@ impl SourceArgs {
 enum Command {
     /// Serve the VFs of the configuration until SIGTERM or SIGINT.
     Run(run::RunArgs),
+    /// Keep the VMs of a daemon that dies.
+    #[command(hide = true)]
+    Keeper(run::KeeperArgs),
     /// Show one VF, or print how to attach it to a VM.
     #[command(subcommand)]
     Vf(vf::VfCommand),
@@ -230,6 +233,7 @@ pub fn main() -> ExitCode {
     let Cli { source, command } = Cli::parse();
     let done = match command {
         Command::Run(args) => run::run(source, &args),
+        Command::Keeper(args) => run::keep(&args),
         Command::Vf(command) => vf::run(source, command),
         Command::Vm(command) => vm::run(source, command),
         Command::Status(args) => status::run(source, &args),
@@ -315,12 +319,14 @@ mod tests {
                 .lines()
                 .find(|line| line.starts_with(&format!("| `{path}")));
             if command.has_subcommands() {
-                for sub in command.get_subcommands() {
+                for sub in command.get_subcommands().filter(|it| !it.is_hide_set()) {
                     check(sub, &format!("{path} {}", sub.get_name()));
                 }
             } else {
                 let row = row.unwrap_or_else(|| panic!("{path} is not in docs/users/commands.md"));
-                for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+                // What is hidden is between processes of this program.
+                let shown = command.get_arguments().filter(|it| !it.is_hide_set());
+                for option in shown.filter_map(clap::Arg::get_long) {
                     assert!(row.contains(&format!("--{option}")), "{path} --{option}");
                 }
             }

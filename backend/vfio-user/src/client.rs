@@ -163,6 +163,8 @@ impl RegionInfo {
 pub struct Client {
     socket: Socket,
     next_id: u16,
+    /// The last command that has had its answer.
+    answered: Option<u16>,
     limit: Option<TimeLimit>,
 }
 
@@ -194,6 +196,7 @@ impl Client {
         Self {
             socket: Socket::new(stream),
             next_id: 0,
+            answered: None,
             limit: None,
         }
     }
@@ -322,7 +325,12 @@ impl Client {
         fds: &[BorrowedFd<'_>],
     ) -> Result<Reply, ClientError> {
         let id = self.begin(command, FLAG_COMMAND, payload, fds)?;
-        let reply = self.receive()?;
+        let mut reply = self.receive()?;
+        if self.answered == Some(reply.header.id) && reply.error().is_some() {
+            // Whoever took over from a server that died did not know that the command before had its answer.
+            reply = self.receive()?;
+        }
+        self.answered = Some(id);
         let Header {
             id: reply_id,
             command: reply_command,

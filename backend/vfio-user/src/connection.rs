@@ -24,6 +24,7 @@ use crate::message::{
 use crate::migration::{MAX_BITMAP_SIZE, Progress, Written, is_logging};
 use crate::region::RegionInfo;
 use crate::version::{Capabilities, Version};
+use crate::witness::{Message, Nobody, Resumed, StandIn, Witness};
 use crate::{Device, Effect, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
 use vmm::memory::{Files, MapError};
 use vmm::socket::{Lost, ReceivedFds, Socket};
@@ -34,19 +35,45 @@ use vmm::socket::{Lost, ReceivedFds, Socket};
 /// Then all its interrupts are disconnected, and the device hears
 /// [`Device::disconnected`] if the client had negotiated a version.
 pub fn serve(stream: UnixStream, device: &mut dyn Device, stop: &Stop) -> End {
-    serve_before(None, stream, device, stop, &mut Journal::default())
+    serve_before(
+        None,
+        Arrival::New(stream),
+        device,
+        stop,
+        &mut Journal::default(),
+        &mut Nobody,
+    )
+}
+
+/// How a client came.
+pub(crate) enum Arrival {
+    /// By connecting.
+    New(UnixStream),
+    /// From another server.
+    Resumed(Resumed),
 }
 
 /// As [`serve`], while others may wait at the socket `next`.
 pub(crate) fn serve_before(
     next: Option<BorrowedFd<'_>>,
-    stream: UnixStream,
+    arrival: Arrival,
     device: &mut dyn Device,
     stop: &Stop,
     journal: &mut Journal,
+    witness: &mut dyn Witness,
 ) -> End {
-    let mut connection = Connection::new(stream, device, stop, journal);
+    let (stream, resumed) = match arrival {
+        Arrival::New(stream) => {
+            witness.connected(&stream);
+            (stream, None)
+        }
+        Arrival::Resumed(client) => (client.stream, Some((client.messages, client.shown))),
+    };
+    let mut connection = Connection::new(stream, device, stop, journal, witness);
     connection.next = next;
+    if let Some((messages, shown)) = resumed {
+        connection.resume(messages, &shown);
+    }
     let end = loop {
         if let Err(end) = connection.next_message() {
             break end;
@@ -63,8 +90,13 @@ pub(crate) fn serve_before(
         peer,
         interrupts,
         mut progress,
+        witness,
         ..
     } = connection;
+    // A server that stops leaves its client to whoever comes next.
+    if end != End::Stopped {
+        witness.gone();
+    }
     interrupts.disconnect();
     if peer.is_some() {
         device.disconnected();
@@ -81,6 +113,7 @@ struct Connection<'a> {
     /// Where another client may wait, until the log tells of one.
     next: Option<BorrowedFd<'a>>,
     journal: &'a mut Journal,
+    witness: &'a mut dyn Witness,
     /// By index, all of them.
     regions: Vec<Region>,
     /// By index, all of them.
@@ -94,13 +127,28 @@ struct Connection<'a> {
     progress: Progress,
     /// What the client can do, once it has negotiated.
     peer: Option<Capabilities>,
-    payload: Vec<u8>,
+    message: Vec<u8>,
     reply: Vec<u8>,
     /// When the last message came, and how long after the one before.
     received: Instant,
     gap: Duration,
     /// Messages since the stop signal was looked at.
     unchecked: u32,
+}
+
+/// Bytes of a message that a witness notes: all of a short write.
+const NOTED: usize = 48;
+
+/// Whether another server of the client has to know of such a command.
+const fn is_kept(command: Command) -> bool {
+    matches!(
+        command,
+        Command::Version
+            | Command::DmaMap
+            | Command::DmaUnmap
+            | Command::DeviceSetIrqs
+            | Command::DeviceReset
+    )
 }
 
 /// Messages closer together than this are waited for awake.
@@ -114,6 +162,7 @@ impl<'a> Connection<'a> {
         device: &'a mut dyn Device,
         stop: &'a Stop,
         journal: &'a mut Journal,
+        witness: &'a mut dyn Witness,
     ) -> Self {
         let (mut regions, irqs) = (device.regions(), device.irqs());
         let regions = (0..NUM_REGIONS)
@@ -139,13 +188,14 @@ impl<'a> Connection<'a> {
             stop: stop.as_fd(),
             next: None,
             journal,
+            witness,
             regions,
             irqs,
             unshared: false,
             unusable: None,
             progress: Progress::default(),
             peer: None,
-            payload: Vec::new(),
+            message: Vec::new(),
             reply: Vec::new(),
             received: Instant::now(),
             gap: Duration::MAX,
@@ -178,15 +228,69 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
+    /// Carries out the messages of a client that another server had, and has it see the device as it was
+    /// left.
+    fn resume(&mut self, messages: Vec<Message>, shown: &StandIn) {
+        for (message, fds) in messages {
+            let Some((header, payload)) = message.split_first_chunk() else {
+                continue;
+            };
+            let header = Header::parse(header);
+            if let Err(errno) = self.execute(header.command, payload, fds) {
+                self.log_failure(&header, errno);
+            }
+        }
+        for part in shown.shown.iter().filter(|part| !part.writable.is_empty()) {
+            // What the client may not write stays as it is.
+            if let Err(errno) = self
+                .device
+                .write(part.region, part.offset, &part.bytes)
+                .map(drop)
+            {
+                debug!(part.region, "cannot be written again: {errno}");
+            }
+        }
+        self.show();
+    }
+
+    /// Tells the witness how the device is to be seen where nobody serves it.
+    fn show(&mut self) {
+        if let Some(stand_in) = self.device.stand_in() {
+            self.witness.shows(&stand_in);
+        }
+    }
+
     /// Receives one message and answers it.
     fn next_message(&mut self) -> Result<(), End> {
+        let mut message = std::mem::take(&mut self.message);
+        let done = self.next_message_in(&mut message);
+        self.message = message;
+        done
+    }
+
+    fn next_message_in(&mut self, message: &mut Vec<u8>) -> Result<(), End> {
         let stop = Some(self.stop);
-        let mut header = [0; HEADER_LEN];
         let mut fds = ReceivedFds::default();
         self.await_message()?;
-        self.socket.receive(&mut header, &mut fds, stop)?;
+        // A message is taken at once, header and payload, so that a server that dies leaves the next
+        // one a stream that is in step.
+        let mut start = [0; NOTED];
+        let there = self.socket.peek(&mut start)?.unwrap_or(0);
+        let (start, there) = match start.get(..there).and_then(<[u8]>::first_chunk) {
+            Some(header) => (Header::parse(header), &start[..there]),
+            None => {
+                // A client that sends its header in pieces, or is gone.
+                let mut header = [0; HEADER_LEN];
+                self.socket.receive(&mut header, &mut fds, stop)?;
+                message.clear();
+                message.extend_from_slice(&header);
+                (Header::parse(&header), &[][..])
+            }
+        };
+        let header = start;
+        let taken = if there.is_empty() { HEADER_LEN } else { 0 };
         self.received = Instant::now();
-        let header = Header::parse(&header);
+        let answered = header.flags & (FLAG_TYPE | FLAG_NO_REPLY) == FLAG_COMMAND;
         let len = (header.size as usize)
             .checked_sub(HEADER_LEN)
             .filter(|&len| len <= MAX_PAYLOAD);
@@ -196,14 +300,17 @@ impl<'a> Connection<'a> {
             }
             return Err(End::BadLength(header.size));
         };
-        let mut payload = std::mem::take(&mut self.payload);
-        payload.resize(len, 0);
+        if answered {
+            self.witness.takes(if taken == 0 { there } else { message });
+        }
+        message.resize(HEADER_LEN + len, 0);
         self.socket
-            .receive(&mut payload, &mut fds, stop)
+            .receive(&mut message[taken..], &mut fds, stop)
             .map_err(|lost| match lost {
                 Lost::Closed => End::Truncated,
                 lost => lost.into(),
             })?;
+        let payload = &message[HEADER_LEN..];
 
         let outcome = match header.flags & FLAG_TYPE {
             FLAG_COMMAND if fds.surplus => {
@@ -211,22 +318,37 @@ impl<'a> Connection<'a> {
                 drop(fds);
                 Err(Errno::EMFILE)
             }
-            FLAG_COMMAND => self.execute(header.command, &payload, fds.fds),
+            FLAG_COMMAND => {
+                let kept = Command::from_number(header.command).is_some_and(is_kept);
+                if kept {
+                    self.witness.keeps(message, &fds.fds);
+                }
+                let outcome = self.execute(header.command, payload, fds.fds);
+                if kept && outcome.is_err() {
+                    self.witness.refused();
+                }
+                outcome
+            }
             FLAG_REPLY => {
                 debug!(
                     command = header.command,
                     "reply to a command that was never sent"
                 );
-                self.payload = payload;
                 return Ok(());
             }
             _ => Err(Errno::EINVAL),
         };
-        self.payload = payload;
         if let Err(errno) = outcome {
             self.log_failure(&header, errno);
         }
-        self.answer(&header, outcome)
+        if answered {
+            self.witness.answers();
+        }
+        self.answer(&header, outcome)?;
+        if answered {
+            self.witness.answered();
+        }
+        Ok(())
     }
 
     fn log_failure(&mut self, header: &Header, errno: Errno) {
@@ -317,6 +439,7 @@ impl<'a> Connection<'a> {
         let proposal = Version::parse(payload)?;
         proposal.answer()?.emit(&mut self.reply);
         self.peer = Some(proposal.capabilities);
+        self.show();
         self.journal.connected(&proposal);
         Ok(())
     }
@@ -497,6 +620,9 @@ impl<'a> Connection<'a> {
             if effect == Effect::Reset {
                 self.progress.reset(self.device);
             }
+            if effect != Effect::None {
+                self.show();
+            }
         }
         access.emit(&mut self.reply);
         Ok(())
@@ -519,6 +645,7 @@ impl<'a> Connection<'a> {
         }
         self.device.reset();
         self.progress.reset(self.device);
+        self.show();
         Ok(())
     }
 }

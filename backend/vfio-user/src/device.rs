@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use crate::{Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Region};
+use crate::{Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Region, StandIn};
 
 /// What an access did besides reading or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +11,8 @@ use crate::{Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Region
 pub enum Effect {
     /// Nothing.
     None,
+    /// What [`Device::stand_in`] says is another now.
+    Shown,
     /// The device was reset, as [`Device::reset`] does it.
     Reset,
 }
@@ -55,6 +57,12 @@ pub trait Device: Send {
 
     /// The device as one that can go on elsewhere; `None` where it cannot.
     fn migration(&mut self) -> Option<&mut dyn Migration> {
+        None
+    }
+
+    /// What the client is to see while nobody serves the device; `None` for a device that nobody takes
+    /// over.
+    fn stand_in(&self) -> Option<StandIn> {
         None
     }
 

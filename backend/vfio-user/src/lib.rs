@@ -43,11 +43,12 @@ mod end;
 mod heap;
 mod irq;
 mod journal;
-mod message;
+pub mod message;
 mod migration;
 mod region;
 mod server;
 mod version;
+mod witness;
 
 pub mod client;
 pub mod testing;
@@ -66,3 +67,4 @@ pub use nix::errno::Errno;
 pub use region::{Region, SparseArea};
 pub use server::Server;
 pub use vmm::{BindError, MappedFile, MemoryLimits, SharedMemory, Stop, memory, remedy};
+pub use witness::{Message, Part, Resumed, StandIn, Witness};

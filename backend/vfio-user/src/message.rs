@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use vfio_bindings::bindings::vfio;
 
 /// Length of the header of every message.
-pub(crate) const HEADER_LEN: usize = 16;
+pub const HEADER_LEN: usize = 16;
 /// The most data a REGION_READ or REGION_WRITE moves (`max_data_xfer_size`).
 pub const MAX_DATA_XFER_SIZE: u32 = 1 << 20;
 /// The most file descriptors that this side takes with one message
@@ -19,7 +19,7 @@ pub const NUM_REGIONS: u32 = vfio::VFIO_PCI_NUM_REGIONS;
 pub const NUM_IRQS: u32 = vfio::VFIO_PCI_NUM_IRQS;
 
 /// The longest payload: the fixed fields of a region access and its data.
-pub(crate) const MAX_PAYLOAD: usize = RegionAccess::LEN + MAX_DATA_XFER_SIZE as usize;
+pub const MAX_PAYLOAD: usize = RegionAccess::LEN + MAX_DATA_XFER_SIZE as usize;
 
 /// Commands of the protocol, by their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,15 +91,15 @@ impl Command {
 }
 
 /// Type bits of [`Header::flags`]: command or reply.
-pub(crate) const FLAG_TYPE: u32 = 0xf;
+pub const FLAG_TYPE: u32 = 0xf;
 /// [`Header::flags`] of a command.
-pub(crate) const FLAG_COMMAND: u32 = 0x0;
+pub const FLAG_COMMAND: u32 = 0x0;
 /// [`Header::flags`] of a reply.
-pub(crate) const FLAG_REPLY: u32 = 0x1;
+pub const FLAG_REPLY: u32 = 0x1;
 /// In a command: nobody waits for the reply, none is sent.
-pub(crate) const FLAG_NO_REPLY: u32 = 0x10;
+pub const FLAG_NO_REPLY: u32 = 0x10;
 /// In a reply: the command failed, [`Header::error`] says why.
-pub(crate) const FLAG_ERROR: u32 = 0x20;
+pub const FLAG_ERROR: u32 = 0x20;
 
 /// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,17 +223,25 @@ impl PutFields for Vec<u8> {
 
 /// Payload of DMA_MAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DmaMap {
-    pub(crate) flags: u32,
-    pub(crate) offset: u64,
-    pub(crate) addr: u64,
-    pub(crate) size: u64,
+pub struct DmaMap {
+    /// VFIO_DMA_MAP_FLAG_*.
+    pub flags: u32,
+    /// Where the memory begins in its file, in bytes.
+    pub offset: u64,
+    /// First DMA address.
+    pub addr: u64,
+    /// Bytes.
+    pub size: u64,
 }
 
 impl DmaMap {
     const LEN: u32 = 32;
 
-    pub(crate) fn parse(payload: &[u8]) -> Result<Self, Errno> {
+    /// The fields of a payload.
+    ///
+    /// # Errors
+    /// `EINVAL` where it is none.
+    pub fn parse(payload: &[u8]) -> Result<Self, Errno> {
         let mut fields = Fields::new(payload);
         let argsz = fields.u32()?;
         let request = Self {
@@ -249,7 +257,8 @@ impl DmaMap {
         Ok(request)
     }
 
-    pub(crate) fn emit(&self, payload: &mut Vec<u8>) {
+    /// Appends the payload.
+    pub fn emit(&self, payload: &mut Vec<u8>) {
         payload.put_u32(Self::LEN);
         payload.put_u32(self.flags);
         payload.put_u64(self.offset);
@@ -258,20 +267,28 @@ impl DmaMap {
     }
 }
 
-/// Payload of DMA_UNMAP, request and reply; a [`BitmapShape`] may follow.
+/// Payload of DMA_UNMAP, request and reply; the shape of a bitmap may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DmaUnmap {
-    pub(crate) argsz: u32,
-    pub(crate) flags: u32,
-    pub(crate) addr: u64,
-    pub(crate) size: u64,
+pub struct DmaUnmap {
+    /// Room for the reply, in bytes.
+    pub argsz: u32,
+    /// VFIO_DMA_UNMAP_FLAG_*.
+    pub flags: u32,
+    /// First DMA address.
+    pub addr: u64,
+    /// Bytes.
+    pub size: u64,
 }
 
 impl DmaUnmap {
-    pub(crate) const LEN: u32 = 24;
+    /// Bytes of the fixed fields.
+    pub const LEN: u32 = 24;
 
     /// The fields, and what follows them.
-    pub(crate) fn parse(payload: &[u8]) -> Result<(Self, &[u8]), Errno> {
+    ///
+    /// # Errors
+    /// `EINVAL` where the payload ends early.
+    pub fn parse(payload: &[u8]) -> Result<(Self, &[u8]), Errno> {
         let mut fields = Fields::new(payload);
         let request = Self {
             argsz: fields.u32()?,
@@ -285,7 +302,8 @@ impl DmaUnmap {
         Ok((request, fields.rest()))
     }
 
-    pub(crate) fn emit(&self, payload: &mut Vec<u8>) {
+    /// Appends the payload.
+    pub fn emit(&self, payload: &mut Vec<u8>) {
         payload.put_u32(self.argsz);
         payload.put_u32(self.flags);
         payload.put_u64(self.addr);
@@ -394,18 +412,25 @@ impl IrqInfoFields {
 
 /// Fixed fields of DEVICE_SET_IRQS; booleans may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct IrqSet {
-    pub(crate) flags: u32,
-    pub(crate) index: u32,
-    pub(crate) start: u32,
-    pub(crate) count: u32,
+pub struct IrqSet {
+    /// VFIO_IRQ_SET_*.
+    pub flags: u32,
+    /// VFIO PCI interrupt index.
+    pub index: u32,
+    /// First vector.
+    pub start: u32,
+    /// Number of vectors.
+    pub count: u32,
 }
 
 impl IrqSet {
     const LEN: u32 = 20;
 
     /// The fields and the booleans after them.
-    pub(crate) fn parse(payload: &[u8]) -> Result<(Self, &[u8]), Errno> {
+    ///
+    /// # Errors
+    /// `EINVAL` where the payload ends early.
+    pub fn parse(payload: &[u8]) -> Result<(Self, &[u8]), Errno> {
         let mut fields = Fields::new(payload);
         let argsz = fields.u32()?;
         let set = Self {
@@ -421,7 +446,8 @@ impl IrqSet {
         Ok((set, fields.rest()))
     }
 
-    pub(crate) fn emit(&self, booleans: &[u8], payload: &mut Vec<u8>) {
+    /// Appends the payload.
+    pub fn emit(&self, booleans: &[u8], payload: &mut Vec<u8>) {
         payload.put_u32(Self::LEN + booleans.len() as u32);
         payload.put_u32(self.flags);
         payload.put_u32(self.index);
@@ -434,17 +460,24 @@ impl IrqSet {
 /// Fixed fields of REGION_READ and REGION_WRITE, request and reply; data may
 /// follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RegionAccess {
-    pub(crate) offset: u64,
-    pub(crate) region: u32,
-    pub(crate) count: u32,
+pub struct RegionAccess {
+    /// Where in the region, in bytes.
+    pub offset: u64,
+    /// VFIO PCI region index.
+    pub region: u32,
+    /// Bytes.
+    pub count: u32,
 }
 
 impl RegionAccess {
-    pub(crate) const LEN: usize = 16;
+    /// Bytes of the fixed fields.
+    pub const LEN: usize = 16;
 
     /// The fields and the data after them.
-    pub(crate) fn parse(payload: &[u8]) -> Result<(Self, &[u8]), Errno> {
+    ///
+    /// # Errors
+    /// `EINVAL` where the payload ends early.
+    pub fn parse(payload: &[u8]) -> Result<(Self, &[u8]), Errno> {
         let mut fields = Fields::new(payload);
         let access = Self {
             offset: fields.u64()?,
@@ -454,7 +487,8 @@ impl RegionAccess {
         Ok((access, fields.rest()))
     }
 
-    pub(crate) fn emit(&self, payload: &mut Vec<u8>) {
+    /// Appends the payload.
+    pub fn emit(&self, payload: &mut Vec<u8>) {
         payload.put_u64(self.offset);
         payload.put_u32(self.region);
         payload.put_u32(self.count);

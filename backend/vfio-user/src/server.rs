@@ -9,15 +9,24 @@ use vmm::socket::{Lost, wait_beside};
 use vmm::{BindError, Listener, Stop};
 
 use crate::Device;
-use crate::connection::serve_before;
+use crate::connection::{Arrival, serve_before};
 use crate::end::End;
 use crate::journal::Journal;
+use crate::witness::{Nobody, Witness};
 
 /// A device's socket. Its file is removed on drop.
-#[derive(Debug)]
 pub struct Server {
     listener: Listener,
     journal: Journal,
+    witness: Box<dyn Witness>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("listener", &self.listener)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -28,6 +37,13 @@ impl Server {
     /// [`BindError`] names the path and the remedy.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, BindError> {
         Ok(Listener::bind(path)?.into())
+    }
+
+    /// Has a witness told of the clients, so that another process can go on with them.
+    #[must_use]
+    pub fn witnessed(mut self, witness: Box<dyn Witness>) -> Self {
+        self.witness = witness;
+        self
     }
 
     /// The socket's path.
@@ -42,15 +58,22 @@ impl Server {
     /// # Errors
     /// Where no client can be accepted any more.
     pub fn run(&mut self, device: &mut dyn Device, stop: &Stop) -> io::Result<()> {
+        let mut resumed = self.witness.resume(stop);
         loop {
-            if !self.idle(device, stop)? {
-                break;
-            }
-            let journal = &mut self.journal;
-            let stream = self.listener.accept(stop, |what| journal.failure(what))?;
-            let Some(stream) = stream else { break };
+            let arrival = match resumed.take() {
+                Some(resumed) => Arrival::Resumed(resumed),
+                None if !self.idle(device, stop)? => break,
+                None => {
+                    let journal = &mut self.journal;
+                    match self.listener.accept(stop, |what| journal.failure(what))? {
+                        Some(stream) => Arrival::New(stream),
+                        None => break,
+                    }
+                }
+            };
             let next = Some(self.listener.as_fd());
-            let end = serve_before(next, stream, device, stop, &mut self.journal);
+            let witness = self.witness.as_mut();
+            let end = serve_before(next, arrival, device, stop, &mut self.journal, witness);
             self.journal.gone(end);
             if end == End::Stopped {
                 break;
@@ -85,6 +108,7 @@ impl From<Listener> for Server {
         Self {
             listener,
             journal: Journal::default(),
+            witness: Box::new(Nobody),
         }
     }
 }

@@ -169,6 +169,20 @@ impl Listener {
         })
     }
 
+    /// A socket that another process has bound to `path` and listened on, and that is there yet.
+    ///
+    /// # Errors
+    /// Nothing has that name any more.
+    pub fn adopt(socket: OwnedFd, path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        let metadata = fs::symlink_metadata(path)?;
+        Ok(Self {
+            listener: UnixListener::from(socket),
+            path: path.to_owned(),
+            identity: (metadata.dev(), metadata.ino()),
+        })
+    }
+
     /// The socket's path.
     pub fn path(&self) -> &Path {
         &self.path

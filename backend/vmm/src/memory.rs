@@ -254,6 +254,23 @@ impl SharedMemory {
         })
     }
 
+    /// Memory that another process has made so, and that has kept its size.
+    ///
+    /// # Errors
+    /// It is of another size, or the system has no address space left.
+    pub fn adopt(fd: OwnedFd, size: usize) -> io::Result<Self> {
+        let file = File::from(fd);
+        if file.metadata()?.len() != size as u64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mapped = MappedFile::new(file.try_clone()?)
+            .map_err(|error| io::Error::from_raw_os_error(error.errno() as i32))?;
+        Ok(Self {
+            fd: Arc::new(file.into()),
+            mapped: Arc::new(mapped),
+        })
+    }
+
     /// The file descriptor to share.
     pub fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd

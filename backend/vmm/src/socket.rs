@@ -162,6 +162,24 @@ impl Socket {
         }
     }
 
+    /// Copies the first bytes of what is there to `buffer`, and leaves them there. How many, if there are
+    /// any.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn peek(&self, buffer: &mut [u8]) -> Result<Option<usize>, Lost> {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        loop {
+            match recv(self.stream.as_raw_fd(), buffer, flags) {
+                Ok(0) => return Err(Lost::Closed),
+                Ok(count) => return Ok(Some(count)),
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
     /// Fills `buffer`, and adds the descriptors that come with these bytes.
     ///
     /// Linux attaches descriptors to the bytes they were sent with, and does

@@ -81,7 +81,7 @@ pub(crate) struct Commands {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) client: Arc<Mutex<Client>>,
-    pub(crate) bar: Bar,
+    pub(crate) bar: Arc<Bar>,
     pub(crate) commands: Mutex<Commands>,
     asynchronous: Mutex<Option<EventQueue>>,
     page_requests: Mutex<Option<EventQueue>>,
@@ -92,6 +92,15 @@ pub(crate) struct Inner {
     control_uar: AtomicU64,
     capabilities: Mutex<Vec<u8>>,
     pub(crate) synchronous_doorbells: bool,
+}
+
+/// What a device is made of.
+struct Parts {
+    bar: Arc<Bar>,
+    memory: Arc<Memory>,
+    next_iova: u64,
+    vectors: Vec<Vector>,
+    synchronous_doorbells: bool,
 }
 
 /// An open device. Clones are the same device; it is closed when the last of
@@ -143,6 +152,37 @@ impl Device {
         Ok(device)
     }
 
+    /// Begins anew with a device that has failed, once it is there again: over the same connection, with the
+    /// memory, the eventfds and the doorbell pages that the device was told of before. Of what it was nothing
+    /// can be used.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn recover(&self) -> Result<Self> {
+        self.0.commands.lock().dead = true;
+        let mut patience = Patience::new();
+        while self.read_dword(initialization::INITIALIZING)? >> 31 != 0
+            || self.read_dword(initialization::CMDQ_ADDR_L_SZ)? >> 8 & 7 == 0
+        {
+            if patience.is_over() {
+                return Err(Error::Timeout("the device to come up again"));
+            }
+            patience.pause();
+        }
+        let device = Self::start(
+            Arc::clone(&self.0.client),
+            Parts {
+                bar: Arc::clone(&self.0.bar),
+                memory: Arc::clone(&self.0.memory),
+                next_iova: self.0.next_iova.load(Ordering::Relaxed),
+                vectors: self.0.vectors.clone(),
+                synchronous_doorbells: self.0.synchronous_doorbells,
+            },
+        )?;
+        device.initialize()?;
+        Ok(device)
+    }
+
     fn attach_to(shared: Arc<Mutex<Client>>, options: Options) -> Result<Self> {
         let mut client = shared.lock();
         client.device_info()?;
@@ -156,7 +196,29 @@ impl Device {
             .collect::<Result<Vec<_>>>()?;
         let eventfds: Vec<BorrowedFd<'_>> = vectors.iter().map(AsFd::as_fd).collect();
         client.set_irqs(MSIX, 0, &eventfds)?;
+        drop(client);
+        Self::start(
+            shared,
+            Parts {
+                bar: Arc::new(bar),
+                next_iova: options.iova + options.memory as u64,
+                memory,
+                vectors,
+                synchronous_doorbells: options.synchronous_doorbells,
+            },
+        )
+    }
 
+    /// Tells the device where the command queue is.
+    fn start(shared: Arc<Mutex<Client>>, parts: Parts) -> Result<Self> {
+        let mut client = shared.lock();
+        let Parts {
+            bar,
+            memory,
+            next_iova,
+            vectors,
+            synchronous_doorbells,
+        } = parts;
         let mut read = |offset| -> Result<u32> {
             let mut bytes = [0; 4];
             client.region_read(BAR0, offset, &mut bytes)?;
@@ -181,7 +243,7 @@ impl Device {
             client.region_write(BAR0, offset, &value.to_be_bytes())?;
         }
         drop(client);
-        let completions = (0..options.completion_vectors).map(|_| Mutex::new(None));
+        let completions = (1..vectors.len()).map(|_| Mutex::new(None));
         Ok(Self(Arc::new(Inner {
             client: shared,
             bar,
@@ -195,11 +257,11 @@ impl Device {
             page_requests: Mutex::new(None),
             completions: completions.collect(),
             vectors,
-            next_iova: AtomicU64::new(options.iova + options.memory as u64),
+            next_iova: AtomicU64::new(next_iova),
             memory,
             control_uar: AtomicU64::new(0),
             capabilities: Mutex::default(),
-            synchronous_doorbells: options.synchronous_doorbells,
+            synchronous_doorbells,
         })))
     }
 

@@ -1,6 +1,7 @@
 //! Event queues.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -148,13 +149,13 @@ impl EventQueue {
 }
 
 /// An interrupt vector, as the device raises it.
-#[derive(Debug)]
-pub(crate) struct Vector(EventFd);
+#[derive(Debug, Clone)]
+pub(crate) struct Vector(Arc<EventFd>);
 
 impl Vector {
     pub(crate) fn new() -> Result<Self> {
         EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-            .map(Self)
+            .map(|eventfd| Self(Arc::new(eventfd)))
             .map_err(|errno| Error::System {
                 what: "create an eventfd",
                 source: errno.into(),

@@ -1,11 +1,17 @@
 //! `ibvswitch run`
 
+use std::env;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::process::{self, Command};
 
 use clap::Args;
+use keeper::{Keeper, supervisor};
 
 use super::{CliError, SourceArgs};
-use crate::daemon::run;
+use crate::daemon::limits::raise_open_files;
+use crate::daemon::logging;
+use crate::daemon::run::{self, RunError};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -14,14 +20,76 @@ Prints the line `ready` on standard output once VMs can be started, and tells sy
 be started after that: QEMU does not wait for its socket.
 
 On SIGTERM or SIGINT the sockets are removed and the exit status is 0. VMs that are still running
-lose their HCA then and need a restart to get it back.")]
-pub(super) struct RunArgs {}
+lose their HCA then and need a restart to get it back.
 
-pub(super) fn run(source: SourceArgs, _args: &RunArgs) -> Result<(), CliError> {
+With --keeper, a daemon that is killed or fails is started again, and VMs keep their HCA: to them it
+has failed and come back, with its connections lost.")]
+pub(super) struct RunArgs {
+    /// Have a process of its own keep the VMs if the daemon dies, and start the daemon again.
+    #[arg(long)]
+    keeper: bool,
+    /// The keeper is at the standard input.
+    #[arg(long, hide = true, conflicts_with = "keeper")]
+    kept: bool,
+}
+
+pub(super) fn run(source: SourceArgs, args: &RunArgs) -> Result<(), CliError> {
+    if args.keeper {
+        return supervise(&source);
+    }
+    let keeper = if args.kept {
+        Some(Keeper::from_stdin().map_err(system("reach the keeper"))?)
+    } else {
+        None
+    };
     let config = source.load()?;
-    run::run(&config, || {
+    run::run(&config, keeper, || {
         let mut out = io::stdout().lock();
         writeln!(out, "ready").and_then(|()| out.flush())
     })?;
     Ok(())
+}
+
+/// Starts the keeper and the daemon, and ends as the daemon does.
+fn supervise(source: &SourceArgs) -> Result<(), CliError> {
+    start_log()?;
+    // By its path, so that a daemon that is started again is a version that was installed meanwhile.
+    let program = env::current_exe().map_err(system("find this program's own path"))?;
+    let mut keeper = Command::new(&program);
+    keeper.arg("keeper");
+    let mut daemon = Command::new(&program);
+    for (option, path) in [
+        ("--config", &source.config),
+        ("--runtime-dir", &source.runtime_dir),
+    ] {
+        if let Some(path) = path {
+            daemon.arg(option).arg(path);
+        }
+    }
+    daemon.args(["run", "--kept"]);
+    let status = supervisor::supervise(keeper, daemon);
+    let status = status.map_err(system("start the keeper and the daemon"))?;
+    process::exit(status.code().unwrap_or(1));
+}
+
+/// Arguments of `keeper`, which `run --keeper` starts.
+#[derive(Debug, Args)]
+pub(super) struct KeeperArgs {}
+
+pub(super) fn keep(_args: &KeeperArgs) -> Result<(), CliError> {
+    start_log()?;
+    if let Err(error) = raise_open_files() {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+    let supervisor = io::stdin().as_fd().try_clone_to_owned();
+    let kept = supervisor.and_then(keeper::run);
+    Ok(kept.map_err(system("keep the VMs"))?)
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    move |source| RunError::System { what, source }
+}
+
+fn start_log() -> Result<(), CliError> {
+    logging::start("info").map_err(|what| RunError::Log(what).into())
 }

@@ -11,7 +11,7 @@ use connectx::{Configuration, FunctionState, Software};
 use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
 use passthrough::Cluster;
 use vfio_user::{Device, Interrupts, IrqInfo, Server};
-use vmm::{Listener, Stop, remedy};
+use vmm::{Stop, remedy};
 use vswitch::{LinkError, MigrateError, Plan, SmError, VSwitch};
 
 use crate::capture::{Subscription, Wish};
@@ -40,6 +40,7 @@ use crate::daemon::placement::{self, Talks};
 use crate::daemon::port::FunctionPort;
 use crate::daemon::ports::{self, Inbox, Ports};
 use crate::daemon::relocation::{Claims, End, Relocation};
+use crate::daemon::sockets::VfSocket;
 use crate::daemon::vf_host::VfHost;
 use crate::qemu::port_mtu;
 use crate::status::{Function, Managed, Observer};
@@ -111,7 +112,7 @@ impl Assembly {
     /// [`AssemblyError`]; nothing keeps running then.
     pub fn start(
         config: &Config,
-        mut listeners: Vec<Listener>,
+        mut listeners: Vec<VfSocket>,
         abort: &Abort,
     ) -> Result<Self, AssemblyError> {
         let plan = Plan::new(&config.model());
@@ -157,7 +158,9 @@ impl Assembly {
             let counted = engines.get(homes.of(id)).unwrap_or(&engines[0]);
             let counters = counted.counters(id);
             vswitch.count_traffic(id, Arc::clone(&counters));
-            let memory = doorbell_pages(&vf.model.name, &configuration).map_err(system(
+            let kept = listeners.get_mut(made.len());
+            let kept = kept.and_then(|socket| socket.kept.as_mut());
+            let memory = doorbell_pages(&vf.model.name, &configuration, kept).map_err(system(
                 format!("create the doorbell pages of VF `{}`", vf.model.name),
             ))?;
             if let Some(memory) = &memory {
@@ -242,7 +245,7 @@ impl Assembly {
             .split_off(made.len().min(listeners.len()))
             .into_iter();
         let made = listeners.into_iter().zip(kinds).zip(made);
-        for ((listener, kind), made) in made {
+        for ((VfSocket { listener, kept }, kind), made) in made {
             let (name, vf, configuration, interrupts, counters, memory, memory_limits) = made;
             let hypervisor = { config.vf(&name) }
                 .map_or_else(String::new, |(hypervisor, _)| hypervisor.name.clone());
@@ -307,11 +310,15 @@ impl Assembly {
                 errands,
             });
             functions.push((vf, device.client(), counters));
-            sockets.push(serve(name, listener.into(), device, abort.clone())?);
+            let mut server = Server::from(listener);
+            if let Some(kept) = kept {
+                server = server.witnessed(Box::new(kept));
+            }
+            sockets.push(serve(name, server, device, abort.clone())?);
         }
         let mut passed_through = Vec::new();
         let clusters: Vec<Arc<Cluster>> = config.clusters.iter().map(|_| Arc::default()).collect();
-        for (listener, hardware) in passed.zip(config.hardware()) {
+        for (socket, hardware) in passed.zip(config.hardware()) {
             let name = hardware.name.clone();
             let device =
                 HardwareDevice::open(hardware, limits.of(hardware.guest_memory), &clusters);
@@ -321,7 +328,7 @@ impl Assembly {
                 source,
             })?;
             passed_through.push(device.state());
-            sockets.push(serve(name, listener.into(), device, abort.clone())?);
+            sockets.push(serve(name, socket.listener.into(), device, abort.clone())?);
         }
         let external = config.external.socket.as_deref();
         let external =

@@ -3,15 +3,16 @@
 
 mod moving;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use connectx::{Backend, Configuration, Effect, Function};
 use hca::{Engine, VfId};
+use keeper::Kept;
 use nix::errno::Errno;
 use vfio_user::{
-    Device, DmaTable, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Region, SharedMemory,
-    SparseArea,
+    Device, DmaTable, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Part, Region,
+    SharedMemory, SparseArea, StandIn,
 };
 use vswitch::{Input, VSwitch};
 
@@ -78,19 +79,35 @@ impl<B> std::fmt::Debug for Parts<B> {
     }
 }
 
+/// The name under which a keeper has the memory of doorbell pages.
+const DOORBELLS: &str = "doorbells";
+
 /// Memory for the doorbell pages of a function, if it has such that its guest
 /// may map: all of BAR 0, of which only these pages are ever touched.
 ///
+/// A guest that a keeper has goes on with the pages that it has mapped.
+///
 /// # Errors
-/// When the system has no memory or descriptors left.
+/// When the system has no memory or descriptors left, or the keeper is gone.
 pub fn doorbell_pages(
     name: &str,
     configuration: &Configuration,
+    kept: Option<&mut Kept>,
 ) -> std::io::Result<Option<Arc<SharedMemory>>> {
-    configuration
-        .mapped_area()
-        .map(|_| SharedMemory::new(name, configuration.bar_size as usize).map(Arc::new))
-        .transpose()
+    if configuration.mapped_area().is_none() {
+        return Ok(None);
+    }
+    let size = configuration.bar_size as usize;
+    let Some(kept) = kept else {
+        return Ok(Some(Arc::new(SharedMemory::new(name, size)?)));
+    };
+    let mapped = kept.take(DOORBELLS);
+    if let Some(memory) = mapped.and_then(|fd| SharedMemory::adopt(fd, size).ok()) {
+        return Ok(Some(Arc::new(memory)));
+    }
+    let memory = SharedMemory::new(name, size)?;
+    kept.hold(DOORBELLS, memory.fd().as_fd())?;
+    Ok(Some(Arc::new(memory)))
 }
 
 /// Memory of BAR 0 as a function shows it.
@@ -232,6 +249,31 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
         Some(self)
     }
 
+    fn stand_in(&self) -> Option<StandIn> {
+        let absent = self.function.absent();
+        let index = |region| match region {
+            connectx::Region::Bar0 => 0,
+            connectx::Region::Bar2 => 2,
+            connectx::Region::Config => 7,
+        };
+        let parts = |parts: Vec<connectx::Part>| {
+            let part = |part: connectx::Part| Part {
+                region: index(part.region),
+                offset: part.offset,
+                bytes: part.bytes,
+                writable: part.writable,
+            };
+            parts.into_iter().map(part).collect()
+        };
+        let (region, offset) = absent.counter;
+        Some(StandIn {
+            at_work: absent.at_work,
+            shown: parts(absent.working),
+            failed: parts(absent.failed),
+            counter: Some((index(region), offset)),
+        })
+    }
+
     fn regions(&self) -> Vec<Region> {
         if !self.client.set_connected(true) {
             self.vswitch.handle(Input::Presence(self.vf, true));
@@ -274,12 +316,15 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
                 Err(Errno::EBUSY)
             };
         }
-        if self.function.write(region, offset, data) == Effect::Reset {
-            self.tell_reset();
-            tracing::debug!(vf = self.name, "reset by its guest");
-            return Ok(vfio_user::Effect::Reset);
-        }
-        Ok(vfio_user::Effect::None)
+        Ok(match self.function.write(region, offset, data) {
+            Effect::None => vfio_user::Effect::None,
+            Effect::Shown => vfio_user::Effect::Shown,
+            Effect::Reset => {
+                self.tell_reset();
+                tracing::debug!(vf = self.name, "reset by its guest");
+                vfio_user::Effect::Reset
+            }
+        })
     }
 
     fn ready(&self) -> Option<BorrowedFd<'_>> {

@@ -135,11 +135,13 @@ impl Device for HardwareDevice {
 
     fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<vfio_user::Effect, Errno> {
         let region = connectx::Region::from_vfio_index(region).ok_or(Errno::EINVAL)?;
-        if self.function.write(region, offset, data) == Effect::Reset {
-            tracing::debug!("reset by its guest");
-            return Ok(vfio_user::Effect::Reset);
-        }
-        Ok(vfio_user::Effect::None)
+        Ok(match self.function.write(region, offset, data) {
+            Effect::None | Effect::Shown => vfio_user::Effect::None,
+            Effect::Reset => {
+                tracing::debug!("reset by its guest");
+                vfio_user::Effect::Reset
+            }
+        })
     }
 
     fn ready(&self) -> Option<BorrowedFd<'_>> {

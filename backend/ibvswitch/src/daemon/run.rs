@@ -2,14 +2,17 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::process;
 
+use keeper::Keeper;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use sd_notify::NotifyState;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::budget::{Available, Budget};
 use crate::config::Config;
@@ -50,19 +53,27 @@ pub enum RunError {
 }
 
 /// Serves the VFs of `config` until SIGTERM, SIGINT or SIGHUP. Calls `ready` once VMs can be
-/// started.
+/// started. `keeper` is told of them, where there is one, and has those of a daemon before.
 ///
 /// To be called once, from a process with a single thread: it sets the signal mask and the file
 /// mode creation mask of the whole process.
 ///
 /// # Errors
 /// [`RunError`]; nothing is left of a start that failed.
-pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<(), RunError> {
+pub fn run(
+    config: &Config,
+    keeper: Option<Keeper>,
+    ready: impl FnOnce() -> io::Result<()>,
+) -> Result<(), RunError> {
     let system = |what| move |source: io::Error| RunError::System { what, source };
     management::check(config)?;
     logging::start(&config.log).map_err(RunError::Log)?;
     // Before any thread is started, so that all of them leave the signals to the descriptor.
     let signals = block_signals().map_err(system("take signals"))?;
+    if keeper.is_some() {
+        // Its supervisor's end is its own.
+        set_pdeathsig(Signal::SIGTERM).map_err(|errno| system("ask for a signal")(errno.into()))?;
+    }
     // Nothing is created that others may use, unless it is given to them afterwards.
     umask(Mode::from_bits_truncate(0o077));
     if let Err(error) = raise_open_files() {
@@ -76,7 +87,7 @@ pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<()
         control,
         vfs,
         lock: _lock,
-    } = Sockets::create(config)?;
+    } = Sockets::create(config, keeper.as_ref())?;
     let abort = Abort::new().map_err(system("create an event descriptor"))?;
     let listener = control
         .listener()
@@ -87,9 +98,17 @@ pub fn run(config: &Config, ready: impl FnOnce() -> io::Result<()>) -> Result<()
 
     ready().map_err(system("say that the daemon is ready"))?;
     notify(&[NotifyState::Ready]);
+    if let Some(keeper) = &keeper {
+        keeper.ready().map_err(system("tell the keeper"))?;
+    }
     info!(dir = %config.runtime_dir.display(), vfs = config.vfs().count(), "serving");
 
     let ended = wait(&signals, &abort).map_err(system("wait for signals"))?;
+    if let (Some(_), Some(reason)) = (&keeper, abort.reason()) {
+        // At once, so that VMs and sockets stay with the keeper.
+        error!("stopped: {reason}");
+        process::exit(1);
+    }
     notify(&[NotifyState::Stopping]);
     match ended {
         Some(signal) => info!(signal = signal.as_str(), "stopping"),

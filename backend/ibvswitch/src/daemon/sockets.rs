@@ -5,14 +5,16 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use keeper::{Keeper, Kept};
 use nix::fcntl::{Flock, FlockArg};
 use vmm::{BindError, Listener, remedy};
 
-use crate::config::Config;
+use crate::config::{Config, Kind};
 
 const LOCK: &str = "ibvswitch.lock";
 
@@ -54,6 +56,14 @@ pub enum SocketError {
         path: PathBuf,
         /// The mode.
         mode: u32,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The keeper cannot be told of a VF.
+    #[error("VF `{vf}`: {source}{}", remedy(.source))]
+    Keeper {
+        /// The VF.
+        vf: String,
         /// Why not.
         source: io::Error,
     },
@@ -123,6 +133,15 @@ impl Drop for ControlSocket {
     }
 }
 
+/// The socket of a VF.
+#[derive(Debug)]
+pub struct VfSocket {
+    /// It listens.
+    pub listener: Listener,
+    /// The VF as the keeper has it, where there is one.
+    pub kept: Option<Kept>,
+}
+
 /// All files of one daemon.
 #[derive(Debug)]
 pub struct Sockets {
@@ -130,7 +149,7 @@ pub struct Sockets {
     pub control: ControlSocket,
     /// The VFs' sockets, in the order of the configuration; behind them those of VFs that are passed
     /// through, in that order as well.
-    pub vfs: Vec<Listener>,
+    pub vfs: Vec<VfSocket>,
     /// The lock on the runtime directory, to be kept as long as the sockets are.
     pub lock: Lock,
 }
@@ -141,17 +160,53 @@ impl Sockets {
     ///
     /// # Errors
     /// [`SocketError`] for the first that cannot be had.
-    pub fn create(config: &Config) -> Result<Self, SocketError> {
+    ///
+    /// A socket that `keeper` has from a daemon before is used again.
+    pub fn create(config: &Config, keeper: Option<&Keeper>) -> Result<Self, SocketError> {
         let lock = Lock::take(&config.runtime_dir, config.socket_mode)?;
         let mode = config.socket_mode;
-        let vfs = config.vfs().map(|(_, vf)| (&vf.model.name, &vf.socket));
-        let hardware = config.hardware().map(|vf| (&vf.name, &vf.socket));
+        let vfs = config.vfs().map(|(_, vf)| {
+            let keeper = keeper.filter(|_| vf.kind == Kind::Hca);
+            (&vf.model.name, &vf.socket, keeper)
+        });
+        let hardware = config.hardware().map(|vf| (&vf.name, &vf.socket, None));
         let each = vfs.chain(hardware);
-        let vfs = each.map(|(name, socket)| bind_vf(name, socket, mode));
+        let vfs = each.map(|(name, socket, keeper)| match keeper {
+            None => Ok(VfSocket {
+                listener: bind_vf(name, socket, mode)?,
+                kept: None,
+            }),
+            Some(keeper) => kept_vf(keeper, name, socket, mode),
+        });
         let vfs = vfs.collect::<Result<_, _>>()?;
         let control = ControlSocket::bind(config.control_socket(), &lock)?;
         Ok(Self { control, vfs, lock })
     }
+}
+
+/// The socket of a VF with a keeper.
+fn kept_vf(keeper: &Keeper, name: &str, socket: &Path, mode: u32) -> Result<VfSocket, SocketError> {
+    let error = |source| SocketError::Keeper {
+        vf: name.to_owned(),
+        source,
+    };
+    let mut kept = keeper.open(name).map_err(error)?;
+    // Under its path, so that a VF that is configured with another gets that one.
+    let label = socket.to_string_lossy();
+    let former = kept.take(&label);
+    let former = former.and_then(|former| Listener::adopt(former, socket).ok());
+    let listener = match former {
+        Some(listener) => listener,
+        None => {
+            let listener = bind_vf(name, socket, mode)?;
+            kept.hold(&label, listener.as_fd()).map_err(error)?;
+            listener
+        }
+    };
+    Ok(VfSocket {
+        listener,
+        kept: Some(kept),
+    })
 }
 
 fn bind_vf(name: &str, socket: &Path, mode: u32) -> Result<Listener, SocketError> {
@@ -270,7 +325,7 @@ mod tests {
     fn sockets_come_and_go() {
         let dir = tempfile::tempdir().expect("a directory");
         let config = config(&dir.path().join("a/b"));
-        let sockets = Sockets::create(&config).expect("nothing is in the way");
+        let sockets = Sockets::create(&config, None).expect("nothing is in the way");
         assert_eq!(
             names(&config.runtime_dir),
             ["control.sock", "ibvswitch.lock", "vm1.sock", "vm2.sock"]
@@ -292,7 +347,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let mut config = config(&dir.path().join("run"));
         config.socket_mode = 0o660;
-        let _sockets = Sockets::create(&config).expect("nothing is in the way");
+        let _sockets = Sockets::create(&config, None).expect("nothing is in the way");
         let mode = |path: &Path| fs::metadata(path).expect("is there").permissions().mode() & 0o777;
         assert_eq!(mode(&config.runtime_dir), 0o755);
         assert_eq!(mode(&config.runtime_dir.join("vm1.sock")), 0o660);
@@ -305,7 +360,7 @@ mod tests {
         let config = config(dir.path());
         // A listener that is dropped leaves its file.
         drop(UnixListener::bind(dir.path().join("vm1.sock")).expect("a socket"));
-        let _sockets = Sockets::create(&config).expect("the stale file is no obstacle");
+        let _sockets = Sockets::create(&config, None).expect("the stale file is no obstacle");
         UnixStream::connect(dir.path().join("vm1.sock")).expect("is listening");
     }
 
@@ -313,8 +368,10 @@ mod tests {
     fn one_daemon_for_a_directory() {
         let dir = tempfile::tempdir().expect("a directory");
         let config = config(dir.path());
-        let _first = Sockets::create(&config).expect("nothing is in the way");
-        let error = Sockets::create(&config).expect_err("is taken").to_string();
+        let _first = Sockets::create(&config, None).expect("nothing is in the way");
+        let error = Sockets::create(&config, None)
+            .expect_err("is taken")
+            .to_string();
         assert_eq!(
             error,
             format!(
@@ -333,7 +390,7 @@ mod tests {
         let config = config(dir.path());
         let path = dir.path().join("vm2.sock");
         let other = UnixListener::bind(&path).expect("a socket");
-        let error = Sockets::create(&config)
+        let error = Sockets::create(&config, None)
             .expect_err("vm2.sock is taken")
             .to_string();
         assert_eq!(
@@ -348,7 +405,7 @@ mod tests {
 
         fs::remove_file(&path).expect("is there");
         fs::write(&path, "precious").expect("a file");
-        let error = Sockets::create(&config)
+        let error = Sockets::create(&config, None)
             .expect_err("vm2.sock is a file")
             .to_string();
         assert!(error.starts_with("VF `vm2`: "), "{error}");
@@ -360,7 +417,7 @@ mod tests {
     fn a_directory_that_cannot_be() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let config = config(&file.path().join("sub"));
-        let error = Sockets::create(&config)
+        let error = Sockets::create(&config, None)
             .expect_err("a file is in the way")
             .to_string();
         assert!(error.contains("cannot be created: "), "{error}");

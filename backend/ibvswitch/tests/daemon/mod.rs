@@ -146,6 +146,32 @@ impl Daemon {
 
     /// The same, by a command of the test's own, which gets the program's arguments.
     pub fn spawned(text: &str, command: impl FnOnce(&str, &Path) -> Command) -> Self {
+        Self::spawned_with(&[], text, command)
+    }
+
+    /// Starts it with a keeper and a log that can be read.
+    pub fn kept(text: &str) -> Self {
+        Self::spawned_with(&["--keeper"], text, |program, dir| {
+            let log = std::fs::File::create(dir.join("log")).expect("is created");
+            let mut command = Command::new(program);
+            command.stderr(log);
+            command
+        })
+    }
+
+    /// Kills the process that has the sockets.
+    pub fn kill_served(&self) {
+        let pid = std::fs::read_to_string(self.dir.path().join("ibvswitch.lock"));
+        let pid = pid.expect("is readable").trim().parse().expect("a number");
+        let pid = nix::unistd::Pid::from_raw(pid);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("it is there");
+    }
+
+    fn spawned_with(
+        options: &[&str],
+        text: &str,
+        command: impl FnOnce(&str, &Path) -> Command,
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let config = dir.path().join("config.toml");
         let text = &with_engines(text);
@@ -158,6 +184,7 @@ impl Daemon {
             .arg("run")
             .arg("--config")
             .arg(&config)
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -241,17 +268,13 @@ impl Daemon {
 
     /// Waits until it has logged this.
     pub fn await_log(&self, text: &str) {
-        while !self.log().contains(text) {
-            std::thread::yield_now();
-        }
+        await_that(text, || self.log().contains(text));
     }
 
     /// Waits until the log has a line with all of these.
     pub fn await_line(&self, wanted: &[&str]) {
         let has_all = |line: &str| wanted.iter().all(|part| line.contains(part));
-        while !self.log().lines().any(has_all) {
-            std::thread::yield_now();
-        }
+        await_that(&wanted.join(", "), || self.log().lines().any(has_all));
     }
 
     /// The socket of a VF: that before it, where there is one.
@@ -367,6 +390,16 @@ impl Drop for Daemon {
         if !std::thread::panicking() {
             assert!(alive, "the daemon ended before its test");
         }
+    }
+}
+
+/// Waits until this is so. The limit serves only to fail instead of hanging.
+#[track_caller]
+pub fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed().as_secs() < 60, "in vain: {what}");
+        std::thread::yield_now();
     }
 }
 

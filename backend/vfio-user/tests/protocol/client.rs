@@ -1,5 +1,6 @@
 //! The client against servers that answer what no good server does, or nothing.
 
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -24,7 +25,6 @@ fn answered<R>(
     answers: &[(u16, Command, &[u8])],
     ask: impl FnOnce(&mut Client) -> Result<R, ClientError>,
 ) -> Result<R, ClientError> {
-    use std::io::Write;
     let (mut client, mut server) = pair();
     for (id, command, payload) in answers {
         let reply = message(*id, *command as u16, 1, payload);
@@ -75,6 +75,36 @@ fn answers_to_other_commands_are_none() {
             "{info:?}"
         );
     }
+}
+
+/// Another server has taken over, and did not know that a command had had its answer.
+#[test]
+fn an_error_after_an_answer_is_none() {
+    let (mut client, mut server) = pair();
+    let mut say = |id, flags, payload: &[u8]| {
+        let reply = message(id, Command::RegionRead as u16, flags, payload);
+        server.write_all(&reply).unwrap();
+    };
+    let read = |value: u8| {
+        let access = [&[0; 12][..], &4_u32.to_ne_bytes()].concat();
+        [access, vec![value; 4]].concat()
+    };
+    say(0, 1, &read(1));
+    say(0, 0x21, &[]);
+    say(2, 1, &read(2));
+    // A second answer that is no error is no good server's.
+    say(2, 1, &read(2));
+    let mut data = [0; 4];
+    client.region_read(0, 0, &mut data).unwrap();
+    assert_eq!(data, [1; 4]);
+    client.region_post(0, 0, &[0; 4]).unwrap();
+    client.region_read(0, 0, &mut data).unwrap();
+    assert_eq!(data, [2; 4]);
+    let end = client.region_read(0, 0, &mut data);
+    assert!(matches!(
+        end,
+        Err(ClientError::Malformed(Command::RegionRead))
+    ));
 }
 
 #[test]

@@ -1,0 +1,201 @@
+//! The daemon's end: what it tells the keeper, and what it is handed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use tracing::{error, info};
+use vfio_user::{Resumed, StandIn, Stop, Witness};
+use vmm::socket::Lost;
+
+use crate::channel::{Channel, Kind};
+use crate::mark::Mark;
+
+/// The name under which the keeper has a device's [`Mark`].
+pub(crate) const MARK: &str = "mark";
+
+/// The longest message that is kept, in bytes: no monitor has longer ones of these kinds.
+pub(crate) const LONGEST_MESSAGE: usize = 4096;
+
+/// The keeper of this process.
+#[derive(Debug)]
+pub struct Keeper(Channel);
+
+fn other(lost: Lost) -> io::Error {
+    io::Error::other(format!("the keeper does not answer: {lost}"))
+}
+
+impl Keeper {
+    /// The keeper that [`supervisor`](crate::supervisor) has put at the standard input.
+    ///
+    /// # Errors
+    /// The process has no file descriptors left.
+    pub fn from_stdin() -> io::Result<Self> {
+        let end = io::stdin().as_fd().try_clone_to_owned()?;
+        Ok(Self(Channel::new(end)))
+    }
+
+    /// Says that there is a device of this name, and learns what the keeper has of it.
+    ///
+    /// # Errors
+    /// The keeper is gone, or a limit of the system was met.
+    pub fn open(&self, name: &str) -> io::Result<Kept> {
+        let (end, channel) = Channel::pair()?;
+        let opened = self.0.send(Kind::Open, name.as_bytes(), &[end.as_fd()]);
+        opened.map_err(other)?;
+        drop(end);
+        let mut held = BTreeMap::new();
+        loop {
+            let packet = channel.receive(None).map_err(other)?;
+            if packet.kind != Kind::Hold {
+                break;
+            }
+            let label = packet.text();
+            held.extend(packet.fd().map(|fd| (label, fd)));
+        }
+        let mark = held.remove(MARK).and_then(|fd| Mark::adopt(fd).ok());
+        let (mark, new) = match mark {
+            Some(mark) => (mark, false),
+            None => (Mark::new()?, true),
+        };
+        let kept = Kept {
+            channel: Some(channel),
+            held,
+            mark,
+            told: false,
+        };
+        if new {
+            kept.hold(MARK, kept.mark.as_fd())?;
+        }
+        Ok(kept)
+    }
+
+    /// Says that all devices are opened and serve.
+    ///
+    /// # Errors
+    /// The keeper is gone.
+    pub fn ready(&self) -> io::Result<()> {
+        self.0.send(Kind::Ready, &[], &[]).map_err(other)
+    }
+}
+
+/// A device as the keeper has it.
+#[derive(Debug)]
+pub struct Kept {
+    /// `None` once the keeper is gone.
+    channel: Option<Channel>,
+    held: BTreeMap<String, OwnedFd>,
+    mark: Mark,
+    /// The keeper was told of the last message.
+    told: bool,
+}
+
+impl Kept {
+    /// What the keeper has of it under this name, from a daemon before.
+    pub fn take(&mut self, label: &str) -> Option<OwnedFd> {
+        self.held.remove(label)
+    }
+
+    /// Has the keeper keep a descriptor under this name, for a daemon to come.
+    ///
+    /// # Errors
+    /// The keeper is gone.
+    pub fn hold(&self, label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let Some(channel) = &self.channel else {
+            return Ok(());
+        };
+        let held = channel.send(Kind::Hold, label.as_bytes(), &[fd]);
+        held.map_err(other)
+    }
+
+    fn tell(&mut self, kind: Kind, body: &[u8], fds: &[BorrowedFd<'_>]) {
+        let Some(channel) = &self.channel else { return };
+        if let Err(lost) = channel.send(kind, body, fds) {
+            error!("the keeper is gone ({lost}): VMs will not outlive this daemon; restart it");
+            self.channel = None;
+        }
+    }
+
+    fn resumed(&mut self, stop: &Stop) -> Result<Option<Resumed>, Lost> {
+        let Some(channel) = &self.channel else {
+            return Ok(None);
+        };
+        channel.send(Kind::Resume, &[], &[])?;
+        let (mut stream, mut messages, mut shown) = (None, Vec::new(), StandIn::default());
+        loop {
+            let packet = channel.receive(Some(stop.as_fd()))?;
+            match packet.kind {
+                Kind::Client => stream = packet.fd(),
+                Kind::Message => messages.push((packet.body, packet.fds)),
+                Kind::Shown => shown = serde_json::from_slice(&packet.body).unwrap_or_default(),
+                _ => break,
+            }
+        }
+        Ok(stream.map(|stream| Resumed {
+            stream: UnixStream::from(stream),
+            messages,
+            shown,
+        }))
+    }
+}
+
+impl Witness for Kept {
+    fn resume(&mut self, stop: &Stop) -> Option<Resumed> {
+        match self.resumed(stop) {
+            Ok(resumed) => {
+                if let Some(resumed) = &resumed {
+                    let messages = resumed.messages.len();
+                    info!(messages, "goes on with the client of a daemon before");
+                }
+                resumed
+            }
+            Err(Lost::Stopped) => None,
+            Err(lost) => {
+                error!("the keeper is gone ({lost}): the VM that it had needs a restart");
+                self.channel = None;
+                None
+            }
+        }
+    }
+
+    fn connected(&mut self, stream: &UnixStream) {
+        self.mark.idle();
+        self.tell(Kind::Client, &[], &[stream.as_fd()]);
+    }
+
+    fn takes(&mut self, start: &[u8]) {
+        self.mark.take(start);
+    }
+
+    fn keeps(&mut self, message: &[u8], fds: &[OwnedFd]) {
+        self.told = message.len() <= LONGEST_MESSAGE;
+        if self.told {
+            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            self.tell(Kind::Message, message, &fds);
+        }
+    }
+
+    fn refused(&mut self) {
+        if self.told {
+            self.tell(Kind::Refused, &[], &[]);
+        }
+    }
+
+    fn answers(&mut self) {
+        self.mark.answer();
+    }
+
+    fn answered(&mut self) {
+        self.mark.idle();
+    }
+
+    fn shows(&mut self, stand_in: &StandIn) {
+        let json = serde_json::to_vec(stand_in).expect("plain numbers serialize");
+        self.tell(Kind::Shown, &json, &[]);
+    }
+
+    fn gone(&mut self) {
+        self.tell(Kind::Gone, &[], &[]);
+    }
+}

@@ -1,0 +1,27 @@
+//! A small process that keeps the virtual machines of a daemon that dies.
+//!
+//! QEMU does not connect to a vfio-user server a second time, and ends when it loses the server at the
+//! wrong moment. So somebody other than the daemon has a copy of each connection: the *keeper*. It has as well
+//! what QEMU says only once (memory, eventfds), the memory that guests have mapped, and the listening
+//! sockets. It knows nothing of InfiniBand, takes no part while the daemon lives, and is told only of what is
+//! rare.
+//!
+//! When the daemon dies, the keeper answers QEMU in its place: the device is there, and has failed. When the
+//! daemon is there again, it is handed everything, and serves on a device that was reset. The guest's driver
+//! sees a device that failed and came back, and does what it does then.
+//!
+//! Three processes, then:
+//! * [`supervisor`]: starts the other two, and the daemon again whenever it dies.
+//! * [`run`]: the keeper. It is told of every new daemon by the supervisor.
+//! * the daemon, with a [`Keeper`] as its end of the connection to the keeper, and a [`Kept`] per device.
+
+mod channel;
+mod client;
+mod daemon;
+mod keeper;
+mod mark;
+mod slot;
+pub mod supervisor;
+
+pub use daemon::{Keeper, Kept};
+pub use keeper::run;
