@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hca::{Dma, Quota};
 use serde::{Deserialize, Serialize};
-use vm_memory::{Bytes, VolatileSlice};
+use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
 use wire::Qpn;
 
 use crate::bits::capability::{atomic_caps, cmd_hca_cap};
@@ -303,7 +303,7 @@ impl FunctionState {
                 None => return Err(format!("doorbell page {page} is there twice, or cannot be")),
             }
             if page >= TRAPPED_PAGES {
-                self.uars.watched.push((page, 0));
+                self.uars.watched.push((page, None));
             }
         }
         self.uars.any = image.any_uar;
@@ -408,8 +408,8 @@ impl EventQueues {
 pub(crate) struct Uars {
     used: Vec<bool>,
     any: bool,
-    /// Pages in use that are memory, with the last doorbell seen in each.
-    watched: Vec<(u32, u64)>,
+    /// Pages in use that are memory, with the last doorbell seen in each, once it was looked at.
+    watched: Vec<(u32, Option<u64>)>,
     cursor: usize,
 }
 
@@ -434,7 +434,7 @@ impl Uars {
         self.used[page as usize] = true;
         self.any = true;
         if page >= TRAPPED_PAGES {
-            self.watched.push((page, 0));
+            self.watched.push((page, None));
         }
         Some(page)
     }
@@ -457,11 +457,16 @@ impl Uars {
             }
             let (page, seen) = &mut self.watched[self.cursor];
             let at = (*page - TRAPPED_PAGES) as usize * PAGE_SIZE as usize + UAR_SEND;
-            let Ok(word) = area.load::<u64>(at, Ordering::Acquire) else {
-                continue;
+            let word = if seen.is_some() {
+                area.load::<u64>(at, Ordering::Acquire)
+            } else {
+                // Whoever had the page before may have left the very doorbell that is rung next.
+                let word = area.get_atomic_ref::<AtomicU64>(at);
+                word.map(|word| word.swap(0, Ordering::AcqRel))
             };
-            if word != *seen {
-                *seen = word;
+            let Ok(word) = word else { continue };
+            let before = seen.replace(seen.map_or(0, |_| word));
+            if word != before.unwrap_or(0) {
                 return Some(Qpn::new(u64::from_be(word) as u32 >> 8));
             }
         }
@@ -513,6 +518,12 @@ mod tests {
         uars.free(pages[1]);
         ring(pages[1], 2, 0x1234);
         assert_eq!(uars.next_rung(&area), None);
+        // The next who has the page rings as the last one did.
+        assert_eq!(uars.allocate(), Some(pages[1]));
+        while uars.next_rung(&area).is_some() {}
+        ring(pages[1], 2, 0x1234);
+        assert_eq!(uars.next_rung(&area), Some(Qpn::new(0x1234)));
+        uars.free(pages[1]);
         // Less memory than there are pages is no reason to look past its end.
         let mut short = [0_u8; 16];
         assert_eq!(uars.next_rung(&VolatileSlice::from(&mut short[..])), None);
