@@ -264,6 +264,9 @@ impl Client {
         let Some((bytes, payload)) = start.split_first_chunk::<HEADER_LEN>() else {
             return Ok(());
         };
+        // What was noted goes on with the message behind it.
+        let len = (Header::parse(bytes).size as usize).saturating_sub(HEADER_LEN);
+        let payload = &payload[..payload.len().min(len)];
         let mut next = [0; HEADER_LEN];
         if self.socket.peek(&mut next)? == Some(HEADER_LEN) && next == *bytes {
             // It is in the socket yet.

@@ -260,9 +260,11 @@ fn what_a_dead_daemon_had_in_hand_is_answered_once() {
         .expect("an answer");
     assert_eq!(reply(&far).0, Errno::EIO as u32);
     assert_eq!(addresses(&client), [0]);
+    // What was noted goes on with the message behind it.
     let unmap = unmap(0, 4096);
+    let noted = [&unmap[..], &map(0, 4096)[..8]].concat();
     client
-        .take_over(Left::InHand(unmap.clone()), true)
+        .take_over(Left::InHand(noted), true)
         .expect("an answer");
     assert_eq!(reply(&far), (0, unmap[HEADER_LEN..].to_vec()));
     assert_eq!(addresses(&client), [] as [u64; 0]);
