@@ -224,3 +224,42 @@ fn a_client_that_goes_makes_room() {
     a.write_to(&b);
     b.write_to(&a);
 }
+
+/// The supervisor and its children, as what they were started to do and how many descriptors they have.
+fn processes(daemon: &Daemon) -> Vec<(String, usize)> {
+    let of = |pid: u32, what: &str| format!("/proc/{pid}/{what}");
+    let pid = daemon.pid();
+    let children = std::fs::read_to_string(of(pid, &format!("task/{pid}/children"))).unwrap();
+    let children = children.split_whitespace().map(|it| it.parse().unwrap());
+    let describe = |pid| {
+        // One that has just died has neither.
+        let arguments = std::fs::read_to_string(of(pid, "cmdline")).unwrap_or_default();
+        let last = arguments.trim_end_matches('\0').rsplit('\0').next();
+        let descriptors = std::fs::read_dir(of(pid, "fd")).map_or(0, Iterator::count);
+        (last.unwrap_or_default().to_owned(), descriptors)
+    };
+    [pid].into_iter().chain(children).map(describe).collect()
+}
+
+#[test]
+fn twenty_dead_daemons_leave_nothing() {
+    let daemon = kept();
+    let devices = ["vm1", "vm2"].map(|name| daemon.open(name));
+    let mut first = None;
+    for life in 1..=20 {
+        daemon.kill_served();
+        let said = |text: &str| daemon.log().matches(text).count();
+        await_that("clients are taken over", || {
+            said("goes on with the client") == 2 * life && said("run: serving") == life + 1
+        });
+        for device in &devices {
+            device.client().set_time_limit(LIMIT).unwrap();
+            let revision = device.read_dword(initialization::CMDIF_REV).unwrap();
+            assert_eq!(revision >> 16, 5);
+        }
+        let first = first.get_or_insert_with(|| processes(&daemon));
+        let names: Vec<_> = first.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["--keeper", "keeper", "--kept"]);
+        await_that("no more descriptors", || processes(&daemon) == *first);
+    }
+}
