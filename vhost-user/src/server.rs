@@ -367,7 +367,7 @@ impl<O: Outside> Server<O> {
             self.change_kick(ring, old, session.kick(ring))?;
         }
         if let Some(answer) = answer {
-            socket.send_at_once(&header.answer(answer.len()), &answer)?;
+            socket.send_at_once(&header.answer(answer.len()), &answer, &[])?;
         }
         let up = session.is_up();
         let takes_trains = up && session.takes_trains();

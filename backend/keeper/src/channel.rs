@@ -3,8 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use vmm::socket::{Lost, ReceivedFds, Socket};
 
@@ -62,6 +64,8 @@ pub(crate) struct Packet {
     pub(crate) kind: Kind,
     pub(crate) body: Vec<u8>,
     pub(crate) fds: Vec<OwnedFd>,
+    /// All descriptors that it was sent with are there; this process may have had no room for more.
+    pub(crate) whole: bool,
 }
 
 impl Packet {
@@ -92,8 +96,35 @@ impl Channel {
         Self(Socket::new(UnixStream::from(end)))
     }
 
+    /// Sends a packet, for which the other side makes room as long as it lives.
     pub(crate) fn send(&self, kind: Kind, body: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Lost> {
         self.0.send(&[kind as u8], body, fds, None)
+    }
+
+    /// The same, where the other side may be one that lives and does nothing any more: it has this long
+    /// to make room.
+    pub(crate) fn send_within(
+        &self,
+        patience: Duration,
+        kind: Kind,
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Lost> {
+        let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+        loop {
+            let sent = self.0.send_at_once(&[kind as u8], body, fds);
+            if sent != Err(Lost::System(Errno::EAGAIN)) {
+                return sent;
+            }
+            match poll(
+                &mut [PollFd::new(self.as_fd(), PollFlags::POLLOUT)],
+                patience,
+            ) {
+                Ok(0) => return Err(Lost::System(Errno::ETIMEDOUT)),
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
     }
 
     /// The next packet, if there is one.
@@ -117,6 +148,7 @@ impl Channel {
             kind,
             body: bytes,
             fds: received.fds,
+            whole: !received.surplus,
         }))
     }
 

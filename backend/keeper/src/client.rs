@@ -165,7 +165,7 @@ impl Client {
     }
 
     /// It cannot be kept any more; the daemon that it has goes on with it.
-    fn forsake(&mut self, what: &str) {
+    pub(crate) fn forsake(&mut self, what: &str) {
         if self.version.take().is_some() {
             warn!("a VM {what}, and will not outlive the daemon");
         }
@@ -419,7 +419,7 @@ impl Client {
             error,
             ..*header
         };
-        self.socket.send_at_once(&reply.to_bytes(), &payload)
+        self.socket.send_at_once(&reply.to_bytes(), &payload, &[])
     }
 }
 

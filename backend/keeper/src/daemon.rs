@@ -71,12 +71,14 @@ impl Keeper {
         Ok(kept)
     }
 
-    /// Says that all devices are opened and serve.
+    /// Says that all devices are opened and serve. From then on a daemon that dies is started again.
     ///
     /// # Errors
     /// The keeper is gone.
     pub fn ready(&self) -> io::Result<()> {
-        self.0.send(Kind::Ready, &[], &[]).map_err(other)
+        let said = self.0.send(Kind::Ready, &[], &[]);
+        let heard = said.and_then(|()| self.0.receive(None));
+        heard.map(drop).map_err(other)
     }
 }
 

@@ -11,7 +11,7 @@ use nix::sys::signal::{SigSet, Signal};
 use tracing::info;
 
 use crate::channel::{Channel, Kind};
-use crate::slot::Slot;
+use crate::slot::{PATIENCE, Slot};
 
 /// The most devices that are kept.
 const MOST: usize = 4096;
@@ -50,7 +50,7 @@ impl Keeper {
         let now = Instant::now();
         // First those who may have died: what they had to say comes before what others know of it.
         for slot in self.slots.values_mut() {
-            slot.hear(now);
+            slot.hear_some(now);
         }
         self.hear_daemon(now);
         for slot in self.slots.values_mut() {
@@ -92,8 +92,9 @@ impl Keeper {
                     }
                     Kind::Ready => {
                         self.slots.retain(|_, slot| slot.is_open());
-                        // A supervisor that is gone is noticed below.
-                        let _ = self.supervisor.send(Kind::Ready, &[], &[]);
+                        // Whoever is gone is noticed below.
+                        let _ = { self.supervisor.send_within(PATIENCE, Kind::Ready, &[], &[]) }
+                            .and_then(|()| daemon.send_within(PATIENCE, Kind::Done, &[], &[]));
                     }
                     _ => {}
                 },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 use vmm::socket::Lost;
@@ -14,6 +14,12 @@ use crate::mark::{Left, Mark};
 
 /// The most descriptors that are held for one device besides its client's.
 const MOST_HELD: usize = 16;
+
+/// So long a daemon may take to make room for a packet: less than QEMU waits for an answer of ours.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The most packets that are heard of one device before others have their turn.
+const A_TURN: usize = 64;
 
 /// One device.
 #[derive(Debug, Default)]
@@ -45,13 +51,13 @@ impl Slot {
     /// A daemon opens it, and learns what there is.
     pub(crate) fn open(&mut self, channel: Channel, now: Instant) {
         // All that the daemon before had to say.
-        self.hear(now);
+        while self.hear_some(now) {}
         self.close(now);
         let tell = || -> Result<(), Lost> {
             for (label, fd) in &self.held {
-                channel.send(Kind::Hold, label.as_bytes(), &[fd.as_fd()])?;
+                channel.send_within(PATIENCE, Kind::Hold, label.as_bytes(), &[fd.as_fd()])?;
             }
-            channel.send(Kind::Done, &[], &[])
+            channel.send_within(PATIENCE, Kind::Done, &[], &[])
         };
         match tell() {
             Ok(()) => self.channel = Some(channel),
@@ -71,15 +77,19 @@ impl Slot {
         self.client.as_ref().filter(|_| self.wanted)?.hold(now)
     }
 
-    /// Hears what the daemon says.
-    pub(crate) fn hear(&mut self, now: Instant) {
-        while let Some(channel) = &self.channel {
+    /// Hears what the daemon says, in part; whether there may be more.
+    pub(crate) fn hear_some(&mut self, now: Instant) -> bool {
+        for _ in 0..A_TURN {
+            let Some(channel) = &self.channel else {
+                return false;
+            };
             match channel.try_receive() {
                 Ok(Some(packet)) => self.handle(packet, now),
-                Ok(None) => break,
+                Ok(None) => return false,
                 Err(_) => self.close(now),
             }
         }
+        true
     }
 
     fn handle(&mut self, packet: Packet, now: Instant) {
@@ -103,6 +113,9 @@ impl Slot {
                     return;
                 };
                 match kind {
+                    Kind::Message if !packet.whole => {
+                        client.forsake("has more files than this process may have open");
+                    }
                     Kind::Message => client.note(packet.body, packet.fds),
                     Kind::Refused => client.refuse(),
                     Kind::Shown => match serde_json::from_slice(&packet.body) {
@@ -139,7 +152,7 @@ impl Slot {
         let Some(client) = self.client.as_mut().filter(|_| !self.served) else {
             // There is none: the daemon may take whoever comes.
             if std::mem::take(&mut self.wanted) {
-                self.tell(|channel| channel.send(Kind::Done, &[], &[]));
+                self.tell(|channel| channel.send_within(PATIENCE, Kind::Done, &[], &[]));
             }
             return;
         };
@@ -161,29 +174,37 @@ impl Slot {
             mark.idle();
         }
         let hand = || -> Result<(), Lost> {
-            channel.send(Kind::Client, &[], &[client.as_fd()])?;
+            let send =
+                |kind, body: &[u8], fds: &[_]| channel.send_within(PATIENCE, kind, body, fds);
+            send(Kind::Client, &[], &[client.as_fd()])?;
             for (message, fds) in client.messages() {
-                channel.send(Kind::Message, &message, &fds)?;
+                send(Kind::Message, &message, &fds)?;
             }
             let shown = serde_json::to_vec(client.shown()).expect("plain numbers serialize");
-            channel.send(Kind::Shown, &shown, &[])?;
-            channel.send(Kind::Done, &[], &[])
+            send(Kind::Shown, &shown, &[])?;
+            send(Kind::Done, &[], &[])
         };
         match hand() {
             Ok(()) => {
                 info!(vf = self.name, "its VM is handed to the daemon");
                 self.served = true;
             }
-            Err(lost) => warn!(vf = self.name, "the daemon does not listen: {lost}"),
+            Err(lost) => self.give_up(lost),
         }
     }
 
-    fn tell(&self, say: impl FnOnce(&Channel) -> Result<(), Lost>) {
+    fn tell(&mut self, say: impl FnOnce(&Channel) -> Result<(), Lost>) {
         if let Some(channel) = &self.channel
             && let Err(lost) = say(channel)
         {
-            warn!(vf = self.name, "the daemon does not listen: {lost}");
+            self.give_up(lost);
         }
+    }
+
+    /// The daemon is not to have the client, of which it may know a part.
+    fn give_up(&mut self, lost: Lost) {
+        warn!(vf = self.name, "the daemon does not listen: {lost}");
+        self.channel = None;
     }
 
     fn lose(&mut self, lost: Lost) {

@@ -310,14 +310,22 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends a short message without waiting. A peer that does not read its answers gets no more.
+    /// Sends a short message and its descriptors without waiting. A peer that does not read its answers gets no more.
     ///
     /// # Errors
     /// [`Lost`], where the socket has no room for all of it too.
-    pub fn send_at_once(&self, header: &[u8], payload: &[u8]) -> Result<(), Lost> {
+    pub fn send_at_once(
+        &self,
+        header: &[u8],
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Lost> {
         let parts = [IoSlice::new(header), IoSlice::new(payload)];
+        let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        let rights = [ControlMessage::ScmRights(&raw)];
+        let control = if raw.is_empty() { &[] } else { &rights[..] };
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        let sent = sendmsg::<()>(self.stream.as_raw_fd(), &parts, &[], flags, None)?;
+        let sent = sendmsg::<()>(self.stream.as_raw_fd(), &parts, control, flags, None)?;
         if sent < header.len() + payload.len() {
             return Err(Errno::EAGAIN.into());
         }

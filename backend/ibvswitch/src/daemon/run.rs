@@ -96,11 +96,12 @@ pub fn run(
     let answering = Server::start(listener, assembly.status_source())
         .map_err(system("start the control server"))?;
 
-    ready().map_err(system("say that the daemon is ready"))?;
-    notify(&[NotifyState::Ready]);
+    // Whoever hears that it is ready may count on the keeper.
     if let Some(keeper) = &keeper {
         keeper.ready().map_err(system("tell the keeper"))?;
     }
+    ready().map_err(system("say that the daemon is ready"))?;
+    notify(&[NotifyState::Ready]);
     info!(dir = %config.runtime_dir.display(), vfs = config.vfs().count(), "serving");
 
     let ended = wait(&signals, &abort).map_err(system("wait for signals"))?;

@@ -383,6 +383,8 @@ impl Drop for Daemon {
             let status = self.command().arg("status").output();
             let status = status.map(|output| output.stdout).unwrap_or_default();
             println!("{}", String::from_utf8_lossy(&status));
+            let log = std::fs::read_to_string(self.dir.path().join("log"));
+            println!("{}", log.unwrap_or_default());
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
