@@ -161,8 +161,9 @@ impl Device {
     pub fn recover(&self) -> Result<Self> {
         self.0.commands.lock().dead = true;
         let mut patience = Patience::new();
-        while self.read_dword(initialization::INITIALIZING)? >> 31 != 0
-            || self.read_dword(initialization::CMDQ_ADDR_L_SZ)? >> 8 & 7 == 0
+        // In this order: the first says that what is read next is not of the device that failed.
+        while self.read_dword(initialization::CMDQ_ADDR_L_SZ)? >> 8 & 7 == 0
+            || self.read_dword(initialization::INITIALIZING)? >> 31 != 0
         {
             if patience.is_over() {
                 return Err(Error::Timeout("the device to come up again"));
