@@ -1,5 +1,5 @@
-//! A VM moves from QEMU to QEMU and from hypervisor to hypervisor while its programs use the HCA, and nothing
-//! in it notices.
+//! A VM moves from QEMU to QEMU and from hypervisor to hypervisor while its programs use the HCA, other programs
+//! take the daemon's place, and nothing in the VM notices.
 
 use std::{process::Child, time::Duration};
 
@@ -14,8 +14,10 @@ use ibvswitch_guest_tests::{
     ipoib,
     moves::{self, refusal},
     pingpong::Pingpong,
+    progress,
     testbed::{DEVICE, MLX5, Testbed},
 };
+use serde_json::json;
 
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -198,6 +200,58 @@ fn failures(scene: &Scene, vm: &Guest, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
+/// One program after the other takes the daemon's place, under messages that wait for each other and such that do
+/// not.
+fn upgrades(scene: &Scene, vm: &Guest, checks: &mut Checks) -> Result<()> {
+    const UPGRADES: u64 = 20;
+    let (peer, before) = (&scene.peer, Hca::of(vm, DEVICE)?);
+    let send = format!("ib_send_bw -d {DEVICE} -p 18700 -D 60 -s 65536");
+    let received = Background::start(vm, "send", &send)?;
+    vm.sh("await-port 18700 1", LIMIT)?;
+    let sending = Background::start(peer, "send", &format!("{send} {}", vm.address()))?;
+    let (mut gaps, mut upgraded) = (Vec::new(), 0);
+    while upgraded < UPGRADES {
+        for guest in [vm, peer] {
+            guest.sh("rm -f lat.status", LIMIT)?;
+        }
+        let lat = format!("ib_write_lat -d {DEVICE} -p {} -n 5000", 18800 + upgraded);
+        let written = Background::start(peer, "lat", &lat)?;
+        peer.sh(&format!("await-port {} 1", 18800 + upgraded), LIMIT)?;
+        let writing = Background::start(vm, "lat", &format!("{lat} {}", peer.address()))?;
+        loop {
+            let report = scene.daemon.ask(&["upgrade", "--within", "4", "--json"])?;
+            upgraded += 1;
+            progress::step(&report);
+            expect(
+                &report,
+                &[
+                    &format!("\"count\":{upgraded},"),
+                    "\"failed\":0",
+                    "\"vms\":2",
+                ],
+            )?;
+            if upgraded == UPGRADES || vm.run("test -e lat.status", LIMIT)?.status == 0 {
+                break;
+            }
+        }
+        written.end(peer)?;
+        // #bytes, iterations, then microseconds: the least, the most, …
+        let text = writing.end(vm)?;
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with("2 "));
+        gaps.extend(line.and_then(|line| line.split_whitespace().nth(3)?.parse::<f64>().ok()));
+    }
+    progress::step(json!({ "longest_gaps_us": gaps }));
+    checks.check("messages went on while programs took over", || {
+        for (guest, program) in [(vm, &received), (peer, &sending)] {
+            expect(&program.end(guest)?, &["BW average"])?;
+        }
+        scene.stays(vm, &before)
+    });
+    Ok(())
+}
+
 #[test]
 fn a_vm_moves_under_traffic_and_does_not_notice() -> Result<()> {
     let (scene, mut vm) = Scene::new()?;
@@ -276,6 +330,7 @@ fn a_vm_moves_under_traffic_and_does_not_notice() -> Result<()> {
         }
         Err(vm.failed(said))
     });
+    upgrades(&scene, &vm, &mut checks)?;
     checks.finish();
     Ok(())
 }

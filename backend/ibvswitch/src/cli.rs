@@ -21,6 +21,7 @@ mod simulate;
 mod sm;
 mod status;
 mod topology;
+mod upgrade;
 mod vf;
 mod vm;
 
@@ -110,6 +111,8 @@ enum Command {
     /// Move a VM that runs from hypervisor to hypervisor.
     #[command(subcommand)]
     Vm(vm::VmCommand),
+    /// Have the installed program take the running daemon's place; VMs do not notice.
+    Upgrade(upgrade::UpgradeArgs),
     /// Show the state of the running daemon and of its VFs.
     Status(status::StatusArgs),
     /// Show the nodes and links of the subnet: as text, as a picture, or as data.
@@ -236,6 +239,7 @@ pub fn main() -> ExitCode {
         Command::Keeper(args) => run::keep(&args),
         Command::Vf(command) => vf::run(source, command),
         Command::Vm(command) => vm::run(source, command),
+        Command::Upgrade(args) => upgrade::run(source, &args),
         Command::Status(args) => status::run(source, &args),
         Command::Topology(args) => topology::run(source, &args),
         Command::Link(command) => link::run(source, command),

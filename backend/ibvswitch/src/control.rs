@@ -17,6 +17,7 @@ mod placement;
 mod server;
 mod sm;
 mod topology;
+mod upgrade;
 
 pub use client::{Client, ClientError};
 pub use counters::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
@@ -38,6 +39,7 @@ pub use sm::{
     Balance, ExtendedLids, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps,
 };
 pub(crate) use topology::used_pkeys;
+pub use upgrade::{UpgradeRequest, Upgraded};
 
 /// The most bytes of one line, its newline included. A status line has about 1 KiB for each VF.
 pub const LINE_MAX: usize = 64 * 1024 * 1024;

@@ -24,4 +24,6 @@ pub mod ports;
 pub mod relocation;
 pub mod run;
 pub mod sockets;
+pub mod upgrade;
 pub mod vf_host;
+mod whole;

@@ -172,7 +172,13 @@ pub(crate) mod examples {
         let config = Config::parse("f", text, dirs).expect("is right");
         let plan = Plan::new(&config.model());
         let clock = std::sync::Arc::new(SystemClock::default());
-        let (vswitch, _) = vswitch(&config, &plan, clock).expect("is right");
+        let (vswitch, _) = vswitch(
+            &config,
+            &plan,
+            clock,
+            &crate::daemon::manager_files::Remembered::default(),
+        )
+        .expect("is right");
         vswitch.poll();
         let observer = Observer::new(config, plan);
         vswitch.inspect(|fabric| observer.topology(fabric, &[]))

@@ -101,6 +101,7 @@ impl Observer {
                 .collect(),
             passthrough: Vec::new(),
             placement: None,
+            upgraded: None,
         }
     }
 

@@ -12,7 +12,7 @@ use ibvswitch::control::{
     LinkAction, LinkEnd, LinkReport, LinkRequest, LiveDone, LiveMigration, LiveRequest, Mads,
     Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move, MoveOutcome, Objects,
     PinRequest, Pinned, REQUEST_MAX, RefusedMad, Request, Response, Server, SmAction, SmStatus,
-    StallDirection, Status, StatusSource, StepPackets, Topology, VfStatus,
+    StallDirection, Status, StatusSource, StepPackets, Topology, UpgradeRequest, VfStatus,
 };
 
 #[derive(Debug)]
@@ -74,6 +74,7 @@ impl StatusSource for Fixed {
             }],
             passthrough: Vec::new(),
             placement: None,
+            upgraded: None,
         }
     }
 
@@ -118,6 +119,10 @@ impl StatusSource for Fixed {
 
     fn pin(&self, _: &PinRequest) -> Result<Pinned, (ErrorKind, String)> {
         Err((ErrorKind::Failed, "there is one engine".to_owned()))
+    }
+
+    fn upgrade(&self, _: &UpgradeRequest) -> (ErrorKind, String) {
+        (ErrorKind::Failed, "no program".to_owned())
     }
 
     fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)> {

@@ -66,7 +66,7 @@ impl Files {
 
 /// A client and what it has said.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub struct Client {
     socket: Socket,
     version: Option<Vec<u8>>,
     /// Each DMA_MAP that holds, in their order, with the file that it is of.
@@ -84,7 +84,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(connection: OwnedFd) -> Self {
+    /// One that has connected, and has said nothing yet.
+    #[must_use]
+    pub fn new(connection: OwnedFd) -> Self {
         Self {
             socket: Socket::new(UnixStream::from(connection)),
             version: None,
@@ -100,7 +102,8 @@ impl Client {
     }
 
     /// Whether it has come far enough that another server can go on with it.
-    pub(crate) fn is_known(&self) -> bool {
+    #[must_use]
+    pub fn is_known(&self) -> bool {
         self.version.is_some()
     }
 
@@ -111,7 +114,7 @@ impl Client {
     }
 
     /// The device is shown so from now on.
-    pub(crate) fn show(&mut self, shown: StandIn, now: Instant) {
+    pub fn show(&mut self, shown: StandIn, now: Instant) {
         if shown.at_work && !self.shown.at_work {
             // The first time, the driver has been loaded. Then it has recovered.
             self.begun = self.begun.saturating_add(1);
@@ -120,12 +123,14 @@ impl Client {
         self.shown = shown;
     }
 
-    pub(crate) const fn shown(&self) -> &StandIn {
+    /// How the device is shown.
+    #[must_use]
+    pub const fn shown(&self) -> &StandIn {
         &self.shown
     }
 
     /// Notes what the client says in a message.
-    pub(crate) fn note(&mut self, message: Vec<u8>, fds: Vec<OwnedFd>) {
+    pub fn note(&mut self, message: Vec<u8>, fds: Vec<OwnedFd>) {
         let Some((header, payload)) = message.split_first_chunk::<HEADER_LEN>() else {
             return;
         };
@@ -141,7 +146,7 @@ impl Client {
     }
 
     /// The daemon has refused what was noted last.
-    pub(crate) fn refuse(&mut self) {
+    pub fn refuse(&mut self) {
         let is_last = |message: &Vec<u8>| {
             let last = self.last.as_ref();
             last.is_some_and(|last| message.starts_with(last))
@@ -226,7 +231,7 @@ impl Client {
     }
 
     /// All that a server has to carry out to know the client, in this order.
-    pub(crate) fn messages(&self) -> impl Iterator<Item = (Vec<u8>, Vec<BorrowedFd<'_>>)> {
+    pub fn messages(&self) -> impl Iterator<Item = (Vec<u8>, Vec<BorrowedFd<'_>>)> {
         let version = self
             .version
             .iter()

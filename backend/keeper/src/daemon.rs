@@ -94,6 +94,27 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// What the program needs that this process runs next, to be the one that has the device: first the end of
+    /// the connection to the keeper, then the memory with the message in hand. `None` once the keeper is gone.
+    #[must_use]
+    pub fn ends(&self) -> Option<[BorrowedFd<'_>; 2]> {
+        let channel = self.channel.as_ref()?;
+        Some([channel.as_fd(), self.mark.as_fd()])
+    }
+
+    /// A device that the program had which this process ran before, by its [`Kept::ends`].
+    ///
+    /// # Errors
+    /// The memory is not what it was.
+    pub fn adopt([channel, mark]: [OwnedFd; 2]) -> io::Result<Self> {
+        Ok(Self {
+            channel: Some(Channel::new(channel)),
+            held: BTreeMap::new(),
+            mark: Mark::adopt(mark)?,
+            told: false,
+        })
+    }
+
     /// What the keeper has of it under this name, from a daemon before.
     pub fn take(&mut self, label: &str) -> Option<OwnedFd> {
         self.held.remove(label)

@@ -23,5 +23,6 @@ mod mark;
 mod slot;
 pub mod supervisor;
 
+pub use client::Client;
 pub use daemon::{Keeper, Kept};
 pub use keeper::run;

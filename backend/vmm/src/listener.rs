@@ -117,8 +117,8 @@ pub fn remedy(error: &io::Error) -> &'static str {
 pub struct Listener {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the socket's file.
-    identity: (u64, u64),
+    /// Device and inode of the socket's file; `None` where the file is another's to remove.
+    identity: Option<(u64, u64)>,
 }
 
 impl Listener {
@@ -165,7 +165,7 @@ impl Listener {
         Ok(Self {
             listener,
             path: path.to_owned(),
-            identity: (metadata.dev(), metadata.ino()),
+            identity: Some((metadata.dev(), metadata.ino())),
         })
     }
 
@@ -179,8 +179,15 @@ impl Listener {
         Ok(Self {
             listener: UnixListener::from(socket),
             path: path.to_owned(),
-            identity: (metadata.dev(), metadata.ino()),
+            identity: Some((metadata.dev(), metadata.ino())),
         })
+    }
+
+    /// Leaves the socket's file to whoever has the socket, too.
+    #[must_use]
+    pub fn without_file(mut self) -> Self {
+        self.identity = None;
+        self
     }
 
     /// The socket's path.
@@ -236,7 +243,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         // Unless somebody has put something else there.
         let ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
+            .is_ok_and(|metadata| Some((metadata.dev(), metadata.ino())) == self.identity);
         if ours && let Err(error) = fs::remove_file(&self.path) {
             warn!(socket = %self.path.display(), "cannot remove the socket: {error}");
         }

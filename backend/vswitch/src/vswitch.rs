@@ -11,7 +11,7 @@
 //! seconds in large subnets, while the fabric is free. Packets to and from it
 //! are taken and given back a window at a time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -66,7 +66,9 @@ pub struct Environment {
     /// The partitions of a partition configuration file.
     pub partitions: Option<Partitions>,
     /// By subnet, the LIDs of an earlier life.
-    pub known_lids: Vec<std::collections::BTreeMap<Guid, Lid>>,
+    pub known_lids: Vec<BTreeMap<Guid, Lid>>,
+    /// VMs that run from the beginning, where VMs have LIDs only then.
+    pub running: BTreeSet<Guid>,
     /// The routing engines.
     pub routing: Routing,
 }
@@ -80,6 +82,7 @@ impl Environment {
             keys: Arc::new(|| 1),
             partitions: None,
             known_lids: Vec::new(),
+            running: BTreeSet::new(),
             routing: Box::new(settings::routing),
         }
     }

@@ -11,7 +11,7 @@ use keeper::{Keeper, supervisor};
 use super::{CliError, SourceArgs};
 use crate::daemon::limits::raise_open_files;
 use crate::daemon::logging;
-use crate::daemon::run::{self, RunError};
+use crate::daemon::run::{self, Inherit, RunError};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -23,7 +23,9 @@ On SIGTERM or SIGINT the sockets are removed and the exit status is 0. VMs that 
 lose their HCA then and need a restart to get it back.
 
 With --keeper, a daemon that is killed or fails is started again, and VMs keep their HCA: to them it
-has failed and come back, with its connections lost.")]
+has failed and come back, with its connections lost.
+
+On SIGUSR2 it does what `ibvswitch upgrade` does.")]
 pub(super) struct RunArgs {
     /// Have a process of its own keep the VMs if the daemon dies, and start the daemon again.
     #[arg(long)]
@@ -31,19 +33,30 @@ pub(super) struct RunArgs {
     /// The keeper is at the standard input.
     #[arg(long, hide = true, conflicts_with = "keeper")]
     kept: bool,
+    /// Take the place of the program before, which has left what this descriptor leads to.
+    #[arg(long, hide = true)]
+    inherit: Option<i32>,
+    /// Do it up to where it would serve.
+    #[arg(long, hide = true, requires = "inherit")]
+    trial: bool,
 }
 
 pub(super) fn run(source: SourceArgs, args: &RunArgs) -> Result<(), CliError> {
     if args.keeper {
         return supervise(&source);
     }
-    let keeper = if args.kept {
+    // Where it is tried, the keeper is another's.
+    let keeper = if args.kept && !args.trial {
         Some(Keeper::from_stdin().map_err(system("reach the keeper"))?)
     } else {
         None
     };
     let config = source.load()?;
-    run::run(&config, keeper, || {
+    let inherit = args.inherit.map(|estate| Inherit {
+        estate,
+        trial: args.trial,
+    });
+    run::run(&config, keeper, inherit, || {
         let mut out = io::stdout().lock();
         writeln!(out, "ready").and_then(|()| out.flush())
     })?;

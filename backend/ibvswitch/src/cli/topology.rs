@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::control::{Request, Response};
 use crate::daemon::engine::SystemClock;
 use crate::daemon::management::vswitch;
+use crate::daemon::manager_files::Remembered;
 use crate::picture::{self, Theme};
 use crate::status::Observer;
 
@@ -91,7 +92,12 @@ fn netlist(source: SourceArgs, of_plan: bool) -> Result<String, CliError> {
 fn planned(source: SourceArgs) -> Result<(Config, Plan, Arc<VSwitch>), CliError> {
     let config = source.load()?;
     let plan = Plan::new(&config.model());
-    let (vswitch, _) = vswitch(&config, &plan, Arc::new(SystemClock::default()))?;
+    let (vswitch, _) = vswitch(
+        &config,
+        &plan,
+        Arc::new(SystemClock::default()),
+        &Remembered::default(),
+    )?;
     vswitch.poll();
     Ok((config, plan, vswitch))
 }

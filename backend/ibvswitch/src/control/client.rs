@@ -23,6 +23,9 @@ fn patience(request: &Request) -> Duration {
         }
         // Undone, it moves addresses twice.
         Request::LiveStep { .. } | Request::LiveSettle { .. } => PATIENCE_TO_MOVE * 2,
+        Request::Upgrade(request) => {
+            PATIENCE + Duration::from_millis(request.within_ms.unwrap_or(0)) * 3
+        }
         _ => PATIENCE,
     }
 }

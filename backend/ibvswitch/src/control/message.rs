@@ -10,7 +10,7 @@ use vswitch::FilterReport;
 use super::{
     CountersReport, Elsewhere, LinkReport, LinkRequest, LiveDone, LiveRequest, LiveStep, Migrated,
     MigrationRequest, MigrationsReport, MigrationsRequest, PassedVf, PinRequest, Pinned, Placement,
-    SmAction, SmStatus,
+    SmAction, SmStatus, UpgradeRequest, Upgraded,
 };
 use crate::capture::Wish;
 use crate::config::{Doorbells, ManagerPlace};
@@ -50,6 +50,9 @@ pub enum Request {
     },
     /// Moves a VF to another engine: answered with [`Response::Pinned`].
     Pin(PinRequest),
+    /// Has another program take the daemon's place: not answered, but for the reason if it does not. The
+    /// connection ends when it does.
+    Upgrade(UpgradeRequest),
     /// Changes a link, or shows it: answered with [`Response::Link`].
     Link(LinkRequest),
     /// The topology as `ibnetdiscover` prints it: answered with [`Response::Netlist`].
@@ -153,6 +156,9 @@ pub struct Status {
     /// Where they live, where there are several engines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+    /// How this program has taken another one's place, where it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgraded: Option<Upgraded>,
 }
 
 /// The subnet at a glance; of several all together, with prefix and manager's LID of the first.

@@ -20,7 +20,7 @@ use super::{
     CAPTURES_MAX, CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, LiveDone,
     LiveMigration, LiveRequest, LiveStep, Migrated, MigrationRequest, MigrationsReport,
     MigrationsRequest, PinRequest, Pinned, REQUEST_MAX, Request, Response, SmAction, SmStatus,
-    Status, Topology,
+    Status, Topology, UpgradeRequest,
 };
 use crate::capture::{Subscription, Wish};
 
@@ -81,6 +81,9 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// What kind of error, and what is wrong; then it lives where it did.
     fn pin(&self, request: &PinRequest) -> Result<Pinned, (ErrorKind, String)>;
+
+    /// Has another program take the daemon's place. Returns only where it does not.
+    fn upgrade(&self, request: &UpgradeRequest) -> (ErrorKind, String);
 
     /// Changes a link, or tells how it is.
     ///
@@ -430,6 +433,10 @@ fn answer(
             Ok(pinned) => Response::Pinned(pinned),
             Err((kind, message)) => Response::Error { kind, message },
         },
+        Ok(Request::Upgrade(request)) => {
+            let (kind, message) = source.upgrade(&request);
+            Response::Error { kind, message }
+        }
         Ok(Request::Link(request)) => match source.link(&request) {
             Ok(report) => Response::Link(report),
             Err((kind, message)) => Response::Error { kind, message },

@@ -3,24 +3,20 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use connectx::{Configuration, FunctionState, Software};
-use hca::{Clock, Engine, Quota, TrafficCounters, VfId};
+use hca::{Clock, Engine, Quota, VfId};
+use parking_lot::RwLock;
 use passthrough::Cluster;
 use vfio_user::{Device, Interrupts, IrqInfo, Server};
 use vmm::{Stop, remedy};
-use vswitch::{LinkError, MigrateError, Plan, SmError, VSwitch};
+use vswitch::Plan;
 
-use crate::capture::{Subscription, Wish};
 use crate::config::{Config, Doorbells, Kind, Vf};
-use crate::control::{
-    Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, LiveDone, LiveMigration,
-    LiveRequest, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Objects,
-    PinRequest, Pinned, Retries, SmAction, SmStatus, Status, StatusSource, Topology,
-};
+use crate::control::StatusSource;
 use crate::daemon::abort::Abort;
 use crate::daemon::afterwards::{Bell, Errand, Later, Raised, Vectors};
 use crate::daemon::client::ClientState;
@@ -29,21 +25,23 @@ use crate::daemon::dma::{Format, GuestMemory};
 use crate::daemon::engine::{EngineThread, Idle, SystemClock};
 use crate::daemon::engines::{Engines, Part};
 use crate::daemon::errands::Errands;
-use crate::daemon::external::{self, ExternalServer, StartError};
+use crate::daemon::external::{ExternalServer, StartError};
 use crate::daemon::failures;
-use crate::daemon::hardware::{HardwareDevice, HardwareState};
+use crate::daemon::hardware::HardwareDevice;
 use crate::daemon::limits::Limits;
-use crate::daemon::management::{
-    self, Management, ManagementError, ManagementThread, MoveError, SweepError,
-};
+use crate::daemon::management::{self, Management, ManagementError, ManagementThread};
 use crate::daemon::placement::{self, Talks};
 use crate::daemon::port::FunctionPort;
 use crate::daemon::ports::{self, Inbox, Ports};
-use crate::daemon::relocation::{Claims, End, Relocation};
+use crate::daemon::relocation::End;
 use crate::daemon::sockets::VfSocket;
+use crate::daemon::upgrade::arrival::{Arrived, Arriving, Before};
+use crate::daemon::upgrade::passage::Passage;
+use crate::daemon::upgrade::{Heritage, VfHeritage};
 use crate::daemon::vf_host::VfHost;
+use crate::daemon::whole::Whole;
 use crate::qemu::port_mtu;
-use crate::status::{Function, Managed, Observer};
+use crate::status::Observer;
 
 /// Why the parts cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +62,9 @@ pub enum AssemblyError {
         /// Why not.
         source: passthrough::OpenError,
     },
+    /// The place of the program before cannot be taken.
+    #[error("{0}")]
+    Arrival(String),
     /// The system refused something.
     #[error("cannot {what}: {source}{}", remedy(.source))]
     System {
@@ -91,6 +92,7 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> AssemblyError {
 pub struct Assembly {
     status: Arc<Whole>,
     sockets: Vec<SocketThread>,
+    arrived: Option<Arrived>,
     _external: Option<ExternalServer>,
     _engines: Vec<EngineThread<Format>>,
     _management: ManagementThread<Format>,
@@ -106,18 +108,25 @@ impl Assembly {
     /// Starts everything that `config` asks for. `listeners` are the listening
     /// sockets of the VFs, in the order of [`Config::vfs`], and then those in
     /// the order of [`Config::hardware`]; `abort` is raised when one of them
-    /// fails later.
+    /// fails later. `leave` are the descriptors of [`Sockets::to_leave`](crate::daemon::sockets::Sockets::to_leave).
+    /// Where there was a program `before`, its VMs go on with [`Assembly::go_on`].
     ///
     /// # Errors
     /// [`AssemblyError`]; nothing keeps running then.
     pub fn start(
         config: &Config,
         mut listeners: Vec<VfSocket>,
+        leave: Option<[OwnedFd; 2]>,
+        mut before: Option<Before>,
         abort: &Abort,
     ) -> Result<Self, AssemblyError> {
         let plan = Plan::new(&config.model());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let (vswitch, stores) = management::vswitch(config, &plan, Arc::clone(&clock))?;
+        let (vswitch, stores) = {
+            let remembered = before.as_ref().map(|before| before.remembered.clone());
+            let remembered = remembered.unwrap_or_default();
+            management::vswitch(config, &plan, Arc::clone(&clock), &remembered)?
+        };
         let seed = random().map_err(system("read random bytes"))?;
         let homes = placement::homes(config);
         let count = config.engine_count();
@@ -158,9 +167,8 @@ impl Assembly {
             let counted = engines.get(homes.of(id)).unwrap_or(&engines[0]);
             let counters = counted.counters(id);
             vswitch.count_traffic(id, Arc::clone(&counters));
-            let kept = listeners.get_mut(made.len());
-            let kept = kept.and_then(|socket| socket.kept.as_mut());
-            let memory = doorbell_pages(&vf.model.name, &configuration, kept).map_err(system(
+            let socket = listeners.get_mut(made.len());
+            let memory = doorbell_pages(&vf.model.name, &configuration, socket).map_err(system(
                 format!("create the doorbell pages of VF `{}`", vf.model.name),
             ))?;
             if let Some(memory) = &memory {
@@ -238,17 +246,34 @@ impl Assembly {
             Kind::Hca => None,
         });
         let guests: ports::Guests = Arc::new(guests.collect());
+        if let Some(before) = &before {
+            { before.place(config, &management) }.map_err(AssemblyError::Arrival)?;
+        }
         let mut functions = Vec::new();
         let mut sockets = Vec::new();
         let mut ends = Vec::new();
+        let (mut heritage, mut arriving) = (Vec::new(), Vec::new());
         let passed = listeners
             .split_off(made.len().min(listeners.len()))
             .into_iter();
         let made = listeners.into_iter().zip(kinds).zip(made);
-        for ((VfSocket { listener, kept }, kind), made) in made {
+        for ((socket, kind), made) in made {
+            let VfSocket {
+                listener,
+                kept,
+                left,
+            } = socket;
             let (name, vf, configuration, interrupts, counters, memory, memory_limits) = made;
             let hypervisor = { config.vf(&name) }
                 .map_or_else(String::new, |(hypervisor, _)| hypervisor.name.clone());
+            heritage.push(VfHeritage {
+                name: name.clone(),
+                socket: listener.path().to_owned(),
+                listener: { listener.as_fd().try_clone_to_owned() }
+                    .map_err(system("keep the socket of a VF for another program"))?,
+                doorbells: memory.clone(),
+                device: None,
+            });
             if let Kind::VhostUserNet(mac) = kind {
                 let client = Arc::<ClientState>::default();
                 let end_name = name.clone();
@@ -307,15 +332,31 @@ impl Assembly {
                 memory_limits,
                 vswitch: Arc::clone(&vswitch),
                 vf,
-                errands,
+                errands: errands.clone(),
             });
             functions.push((vf, device.client(), counters));
-            let mut server = Server::from(listener);
-            if let Some(kept) = kept {
-                server = server.witnessed(Box::new(kept));
+            let passage = Passage::new(kept);
+            if let Some((client, before)) = left.1.zip(before.as_mut()) {
+                let image = passage.inherit(client, &mut before.taken);
+                arriving.push(Arriving {
+                    name: name.clone(),
+                    // Before its thread is started, so that it hears no message first.
+                    device: errands.detain(),
+                    passage: passage.clone(),
+                    image: image.map_err(system(format!("go on with the VM of VF `{name}`")))?,
+                });
             }
+            if let Some(last) = heritage.last_mut() {
+                last.device = Some((errands, passage.clone()));
+            }
+            let server = Server::from(listener).witnessed(Box::new(passage));
             sockets.push(serve(name, server, device, abort.clone())?);
         }
+        let count = before.as_ref().map_or(0, |before| before.count);
+        let arrived = before
+            .take()
+            .map(|before| Arrived::restore(&before, &management, arriving));
+        let arrived = arrived.transpose().map_err(AssemblyError::Arrival)?;
         let mut passed_through = Vec::new();
         let clusters: Vec<Arc<Cluster>> = config.clusters.iter().map(|_| Arc::default()).collect();
         for (socket, hardware) in passed.zip(config.hardware()) {
@@ -344,14 +385,31 @@ impl Assembly {
             config: Arc::new(config.clone()),
             ends,
             claims: Arc::default(),
+            heritage: leave.map(|[lock, control]| Heritage {
+                lock,
+                control,
+                vfs: heritage,
+                count,
+            }),
+            changes: RwLock::default(),
+            upgraded: OnceLock::new(),
         });
         Ok(Self {
             status,
             sockets,
+            arrived,
             _external: external,
             _engines: threads,
             _management: management_thread,
         })
+    }
+
+    /// VMs of the program before go on.
+    pub fn go_on(&mut self) {
+        if let Some(upgraded) = self.arrived.take().and_then(Arrived::go_on) {
+            // It has not been set yet.
+            let _ = self.status.upgraded.set(upgraded);
+        }
     }
 
     /// Describes the daemon to those who ask.
@@ -437,281 +495,4 @@ fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u64::from_ne_bytes(bytes))
-}
-
-/// Everything that has a state to tell.
-#[derive(Debug)]
-struct Whole {
-    observer: Observer,
-    management: Arc<Management<Format>>,
-    engines: Arc<Engines<Format>>,
-    functions: Vec<(VfId, Arc<ClientState>, Arc<TrafficCounters>)>,
-    /// In the order of [`Config::hardware`].
-    passed_through: Vec<HardwareState>,
-    talks: Talks,
-    config: Arc<Config>,
-    /// Functions that running VMs move between.
-    ends: Vec<End>,
-    claims: Arc<Claims>,
-}
-
-impl Whole {
-    fn vswitch(&self) -> &VSwitch {
-        self.management.vswitch()
-    }
-
-    fn is_connected(&self, vf: VfId) -> bool {
-        let mut functions = self.functions.iter();
-        functions.any(|(id, client, _)| *id == vf && client.is_connected())
-    }
-
-    /// An error where a VM is on its way while it runs.
-    fn rests_where_it_is(&self, vm: &str) -> Result<(), (ErrorKind, String)> {
-        let holders = self.vswitch().holders().into_iter().zip((0..).map(VfId));
-        let mut at = holders.filter(|(holds, _)| holds.as_deref() == Some(vm));
-        if at.any(|(_, vf)| self.claims.has(vf)) {
-            let message = format!("`{vm}` is on its way while it runs; wait until it is there");
-            return Err((ErrorKind::Failed, message));
-        }
-        Ok(())
-    }
-
-    fn objects(&self, vf: VfId) -> Objects {
-        self.engines.inspect(vf, move |engine| objects(engine, vf))
-    }
-
-    fn functions(&self) -> Vec<Function> {
-        self.functions
-            .iter()
-            .zip(self.vswitch().holders())
-            .map(|((vf, client, counters), holds)| Function {
-                holds,
-                smp: Some(self.vswitch().smp_access(*vf)),
-                client_connected: client.is_connected(),
-                memory_unshared: client.has_unshared_memory(),
-                objects: self.objects(*vf),
-                counters: read_counters(counters),
-                mads: self.vswitch().filter_report(*vf).into(),
-            })
-            .collect()
-    }
-}
-
-/// Why no VM has moved, for the control socket.
-fn unmoved(error: MoveError) -> (ErrorKind, String) {
-    let kind = match error {
-        MoveError::Unmoved(MigrateError::Unknown { .. }) => ErrorKind::Unknown,
-        _ => ErrorKind::Failed,
-    };
-    (kind, error.to_string())
-}
-
-impl StatusSource for Whole {
-    fn status(&self) -> Status {
-        let functions = self.functions();
-        let managers = self.vswitch().manager_status();
-        let managers = managers.iter().map(|status| Managed {
-            sweeps: status.report.sweeps,
-            smps: status.smps,
-        });
-        let managers: Vec<Managed> = managers.collect();
-        let status = self
-            .vswitch()
-            .inspect(|fabric| self.observer.status(fabric, &managers, &functions));
-        let placement = self.talks.placement(&self.engines, &status.vfs);
-        let passed = self.observer.config().hardware_of();
-        let passed = passed.zip(&self.passed_through);
-        let passed = passed.map(|((at, vf), state)| state.status(at, vf, &self.config.clusters));
-        Status {
-            passthrough: passed.collect(),
-            placement,
-            ..status
-        }
-    }
-
-    fn pin(&self, request: &PinRequest) -> Result<Pinned, (ErrorKind, String)> {
-        let pinned = placement::pin(self.observer.config(), &self.engines, request)?;
-        self.talks.forget(&self.engines, &self.status().vfs);
-        Ok(pinned)
-    }
-
-    fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
-        self.rests_where_it_is(&request.vm)?;
-        let moves = vec![request.into()];
-        let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
-        let outcome = outcomes.map_err(MoveError::from).and_then(|mut outcomes| {
-            let outcome = outcomes.pop();
-            outcome.unwrap_or(Err(MoveError::Ending))
-        });
-        let migrated = Migrated::new(self.observer.config(), outcome.map_err(unmoved)?);
-        Ok(Migrated {
-            round: None,
-            ..migrated
-        })
-    }
-
-    fn migrate_all(
-        &self,
-        request: &MigrationsRequest,
-    ) -> Result<MigrationsReport, (ErrorKind, String)> {
-        let requests: Vec<MigrationRequest> = request.requests().collect();
-        for each in &request.moves {
-            self.rests_where_it_is(&each.vm)?;
-        }
-        let moves = requests.iter().map(Into::into).collect();
-        let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
-        let outcomes = outcomes.map_err(|error| unmoved(error.into()))?;
-        let outcomes = outcomes.into_iter();
-        let outcomes = outcomes
-            .map(|outcome| outcome.map_err(Into::into))
-            .collect();
-        let config = self.observer.config();
-        Ok(MigrationsReport::new(config, &requests, outcomes))
-    }
-
-    fn migrate_live(
-        &self,
-        request: &LiveRequest,
-    ) -> Result<(Box<dyn LiveMigration>, LiveDone), (ErrorKind, String)> {
-        let is_connected = |vf| self.is_connected(vf);
-        let (relocation, begun) = Relocation::begin(
-            &self.config,
-            &self.management,
-            &self.claims,
-            &self.ends,
-            is_connected,
-            request,
-        )?;
-        Ok((Box::new(relocation), begun))
-    }
-
-    fn settle_live(&self, vm: &str) {
-        self.claims.settle(vm);
-    }
-
-    fn manager(
-        &self,
-        action: SmAction,
-        subnet: Option<&str>,
-    ) -> Result<Vec<SmStatus>, (ErrorKind, String)> {
-        let config = self.observer.config();
-        let done = match action {
-            SmAction::Status => Ok(()),
-            SmAction::Sweep => self.management.sweep(subnet, None),
-            SmAction::Reload => self.management.sweep(subnet, Some(config)),
-        };
-        let done = done.and_then(|()| Ok(self.vswitch().manager_status_of(subnet)?));
-        let managers = done.map_err(|error| {
-            let kind = match error {
-                SweepError::Manager(SmError::Unknown { .. }) => ErrorKind::Unknown,
-                _ => ErrorKind::Failed,
-            };
-            (kind, error.to_string())
-        })?;
-        let managers = managers.into_iter();
-        Ok(managers
-            .map(|status| SmStatus::new(config, status))
-            .collect())
-    }
-
-    fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)> {
-        let plan = self.observer.plan();
-        let at = (request.node.as_str(), request.port);
-        let status = self
-            .vswitch()
-            .change_link(plan, at, request.action.into())
-            .map_err(|error| {
-                let kind = match error {
-                    LinkError::Unknown { .. } | LinkError::NoCable { .. } => ErrorKind::Unknown,
-                    LinkError::TooMany(_) | LinkError::TooSlow(_) => ErrorKind::Failed,
-                };
-                (kind, error.to_string())
-            })?;
-        Ok(self
-            .vswitch()
-            .inspect(|fabric| LinkReport::new(plan, fabric, &status)))
-    }
-
-    fn topology(&self) -> Topology {
-        let functions = self.functions();
-        self.vswitch()
-            .inspect(|fabric| self.observer.topology(fabric, &functions))
-    }
-
-    fn netlist(&self) -> String {
-        self.vswitch().inspect(|fabric| fabric.to_netlist())
-    }
-
-    fn counters(&self) -> CountersReport {
-        let plan = self.observer.plan();
-        self.vswitch()
-            .inspect(|fabric| CountersReport::new(plan, fabric))
-    }
-
-    fn external(&self, host: Option<&str>) -> Result<(String, String), (ErrorKind, String)> {
-        let socket = self.observer.config().external.socket.clone();
-        let socket = socket.ok_or((ErrorKind::Failed, external::NOT_SERVED.to_owned()))?;
-        let node = self.vswitch().host_port(host).map(|(_, name)| name);
-        let node = node.ok_or_else(|| {
-            let known: Vec<&str> = self.observer.plan().names().collect();
-            let host = host.unwrap_or_default();
-            let message = format!("there is no node `{host}`; there are {}", known.join(", "));
-            (ErrorKind::Unknown, message)
-        })?;
-        Ok((socket, node))
-    }
-
-    fn capture(&self, wish: &Wish) -> Result<Subscription, String> {
-        let config = self.observer.config();
-        let names: Vec<String> = config.vfs().map(|(_, vf)| vf.model.name.clone()).collect();
-        let engines = Arc::clone(&self.engines);
-        let captures = self.management.captures();
-        let vswitch = self.management.vswitch();
-        let inboxes = Arc::clone(self.management.ports());
-        Subscription::start(captures, vswitch, &names, wish, move |watch| {
-            ports::watch(&inboxes, watch);
-            for engine in engines.each() {
-                let watch = watch();
-                engine.with(|engine| engine.set_watch(watch));
-            }
-        })
-    }
-}
-
-fn objects(engine: &Engine<Format>, vf: VfId) -> Objects {
-    let mut objects = Objects {
-        eq: engine.face(vf).event_queues() as u64,
-        ..Objects::default()
-    };
-    for (kind, count) in engine.object_counts(vf) {
-        let count = count as u64;
-        match kind {
-            "pd" => objects.pd = count,
-            "mkey" => objects.mr = count,
-            "cq" => objects.cq = count,
-            "srq" => objects.srq = count,
-            "qp" => objects.qp = count,
-            _ => {}
-        }
-    }
-    objects
-}
-
-fn read_counters(counters: &TrafficCounters) -> Counters {
-    let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let retries = &counters.retries;
-    Counters {
-        xmit_bytes: read(&counters.xmit_words) * 4,
-        rcv_bytes: read(&counters.rcv_words) * 4,
-        xmit_packets: read(&counters.xmit_packets),
-        rcv_packets: read(&counters.rcv_packets),
-        retries: Retries {
-            local_ack_timeout_err: read(&retries.local_ack_timeout_err),
-            packet_seq_err: read(&retries.packet_seq_err),
-            implied_nak_seq_err: read(&retries.implied_nak_seq_err),
-            rnr_nak_retry_err: read(&retries.rnr_nak_retry_err),
-            out_of_sequence: read(&retries.out_of_sequence),
-            duplicate_request: read(&retries.duplicate_request),
-        },
-    }
 }

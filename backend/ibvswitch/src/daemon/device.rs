@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use connectx::{Backend, Configuration, Effect, Function};
 use hca::{Engine, VfId};
-use keeper::Kept;
 use nix::errno::Errno;
 use vfio_user::{
     Device, DmaTable, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Part, Region,
@@ -23,6 +22,7 @@ use crate::daemon::errands::Errands;
 use crate::daemon::machine::{
     IN_HAND, LONGEST, MachineError, MachineImage, MachineImageV1, Movable,
 };
+use crate::daemon::sockets::VfSocket;
 
 pub use moving::{CONFIG_WORDS, Early, MovingError, Saved};
 
@@ -85,19 +85,25 @@ const DOORBELLS: &str = "doorbells";
 /// Memory for the doorbell pages of a function, if it has such that its guest
 /// may map: all of BAR 0, of which only these pages are ever touched.
 ///
-/// A guest that a keeper has goes on with the pages that it has mapped.
+/// A guest that a keeper has, or that the program before has left, goes on with the pages that it has mapped.
 ///
 /// # Errors
 /// When the system has no memory or descriptors left, or the keeper is gone.
 pub fn doorbell_pages(
     name: &str,
     configuration: &Configuration,
-    kept: Option<&mut Kept>,
+    socket: Option<&mut VfSocket>,
 ) -> std::io::Result<Option<Arc<SharedMemory>>> {
     if configuration.mapped_area().is_none() {
         return Ok(None);
     }
     let size = configuration.bar_size as usize;
+    let (left, kept) = socket.map_or((None, None), |socket| {
+        (socket.left.0.take(), socket.kept.as_mut())
+    });
+    if let Some(left) = left {
+        return Ok(Some(Arc::new(SharedMemory::adopt(left, size)?)));
+    }
     let Some(kept) = kept else {
         return Ok(Some(Arc::new(SharedMemory::new(name, size)?)));
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 
@@ -127,6 +127,78 @@ impl<D> Errands<D> {
             }
             Err(_) => Err(Gone),
         }
+    }
+}
+
+/// The thread of a device, which waits for what it is to do and hears nobody else, until this is dropped.
+pub struct Detained<D>(Sender<Errand<D>>);
+
+impl<D> fmt::Debug for Detained<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detained").finish_non_exhaustive()
+    }
+}
+
+impl<D> Detained<D> {
+    /// Has the thread do something, and waits until it has.
+    ///
+    /// # Errors
+    /// [`Gone`]: the thread has ended.
+    pub fn run<R: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut D) -> R + Send + 'static,
+    ) -> Result<R, Gone> {
+        let (sender, done) = bounded(1);
+        let errand: Errand<D> = Box::new(move |device| {
+            // Who asked waits for it.
+            let _ = sender.send(act(device));
+        });
+        self.0.send(errand).map_err(|_| Gone)?;
+        done.recv().map_err(|_| Gone)
+    }
+}
+
+/// The thread of a device was told to stand by.
+pub struct Called<D> {
+    is_here: Receiver<()>,
+    acts: Sender<Errand<D>>,
+}
+
+impl<D> fmt::Debug for Called<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Called").finish_non_exhaustive()
+    }
+}
+
+impl<D> Called<D> {
+    /// Waits until it does, at most for this time.
+    ///
+    /// # Errors
+    /// [`Gone`]: it does not come to that point, or its client goes just now.
+    pub fn wait(self, patience: Duration) -> Result<Detained<D>, Gone> {
+        self.is_here.recv_timeout(patience).map_err(|_| Gone)?;
+        Ok(Detained(self.acts))
+    }
+}
+
+impl<D: 'static> Errands<D> {
+    /// Detains the thread of the device between two messages, whether it has a client or waits for one. A thread
+    /// that is called before it starts reads no message before that.
+    #[must_use]
+    pub fn detain(&self) -> Called<D> {
+        let (here, is_here) = bounded(1);
+        let (acts, waiting) = bounded::<Errand<D>>(1);
+        let errand: Errand<D> = Box::new(move |device| {
+            // Where nobody waits any more, nobody has anything to do either.
+            let _ = here.send(());
+            for act in waiting {
+                act(device);
+            }
+        });
+        self.0.waiting.lock().errands.push_back(errand);
+        // It can only fail with a counter at its end, and then the thread is awake anyway.
+        let _ = self.0.called.write(1);
+        Called { is_here, acts }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The thread that has the vSwitch work, and hands out what it puts out.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,9 +18,9 @@ use vswitch::{
     ForGuest, HostTag, Input, ManagerStatus, MigrateError, Migrated, MoveRequest, Output, Plan,
     Sent, SmError, VSwitch, changes,
 };
-use wire::MadPacket;
+use wire::{Guid, Lid, MadPacket};
 
-use super::manager_files::{FileError, LidStores, environment, read_partitions};
+use super::manager_files::{FileError, LidStores, Remembered, environment, read_partitions};
 use crate::capture::Captures;
 use crate::config::Config;
 use crate::control::Unmoved;
@@ -90,7 +90,8 @@ pub enum SweepError {
     Slow,
 }
 
-/// The subnets of a configuration, not yet managed, and what is remembered of the LIDs there.
+/// The subnets of a configuration, not yet managed, and what is remembered of the LIDs there: by the program before,
+/// or in files.
 ///
 /// # Errors
 /// [`ManagementError`].
@@ -98,8 +99,9 @@ pub fn vswitch(
     config: &Config,
     plan: &Plan,
     clock: Arc<dyn Clock>,
+    remembered: &Remembered,
 ) -> Result<(Arc<VSwitch>, LidStores), ManagementError> {
-    let (environment, stores) = environment(config, clock)?;
+    let (environment, stores) = environment(config, clock, remembered)?;
     Ok((VSwitch::new(&config.model(), plan, environment)?, stores))
 }
 
@@ -110,7 +112,13 @@ pub fn vswitch(
 /// [`ManagementError`], as [`vswitch()`] would return it.
 pub fn check(config: &Config) -> Result<(), ManagementError> {
     let clock = Arc::new(crate::daemon::engine::SystemClock::default());
-    vswitch(config, &Plan::new(&config.model()), clock).map(drop)
+    vswitch(
+        config,
+        &Plan::new(&config.model()),
+        clock,
+        &Remembered::default(),
+    )
+    .map(drop)
 }
 
 /// The vSwitch, and those whom its outputs are for.
@@ -222,6 +230,12 @@ impl<F: Face> Management<F> {
     #[must_use]
     pub fn vswitch(&self) -> &Arc<VSwitch> {
         &self.vswitch
+    }
+
+    /// By subnet, the LIDs that embedded managers have given.
+    #[must_use]
+    pub fn lids(&self) -> Vec<BTreeMap<Guid, Lid>> {
+        self.stores.lock().lids().to_vec()
     }
 
     /// Ports for guests without an InfiniBand driver.

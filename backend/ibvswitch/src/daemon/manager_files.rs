@@ -1,6 +1,6 @@
 //! Files of the subnet manager: what it remembers from run to run, and the partitions it is to make.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -86,27 +86,41 @@ pub fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError>
         })
 }
 
-/// What the vSwitch of a configuration does not make itself, and where its LIDs are remembered.
+/// What a subnet was in the program before.
+#[derive(Debug, Clone, Default)]
+pub struct Remembered {
+    /// By subnet, the LIDs that were given.
+    pub lids: Vec<BTreeMap<Guid, Lid>>,
+    /// VMs that run.
+    pub running: BTreeSet<Guid>,
+}
+
+/// What the vSwitch of a configuration does not make itself, and where its LIDs are remembered. LIDs that are not
+/// `remembered` from the program before are in files.
 ///
 /// # Errors
 /// [`FileError`].
 pub fn environment(
     config: &Config,
     clock: Arc<dyn Clock>,
+    remembered: &Remembered,
 ) -> Result<(Environment, LidStores), FileError> {
     let mut environment = Environment::new(clock);
+    environment.running.clone_from(&remembered.running);
     environment.keys = Arc::new(random);
     let mut stores = Vec::new();
     if config.manager.place == ManagerPlace::Embedded {
         environment.partitions = read_partitions(config)?;
         for subnet in &config.subnets {
             let store = LidStore::open(config, subnet)?;
-            let known = store.as_ref().map(|store| store.known.clone());
+            let stored = store.as_ref().map(|store| &store.known);
+            let known = remembered.lids.get(stores.len()).or(stored).cloned();
             environment.known_lids.push(known.unwrap_or_default());
             stores.push(store);
         }
     }
-    Ok((environment, LidStores(stores)))
+    let lids = environment.known_lids.clone();
+    Ok((environment, LidStores { stores, lids }))
 }
 
 /// A number that nobody can guess.
@@ -121,22 +135,34 @@ fn random() -> u64 {
 
 /// What the subnet managers remember, by subnet.
 #[derive(Debug, Default)]
-pub struct LidStores(Vec<Option<LidStore>>);
+pub struct LidStores {
+    stores: Vec<Option<LidStore>>,
+    /// Those of now.
+    lids: Vec<BTreeMap<Guid, Lid>>,
+}
 
 impl LidStores {
     /// Writes the LIDs of a subnet down, where they are to be remembered.
     pub(super) fn keep(&mut self, subnet: usize, lids: &BTreeMap<Guid, (Lid, u8)>) {
-        if let Some(Some(store)) = self.0.get_mut(subnet) {
-            let bases = lids.iter().map(|(&guid, &(lid, _))| (guid, lid)).collect();
+        let bases = lids.iter().map(|(&guid, &(lid, _))| (guid, lid)).collect();
+        if let Some(Some(store)) = self.stores.get_mut(subnet) {
             let lmc = |guid| lids.get(&guid).map_or(0, |&(_, lmc)| lmc);
             store.text = Some(persistence::format_lids(&bases, lmc));
             store.write();
         }
+        if let Some(known) = self.lids.get_mut(subnet) {
+            *known = bases;
+        }
+    }
+
+    /// By subnet, the LIDs of now.
+    pub(super) fn lids(&self) -> &[BTreeMap<Guid, Lid>] {
+        &self.lids
     }
 
     /// Writes down what could not be written before.
     pub(super) fn retry(&mut self) {
-        for store in self.0.iter_mut().flatten() {
+        for store in self.stores.iter_mut().flatten() {
             store.write();
         }
     }

@@ -24,8 +24,11 @@ use crate::daemon::management::Management;
 use crate::daemon::vf_host::VfHost;
 use hca::Hca;
 
+/// A device of software.
+pub type SoftwareDevice = VfDevice<Software<VfHost>>;
+
 /// A device of software, as others reach it.
-pub type DeviceErrands = Errands<VfDevice<Software<VfHost>>>;
+pub type DeviceErrands = Errands<SoftwareDevice>;
 
 /// A VF or port that VMs can move from and to.
 #[derive(Debug, Clone)]
@@ -70,6 +73,12 @@ impl Claims {
     pub fn has(&self, vf: VfId) -> bool {
         let claimed = self.claimed.lock();
         claimed.iter().any(|(_, ends)| ends.contains(&vf))
+    }
+
+    /// Whether no move is under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.claimed.lock().is_empty()
     }
 
     /// Waits until no move of a VM is under way.

@@ -1,7 +1,7 @@
 //! The life of a daemon: from a configuration to serving, and down again.
 
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, RawFd};
 use std::process;
 
 use keeper::Keeper;
@@ -16,13 +16,24 @@ use tracing::{error, info, warn};
 
 use crate::budget::{Available, Budget};
 use crate::config::Config;
-use crate::control::Server;
+use crate::control::{Server, UpgradeRequest};
 use crate::daemon::abort::Abort;
 use crate::daemon::assembly::{Assembly, AssemblyError};
 use crate::daemon::limits::raise_open_files;
 use crate::daemon::logging;
 use crate::daemon::management::{self, ManagementError};
 use crate::daemon::sockets::{SocketError, Sockets};
+use crate::daemon::upgrade::arrival::Before;
+use crate::daemon::upgrade::{FIT, estate};
+
+/// What another program of this process has left.
+#[derive(Debug, Clone, Copy)]
+pub struct Inherit {
+    /// The number of the descriptor that leads to it.
+    pub estate: RawFd,
+    /// The other program goes on meanwhile: this one ends where it would begin to serve.
+    pub trial: bool,
+}
 
 /// Why a daemon did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -47,13 +58,20 @@ pub enum RunError {
         /// What the system said.
         source: io::Error,
     },
+    /// What the program before has left cannot be read.
+    #[error("what the running daemon has written down is not known to this program, of version {version}: {source}", version = env!("CARGO_PKG_VERSION"))]
+    Estate {
+        /// What is wrong.
+        source: io::Error,
+    },
     /// A part of the daemon failed while it was serving.
     #[error("stopped: {0}; the log says more")]
     Aborted(String),
 }
 
 /// Serves the VFs of `config` until SIGTERM, SIGINT or SIGHUP. Calls `ready` once VMs can be
-/// started. `keeper` is told of them, where there is one, and has those of a daemon before.
+/// started. `keeper` is told of them, where there is one, and has those of a daemon before. With
+/// `inherit`, goes on with what another program of this process has left.
 ///
 /// To be called once, from a process with a single thread: it sets the signal mask and the file
 /// mode creation mask of the whole process.
@@ -63,14 +81,25 @@ pub enum RunError {
 pub fn run(
     config: &Config,
     keeper: Option<Keeper>,
+    inherit: Option<Inherit>,
     ready: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), RunError> {
     let system = |what| move |source: io::Error| RunError::System { what, source };
-    management::check(config)?;
+    let trial = inherit.is_some_and(|inherit| inherit.trial);
+    let mut tried = config.clone();
+    if trial {
+        // The files and names are another program's, and its log says what is going on.
+        (tried.external.socket, tried.files.state_dir) = (None, None);
+        "error".clone_into(&mut tried.log);
+    }
+    let config = &tried;
+    if inherit.is_none() {
+        management::check(config)?;
+    }
     logging::start(&config.log).map_err(RunError::Log)?;
     // Before any thread is started, so that all of them leave the signals to the descriptor.
     let signals = block_signals().map_err(system("take signals"))?;
-    if keeper.is_some() {
+    if keeper.is_some() && !trial {
         // Its supervisor's end is its own.
         set_pdeathsig(Signal::SIGTERM).map_err(|errno| system("ask for a signal")(errno.into()))?;
     }
@@ -83,16 +112,35 @@ pub fn run(
     if let Some(complaint) = complaint(config) {
         warn!("{complaint}");
     }
+    let (sockets, before) = match inherit {
+        None => (Sockets::create(config, keeper.as_ref())?, None),
+        Some(Inherit { estate, trial }) => {
+            let mut estate = estate::read(estate).map_err(|source| RunError::Estate { source })?;
+            let mut before = Before::new(config, &estate, trial);
+            let taken = &mut before.taken;
+            let sockets = Sockets::inherit(config, keeper.as_ref(), &mut estate, taken, trial)?;
+            (sockets, Some(before))
+        }
+    };
+    let leave = { sockets.to_leave() }.map_err(system("keep sockets for another program"))?;
     let Sockets {
         control,
         vfs,
         lock: _lock,
-    } = Sockets::create(config, keeper.as_ref())?;
+    } = sockets;
     let abort = Abort::new().map_err(system("create an event descriptor"))?;
     let listener = control
         .listener()
         .map_err(system("listen on the control socket"))?;
-    let assembly = Assembly::start(config, vfs, &abort)?;
+    let is_first = before.is_none();
+    let mut assembly = Assembly::start(config, vfs, leave, before, &abort)?;
+    if trial {
+        let mut out = io::stdout().lock();
+        let told = out.write_all(FIT.as_bytes()).and_then(|()| out.flush());
+        // At once: everything belongs to the program that goes on meanwhile.
+        process::exit(told.is_err().into());
+    }
+    assembly.go_on();
     let answering = Server::start(listener, assembly.status_source())
         .map_err(system("start the control server"))?;
 
@@ -100,11 +148,22 @@ pub fn run(
     if let Some(keeper) = &keeper {
         keeper.ready().map_err(system("tell the keeper"))?;
     }
-    ready().map_err(system("say that the daemon is ready"))?;
+    if is_first {
+        ready().map_err(system("say that the daemon is ready"))?;
+    }
     notify(&[NotifyState::Ready]);
     info!(dir = %config.runtime_dir.display(), vfs = config.vfs().count(), "serving");
 
-    let ended = wait(&signals, &abort).map_err(system("wait for signals"))?;
+    let source = assembly.status_source();
+    let ended = loop {
+        let ended = wait(&signals, &abort).map_err(system("wait for signals"))?;
+        if ended != Some(Signal::SIGUSR2) {
+            break ended;
+        }
+        // The log says why not.
+        let _ = source.upgrade(&UpgradeRequest::default());
+    };
+    drop(source);
     if let (Some(_), Some(reason)) = (&keeper, abort.reason()) {
         // At once, so that VMs and sockets stay with the keeper.
         error!("stopped: {reason}");
@@ -131,7 +190,12 @@ fn complaint(config: &Config) -> Option<String> {
 
 fn block_signals() -> io::Result<SignalFd> {
     let mut signals = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+    for signal in [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGUSR2,
+    ] {
         signals.add(signal);
     }
     signals.thread_block()?;
@@ -156,7 +220,7 @@ fn wait(signals: &SignalFd, abort: &Abort) -> io::Result<Option<Signal>> {
             return Ok(None);
         }
         if let Some(info) = signals.read_signal()? {
-            // Only the three that were asked for arrive here.
+            // Only those that were asked for arrive here.
             return Ok(Signal::try_from(info.ssi_signo as i32).ok());
         }
     }

@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,9 @@ use nix::fcntl::{Flock, FlockArg};
 use vmm::{BindError, Listener, remedy};
 
 use crate::config::{Config, Kind};
+use crate::daemon::upgrade::estate::ClientEstate;
+
+mod inherited;
 
 const LOCK: &str = "ibvswitch.lock";
 
@@ -46,6 +49,22 @@ pub enum SocketError {
         vf: String,
         /// Why not.
         source: BindError,
+    },
+    /// What the program before has left is not there, or has no place.
+    #[error("{what}: {source}")]
+    Inheritance {
+        /// Of what.
+        what: String,
+        /// What is wrong.
+        source: io::Error,
+    },
+    /// A VM would have no VF any more.
+    #[error(
+        "VF `{vf}`: a VMM is connected, and the configuration does not have the VF, or has it with another socket or of another kind; stop the VM first, or configure the VF as it was"
+    )]
+    Abandoned {
+        /// The VF.
+        vf: String,
     },
     /// A VF's socket cannot be given its mode.
     #[error("VF `{vf}`: cannot set the mode of {} to {mode:#o}: {source}; choose another `socket`", .path.display())]
@@ -93,6 +112,8 @@ fn process(pid: &Option<u32>) -> String {
 pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// The file is another's to remove.
+    borrowed: bool,
 }
 
 impl ControlSocket {
@@ -109,7 +130,11 @@ impl ControlSocket {
             Ok(listener)
         };
         match bind() {
-            Ok(listener) => Ok(Self { listener, path }),
+            Ok(listener) => Ok(Self {
+                listener,
+                path,
+                borrowed: false,
+            }),
             Err(source) => Err(SocketError::Control { path, source }),
         }
     }
@@ -125,7 +150,8 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.path)
+        if !self.borrowed
+            && let Err(error) = fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(path = %self.path.display(), %error, "a socket cannot be removed");
@@ -140,6 +166,8 @@ pub struct VfSocket {
     pub listener: Listener,
     /// The VF as the keeper has it, where there is one.
     pub kept: Option<Kept>,
+    /// The memory of its doorbell pages, and its client, which the program before has left.
+    pub left: (Option<OwnedFd>, Option<ClientEstate>),
 }
 
 /// All files of one daemon.
@@ -175,12 +203,27 @@ impl Sockets {
             None => Ok(VfSocket {
                 listener: bind_vf(name, socket, mode)?,
                 kept: None,
+                left: (None, None),
             }),
             Some(keeper) => kept_vf(keeper, name, socket, mode),
         });
         let vfs = vfs.collect::<Result<_, _>>()?;
         let control = ControlSocket::bind(config.control_socket(), &lock)?;
         Ok(Self { control, vfs, lock })
+    }
+
+    /// Descriptors for the next program of this process: of the lock's file, and the control socket.
+    ///
+    /// # Errors
+    /// The process has no file descriptors left.
+    pub fn to_leave(&self) -> io::Result<Option<[OwnedFd; 2]>> {
+        let lock = self.lock.file.as_ref();
+        lock.map(|lock| {
+            let both = [lock.as_fd(), self.control.listener.as_fd()];
+            let [lock, control] = both.map(|fd| fd.try_clone_to_owned());
+            Ok([lock?, control?])
+        })
+        .transpose()
     }
 }
 
@@ -206,6 +249,7 @@ fn kept_vf(keeper: &Keeper, name: &str, socket: &Path, mode: u32) -> Result<VfSo
     Ok(VfSocket {
         listener,
         kept: Some(kept),
+        left: (None, None),
     })
 }
 
@@ -230,7 +274,8 @@ fn bind_vf(name: &str, socket: &Path, mode: u32) -> Result<Listener, SocketError
 pub struct Lock {
     // Released by closing. The file stays: removing it would let a second daemon lock a new file
     // of the same name while a third waits for the old one.
-    _file: Flock<File>,
+    // `None` in a program that is tried: the lock is another's.
+    file: Option<Flock<File>>,
 }
 
 impl Lock {
@@ -287,7 +332,7 @@ impl Lock {
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(*file, "{}", std::process::id()))
             .map_err(|source| error(format!("the lock cannot be written: {source}"), WRITABLE))?;
-        Ok(Self { _file: file })
+        Ok(Self { file: Some(file) })
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) fn routing(manager: &Manager) -> Box<dyn RoutingEngine> {
 pub(super) fn manager_config(
     model: &Model,
     partitions: Option<Partitions>,
+    running: &BTreeSet<Guid>,
     subnet: usize,
 ) -> subnet::Config {
     let host = &model.subnets[subnet].manager;
@@ -58,7 +59,8 @@ pub(super) fn manager_config(
         if let (Some(lid), true) = (vf.lid, is_here) {
             manager.pinned_lids.insert(vf.guid, lid);
         }
-        if model.has_dynamic_lids() && vf.address == Address::Dedicated && is_here {
+        let has_lid = !model.has_dynamic_lids() || running.contains(&vf.guid);
+        if !has_lid && vf.address == Address::Dedicated && is_here {
             manager.without_lid.insert(vf.guid);
         }
         if vf.spare && is_here {

@@ -148,6 +148,28 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
         Ok(restored?)
     }
 
+    /// The image of the machine, of a device that rests, for another program that serves the same client.
+    ///
+    /// # Errors
+    /// [`MachineError`].
+    pub fn save_to_stay(&mut self) -> Result<String, MachineError> {
+        let image = self.save_machine()?;
+        Ok(String::from_utf8(image).expect("JSON is text"))
+    }
+
+    /// Becomes what it was in another program, and rests on.
+    ///
+    /// # Errors
+    /// [`MachineError`]: the device is as after a reset.
+    pub fn restore_stayed(&mut self, image: &str) -> Result<(), MachineError> {
+        self.rest_to_move();
+        let restored = self.restore_machine(image.as_bytes());
+        if restored.is_err() {
+            self.function.reset();
+        }
+        restored
+    }
+
     /// What the guest has written to BAR 0 since the device rests.
     pub fn take_early(&mut self) -> Early {
         std::mem::take(&mut self.early)

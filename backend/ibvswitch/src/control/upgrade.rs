@@ -1,0 +1,33 @@
+//! Another program takes the daemon's place, over the control socket.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Which program is to take over, and how long VMs may wait for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpgradeRequest {
+    /// Path of the program; what is at the path that the daemon was started by if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<PathBuf>,
+    /// How long the program may take until it is ready, in milliseconds; 2000 if left out. VMs wait about twice
+    /// as long at the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_ms: Option<u64>,
+}
+
+/// The last time that another program has taken over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upgraded {
+    /// How often that has been, so far.
+    pub count: u64,
+    /// Version of the program before.
+    pub from: String,
+    /// VMs that have gone on.
+    pub vms: u64,
+    /// VMs whose devices could not go on as they were: their drivers recover them.
+    pub failed: u64,
+    /// How long devices have rested, in microseconds.
+    pub rested_us: u64,
+}

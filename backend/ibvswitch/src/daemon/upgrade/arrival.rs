@@ -1,0 +1,196 @@
+//! A program that takes another one's place: VMs are where they were, and their devices what they were.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{error, info};
+use vswitch::MoveRequest;
+use wire::{Guid, Lid};
+
+use super::estate::{EstateV1, Taken};
+use super::now;
+use super::passage::Passage;
+use crate::config::Config;
+use crate::control::{Upgraded, allowed};
+use crate::daemon::device::Early;
+use crate::daemon::dma::Format;
+use crate::daemon::errands::{Called, Detained};
+use crate::daemon::management::Management;
+use crate::daemon::manager_files::Remembered;
+use crate::daemon::relocation::SoftwareDevice;
+
+/// How long the thread of a device may take to go on with its client.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the program before was, besides its files.
+#[derive(Debug)]
+pub struct Before {
+    /// Its version.
+    pub from: String,
+    /// How often programs of this process have followed another, this time included.
+    pub count: u64,
+    /// This program is only tried.
+    pub trial: bool,
+    /// What its subnets were.
+    pub remembered: Remembered,
+    rests_since: u64,
+    /// By VF, the VM that is there.
+    holders: Vec<(String, String)>,
+    /// Descriptors that were left.
+    pub taken: Taken,
+}
+
+impl Before {
+    /// Of an estate.
+    #[must_use]
+    pub fn new(config: &Config, estate: &EstateV1, trial: bool) -> Self {
+        let guid = |&(guid, lid): &(u64, u16)| (Guid::new(guid), Lid::from(lid));
+        let lids = estate.lids.iter();
+        let holders = estate.vfs.iter();
+        let running = estate.vfs.iter().filter(|vf| vf.client.is_some());
+        let running = running.filter_map(|vf| Some(config.vf(vf.holds.as_ref()?)?.1.model.guid));
+        Self {
+            from: estate.from.clone(),
+            count: estate.count,
+            trial,
+            remembered: Remembered {
+                lids: lids.map(|lids| lids.iter().map(guid).collect()).collect(),
+                running: running.collect(),
+            },
+            rests_since: estate.rests_since,
+            holders: holders
+                .filter_map(|vf| Some((vf.name.clone(), vf.holds.clone()?)))
+                .collect(),
+            taken: Taken::default(),
+        }
+    }
+
+    /// Has VMs that have moved be where they were.
+    ///
+    /// # Errors
+    /// Why one does not move there.
+    pub fn place(&self, config: &Config, management: &Management<Format>) -> Result<(), String> {
+        let moved = self.holders.iter().filter(|(vf, vm)| vf != vm);
+        let requests: Vec<MoveRequest> = moved
+            .filter_map(|(vf, vm)| {
+                let (hypervisor, _) = config.vf(vf)?;
+                Some(MoveRequest {
+                    tag: 0,
+                    vm: vm.clone(),
+                    to: hypervisor.name.clone(),
+                    vf: Some(vf.clone()),
+                    method: None,
+                    drop_first: false,
+                    fewest: false,
+                    destination_routed: false,
+                    allowed: allowed(None),
+                })
+            })
+            .collect();
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let outcomes = management.migrate(requests, |_| false);
+        for outcome in outcomes.map_err(|error| error.to_string())? {
+            outcome.map_err(|error| error.to_string())?;
+        }
+        management.settle();
+        Ok(())
+    }
+}
+
+/// A client that goes on, with its device.
+#[derive(Debug)]
+pub struct Arriving {
+    /// Its VF.
+    pub name: String,
+    /// Its device, the thread of which has heard nobody else.
+    pub device: Called<SoftwareDevice>,
+    /// What is known of the client.
+    pub passage: Passage,
+    /// The image of its machine.
+    pub image: String,
+}
+
+/// Devices that are again what they were, and rest until they are told to go on.
+#[derive(Debug, Default)]
+pub struct Arrived {
+    resting: Vec<(Detained<SoftwareDevice>, Passage)>,
+    upgraded: Option<(Upgraded, u64)>,
+}
+
+impl Arrived {
+    /// Has devices be what they were. One that cannot is as after a reset, and its driver recovers it; in a trial
+    /// that is an error.
+    ///
+    /// # Errors
+    /// What is wrong, and with which VF.
+    pub fn restore(
+        before: &Before,
+        management: &Arc<Management<Format>>,
+        arriving: Vec<Arriving>,
+    ) -> Result<Self, String> {
+        let mut devices = Vec::new();
+        for Arriving {
+            name,
+            device,
+            passage,
+            image,
+        } in arriving
+        {
+            let detained = device.wait(PATIENCE);
+            match detained.map_err(|gone| format!("VF `{name}`: {gone}")) {
+                Ok(detained) => devices.push((detained, name, passage, image)),
+                Err(why) if before.trial => return Err(why),
+                Err(why) => error!("its VM is lost: {why}"),
+            }
+        }
+        management.settle();
+        let mut arrived = Self::default();
+        let (vms, mut failed) = (devices.len() as u64, 0);
+        for (detained, name, passage, image) in devices {
+            let restored = detained.run(move |device| device.restore_stayed(&image));
+            let restored = restored.map_err(|gone| gone.to_string());
+            let restored = restored.and_then(|it| it.map_err(|error| error.to_string()));
+            match restored {
+                Ok(()) => {}
+                Err(why) if before.trial => return Err(format!("VF `{name}`: {why}")),
+                Err(why) => {
+                    failed += 1;
+                    error!(
+                        vf = name,
+                        "its device could not go on, and has failed: {why}"
+                    );
+                }
+            }
+            arrived.resting.push((detained, passage));
+        }
+        let upgraded = Upgraded {
+            count: before.count,
+            from: before.from.clone(),
+            vms,
+            failed,
+            rested_us: 0,
+        };
+        arrived.upgraded = Some((upgraded, before.rests_since));
+        Ok(arrived)
+    }
+
+    /// All devices go on.
+    pub fn go_on(self) -> Option<Upgraded> {
+        for (detained, passage) in self.resting {
+            passage.arrive();
+            // Where its thread is gone, nobody waits for the device.
+            let _ = detained.run(|device| device.go_on(Early::default()));
+        }
+        let (mut upgraded, since) = self.upgraded?;
+        upgraded.rested_us = now().saturating_sub(since) / 1000;
+        info!(
+            from = upgraded.from,
+            vms = upgraded.vms,
+            rested_us = upgraded.rested_us,
+            "goes on in place of another program"
+        );
+        Some(upgraded)
+    }
+}

@@ -1,0 +1,147 @@
+//! What a daemon leaves to the program that its process runs next: plain data, in which descriptors are numbers.
+//!
+//! It is in memory of which both programs have the descriptor, and comes from nobody else.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+use vfio_user::StandIn;
+use vmm::inheritance;
+
+/// An estate, in the version that its first key names.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Estate {
+    /// Version 1.
+    V1(EstateV1),
+}
+
+/// Version 1 of an estate.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EstateV1 {
+    /// Version of the program that leaves it.
+    pub from: String,
+    /// How often programs of the process have followed another, this time included.
+    pub count: u64,
+    /// Since when devices rest, in nanoseconds of CLOCK_MONOTONIC.
+    pub rests_since: u64,
+    /// The file with the lock on the runtime directory.
+    pub lock: RawFd,
+    /// The listening control socket.
+    pub control: RawFd,
+    /// By subnet, GUIDs and LIDs that its embedded manager has given.
+    pub lids: Vec<Vec<(u64, u16)>>,
+    /// VFs, in the order of the configuration.
+    pub vfs: Vec<VfEstate>,
+}
+
+/// What is left of a VF.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VfEstate {
+    /// Its name.
+    pub name: String,
+    /// Path of its socket.
+    pub socket: PathBuf,
+    /// The socket, which listens.
+    pub listener: RawFd,
+    /// The VM that has its addresses at it.
+    pub holds: Option<String>,
+    /// The memory of its doorbell pages.
+    pub doorbells: Option<RawFd>,
+    /// What the keeper is told of it by, where there is one.
+    pub keeper: Option<[RawFd; 2]>,
+    /// Its client.
+    pub client: Option<ClientEstate>,
+}
+
+/// What is left of a client.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientEstate {
+    /// Its connection.
+    pub connection: RawFd,
+    /// The messages by which a device comes to know it, with their descriptors.
+    pub messages: Vec<(Vec<u8>, Vec<RawFd>)>,
+    /// How the device was shown to it.
+    pub shown: StandIn,
+    /// The image of the machine.
+    pub image: String,
+}
+
+/// Descriptors on their way to the next program; dropped, they are not left to anybody.
+#[derive(Debug, Default)]
+pub struct Leaving(BTreeMap<RawFd, OwnedFd>);
+
+impl Leaving {
+    /// Leaves a descriptor, which stays open until this is dropped; its number there.
+    ///
+    /// # Errors
+    /// The process has no file descriptors left.
+    pub fn leave(&mut self, fd: BorrowedFd<'_>) -> io::Result<RawFd> {
+        let number = fd.as_raw_fd();
+        if let Some(left) = self.0.get(&number) {
+            return Ok(left.as_raw_fd());
+        }
+        let left = inheritance::leave(fd)?;
+        let at = left.as_raw_fd();
+        self.0.insert(number, left);
+        Ok(at)
+    }
+
+    /// Writes the estate down; the number of the descriptor that leads to it.
+    ///
+    /// # Errors
+    /// The system has no memory or descriptors left.
+    pub fn write(&mut self, estate: EstateV1) -> io::Result<RawFd> {
+        let memory = memfd_create("estate", MFdFlags::MFD_CLOEXEC)?;
+        let mut file = File::from(memory.try_clone()?);
+        {
+            let mut writer = BufWriter::new(&mut file);
+            serde_json::to_writer(&mut writer, &Estate::V1(estate))?;
+            writer.flush()?;
+        }
+        let left = inheritance::leave(memory.as_fd())?;
+        let at = left.as_raw_fd();
+        self.0.insert(at, left);
+        Ok(at)
+    }
+}
+
+/// Descriptors of an estate, each of which is taken from there once.
+#[derive(Debug, Default)]
+pub struct Taken(BTreeMap<RawFd, OwnedFd>);
+
+impl Taken {
+    /// Another descriptor for what was left under this number.
+    ///
+    /// # Errors
+    /// Nothing was left there, or the process has no file descriptors left.
+    pub fn get(&mut self, number: RawFd) -> io::Result<OwnedFd> {
+        if let Some(taken) = self.0.get(&number) {
+            return taken.try_clone();
+        }
+        let taken = inheritance::take(number)?;
+        let other = taken.try_clone()?;
+        self.0.insert(number, taken);
+        Ok(other)
+    }
+}
+
+/// Reads the estate that was left under this number.
+///
+/// # Errors
+/// It is none, or of a version that this program does not know.
+pub fn read(number: RawFd) -> io::Result<EstateV1> {
+    let mut file = File::from(inheritance::take(number)?);
+    // Others have read it by the same descriptor.
+    file.seek(SeekFrom::Start(0))?;
+    let Estate::V1(estate) = serde_json::from_reader(BufReader::new(file))?;
+    Ok(estate)
+}
