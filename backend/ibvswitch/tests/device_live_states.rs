@@ -1,0 +1,317 @@
+//! VMs that move while they run, with whatever may be in hand at that moment.
+
+mod administration;
+mod daemon;
+
+use administration::{GRH, Vm, group};
+use daemon::live::{Move, STEPS};
+use daemon::{Daemon, HALF, Peer, connected_by};
+use driver::{
+    AddressVector, Atomic, Config, Connection, Data, EventType, QueuePair, Receive, SendOpcode,
+    SendRequest, SharedReceiveQueue, Transport, XrcDomain,
+};
+
+/// Two VMs, each with somewhere to go. Doorbells are trapped: the test's driver has mapped the pages of one device
+/// for good.
+fn start() -> Daemon {
+    Daemon::configured(
+        "[engine]\ndoorbells = \"trap\"\n\
+         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
+         [[hypervisor]]\nname = \"hv2\"\nspare_vfs = 1\n\
+         [[hypervisor]]\nname = \"hv3\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
+         [[hypervisor]]\nname = \"hv4\"\nspare_vfs = 1\n",
+    )
+}
+
+/// Where each VM is, and where it goes next: hypervisor and VF.
+#[derive(Debug, Default)]
+struct Journeys([bool; 2]);
+
+impl Journeys {
+    const VMS: [&'static str; 2] = ["vm1", "vm2"];
+
+    fn next(&mut self, vm: usize) -> (&'static str, &'static str) {
+        self.0[vm] = !self.0[vm];
+        [
+            [("hv1", "vm1"), ("hv2", "hv2-spare1")],
+            [("hv3", "vm2"), ("hv4", "hv4-spare1")],
+        ][vm][usize::from(self.0[vm])]
+    }
+
+    /// Moves these VMs at the same time, step by step.
+    fn go(&mut self, daemon: &Daemon, vms: &[(usize, &Peer)]) {
+        let mut moves = Vec::new();
+        for &(vm, peer) in vms {
+            let (to, vf) = self.next(vm);
+            let receiver = peer.device.receiver(daemon.socket(vf)).unwrap();
+            let live = Move::begin(daemon, &[Self::VMS[vm]], to).unwrap();
+            // What it has rung by now has come, as when a monitor reads behind what its guest has written.
+            let mut word = [0; 4];
+            { peer.device.client().region_read(7, 0, &mut word) }.unwrap();
+            moves.push((live, receiver, peer));
+        }
+        for step in STEPS {
+            for (live, ..) in &mut moves {
+                live.step(step).unwrap();
+            }
+        }
+        for (_, receiver, peer) in moves {
+            peer.device.go_on_with(receiver);
+        }
+    }
+}
+
+/// Who waits for a device that rests has patience.
+fn patient(connection: &mut Connection) {
+    connection.ack_timeout = 18;
+    connection.retry_count = 7;
+    // Without end.
+    connection.rnr_retry = 7;
+    connection.min_rnr_nak = 1;
+}
+
+fn connected(a: &Peer, b: &Peer) -> (QueuePair, QueuePair) {
+    let (to, from) = (a.config(Transport::Rc), b.config(Transport::Rc));
+    connected_by(&to, &from, a, b, patient)
+}
+
+/// A receiver that is not ready when its VM moves, or the sender's, is ready later.
+#[test]
+fn a_receiver_that_is_not_ready_is_waited_for() {
+    let daemon = start();
+    let (mut a, mut b) = daemon::peers(&daemon);
+    let (mut qa, mut qb) = connected(&a, &b);
+    let mut journeys = Journeys::default();
+    for round in 0..6 {
+        a.fill(0, 5000, round);
+        let data = [a.sge(0, 5000)];
+        qa.post_send(&SendRequest::send(Data::Memory(&data)))
+            .unwrap();
+        let both = [(0, &a), (1, &b)];
+        journeys.go(&daemon, [&both[..1], &both[1..], &both][round as usize % 3]);
+        assert!(a.cq.poll().is_none() && b.cq.poll().is_none());
+        qb.post_receive(&[b.sge(HALF, 5000)]).unwrap();
+        let entry = b.cq.wait().unwrap();
+        assert!(entry.is_ok() && entry.byte_count() == 5000, "{entry:?}");
+        qb.complete(&entry);
+        assert!(a.sent(&mut qa).is_ok());
+        b.verify(HALF, 5000, round);
+    }
+}
+
+/// Of additions that are on their way, each is done once, and in their order.
+#[test]
+fn atomics_are_done_once() {
+    const AT_A_TIME: usize = 16;
+    let daemon = start();
+    let (mut a, b) = daemon::peers(&daemon);
+    let (mut qa, _qb) = connected(&a, &b);
+    let mut journeys = Journeys::default();
+    b.set_word(HALF, 0);
+    for round in 0..9 {
+        for at in 0..AT_A_TIME {
+            let one = Atomic {
+                swap_add: 1,
+                ..Atomic::default()
+            };
+            let into = [a.sge(HALF + at * 8, 8)];
+            let add = SendRequest::atomic(SendOpcode::FetchAdd, b.remote(HALF), one, &into);
+            qa.post_send(&add).unwrap();
+        }
+        let both = [(0, &a), (1, &b)];
+        journeys.go(&daemon, [&both[..1], &both[1..], &both][round % 3]);
+        for at in 0..AT_A_TIME {
+            assert!(a.sent(&mut qa).is_ok());
+            assert_eq!(a.word(HALF + at * 8), (round * AT_A_TIME + at) as u64);
+        }
+    }
+    assert_eq!(b.word(HALF), 9 * AT_A_TIME as u64);
+}
+
+/// Long messages each way, of which some is there already, while both ends move.
+#[test]
+fn both_ends_move_with_messages_between_them() {
+    const LEN: usize = 2 << 20;
+    let daemon = start();
+    let (mut a, mut b) = daemon::peers(&daemon);
+    let (mut qa, mut qb) = connected(&a, &b);
+    let mut journeys = Journeys::default();
+    for round in 0..6 {
+        let seeds = [round, round + 100];
+        for (peer, seed) in [(&a, seeds[0]), (&b, seeds[1])] {
+            peer.fill(0, LEN, seed);
+        }
+        let (from_a, from_b) = ([a.sge(0, LEN)], [b.sge(0, LEN)]);
+        for _ in 0..4 {
+            let write = SendRequest::write(b.remote(HALF), Data::Memory(&from_a));
+            qa.post_send(&write).unwrap();
+            let write = SendRequest::write(a.remote(HALF), Data::Memory(&from_b));
+            qb.post_send(&write).unwrap();
+        }
+        journeys.go(&daemon, &[(0, &a), (1, &b)]);
+        for _ in 0..4 {
+            assert!(a.sent(&mut qa).is_ok());
+            assert!(b.sent(&mut qb).is_ok());
+        }
+        b.verify(HALF, LEN, seeds[0]);
+        a.verify(HALF, LEN, seeds[1]);
+    }
+    for name in ["vm1", "vm2"] {
+        let retries = daemon.vf(name)["counters"]["retries"].clone();
+        let retries = retries.as_object().expect("counters").values();
+        assert_eq!(retries.filter_map(|it| it.as_u64()).sum::<u64>(), 0);
+    }
+}
+
+/// A limit that was armed is told of after the move, once, when it is reached.
+#[test]
+fn a_shared_receive_queue_has_its_limit() {
+    let daemon = start();
+    let (mut a, mut b) = daemon::peers(&daemon);
+    let mut srq = SharedReceiveQueue::new(&b.pd, 4, 1, None).unwrap();
+    let b_config = Config {
+        receive: Receive::Shared(&srq),
+        ..b.config(Transport::Rc)
+    };
+    let (mut qa, _qb) = connected_by(&a.config(Transport::Rc), &b_config, &a, &b, patient);
+    let mut journeys = Journeys::default();
+    let place = |index: u16| HALF + usize::from(index) * 8192;
+    for _ in 0..srq.capacity() {
+        let index = srq.next_index();
+        srq.post(&[b.sge(place(index), 8192)]).unwrap();
+    }
+    for round in 0..4 {
+        let capacity = srq.capacity();
+        srq.arm(capacity as u16 - 3).unwrap();
+        let mut send = |a: &mut Peer, b: &mut Peer, seed| {
+            a.fill(0, 5000, seed);
+            let data = [a.sge(0, 5000)];
+            a.execute(&mut qa, &SendRequest::send(Data::Memory(&data)));
+            let entry = b.cq.wait().unwrap();
+            assert!(entry.is_ok() && entry.srqn() == srq.number(), "{entry:?}");
+            b.verify(place(entry.wqe_counter()), 5000, seed);
+            entry
+        };
+        let mut taken = vec![send(&mut a, &mut b, round)];
+        journeys.go(&daemon, &[(1, &b)]);
+        for seed in 0..4 {
+            taken.push(send(&mut a, &mut b, seed));
+        }
+        b.event(EventType::SrqLimit);
+        for entry in taken {
+            srq.complete(&entry);
+            let index = srq.next_index();
+            srq.post(&[b.sge(place(index), 8192)]).unwrap();
+        }
+    }
+}
+
+/// Over XRC, with messages on their way to a queue that has nothing to receive with.
+#[test]
+fn an_extended_connection_goes_on() {
+    let daemon = start();
+    let (mut a, mut b) = daemon::peers(&daemon);
+    let domain = XrcDomain::new(&b.device).unwrap();
+    let mut srq = SharedReceiveQueue::new(&b.pd, 4, 1, Some((&domain, &b.cq))).unwrap();
+    let a_config = a.config(Transport::XrcInitiator);
+    let b_config = Config {
+        receive: Receive::Shared(&srq),
+        xrcd: Some(&domain),
+        ..b.config(Transport::XrcTarget)
+    };
+    let (mut qa, _qb) = connected_by(&a_config, &b_config, &a, &b, patient);
+    let mut journeys = Journeys::default();
+    for round in 0..6 {
+        a.fill(0, 5000, round);
+        let data = [a.sge(0, 5000)];
+        let send = SendRequest::send(Data::Memory(&data)).to_srq(srq.number());
+        qa.post_send(&send).unwrap();
+        let both = [(0, &a), (1, &b)];
+        journeys.go(&daemon, [&both[..1], &both[1..], &both][round as usize % 3]);
+        srq.post(&[b.sge(HALF, 65_536)]).unwrap();
+        let entry = b.cq.wait().unwrap();
+        assert_eq!(entry.srqn(), srq.number());
+        srq.complete(&entry);
+        assert!(a.sent(&mut qa).is_ok());
+        b.verify(HALF, 5000, round);
+    }
+}
+
+/// Members of a group hear each other wherever they are.
+#[test]
+fn a_member_of_a_group_stays_one() {
+    const QKEY: u32 = 0x1122_3344;
+    let daemon = start();
+    let [mut a, mut b] = ["vm1", "vm2"].map(|name| Vm::open(&daemon, name));
+    let lids = [&mut a, &mut b].map(|vm| group::join(vm, group::gid(1)));
+    assert_eq!(lids[0], lids[1]);
+    let attached = |vm: &Vm| {
+        let qp = vm.peer.qp(Transport::Ud);
+        qp.activate(0, QKEY).unwrap();
+        qp.attach_multicast(group::gid(1)).unwrap();
+        qp
+    };
+    let (mut sender, mut receiver) = (attached(&a), attached(&b));
+    let to = AddressVector {
+        lid: lids[0],
+        qpn: 0xff_ffff,
+        qkey: QKEY,
+        global: Some((group::gid(1), 0)),
+        ..AddressVector::default()
+    };
+    let mut journeys = Journeys::default();
+    for round in 0..6_usize {
+        let room = [b.peer.sge(HALF, GRH + 64)];
+        receiver.post_receive(&room).unwrap();
+        let both = [(0, &a.peer), (1, &b.peer)];
+        journeys.go(&daemon, [&both[..1], &both[1..], &both][round % 3]);
+        // The group's tree follows its members; what comes before is lost, as datagrams may be.
+        let entry = loop {
+            let send = SendRequest::send(Data::Inline(b"hello")).to(&to);
+            a.peer.execute(&mut sender, &send);
+            if let Some(entry) = b.peer.cq.poll() {
+                break entry;
+            }
+        };
+        receiver.complete_receive(&entry);
+        assert_eq!(entry.byte_count() as usize, GRH + 5);
+    }
+}
+
+/// Where links lose packets, what waits to be sent again is sent from where the VM has come to be.
+#[test]
+fn what_is_lost_is_sent_again() {
+    const LEN: usize = 200_000;
+    let daemon = start();
+    let (mut a, mut b) = daemon::peers(&daemon);
+    let (to, from) = (a.config(Transport::Rc), b.config(Transport::Rc));
+    let (mut qa, _qb) = connected_by(&to, &from, &a, &b, |connection| {
+        patient(connection);
+        connection.ack_timeout = 15;
+    });
+    let mut journeys = Journeys::default();
+    for (round, lossy) in ["vm1:1", "vm2:1", "hv2-spare1:1", "hv4-spare1:1"]
+        .iter()
+        .enumerate()
+    {
+        daemon.ask(&["link", "drop", lossy, "2"]);
+        for vms in [[0].as_slice(), &[1], &[0, 1]] {
+            let seed = round as u64;
+            a.fill(0, LEN, seed);
+            let data = [a.sge(0, LEN)];
+            for _ in 0..8 {
+                let write = SendRequest::write(b.remote(HALF), Data::Memory(&data));
+                qa.post_send(&write).unwrap();
+            }
+            let peers = [&a, &b];
+            let moving: Vec<_> = vms.iter().map(|&vm| (vm, peers[vm])).collect();
+            journeys.go(&daemon, &moving);
+            for _ in 0..8 {
+                assert!(a.sent(&mut qa).is_ok());
+            }
+            b.verify(HALF, LEN, seed);
+        }
+        daemon.ask(&["link", "drop", lossy, "0"]);
+    }
+    b.write_to(&a);
+}
