@@ -1,4 +1,5 @@
-//! VMs that move while they run, with whatever may be in hand at that moment.
+//! VMs that move while they run, and daemons of which another program takes the place, with whatever may be in hand
+//! at that moment.
 
 mod administration;
 mod daemon;
@@ -10,6 +11,27 @@ use driver::{
     AddressVector, Atomic, Config, Connection, Data, EventType, QueuePair, Receive, SendOpcode,
     SendRequest, SharedReceiveQueue, Transport, XrcDomain,
 };
+
+macro_rules! with_moves_and_upgrades {
+    ($($name:ident),* $(,)?) => {
+        mod moved {
+            $(#[test] fn $name() { super::$name(super::Journeys::Moves([false; 2])); })*
+        }
+        mod upgraded {
+            $(#[test] fn $name() { super::$name(super::Journeys::Upgrades); })*
+        }
+    };
+}
+
+with_moves_and_upgrades!(
+    a_receiver_that_is_not_ready_is_waited_for,
+    a_shared_receive_queue_has_its_limit,
+    an_extended_connection_goes_on,
+    atomics_are_done_once,
+    both_ends_move_with_messages_between_them,
+    a_member_of_a_group_stays_one,
+    what_is_lost_is_sent_again,
+);
 
 /// Two VMs, each with somewhere to go. Doorbells are trapped: the test's driver has mapped the pages of one device
 /// for good.
@@ -23,23 +45,37 @@ fn start() -> Daemon {
     )
 }
 
-/// Where each VM is, and where it goes next: hypervisor and VF.
-#[derive(Debug, Default)]
-struct Journeys([bool; 2]);
+/// What happens to VMs.
+#[derive(Debug)]
+enum Journeys {
+    /// They move. Whether each is away.
+    Moves([bool; 2]),
+    /// They stay, and another program takes the daemon's place.
+    Upgrades,
+}
 
 impl Journeys {
     const VMS: [&'static str; 2] = ["vm1", "vm2"];
 
+    /// Where a VM goes next: hypervisor and VF.
     fn next(&mut self, vm: usize) -> (&'static str, &'static str) {
-        self.0[vm] = !self.0[vm];
+        let Self::Moves(away) = self else {
+            panic!("nobody moves");
+        };
+        away[vm] = !away[vm];
         [
             [("hv1", "vm1"), ("hv2", "hv2-spare1")],
             [("hv3", "vm2"), ("hv4", "hv4-spare1")],
-        ][vm][usize::from(self.0[vm])]
+        ][vm][usize::from(away[vm])]
     }
 
     /// Moves these VMs at the same time, step by step.
     fn go(&mut self, daemon: &Daemon, vms: &[(usize, &Peer)]) {
+        if matches!(self, Self::Upgrades) {
+            let report = daemon.ask(&["upgrade", "--within", "60"]);
+            assert_eq!((&report["vms"], &report["failed"]), (&2.into(), &0.into()));
+            return;
+        }
         let mut moves = Vec::new();
         for &(vm, peer) in vms {
             let (to, vf) = self.next(vm);
@@ -76,12 +112,10 @@ fn connected(a: &Peer, b: &Peer) -> (QueuePair, QueuePair) {
 }
 
 /// A receiver that is not ready when its VM moves, or the sender's, is ready later.
-#[test]
-fn a_receiver_that_is_not_ready_is_waited_for() {
+fn a_receiver_that_is_not_ready_is_waited_for(mut journeys: Journeys) {
     let daemon = start();
     let (mut a, mut b) = daemon::peers(&daemon);
     let (mut qa, mut qb) = connected(&a, &b);
-    let mut journeys = Journeys::default();
     for round in 0..6 {
         a.fill(0, 5000, round);
         let data = [a.sge(0, 5000)];
@@ -100,13 +134,11 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
 }
 
 /// Of additions that are on their way, each is done once, and in their order.
-#[test]
-fn atomics_are_done_once() {
+fn atomics_are_done_once(mut journeys: Journeys) {
     const AT_A_TIME: usize = 16;
     let daemon = start();
     let (mut a, b) = daemon::peers(&daemon);
     let (mut qa, _qb) = connected(&a, &b);
-    let mut journeys = Journeys::default();
     b.set_word(HALF, 0);
     for round in 0..9 {
         for at in 0..AT_A_TIME {
@@ -129,13 +161,11 @@ fn atomics_are_done_once() {
 }
 
 /// Long messages each way, of which some is there already, while both ends move.
-#[test]
-fn both_ends_move_with_messages_between_them() {
+fn both_ends_move_with_messages_between_them(mut journeys: Journeys) {
     const LEN: usize = 2 << 20;
     let daemon = start();
     let (mut a, mut b) = daemon::peers(&daemon);
     let (mut qa, mut qb) = connected(&a, &b);
-    let mut journeys = Journeys::default();
     for round in 0..6 {
         let seeds = [round, round + 100];
         for (peer, seed) in [(&a, seeds[0]), (&b, seeds[1])] {
@@ -164,8 +194,7 @@ fn both_ends_move_with_messages_between_them() {
 }
 
 /// A limit that was armed is told of after the move, once, when it is reached.
-#[test]
-fn a_shared_receive_queue_has_its_limit() {
+fn a_shared_receive_queue_has_its_limit(mut journeys: Journeys) {
     let daemon = start();
     let (mut a, mut b) = daemon::peers(&daemon);
     let mut srq = SharedReceiveQueue::new(&b.pd, 4, 1, None).unwrap();
@@ -174,7 +203,6 @@ fn a_shared_receive_queue_has_its_limit() {
         ..b.config(Transport::Rc)
     };
     let (mut qa, _qb) = connected_by(&a.config(Transport::Rc), &b_config, &a, &b, patient);
-    let mut journeys = Journeys::default();
     let place = |index: u16| HALF + usize::from(index) * 8192;
     for _ in 0..srq.capacity() {
         let index = srq.next_index();
@@ -207,8 +235,7 @@ fn a_shared_receive_queue_has_its_limit() {
 }
 
 /// Over XRC, with messages on their way to a queue that has nothing to receive with.
-#[test]
-fn an_extended_connection_goes_on() {
+fn an_extended_connection_goes_on(mut journeys: Journeys) {
     let daemon = start();
     let (mut a, mut b) = daemon::peers(&daemon);
     let domain = XrcDomain::new(&b.device).unwrap();
@@ -220,7 +247,6 @@ fn an_extended_connection_goes_on() {
         ..b.config(Transport::XrcTarget)
     };
     let (mut qa, _qb) = connected_by(&a_config, &b_config, &a, &b, patient);
-    let mut journeys = Journeys::default();
     for round in 0..6 {
         a.fill(0, 5000, round);
         let data = [a.sge(0, 5000)];
@@ -238,8 +264,7 @@ fn an_extended_connection_goes_on() {
 }
 
 /// Members of a group hear each other wherever they are.
-#[test]
-fn a_member_of_a_group_stays_one() {
+fn a_member_of_a_group_stays_one(mut journeys: Journeys) {
     const QKEY: u32 = 0x1122_3344;
     let daemon = start();
     let [mut a, mut b] = ["vm1", "vm2"].map(|name| Vm::open(&daemon, name));
@@ -259,7 +284,6 @@ fn a_member_of_a_group_stays_one() {
         global: Some((group::gid(1), 0)),
         ..AddressVector::default()
     };
-    let mut journeys = Journeys::default();
     for round in 0..6_usize {
         let room = [b.peer.sge(HALF, GRH + 64)];
         receiver.post_receive(&room).unwrap();
@@ -279,8 +303,7 @@ fn a_member_of_a_group_stays_one() {
 }
 
 /// Where links lose packets, what waits to be sent again is sent from where the VM has come to be.
-#[test]
-fn what_is_lost_is_sent_again() {
+fn what_is_lost_is_sent_again(mut journeys: Journeys) {
     const LEN: usize = 200_000;
     let daemon = start();
     let (mut a, mut b) = daemon::peers(&daemon);
@@ -289,7 +312,6 @@ fn what_is_lost_is_sent_again() {
         patient(connection);
         connection.ack_timeout = 15;
     });
-    let mut journeys = Journeys::default();
     for (round, lossy) in ["vm1:1", "vm2:1", "hv2-spare1:1", "hv4-spare1:1"]
         .iter()
         .enumerate()
