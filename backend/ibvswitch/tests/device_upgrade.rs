@@ -351,6 +351,12 @@ fn a_program_that_cannot_take_over_does_not() {
         PATIENT,
         "in use by another ibvswitch",
     );
+    // How far a VMM is that migrates its VM, another program would not know.
+    let resting = a.device.pause().unwrap();
+    let outcome = daemon.run(&["upgrade", "--within", PATIENT], "");
+    let why = "VF `vm1`: its VMM migrates it";
+    assert!(outcome.err.contains(why), "{outcome:?}");
+    resting.resume().unwrap();
     a.write_to(&b);
     b.write_to(&a);
     daemon.await_log("goes on as it was");

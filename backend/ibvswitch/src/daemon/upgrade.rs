@@ -174,9 +174,13 @@ impl Heritage {
             };
             let gone = |_| format!("VF `{}` is busy with its VMM; try again", vf.name);
             let detained = errands.detain().wait(PATIENCE).map_err(gone)?;
-            let rested = detained.run(VfDevice::rest_to_move);
+            if !detained.run(VfDevice::rest_to_stay).map_err(gone)? {
+                return Err(format!(
+                    "VF `{}`: its VMM migrates it; try again later",
+                    vf.name
+                ));
+            }
             resting.0.push(Some(detained));
-            rested.map_err(gone)?;
         }
         Ok(resting)
     }

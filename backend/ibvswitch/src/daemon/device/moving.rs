@@ -148,6 +148,18 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
         Ok(restored?)
     }
 
+    /// Lets the device rest, for another program that serves the same client. False where the client itself has it
+    /// rest, or logs what it writes: how far the client is with that is not known to another program.
+    pub fn rest_to_stay(&mut self) -> bool {
+        let mut logged = false;
+        self.with_mappings(&mut |table| logged = table.is_logging());
+        let can = !logged && !self.rests;
+        if can {
+            self.rest_to_move();
+        }
+        can
+    }
+
     /// The image of the machine, of a device that rests, for another program that serves the same client.
     ///
     /// # Errors

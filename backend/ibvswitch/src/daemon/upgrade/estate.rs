@@ -145,3 +145,87 @@ pub fn read(number: RawFd) -> io::Result<EstateV1> {
     let Estate::V1(estate) = serde_json::from_reader(BufReader::new(file))?;
     Ok(estate)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estate(lock: RawFd) -> EstateV1 {
+        EstateV1 {
+            from: "0.0.1".to_owned(),
+            count: 3,
+            rests_since: u64::MAX,
+            lock,
+            control: lock,
+            lids: vec![vec![(u64::MAX, 0xbfff)]],
+            vfs: vec![VfEstate {
+                name: "vm1".to_owned(),
+                socket: "/run/vm1.sock".into(),
+                listener: lock,
+                holds: None,
+                doorbells: None,
+                keeper: Some([lock; 2]),
+                client: Some(ClientEstate {
+                    connection: lock,
+                    messages: vec![(vec![0, 255], vec![lock, lock])],
+                    shown: StandIn::default(),
+                    image: "{\"v1\":\"\\n\"}".to_owned(),
+                }),
+            }],
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_taken() {
+        let file = File::open("/dev/null").expect("is there");
+        let mut leaving = Leaving::default();
+        let lock = leaving.leave(file.as_fd()).expect("a descriptor");
+        assert_eq!(leaving.leave(file.as_fd()).expect("the same"), lock);
+        let number = leaving.write(estate(lock)).expect("is written");
+        // As another process has it.
+        let [number, lock] = [number, lock].map(|fd| {
+            let fd = leaving.0.values().find(|left| left.as_raw_fd() == fd);
+            let other = inheritance::leave(fd.expect("was left").as_fd());
+            std::os::fd::IntoRawFd::into_raw_fd(other.expect("a descriptor"))
+        });
+        let found = read(number).expect("is an estate");
+        let client = found.vfs[0].client.as_ref().expect("was left");
+        assert_eq!(client.image, "{\"v1\":\"\\n\"}");
+        assert_eq!(
+            (found.count, &found.lids[0][..]),
+            (3, &[(u64::MAX, 0xbfff)][..])
+        );
+        let mut taken = Taken::default();
+        for _ in 0..2 {
+            taken
+                .get(lock)
+                .expect("was left, and is there as often as it is named");
+        }
+        assert!(taken.get(1 << 20).is_err());
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        let written = serde_json::to_string(&Estate::V1(estate(7))).expect("serializes");
+        for (wrong, why) in [
+            (
+                written.replace("\"v1\":{\"from", "\"v2\":{\"from"),
+                "unknown variant `v2`, expected `v1`",
+            ),
+            (
+                written.replace("\"count\"", "\"counts\""),
+                "unknown field `counts`",
+            ),
+            (written[..written.len() / 2].to_owned(), "EOF"),
+            (String::new(), "EOF"),
+        ] {
+            assert_ne!(wrong, written);
+            let memory = memfd_create("wrong", MFdFlags::MFD_CLOEXEC).expect("memory");
+            let mut file = File::from(memory);
+            file.write_all(wrong.as_bytes()).expect("is written");
+            let left = inheritance::leave(file.as_fd()).expect("a descriptor");
+            let error = read(std::os::fd::IntoRawFd::into_raw_fd(left)).expect_err("is no estate");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}
