@@ -99,7 +99,7 @@ fn over_daemon(file: &Path, dir: &Path) -> Result<Duration> {
     let config = Config::parse("the bench's", &text, dirs)?;
     let Sockets { control, vfs, lock } = Sockets::create(&config, None)?;
     let abort = Abort::new().map_err(BenchError::system("create an event descriptor"))?;
-    let assembly = Assembly::start(&config, vfs, &abort)?;
+    let assembly = Assembly::start(&config, vfs, None, None, &abort)?;
     let time = opensm(&socket, dir)?;
     drop((assembly, control, lock));
     Ok(time)

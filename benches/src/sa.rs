@@ -74,7 +74,7 @@ impl Daemon {
         let Sockets { control, vfs, lock } = Sockets::create(&config, None)?;
         let abort = Abort::new().map_err(BenchError::system("create an event descriptor"))?;
         Ok(Self {
-            _assembly: Assembly::start(&config, vfs, &abort)?,
+            _assembly: Assembly::start(&config, vfs, None, None, &abort)?,
             config,
             socket,
             _control: control,
