@@ -62,7 +62,11 @@ const fn buffer(number: usize) -> usize {
 
 impl Vm {
     pub fn open(daemon: &Daemon, name: &str) -> Self {
-        let peer = Peer::open(daemon, name);
+        Self::at(Peer::open(daemon, name))
+    }
+
+    /// The same of a device that is open.
+    pub fn at(peer: Peer) -> Self {
         let qp = gsi(&peer);
         Self {
             peer,

@@ -13,8 +13,8 @@ use super::super::number::whole;
 use super::super::{CliError, SourceArgs, print, print_json};
 use super::settle::{Guard, go_on_at_source};
 use crate::control::{
-    Client, LiveDone, LiveMove, LivePlaces, LiveRequest, LiveSaved, LiveStep, Migrated, Place,
-    Request, Response,
+    Client, ClientError, LiveDone, LiveMove, LivePlaces, LiveRequest, LiveSaved, LiveStep,
+    Migrated, Place, Request, Response,
 };
 use crate::monitor::pci::{Location, State, flush};
 use crate::monitor::{MonitorError, Qmp, Qtest};
@@ -394,7 +394,12 @@ fn migrate(
 fn undo(control: &Path, vm: &str, machines: &mut Machines) -> Result<(), CliError> {
     let _ = machines.destination.execute("quit", json!({}));
     let vm = vm.to_owned();
-    Client::connect(control)?.ask(&Request::LiveSettle { vm })?;
+    let settled = Client::connect(control).and_then(|mut it| it.ask(&Request::LiveSettle { vm }));
+    match settled {
+        // A daemon that is dead has nothing to undo, and who takes over knows nothing of the move.
+        Ok(_) | Err(ClientError::NotRunning { .. } | ClientError::Broken { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     go_on_at_source(&mut machines.source).map_err(failed)
 }
 
