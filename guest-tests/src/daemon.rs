@@ -199,6 +199,11 @@ impl Daemon {
         })
     }
 
+    /// Its control socket.
+    pub fn control(&self) -> PathBuf {
+        self.runtime_dir.join("control.sock")
+    }
+
     /// What a command of `ibvswitch` prints, which has to succeed.
     pub fn ask(&self, arguments: &[&str]) -> Result<String> {
         run(self.command().args(arguments))

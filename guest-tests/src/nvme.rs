@@ -53,8 +53,13 @@ pub fn detach(guest: &Guest, limit: Duration) -> Result<()> {
 /// Writes random bytes to all of `disk`, in several streams of requests of different sizes at a time, and
 /// reads them back past the cache.
 pub fn verify(guest: &Guest, disk: &str, mebibytes: u32, limit: Duration) -> Result<()> {
+    guest.sh(&verification(disk, mebibytes), limit).map(drop)
+}
+
+/// The command that does that.
+pub fn verification(disk: &str, mebibytes: u32) -> String {
     let half = mebibytes / 2;
-    let command = format!(
+    format!(
         "head -c {bytes} /dev/urandom >/run/data && \
              {{ dd if=/run/data of={disk} bs=4k count={pages} oflag=direct & first=$!; \
                 dd if=/run/data of={disk} bs=1M skip={half} seek={half} conv=fsync && \
@@ -67,6 +72,5 @@ pub fn verify(guest: &Guest, disk: &str, mebibytes: u32, limit: Duration) -> Res
              done && rm /run/data",
         bytes = mebibytes << 20,
         pages = half * 256,
-    );
-    guest.sh(&command, limit).map(drop)
+    )
 }

@@ -1,0 +1,107 @@
+//! A VM moves from QEMU to QEMU and from hypervisor to hypervisor while its programs use the HCA, other programs
+//! take the daemon's place, and nothing in the VM notices.
+
+mod failures;
+mod journey;
+mod scene;
+mod throughput;
+mod traffic;
+mod upgrades;
+
+use std::time::Duration;
+
+use ibvswitch_guest_tests::{
+    Result, checks::Checks, diags::no_kernel_warning, hca::Hca, ipoib, pingpong::Pingpong,
+    progress, testbed::DEVICE,
+};
+
+use failures::{death_of_the_daemon, failures};
+use scene::{PEER, PLACES, Scene, VM};
+use throughput::Gauge;
+use traffic::{Background, Pair, Traffic};
+use upgrades::upgrades;
+
+const LIMIT: Duration = Duration::from_secs(240);
+const PINGS: u32 = 40;
+
+#[test]
+fn a_vm_moves_under_traffic_and_does_not_notice() -> Result<()> {
+    let (scene, mut vm) = Scene::new()?;
+    let peer = &scene.peer;
+    let mut checks = Checks::default();
+    let before = Hca::of(&vm, DEVICE)?;
+    vm.sh("dmesg -c >/dev/null", LIMIT)?;
+
+    // The device writes into the VM's memory all the time.
+    let mut traffic = [
+        Traffic::bandwidth("write", "ib_write_bw -q 4", 18600, 20, &vm),
+        Traffic::pingpong(500, peer),
+    ];
+    let pinging = Background::start(peer, "ping", &format!("ping -c {PINGS} {VM}"))?;
+    let mut gauge = Gauge::start(&scene.daemon, "vm2");
+    for (to, place) in [("hv2", PLACES[1]), ("hv1", PLACES[0])] {
+        for each in &mut traffic {
+            each.keep(Pair { vm: &vm, peer })?;
+        }
+        let left = gauge.now();
+        vm = scene.migrate(vm, to, place)?.0;
+        gauge.mark(left);
+        let name = format!("at {to} it has the LID, GUID and P_Keys that it had");
+        checks.check(&name, || {
+            let after = Hca::of(&vm, DEVICE)?;
+            if after == before {
+                return Ok(());
+            }
+            Err(vm.failed(format!("{after:?}, and before {before:?}")))
+        });
+        let name = format!("at {to} its Ethernet card is that of the port there");
+        checks.check(&name, || scene.reach_card(&vm));
+    }
+    let pair = Pair { vm: &vm, peer };
+    for each in &mut traffic {
+        let name = format!(
+            "{} has come to its end, with all as it should be",
+            each.name
+        );
+        checks.check(name, || each.finish(pair));
+    }
+    gauge.end()?;
+    checks.check("IPoIB goes on", || {
+        // Datagrams that come at the moment in which the addresses move may get lost, and where processors are
+        // slow, those for which a kernel waits for ARP in vain.
+        let text = pinging.end(peer)?;
+        progress::step(text.lines().rev().nth(1).unwrap_or_default());
+        let came = text.split(" packets received").next();
+        let came = came.and_then(|text| text.split_whitespace().next_back()?.parse().ok());
+        if came.unwrap_or(0) < PINGS * 3 / 4 {
+            return Err(peer.failed(text));
+        }
+        ipoib::ping(&vm, PEER, "", LIMIT)
+    });
+    failures(&scene, &vm, &mut checks)?;
+    checks.check("connections are made as before", || {
+        Pingpong::Rc.between((peer, &vm), DEVICE, true, "-n 200", LIMIT)
+    });
+    checks.check("the kernels have said nothing", || {
+        no_kernel_warning(peer, &[])?;
+        let said = vm.sh("dmesg | grep -vE 'clocksource:|hrtimer:' || true", LIMIT)?;
+        if said.trim().is_empty() {
+            return Ok(());
+        }
+        Err(vm.failed(said))
+    });
+    upgrades(&scene, &vm, 2, &mut checks)?;
+    death_of_the_daemon(&scene, &vm, &mut checks)?;
+    checks.finish();
+    Ok(())
+}
+
+#[test]
+#[ignore = "takes minutes where processors are emulated"]
+fn twenty_programs_take_over() -> Result<()> {
+    let (scene, vm) = Scene::new()?;
+    let mut checks = Checks::default();
+    upgrades(&scene, &vm, 20, &mut checks)?;
+    checks.finish();
+    Ok(())
+}
