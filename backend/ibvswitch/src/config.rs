@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use vhost_user::port::Claims;
 use vhost_user::translate::Mac;
 use vswitch::model;
-use wire::{Guid, Lid};
+use wire::{Guid, Lid, PKey};
 
 pub use document::Problem;
 pub(crate) use names::{ISOLATION, SMP_ACCESS};
@@ -154,6 +154,8 @@ pub struct Hardware {
     pub service_levels: ServiceLevels,
     /// The cluster that its VM is in, by its place in [`Config::clusters`], and its LID there.
     pub cluster: Option<(usize, Lid)>,
+    /// Its P_Key table from index 0; `None`: that of the VF behind it.
+    pub pkeys: Option<Vec<PKey>>,
     /// As [`Vf::guest_memory`].
     pub guest_memory: Option<u64>,
     /// The vfio-user socket for its VM; absolute.

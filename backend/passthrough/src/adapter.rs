@@ -11,7 +11,9 @@ use connectx::bits::capability::{
 use connectx::bits::command::{Opcode, alloc_pd_out, create_eq_in, query_pages_out};
 use connectx::bits::event::{create_eq_out, eqc};
 use connectx::bits::initialization::{FIRST_UAR, PAGE_SIZE, UAR_EQ_ARM, mlx5_init_seg as segment};
-use connectx::bits::port::{query_hca_vport_context_out, query_hca_vport_gid_out};
+use connectx::bits::port::{
+    query_hca_vport_context_out, query_hca_vport_gid_out, query_hca_vport_pkey_in,
+};
 use connectx::bits::{Field, Wide};
 use nix::sys::eventfd::EventFd;
 
@@ -19,6 +21,7 @@ use crate::capability::{self, COMMAND_CHECKSUM};
 use crate::commands::{CommandQueue, Room};
 use crate::events::{Event, Events};
 use crate::firmware::FirmwarePages;
+use crate::partitions::{self, read_table};
 use crate::physical::{Physical, PhysicalError};
 use crate::report::Port;
 use crate::window::{COMMANDS, EVENTS, FIRMWARE_PAGES, LOG_EVENTS, PAGE, Window};
@@ -61,8 +64,9 @@ pub(crate) struct Adapter {
     pub atomic: Vec<u8>,
     /// Version of the firmware: major, minor, sub-minor.
     pub firmware: (u16, u16, u16),
-    /// The port, as it was when the VF had come up.
+    /// The port, as it was when the VF had come up, and its P_Key table.
     pub port: Port,
+    pub pkeys: Vec<u16>,
 }
 
 fn unfit<T>(what: impl Into<String>) -> Result<T, PhysicalError> {
@@ -125,6 +129,7 @@ impl Adapter {
                 (revision & 0xffff) as u16,
             ),
             port: Port::default(),
+            pkeys: Vec::new(),
         };
         adapter.initialize()?;
         Ok(adapter)
@@ -175,6 +180,8 @@ impl Adapter {
         let request = command(Opcode::QueryHcaVportGid, 0, 16);
         let reply = self.execute(&request, Self::GID_REPLY)?;
         self.port.read_gid(&reply);
+        let reply = self.execute(&ask_partitions(), partitions::REPLY)?;
+        self.pkeys = read_table(&reply);
         Ok(())
     }
 
@@ -301,6 +308,13 @@ impl Adapter {
         let at = u64::from(page) * PAGE_SIZE + offset as u64;
         self.physical.write(at, data)
     }
+}
+
+/// Asks for all of the port's P_Key table.
+pub(crate) fn ask_partitions() -> Vec<u8> {
+    let mut request = command(Opcode::QueryHcaVportPkey, 0, 16);
+    query_hca_vport_pkey_in::PKEY_INDEX.set(&mut request, partitions::ALL);
+    request
 }
 
 /// Waits until the VF has come up.

@@ -20,9 +20,10 @@ use crate::cluster::Membership;
 use crate::core::{Core, HEAD, Owner, refusal};
 use crate::doorbell::Doorbell;
 use crate::guest::{Guest, Kind};
-use crate::mediation::Verdict;
 use crate::mediation::memory_key::covered;
+use crate::mediation::{After, Verdict};
 use crate::memory::{GuestMemory, Raise};
+use crate::partitions;
 use crate::physical::{Physical, PhysicalError};
 use crate::policy::Policy;
 use crate::report::{Fate, Report};
@@ -377,6 +378,10 @@ impl Backend for Passthrough {
                 core.answer(slot, opcode, Fate::Refused, refusal(Status::NoResources));
             }
             Ok(Verdict::Forward(after)) => {
+                let reply_len = match after {
+                    After::ShowPartitions(_) => reply_len.max(partitions::REPLY),
+                    _ => reply_len,
+                };
                 let owner = Owner::Guest(slot, after);
                 core.submit(owner, std::mem::take(request), reply_len);
                 core.exchange(self.configuration.pages());

@@ -7,9 +7,11 @@ use connectx::queue::event::Entry;
 
 use crate::core::refusal;
 use crate::guest::{Guest, Kind};
+use crate::mediation::partition::show_partitions;
 use crate::mediation::port::{show_agent, show_context};
 use crate::mediation::{After, number_made};
 use crate::memory::{GuestMemory, Raise};
+use crate::partitions::Partitions;
 use crate::policy::Policy;
 
 impl Guest {
@@ -21,6 +23,7 @@ impl Guest {
         reply: &mut Vec<u8>,
         pages: u32,
         policy: &Policy,
+        partitions: &mut Option<Partitions>,
     ) -> Option<u32> {
         match after {
             After::Nothing => {}
@@ -74,13 +77,18 @@ impl Guest {
                 if let Some(membership) = &policy.membership {
                     self.show_paths(number, membership, context);
                 }
-            }
-            After::ShowPort => show_context(policy, reply),
-            After::ShowAgent => {
-                if let Some(membership) = &policy.membership {
-                    show_agent(membership, reply);
+                if partitions.is_some() {
+                    self.show_places(number, context);
                 }
             }
+            After::Placed(number, places) => self.places.set(number, places),
+            After::ShowPort => show_context(policy, reply),
+            After::ShowPartitions(index) => {
+                if let Some(partitions) = partitions {
+                    show_partitions(partitions, index, reply);
+                }
+            }
+            After::ShowAgent => show_agent(policy, partitions.as_ref(), reply),
         }
         None
     }

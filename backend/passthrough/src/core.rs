@@ -10,13 +10,14 @@ use connectx::bits::event::EventType;
 use connectx::queue::event::Entry;
 use parking_lot::Mutex;
 
-use crate::adapter::{Adapter, command};
+use crate::adapter::{Adapter, ask_partitions, command};
 use crate::commands::Room;
 use crate::events::Event;
 use crate::firmware::{FirmwarePages, PAGE_REQUEST};
 use crate::guest::Guest;
 use crate::mediation::{After, Facts, Refusal, Verdict, judge};
 use crate::memory::{GuestMemory, Raise};
+use crate::partitions::{self, Partitions, read_table};
 use crate::physical::PhysicalError;
 use crate::policy::Policy;
 use crate::report::{Fate, Report};
@@ -42,6 +43,8 @@ pub(crate) enum Owner {
     Port,
     /// The daemon's, which asks for the GID of the port.
     Gid,
+    /// The daemon's, which asks for the port's P_Keys.
+    Partitions,
     /// The daemon's, which gives firmware pages, or takes them: the operation.
     Pages(u32),
     /// The daemon's, which wants nothing of the reply.
@@ -85,6 +88,8 @@ pub(crate) struct Core {
     /// How long the VF may take for a command.
     time_limit: Duration,
     policy: Policy,
+    /// The guest's P_Key table, where it is not the VF's.
+    partitions: Option<Partitions>,
     /// The timer looks after the commands that the VF has.
     watched: bool,
     /// The VF was given commands of the guest since it was brought up.
@@ -112,6 +117,7 @@ impl Core {
             adapter: None,
             stuck: None,
             time_limit,
+            partitions: policy.pkeys.clone().map(Partitions::new),
             policy,
             watched: false,
             guest: Guest::default(),
@@ -131,11 +137,41 @@ impl Core {
         report.alive = true;
         report.port = adapter.port;
         drop(report);
+        self.learn_partitions(adapter.pkeys.clone());
         self.adapter = Some(adapter);
         self.stuck = None;
         self.touched = false;
         (self.port_changed, self.port_asked) = (false, false);
         self.pages_asked = false;
+    }
+
+    /// The port has these P_Keys now. Queue pairs that are in a partition by them that is not the guest's stop.
+    fn learn_partitions(&mut self, mut table: Vec<u16>) {
+        if let Some(partitions) = &mut self.partitions {
+            partitions.learn(table);
+            table = partitions.keys();
+            self.stop_astray();
+        }
+        let used = table.iter().rposition(|key| *key != 0);
+        table.truncate(used.map_or(0, |last| last + 1));
+        self.report.lock().pkeys = table;
+    }
+
+    fn stop_astray(&mut self) {
+        let Some(partitions) = &self.partitions else {
+            return;
+        };
+        for number in self.guest.places.astray(partitions) {
+            let name = &self.name;
+            tracing::warn!(
+                vf = name,
+                "queue pair {number:#x} stops: its port is in another partition by the same index now"
+            );
+            self.guest.places.remove(number);
+            let mut request = command(Opcode::ToErr, 0, HEAD);
+            NUMBER.set(&mut request, number);
+            self.submit(Owner::Nobody, request, HEAD);
+        }
     }
 
     /// The VF, unless it is lost.
@@ -169,6 +205,7 @@ impl Core {
             vectors,
             own_page: adapter.page,
             policy: &self.policy,
+            partitions: self.partitions.as_ref(),
             grh_required: self.report.lock().port.grh_required,
             covered,
         };
@@ -401,8 +438,15 @@ impl Core {
             Owner::Guest(slot, after) => {
                 let time = flight.since.elapsed();
                 let fate = if is_done {
-                    if let Some(page) = self.guest.conclude(after, &mut reply, pages, &self.policy)
-                    {
+                    let concluded = self.guest.conclude(
+                        after,
+                        &mut reply,
+                        pages,
+                        &self.policy,
+                        &mut self.partitions,
+                    );
+                    self.stop_astray();
+                    if let Some(page) = concluded {
                         let mut request = command(Opcode::DeallocUar, 0, HEAD);
                         NUMBER.set(&mut request, page);
                         self.submit(Owner::Nobody, request, HEAD);
@@ -425,9 +469,15 @@ impl Core {
                 self.submit(Owner::Gid, request, Adapter::GID_REPLY);
             }
             Owner::Gid => {
-                self.port_asked = false;
                 if is_done {
                     self.report.lock().port.read_gid(&reply);
+                }
+                self.submit(Owner::Partitions, ask_partitions(), partitions::REPLY);
+            }
+            Owner::Partitions => {
+                self.port_asked = false;
+                if is_done {
+                    self.learn_partitions(read_table(&reply));
                 }
             }
             Owner::Pages(operation) => {

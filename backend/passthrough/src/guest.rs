@@ -6,6 +6,7 @@ use connectx::TRAPPED_PAGES;
 use connectx::bits::initialization::FIRST_UAR;
 use connectx::queue::event::EventQueue;
 
+use crate::partitions::Places;
 use crate::report::Objects;
 
 /// Most objects of a guest.
@@ -50,6 +51,8 @@ pub(crate) struct Guest {
     pub connected: HashSet<u32>,
     /// Paths of those, primary or not, that have a global route header of the daemon's.
     pub headers_added: HashSet<(u32, bool)>,
+    /// Indexes of P_Keys, where the guest has a table of its own.
+    pub places: Places,
     /// What the driver has chosen of the capabilities.
     pub log_max_qp: Option<u32>,
     pub log_uar_page_size: u32,
@@ -89,6 +92,7 @@ impl Guest {
         }
         if kind == Kind::QueuePair {
             self.connected.remove(&number);
+            self.places.remove(number);
             for is_primary in [false, true] {
                 self.headers_added.remove(&(number, is_primary));
             }

@@ -33,6 +33,7 @@ pub mod mediation;
 mod memory;
 mod msix;
 pub mod obstacle;
+mod partitions;
 pub mod physical;
 pub mod policy;
 pub mod report;

@@ -7,6 +7,7 @@
 pub(crate) mod address_path;
 pub(crate) mod memory_key;
 mod pages;
+pub(crate) mod partition;
 pub(crate) mod port;
 mod queue;
 
@@ -25,6 +26,7 @@ use connectx::queue::event::EventQueue;
 use self::port::{modify_port, own_port, register};
 use crate::capability;
 use crate::guest::{Guest, Kind, Stage};
+use crate::partitions::{Partitions, Place};
 use crate::policy::{Isolation, Policy};
 
 /// User context that a command is from: none but the kernel's driver has any here.
@@ -82,8 +84,12 @@ pub(crate) enum After {
     ShowPage(Field, usize),
     /// The reply has the context of this queue pair.
     ShowQueuePair(u32),
+    /// A queue pair has these indexes of P_Keys.
+    Placed(u32, [Option<Place>; 2]),
     /// The reply has the port's context.
     ShowPort,
+    /// The reply has the VF's P_Key table; the guest has asked for this index, or for all.
+    ShowPartitions(u32),
     /// The reply is of the port's own agent.
     ShowAgent,
 }
@@ -101,6 +107,8 @@ pub(crate) struct Facts<'a> {
     pub own_page: u32,
     /// What the guest may do.
     pub policy: &'a Policy,
+    /// The guest's P_Key table, where it is not the VF's.
+    pub partitions: Option<&'a Partitions>,
     /// The port needs a global route header.
     pub grh_required: bool,
     /// Where a key over all of the guest's memory ends.
@@ -197,10 +205,11 @@ impl Judge<'_> {
                 own_port(request)?;
                 Ok(Verdict::Forward(After::ShowPort))
             }
-            Opcode::QueryHcaVportGid | Opcode::QueryHcaVportPkey => {
+            Opcode::QueryHcaVportGid => {
                 own_port(request)?;
                 FORWARD
             }
+            Opcode::QueryHcaVportPkey => self.query_partitions(request),
             Opcode::ModifyHcaVportContext => modify_port(request),
             Opcode::AccessReg => register(request),
             Opcode::MadIfc => self.manage(request),

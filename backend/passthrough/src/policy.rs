@@ -39,4 +39,7 @@ pub struct Policy {
     pub service_levels: ServiceLevels,
     /// The cluster that it is in.
     pub membership: Option<Membership>,
+    /// Its P_Key table from index 0, with the bit of full membership: of these it has what the VF behind has.
+    /// `None`: it has the table of the VF behind.
+    pub pkeys: Option<Vec<u16>>,
 }

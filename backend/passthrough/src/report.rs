@@ -106,6 +106,8 @@ pub struct Report {
     pub alive: bool,
     /// Its port, as it said last.
     pub port: Port,
+    /// The guest's P_Key table up to its last entry; 0 where there is no P_Key.
+    pub pkeys: Vec<u16>,
     /// Whether the guest's programs ring its doorbells without the daemon.
     pub doorbells_mapped: bool,
     /// What the guest has.

@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use connectx::TRAPPED_PAGES;
-use connectx::bits::Field;
 use connectx::bits::command::Opcode;
-use connectx::bits::port::{
-    hca_vport_context as context, query_hca_vport_context_out, query_hca_vport_pkey_in,
-};
+use connectx::bits::port::{hca_vport_context as context, query_hca_vport_context_out};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::Serialize;
 
@@ -15,12 +12,6 @@ use crate::adapter::{Adapter, command};
 use crate::device::Device;
 use crate::physical::PhysicalError;
 use crate::window::Window;
-
-/// Where replies have lists.
-const BODY: usize = 0x10;
-/// Entries of the P_Key table, and the index that asks for all of it.
-const PKEYS: usize = 128;
-const ALL_PKEYS: u32 = 0xffff;
 
 /// What a VF's port is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -76,10 +67,6 @@ fn ask(adapter: &mut Adapter) -> Result<Survey, PhysicalError> {
     let request = command(Opcode::QueryHcaVportContext, 0, 16);
     let reply = adapter.execute(&request, query_hca_vport_context_out::SIZE)?;
     let port = query_hca_vport_context_out::HCA_VPORT_CONTEXT.get(&reply);
-    let mut request = command(Opcode::QueryHcaVportPkey, 0, 16);
-    query_hca_vport_pkey_in::PKEY_INDEX.set(&mut request, ALL_PKEYS);
-    let keys = adapter.execute(&request, BODY + 4 * PKEYS)?;
-    let key = |index| Field::new(BODY + 4 * index, 15, 0).get(&keys) as u16;
     let (major, minor, subminor) = adapter.firmware;
     Ok(Survey {
         firmware: format!("{major}.{minor}.{subminor}"),
@@ -93,8 +80,8 @@ fn ask(adapter: &mut Adapter) -> Result<Survey, PhysicalError> {
         smi: context::HAS_SMI.is_set(port),
         port_guid: context::PORT_GUID.get(port),
         node_guid: context::NODE_GUID.get(port),
-        pkeys: (0..PKEYS)
-            .map(key)
+        pkeys: { adapter.pkeys.iter() }
+            .copied()
             .filter(|key| key & 0x7fff != 0)
             .collect(),
     })

@@ -35,6 +35,8 @@ const VECTORS: u16 = 8;
 const QUEUE: u32 = 5 << 4 | 6;
 /// In replies to MANAGE_PAGES: how many pages come back. The list of them follows the head.
 const PAGES_BACK: Field = Field::new(0x08, 31, 0);
+/// In QUERY_HCA_VPORT_PKEY: the index.
+const PKEY_INDEX: Field = Field::new(0x0c, 15, 0);
 /// Bytes before the list of pages of such a request or reply, and of CREATE_EQ.
 const PAGES: usize = 0x10;
 const EQ_PAGES: usize = 0x110;
@@ -73,6 +75,8 @@ struct Inner {
     /// Pages that firmware wants to boot and to initialize, and those that it has.
     wanted: [u32; 2],
     pages: Vec<u64>,
+    /// The port's P_Keys, from index 0.
+    pkeys: Vec<u16>,
 }
 
 /// The VF, and what tests have of it.
@@ -103,6 +107,7 @@ impl Default for Scripted {
             health: [0; 64],
             wanted: [0; 2],
             pages: Vec::new(),
+            pkeys: vec![0xffff],
         })))
     }
 }
@@ -116,6 +121,11 @@ impl Scripted {
     /// Has firmware want so many pages to boot and to initialize.
     pub fn want_pages(&self, wanted: [u32; 2]) {
         self.0.lock().wanted = wanted;
+    }
+
+    /// Has the port have these P_Keys, from index 0.
+    pub fn partition(&self, pkeys: &[u16]) {
+        self.0.lock().pkeys = pkeys.to_vec();
     }
 
     /// The requests since the last time, as the VF got them.
@@ -281,6 +291,17 @@ impl Inner {
                 let context = query_hca_vport_context_out::HCA_VPORT_CONTEXT.get_mut(&mut reply);
                 vport::VPORT_STATE.set(context, 4);
                 vport::LID.set(context, 7);
+            }
+            Some(Opcode::QueryHcaVportPkey) => {
+                // One, or all of them.
+                let asked = PKEY_INDEX.get(request) as usize;
+                let asked = if asked == 0xffff {
+                    0..128
+                } else {
+                    asked..asked + 1
+                };
+                let keys = asked.map(|at| self.pkeys.get(at).copied().unwrap_or(0));
+                reply.extend(keys.flat_map(|key| u32::from(key).to_be_bytes()));
             }
             Some(Opcode::AllocUar) => {
                 // Never one that somebody may still have.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use passthrough::Isolation;
 use serde::{Deserialize, Serialize};
-use wire::{Guid, Lid, PortState};
+use wire::{Guid, Lid, PKey, PortState};
 
 use super::Objects;
 use crate::config::{Hardware, Hypervisor, ISOLATION};
@@ -39,6 +39,8 @@ pub struct PassedVf {
     /// Its LID there, if it is in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_lid: Option<u16>,
+    /// The guest's P_Key table up to its last entry; `0x0000` where the port does not have the P_Key.
+    pub pkeys: Vec<String>,
     /// Whether packets to and from that port need a global route header.
     pub grh_required: bool,
     /// Whether the guest's programs ring doorbells of the VF behind it without the daemon.
@@ -141,6 +143,11 @@ impl PassedVf {
             port_guid: Guid::new(port.port_guid).to_string(),
             virtual_lid: cluster.as_ref().map(|(_, lid)| lid.value()),
             cluster: cluster.map(|(name, _)| name),
+            pkeys: report
+                .pkeys
+                .iter()
+                .map(|key| PKey::new(*key).to_string())
+                .collect(),
             grh_required: port.grh_required,
             doorbells_mapped: report.doorbells_mapped,
             socket: vf.socket.display().to_string(),

@@ -79,6 +79,7 @@ fn policy(hardware: &Hardware, clusters: &[Arc<Cluster>]) -> Policy {
         },
         service_levels: hardware.service_levels,
         membership,
+        pkeys: { hardware.pkeys.as_ref() }.map(|keys| keys.iter().map(|key| key.value()).collect()),
     }
 }
 

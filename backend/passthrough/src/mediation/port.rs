@@ -9,7 +9,7 @@ use connectx::bits::port::{
 };
 
 use super::{After, FORWARD, Judge, Refusal, Verdict, refuse};
-use crate::cluster::Membership;
+use crate::partitions::Partitions;
 use crate::policy::{Policy, Smp};
 
 /// In requests about a port: its number.
@@ -35,6 +35,11 @@ const RETURNS: u32 = 0x8000;
 const PORT_INFO: u32 = 0x0015;
 const PORT_INFO_LID: Field = Field::new(0x40 + 0x10, 31, 16);
 const PORT_INFO_LMC: Field = Field::new(0x40 + 0x20, 10, 8);
+/// P_KeyTable (IBA 14.2.5.7): 32 P_Keys, of the block that the modifier names.
+const PKEY_TABLE: u32 = 0x0016;
+const BLOCK: Field = Field::new(0x14, 15, 0);
+const BLOCK_KEYS: usize = 32;
+const BLOCK_AT: usize = 0x40;
 
 impl Judge<'_> {
     /// A management datagram for the port's own agents.
@@ -133,14 +138,24 @@ pub(crate) fn show_context(policy: &Policy, reply: &mut [u8]) {
     }
 }
 
-/// The same in what the port's agent says.
-pub(crate) fn show_agent(membership: &Membership, reply: &mut [u8]) {
+/// The same in what the port's agent says, and the guest's P_Keys, where it has a table of its own.
+pub(crate) fn show_agent(policy: &Policy, partitions: Option<&Partitions>, reply: &mut [u8]) {
     let mad = mad_ifc_out::RESPONSE_MAD_PACKET.get_mut(reply);
-    if SUBNET_MANAGEMENT.contains(&CLASS.get(mad))
-        && ATTRIBUTE.get(mad) == PORT_INFO
-        && PORT_INFO_LID.get(mad) != 0
-    {
-        PORT_INFO_LID.set(mad, membership.lid.into());
-        PORT_INFO_LMC.set(mad, 0);
+    if !SUBNET_MANAGEMENT.contains(&CLASS.get(mad)) {
+        return;
+    }
+    match (ATTRIBUTE.get(mad), &policy.membership, partitions) {
+        (PORT_INFO, Some(membership), _) if PORT_INFO_LID.get(mad) != 0 => {
+            PORT_INFO_LID.set(mad, membership.lid.into());
+            PORT_INFO_LMC.set(mad, 0);
+        }
+        (PKEY_TABLE, _, Some(partitions)) => {
+            let first = BLOCK.get(mad) as usize * BLOCK_KEYS;
+            let (keys, _) = mad[BLOCK_AT..].as_chunks_mut::<2>();
+            for (at, key) in keys.iter_mut().take(BLOCK_KEYS).enumerate() {
+                *key = partitions.key(first + at).to_be_bytes();
+            }
+        }
+        _ => {}
     }
 }

@@ -10,6 +10,7 @@ use connectx::queue::Buffer;
 use connectx::queue::event::{EventQueue, LOG_MAX_EQ_SIZE};
 
 use super::pages::{check_pages, check_record};
+use super::partition::Change;
 use super::{After, Judge, LIST, NUMBER, Refusal, Verdict, made, refuse};
 use crate::guest::Kind;
 use crate::policy::{Isolation, Smp};
@@ -181,6 +182,7 @@ impl Judge<'_> {
             self.translate_page(qpc::UAR_PAGE, context)?;
         }
         self.check_context(context)?;
+        self.begin_anywhere(context)?;
         let log_size = LOG_PAGE + qpc::LOG_PAGE_SIZE.get(context);
         check_pages(request.get(LIST..).unwrap_or_default(), log_size)?;
         let connects = is_xrc
@@ -211,6 +213,7 @@ impl Judge<'_> {
         // There is no list to it.
         request.truncate(LIST);
         clear(request, QP_USER_MEMORY);
+        let optional = create_qp_in::OPT_PARAM_MASK.get(request);
         let context = create_qp_in::QPC.get_mut(request);
         for (kind, field) in [
             (Kind::ProtectionDomain, qpc::PD),
@@ -226,7 +229,15 @@ impl Judge<'_> {
         self.confine_management(context);
         self.check_context(context)?;
         self.translate_paths(opcode, number, context)?;
-        Ok(verdict)
+        let change = Change {
+            opcode,
+            number,
+            optional,
+        };
+        match self.place(&change, context)? {
+            Some(places) => Ok(Verdict::Forward(After::Placed(number, places))),
+            None => Ok(verdict),
+        }
     }
 
     /// What a context of a queue pair says in any case.

@@ -46,6 +46,8 @@ pub struct Confines {
     pub lids: Option<Vec<u32>>,
     /// Service levels: bit `n` is level `n`.
     pub levels: u16,
+    /// Indexes of P_Keys that queue pairs may have; `None`: all.
+    pub pkeys: Option<Vec<u32>>,
     /// Whether it has a queue pair 0, and sets its port up.
     pub manages: bool,
 }
@@ -155,6 +157,14 @@ impl Oracle {
         let of_queue_pair = matches!(code, 0x500 | 0x502..=0x506 | 0x50c | 0x50e);
         if of_queue_pair && !confines.manages && dword(request, 0x18) >> 16 & 0xff == 7 {
             return Err(format!("{code:#x} is about queue pair 0"));
+        }
+        if of_queue_pair && let Some(pkeys) = &confines.pkeys {
+            for at in [0x30, 0x5c] {
+                let index = dword(request, at) & 0xffff;
+                if !pkeys.contains(&index) {
+                    return Err(format!("{code:#x} has the P_Key at {index}"));
+                }
+            }
         }
         let head = dword(request, 0x10);
         let of_subnet = matches!(head >> 16 & 0xff, 0x01 | 0x81);

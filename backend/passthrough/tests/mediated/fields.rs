@@ -57,6 +57,7 @@ impl Place {
         let confines = Confines {
             lids: None,
             levels: policy.service_levels.allowed,
+            pkeys: None,
             manages: policy.smp == Smp::Fabric,
         };
         let guest = Guest::with(&Scripted::default(), policy, AMPLE);

@@ -2,6 +2,7 @@
 
 mod fields;
 mod opcodes;
+mod partitions;
 mod policy;
 
 use std::os::fd::BorrowedFd;

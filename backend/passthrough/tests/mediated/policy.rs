@@ -63,8 +63,10 @@ fn member(cluster: &Arc<Cluster>, lid: u16, vf: &Scripted) -> Guest {
 pub fn confined() -> (Guest, Confines, u32) {
     let cluster: Arc<Cluster> = Arc::default();
     let (here, there) = (vf(0x21, 1, true), vf(0x22, 2, true));
+    here.partition(&[0xffff, 0, 0x8010, 0x8020, 0x8030]);
     let policy = Policy {
         smp: Smp::Deny,
+        pkeys: Some(vec![0x8030, 0x8040, 0x8010]),
         service_levels: ServiceLevels {
             allowed: 1 | 1 << 3,
             foreign: Foreign::Denied,
@@ -81,6 +83,8 @@ pub fn confined() -> (Guest, Confines, u32) {
     let confines = Confines {
         lids: Some(vec![0x21, 0x22]),
         levels: 1 | 1 << 3,
+        // The last one is where nobody is.
+        pkeys: Some(vec![4, 2, 127]),
         manages: false,
     };
     (guest, confines, 6)

@@ -35,6 +35,7 @@ pub(super) fn block(vf: &PassedVf) -> String {
     line("SM lid", format!("{:#}", Lid::from(vf.sm_lid)));
     line("Node GUID", vf.node_guid.clone());
     line("Port GUID", vf.port_guid.clone());
+    line("P_Keys", vf.pkeys.join(" "));
     let grh = if vf.grh_required {
         "required"
     } else {

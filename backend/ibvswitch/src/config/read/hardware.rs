@@ -2,6 +2,7 @@
 
 use fabric::SmpAccess;
 use passthrough::Device;
+use wire::PKey;
 
 use super::Reader;
 use super::hypervisors::Defaults;
@@ -14,6 +15,7 @@ const KEYS: &[&str] = &[
     "device",
     "isolation",
     "guest_memory",
+    "pkeys",
     "smp",
     "cluster",
     "vlid",
@@ -51,6 +53,7 @@ impl<'d> Reader<'d> {
         let label = name.as_ref().map_or("", |name| name.value);
         let cluster = self.membership(section, label, smp == SmpAccess::Fabric);
         let service_levels = self.service_levels(section);
+        let pkeys = self.partitions_of(section, smp);
         let configured = section.text("socket");
         let name = name?;
         let socket = self.socket(&name, configured.as_ref(), defaults.runtime_dir);
@@ -61,8 +64,21 @@ impl<'d> Reader<'d> {
             smp,
             service_levels,
             cluster,
+            pkeys,
             guest_memory,
             socket,
         })
+    }
+
+    /// Its P_Key table, where it is not that of the VF behind it.
+    fn partitions_of(&self, section: &Section<'d>, smp: SmpAccess) -> Option<Vec<PKey>> {
+        let list = section.array("pkeys")?;
+        if smp == SmpAccess::Fabric {
+            list.reject(
+                "who manages the subnet (`smp = \"fabric\"`) has all partitions of the VF behind it",
+                "leave one of the two out",
+            );
+        }
+        Some(self.pkeys(section))
     }
 }

@@ -63,7 +63,9 @@ fn rights_of_devices() {
         let head = "[[cluster]]\nname = \"a\"\n[[hypervisor]]\nname = \"h\"\n";
         format!("{head}{first}{}", vf("w", keys))
     };
-    let config = parse(&passed("cluster = \"a\"\nsmp = \"deny\""));
+    let config = parse(&passed(
+        "cluster = \"a\"\nsmp = \"deny\"\npkeys = [\"default:limited\", 0x8010]",
+    ));
     let [v, w] = &config.hypervisors[0].hardware[..] else {
         panic!("{config:?}");
     };
@@ -74,6 +76,8 @@ fn rights_of_devices() {
     assert_eq!((v.smp, w.smp), (SmpAccess::OwnPort, SmpAccess::Deny));
     assert_eq!(v.service_levels.admit(Sl::new(0)), Some(Sl::new(3)));
     assert_eq!(w.service_levels, ServiceLevels::default());
+    let pkeys = Some([0x7fff, 0x8010].map(PKey::new).to_vec());
+    assert_eq!((&v.pkeys, &w.pkeys), (&None, &pkeys));
     for (keys, what) in [
         (
             "cluster = \"a\"\nvlid = 1",
@@ -83,6 +87,11 @@ fn rights_of_devices() {
             "cluster = \"a\"\nsmp = \"fabric\"",
             "cannot manage the subnet",
         ),
+        (
+            "pkeys = [0x8001]\nsmp = \"fabric\"",
+            "who manages the subnet (`smp = \"fabric\"`) has all partitions of the VF behind it",
+        ),
+        ("pkeys = [0]", "not a P_Key"),
         (
             "gmp = { allow = [] }",
             "a VF that is passed through is as the one behind it",
