@@ -3,6 +3,7 @@
 
 mod guest;
 mod oracle;
+mod place;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,6 +25,7 @@ use vfio_user::{DmaTable, Mapping};
 
 pub use guest::{Guest, Stock, request};
 pub use oracle::{Confines, Oracle};
+pub use place::{Place, vf_at};
 
 use crate::memory::GuestMemory;
 use crate::physical::{Physical, PhysicalError};

@@ -192,6 +192,52 @@ impl Stock {
             _ => request(opcode, &[]),
         }
     }
+
+    /// A request about the objects here.
+    #[must_use]
+    pub fn about(&self, opcode: Opcode) -> Vec<u8> {
+        let mut request = self.create(opcode);
+        let number = Field::new(0x08, 23, 0);
+        let [pd, xrcd, counters, key, eqn, cqn, srqn, qpn, page] = self.numbers;
+        let named = match opcode {
+            Opcode::DeallocPd => pd,
+            Opcode::DeallocXrcd => xrcd,
+            Opcode::DeallocQCounter => counters,
+            Opcode::QueryMkey | Opcode::DestroyMkey => key,
+            Opcode::DestroyEq | Opcode::QueryEq => eqn & 0xff,
+            Opcode::DestroyCq | Opcode::QueryCq | Opcode::ModifyCq => cqn,
+            Opcode::DestroySrq | Opcode::QuerySrq | Opcode::ArmRq => srqn,
+            Opcode::DeallocUar => page,
+            Opcode::QueryQCounter => {
+                Field::new(0x1c, 7, 0).set(&mut request, counters);
+                0
+            }
+            Opcode::DestroyQp
+            | Opcode::Rst2Init
+            | Opcode::Init2Init
+            | Opcode::Init2Rtr
+            | Opcode::Rtr2Rts
+            | Opcode::Rts2Rts
+            | Opcode::Sqerr2Rts
+            | Opcode::Sqd2Rts
+            | Opcode::ToErr
+            | Opcode::ToRst
+            | Opcode::QueryQp
+            | Opcode::AttachToMcg
+            | Opcode::DetachFromMcg => qpn,
+            Opcode::AccessReg => {
+                // What the port is like, to read it.
+                Field::new(0x04, 15, 0).set(&mut request, 1);
+                Field::new(0x08, 15, 0).set(&mut request, 0x5004);
+                0
+            }
+            _ => 0,
+        };
+        if named != 0 {
+            number.set(&mut request, named);
+        }
+        request
+    }
 }
 
 /// The status in a reply.

@@ -1,7 +1,7 @@
 //! What may reach a VF, written down a second time: as a list of what stands where in requests, by the offsets
 //! that the interface has, and not by the code that sees to it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Kinds of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,10 +46,21 @@ pub struct Confines {
     pub lids: Option<Vec<u32>>,
     /// Service levels: bit `n` is level `n`.
     pub levels: u16,
-    /// Indexes of P_Keys that queue pairs may have; `None`: all.
-    pub pkeys: Option<Vec<u32>>,
+    /// P_Keys that the guest may have, and the port's; `None`: all.
+    pub pkeys: Option<(Vec<u16>, Vec<u16>)>,
     /// Whether it has a queue pair 0, and sets its port up.
     pub manages: bool,
+}
+
+impl Confines {
+    /// Whether a queue pair may have the P_Key at an index of the port's: one of its guest's, or none.
+    fn has_index(&self, index: u32) -> bool {
+        let Some((granted, table)) = &self.pkeys else {
+            return true;
+        };
+        let there = table.get(index as usize).copied().unwrap_or(0);
+        index < 128 && (there & 0x7fff == 0 || granted.contains(&there))
+    }
 }
 
 /// Knows what a guest has made.
@@ -59,6 +70,8 @@ pub struct Oracle {
     confines: Option<Confines>,
     /// Queue pairs of connections.
     connected: HashSet<u32>,
+    /// Indexes of P_Keys that queue pairs have.
+    indexes: HashMap<u32, [u32; 2]>,
     /// The daemon's doorbell page, which is the guest's as well.
     own_page: u32,
     alive: HashSet<(Class, u32)>,
@@ -81,6 +94,7 @@ impl Oracle {
             strict,
             confines: None,
             connected: HashSet::new(),
+            indexes: HashMap::new(),
             own_page,
             alive: HashSet::new(),
         }
@@ -91,6 +105,26 @@ impl Oracle {
     pub fn confined(mut self, confines: Confines) -> Self {
         self.confines = Some(confines);
         self
+    }
+
+    /// The port has these P_Keys now.
+    pub fn partition(&mut self, pkeys: &[u16]) {
+        let table = self.confines.iter_mut();
+        for (_, table) in table.filter_map(|confines| confines.pkeys.as_mut()) {
+            *table = pkeys.to_vec();
+        }
+    }
+
+    /// Queue pairs that have a P_Key which is not their guest's.
+    #[must_use]
+    pub fn astray(&self) -> Vec<u32> {
+        let Some(confines) = &self.confines else {
+            return Vec::new();
+        };
+        let astray = self.indexes.iter();
+        let astray =
+            astray.filter(|(_, indexes)| !indexes.iter().all(|at| confines.has_index(*at)));
+        astray.map(|(number, _)| *number).collect()
     }
 
     /// Whether the guest has an object of a kind, by the kind's place in [`super::Stock::numbers`].
@@ -136,6 +170,17 @@ impl Oracle {
         if code == 0x500 && succeeded && matches!(dword(request, 0x18) >> 16 & 0xff, 0 | 1 | 3) {
             self.connected.insert(dword(reply, 8) & NUMBER);
         }
+        match code {
+            0x502..=0x506 | 0x50c | 0x50e if succeeded => {
+                let indexes = [0x30, 0x5c].map(|at| dword(request, at) & 0xffff);
+                self.indexes.insert(dword(request, 8) & NUMBER, indexes);
+            }
+            // Gone, in the state Error, or begun anew.
+            0x501 | 0x507 | 0x50a if succeeded => {
+                self.indexes.remove(&(dword(request, 8) & NUMBER));
+            }
+            _ => {}
+        }
         match (made, named) {
             (Some(class), _) if succeeded => {
                 let bits = if class == Events { 0xff } else { NUMBER };
@@ -158,12 +203,10 @@ impl Oracle {
         if of_queue_pair && !confines.manages && dword(request, 0x18) >> 16 & 0xff == 7 {
             return Err(format!("{code:#x} is about queue pair 0"));
         }
-        if of_queue_pair && let Some(pkeys) = &confines.pkeys {
-            for at in [0x30, 0x5c] {
-                let index = dword(request, at) & 0xffff;
-                if !pkeys.contains(&index) {
-                    return Err(format!("{code:#x} has the P_Key at {index}"));
-                }
+        for at in [0x30, 0x5c] {
+            let index = dword(request, at) & 0xffff;
+            if of_queue_pair && !confines.has_index(index) {
+                return Err(format!("{code:#x} has the P_Key at {index}"));
             }
         }
         let head = dword(request, 0x10);

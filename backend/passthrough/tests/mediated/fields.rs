@@ -3,11 +3,8 @@
 
 use connectx::bits::Field;
 use connectx::bits::command::{Opcode, create_eq_in};
-use ibvswitch_passthrough::testing::{Confines, Guest, Oracle, Scripted, Stock};
+use ibvswitch_passthrough::testing::Place;
 use ibvswitch_passthrough::{Isolation, Policy, Smp};
-
-use crate::AMPLE;
-use crate::policy::confined;
 
 /// Whatever stands for an object of somebody else, an address of the daemon, or a bit.
 const WRONG: [u32; 23] = [
@@ -41,130 +38,6 @@ const WRONG: [u32; 23] = [
 
 /// Where requests have something.
 const END: usize = 0x120;
-
-/// A function, what its guest has, and what may be said about it.
-pub struct Place {
-    pub guest: Guest,
-    stock: Stock,
-    oracle: Oracle,
-    /// A LID that connections may go to.
-    peer: u32,
-}
-
-impl Place {
-    pub fn new(policy: Policy) -> Self {
-        let strict = policy.isolation == Isolation::Strict;
-        let confines = Confines {
-            lids: None,
-            levels: policy.service_levels.allowed,
-            pkeys: None,
-            manages: policy.smp == Smp::Fabric,
-        };
-        let guest = Guest::with(&Scripted::default(), policy, AMPLE);
-        Self::with(guest, strict, confines, 9)
-    }
-
-    /// One of a cluster, whose guest has the fewest rights.
-    fn confined() -> Self {
-        let (guest, confines, peer) = confined();
-        Self::with(guest, true, confines, peer)
-    }
-
-    fn with(mut guest: Guest, strict: bool, confines: Confines, peer: u32) -> Self {
-        // The first page that the VF gave is the daemon's.
-        let oracle = Oracle::new(strict, 4).confined(confines);
-        let stock = guest.stock();
-        let mut place = Self {
-            guest,
-            stock,
-            oracle,
-            peer,
-        };
-        place.check();
-        place
-    }
-
-    /// What the VF got since the last time is the guest's to say.
-    #[track_caller]
-    pub fn check(&mut self) -> usize {
-        let exchanges = self.guest.vf.exchanges();
-        for (request, reply) in &exchanges {
-            if let Err(wrong) = self.oracle.check(request, reply) {
-                panic!("{wrong}: {request:02x?}");
-            }
-        }
-        exchanges.len()
-    }
-
-    /// Makes anew what a command may have taken away.
-    pub fn restock(&mut self, opcode: Opcode) {
-        let made = match opcode {
-            Opcode::DeallocPd => (0, Opcode::AllocPd),
-            Opcode::DeallocXrcd => (1, Opcode::AllocXrcd),
-            Opcode::DeallocQCounter => (2, Opcode::AllocQCounter),
-            Opcode::DestroyMkey => (3, Opcode::CreateMkey),
-            Opcode::DestroyEq => (4, Opcode::CreateEq),
-            Opcode::DestroyCq => (5, Opcode::CreateCq),
-            Opcode::DestroySrq => (6, Opcode::CreateSrq),
-            Opcode::DestroyQp => (7, Opcode::CreateQp),
-            Opcode::DeallocUar => (8, Opcode::AllocUar),
-            _ => return,
-        };
-        let (at, create) = made;
-        if !self.oracle.has(at, self.stock.numbers[at]) {
-            self.stock.numbers[at] = self.guest.make(&self.stock.create(create));
-            self.check();
-        }
-    }
-
-    /// A request about the guest's own.
-    pub fn right(&self, opcode: Opcode) -> Vec<u8> {
-        let mut request = self.stock.create(opcode);
-        let number = Field::new(0x08, 23, 0);
-        let [pd, xrcd, counters, key, eqn, cqn, srqn, qpn, page] = self.stock.numbers;
-        let named = match opcode {
-            Opcode::DeallocPd => pd,
-            Opcode::DeallocXrcd => xrcd,
-            Opcode::DeallocQCounter => counters,
-            Opcode::QueryMkey | Opcode::DestroyMkey => key,
-            Opcode::DestroyEq | Opcode::QueryEq => eqn & 0xff,
-            Opcode::DestroyCq | Opcode::QueryCq | Opcode::ModifyCq => cqn,
-            Opcode::DestroySrq | Opcode::QuerySrq | Opcode::ArmRq => srqn,
-            Opcode::DeallocUar => page,
-            Opcode::QueryQCounter => {
-                Field::new(0x1c, 7, 0).set(&mut request, counters);
-                0
-            }
-            Opcode::DestroyQp
-            | Opcode::Rst2Init
-            | Opcode::Init2Init
-            | Opcode::Init2Rtr
-            | Opcode::Rtr2Rts
-            | Opcode::Rts2Rts
-            | Opcode::Sqerr2Rts
-            | Opcode::Sqd2Rts
-            | Opcode::ToErr
-            | Opcode::ToRst
-            | Opcode::QueryQp
-            | Opcode::AttachToMcg
-            | Opcode::DetachFromMcg => qpn,
-            Opcode::AccessReg => {
-                // What the port is like, to read it.
-                Field::new(0x04, 15, 0).set(&mut request, 1);
-                Field::new(0x08, 15, 0).set(&mut request, 0x5004);
-                0
-            }
-            _ => 0,
-        };
-        if opcode == Opcode::Init2Rtr {
-            Field::new(0x34, 15, 0).set(&mut request, self.peer);
-        }
-        if named != 0 {
-            number.set(&mut request, named);
-        }
-        request
-    }
-}
 
 /// Commands that begin anew what there is.
 pub const BEGINNINGS: [Opcode; 4] = [
@@ -218,8 +91,8 @@ fn each_field_wrong_without() {
 }
 
 #[test]
-fn each_field_wrong_in_a_cluster() {
-    each_field_wrong(Place::confined);
+fn each_field_wrong_with_the_fewest_rights() {
+    each_field_wrong(|| Place::confined(Isolation::Strict));
 }
 
 /// Addresses have two dwords, and both may be wrong at a time.

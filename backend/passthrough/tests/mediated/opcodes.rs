@@ -2,9 +2,10 @@
 
 use connectx::bits::Field;
 use connectx::bits::command::{Opcode, Status, alloc_pd_out};
+use ibvswitch_passthrough::testing::Place;
 use ibvswitch_passthrough::{Isolation, Policy};
 
-use crate::fields::{BEGINNINGS, Place};
+use crate::fields::BEGINNINGS;
 
 /// A number that no object of the guest has, and the same for kinds of which there are few.
 const STRANGER: u32 = 0x12_3456;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use connectx::bits::command::{Opcode, Status};
 use connectx::bits::{Field, Span};
 use hca::{Foreign, ServiceLevels};
-use ibvswitch_passthrough::testing::{Answer, Confines, Guest, Scripted, request};
+use ibvswitch_passthrough::testing::{Answer, Guest, Scripted, request, vf_at as vf};
 use ibvswitch_passthrough::{Cluster, Membership, Policy, Smp};
 
 use crate::{AMPLE, Wait, dword};
@@ -21,27 +21,6 @@ const GID: usize = 0x10;
 const LEVEL: usize = 0x24;
 const GRH: u32 = 1 << 23;
 
-/// A VF with a port that has this LID, and this byte for a GID.
-fn vf(lid: u32, gid: u8, grh_required: bool) -> Scripted {
-    let vf = Scripted::default();
-    vf.follow(Box::new(move |request| match dword(request, 0) >> 16 {
-        0x762 => {
-            let mut reply = vec![0; 0x210];
-            put(&mut reply, 0x10 + 0x20, u32::from(grh_required) << 28 | 4);
-            put(&mut reply, 0x10 + 0x60, lid << 16 | 3 << 5);
-            put(&mut reply, 0x10 + 0x64, 0x77 << 16);
-            Answer::Reply(reply)
-        }
-        0x764 => {
-            let mut reply = vec![0; 0x10];
-            reply.extend([gid; 16]);
-            Answer::Reply(reply)
-        }
-        _ => Answer::Usual,
-    }));
-    vf
-}
-
 fn put(bytes: &mut [u8], offset: usize, value: u32) {
     Field::new(offset, 31, 0).set(bytes, value);
 }
@@ -56,38 +35,6 @@ fn member(cluster: &Arc<Cluster>, lid: u16, vf: &Scripted) -> Guest {
         ..Policy::default()
     };
     Guest::with(vf, policy, AMPLE)
-}
-
-/// One of a cluster of two with two service levels, which may not manage: the guest, what its commands may say,
-/// and a LID that it may connect to.
-pub fn confined() -> (Guest, Confines, u32) {
-    let cluster: Arc<Cluster> = Arc::default();
-    let (here, there) = (vf(0x21, 1, true), vf(0x22, 2, true));
-    here.partition(&[0xffff, 0, 0x8010, 0x8020, 0x8030]);
-    let policy = Policy {
-        smp: Smp::Deny,
-        pkeys: Some(vec![0x8030, 0x8040, 0x8010]),
-        service_levels: ServiceLevels {
-            allowed: 1 | 1 << 3,
-            foreign: Foreign::Denied,
-        },
-        membership: Some(Membership {
-            cluster: Arc::clone(&cluster),
-            lid: 5,
-        }),
-        ..Policy::default()
-    };
-    let guest = Guest::with(&here, policy, AMPLE);
-    // Its port is known for as long as somebody has the cluster.
-    drop(member(&cluster, 6, &there));
-    let confines = Confines {
-        lids: Some(vec![0x21, 0x22]),
-        levels: 1 | 1 << 3,
-        // The last one is where nobody is.
-        pkeys: Some(vec![4, 2, 127]),
-        manages: false,
-    };
-    (guest, confines, 6)
 }
 
 /// A new queue pair of a service type.
