@@ -48,6 +48,8 @@ pub use function::{Effect, Function, Region};
 pub use image::{FunctionImage, FunctionImageV1, RestoreError, SoftwareImageV1};
 pub use port::{Port, PortAttributes};
 pub use queue::event::Interrupts;
+pub use software::firmware::Temper;
+pub use software::firmware_pages::{PagesError, want_pages};
 pub use software::{Host, Parts, Software};
 pub use state::{FunctionState, Left};
 pub use transport::{MAX_REPLY, MAX_REQUEST};

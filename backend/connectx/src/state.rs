@@ -177,6 +177,17 @@ impl FunctionState {
         self.push(dma, eqn, &entry);
     }
 
+    /// Whether the driver has a queue for such events.
+    pub(crate) fn hears_of(&self, kind: EventType) -> bool {
+        self.events.subscriber(kind).is_some()
+    }
+
+    /// Pages of the guest's memory that its firmware has.
+    #[must_use]
+    pub fn firmware_pages(&self) -> usize {
+        self.firmware_pages.len()
+    }
+
     /// Tells the driver about `entry`, if it has a queue for such events.
     pub(crate) fn event<D: Dma>(&mut self, dma: &D, entry: &Entry) {
         if let Some(eqn) = self.events.subscriber(entry.kind) {

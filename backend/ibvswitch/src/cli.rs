@@ -11,6 +11,7 @@ mod configuration;
 mod counters;
 mod demo;
 mod external;
+mod fraction;
 mod host;
 mod link;
 mod metrics;

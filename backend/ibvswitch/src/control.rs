@@ -8,6 +8,7 @@
 mod client;
 mod counters;
 mod duplicate_guids;
+mod firmware;
 mod link;
 mod live;
 mod message;
@@ -21,6 +22,7 @@ mod upgrade;
 
 pub use client::{Client, ClientError};
 pub use counters::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
+pub use firmware::{FirmwareReport, FirmwareRequest};
 pub use link::{LinkAction, LinkReport, LinkRequest, StallDirection};
 pub use live::{LiveDone, LiveMigration, LiveMove, LivePlaces, LiveRequest, LiveSaved, LiveStep};
 pub use message::{

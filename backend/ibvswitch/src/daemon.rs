@@ -2,6 +2,7 @@
 
 pub mod abort;
 pub mod afterwards;
+pub mod alarm;
 pub mod assembly;
 pub mod client;
 mod desk;
@@ -12,6 +13,7 @@ pub mod engines;
 pub mod errands;
 pub mod external;
 pub mod failures;
+pub mod firmware;
 pub mod hardware;
 pub mod limits;
 pub mod logging;

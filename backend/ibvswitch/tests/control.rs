@@ -9,10 +9,11 @@ use ibvswitch::capture::{Subscription, Wish};
 use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
     CLIENTS_MAX, Client, ClientError, Counters, CountersReport, ErrorKind, FabricStatus,
-    LinkAction, LinkEnd, LinkReport, LinkRequest, LiveDone, LiveMigration, LiveRequest, Mads,
-    Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move, MoveOutcome, Objects,
-    PinRequest, Pinned, REQUEST_MAX, RefusedMad, Request, Response, Server, SmAction, SmStatus,
-    StallDirection, Status, StatusSource, StepPackets, Topology, UpgradeRequest, VfStatus,
+    FirmwareReport, FirmwareRequest, LinkAction, LinkEnd, LinkReport, LinkRequest, LiveDone,
+    LiveMigration, LiveRequest, Mads, Migrated, MigrationRequest, MigrationsReport,
+    MigrationsRequest, Move, MoveOutcome, Objects, PinRequest, Pinned, REQUEST_MAX, RefusedMad,
+    Request, Response, Server, SmAction, SmStatus, StallDirection, Status, StatusSource,
+    StepPackets, Topology, UpgradeRequest, VfStatus,
 };
 
 #[derive(Debug)]
@@ -151,6 +152,10 @@ impl StatusSource for Fixed {
             subnets: Vec::new(),
             elsewhere: Vec::new(),
         }
+    }
+
+    fn firmware(&self, _: &FirmwareRequest) -> Result<FirmwareReport, (ErrorKind, String)> {
+        unreachable!("nobody asks for it")
     }
 
     fn netlist(&self) -> String {

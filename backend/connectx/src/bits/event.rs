@@ -62,6 +62,7 @@ codes! {
         WqCatastrophic = 0x05,
         PortChange = 0x09,
         Command = 0x0a,
+        PageRequest = 0x0b,
         WqInvalidRequest = 0x10,
         WqAccess = 0x11,
         SrqCatastrophic = 0x12,

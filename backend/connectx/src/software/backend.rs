@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hca::image::{Restoring, Saving};
 use hca::{Clock, Dma, Engine, VfId};
 use wire::Qpn;
 
+use super::firmware::{Late, Temper};
 use super::port::{self, PortCommands, is_of_port};
 use super::user_memory;
 use super::{Commands, Outcome, Prepared, TOO_EARLY, conclude, head_in};
@@ -112,6 +114,8 @@ pub struct Software<H> {
     /// The command that was executed last, and its reply, until it is taken.
     done: Option<u32>,
     reply: Vec<u8>,
+    temper: Arc<Temper>,
+    late: Late,
 }
 
 /// What the initialization segment of such a function says at time `now` of its clock.
@@ -129,12 +133,35 @@ pub(crate) fn registers(now: u64) -> Registers {
 impl<H: Host> Software<H> {
     /// Puts one together.
     #[must_use]
-    pub const fn new(parts: Parts<H>) -> Self {
+    pub fn new(parts: Parts<H>) -> Self {
         Self {
             parts,
             done: None,
             reply: Vec::new(),
+            temper: Arc::default(),
+            late: Late::default(),
         }
+    }
+
+    /// What its firmware is like, to change it.
+    #[must_use]
+    pub fn temper(&self) -> Arc<Temper> {
+        Arc::clone(&self.temper)
+    }
+
+    /// How long it is until [`Backend::poll_reply`] has something to return; `None` where it has nothing to wait
+    /// for. [`Backend::ready`] does not tell of it.
+    #[must_use]
+    pub fn next_reply(&self) -> Option<Duration> {
+        let due = self.late.due()?;
+        Some(Duration::from_nanos(
+            due.saturating_sub(self.parts.clock.now()),
+        ))
+    }
+
+    /// Has [`Backend::poll_reply`] return at once what it would return later.
+    pub fn hasten(&mut self) {
+        self.late.hasten();
     }
 
     /// Where it lives.
@@ -354,14 +381,27 @@ impl<H: Host> Backend for Software<H> {
         reply.resize(reply_len, 0);
         let outcome = self.execute(request, &mut reply);
         conclude(outcome, request, &mut reply);
+        if self.temper.loses() {
+            return;
+        }
+        let longest = self.temper.delay().as_nanos() as u64;
+        if longest > 0 {
+            let now = self.parts.clock.now();
+            self.late.keep(now, longest, slot, reply);
+            return;
+        }
         self.reply = reply;
         self.done = Some(slot);
     }
 
     fn poll_reply(&mut self, reply: &mut Vec<u8>) -> Option<u32> {
-        let done = self.done.take()?;
-        std::mem::swap(reply, &mut self.reply);
-        Some(done)
+        if let Some(done) = self.done.take() {
+            std::mem::swap(reply, &mut self.reply);
+            return Some(done);
+        }
+        let (slot, late) = self.late.take(self.parts.clock.now())?;
+        *reply = late;
+        Some(slot)
     }
 
     fn has_command_events(&self) -> bool {
@@ -401,5 +441,6 @@ impl<H: Host> Backend for Software<H> {
             host.release_memory();
         }
         self.done = None;
+        self.late.clear();
     }
 }

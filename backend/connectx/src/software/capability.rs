@@ -38,7 +38,7 @@ const ATOMIC_SIZES: u32 = 1 << 3;
 pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; cap::SIZE]> {
     let mut caps = Box::new([0; cap::SIZE]);
     let values = [
-        // No page of the guest's memory is needed, so no queue of such requests.
+        // A plain function needs no page of the guest's memory, and its driver no queue of such requests.
         (cap::PAGE_REQUEST_DISABLE, 1),
         (cap::LOG_MAX_SRQ_SZ, LOG_MAX_SRQ_SIZE),
         (cap::LOG_MAX_QP_SZ, LOG_MAX_QP_SIZE),
@@ -104,6 +104,7 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         field.set(caps.as_mut_slice(), value);
     }
     if configuration.like == Likeness::ConnectX5 {
+        cap::PAGE_REQUEST_DISABLE.set(caps.as_mut_slice(), 0);
         // Objects that drivers name their memory by; of the kernel's own user alone.
         cap::UMEM_UID_0.set(caps.as_mut_slice(), 1);
         cap::LOG_MAX_UMEM.set(caps.as_mut_slice(), LOG_MAX_USER_MEMORY);

@@ -1,15 +1,20 @@
-//! Pages of memory that firmware asks its driver for: QUERY_PAGES, MANAGE_PAGES.
+//! Pages of memory that firmware asks its driver for: QUERY_PAGES, MANAGE_PAGES, and events by which it wants more
+//! later, or fewer.
 //!
 //! A plain function needs none. One that is made after an adapter's asks for some before it boots and for
 //! some before it is initialized, does without neither, and writes to each page that it gets, as firmware
 //! would: a driver that gives what the function cannot reach is told so.
 
-use hca::Dma;
+use hca::{Dma, Engine, VfId};
+
+use crate::face::Mlx5;
 
 use super::{Commands, Outcome, refuse};
 use crate::bits::command::{Status, create_eq_in as head_in, query_pages_out};
+use crate::bits::event::EventType;
 use crate::bits::{Field, Wide};
 use crate::configuration::Likeness;
+use crate::queue::event::Entry;
 
 /// Operations of QUERY_PAGES: what is needed to boot, and to be initialized.
 const BOOT: u32 = 1;
@@ -33,6 +38,47 @@ const OUTPUT_NUM_ENTRIES: Field = Field::new(0x08, 31, 0);
 const LIST: usize = 0x10;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
+
+/// Why firmware gets no other pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PagesError {
+    /// It is a plain function.
+    #[error("its firmware needs no pages: it is not made after an adapter's")]
+    Plain,
+    /// Nobody hears of the wish.
+    #[error("its driver hears of no such wishes: it is not up")]
+    Unheard,
+    /// It has so many.
+    #[error("its firmware has {0} pages, and holds at most {MOST}")]
+    Bounds(usize),
+}
+
+/// Has the firmware of a function want so many pages more, or so many fewer.
+///
+/// # Errors
+/// [`PagesError`].
+pub fn want_pages<D: Dma + 'static>(
+    engine: &mut Engine<Mlx5<D>>,
+    vf: VfId,
+    count: i32,
+) -> Result<(), PagesError> {
+    let (state, dma) = engine.face_mut(vf);
+    if state.configuration.like == Likeness::Plain {
+        return Err(PagesError::Plain);
+    }
+    let held = state.firmware_pages.len();
+    let then = held.checked_add_signed(count as isize);
+    if then.is_none_or(|then| then > MOST) {
+        return Err(PagesError::Bounds(held));
+    }
+    if !state.hears_of(EventType::PageRequest) {
+        return Err(PagesError::Unheard);
+    }
+    // For the function itself, whose number here is 0.
+    let entry = Entry::new(EventType::PageRequest).with(4, count as u32);
+    state.event(dma, &entry);
+    Ok(())
+}
 
 impl<D: Dma + 'static> Commands<'_, D> {
     fn pages_needed(&self, when: u32) -> usize {

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 
+use super::fraction::{microseconds, scaled};
 use super::number::at_least;
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::control::{LinkAction, LinkReport, LinkRequest, Request, Response, StallDirection};
@@ -105,25 +106,10 @@ impl FromStr for Port {
     }
 }
 
-/// Thousandths, tens or whole parts of something, as a whole number of its millionth parts.
-fn scaled(text: &str, unit: f64, most: f64) -> Option<f64> {
-    let value: f64 = text.parse().ok()?;
-    (0.0..=most)
-        .contains(&value)
-        .then(|| (value * unit).round())
-}
-
 fn per_million(text: &str) -> Result<u32, &'static str> {
     match scaled(text, 10_000.0, 100.0) {
         Some(share) => Ok(share as u32),
         None => Err("give 0 to 100"),
-    }
-}
-
-fn microseconds(text: &str) -> Result<u64, &'static str> {
-    match scaled(text, 1000.0, 10_000.0) {
-        Some(delay) => Ok(delay as u64),
-        None => Err("give 0 to 10000"),
     }
 }
 

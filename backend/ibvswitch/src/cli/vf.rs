@@ -1,5 +1,6 @@
 //! `ibvswitch vf`
 
+mod firmware;
 mod migrate;
 mod passed;
 mod pin;
@@ -11,6 +12,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use wire::{ExtendedLid, Lid};
 
+use firmware::FirmwareArgs;
 use migrate::MigrateArgs;
 use pin::PinArgs;
 
@@ -28,6 +30,8 @@ pub(super) enum VfCommand {
     Migrate(MigrateArgs),
     /// Have a VF live in another engine of the running daemon.
     Pin(PinArgs),
+    /// Have the firmware of a VF be slow, silent, or want pages, as adapters' may: for tests of drivers.
+    Firmware(FirmwareArgs),
     /// Print the QEMU arguments that attach a VF. Does not need the daemon.
     QemuArgs(QemuArgs),
     /// Print what attaches a VF to a libvirt domain. Does not need the daemon.
@@ -115,6 +119,7 @@ pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError
         VfCommand::Show(args) => show(source, &args),
         VfCommand::Migrate(args) => migrate::run(source, args),
         VfCommand::Pin(args) => pin::run(source, args),
+        VfCommand::Firmware(args) => firmware::run(source, args),
         VfCommand::QemuArgs(args) => qemu_args(source, args),
         VfCommand::LibvirtXml(args) => {
             let config = source.load()?;

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use vswitch::FilterReport;
 
 use super::{
-    CountersReport, Elsewhere, LinkReport, LinkRequest, LiveDone, LiveRequest, LiveStep, Migrated,
-    MigrationRequest, MigrationsReport, MigrationsRequest, PassedVf, PinRequest, Pinned, Placement,
-    SmAction, SmStatus, UpgradeRequest, Upgraded,
+    CountersReport, Elsewhere, FirmwareReport, FirmwareRequest, LinkReport, LinkRequest, LiveDone,
+    LiveRequest, LiveStep, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest,
+    PassedVf, PinRequest, Pinned, Placement, SmAction, SmStatus, UpgradeRequest, Upgraded,
 };
 use crate::capture::Wish;
 use crate::config::{Doorbells, ManagerPlace};
@@ -55,6 +55,8 @@ pub enum Request {
     Upgrade(UpgradeRequest),
     /// Changes a link, or shows it: answered with [`Response::Link`].
     Link(LinkRequest),
+    /// Changes how the firmware of a VF behaves, or shows it: answered with [`Response::Firmware`].
+    Firmware(FirmwareRequest),
     /// The topology as `ibnetdiscover` prints it: answered with [`Response::Netlist`].
     Netlist {},
     /// What nodes and ports have counted: answered with [`Response::Counters`].
@@ -96,6 +98,8 @@ pub enum Response {
     Pinned(Pinned),
     /// To [`Request::Link`].
     Link(LinkReport),
+    /// To [`Request::Firmware`].
+    Firmware(FirmwareReport),
     /// To [`Request::Netlist`].
     Netlist {
         /// The text.

@@ -17,10 +17,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tracing::{debug, warn};
 
 use super::{
-    CAPTURES_MAX, CLIENTS_MAX, CountersReport, ErrorKind, LinkReport, LinkRequest, LiveDone,
-    LiveMigration, LiveRequest, LiveStep, Migrated, MigrationRequest, MigrationsReport,
-    MigrationsRequest, PinRequest, Pinned, REQUEST_MAX, Request, Response, SmAction, SmStatus,
-    Status, Topology, UpgradeRequest,
+    CAPTURES_MAX, CLIENTS_MAX, CountersReport, ErrorKind, FirmwareReport, FirmwareRequest,
+    LinkReport, LinkRequest, LiveDone, LiveMigration, LiveRequest, LiveStep, Migrated,
+    MigrationRequest, MigrationsReport, MigrationsRequest, PinRequest, Pinned, REQUEST_MAX,
+    Request, Response, SmAction, SmStatus, Status, Topology, UpgradeRequest,
 };
 use crate::capture::{Subscription, Wish};
 
@@ -90,6 +90,12 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// What kind of error, and what is wrong.
     fn link(&self, request: &LinkRequest) -> Result<LinkReport, (ErrorKind, String)>;
+
+    /// Changes how the firmware of a VF behaves, or tells how it does.
+    ///
+    /// # Errors
+    /// What kind of error, and what is wrong.
+    fn firmware(&self, request: &FirmwareRequest) -> Result<FirmwareReport, (ErrorKind, String)>;
 
     /// The topology as `ibnetdiscover` prints it.
     fn netlist(&self) -> String;
@@ -439,6 +445,10 @@ fn answer(
         }
         Ok(Request::Link(request)) => match source.link(&request) {
             Ok(report) => Response::Link(report),
+            Err((kind, message)) => Response::Error { kind, message },
+        },
+        Ok(Request::Firmware(request)) => match source.firmware(&request) {
+            Ok(report) => Response::Firmware(report),
             Err((kind, message)) => Response::Error { kind, message },
         },
         Ok(Request::Netlist {}) => Response::Netlist {

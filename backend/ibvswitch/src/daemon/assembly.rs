@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-use connectx::{Configuration, FunctionState, Software};
+use connectx::{Configuration, FunctionState, Likeness, Software};
 use hca::{Clock, Engine, Quota, VfId};
 use parking_lot::RwLock;
 use passthrough::Cluster;
@@ -19,6 +19,7 @@ use crate::config::{Config, Doorbells, Kind, Vf};
 use crate::control::StatusSource;
 use crate::daemon::abort::Abort;
 use crate::daemon::afterwards::{Bell, Errand, Later, Raised, Vectors};
+use crate::daemon::alarm::Alarm;
 use crate::daemon::client::ClientState;
 use crate::daemon::device::{DoorbellPages, Parts, VfDevice, doorbell_pages, shown};
 use crate::daemon::dma::{Format, GuestMemory};
@@ -27,6 +28,7 @@ use crate::daemon::engines::{Engines, Part};
 use crate::daemon::errands::Errands;
 use crate::daemon::external::{ExternalServer, StartError};
 use crate::daemon::failures;
+use crate::daemon::firmware::Firmware;
 use crate::daemon::hardware::HardwareDevice;
 use crate::daemon::limits::Limits;
 use crate::daemon::management::{self, Management, ManagementError, ManagementThread};
@@ -253,6 +255,7 @@ impl Assembly {
         let mut sockets = Vec::new();
         let mut ends = Vec::new();
         let (mut heritage, mut arriving) = (Vec::new(), Vec::new());
+        let mut firmware = Firmware::default();
         let passed = listeners
             .split_off(made.len().min(listeners.len()))
             .into_iter();
@@ -319,6 +322,10 @@ impl Assembly {
                 port: Box::new(port),
             });
             let errands = Errands::new().map_err(system("create an event descriptor"))?;
+            let temper = (configuration.like == Likeness::ConnectX5).then(|| backend.temper());
+            let alarm = temper.as_ref().map(|_| Alarm::new(errands.ready()));
+            let alarm = alarm.transpose().map_err(system("create a timer"))?;
+            firmware.add(&name, vf, temper);
             ends.push(End {
                 name: name.clone(),
                 hypervisor,
@@ -333,6 +340,7 @@ impl Assembly {
                 vswitch: Arc::clone(&vswitch),
                 vf,
                 errands: errands.clone(),
+                alarm,
             });
             functions.push((vf, device.client(), counters));
             let passage = Passage::new(kept);
@@ -384,6 +392,7 @@ impl Assembly {
             talks: Talks::default(),
             config: Arc::new(config.clone()),
             ends,
+            firmware,
             claims: Arc::default(),
             heritage: leave.map(|[lock, control]| Heritage {
                 lock,

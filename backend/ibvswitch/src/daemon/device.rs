@@ -15,6 +15,7 @@ use vfio_user::{
 };
 use vswitch::{Input, VSwitch};
 
+use crate::daemon::alarm::Alarm;
 use crate::daemon::client::ClientState;
 use crate::daemon::dma::Format;
 use crate::daemon::engine::Hints;
@@ -43,6 +44,8 @@ pub struct VfDevice<B> {
     early: moving::Early,
     /// What others have it do.
     errands: Errands<Self>,
+    /// Rings when a reply is due, where some come late.
+    alarm: Option<Alarm>,
 }
 
 impl<B> std::fmt::Debug for VfDevice<B> {
@@ -69,6 +72,8 @@ pub struct Parts<B> {
     pub memory_limits: MemoryLimits,
     /// What others have the device do.
     pub errands: Errands<VfDevice<B>>,
+    /// What wakes its thread where its firmware may take time, beside the errands.
+    pub alarm: Option<Alarm>,
 }
 
 impl<B> std::fmt::Debug for Parts<B> {
@@ -178,6 +183,16 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> VfDevice<B> {
             moves: false,
             early: moving::Early::default(),
             errands: parts.errands,
+            alarm: parts.alarm,
+        }
+    }
+
+    fn set_alarm(&self)
+    where
+        B: Movable,
+    {
+        if let Some(alarm) = &self.alarm {
+            alarm.set(B::next_reply(&self.function));
         }
     }
 
@@ -322,7 +337,9 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
                 Err(Errno::EBUSY)
             };
         }
-        Ok(match self.function.write(region, offset, data) {
+        let effect = self.function.write(region, offset, data);
+        self.set_alarm();
+        Ok(match effect {
             Effect::None => vfio_user::Effect::None,
             Effect::Shown => vfio_user::Effect::Shown,
             Effect::Reset => {
@@ -334,13 +351,18 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
     }
 
     fn ready(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.errands.ready())
+        let alarm = self.alarm.as_ref();
+        Some(alarm.map_or_else(|| self.errands.ready(), Alarm::ready))
     }
 
     fn poll(&mut self) {
         let errands = self.errands.clone();
         while let Some(errand) = errands.next() {
             errand(self);
+        }
+        if self.alarm.is_some() {
+            self.function.poll();
+            self.set_alarm();
         }
     }
 

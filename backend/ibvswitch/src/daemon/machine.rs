@@ -4,6 +4,7 @@
 //! be. An image may come from anywhere, and may say anything.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use connectx::{Function, FunctionImage, Software};
 use parking_lot::Mutex;
@@ -99,6 +100,9 @@ pub trait Movable: connectx::Backend + Sized {
     /// Lets the function rest.
     fn quiesce(function: &mut Function<Self>);
 
+    /// How long it is until a command is answered that the function has.
+    fn next_reply(function: &Function<Self>) -> Option<Duration>;
+
     /// The function, which rests, goes on.
     fn resume(function: &mut Function<Self>);
 
@@ -129,7 +133,14 @@ pub trait Movable: connectx::Backend + Sized {
 
 impl Movable for Software<VfHost> {
     fn quiesce(function: &mut Function<Self>) {
+        // Where it goes on, nobody knows of replies that are yet to come.
+        function.backend_mut().hasten();
+        function.poll();
         function.backend().host().quiesce();
+    }
+
+    fn next_reply(function: &Function<Self>) -> Option<Duration> {
+        function.backend().next_reply()
     }
 
     fn resume(function: &mut Function<Self>) {

@@ -11,15 +11,16 @@ use vswitch::{LinkError, MigrateError, SmError, VSwitch};
 use crate::capture::{Subscription, Wish};
 use crate::config::{Config, ManagerPlace};
 use crate::control::{
-    Counters, CountersReport, ErrorKind, LinkReport, LinkRequest, LiveDone, LiveMigration,
-    LiveRequest, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Objects,
-    PinRequest, Pinned, Retries, SmAction, SmStatus, Status, StatusSource, Topology,
-    UpgradeRequest, Upgraded,
+    Counters, CountersReport, ErrorKind, FirmwareReport, FirmwareRequest, LinkReport, LinkRequest,
+    LiveDone, LiveMigration, LiveRequest, Migrated, MigrationRequest, MigrationsReport,
+    MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus, Status,
+    StatusSource, Topology, UpgradeRequest, Upgraded,
 };
 use crate::daemon::client::ClientState;
 use crate::daemon::dma::Format;
 use crate::daemon::engines::Engines;
 use crate::daemon::external;
+use crate::daemon::firmware::Firmware;
 use crate::daemon::hardware::HardwareState;
 use crate::daemon::management::{Management, MoveError, SweepError};
 use crate::daemon::placement::{self, Talks};
@@ -41,6 +42,7 @@ pub(super) struct Whole {
     pub(super) config: Arc<Config>,
     /// Functions that running VMs move between.
     pub(super) ends: Vec<End>,
+    pub(super) firmware: Firmware,
     pub(super) claims: Arc<Claims>,
     /// What another program would be left; nothing in one that is only tried.
     pub(super) heritage: Option<Heritage>,
@@ -275,6 +277,10 @@ impl StatusSource for Whole {
         let functions = self.functions();
         self.vswitch()
             .inspect(|fabric| self.observer.topology(fabric, &functions))
+    }
+
+    fn firmware(&self, request: &FirmwareRequest) -> Result<FirmwareReport, (ErrorKind, String)> {
+        self.firmware.change(&self.engines, request)
     }
 
     fn netlist(&self) -> String {

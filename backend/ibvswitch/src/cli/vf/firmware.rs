@@ -1,0 +1,83 @@
+//! `ibvswitch vf firmware`
+
+use clap::Args;
+
+use crate::cli::fraction::microseconds;
+use crate::cli::number::at_least;
+use crate::cli::{CliError, SourceArgs, ask, print, print_json};
+use crate::control::{FirmwareReport, FirmwareRequest, Request, Response};
+
+/// Arguments of `vf firmware`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+For tests of drivers, with VFs that are `like = \"connectx-5\"`. Without options it says how the VF's firmware
+behaves.")]
+pub(in crate::cli) struct FirmwareArgs {
+    /// The VF.
+    name: String,
+    /// Commands take up to this long each, in milliseconds, and are done in another order; 0 for not at all.
+    #[arg(long, value_name = "MS", value_parser = microseconds)]
+    delay: Option<u64>,
+    /// The next so many commands are never answered.
+    #[arg(long, value_name = "COUNT", value_parser = at_least(0u32))]
+    lose: Option<u32>,
+    /// Firmware wants so many more pages of the driver's memory, or gives so many back.
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    pages: Option<i32>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(source: SourceArgs, args: FirmwareArgs) -> Result<(), CliError> {
+    let request = Request::Firmware(FirmwareRequest {
+        vf: args.name,
+        delay_us: args.delay,
+        lose: args.lose,
+        pages: args.pages,
+    });
+    let Response::Firmware(report) = ask(source, &request)? else {
+        return Err(CliError::UnexpectedResponse);
+    };
+    if args.json {
+        return print_json(&report);
+    }
+    print(&text(&report))
+}
+
+fn text(report: &FirmwareReport) -> String {
+    let delay = match report.delay_us {
+        0 => "at once".to_owned(),
+        delay => format!("within {} ms", delay as f64 / 1000.0),
+    };
+    let lose = match report.lose {
+        0 => String::new(),
+        1 => ", but for the next one".to_owned(),
+        count => format!(", but for the next {count}"),
+    };
+    format!(
+        "{} answers commands {delay}{lose}; its firmware has {} pages\n",
+        report.vf, report.pages
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_does() {
+        let mut report = FirmwareReport {
+            vf: "vm1".to_owned(),
+            delay_us: 0,
+            lose: 0,
+            pages: 32,
+        };
+        let said = "vm1 answers commands at once; its firmware has 32 pages\n";
+        assert_eq!(text(&report), said);
+        (report.delay_us, report.lose) = (2500, 3);
+        let said =
+            "vm1 answers commands within 2.5 ms, but for the next 3; its firmware has 32 pages\n";
+        assert_eq!(text(&report), said);
+    }
+}

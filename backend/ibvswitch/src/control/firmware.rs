@@ -1,0 +1,33 @@
+//! Firmware that behaves as it is told to, as it goes over the control socket.
+
+use serde::{Deserialize, Serialize};
+
+/// Changes how the firmware of a VF behaves, or asks how it does. What is left out stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FirmwareRequest {
+    /// The VF.
+    pub vf: String,
+    /// Microseconds that a command takes at most; 0 for none at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_us: Option<u64>,
+    /// How many of the next commands are never answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lose: Option<u32>,
+    /// How many more pages it wants from its driver; below 0, how many it wants to give back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<i32>,
+}
+
+/// How the firmware of a VF behaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirmwareReport {
+    /// The VF.
+    pub vf: String,
+    /// Microseconds that a command takes at most.
+    pub delay_us: u64,
+    /// How many commands are yet to be lost.
+    pub lose: u32,
+    /// Pages that it has from its driver.
+    pub pages: u64,
+}
