@@ -225,6 +225,11 @@ impl Daemon {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// The process that was started.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills the daemon that has the sockets, which is not this process where there is a keeper, and
     /// does not wait.
     pub fn kill_served(&self) -> Result<()> {

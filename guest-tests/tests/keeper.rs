@@ -1,13 +1,16 @@
 //! The daemon is killed, and the keeper has the guests: their HCAs fail and recover by themselves, and no
 //! guest is started anew.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use ibvswitch_guest_tests::{
-    Result,
+    Error, Result,
     checks::Checks,
     daemon::Daemon,
-    guest::Guest,
+    guest::{Guest, Job},
     hca::await_active,
     image::Kernel,
     ipoib,
@@ -17,21 +20,48 @@ use ibvswitch_guest_tests::{
     testbed::{DEVICE, Testbed},
 };
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(240);
 
-/// One VF for each way that doorbells take.
+/// So long after a recovery the keeper has a driver believe that its device works.
+const HOLD: Duration = Duration::from_secs(45);
+
+/// In each pair one VF for each way that doorbells take.
 const CONFIG: &str = r#"
 [[hypervisor]]
 name = "hv1"
 [[hypervisor.vf]]
 name = "vm1"
 doorbells = "trap"
+[[hypervisor.vf]]
+name = "vm3"
+doorbells = "trap"
 [[hypervisor]]
 name = "hv2"
 [[hypervisor.vf]]
 name = "vm2"
 doorbells = "adaptive"
+[[hypervisor.vf]]
+name = "vm4"
+doorbells = "adaptive"
 "#;
+
+type Pair = [Guest; 2];
+
+/// Does the same with all at the same time.
+fn each<'a, T: Sync, R: Send>(
+    all: &'a [T],
+    act: impl Fn(&'a T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    thread::scope(|scope| {
+        let act = &act;
+        let acts: Vec<_> = all.iter().map(|it| scope.spawn(move || act(it))).collect();
+        let done = acts.into_iter().map(|act| {
+            let panicked = |_| Error::Host("a thread has panicked".into());
+            act.join().map_err(panicked)?
+        });
+        done.collect()
+    })
+}
 
 /// How often a guest's driver has recovered its device.
 fn recoveries(guest: &Guest) -> Result<u32> {
@@ -39,39 +69,50 @@ fn recoveries(guest: &Guest) -> Result<u32> {
     Ok(text.text.trim().parse().unwrap_or(0))
 }
 
-/// Kills the daemon, and waits until both guests' drivers have recovered and their ports are Active.
-fn kill_and_recover(daemon: &Daemon, guests: &[Guest; 2]) -> Result<()> {
-    let before = [recoveries(&guests[0])?, recoveries(&guests[1])?];
+/// Kills the daemon, and waits until the drivers of all guests have recovered and their ports are Active: how
+/// long that took.
+fn kill_and_recover(daemon: &Daemon, guests: &[&Guest]) -> Result<Vec<Duration>> {
+    let guests: Vec<_> = guests
+        .iter()
+        .map(|guest| Ok((*guest, recoveries(guest)? + 1)))
+        .collect::<Result<_>>()?;
     let killed = Instant::now();
     daemon.kill_served()?;
-    for (guest, before) in guests.iter().zip(before) {
-        let recovered = format!(
-            "until test $(dmesg | grep -c 'health recovery succeeded') -gt {before}; do \
-             usleep 50000; done"
-        );
-        guest.sh(&recovered, LIMIT)?;
+    each(&guests, |&(guest, times)| {
+        let said = format!("grep -m {times} 'health recovery succeeded' /dev/kmsg >/dev/null");
+        guest.sh(&said, LIMIT)?;
         await_active(guest, DEVICE)?;
-        let name = guest.name();
+        let took = killed.elapsed();
         progress::step(format_args!(
-            "{name}: Active {:?} after the kill",
-            killed.elapsed()
+            "{}: Active {took:.1?} after the kill",
+            guest.name()
         ));
-    }
-    Ok(())
+        Ok(took)
+    })
 }
 
-fn pingpong([server, client]: &[Guest; 2]) -> Result<()> {
+fn pingpong([server, client]: &Pair) -> Result<()> {
     Pingpong::Rc.between((server, client), DEVICE, false, "", LIMIT)?;
     Pingpong::Rc.between((client, server), DEVICE, true, "", LIMIT)
 }
 
 /// IPoIB between the guests, whose interfaces are new each time.
-fn over_ipoib(guests: &[Guest; 2]) -> Result<()> {
+fn over_ipoib(guests: &Pair) -> Result<()> {
     for (guest, address) in guests.iter().zip(["10.9.0.1", "10.9.0.2"]) {
         ipoib::up(guest, "ib0", address, LIMIT)?;
     }
     ipoib::ping(&guests[0], "10.9.0.2", "", LIMIT)?;
     ipoib::rping(&guests[0], &guests[1], "10.9.0.1", LIMIT)
+}
+
+/// RDMA writes without end, which polls for completions.
+fn write([server, client]: &Pair) -> Result<[Job<'_>; 2]> {
+    let run = Run::new(Tool::WriteBw, DEVICE).with("--run_infinitely -D 1 -s 65536");
+    let mut serving = server.spawn(&run.command())?;
+    serving.await_port("18515", LIMIT)?;
+    let mut writing = client.spawn(&format!("{} {}", run.command(), server.address()))?;
+    writing.await_text(" 65536 ", LIMIT)?;
+    Ok([serving, writing])
 }
 
 #[test]
@@ -82,13 +123,14 @@ fn guests_outlive_the_daemon() -> Result<()> {
     for guest in &guests {
         await_active(guest, DEVICE)?;
     }
+    let all: Vec<_> = guests.iter().collect();
     let mut checks = Checks::default();
     checks.check("verbs and IPoIB work", || {
         pingpong(&guests)?;
         over_ipoib(&guests)
     });
     checks.check("an idle daemon is killed", || {
-        kill_and_recover(&daemon, &guests)
+        kill_and_recover(&daemon, &all).map(drop)
     });
     checks.check("verbs and IPoIB work again", || {
         pingpong(&guests)?;
@@ -97,15 +139,10 @@ fn guests_outlive_the_daemon() -> Result<()> {
     checks.check(
         "it is killed under traffic, before a driver may recover again",
         || {
-            let [server, client] = &guests;
-            let run = Run::new(Tool::WriteBw, DEVICE).with("--run_infinitely -D 1 -s 65536");
-            let mut serving = server.spawn(&run.command())?;
-            serving.await_port("18515", LIMIT)?;
-            let mut writing = client.spawn(&format!("{} {}", run.command(), server.address()))?;
-            writing.await_text(" 65536 ", LIMIT)?;
-            let recovered = kill_and_recover(&daemon, &guests);
-            drop((serving, writing));
-            recovered
+            let writing = write(&guests)?;
+            let recovered = kill_and_recover(&daemon, &all);
+            drop(writing);
+            recovered.map(drop)
         },
     );
     checks.check("verbs work again, after a second time", || {
@@ -124,6 +161,160 @@ fn guests_outlive_the_daemon() -> Result<()> {
         }
         progress::step(daemon.log());
     }
+    drop(daemon);
+    checks.finish();
+    Ok(())
+}
+
+/// When the daemon is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Under traffic, when the last recovery is long over.
+    Settled,
+    /// Under traffic, before a driver may recover again.
+    Early,
+    /// While one driver of each pair loads.
+    Loading,
+}
+
+fn unlike(what: &str, now: &impl std::fmt::Debug, before: &impl std::fmt::Debug) -> Error {
+    Error::Output {
+        what: what.to_owned(),
+        text: format!("{now:?}, and before {before:?}"),
+    }
+}
+
+/// By what a guest and its HCA are the same: the boot, the LID, the GID.
+fn identity(guest: &Guest) -> Result<String> {
+    let port = format!("/sys/class/infiniband/{DEVICE}/ports/1");
+    let command = format!("cat /proc/sys/kernel/random/boot_id {port}/lid {port}/gids/0");
+    guest.sh(&command, LIMIT)
+}
+
+/// What is there for the daemon: processes, as what they were started to do, and how many descriptors those
+/// have that live on.
+fn left(daemon: &Daemon) -> Vec<(String, usize)> {
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let first = daemon.pid();
+    let children = read(format!("/proc/{first}/task/{first}/children"));
+    let children = children.split_whitespace().filter_map(|it| it.parse().ok());
+    let describe = |pid: u32| {
+        let arguments = read(format!("/proc/{pid}/cmdline"));
+        let role = arguments.trim_end_matches('\0').rsplit('\0').next();
+        let role = role.unwrap_or_default().to_owned();
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        let lives_on = role != "--kept";
+        (role, if lives_on { descriptors } else { 0 })
+    };
+    [first].into_iter().chain(children).map(describe).collect()
+}
+
+/// Has the driver of one guest of each pair load anew, kills the daemon meanwhile, and prints what becomes of
+/// it. The other guests recover.
+fn kill_while_loading(daemon: &Daemon, pairs: &[Pair]) -> Result<()> {
+    let load = format!(
+        "basename $(readlink /sys/class/infiniband/{DEVICE}/device) >/tmp/hca; \
+         cd /sys/bus/pci/drivers/mlx5_core; cat /tmp/hca >unbind; echo loading; \
+         cat /tmp/hca >bind && echo well || echo in vain"
+    );
+    let bind = "cd /sys/bus/pci/drivers/mlx5_core; cat /tmp/hca >unbind; cat /tmp/hca >bind";
+    let mut loading = each(pairs, |[guest, _]| Ok((guest, guest.spawn(&load)?)))?;
+    for (_, job) in &mut loading {
+        job.await_text("loading", LIMIT)?;
+    }
+    let others: Vec<_> = pairs.iter().map(|[_, other]| other).collect();
+    kill_and_recover(daemon, &others)?;
+    for (guest, job) in loading {
+        let ended = job.wait(LIMIT)?.text.replace('\n', ": ");
+        let by = if await_active(guest, DEVICE).is_ok() {
+            "by itself"
+        } else {
+            guest.run(bind, LIMIT)?;
+            await_active(guest, DEVICE)?;
+            "once it is bound again"
+        };
+        progress::step(format_args!("{}: {ended}Active {by}", guest.name()));
+    }
+    Ok(())
+}
+
+/// Prints how long it took: in the middle, and at worst.
+fn print(what: &str, mut took: Vec<Duration>) {
+    took.sort();
+    if let Some(worst) = took.last() {
+        let (count, median) = (took.len(), took[took.len() / 2]);
+        println!(
+            "{what}: {count} recoveries, Active after {median:.1?} (median), {worst:.1?} (worst)"
+        );
+    }
+}
+
+/// Four guests on two kernels, and twenty daemons that die.
+#[test]
+#[ignore = "twenty minutes"]
+fn guests_outlive_twenty_daemons() -> Result<()> {
+    const UNDER_TRAFFIC: [When; 3] = [When::Settled, When::Settled, When::Early];
+    let beds = [Testbed::new(Kernel::V6_12)?, Testbed::new(Kernel::V6_1)?];
+    let daemon = beds[0].kept_daemon("ibvswitch", Some(CONFIG))?;
+    let pairs = [
+        beds[0].pair(0, ["vm1", "vm2"], Some(&daemon))?,
+        beds[1].pair(1, ["vm3", "vm4"], Some(&daemon))?,
+    ];
+    let guests: Vec<_> = pairs.iter().flatten().collect();
+    for guest in &guests {
+        await_active(guest, DEVICE)?;
+    }
+    let works = || {
+        let pair_works = |pair| {
+            pingpong(pair)?;
+            over_ipoib(pair)
+        };
+        each(&pairs, pair_works).map(drop)
+    };
+    let all_same = || each(&guests, |guest| identity(guest));
+    let before = all_same()?;
+    let mut checks = Checks::default();
+    checks.check("verbs and IPoIB work", works);
+    let kills = UNDER_TRAFFIC.into_iter().cycle().take(18);
+    let kills = kills.chain([When::Loading; 2]);
+    let (mut settled, mut early, mut first) = (Vec::new(), Vec::new(), None);
+    let mut recovered = None;
+    for (number, when) in (1..).zip(kills) {
+        checks.check(format_args!("kill {number}, {when:?}"), || {
+            if let Some(recovered) = recovered.filter(|_| when != When::Early) {
+                // Nobody says when a driver is ready to recover again.
+                thread::sleep(HOLD.saturating_sub(Instant::elapsed(&recovered)));
+            }
+            if when == When::Loading {
+                kill_while_loading(&daemon, &pairs)?;
+            } else {
+                let writing = each(&pairs, write)?;
+                let took = kill_and_recover(&daemon, &guests)?;
+                drop(writing);
+                let kind = if when == When::Early {
+                    &mut early
+                } else {
+                    &mut settled
+                };
+                kind.extend(took);
+            }
+            recovered = Some(Instant::now());
+            works()?;
+            let now = all_same()?;
+            if now != before {
+                return Err(unlike("the same guests", &now, &before));
+            }
+            let now = left(&daemon);
+            let first = first.get_or_insert_with(|| now.clone());
+            if now.len() != 3 || now != *first {
+                return Err(unlike("nothing of the dead daemon", &now, first));
+            }
+            Ok(())
+        });
+    }
+    print("killed under traffic", settled);
+    print("killed again before a driver may recover again", early);
+    progress::step(format_args!("{:?}", left(&daemon)));
     drop(daemon);
     checks.finish();
     Ok(())

@@ -225,20 +225,36 @@ fn a_client_that_goes_makes_room() {
     b.write_to(&a);
 }
 
+/// A file of a process in /proc; nothing where the process has just died.
+fn of(pid: u32, what: &str) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default()
+}
+
 /// The supervisor and its children, as what they were started to do and how many descriptors they have.
-fn processes(daemon: &Daemon) -> Vec<(String, usize)> {
-    let of = |pid: u32, what: &str| format!("/proc/{pid}/{what}");
+fn processes(daemon: &Daemon) -> Vec<(String, u32, usize)> {
     let pid = daemon.pid();
-    let children = std::fs::read_to_string(of(pid, &format!("task/{pid}/children"))).unwrap();
+    let children = of(pid, &format!("task/{pid}/children"));
     let children = children.split_whitespace().map(|it| it.parse().unwrap());
     let describe = |pid| {
-        // One that has just died has neither.
-        let arguments = std::fs::read_to_string(of(pid, "cmdline")).unwrap_or_default();
+        let arguments = of(pid, "cmdline");
         let last = arguments.trim_end_matches('\0').rsplit('\0').next();
-        let descriptors = std::fs::read_dir(of(pid, "fd")).map_or(0, Iterator::count);
-        (last.unwrap_or_default().to_owned(), descriptors)
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        let descriptors = descriptors.map_or(0, Iterator::count);
+        (last.unwrap_or_default().to_owned(), pid, descriptors)
     };
     [pid].into_iter().chain(children).map(describe).collect()
+}
+
+#[test]
+fn the_keeper_is_in_a_sandbox() {
+    let daemon = kept();
+    let processes = processes(&daemon);
+    let keeper = processes.iter().find(|(name, ..)| name == "keeper");
+    let &(_, pid, _) = keeper.expect("it is there");
+    let status = of(pid, "status");
+    for line in ["NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(status.contains(line), "{status}");
+    }
 }
 
 #[test]
@@ -257,9 +273,13 @@ fn twenty_dead_daemons_leave_nothing() {
             let revision = device.read_dword(initialization::CMDIF_REV).unwrap();
             assert_eq!(revision >> 16, 5);
         }
-        let first = first.get_or_insert_with(|| processes(&daemon));
+        let now = || -> Vec<_> {
+            let processes = processes(&daemon).into_iter();
+            processes.map(|(name, _, count)| (name, count)).collect()
+        };
+        let first = first.get_or_insert_with(now);
         let names: Vec<_> = first.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["--keeper", "keeper", "--kept"]);
-        await_that("no more descriptors", || processes(&daemon) == *first);
+        await_that("no more descriptors", || now() == *first);
     }
 }

@@ -434,7 +434,7 @@ impl AsFd for Client {
     }
 }
 
-fn message(command: Command, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn message(command: Command, payload: &[u8]) -> Vec<u8> {
     let header = Header {
         id: 0,
         command: command as u16,

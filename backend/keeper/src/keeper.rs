@@ -8,9 +8,10 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::channel::{Channel, Kind};
+use crate::sandbox;
 use crate::slot::{PATIENCE, Slot};
 
 /// The most devices that are kept.
@@ -27,6 +28,9 @@ pub fn run(supervisor: OwnedFd) -> io::Result<()> {
         ignored.add(signal);
     }
     ignored.thread_block()?;
+    if let Err(error) = sandbox::enter() {
+        warn!(%error, "the keeper runs without a sandbox");
+    }
     let mut keeper = Keeper {
         supervisor: Channel::new(supervisor),
         daemon: None,

@@ -20,6 +20,7 @@ mod client;
 mod daemon;
 mod keeper;
 mod mark;
+mod sandbox;
 mod slot;
 pub mod supervisor;
 

@@ -1,5 +1,8 @@
 //! A device: what the keeper has of it, and who serves it.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};

@@ -1,0 +1,37 @@
+//! What is refused. That what the keeper does is not is seen wherever there is a keeper.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+use std::thread;
+
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+use super::*;
+
+fn refused<T>(what: &str, outcome: io::Result<T>) {
+    let error = outcome.err().and_then(|error| error.raw_os_error());
+    assert_eq!(error, Some(libc::EPERM), "{what}");
+}
+
+#[test]
+fn nothing_is_opened_started_or_reached() {
+    let this = Pid::this();
+    // A filter is of one thread.
+    let sandboxed = thread::spawn(move || {
+        enter().expect("the system has filters");
+        refused("open", File::open("/proc/self/maps"));
+        refused("create", File::create("/tmp/x"));
+        refused("remove", fs::remove_file("/tmp/x"));
+        refused("listen", UnixListener::bind("/tmp/x"));
+        refused("connect", UnixStream::connect("/tmp/x"));
+        refused("network", TcpStream::connect((Ipv4Addr::LOCALHOST, 1)));
+        refused("start", Command::new("true").status());
+        refused("signal", kill(this, None).map_err(io::Error::from));
+        // Memory is had.
+        assert_eq!(vec![1_u8; 64 << 20].len(), 64 << 20);
+    });
+    sandboxed.join().expect("all that was refused");
+}
