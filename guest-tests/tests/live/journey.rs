@@ -95,6 +95,7 @@ fn fifty_moves_lose_no_byte() -> Result<()> {
         (vm, report) = scene.migrate(vm, ["hv1", "hv2"][at], PLACES[at])?;
         reports.push(report);
         is_once(&scene, &vm, &before)?;
+        progress::step(format_args!("{} of {moves} moves", number + 1));
     }
     let pair = Pair { vm: &vm, peer };
     for each in &mut traffic {

@@ -17,11 +17,10 @@ use ibvswitch_guest_tests::{
 
 use failures::{death_of_the_daemon, failures};
 use scene::{PEER, PLACES, Scene, VM};
-use throughput::Gauge;
 use traffic::{Background, Pair, Traffic};
 use upgrades::upgrades;
 
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(400);
 const PINGS: u32 = 40;
 
 #[test]
@@ -38,14 +37,11 @@ fn a_vm_moves_under_traffic_and_does_not_notice() -> Result<()> {
         Traffic::pingpong(500, peer),
     ];
     let pinging = Background::start(peer, "ping", &format!("ping -c {PINGS} {VM}"))?;
-    let mut gauge = Gauge::start(&scene.daemon, "vm2");
     for (to, place) in [("hv2", PLACES[1]), ("hv1", PLACES[0])] {
         for each in &mut traffic {
             each.keep(Pair { vm: &vm, peer })?;
         }
-        let left = gauge.now();
         vm = scene.migrate(vm, to, place)?.0;
-        gauge.mark(left);
         let name = format!("at {to} it has the LID, GUID and P_Keys that it had");
         checks.check(&name, || {
             let after = Hca::of(&vm, DEVICE)?;
@@ -65,7 +61,6 @@ fn a_vm_moves_under_traffic_and_does_not_notice() -> Result<()> {
         );
         checks.check(name, || each.finish(pair));
     }
-    gauge.end()?;
     checks.check("IPoIB goes on", || {
         // Datagrams that come at the moment in which the addresses move may get lost, and where processors are
         // slow, those for which a kernel waits for ARP in vain.

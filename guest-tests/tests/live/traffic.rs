@@ -35,7 +35,7 @@ impl Background {
     pub fn start(guest: &Guest, name: &'static str, command: &str) -> Result<Self> {
         let files = format!(">{name}.log 2>&1; echo $? >{name}.status");
         guest.sh(
-            &format!("rm -f {name}.status; ({command} {files}) &"),
+            &format!("rm -f {name}.status; ({{ {command}; }} {files}) &"),
             LIMIT,
         )?;
         Ok(Self(name))
@@ -170,9 +170,10 @@ impl Traffic {
         let listen = format!("TCP-LISTEN:{PORT},bind={PEER},reuseaddr");
         let server = by_tcp(format!("socat -t 600 {listen} EXEC:cat"), PORT);
         let client = format!(
-            "head -c {mebibytes}M /dev/urandom >tcp.sent && \
+            "head -c {} /dev/urandom >tcp.sent && \
              socat -t 600 - TCP:{PEER}:{PORT} <tcp.sent >tcp.got && \
-             cmp tcp.sent tcp.got && wc -c <tcp.got"
+             cmp tcp.sent tcp.got && wc -c <tcp.got",
+            mebibytes << 20
         );
         Self::new("tcp", Side::Vm, Some(server), client, last_number)
     }

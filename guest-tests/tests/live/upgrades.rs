@@ -19,7 +19,7 @@ fn upgrade(scene: &Scene, vm: &Guest, count: u32) -> Result<Vec<f64>> {
         peer: &scene.peer,
     };
     let mut sent = Traffic::bandwidth("send", "ib_send_bw", 18700, 20, vm);
-    let mut written = Traffic::latency("lat", "ib_write_lat", 18800, 5000, &scene.peer);
+    let mut written = Traffic::latency("lat", "ib_write_lat", 18800, 10_000, &scene.peer);
     for upgraded in 1..=count {
         sent.keep(pair)?;
         written.keep(pair)?;
@@ -34,10 +34,11 @@ fn upgrade(scene: &Scene, vm: &Guest, count: u32) -> Result<Vec<f64>> {
     }
     sent.finish(pair)?;
     written.finish(pair)?;
-    // #bytes, iterations, then microseconds: the least, the most, …
+    // #bytes, iterations, then microseconds: the least, the most, … Each is half of a round trip.
     let gap = |text: &String| {
         let line = { text.lines() }.find(|line| line.trim_start().starts_with("2 "))?;
-        line.split_whitespace().nth(3)?.parse().ok()
+        let most: f64 = line.split_whitespace().nth(3)?.parse().ok()?;
+        Some(2.0 * most)
     };
     let gaps: Option<Vec<f64>> = written.printed.iter().map(gap).collect();
     gaps.ok_or_else(|| Error::Output {
