@@ -38,6 +38,14 @@ enum Op {
         remote: Element,
         data: Vec<u8>,
     },
+    /// A memory window is bound, or bound to nothing, as libmlx5 does it.
+    Window {
+        qp: u8,
+        two: bool,
+        bound: bool,
+        rights: u8,
+        stretch: Element,
+    },
     /// Blocks as they are.
     Raw {
         qp: u8,
@@ -115,10 +123,11 @@ impl Parties {
 
     fn key(&self, vf: usize, key: u8) -> u32 {
         let objects = &self.objects[vf];
-        match key % 4 {
+        match key % 5 {
             0 | 1 => objects.region,
             2 => objects.physical,
-            _ => objects.free,
+            3 => objects.free,
+            _ => objects.window,
         }
     }
 
@@ -249,6 +258,47 @@ impl Parties {
                 let data = &data[..data.len().min(900)];
                 bytes.extend_from_slice(&(1 << 31 | data.len() as u32).to_be_bytes());
                 bytes.extend_from_slice(data);
+                self.post(index, bytes);
+            }
+            Op::Window {
+                qp,
+                two,
+                bound,
+                rights,
+                stretch,
+            } => {
+                let index = pick(qp);
+                let (vf, owner) = self.qps[index];
+                let mut bytes = self.head(index, 0x25, *stretch);
+                put_dword(&mut bytes, 12, self.objects[vf].window);
+                let mut parts = [0; 48 + 64 + 64];
+                let (control, rest) = parts.split_at_mut(48);
+                let (context, list) = rest.split_at_mut(64);
+                control[0] = 0x90;
+                let mut mask = 1 << 29 | 1 << 13;
+                let mut only = 0x00ff_ffff;
+                if *two {
+                    control[0] |= if *bound { 0x20 } else { 0x08 };
+                    mask |= 1 << 14;
+                    only = if *bound { owner.number } else { only };
+                }
+                put_dword(context, 4, only << 8 | 0x42);
+                if *bound {
+                    let (addr, key, len) = self.element(vf, *stretch);
+                    mask |= 0x3c_0041;
+                    put_dword(control, 4, 4 << 16);
+                    put_dword(context, 0, u32::from(rights & 0xf) << 11);
+                    put_qword(context, 16, addr);
+                    put_qword(context, 24, len.into());
+                    put_dword(list, 0, len);
+                    put_dword(list, 4, key);
+                    put_qword(list, 8, addr);
+                } else {
+                    put_dword(context, 0, 1 << 30);
+                }
+                put_qword(control, 8, mask);
+                let len = if *bound { 48 + 64 + 64 } else { 48 + 64 };
+                bytes.extend_from_slice(&parts[..len]);
                 self.post(index, bytes);
             }
             Op::Raw { qp, blocks, more } => {

@@ -152,9 +152,10 @@ impl Parties {
         let (addr, rkey) = match wild {
             Some((addr, rkey)) if rkey != physical => (addr, rkey),
             _ => {
-                let keys = match key % 4 {
+                let keys = match key % 5 {
                     0 | 1 => self.objects[vf].region,
                     2 => self.objects[vf].free,
+                    3 => self.objects[vf].window,
                     _ => self.objects[1 - vf].region ^ 1,
                 };
                 (PAYLOAD + u64::from(addr) % (REGION + 64), keys)

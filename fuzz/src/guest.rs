@@ -96,6 +96,8 @@ pub struct Objects {
     pub physical: u32,
     /// A key that is free.
     pub free: u32,
+    /// A memory window that is bound to nothing.
+    pub window: u32,
 }
 
 /// Entries of the completion queues here.
@@ -240,10 +242,11 @@ impl Machine {
             region: self.key(vf, pd, 1),
             physical: self.key(vf, pd, 0),
             free: self.key(vf, pd, 2),
+            window: self.key(vf, pd, 3),
         }
     }
 
-    /// A memory key: 0 of all memory, 1 of the payload, 2 free.
+    /// A memory key: 0 of all memory, 1 of the payload, 2 free, 3 a memory window.
     fn key(&mut self, vf: usize, pd: u32, kind: u32) -> u32 {
         const PAGES: u64 = 16;
         let mut input = driver::request(Opcode::CreateMkey, 0, request::PAGES);
@@ -256,6 +259,12 @@ impl Machine {
         mkc::MKEY_7_0.set(context, 0x42);
         if kind == 0 {
             mkc::LENGTH64.set(context, 1);
+        } else if kind == 3 {
+            mkc::ACCESS_MODE.set(context, 2);
+            mkc::FREE.set(context, 1);
+            mkc::UMR_EN.set(context, 1);
+            mkc::EN_RINVAL.set(context, 1);
+            mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, 4);
         } else {
             mkc::ACCESS_MODE.set(context, 1);
             mkc::UMR_EN.set(context, 1);

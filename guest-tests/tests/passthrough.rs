@@ -168,7 +168,7 @@ fn description(guest: &Guest, device: &str) -> Result<BTreeMap<String, String>> 
 
 /// Names of what may differ between a VF of software and one that is passed through to such: who it is,
 /// where it lies, and that its guest registers memory by commands alone (`isolation = "strict"`).
-const OWN: [&str; 10] = [
+const OWN: [&str; 13] = [
     "hca_id",
     "node_guid",
     "sys_image_guid",
@@ -178,6 +178,9 @@ const OWN: [&str; 10] = [
     "configuration space 0x018",
     "device_cap_flags",
     "device_cap_flags: MEM_MGT_EXTENSIONS",
+    "device_cap_flags: MEM_WINDOW",
+    "device_cap_flags: MEM_WINDOW_TYPE_2B",
+    "max_mw",
     "device_cap_flags_ex",
 ];
 

@@ -272,6 +272,7 @@ fn decode_key_update(segments: &mut Segments<'_>, wr: &mut SendWr) -> Option<()>
         remote_invalidate: right(memory_key::MASK_EN_RINVAL, mkc::EN_RINVAL),
         qpn: changes(memory_key::MASK_QPN).then(|| key_queue_pair(key)),
         check_free: flags & memory_key::UMR_CHECK_FREE != 0,
+        check_qpn: flags & memory_key::UMR_CHECK_QPN != 0,
         translation_offset: offset,
         translation_octwords: update_segment::XLT_OCTOWORDS.get(head),
         gathered: Vec::new(),
@@ -496,6 +497,50 @@ mod tests {
         let wr = decoded("key_revoke", Format::Connected);
         assert_eq!(wr.key_update.unwrap().free, Some(true));
         assert_eq!((wr.sges.len(), wr.inline.len()), (0, 0));
+    }
+
+    #[test]
+    fn windows_are_bound_by_key_updates() {
+        let right = Some;
+        for (name, two) in [("window_bind_1", false), ("window_bind_2", true)] {
+            let wr = decoded(name, Format::Connected);
+            let update = KeyUpdate {
+                mkey: 0x0a42,
+                variant: Some(0x43),
+                free: Some(false),
+                start: Some(0x7f00_0000_1000),
+                len: Some(0x2000),
+                local_write: right(false),
+                remote_read: right(false),
+                remote_write: right(true),
+                atomic: right(false),
+                qpn: two.then_some(Some(Qpn::new(0xab_cdef))),
+                check_free: two,
+                translation_octwords: 4,
+                ..KeyUpdate::default()
+            };
+            assert_eq!(*wr.key_update.unwrap(), update, "{name}");
+            // A stretch of a region, and nothing in the place of three more.
+            let stretch = [
+                [0, 0, 0x20, 0, 0, 0, 0x12, 0x34],
+                0x7f00_0000_1000_u64.to_be_bytes(),
+            ];
+            assert_eq!(wr.inline[..16], stretch.concat());
+            assert_eq!(wr.inline[16..], [0; 48]);
+        }
+        for (name, two) in [("window_unbind_1", false), ("window_invalidate", true)] {
+            let wr = decoded(name, Format::Connected);
+            let update = KeyUpdate {
+                mkey: 0x0a42,
+                variant: Some(if two { 0 } else { 0x43 }),
+                free: Some(true),
+                qpn: two.then_some(None),
+                check_qpn: two,
+                ..KeyUpdate::default()
+            };
+            assert_eq!(*wr.key_update.unwrap(), update, "{name}");
+            assert!(wr.inline.is_empty());
+        }
     }
 
     #[test]

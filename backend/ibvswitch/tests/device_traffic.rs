@@ -18,6 +18,7 @@ with_both_doorbells!(
     extended_connections_reach_the_queue_that_they_name,
     rings_wrap_and_requests_stay_in_order,
     keys_are_changed_and_invalidated_by_requests,
+    windows_are_bound_and_invalidated,
     immediate_data_and_inline_data_arrive,
 );
 
@@ -499,6 +500,74 @@ fn keys_are_changed_and_invalidated_by_requests(daemon: &Daemon) {
             let entry = a.sent(&mut qa);
             assert_eq!(entry.syndrome(), driver::Syndrome::RemoteAccess);
         }
+    }
+}
+
+fn windows_are_bound_and_invalidated(daemon: &Daemon) {
+    // By its own side and by its peer, and bound again between the two.
+    for two in [false, true] {
+        let (mut a, mut b) = peers(daemon);
+        let (mut qa, mut qb) = connected(Transport::Rc, &a, &b);
+        let local = Access {
+            local_write: true,
+            ..Access::LOCAL_READ
+        };
+        let region = MemoryRegion::new(&b.pd, &b.buffer, local).unwrap();
+        let mut window = MemoryRegion::window(&b.pd, two).unwrap();
+        for variant in [0x71, 0x72] {
+            let stretch = Klm {
+                len: 20_000,
+                key: region.key(),
+                addr: region.start() + HALF as u64 + 1000,
+            };
+            let update = KeyUpdate {
+                key: window.key(),
+                change: KeyChange::Window {
+                    variant,
+                    queue_pair: two.then(|| qb.number()),
+                    access: Access::ALL,
+                    stretch,
+                },
+            };
+            b.execute(&mut qb, &SendRequest::key_update(update));
+            window.set_variant(variant);
+            let remote = Remote {
+                addr: stretch.addr,
+                key: window.key(),
+            };
+            a.fill(0, 20_000, u64::from(variant));
+            let from = [a.sge(0, 20_000)];
+            a.execute(&mut qa, &SendRequest::write(remote, Data::Memory(&from)));
+            b.verify(HALF + 1000, 20_000, u64::from(variant));
+            if two && variant == 0x71 {
+                let unbound = KeyUpdate {
+                    key: window.key(),
+                    change: KeyChange::Unbound,
+                };
+                b.execute(&mut qb, &SendRequest::key_update(unbound));
+            } else if two {
+                qb.post_receive(&[b.sge(0, 64)]).unwrap();
+                let send = SendRequest::send_invalidate(Data::Inline(b"bye"), window.key());
+                a.execute(&mut qa, &send);
+                let entry = b.cq.wait().unwrap();
+                assert_eq!(entry.kind(), CqeKind::SendInvalidate);
+                assert_eq!(entry.immediate(), window.key());
+            }
+        }
+        // A window of type 1 has the last byte of its stretch, and none behind it.
+        let addr = region.start() + HALF as u64 + 1000 + 19_999;
+        let key = window.key();
+        let behind = |behind| Remote {
+            addr: addr + behind,
+            key,
+        };
+        if !two {
+            a.execute(&mut qa, &SendRequest::write(behind(0), Data::Inline(b"1")));
+        }
+        let write = SendRequest::write(behind(1), Data::Inline(b"1"));
+        qa.post_send(&write).unwrap();
+        let entry = a.sent(&mut qa);
+        assert_eq!(entry.syndrome(), driver::Syndrome::RemoteAccess);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a guest sees of the VF's capabilities: what is known, and nothing else.
 //!
 //! A capability that is not listed here is zero for the guest, and its driver does without: Ethernet,
-//! on-demand paging, DEVX, dynamic connections, write-combining doorbells, memory windows.
+//! on-demand paging, DEVX, dynamic connections, write-combining doorbells.
 
 use connectx::bits::Field;
 use connectx::bits::capability::{atomic_caps as atomic, cmd_hca_cap as cap};
@@ -45,6 +45,7 @@ const GENERAL: &[Field] = &[
     cap::CQ_RESIZE,
     cap::CQ_MODERATION,
     cap::BLOCK_LB_MC,
+    cap::IMAICL,
     cap::QKV,
     cap::PKV,
     cap::SET_DETH_SQPN,
@@ -88,8 +89,9 @@ pub(crate) fn general(physical: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// Has a guest do without work requests that change keys.
+/// Has a guest do without work requests that change keys, and so without memory windows.
 pub(crate) fn hide_key_updates(shown: &mut [u8]) {
+    cap::IMAICL.set(shown, 0);
     cap::UMR_MODIFY_ENTITY_SIZE_DISABLED.set(shown, 1);
     for field in UMR_DISABLED {
         field.set(shown, 1);

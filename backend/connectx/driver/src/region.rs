@@ -228,6 +228,22 @@ impl MemoryRegion {
         Self::create(pd, Mode::Pages, context, Vec::new(), 0)
     }
 
+    /// A memory window that is bound to nothing yet, of type 2 where `peers` may invalidate it, as
+    /// ALLOC_MW of Linux creates it.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub fn window(pd: &Arc<ProtectionDomain>, peers: bool) -> Result<Self> {
+        let context = |context: &mut [u8]| {
+            mkc::FREE.set(context, 1);
+            mkc::UMR_EN.set(context, 1);
+            mkc::LR.set(context, 1);
+            mkc::EN_RINVAL.set(context, u32::from(peers));
+            mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, 4);
+        };
+        Self::create(pd, Mode::Indirect, context, Vec::new(), 0)
+    }
+
     fn create(
         pd: &Arc<ProtectionDomain>,
         mode: Mode,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::bits::{mkc, put_dword, put_qword};
 use crate::error::{Error, Result};
 use crate::opcode::codes;
-use crate::region::Access;
+use crate::region::{Access, Klm};
 
 /// Most segments of a request.
 pub const MAX_SEGMENTS: usize = 63;
@@ -452,6 +452,19 @@ pub enum KeyChange<'a> {
         /// The pages.
         list: PageList<'a>,
     },
+    /// A memory window over this stretch of a region, as by IBV_WR_BIND_MW.
+    Window {
+        /// New variant byte.
+        variant: u8,
+        /// The queue pair that it is bound to, of type 2.
+        queue_pair: Option<u32>,
+        /// What may be done by it.
+        access: Access,
+        /// The stretch. The window has its addresses.
+        stretch: Klm,
+    },
+    /// A memory window of type 2 that is bound to nothing, as by IBV_WR_LOCAL_INV.
+    Unbound,
 }
 
 /// Where the pages of a region are listed.
@@ -465,14 +478,20 @@ pub enum PageList<'a> {
 
 const UMR_INLINE: u8 = 1 << 7;
 const UMR_CHECK_FREE: u8 = 1 << 5;
+const UMR_TRANSLATION_OFFSET: u8 = 1 << 4;
+const UMR_CHECK_QPN: u8 = 1 << 3;
 const MASK_LEN: u64 = 1 << 0;
 const MASK_PAGE_SIZE: u64 = 1 << 1;
 const MASK_START: u64 = 1 << 6;
 const MASK_PD: u64 = 1 << 7;
 const MASK_REMOTE_INVALIDATE: u64 = 1 << 8;
 const MASK_VARIANT: u64 = 1 << 13;
+const MASK_QPN: u64 = 1 << 14;
 const MASK_RIGHTS: u64 = 1 << 17 | 1 << 18 | 1 << 19 | 1 << 20 | 1 << 21;
+const MASK_LOCAL_READ: u64 = 1 << 17;
 const MASK_FREE: u64 = 1 << 29;
+/// Of a key that any queue pair may use.
+const ANY_QPN: u32 = 0x00ff_ffff;
 
 impl KeyUpdate<'_> {
     /// Inline lists end at a block: 64 bytes, 8 pages.
@@ -489,7 +508,8 @@ impl KeyUpdate<'_> {
                     ..
                 } => Self::inline_segments(pages),
                 KeyChange::Region { .. } => 1,
-                KeyChange::Free => 0,
+                KeyChange::Window { .. } => 4,
+                KeyChange::Free | KeyChange::Unbound => 0,
             }
     }
 
@@ -501,6 +521,36 @@ impl KeyUpdate<'_> {
                 control[0] = UMR_INLINE;
                 put_qword(&mut control, 8, MASK_FREE);
                 mkc::FREE.set(&mut context, 1);
+            }
+            KeyChange::Unbound => {
+                control[0] = UMR_INLINE | UMR_TRANSLATION_OFFSET | UMR_CHECK_QPN;
+                put_qword(&mut control, 8, MASK_FREE | MASK_VARIANT | MASK_QPN);
+                mkc::FREE.set(&mut context, 1);
+                mkc::QPN.set(&mut context, ANY_QPN);
+            }
+            KeyChange::Window {
+                variant,
+                queue_pair,
+                access,
+                stretch,
+            } => {
+                control[0] = UMR_INLINE | UMR_TRANSLATION_OFFSET;
+                let mut mask = MASK_FREE
+                    | MASK_VARIANT
+                    | MASK_LEN
+                    | MASK_START
+                    | (MASK_RIGHTS & !MASK_LOCAL_READ);
+                if queue_pair.is_some() {
+                    control[0] |= UMR_CHECK_FREE;
+                    mask |= MASK_QPN;
+                }
+                control[4..6].copy_from_slice(&4_u16.to_be_bytes());
+                put_qword(&mut control, 8, mask);
+                access.set(&mut context);
+                mkc::QPN.set(&mut context, queue_pair.unwrap_or(ANY_QPN));
+                mkc::MKEY_7_0.set(&mut context, variant.into());
+                put_qword(&mut context, mkc::START_ADDR, stretch.addr);
+                put_qword(&mut context, mkc::LEN, stretch.len.into());
             }
             KeyChange::Region {
                 variant,
@@ -533,7 +583,7 @@ impl KeyUpdate<'_> {
                 put_qword(&mut control, 8, mask);
                 access.set(&mut context);
                 mkc::ACCESS_MODE.set(&mut context, 1);
-                mkc::QPN.set(&mut context, 0x00ff_ffff);
+                mkc::QPN.set(&mut context, ANY_QPN);
                 mkc::MKEY_7_0.set(&mut context, variant.into());
                 mkc::EN_RINVAL.set(&mut context, 1);
                 put_qword(&mut context, mkc::START_ADDR, start);
@@ -544,15 +594,24 @@ impl KeyUpdate<'_> {
         }
         put.bytes(&control);
         put.bytes(&context);
-        if let KeyChange::Region { list, .. } = self.change {
-            match list {
-                PageList::Inline(pages) => {
-                    for index in 0..Self::inline_segments(pages) * 2 {
-                        put.word(pages.get(index).copied().unwrap_or(0));
-                    }
+        match self.change {
+            KeyChange::Region {
+                list: PageList::Inline(pages),
+                ..
+            } => {
+                for index in 0..Self::inline_segments(pages) * 2 {
+                    put.word(pages.get(index).copied().unwrap_or(0));
                 }
-                PageList::Memory(sge) => sge.emit(put),
             }
+            KeyChange::Region {
+                list: PageList::Memory(sge),
+                ..
+            } => sge.emit(put),
+            KeyChange::Window { stretch, .. } => {
+                put.bytes(&stretch.to_bytes());
+                put.bytes(&[0; 48]);
+            }
+            KeyChange::Free | KeyChange::Unbound => {}
         }
     }
 }

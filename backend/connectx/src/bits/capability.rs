@@ -49,6 +49,7 @@ structures! {
         CQ_RESIZE: 0x044 [30:30];
         CQ_MODERATION: 0x044 [29:29];
         BLOCK_LB_MC: 0x044 [23:23];
+        IMAICL: 0x044 [14:14];
         QKV: 0x044 [9:9];
         PKV: 0x044 [8:8];
         SET_DETH_SQPN: 0x044 [7:7];

@@ -67,6 +67,8 @@ pub const ANY_QPN: u32 = 0x00ff_ffff;
 pub const UMR_INLINE: u32 = 1 << 7;
 /// Update: fail unless the key is free.
 pub const UMR_CHECK_FREE: u32 = 1 << 5;
+/// Update: fail unless the key is restricted to the queue pair that asks.
+pub const UMR_CHECK_QPN: u32 = 1 << 3;
 /// Update: entries replace those from an offset on.
 pub const UMR_TRANSLATION_OFFSET: u32 = 1 << 4;
 

@@ -34,7 +34,7 @@ const ATOMIC_SIZES: u32 = 1 << 3;
 ///
 /// What is not set here is not there, and drivers do without: Ethernet and its
 /// offloads, on-demand paging, DEVX, dynamic connections, write-combining
-/// doorbells, memory windows, completion compression.
+/// doorbells, completion compression.
 pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; cap::SIZE]> {
     let mut caps = Box::new([0; cap::SIZE]);
     let values = [
@@ -75,6 +75,8 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::CQ_RESIZE, 1),
         (cap::CQ_MODERATION, 1),
         (cap::BLOCK_LB_MC, 1),
+        // Memory windows, and regions of stretches that begin and end anywhere.
+        (cap::IMAICL, 1),
         (cap::QKV, 1),
         (cap::PKV, 1),
         (cap::SET_DETH_SQPN, 1),

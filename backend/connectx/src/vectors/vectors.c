@@ -165,6 +165,49 @@ static void requests(void)
 	finish("key_revoke", 11, MLX5_OPCODE_UMR, 0, htobe32(0x00000a42));
 }
 
+/* Memory windows as libmlx5 binds and invalidates them (providers/mlx5/qp.c, set_bind_wr). */
+static void window(const char *name, uint8_t flags, uint64_t mask, uint32_t qpn_mkey, int bound)
+{
+	struct mlx5_wqe_umr_ctrl_seg *update;
+	struct mlx5_wqe_mkey_context_seg *key;
+
+	begin();
+	update = segment(sizeof(*update));
+	update->flags = MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | MLX5_WQE_UMR_CTRL_FLAG_INLINE | flags;
+	update->mkey_mask = htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY | mask);
+	key = segment(sizeof(*key));
+	key->qpn_mkey = htobe32(qpn_mkey);
+	if (bound) {
+		struct mlx5_wqe_umr_klm_seg *stretch;
+
+		update->klm_octowords = htobe16(4);
+		update->mkey_mask |= htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN |
+					     MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR |
+					     MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE |
+					     MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
+					     MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE |
+					     MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC);
+		key->access_flags = MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE;
+		key->start_addr = htobe64(0x7f0000001000);
+		key->len = htobe64(0x2000);
+		stretch = segment(64);
+		stretch->byte_count = htobe32(0x2000);
+		stretch->mkey = htobe32(0x1234);
+		stretch->address = htobe64(0x7f0000001000);
+	} else {
+		key->free = MLX5_WQE_MKEY_CONTEXT_FREE;
+	}
+	finish(name, 12, MLX5_OPCODE_UMR, MLX5_WQE_CTRL_CQ_UPDATE, htobe32(0x00000a42));
+}
+
+static void windows(void)
+{
+	window("window_bind_1", 0, 0, 0xffffff43, 1);
+	window("window_bind_2", MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE, MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN, 0xabcdef43, 1);
+	window("window_unbind_1", 0, 0, 0xffffff43, 0);
+	window("window_invalidate", MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN, MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN, 0xffffff00, 0);
+}
+
 /*
  * What UCX writes and libibverbs does not (UCX 1.18, src/uct/ib/mlx5): the header of an active message inline and
  * its payload gathered (rc/rc_mlx5.inl, uct_rc_mlx5_txqp_dptr_post_iov; ud/ud_mlx5.c, uct_ud_mlx5_iface_post_send),
@@ -281,6 +324,7 @@ static void completions(void)
 int main(void)
 {
 	requests();
+	windows();
 	ucx();
 	completions();
 	return 0;

@@ -30,12 +30,13 @@ impl<F: Face> Objects<F> {
         let Some(qp) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
-        let (vf, pd) = (qp.core.vf, qp.core.pd);
+        let (vf, pd, qpn) = (qp.core.vf, qp.core.pd, qp.core.qpn);
         let key = wr.immediate;
         match self.vf_mut(vf).keys.get_mut(key >> 8) {
             Some(region)
                 if region.variant == key as u8
                     && region.pd == pd
+                    && region.qpn.is_none_or(|only| only == qpn)
                     && region.updatable
                     && !region.free =>
             {
@@ -63,17 +64,21 @@ impl<F: Face> Objects<F> {
         let Some(qp) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
-        let (id, pd) = (qp.core.vf, qp.core.pd);
+        let (id, pd, qpn) = (qp.core.vf, qp.core.pd, qp.core.qpn);
         let any_domain = qp.core.transport == Transport::KeyUpdate;
         let vf = &mut self.vfs[usize::from(id.0)];
         let Some(region) = vf.keys.get(update.mkey >> 8) else {
             return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         };
         let own = any_domain || (region.pd == pd && update.pd.is_none_or(|new| new == pd));
-        // A request that sets the variant names the key by its new value (fast
-        // registration) or its old one.
-        let named = update.variant.is_some() || region.variant == update.mkey as u8;
-        if !own || !named || !permits(region, &update) {
+        // A memory window of type 2 is bound to the queue pair that binds it, and
+        // that one alone invalidates it (10.6.7.2).
+        let own_queue = any_domain || update.qpn.flatten().is_none_or(|only| only == qpn);
+        let restricted = !update.check_qpn || region.qpn == Some(qpn);
+        if !own || !own_queue || !restricted || !is_named(region, &update) {
+            return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
+        }
+        if !permits(region, &update) {
             return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         }
         if update.pd.is_some_and(|new| vf.pds.get(new).is_none()) {
@@ -128,6 +133,15 @@ impl<F: Face> Objects<F> {
     }
 }
 
+/// Whether the request means this key. One that sets the variant names the key by its new value (fast
+/// registration) or its old one (memory windows). Of a free key nobody is sure what the old one is: a request
+/// that invalidates a window may have set another.
+fn is_named(region: &MemoryKey, update: &KeyUpdate) -> bool {
+    let said = update.mkey as u8;
+    let new = |variant| said == variant || region.free;
+    said == region.variant || update.variant.is_some_and(new)
+}
+
 /// Whether the key can be changed as `update` says, translations aside.
 fn permits(region: &MemoryKey, update: &KeyUpdate) -> bool {
     let first = update.translation_offset;
@@ -144,12 +158,14 @@ fn permits(region: &MemoryKey, update: &KeyUpdate) -> bool {
             .checked_add(count)
             .is_some_and(|end| end <= region.capacity.min(MAX_KLMS) as u64 + PADDING),
     };
+    // A driver may name a page size of keys without pages: Linux does, of 0.
     region.updatable
         && (count == 0 || fits)
         && (region.free || !update.check_free)
-        && update
-            .log_page_size
-            .is_none_or(|log_size| PAGE_SIZES.contains(&log_size))
+        && (!matches!(region.translation, Translation::Pages { .. })
+            || update
+                .log_page_size
+                .is_none_or(|log_size| PAGE_SIZES.contains(&log_size)))
 }
 
 /// Gathers the bytes of the translations, none when the update has none.

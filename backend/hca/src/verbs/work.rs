@@ -193,6 +193,9 @@ pub struct KeyUpdate {
     pub qpn: Option<Option<Qpn>>,
     /// Fail unless the key is free now.
     pub check_free: bool,
+    /// Fail unless the key is restricted to the queue pair that asks.
+    #[serde(default)]
+    pub check_qpn: bool,
     /// Translation entries in the payload: index of the first 16-byte octword
     /// that they replace, and their count. Zero when the payload is none.
     pub translation_offset: u64,

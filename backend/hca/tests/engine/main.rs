@@ -25,3 +25,4 @@ mod rests;
 mod slow;
 mod stations;
 mod trunk;
+mod windows;
