@@ -574,17 +574,17 @@ fn speed_beside_a_stream() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
     let daemon = bed.daemon("daemon", Some(CONFIG))?;
     let mut one = cloud(&bed, &daemon, "cloud1", &["net1"])?;
-    one.qemu_arguments.extend(stream(&bed, "cards", true, 1));
-    one.qemu_arguments.extend(stream(&bed, "hca", true, 2));
+    one.qemu_arguments.extend(stream(&bed, "cards", true, 0x11));
+    one.qemu_arguments.extend(stream(&bed, "hca", true, 0x12));
     let mut two = cloud(&bed, &daemon, "cloud2", &["net2"])?;
-    two.qemu_arguments.extend(stream(&bed, "cards", false, 3));
+    two.qemu_arguments.extend(stream(&bed, "cards", false, 0x13));
     let mut with_hca = bed.config("vm1");
     with_hca.modules = MLX5.map(str::to_owned).to_vec();
     with_hca.modules.push("virtio_net".to_owned());
     with_hca.devices.push(daemon.device("vm1", None)?);
     with_hca
         .qemu_arguments
-        .extend(stream(&bed, "hca", false, 4));
+        .extend(stream(&bed, "hca", false, 0x14));
     let [one, two, hca] = [bed.start(one)?, bed.start(two)?, bed.start(with_hca)?];
     for guest in [&one, &two, &hca] {
         guest.booted()?;
@@ -592,14 +592,17 @@ fn speed_beside_a_stream() -> Result<()> {
     ipoib::up(&hca, "ib0", WITH_HCA, LIMIT)?;
     up(&one, CLOUD1)?;
     up(&two, CLOUD2)?;
-    for (guest, interface, address) in [
-        (&one, "eth1", "10.8.0.2"),
-        (&two, "eth1", "10.8.0.3"),
-        (&one, "eth2", "10.7.0.2"),
-        (&hca, "eth0", "10.7.0.1"),
+    for (guest, mac, address) in [
+        (&one, 0x11, "10.8.0.2"),
+        (&two, 0x13, "10.8.0.3"),
+        (&one, 0x12, "10.7.0.2"),
+        (&hca, 0x14, "10.7.0.1"),
     ] {
-        let set =
-            format!("ip address add {address}/24 dev {interface} && ip link set {interface} up");
+        // Names of interfaces do not follow the order of QEMU's arguments.
+        let set = format!(
+            "cd /sys/class/net && it=$(grep -l :{mac:02x}$ */address | cut -d/ -f1) && \
+             ip address add {address}/24 dev $it && ip link set $it up"
+        );
         guest.sh(&set, LIMIT)?;
     }
     compare("Ethernet to Ethernet", &one, [CLOUD1, "10.8.0.2"], &two)?;

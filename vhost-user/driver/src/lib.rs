@@ -244,12 +244,33 @@ impl Driver {
     /// # Errors
     /// [`Error::Nothing`] where the port takes no more.
     pub fn send_with(&mut self, header: NetHeader, frame: &[u8]) -> Result<(), Error> {
+        self.send_copies(header, frame, 1)
+    }
+
+    /// Sends a frame so many times, and kicks once, as drivers do that have several frames in hand.
+    ///
+    /// # Errors
+    /// [`Error::Nothing`] where the port takes no more.
+    pub fn send_copies(
+        &mut self,
+        header: NetHeader,
+        frame: &[u8],
+        count: usize,
+    ) -> Result<(), Error> {
         let begun = Instant::now();
-        while !self.queues[TRANSMIT].post(&header.to_bytes(), frame) {
-            self.wait(TRANSMIT, begun)?;
+        for _ in 0..count {
+            while !self.queues[TRANSMIT].post(&header.to_bytes(), frame) {
+                self.kick_if_wanted(TRANSMIT)?;
+                self.wait(TRANSMIT, begun)?;
+            }
         }
-        if self.queues[TRANSMIT].wants_kick() {
-            self.kick(TRANSMIT)?;
+        self.kick_if_wanted(TRANSMIT)
+    }
+
+    /// Kicks where the port asks for it.
+    fn kick_if_wanted(&mut self, ring: usize) -> Result<(), Error> {
+        if self.queues[ring].wants_kick() {
+            self.kick(ring)?;
         }
         Ok(())
     }
@@ -293,17 +314,32 @@ impl Driver {
 
     fn take_frame(&mut self) -> Option<Vec<u8>> {
         let queue = &mut self.queues[RECEIVE];
-        let mut first = queue.take()?;
+        let first = queue.take()?;
+        let (header, begin) = first.split_at(HEADER);
         // num_buffers of the header.
-        let buffers = u16::from_le_bytes([first[10], first[11]]);
-        let mut frame = first.split_off(HEADER);
-        self.header = NetHeader::parse(&first);
+        let buffers = u16::from_le_bytes([header[10], header[11]]);
+        self.header = NetHeader::parse(header);
+        let mut frame = Vec::with_capacity(begin.len().max(BUFFER * usize::from(buffers)));
+        frame.extend(begin);
         for _ in 1..buffers {
-            frame.extend(queue.take()?);
+            if !queue.take_into(&mut frame) {
+                return None;
+            }
         }
         queue.fill();
-        let _ = self.kick(RECEIVE);
+        let _ = self.kick_if_wanted(RECEIVE);
         Some(frame)
+    }
+
+    /// Sleeps until something has come, or for so long.
+    ///
+    /// # Errors
+    /// Where the system refuses it.
+    pub fn await_frame(&self, patience: Duration) -> Result<(), Error> {
+        if !self.queues[RECEIVE].listen() {
+            self.queues[RECEIVE].await_call(patience)?;
+        }
+        Ok(())
     }
 
     /// Waits until a ring has used something.

@@ -94,10 +94,11 @@ impl Queue {
     /// Writes a descriptor.
     pub fn describe(&self, descriptor: u16, addr: u64, len: u32, flags: u32, next: u16) {
         let at = self.places()[0] + 16 * u64::from(descriptor);
-        self.put(at, addr);
-        self.put(at + 8, len);
-        self.put(at + 12, flags as u16);
-        self.put(at + 14, next);
+        let words = u128::from(addr)
+            | u128::from(len) << 64
+            | u128::from(flags as u16) << 96
+            | u128::from(next) << 112;
+        self.put(at, words.to_le());
     }
 
     /// Makes a chain available that begins with this descriptor.
@@ -180,15 +181,22 @@ impl Queue {
 
     /// The next chain that the device has used, with what it has written.
     pub fn take(&mut self) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.take_into(&mut bytes).then_some(bytes)
+    }
+
+    /// Appends what the device has written to the next chain that it has used; whether there is one.
+    pub fn take_into(&mut self, bytes: &mut Vec<u8>) -> bool {
         let at = self.places()[2];
         let index = self
             .memory
             .load::<u16>(GuestAddress(at + 2), Ordering::Acquire);
         if index.expect("is the guest's memory") == self.used {
-            return None;
+            return false;
         }
         let entry = at + 4 + 8 * u64::from(self.used % SIZE);
-        let (head, written): (u32, u32) = (self.get(entry), self.get(entry + 4));
+        let used = u64::from_le(self.get(entry));
+        let (head, written) = (used as u32, (used >> 32) as u32);
         self.used = self.used.wrapping_add(1);
         self.free.push(head as u16);
         if let Some(rest) = self.chains.get_mut(head as usize) {
@@ -196,12 +204,13 @@ impl Queue {
         }
         let len = if self.writes { written as usize } else { 0 };
         assert!(len <= BUFFER, "{len} bytes in a buffer of {BUFFER}");
-        let mut bytes = vec![0; len];
+        let before = bytes.len();
+        bytes.resize(before + len, 0);
         let read = self
             .memory
-            .read_slice(&mut bytes, GuestAddress(self.buffer(head as u16)));
+            .read_slice(&mut bytes[before..], GuestAddress(self.buffer(head as u16)));
         read.expect("is the guest's memory");
-        Some(bytes)
+        true
     }
 
     /// Whether the device wants to be kicked for what was offered since it was asked last.

@@ -48,6 +48,8 @@ pub struct Inbox {
     /// There may be some: who looks for each frame takes no lock.
     any: AtomicBool,
     bell: EventFd,
+    /// It was rung since the port's thread slept last: frame after frame comes before the thread runs.
+    rung: AtomicBool,
 }
 
 impl Inbox {
@@ -60,13 +62,21 @@ impl Inbox {
             notices: Mutex::default(),
             any: AtomicBool::new(false),
             bell: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            rung: AtomicBool::new(false),
         }))
     }
 
-    /// Wakes the port's thread.
+    /// Wakes the port's thread, which looks at everything that was there before.
     pub fn ring(&self) {
-        // Fails where the counter is full: then it has been rung.
-        let _ = self.bell.write(1);
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // Fails where the counter is full: then it has been rung.
+            let _ = self.bell.write(1);
+        }
+    }
+
+    /// The port's thread is awake, and looks at everything from now on.
+    fn answer(&self) {
+        self.rung.swap(false, Ordering::AcqRel);
     }
 
     fn put(&self, arrival: Arrival) {
@@ -352,6 +362,9 @@ impl Outside for Place {
     }
 
     fn sleep(&mut self, asleep: bool) -> bool {
+        if !asleep {
+            self.inbox.answer();
+        }
         self.door.sleep(asleep) || !self.inbox.notices.lock().is_empty()
     }
 
