@@ -477,7 +477,7 @@ fn a_guest_without_a_driver_migrates_live() -> Result<()> {
 
 /// Mebibytes of a measurement, and pings of one.
 const MEBIBYTES: u32 = 32;
-const PINGS: u32 = 500;
+const PINGS: u32 = 2000;
 /// How often each is measured, by turns.
 const TURNS: usize = 3;
 
@@ -577,7 +577,8 @@ fn speed_beside_a_stream() -> Result<()> {
     one.qemu_arguments.extend(stream(&bed, "cards", true, 0x11));
     one.qemu_arguments.extend(stream(&bed, "hca", true, 0x12));
     let mut two = cloud(&bed, &daemon, "cloud2", &["net2"])?;
-    two.qemu_arguments.extend(stream(&bed, "cards", false, 0x13));
+    two.qemu_arguments
+        .extend(stream(&bed, "cards", false, 0x13));
     let mut with_hca = bed.config("vm1");
     with_hca.modules = MLX5.map(str::to_owned).to_vec();
     with_hca.modules.push("virtio_net".to_owned());
@@ -590,17 +591,17 @@ fn speed_beside_a_stream() -> Result<()> {
         guest.booted()?;
     }
     ipoib::up(&hca, "ib0", WITH_HCA, LIMIT)?;
-    up(&one, CLOUD1)?;
-    up(&two, CLOUD2)?;
     for (guest, mac, address) in [
-        (&one, 0x11, "10.8.0.2"),
-        (&two, 0x13, "10.8.0.3"),
-        (&one, 0x12, "10.7.0.2"),
-        (&hca, 0x14, "10.7.0.1"),
+        (&one, "52:54:00:12:34:56", CLOUD1),
+        (&two, "52:54:00:12:34:57", CLOUD2),
+        (&one, "52:54:00:00:00:11", "10.8.0.2"),
+        (&two, "52:54:00:00:00:13", "10.8.0.3"),
+        (&one, "52:54:00:00:00:12", "10.7.0.2"),
+        (&hca, "52:54:00:00:00:14", "10.7.0.1"),
     ] {
         // Names of interfaces do not follow the order of QEMU's arguments.
         let set = format!(
-            "cd /sys/class/net && it=$(grep -l :{mac:02x}$ */address | cut -d/ -f1) && \
+            "cd /sys/class/net && it=$(grep -l {mac} */address | cut -d/ -f1) && \
              ip address add {address}/24 dev $it && ip link set $it up"
         );
         guest.sh(&set, LIMIT)?;
