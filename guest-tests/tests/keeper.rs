@@ -96,7 +96,7 @@ fn pingpong([server, client]: &Pair) -> Result<()> {
     Pingpong::Rc.between((client, server), DEVICE, true, "", LIMIT)
 }
 
-/// IPoIB between the guests, whose interfaces are new each time, at addresses like those of their cable.
+/// IPoIB between the guests, at addresses like those of their cable. The interfaces are new each time.
 fn over_ipoib([server, client]: &Pair) -> Result<()> {
     let [served, called] =
         [server, client].map(|guest| guest.address().replacen("10.0", "10.9", 1));

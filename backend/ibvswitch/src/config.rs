@@ -154,7 +154,7 @@ pub struct Hardware {
     pub service_levels: ServiceLevels,
     /// The cluster that its VM is in, by its place in [`Config::clusters`], and its LID there.
     pub cluster: Option<(usize, Lid)>,
-    /// Its P_Key table from index 0; `None`: that of the VF behind it.
+    /// Its P_Key table from index 0; `None`: it has the table of the VF behind it.
     pub pkeys: Option<Vec<PKey>>,
     /// As [`Vf::guest_memory`].
     pub guest_memory: Option<u64>,

@@ -208,7 +208,7 @@ fn a_vm_whose_daemon_dies_is_at_one_place() {
     }
 }
 
-/// A destination whose memory is not the VM's gets nothing.
+/// A destination with other memory than the VM's gets nothing.
 #[test]
 fn a_destination_with_other_memory_gets_no_vm() {
     let mut scene = Scene::new(Daemon::logging(SUBNET));

@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Ready = 3,
     /// Both ways: a descriptor of the device under a name.
     Hold = 4,
-    /// Both ways: a client, whose connection the descriptor is.
+    /// Both ways: a client. The descriptor is its connection.
     Client = 5,
     /// Both ways: a message of the client, with its descriptors.
     Message = 6,

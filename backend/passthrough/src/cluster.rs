@@ -1,5 +1,5 @@
-//! A virtual cluster whose VMs have VFs that are passed through: LIDs by which they know each other, and where
-//! in the subnet their ports are.
+//! A virtual cluster of VMs with VFs that are passed through: the LIDs by which VMs know each other, and where their
+//! ports are in the subnet.
 //!
 //! Of all that names a LID, the commands that set up connections pass the daemon, and so does what a guest asks
 //! about its port. There the cluster's LIDs stand for the subnet's. Address vectors of datagrams are in the

@@ -24,7 +24,7 @@ const MOVES: &str = "IBVSWITCH_TEST_MOVES";
 /// Size of the disk that the VM has of its peer, by NVMe over RDMA.
 const MEBIBYTES: u32 = 16;
 
-/// A subnet manager in the VM, which stands by: that of the daemon has the higher priority.
+/// A subnet manager in the VM. It stands by: the daemon's has the higher priority.
 const OPENSM: &str = "mkdir -p /tmp/osm && OSM_CACHE_DIR=/tmp/osm OSM_TMP_DIR=/tmp/osm opensm -p 0 -f - -F none.conf";
 
 /// That the VM's addresses are at one place: by packets that go from port to port, and as the subnet

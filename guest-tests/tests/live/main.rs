@@ -50,7 +50,7 @@ fn a_vm_moves_under_traffic_and_does_not_notice() -> Result<()> {
             }
             Err(vm.failed(format!("{after:?}, and before {before:?}")))
         });
-        let name = format!("at {to} its Ethernet card is that of the port there");
+        let name = format!("at {to} its Ethernet card is the card of the port there");
         checks.check(&name, || scene.reach_card(&vm));
     }
     let pair = Pair { vm: &vm, peer };

@@ -74,7 +74,7 @@ pub fn want_pages<D: Dma + 'static>(
     if !state.hears_of(EventType::PageRequest) {
         return Err(PagesError::Unheard);
     }
-    // For the function itself, whose number here is 0.
+    // For the function itself, which has the number 0 here.
     let entry = Entry::new(EventType::PageRequest).with(4, count as u32);
     state.event(dma, &entry);
     Ok(())

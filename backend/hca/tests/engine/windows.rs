@@ -82,7 +82,7 @@ impl Bench {
         sent(&self.pair.1.cq.poll())[0].1
     }
 
-    /// Binds the window, whose key is another one from then on.
+    /// Binds the window, which has another key from then on.
     fn bind(&mut self, to: Bound) -> Status {
         let new = self.window & !0xff | u32::from(self.window as u8 ^ 0x11);
         let wr = bind(self.kind, self.window, new as u8, self.pair.1.qpn, to);

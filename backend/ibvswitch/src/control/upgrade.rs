@@ -26,7 +26,7 @@ pub struct Upgraded {
     pub from: String,
     /// VMs that have gone on.
     pub vms: u64,
-    /// VMs whose devices could not go on as they were: their drivers recover them.
+    /// VMs with devices that could not go on as they were: their drivers recover them.
     pub failed: u64,
     /// How long devices have rested, in microseconds.
     pub rested_us: u64,

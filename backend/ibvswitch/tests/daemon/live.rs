@@ -26,7 +26,7 @@ impl Move {
         Self(Client::connect(&socket).expect("a daemon"))
     }
 
-    /// Begins to move what a VM has: names, each with that of its destination behind a `=` or without.
+    /// Begins to move what a VM has: names, each alone or with a `=` and the name of its destination.
     pub fn begin(daemon: &Daemon, vms: &[&str], to: &str) -> Result<Self, String> {
         let mut client = Self::connect(daemon);
         let moves = vms.iter().map(|vm| {

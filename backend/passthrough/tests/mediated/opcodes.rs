@@ -28,7 +28,7 @@ const fn never(at: usize, high: u32, low: u32, value: u32) -> Wrong {
     ((at, high, low), value, Status::BadParameter)
 }
 
-/// An address whose lower half the request has set to the daemon's memory already.
+/// An address. The request has set its lower half to the daemon's memory already.
 const fn address(at: usize) -> Wrong {
     never(at, 31, 0, WINDOW.0)
 }

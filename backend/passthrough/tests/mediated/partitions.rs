@@ -144,7 +144,7 @@ fn queue_pairs_have_indexes_of_the_guests_partitions() {
     assert_eq!(indexes(&passed), [0, 0]);
 }
 
-/// The manager of the subnet gives the port other partitions: whose index is one of somebody else's stops.
+/// The manager of the subnet gives the port other partitions. A queue pair stops when its index is somebody else's.
 #[test]
 fn queue_pairs_stop_where_another_partition_comes() {
     let mut guest = guest();

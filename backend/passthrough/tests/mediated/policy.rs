@@ -25,7 +25,7 @@ fn put(bytes: &mut [u8], offset: usize, value: u32) {
     Field::new(offset, 31, 0).set(bytes, value);
 }
 
-/// One of a cluster whose VM is known there by this LID.
+/// A member of a cluster: its VM is known there by this LID.
 fn member(cluster: &Arc<Cluster>, lid: u16, vf: &Scripted) -> Guest {
     let policy = Policy {
         membership: Some(Membership {
@@ -147,7 +147,7 @@ fn a_header_is_added_where_the_port_wants_it() {
     );
 }
 
-/// What the guest is told of a queue pair whose context the VF has as it was passed on.
+/// What the guest is told of a queue pair. The VF has its context as it was passed on.
 fn query(guest: &mut Guest, qpn: u32, passed: &[u8]) -> Vec<u8> {
     let context = Span::new(CONTEXT, 0xe8).get(passed).to_vec();
     guest.vf.follow(Box::new(move |request| {

@@ -70,7 +70,7 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// Its P_Key table, where it is not that of the VF behind it.
+    /// Its P_Key table, where it has another one than the VF behind it.
     fn partitions_of(&self, section: &Section<'d>, smp: SmpAccess) -> Option<Vec<PKey>> {
         let list = section.array("pkeys")?;
         if smp == SmpAccess::Fabric {
