@@ -77,6 +77,8 @@ pub struct Config {
     pub external: External,
     /// The virtual clusters.
     pub clusters: Vec<Cluster>,
+    /// VMs of clusters that have their VFs at other daemons.
+    pub elsewhere: Vec<Elsewhere>,
     /// The switches and the cables between them.
     pub wiring: Wiring,
     /// The hypervisors, at least one unless the switches are those of a file.
@@ -137,6 +139,19 @@ pub struct Hypervisor {
     pub vfs: Vec<Vf>,
     /// VFs that are passed through. They are no part of the subnet.
     pub hardware: Vec<Hardware>,
+}
+
+/// A table `[[cluster.elsewhere]]`: a VM of a cluster that has its VF at another daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// The cluster, by its place in [`Config::clusters`].
+    pub cluster: usize,
+    /// The VM's LID there.
+    pub virtual_lid: Lid,
+    /// The port's LID in the subnet.
+    pub lid: Lid,
+    /// The port's GUID.
+    pub guid: Guid,
 }
 
 /// A table `[[hypervisor.vf]]` with a `device`: a VF that is passed through.

@@ -131,6 +131,35 @@ fn clusters_have_lids_of_their_own() {
     );
 }
 
+/// VMs of one cluster with VFs at two daemons, each of which is told where the other's are: with LIDs of their own,
+/// and with one that both share.
+#[test]
+fn a_cluster_of_two_daemons() {
+    let shared = "[fabric]\nmodel = 'shared-port'\n[[hypervisor]]\nname = 'hv1'\n\
+                  [[hypervisor.vf]]\nname = 'a1'\nlike = 'connectx-5'\n\
+                  [[hypervisor.vf]]\nname = 'a2'\nlike = 'connectx-5'\n";
+    for inner in [INNER, shared] {
+        let inner = Daemon::configured(inner);
+        let [one, two] = [("a1", 1, "a2", 2), ("a2", 2, "a1", 1)].map(|(name, lid, far, there)| {
+            let behind = inner.vf(far);
+            let cluster = format!(
+                "[[cluster]]\nname = 'a'\n[[cluster.elsewhere]]\nvlid = {there}\nlid = {}\nguid = '{}'\n",
+                behind["lid"],
+                behind["port_guid"].as_str().expect("a GUID")
+            );
+            let keys = format!("cluster = 'a'\nvlid = {lid}");
+            inner.before_with(&cluster, &[(name, &keys)])
+        });
+        let (mut a1, mut a2) = (Peer::open(&one, "a1"), Peer::open(&two, "a2"));
+        assert_eq!((a1.port.lid, a2.port.lid), (1, 2));
+        let (to_a2, to_a1) = connected(Transport::Rc, &a1, &a2);
+        assert_eq!((path(&to_a2), path(&to_a1)), ((false, 2), (false, 1)));
+        a1.write_to(&a2);
+        a2.write_to(&a1);
+        refused(&a1.qp(Transport::Rc), &Connection::to(3, 1000));
+    }
+}
+
 /// VFs made after an adapter's that share the LID of its port, as those of adapters do: packets need a global route
 /// header, which programs that know of LIDs alone leave out.
 #[test]

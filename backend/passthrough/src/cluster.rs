@@ -1,5 +1,5 @@
 //! A virtual cluster of VMs with VFs that are passed through: the LIDs by which VMs know each other, and where their
-//! ports are in the subnet.
+//! ports are in the subnet. Of VMs with VFs at other daemons an operator says it.
 //!
 //! Of all that names a LID, the commands that set up connections pass the daemon, and so does what a guest asks
 //! about its port. There the cluster's LIDs stand for the subnet's. Address vectors of datagrams are in the
@@ -20,9 +20,20 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Member {
     lid: u16,
-    /// Of the VF, which knows its port.
-    report: Arc<Mutex<Report>>,
+    port: Whereabouts,
 }
+
+/// Where a VM's port is.
+#[derive(Debug)]
+enum Whereabouts {
+    /// Here: the VF's report knows it.
+    Here(Arc<Mutex<Report>>),
+    /// At another daemon: its LID in the subnet, and its GUID.
+    Elsewhere(u16, u64),
+}
+
+/// The subnet prefix that there is without another (IBA 4.1.1).
+const DEFAULT_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
 
 /// A VM's place in a cluster.
 #[derive(Debug, Clone)]
@@ -36,7 +47,14 @@ pub struct Membership {
 impl Cluster {
     /// A VM with this LID is in it, behind the VF that has this report.
     pub(crate) fn join(&self, lid: u16, report: Arc<Mutex<Report>>) {
-        self.members.lock().push(Member { lid, report });
+        let port = Whereabouts::Here(report);
+        self.members.lock().push(Member { lid, port });
+    }
+
+    /// A VM with this LID is in it, whose port another daemon has: its LID in the subnet, and its GUID.
+    pub fn know(&self, lid: u16, in_the_subnet: u16, guid: u64) {
+        let port = Whereabouts::Elsewhere(in_the_subnet, guid);
+        self.members.lock().push(Member { lid, port });
     }
 
     /// The port that a connection is to go to, by a LID of the cluster, or by the subnet's LID of one of the
@@ -65,12 +83,40 @@ impl Cluster {
     /// The LIDs and the ports of those that have one, and this GID.
     fn ports(&self, gid: Option<[u8; 16]>) -> Vec<(u16, Port)> {
         let members = self.members.lock();
-        let ports = members
-            .iter()
-            .map(|member| (member.lid, member.report.lock().port));
+        let here: Vec<Option<Port>> = members.iter().map(Member::here).collect();
+        // All of one subnet have one prefix.
+        let known = here.iter().flatten().find(|port| port.gid != [0; 16]);
+        let prefix = known.and_then(|port| port.gid.first_chunk().copied());
+        let prefix = prefix.unwrap_or(DEFAULT_PREFIX);
+        let ports = members.iter().zip(&here);
+        let ports = ports.map(|(member, here)| (member.lid, here.unwrap_or(member.there(prefix))));
         ports
             .filter(|(_, port)| port.lid != 0 && gid.is_none_or(|gid| gid == port.gid))
             .collect()
+    }
+}
+
+impl Member {
+    fn here(&self) -> Option<Port> {
+        match &self.port {
+            Whereabouts::Here(report) => Some(report.lock().port),
+            Whereabouts::Elsewhere(..) => None,
+        }
+    }
+
+    fn there(&self, prefix: [u8; 8]) -> Port {
+        let Whereabouts::Elsewhere(lid, guid) = self.port else {
+            return Port::default();
+        };
+        let mut gid = [0; 16];
+        gid[..8].copy_from_slice(&prefix);
+        gid[8..].copy_from_slice(&guid.to_be_bytes());
+        Port {
+            lid,
+            port_guid: guid,
+            gid,
+            ..Port::default()
+        }
     }
 }
 
@@ -116,6 +162,35 @@ mod tests {
             (found(6, None), found(5, None), found(0, None)),
             (None, None, None)
         );
+    }
+
+    #[test]
+    fn ports_elsewhere_have_the_subnets_prefix() {
+        let cluster = Cluster::default();
+        cluster.know(6, 12, 0x0002_c903_0000_0106);
+        let gid = |cluster: &Cluster| {
+            cluster
+                .find(6, None)
+                .map(|port| (port.lid, port.gid[..8].to_vec()))
+        };
+        assert_eq!(gid(&cluster), Some((12, DEFAULT_PREFIX.to_vec())));
+        let report = Report {
+            port: Port {
+                lid: 9,
+                gid: [0x20; 16],
+                ..Port::default()
+            },
+            ..Report::default()
+        };
+        cluster.join(1, Arc::new(Mutex::new(report)));
+        assert_eq!(gid(&cluster), Some((12, vec![0x20; 8])));
+        let mut whole = [0x20; 16];
+        whole[8..].copy_from_slice(&0x0002_c903_0000_0106_u64.to_be_bytes());
+        assert_eq!(
+            cluster.find(12, Some(whole)).map(|port| port.gid),
+            Some(whole)
+        );
+        assert_eq!(cluster.lid_of(12, None), Some(6));
     }
 
     #[test]

@@ -61,7 +61,8 @@ pub(super) const LINK: &[&str] = &["from", "to", "count"];
 pub(super) const ROUTER: &[&str] = &["name", "switches"];
 /// Partition names are the user's own.
 pub(super) const PARTITIONS: &[&str] = &[];
-pub(super) const CLUSTER: &[&str] = &["name", "sm_lid", "view"];
+pub(super) const CLUSTER: &[&str] = &["name", "sm_lid", "view", "elsewhere"];
+pub(super) const ELSEWHERE: &[&str] = &["vlid", "lid", "guid"];
 pub(super) const HYPERVISOR: &[&str] = &[
     "name",
     "switch",

@@ -110,6 +110,7 @@ impl<'d> Reader<'d> {
             subnets,
             external,
             clusters: self.names.clusters.found,
+            elsewhere: self.names.clusters.elsewhere,
             wiring,
             hypervisors,
         }

@@ -110,6 +110,7 @@ fn every_key_is_documented_and_shown() {
         ("sm", keys::SM),
         ("external", keys::EXTERNAL),
         ("cluster", keys::CLUSTER),
+        ("cluster.elsewhere", keys::ELSEWHERE),
         ("subnet", keys::SUBNET),
         ("switch", keys::SWITCH),
         ("link", keys::LINK),
@@ -123,6 +124,7 @@ fn every_key_is_documented_and_shown() {
                 format!("{key} = "),
                 format!("[{key}]"),
                 format!("[hypervisor.{key}]"),
+                format!("[cluster.{key}]"),
             ];
             assert!(
                 shown.iter().any(|form| DEFAULT.contains(form)),

@@ -367,6 +367,10 @@ impl Assembly {
         let arrived = arrived.transpose().map_err(AssemblyError::Arrival)?;
         let mut passed_through = Vec::new();
         let clusters: Vec<Arc<Cluster>> = config.clusters.iter().map(|_| Arc::default()).collect();
+        for vm in &config.elsewhere {
+            let (seen, lid) = (vm.virtual_lid.value(), vm.lid.value());
+            clusters[vm.cluster].know(seen, lid, vm.guid.value());
+        }
         for (socket, hardware) in passed.zip(config.hardware()) {
             let name = hardware.name.clone();
             let device =

@@ -2,11 +2,11 @@
 
 use hca::{Foreign, ServiceLevels};
 use toml::de::DeValue;
-use wire::{Lid, PKey, Sl};
+use wire::{Guid, Lid, PKey, Sl};
 
-use super::{LID_MAX, LID_REMEDY, Reader};
+use super::{GUID_REMEDY, LID_MAX, LID_REMEDY, Reader};
 use crate::config::document::{Entry, Section, Seen};
-use crate::config::{Cluster, View, keys};
+use crate::config::{Cluster, Elsewhere, View, keys};
 
 const SL_REMEDY: &str = "the service levels are 0 to 15";
 
@@ -14,6 +14,7 @@ const SL_REMEDY: &str = "the service levels are 0 to 15";
 #[derive(Debug, Default)]
 pub(super) struct Clusters {
     pub(super) found: Vec<Cluster>,
+    pub(super) elsewhere: Vec<Elsewhere>,
     /// The virtual LIDs taken in each, and one below which all are.
     taken: Vec<(Seen<i64>, i64)>,
 }
@@ -36,6 +37,65 @@ impl<'d> Reader<'d> {
                 sm_lid: Lid::from(sm_lid as u16),
                 view: self.view(&section, extended_lids),
             });
+            self.elsewhere(&section);
+        }
+    }
+
+    /// Its VMs that have their VFs at other daemons.
+    fn elsewhere(&mut self, cluster: &Section<'d>) {
+        let index = self.names.clusters.found.len() - 1;
+        let mut guids: Seen<u64> = Seen::new();
+        for section in cluster.sections("elsewhere", keys::ELSEWHERE) {
+            let owner = "a VM elsewhere";
+            let virtual_lid = section.integer("vlid", 1..=LID_MAX, LID_REMEDY);
+            let lid = section.integer("lid", 1..=LID_MAX, LID_REMEDY);
+            let guid = section.text("guid").and_then(|entry| {
+                let guid: Option<Guid> = entry.value.parse().ok();
+                let guid = guid.filter(|guid| *guid != Guid::NONE);
+                let guid = entry.meaning(guid, "not a port's GUID", GUID_REMEDY)?;
+                entry.with(guid.value()).claim(&mut guids, "GUID", owner);
+                Some(guid)
+            });
+            for (key, is_there) in [
+                ("vlid", virtual_lid.is_some()),
+                ("lid", lid.is_some()),
+                ("guid", guid.is_some()),
+            ] {
+                if !is_there && section.value(key).is_none() {
+                    section.reject(
+                        key,
+                        "nothing says where the VM is",
+                        "write `vlid`, its LID in the cluster, and `lid` and `guid` of its port",
+                    );
+                }
+            }
+            let (Some(virtual_lid), Some(lid), Some(guid)) = (virtual_lid, lid, guid) else {
+                continue;
+            };
+            virtual_lid.claim(
+                &mut self.names.clusters.taken[index].0,
+                "virtual LID",
+                owner,
+            );
+            self.names.clusters.elsewhere.push(Elsewhere {
+                cluster: index,
+                virtual_lid: Lid::from(virtual_lid.value as u16),
+                lid: Lid::from(lid.value as u16),
+                guid,
+            });
+        }
+    }
+
+    /// Where others of a cluster are at other daemons, connections are all that its VMs have of it.
+    pub(super) fn check_elsewhere(&self, section: &Section<'d>, cluster: Option<(usize, Lid)>) {
+        let mut elsewhere = self.names.clusters.elsewhere.iter();
+        let has_others = |(index, _)| elsewhere.any(|other| other.cluster == index);
+        if cluster.is_some_and(has_others) {
+            section.reject(
+                "cluster",
+                "a cluster with VMs elsewhere has VFs that are passed through, and no others",
+                "name another cluster, or give the VF a `device`",
+            );
         }
     }
 

@@ -200,6 +200,7 @@ impl<'d> Reader<'d> {
         }
         let mads = self.mads(section, smp);
         let cluster = self.membership(section, label, smp == SmpAccess::Fabric);
+        self.check_elsewhere(section, cluster);
         let virtual_pkeys = self.virtual_pkeys(section, &pkeys);
         let service_levels = self.service_levels(section);
         let configured = section.text("socket");

@@ -41,6 +41,7 @@ impl<'d> Reader<'d> {
         };
         let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
         let cluster = self.membership(section, label, false);
+        self.check_elsewhere(section, cluster);
         let claims = self.claims(section, cluster.is_some());
         let configured = section.text("socket");
         let name = name?;

@@ -102,6 +102,67 @@ fn rights_of_devices() {
     }
 }
 
+/// VMs of a cluster at other daemons.
+#[test]
+fn vms_elsewhere() {
+    let text = |elsewhere: &str, vf: &str| {
+        format!(
+            "[[cluster]]\nname = \"a\"\n[[cluster.elsewhere]]\n{elsewhere}\n\
+             [[hypervisor]]\nname = \"h\"\n[[hypervisor.vf]]\nname = \"v\"\ncluster = \"a\"\n{vf}\n"
+        )
+    };
+    let right = "vlid = 1\nlid = 7\nguid = \"0002:c903:0000:0101\"";
+    let config = parse(&text(right, "device = \"unix:/v\""));
+    let [there] = &config.elsewhere[..] else {
+        panic!("{config:?}");
+    };
+    assert_eq!(
+        (
+            there.cluster,
+            there.virtual_lid,
+            there.lid,
+            there.guid.value()
+        ),
+        (0, 1.into(), 7.into(), 0x0002_c903_0000_0101)
+    );
+    // The next one free.
+    assert_eq!(
+        config.hypervisors[0].hardware[0].cluster,
+        Some((0, 2.into()))
+    );
+    let passed = "device = \"unix:/v\"";
+    for (elsewhere, vf, what) in [
+        (
+            right,
+            "",
+            "a cluster with VMs elsewhere has VFs that are passed through, and no others",
+        ),
+        (
+            right,
+            "device = \"unix:/v\"\nvlid = 1",
+            "this virtual LID is already that of a VM elsewhere",
+        ),
+        (
+            "vlid = 1\nlid = 7",
+            passed,
+            "`cluster.elsewhere.guid`: nothing says where the VM is; write `vlid`, its LID in the cluster",
+        ),
+        (
+            "vlid = 1\nlid = 7\nguid = \"0\"",
+            passed,
+            "not a port's GUID",
+        ),
+        (
+            "vlid = 0\nlid = 7\nguid = \"0002:c903:0000:0101\"",
+            passed,
+            "`cluster.elsewhere.vlid = 0`",
+        ),
+    ] {
+        let found = problems(&text(elsewhere, vf));
+        assert!(found[0].contains(what), "{found:?}");
+    }
+}
+
 #[test]
 fn names() {
     for name in [
