@@ -3,8 +3,11 @@
 
 mod daemon;
 
-use daemon::{Daemon, HALF, Peer, connected};
-use driver::{Access, AddressVector, Connection, Data, QueuePair, SendRequest, Status, Transport};
+use daemon::{Daemon, HALF, Peer, connected, connected_by};
+use driver::{
+    Access, AddressVector, Config, Connection, Data, QueuePair, Receive, SendRequest,
+    SharedReceiveQueue, Status, Transport, XrcDomain,
+};
 
 const GRH: usize = 40;
 const QKEY: u32 = 0x1122_3344;
@@ -158,6 +161,38 @@ fn a_cluster_of_two_daemons() {
         a2.write_to(&a1);
         refused(&a1.qp(Transport::Rc), &Connection::to(3, 1000));
     }
+}
+
+/// Extended reliable connections, of which one end has no receive queue and the other no send queue.
+#[test]
+fn extended_connections_are_by_lids_of_the_cluster() {
+    let inner = Daemon::configured(INNER);
+    let vfs = ["a1", "a2"].map(|name| (name, "cluster = 'a'"));
+    let outer = inner.before_with(CLUSTERS, &vfs);
+    let [mut a1, mut a2] = vfs.map(|(name, _)| Peer::open(&outer, name));
+    let domain = XrcDomain::new(&a2.device).expect("a domain");
+    let mut queue = SharedReceiveQueue::new(&a2.pd, 4, 1, Some((&domain, &a2.cq))).expect("an SRQ");
+    let initiator = a1.config(Transport::XrcInitiator);
+    let target = Config {
+        receive: Receive::Shared(&queue),
+        xrcd: Some(&domain),
+        ..a2.config(Transport::XrcTarget)
+    };
+    let (mut there, back) = connected_by(&initiator, &target, &a1, &a2, |_| {});
+    assert_eq!((path(&there), path(&back)), ((false, 2), (false, 1)));
+    // By nobody's LID, and by the other cluster's.
+    for lid in [7, 22] {
+        let qp = a1.qp(Transport::XrcInitiator);
+        refused(&qp, &Connection::to(lid, back.number()));
+    }
+    queue.post(&[a2.sge(HALF, 5000)]).expect("is posted");
+    a1.fill(0, 5000, 1);
+    let from = [a1.sge(0, 5000)];
+    let send = SendRequest::send(Data::Memory(&from)).to_srq(queue.number());
+    a1.execute(&mut there, &send);
+    let entry = a2.cq.wait().expect("a completion");
+    assert_eq!(entry.srqn(), queue.number());
+    a2.verify(HALF, 5000, 1);
 }
 
 /// VFs made after an adapter's that share the LID of its port, as those of adapters do: packets need a global route
