@@ -21,6 +21,7 @@ pub mod machine;
 pub mod management;
 pub mod manager_files;
 pub mod placement;
+pub mod places;
 pub mod port;
 pub mod ports;
 pub mod relocation;

@@ -179,7 +179,7 @@ fn a_vm_whose_source_dies_is_at_one_place() {
     }
 }
 
-/// The daemon is killed. The keeper has all of them, and the next daemon has VMs where they were started.
+/// The daemon is killed. The keeper has all of them, and the next daemons have VMs where they went on.
 #[test]
 fn a_vm_whose_daemon_dies_is_at_one_place() {
     for taken in 0..=STEPS.len() {
@@ -203,9 +203,51 @@ fn a_vm_whose_daemon_dies_is_at_one_place() {
             .map(|peer| Peer::new(peer.device.recover().unwrap()));
         let [mut vm, peer, observer] = recovered;
         vm.write_to(&peer);
-        let (guid, lid, _) = place(&scene.daemon, &mut Vm::at(observer));
-        assert_eq!((guid, lid), (before.0, before.1), "{taken}");
+        let vf = if taken == STEPS.len() {
+            "hv2-spare1"
+        } else {
+            "vm1"
+        };
+        let after = place(&scene.daemon, &mut Vm::at(observer));
+        assert_eq!(after, (before.0, before.1, vf.to_owned()), "{taken}");
     }
+}
+
+/// VMs that did not run while their addresses moved, and ports.
+#[test]
+fn addresses_are_where_they_were_when_a_daemon_died() {
+    let text = format!(
+        "{SUBNET}[[hypervisor.port]]\nname = \"card\"\nkind = \"vhost-user-net\"\n\
+         [[hypervisor]]\nname = \"hv4\"\nspare_ports = 1\n"
+    );
+    let daemon = Daemon::kept(&text);
+    let holders = || -> Vec<(String, String)> {
+        let status = daemon.ask(&["status"]);
+        let vfs = status["vfs"].as_array().expect("VFs").iter();
+        let holds = vfs.filter_map(|vf| Some((vf["name"].as_str()?, vf["holds"].as_str()?)));
+        holds.map(|(vf, vm)| (vf.into(), vm.into())).collect()
+    };
+    let die = |times: usize| {
+        daemon.kill_served();
+        let said = || daemon.log().matches("run: serving").count();
+        await_that("there is another daemon", || said() == times + 1);
+    };
+    let lid = daemon.lid("vm1");
+    daemon.ask(&["vf", "migrate", "vm1", "--to", "hv2"]);
+    daemon.ask(&["vf", "migrate", "card", "--to", "hv4"]);
+    let moved = holders();
+    assert!(moved.contains(&("hv2-spare1".into(), "vm1".into())));
+    assert!(moved.contains(&("hv4-spare-port1".into(), "card".into())));
+    die(1);
+    assert_eq!(holders(), moved);
+    assert_eq!(daemon.lid("hv2-spare1"), lid);
+    // Another program in between, and back.
+    daemon.ask(&["upgrade"]);
+    daemon.ask(&["vf", "migrate", "vm1", "--to", "hv1"]);
+    let back = holders();
+    die(3);
+    assert_eq!(holders(), back);
+    assert!(back.contains(&("vm1".into(), "vm1".into())));
 }
 
 /// A destination with other memory than the VM's gets nothing.

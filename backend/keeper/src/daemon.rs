@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use tracing::{error, info};
 use vfio_user::{Resumed, StandIn, Stop, Witness};
@@ -11,6 +12,7 @@ use vmm::socket::Lost;
 
 use crate::channel::{Channel, Kind};
 use crate::mark::Mark;
+use crate::note;
 
 /// The name under which the keeper has a device's [`Mark`].
 pub(crate) const MARK: &str = "mark";
@@ -60,7 +62,7 @@ impl Keeper {
             None => (Mark::new()?, true),
         };
         let kept = Kept {
-            channel: Some(channel),
+            channel: Some(Arc::new(channel)),
             held,
             mark,
             told: false,
@@ -86,7 +88,7 @@ impl Keeper {
 #[derive(Debug)]
 pub struct Kept {
     /// `None` once the keeper is gone.
-    channel: Option<Channel>,
+    channel: Option<Arc<Channel>>,
     held: BTreeMap<String, OwnedFd>,
     mark: Mark,
     /// The keeper was told of the last message.
@@ -108,7 +110,7 @@ impl Kept {
     /// The memory is not what it was.
     pub fn adopt([channel, mark]: [OwnedFd; 2]) -> io::Result<Self> {
         Ok(Self {
-            channel: Some(Channel::new(channel)),
+            channel: Some(Arc::new(Channel::new(channel))),
             held: BTreeMap::new(),
             mark: Mark::adopt(mark)?,
             told: false,
@@ -132,6 +134,18 @@ impl Kept {
         held.map_err(other)
     }
 
+    /// The text that a daemon before has noted under this label.
+    pub fn noted(&mut self, label: &str) -> Option<String> {
+        self.take(label).and_then(|fd| note::read(fd).ok())
+    }
+
+    /// Notes texts about the device, also while somebody waits for what the keeper has. `None` once the keeper is
+    /// gone.
+    #[must_use]
+    pub fn notes(&self) -> Option<Notes> {
+        self.channel.clone().map(Notes)
+    }
+
     fn tell(&mut self, kind: Kind, body: &[u8], fds: &[BorrowedFd<'_>]) {
         let Some(channel) = &self.channel else { return };
         if let Err(lost) = channel.send(kind, body, fds) {
@@ -151,7 +165,10 @@ impl Kept {
             match packet.kind {
                 Kind::Client => stream = packet.fd(),
                 Kind::Message => messages.push((packet.body, packet.fds)),
-                Kind::Shown => shown = serde_json::from_slice(&packet.body).unwrap_or_default(),
+                Kind::Shown => match serde_json::from_slice(&packet.body) {
+                    Ok(read) => shown = read,
+                    Err(error) => error!("a VM's device is as after a reset: {error}"),
+                },
                 _ => break,
             }
         }
@@ -160,6 +177,22 @@ impl Kept {
             messages,
             shown,
         }))
+    }
+}
+
+/// Texts about a device that the keeper keeps for a daemon to come. Clones are about the same one.
+#[derive(Debug, Clone)]
+pub struct Notes(Arc<Channel>);
+
+impl Notes {
+    /// Notes `text` under a label, in place of the one that is there.
+    ///
+    /// # Errors
+    /// The keeper is gone, or a limit of the system was met.
+    pub fn note(&self, label: &str, text: &str) -> io::Result<()> {
+        let fd = note::write(text)?;
+        let held = self.0.send(Kind::Hold, label.as_bytes(), &[fd.as_fd()]);
+        held.map_err(other)
     }
 }
 

@@ -20,10 +20,11 @@ mod client;
 mod daemon;
 mod keeper;
 mod mark;
+mod note;
 mod sandbox;
 mod slot;
 pub mod supervisor;
 
 pub use client::Client;
-pub use daemon::{Keeper, Kept};
+pub use daemon::{Keeper, Kept, Notes};
 pub use keeper::run;

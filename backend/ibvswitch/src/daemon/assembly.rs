@@ -9,8 +9,10 @@ use std::thread::{self, JoinHandle};
 
 use connectx::{Configuration, FunctionState, Likeness, Software};
 use hca::{Clock, Engine, Quota, VfId};
+use keeper::Kept;
 use parking_lot::RwLock;
 use passthrough::Cluster;
+use tracing::error;
 use vfio_user::{Device, Interrupts, IrqInfo, Server};
 use vmm::{Stop, remedy};
 use vswitch::Plan;
@@ -33,6 +35,7 @@ use crate::daemon::hardware::HardwareDevice;
 use crate::daemon::limits::Limits;
 use crate::daemon::management::{self, Management, ManagementError, ManagementThread};
 use crate::daemon::placement::{self, Talks};
+use crate::daemon::places::{self, Places};
 use crate::daemon::port::FunctionPort;
 use crate::daemon::ports::{self, Inbox, Ports};
 use crate::daemon::relocation::End;
@@ -123,6 +126,13 @@ impl Assembly {
         abort: &Abort,
     ) -> Result<Self, AssemblyError> {
         let plan = Plan::new(&config.model());
+        // What the keeper has of a daemon that died.
+        let places: Places = { config.vfs().zip(&mut listeners) }
+            .filter_map(|((_, vf), socket)| {
+                let holder = places::holder(socket.kept.as_mut()?)?;
+                Some((vf.model.name.clone(), holder))
+            })
+            .collect();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let (vswitch, stores) = {
             let remembered = before.as_ref().map(|before| before.remembered.clone());
@@ -248,8 +258,18 @@ impl Assembly {
             Kind::Hca => None,
         });
         let guests: ports::Guests = Arc::new(guests.collect());
-        if let Some(before) = &before {
-            { before.place(config, &management) }.map_err(AssemblyError::Arrival)?;
+        match &mut before {
+            Some(before) => {
+                let places = std::mem::take(&mut before.places);
+                places
+                    .take(config, &management)
+                    .map_err(AssemblyError::Arrival)?;
+            }
+            None => {
+                if let Err(why) = places.take(config, &management) {
+                    error!("VMs that had moved are where the configuration has them: {why}");
+                }
+            }
         }
         let mut functions = Vec::new();
         let mut sockets = Vec::new();
@@ -267,6 +287,7 @@ impl Assembly {
                 left,
             } = socket;
             let (name, vf, configuration, interrupts, counters, memory, memory_limits) = made;
+            let notes = kept.as_ref().and_then(Kept::notes);
             let hypervisor = { config.vf(&name) }
                 .map_or_else(String::new, |(hypervisor, _)| hypervisor.name.clone());
             heritage.push(VfHeritage {
@@ -302,6 +323,7 @@ impl Assembly {
                     hypervisor,
                     vf,
                     device: None,
+                    notes,
                 });
                 functions.push((vf, client, counters));
                 sockets.push(SocketThread {
@@ -331,6 +353,7 @@ impl Assembly {
                 hypervisor,
                 vf,
                 device: Some(errands.clone()),
+                notes,
             });
             let device = VfDevice::new(Parts {
                 name: name.clone(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ::hca::VfId;
 use connectx::Software;
+use keeper::Notes;
 use parking_lot::{Condvar, Mutex};
 use tracing::{error, info, warn};
 use vswitch::{MoveRequest, VSwitch};
@@ -21,6 +22,7 @@ use crate::daemon::device::{Saved, VfDevice};
 use crate::daemon::dma::Format;
 use crate::daemon::errands::Errands;
 use crate::daemon::management::Management;
+use crate::daemon::places;
 use crate::daemon::vf_host::VfHost;
 use hca::Hca;
 
@@ -41,6 +43,8 @@ pub struct End {
     pub vf: VfId,
     /// Its device; `None` for a port, of which QEMU moves all but the addresses.
     pub device: Option<DeviceErrands>,
+    /// Tells the keeper who is there, where there is one.
+    pub notes: Option<Notes>,
 }
 
 /// Moves that are under way: of which VFs and ports, and between which.
@@ -155,6 +159,13 @@ impl End {
             vf: self.name.clone(),
             hypervisor: self.hypervisor.clone(),
             socket: vf.map_or(String::new(), |(_, vf)| vf.socket.display().to_string()),
+        }
+    }
+
+    /// Notes for a daemon to come which VM is there.
+    pub fn note(&self, vm: Option<&str>) {
+        if let Some(notes) = &self.notes {
+            places::note(&self.name, notes, vm);
         }
     }
 
@@ -393,6 +404,11 @@ impl Relocation {
     fn resume(&mut self) -> Result<LiveDone, Refusal> {
         self.hca.as_mut().map_or(Ok(()), Hca::go_on)?;
         self.stage = Stage::Done;
+        // Not before: until here, a daemon after one that dies has the VM at the source.
+        for Passage { vm, from, to } in &self.passages {
+            from.note(None);
+            to.note(Some(vm));
+        }
         if let Some(hca) = &self.hca {
             hca.leave();
         }

@@ -14,7 +14,7 @@ use keeper::{Keeper, Kept};
 use nix::fcntl::{Flock, FlockArg};
 use vmm::{BindError, Listener, remedy};
 
-use crate::config::{Config, Kind};
+use crate::config::{Config, Hardware, Kind};
 use crate::daemon::upgrade::estate::ClientEstate;
 
 mod inherited;
@@ -170,6 +170,33 @@ pub struct VfSocket {
     pub left: (Option<OwnedFd>, Option<ClientEstate>),
 }
 
+impl VfSocket {
+    /// The socket of a client that comes again by itself. The keeper may have notes about it.
+    fn new(
+        name: &str,
+        socket: &Path,
+        mode: u32,
+        keeper: Option<&Keeper>,
+    ) -> Result<Self, SocketError> {
+        let mut new = Self {
+            listener: bind_vf(name, socket, mode)?,
+            kept: None,
+            left: (None, None),
+        };
+        new.note_with(name, keeper)?;
+        Ok(new)
+    }
+
+    fn note_with(&mut self, name: &str, keeper: Option<&Keeper>) -> Result<(), SocketError> {
+        let kept = keeper.map(|keeper| keeper.open(name)).transpose();
+        self.kept = kept.map_err(|source| SocketError::Keeper {
+            vf: name.to_owned(),
+            source,
+        })?;
+        Ok(())
+    }
+}
+
 /// All files of one daemon.
 #[derive(Debug)]
 pub struct Sockets {
@@ -193,20 +220,12 @@ impl Sockets {
     pub fn create(config: &Config, keeper: Option<&Keeper>) -> Result<Self, SocketError> {
         let lock = Lock::take(&config.runtime_dir, config.socket_mode)?;
         let mode = config.socket_mode;
-        let vfs = config.vfs().map(|(_, vf)| {
-            let keeper = keeper.filter(|_| vf.kind == Kind::Hca);
-            (&vf.model.name, &vf.socket, keeper)
+        let hardware = |vf: &Hardware| VfSocket::new(&vf.name, &vf.socket, mode, None);
+        let vfs = { config.vfs() }.map(|(_, vf)| match (vf.kind, keeper) {
+            (Kind::Hca, Some(keeper)) => kept_vf(keeper, &vf.model.name, &vf.socket, mode),
+            _ => VfSocket::new(&vf.model.name, &vf.socket, mode, keeper),
         });
-        let hardware = config.hardware().map(|vf| (&vf.name, &vf.socket, None));
-        let each = vfs.chain(hardware);
-        let vfs = each.map(|(name, socket, keeper)| match keeper {
-            None => Ok(VfSocket {
-                listener: bind_vf(name, socket, mode)?,
-                kept: None,
-                left: (None, None),
-            }),
-            Some(keeper) => kept_vf(keeper, name, socket, mode),
-        });
+        let vfs = vfs.chain(config.hardware().map(hardware));
         let vfs = vfs.collect::<Result<_, _>>()?;
         let control = ControlSocket::bind(config.control_socket(), &lock)?;
         Ok(Self { control, vfs, lock })

@@ -99,6 +99,15 @@ impl Whole {
             })
             .collect()
     }
+
+    /// Has the keeper know where VMs are, but those that are on their way and may have to go back.
+    fn note_places(&self) {
+        let holders = self.vswitch().holders();
+        for end in self.ends.iter().filter(|end| !self.claims.has(end.vf)) {
+            let holder = holders.get(usize::from(end.vf.0)).cloned().flatten();
+            end.note(holder.as_deref());
+        }
+    }
 }
 
 /// Why no VM has moved, for the control socket.
@@ -145,6 +154,7 @@ impl StatusSource for Whole {
         self.rests_where_it_is(&request.vm)?;
         let moves = vec![request.into()];
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
+        self.note_places();
         let outcome = outcomes.map_err(MoveError::from).and_then(|mut outcomes| {
             let outcome = outcomes.pop();
             outcome.unwrap_or(Err(MoveError::Ending))
@@ -167,6 +177,7 @@ impl StatusSource for Whole {
         }
         let moves = requests.iter().map(Into::into).collect();
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
+        self.note_places();
         let outcomes = outcomes.map_err(|error| unmoved(error.into()))?;
         let outcomes = outcomes.into_iter();
         let outcomes = outcomes

@@ -11,7 +11,7 @@ use keeper::{Keeper, Kept};
 use nix::fcntl::{Flock, FlockArg};
 use vmm::Listener;
 
-use super::{ControlSocket, LOCK, Lock, SocketError, Sockets, VfSocket, bind_vf, kept_vf};
+use super::{ControlSocket, LOCK, Lock, SocketError, Sockets, VfSocket, kept_vf};
 use crate::config::{Config, Kind};
 use crate::daemon::upgrade::estate::{EstateV1, Taken, VfEstate};
 
@@ -46,13 +46,14 @@ impl Sockets {
         let mut left = std::mem::take(&mut estate.vfs);
         let mode = config.socket_mode;
         let vfs = config.vfs().map(|(_, vf)| {
-            let is_hca = vf.kind == Kind::Hca;
-            (&vf.model.name, &vf.socket, is_hca)
+            let keeper = keeper.filter(|_| !trial);
+            (&vf.model.name, &vf.socket, vf.kind == Kind::Hca, keeper)
         });
-        let hardware = config.hardware().map(|vf| (&vf.name, &vf.socket, false));
+        let hardware = config
+            .hardware()
+            .map(|vf| (&vf.name, &vf.socket, false, None));
         let mut sockets = Vec::new();
-        for (name, socket, is_hca) in vfs.chain(hardware) {
-            let keeper = keeper.filter(|_| is_hca && !trial);
+        for (name, socket, is_hca, keeper) in vfs.chain(hardware) {
             let fits = |vf: &VfEstate| {
                 vf.name == *name && vf.socket == *socket && (is_hca || vf.client.is_none())
             };
@@ -60,14 +61,14 @@ impl Sockets {
             sockets.push(match (former.map(|at| left.swap_remove(at)), keeper) {
                 (Some(former), _) => {
                     let adopted = VfSocket::inherit(former, taken, trial);
-                    adopted.map_err(error(format!("VF `{name}`")))?
+                    let mut adopted = adopted.map_err(error(format!("VF `{name}`")))?;
+                    if !is_hca {
+                        adopted.note_with(name, keeper)?;
+                    }
+                    adopted
                 }
-                (None, Some(keeper)) => kept_vf(keeper, name, socket, mode)?,
-                (None, None) => VfSocket {
-                    listener: bind_vf(name, socket, mode)?,
-                    kept: None,
-                    left: (None, None),
-                },
+                (None, Some(keeper)) if is_hca => kept_vf(keeper, name, socket, mode)?,
+                _ => VfSocket::new(name, socket, mode, keeper)?,
             });
         }
         if let Some(abandoned) = left.iter().find(|vf| vf.client.is_some()) {

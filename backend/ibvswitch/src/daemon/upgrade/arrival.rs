@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{error, info};
-use vswitch::MoveRequest;
 use wire::{Guid, Lid};
 
 use super::estate::{EstateV1, Taken};
 use super::now;
 use super::passage::Passage;
 use crate::config::Config;
-use crate::control::{Upgraded, allowed};
+use crate::control::Upgraded;
 use crate::daemon::device::Early;
 use crate::daemon::dma::Format;
 use crate::daemon::errands::{Called, Detained};
 use crate::daemon::management::Management;
 use crate::daemon::manager_files::Remembered;
+use crate::daemon::places::Places;
 use crate::daemon::relocation::SoftwareDevice;
 
 /// How long the thread of a device may take to go on with its client.
@@ -34,8 +34,8 @@ pub struct Before {
     /// What its subnets were.
     pub remembered: Remembered,
     rests_since: u64,
-    /// By VF, the VM that is there.
-    holders: Vec<(String, String)>,
+    /// Where VMs were that had moved.
+    pub places: Places,
     /// Descriptors that were left.
     pub taken: Taken,
 }
@@ -58,44 +58,11 @@ impl Before {
                 running: running.collect(),
             },
             rests_since: estate.rests_since,
-            holders: holders
+            places: holders
                 .filter_map(|vf| Some((vf.name.clone(), vf.holds.clone()?)))
                 .collect(),
             taken: Taken::default(),
         }
-    }
-
-    /// Has VMs that have moved be where they were.
-    ///
-    /// # Errors
-    /// Why one does not move there.
-    pub fn place(&self, config: &Config, management: &Management<Format>) -> Result<(), String> {
-        let moved = self.holders.iter().filter(|(vf, vm)| vf != vm);
-        let requests: Vec<MoveRequest> = moved
-            .filter_map(|(vf, vm)| {
-                let (hypervisor, _) = config.vf(vf)?;
-                Some(MoveRequest {
-                    tag: 0,
-                    vm: vm.clone(),
-                    to: hypervisor.name.clone(),
-                    vf: Some(vf.clone()),
-                    method: None,
-                    drop_first: false,
-                    fewest: false,
-                    destination_routed: false,
-                    allowed: allowed(None),
-                })
-            })
-            .collect();
-        if requests.is_empty() {
-            return Ok(());
-        }
-        let outcomes = management.migrate(requests, |_| false);
-        for outcome in outcomes.map_err(|error| error.to_string())? {
-            outcome.map_err(|error| error.to_string())?;
-        }
-        management.settle();
-        Ok(())
     }
 }
 
