@@ -3,14 +3,12 @@
 
 mod daemon;
 
+use daemon::passthrough::{datagrams, next, passed, path, send, told_by_agent, wait_for_one};
 use daemon::{Daemon, HALF, Peer, connected, connected_by};
 use driver::{
     Access, AddressVector, Config, Connection, Data, QueuePair, Receive, SendRequest,
     SharedReceiveQueue, Status, Transport, XrcDomain,
 };
-
-const GRH: usize = 40;
-const QKEY: u32 = 0x1122_3344;
 
 /// What is behind.
 const INNER: &str = "
@@ -36,12 +34,10 @@ smp = 'fabric'
 
 const CLUSTERS: &str = "[[cluster]]\nname = 'a'\n[[cluster]]\nname = 'b'\n";
 
-/// In the context of a queue pair: header and LID of the primary path.
-fn path(qp: &QueuePair) -> (bool, u16) {
-    let context = qp.query().expect("is told");
-    let word: [u8; 4] = context[0x1c..0x20].try_into().expect("four bytes");
-    let word = u32::from_be_bytes(word);
-    (word >> 23 & 1 != 0, word as u16)
+/// Where a queue pair is connected to: whether with a header, and the LID.
+fn to(qp: &QueuePair) -> (bool, u16) {
+    let path = path(qp);
+    (path.has_header, path.lid)
 }
 
 /// A change that nobody makes.
@@ -55,72 +51,48 @@ fn refused(qp: &QueuePair, to: &Connection) {
 
 #[test]
 fn clusters_have_lids_of_their_own() {
-    let inner = Daemon::configured(INNER);
     let vfs = [
         ("a1", "cluster = 'a'"),
         ("a2", "cluster = 'a'"),
         ("b1", "cluster = 'b'"),
         ("b2", "cluster = 'b'\nvlid = 7"),
     ];
-    let outer = inner.before_with(CLUSTERS, &vfs);
-    let [mut a1, mut a2, mut b1, b2] = vfs.map(|(name, _)| Peer::open(&outer, name));
+    let (inner, outer, [mut a1, mut a2, mut b1, b2]) = passed(INNER, CLUSTERS, vfs);
     let ports = [&a1, &a2, &b1, &b2].map(|peer| (peer.port.lid, peer.port.lmc));
     assert_eq!(ports, [(1, 0), (2, 0), (1, 0), (7, 0)]);
     // The manager's is the subnet's: what is sent to it are datagrams.
     let manager = inner.vf("a1")["sm_lid"].clone();
     assert_eq!(manager, a1.port.sm_lid);
     // What the port's agent says.
-    let mut get = [0; 256];
-    get[..4].copy_from_slice(&[1, 0x81, 1, 1]);
-    get[17] = 0x15;
-    let answer = a2.device.mad_ifc(&get).expect("is answered");
-    assert_eq!(answer[64 + 16..64 + 18], [0, 2]);
+    assert_eq!(told_by_agent(&a2, 0x15)[16..18], [0, 2]);
     // Connections by the same LIDs at the same time, of both kinds.
     for (seed, transport) in [(1, Transport::Rc), (2, Transport::Uc)] {
         let (mut to_a2, to_a1) = connected(transport, &a1, &a2);
         let (mut to_b2, _to_b1) = connected(transport, &b1, &b2);
-        assert_eq!((path(&to_a2), path(&to_a1)), ((false, 2), (false, 1)));
-        assert_eq!(path(&to_b2), (false, 7));
-        a1.fill(0, 300_000, seed);
-        b1.fill(0, 300_000, seed + 100);
-        let from = [a1.sge(0, 300_000)];
-        let write = SendRequest::write(a2.remote(HALF), Data::Memory(&from));
-        a1.execute(&mut to_a2, &write);
-        let from = [b1.sge(0, 300_000)];
-        let write = SendRequest::write(b2.remote(HALF), Data::Memory(&from));
-        b1.execute(&mut to_b2, &write);
+        assert_eq!((to(&to_a2), to(&to_a1)), ((false, 2), (false, 1)));
+        assert_eq!(to(&to_b2), (false, 7));
+        a1.write_by(&mut to_a2, &a2, 300_000, seed);
+        b1.write_by(&mut to_b2, &b2, 300_000, seed + 100);
         a2.arrives(HALF, 300_000, seed);
         b2.arrives(HALF, 300_000, seed + 100);
     }
     // By the subnet's LID, which the subnet administration tells; and shown as the cluster's.
     let by_subnet = a1.qp(Transport::Rc);
     let target = a2.qp(Transport::Rc);
-    let to = |lid, qpn| Connection::to(lid, qpn);
     by_subnet
-        .connect(Access::ALL, &to(23, target.number()))
+        .connect(Access::ALL, &Connection::to(23, target.number()))
         .expect("connects");
-    assert_eq!(path(&by_subnet), (false, 2));
+    assert_eq!(to(&by_subnet), (false, 2));
     // Those of the other cluster, and nobody.
     for lid in [7, 22, 24, 0] {
-        refused(&a1.qp(Transport::Rc), &to(lid, target.number()));
+        refused(&a1.qp(Transport::Rc), &Connection::to(lid, target.number()));
     }
     // Datagrams have the subnet's LIDs, and so have their completions.
-    let (mut qa, mut qb) = (a1.qp(Transport::Ud), a2.qp(Transport::Ud));
-    for qp in [&qa, &qb] {
-        qp.activate(0, QKEY).expect("is active");
-    }
-    qb.post_receive(&[a2.sge(HALF, GRH + 64)])
-        .expect("is posted");
-    let to = AddressVector {
-        lid: 23,
-        qpn: qb.number(),
-        qkey: QKEY,
-        ..AddressVector::default()
-    };
-    let send = SendRequest::send(Data::Inline(b"a datagram")).to(&to);
-    a1.execute(&mut qa, &send);
-    let entry = a2.cq.wait().expect("a completion");
-    assert_eq!(entry.source_lid(), 21);
+    let (mut qa, mut qb) = (datagrams(&a1, 0), datagrams(&a2, 0));
+    wait_for_one(&a2, &mut qb);
+    send(&mut a1, &mut qa, 23, &qb, b"a datagram");
+    let (entry, text) = next(&mut a2, &mut qb);
+    assert_eq!((entry.source_lid(), &text[..]), (21, &b"a datagram"[..]));
     // What `status` says of it, beside the LID in the subnet.
     let told = daemon::named(&outer.ask(&["status"])["passthrough"], "b2");
     assert_eq!(
@@ -156,7 +128,7 @@ fn a_cluster_of_two_daemons() {
         let (mut a1, mut a2) = (Peer::open(&one, "a1"), Peer::open(&two, "a2"));
         assert_eq!((a1.port.lid, a2.port.lid), (1, 2));
         let (to_a2, to_a1) = connected(Transport::Rc, &a1, &a2);
-        assert_eq!((path(&to_a2), path(&to_a1)), ((false, 2), (false, 1)));
+        assert_eq!((to(&to_a2), to(&to_a1)), ((false, 2), (false, 1)));
         a1.write_to(&a2);
         a2.write_to(&a1);
         refused(&a1.qp(Transport::Rc), &Connection::to(3, 1000));
@@ -166,10 +138,8 @@ fn a_cluster_of_two_daemons() {
 /// Extended reliable connections, of which one end has no receive queue and the other no send queue.
 #[test]
 fn extended_connections_are_by_lids_of_the_cluster() {
-    let inner = Daemon::configured(INNER);
     let vfs = ["a1", "a2"].map(|name| (name, "cluster = 'a'"));
-    let outer = inner.before_with(CLUSTERS, &vfs);
-    let [mut a1, mut a2] = vfs.map(|(name, _)| Peer::open(&outer, name));
+    let (_inner, _outer, [mut a1, mut a2]) = passed(INNER, CLUSTERS, vfs);
     let domain = XrcDomain::new(&a2.device).expect("a domain");
     let mut queue = SharedReceiveQueue::new(&a2.pd, 4, 1, Some((&domain, &a2.cq))).expect("an SRQ");
     let initiator = a1.config(Transport::XrcInitiator);
@@ -179,7 +149,7 @@ fn extended_connections_are_by_lids_of_the_cluster() {
         ..a2.config(Transport::XrcTarget)
     };
     let (mut there, back) = connected_by(&initiator, &target, &a1, &a2, |_| {});
-    assert_eq!((path(&there), path(&back)), ((false, 2), (false, 1)));
+    assert_eq!((to(&there), to(&back)), ((false, 2), (false, 1)));
     // By nobody's LID, and by the other cluster's.
     for lid in [7, 22] {
         let qp = a1.qp(Transport::XrcInitiator);
@@ -200,47 +170,39 @@ fn extended_connections_are_by_lids_of_the_cluster() {
 #[test]
 fn connections_to_ports_that_share_a_lid() {
     let vf = |name| format!("[[hypervisor.vf]]\nname = '{name}'\nlike = 'connectx-5'\n");
-    let inner = Daemon::configured(&format!(
+    let inner = format!(
         "[fabric]\nmodel = 'shared-port'\n[[hypervisor]]\nname = 'hv1'\n{}{}\
          [[hypervisor]]\nname = 'hv2'\n{}",
         vf("a1"),
         vf("a2"),
         vf("a3")
-    ));
+    );
     let vfs = ["a1", "a2", "a3"].map(|name| (name, "cluster = 'a'"));
-    let outer = inner.before_with(CLUSTERS, &vfs);
-    let [mut a1, mut a2, a3] = vfs.map(|(name, _)| Peer::open(&outer, name));
+    let (inner, _outer, [mut a1, mut a2, a3]) = passed(&inner, CLUSTERS, vfs);
     assert_eq!(inner.lid("a1"), inner.lid("a2"));
     // As at adapters: a header is wanted, and there is no queue pair 0.
     assert_eq!((a1.port.grh_required, a1.port.has_smi), (true, false));
     for (seed, transport) in [(1, Transport::Rc), (2, Transport::Uc)] {
         for other in [&a2, &a3] {
             let (mut there, back) = connected(transport, &a1, other);
-            assert_eq!(path(&there), (false, other.port.lid));
-            assert_eq!(path(&back), (false, 1));
-            a1.fill(0, 5000, seed);
-            let from = [a1.sge(0, 5000)];
-            let write = SendRequest::write(other.remote(HALF), Data::Memory(&from));
-            a1.execute(&mut there, &write);
+            assert_eq!(to(&there), (false, other.port.lid));
+            assert_eq!(to(&back), (false, 1));
+            a1.write_by(&mut there, other, 5000, seed);
             other.arrives(HALF, 5000, seed);
         }
     }
     // With a header of the program's own, the LID that both share will do.
     let (qa, mut qb) = (a1.qp(Transport::Rc), a2.qp(Transport::Rc));
-    let to = |peer: &Peer, qpn| Connection {
-        gid: Some(peer.gid()),
-        ..Connection::to(inner.lid("a1"), qpn)
-    };
-    qa.connect(Access::ALL, &to(&a2, qb.number()))
-        .expect("connects");
-    qb.connect(Access::ALL, &to(&a1, qa.number()))
-        .expect("connects");
-    assert_eq!((path(&qa), path(&qb)), ((true, 2), (true, 1)));
-    let from = [a2.sge(0, 64)];
-    let write = SendRequest::write(a1.remote(HALF), Data::Memory(&from));
-    a2.fill(0, 64, 9);
-    a2.execute(&mut qb, &write);
-    a1.arrives(HALF, 64, 9);
+    for (qp, peer, other) in [(&qa, &a2, &qb), (&qb, &a1, &qa)] {
+        let with_gid = Connection {
+            gid: Some(peer.gid()),
+            ..Connection::to(inner.lid("a1"), other.number())
+        };
+        qp.connect(Access::ALL, &with_gid).expect("connects");
+    }
+    assert_eq!((to(&qa), to(&qb)), ((true, 2), (true, 1)));
+    a2.write_by(&mut qb, &a1, 64, 9);
+    a1.verify(HALF, 64, 9);
     // Without one it is nobody's.
     refused(
         &a1.qp(Transport::Rc),
@@ -250,14 +212,11 @@ fn connections_to_ports_that_share_a_lid() {
 
 #[test]
 fn service_levels_of_connections_are_those_of_the_configuration() {
-    let inner = Daemon::configured(INNER);
     let vfs = [
         ("a1", "sl = [2, 3]"),
         ("a2", "sl = [2, 3]\nsl_policy = 'rewrite'"),
     ];
-    let outer = inner.before_with("", &vfs);
-    let peers = vfs.map(|(name, _)| Peer::open(&outer, name));
-    let level = |qp: &QueuePair| qp.query().expect("is told")[0x18 + 0x24] & 0xf;
+    let (_inner, _outer, peers) = passed(INNER, "", vfs);
     let with = |sl| Connection {
         sl,
         ..Connection::to(22, 1000)
@@ -265,25 +224,22 @@ fn service_levels_of_connections_are_those_of_the_configuration() {
     for peer in &peers {
         let qp = peer.qp(Transport::Rc);
         qp.connect(Access::ALL, &with(3)).expect("connects");
-        assert_eq!(level(&qp), 3);
+        assert_eq!(path(&qp).level, 3);
     }
     let [denied, rewritten] = peers;
     refused(&denied.qp(Transport::Rc), &with(0));
     let qp = rewritten.qp(Transport::Rc);
     qp.connect(Access::ALL, &with(0)).expect("connects");
-    assert_eq!(level(&qp), 2);
+    assert_eq!(path(&qp).level, 2);
 }
 
 /// A guest that may manage the subnet where the VF behind is, and not here.
 #[test]
 fn subnet_management_ends_here() {
-    const DIRECTED: [u8; 4] = [1, 0x81, 1, 1];
-    let inner = Daemon::configured(INNER);
     let vfs = [("b1", "smp = 'own-port'"), ("b2", "smp = 'fabric'")];
-    let outer = inner.before_with("", &vfs);
-    let [mut own, mut all] = vfs.map(|(name, _)| Peer::open(&outer, name));
+    let (_inner, _outer, [mut own, mut all]) = passed(INNER, "", vfs);
     let mut ask = [0; 256];
-    ask[..4].copy_from_slice(&DIRECTED);
+    ask[..4].copy_from_slice(&[1, 0x81, 1, 1]);
     ask[17] = 0x15;
     // By a command: what the port is, and not to set it up.
     for (peer, may_set) in [(&own, false), (&all, true)] {
@@ -301,25 +257,17 @@ fn subnet_management_ends_here() {
     ask[17] = 0x11;
     let mut waiting = all.qp(Transport::Smi);
     waiting.activate(0, 0).expect("is active");
-    let mut datagrams = all.qp(Transport::Ud);
-    datagrams.activate(0, QKEY).expect("is active");
-    for qp in [&mut waiting, &mut datagrams] {
-        qp.post_receive(&[all.sge(HALF, GRH + 256)])
-            .expect("is posted");
-    }
-    let (mut smi, mut ud) = (own.qp(Transport::Smi), own.qp(Transport::Ud));
+    let (mut there, mut ud) = (datagrams(&all, 0), datagrams(&own, 0));
+    wait_for_one(&all, &mut waiting);
+    wait_for_one(&all, &mut there);
+    let mut smi = own.qp(Transport::Smi);
     smi.activate(0, 0).expect("is active");
-    ud.activate(0, QKEY).expect("is active");
-    let to = |qpn, qkey| AddressVector {
+    let to_0 = AddressVector {
         lid: 24,
-        qpn,
-        qkey,
         ..AddressVector::default()
     };
     let smp = SendRequest::send(Data::Inline(&ask));
-    own.execute(&mut smi, &smp.to(&to(0, 0)));
-    let text = SendRequest::send(Data::Inline(b"a datagram"));
-    own.execute(&mut ud, &text.to(&to(datagrams.number(), QKEY)));
-    let entry = all.cq.wait().expect("a completion");
-    assert_eq!(entry.qpn(), datagrams.number());
+    own.execute(&mut smi, &smp.to(&to_0));
+    send(&mut own, &mut ud, 24, &there, b"a datagram");
+    assert_eq!(next(&mut all, &mut there).1, b"a datagram");
 }

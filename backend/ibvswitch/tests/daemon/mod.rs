@@ -5,6 +5,7 @@
 
 pub mod ethernet;
 pub mod live;
+pub mod passthrough;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -466,11 +467,17 @@ impl Peer {
     pub fn write_to(&mut self, to: &Self) {
         const LEN: usize = 5000;
         let (mut qp, _far) = connected(Transport::Rc, self, to);
-        self.fill(0, LEN, 3);
-        let from = [self.sge(0, LEN)];
-        let write = SendRequest::write(to.remote(HALF), driver::Data::Memory(&from));
-        self.execute(&mut qp, &write);
+        self.write_by(&mut qp, to, LEN, 3);
         to.verify(HALF, LEN, 3);
+    }
+
+    /// Writes something to another one by a connection.
+    #[track_caller]
+    pub fn write_by(&mut self, qp: &mut QueuePair, to: &Self, len: usize, seed: u64) {
+        self.fill(0, len, seed);
+        let from = [self.sge(0, len)];
+        let write = SendRequest::write(to.remote(HALF), driver::Data::Memory(&from));
+        self.execute(qp, &write);
     }
 
     /// `len` bytes at `offset` of the buffer.
