@@ -11,6 +11,7 @@ use ibvswitch_guest_tests::{
     guest::Guest,
     hca::{Hca, await_active},
     image::Kernel,
+    perftest::{Run, Tool},
     pingpong::Pingpong,
     testbed::{DEVICE, Testbed},
 };
@@ -43,6 +44,110 @@ fn counters(guest: &Guest) -> Result<[u64; 4]> {
         *value = number(&text, name)?;
     }
     Ok(values)
+}
+
+/// Counters of queue pairs that Linux shows of a port, beside those that are about RoCE.
+const OF_QUEUE_PAIRS: [&str; 20] = [
+    "rx_write_requests",
+    "rx_read_requests",
+    "rx_atomic_requests",
+    "out_of_buffer",
+    "out_of_sequence",
+    "duplicate_request",
+    "rnr_nak_retry_err",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "resp_local_length_error",
+    "resp_cqe_error",
+    "req_cqe_error",
+    "req_remote_invalid_request",
+    "req_remote_access_errors",
+    "resp_remote_access_errors",
+    "resp_cqe_flush_error",
+    "req_cqe_flush_error",
+    "req_transport_retries_exceeded",
+    "req_rnr_retries_exceeded",
+];
+
+/// A counter of a port's queue pairs, all of them.
+fn hw_counter(guest: &Guest, name: &str) -> Result<u64> {
+    let file = format!("/sys/class/infiniband/{DEVICE}/ports/1/hw_counters/{name}");
+    let text = guest.sh(&format!("cat {file}"), LIMIT)?;
+    let count = text.trim().parse();
+    count.map_err(|_| guest.failed(format!("{file}: {text}")))
+}
+
+/// A counter that `rdma statistic` shows.
+fn statistic(text: &str, name: &str) -> Option<u64> {
+    let mut words = text.split_whitespace();
+    words.find(|word| *word == name)?;
+    words.next()?.parse().ok()
+}
+
+/// A queue pair that works is bound to a set of counters of its own, which counts what it does from then on.
+fn statistics_of_one(server: &Guest, client: &Guest) -> Result<()> {
+    let shown = "rdma statistic qp show link";
+    // Where both write, both are Ready to Send: sets are not changed before.
+    let run = Run::new(Tool::WriteBw, DEVICE).with("-b --run_infinitely -D 1 -s 64");
+    let mut serving = server.spawn(&run.command())?;
+    serving.await_port("18515", LIMIT)?;
+    let _writing = client.spawn(&format!("{} {}", run.command(), server.address()))?;
+    let find = format!(
+        "until rdma resource show qp link {DEVICE}/1 | grep 'state RTS.*comm ib_write_bw'; do usleep 50000; done"
+    );
+    let found = server.sh(&find, LIMIT)?;
+    let Some(qpn) = statistic(&found, "lqpn") else {
+        return Err(server.failed(found));
+    };
+    let bind = format!("rdma statistic qp bind link {DEVICE}/1 lqpn {qpn}");
+    server.sh(&bind, LIMIT)?;
+    let counts = format!("{shown} {DEVICE}/1");
+    let counted = loop {
+        let text = server.sh(&counts, LIMIT)?;
+        expect(&text, &[&format!("LQPN: <{qpn}>")])?;
+        match statistic(&text, "rx_write_requests") {
+            Some(0) => {}
+            Some(counted) => break counted,
+            None => return Err(server.failed(text)),
+        }
+    };
+    if hw_counter(server, "rx_write_requests")? < counted {
+        return Err(server.failed(format!("the port has counted less than {counted}")));
+    }
+    let text = server.sh(&counts, LIMIT)?;
+    let others = OF_QUEUE_PAIRS
+        .iter()
+        .filter(|name| **name != "rx_write_requests");
+    match others
+        .clone()
+        .find(|name| statistic(&text, name) != Some(0))
+    {
+        None => Ok(()),
+        Some(name) => Err(server.failed(format!("{name}: {text}"))),
+    }
+}
+
+/// Queue pairs are bound to sets by themselves, and the port has what those counted that are gone.
+fn statistics_by_type(server: &Guest, client: &Guest) -> Result<()> {
+    let auto = |to: &str| {
+        server.sh(
+            &format!("rdma statistic qp set link {DEVICE}/1 auto {to}"),
+            LIMIT,
+        )
+    };
+    auto("type on")?;
+    let before = hw_counter(server, "rx_write_requests")?;
+    let run = Run::new(Tool::WriteBw, DEVICE).with("-n 500");
+    run.between(server, client, LIMIT)?;
+    let after = hw_counter(server, "rx_write_requests")?;
+    auto("off")?;
+    if after - before >= 500 {
+        return Ok(());
+    }
+    Err(server.failed(format!(
+        "of 500 requests the port has counted {before} to {after}"
+    )))
 }
 
 #[test]
@@ -246,6 +351,22 @@ fn stock_tools() -> Result<()> {
             "-s 8388608 -n 20 -r 4",
             LIMIT,
         )
+    });
+    checks.check("counters of queue pairs", || {
+        // Nothing got lost, and no program did anything wrong so far.
+        for name in OF_QUEUE_PAIRS {
+            let count = hw_counter(server, name)?;
+            if count > 0 && name.contains("err") && name != "rnr_nak_retry_err" {
+                return Err(server.failed(format!("{name}: {count}")));
+            }
+        }
+        Ok(())
+    });
+    checks.check("rdma statistic qp bind", || {
+        statistics_of_one(server, client)
+    });
+    checks.check("rdma statistic qp set auto", || {
+        statistics_by_type(server, client)
     });
     checks.check("no kernel warning so far", || {
         guests

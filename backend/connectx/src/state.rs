@@ -18,7 +18,6 @@ use crate::bits::shared_receive::srqc;
 use crate::configuration::{Configuration, TRAPPED_PAGES};
 use crate::queue::event::{Entry, EventQueue, EventQueueImageV1, Interrupts};
 use crate::software::capability::{ChosenImageV1, LOG_MAX_EQ};
-use crate::software::counter::CounterSet;
 use crate::software::user_memory::{UserMemory, UserMemoryImageV1};
 
 /// How far the driver has brought the function.
@@ -49,7 +48,6 @@ pub struct FunctionState {
     pub(crate) firmware_pages: Vec<u64>,
     /// The version of the command interface that the driver has chosen (ISSI).
     pub(crate) interface: u32,
-    pub(crate) counter_set: Option<CounterSet>,
     unknown: HashSet<u32>,
 }
 
@@ -95,7 +93,6 @@ impl FunctionState {
             user_memory: UserMemory::default(),
             firmware_pages: Vec::new(),
             interface: 0,
-            counter_set: None,
             unknown: HashSet::new(),
             configuration,
             quota,
@@ -117,7 +114,6 @@ impl FunctionState {
     /// Forgets everything that objects have left here, and returns it.
     pub(crate) fn drop_objects(&mut self) -> Left {
         let uars = Uars::new(&self.configuration);
-        self.counter_set = None;
         Left {
             _events: std::mem::take(&mut self.events),
             _uars: std::mem::replace(&mut self.uars, uars),
@@ -216,7 +212,9 @@ pub struct StateImageV1 {
     chosen: ChosenImageV1,
     qp_contexts: Vec<(u32, Vec<u8>)>,
     srq_contexts: Vec<(u32, Vec<u8>)>,
-    counter_set: Option<CounterSet>,
+    /// What counters were when the function's only set was allocated. Later images have sets with the objects.
+    #[serde(default, skip_serializing)]
+    counter_set: Option<[u32; 10]>,
     #[serde(default)]
     user_memory: Vec<UserMemoryImageV1>,
     #[serde(default)]
@@ -226,6 +224,11 @@ pub struct StateImageV1 {
 }
 
 impl StateImageV1 {
+    /// The function had one set of counters, for all of its queue pairs.
+    pub(crate) const fn has_only_set(&self) -> bool {
+        self.counter_set.is_some()
+    }
+
     /// Queue pairs that contexts are of.
     pub(crate) fn qp_numbers(&self) -> impl Iterator<Item = u32> {
         self.qp_contexts.iter().map(|(number, _)| *number)
@@ -283,7 +286,7 @@ impl FunctionState {
             chosen: ChosenImageV1::save(&self.capabilities[..], &self.atomic_capabilities[..]),
             qp_contexts: Vec::new(),
             srq_contexts: Vec::new(),
-            counter_set: self.counter_set,
+            counter_set: None,
             user_memory: self.user_memory.save(),
             firmware_pages: self.firmware_pages.clone(),
             interface: self.interface,
@@ -318,7 +321,6 @@ impl FunctionState {
             }
         }
         self.uars.any = image.any_uar;
-        self.counter_set = image.counter_set;
         self.user_memory = UserMemory::restore(&image.user_memory, &mut held)?;
         self.firmware_pages.clone_from(&image.firmware_pages);
         self.interface = image.interface.min(1);

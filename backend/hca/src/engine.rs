@@ -7,6 +7,7 @@
 //! itself needs most of them: requests, completions, failures.
 
 pub(crate) mod agenda;
+pub(crate) mod counters;
 pub(crate) mod failure;
 pub(crate) mod objects;
 pub(crate) mod poll;
@@ -23,11 +24,12 @@ use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
 
+use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
 use crate::engine::poll::Polling;
 use crate::engine::traffic::PathTraffic;
 use crate::engine::turns::Turns;
-use crate::engine::vf::{PortView, Quota, TrafficCounters, Vf};
+use crate::engine::vf::{PortView, Quota, Vf};
 use crate::face::{Event, Face};
 use crate::local::datagram::MAX_DATAGRAM;
 use crate::memory::mr::KeyTable;
@@ -275,6 +277,7 @@ impl<F: Face> Engine<F> {
             std::mem::take(&mut state.multicast),
             std::mem::take(&mut state.ways),
             state.keys.replace(),
+            std::mem::take(&mut state.sets),
             polled,
         );
         state.special = [None; 2];

@@ -13,6 +13,7 @@
 //! Fields of the structures here, and of those that they are made of (work requests, attributes), are
 //! the format. Version 1 only ever gets further fields, each with a default.
 
+mod counters;
 mod held;
 mod keys;
 mod qp;
@@ -29,6 +30,7 @@ use wire::{Gid, Qpn};
 
 use crate::face::Face;
 
+pub use counters::{CounterSetImageV1, CountersImageV1, QpCountersImageV1};
 pub use held::{FrameImageV1, HeldImageV1};
 pub use keys::{BlockImageV1, KeyImageV1, PagesImageV1, TranslationImageV1};
 pub use qp::{
@@ -52,6 +54,20 @@ pub enum VfImage<F: Face> {
     V1(VfImageV1<F>),
 }
 
+impl<F: Face> VfImage<F> {
+    /// Has all queue pairs count in one set, as functions did before they had several. It begins at zero.
+    pub fn count_all_in(&mut self, number: u8) {
+        let Self::V1(image) = self;
+        image.counter_sets = vec![CounterSetImageV1 {
+            number,
+            counts: QpCountersImageV1::default(),
+        }];
+        for qp in &mut image.qps {
+            qp.counter_set = number;
+        }
+    }
+}
+
 /// Version 1 of the image of a function.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "", deny_unknown_fields)]
@@ -72,6 +88,9 @@ pub struct VfImageV1<F: Face> {
     /// Users of completion queues that failed are yet to be found.
     pub(crate) searching: bool,
     pub(crate) counters: CountersImageV1,
+    /// Sets of counters of queue pairs.
+    #[serde(default)]
+    pub(crate) counter_sets: Vec<CounterSetImageV1>,
     /// What has come for the function while it rested, in that order.
     #[serde(default)]
     pub(crate) held: Vec<HeldImageV1>,
@@ -91,6 +110,7 @@ impl<F: Face> Default for VfImageV1<F> {
             errored: Vec::new(),
             searching: false,
             counters: CountersImageV1::default(),
+            counter_sets: Vec::new(),
             held: Vec::new(),
         }
     }
@@ -140,31 +160,6 @@ pub struct ErroredImageV1 {
     pub(crate) due: u64,
     /// Nanoseconds from there to the next one.
     pub(crate) pause: u64,
-}
-
-/// What a function has counted.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CountersImageV1 {
-    pub(crate) xmit_words: u64,
-    pub(crate) xmit_packets: u64,
-    pub(crate) rcv_words: u64,
-    pub(crate) rcv_packets: u64,
-    pub(crate) multicast_xmit_packets: u64,
-    pub(crate) multicast_rcv_packets: u64,
-    pub(crate) pkey_violations: u64,
-    pub(crate) qkey_violations: u64,
-    pub(crate) xmit_discards: u64,
-    pub(crate) local_ack_timeout_err: u64,
-    pub(crate) packet_seq_err: u64,
-    pub(crate) implied_nak_seq_err: u64,
-    pub(crate) rnr_nak_retry_err: u64,
-    pub(crate) out_of_sequence: u64,
-    pub(crate) duplicate_request: u64,
-    pub(crate) rx_write_requests: u64,
-    pub(crate) rx_read_requests: u64,
-    pub(crate) rx_atomic_requests: u64,
-    pub(crate) out_of_buffer: u64,
 }
 
 /// An object of an image.

@@ -33,9 +33,12 @@ mod subnet;
 pub mod transport;
 mod verbs;
 
+pub use engine::counters::{
+    ErrorCounters, QpCounters, RequestCounters, RetryCounters, TrafficCounters,
+};
 pub use engine::service_level::{Foreign, ServiceLevels};
 pub use engine::traffic::{PathId, PathTraffic};
-pub use engine::vf::{PortView, Quota, RequestCounters, RetryCounters, TrafficCounters};
+pub use engine::vf::{PortView, Quota};
 pub use engine::{Clock, Engine, VerbError, VfId};
 pub use face::{Attention, CqError, Event, Face, PortChange};
 pub use local::requester::MAX_MESSAGE;
@@ -49,6 +52,7 @@ pub use subnet::{
     Crossing, End, Envelope, Heading, LinkId, NoRoute, Route, Shares, Subnet, WrongKey,
 };
 pub use verbs::connection::QpQueues;
+pub use verbs::counters::MAX_COUNTER_SETS;
 pub use verbs::multicast::MAX_GROUP_MEMBERS;
 pub use verbs::objects::CqParts;
 pub use verbs::qp::{

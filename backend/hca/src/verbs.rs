@@ -2,6 +2,7 @@
 //! The verbs themselves are methods of the engine, here beside what they create and change.
 
 pub(crate) mod connection;
+pub(crate) mod counters;
 pub(crate) mod cq;
 pub(crate) mod multicast;
 pub(crate) mod objects;

@@ -82,7 +82,7 @@ fn links_lose_data() {
     qp.post_send(&SendRequest::send(Data::Inline(b"hello")))
         .expect("is posted");
     assert_eq!(vm1.sent(&mut qp).syndrome(), Syndrome::RetryExceeded);
-    assert_eq!(retries(&daemon, "vm1", "local_ack_timeout_err"), before + 3);
+    assert_eq!(retries(&daemon, "vm1", "local_ack_timeout_err"), before + 2);
     drop_at(&daemon, "hv1:1", "0");
     vm1.execute(
         &mut near,

@@ -232,6 +232,8 @@ pub mod qpc {
     pub const LOG_SQ_SIZE: Field = field(0x08, 14, 11);
     /// The reserved local key may be used.
     pub const RLKY: Field = field(0x08, 4, 4);
+    /// Set of counters.
+    pub const COUNTER_SET_ID: Field = field(0x0c, 31, 24);
     /// Doorbell page.
     pub const UAR_PAGE: Field = field(0x0c, 23, 0);
     /// Page size as a power of two times 4096.

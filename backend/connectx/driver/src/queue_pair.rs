@@ -383,6 +383,17 @@ impl QueuePair {
         self.to_ready_to_send(&nobody)
     }
 
+    /// Ready-to-Send, with another set of counters, which a driver changes while the queue pair works.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn count_in(&self, set: u32) -> Result<()> {
+        const COUNTER_SET_ID: u32 = 1 << 25;
+        self.modify(Opcode::Rts2RtsQp, COUNTER_SET_ID, |context| {
+            qpc::COUNTER_SET_ID.set(context, set);
+        })
+    }
+
     /// To Error: all requests are flushed.
     ///
     /// # Errors

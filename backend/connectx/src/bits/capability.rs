@@ -31,6 +31,7 @@ structures! {
         LOG_MAX_KLM_LIST_SIZE: 0x020 [5:0];
         LOG_MAX_RA_REQ_QP: 0x028 [21:16];
         LOG_MAX_RA_RES_QP: 0x028 [5:0];
+        RTS2RTS_QP_COUNTERS_SET_ID: 0x02c [22:22];
         GID_TABLE_SIZE: 0x02c [15:0];
         OUT_OF_SEQ_CNT: 0x030 [31:31];
         RETRANSMISSION_Q_COUNTERS: 0x030 [29:29];
@@ -38,6 +39,7 @@ structures! {
         PKEY_TABLE_SIZE: 0x030 [15:0];
         IB_VIRT: 0x034 [29:29];
         LOCAL_CA_ACK_DELAY: 0x034 [20:16];
+        ENHANCED_ERROR_Q_COUNTERS: 0x034 [14:14];
         PORT_TYPE: 0x034 [9:8];
         NUM_PORTS: 0x034 [7:0];
         LOG_MAX_MSG: 0x038 [28:24];

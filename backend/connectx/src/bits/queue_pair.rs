@@ -20,6 +20,7 @@ structures! {
         LOG_SQ_SIZE: 0x08 [14:11];
         TS_FORMAT: 0x08 [7:6];
         RLKY: 0x08 [4:4];
+        COUNTER_SET_ID: 0x0c [31:24];
         UAR_PAGE: 0x0c [23:0];
         USER_INDEX: 0x10 [23:0];
         LOG_PAGE_SIZE: 0x14 [28:24];
@@ -170,4 +171,6 @@ pub mod optional {
     pub const RNR_RETRY: u32 = 1 << 13;
     /// ACK timeout.
     pub const ACK_TIMEOUT: u32 = 1 << 14;
+    /// Set of counters.
+    pub const COUNTER_SET_ID: u32 = 1 << 25;
 }

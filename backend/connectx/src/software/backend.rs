@@ -8,6 +8,7 @@ use hca::image::{Restoring, Saving};
 use hca::{Clock, Dma, Engine, VfId};
 use wire::Qpn;
 
+use super::counter::ONLY_SET;
 use super::firmware::{Late, Temper};
 use super::port::{self, PortCommands, is_of_port};
 use super::user_memory;
@@ -214,7 +215,12 @@ impl<H: Host> Software<H> {
         let vf = *vf;
         let description = <[u8; 64]>::try_from(image.node_description)
             .map_err(|_| RestoreError::Invalid("a node description has 64 bytes".into()))?;
-        let SoftwareImageV1 { state, objects, .. } = image;
+        let SoftwareImageV1 {
+            state, mut objects, ..
+        } = image;
+        if state.has_only_set() {
+            objects.count_all_in(ONLY_SET);
+        }
         // In parts, so that others get the engine between them.
         let mut restoring = Restoring::new(objects)?;
         let state = host.with(move |engine| {

@@ -3,7 +3,6 @@
 use hca::{Dma, Quota};
 use serde::{Deserialize, Serialize};
 
-use super::counter::SETS;
 use super::user_memory::LOG_MAX as LOG_MAX_USER_MEMORY;
 use super::{Commands, Outcome, Refusal, refuse};
 use crate::bits::capability::{
@@ -59,7 +58,10 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::PKEY_TABLE_SIZE, 0),
         (cap::OUT_OF_SEQ_CNT, 1),
         (cap::RETRANSMISSION_Q_COUNTERS, 1),
-        (cap::MAX_QP_CNT, SETS),
+        (cap::ENHANCED_ERROR_Q_COUNTERS, 1),
+        (cap::MAX_QP_CNT, u32::from(hca::MAX_COUNTER_SETS)),
+        // A queue pair may change its set while it sends.
+        (cap::RTS2RTS_QP_COUNTERS_SET_ID, 1),
         (cap::IB_VIRT, 1),
         (cap::LOCAL_CA_ACK_DELAY, 16),
         // InfiniBand.

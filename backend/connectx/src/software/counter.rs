@@ -1,28 +1,26 @@
-//! Counters of queue pairs.
-//!
-//! A function has one set, which counts for all of its queue pairs: what `rdma
-//! statistic` shows of a port.
+//! Sets of counters of queue pairs: what `rdma statistic` shows of a port, and of queue pairs that are bound to a
+//! set of their own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hca::{Dma, TrafficCounters};
+use hca::{Dma, QpCounters};
 
 use super::{Commands, Outcome, refuse};
 use crate::bits::Field;
 use crate::bits::command::Status;
 use crate::bits::counter::{
-    alloc_q_counter_out, dealloc_q_counter_in, query_q_counter_in, query_q_counter_out as out,
+    REQ_RNR_RETRIES_EXCEEDED, alloc_q_counter_out, dealloc_q_counter_in, query_q_counter_in,
+    query_q_counter_out as out,
 };
 
-/// The number of the set; 0 is none.
-const SET: u32 = 1;
-/// Sets of a function.
-pub const SETS: u32 = 1;
+/// The set that queue pairs counted in, all of them, when there was only one.
+pub(crate) const ONLY_SET: u8 = 1;
 
-/// Where each counter stands in a reply, and where it is counted.
-type Counter = (Field, fn(&TrafficCounters) -> &AtomicU64);
+/// Where each counter stands in a reply, and where it is counted. There it has 64 bits; the interface has 32, which
+/// wrap.
+type Counter = (Field, fn(&QpCounters) -> &AtomicU64);
 
-const COUNTERS: [Counter; 10] = [
+const COUNTERS: [Counter; 30] = [
     (out::RX_WRITE_REQUESTS, |of| &of.requests.rx_write_requests),
     (out::RX_READ_REQUESTS, |of| &of.requests.rx_read_requests),
     (out::RX_ATOMIC_REQUESTS, |of| {
@@ -39,40 +37,68 @@ const COUNTERS: [Counter; 10] = [
     (out::LOCAL_ACK_TIMEOUT_ERR, |of| {
         &of.retries.local_ack_timeout_err
     }),
+    (out::RESP_LOCAL_LENGTH_ERROR, |of| {
+        &of.errors.resp_local_length_error
+    }),
+    (out::REQ_LOCAL_LENGTH_ERROR, |of| {
+        &of.errors.req_local_length_error
+    }),
+    (out::RESP_LOCAL_QP_ERROR, |of| {
+        &of.errors.resp_local_qp_error
+    }),
+    (out::LOCAL_OPERATION_ERROR, |of| {
+        &of.errors.local_operation_error
+    }),
+    (out::RESP_LOCAL_PROTECTION, |of| {
+        &of.errors.resp_local_protection
+    }),
+    (out::REQ_LOCAL_PROTECTION, |of| {
+        &of.errors.req_local_protection
+    }),
+    (out::RESP_CQE_ERROR, |of| &of.errors.resp_cqe_error),
+    (out::REQ_CQE_ERROR, |of| &of.errors.req_cqe_error),
+    (out::REQ_MW_BINDING, |of| &of.errors.req_mw_binding),
+    (out::REQ_BAD_RESPONSE, |of| &of.errors.req_bad_response),
+    (out::REQ_REMOTE_INVALID_REQUEST, |of| {
+        &of.errors.req_remote_invalid_request
+    }),
+    (out::RESP_REMOTE_INVALID_REQUEST, |of| {
+        &of.errors.resp_remote_invalid_request
+    }),
+    (out::REQ_REMOTE_ACCESS_ERRORS, |of| {
+        &of.errors.req_remote_access_errors
+    }),
+    (out::RESP_REMOTE_ACCESS_ERRORS, |of| {
+        &of.errors.resp_remote_access_errors
+    }),
+    (out::REQ_REMOTE_OPERATION_ERRORS, |of| {
+        &of.errors.req_remote_operation_errors
+    }),
+    (out::REQ_TRANSPORT_RETRIES_EXCEEDED, |of| {
+        &of.errors.req_transport_retries_exceeded
+    }),
+    (REQ_RNR_RETRIES_EXCEEDED, |of| {
+        &of.errors.req_rnr_retries_exceeded
+    }),
+    (out::CQ_OVERFLOW, |of| &of.errors.cq_overflow),
+    (out::RESP_CQE_FLUSH_ERROR, |of| {
+        &of.errors.resp_cqe_flush_error
+    }),
+    (out::REQ_CQE_FLUSH_ERROR, |of| {
+        &of.errors.req_cqe_flush_error
+    }),
 ];
-
-/// What the counters were when their set was allocated or cleared. They have 32
-/// bits, and wrap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct CounterSet([u32; COUNTERS.len()]);
-
-impl CounterSet {
-    fn now(counters: &TrafficCounters) -> Self {
-        Self(COUNTERS.map(|(_, counter)| counter(counters).load(Ordering::Relaxed) as u32))
-    }
-}
 
 impl<D: Dma + 'static> Commands<'_, D> {
     pub(super) fn alloc_q_counter(&mut self, reply: &mut [u8]) -> Outcome {
-        let now = CounterSet::now(&self.engine.counters(self.vf));
-        let set = &mut self.state_mut().counter_set;
-        if set.is_some() {
-            return Err(refuse(
-                Status::NoResources,
-                "a function has one set of counters",
-            ));
-        }
-        *set = Some(now);
-        alloc_q_counter_out::COUNTER_SET_ID.set(reply, SET);
+        let set = self.engine.alloc_counters(self.vf)?;
+        alloc_q_counter_out::COUNTER_SET_ID.set(reply, set.into());
         Ok(())
     }
 
     pub(super) fn dealloc_q_counter(&mut self, request: &[u8]) -> Outcome {
-        let number = dealloc_q_counter_in::COUNTER_SET_ID.get(request);
-        match self.state_mut().counter_set.take_if(|_| number == SET) {
-            Some(_) => Ok(()),
-            None => Err(refuse(Status::BadResource, "no such set of counters")),
-        }
+        let set = dealloc_q_counter_in::COUNTER_SET_ID.get(request) as u8;
+        Ok(self.engine.dealloc_counters(self.vf, set)?)
     }
 
     pub(super) fn query_q_counter(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
@@ -83,16 +109,17 @@ impl<D: Dma + 'static> Commands<'_, D> {
                 "a virtual function has no say over other ports",
             ));
         }
-        let now = CounterSet::now(&self.engine.counters(self.vf));
-        let set = self.state_mut().counter_set.as_mut();
-        let Some(set) = set.filter(|_| query::COUNTER_SET_ID.get(request) == SET) else {
-            return Err(refuse(Status::BadResource, "no such set of counters"));
-        };
-        for ((field, _), (now, then)) in COUNTERS.iter().zip(now.0.iter().zip(set.0)) {
-            field.set(reply, now.wrapping_sub(then));
+        if query::AGGREGATE.is_set(request) {
+            return Err(refuse(Status::BadParameter, "sets are not added up"));
         }
-        if query::CLEAR.is_set(request) {
-            *set = now;
+        let set = query::COUNTER_SET_ID.get(request) as u8;
+        let counters = self.engine.qp_counters(self.vf, set)?;
+        for (field, counter) in COUNTERS {
+            let counter = counter(&counters);
+            field.set(reply, counter.load(Ordering::Relaxed) as u32);
+            if query::CLEAR.is_set(request) {
+                counter.store(0, Ordering::Relaxed);
+            }
         }
         Ok(())
     }

@@ -178,6 +178,7 @@ pub(super) fn requested<D: Dma + 'static>(
         source_qpn: source_qpn(context, transport)?,
         block_multicast_loopback: qpc::BLOCK_LB_MC.is_set(context),
         polled: !trapped,
+        counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
     })
 }
 
@@ -310,6 +311,7 @@ struct Given {
     retry_count: bool,
     rnr_retry: bool,
     timeout: bool,
+    counter_set: bool,
 }
 
 impl Given {
@@ -331,6 +333,7 @@ impl Given {
             retry_count: rts || mask & optional::RETRY_COUNT != 0,
             rnr_retry: rts || mask & optional::RNR_RETRY != 0,
             timeout: rts || mask & optional::ACK_TIMEOUT != 0,
+            counter_set: init || mask & optional::COUNTER_SET_ID != 0,
         }
     }
 
@@ -359,6 +362,7 @@ impl Given {
             timeout: self.timeout.then(|| ads::ACK_TIMEOUT.get(primary) as u8),
             retry_count: field(self.retry_count, qpc::RETRY_COUNT).map(|count| count as u8),
             rnr_retry: field(self.rnr_retry, qpc::RNR_RETRY).map(|count| count as u8),
+            counter_set: field(self.counter_set, qpc::COUNTER_SET_ID).map(|set| set as u8),
         })
     }
 
@@ -381,6 +385,9 @@ impl Given {
         }
         if self.sending {
             keep(qpc::LOG_SRA_MAX, stored);
+        }
+        if self.counter_set {
+            keep(qpc::COUNTER_SET_ID, stored);
         }
     }
 }

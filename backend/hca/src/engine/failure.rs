@@ -1,14 +1,19 @@
 //! Completions, and what happens to a queue pair or a completion queue in error.
 
-use wire::Psn;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use wire::{Psn, Qpn};
 
 use crate::engine::agenda::{Errands, Errored, FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
+use crate::engine::counters::{QpCounters, TrafficCounters};
 use crate::engine::objects::Objects;
 use crate::engine::turns::Turns;
 use crate::engine::{Burst, CqIndex, Engine, QpIndex, VfId};
 use crate::face::{CqError, Event, Face};
 use crate::memory::lending::Lending;
 use crate::transport::responder::Receiving;
+use crate::verbs::counters::CounterSet;
 use crate::verbs::qp::{Inbound, Qp, QpState, RecvQueue, Wait};
 use crate::verbs::reason::Reason;
 use crate::verbs::srq::Srq;
@@ -45,6 +50,9 @@ impl<F: Face> Engine<F> {
     /// Writes a completion entry.
     #[inline]
     pub(crate) fn complete(&mut self, cq: CqIndex, entry: &CompletionEntry) {
+        if entry.status != Status::Success {
+            self.objects.ended_badly(cq, entry);
+        }
         let Some(state) = self.objects.cqs.get_mut(cq.0) else {
             return;
         };
@@ -62,7 +70,14 @@ impl<F: Face> Engine<F> {
                     self.hold_event(cq, attention.hold);
                 }
             }
-            Err(error) => self.turns.cq_failed(&mut self.objects, cq, error),
+            Err(error) => {
+                if error == CqError::Overrun {
+                    let (vf, qpn) = (state.vf, entry.qpn);
+                    self.objects
+                        .count_at(vf, qpn, |counters| &counters.errors.cq_overflow);
+                }
+                self.turns.cq_failed(&mut self.objects, cq, error);
+            }
         }
     }
 
@@ -379,6 +394,12 @@ impl<F: Face> Engine<F> {
         };
         qp.core.state = QpState::Reset;
         qp.core.attr = crate::verbs::qp::QpAttr::default();
+        let vf = &mut self.objects.vfs[usize::from(qp.core.vf.0)];
+        let none = CounterSet {
+            number: 0,
+            counters: Arc::clone(&vf.sets.none),
+        };
+        std::mem::replace(&mut qp.core.set, none).release(&mut vf.memory);
         qp.req.offset = 0;
         qp.req.psn = Psn::default();
         qp.req.found.route = None;
@@ -451,6 +472,28 @@ impl Turns {
 }
 
 impl<F: Face> Objects<F> {
+    /// Counts a completion with an error.
+    #[cold]
+    fn ended_badly(&self, cq: CqIndex, entry: &CompletionEntry) {
+        let cq = self.cqs.get(cq.0);
+        if let Some(qp) = cq.and_then(|cq| self.qp_index(cq.vf, entry.qpn).ok())
+            && let Some(qp) = self.qps.get(qp.0)
+        {
+            let counters = &qp.core.set.counters;
+            counters.ended_badly(&entry.side, entry.status);
+        }
+    }
+
+    /// Counts at a queue pair.
+    #[cold]
+    fn count_at(&self, vf: VfId, qpn: Qpn, counter: fn(&QpCounters) -> &AtomicU64) {
+        if let Ok(index) = self.qp_index(vf, qpn)
+            && let Some(qp) = self.qps.get(index.0)
+        {
+            TrafficCounters::add(counter(&qp.core.set.counters), 1);
+        }
+    }
+
     pub(crate) fn has_lost_cq(&self, index: QpIndex) -> bool {
         self.qps.get(index.0).is_some_and(|qp| {
             let mut cqs = [qp.req.cq, qp.resp.cq].into_iter().flatten();

@@ -6,7 +6,6 @@ use wire::Qpn;
 use crate::engine::agenda::{FAILURE_COST, REQUEST_COST};
 use crate::engine::objects::Objects;
 use crate::engine::turns::Turns;
-use crate::engine::vf::TrafficCounters;
 use crate::engine::{Burst, CqIndex, Engine, QpIndex};
 use crate::face::{Event, Face};
 use crate::verbs::qp::{Qp, QpState, Transport, Wait};
@@ -105,14 +104,13 @@ impl<F: Face> Engine<F> {
                 None
             }
         };
-        let timed_out = qp.req.wait == Wait::Ack && qp.core.attr.timeout != 0 && !excused;
-        let vf = qp.core.vf;
+        let again = failed.is_none() && qp.core.attr.timeout != 0 && !excused;
+        if again && matches!(qp.req.wait, Wait::Ack | Wait::Nak) {
+            let retries = self.objects.vfs[usize::from(qp.core.vf.0)].retries(&qp.core);
+            retries.add(|of| &of.local_ack_timeout_err, 1);
+        }
         qp.req.wait = Wait::None;
         let failed = failed.map(|status| (qp.req.current.take(), status));
-        if timed_out {
-            let counters = &self.vf(vf).counters.retries;
-            TrafficCounters::add(&counters.local_ack_timeout_err, 1);
-        }
         match failed {
             Some((Some(wr), status)) => self.finish(index, wr, status, 0),
             Some((None, _)) => {}
@@ -288,8 +286,8 @@ impl<F: Face> Engine<F> {
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
-        let counters = &self.objects.vfs[usize::from(qp.core.vf.0)].counters.retries;
-        TrafficCounters::add(&counters.rnr_nak_retry_err, 1);
+        let retries = self.objects.vfs[usize::from(qp.core.vf.0)].retries(&qp.core);
+        retries.add(|of| &of.rnr_nak_retry_err, 1);
         // It is an answer, if not the one hoped for.
         qp.req.retries_left = qp.core.attr.retry_count;
         match qp.req.rnr_left {

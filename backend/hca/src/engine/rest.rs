@@ -16,7 +16,8 @@ use wire::header::Service;
 use wire::{Gid, MadPacket, Qpn};
 
 use crate::engine::agenda::{REQUEST_COST, TURN};
-use crate::engine::vf::{TrafficCounters, Vf};
+use crate::engine::counters::TrafficCounters;
+use crate::engine::vf::Vf;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::local::datagram::Datagram;

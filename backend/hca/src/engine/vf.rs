@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use wire::{Gid, Lid, PKey, Sl};
 
 use crate::engine::agenda::Agenda;
+use crate::engine::counters::{Retries, TrafficCounters};
 use crate::engine::poll::Polled;
 use crate::engine::rest::{RESTS_KEPT, Rest};
 use crate::engine::service_level::ServiceLevels;
@@ -16,8 +17,8 @@ use crate::memory::mr::KeyTable;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
 use crate::subnet::{Heading, NoRoute, Route};
-use crate::verbs::qp::QpNumbers;
-use crate::verbs::work::Operation;
+use crate::verbs::counters::CounterSets;
+use crate::verbs::qp::{Core, QpNumbers};
 
 /// Most objects of each kind that one function may have, as powers of two, and what all of them
 /// together may take of the host's memory.
@@ -134,121 +135,6 @@ impl PortView {
     }
 }
 
-/// Data-plane counters of a port. Written by the engine alone, read by
-/// whoever manages the port.
-#[derive(Debug, Default)]
-pub struct TrafficCounters {
-    /// Sent, in units of four octets.
-    pub xmit_words: AtomicU64,
-    /// Sent packets.
-    pub xmit_packets: AtomicU64,
-    /// Received, in units of four octets.
-    pub rcv_words: AtomicU64,
-    /// Received packets.
-    pub rcv_packets: AtomicU64,
-    /// Sent multicast packets.
-    pub multicast_xmit_packets: AtomicU64,
-    /// Received multicast packets.
-    pub multicast_rcv_packets: AtomicU64,
-    /// Packets with a P_Key that the receiver does not have.
-    pub pkey_violations: AtomicU64,
-    /// Packets with a Q_Key that the receiver does not have.
-    pub qkey_violations: AtomicU64,
-    /// Packets sent that went nowhere.
-    pub xmit_discards: AtomicU64,
-    /// What connections had to do again.
-    pub retries: RetryCounters,
-    /// What others asked for.
-    pub requests: RequestCounters,
-}
-
-/// What connections of a function have missed or received twice, by the names that Linux gives the
-/// counters of hardware. Written by the engine alone.
-#[derive(Debug, Default)]
-pub struct RetryCounters {
-    /// Local ACK timeouts that ran out.
-    pub local_ack_timeout_err: AtomicU64,
-    /// NAKs for a sequence error that requesters received.
-    pub packet_seq_err: AtomicU64,
-    /// Gaps that requesters found in responses.
-    pub implied_nak_seq_err: AtomicU64,
-    /// NAKs of receivers that were not ready.
-    pub rnr_nak_retry_err: AtomicU64,
-    /// Packets that responders received out of sequence.
-    pub out_of_sequence: AtomicU64,
-    /// Packets of requests that responders had carried out before.
-    pub duplicate_request: AtomicU64,
-}
-
-/// Requests that responders of a function have received, by the names that Linux
-/// gives the counters of hardware.
-#[derive(Debug, Default)]
-pub struct RequestCounters {
-    /// RDMA WRITEs.
-    pub rx_write_requests: AtomicU64,
-    /// RDMA READs.
-    pub rx_read_requests: AtomicU64,
-    /// Atomic operations.
-    pub rx_atomic_requests: AtomicU64,
-    /// Messages that found no receive request.
-    pub out_of_buffer: AtomicU64,
-}
-
-impl RequestCounters {
-    #[inline]
-    pub(crate) fn received(&self, operation: Operation) {
-        let counter = match operation {
-            Operation::Write | Operation::WriteImm => &self.rx_write_requests,
-            Operation::Read => &self.rx_read_requests,
-            Operation::CompareSwap
-            | Operation::FetchAdd
-            | Operation::MaskedCompareSwap
-            | Operation::MaskedFetchAdd => &self.rx_atomic_requests,
-            Operation::Send
-            | Operation::SendImm
-            | Operation::SendInvalidate
-            | Operation::Nop
-            | Operation::LocalInvalidate
-            | Operation::UpdateKey => return,
-        };
-        TrafficCounters::add(counter, 1);
-    }
-}
-
-impl TrafficCounters {
-    /// Adds without a locked instruction: there is one writer.
-    #[inline]
-    pub(crate) fn add(counter: &AtomicU64, amount: u64) {
-        counter.store(
-            counter.load(Ordering::Relaxed).wrapping_add(amount),
-            Ordering::Relaxed,
-        );
-    }
-
-    /// Counts a packet if one of its keys is not the receiver's. Returns whether both are.
-    #[inline]
-    pub(crate) fn check_keys(&self, pkey: bool, qkey: bool) -> bool {
-        if !pkey {
-            Self::add(&self.pkey_violations, 1);
-        } else if !qkey {
-            Self::add(&self.qkey_violations, 1);
-        }
-        pkey && qkey
-    }
-
-    #[inline]
-    pub(crate) fn sent(&self, words: u64, packets: u64) {
-        Self::add(&self.xmit_words, words);
-        Self::add(&self.xmit_packets, packets);
-    }
-
-    #[inline]
-    pub(crate) fn received(&self, words: u64, packets: u64) {
-        Self::add(&self.rcv_words, words);
-        Self::add(&self.rcv_packets, packets);
-    }
-}
-
 /// What became of looking for a way, cached for packets with one heading.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CachedRoute {
@@ -321,6 +207,8 @@ pub(crate) struct Vf<F: Face> {
     /// The functions at the same port, this one among them; empty where it has its port for itself.
     pub sharers: Arc<[VfId]>,
     pub counters: Arc<TrafficCounters>,
+    /// Sets of counters of queue pairs.
+    pub sets: CounterSets,
     /// Queue pairs 0 and 1.
     pub special: [Option<QpIndex>; 2],
     pub multicast: HashMap<Gid, Vec<QpIndex>>,
@@ -361,6 +249,7 @@ impl<F: Face> Vf<F> {
             port: PortView::default(),
             sharers: Arc::default(),
             counters: Arc::default(),
+            sets: CounterSets::default(),
             special: [None; 2],
             multicast: HashMap::new(),
             multicast_left: 1 << quota.log_multicast,
@@ -375,6 +264,12 @@ impl<F: Face> Vf<F> {
             polled: Polled::default(),
         }
     }
+    /// Where one of its queue pairs counts what it does again.
+    #[inline]
+    pub fn retries<'a>(&'a self, core: &'a Core) -> Retries<'a> {
+        Retries([&self.counters.retries, &core.set.counters.retries])
+    }
+
     /// One more object of a protection domain.
     pub fn hold_pd(&mut self, pd: u32) {
         if let Some(users) = self.pds.get_mut(pd) {

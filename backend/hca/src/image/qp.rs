@@ -20,6 +20,9 @@ pub struct QpImageV1<F: Face> {
     pub(crate) source_qpn: Qpn,
     pub(crate) block_multicast_loopback: bool,
     pub(crate) polled: bool,
+    /// The set of counters that it counts in; 0 is none.
+    #[serde(default)]
+    pub(crate) counter_set: u8,
     pub(crate) requester: RequesterImageV1<F>,
     pub(crate) responder: ResponderImageV1<F>,
 }

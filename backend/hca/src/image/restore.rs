@@ -126,6 +126,8 @@ impl<F: Face> Engine<F> {
         if special.is_some_and(|slot| self.vf(vf).special[slot].is_some()) {
             return Err(invalid(&"a second queue pair 0 or 1"));
         }
+        let what = Object::new("set of counters", image.counter_set.into());
+        let set = require(self.vf(vf).sets.get(image.counter_set), of, what)?;
         let (req, resp) = (image.requester, image.responder);
         let cq = |cqn: Option<u32>| {
             cqn.map(|cqn| self.objects.restored_cq(vf, of, cqn))
@@ -220,6 +222,7 @@ impl<F: Face> Engine<F> {
                 pd: image.pd,
                 state: image.state,
                 attr: image.attr,
+                set,
                 source_qpn: image.source_qpn,
                 block_multicast_loopback: image.block_multicast_loopback,
                 polled,

@@ -7,10 +7,12 @@ use wire::{Gid, Qpn};
 use super::held::HeldImageV1;
 use super::restore::{place, refusal};
 use super::{
-    CountersImageV1, CqImageV1, ErroredImageV1, ImageError, Object, QpImageV1, SrqImageV1, VfImage,
+    CounterSetImageV1, CountersImageV1, CqImageV1, ErroredImageV1, ImageError, Object, QpImageV1,
+    SrqImageV1, VfImage,
 };
+use crate::engine::counters::QpCounters;
 use crate::engine::vf::Vf;
-use crate::engine::{Engine, VfId};
+use crate::engine::{Engine, VerbError, VfId};
 use crate::face::Face;
 use crate::memory::mr::MemoryKey;
 
@@ -28,6 +30,7 @@ pub struct Restoring<F: Face> {
 #[derive(Debug)]
 enum Step<F: Face> {
     Pd(u32),
+    CounterSet(Box<CounterSetImageV1>),
     Xrcd(u32),
     Key(u32, Box<MemoryKey>),
     Cq(Box<CqImageV1<F>>),
@@ -76,6 +79,8 @@ impl<F: Face> Restoring<F> {
         steps.push_back(Step::Close(Table::Cqs));
         steps.extend(image.srqs.into_iter().map(|srq| Step::Srq(Box::new(srq))));
         steps.push_back(Step::Close(Table::Srqs));
+        let sets = image.counter_sets.into_iter();
+        steps.extend(sets.map(|set| Step::CounterSet(Box::new(set))));
         steps.extend(image.qps.into_iter().map(|qp| Step::Qp(Box::new(qp))));
         steps.push_back(Step::Close(Table::Qps));
         for group in image.multicast {
@@ -145,7 +150,7 @@ impl<F: Face> Engine<F> {
             state.srqs.len(),
             state.qps.len(),
         ];
-        if objects == [0; 6] {
+        if objects == [0; 6] && state.sets.numbered().next().is_none() {
             Ok(())
         } else {
             Err(ImageError::Occupied)
@@ -162,6 +167,17 @@ impl<F: Face> Engine<F> {
             Step::Xrcd(number) => {
                 let of = Object::new("XRC domain", number);
                 place(&mut state.xrcds, of, &mut state.memory, 0)
+            }
+            Step::CounterSet(set) => {
+                let CounterSetImageV1 { number, counts } = *set;
+                let of = Object::new("set of counters", number.into());
+                let counters = QpCounters::default();
+                counts.restore(&counters);
+                let inserted = state.sets.insert(number, counters, &mut state.memory);
+                inserted.map_err(|error| match error {
+                    VerbError::Exhausted => ImageError::Exhausted(of),
+                    _ => ImageError::NoPlace(of),
+                })
             }
             Step::Key(index, key) => self.restore_key(vf, index, *key),
             Step::Cq(cq) => self.restore_cq(vf, *cq, now),
@@ -195,7 +211,7 @@ impl<F: Face> Engine<F> {
                 counters,
                 held,
             } => {
-                counters.restore(&state.counters);
+                counters.restore(state);
                 state.version += 1;
                 if searching {
                     state.agenda.search_left = state.qps.slots() + state.srqs.slots();

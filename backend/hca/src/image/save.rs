@@ -1,16 +1,13 @@
 //! A function becomes an image.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use wire::Gid;
 
 use super::{
-    CountersImageV1, CqImageV1, ErroredImageV1, GroupImageV1, HeldImageV1, InboundImageV1,
-    KeyImageV1, QpImageV1, RecvImageV1, RequesterImageV1, ResponderImageV1, SrqImageV1, VfImage,
-    VfImageV1,
+    CounterSetImageV1, CountersImageV1, CqImageV1, ErroredImageV1, GroupImageV1, HeldImageV1,
+    InboundImageV1, KeyImageV1, QpCountersImageV1, QpImageV1, RecvImageV1, RequesterImageV1,
+    ResponderImageV1, SrqImageV1, VfImage, VfImageV1,
 };
 use crate::engine::objects::Objects;
-use crate::engine::vf::TrafficCounters;
 use crate::engine::{CqIndex, Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::verbs::cq::Cq;
@@ -241,7 +238,13 @@ impl<F: Face> Engine<F> {
                 }
                 None => {
                     image.searching = state.agenda.search_left > 0;
-                    image.counters = CountersImageV1::save(&state.counters);
+                    image.counters = CountersImageV1::save(state);
+                    let sets = state.sets.numbered();
+                    let saved = sets.map(|(number, counters)| CounterSetImageV1 {
+                        number,
+                        counts: QpCountersImageV1::save(counters),
+                    });
+                    image.counter_sets = saved.collect();
                     saving.next_stage(Stage::Done)
                 }
             },
@@ -285,6 +288,7 @@ impl<F: Face> Objects<F> {
             source_qpn: core.source_qpn,
             block_multicast_loopback: core.block_multicast_loopback,
             polled: core.polled,
+            counter_set: self.vf(core.vf).sets.number(&core.set),
             requester: RequesterImageV1 {
                 queue: req.queue.as_ref().map(F::save_send),
                 cqn: req.cq.and_then(|cq| self.cqn(cq)),
@@ -332,42 +336,4 @@ fn save_cq<F: Face>(cq: &Cq<F>, now: u64) -> CqImageV1<F> {
         held: (cq.timer != 0).then(|| cq.held_until.saturating_sub(now)),
         ring: F::save_completion(&cq.ring),
     }
-}
-
-/// Each counter, with its field of the image.
-macro_rules! counters {
-    ($($field:ident: $($at:ident).+;)+) => {
-        impl CountersImageV1 {
-            pub(crate) fn save(counters: &TrafficCounters) -> Self {
-                Self { $($field: counters.$($at).+.load(Ordering::Relaxed),)+ }
-            }
-
-            pub(crate) fn restore(&self, counters: &TrafficCounters) {
-                let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
-                $(set(&counters.$($at).+, self.$field);)+
-            }
-        }
-    };
-}
-
-counters! {
-    xmit_words: xmit_words;
-    xmit_packets: xmit_packets;
-    rcv_words: rcv_words;
-    rcv_packets: rcv_packets;
-    multicast_xmit_packets: multicast_xmit_packets;
-    multicast_rcv_packets: multicast_rcv_packets;
-    pkey_violations: pkey_violations;
-    qkey_violations: qkey_violations;
-    xmit_discards: xmit_discards;
-    local_ack_timeout_err: retries.local_ack_timeout_err;
-    packet_seq_err: retries.packet_seq_err;
-    implied_nak_seq_err: retries.implied_nak_seq_err;
-    rnr_nak_retry_err: retries.rnr_nak_retry_err;
-    out_of_sequence: retries.out_of_sequence;
-    duplicate_request: retries.duplicate_request;
-    rx_write_requests: requests.rx_write_requests;
-    rx_read_requests: requests.rx_read_requests;
-    rx_atomic_requests: requests.rx_atomic_requests;
-    out_of_buffer: requests.out_of_buffer;
 }

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use vm_memory::VolatileSlice;
 use wire::{Gid, Lid, MadPacket, PKey, QKey, Qpn, Sl};
 
+use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
 use crate::engine::progress::{Outcome, failed};
 use crate::engine::rest::{For, RESTS};
-use crate::engine::vf::{CachedRoute, ROUTE_CACHE, TrafficCounters};
+use crate::engine::vf::{CachedRoute, ROUTE_CACHE};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::memory::access::{Cursor, Domain, Source as Bytes, copy, read_payload};
@@ -517,8 +518,8 @@ impl<F: Face> Engine<F> {
                 return Some((recv, srqn));
             }
             Ok(false) => {
-                let counters = &vfs[usize::from(qp.core.vf.0)].counters;
-                TrafficCounters::add(&counters.requests.out_of_buffer, 1);
+                let requests = &qp.core.set.counters.requests;
+                TrafficCounters::add(&requests.out_of_buffer, 1);
             }
             Err(WqeError::Unmapped) => {
                 if qp.core.state != QpState::Error {

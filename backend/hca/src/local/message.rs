@@ -4,6 +4,7 @@
 use vm_memory::VolatileSlice;
 use wire::Qpn;
 
+use crate::engine::progress::Outcome;
 use crate::engine::traffic::{PathId, PathTraffic};
 use crate::engine::vf::Vf;
 use crate::face::Face;
@@ -79,7 +80,7 @@ impl<F: Face> Message<'_, F> {
         let words = self.len / 4 + packets * HEADER_WORDS;
         let from = &self.vfs[usize::from(self.from_core.vf.0)].counters;
         let to = &self.vfs[usize::from(self.to_core.vf.0)].counters;
-        to.requests.received(operation);
+        self.to_core.set.counters.requests.received(operation);
         let [there, back] = self.paths;
         if operation == Operation::Read {
             // The request, and the data in response.
@@ -94,6 +95,16 @@ impl<F: Face> Message<'_, F> {
             from.sent(words, packets);
             to.received(words, packets);
         }
+    }
+
+    /// The responder expects another packet. It says so with a number from before the requester's oldest, which the
+    /// requester takes for an answer to something else, and waits.
+    #[cold]
+    pub fn strays(&self) -> Outcome {
+        let (to, packets) = (self.to_core, self.packets());
+        let retries = self.vfs[usize::from(to.vf.0)].retries(to);
+        retries.add(|of| &of.out_of_sequence, packets.into());
+        Outcome::OutOfSequence
     }
 
     fn requester_domain(&self) -> Domain<'_, F::Dma> {

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 
 use wire::Qpn;
 
+use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
 use crate::engine::traffic::PathId;
-use crate::engine::vf::{CachedRoute, TrafficCounters};
+use crate::engine::vf::CachedRoute;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::subnet::{Envelope, Heading, Route, WrongKey};

@@ -6,9 +6,10 @@
 
 use wire::Qpn;
 
+use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
 use crate::engine::progress::{Outcome, failed};
-use crate::engine::vf::{CachedRoute, TrafficCounters};
+use crate::engine::vf::CachedRoute;
 use crate::engine::{Engine, QpIndex};
 use crate::face::{Event, Face};
 use crate::local::message::{Message, Progress, check_local};
@@ -120,7 +121,7 @@ impl<F: Face> Engine<F> {
             return if transport == Transport::Uc {
                 self.objects.dropped(index, len, peer.mtu)
             } else {
-                Outcome::OutOfSequence
+                message.strays()
             };
         }
         let finished = match message.execute(wr, budget) {
@@ -226,9 +227,15 @@ impl<F: Face> Engine<F> {
         len: u64,
     ) -> Outcome {
         let reliable = transport.is_reliable();
-        if let (Refusal::NotReady(_), Some(qp)) = (refusal, self.objects.qps.get(peer.qp.0)) {
-            let counters = &self.vf(qp.core.vf).counters;
-            TrafficCounters::add(&counters.requests.out_of_buffer, 1);
+        if let Some(qp) = self.objects.qps.get(peer.qp.0) {
+            let counters = &qp.core.set.counters;
+            match refusal {
+                Refusal::NotReady(_) => {
+                    TrafficCounters::add(&counters.requests.out_of_buffer, 1);
+                }
+                Refusal::Access if !reliable => counters.refused(refusal, false),
+                _ => {}
+            }
         }
         let requester = match refusal {
             Refusal::Local => return Outcome::Failed(Status::LocalProtection),
@@ -270,6 +277,7 @@ impl<F: Face> Engine<F> {
         };
         let inbound = qp.resp.inbound.take();
         let had_request = inbound.is_some();
+        qp.core.set.counters.refused(refusal, had_request);
         if let Some(inbound) = inbound {
             let received = (RecvKind::Send, 0);
             self.complete_recv(index, inbound, responder, 0, received, true);
@@ -368,8 +376,15 @@ fn out_of_order<F: Face>(
     // Behind is what has been executed before, up to half the number space
     // away (9.7.1); ahead is what has lost a predecessor.
     if !psn.precedes(expected) {
-        return Some(Outcome::OutOfSequence);
+        return Some(message.strays());
     }
+    let retries = message.vfs[usize::from(message.to_core.vf.0)].retries(message.to_core);
+    let packets = if operation == Operation::Read {
+        1
+    } else {
+        message.packets()
+    };
+    retries.add(|of| &of.duplicate_request, packets.into());
     match operation {
         // Answered once more (9.7.5.1.2).
         Operation::Read => None,

@@ -5,7 +5,7 @@ use wire::{Mtu, Psn, Qpn};
 
 use super::endpoint::{Afloat, Destination};
 use super::frame::{Address, Content, Frame};
-use crate::engine::vf::TrafficCounters;
+use crate::engine::counters::TrafficCounters;
 use crate::engine::{Engine, VfId};
 use crate::face::Face;
 use crate::local::datagram::{Datagram, global_route, grh};

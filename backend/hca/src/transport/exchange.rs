@@ -13,10 +13,11 @@ use super::mesh::Mesh;
 use super::requester::{Finished, Payload, Requester, Surroundings};
 use super::responder::{Delivery, Reception, Reply, fill};
 use crate::engine::agenda::{REQUEST_COST, TURN};
+use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
 use crate::engine::rest::{For, RESTS};
 use crate::engine::turns::Turns;
-use crate::engine::vf::{CachedRoute, TrafficCounters, Vf};
+use crate::engine::vf::{CachedRoute, Vf};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::local::message::check_local;
@@ -260,7 +261,7 @@ impl<F: Face> Engine<F> {
                 pd: core.pd,
             },
             lends,
-            counters: &vf.counters.retries,
+            retries: vf.retries(core),
             now,
         };
         let away = req.away.as_mut()?;

@@ -14,7 +14,7 @@ use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
 use super::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
 use crate::engine::VfId;
-use crate::engine::vf::TrafficCounters;
+use crate::engine::counters::TrafficCounters;
 use crate::subnet::Route;
 
 /// Frames that a ring holds.

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use wire::Psn;
 
 use super::frame::{Address, Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
+use crate::engine::counters::Retries;
 use crate::engine::progress::{local_ack_timeout, rnr_time};
-use crate::engine::vf::{RetryCounters, TrafficCounters};
 use crate::image::restore::{later, send_request};
 use crate::image::{AwayImageV1, FinishedImageV1, RequestImageV1};
 use crate::local::requester::MAX_MESSAGE;
@@ -41,7 +41,7 @@ pub(crate) struct Surroundings<'a, M> {
     pub memory: M,
     /// Frames may lend their payload.
     pub lends: bool,
-    pub counters: &'a RetryCounters,
+    pub retries: Retries<'a>,
     /// In the clock's nanoseconds.
     pub now: u64,
 }
@@ -429,7 +429,9 @@ impl Requester {
                 // Without a timeout there is no retry to count (9.7.6.1.3).
                 return self.rewind();
             }
-            TrafficCounters::add(&around.counters.local_ack_timeout_err, 1);
+            if self.retries_left > 0 {
+                around.retries.add(|of| &of.local_ack_timeout_err, 1);
+            }
             self.retry();
         }
     }
@@ -568,7 +570,7 @@ impl Requester {
     fn gap<M>(&mut self, psn: Psn, around: &Surroundings<'_, M>) {
         let earlier = self.strayed.replace(psn);
         if earlier.is_none_or(|earlier| !earlier.precedes(psn)) {
-            TrafficCounters::add(&around.counters.implied_nak_seq_err, 1);
+            around.retries.add(|of| &of.implied_nak_seq_err, 1);
             self.retry();
         }
     }
@@ -594,11 +596,11 @@ impl Requester {
             // lost on the way.
             Syndrome::Sequence if self.take_back() => self.rewind(),
             Syndrome::Sequence => {
-                TrafficCounters::add(&around.counters.packet_seq_err, 1);
+                around.retries.add(|of| &of.packet_seq_err, 1);
                 self.retry();
             }
             Syndrome::NotReady(code) => {
-                TrafficCounters::add(&around.counters.rnr_nak_retry_err, 1);
+                around.retries.add(|of| &of.rnr_nak_retry_err, 1);
                 // It is an answer, if not the one hoped for.
                 self.retries_left = around.attr.retry_count;
                 match self.rnr_left {

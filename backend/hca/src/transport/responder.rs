@@ -11,7 +11,8 @@ use wire::{Psn, Qpn};
 use super::frame::{Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
 use super::refusal::{Refusal, Refused};
 use super::requester::MAX_READS;
-use crate::engine::vf::{TrafficCounters, Vf};
+use crate::engine::counters::TrafficCounters;
+use crate::engine::vf::Vf;
 use crate::face::Face;
 use crate::local::atomic::atomic_result;
 use crate::local::requester::MAX_MESSAGE;
@@ -157,8 +158,10 @@ impl<F: Face> Reception<'_, F> {
             }
             Err(refusal) => {
                 self.abandon();
-                if let Refusal::NotReady(_) = refusal {
-                    self.count_not_ready();
+                match refusal {
+                    Refusal::NotReady(_) => self.count_not_ready(),
+                    Refusal::Access => self.core.set.counters.refused(refusal, false),
+                    _ => {}
                 }
                 let fails = matches!(refusal, Refusal::Operation | Refusal::Catastrophe);
                 Reply {
@@ -189,15 +192,16 @@ impl<F: Face> Reception<'_, F> {
                 Content::Atomic { operation, .. } => operation,
                 _ => Operation::Send,
             };
-            self.vf.counters.requests.received(operation);
+            self.core.set.counters.requests.received(operation);
         }
     }
 
     /// Packets before this one are missing: the requester is told once, and once more when it has
     /// tried again in vain (9.7.5.1.3).
     fn out_of_sequence(&mut self, frame: &Frame) -> Reply {
-        let retries = &self.vf.counters.retries;
-        TrafficCounters::add(&retries.out_of_sequence, u64::from(frame.packets()));
+        let packets = u64::from(frame.packets());
+        let retries = self.vf.retries(self.core);
+        retries.add(|of| &of.out_of_sequence, packets);
         let Responder {
             psn,
             msn,
@@ -213,12 +217,13 @@ impl<F: Face> Reception<'_, F> {
     }
 
     fn count_duplicates(&self, packets: u32) {
-        let retries = &self.vf.counters.retries;
-        TrafficCounters::add(&retries.duplicate_request, u64::from(packets));
+        let retries = self.vf.retries(self.core);
+        retries.add(|of| &of.duplicate_request, packets.into());
     }
 
     fn count_not_ready(&self) {
-        TrafficCounters::add(&self.vf.counters.requests.out_of_buffer, 1);
+        let requests = &self.core.set.counters.requests;
+        TrafficCounters::add(&requests.out_of_buffer, 1);
     }
 
     /// It has been carried out before: the requester has missed the answer (9.7.5.1.2). A READ is carried

@@ -30,6 +30,10 @@ impl<F: Face> Engine<F> {
         if desc.transport != Transport::KeyUpdate || desc.pd != 0 {
             state.pds.get(desc.pd).ok_or(VerbError::NotFound)?;
         }
+        let set = state
+            .sets
+            .get(desc.counter_set)
+            .ok_or(VerbError::NotFound)?;
         let special = special_slot(desc.transport);
         if special.is_some_and(|slot| state.special[slot].is_some()) {
             return Err(VerbError::InUse);
@@ -74,6 +78,7 @@ impl<F: Face> Engine<F> {
                     pd: desc.pd,
                     state: QpState::Reset,
                     attr: QpAttr::default(),
+                    set,
                     source_qpn: desc.source_qpn.unwrap_or(qpn),
                     block_multicast_loopback: desc.block_multicast_loopback,
                     polled,
@@ -157,6 +162,11 @@ impl<F: Face> Engine<F> {
         if !qp.core.state.may_become(next) {
             return Err(VerbError::BadState);
         }
+        let sets = &self.objects.vfs[usize::from(vf.0)].sets;
+        let set = change
+            .counter_set
+            .map(|number| sets.get(number).ok_or(VerbError::NotFound));
+        let set = set.transpose()?;
         let mut change = *change;
         // Datagrams say it one by one.
         if let Some(path) = &mut change.path
@@ -178,6 +188,10 @@ impl<F: Face> Engine<F> {
                 let earlier = qp.core.state;
                 qp.core.attr.apply(change);
                 qp.core.state = next;
+                if let Some(set) = set {
+                    let earlier = std::mem::replace(&mut qp.core.set, set);
+                    earlier.release(&mut self.objects.vfs[usize::from(vf.0)].memory);
+                }
                 // Where the path leads may be what has changed.
                 qp.req.found.route = None;
                 qp.req.found.peer = None;
@@ -270,6 +284,7 @@ impl<F: Face> Engine<F> {
         let held = held(qp.req.queue.as_ref(), &qp.resp.queue);
         state.memory.give_all(held);
         state.release_pd(qp.core.pd);
+        qp.core.set.release(&mut state.memory);
         match qp.resp.queue {
             RecvQueue::Shared(srq) => {
                 if let Some(srq) = self.objects.srqs.get_mut(srq.0) {

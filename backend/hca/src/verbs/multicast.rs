@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use wire::{Gid, Mtu, PKey, Psn, Qpn};
 
+use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
 use crate::engine::rest::{For, RESTS};
-use crate::engine::vf::{CachedFanout, FANOUT_CACHE, TrafficCounters};
+use crate::engine::vf::{CachedFanout, FANOUT_CACHE};
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::Face;
 use crate::local::datagram::Datagram;

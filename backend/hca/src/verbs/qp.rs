@@ -11,6 +11,7 @@ use crate::memory::lending::Lending;
 use crate::storage::numbers::Numbers;
 use crate::transport::Away;
 use crate::transport::responder::Receiving;
+use crate::verbs::counters::CounterSet;
 use crate::verbs::work::{GlobalRoute, RecvWr, SendWr};
 
 /// Transport service of a queue pair.
@@ -203,6 +204,8 @@ pub struct QpChange {
     pub retry_count: Option<u8>,
     /// See [`QpAttr::rnr_retry`].
     pub rnr_retry: Option<u8>,
+    /// The set of counters that it counts in from now on; 0 is none.
+    pub counter_set: Option<u8>,
 }
 
 impl QpAttr {
@@ -265,6 +268,8 @@ pub struct QpDesc<F: Face> {
     pub block_multicast_loopback: bool,
     /// Its doorbells are not announced: the engine looks at its records.
     pub polled: bool,
+    /// The set of counters that it counts in; 0 is none.
+    pub counter_set: u8,
 }
 
 /// What a query tells.
@@ -287,6 +292,7 @@ pub(crate) struct Core {
     pub pd: u32,
     pub state: QpState,
     pub attr: QpAttr,
+    pub set: CounterSet,
     pub source_qpn: Qpn,
     pub block_multicast_loopback: bool,
     pub polled: bool,

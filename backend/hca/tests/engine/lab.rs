@@ -256,6 +256,7 @@ impl Lab {
     ) -> Qp {
         let (send, recv) = (Ring::new(), Ring::new());
         let mut desc = QpDesc {
+            counter_set: 0,
             transport,
             pd: self.nodes[node].pd,
             send: Some((send.clone(), cqn)),
@@ -282,6 +283,7 @@ impl Lab {
     /// Attributes that bring `qp` to Ready-to-Send with `peer`.
     pub fn attributes(&self, peer: &Qp) -> QpChange {
         QpChange {
+            counter_set: None,
             pkey_index: Some(0),
             qkey: Some(QKEY),
             read: Some(true),

@@ -69,6 +69,7 @@ fn what_does_not_exist_is_not_used() {
     let (cqn, _cq) = lab.cq(0, 10);
     let rings = lab.qp(0, Transport::Rc);
     let desc = || QpDesc::<Plain> {
+        counter_set: 0,
         transport: Transport::Rc,
         pd,
         send: Some((rings.send.clone(), cqn)),
@@ -171,6 +172,7 @@ fn quotas_hold_per_function() {
         &mut lab,
         Box::new(move |lab| {
             let desc = QpDesc::<Plain> {
+                counter_set: 0,
                 transport: Transport::Rc,
                 pd,
                 send: Some((send.clone(), cqn)),

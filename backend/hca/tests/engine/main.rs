@@ -6,6 +6,7 @@ extern crate ibvswitch_hca as hca;
 mod lab;
 
 mod connected;
+mod counters;
 mod datagrams;
 mod errors;
 mod images;

@@ -19,9 +19,7 @@ use crate::policy::{Isolation, Smp};
 const CQ_USER_MEMORY: std::ops::Range<usize> = 0x50..LIST;
 /// The same behind the context of a queue pair.
 const QP_USER_MEMORY: std::ops::Range<usize> = 0x100..LIST;
-/// In the context of a queue pair: the set of counters.
-const COUNTER_SET: Field = Field::new(0x0c, 31, 24);
-/// In the same: the record of its doorbell is in memory of a user context.
+/// In the context of a queue pair: the record of its doorbell is in memory of a user context.
 const DOORBELL_OBJECT: Field = Field::new(0xd0, 28, 28);
 /// In the context of a completion queue: the same, and that its events are for an accelerator.
 const CQ_OF_OTHERS: [Field; 2] = [Field::new(0x00, 25, 25), Field::new(0x00, 24, 24)];
@@ -246,7 +244,7 @@ impl Judge<'_> {
         if self.facts.policy.isolation == Isolation::Strict {
             qpc::RLKY.set(context, 0);
         }
-        self.own_or_none(Kind::Counters, COUNTER_SET.get(context))?;
+        self.own_or_none(Kind::Counters, qpc::COUNTER_SET_ID.get(context))?;
         for path in [qpc::PRIMARY_ADDRESS_PATH, qpc::SECONDARY_ADDRESS_PATH] {
             if ads::VHCA_PORT_NUM.get(path.get(context)) > 1 {
                 return refuse(Status::BadParameter, "there is one port");
