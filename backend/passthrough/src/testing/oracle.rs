@@ -42,8 +42,8 @@ const QP_CONTEXT: &[Reference] = &[
 /// What paths of connections may say, and whether the guest may manage the subnet.
 #[derive(Debug, Clone)]
 pub struct Confines {
-    /// LIDs of the subnet that connections may go to; `None`: all.
-    pub lids: Option<Vec<u32>>,
+    /// LIDs of the subnet that connections may go to, each with its port's GID; `None`: all.
+    pub peers: Option<Vec<(u32, u128)>>,
     /// Service levels: bit `n` is level `n`.
     pub levels: u16,
     /// P_Keys that the guest may have, and the port's; `None`: all.
@@ -229,11 +229,15 @@ impl Oracle {
             if confines.levels >> level & 1 == 0 {
                 return Err(format!("{code:#x} has service level {level}"));
             }
-            let Some(lids) = &confines.lids else { continue };
+            let Some(peers) = &confines.peers else {
+                continue;
+            };
             // A header, since ports want one; and it leaves the adapter.
             let global = dword(request, at + 4) >> 23 & 1 == 1;
-            if !lids.contains(&lid) || !global || dword(request, at) >> 31 != 0 {
-                return Err(format!("{code:#x} connects to {lid:#x}"));
+            let gid =
+                u128::from(qword(request, at + 0x10)) << 64 | u128::from(qword(request, at + 0x18));
+            if !peers.contains(&(lid, gid)) || !global || dword(request, at) >> 31 != 0 {
+                return Err(format!("{code:#x} connects to {lid:#x}, {gid:#x}"));
             }
         }
         Ok(())

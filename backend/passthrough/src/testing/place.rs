@@ -43,7 +43,7 @@ impl Place {
     pub fn new(policy: Policy) -> Self {
         let strict = policy.isolation == Isolation::Strict;
         let confines = Confines {
-            lids: None,
+            peers: None,
             levels: policy.service_levels.allowed,
             pkeys: None,
             manages: policy.smp == Smp::Fabric,
@@ -52,8 +52,8 @@ impl Place {
         Self::with(guest, strict, confines, 9)
     }
 
-    /// One of a cluster of two with two service levels and some of its port's partitions, which may not manage:
-    /// with the fewest rights.
+    /// One of a cluster of three, of which another daemon has one, with two service levels and some of its port's
+    /// partitions, which may not manage: with the fewest rights.
     ///
     /// # Panics
     /// As [`Guest::new`].
@@ -62,6 +62,11 @@ impl Place {
         let cluster: Arc<Cluster> = Arc::default();
         let (here, there) = (vf_at(0x21, 1, true), vf_at(0x22, 2, true));
         here.partition(PKEYS);
+        let gid = |byte| u128::from_be_bytes([byte; 16]);
+        // All of one subnet have the prefix of those here.
+        let guid = 0x0002_c903_0000_0107;
+        let elsewhere = gid(1) >> 64 << 64 | u128::from(guid);
+        cluster.know(7, 0x23, guid);
         let member = |lid| Membership {
             cluster: Arc::clone(&cluster),
             lid,
@@ -77,7 +82,7 @@ impl Place {
             membership: Some(member(5)),
         };
         let confines = Confines {
-            lids: Some(vec![0x21, 0x22]),
+            peers: Some(vec![(0x21, gid(1)), (0x22, gid(2)), (0x23, elsewhere)]),
             levels: 1 | 1 << 3,
             pkeys: Some((GRANTED.to_vec(), PKEYS.to_vec())),
             manages: false,
