@@ -33,6 +33,8 @@ use crate::policy::{Isolation, Policy};
 const UID: Field = Field::new(0x00, 15, 0);
 /// Where requests and replies have their object's number.
 const NUMBER: Field = alloc_pd_out::PD;
+/// Bytes of the shortest requests.
+const HEAD: usize = 0x10;
 /// Where the lists of pages begin.
 const LIST: usize = 0x110;
 
@@ -129,6 +131,8 @@ pub(crate) fn judge(
         return refuse(Status::BadParameter, "there are no user contexts");
     }
     check_stage(guest, opcode)?;
+    // What a driver cuts short, a device may take for zeros. What the VF is to have in their place needs to be there.
+    request.resize(request.len().max(shortest(opcode)), 0);
     let is_full = guest.is_full();
     let mut judge = Judge { guest, facts };
     match judge.of(opcode, request)? {
@@ -138,6 +142,26 @@ pub(crate) fn judge(
             refuse(Status::NoResources, "the guest has too many objects")
         }
         verdict => Ok(verdict),
+    }
+}
+
+/// Bytes that a request has at least, apart from a list.
+const fn shortest(opcode: Opcode) -> usize {
+    match opcode {
+        Opcode::CreateMkey
+        | Opcode::CreateEq
+        | Opcode::CreateCq
+        | Opcode::ModifyCq
+        | Opcode::CreateSrq
+        | Opcode::CreateQp
+        | Opcode::Rst2Init
+        | Opcode::Init2Init
+        | Opcode::Init2Rtr
+        | Opcode::Rtr2Rts
+        | Opcode::Rts2Rts
+        | Opcode::Sqerr2Rts
+        | Opcode::Sqd2Rts => LIST,
+        _ => HEAD,
     }
 }
 

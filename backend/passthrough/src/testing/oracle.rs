@@ -203,6 +203,9 @@ impl Oracle {
         if of_queue_pair && !confines.manages && dword(request, 0x18) >> 16 & 0xff == 7 {
             return Err(format!("{code:#x} is about queue pair 0"));
         }
+        if code == 0x765 && confines.pkeys.is_some() && dword(request, 0x0c) & 0xffff != 0xffff {
+            return Err("the daemon hears of one P_Key alone".to_owned());
+        }
         for at in [0x30, 0x5c] {
             let index = dword(request, at) & 0xffff;
             if of_queue_pair && !confines.has_index(index) {
