@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use daemon::{Daemon, HALF, Peer, connected_by, peers};
-use driver::{Connection, Data, SendRequest, Transport};
+use driver::hoard::{Hoard, Hoarded};
+use driver::{Connection, Data, Device, Options, SendRequest, Transport};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -16,6 +17,9 @@ with_both_doorbells!(connections_go_on_under_traffic,);
 
 /// What VMs may wait in a test, on a machine however busy.
 const PATIENT: &str = "60";
+
+/// It takes a program without optimization seconds.
+const MANY_PAGES: Hoarded = Hoarded::Pages(1_000_000);
 
 fn upgrade(daemon: &Daemon) -> Value {
     daemon.ask(&["upgrade", "--within", PATIENT])
@@ -258,6 +262,54 @@ fn script(daemon: &Daemon, name: &str, text: &str) -> String {
     fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
+}
+
+/// A guest that takes objects.
+fn hoarder(daemon: &Daemon, kinds: impl IntoIterator<Item = Hoarded>) -> (Device, Hoard) {
+    let options = Options {
+        memory: 512 << 20,
+        ..Options::default()
+    };
+    let device = Device::open_with(daemon.socket("vm1"), options).unwrap();
+    let mut hoard = Hoard::new(&device).unwrap();
+    for kind in kinds {
+        assert!(hoard.take(kind).unwrap());
+    }
+    (device, hoard)
+}
+
+#[test]
+fn objects_of_each_kind_go_along() {
+    let daemon = Daemon::start("trap");
+    let all = Hoarded::ALL.into_iter();
+    let kinds = all.filter(|kind| *kind != MANY_PAGES);
+    let _guest = hoarder(&daemon, kinds);
+    let report = upgrade(&daemon);
+    assert_eq!((&report["vms"], &report["failed"]), (&1.into(), &0.into()));
+}
+
+/// A guest that has too much keeps no other program from taking over for long.
+#[test]
+fn a_vm_that_cannot_go_along_may_fail() {
+    let daemon = Daemon::start("trap");
+    let (device, _hoard) = hoarder(&daemon, [Hoarded::Pages(1 << 15); 48]);
+    let (mut a, b) = (Peer::open(&daemon, "vm2"), Peer::open(&daemon, "vm3"));
+    let (to, from) = (a.config(Transport::Rc), b.config(Transport::Rc));
+    let (mut qa, _qb) = connected_by(&to, &from, &a, &b, patient);
+    let refused = daemon.run(&["upgrade", "--within", PATIENT], "");
+    for part in ["VF `vm1`", "16 MiB", "--let-fail"] {
+        assert!(refused.err.contains(part), "{refused:?}");
+    }
+    let unknown = daemon.run(&["upgrade", "--let-fail", "vm9"], "");
+    assert!(unknown.err.contains("no VF `vm9`"), "{unknown:?}");
+    let report = daemon.ask(&["upgrade", "--within", PATIENT, "--let-fail", "vm1"]);
+    assert_eq!((&report["vms"], &report["failed"]), (&3.into(), &1.into()));
+    a.fill(0, 5000, 1);
+    let data = [a.sge(0, 5000)];
+    let write = SendRequest::write(b.remote(HALF), Data::Memory(&data));
+    a.execute(&mut qa, &write);
+    b.verify(HALF, 5000, 1);
+    Peer::new(device.recover().unwrap()).write_to(&b);
 }
 
 /// Whatever is wrong with the other program, the daemon serves on, and nobody has lost anything.

@@ -99,9 +99,10 @@ impl SendQueue {
     /// What is wrong with it.
     pub fn restore(image: SendQueueImageV1) -> Result<Self, String> {
         checked(&[(image.log_blocks, 0..=15)], "send queue")?;
-        // Behind a receive queue of most requests of most bytes at most.
-        if image.start > 1 << 26 || !image.start.is_multiple_of(BLOCK as u64) {
-            return Err("a send queue does not begin at a block".into());
+        // Behind a receive queue, of one request of one segment at least, and of most requests of most bytes at most.
+        let behind = SEGMENT as u64..=1 << 26;
+        if image.start != 0 && !(image.start.is_power_of_two() && behind.contains(&image.start)) {
+            return Err("a send queue does not begin behind a receive queue".into());
         }
         let len = image.start + ((BLOCK as u64) << image.log_blocks);
         let record = Record::new(image.record).map_err(|error| error.to_string())?;

@@ -18,10 +18,14 @@ pub(super) struct UpgradeArgs {
     /// Another program than the one that is installed.
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// How long the program may take until it is ready; VMs wait about twice as long at the most. QEMU gives up a
-    /// device after 5 seconds.
+    /// How long VMs may wait until the program is ready; they wait about twice as long at the most. QEMU gives up
+    /// a device after 5 seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     within: f64,
+    /// A VF with a VM that cannot be handed over, or that takes too long: its device fails, and the guest's driver
+    /// recovers it, without its connections.
+    #[arg(long, value_name = "VF", value_delimiter = ',')]
+    let_fail: Vec<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -44,7 +48,11 @@ pub(super) fn run(source: SourceArgs, args: &UpgradeArgs) -> Result<(), CliError
     let program = args.program.as_ref().map(std::path::absolute).transpose();
     let program = program.map_err(|error| CliError::Failed(error.to_string()))?;
     let within_ms = Some((args.within.max(0.0) * 1000.0) as u64);
-    let request = Request::Upgrade(UpgradeRequest { program, within_ms });
+    let request = Request::Upgrade(UpgradeRequest {
+        program,
+        within_ms,
+        let_fail: args.let_fail.clone(),
+    });
     // Its connection ends with the program that has answered on it.
     match client.ask(&request) {
         Err(ClientError::Broken { .. }) => {}

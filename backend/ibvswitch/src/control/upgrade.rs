@@ -11,10 +11,13 @@ pub struct UpgradeRequest {
     /// Path of the program; what is at the path that the daemon was started by if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
-    /// How long the program may take until it is ready, in milliseconds; 2000 if left out. VMs wait about twice
-    /// as long at the most.
+    /// How long VMs may wait until the program is ready, in milliseconds; 2000 if left out. They wait about twice
+    /// as long at the most, since the program then does the same once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u64>,
+    /// VFs with a VM that may lose what its device is: the device fails, and the guest's driver recovers it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub let_fail: Vec<String>,
 }
 
 /// The last time that another program has taken over.

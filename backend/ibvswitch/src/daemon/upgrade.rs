@@ -81,6 +81,15 @@ pub struct Heritage {
     pub count: u64,
 }
 
+/// What VMs put up with.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms<'a> {
+    /// How long they may wait until the program has done all that it would do. If it can, it then does it once more.
+    pub within: Duration,
+    /// VFs with devices that may fail.
+    pub let_fail: &'a [String],
+}
+
 /// What the subnet is at the moment.
 #[derive(Debug)]
 pub struct Addresses {
@@ -88,6 +97,29 @@ pub struct Addresses {
     pub lids: Vec<BTreeMap<Guid, Lid>>,
     /// By VF, the VM that has its addresses there.
     pub holders: Vec<Option<String>>,
+}
+
+/// How long a program has to come to the point where it would serve.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    within: Duration,
+    /// When it began, in nanoseconds of CLOCK_MONOTONIC.
+    since: u64,
+    deadline: Instant,
+}
+
+impl Patience {
+    fn new(within: Duration) -> Self {
+        Self {
+            within,
+            since: now(),
+            deadline: Instant::now() + within,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
 }
 
 /// Devices that rest, until this is dropped.
@@ -108,16 +140,16 @@ fn system(what: &str) -> impl Fn(io::Error) -> String + '_ {
 }
 
 impl Heritage {
-    /// Has `program` take this one's place, if it can within this time. `addresses` is asked when all devices
+    /// Has `program` take this one's place, if it can on these terms. `addresses` is asked when all devices
     /// rest. Returns only if the program does not take the place: why not, after which all is as before.
     pub fn pass_on(
         &self,
         program: &Path,
-        within: Duration,
+        terms: &Terms<'_>,
         addresses: impl Fn() -> Addresses,
     ) -> String {
         info!(program = %program.display(), "another program is to take over");
-        let why = self.try_to_pass_on(program, within, addresses);
+        let why = self.try_to_pass_on(program, terms, addresses);
         warn!("goes on as it was: {why}");
         why
     }
@@ -125,34 +157,42 @@ impl Heritage {
     fn try_to_pass_on(
         &self,
         program: &Path,
-        within: Duration,
+        terms: &Terms<'_>,
         addresses: impl Fn() -> Addresses,
     ) -> String {
+        let has_device = |name: &&String| {
+            let mut devices = self.vfs.iter().filter(|vf| vf.device.is_some());
+            devices.any(|vf| vf.name == **name)
+        };
+        if let Some(name) = terms.let_fail.iter().find(|name| !has_device(name)) {
+            return format!("there is no VF `{name}` with an HCA that could fail");
+        }
         // Once without VMs, which do not have to wait for what would fail in any case.
         let mut leaving = Leaving::default();
-        let estate = self.estate(&Resting::default(), &addresses(), now(), &mut leaving);
+        let patience = Patience::new(terms.within);
+        let estate = self.estate(&[], &addresses(), terms, patience, &mut leaving);
         let tried = estate.and_then(|estate| {
             let number = { leaving.write(estate) }.map_err(system("write down what is left"))?;
-            try_out(program, number, within)
+            try_out(program, number, patience)
         });
         drop(leaving);
         if let Err(why) = tried {
             return why;
         }
-        let since = now();
+        let patience = Patience::new(terms.within);
         let resting = match self.rest() {
             Ok(resting) => resting,
             Err(why) => return why,
         };
         let mut leaving = Leaving::default();
-        let estate = self.estate(&resting, &addresses(), since, &mut leaving);
+        let estate = self.estate(&resting.0, &addresses(), terms, patience, &mut leaving);
         let written = estate.and_then(|estate| {
             leaving
                 .write(estate)
                 .map_err(system("write down what is left"))
         });
         let tried = written.and_then(|number| {
-            try_out(program, number, within)?;
+            try_out(program, number, patience)?;
             Ok(number)
         });
         match tried {
@@ -188,9 +228,10 @@ impl Heritage {
     /// What is left, with the clients of those devices that rest.
     fn estate(
         &self,
-        resting: &Resting,
+        resting: &[Option<Detained<SoftwareDevice>>],
         addresses: &Addresses,
-        rests_since: u64,
+        terms: &Terms<'_>,
+        patience: Patience,
         leaving: &mut Leaving,
     ) -> Result<EstateV1, String> {
         let mut vfs = Vec::new();
@@ -198,15 +239,28 @@ impl Heritage {
             let system = system("leave a VF to another program");
             let doorbells = vf.doorbells.as_ref();
             let doorbells = doorbells.map(|memory| leaving.leave(memory.fd().as_fd()));
-            let device = resting.0.get(at).and_then(Option::as_ref);
+            let device = resting.get(at).and_then(Option::as_ref);
             let passage = vf.device.as_ref().map(|(_, passage)| passage);
             let client = match device.zip(passage) {
                 Some((device, passage)) if passage.has_client() => {
                     let wrong =
                         |error: &dyn std::fmt::Display| format!("VF `{}`: {error}", vf.name);
-                    let image = device.run(|device| device.save_to_stay());
-                    let image = image.map_err(|gone| wrong(&gone))?;
-                    let image = image.map_err(|error| wrong(&error))?;
+                    let image = if terms.let_fail.contains(&vf.name) {
+                        String::new()
+                    } else {
+                        let image = device.run(|device| device.save_to_stay());
+                        let image = image.map_err(|gone| wrong(&gone))?;
+                        image.map_err(|error| {
+                            wrong(&format!("{error}; or let it fail (--let-fail)"))
+                        })?
+                    };
+                    if patience.is_over() {
+                        return Err(wrong(&format!(
+                            "VMs would wait longer than {} s until all that they have is written down; allow more \
+                             with --within, or let those fail that have too much (--let-fail)",
+                            patience.within.as_secs_f32()
+                        )));
+                    }
                     let client = passage.leave(image, leaving);
                     Some(client.map_err(|error| wrong(&error))?)
                 }
@@ -229,7 +283,7 @@ impl Heritage {
         Ok(EstateV1 {
             from: env!("CARGO_PKG_VERSION").to_owned(),
             count: self.count + 1,
-            rests_since,
+            rests_since: patience.since,
             lock: left(&self.lock, leaving)?,
             control: left(&self.control, leaving)?,
             lids: { addresses.lids.iter() }
@@ -271,7 +325,7 @@ fn arguments(estate: RawFd) -> Vec<OsString> {
 }
 
 /// Has a program do what it would do with an estate, up to where it would serve.
-fn try_out(program: &Path, estate: RawFd, within: Duration) -> Result<(), String> {
+fn try_out(program: &Path, estate: RawFd, patience: Patience) -> Result<(), String> {
     let wrong = |what: &str| format!("{} cannot take over: {what}", program.display());
     let said = memfd_create("what a program says", MFdFlags::MFD_CLOEXEC)
         .map_err(|errno| system("try a program")(errno.into()))?;
@@ -284,11 +338,10 @@ fn try_out(program: &Path, estate: RawFd, within: Duration) -> Result<(), String
     let mut child = spawned.map_err(|error| wrong(&error.to_string()))?;
     let mut answer = Vec::new();
     let in_time = child.stdout.take().is_some_and(|mut output| {
-        let deadline = Instant::now() + within;
         let mut read = || -> io::Result<bool> {
             let mut bytes = [0; 64];
             while answer.len() < bytes.len() {
-                if !is_readable_by(output.as_fd(), deadline)? {
+                if !is_readable_by(output.as_fd(), patience.deadline)? {
                     return Ok(false);
                 }
                 match output.read(&mut bytes)? {
@@ -308,7 +361,7 @@ fn try_out(program: &Path, estate: RawFd, within: Duration) -> Result<(), String
     if !in_time {
         return Err(wrong(&format!(
             "it was not ready within {} s; allow more with --within, as long as VMs can wait",
-            within.as_secs_f32()
+            patience.within.as_secs_f32()
         )));
     }
     if status.success() && answer == FIT.as_bytes() {

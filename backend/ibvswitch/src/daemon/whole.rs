@@ -26,7 +26,7 @@ use crate::daemon::management::{Management, MoveError, SweepError};
 use crate::daemon::placement::{self, Talks};
 use crate::daemon::ports;
 use crate::daemon::relocation::{Claims, End, Relocation};
-use crate::daemon::upgrade::{self, Addresses, Heritage};
+use crate::daemon::upgrade::{self, Addresses, Heritage, Terms};
 use crate::status::{Function, Managed, Observer};
 
 /// Everything that has a state to tell.
@@ -259,8 +259,11 @@ impl StatusSource for Whole {
             Ok(program) => program,
             Err(error) => return refused(format!("cannot find this program's own path: {error}")),
         };
-        let within = Duration::from_millis(request.within_ms.unwrap_or(2000));
-        refused(heritage.pass_on(&program, within, || Addresses {
+        let terms = Terms {
+            within: Duration::from_millis(request.within_ms.unwrap_or(2000)),
+            let_fail: &request.let_fail,
+        };
+        refused(heritage.pass_on(&program, &terms, || Addresses {
             lids: self.management.lids(),
             holders: self.vswitch().holders(),
         }))

@@ -71,7 +71,7 @@ pub struct ClientEstate {
     pub messages: Vec<(Vec<u8>, Vec<RawFd>)>,
     /// How the device was shown to it.
     pub shown: StandIn,
-    /// The image of the machine.
+    /// The image of the machine; empty where the device is to fail.
     pub image: String,
 }
 
