@@ -146,8 +146,13 @@ impl Place {
             self.oracle.partition(pkeys);
         }
         self.guest.vf.raise(PORT_CHANGE, 6, &[]);
-        while self.guest.reply().is_some() {}
-        self.check();
+        // The daemon asks the VF one thing after the other, and then stops what is astray.
+        loop {
+            while self.guest.reply().is_some() {}
+            if self.check() == 0 {
+                break;
+            }
+        }
         let astray = self.oracle.astray();
         assert!(astray.is_empty(), "{astray:x?} go on");
     }

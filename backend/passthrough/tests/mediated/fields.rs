@@ -116,6 +116,38 @@ fn each_length_wrong() {
     }
 }
 
+/// A port that gets other P_Keys, before a queue pair has one and after.
+#[test]
+fn each_change_of_a_table() {
+    const CHANGES: [Opcode; 3] = [Opcode::Rst2Init, Opcode::Rtr2Rts, Opcode::ToErr];
+    const TABLES: [&[u16]; 4] = [
+        &[0x8020, 0x8020, 0xffff, 0xffff, 0xffff],
+        &[0xffff, 0, 0x8010, 0x8020, 0x8030],
+        &[0x8030, 0x8010],
+        &[],
+    ];
+    let mut at = Place::confined(Isolation::Strict);
+    for table in TABLES.iter().cycle().take(12) {
+        at.partition(table);
+        for opcode in CHANGES {
+            let request = at.right(opcode);
+            at.guest.command(&request).expect("a reply");
+            at.check();
+            at.partition(table);
+        }
+    }
+    for (before, after) in TABLES
+        .iter()
+        .flat_map(|a| TABLES.iter().map(move |b| (a, b)))
+    {
+        at.partition(before);
+        let request = at.right(Opcode::Rst2Init);
+        at.guest.command(&request).expect("a reply");
+        at.check();
+        at.partition(after);
+    }
+}
+
 /// Addresses have two dwords, and both may be wrong at a time.
 #[test]
 fn each_address_wrong() {
