@@ -76,6 +76,7 @@ fn queues(criterion: &mut Criterion) {
         buffer: Buffer::new(&pages, 0, 0, 64 << 8).expect("pages enough"),
         log_size: 8,
         log_stride: 6,
+        padded: false,
     };
     let traits = Traits {
         cqn: 1,

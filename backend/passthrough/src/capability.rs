@@ -45,6 +45,7 @@ const GENERAL: &[Field] = &[
     cap::ATOMIC,
     cap::CQ_OI,
     cap::CQ_RESIZE,
+    cap::CQE_128_ALWAYS,
     cap::CQ_MODERATION,
     cap::BLOCK_LB_MC,
     cap::IMAICL,

@@ -71,6 +71,7 @@ structures! {
         LOG_MAX_XRCD: 0x064 [4:0];
         MAX_NUM_EQS: 0x08c [15:0];
         LOG_UAR_PAGE_SZ: 0x090 [15:0];
+        CQE_128_ALWAYS: 0x0b4 [2:2];
         DEVICE_FREQUENCY_MHZ: 0x098 [31:0];
         DEVICE_FREQUENCY_KHZ: 0x09c [31:0];
         NUM_OF_UARS_PER_PAGE: 0x0a4 [31:0];

@@ -69,6 +69,8 @@ pub struct Ring {
     /// Bytes of an entry, as a power of two: 6, or 7 where only the second half
     /// is used.
     pub log_stride: u32,
+    /// The first half of such an entry is written, too, so that no cache line is read for it.
+    pub padded: bool,
 }
 
 impl Ring {
@@ -85,6 +87,11 @@ impl Ring {
         bytes[CQE_SIZE - 1] |= owner;
         let slot = u64::from(producer & ((1 << self.log_size) - 1)) << self.log_stride;
         let at = slot + (1 << self.log_stride) - CQE_SIZE as u64;
+        if self.padded && at > slot {
+            let padding = self.buffer.write_window(dma, slot, CQE_SIZE);
+            let padding = padding.ok_or(CqError::Unmapped)?;
+            write_words(&padding, &[[0; 8]; CQE_SIZE / 8]);
+        }
         let window = self
             .buffer
             .write_window(dma, at, CQE_SIZE)

@@ -75,6 +75,8 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::ATOMIC, 1),
         (cap::CQ_OI, 1),
         (cap::CQ_RESIZE, 1),
+        // Completions may be padded to 128 bytes.
+        (cap::CQE_128_ALWAYS, 1),
         (cap::CQ_MODERATION, 1),
         (cap::BLOCK_LB_MC, 1),
         // Memory windows, and regions of stretches that begin and end anywhere.

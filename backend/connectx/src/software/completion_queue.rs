@@ -24,6 +24,8 @@ const OVERRUN: u32 = 1 << 2;
 const ENTRY_64: u32 = 0;
 /// Code of an entry's size: 128 bytes.
 const ENTRY_128: u32 = 1;
+/// Code of an entry's size: 128 bytes, of which those that say nothing are written, too.
+const ENTRY_128_PADDED: u32 = 2;
 
 /// The ring that a context and the page list behind it describe.
 fn ring(context: &[u8], pages: &[u8]) -> Result<Ring, Refusal> {
@@ -34,9 +36,10 @@ fn ring(context: &[u8], pages: &[u8]) -> Result<Ring, Refusal> {
             "the completion queue is too long",
         ));
     }
-    let log_stride = match cqc::CQE_SZ.get(context) {
-        ENTRY_64 => 6,
-        ENTRY_128 => 7,
+    let (log_stride, padded) = match cqc::CQE_SZ.get(context) {
+        ENTRY_64 => (6, false),
+        ENTRY_128 => (7, false),
+        ENTRY_128_PADDED => (7, true),
         _ => return Err(refuse(Status::BadParameter, "entries have 64 or 128 bytes")),
     };
     let buffer = Buffer::new(
@@ -49,7 +52,17 @@ fn ring(context: &[u8], pages: &[u8]) -> Result<Ring, Refusal> {
         buffer,
         log_size,
         log_stride,
+        padded,
     })
+}
+
+/// The code of the size of a ring's entries.
+const fn entry_size(ring: &Ring) -> u32 {
+    match (ring.log_stride, ring.padded) {
+        (6, _) => ENTRY_64,
+        (_, false) => ENTRY_128,
+        (_, true) => ENTRY_128_PADDED,
+    }
 }
 
 fn moderation(context: &[u8]) -> Moderation {
@@ -166,7 +179,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
                 cqc::STATUS,
                 if queue.overran() { STATUS_OVERRUN } else { 0 },
             ),
-            (cqc::CQE_SZ, queue.ring().log_stride - 6),
+            (cqc::CQE_SZ, entry_size(queue.ring())),
             (cqc::ST, state),
             (cqc::LOG_CQ_SIZE, queue.ring().log_size),
             (cqc::UAR_PAGE, queue.uar),

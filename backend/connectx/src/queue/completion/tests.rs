@@ -13,6 +13,7 @@ fn ring(at: u64, log_size: u32) -> Ring {
         buffer: Buffer::new(&at.to_be_bytes(), 0, 0, 64 << log_size).unwrap(),
         log_size,
         log_stride: 6,
+        padded: false,
     }
 }
 
@@ -287,4 +288,32 @@ fn memory_that_went_away_is_an_error() {
         queue.complete(&memory, &entry(false)),
         Err(CqError::Unmapped)
     );
+}
+
+/// A padded entry of 128 bytes is written as a whole; of one without padding the first half stays as it is.
+#[test]
+fn entries_are_padded_where_it_is_asked_for() {
+    for padded in [false, true] {
+        let memory = Memory::new(0x8000);
+        let mut queue = queue(true);
+        queue.ring = Ring {
+            buffer: Buffer::new(&RING.to_be_bytes(), 0, 0, 128 << 2).unwrap(),
+            log_size: 2,
+            log_stride: 7,
+            padded,
+        };
+        memory.write(RING, &[0xa5; 128 << 2]);
+        for _ in 0..2 {
+            let _ = queue.complete(&memory, &entry(false)).unwrap();
+        }
+        let restored = CompletionQueue::restore(5, queue.save()).unwrap();
+        assert_eq!(restored.ring.padded, padded);
+        let first = if padded { 0 } else { 0xa5 };
+        for slot in 0..2 {
+            let at = RING + slot * 128;
+            assert_eq!(memory.read::<64>(at), [first; 64]);
+            assert_eq!(memory.read::<64>(at + 64)[56..60], [0, 0xab, 0xcd, 0xef]);
+        }
+        assert_eq!(memory.read::<128>(RING + 256), [0xa5; 128]);
+    }
 }
