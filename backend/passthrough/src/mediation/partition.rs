@@ -60,7 +60,12 @@ impl Judge<'_> {
             }
             let physical = match places[at].or(places[0]) {
                 Some((_, physical)) => physical,
-                None => behind(partitions, 0)?,
+                // VFs refuse a change before the first one. What the VF is told counts all the same.
+                None => {
+                    let physical = behind(partitions, 0)?;
+                    places[0] = Some((0, physical));
+                    physical
+                }
             };
             ads::PKEY_INDEX.set(path, physical.into());
         }

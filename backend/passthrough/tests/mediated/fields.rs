@@ -146,6 +146,11 @@ fn each_change_of_a_table() {
         at.check();
         at.partition(after);
     }
+    // One that no change has given an index.
+    let mut at = Place::confined(Isolation::Strict);
+    let request = at.right(Opcode::Rtr2Rts);
+    at.guest.command(&request).expect("a reply");
+    at.partition(TABLES[0]);
 }
 
 /// Addresses have two dwords, and both may be wrong at a time.
