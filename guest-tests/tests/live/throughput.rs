@@ -73,7 +73,7 @@ fn throughput_through_a_move() -> Result<()> {
         vm: &vm,
         peer: &scene.peer,
     };
-    let mut traffic = Traffic::bandwidth("write", "ib_write_bw -q 4", 18600, 60, &vm);
+    let mut traffic = Traffic::bandwidth("write", "ib_write_bw -q 16", 18600, 60, &vm);
     traffic.keep(pair)?;
     let mut counter = Counter::open(&scene.daemon.control())?;
     let first = counter.read("vm2")?.1;
@@ -128,7 +128,7 @@ fn figure(samples: &Samples, from: f64, to: f64) -> Figure {
     let end = to - from;
     let runs = vec![(0.0, 0.0), (0.0, most), (end, most), (end, 0.0)];
     let lines = vec![
-        Line::joined("four queue pairs of ib_write_bw", rates),
+        Line::joined("sixteen queue pairs of ib_write_bw", rates),
         Line::joined("vm migrate runs", runs),
     ];
     let title = "What comes through to a VM that moves";
