@@ -51,7 +51,7 @@ impl Cluster {
         self.members.lock().push(Member { lid, port });
     }
 
-    /// A VM with this LID is in it, whose port another daemon has: its LID in the subnet, and its GUID.
+    /// A VM at another daemon has this LID in the cluster. Its port has a LID in the subnet, and a GUID.
     pub fn know(&self, lid: u16, in_the_subnet: u16, guid: u64) {
         let port = Whereabouts::Elsewhere(in_the_subnet, guid);
         self.members.lock().push(Member { lid, port });
