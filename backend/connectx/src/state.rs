@@ -1,24 +1,26 @@
 //! What a function has besides the engine's objects: event queues, doorbell
 //! pages, capabilities, and the contexts that queries return.
 
+mod uar;
+
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use hca::{Dma, Quota};
 use serde::{Deserialize, Serialize};
-use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
+use vm_memory::VolatileSlice;
 use wire::Qpn;
 
 use crate::bits::capability::{atomic_caps, cmd_hca_cap};
 use crate::bits::event::EventType;
-use crate::bits::initialization::{FIRST_UAR, PAGE_SIZE, UAR_SEND};
 use crate::bits::queue_pair::qpc;
 use crate::bits::shared_receive::srqc;
-use crate::configuration::{Configuration, TRAPPED_PAGES};
+use crate::configuration::Configuration;
 use crate::queue::event::{Entry, EventQueue, EventQueueImageV1, Interrupts};
 use crate::software::capability::{ChosenImageV1, LOG_MAX_EQ};
 use crate::software::user_memory::{UserMemory, UserMemoryImageV1};
+
+use uar::Uars;
 
 /// How far the driver has brought the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -269,20 +271,13 @@ impl FunctionState {
     /// What an image has of it, without contexts.
     pub(crate) fn save(&self) -> StateImageV1 {
         let numbered = self.events.slots.iter().zip(1_u8..);
-        let used = |page: &u32| self.uars.used[*page as usize];
-        let watched = |page: &u32| self.uars.watched.iter().any(|(watched, _)| watched == page);
-        let trapped = (0..self.uars.used.len() as u32)
-            .filter(used)
-            .filter(|page| !watched(page));
         StateImageV1 {
             stage: self.stage,
             event_queues: numbered
                 .filter_map(|(queue, eqn)| Some(queue.as_ref()?.save(eqn)))
                 .collect(),
-            uars: trapped
-                .chain(self.uars.watched.iter().map(|(page, _)| *page))
-                .collect(),
-            any_uar: self.uars.any,
+            uars: self.uars.pages(),
+            any_uar: self.uars.any(),
             chosen: ChosenImageV1::save(&self.capabilities[..], &self.atomic_capabilities[..]),
             qp_contexts: Vec::new(),
             srq_contexts: Vec::new(),
@@ -310,17 +305,7 @@ impl FunctionState {
             held.push(restored.held());
             *slot = Some(restored);
         }
-        for &page in &image.uars {
-            let used = self.uars.used.get_mut(page as usize);
-            match used.filter(|used| page >= FIRST_UAR && !**used) {
-                Some(used) => *used = true,
-                None => return Err(format!("doorbell page {page} is there twice, or cannot be")),
-            }
-            if page >= TRAPPED_PAGES {
-                self.uars.watched.push((page, None));
-            }
-        }
-        self.uars.any = image.any_uar;
+        self.uars.restore(&image.uars, image.any_uar)?;
         self.user_memory = UserMemory::restore(&image.user_memory, &mut held)?;
         self.firmware_pages.clone_from(&image.firmware_pages);
         self.interface = image.interface.min(1);
@@ -413,132 +398,5 @@ impl EventQueues {
                 .is_some_and(|eq| eq.mask >> kind.code() & 1 != 0)
         };
         self.slots.iter().position(wants).map(|at| at as u8 + 1)
-    }
-}
-
-/// Doorbell pages.
-#[derive(Debug)]
-pub(crate) struct Uars {
-    used: Vec<bool>,
-    any: bool,
-    /// Pages in use that are memory, with the last doorbell seen in each, once it was looked at.
-    watched: Vec<(u32, Option<u64>)>,
-    cursor: usize,
-}
-
-impl Uars {
-    fn new(configuration: &Configuration) -> Self {
-        Self {
-            used: vec![false; configuration.pages() as usize],
-            any: false,
-            watched: Vec::new(),
-            cursor: 0,
-        }
-    }
-
-    /// Allocates a page. The first is the kernel's own and one whose writes the
-    /// device sees; later ones are of programs and may be memory.
-    pub fn allocate(&mut self) -> Option<u32> {
-        let first = if self.any { TRAPPED_PAGES } else { FIRST_UAR };
-        let pages = self.used.len() as u32;
-        let page = (first..pages)
-            .chain(FIRST_UAR..first)
-            .find(|&page| !self.used[page as usize])?;
-        self.used[page as usize] = true;
-        self.any = true;
-        if page >= TRAPPED_PAGES {
-            self.watched.push((page, None));
-        }
-        Some(page)
-    }
-
-    /// Frees a page; whether it was allocated.
-    pub fn free(&mut self, page: u32) -> bool {
-        self.watched.retain(|&(watched, _)| watched != page);
-        self.used
-            .get_mut(page as usize)
-            .is_some_and(|used| std::mem::replace(used, false))
-    }
-
-    /// Each call goes on behind the page that the last one ended with.
-    #[inline]
-    fn next_rung(&mut self, area: &VolatileSlice<'_>) -> Option<Qpn> {
-        for _ in 0..self.watched.len() {
-            self.cursor += 1;
-            if self.cursor >= self.watched.len() {
-                self.cursor = 0;
-            }
-            let (page, seen) = &mut self.watched[self.cursor];
-            let at = (*page - TRAPPED_PAGES) as usize * PAGE_SIZE as usize + UAR_SEND;
-            let word = if seen.is_some() {
-                area.load::<u64>(at, Ordering::Acquire)
-            } else {
-                // Whoever had the page before may have left the very doorbell that is rung next.
-                let word = area.get_atomic_ref::<AtomicU64>(at);
-                word.map(|word| word.swap(0, Ordering::AcqRel))
-            };
-            let Ok(word) = word else { continue };
-            let before = seen.replace(seen.map_or(0, |_| word));
-            if word != before.unwrap_or(0) {
-                return Some(Qpn::new(u64::from_be(word) as u32 >> 8));
-            }
-        }
-        None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_doorbell_page_traps_and_later_ones_need_not() {
-        let mut uars = Uars::new(&Configuration {
-            bar_size: 128 << 10,
-            ..Configuration::default()
-        });
-        assert_eq!(uars.allocate(), Some(FIRST_UAR));
-        assert_eq!(uars.allocate(), Some(TRAPPED_PAGES));
-        let rest: Vec<u32> = std::iter::from_fn(|| uars.allocate()).collect();
-        assert_eq!(rest.len(), 32 - 4 - 2);
-        assert!(uars.free(TRAPPED_PAGES));
-        assert!(!uars.free(TRAPPED_PAGES));
-        assert!(!uars.free(1));
-        assert!(!uars.free(u32::MAX));
-        assert_eq!(uars.allocate(), Some(TRAPPED_PAGES));
-    }
-
-    #[test]
-    fn a_doorbell_in_memory_names_its_queue_pair() {
-        let mut uars = Uars::new(&Configuration::default());
-        let pages: Vec<u32> = (0..3).filter_map(|_| uars.allocate()).collect();
-        let mut memory = vec![0_u8; 16 * 4096];
-        let area = VolatileSlice::from(&mut memory[..]);
-        assert_eq!(uars.next_rung(&area), None);
-        let ring = |page: u32, index: u8, qpn: u32| {
-            let at = (page - TRAPPED_PAGES) as usize * 4096 + 0x800;
-            let word = [[0, 0, index, 0x0a], (qpn << 8 | 3).to_be_bytes()].concat();
-            area.write_slice(&word, at).unwrap();
-        };
-        ring(pages[1], 0, 0x1234);
-        ring(pages[2], 0, 0x5678);
-        let mut rung = [uars.next_rung(&area), uars.next_rung(&area)];
-        rung.sort();
-        assert_eq!(rung, [Some(Qpn::new(0x1234)), Some(Qpn::new(0x5678))]);
-        assert_eq!(uars.next_rung(&area), None);
-        ring(pages[1], 1, 0x1234);
-        assert_eq!(uars.next_rung(&area), Some(Qpn::new(0x1234)));
-        uars.free(pages[1]);
-        ring(pages[1], 2, 0x1234);
-        assert_eq!(uars.next_rung(&area), None);
-        // The next who has the page rings as the last one did.
-        assert_eq!(uars.allocate(), Some(pages[1]));
-        while uars.next_rung(&area).is_some() {}
-        ring(pages[1], 2, 0x1234);
-        assert_eq!(uars.next_rung(&area), Some(Qpn::new(0x1234)));
-        uars.free(pages[1]);
-        // Less memory than there are pages is no reason to look past its end.
-        let mut short = [0_u8; 16];
-        assert_eq!(uars.next_rung(&VolatileSlice::from(&mut short[..])), None);
     }
 }
