@@ -16,11 +16,7 @@ use crate::{
     qemu::Qemu,
 };
 
-/// Modules that make a guest use its HCA, with verbs, MADs and RDMA CM in user space.
-pub const MLX5: [&str; 4] = ["mlx5_ib", "ib_uverbs", "ib_umad", "rdma_ucm"];
-
-/// The device those modules make of the first VF.
-pub const DEVICE: &str = "mlx5_0";
+pub use lab::hca::{DEVICE, MLX5};
 
 /// Has all tests with guests be done with passed through VFs, where it is set.
 const PASSTHROUGH: &str = "IBVSWITCH_TEST_PASSTHROUGH";

@@ -13,6 +13,7 @@ mod demo;
 mod external;
 mod fraction;
 mod host;
+mod lab;
 mod link;
 mod metrics;
 mod number;
@@ -141,6 +142,8 @@ enum Command {
     Config(configuration::ConfigCommand),
     /// Experiments with large subnets: routing, migration, LIDs.
     Simulate(simulate::SimulateArgs),
+    /// Run your programs in VMs on a subnet of their own.
+    Lab(lab::LabArgs),
     /// Boot two VMs on a subnet of their own and measure between them.
     Demo(demo::DemoArgs),
     /// Measure the device without VMs.
@@ -252,6 +255,7 @@ pub fn main() -> ExitCode {
         Command::Host(command) => host::run(source, command),
         Command::Config(command) => configuration::run(source, command),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
     };

@@ -1,6 +1,6 @@
 //! Pages in Markdown: their blocks, and a place where these are run.
 //!
-//! The tests of backend/simulate use this module, too.
+//! The tests of backend/lab and backend/simulate use this module, too.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -154,7 +154,9 @@ fn commands_in(text: &str, place: &str, program: Program<'_>) {
         if !program.commands.contains(&words[0]) {
             continue;
         }
-        let words = words.iter().take_while(|word| !word.ends_with('"'));
+        // What follows `--` is another program's.
+        let ours = |word: &&&str| !word.ends_with('"') && **word != "--";
+        let words = words.iter().take_while(ours);
         let output = Command::new(program.path)
             .args(words)
             .arg("--help")

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The Debian release whose tools every guest runs, whatever its kernel.
-const TOOLS_RELEASE: &str = "trixie";
+pub(crate) const TOOLS_RELEASE: &str = "trixie";
 
 /// The tools; their dependencies come with them.
 const TOOLS: &[&str] = &[
@@ -98,11 +98,12 @@ const UNREAD: &[&str] = &[
 ];
 
 /// The guest's own scripts: name in the image, content.
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("etc/inittab", include_str!("../guest/inittab")),
     ("etc/guest/boot", include_str!("../guest/boot")),
     ("etc/guest/channel", include_str!("../guest/channel")),
     ("usr/bin/await-port", include_str!("../guest/await-port")),
+    ("usr/bin/lab-barrier", include_str!("../guest/lab-barrier")),
 ];
 
 /// A kernel of Debian that guests are tested with.
@@ -124,7 +125,7 @@ impl Kernel {
     pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_2];
 
     /// The suite it comes from, and the suites needed to resolve it.
-    fn suites(self) -> (&'static str, &'static [&'static str]) {
+    pub(crate) fn suites(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::V6_1 => ("bookworm", &["bookworm"]),
             Self::V6_12 => ("trixie", &["trixie", "trixie-backports"]),

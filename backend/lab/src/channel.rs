@@ -32,6 +32,17 @@ pub enum Event {
     Exit(u32, i32),
     /// Output of the running command.
     Output(Vec<u8>),
+    /// Something that the running command has started waits at a barrier.
+    Barrier(Barrier),
+}
+
+/// Somebody who waits at a barrier (`guest/lab-barrier`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Barrier {
+    /// The barrier's name.
+    pub name: String,
+    /// The pipe in the guest that the answer is awaited from.
+    pub reply: String,
 }
 
 /// Why nothing came out of a channel.
@@ -128,6 +139,10 @@ fn parse_record(line: &[u8]) -> Option<Event> {
     let mut words = text.split(' ');
     let (id, kind, number) = match (words.next()?, words.next(), words.next()) {
         ("hello", None, None) => return Some(Event::Hello),
+        ("barrier", Some(name), Some(reply)) => {
+            let (name, reply) = (name.to_owned(), reply.to_owned());
+            return Some(Event::Barrier(Barrier { name, reply }));
+        }
         (id, Some(kind), Some(number)) => (id.parse().ok()?, kind, number.parse().ok()?),
         _ => return None,
     };
@@ -145,7 +160,8 @@ mod tests {
     #[test]
     fn records_between_output_and_in_pieces() {
         let mut input =
-            b"\x1ehello\n\x1e7 pid 41\nabc\nno newline\x1e7 exit 137\n\x1e8 pi".to_vec();
+            b"\x1ehello\n\x1e7 pid 41\nabc\nno newline\x1ebarrier up /run/b.5\n\x1e7 exit 137\n\x1e8 pi"
+                .to_vec();
         let mut events = Vec::new();
         while let Some(event) = take_event(&mut input) {
             events.push(event);
@@ -156,6 +172,10 @@ mod tests {
                 Event::Hello,
                 Event::Pid(7, 41),
                 Event::Output(b"abc\nno newline".to_vec()),
+                Event::Barrier(Barrier {
+                    name: "up".into(),
+                    reply: "/run/b.5".into(),
+                }),
                 Event::Exit(7, 137),
             ]
         );

@@ -1,7 +1,8 @@
 //! Where things are kept.
 //!
-//! Everything fetched or built for the guests lies in one cache folder: `$IBVSWITCH_CACHE`, or
-//! `.cache` at the root of the workspace (git ignores it). Each thing in it is made in a
+//! Everything fetched or built for guests lies in one cache folder: `$IBVSWITCH_CACHE`, or `.cache` at the
+//! root of the workspace that this program was built from (git ignores it), or, where there is no such
+//! workspace, `ibvswitch` in the user's own cache. Each thing in it is made in a
 //! temporary folder and renamed into place when it is whole, so an interrupted run leaves nothing
 //! half-made behind that a later one would take for complete.
 
@@ -10,24 +11,36 @@ use std::{
     fs::File,
     hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 
-/// The root of the workspace this program was built from.
-pub fn workspace() -> PathBuf {
-    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    crate_dir.parent().unwrap_or(crate_dir).to_owned()
-}
+/// What has not been used for so long goes when something of its family is made anew.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The cache folder; created when missing.
 pub fn cache() -> Result<PathBuf> {
-    let dir = match env::var_os("IBVSWITCH_CACHE") {
-        Some(dir) => PathBuf::from(dir),
-        None => workspace().join(".cache"),
-    };
+    let dir = place().ok_or_else(|| {
+        Error::Host(
+            "there is no place for what is fetched: neither IBVSWITCH_CACHE nor HOME is set; set one".into(),
+        )
+    })?;
     fs::create_dir_all(&dir).at("create", &dir)?;
     Ok(dir)
+}
+
+fn place() -> Option<PathBuf> {
+    if let Some(dir) = env::var_os("IBVSWITCH_CACHE") {
+        return Some(dir.into());
+    }
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
+    if workspace.join("Cargo.toml").is_file() {
+        return Some(workspace.join(".cache"));
+    }
+    let users = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let users = users.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cache")))?;
+    Some(users.join("ibvswitch"))
 }
 
 /// A key of everything that `recipe` says, for the name of a cached folder.
@@ -41,11 +54,13 @@ pub fn key(recipe: &impl Hash) -> String {
 ///
 /// `make` fills a temporary folder, which then gets the name. Two processes that want the same
 /// folder at the same time take turns; the second finds it made. Folders of the same family (the
-/// part of `name` before its last `-`) with another key are outdated and are removed.
+/// part of `name` before its last `-`) with another key are removed, but for those of which somebody
+/// has made use within a week: another version of this program, or a guest that runs.
 pub fn cached(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let cache = cache()?;
     let done = cache.join(name);
     if done.is_dir() {
+        used(&done);
         return Ok(done);
     }
     let family = name.rsplit_once('-').map_or(name, |(family, _key)| family);
@@ -62,12 +77,27 @@ pub fn cached(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<Path
     for entry in fs::read_dir(&cache).at("read", &cache)?.flatten() {
         let other = entry.file_name();
         let other = other.to_string_lossy();
-        if other.rsplit_once('-').is_some_and(|(f, _)| f == family) {
+        let ours = other.rsplit_once('-').is_some_and(|(f, _)| f == family);
+        if ours && outdated(&entry.path()) {
             remove(&entry.path())?;
         }
     }
     fs::rename(&partial, &done).at("rename to", &done)?;
     Ok(done)
+}
+
+/// Notes that a folder is in use.
+fn used(dir: &Path) {
+    // In a cache that is another user's it may be forbidden, and is that user's to note.
+    if let Ok(dir) = File::open(dir) {
+        let _ = dir.set_modified(SystemTime::now());
+    }
+}
+
+fn outdated(dir: &Path) -> bool {
+    let used = fs::metadata(dir).and_then(|it| it.modified());
+    // A time to come is of a clock that was set.
+    used.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > KEPT))
 }
 
 /// Removes a folder with all it holds; it is no error if it is not there.

@@ -1,5 +1,7 @@
 //! A running guest: QEMU with Debian's kernel, and commands in it.
 
+mod job;
+
 use std::{
     fmt, fs,
     fs::File,
@@ -26,15 +28,14 @@ use crate::{
     qmp::Qmp,
 };
 
+pub use job::{Job, News};
+
 /// Command channels of a guest: so many commands can run in it at the same time.
 pub const CHANNELS: usize = 4;
 
 /// How long a guest may take from the start of QEMU to its first command. A guest under emulation
 /// on a busy machine needs about 10 s.
 pub const BOOT_LIMIT: Duration = Duration::from_secs(120);
-
-/// How long a killed command may take to be gone.
-const KILL_LIMIT: Duration = Duration::from_secs(20);
 
 /// An Ethernet cable between two guests: a UNIX socket.
 #[derive(Debug, Clone)]
@@ -56,6 +57,8 @@ pub struct Config {
     pub accel: Accel,
     /// Its memory in MiB.
     pub memory: u32,
+    /// Its processors.
+    pub processors: u32,
     /// Values for `-device`. The sockets in them have to be listening.
     pub devices: Vec<String>,
     /// Its Ethernet interface, with the address (`10.0.0.1/24`) to give it.
@@ -78,6 +81,7 @@ impl Config {
             image: image.clone(),
             accel,
             memory: 1024,
+            processors: 1,
             devices: Vec::new(),
             link: None,
             modules: Vec::new(),
@@ -118,6 +122,7 @@ impl Config {
         add("-machine", "q35,memory-backend=ram".into());
         add("-accel", self.accel.argument().into());
         add("-cpu", "max".into());
+        add("-smp", self.processors.to_string());
         add("-m", format!("{}M", self.memory));
         // Shared, so that a vfio-user server gets a file to map.
         add(
@@ -345,15 +350,7 @@ impl Guest {
         };
         let sent = channel.send(command);
         let id = sent.map_err(|silence| self.silent(silence, command))?;
-        Ok(Job {
-            guest: self,
-            channel: Some(channel),
-            id,
-            pid: None,
-            command: command.into(),
-            output: Vec::new(),
-            status: None,
-        })
+        Ok(Job::new(self, channel, id, command))
     }
 
     /// Resets the machine as its reset button would, and waits until it takes commands again.
@@ -426,9 +423,20 @@ impl Guest {
             Silence::Closed => {
                 let status = lock(&self.child).wait();
                 let status = status.map_or_else(|e| e.to_string(), |s| s.to_string());
-                self.failed(format!("QEMU ended, {status} ({doing})"))
+                match self.panic() {
+                    Some(panic) => self.failed(format!("its kernel panicked: {panic} ({doing})")),
+                    None => self.failed(format!("QEMU ended, {status} ({doing})")),
+                }
             }
         }
+    }
+
+    /// What its kernel said last when it panicked, if it did.
+    fn panic(&self) -> Option<String> {
+        let bytes = fs::read(self.dir.join("console.log")).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let (_, said) = text.rsplit_once("Kernel panic - not syncing: ")?;
+        Some(said.lines().next()?.trim().to_owned())
     }
 }
 
@@ -493,227 +501,6 @@ fn guest_error(guest: &str, dir: &Path, what: String) -> Error {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A command that runs in a guest. Dropping it kills the command, with all it started.
-pub struct Job<'guest> {
-    guest: &'guest Guest,
-    /// Taken when the guest's end can no longer be trusted to listen.
-    channel: Option<Channel>,
-    id: u32,
-    pid: Option<i32>,
-    command: String,
-    output: Vec<u8>,
-    status: Option<i32>,
-}
-
-impl fmt::Debug for Job<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job")
-            .field("guest", &self.guest.name())
-            .field("command", &self.command)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Job<'_> {
-    /// What the command has printed so far.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.output).into_owned()
-    }
-
-    /// Waits for the command's end; past `limit` it is killed, and that is an error.
-    pub fn wait(mut self, limit: Duration) -> Result<Output> {
-        let deadline = Instant::now() + limit;
-        while self.status.is_none() {
-            self.advance(deadline, "finish", limit)?;
-        }
-        Ok(Output {
-            status: self.status.unwrap_or_default(),
-            text: self.text(),
-        })
-    }
-
-    /// Waits until the command has printed `text`; past `limit`, or if the command ends before,
-    /// that is an error.
-    pub fn await_text(&mut self, text: &str, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
-        while !self.text().contains(text) {
-            if self.status.is_some() {
-                return Err(self.ended());
-            }
-            self.advance(deadline, &format!("print {text:?}"), limit)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until something in the guest listens on TCP port `port`; an error past `limit`, or if
-    /// the command ends before.
-    pub fn await_port(&mut self, port: &str, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
-        while self.pid.is_none() {
-            self.advance(deadline, "start", limit)?;
-        }
-        let pid = self.pid.unwrap_or_default();
-        let awaited = self.guest.run(&format!("await-port {port} {pid}"), limit)?;
-        if awaited.status == 0 {
-            return Ok(());
-        }
-        while self.status.is_none() {
-            self.advance(deadline, "finish", limit)?;
-        }
-        Err(self.ended())
-    }
-
-    /// That the command has ended, as an error.
-    fn ended(&self) -> Error {
-        Error::Command {
-            guest: self.guest.name().into(),
-            command: self.command.clone(),
-            status: self.status.unwrap_or_default(),
-            output: self.text(),
-        }
-    }
-
-    /// Whether the command still runs, as far as the guest has said.
-    pub fn running(&mut self) -> Result<bool> {
-        Ok(!self.ends_within(Duration::ZERO)?)
-    }
-
-    /// Whether the command ends within `limit`; it goes on if it does not.
-    pub fn ends_within(&mut self, limit: Duration) -> Result<bool> {
-        let deadline = Instant::now() + limit;
-        while self.status.is_none() {
-            match self.event(deadline) {
-                Ok(()) => {}
-                Err(Silence::TimeLimit) => return Ok(false),
-                Err(silence) => return Err(self.guest.silent(silence, &self.command)),
-            }
-        }
-        Ok(true)
-    }
-
-    /// Runs the client of which this command is the server to its end. Both have to succeed; gives
-    /// what server and client printed. If either fails the other is not waited for.
-    pub fn with_client(
-        mut self,
-        client: &Guest,
-        command: &str,
-        limit: Duration,
-    ) -> Result<[String; 2]> {
-        const OTHER_END: Duration = Duration::from_secs(5);
-        let deadline = Instant::now() + limit;
-        let mut calling = client.spawn(command)?;
-        let mut failed = false;
-        while !calling.ends_within(Duration::from_millis(200))? && !failed {
-            failed = self.status.is_some_and(|status| status != 0) || Instant::now() > deadline;
-            self.ends_within(Duration::ZERO)?;
-        }
-        failed |= calling.status != Some(0);
-        let limit = if failed { OTHER_END } else { limit };
-        let ends = [self, calling].map(|mut end| {
-            let ended = end.ends_within(limit);
-            ended.map(|ended| {
-                (
-                    end.describe(ended),
-                    ended && end.status == Some(0),
-                    end.text(),
-                )
-            })
-        });
-        match ends {
-            [Ok((_, true, served)), Ok((_, true, called))] => Ok([served, called]),
-            [Ok((server, ..)), Ok((client, ..))] => Err(Error::Exchange { server, client }),
-            [Err(error), _] | [_, Err(error)] => Err(error),
-        }
-    }
-
-    /// The command, how it ended, and what it printed.
-    fn describe(&self, ended: bool) -> String {
-        let end = match self.status {
-            Some(status) if ended => format!("ended with status {status}"),
-            _ => "did not end in time".into(),
-        };
-        format!(
-            "`{}` in guest {} {end}\n{}",
-            self.command,
-            self.guest.name(),
-            self.text()
-        )
-    }
-
-    fn advance(&mut self, deadline: Instant, awaited: &str, limit: Duration) -> Result<()> {
-        match self.event(deadline) {
-            Ok(()) => Ok(()),
-            Err(Silence::TimeLimit) => {
-                self.kill();
-                Err(Error::TimeLimit {
-                    guest: self.guest.name().into(),
-                    command: self.command.clone(),
-                    awaited: awaited.into(),
-                    limit,
-                    output: self.text(),
-                })
-            }
-            Err(silence) => {
-                self.channel = None;
-                Err(self.guest.silent(silence, &self.command))
-            }
-        }
-    }
-
-    /// Takes in one event.
-    fn event(&mut self, deadline: Instant) -> std::result::Result<(), Silence> {
-        let Some(channel) = &mut self.channel else {
-            return Err(Silence::Closed);
-        };
-        match channel.event(deadline)? {
-            Event::Output(bytes) => self.output.extend(bytes),
-            Event::Pid(id, pid) if id == self.id => self.pid = Some(pid),
-            Event::Exit(id, status) if id == self.id => self.status = Some(status),
-            // Another command's records can only be left over from before a restart.
-            Event::Pid(..) | Event::Exit(..) => {}
-            Event::Hello => {
-                let lost = std::io::Error::other("the guest has restarted");
-                return Err(Silence::Io(lost));
-            }
-        }
-        Ok(())
-    }
-
-    /// Kills the command with all it started, and waits for its end.
-    fn kill(&mut self) {
-        let deadline = Instant::now() + KILL_LIMIT;
-        while self.pid.is_none() && self.status.is_none() {
-            if self.event(deadline).is_err() {
-                self.channel = None;
-                return;
-            }
-        }
-        let Some(pid) = self.pid.filter(|_| self.status.is_none()) else {
-            return;
-        };
-        let killed = self.guest.run(&format!("kill -KILL -- -{pid}"), KILL_LIMIT);
-        while killed.is_ok() && self.status.is_none() {
-            if self.event(deadline).is_err() {
-                break;
-            }
-        }
-        if self.status.is_none() {
-            self.channel = None;
-        }
-    }
-}
-
-impl Drop for Job<'_> {
-    fn drop(&mut self) {
-        if self.status.is_none() && self.channel.is_some() {
-            self.kill();
-        }
-        if let Some(channel) = self.channel.take() {
-            lock(&self.guest.channels).push(channel);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,12 @@ use crate::{
     guest::Guest,
 };
 
+/// Modules that make a guest use its HCA, with verbs, MADs and RDMA CM in user space.
+pub const MLX5: [&str; 4] = ["mlx5_ib", "ib_uverbs", "ib_umad", "rdma_ucm"];
+
+/// The device those modules make of the first VF.
+pub const DEVICE: &str = "mlx5_0";
+
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a port may take from its driver's start until it is Active.

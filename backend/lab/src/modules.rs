@@ -34,7 +34,7 @@ pub const ALL: Modules = Modules {
 pub const CLOUD: Modules = Modules {
     wanted: &["virtio_pci", "virtio_net", "virtio_console"],
     // They are not there, which guests are to say.
-    optional: &["ib_ipoib"],
+    optional: &["ib_ipoib", "9p", "9pnet_virtio"],
 };
 
 const WANTED: &[&str] = &[
@@ -52,6 +52,9 @@ const WANTED: &[&str] = &[
     "virtio_pci",
     "virtio_net",
     "virtio_console",
+    // folders of the host
+    "9p",
+    "9pnet_virtio",
     // Soft-RoCE
     "rdma_rxe",
     // a guest that plays the host of a passed-through function

@@ -1,0 +1,227 @@
+//! A command in all nodes at once: what they print, how they end, and the barriers between them.
+
+mod barriers;
+mod printer;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    error::{Error, Result},
+    guest::{Job, News},
+    nodes::{Lab, Node},
+    outcome::{End, Outcome},
+    progress,
+    share::quoted,
+};
+
+use barriers::{Answer, Barriers};
+use printer::Lines;
+
+/// How long a node may take to be told something.
+const TOLD: Duration = Duration::from_secs(20);
+
+/// What of a command's output is kept beside what is shown.
+const KEPT: usize = 1 << 20;
+
+/// A command for all nodes.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// Its words; a single one is a line for the shell.
+    pub command: Vec<String>,
+    /// How long it may take.
+    pub limit: Duration,
+    /// Whether the first that fails ends the others.
+    pub fail_fast: bool,
+    /// Where it starts, if that is there.
+    pub directory: Option<String>,
+}
+
+impl Task {
+    /// The command as one would type it.
+    pub fn line(&self) -> String {
+        match self.command.as_slice() {
+            [line] => line.clone(),
+            words => {
+                let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+                words.join(" ")
+            }
+        }
+    }
+
+    /// What the shell of a node is given.
+    fn script(&self, lab: &Lab, node: usize) -> String {
+        let names: Vec<&str> = lab.nodes().iter().map(Node::name).collect();
+        let peer = names[(node + 1) % names.len()];
+        let mut script = format!(
+            "export LAB_NODE={} LAB_RANK={node} LAB_PEER={peer} LAB_NODES={}; ",
+            names[node],
+            quoted(&names.join(" "))
+        );
+        if let Some(directory) = &self.directory {
+            script += &format!("cd {} 2>/dev/null || cd /root; ", quoted(directory));
+        }
+        script + &self.line()
+    }
+}
+
+/// Runs a command in all nodes, prints what they print as they do, and tells what became of them, node by
+/// node.
+pub fn run(lab: &Lab, task: &Task) -> Vec<Outcome> {
+    let names = lab.nodes().iter().map(|it| it.name().to_owned()).collect();
+    let all = All {
+        lab,
+        task,
+        barriers: Barriers::new(names),
+        shared: Mutex::default(),
+    };
+    thread::scope(|scope| {
+        let each = |node| {
+            scope.spawn({
+                let all = &all;
+                move || all.node(node)
+            })
+        };
+        let threads: Vec<_> = (0..lab.nodes().len()).map(each).collect();
+        let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        joined
+            .map(|it| it.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+/// What the threads of nodes share.
+struct All<'a> {
+    lab: &'a Lab,
+    task: &'a Task,
+    barriers: Barriers,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Process groups of the commands that run, by node.
+    running: BTreeMap<usize, i32>,
+    /// Whether all are to end.
+    ending: bool,
+}
+
+impl All<'_> {
+    fn node(&self, number: usize) -> Outcome {
+        let node = &self.lab.nodes()[number];
+        let start = Instant::now();
+        let mut lines = Lines::new(node.name(), KEPT);
+        let end = self.command(number, &mut lines).unwrap_or_else(|error| {
+            let why = match error {
+                Error::Guest { what, .. } => what,
+                other => other.to_string(),
+            };
+            End::Lost { why }
+        });
+        lines.finish();
+        let failed = end.status() != 0;
+        self.shared().running.remove(&number);
+        if failed && (self.task.fail_fast || matches!(end, End::Lost { .. })) {
+            self.end_others();
+        }
+        self.answer(self.barriers.leave(number));
+        let outcome = Outcome {
+            node: node.name().into(),
+            seconds: start.elapsed().as_secs_f64(),
+            output: lines.kept(),
+            // What a signal has killed has nothing to say.
+            kernel_log: (failed && !self.lab.interrupted()).then(|| node.kernel_log()),
+            end,
+        };
+        if let Some(log) = &outcome.kernel_log {
+            let log = match log.trim() {
+                "" => "nothing".to_owned(),
+                log => log.replace('\n', "\n    "),
+            };
+            progress::step(format_args!(
+                "{}: {}; its kernel said meanwhile:\n    {log}",
+                outcome.node, outcome.end
+            ));
+        } else if outcome.end == End::Ended {
+            progress::step(format_args!("{}: {}", outcome.node, outcome.end));
+        }
+        outcome
+    }
+
+    /// Runs the command in one node to its end.
+    fn command(&self, number: usize, lines: &mut Lines) -> Result<End> {
+        let guest = &self.lab.nodes()[number].guest;
+        let deadline = Instant::now() + self.task.limit;
+        let mut job = guest.spawn(&self.task.script(self.lab, number))?;
+        let end = self.follow(number, &mut job, lines, deadline)?;
+        if self.shared().ending && end.status() != 0 && end != End::TimeLimit {
+            return Ok(End::Ended);
+        }
+        Ok(end)
+    }
+
+    fn follow(
+        &self,
+        number: usize,
+        job: &mut Job<'_>,
+        lines: &mut Lines,
+        deadline: Instant,
+    ) -> Result<End> {
+        loop {
+            match job.news(deadline)? {
+                None => return Ok(End::TimeLimit),
+                Some(News::Printed(bytes)) => lines.add(&bytes),
+                Some(News::Waits(barrier)) => {
+                    self.answer(self.barriers.arrive(number, barrier));
+                }
+                Some(News::Started(group)) => {
+                    let ending = {
+                        let mut shared = self.shared();
+                        shared.running.insert(number, group);
+                        shared.ending
+                    };
+                    if ending {
+                        self.kill(number, group);
+                    }
+                }
+                Some(News::Ended(status)) => return Ok(End::Exited { status }),
+            }
+        }
+    }
+
+    /// Kills the commands of all nodes where one runs yet.
+    fn end_others(&self) {
+        let running = {
+            let mut shared = self.shared();
+            shared.ending = true;
+            shared.running.clone()
+        };
+        for (number, group) in running {
+            self.kill(number, group);
+        }
+    }
+
+    fn kill(&self, number: usize, group: i32) {
+        // What does not answer has its time limit.
+        let guest = &self.lab.nodes()[number].guest;
+        let _ = guest.run(&format!("kill -KILL -- -{group}"), TOLD);
+    }
+
+    /// Tells those who wait at barriers what has become of them.
+    fn answer(&self, answers: Vec<Answer>) {
+        for answer in answers {
+            let guest = &self.lab.nodes()[answer.node].guest;
+            let (text, reply) = (quoted(&answer.text), quoted(&answer.reply));
+            // Who is gone by now does not read it, and needs none.
+            let _ = guest.run(&format!("test -p {reply} && echo {text} >{reply}"), TOLD);
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,48 @@
+//! QEMU guests on a subnet of their own, from nothing but a Debian host.
+//!
+//! The program `ibvswitch-lab`, which `ibvswitch lab` starts, gives them to users; the project's own tests
+//! of guests and its demo stand on the same modules:
+//!
+//! - [`apt`]: a private apt state, so that packages of a newer Debian can be fetched and unpacked
+//!   beside the system, without root;
+//! - [`sysroot`]: programs run from such an unpacked tree;
+//! - [`qemu`]: a QEMU that knows `vfio-user-pci`, the system's own or a fetched one;
+//! - [`image`], [`packages`], [`initramfs`], [`modules`]: a guest from Debian's own kernel and packages;
+//! - [`accel`]: whether KVM can run that guest, tried out rather than assumed;
+//! - [`guest`], [`channel`], [`qmp`]: a running guest, commands in it, its monitor;
+//! - [`daemon`]: a daemon for these guests;
+//! - [`hca`]: what a guest says about its HCA;
+//! - [`console`]: a guest's serial console in this terminal;
+//! - [`cli`], [`nodes`], [`everywhere`], [`outcome`]: the program.
+
+#![forbid(unsafe_code)]
+
+pub mod accel;
+pub mod apt;
+pub mod bound;
+pub mod channel;
+pub mod cli;
+pub mod console;
+pub mod daemon;
+pub mod error;
+pub mod everywhere;
+pub mod guest;
+pub mod hca;
+pub mod image;
+pub mod initramfs;
+pub mod interrupt;
+pub mod modules;
+pub mod nodes;
+pub mod outcome;
+pub mod packages;
+pub mod paths;
+pub mod progress;
+pub mod qemu;
+pub mod qmp;
+pub mod quantity;
+pub mod rundir;
+pub mod share;
+pub mod sources;
+pub mod sysroot;
+
+pub use error::{Error, Result};

@@ -1,0 +1,69 @@
+//! More of Debian's packages in a guest.
+
+use crate::{
+    apt::Apt,
+    error::{Error, Result},
+    image::{Image, Kernel, TOOLS_RELEASE},
+    paths,
+    sysroot::Sysroot,
+};
+
+/// Parts of packages that take memory of guests and are documentation.
+const UNREAD: &[&str] = &[
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/info",
+    "usr/share/locale",
+    "usr/share/lintian",
+];
+
+/// Every guest has it.
+const C_LIBRARY: &str = "libc6";
+
+impl Image {
+    /// The image with `kernel`, and these packages of the release that the tools are of, with all that
+    /// they depend on. They are unpacked and not configured: their maintainers' scripts do not run.
+    pub fn with_packages(kernel: Kernel, packages: &[String]) -> Result<Self> {
+        let image = Self::get(kernel)?;
+        if packages.is_empty() {
+            return Ok(image);
+        }
+        let mut names: Vec<&str> = packages.iter().map(String::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        let key = paths::key(&(&names, &image.initramfs, UNREAD, TOOLS_RELEASE, 1));
+        let dir = paths::cached(&format!("packages-{kernel}-{key}"), |dir| {
+            let apt = Apt::new(kernel.suites().1)?;
+            let mut found = apt.resolve(TOOLS_RELEASE, &names).map_err(unknown)?;
+            found.retain(|package| package.name != C_LIBRARY);
+            let root = dir.join("root");
+            let tree = Sysroot::new(&root);
+            tree.prepare()?;
+            apt.unpack(&names.join(", "), &found, &root)?;
+            for unread in UNREAD {
+                paths::remove(&root.join(unread))?;
+            }
+            image.with(&[], &[&root], dir)?;
+            paths::remove(&root)
+        })?;
+        Ok(Self {
+            initramfs: dir.join("initramfs"),
+            ..image
+        })
+    }
+}
+
+/// What apt says of packages that there are not, with what to do.
+fn unknown(error: Error) -> Error {
+    match &error {
+        Error::Program { output, .. } => {
+            let said: Vec<&str> = output.lines().filter(|it| it.starts_with("E: ")).collect();
+            Error::Host(format!(
+                "--packages: apt finds no way to install them from Debian {TOOLS_RELEASE}, component main:\n{}\n\
+                 `apt-cache search` on such a machine says what there is",
+                said.join("\n")
+            ))
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,65 @@
+//! Times and sizes on the command line.
+
+use std::time::Duration;
+
+/// `90`, `90s`, `5m`, `2h`.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text);
+    let seconds = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => 0,
+    };
+    let number: u64 = number.parse().unwrap_or(0);
+    match number.checked_mul(seconds) {
+        Some(seconds @ 1..=604_800) => Ok(Duration::from_secs(seconds)),
+        _ => Err("write seconds, minutes or hours, a week at most, as in 90s, 5m or 2h".into()),
+    }
+}
+
+/// `512M` or `2G`, in MiB.
+pub fn memory(text: &str) -> Result<u32, String> {
+    let (number, unit) = split(text);
+    let each = match unit {
+        "M" | "MiB" => 1,
+        "G" | "GiB" => 1024,
+        _ => 0,
+    };
+    let number: u32 = number.parse().unwrap_or(0);
+    match number.checked_mul(each) {
+        Some(mebibytes @ 256..=1_048_576) => Ok(mebibytes),
+        _ => Err("write MiB or GiB, 256M to 1024G, as in 512M or 2G".into()),
+    }
+}
+
+/// The digits that a text begins with, and the rest.
+fn split(text: &str) -> (&str, &str) {
+    let end = text.find(|it: char| !it.is_ascii_digit());
+    text.split_at(end.unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!(time("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(time("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(time("2h"), Ok(Duration::from_secs(7200)));
+        for wrong in ["", "0", "-1", "5 m", "5d", "200h", "99999999999999999999h"] {
+            assert!(time(wrong).unwrap_err().contains("as in 90s"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(memory("512M"), Ok(512));
+        assert_eq!(memory("2G"), Ok(2048));
+        assert_eq!(memory("1GiB"), Ok(1024));
+        for wrong in ["", "1", "255M", "2T", "-1G", "4294967295G", "1.5G"] {
+            assert!(memory(wrong).unwrap_err().contains("as in 512M"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A folder of the host in guests, at the same path: over 9p, which QEMU serves itself.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// Folders that guests have themselves, and cannot do without.
+const GUESTS_OWN: &[&str] = &[
+    "/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr",
+];
+
+/// A folder, and what guests may do with it.
+#[derive(Debug, Clone)]
+pub struct Share {
+    path: PathBuf,
+    writable: bool,
+}
+
+impl Share {
+    /// A folder by its whole path. One in which guests have their own programs or devices is refused.
+    pub fn new(path: &Path, writable: bool) -> Result<Self> {
+        let own = GUESTS_OWN.iter().any(|it| Path::new(it) == path);
+        let text = path.to_str().filter(|it| !it.contains('\n'));
+        if own || text.is_none() || !path.is_absolute() {
+            return Err(Error::Host(format!(
+                "{} cannot be in the nodes, which have a folder of that name themselves, or no way to \
+                 name it; change to another one, or leave it out with --no-share",
+                path.display()
+            )));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            writable,
+        })
+    }
+
+    /// Its path, on the host as in guests.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Arguments for QEMU.
+    pub fn arguments(&self) -> Vec<String> {
+        // Options of QEMU are between commas, and a comma itself is two.
+        let path = self.path.display().to_string().replace(',', ",,");
+        let readonly = if self.writable { "" } else { ",readonly=on" };
+        vec![
+            "-fsdev".into(),
+            format!("local,id=share,path={path},security_model=none,multidevs=remap{readonly}"),
+            "-device".into(),
+            "virtio-9p-pci,fsdev=share,mount_tag=share".into(),
+        ]
+    }
+
+    /// The command with which a guest mounts it. Status 9 says that the guest's kernel has no 9p.
+    pub fn mount(&self) -> String {
+        let path = quoted(&self.path.display().to_string());
+        let mode = if self.writable { "rw" } else { "ro" };
+        format!(
+            "modprobe -a 9pnet_virtio 9p 2>/dev/null; \
+             grep -qw 9p /proc/filesystems || exit 9; mkdir -p {path} && \
+             mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,{mode} share {path}"
+        )
+    }
+}
+
+/// A word of a shell's command line that means itself.
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_keeps_its_own() {
+        for own in ["/", "/usr", "/proc", "relative"] {
+            let error = Share::new(Path::new(own), false).unwrap_err().to_string();
+            assert!(error.contains("--no-share"), "{error}");
+        }
+    }
+
+    #[test]
+    fn odd_paths_arrive() {
+        let share = Share::new(Path::new("/a,b/it's"), false).unwrap();
+        let arguments = share.arguments().join(" ");
+        assert!(arguments.contains("path=/a,,b/it's,"), "{arguments}");
+        assert!(arguments.contains("readonly=on"), "{arguments}");
+        assert!(share.mount().contains(r"ro share '/a,b/it'\''s'"));
+    }
+}
