@@ -7,6 +7,7 @@
 mod bench;
 mod bytes;
 mod capture;
+mod completions;
 mod configuration;
 mod counters;
 mod demo;
@@ -15,6 +16,7 @@ mod fraction;
 mod host;
 mod lab;
 mod link;
+mod manual;
 mod metrics;
 mod number;
 mod run;
@@ -148,6 +150,10 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Measure the device without VMs.
     Bench(bench::BenchArgs),
+    /// Print the script by which a shell completes these commands.
+    Completions(completions::CompletionsArgs),
+    /// Write the manual's pages of these commands.
+    Man(manual::ManArgs),
 }
 
 /// What the exit status of the program means, beside 0 for done.
@@ -258,6 +264,8 @@ pub fn main() -> ExitCode {
         Command::Lab(args) => lab::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => manual::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,8 +11,23 @@ use page::{Program, directory, follow};
 /// All but `lab` and `simulate`, which are programs of their own: backend/lab/tests/documentation.rs and
 /// backend/simulate/tests/documentation.rs test their pages.
 const COMMANDS: &[&str] = &[
-    "run", "vf", "status", "topology", "link", "sm", "external", "counters", "metrics", "capture",
-    "config", "host", "demo", "bench", "help",
+    "run",
+    "vf",
+    "status",
+    "topology",
+    "link",
+    "sm",
+    "external",
+    "counters",
+    "metrics",
+    "capture",
+    "config",
+    "host",
+    "demo",
+    "bench",
+    "completions",
+    "man",
+    "help",
 ];
 
 fn run(page: &str) {
