@@ -408,10 +408,25 @@ fn stock_tools() -> Result<()> {
     Ok(())
 }
 
+/// Kernels ring at other doorbells of a page from one version to the next: one VF traps them, and in the other
+/// they are memory.
+const BOTH_DOORBELLS: &str = r#"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "vm1"
+doorbells = "trap"
+[[hypervisor]]
+name = "hv2"
+[[hypervisor.vf]]
+name = "vm2"
+doorbells = "adaptive"
+"#;
+
 /// Kernels besides the default one bind, work, unload and bind again.
 fn binds_twice(kernel: Kernel) -> Result<()> {
     let bed = Testbed::new(kernel)?;
-    let daemon = bed.daemon("ibvswitch", None)?;
+    let daemon = bed.daemon("ibvswitch", Some(BOTH_DOORBELLS))?;
     let guests = bed.pair(0, ["vm1", "vm2"], Some(&daemon))?;
     let [server, client] = &guests;
     for guest in &guests {

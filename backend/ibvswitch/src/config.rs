@@ -14,6 +14,7 @@ mod tests;
 mod wiring;
 
 use connectx::Likeness;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -262,12 +263,26 @@ pub enum ConfigError {
     Invalid(Vec<Problem>),
 }
 
+/// So many mistakes at the same key are printed. A generated file with one mistake in its generator has
+/// thousands of them, which would hide the others.
+const PRINTED: usize = 10;
+
 fn lines(problems: &[Problem]) -> String {
-    problems
-        .iter()
-        .map(Problem::to_string)
-        .collect::<Vec<_>>()
-        .join("\n")
+    let mut keys: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for problem in problems {
+        let times = keys.entry(&problem.key).or_default();
+        *times += 1;
+        if *times <= PRINTED {
+            lines.push(problem.to_string());
+        }
+    }
+    for (key, times) in keys {
+        if let Some(more @ 1..) = times.checked_sub(PRINTED) {
+            lines.push(format!("… and {more} more mistakes at `{key}`"));
+        }
+    }
+    lines.join("\n")
 }
 
 /// Where a configuration comes from.

@@ -14,6 +14,7 @@ mod registrar;
 mod sharing;
 mod subscribers;
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,9 +48,8 @@ pub(crate) enum Addressee {
 }
 
 /// What the driver of one physical function has done and knows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SharedPort {
-    port: PortRef,
     registrar: Registrar,
     subscribers: Subscribers,
 }
@@ -58,7 +58,7 @@ struct SharedPort {
 #[derive(Debug)]
 pub(crate) struct SharedPorts {
     sharing: Arc<Sharing>,
-    ports: Vec<SharedPort>,
+    ports: BTreeMap<PortRef, SharedPort>,
 }
 
 impl Deref for SharedPorts {
@@ -72,13 +72,11 @@ impl Deref for SharedPorts {
 impl SharedPorts {
     /// The shared ports of a configuration; VMs are to be where it has them.
     pub(crate) fn new(sharing: Arc<Sharing>, model: &Model) -> Self {
-        let port = |(port, _): (PortRef, &[VfId])| SharedPort {
-            port,
-            registrar: Registrar::default(),
-            subscribers: Subscribers::default(),
-        };
+        let ports = sharing
+            .ports()
+            .map(|(port, _)| (port, SharedPort::default()));
         let mut all = Self {
-            ports: sharing.ports().map(port).collect(),
+            ports: ports.collect(),
             sharing,
         };
         for (vf, (_, configured)) in (0..).map(VfId).zip(model.vfs()) {
@@ -100,11 +98,11 @@ impl SharedPorts {
     }
 
     fn at(&self, port: PortRef) -> Option<&SharedPort> {
-        self.ports.iter().find(|shared| shared.port == port)
+        self.ports.get(&port)
     }
 
     fn at_mut(&mut self, port: PortRef) -> Option<&mut SharedPort> {
-        self.ports.iter_mut().find(|shared| shared.port == port)
+        self.ports.get_mut(&port)
     }
 
     /// Marks a function's request, so that the answer finds back. False: the guest uses what is not
@@ -235,8 +233,7 @@ impl SharedPorts {
     /// Requests that are due now, with the ports that they leave by.
     pub(crate) fn poll(&mut self, now: Duration, nodes: &Nodes) -> Vec<(PortRef, MadPacket)> {
         let mut packets = Vec::new();
-        for shared in &mut self.ports {
-            let port = shared.port;
+        for (&port, shared) in &mut self.ports {
             let info = nodes.port_info(port).unwrap_or_default();
             let pkey = nodes.pkeys(port).and_then(<[PKey]>::first).copied();
             let requests = shared.registrar.poll(now, &info);
@@ -251,8 +248,8 @@ impl SharedPorts {
 
     /// When to poll again.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        self.ports
-            .iter()
+        let deadlines = self.ports.values();
+        deadlines
             .filter_map(|shared| shared.registrar.deadline())
             .min()
     }

@@ -265,6 +265,26 @@ fn all_mistakes_are_reported_in_the_order_of_the_file() {
     );
 }
 
+/// A generator's one mistake hides no other.
+#[test]
+fn thousands_of_mistakes_of_a_kind_are_not_printed() {
+    let hypervisors: String = (0..300)
+        .map(|number| format!("[[hypervisor]]\nname = \"h{number}\"\nports = 2\n"))
+        .collect();
+    let error = Config::parse("f.toml", &format!("log = \"x\"\n{hypervisors}"), dirs());
+    let text = error
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    let of = |key: &str| text.lines().filter(|line| line.contains(key)).count();
+    assert_eq!(of("`log = \"x\"`"), 1, "{text}");
+    assert_eq!(of("`hypervisor.ports`"), 11, "{text}");
+    assert!(
+        text.contains("290 more mistakes at `hypervisor.ports`"),
+        "{text}"
+    );
+}
+
 proptest::proptest! {
     /// Whatever the text, reading it ends in a configuration or in problems that point into it.
     #[test]

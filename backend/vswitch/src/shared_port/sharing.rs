@@ -1,7 +1,7 @@
 //! Which functions share which port, and what they are there. The configuration says it once and for
 //! all; what stands in the ports' tables, the nodes say.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use fabric::{Nodes, PortRef};
 use hca::{PortView, VfId};
@@ -14,7 +14,7 @@ use crate::plan::Plan;
 /// The functions at shared ports.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    ports: Vec<(PortRef, Vec<VfId>)>,
+    ports: BTreeMap<PortRef, Vec<VfId>>,
     /// By function.
     places: Vec<Option<SharedPlace>>,
     /// The P_Keys of VMs, by GUID.
@@ -27,14 +27,10 @@ pub(crate) struct Sharing {
 impl Sharing {
     /// What a configuration says.
     pub(crate) fn new(model: &Model, plan: &Plan) -> Self {
-        let mut ports: Vec<(PortRef, Vec<VfId>)> = Vec::new();
+        let mut ports: BTreeMap<PortRef, Vec<VfId>> = BTreeMap::new();
         for (vf, place) in (0..).map(VfId).zip(plan.places()) {
-            let Some(SharedPlace { port, .. }) = place else {
-                continue;
-            };
-            match ports.iter_mut().find(|(known, _)| *known == port) {
-                Some((_, functions)) => functions.push(vf),
-                None => ports.push((port, vec![vf])),
+            if let Some(SharedPlace { port, .. }) = place {
+                ports.entry(port).or_default().push(vf);
             }
         }
         Self {
@@ -51,9 +47,8 @@ impl Sharing {
 
     /// The function with this place.
     pub(super) fn function_at(&self, place: SharedPlace) -> Option<VfId> {
-        let mut functions = (0..).map(VfId).zip(&self.places);
-        let (function, _) = functions.find(|(_, at)| **at == Some(place))?;
-        Some(function)
+        let mut functions = self.functions(place.port)?.iter().copied();
+        functions.find(|&vf| self.place(vf) == Some(place))
     }
 
     /// The ports.
@@ -65,10 +60,7 @@ impl Sharing {
 
     /// The functions at a port, if it is a shared one.
     pub(crate) fn functions(&self, port: PortRef) -> Option<&[VfId]> {
-        let mut ports = self.ports();
-        ports
-            .find(|&(at, _)| at == port)
-            .map(|(_, functions)| functions)
+        self.ports.get(&port).map(|functions| &functions[..])
     }
 
     /// The place of a function that shares its port.
