@@ -125,9 +125,16 @@ impl Available {
         }
     }
 
-    /// What is wrong where guests may take more than there is, and the remedy.
+    /// What is wrong where guests may take more than there is, and the remedy, in one sentence.
     #[must_use]
     pub fn complaint(self, budget: &Budget) -> Option<String> {
+        let (wrong, remedy) = self.shortage(budget)?;
+        Some(format!("{wrong}; {remedy}"))
+    }
+
+    /// What is wrong where guests may take more than there is, and the remedy.
+    #[must_use]
+    pub fn shortage(self, budget: &Budget) -> Option<(String, String)> {
         let (most, there) = (budget.sum(), self.bytes());
         let (whose, raise) = match self {
             Self::Machine(_) => ("this machine has", "or give the machine more"),
@@ -137,12 +144,15 @@ impl Available {
             ),
         };
         (most > there).then(|| {
-            format!(
-                "guests can make the daemon take {} MiB, and {whose} {} MiB; lower \
-                 `engine.object_memory` or that of VFs, configure fewer VFs, {raise}",
+            let wrong = format!(
+                "guests can make the daemon take {} MiB, and {whose} {} MiB",
                 mebibytes(most),
                 there >> 20
-            )
+            );
+            let remedy = format!(
+                "lower `engine.object_memory` or that of VFs, configure fewer VFs, {raise}"
+            );
+            (wrong, remedy)
         })
     }
 }

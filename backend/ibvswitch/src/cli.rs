@@ -11,7 +11,9 @@ mod completions;
 mod configuration;
 mod counters;
 mod demo;
+mod doctor;
 mod external;
+mod finding;
 mod fraction;
 mod host;
 mod lab;
@@ -136,6 +138,8 @@ enum Command {
     Metrics(metrics::MetricsArgs),
     /// Write the packets at ports of VFs to a file, or to tshark or Wireshark.
     Capture(capture::CaptureArgs),
+    /// Say what is missing on this host, and how to get it.
+    Doctor(doctor::DoctorArgs),
     /// Check whether VFs of this host's adapters can be passed through.
     #[command(subcommand)]
     Host(host::HostCommand),
@@ -258,6 +262,7 @@ pub fn main() -> ExitCode {
         Command::Capture(args) => capture::run(source, &args),
         Command::Sm(command) => sm::run(source, command),
         Command::External(command) => external::run(source, command),
+        Command::Doctor(args) => doctor::run(source, args),
         Command::Host(command) => host::run(source, command),
         Command::Config(command) => configuration::run(source, command),
         Command::Simulate(args) => simulate::run(&args),

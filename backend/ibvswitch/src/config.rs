@@ -363,10 +363,14 @@ impl Config {
 
     /// How many engines there are on this machine.
     pub fn engine_count(&self) -> usize {
+        self.engine_count_on(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// How many engines there are on a machine of so many processors.
+    pub fn engine_count_on(&self, processors: usize) -> usize {
         match self.engine.threads {
             Threads::Fixed(count) => count,
             Threads::Auto => {
-                let processors = std::thread::available_parallelism().map_or(1, usize::from);
                 let most = self.hypervisors.len().min(ENGINES_MAX);
                 processors.saturating_sub(1).min(most).max(1)
             }

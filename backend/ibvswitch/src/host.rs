@@ -9,36 +9,12 @@ use passthrough::survey::Survey;
 use passthrough::{Device, PciAddress, PhysicalError};
 use serde::Serialize;
 
+use crate::finding::{Finding, Verdict};
+
 /// Bytes that the daemon locks for each VF, beside the guest's memory.
 const PER_VF: u64 = 128 << 20;
 /// The bit of a process's capabilities that lifts the limit of locked memory (CAP_IPC_LOCK).
 const IPC_LOCK: u32 = 14;
-
-/// How a check ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// As it has to be.
-    Ok,
-    /// It works, but not for all purposes.
-    Warning,
-    /// It does not work.
-    Error,
-}
-
-/// One check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// What was looked at.
-    pub what: &'static str,
-    /// How it is.
-    pub verdict: Verdict,
-    /// What was found.
-    pub found: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
-}
 
 /// A VF.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -80,24 +56,8 @@ impl Default for Host {
     }
 }
 
-fn finding(what: &'static str, verdict: Verdict, found: impl Into<String>) -> Finding {
-    Finding {
-        what,
-        verdict,
-        found: found.into(),
-        remedy: None,
-    }
-}
-
-impl Finding {
-    fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = Some(remedy.into());
-        self
-    }
-
-    fn of(what: &'static str, obstacle: &Obstacle) -> Self {
-        finding(what, Verdict::Error, obstacle.to_string()).remedy(obstacle.remedy())
-    }
+fn of(what: &'static str, obstacle: &Obstacle) -> Finding {
+    Finding::new(what, Verdict::Error, obstacle.to_string()).remedy(obstacle.remedy())
 }
 
 impl Report {
@@ -116,6 +76,16 @@ fn line(file: &Path) -> Option<String> {
 }
 
 impl Host {
+    /// A made-up one, with `sys` and `proc` in this directory.
+    #[cfg(test)]
+    pub(crate) fn at(root: &Path) -> Self {
+        Self {
+            sysfs: Sysfs::at(root.join("sys")),
+            proc: root.join("proc"),
+            survey: Survey::of,
+        }
+    }
+
     /// Checks the host and these VFs; without any, all VFs of ConnectX adapters that it has.
     #[must_use]
     pub fn check(&self, devices: &[Device]) -> Report {
@@ -125,9 +95,9 @@ impl Host {
             let vfs = all.into_iter().filter(HostFunction::is_connectx_vf);
             devices.extend(vfs.map(|it| Device::Pci(it.address)));
         }
-        let mut host = vec![self.iommu(), self.interrupts(), self.locked_memory()];
+        let mut host = self.itself().to_vec();
         if devices.is_empty() {
-            let none = finding("VFs", Verdict::Error, "there is no ConnectX VF");
+            let none = Finding::new("VFs", Verdict::Error, "there is no ConnectX VF");
             host.push(none.remedy(
                 "make some: SRIOV_EN=1 and NUM_OF_VFS in the adapter's configuration (mlxconfig), \
                  then write their number to sriov_numvfs of the adapter",
@@ -137,15 +107,36 @@ impl Host {
         Report { host, vfs }
     }
 
+    /// What the host itself has to have for VFs of its adapters. No VF is opened.
+    #[must_use]
+    pub fn prerequisites(&self) -> Vec<Finding> {
+        let mut checks = self.itself().to_vec();
+        checks.push(self.vfio());
+        checks
+    }
+
+    fn itself(&self) -> [Finding; 3] {
+        [self.iommu(), self.interrupts(), self.locked_memory()]
+    }
+
+    fn vfio(&self) -> Finding {
+        let parts = ["bus/pci/drivers/vfio-pci", "module/vfio_iommu_type1"];
+        if parts.iter().all(|it| self.sysfs.root().join(it).is_dir()) {
+            Finding::new("VFIO", Verdict::Ok, "loaded")
+        } else {
+            of("VFIO", &Obstacle::NoVfio)
+        }
+    }
+
     fn iommu(&self) -> Finding {
         let root = self.sysfs.root();
         let groups = fs::read_dir(root.join("kernel/iommu_groups"));
         match groups.map_or(0, Iterator::count) {
-            0 => finding("IOMMU", Verdict::Error, "there is none, or it is off").remedy(
+            0 => Finding::new("IOMMU", Verdict::Error, "there is none, or it is off").remedy(
                 "turn VT-d or AMD-Vi on in the firmware, and on Intel boot with intel_iommu=on; \
                  iommu=pt spares the host's own devices its translation",
             ),
-            count => finding("IOMMU", Verdict::Ok, format!("on, with {count} groups")),
+            count => Finding::new("IOMMU", Verdict::Ok, format!("on, with {count} groups")),
         }
     }
 
@@ -153,7 +144,7 @@ impl Host {
         const WHAT: &str = "interrupts";
         let chips = fs::read_to_string(self.proc.join("interrupts")).unwrap_or_default();
         if chips.contains(" IR-") {
-            return finding(WHAT, Verdict::Ok, "remapped by the IOMMU");
+            return Finding::new(WHAT, Verdict::Ok, "remapped by the IOMMU");
         }
         let parameter = "module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
         let unsafe_allowed = line(&self.sysfs.root().join(parameter));
@@ -161,9 +152,9 @@ impl Host {
         if unsafe_allowed.as_deref() == Some("Y") {
             let found = "not remapped, and allow_unsafe_interrupts is set: guests can raise any \
                          interrupt of the host";
-            return finding(WHAT, Verdict::Warning, found).remedy(remedy);
+            return Finding::new(WHAT, Verdict::Warning, found).remedy(remedy);
         }
-        finding(WHAT, Verdict::Error, Obstacle::Interrupts.to_string()).remedy(remedy)
+        Finding::new(WHAT, Verdict::Error, Obstacle::Interrupts.to_string()).remedy(remedy)
     }
 
     fn locked_memory(&self) -> Finding {
@@ -174,10 +165,10 @@ impl Host {
             .find_map(|line| line.strip_prefix("CapEff:"))
             .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
         if effective.is_some_and(|bits| bits >> IPC_LOCK & 1 != 0) {
-            return finding(WHAT, Verdict::Ok, "no limit for this user (CAP_IPC_LOCK)");
+            return Finding::new(WHAT, Verdict::Ok, "no limit for this user (CAP_IPC_LOCK)");
         }
         match locked_memory_limit() {
-            None => finding(WHAT, Verdict::Ok, "no limit"),
+            None => Finding::new(WHAT, Verdict::Ok, "no limit"),
             limit => {
                 let wanted = PER_VF;
                 let lacks = Obstacle::LockedMemory { wanted, limit };
@@ -190,7 +181,7 @@ impl Host {
                     "this shell may lock {} MiB; each VF takes 128 MiB and its guest's memory",
                     limit.unwrap_or_default() >> 20
                 );
-                finding(WHAT, verdict, found).remedy(lacks.remedy())
+                Finding::new(WHAT, verdict, found).remedy(lacks.remedy())
             }
         }
     }
@@ -205,12 +196,12 @@ impl Host {
             match obstacle::usable(&self.sysfs, *address) {
                 Ok((function, group)) => {
                     let alone = format!("bound to vfio-pci, in IOMMU group {group}");
-                    let bound = finding("binding", Verdict::Ok, alone);
+                    let bound = Finding::new("binding", Verdict::Ok, alone);
                     report.checks.push(bound);
                     report.checks.extend(self.identity(&function));
                 }
                 Err(obstacle) => {
-                    report.checks.push(Finding::of("binding", &obstacle));
+                    report.checks.push(of("binding", &obstacle));
                     return report;
                 }
             }
@@ -222,14 +213,14 @@ impl Host {
             }
             Err(PhysicalError::Obstacle(busy @ Obstacle::Busy(_))) => {
                 let found = format!("{busy}: its port was not looked at");
-                let taken = finding("opening", Verdict::Warning, found);
+                let taken = Finding::new("opening", Verdict::Warning, found);
                 report.checks.push(taken.remedy(busy.remedy()));
             }
             Err(PhysicalError::Obstacle(obstacle)) => {
-                report.checks.push(Finding::of("opening", &obstacle));
+                report.checks.push(of("opening", &obstacle));
             }
             Err(error) => {
-                let failed = finding("opening", Verdict::Error, error.to_string());
+                let failed = Finding::new("opening", Verdict::Error, error.to_string());
                 report.checks.push(failed);
             }
         }
@@ -248,16 +239,16 @@ impl Host {
         let unset = |guid: &str| guid.bytes().all(|it| matches!(it, b'0' | b':'));
         let place = folder.display();
         Some(if unset(&node) || unset(&port) {
-            finding(WHAT, Verdict::Error, "its GUIDs are not set").remedy(format!(
+            Finding::new(WHAT, Verdict::Error, "its GUIDs are not set").remedy(format!(
                 "write one each, unique in the subnet, to {place}/node and {place}/port, before the \
                  VF is bound"
             ))
         } else if policy.starts_with("Down") {
-            finding(WHAT, Verdict::Error, "its link is held down")
+            Finding::new(WHAT, Verdict::Error, "its link is held down")
                 .remedy(format!("write Follow to {place}/policy"))
         } else {
             let found = format!("node GUID {node}, port GUID {port}, link policy {policy}");
-            finding(WHAT, Verdict::Ok, found)
+            Finding::new(WHAT, Verdict::Ok, found)
         })
     }
 
@@ -280,11 +271,13 @@ fn port(survey: &Survey) -> Vec<Finding> {
     let guid = format!("{:#018x}", survey.port_guid);
     let state = match survey.state {
         _ if survey.port_guid == 0 => {
-            finding(STATE, Verdict::Error, "it has no GUID").remedy(VIRTUALIZATION)
+            Finding::new(STATE, Verdict::Error, "it has no GUID").remedy(VIRTUALIZATION)
         }
-        4 => finding(STATE, Verdict::Ok, format!("Active, GUID {guid}")),
-        1 => finding(STATE, Verdict::Error, format!("Down, GUID {guid}")).remedy(VIRTUALIZATION),
-        _ => finding(
+        4 => Finding::new(STATE, Verdict::Ok, format!("Active, GUID {guid}")),
+        1 => {
+            Finding::new(STATE, Verdict::Error, format!("Down, GUID {guid}")).remedy(VIRTUALIZATION)
+        }
+        _ => Finding::new(
             STATE,
             Verdict::Error,
             format!("not Active yet, GUID {guid}"),
@@ -296,12 +289,12 @@ fn port(survey: &Survey) -> Vec<Finding> {
             "LID {}, which is the adapter's: packets need a GRH",
             survey.lid
         );
-        finding("addresses", Verdict::Warning, found).remedy(
+        Finding::new("addresses", Verdict::Warning, found).remedy(
             "name peers by GID (perftest: -x 0), or give VFs LIDs of their own where the subnet \
              manager can",
         )
     } else {
-        finding(
+        Finding::new(
             "addresses",
             Verdict::Ok,
             format!("LID {} of its own", survey.lid),
@@ -313,13 +306,13 @@ fn port(survey: &Survey) -> Vec<Finding> {
         .map(|key| format!("{key:#06x}"))
         .collect();
     let keys = match &keys[..] {
-        [] => finding(
+        [] => Finding::new(
             "partitions",
             Verdict::Error,
             "none: the port can talk to nobody",
         )
         .remedy("make the port's GUID a member of a partition, at the subnet manager"),
-        keys => finding("partitions", Verdict::Ok, keys.join(", ")),
+        keys => Finding::new("partitions", Verdict::Ok, keys.join(", ")),
     };
     vec![state, lid, keys]
 }

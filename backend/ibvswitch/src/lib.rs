@@ -8,6 +8,8 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod doctor;
+pub mod finding;
 pub mod host;
 pub mod metrics;
 pub mod monitor;

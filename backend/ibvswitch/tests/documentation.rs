@@ -22,6 +22,7 @@ const COMMANDS: &[&str] = &[
     "metrics",
     "capture",
     "config",
+    "doctor",
     "host",
     "demo",
     "bench",

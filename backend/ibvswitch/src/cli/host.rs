@@ -5,8 +5,8 @@ use std::fmt::Write;
 use clap::{Args, Subcommand};
 use passthrough::Device;
 
-use super::{CliError, SourceArgs, print, print_json};
-use crate::host::{Finding, Host, Report, Verdict};
+use super::{CliError, SourceArgs, finding, print, print_json};
+use crate::host::{Host, Report};
 
 /// Commands on this host and its adapters. None needs the daemon.
 #[derive(Debug, Subcommand)]
@@ -56,10 +56,13 @@ pub(super) fn run(source: SourceArgs, command: HostCommand) -> Result<(), CliErr
 
 fn text(report: &Report) -> String {
     let mut out = String::from("This host\n");
-    report.host.iter().for_each(|it| line(&mut out, it));
+    report
+        .host
+        .iter()
+        .for_each(|it| finding::line(&mut out, it));
     for vf in &report.vfs {
         let _ = writeln!(out, "\n{}", vf.device);
-        vf.checks.iter().for_each(|it| line(&mut out, it));
+        vf.checks.iter().for_each(|it| finding::line(&mut out, it));
         if let Some(port) = &vf.port {
             let mapped = if port.doorbell_pages {
                 "mapped"
@@ -74,16 +77,4 @@ fn text(report: &Report) -> String {
         }
     }
     out
-}
-
-fn line(out: &mut String, finding: &Finding) {
-    let verdict = match finding.verdict {
-        Verdict::Ok => "ok",
-        Verdict::Warning => "warning",
-        Verdict::Error => "error",
-    };
-    let _ = writeln!(out, "  {verdict:7}  {}: {}", finding.what, finding.found);
-    if let Some(remedy) = &finding.remedy {
-        let _ = writeln!(out, "           {remedy}");
-    }
 }

@@ -37,6 +37,34 @@ const DESCRIPTORS_OWN: usize = 128;
 /// signal, the doorbell pages (twice), the client's socket, and what may come with one message.
 const DESCRIPTORS_OF_VF: usize = 5 + vfio_user::MAX_MSG_FDS;
 
+/// What to do about too few mappings.
+pub(crate) const MAPPINGS_REMEDY: &str = "raise `sysctl vm.max_map_count`";
+/// What to do about too few open files.
+pub(crate) const OPEN_FILES_REMEDY: &str =
+    "raise `LimitNOFILE=` of the service, or `ulimit -n` in the shell";
+
+/// What the limits have to be, so that each VF's share is enough for a VM of several NUMA nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Need {
+    /// Mappings of the process.
+    pub mappings: u64,
+    /// Its open files.
+    pub open_files: u64,
+}
+
+impl Need {
+    /// For the VFs of `config`, each with `vectors` interrupts.
+    pub(crate) fn of(config: &Config, vectors: u16) -> Self {
+        let vfs = (config.vfs().count() + config.hardware().count()).max(1);
+        let of_vf = MAPPINGS_OF_VF + MAPPINGS_OF_FILE * FILES_ENOUGH;
+        let files = DESCRIPTORS_OF_VF + usize::from(vectors) + FILES_ENOUGH;
+        Self {
+            mappings: (MAPPINGS_OWN + vfs * of_vf) as u64,
+            open_files: (DESCRIPTORS_OWN + vfs * files) as u64,
+        }
+    }
+}
+
 /// What one VF may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -69,12 +97,8 @@ impl Limits {
             DESCRIPTORS_OF_VF + usize::from(vectors),
         );
         for (files, what, remedy) in [
-            (of_mappings, "mappings", "raise `sysctl vm.max_map_count`"),
-            (
-                of_descriptors,
-                "open files",
-                "raise `LimitNOFILE=` of the service, or `ulimit -n` in the shell",
-            ),
+            (of_mappings, "mappings", MAPPINGS_REMEDY),
+            (of_descriptors, "open files", OPEN_FILES_REMEDY),
         ] {
             if files < FILES_ENOUGH {
                 warn!(
@@ -148,6 +172,24 @@ mod tests {
             fallback: Path::new("/run/ibvswitch"),
         };
         Config::parse("f", &text, dirs).expect("is right")
+    }
+
+    #[test]
+    fn what_is_needed_is_enough_and_no_more() {
+        for vfs in [1, 2, 640] {
+            let need = Need::of(&config(vfs, ""), 32);
+            let of_descriptors = |all: u64| {
+                let of_vf = DESCRIPTORS_OF_VF + 32;
+                share(all as usize, DESCRIPTORS_OWN, vfs, of_vf)
+            };
+            assert_eq!(of_descriptors(need.open_files), FILES_ENOUGH);
+            assert!(of_descriptors(need.open_files - 1) < FILES_ENOUGH);
+            let of_mappings = |all: u64| {
+                share(all as usize, MAPPINGS_OWN, vfs, MAPPINGS_OF_VF) / MAPPINGS_OF_FILE
+            };
+            assert_eq!(of_mappings(need.mappings), FILES_ENOUGH);
+            assert!(of_mappings(need.mappings - 1) < FILES_ENOUGH);
+        }
     }
 
     #[test]

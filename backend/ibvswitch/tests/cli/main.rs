@@ -2,6 +2,7 @@
 
 mod attachment;
 mod configuration;
+mod doctor;
 mod life;
 mod subnet;
 

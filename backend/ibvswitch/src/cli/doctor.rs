@@ -1,0 +1,68 @@
+//! `ibvswitch doctor`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{CliError, SourceArgs, finding, print, print_json};
+use crate::doctor::{Doctor, Report};
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Nothing is changed, and no device is opened but /dev/kvm. What is said of limits and access is
+for this shell and this user: a service has its own. The exit status is 1 where a line says
+`error`, and 0 otherwise. VFs to be passed through are for `ibvswitch host check`.
+
+Verdicts:
+  ok       as it has to be
+  note     nothing asks for it, or a choice is left
+  warning  it works, but not for all purposes
+  error    it does not work")]
+pub(super) struct DoctorArgs {
+    /// The QEMU that runs the VMs, if it is not the qemu-system-x86_64 of $PATH.
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        env = "IBVSWITCH_QEMU",
+        hide_env_values = true
+    )]
+    qemu: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(source: SourceArgs, args: DoctorArgs) -> Result<(), CliError> {
+    let config = source.load()?;
+    let doctor = Doctor {
+        qemu: args.qemu,
+        ..Doctor::default()
+    };
+    let report = doctor.examine(&config);
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print(&text(&report))?;
+    }
+    if report.has_errors() {
+        return Err(CliError::Failed(
+            "something is missing on this host: lines with `error` say what, and what to do".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn text(report: &Report) -> String {
+    let mut out = String::from("This host\n");
+    let checks = report.checks.iter();
+    checks.for_each(|it| finding::line(&mut out, it));
+    out.push_str(if report.passthrough.configured {
+        "\nFor VFs that are passed through\n"
+    } else {
+        "\nFor VFs that are passed through, of which the configuration has none\n"
+    });
+    let checks = report.passthrough.checks.iter();
+    checks.for_each(|it| finding::line(&mut out, it));
+    out
+}

@@ -1,0 +1,126 @@
+//! Whether this host has what the daemon and its VMs need, and how to get what is missing.
+//!
+//! Nothing is changed by looking. Whether VFs can be passed through is [`Host`]'s to say; what is
+//! looked at here is what the host has to have for it.
+
+mod accelerator;
+mod doorbells;
+mod limits;
+mod memory;
+mod program;
+mod qemu;
+mod service;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use nix::sys::resource::{Resource, getrlimit};
+use passthrough::Device;
+use serde::Serialize;
+
+use crate::budget::Available;
+use crate::config::{Config, Kind};
+use crate::finding::{Finding, Verdict};
+use crate::host::Host;
+
+/// All that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// In the order in which one needs it.
+    pub checks: Vec<Finding>,
+    /// What VFs of the host's own adapters need beside.
+    pub passthrough: Passthrough,
+}
+
+/// What is needed for VFs that are passed through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Passthrough {
+    /// The configuration has such VFs. Where it has none, what is missing is a note.
+    pub configured: bool,
+    /// Of the host. [`Host::check`] is about the VFs themselves.
+    pub checks: Vec<Finding>,
+}
+
+impl Report {
+    /// Whether something does not work.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        let mut all = self.checks.iter().chain(&self.passthrough.checks);
+        all.any(|it| it.verdict == Verdict::Error)
+    }
+}
+
+/// The host, or what stands for it in a test.
+#[derive(Debug, Clone)]
+pub struct Doctor {
+    /// Where `/dev`, `/etc`, `/proc`, `/run` and `/sys` are.
+    pub root: PathBuf,
+    /// Directories of programs, as in `$PATH`.
+    pub path: OsString,
+    /// The QEMU of the VMs; `None`: the one of `path`.
+    pub qemu: Option<PathBuf>,
+    /// How many processors there are.
+    pub processors: usize,
+    /// How many files the daemon may have open: the hard limit, which it takes.
+    pub open_files: u64,
+    /// How much memory there is for the daemon, where the system tells.
+    pub available: Option<Available>,
+    /// What is needed for VFs that are passed through.
+    pub host: Host,
+}
+
+impl Default for Doctor {
+    fn default() -> Self {
+        Self {
+            root: "/".into(),
+            path: std::env::var_os("PATH").unwrap_or_default(),
+            qemu: None,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            open_files: getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard),
+            available: Available::here(),
+            host: Host::default(),
+        }
+    }
+}
+
+impl Doctor {
+    /// Looks at everything that this configuration needs.
+    #[must_use]
+    pub fn examine(&self, config: &Config) -> Report {
+        let cards_only =
+            config.hardware().count() == 0 && config.vfs().all(|(_, vf)| vf.kind != Kind::Hca);
+        let mut checks = vec![
+            qemu::check(self.qemu.as_deref(), &self.path, &self.root, !cards_only),
+            accelerator::check(&self.root),
+        ];
+        checks.extend(memory::of_daemon(config, self.available));
+        checks.push(memory::shared());
+        checks.push(memory::huge_pages(&self.root));
+        checks.push(limits::open_files(config, self.open_files));
+        checks.extend(limits::mappings(config, &self.root));
+        checks.extend(doorbells::check(config, self.processors));
+        let daemon = service::daemon(&config.control_socket());
+        let serves = daemon.verdict == Verdict::Ok;
+        checks.push(service::runtime_dir(&config.runtime_dir, serves));
+        checks.push(daemon);
+        checks.push(service::unit(&self.path, &self.root));
+        Report {
+            checks,
+            passthrough: self.passthrough(config),
+        }
+    }
+
+    fn passthrough(&self, config: &Config) -> Passthrough {
+        let mut devices = config.hardware().map(|it| &it.device);
+        let configured = devices.any(|device| matches!(device, Device::Pci(_)));
+        let mut checks = self.host.prerequisites();
+        if !configured {
+            let lacking = checks.iter_mut().filter(|it| it.verdict != Verdict::Ok);
+            lacking.for_each(|it| it.verdict = Verdict::Note);
+        }
+        Passthrough { configured, checks }
+    }
+}
