@@ -4,7 +4,8 @@
 //!
 //! The port has one queue pair, of unreliable datagrams. It is a full member of the broadcast group
 //! (RFC 4391, 5) and of the groups that its guest listens to; to other groups it sends as one that only
-//! sends. Who is where it learns from ARP and neighbour discovery, and by which way from path records.
+//! sends. Who is where it learns from ARP and neighbour discovery, for which it asks where the guest knows more than
+//! it does, and by which way from path records.
 
 mod claims;
 mod groups;
@@ -13,6 +14,8 @@ mod neighbours;
 mod paths;
 mod queries;
 mod requests;
+mod solicitation;
+mod strangers;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -27,7 +30,8 @@ use wire::{Gid, Lid, MadPacket, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::net_header::{self, NetHeader};
 use crate::translate::{
-    self, Dropped, ETHERNET_HEADER, Mac, Own, Packet, To, Transactions, queue_pair_of,
+    self, Dropped, ETHERNET_HEADER, Mac, Own, Packet, To, Told, Transactions, UNKNOWN,
+    queue_pair_of,
 };
 use claims::Claimed;
 pub use claims::{Claims, Network, NotANetwork};
@@ -35,6 +39,7 @@ use groups::{Group, Groups};
 use neighbours::Table;
 use paths::Paths;
 use requests::Requests;
+use strangers::Strangers;
 
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
@@ -82,6 +87,7 @@ pub struct Port {
     paths: Paths,
     groups: Groups,
     claimed: Claimed,
+    strangers: Strangers,
     /// The broadcast group, where the port is a member.
     broadcast: Option<Group>,
     requests: Requests,
@@ -109,6 +115,7 @@ impl Port {
             paths: Paths::default(),
             groups: Groups::default(),
             claimed: Claimed::default(),
+            strangers: Strangers::default(),
             broadcast: None,
             requests: Requests::default(),
             outputs: VecDeque::new(),
@@ -155,6 +162,7 @@ impl Port {
         self.surroundings = surroundings;
         if before != self.own || claims {
             self.claimed = Claimed::default();
+            self.strangers = Strangers::default();
         }
         if before != self.own || moved {
             self.groups.clear();
@@ -258,7 +266,13 @@ impl Port {
             let start = start.ok_or(Dropped::Short)?;
             translate::complete(packet.packet_mut(), start, usize::from(offset))?;
         }
-        let to = translate::outbound(packet, &own, &mut self.neighbours, &mut self.transactions)?;
+        let to = translate::outbound(packet, &own, &mut self.neighbours, &mut self.transactions);
+        if to == Err(Dropped::Unknown)
+            && let Some(receiver) = Told::receiver(packet.datagram())
+        {
+            self.strangers.meet(receiver, now);
+        }
+        let to = to?;
         if self.surroundings.claims != Claims::Any {
             // Who is not a member yet cannot ask.
             self.broadcast.ok_or(Dropped::NoCarrier)?;
@@ -439,14 +453,14 @@ impl Port {
     pub fn from_fabric(&mut self, now: u64, datagram: Frame, packet: &mut Packet) -> bool {
         self.neighbours.set_now(now);
         self.claimed.heard(&datagram.payload, now);
-        let taken = self.receive(datagram, packet);
+        let taken = self.receive(now, datagram, packet);
         if let Err(why) = taken {
             self.count(why);
         }
         taken.is_ok()
     }
 
-    fn receive(&mut self, datagram: Frame, packet: &mut Packet) -> Result<(), Dropped> {
+    fn receive(&mut self, now: u64, datagram: Frame, packet: &mut Packet) -> Result<(), Dropped> {
         let before = packet.put(datagram.payload);
         packet.train = datagram.train;
         self.recycle(before);
@@ -481,7 +495,14 @@ impl Port {
             None => self.neighbours.with_queue_pair(source),
         };
         let table = &mut self.neighbours;
-        translate::inbound(packet, group, from, &own, table, &self.transactions)
+        translate::inbound(packet, group, from, &own, table, &self.transactions)?;
+        if packet.source() == UNKNOWN
+            && group.is_none()
+            && let Some(sender) = Told::by(packet.datagram()).own[0]
+        {
+            self.strangers.meet(sender, now);
+        }
+        Ok(())
     }
 
     /// The subnet administration has answered.
@@ -541,7 +562,8 @@ impl Port {
             .poll(now, &own, broadcast, &mut self.requests, &mut mads);
         self.paths.poll(now, &own, &mut self.requests, &mut mads);
         if let Some(group) = self.broadcast {
-            for datagram in self.claimed.poll(now, &own) {
+            let questions = self.claimed.poll(now, &own);
+            for datagram in questions.into_iter().chain(self.strangers.poll(&own)) {
                 self.transmit_to(&own, broadcast, &group, datagram);
             }
         }
@@ -569,6 +591,7 @@ impl Port {
             .into_iter()
             .chain(self.paths.deadline())
             .chain(self.claimed.deadline().filter(|_| self.is_member()))
+            .chain(self.strangers.deadline().filter(|_| self.is_member()))
             .min()
     }
 

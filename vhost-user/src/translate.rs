@@ -253,6 +253,13 @@ impl Packet {
         self.packet_mut()
     }
 
+    /// The sender of the frame.
+    #[must_use]
+    pub const fn source(&self) -> Mac {
+        let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = self.ethernet;
+        Mac([a, b, c, d, e, f])
+    }
+
     /// The datagram.
     #[must_use]
     pub fn datagram(&self) -> &[u8] {

@@ -5,13 +5,11 @@
 //! (RFC 5227, 2.1.1; RFC 4862, 5.4), and lets nothing of it pass until it knows.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
-use wire::ipoib::{ADDRESS_LEN, HARDWARE_TYPE};
-
-use super::SECOND;
-use crate::translate::{Dropped, Own, Told, ipv6_checksum};
+use super::{SECOND, solicitation};
+use crate::translate::{Dropped, Own, Told};
 
 /// The most addresses that are remembered, the guest's and others'.
 const MOST: usize = 64;
@@ -205,7 +203,7 @@ impl Claimed {
             }
             *tries += 1;
             *due = now + PATIENCE;
-            questions.push(question(own, address));
+            questions.push(solicitation::of(address, own));
         }
         questions
     }
@@ -218,38 +216,6 @@ impl Claimed {
         };
         self.known.values().filter_map(due).min()
     }
-}
-
-/// Asks who has an address, as one who has none yet.
-fn question(own: &Own, address: IpAddr) -> Vec<u8> {
-    let mut datagram = Vec::new();
-    match address {
-        IpAddr::V4(address) => {
-            datagram.extend_from_slice(&[0x08, 0x06, 0, 0]);
-            datagram.extend_from_slice(&HARDWARE_TYPE.to_be_bytes());
-            datagram.extend_from_slice(&[0x08, 0, ADDRESS_LEN as u8, 4, 0, 1]);
-            datagram.extend_from_slice(&own.address.to_bytes());
-            datagram.extend_from_slice(&[0; 4 + ADDRESS_LEN]);
-            datagram.extend_from_slice(&address.octets());
-        }
-        IpAddr::V6(address) => {
-            let [.., a, b, c] = address.octets();
-            let low = u16::from_be_bytes([b, c]);
-            let to = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), low);
-            let mut header = [0; 40];
-            header[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 24, 58, 255]);
-            header[24..].copy_from_slice(&to.octets());
-            let mut message = [0; 24];
-            message[0] = 135;
-            message[8..].copy_from_slice(&address.octets());
-            let sum = ipv6_checksum(&header, 58, &message);
-            message[2..4].copy_from_slice(&sum.to_be_bytes());
-            datagram.extend_from_slice(&[0x86, 0xdd, 0, 0]);
-            datagram.extend_from_slice(&header);
-            datagram.extend_from_slice(&message);
-        }
-    }
-    datagram
 }
 
 #[cfg(test)]

@@ -81,7 +81,8 @@ pub(super) fn outbound(
         // Who asks need not say what it asks for.
         _ if fields.operation == REQUEST => [0; ipoib::ADDRESS_LEN],
         Mac::BROADCAST => Address::broadcast(ipoib::broadcast_group(own.pkey)).to_bytes(),
-        mac => neighbours.find(mac).ok_or(Dropped::Unknown)?.to_bytes(),
+        // Whom it answers it says by its address of IP as well.
+        mac => { neighbours.find(mac) }.map_or([0; ipoib::ADDRESS_LEN], Address::to_bytes),
     };
     let translated = Fields {
         operation: fields.operation,

@@ -1,4 +1,4 @@
-//! Which IP addresses a datagram tells of as the sender's own.
+//! Which IP addresses a datagram tells of as the sender's own, and which one it is for.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,6 +8,8 @@ use super::{ARP, ICMPV6, IPV4, IPV6, bytes};
 
 /// Where ARP over InfiniBand has the sender's address.
 const ARP_SENDER: usize = 8 + ADDRESS_LEN;
+/// The same of whom it asks for, or answers.
+const ARP_TARGET: usize = ARP_SENDER + 4 + ADDRESS_LEN;
 /// Types of neighbour discovery that tell of an address: a solicitation and an advertisement.
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
@@ -48,6 +50,18 @@ impl Told {
             _ => {}
         }
         told
+    }
+
+    /// The address of whom a datagram is for.
+    #[must_use]
+    pub fn receiver(datagram: &[u8]) -> Option<IpAddr> {
+        let (&[t0, t1, ..], packet) = datagram.split_first_chunk::<HEADER_LEN>()?;
+        match u16::from_be_bytes([t0, t1]) {
+            IPV4 => ipv4(packet, 16),
+            ARP => ipv4(packet, ARP_TARGET),
+            IPV6 => ipv6(packet, 24),
+            _ => None,
+        }
     }
 
     /// The address that it says is the sender's by ARP or neighbour discovery.
