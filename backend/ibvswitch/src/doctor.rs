@@ -16,15 +16,20 @@ mod tests;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
 use passthrough::Device;
 use serde::Serialize;
 
+use self::program::Programs;
 use crate::budget::Available;
 use crate::config::{Config, Kind};
 use crate::finding::{Finding, Verdict};
 use crate::host::Host;
+
+/// How long a program of the host may take. QEMU lists its devices in a second, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// All that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,6 +65,8 @@ pub struct Doctor {
     pub root: PathBuf,
     /// Directories of programs, as in `$PATH`.
     pub path: OsString,
+    /// How long each of them may take.
+    pub patience: Duration,
     /// The QEMU of the VMs; `None`: the one of `path`.
     pub qemu: Option<PathBuf>,
     /// How many processors there are.
@@ -77,6 +84,7 @@ impl Default for Doctor {
         Self {
             root: "/".into(),
             path: std::env::var_os("PATH").unwrap_or_default(),
+            patience: PATIENCE,
             qemu: None,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             open_files: getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard),
@@ -92,8 +100,9 @@ impl Doctor {
     pub fn examine(&self, config: &Config) -> Report {
         let cards_only =
             config.hardware().count() == 0 && config.vfs().all(|(_, vf)| vf.kind != Kind::Hca);
+        let programs = self.programs();
         let mut checks = vec![
-            qemu::check(self.qemu.as_deref(), &self.path, &self.root, !cards_only),
+            qemu::check(self.qemu.as_deref(), programs, &self.root, !cards_only),
             accelerator::check(&self.root),
         ];
         checks.extend(memory::of_daemon(config, self.available));
@@ -106,10 +115,17 @@ impl Doctor {
         let serves = daemon.verdict == Verdict::Ok;
         checks.push(service::runtime_dir(&config.runtime_dir, serves));
         checks.push(daemon);
-        checks.push(service::unit(&self.path, &self.root));
+        checks.push(service::unit(programs, &self.root));
         Report {
             checks,
             passthrough: self.passthrough(config),
+        }
+    }
+
+    fn programs(&self) -> Programs<'_> {
+        Programs {
+            path: &self.path,
+            limit: self.patience,
         }
     }
 

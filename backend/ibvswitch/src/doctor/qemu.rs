@@ -1,30 +1,34 @@
 //! QEMU, which has to know the device.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-use super::program::{ask, find};
+use super::program::Programs;
 use crate::finding::{Finding, Verdict};
 
 const WHAT: &str = "QEMU";
 const PROGRAM: &str = "qemu-system-x86_64";
 
-/// The QEMU named, or that of `path`; `needed` says whether a VM of the configuration has a vfio-user
+/// The QEMU named, or the one of `$PATH`; `needed` says whether a VM of the configuration has a vfio-user
 /// device.
-pub(super) fn check(named: Option<&Path>, path: &OsStr, root: &Path, needed: bool) -> Finding {
+pub(super) fn check(
+    named: Option<&Path>,
+    programs: Programs<'_>,
+    root: &Path,
+    needed: bool,
+) -> Finding {
     let lacks = if needed {
         Verdict::Error
     } else {
         Verdict::Note
     };
-    let program = named.map(Path::to_owned).or_else(|| find(PROGRAM, path));
+    let program = named.map(Path::to_owned).or_else(|| programs.find(PROGRAM));
     let Some(program) = program else {
         let none = format!("there is no {PROGRAM} in $PATH");
         return Finding::new(WHAT, Verdict::Error, none).remedy(get(root));
     };
-    let asked = ask(&program, &["-version"]).and_then(|version| {
-        let devices = ask(&program, &["-device", "help"])?;
+    let asked = programs.ask(&program, &["-version"]).and_then(|version| {
+        let devices = programs.ask(&program, &["-device", "help"])?;
         Ok((version, devices))
     });
     let shown = program.display();

@@ -1,13 +1,13 @@
 //! The daemon: where its sockets are, whether it runs, and as a service.
 
-use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::unistd::{AccessFlags, access, geteuid};
 
-use super::program::{ask, find};
+use super::program::Programs;
 use crate::control::{Client, ClientError, Request, Response};
 use crate::finding::{Finding, Verdict};
 
@@ -93,17 +93,20 @@ pub(super) fn daemon(socket: &Path) -> Finding {
 }
 
 /// How the service is, where systemd runs.
-pub(super) fn unit(path: &OsStr, root: &Path) -> Finding {
+pub(super) fn unit(programs: Programs<'_>, root: &Path) -> Finding {
     const WHAT: &str = "service";
     if !root.join("run/systemd/system").is_dir() {
         let found = "systemd does not run this host";
         return Finding::new(WHAT, Verdict::Note, found)
             .remedy("have what starts services here run `ibvswitch run --keeper`, before VMs");
     }
-    let Some(state) = state(path) else {
-        let found = "systemd does not say";
-        return Finding::new(WHAT, Verdict::Warning, found)
-            .remedy(format!("`systemctl status {UNIT}`"));
+    let state = match state(programs) {
+        Ok(state) => state,
+        Err(error) => {
+            let found = format!("systemctl does not say how it is: {error}");
+            return Finding::new(WHAT, Verdict::Warning, found)
+                .remedy(format!("`systemctl status {UNIT}`"));
+        }
     };
     match state {
         [loaded, ..] if loaded == "not-found" => Finding::new(
@@ -131,12 +134,16 @@ pub(super) fn unit(path: &OsStr, root: &Path) -> Finding {
 }
 
 /// LoadState, ActiveState and SubState of the unit.
-fn state(path: &OsStr) -> Option<[String; 3]> {
+fn state(programs: Programs<'_>) -> io::Result<[String; 3]> {
+    let program = programs.find("systemctl");
+    let program = program.ok_or_else(|| io::Error::other("it is not in $PATH"))?;
     let properties = "--property=LoadState,ActiveState,SubState";
-    let said = ask(&find("systemctl", path)?, &["show", properties, UNIT]).ok()?;
+    let said = programs.ask(&program, &["show", properties, UNIT])?;
     let of = |key: &str| {
-        let value = said.lines().find_map(|line| line.strip_prefix(key))?;
-        value.strip_prefix('=').map(str::to_owned)
+        let mut lines = said.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        let value = value.map(str::to_owned);
+        value.ok_or_else(|| io::Error::other(format!("it prints no {key}")))
     };
-    Some([of("LoadState")?, of("ActiveState")?, of("SubState")?])
+    Ok([of("LoadState")?, of("ActiveState")?, of("SubState")?])
 }

@@ -58,6 +58,7 @@ impl Made {
         Doctor {
             root: root.to_owned(),
             path: root.join("bin").into(),
+            patience: Duration::from_secs(60),
             qemu: None,
             processors: 2,
             open_files: 4096,
@@ -182,6 +183,30 @@ fn a_qemu_that_does_not_run_says_why() {
     };
     let report = doctor.examine(&made.config(TWO));
     assert_eq!(of(&report, "QEMU").verdict, Verdict::Ok);
+}
+
+/// The child of the script outlives it, with what the script printed to.
+#[test]
+fn a_program_that_hangs_is_killed() {
+    let made = Made::bare();
+    let hangs = "#!/bin/sh\nwhile :; do sleep 1; done\n";
+    made.program(QEMU, hangs);
+    made.program("bin/systemctl", hangs);
+    fs::create_dir_all(made.0.path().join("run/systemd/system")).expect("is made");
+    let doctor = Doctor {
+        patience: Duration::from_millis(10),
+        ..made.doctor()
+    };
+    let report = doctor.examine(&made.config(TWO));
+    let qemu = of(&report, "QEMU");
+    assert_eq!(qemu.verdict, Verdict::Error);
+    let killed = "it had not ended after 0.01 s, and was killed";
+    let expected = format!("{QEMU} does not run: {killed}");
+    assert!(qemu.found.ends_with(&expected), "{qemu:?}");
+    let service = of(&report, "service");
+    assert_eq!(service.verdict, Verdict::Warning);
+    let expected = format!("systemctl does not say how it is: {killed}");
+    assert_eq!(service.found, expected);
 }
 
 /// A VM with an Ethernet card is for any QEMU.
@@ -401,7 +426,7 @@ fn access_to_kvm_is_its_groups() {
 fn the_service_as_systemd_says() {
     let made = Made::bare();
     fs::create_dir_all(made.0.path().join("run/systemd/system")).expect("is made");
-    let unit = || service::unit(&made.doctor().path, &made.doctor().root);
+    let unit = || service::unit(made.doctor().programs(), &made.doctor().root);
     assert_eq!(unit().verdict, Verdict::Warning);
     for (states, verdict, found) in [
         (
