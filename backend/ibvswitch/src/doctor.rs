@@ -18,7 +18,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::Pid;
 use passthrough::Device;
 use serde::Serialize;
 
@@ -69,8 +71,10 @@ pub struct Doctor {
     pub patience: Duration,
     /// The QEMU of the VMs; `None`: the one of `path`.
     pub qemu: Option<PathBuf>,
-    /// How many processors there are.
+    /// How many processors there are for this process, of which a control group may let it have a share alone.
     pub processors: usize,
+    /// The numbers of those that it may run on, in rising order.
+    pub allowed: Vec<usize>,
     /// How many files the daemon may have open: the hard limit, which it takes.
     pub open_files: u64,
     /// How much memory there is for the daemon, where the system tells.
@@ -87,11 +91,19 @@ impl Default for Doctor {
             patience: PATIENCE,
             qemu: None,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
+            allowed: allowed(),
             open_files: getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard),
             available: Available::here(),
             host: Host::default(),
         }
     }
+}
+
+/// What the affinity of this process says.
+fn allowed() -> Vec<usize> {
+    let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+    let is_in = |&number: &usize| set.is_set(number).unwrap_or(false);
+    (0..CpuSet::count()).filter(is_in).collect()
 }
 
 impl Doctor {
@@ -110,7 +122,7 @@ impl Doctor {
         checks.push(memory::huge_pages(&self.root));
         checks.push(limits::open_files(config, self.open_files));
         checks.extend(limits::mappings(config, &self.root));
-        checks.extend(doorbells::check(config, self.processors));
+        checks.extend(doorbells::check(config, self.processors, &self.allowed));
         let daemon = service::daemon(&config.control_socket());
         let serves = daemon.verdict == Verdict::Ok;
         checks.push(service::runtime_dir(&config.runtime_dir, serves));

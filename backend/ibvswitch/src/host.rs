@@ -124,7 +124,8 @@ impl Host {
         if parts.iter().all(|it| self.sysfs.root().join(it).is_dir()) {
             Finding::new("VFIO", Verdict::Ok, "loaded")
         } else {
-            of("VFIO", &Obstacle::NoVfio)
+            let found = "not loaded, or not for IOMMUs of this host";
+            Finding::new("VFIO", Verdict::Error, found).remedy(Obstacle::NoVfio.remedy())
         }
     }
 
@@ -154,7 +155,8 @@ impl Host {
                          interrupt of the host";
             return Finding::new(WHAT, Verdict::Warning, found).remedy(remedy);
         }
-        Finding::new(WHAT, Verdict::Error, Obstacle::Interrupts.to_string()).remedy(remedy)
+        let found = "not remapped: a VF could raise any interrupt of the host";
+        Finding::new(WHAT, Verdict::Error, found).remedy(remedy)
     }
 
     fn locked_memory(&self) -> Finding {

@@ -9,9 +9,9 @@ use crate::finding::{Finding, Verdict};
 
 const WHAT: &str = "doorbells";
 
-/// The mode that suits the host if each VF has a VM of one processor, beside that of the configuration.
-/// `None` where no VF has doorbells.
-pub(super) fn check(config: &Config, processors: usize) -> Option<Finding> {
+/// The mode that suits the host if each VF has a VM of one processor, beside the mode of the configuration.
+/// `allowed` are the numbers of the processors. `None` where no VF has doorbells.
+pub(super) fn check(config: &Config, processors: usize, allowed: &[usize]) -> Option<Finding> {
     let hcas = config.vfs().filter(|(_, vf)| vf.kind == Kind::Hca);
     let modes: Vec<Doorbells> = hcas.map(|(_, vf)| vf.doorbells).collect();
     if modes.is_empty() {
@@ -35,25 +35,41 @@ pub(super) fn check(config: &Config, processors: usize) -> Option<Finding> {
         if engines == 1 { "s" } else { "" },
     );
     let finding = |verdict| Finding::new(WHAT, verdict, found.clone());
-    // Processors are numbered from 0, and engines are on successive ones.
-    let last = processors.saturating_sub(engines);
+    let cpu = last_in_a_row(allowed, engines);
     Some(match (enough, polled) {
         (false, 0) => finding(Verdict::Ok),
         (false, _) => finding(Verdict::Warning).remedy(
             "`doorbells = \"trap\"` under [engine] or at the VF: an engine that polls and a VM that take turns on one \
              processor are slower",
         ),
-        (true, 0) => finding(Verdict::Note).remedy(format!(
-            "where latency matters, `doorbells = \"poll\"` and `cpu = {last}` under [engine], and VMs on \
-             the other processors: a doorbell is a store instead of an exit, and each engine keeps its \
-             processor busy. With \"adaptive\" it rests when the VMs do"
-        )),
-        (true, _) if config.engine.cpu.is_none() => finding(Verdict::Note).remedy(format!(
-            "`cpu = {last}` under [engine], and VMs on the other processors: else the scheduler may put \
-             both on one"
-        )),
+        (true, 0) => {
+            let cpu = cpu.map_or(String::new(), |cpu| {
+                format!(" and `cpu = {cpu}` under [engine], and VMs on the other processors")
+            });
+            finding(Verdict::Note).remedy(format!(
+                "where latency matters, `doorbells = \"poll\"`{cpu}: a doorbell is a store instead of an exit, \
+                 and each engine keeps its processor busy. With \"adaptive\" it rests when the VMs do"
+            ))
+        }
+        (true, _) if config.engine.cpu.is_none() => finding(Verdict::Note).remedy(match cpu {
+            Some(cpu) => format!(
+                "`cpu = {cpu}` under [engine], and VMs on the other processors: else the scheduler may \
+                 put both on one"
+            ),
+            None => format!(
+                "let the daemon run on {engines} processors with successive numbers, for `cpu` under \
+                 [engine]: else the scheduler may put an engine and a VM on one"
+            ),
+        }),
         (true, _) => finding(Verdict::Ok),
     })
+}
+
+/// The first of the last processors that follow each other, one for each engine: the first engine is on the
+/// one that `cpu` names, and each other engine on the next.
+fn last_in_a_row(allowed: &[usize], engines: usize) -> Option<usize> {
+    let mut rows = allowed.windows(engines).rev();
+    rows.find_map(|row| (row[engines - 1] - row[0] == engines - 1).then_some(row[0]))
 }
 
 fn count(number: usize, noun: &str) -> String {

@@ -61,6 +61,7 @@ impl Made {
             patience: Duration::from_secs(60),
             qemu: None,
             processors: 2,
+            allowed: vec![0, 1],
             open_files: 4096,
             available: Some(Available::Machine(8 << 30)),
             host: Host::at(root),
@@ -121,8 +122,9 @@ fn a_host_is_made_ready_step_by_step() {
     ];
     assert_eq!(verdicts(&report), bare);
     assert!(report.has_errors());
-    // Whatever is not as it has to be says what to do.
+    // Whatever is not as it has to be says what to do; nothing says twice what it is about.
     for check in all(&report) {
+        assert!(!check.found.starts_with(check.what), "{check:?}");
         assert!(check.verdict == Ok || check.remedy.is_some(), "{check:?}");
     }
 
@@ -301,7 +303,8 @@ fn doorbells_by_number_of_processors() {
         ),
     ] {
         let config = made.config(&format!("[engine]\n{engine}\n{TWO}"));
-        let check = doorbells::check(&config, processors).expect("one");
+        let allowed: Vec<usize> = (0..processors).collect();
+        let check = doorbells::check(&config, processors, &allowed).expect("one");
         assert_eq!(check.verdict, verdict, "{engine} {processors}: {check:?}");
         assert_eq!(check.found, found);
         if let Some(remedy) = check.remedy.filter(|_| verdict == Note) {
@@ -309,6 +312,37 @@ fn doorbells_by_number_of_processors() {
             assert!(remedy.contains(&last), "{remedy}");
         }
     }
+}
+
+/// Processors that the process may use, may be any.
+#[test]
+fn engines_are_put_where_the_process_may_run() {
+    let made = Made::bare();
+    for (engine, allowed, expected) in [
+        ("", &[4, 5, 9][..], "`cpu = 9`"),
+        ("doorbells = 'poll'", &[4, 5, 9], "`cpu = 9`"),
+        ("threads = 2", &[4, 5, 6, 9], "`cpu = 5`"),
+        (
+            "threads = 2\ndoorbells = 'poll'",
+            &[1, 3, 5, 7],
+            "let the daemon run on 2 processors with successive numbers",
+        ),
+    ] {
+        let config = made.config(&format!("[engine]\n{engine}\n{TWO}"));
+        let check = doorbells::check(&config, allowed.len(), allowed).expect("one");
+        let remedy = check.remedy.expect("one");
+        assert!(remedy.contains(expected), "{engine} {allowed:?}: {remedy}");
+    }
+    let config = made.config(&format!("[engine]\nthreads = 2\n{TWO}"));
+    let check = doorbells::check(&config, 4, &[1, 3, 5, 7]).expect("one");
+    let remedy = check.remedy.expect("one");
+    assert!(!remedy.contains("cpu"), "{remedy}");
+    // The affinity of this thread alone.
+    let last = *super::allowed().last().expect("one");
+    let mut set = CpuSet::new();
+    set.set(last).expect("is a number of a processor");
+    nix::sched::sched_setaffinity(Pid::from_raw(0), &set).expect("is its own");
+    assert_eq!(super::allowed(), [last]);
 }
 
 #[test]
