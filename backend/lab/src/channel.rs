@@ -13,6 +13,9 @@ use std::{
 /// Begins a record; the byte RS of ASCII.
 const RECORD: u8 = 0x1e;
 
+/// No record is longer: what is, is output.
+const LONGEST_RECORD: usize = 4096;
+
 /// Host's end of a channel.
 #[derive(Debug)]
 pub struct Channel {
@@ -128,10 +131,17 @@ fn take_event(input: &mut Vec<u8>) -> Option<Event> {
         let output = input.drain(..end.unwrap_or(input.len())).collect();
         return Some(Event::Output(output));
     }
-    let end = input.iter().position(|&byte| byte == b'\n')?;
-    let line: Vec<u8> = input.drain(..=end).collect();
-    // A tool that prints the byte itself gets it back as output.
-    Some(parse_record(&line).unwrap_or(Event::Output(line)))
+    // A tool that prints the byte itself gets it back as output, and the next record is one nevertheless.
+    let mut rest = input.iter().skip(1);
+    match rest.position(|&byte| byte == b'\n' || byte == RECORD) {
+        Some(end) if input.get(end + 1) == Some(&b'\n') => {
+            let line: Vec<u8> = input.drain(..end + 2).collect();
+            Some(parse_record(&line).unwrap_or(Event::Output(line)))
+        }
+        Some(end) => Some(Event::Output(input.drain(..=end).collect())),
+        None if input.len() > LONGEST_RECORD => Some(Event::Output(std::mem::take(input))),
+        None => None,
+    }
 }
 
 fn parse_record(line: &[u8]) -> Option<Event> {
@@ -198,11 +208,18 @@ mod tests {
 
     #[test]
     fn the_record_byte_in_output_is_output() {
-        let mut input = b"\x1enot a record\n".to_vec();
-        assert_eq!(
-            take_event(&mut input),
-            Some(Event::Output(b"\x1enot a record\n".to_vec()))
-        );
+        let mut input = b"\x1enot a record\n\x1e\x1e8 exit 0\n\x1e".to_vec();
+        let output = |input: &mut Vec<u8>| match take_event(input) {
+            Some(Event::Output(bytes)) => bytes,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(output(&mut input), b"\x1enot a record\n");
+        assert_eq!(output(&mut input), b"\x1e");
+        assert_eq!(take_event(&mut input), Some(Event::Exit(8, 0)));
+        // What may become a record is waited for, and not for ever.
+        assert_eq!(take_event(&mut input), None);
+        input.resize(LONGEST_RECORD + 1, 0);
+        assert_eq!(output(&mut input).len(), LONGEST_RECORD + 1);
     }
 
     #[test]

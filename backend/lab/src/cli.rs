@@ -1,12 +1,16 @@
 //! The command line of `ibvswitch lab`.
 
+mod away;
+mod cp;
 mod run;
+mod shape;
+mod up;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{outcome::FAILED, progress};
+use crate::{error::Result, outcome::FAILED, progress};
 
 /// QEMU guests with an InfiniBand HCA each, on a subnet of their own, for your programs.
 #[derive(Debug, Parser)]
@@ -25,6 +29,29 @@ struct Cli {
 enum Command {
     /// Boot nodes, run a command in all of them at once, and end them.
     Run(run::RunArgs),
+    /// Boot nodes and leave them running.
+    Up(up::UpArgs),
+    /// What `up` leaves running.
+    #[command(hide = true)]
+    Hold(up::UpArgs),
+    /// Run a command in a node of a lab that runs.
+    Exec(away::ExecArgs),
+    /// Copy files and folders to a node or from it.
+    Cp(cp::CpArgs),
+    /// Connect this terminal to a node's console.
+    Shell(away::ShellArgs),
+    /// Show the labs that run.
+    List,
+    /// End a lab.
+    Down(away::LabArgs),
+}
+
+/// The exit status of what has been done, after an error has been told.
+fn status(done: Result<i32>) -> i32 {
+    done.unwrap_or_else(|error| {
+        eprintln!("ibvswitch lab: {error}");
+        FAILED
+    })
 }
 
 /// Reads the command line and does what it says.
@@ -34,6 +61,13 @@ pub fn main() -> ExitCode {
     progress::start();
     let status = match command {
         Command::Run(args) => run::run(&args),
+        Command::Up(args) => up::up(&args),
+        Command::Hold(args) => up::hold(&args),
+        Command::Exec(args) => away::exec(&args),
+        Command::Cp(args) => cp::cp(&args),
+        Command::Shell(args) => away::shell(&args),
+        Command::List => away::list(),
+        Command::Down(args) => away::down(&args),
     };
     // What is no status of a process is a failure.
     ExitCode::from(u8::try_from(status).unwrap_or(FAILED as u8))

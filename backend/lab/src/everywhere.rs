@@ -13,7 +13,7 @@ use std::{
 use crate::{
     error::{Error, Result},
     guest::{Job, News},
-    nodes::{Lab, Node},
+    nodes::Lab,
     outcome::{End, Outcome},
     progress,
     share::quoted,
@@ -44,28 +44,27 @@ pub struct Task {
 impl Task {
     /// The command as one would type it.
     pub fn line(&self) -> String {
-        match self.command.as_slice() {
-            [line] => line.clone(),
-            words => {
-                let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-                words.join(" ")
-            }
-        }
+        line(&self.command)
     }
 
     /// What the shell of a node is given.
     fn script(&self, lab: &Lab, node: usize) -> String {
-        let names: Vec<&str> = lab.nodes().iter().map(Node::name).collect();
-        let peer = names[(node + 1) % names.len()];
-        let mut script = format!(
-            "export LAB_NODE={} LAB_RANK={node} LAB_PEER={peer} LAB_NODES={}; ",
-            names[node],
-            quoted(&names.join(" "))
-        );
+        let mut script = lab.environment(node);
         if let Some(directory) = &self.directory {
             script += &format!("cd {} 2>/dev/null || cd /root; ", quoted(directory));
         }
         script + &self.line()
+    }
+}
+
+/// Words as one would type them; a single one is a line for the shell.
+pub fn line(words: &[String]) -> String {
+    match words {
+        [line] => line.clone(),
+        words => {
+            let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+            words.join(" ")
+        }
     }
 }
 

@@ -344,6 +344,10 @@ impl Guest {
     /// Starts a shell command and leaves it running.
     pub fn spawn(&self, command: &str) -> Result<Job<'_>> {
         let Some(mut channel) = lock(&self.channels).pop() else {
+            let gone = matches!(lock(&self.child).try_wait(), Ok(Some(_)));
+            if gone {
+                return Err(self.silent(Silence::Closed, command));
+            }
             return Err(self.failed(format!(
                 "cannot run `{command}`: all {CHANNELS} command channels are in use"
             )));

@@ -221,7 +221,7 @@ impl Image {
 }
 
 /// The tree of tools, the same for all kernels.
-fn tools() -> Result<Sysroot> {
+pub(crate) fn tools() -> Result<Sysroot> {
     let key = paths::key(&(TOOLS, UNNEEDED, UNREAD, TOOLS_RELEASE, 2));
     let dir = paths::cached(&format!("tools-{key}"), |dir| {
         let apt = Apt::new(Kernel::V6_12.suites().1)?;

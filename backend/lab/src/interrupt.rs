@@ -2,7 +2,7 @@
 //! it at once, and everything is taken down the way that it is taken down without a signal.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
 
@@ -18,7 +18,7 @@ const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// Knows whether a signal has come, and which guests are to be killed then.
 #[derive(Debug, Clone, Default)]
-pub struct Interrupt(Arc<Mutex<State>>);
+pub struct Interrupt(Arc<(Mutex<State>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -47,6 +47,14 @@ impl Interrupt {
         self.state().signal
     }
 
+    /// Waits for a signal.
+    pub fn wait(&self) {
+        let mut state = self.state();
+        while state.signal.is_none() {
+            state = self.0.1.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Has a guest be killed when a signal comes. An error if one has come.
     pub fn watch(&self, guest: &Arc<Guest>) -> Result<()> {
         let mut state = self.state();
@@ -63,12 +71,14 @@ impl Interrupt {
         guests.iter().for_each(|guest| guest.kill());
     }
 
-    fn end(&self, signal: Signal) {
+    /// Does what a signal does.
+    pub fn end(&self, signal: Signal) {
         self.state().signal.get_or_insert(signal);
+        self.0.1.notify_all();
         self.kill_guests();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@
 //! - [`daemon`]: a daemon for these guests;
 //! - [`hca`]: what a guest says about its HCA;
 //! - [`console`]: a guest's serial console in this terminal;
-//! - [`cli`], [`nodes`], [`everywhere`], [`outcome`]: the program.
+//! - [`cli`], [`nodes`], [`everywhere`], [`outcome`], [`desk`]: the program.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ pub mod channel;
 pub mod cli;
 pub mod console;
 pub mod daemon;
+pub mod desk;
 pub mod error;
 pub mod everywhere;
 pub mod guest;
@@ -31,6 +32,7 @@ pub mod hca;
 pub mod image;
 pub mod initramfs;
 pub mod interrupt;
+pub mod linux;
 pub mod modules;
 pub mod nodes;
 pub mod outcome;

@@ -72,11 +72,17 @@ pub fn install(tools: &Sysroot, kernel: &Path, image: &Path, modules: Modules) -
     let release = release(kernel)?;
     depmod(tools, kernel, &release)?;
     let from = kernel.join("lib/modules").join(&release);
-    let to = image.join("lib/modules").join(&release);
-    let index = from.join("modules.dep");
-    let dependencies = fs::read_to_string(&index).at("read", &index)?;
-    let index = from.join("modules.builtin");
-    let builtin = fs::read_to_string(&index).at("read", &index)?;
+    copy(&from, image, &release, modules)?;
+    depmod(tools, image, &release)?;
+    Ok(release)
+}
+
+/// Copies modules with their dependencies, and what says which are built in, from the folder `from` of a
+/// kernel's modules to below `image`. Those of xz are uncompressed.
+fn copy(from: &Path, image: &Path, release: &str, modules: Modules) -> Result<()> {
+    let to = image.join("lib/modules").join(release);
+    let dependencies = index(from, "modules.dep")?;
+    let builtin = index(from, "modules.builtin")?;
     for path in closure(modules, &dependencies, &builtin)? {
         let source = from.join(&path);
         let target = to.join(path.strip_suffix(".xz").unwrap_or(&path));
@@ -98,8 +104,37 @@ pub fn install(tools: &Sysroot, kernel: &Path, image: &Path, modules: Modules) -
             fs::copy(&source, to.join(name)).at("copy", &source)?;
         }
     }
-    depmod(tools, image, &release)?;
-    Ok(release)
+    Ok(())
+}
+
+/// As [`install`], of a kernel that somebody has built: nothing is written to its folder `from`, which has
+/// an index.
+pub fn install_built(
+    tools: &Sysroot,
+    from: &Path,
+    image: &Path,
+    release: &str,
+    modules: Modules,
+) -> Result<()> {
+    link_lib(image)?;
+    let to = image.join("lib/modules").join(release);
+    fs::create_dir_all(&to).at("create", &to)?;
+    copy(from, image, release, modules)?;
+    depmod(tools, image, release)
+}
+
+/// Whether a kernel has a module, or has it built in. `from` is the folder of its modules.
+pub fn has(from: &Path, name: &str) -> Result<bool> {
+    let dependencies = index(from, "modules.dep")?;
+    let files = dependencies.lines().filter_map(|line| line.split_once(':'));
+    let builtin = index(from, "modules.builtin")?;
+    let mut all = files.map(|(file, _)| file).chain(builtin.lines());
+    Ok(all.any(|file| module_name(file) == name))
+}
+
+fn index(from: &Path, name: &str) -> Result<String> {
+    let path = from.join(name);
+    fs::read_to_string(&path).at("read", &path)
 }
 
 /// Makes `lib` a link to `usr/lib` where a package of a merged-/usr Debian left none: depmod

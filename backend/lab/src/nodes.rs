@@ -1,12 +1,13 @@
 //! The nodes of a lab: guests with an HCA and an Ethernet card each, on the subnet of a daemon of their own.
 
 use std::{
-    fmt::Write as _,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
+
+use serde_json::Value;
 
 use crate::{
     accel::Accel,
@@ -16,10 +17,19 @@ use crate::{
     hca::{DEVICE, MLX5},
     image::{Image, Kernel},
     interrupt::Interrupt,
+    linux::Build,
     progress,
     qemu::Qemu,
-    share::Share,
+    share::{Share, quoted},
 };
+
+/// The folder in a node's part of the lab's folder by which files are copied.
+pub const EXCHANGE: &str = "exchange";
+
+/// The folder of a node, by its number from 0: its name may be long, or that of something else there.
+pub fn node_folder(node: usize) -> String {
+    format!("n{}", node + 1)
+}
 
 /// The most nodes of a lab.
 pub const MOST: usize = 64;
@@ -40,21 +50,44 @@ impl Means {
         let accel = Accel::choose(&qemu, &image)?;
         Ok(Self { qemu, image, accel })
     }
+
+    /// The same with a kernel that somebody has built. What that takes is written to `dir`.
+    pub fn with(mut self, build: &Build, dir: &Path) -> Result<Self> {
+        self.image = build.image(&self.image, dir)?;
+        Ok(self)
+    }
 }
 
 /// What a lab is like.
 #[derive(Debug, Clone)]
 pub struct Shape {
-    /// How many nodes it has, [`MOST`] at most.
-    pub nodes: usize,
+    /// How many nodes it has, [`MOST`] at most. Without it: two, or all VFs of the configuration.
+    pub nodes: Option<usize>,
+    /// The configuration of its daemon, of which each VF is a node. Without it: one that is made.
+    pub subnet: Option<PathBuf>,
+    /// Whether nodes are ready before their ports are Active.
+    pub any_state: bool,
     /// Memory of a node in MiB.
     pub memory: u32,
     /// Processors of a node.
     pub processors: u32,
     /// The folder of the host that nodes have.
     pub share: Option<Share>,
+    /// Whether files can be copied to nodes and from them.
+    pub exchange: bool,
     /// How long nodes may take until they are ready.
     pub boot_limit: Duration,
+}
+
+/// Where a node is in the subnet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    /// The VF's name, and the node's.
+    name: String,
+    /// The port for its Ethernet card. Without one it has IPoIB.
+    ethernet: Option<String>,
+    /// Its IP address.
+    address: String,
 }
 
 /// A node.
@@ -62,6 +95,9 @@ pub struct Shape {
 pub struct Node {
     /// Its guest.
     pub guest: Arc<Guest>,
+    place: Place,
+    /// Folders of the host that it has.
+    shares: Vec<Share>,
     /// Lines of its kernel's log when it was ready.
     logged: usize,
 }
@@ -74,61 +110,100 @@ pub struct Lab {
     _daemon: Daemon,
 }
 
-/// The name of a node; the first is 0.
-fn name(node: usize) -> String {
-    format!("n{}", node + 1)
-}
-
-/// The Ethernet address of a node.
-fn address(node: usize) -> String {
-    format!("10.18.0.{}", node + 1)
-}
-
 /// Node to hypervisor: one switch between them, and in each a VF and an Ethernet port.
 fn configuration(nodes: usize) -> String {
-    (0..nodes).map(name).fold(String::new(), |text, node| {
+    (1..=nodes).fold(String::new(), |text, node| {
         text + &format!(
-            "[[hypervisor]]\nname = \"h-{node}\"\n[[hypervisor.vf]]\nname = \"{node}\"\n\
-             [[hypervisor.port]]\nname = \"{node}-net\"\nkind = \"vhost-user-net\"\n\n"
+            "[[hypervisor]]\nname = \"h-n{node}\"\n[[hypervisor.vf]]\nname = \"n{node}\"\n\
+             [[hypervisor.port]]\nname = \"n{node}-net\"\nkind = \"vhost-user-net\"\n\n"
         )
     })
 }
 
+/// The nodes that a daemon has VFs for, from its status: all but spare ones. Each has the first port
+/// of its hypervisor that no other has.
+fn places(status: &Value, most: Option<usize>) -> Result<Vec<Place>> {
+    let all: Vec<&Value> = status["vfs"].as_array().into_iter().flatten().collect();
+    let (vfs, mut ports): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|it| it["ethernet"].is_null());
+    let nodes = vfs.iter().filter(|it| !it["holds"].is_null());
+    let count = nodes.clone().count();
+    if count == 0 || most.unwrap_or(count) > count || most.unwrap_or(count) > MOST {
+        return Err(Error::Host(format!(
+            "the configuration has {count} VFs, which are the nodes; there have to be as many as --nodes says, and \
+             1 to {MOST}"
+        )));
+    }
+    let mut address = 0;
+    let place = |vf: &&Value| {
+        let port = ports
+            .iter()
+            .position(|port| port["hypervisor"] == vf["hypervisor"]);
+        let port = port.map(|at| ports.remove(at));
+        address += 1;
+        Place {
+            name: vf["name"].as_str().unwrap_or_default().into(),
+            ethernet: port.and_then(|port| Some(port["name"].as_str()?.to_owned())),
+            address: format!("10.18.0.{address}"),
+        }
+    };
+    Ok(nodes.take(most.unwrap_or(MOST)).map(place).collect())
+}
+
 /// The file /etc/hosts of all nodes.
-fn hosts(nodes: usize) -> String {
-    (0..nodes).fold("127.0.0.1 localhost\n".to_owned(), |mut text, node| {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{} {}", address(node), name(node));
-        text
-    })
+fn hosts(places: &[Place]) -> String {
+    let lines = places
+        .iter()
+        .map(|it| format!("{} {}\n", it.address, it.name));
+    "127.0.0.1 localhost\n".to_owned() + &lines.collect::<String>()
 }
 
 impl Lab {
     /// Boots the nodes, and waits until they have their ports. Sockets and logs go to `dir`.
     pub fn start(means: &Means, shape: &Shape, dir: &Path, interrupt: &Interrupt) -> Result<Self> {
-        progress::step(format_args!(
-            "nodes: {}, kernel {}, QEMU {}, accelerator {}",
-            shape.nodes, means.image.release, means.qemu.version, means.accel
-        ));
         let folder = dir.join("daemon");
         fs::create_dir_all(&folder).at("create", &folder)?;
-        let file = folder.join("config.toml");
-        fs::write(&file, configuration(shape.nodes)).at("write", &file)?;
+        let made = folder.join("config.toml");
+        if shape.subnet.is_none() {
+            fs::write(&made, configuration(shape.nodes.unwrap_or(2))).at("write", &made)?;
+        }
+        let daemon = Daemon::start(Some(shape.subnet.as_ref().unwrap_or(&made)), &folder)?;
+        let places = places(&daemon.status()?, shape.nodes)?;
+        progress::step(format_args!(
+            "nodes: {}, kernel {}, QEMU {}, accelerator {}",
+            places.len(),
+            means.image.release,
+            means.qemu.version,
+            means.accel
+        ));
         let mut lab = Self {
             nodes: Vec::new(),
             interrupt: interrupt.clone(),
-            _daemon: Daemon::start(Some(&file), &folder)?,
+            _daemon: daemon,
         };
         let deadline = Instant::now() + shape.boot_limit;
-        for node in 0..shape.nodes {
-            let config = config(means, shape, &lab._daemon, node)?;
-            let guest = Guest::start(&means.qemu, config, &dir.join(name(node)))?;
+        let hosts = hosts(&places);
+        for place in places {
+            let dir = dir.join(node_folder(lab.nodes.len()));
+            let mut shares: Vec<Share> = shape.share.iter().cloned().collect();
+            if shape.exchange {
+                let folder = dir.join(EXCHANGE);
+                fs::create_dir_all(&folder).at("create", &folder)?;
+                shares.push(Share::exchange(&folder));
+            }
+            let config = config(means, shape, &lab._daemon, &place, &shares)?;
+            let guest = Guest::start(&means.qemu, config, &dir)?;
             let guest = Arc::new(guest);
             interrupt.watch(&guest)?;
-            lab.nodes.push(Node { guest, logged: 0 });
+            lab.nodes.push(Node {
+                guest,
+                place,
+                shares,
+                logged: 0,
+            });
         }
         for node in &mut lab.nodes {
-            node.settle(shape, deadline)?;
+            node.settle(shape, &hosts, deadline)?;
         }
         Ok(lab)
     }
@@ -136,6 +211,18 @@ impl Lab {
     /// Whether a signal has ended it.
     pub fn interrupted(&self) -> bool {
         self.interrupt.signal().is_some()
+    }
+
+    /// What commands in a node find in their environment, as the beginning of a shell's line.
+    pub fn environment(&self, node: usize) -> String {
+        let names: Vec<&str> = self.nodes.iter().map(Node::name).collect();
+        let peer = names[(node + 1) % names.len()];
+        format!(
+            "export LAB_NODE={} LAB_RANK={node} LAB_PEER={} LAB_NODES={}; ",
+            quoted(names[node]),
+            quoted(peer),
+            quoted(&names.join(" "))
+        )
     }
 
     /// Its nodes, n1 first.
@@ -150,21 +237,27 @@ impl Drop for Lab {
     }
 }
 
-fn config(means: &Means, shape: &Shape, daemon: &Daemon, node: usize) -> Result<Config> {
-    let name = name(node);
-    let mut config = Config::new(&name, &means.image, means.accel);
+fn config(
+    means: &Means,
+    shape: &Shape,
+    daemon: &Daemon,
+    place: &Place,
+    shares: &[Share],
+) -> Result<Config> {
+    let mut config = Config::new(&place.name, &means.image, means.accel);
     config.memory = shape.memory;
     config.processors = shape.processors;
-    config.devices.push(daemon.device(&name, None)?);
+    config.devices.push(daemon.device(&place.name, None)?);
     config.modules = MLX5.map(str::to_owned).to_vec();
-    let address = format!("address={}/24", address(node));
-    config.kernel_arguments.push(address);
-    config.qemu_arguments = daemon.card(&format!("{name}-net"))?;
+    if let Some(port) = &place.ethernet {
+        let address = format!("address={}/24", place.address);
+        config.kernel_arguments.push(address);
+        config.qemu_arguments = daemon.card(port)?;
+    }
     // A kernel that panics ends, rather than boot and panic until the time limit.
     config.qemu_arguments.push("-no-reboot".into());
-    if let Some(share) = &shape.share {
-        config.qemu_arguments.extend(share.arguments());
-    }
+    let shares = shares.iter().flat_map(Share::arguments);
+    config.qemu_arguments.extend(shares);
     Ok(config)
 }
 
@@ -176,7 +269,7 @@ impl Node {
 
     /// Waits until the node has booted, and gives it what all nodes have: names of the others, the folder
     /// of the host, a port that is Active.
-    fn settle(&mut self, shape: &Shape, deadline: Instant) -> Result<()> {
+    fn settle(&mut self, shape: &Shape, hosts: &str, deadline: Instant) -> Result<()> {
         let limit = shape.boot_limit;
         self.guest.booted_by(deadline).map_err(|error| {
             if Instant::now() < deadline {
@@ -186,24 +279,28 @@ impl Node {
             self.guest.failed(why)
         })?;
         let left = || deadline.saturating_duration_since(Instant::now());
-        let hosts = format!("printf '{}' >/etc/hosts", hosts(shape.nodes));
+        let hosts = format!("printf %s {} >/etc/hosts", quoted(hosts));
         self.guest.sh(&hosts, left())?;
-        if let Some(share) = &shape.share {
+        for share in &self.shares {
             let mounted = self.guest.run(&share.mount(), left())?;
             match mounted.status {
                 0 => {}
-                9 => progress::step(format_args!(
-                    "{}: its kernel has no 9p; {} is not there",
-                    self.name(),
-                    share.path().display()
-                )),
+                9 => {
+                    progress::step(format_args!(
+                        "{}: its kernel has no 9p; no folder of this machine is there",
+                        self.name()
+                    ));
+                    break;
+                }
                 _ => {
                     let why = format!("cannot mount {}: {}", share.path().display(), mounted.text);
                     return Err(self.guest.failed(why));
                 }
             }
         }
-        self.await_ports(left())?;
+        if !shape.any_state {
+            self.await_ports(left())?;
+        }
         let logged = self.guest.sh("dmesg | wc -l", left())?;
         self.logged = logged.trim().parse().unwrap_or(0);
         progress::step(format_args!("{}: ready", self.name()));
@@ -212,9 +309,13 @@ impl Node {
 
     /// Waits until the HCA's port is Active, and the Ethernet card has joined its network.
     fn await_ports(&self, limit: Duration) -> Result<()> {
+        let (interface, first) = match self.place.ethernet {
+            Some(_) => ("eth0", String::new()),
+            None => ("ib0", ipoib(&self.place.address)),
+        };
         let command = format!(
-            "until grep -q ACTIVE /sys/class/infiniband/{DEVICE}/ports/1/state 2>/dev/null && \
-             grep -q 1 /sys/class/net/eth0/carrier 2>/dev/null; do usleep 50000; done"
+            "{first} until grep -q ACTIVE /sys/class/infiniband/{DEVICE}/ports/1/state 2>/dev/null && \
+             grep -q 1 /sys/class/net/{interface}/carrier 2>/dev/null; do usleep 50000; done"
         );
         self.guest.sh(&command, limit).map(drop).map_err(|error| match error {
             Error::TimeLimit { .. } => self.guest.failed(
@@ -238,18 +339,45 @@ impl Node {
     }
 }
 
+/// What gives a node without an Ethernet card IP over InfiniBand.
+fn ipoib(address: &str) -> String {
+    format!(
+        "modprobe ib_ipoib; until [ -e /sys/class/net/ib0 ]; do usleep 50000; done; \
+         ip address add {address}/24 dev ib0; ip link set ib0 up;"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
-    fn names_and_addresses() {
-        assert_eq!(
-            hosts(2),
-            "127.0.0.1 localhost\n10.18.0.1 n1\n10.18.0.2 n2\n"
-        );
+    fn what_is_made() {
         let text = configuration(3);
         assert_eq!(text.matches("[[hypervisor]]").count(), 3);
         assert!(text.contains("name = \"n3-net\""), "{text}");
+    }
+
+    #[test]
+    fn nodes_are_vfs_with_the_ports_of_their_hypervisors() {
+        let vf = |name: &str, hypervisor: &str| json!({ "name": name, "hypervisor": hypervisor, "holds": name });
+        let mut port = vf("p1", "h2");
+        port["ethernet"] = "52:54:00:00:00:01".into();
+        let mut spare = vf("s", "h2");
+        spare["holds"] = Value::Null;
+        let status = json!({ "vfs": [vf("a", "h1"), port, spare, vf("b", "h2"), vf("c", "h2")] });
+        let all = places(&status, None).unwrap();
+        let names: Vec<_> = all
+            .iter()
+            .map(|it| (it.name.as_str(), it.ethernet.as_deref()))
+            .collect();
+        assert_eq!(names, [("a", None), ("b", Some("p1")), ("c", None)]);
+        assert_eq!(hosts(&all[..1]), "127.0.0.1 localhost\n10.18.0.1 a\n");
+        assert_eq!(places(&status, Some(1)).unwrap(), all[..1]);
+        for wrong in [places(&status, Some(4)), places(&json!({}), None)] {
+            let error = wrong.unwrap_err().to_string();
+            assert!(error.contains("VFs, which are the nodes"), "{error}");
+        }
     }
 }

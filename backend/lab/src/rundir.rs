@@ -10,14 +10,14 @@ use std::{
     io::Write,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    process,
+    process::{self, Command},
 };
 
 use nix::unistd::geteuid;
 
 use crate::{
+    apt,
     error::{Doing, Error, Result},
-    paths,
 };
 
 /// The file that a lab that runs has locked, with the number of its process.
@@ -95,22 +95,75 @@ impl RunDir {
     }
 }
 
+/// A lab that runs.
+#[derive(Debug)]
+pub struct Running {
+    /// Its name.
+    pub name: String,
+    /// Its folder.
+    pub path: PathBuf,
+    /// Its process.
+    pub process: i32,
+    lock: File,
+}
+
+impl Running {
+    /// Waits until it does not run any more.
+    pub fn await_end(&self) -> Result<()> {
+        self.lock.lock().at("lock", &self.path)
+    }
+}
+
+/// All labs of this user that run, by name.
+pub fn running(base: &Path) -> Result<Vec<Running>> {
+    if !base.exists() {
+        return Ok(Vec::new());
+    }
+    ours(base)?;
+    // Who looks has locks for a moment, which others are not to take for a lab's.
+    let _base = locked(&base.join(LOCK))?;
+    let entries = fs::read_dir(base).at("read", base)?.flatten();
+    let running = entries.filter_map(|entry| {
+        let path = entry.path();
+        let lock = File::open(path.join(LOCK)).ok()?;
+        if lock.try_lock().is_ok() {
+            return None;
+        }
+        let process = fs::read_to_string(path.join(LOCK)).ok()?;
+        Some(Running {
+            name: entry.file_name().to_str()?.to_owned(),
+            process: process.trim().parse().ok()?,
+            path,
+            lock,
+        })
+    });
+    let mut running: Vec<Running> = running.collect();
+    running.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(running)
+}
+
 impl Drop for RunDir {
     fn drop(&mut self) {
         if !self.kept {
-            // The next lab removes what cannot be removed now.
-            let _ = paths::remove(&self.path);
+            // The next lab removes what cannot be removed now. Meanwhile nobody makes one of this name.
+            let _base = self.path.parent().map(|base| locked(&base.join(LOCK)));
+            let _ = clear(&self.path);
         }
     }
 }
 
-/// Makes the folder of all labs. One that others may write to is refused: they could put theirs into it.
+/// Makes the folder of all labs.
 fn prepare(base: &Path) -> Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(base)
         .at("create", base)?;
+    ours(base)
+}
+
+/// Refuses a folder that others may write to: they could put theirs into it.
+fn ours(base: &Path) -> Result<()> {
     let meta = fs::symlink_metadata(base).at("read", base)?;
     let ours = meta.is_dir() && meta.uid() == geteuid().as_raw();
     if ours && meta.permissions().mode() & 0o022 == 0 {
@@ -143,10 +196,24 @@ fn sweep(base: &Path) -> Result<()> {
             Err(_) => false,
         };
         if !running {
-            paths::remove(&path)?;
+            clear(&path)?;
         }
     }
     Ok(())
+}
+
+/// Removes a lab's folder, whatever nodes have made in their part of it: folders that cannot be written
+/// to, or more of them in each other than can be open.
+fn clear(path: &Path) -> Result<()> {
+    let on = |program: &str, options: [&str; 2]| {
+        let mut command = Command::new(program);
+        apt::run(command.args(options).arg("--").arg(path)).map(drop)
+    };
+    on("rm", ["-r", "-f"]).or_else(|_| {
+        // What it cannot do, the next says.
+        let _ = on("chmod", ["-R", "u+rwX"]);
+        on("rm", ["-r", "-f"])
+    })
 }
 
 #[cfg(test)]
@@ -173,10 +240,32 @@ mod tests {
     }
 
     #[test]
+    fn whatever_a_node_has_made_goes() {
+        let base = tempfile::tempdir().unwrap();
+        let [deep, around] = ["deep", "around"].map(|name| base.path().join(name));
+        fs::create_dir(&deep).unwrap();
+        // More than a process has files, by far.
+        for _ in 0..3000 {
+            fs::create_dir(&around).unwrap();
+            fs::rename(&deep, around.join("d")).unwrap();
+            fs::rename(&around, &deep).unwrap();
+        }
+        let closed = deep.join("closed");
+        fs::create_dir_all(closed.join("in it")).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+        clear(&deep).unwrap();
+        assert!(!deep.exists());
+        clear(&deep).unwrap();
+    }
+
+    #[test]
     fn a_name_is_one_labs() {
         let base = tempfile::tempdir().unwrap();
         let base = &base.path().join("labs");
         let _first = RunDir::create(base, "one").unwrap();
+        let all = running(base).unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].name, "one");
         let error = RunDir::create(base, "one").unwrap_err().to_string();
         let process = process::id();
         assert!(
@@ -192,6 +281,8 @@ mod tests {
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         let error = RunDir::create(&open, "one").unwrap_err().to_string();
+        assert!(error.contains("set IBVSWITCH_LAB_DIR"), "{error}");
+        let error = running(&open).unwrap_err().to_string();
         assert!(error.contains("set IBVSWITCH_LAB_DIR"), "{error}");
         let long = base.path().join("x".repeat(80));
         let error = RunDir::create(&long, "one").unwrap_err().to_string();

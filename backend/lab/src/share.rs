@@ -1,4 +1,4 @@
-//! A folder of the host in guests, at the same path: over 9p, which QEMU serves itself.
+//! A folder of the host in guests: over 9p, which QEMU serves itself.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,17 @@ const GUESTS_OWN: &[&str] = &[
     "/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr",
 ];
 
+/// Where a node has the folder by which files are copied to it and from it.
+pub const EXCHANGE: &str = "/run/lab-exchange";
+
 /// A folder, and what guests may do with it.
 #[derive(Debug, Clone)]
 pub struct Share {
     path: PathBuf,
+    /// Where guests have it.
+    target: PathBuf,
+    /// What guests know it by before it is mounted.
+    tag: &'static str,
     writable: bool,
 }
 
@@ -30,8 +37,20 @@ impl Share {
         }
         Ok(Self {
             path: path.to_owned(),
+            target: path.to_owned(),
+            tag: "share",
             writable,
         })
+    }
+
+    /// A folder by which files are copied to one guest and from it: at [`EXCHANGE`] there.
+    pub fn exchange(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            target: EXCHANGE.into(),
+            tag: "exchange",
+            writable: true,
+        }
     }
 
     /// Its path, on the host as in guests.
@@ -44,22 +63,24 @@ impl Share {
         // Options of QEMU are between commas, and a comma itself is two.
         let path = self.path.display().to_string().replace(',', ",,");
         let readonly = if self.writable { "" } else { ",readonly=on" };
+        let tag = self.tag;
         vec![
             "-fsdev".into(),
-            format!("local,id=share,path={path},security_model=none,multidevs=remap{readonly}"),
+            format!("local,id={tag},path={path},security_model=none,multidevs=remap{readonly}"),
             "-device".into(),
-            "virtio-9p-pci,fsdev=share,mount_tag=share".into(),
+            format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
         ]
     }
 
     /// The command with which a guest mounts it. Status 9 says that the guest's kernel has no 9p.
     pub fn mount(&self) -> String {
-        let path = quoted(&self.path.display().to_string());
+        let path = quoted(&self.target.display().to_string());
+        let tag = self.tag;
         let mode = if self.writable { "rw" } else { "ro" };
         format!(
             "modprobe -a 9pnet_virtio 9p 2>/dev/null; \
              grep -qw 9p /proc/filesystems || exit 9; mkdir -p {path} && \
-             mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,{mode} share {path}"
+             mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,{mode} {tag} {path}"
         )
     }
 }

@@ -1,87 +1,25 @@
 //! `ibvswitch lab run` as users have it: nodes, what they print, how it ends, and what it leaves.
 
+mod place;
+
 use std::{
     fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Stdio},
     thread,
     time::Duration,
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-use tempfile::TempDir;
+use nix::sys::signal::Signal;
 
-/// A folder to work in, and one for the labs.
-struct Place {
-    dir: TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        // Sockets are in it, so the path has to be short.
-        let dir = tempfile::Builder::new().prefix("lab-").tempdir().unwrap();
-        fs::create_dir(dir.path().join("work")).unwrap();
-        Self { dir }
-    }
-
-    fn labs(&self) -> PathBuf {
-        self.dir.path().join("labs")
-    }
-
-    fn work(&self) -> PathBuf {
-        self.dir.path().join("work")
-    }
-
-    fn lab(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ibvswitch-lab"));
-        command
-            .args(arguments)
-            .current_dir(self.work())
-            .env("IBVSWITCH_LAB_DIR", self.labs());
-        command
-    }
-
-    fn output(&self, arguments: &[&str]) -> Output {
-        self.lab(arguments).output().unwrap()
-    }
-
-    /// Folders of labs, whether they run or not.
-    fn left(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.labs()).into_iter().flatten().flatten();
-        let paths = entries.map(|entry| entry.path());
-        paths.filter(|path| path.is_dir()).collect()
-    }
-
-    /// Command lines of processes that have anything to do with the labs here.
-    fn processes(&self) -> Vec<String> {
-        let labs = self.labs().display().to_string();
-        let all = fs::read_dir("/proc").unwrap().flatten();
-        let lines = all.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
-        let lines = lines.map(|it| String::from_utf8_lossy(&it).replace('\0', " "));
-        lines.filter(|it| it.contains(&labs)).collect()
-    }
-
-    /// Waits until no process is left.
-    fn await_nobody(&self) {
-        while !self.processes().is_empty() {
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
+use place::{Place, signal};
 
 /// Waits until a running lab has shown this.
 fn await_text(lab: &mut Child, text: &str) {
     let lines = BufReader::new(lab.stdout.as_mut().unwrap()).lines();
     let mut lines = lines.map_while(Result::ok);
     assert!(lines.any(|line| line.contains(text)), "{text} has not come");
-}
-
-fn signal(lab: &Child, signal: Signal) {
-    kill(Pid::from_raw(lab.id().cast_signed()), signal).unwrap();
 }
 
 fn text(path: &Path) -> String {

@@ -1,7 +1,7 @@
 //! `ibvswitch lab run`
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process,
     time::Duration,
@@ -12,14 +12,13 @@ use clap::Args;
 use crate::{
     error::{Doing, Result},
     everywhere::{self, Task},
-    image::Kernel,
     interrupt::Interrupt,
-    nodes::{Lab, MOST, Means, Shape},
     outcome::{self, End, FAILED, Outcome},
     quantity,
-    rundir::{self, RunDir},
     share::Share,
 };
+
+use super::shape::ShapeArgs;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -33,35 +32,11 @@ this is started in is there in the nodes, to be read.
 Exit status: the highest of the commands' own; 124 where one was killed at the time limit, 125 where a node or
 the lab itself failed, 128 + signal where a signal has ended it.")]
 pub(super) struct RunArgs {
-    /// How many nodes.
-    #[arg(long, short, value_name = "NUMBER", default_value_t = 2,
-          value_parser = clap::value_parser!(u64).range(1..=MOST as u64))]
-    nodes: u64,
-    /// Debian packages to put into the nodes, with commas between.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    packages: Vec<String>,
-    /// Debian's kernel of the nodes: 6.1, 6.12 or 7.2.
-    #[arg(long, value_name = "VERSION", default_value_t)]
-    kernel: Kernel,
-    /// Memory of a node.
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = quantity::memory)]
-    memory: u32,
-    /// Processors of a node.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=64))]
-    cpus: u32,
+    #[command(flatten)]
+    shape: ShapeArgs,
     /// How long the commands may take.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = quantity::time)]
     timeout: Duration,
-    /// How long the nodes may take to boot.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = quantity::time)]
-    boot_timeout: Duration,
-    /// Let the nodes write to the directory that this is started in.
-    #[arg(long)]
-    writable: bool,
-    /// Keep that directory out of the nodes.
-    #[arg(long, conflicts_with = "writable")]
-    no_share: bool,
     /// End all commands when the first fails.
     #[arg(long)]
     fail_fast: bool,
@@ -107,25 +82,12 @@ pub(super) fn run(args: &RunArgs) -> i32 {
 }
 
 fn outcomes(args: &RunArgs, signals: &mut Option<Interrupt>) -> Result<Vec<Outcome>> {
-    let directory = env::current_dir().doing("find the working directory")?;
-    let share = if args.no_share {
-        None
-    } else {
-        Some(Share::new(&directory, args.writable)?)
-    };
-    let means = Means::get(args.kernel, &args.packages)?;
-    // While things are fetched, a signal ends this and apt as it does any program.
+    let means = args.shape.means()?;
     let interrupt = signals.insert(Interrupt::by_signals()?);
-    let dir = RunDir::create(&rundir::base(), &format!("run-{}", process::id()))?;
-    let shape = Shape {
-        nodes: usize::try_from(args.nodes).unwrap_or(MOST),
-        memory: args.memory,
-        processors: args.cpus,
-        boot_limit: args.boot_timeout,
-        share,
-    };
-    let lab = Lab::start(&means, &shape, dir.path(), interrupt)?;
-    let shared = shape.share.as_ref().map(Share::path);
+    let name = format!("run-{}", process::id());
+    let (_dir, lab) = args.shape.lab(means, &name, false, interrupt)?;
+    let share = args.shape.share()?;
+    let shared = share.as_ref().map(Share::path);
     Ok(everywhere::run(&lab, &task(args, shared)))
 }
 

@@ -1,0 +1,250 @@
+//! Where a lab that is left running takes commands: a socket in its folder. One connection, one command.
+//!
+//! The request is a line of JSON. What comes back are frames of a byte that says what it is, a length
+//! of four bytes, least significant first, and as many bytes. When the connection ends before the command
+//! does, the command is killed.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::Shutdown,
+    os::unix::net::{UnixListener, UnixStream},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Doing, Error, Result},
+    guest::{CHANNELS, Guest, News},
+    nodes::{Lab, Node},
+    share::quoted,
+};
+
+/// The socket in a lab's folder.
+pub const SOCKET: &str = "control";
+
+/// A frame is what a command has printed, its exit status in decimal, or what went wrong.
+const PRINTED: u8 = b'p';
+const ENDED: u8 = b'e';
+const FAILED: u8 = b'f';
+
+/// A time that no command takes.
+const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How long a command may take to be killed.
+const KILLED: Duration = Duration::from_secs(20);
+
+/// Commands that a node runs at the same time: one channel is left to kill them by.
+const MOST: usize = CHANNELS - 1;
+
+/// A line is no longer: the node's shell gets it as an argument, and these are up to 128 KiB.
+const LONGEST_LINE: usize = 100 << 10;
+
+/// A request is no longer, with a line of which each byte is escaped.
+const LONGEST: u64 = 1 << 20;
+
+/// A command for a node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Request {
+    /// The node's name.
+    pub node: String,
+    /// A line for its shell.
+    pub line: String,
+    /// Where it starts, if that is there.
+    pub directory: String,
+}
+
+/// Has a node run a command; `show` gets what it prints. Gives its exit status.
+pub fn ask(socket: &Path, request: &Request, mut show: impl FnMut(&[u8])) -> Result<i32> {
+    if request.line.len() > LONGEST_LINE {
+        return Err(Error::Host(format!(
+            "the command is longer than {} KiB; copy it to the node as a file (ibvswitch lab cp)",
+            LONGEST_LINE >> 10
+        )));
+    }
+    let mut stream = UnixStream::connect(socket).at("connect to", socket)?;
+    let text = serde_json::to_string(request).map_err(io::Error::from);
+    writeln!(stream, "{}", text.doing("write a request")?).at("write to", socket)?;
+    loop {
+        let mut head = [0; 5];
+        stream
+            .read_exact(&mut head)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                    Error::Host("the lab has ended".into())
+                }
+                _ => Error::Io {
+                    doing: format!("read from {}", socket.display()),
+                    source: error,
+                },
+            })?;
+        let [kind, length @ ..] = head;
+        let mut bytes = Vec::new();
+        let length = u64::from(u32::from_le_bytes(length));
+        let mut part = Read::by_ref(&mut stream).take(length);
+        part.read_to_end(&mut bytes).at("read from", socket)?;
+        let text = String::from_utf8_lossy(&bytes);
+        match kind {
+            PRINTED => show(&bytes),
+            ENDED => {
+                return text.parse().map_err(|_| Error::Output {
+                    what: "exit status".into(),
+                    text: text.into_owned(),
+                });
+            }
+            _ => return Err(Error::Host(text.into_owned())),
+        }
+    }
+}
+
+/// Takes commands until the lab is interrupted, which is looked at whenever somebody connects.
+pub fn serve(lab: &Lab, listener: &UnixListener) {
+    let desk = Desk {
+        lab,
+        open: Mutex::default(),
+        running: Mutex::new(vec![0; lab.nodes().len()]),
+        killing: lab.nodes().iter().map(|_| Mutex::default()).collect(),
+    };
+    thread::scope(|scope| {
+        for stream in listener.incoming() {
+            if lab.interrupted() {
+                break;
+            }
+            let Ok(stream) = stream.map(Arc::new) else {
+                continue;
+            };
+            lock(&desk.open).push(Arc::clone(&stream));
+            let desk = &desk;
+            scope.spawn(move || {
+                // Who is gone needs no answer.
+                let _ = desk.carry_out(&stream);
+                lock(&desk.open).retain(|it| !Arc::ptr_eq(it, &stream));
+            });
+        }
+        // Who neither asks nor reads is not waited for.
+        for stream in lock(&desk.open).iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    });
+}
+
+/// A lab, and who is served.
+struct Desk<'a> {
+    lab: &'a Lab,
+    open: Mutex<Vec<Arc<UnixStream>>>,
+    /// How many commands run in each node.
+    running: Mutex<Vec<usize>>,
+    /// Held while a node kills a command: it has one channel left for that.
+    killing: Vec<Mutex<()>>,
+}
+
+impl Desk<'_> {
+    fn carry_out(&self, stream: &UnixStream) -> io::Result<()> {
+        let mut text = String::new();
+        BufReader::new(stream.take(LONGEST)).read_line(&mut text)?;
+        let request: Request = serde_json::from_str(&text)?;
+        match self.obey(&request, stream) {
+            Ok(status) => send(stream, ENDED, status.to_string().as_bytes()),
+            // That its connection ends says it.
+            Err(_) if self.lab.interrupted() => Ok(()),
+            Err(error) => send(stream, FAILED, error.to_string().as_bytes()),
+        }
+    }
+
+    fn obey(&self, request: &Request, stream: &UnixStream) -> Result<i32> {
+        let nodes = self.lab.nodes();
+        let number = nodes.iter().position(|it| it.name() == request.node);
+        let number = number.ok_or_else(|| {
+            let names: Vec<&str> = nodes.iter().map(Node::name).collect();
+            let (node, names) = (&request.node, names.join(", "));
+            Error::Host(format!("there is no node {node}; there are {names}"))
+        })?;
+        let directory = quoted(&request.directory);
+        let script = format!(
+            "{}cd {directory} 2>/dev/null || cd /root; {}",
+            self.lab.environment(number),
+            request.line
+        );
+        {
+            let running = &mut lock(&self.running)[number];
+            if *running == MOST {
+                let node = &request.node;
+                return Err(Error::Host(format!(
+                    "{MOST} commands run in {node}, which are as many as can; wait until one has ended"
+                )));
+            }
+            *running += 1;
+        }
+        let done = run(&nodes[number].guest, &self.killing[number], &script, stream);
+        lock(&self.running)[number] -= 1;
+        done
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn send(mut stream: &UnixStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
+    // What a channel brings at once is far less than 4 GiB.
+    let mut frame = vec![kind];
+    frame.extend((bytes.len() as u32).to_le_bytes());
+    frame.extend(bytes);
+    stream.write_all(&frame)
+}
+
+/// What is known of a command, to whom it is known that nobody wants it any more.
+#[derive(Default)]
+struct Known {
+    group: Option<i32>,
+    unwanted: bool,
+    ended: bool,
+}
+
+impl Known {
+    /// The process group that is to be killed now, if one is.
+    fn doomed(&self) -> Option<i32> {
+        self.group.filter(|_| self.unwanted && !self.ended)
+    }
+}
+
+fn run(guest: &Guest, killing: &Mutex<()>, script: &str, stream: &UnixStream) -> Result<i32> {
+    let known = Mutex::new(Known::default());
+    let note = |note: &dyn Fn(&mut Known)| {
+        let mut known = lock(&known);
+        note(&mut known);
+        known.doomed()
+    };
+    let kill = |group: Option<i32>| {
+        if let Some(group) = group {
+            let _one = lock(killing);
+            // A guest that does not answer has nothing that could be killed.
+            let _ = guest.run(&format!("kill -KILL -- -{group}"), KILLED);
+        }
+    };
+    let mut job = guest.spawn(script)?;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Nothing comes but the end.
+            let _ = (&*stream).read(&mut [0]);
+            kill(note(&|known| known.unwanted = true));
+        });
+        let done = loop {
+            match job.news(Instant::now() + LONG) {
+                Ok(Some(News::Started(group))) => kill(note(&|known| known.group = Some(group))),
+                Ok(Some(News::Printed(bytes))) => drop(send(stream, PRINTED, &bytes)),
+                Ok(Some(News::Ended(status))) => break Ok(status),
+                // There are no barriers with one command, and no end of a year.
+                Ok(Some(News::Waits(_)) | None) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        note(&|known| known.ended = true);
+        // The other thread reads, and has to see an end of that.
+        let _ = stream.shutdown(Shutdown::Read);
+        done
+    })
+}
