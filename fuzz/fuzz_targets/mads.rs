@@ -9,7 +9,7 @@ use wire::attribute::{
 };
 use wire::mad::{Mad, SIZE};
 use wire::performance::{
-    ClassPortInfo, DATA, PortCounters, PortCountersExtended, PortRcvErrorDetails,
+    ClassPortInfo, DATA, PortCounters, PortCountersExtended, PortDataSl, PortRcvErrorDetails,
     PortSamplesControl, PortSamplesResult, PortXmitDiscardDetails,
 };
 use wire::rmpp::Rmpp;
@@ -47,6 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = ClassPortInfo::parse(counters).map(|info| info.to_string());
     let _ = PortCounters::parse(counters).map(|counters| counters.to_string());
     let _ = PortCountersExtended::parse(counters).map(|counters| counters.to_string());
+    let _ = PortDataSl::parse(counters).map(|counters| counters.to_bytes());
     let _ = PortRcvErrorDetails::parse(counters).map(|counters| counters.to_string());
     let _ = PortSamplesControl::parse(counters).map(|control| control.to_string());
     let _ = PortSamplesResult::parse(counters).map(|result| result.to_string());

@@ -285,6 +285,15 @@ fn stock_tools() -> Result<()> {
                 return Err(guest.failed(format!("counters grew by {grown:?}")));
             }
         }
+        // All of it on service level 0.
+        for (option, counter) in [("--xmtsl", "XmtDataSL"), ("--rcvsl", "RcvDataSL")] {
+            let text = server.sh(&format!("perfquery {option}"), LIMIT)?;
+            if number(&text, &format!("{counter}0"))? < 1000 * 4096 / 4
+                || number(&text, &format!("{counter}1"))? != 0
+            {
+                return Err(server.failed(text));
+            }
+        }
         Ok(())
     });
     for tool in Pingpong::ALL {

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fabric::Fabric;
+use crate::nodes::counters::DataBySl;
 use crate::nodes::topology::PortRef;
 
 /// Version 1 of the image of a port's counters. Further quantities come last; where an image has fewer
@@ -20,6 +21,12 @@ pub struct CountersImageV1 {
     long: Vec<u64>,
     errors: Vec<u64>,
     discards: Vec<u64>,
+    /// Data sent and received on each service level, and the same where the counters of PortXmitDataSL
+    /// and PortRcvDataSL began. Where it is not known, these counters begin anew.
+    #[serde(default)]
+    by_sl: Vec<(u64, u64)>,
+    #[serde(default)]
+    by_sl_from: Vec<(u64, u64)>,
     /// Violations of M_Key, P_Key and Q_Key, as PortInfo has them.
     violations: [u16; 3],
 }
@@ -31,12 +38,17 @@ impl Fabric {
         let (port, ledger) = (self.port(at)?, self.ledgers.port(at)?);
         let base = &ledger.base_lines;
         let info = &port.info;
+        let totals = ledger.totals(port, self.timers.now());
         Some(CountersImageV1 {
-            totals: ledger.totals(port, self.timers.now()).values().to_vec(),
+            totals: totals.values().to_vec(),
             short: base.short.to_vec(),
             long: base.long.to_vec(),
             errors: base.errors.to_vec(),
             discards: base.discards.to_vec(),
+            by_sl: port.counters.data_by_sl(&totals).pairs().collect(),
+            by_sl_from: { base.by_sl.iter() }
+                .flat_map(|data| data.pairs())
+                .collect(),
             violations: [
                 info.m_key_violations,
                 info.p_key_violations,
@@ -66,6 +78,13 @@ impl Fabric {
                 *line = *value;
             }
         }
+        port.counters.make_up_levels(&image.by_sl);
+        let from = if image.by_sl.is_empty() {
+            Some(port.counters.data_by_sl(&ledger.totals(port, now)))
+        } else {
+            { !image.by_sl_from.is_empty() }.then(|| DataBySl::of(&image.by_sl_from))
+        };
+        ledger.base_lines.by_sl = from.map(Box::new);
         let info = &mut port.info;
         [
             info.m_key_violations,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use wire::attribute::CapabilityMask;
 use wire::mad::{AttributeId, Class, Method};
 use wire::smp::Smp;
-use wire::{Lid, MadPacket, QKey, Qpn};
+use wire::{Lid, MadPacket, QKey, Qpn, Sl};
 
 use crate::agents::directed::{self, Origin, Step};
 use crate::fabric::Fabric;
@@ -158,6 +158,22 @@ impl Fabric {
         self.timers.schedule(time, Timer::Packet(transit));
     }
 
+    /// Counts a packet of a kind, which says whether the port has sent or received it, and its length
+    /// in units of 4 bytes.
+    pub(crate) fn count_packet(&mut self, at: PortRef, kind: Counter, sl: Sl, words: u64) {
+        let (data, sent, received) = match kind {
+            Counter::UnicastXmit | Counter::MulticastXmit => (Counter::XmitData, words, 0),
+            _ => (Counter::RcvData, 0, words),
+        };
+        self.ledgers.count(at, kind, 1);
+        self.ledgers.count(at, data, words);
+        if sl != Sl::default()
+            && let Some(port) = self.port(at)
+        {
+            port.counters.on_level(sl, sent, received);
+        }
+    }
+
     fn drop_smp(&mut self, node: NodeId) {
         if let Some(ledger) = self.ledgers.node_mut(node) {
             ledger.smps.dropped += 1;
@@ -173,9 +189,8 @@ impl Fabric {
             } else {
                 Counter::UnicastRcv
             };
+            self.count_packet(at, kind, transit.packet.sl, words);
             if let Some(ledger) = self.ledgers.port_mut(at) {
-                ledger.management.add(kind, 1);
-                ledger.management.add(Counter::RcvData, words);
                 ledger.receive_sound();
             }
             if self.tap.is_some() {
@@ -400,11 +415,8 @@ impl Fabric {
         };
         if let Some(node) = self.ledgers.node_mut(out.node) {
             node.smps.forwarded += u64::from(is_smp);
-            if let Some(ledger) = node.port_mut(out.port) {
-                ledger.management.add(kind, 1);
-                ledger.management.add(Counter::XmitData, words);
-            }
         }
+        self.count_packet(out, kind, packet.sl, words);
         if self.tap.is_some() {
             self.show(out, Direction::Sent, &packet);
         }

@@ -282,9 +282,9 @@ fn data_overruns_too() {
     let path = [downlink(&host)];
     assert!(host.fabric.is_lossy(&path));
     for _ in 0..20 {
-        assert_eq!(host.fabric.lose(&path, 100, 10), Some(4));
+        assert_eq!(host.fabric.lose(&path, Sl::default(), 100, 10), Some(4));
     }
-    assert_eq!(host.fabric.lose(&path, 4, 10), None);
+    assert_eq!(host.fabric.lose(&path, Sl::default(), 4, 10), None);
     assert_eq!(totals(&host, vf).rcv_errors, 20);
     assert_eq!(totals(&host, vf).excessive_buffer_overrun_errors, 2);
     let told = details(&mut host, vf, performance::PORT_RCV_ERROR_DETAILS);

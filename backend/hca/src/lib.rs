@@ -34,7 +34,7 @@ pub mod transport;
 mod verbs;
 
 pub use engine::counters::{
-    ErrorCounters, QpCounters, RequestCounters, RetryCounters, TrafficCounters,
+    ErrorCounters, Passed, QpCounters, RequestCounters, RetryCounters, TrafficCounters,
 };
 pub use engine::service_level::{Foreign, ServiceLevels};
 pub use engine::traffic::{PathId, PathTraffic};

@@ -101,11 +101,58 @@ fn opensms_tables_give_the_shares() {
     }
     let mut near = ["vm1", "vm3"].map(|name| Peer::open(&daemon, name));
     let far = ["vm2", "vm4"].map(|name| Peer::open(&daemon, name));
+    let mut sent = 0;
     loop {
         let share = share(&mut near, &far);
+        sent += (MESSAGES * LEN) as u64;
         println!("lane 0 gets {share:.3}");
         if (share - 0.25).abs() < 0.02 {
             break;
         }
     }
+
+    // Each port on the way has counted the data where they were, and nothing on other levels.
+    let by_level = |option, name, port, counter: &str| -> Vec<u64> {
+        let text = programs.run(&["perfquery", option, &lid(name), port]);
+        let value = |sl: usize| {
+            let name = format!("{counter}{sl}:");
+            let line = text.lines().find(|line| line.starts_with(&name));
+            let value = line.and_then(|line| line.rsplit('.').next());
+            let value = value.and_then(|value| value.parse().ok());
+            value.unwrap_or_else(|| panic!("{name}: {text}"))
+        };
+        (0..16).map(value).collect()
+    };
+    let [xmit, rcv] = [("--xmtsl", "XmtDataSL"), ("--rcvsl", "RcvDataSL")];
+    // Packets of 4096 bytes with headers of 6 words.
+    let words = sent / 4096 * (1024 + 6);
+    let mut read = Vec::new();
+    // In by the ports of the guests and out by the uplink, through the switch, and to the other guests.
+    for ((option, counter), name, port, carries) in [
+        (rcv, "hv1", "2", [true, false]),
+        (rcv, "hv1", "3", [false, true]),
+        (xmit, "hv1", "1", [true; 2]),
+        (rcv, "sw1", "1", [true; 2]),
+        (xmit, "sw1", "2", [true; 2]),
+        (rcv, "hv2", "1", [true; 2]),
+        (xmit, "hv2", "2", [true, false]),
+        (xmit, "hv2", "3", [false, true]),
+    ] {
+        let levels = by_level(option, name, port, counter);
+        println!("{name} {port} {counter}: {levels:?}");
+        read.push((name, port, levels, carries));
+    }
+    for (name, port, levels, [first, second]) in read {
+        // Management is on the first as well.
+        let management = levels[0] - if first { words } else { 0 };
+        assert!(management < words, "{name} {port}: {levels:?}");
+        let mut expected = [0; 16];
+        expected[0] = levels[0];
+        expected[1] = if second { words } else { 0 };
+        assert_eq!(levels, expected, "{name} {port}");
+    }
+    programs.run(&["perfquery", "--xmtsl", "-R", &lid("hv1"), "1", "0x2"]);
+    let (option, counter) = xmit;
+    let levels = by_level(option, "hv1", "1", counter);
+    assert!(levels[0] >= words && levels[1] == 0, "{levels:?}");
 }

@@ -23,6 +23,10 @@ pub const PORT_RCV_ERROR_DETAILS: AttributeId = AttributeId(0x0015);
 pub const PORT_XMIT_DISCARD_DETAILS: AttributeId = AttributeId(0x0016);
 /// PortCountersExtended.
 pub const PORT_COUNTERS_EXTENDED: AttributeId = AttributeId(0x001d);
+/// PortXmitDataSL.
+pub const PORT_XMIT_DATA_SL: AttributeId = AttributeId(0x0036);
+/// PortRcvDataSL.
+pub const PORT_RCV_DATA_SL: AttributeId = AttributeId(0x0037);
 
 /// ClassPortInfo capability: port 255 of a switch means all its ports together.
 pub const ALL_PORT_SELECT: u16 = 1 << 8;
@@ -193,6 +197,59 @@ layout! {
         sw_lifetime_limit_discards: u16 = 64..80,
         /// Packets that were first in their queue for longer than the port's HOQLife.
         sw_hoq_lifetime_limit_discards: u16 = 80..96,
+    }
+}
+
+/// PortXmitDataSL (IBA A13.6.4) and PortRcvDataSL (IBA A13.6.5): data by service level. Counters stop
+/// at their highest value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PortDataSl {
+    /// Port, or 255 for all of a switch.
+    pub port_select: u8,
+    /// Which counters a Set writes: bit n for service level n.
+    pub counter_select: u16,
+    /// Data on each service level, in units of 4 bytes.
+    pub data: [u32; 16],
+}
+
+impl PortDataSl {
+    /// Bytes on the wire.
+    pub const SIZE: usize = 68;
+
+    /// Reads the attribute from the front of `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`](crate::Error::Truncated) when `bytes` is shorter than [`Self::SIZE`].
+    pub fn parse(bytes: &[u8]) -> crate::Result<Self> {
+        crate::layout::check::<{ Self::SIZE }>("PortDataSl", bytes)?;
+        let at = |byte: usize| u16::from_be_bytes([bytes[byte], bytes[byte + 1]]);
+        Ok(Self {
+            port_select: bytes[1],
+            counter_select: at(2),
+            data: core::array::from_fn(|sl| {
+                let byte = 4 + 4 * sl;
+                u32::from(at(byte)) << 16 | u32::from(at(byte + 2))
+            }),
+        })
+    }
+
+    /// Writes the attribute to the front of `bytes`, reserved bits as zero.
+    ///
+    /// # Panics
+    /// When `bytes` is shorter than [`Self::SIZE`].
+    pub fn emit(&self, bytes: &mut [u8]) {
+        bytes[..2].copy_from_slice(&[0, self.port_select]);
+        bytes[2..4].copy_from_slice(&self.counter_select.to_be_bytes());
+        for (sl, data) in self.data.iter().enumerate() {
+            bytes[4 + 4 * sl..][..4].copy_from_slice(&data.to_be_bytes());
+        }
+    }
+
+    /// The attribute as bytes.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        self.emit(&mut bytes);
+        bytes
     }
 }
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use ibvswitch_wire::attribute::{NodeInfo, Notice, PortInfo, SmInfo, SwitchInfo};
 use ibvswitch_wire::performance::{
-    ClassPortInfo, PortCounters, PortCountersExtended, PortRcvErrorDetails, PortSamplesControl,
-    PortSamplesResult, PortXmitDiscardDetails,
+    ClassPortInfo, PortCounters, PortCountersExtended, PortDataSl, PortRcvErrorDetails,
+    PortSamplesControl, PortSamplesResult, PortXmitDiscardDetails,
 };
 use ibvswitch_wire::rmpp::Rmpp;
 use ibvswitch_wire::sa::{McMemberRecord, PathRecord, ServiceRecord};
@@ -271,6 +271,32 @@ fn details_of_errors() {
             ),
         ],
     );
+}
+
+/// XmtDataSL0 to XmtDataSL15, and RcvDataSL0 to RcvDataSL15.
+#[test]
+fn data_by_service_level() {
+    let data = PortDataSl {
+        port_select: 0x12,
+        counter_select: 0x3456,
+        data: std::array::from_fn(|sl| 0x89ab_cd00 | sl as u32),
+    };
+    let bytes = data.to_bytes();
+    let field = |offset: usize, width: usize| {
+        let field = &bytes[offset / 8..(offset + width) / 8];
+        field
+            .iter()
+            .fold(0, |value, &byte| value << 8 | u32::from(byte))
+    };
+    assert_eq!((field(8, 8), field(16, 16)), (0x12, 0x3456));
+    let published = [
+        32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448, 480, 512,
+    ];
+    for (sl, offset) in published.into_iter().enumerate() {
+        assert_eq!(field(offset, 32), data.data[sl], "{sl}");
+    }
+    assert_eq!(PortDataSl::parse(&bytes), Ok(data));
+    assert!(PortDataSl::parse(&bytes[..PortDataSl::SIZE - 1]).is_err());
 }
 
 #[test]

@@ -3,15 +3,16 @@
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use wire::performance::{
     ALL_PORT_SELECT, ClassPortInfo, DATA, EXTENDED_WIDTH, PORT_COUNTERS, PORT_COUNTERS_EXTENDED,
-    PORT_RCV_ERROR_DETAILS, PORT_SAMPLES_CONTROL, PORT_SAMPLES_RESULT, PORT_XMIT_DISCARD_DETAILS,
-    PortCounters, PortCountersExtended, PortRcvErrorDetails, PortXmitDiscardDetails, XMIT_WAIT,
+    PORT_RCV_DATA_SL, PORT_RCV_ERROR_DETAILS, PORT_SAMPLES_CONTROL, PORT_SAMPLES_RESULT,
+    PORT_XMIT_DATA_SL, PORT_XMIT_DISCARD_DETAILS, PortCounters, PortCountersExtended,
+    PortRcvErrorDetails, PortXmitDiscardDetails, XMIT_WAIT,
 };
 
 use crate::nodes::Nodes;
 use crate::nodes::base_lines::{BaseLines, DISCARDS, ERRORS, LONG, SHORT};
 use crate::nodes::counters::{Counter, Totals};
 use crate::nodes::ledger::Ledgers;
-use crate::nodes::node::RESPONSE_TIME;
+use crate::nodes::node::{Port, RESPONSE_TIME};
 use crate::nodes::topology::PortRef;
 use crate::timers::Timers;
 
@@ -20,7 +21,7 @@ const ALL_PORTS: u8 = 255;
 
 /// A port's totals in the order of PortCounters' selection bits. What this fabric never sees (link
 /// recoveries, neighbours' errors) is zero.
-fn short(totals: &Totals) -> [u64; SHORT] {
+fn short(_: &Port, totals: &Totals) -> [u64; SHORT] {
     [
         totals.get(Counter::SymbolErrors),
         0,
@@ -43,7 +44,7 @@ fn short(totals: &Totals) -> [u64; SHORT] {
 }
 
 /// A port's totals in the order of PortCountersExtended's selection bits.
-fn long(totals: &Totals) -> [u64; LONG] {
+fn long(_: &Port, totals: &Totals) -> [u64; LONG] {
     [
         totals.get(Counter::XmitData),
         totals.get(Counter::RcvData),
@@ -57,7 +58,7 @@ fn long(totals: &Totals) -> [u64; LONG] {
 }
 
 /// A port's totals in the order of PortRcvErrorDetails' selection bits. Packets here are well-formed.
-fn errors(totals: &Totals) -> [u64; ERRORS] {
+fn errors(_: &Port, totals: &Totals) -> [u64; ERRORS] {
     [
         totals.get(Counter::LocalPhysicalErrors),
         0,
@@ -70,7 +71,7 @@ fn errors(totals: &Totals) -> [u64; ERRORS] {
 
 /// A port's totals in the order of PortXmitDiscardDetails' selection bits. Who sends keeps to the MTU
 /// of the whole path, and nothing outlives the life of a switch.
-fn discards(totals: &Totals) -> [u64; DISCARDS] {
+fn discards(_: &Port, totals: &Totals) -> [u64; DISCARDS] {
     [
         totals.get(Counter::InactiveDiscards),
         0,
@@ -80,13 +81,13 @@ fn discards(totals: &Totals) -> [u64; DISCARDS] {
 }
 
 /// What a request asks of counters.
-struct Asked<const N: usize> {
-    set: bool,
-    port_select: u8,
+pub(super) struct Asked<const N: usize> {
+    pub(super) set: bool,
+    pub(super) port_select: u8,
     /// Bit i for the i-th of the counters.
-    counter_select: u32,
+    pub(super) counter_select: u32,
     /// What a Set writes.
-    written: [u64; N],
+    pub(super) written: [u64; N],
 }
 
 fn since<const N: usize>(totals: [u64; N], base: &[u64; N]) -> [u64; N] {
@@ -158,6 +159,8 @@ impl PerformanceAgent<'_> {
                 PORT_SAMPLES_RESULT if !set => self.port_samples_result(at, data),
                 PORT_RCV_ERROR_DETAILS => self.port_rcv_error_details(at, set, data),
                 PORT_XMIT_DISCARD_DETAILS => self.port_xmit_discard_details(at, set, data),
+                PORT_XMIT_DATA_SL => self.port_xmit_data_sl(at, set, data),
+                PORT_RCV_DATA_SL => self.port_rcv_data_sl(at, set, data),
                 _ => Err(Status::UNSUPPORTED_ATTRIBUTE),
             };
             outcome.err().unwrap_or(Status::OK)
@@ -189,11 +192,11 @@ impl PerformanceAgent<'_> {
     }
 
     /// Writes and reads counters: those of all selected ports together.
-    fn counters_since<const N: usize>(
+    pub(super) fn counters_since<const N: usize>(
         &mut self,
         at: PortRef,
         asked: &Asked<N>,
-        totals: fn(&Totals) -> [u64; N],
+        totals: fn(&Port, &Totals) -> [u64; N],
         base: fn(&mut BaseLines) -> &mut [u64; N],
     ) -> Result<[u64; N], Status> {
         let ports = self.nodes.selected(at, asked.port_select)?;
@@ -201,7 +204,8 @@ impl PerformanceAgent<'_> {
         Ok(sum(ports.filter_map(|port| {
             let at = PortRef { port, ..at };
             let ledger = self.ledgers.port_mut(at)?;
-            let totals = totals(&ledger.totals(self.nodes.port(at)?, now));
+            let port = self.nodes.port(at)?;
+            let totals = totals(port, &ledger.totals(port, now));
             let base = base(&mut ledger.base_lines);
             if asked.set {
                 write(base, totals, asked.counter_select, asked.written);

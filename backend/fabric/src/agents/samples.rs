@@ -21,6 +21,18 @@ const COUNTER_WIDTH: u8 = 4;
 const MANDATORY: u8 = 1;
 /// That for counters 1 to 4, the uppermost of nine.
 const COUNTER_MASKS_1_TO_9: u32 = 0b001_001_001_001 << 15;
+/// The optional counters that nodes have, by their bits of OptionMask.
+const OPTIONS: u64 = {
+    // PortRcvErrorDetails: PortLocalPhysicalErrors; PortBufferOverrunErrors to PortLoopingErrors.
+    let errors = 1 << 6 | 0b1111 << 8;
+    // PortXmitDiscardDetails: PortInactiveDiscards, PortSwHOQLifetimeLimitDiscards.
+    let discards = 1 << 12 | 1 << 15;
+    // PortCountersExtended: unicast and multicast packets, both ways.
+    let kinds = 0b1111 << 24;
+    // PortXmitDataSL, PortRcvDataSL.
+    let levels = 0b11 << 55;
+    errors | discards | kinds | levels
+};
 /// The last code of the mandatory quantities.
 const HIGHEST_QUANTITY: u16 = 5;
 
@@ -97,6 +109,7 @@ impl PerformanceAgent<'_> {
             counter_mask0: MANDATORY,
             counter_masks_1_to_9: COUNTER_MASKS_1_TO_9,
             sample_status: sampler.stage as u8,
+            option_mask: OPTIONS,
             ..sampler.asked
         }
         .emit(data);

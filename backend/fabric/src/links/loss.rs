@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use wire::Sl;
+
 use super::fault::{Arrival, Draws, LinkFault};
 use crate::fabric::Fabric;
 use crate::nodes::Nodes;
@@ -60,7 +62,7 @@ impl Fabric {
     /// Sends packets of the data plane, each of `words` words, by these ports until one gets lost, which
     /// is counted there. How many have arrived before it; `None`: all. Its own port is for the sender to
     /// count.
-    pub fn lose(&mut self, left_by: &[PortRef], packets: u64, words: u64) -> Option<u64> {
+    pub fn lose(&mut self, left_by: &[PortRef], sl: Sl, packets: u64, words: u64) -> Option<u64> {
         for packet in 0..packets {
             for (hop, &out) in left_by.iter().enumerate() {
                 let (Some(arrival), Some(peer)) = (self.draw(out, true), self.peer(out)) else {
@@ -68,7 +70,7 @@ impl Fabric {
                 };
                 self.receive(peer, arrival);
                 if arrival != Arrival::Sound {
-                    self.count_crossed(&left_by[..=hop], words);
+                    self.count_crossed(&left_by[..=hop], sl, words);
                     return Some(packet);
                 }
             }
@@ -77,14 +79,12 @@ impl Fabric {
     }
 
     /// Counts a packet that has left nodes by these ports and arrived everywhere but at the end.
-    fn count_crossed(&mut self, left_by: &[PortRef], words: u64) {
+    fn count_crossed(&mut self, left_by: &[PortRef], sl: Sl, words: u64) {
         for (&out, &next) in left_by.iter().zip(&left_by[1..]) {
             if let Some(peer) = self.peer(out) {
-                self.ledgers.count(peer, Counter::UnicastRcv, 1);
-                self.ledgers.count(peer, Counter::RcvData, words);
+                self.count_packet(peer, Counter::UnicastRcv, sl, words);
             }
-            self.ledgers.count(next, Counter::UnicastXmit, 1);
-            self.ledgers.count(next, Counter::XmitData, words);
+            self.count_packet(next, Counter::UnicastXmit, sl, words);
         }
     }
 
@@ -92,7 +92,12 @@ impl Fabric {
     /// ports, those nearer to the sender first. The ports that copies reach; `None`: all, which are for
     /// the caller to count. The rest is counted as with [`Fabric::lose`], and adapters count for
     /// themselves what they receive.
-    pub fn lose_multicast(&mut self, left_by: &[PortRef], words: u64) -> Option<Vec<PortRef>> {
+    pub fn lose_multicast(
+        &mut self,
+        left_by: &[PortRef],
+        sl: Sl,
+        words: u64,
+    ) -> Option<Vec<PortRef>> {
         let mut nodes: HashSet<NodeId> = left_by.iter().map(|port| port.node).take(1).collect();
         let (mut copies, mut reached) = (Vec::new(), Vec::new());
         for &out in left_by {
@@ -111,13 +116,11 @@ impl Fabric {
             return None;
         }
         for &out in copies.iter().skip(1) {
-            self.ledgers.count(out, Counter::MulticastXmit, 1);
-            self.ledgers.count(out, Counter::XmitData, words);
+            self.count_packet(out, Counter::MulticastXmit, sl, words);
         }
         for &peer in &reached {
             if self.switch(peer.node).is_some() {
-                self.ledgers.count(peer, Counter::MulticastRcv, 1);
-                self.ledgers.count(peer, Counter::RcvData, words);
+                self.count_packet(peer, Counter::MulticastRcv, sl, words);
             }
         }
         Some(reached)

@@ -1,5 +1,7 @@
 //! Where the counters of a port began.
 
+use crate::nodes::counters::DataBySl;
+
 /// Counters of PortCounters, in the order of its selection bits; the last one's is in
 /// CounterSelect2.
 pub(crate) const SHORT: usize = 17;
@@ -11,10 +13,12 @@ pub(crate) const ERRORS: usize = 6;
 pub(crate) const DISCARDS: usize = 4;
 
 /// Where each counter of the attributes began: what a Set moves.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct BaseLines {
     pub(crate) short: [u64; SHORT],
     pub(crate) long: [u64; LONG],
     pub(crate) errors: [u64; ERRORS],
     pub(crate) discards: [u64; DISCARDS],
+    /// Of PortXmitDataSL and PortRcvDataSL. Nobody has written them where there are none.
+    pub(crate) by_sl: Option<Box<DataBySl>>,
 }

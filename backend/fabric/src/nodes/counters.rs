@@ -1,9 +1,14 @@
 //! What passes: per port for the performance agent, per node and attribute for the papers' tables.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use wire::Sl;
 use wire::mad::{AttributeId, Method};
+
+/// Service levels.
+pub(crate) const LEVELS: usize = 16;
 
 /// What the data plane moved through a port.
 ///
@@ -20,6 +25,64 @@ pub struct PortCounters {
     multicast_xmit: AtomicU64,
     multicast_rcv: AtomicU64,
     xmit_discards: AtomicU64,
+    levels: Levels,
+}
+
+/// Data on service levels from 1 on, in units of 4 bytes: sent, received. There is room for it once it
+/// is needed. What a port has counted besides was on service level 0.
+#[derive(Debug, Default)]
+pub(crate) struct Levels(OnceLock<Box<[[AtomicU64; 2]; LEVELS - 1]>>);
+
+/// Data by service level, in units of 4 bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DataBySl {
+    pub(crate) xmit: [u64; LEVELS],
+    pub(crate) rcv: [u64; LEVELS],
+}
+
+impl DataBySl {
+    /// Of service level 0, 1 and so on what was sent and received.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.xmit.into_iter().zip(self.rcv)
+    }
+
+    /// The reverse; levels that are not there have nothing.
+    pub(crate) fn of(pairs: &[(u64, u64)]) -> Self {
+        let at = |sl: usize| pairs.get(sl).copied().unwrap_or_default();
+        Self {
+            xmit: std::array::from_fn(|sl| at(sl).0),
+            rcv: std::array::from_fn(|sl| at(sl).1),
+        }
+    }
+}
+
+impl Levels {
+    fn add(&self, sl: Sl, xmit: u64, rcv: u64) {
+        if let Some(level) = usize::from(sl.value()).checked_sub(1) {
+            let [sent, received] = &self.0.get_or_init(Box::default)[level];
+            add(sent, xmit);
+            add(received, rcv);
+        }
+    }
+
+    /// All levels of a port with these totals.
+    fn with(&self, xmit: u64, rcv: u64) -> DataBySl {
+        let mut data = DataBySl::default();
+        (data.xmit[0], data.rcv[0]) = (xmit, rcv);
+        for (i, level) in self
+            .0
+            .get()
+            .into_iter()
+            .flat_map(|levels| levels.iter())
+            .enumerate()
+        {
+            let [xmit, rcv] = level.each_ref().map(|data| data.load(Ordering::Relaxed));
+            (data.xmit[i + 1], data.rcv[i + 1]) = (xmit, rcv);
+            data.xmit[0] = data.xmit[0].wrapping_sub(xmit);
+            data.rcv[0] = data.rcv[0].wrapping_sub(rcv);
+        }
+        data
+    }
 }
 
 fn add(counter: &AtomicU64, value: u64) {
@@ -28,39 +91,68 @@ fn add(counter: &AtomicU64, value: u64) {
 }
 
 impl PortCounters {
-    /// Unicast packets sent, and their length in units of 4 bytes from the local route header to
-    /// the invariant CRC.
+    /// Unicast packets sent on a service level, and their length in units of 4 bytes from the local
+    /// route header to the invariant CRC.
     #[inline]
-    pub fn sent(&self, packets: u64, words: u64) {
+    pub fn sent(&self, sl: Sl, packets: u64, words: u64) {
         add(&self.unicast_xmit, packets);
         add(&self.xmit_words, words);
+        self.levels.add(sl, words, 0);
     }
 
     /// Unicast packets received, lengths as with [`PortCounters::sent`].
     #[inline]
-    pub fn received(&self, packets: u64, words: u64) {
+    pub fn received(&self, sl: Sl, packets: u64, words: u64) {
         add(&self.unicast_rcv, packets);
         add(&self.rcv_words, words);
+        self.levels.add(sl, 0, words);
     }
 
     /// Multicast packets sent, lengths as with [`PortCounters::sent`].
     #[inline]
-    pub fn sent_multicast(&self, packets: u64, words: u64) {
+    pub fn sent_multicast(&self, sl: Sl, packets: u64, words: u64) {
         add(&self.multicast_xmit, packets);
         add(&self.xmit_words, words);
+        self.levels.add(sl, words, 0);
     }
 
     /// Multicast packets received, lengths as with [`PortCounters::sent`].
     #[inline]
-    pub fn received_multicast(&self, packets: u64, words: u64) {
+    pub fn received_multicast(&self, sl: Sl, packets: u64, words: u64) {
         add(&self.multicast_rcv, packets);
         add(&self.rcv_words, words);
+        self.levels.add(sl, 0, words);
     }
 
     /// Packets that were to be sent and had nowhere to go.
     #[inline]
     pub fn discarded(&self, packets: u64) {
         add(&self.xmit_discards, packets);
+    }
+
+    /// Counts the service level of data that the ledger counts.
+    pub(crate) fn on_level(&self, sl: Sl, xmit: u64, rcv: u64) {
+        self.levels.add(sl, xmit, rcv);
+    }
+
+    /// Has data by service level be what is wanted, but for level 0, which has the rest of the totals.
+    pub(crate) fn make_up_levels(&self, wanted: &[(u64, u64)]) {
+        let now = self.levels.with(0, 0);
+        for (sl, (xmit, rcv)) in wanted.iter().enumerate().take(LEVELS).skip(1) {
+            let (xmit, rcv) = (
+                xmit.wrapping_sub(now.xmit[sl]),
+                rcv.wrapping_sub(now.rcv[sl]),
+            );
+            if (xmit, rcv) != (0, 0) {
+                self.levels.add(Sl::new(sl as u8), xmit, rcv);
+            }
+        }
+    }
+
+    /// Data by service level, where these are all quantities of the port.
+    pub(crate) fn data_by_sl(&self, totals: &Totals) -> DataBySl {
+        let [xmit, rcv] = [Counter::XmitData, Counter::RcvData].map(|of| totals.get(of));
+        self.levels.with(xmit, rcv)
     }
 
     pub(crate) fn totals(&self) -> Totals {

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod data_by_sl;
 mod samples;
 
 use common::{ALL_EXTERNAL, Host, OWN, SWITCH, VF, VSWITCH, request};
@@ -522,9 +523,9 @@ fn counters_of_the_data_plane() {
     let mut host = Host::new();
     let vf = host.vf(0);
     let counters = host.fabric.counters(vf).unwrap().clone();
-    counters.sent(3, 30);
-    counters.received(2, 5_000_000_000);
-    counters.received_multicast(1, 7);
+    counters.sent(Sl::default(), 3, 30);
+    counters.received(Sl::default(), 2, 5_000_000_000);
+    counters.received_multicast(Sl::default(), 1, 7);
     let read = |host: &mut Host, method, select| {
         let asked = PortCounters {
             port_select: 1,
@@ -548,7 +549,7 @@ fn counters_of_the_data_plane() {
     // Bit 12 is PortXmitData.
     let after = read(&mut host, Method::SET, 1 << 12);
     assert_eq!((after.xmit_packets, after.xmit_data), (3, 0));
-    counters.sent(1, 4);
+    counters.sent(Sl::default(), 1, 4);
     let after = read(&mut host, Method::GET, 0);
     assert_eq!((after.xmit_packets, after.xmit_data), (4, 4));
 

@@ -3,7 +3,9 @@
 //! One thread writes each counter: the engine in which the function lives. So nothing is locked, and to add is
 //! a load and a store. Who reads may be elsewhere.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use wire::Sl;
 
 use crate::transport::refusal::Refusal;
 use crate::verbs::work::{Operation, Side, Status};
@@ -12,18 +14,10 @@ use crate::verbs::work::{Operation, Side, Status};
 /// whoever manages the port.
 #[derive(Debug, Default)]
 pub struct TrafficCounters {
-    /// Sent, in units of four octets.
-    pub xmit_words: AtomicU64,
-    /// Sent packets.
-    pub xmit_packets: AtomicU64,
-    /// Received, in units of four octets.
-    pub rcv_words: AtomicU64,
-    /// Received packets.
-    pub rcv_packets: AtomicU64,
-    /// Sent multicast packets.
-    pub multicast_xmit_packets: AtomicU64,
-    /// Received multicast packets.
-    pub multicast_rcv_packets: AtomicU64,
+    /// What passes is counted on its service level alone, which costs no more than to count it.
+    levels: [Level; 16],
+    /// The service levels on which something has passed, a bit each: who reads looks at no others.
+    used: AtomicU32,
     /// Packets with a P_Key that the receiver does not have.
     pub pkey_violations: AtomicU64,
     /// Packets with a Q_Key that the receiver does not have.
@@ -32,6 +26,91 @@ pub struct TrafficCounters {
     pub xmit_discards: AtomicU64,
     /// What connections had to do again.
     pub retries: RetryCounters,
+}
+
+/// What a port counts on one service level, in one line of the cache.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Level {
+    xmit_words: AtomicU64,
+    xmit_packets: AtomicU64,
+    rcv_words: AtomicU64,
+    rcv_packets: AtomicU64,
+    multicast_xmit_packets: AtomicU64,
+    multicast_rcv_packets: AtomicU64,
+}
+
+/// What has passed a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Sent, in units of four octets.
+    pub xmit_words: u64,
+    /// Sent packets.
+    pub xmit_packets: u64,
+    /// Received, in units of four octets.
+    pub rcv_words: u64,
+    /// Received packets.
+    pub rcv_packets: u64,
+    /// Multicast packets among those sent.
+    pub multicast_xmit_packets: u64,
+    /// Multicast packets among those received.
+    pub multicast_rcv_packets: u64,
+}
+
+impl Passed {
+    /// The two taken together number by number, which wrap.
+    #[must_use]
+    pub fn with(self, other: Self, both: fn(u64, u64) -> u64) -> Self {
+        let [one, other] = [<[u64; 6]>::from(self), other.into()];
+        std::array::from_fn(|i| both(one[i], other[i])).into()
+    }
+}
+
+impl From<Passed> for [u64; 6] {
+    fn from(of: Passed) -> Self {
+        [
+            of.xmit_words,
+            of.xmit_packets,
+            of.rcv_words,
+            of.rcv_packets,
+            of.multicast_xmit_packets,
+            of.multicast_rcv_packets,
+        ]
+    }
+}
+
+impl From<[u64; 6]> for Passed {
+    fn from(of: [u64; 6]) -> Self {
+        let [
+            xmit_words,
+            xmit_packets,
+            rcv_words,
+            rcv_packets,
+            multicast_xmit_packets,
+            multicast_rcv_packets,
+        ] = of;
+        Self {
+            xmit_words,
+            xmit_packets,
+            rcv_words,
+            rcv_packets,
+            multicast_xmit_packets,
+            multicast_rcv_packets,
+        }
+    }
+}
+
+impl Level {
+    const fn counters(&self) -> [&AtomicU64; 6] {
+        [
+            &self.xmit_words,
+            &self.xmit_packets,
+            &self.rcv_words,
+            &self.rcv_packets,
+            &self.multicast_xmit_packets,
+            &self.multicast_rcv_packets,
+        ]
+    }
 }
 
 /// What connections of a function have missed or received twice, by the names that Linux gives the
@@ -109,15 +188,88 @@ impl TrafficCounters {
     }
 
     #[inline]
-    pub(crate) fn sent(&self, words: u64, packets: u64) {
-        Self::add(&self.xmit_words, words);
-        Self::add(&self.xmit_packets, packets);
+    fn level(&self, sl: Sl) -> &Level {
+        &self.levels[usize::from(sl.value() & 0xf)]
     }
 
     #[inline]
-    pub(crate) fn received(&self, words: u64, packets: u64) {
-        Self::add(&self.rcv_words, words);
-        Self::add(&self.rcv_packets, packets);
+    pub(crate) fn sent(&self, sl: Sl, words: u64, packets: u64) {
+        let level = self.level(sl);
+        Self::add(&level.xmit_words, words);
+        self.add_packets(sl, &level.xmit_packets, packets);
+    }
+
+    #[inline]
+    pub(crate) fn received(&self, sl: Sl, words: u64, packets: u64) {
+        let level = self.level(sl);
+        Self::add(&level.rcv_words, words);
+        self.add_packets(sl, &level.rcv_packets, packets);
+    }
+
+    /// One of the packets that were sent is for a group.
+    #[inline]
+    pub(crate) fn sent_to_group(&self, sl: Sl) {
+        Self::add(&self.level(sl).multicast_xmit_packets, 1);
+    }
+
+    /// A packet for a group has come to the port. Who takes it counts the rest.
+    #[inline]
+    pub(crate) fn received_for_group(&self, sl: Sl) {
+        self.add_packets(sl, &self.level(sl).multicast_rcv_packets, 1);
+    }
+
+    #[inline]
+    fn add_packets(&self, sl: Sl, counter: &AtomicU64, packets: u64) {
+        let before = counter.load(Ordering::Relaxed);
+        if before == 0 {
+            self.begin(sl);
+        }
+        counter.store(before.wrapping_add(packets), Ordering::Relaxed);
+    }
+
+    /// Something passes on a service level.
+    #[cold]
+    fn begin(&self, sl: Sl) {
+        let used = self.used.load(Ordering::Relaxed) | 1 << sl.value();
+        self.used.store(used, Ordering::Relaxed);
+    }
+
+    /// What has passed on each service level on which something has.
+    pub fn levels(&self) -> impl Iterator<Item = (Sl, Passed)> {
+        let used = self.used.load(Ordering::Relaxed);
+        let levels = (0..16).filter(move |sl| used >> sl & 1 != 0).map(Sl::new);
+        levels.map(|sl| {
+            let counters = self.level(sl).counters();
+            (
+                sl,
+                counters
+                    .map(|counter| counter.load(Ordering::Relaxed))
+                    .into(),
+            )
+        })
+    }
+
+    /// What has passed on all service levels.
+    #[must_use]
+    pub fn passed(&self) -> Passed {
+        self.levels().fold(Passed::default(), |sum, (_, level)| {
+            sum.with(level, u64::wrapping_add)
+        })
+    }
+
+    /// Has the counters of a service level go on from there.
+    pub(crate) fn go_on(&self, sl: Sl, from: Passed) {
+        if from != Passed::default() {
+            self.begin(sl);
+        }
+        for (counter, value) in self
+            .level(sl)
+            .counters()
+            .into_iter()
+            .zip(<[u64; 6]>::from(from))
+        {
+            counter.store(value, Ordering::Relaxed);
+        }
     }
 }
 

@@ -16,7 +16,6 @@ use wire::header::Service;
 use wire::{Gid, MadPacket, Qpn};
 
 use crate::engine::agenda::{REQUEST_COST, TURN};
-use crate::engine::counters::TrafficCounters;
 use crate::engine::vf::Vf;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
@@ -306,7 +305,7 @@ impl<F: Face> Engine<F> {
             For::Group(group) => {
                 if self.objects.sharer(vf, 0) == Some(vf) {
                     let counters = &self.vf(vf).counters;
-                    TrafficCounters::add(&counters.multicast_rcv_packets, 1);
+                    counters.received_for_group(datagram.sl);
                 }
                 self.serve_members(vf, group, None, &mut datagram, &mut { i64::MAX });
             }

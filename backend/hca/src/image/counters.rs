@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::counters::QpCounters;
+use wire::Sl;
+
+use crate::engine::counters::{Passed, QpCounters};
 use crate::engine::vf::Vf;
 use crate::face::Face;
 
@@ -32,6 +34,9 @@ pub struct CountersImageV1 {
     pub(crate) rx_read_requests: u64,
     pub(crate) rx_atomic_requests: u64,
     pub(crate) out_of_buffer: u64,
+    /// What of the first six was on service levels from 1 on, where anything was.
+    #[serde(default)]
+    pub(crate) levels: Vec<(u8, [u64; 6])>,
 }
 
 /// A set of counters of queue pairs.
@@ -80,23 +85,61 @@ pub struct QpCountersImageV1 {
 
 /// Each counter of an image, and where it is counted.
 macro_rules! counters {
-    ($image:ident, |$of:ident: $from:ty| $(for $face:ident)? { $($group:expr => { $($field:ident),+ $(,)? })+ }) => {
+    ($image:ident, |$of:ident: $from:ty| $(for $face:ident)? $(beside $save:path, $restore:path)? { $($group:expr => { $($field:ident),+ $(,)? })+ }) => {
         impl $image {
             pub(crate) fn save$(<$face: Face>)?($of: &$from) -> Self {
-                Self { $($($field: $group.$field.load(Ordering::Relaxed),)+)+ }
+                Self {
+                    $($($field: $group.$field.load(Ordering::Relaxed),)+)+
+                    $(..$save($of))?
+                }
             }
 
             pub(crate) fn restore$(<$face: Face>)?(&self, $of: &$from) {
                 let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
                 $($(set(&$group.$field, self.$field);)+)+
+                $($restore(self, $of);)?
             }
         }
     };
 }
 
-counters! { CountersImageV1, |of: Vf<F>| for F {
+impl CountersImageV1 {
+    fn save_passed<F: Face>(of: &Vf<F>) -> Self {
+        let passed = of.counters.passed();
+        Self {
+            xmit_words: passed.xmit_words,
+            xmit_packets: passed.xmit_packets,
+            rcv_words: passed.rcv_words,
+            rcv_packets: passed.rcv_packets,
+            multicast_xmit_packets: passed.multicast_xmit_packets,
+            multicast_rcv_packets: passed.multicast_rcv_packets,
+            levels: { of.counters.levels() }
+                .filter(|(sl, _)| *sl != Sl::default())
+                .map(|(sl, passed)| (sl.value(), passed.into()))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    fn restore_passed<F: Face>(&self, of: &Vf<F>) {
+        let mut rest = Passed {
+            xmit_words: self.xmit_words,
+            xmit_packets: self.xmit_packets,
+            rcv_words: self.rcv_words,
+            rcv_packets: self.rcv_packets,
+            multicast_xmit_packets: self.multicast_xmit_packets,
+            multicast_rcv_packets: self.multicast_rcv_packets,
+        };
+        for &(sl, passed) in &self.levels {
+            of.counters.go_on(Sl::new(sl), passed.into());
+            rest = rest.with(passed.into(), u64::wrapping_sub);
+        }
+        of.counters.go_on(Sl::default(), rest);
+    }
+}
+
+counters! { CountersImageV1, |of: Vf<F>| for F beside Self::save_passed, Self::restore_passed {
     of.counters => {
-        xmit_words, xmit_packets, rcv_words, rcv_packets, multicast_xmit_packets, multicast_rcv_packets,
         pkey_violations, qkey_violations, xmit_discards,
     }
     of.counters.retries => {

@@ -238,8 +238,8 @@ impl<F: Face> Engine<F> {
         };
         if multicast {
             let counters = &self.vf(from).counters;
-            counters.sent(words, 1);
-            TrafficCounters::add(&counters.multicast_xmit_packets, 1);
+            counters.sent(sl, words, 1);
+            counters.sent_to_group(sl);
             let sender = blocks.then_some(index);
             self.multicast(from, sender, address, &mut datagram, psn, budget);
             *budget -= datagram.cost;
@@ -249,7 +249,7 @@ impl<F: Face> Engine<F> {
         if let Err(NoRoute::Held(path)) = route {
             return self.traffic.add(path, words, 1);
         }
-        self.vf(from).counters.sent(words, 1);
+        self.vf(from).counters.sent(sl, words, 1);
         let route = match route {
             Err(NoRoute::Lost(path)) => return self.traffic.add(path, words, 1),
             Ok(route) if datagram.payload.len() <= route.mtu.bytes() as usize => Some(route),
@@ -376,7 +376,7 @@ impl<F: Face> Engine<F> {
     pub(crate) fn receive_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
         if let Some((id, _)) = self.objects.takes_datagrams(index) {
             let words = datagram.payload.len() as u64 / 4 + DATAGRAM_WORDS;
-            self.vf(id).counters.received(words, 1);
+            self.vf(id).counters.received(datagram.sl, words, 1);
             self.take_datagram(index, datagram);
         }
     }

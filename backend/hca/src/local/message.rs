@@ -2,7 +2,7 @@
 //! copy from guest memory to guest memory, in slices.
 
 use vm_memory::VolatileSlice;
-use wire::Qpn;
+use wire::{Qpn, Sl};
 
 use crate::engine::progress::Outcome;
 use crate::engine::traffic::{PathId, PathTraffic};
@@ -49,6 +49,7 @@ pub(crate) struct Message<'a, F: Face> {
     pub spare_recvs: &'a mut Spares<RecvWr>,
     pub traffic: &'a PathTraffic,
     pub paths: [PathId; 2],
+    pub levels: [Sl; 2],
     pub len: u64,
     pub mtu: u32,
 }
@@ -82,18 +83,19 @@ impl<F: Face> Message<'_, F> {
         let to = &self.vfs[usize::from(self.to_core.vf.0)].counters;
         self.to_core.set.counters.requests.received(operation);
         let [there, back] = self.paths;
+        let [sl, back_sl] = self.levels;
         if operation == Operation::Read {
             // The request, and the data in response.
             self.traffic.add(there, HEADER_WORDS, 1);
             self.traffic.add(back, words, packets);
-            from.sent(HEADER_WORDS, 1);
-            to.received(HEADER_WORDS, 1);
-            to.sent(words, packets);
-            from.received(words, packets);
+            from.sent(sl, HEADER_WORDS, 1);
+            to.received(sl, HEADER_WORDS, 1);
+            to.sent(back_sl, words, packets);
+            from.received(back_sl, words, packets);
         } else {
             self.traffic.add(there, words, packets);
-            from.sent(words, packets);
-            to.received(words, packets);
+            from.sent(sl, words, packets);
+            to.received(sl, words, packets);
         }
     }
 

@@ -68,6 +68,7 @@ impl<F: Face> Engine<F> {
         let (attr, from) = (&qp.core.attr, qp.core.vf);
         let (mtu, back) = (attr.mtu.bytes(), peer.core.attr.path);
         let versions = self.objects.versions(from, function);
+        let back_sl = back.map_or(path.sl, |back| back.sl);
         let back = back.and_then(|path| self.connection_route(peer_index, path, generation));
         // Acknowledgements take the way back, too.
         let back_is_impaired = back.is_none_or(|back| back.is_impaired());
@@ -83,6 +84,7 @@ impl<F: Face> Engine<F> {
                 u64::from(route.mtu.bytes())
             },
             paths: [route.path, back.map_or(PathId::NONE, |route| route.path)],
+            levels: [path.sl, back_sl],
             away,
             generation,
             versions,

@@ -4,7 +4,7 @@
 //! Requester and responder keep the state they would keep on a wire (PSNs, MSN,
 //! retry counters) and check what they would check there.
 
-use wire::Qpn;
+use wire::{Qpn, Sl};
 
 use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
@@ -87,6 +87,7 @@ impl<F: Face> Engine<F> {
                 spare_recvs,
                 traffic,
                 paths: peer.paths,
+                levels: peer.levels,
                 len,
                 mtu: peer.mtu,
             }
@@ -105,6 +106,7 @@ impl<F: Face> Engine<F> {
                 spare_recvs,
                 traffic,
                 paths: peer.paths,
+                levels: peer.levels,
                 len,
                 mtu: peer.mtu,
             }
@@ -205,7 +207,8 @@ impl<F: Face> Engine<F> {
             let packets = len.div_ceil(u64::from(mtu)).max(1);
             let words = len / 4 + packets * HEADER_WORDS;
             if matches!(reason, NoRoute::Lost(_)) {
-                vf.counters.sent(words, packets);
+                let sl = qp.core.attr.path.map_or_else(Sl::default, |path| path.sl);
+                vf.counters.sent(sl, words, packets);
             }
             self.traffic.add(path, words, packets);
         }

@@ -312,16 +312,16 @@ impl<F: Face> Engine<F> {
                 .get(index.0)
                 .and_then(|qp| qp.req.found.route);
             if let Some(CachedRoute {
-                route: Err(reason @ (NoRoute::Lost(path) | NoRoute::Held(path))),
+                route: Err(reason @ (NoRoute::Lost(lost) | NoRoute::Held(lost))),
                 ..
             }) = found
                 && self.vf(from).port.active
                 && counted
             {
                 if matches!(reason, NoRoute::Lost(_)) {
-                    self.vf(from).counters.sent(words, packets);
+                    self.vf(from).counters.sent(path.sl, words, packets);
                 }
-                self.traffic.add(path, words, packets);
+                self.traffic.add(lost, words, packets);
             }
             return;
         };
@@ -359,7 +359,7 @@ impl<F: Face> Engine<F> {
                 things => Some(Afloat::new(&vf.afloat, things as u32)),
             };
             if counted {
-                vf.counters.sent(words, packets);
+                vf.counters.sent(path.sl, words, packets);
             }
             self.launch(from, to, route, frame, afloat);
         }
@@ -511,7 +511,9 @@ impl<F: Face> Engine<F> {
         };
         if frame.is_counted() {
             let (words, packets) = (frame.words(), u64::from(frame.packets()));
-            self.vf(at).counters.received(words, packets);
+            self.vf(at)
+                .counters
+                .received(frame.address.sl, words, packets);
         }
         if frame.is_response() {
             self.with_requester(index, |requester, around| requester.handle(frame, around));

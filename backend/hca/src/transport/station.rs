@@ -148,7 +148,7 @@ impl Station {
         match self.way(heading, global.map(|global| global.dgid)) {
             Ok(route) if !self.endpoint.has_room(self.vf, &route) => return Some(frame),
             Ok(route) if fits(&route) => {
-                self.counters.sent(words, packets);
+                self.counters.sent(address.sl, words, packets);
                 match route.here() {
                     Some(to) => self.launch(Destination::Function(to), route, frame),
                     None => TrafficCounters::add(&self.counters.xmit_discards, 1),
@@ -156,11 +156,11 @@ impl Station {
             }
             Err(NoRoute::Held(path)) => self.traffic.add(path, words, packets),
             Err(NoRoute::Lost(path)) => {
-                self.counters.sent(words, packets);
+                self.counters.sent(address.sl, words, packets);
                 self.traffic.add(path, words, packets);
             }
             _ => {
-                self.counters.sent(words, packets);
+                self.counters.sent(address.sl, words, packets);
                 TrafficCounters::add(&self.counters.xmit_discards, 1);
             }
         }
@@ -197,8 +197,8 @@ impl Station {
         let Some((global, _)) = address.global else {
             return TrafficCounters::add(&self.counters.xmit_discards, 1);
         };
-        self.counters.sent(frame.words(), 1);
-        TrafficCounters::add(&self.counters.multicast_xmit_packets, 1);
+        self.counters.sent(address.sl, frame.words(), 1);
+        self.counters.sent_to_group(address.sl);
         if self.fans.len() >= WAYS {
             self.fans.clear();
         }
@@ -263,13 +263,13 @@ impl Station {
                 Destination::Group(_, _, cluster) if cluster == self.port.cluster => {
                     self.endpoint
                         .show_multicast(&frame, from, self.vf, path_bits);
-                    TrafficCounters::add(&self.counters.multicast_rcv_packets, 1);
+                    self.counters.received_for_group(frame.address.sl);
                 }
                 Destination::Group(..) | Destination::Away => continue,
             }
             if self.admits(&frame) {
                 self.counters
-                    .received(frame.words(), frame.packets().into());
+                    .received(frame.address.sl, frame.words(), frame.packets().into());
                 return Some(frame);
             }
         }

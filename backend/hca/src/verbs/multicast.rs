@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use wire::{Gid, Mtu, PKey, Psn, Qpn};
 
-use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
 use crate::engine::rest::{For, RESTS};
 use crate::engine::vf::{CachedFanout, FANOUT_CACHE};
@@ -164,7 +163,7 @@ impl<F: Face> Engine<F> {
         // Of one at rest it is counted when it comes.
         if self.vf(port).back != RESTS {
             let counters = &self.vf(port).counters;
-            TrafficCounters::add(&counters.multicast_rcv_packets, 1);
+            counters.received_for_group(datagram.sl);
         }
         self.serve_port(port, group, None, datagram, budget);
     }

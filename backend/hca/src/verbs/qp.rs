@@ -397,6 +397,8 @@ pub(crate) struct Peer {
     pub longest: u64,
     /// The way there, and the way back that responses to reads take.
     pub paths: [PathId; 2],
+    /// The service levels there and back.
+    pub levels: [Sl; 2],
     /// Something on the way there or back loses, delays or watches, or there is no way back: messages
     /// go in frames.
     pub away: bool,

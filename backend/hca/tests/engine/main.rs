@@ -7,6 +7,7 @@ mod lab;
 
 mod connected;
 mod counters;
+mod data_by_sl;
 mod datagrams;
 mod errors;
 mod images;

@@ -1,6 +1,5 @@
 //! Functions that live in no engine: trains of datagrams between them, and what links do to what they send.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
@@ -147,10 +146,9 @@ fn a_train_is_the_datagrams_that_it_stands_for() {
     }
     // LRH, BTH, DETH, ICRC and VCRC, without half a word.
     let words = ((4 * SEGMENT + 1 + 5 * HEADERS) / 4 + 5 * 8) as u64;
-    let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let [from, to] = [&stations.counters[0], &stations.counters[1]];
-    assert_eq!([read(&from.xmit_packets), read(&to.rcv_packets)], [5, 5]);
-    assert_eq!([read(&from.xmit_words), read(&to.rcv_words)], [words; 2]);
+    let [from, to] = [0, 1].map(|station: usize| stations.counters[station].passed());
+    assert_eq!([from.xmit_packets, to.rcv_packets], [5, 5]);
+    assert_eq!([from.xmit_words, to.rcv_words], [words; 2]);
 }
 
 #[test]

@@ -358,12 +358,12 @@ fn objects(engine: &Engine<Format>, vf: VfId) -> Objects {
 
 fn read_counters(counters: &TrafficCounters) -> Counters {
     let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let retries = &counters.retries;
+    let (passed, retries) = (counters.passed(), &counters.retries);
     Counters {
-        xmit_bytes: read(&counters.xmit_words) * 4,
-        rcv_bytes: read(&counters.rcv_words) * 4,
-        xmit_packets: read(&counters.xmit_packets),
-        rcv_packets: read(&counters.rcv_packets),
+        xmit_bytes: passed.xmit_words * 4,
+        rcv_bytes: passed.rcv_words * 4,
+        xmit_packets: passed.xmit_packets,
+        rcv_packets: passed.rcv_packets,
         retries: Retries {
             local_ack_timeout_err: read(&retries.local_ack_timeout_err),
             packet_seq_err: read(&retries.packet_seq_err),

@@ -1,8 +1,8 @@
 //! What the data plane moves, counted at the ports of the switches that it would have crossed.
 //!
-//! The engine counts by path; a path is the ports by which its packets leave the nodes on it. Paths
-//! are numbered as they are asked for, and a path that changes is another path, so what was counted
-//! stays with the ports that it passed.
+//! The engine counts by path; a path is a service level and the ports by which its packets leave the
+//! nodes on it. Paths are numbered as they are asked for, and a path that changes is another path, so
+//! what was counted stays with the ports that it passed.
 //!
 //! A path may end on its way, at a port that drops what comes: there it is counted, too.
 
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use fabric::{Fabric, LostHeader, NoRoute, Nodes, PortCounters, PortRef};
 use hca::{PathId, PathTraffic};
 use parking_lot::Mutex;
+use wire::Sl;
 
 /// The numbers of the paths in use. Whoever has the engine asks for them, so that nothing here takes
 /// long.
@@ -43,6 +44,7 @@ pub(crate) struct PathCounters {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Way {
     multicast: bool,
+    sl: Sl,
     /// The ports by which its packets leave nodes.
     left_by: Box<[PortRef]>,
     /// Why they get no further.
@@ -65,6 +67,7 @@ struct Lost {
 struct Crossed {
     path: PathId,
     multicast: bool,
+    sl: Sl,
     left_by: Box<[PortRef]>,
     sent: Vec<Arc<PortCounters>>,
     received: Vec<Arc<PortCounters>>,
@@ -83,18 +86,20 @@ impl PathNumbers {
         traffic
     }
 
-    /// The number of the path whose packets leave nodes by these ports, and get no further for a
-    /// reason. `counts` says of a port that the data plane counts there itself.
+    /// The number of the path that packets of a service level take, which leave nodes by these ports
+    /// and get no further for a reason. `counts` says of a port that the data plane counts there itself.
     pub(crate) fn number(
         &mut self,
         nodes: &Nodes,
         multicast: bool,
+        sl: Sl,
         left_by: &[PortRef],
         lost: Option<(NoRoute, LostHeader)>,
         counts: impl Fn(PortRef) -> bool,
     ) -> PathId {
         let way = Way {
             multicast,
+            sl,
             left_by: left_by.into(),
             lost: lost.map(|(reason, _)| reason),
         };
@@ -130,6 +135,7 @@ impl PathNumbers {
             self.news.crossed.push(Crossed {
                 path,
                 multicast,
+                sl,
                 left_by: left_by.into(),
                 sent,
                 received,
@@ -164,11 +170,17 @@ impl PathCounters {
         }
     }
 
-    /// The ports by which a path's packets leave nodes.
-    pub(crate) fn left_by(&mut self, numbers: &Mutex<PathNumbers>, path: PathId) -> &[PortRef] {
+    /// The ports by which a path's packets leave nodes, and their service level.
+    pub(crate) fn left_by(
+        &mut self,
+        numbers: &Mutex<PathNumbers>,
+        path: PathId,
+    ) -> (&[PortRef], Sl) {
         self.hear(numbers);
-        let place = self.places.get(&path);
-        place.map_or(&[], |&place| &self.crossed[place].left_by)
+        let crossed = self.places.get(&path).map(|&place| &self.crossed[place]);
+        crossed.map_or((&[], Sl::default()), |crossed| {
+            (&crossed.left_by, crossed.sl)
+        })
     }
 
     /// Counts at the ports what has passed since the last time.
@@ -192,16 +204,16 @@ impl PathCounters {
             crossed.told = now;
             for port in &crossed.sent {
                 if crossed.multicast {
-                    port.sent_multicast(packets, words)
+                    port.sent_multicast(crossed.sl, packets, words)
                 } else {
-                    port.sent(packets, words)
+                    port.sent(crossed.sl, packets, words)
                 }
             }
             for port in &crossed.received {
                 if crossed.multicast {
-                    port.received_multicast(packets, words)
+                    port.received_multicast(crossed.sl, packets, words)
                 } else {
-                    port.received(packets, words)
+                    port.received(crossed.sl, packets, words)
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fabric::PortRef;
-use hca::TrafficCounters;
+use hca::{Passed, TrafficCounters};
 use parking_lot::Mutex;
 
 use super::PathNumbers;
@@ -15,14 +15,20 @@ use crate::vswitch::SubnetState;
 #[derive(Debug)]
 pub(crate) struct PortCounters {
     counters: Arc<TrafficCounters>,
-    told: [u64; 9],
+    /// By service level.
+    told: [Passed; 16],
+    /// Packets that went nowhere, and those with wrong keys.
+    told_besides: [u64; 3],
 }
 
 impl PortCounters {
     /// Nothing is told yet.
     pub(crate) fn new(counters: Arc<TrafficCounters>) -> Self {
-        let told = [0; 9];
-        Self { counters, told }
+        Self {
+            counters,
+            told: Default::default(),
+            told_besides: [0; 3],
+        }
     }
 }
 
@@ -43,38 +49,28 @@ impl SubnetState {
                 continue;
             };
             let from = &traffic.counters;
+            for (sl, passed) in from.levels() {
+                let told = &mut traffic.told[usize::from(sl.value())];
+                if passed == *told {
+                    continue;
+                }
+                let new = passed.with(*told, u64::wrapping_sub);
+                *told = passed;
+                let (xmit, rcv) = (new.multicast_xmit_packets, new.multicast_rcv_packets);
+                counters.sent(sl, new.xmit_packets.saturating_sub(xmit), new.xmit_words);
+                counters.sent_multicast(sl, xmit, 0);
+                counters.received(sl, new.rcv_packets.saturating_sub(rcv), new.rcv_words);
+                counters.received_multicast(sl, rcv, 0);
+            }
             let counted = [
-                &from.xmit_words,
-                &from.xmit_packets,
-                &from.rcv_words,
-                &from.rcv_packets,
-                &from.multicast_xmit_packets,
-                &from.multicast_rcv_packets,
                 &from.xmit_discards,
                 &from.pkey_violations,
                 &from.qkey_violations,
             ]
             .map(|counter| counter.load(Ordering::Relaxed));
-            let mut new = [0; 9];
-            for (new, (counted, told)) in new.iter_mut().zip(counted.iter().zip(&traffic.told)) {
-                *new = counted.wrapping_sub(*told);
-            }
-            traffic.told = counted;
-            let [
-                xmit_words,
-                xmit,
-                rcv_words,
-                rcv,
-                multicast_xmit,
-                multicast_rcv,
-                discards,
-                partitions,
-                queues,
-            ] = new;
-            counters.sent(xmit.saturating_sub(multicast_xmit), xmit_words);
-            counters.sent_multicast(multicast_xmit, 0);
-            counters.received(rcv.saturating_sub(multicast_rcv), rcv_words);
-            counters.received_multicast(multicast_rcv, 0);
+            let told = std::mem::replace(&mut traffic.told_besides, counted);
+            let [discards, partitions, queues] =
+                std::array::from_fn(|i| counted[i].wrapping_sub(told[i]));
             counters.discarded(discards);
             self.fabric.count_wrong_keys(port, partitions, queues);
         }

@@ -107,7 +107,7 @@ impl Subnet for EngineSubnet {
         let faulty = nodes.is_lossy(&left_by);
         let lost = to.err().map(|reason| (reason, header));
         let mut paths = self.vswitch.paths.lock();
-        let path = paths.number(nodes, false, &left_by, lost, counts);
+        let path = paths.number(nodes, false, sl, &left_by, lost, counts);
         drop(paths);
         match to {
             Ok((Route { mtu, delay, .. }, crossing, Some(to))) => Ok(hca::Route {
@@ -149,7 +149,7 @@ impl Subnet for EngineSubnet {
         let tree: Vec<_> = tree.into_iter().map(|(port, _)| port).collect();
         let counts = |port| self.vswitch.functions.contains_key(&port);
         let mut paths = self.vswitch.paths.lock();
-        let path = paths.number(nodes, true, &tree, None, counts);
+        let path = paths.number(nodes, true, sl, &tree, None, counts);
         drop(paths);
         let faulty = nodes.is_lossy(&tree);
         let routes = nodes.resolve_multicast(port, mlid, sl, Some(pkey));
@@ -182,8 +182,8 @@ impl Subnet for EngineSubnet {
 
     fn lose(&mut self, path: PathId, packets: u64, words: u64) -> Option<u64> {
         let SubnetState { fabric, paths, .. } = &mut *self.vswitch.change();
-        let left_by = paths.left_by(&self.vswitch.paths, path);
-        let before = fabric.lose(left_by, packets, words);
+        let (left_by, sl) = paths.left_by(&self.vswitch.paths, path);
+        let before = fabric.lose(left_by, sl, packets, words);
         if before.is_some() {
             // A port may have something to tell.
             self.wake();
@@ -193,8 +193,8 @@ impl Subnet for EngineSubnet {
 
     fn lose_multicast(&mut self, path: PathId, words: u64) -> Option<Vec<VfId>> {
         let SubnetState { fabric, paths, .. } = &mut *self.vswitch.change();
-        let left_by = paths.left_by(&self.vswitch.paths, path);
-        let reached = fabric.lose_multicast(left_by, words)?;
+        let (left_by, sl) = paths.left_by(&self.vswitch.paths, path);
+        let reached = fabric.lose_multicast(left_by, sl, words)?;
         self.wake();
         let functions = reached.into_iter();
         Some(

@@ -9,7 +9,9 @@ use ibvswitch_vswitch::model::{AddressModel, MadRate, Vf, View, derive_guid};
 use ibvswitch_vswitch::{Input, Model, Reason, VmImage};
 use serde_json::{Value, json};
 use wire::mad::{AttributeId, Class, Mad, Method, Status};
-use wire::performance::PortCounters;
+use wire::performance::{
+    PORT_COUNTERS, PORT_RCV_DATA_SL, PORT_XMIT_DATA_SL, PortCounters, PortDataSl,
+};
 use wire::sa::Record as _;
 use wire::sa::{self, InformInfo, JoinState, McMemberRecord, ServiceRecord};
 use wire::{Gid, Guid, Lid, MadPacket, PKey, Qpn, Sl};
@@ -246,40 +248,74 @@ fn a_group_is_found_by_its_gid() {
 #[test]
 fn counters_go_with_the_vm() {
     let (here, there) = (Lab::new(&model()), Lab::new(&model()));
-    let read = |lab: &Lab| {
+    let ask = |lab: &Lab, method, attribute, select: u16| {
         let mut mad = [0; 256];
         let mut header = Mad::new_checked(&mut mad[..]).expect("is long enough");
         header.set_class(Class::PERFORMANCE);
-        header.set_method(Method::GET);
-        header.set_attribute(AttributeId(0x12), 0);
-        let counters = PortCounters {
-            port_select: 1,
-            ..PortCounters::default()
-        };
-        counters.emit(&mut mad[64..]);
+        header.set_method(method);
+        header.set_attribute(attribute, 0);
+        mad[65] = 1;
+        mad[66..68].copy_from_slice(&select.to_be_bytes());
         let function = lab.vswitch.function(VfId(1)).expect("is there");
-        let answer = function.ask_own_port(&mad).expect("it answers");
+        function.ask_own_port(&mad).expect("it answers")
+    };
+    let read = |lab: &Lab| {
+        let answer = ask(lab, Method::GET, PORT_COUNTERS, 0);
         PortCounters::parse(&answer[64..]).expect("are some")
+    };
+    let by_sl = |lab: &Lab| {
+        [PORT_XMIT_DATA_SL, PORT_RCV_DATA_SL].map(|attribute| {
+            let answer = ask(lab, Method::GET, attribute, 0);
+            PortDataSl::parse(&answer[64..]).expect("are some").data
+        })
     };
     let port = here.vswitch.port(VfId(1)).expect("is there");
     here.vswitch.inspect(|fabric| {
         let counters = fabric.counters(port).expect("is there");
-        counters.sent(1000, 5000);
-        counters.received(7, 70);
+        counters.sent(Sl::default(), 1000, 5000);
+        counters.received(Sl::default(), 7, 70);
+        counters.sent(Sl::new(4), 10, 100);
+        counters.received(Sl::new(9), 20, 200);
         counters.discarded(3);
+    });
+    ask(&here, Method::SET, PORT_XMIT_DATA_SL, 1 << 4);
+    here.vswitch.inspect(|fabric| {
+        let counters = fabric.counters(port).expect("is there");
+        counters.sent(Sl::new(4), 1, 11);
+    });
+    let levels = by_sl(&here);
+    assert_eq!((levels[0][4], levels[1][9]), (11, 200));
+    assert!(levels[0][0] >= 5000 && levels[1][0] >= 70);
+    // What has been counted there goes.
+    let port = there.vswitch.port(VfId(1)).expect("is there");
+    there.vswitch.inspect(|fabric| {
+        let counters = fabric.counters(port).expect("is there");
+        counters.received(Sl::new(8), 1, 77);
     });
     let before = read(&here);
     assert!(before.xmit_packets >= 1000 && before.xmit_discards == 3);
     assert_ne!(read(&there), before);
     let image = through_text(&here.vswitch.save(VfId(1)).expect("is there"));
-    assert_eq!(restored(&there, 1, image), Ok(()));
+    assert_eq!(restored(&there, 1, image.clone()), Ok(()));
     assert_eq!(read(&there), before);
+    assert_eq!(by_sl(&there), levels);
     // It goes on counting.
-    let port = there.vswitch.port(VfId(1)).expect("is there");
     there.vswitch.inspect(|fabric| {
-        fabric.counters(port).expect("is there").sent(1, 10);
+        fabric
+            .counters(port)
+            .expect("is there")
+            .sent(Sl::default(), 1, 10);
     });
     assert_eq!(read(&there).xmit_packets, before.xmit_packets + 1);
+    assert_eq!(by_sl(&there)[0][0], levels[0][0] + 10);
+    // An image may be older than counters of service levels: nobody knows, so they begin anew.
+    let mut image = image;
+    let counters = image["v1"]["counters"].as_object_mut();
+    let counters = counters.expect("are some");
+    assert!(counters.remove("by_sl").is_some() && counters.remove("by_sl_from").is_some());
+    assert_eq!(restored(&there, 1, image), Ok(()));
+    assert_eq!(read(&there), before);
+    assert_eq!(by_sl(&there), [[0; 16]; 2]);
 }
 
 /// What the other subnet administration does not enter is not held to be entered.
