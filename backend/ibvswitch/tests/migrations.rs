@@ -186,7 +186,9 @@ fn places_for_each_other() {
     let out = output.out;
     for (vm, other) in [("vm1", "vm2"), ("vm2", "vm1")] {
         let start = format!(
-            "{vm} to {}: there is room for it only where `{other}` is, whose own move needs a place",
+            "{vm} to {}: there is room for it only where `{other}` is, and `{other}` needs a place that one of \
+             these VMs has; move one of these VMs to a hypervisor with a free VF first and then the others, or \
+             give one of the hypervisors a spare VF (`spare_vfs`), which takes a restart of the daemon\n",
             other.replace("vm", "hv")
         );
         assert!(out.contains(&start), "{out}");
@@ -210,6 +212,59 @@ fn places_for_each_other() {
     );
     let places = [("vm1", "vm2"), ("vm2", "hv3-spare1"), ("vm3", "vm1")];
     assert_eq!(holders(&daemon), pairs(&places));
+}
+
+/// What is missing is of the VM's kind.
+#[test]
+fn without_room_it_says_what_to_do() {
+    let port = |name: &str, last: u8| {
+        format!(
+            "[[hypervisor.port]]\nname = \"{name}\"\nkind = \"vhost-user-net\"\n\
+             mac = \"52:54:00:00:00:0{last}\"\n"
+        )
+    };
+    let daemon = Daemon::configured(&format!(
+        "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n{}\
+         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
+         [[hypervisor]]\nname = \"hv3\"\n{}",
+        port("net1", 1),
+        port("net3", 3),
+    ));
+    let restart = "which takes a restart of the daemon";
+    for (vm, to, expected) in [
+        (
+            "vm1",
+            "hv2",
+            "hv2 has 1 VF and none is free; move a VM away from it, name another hypervisor, or give this one a \
+             spare VF (`spare_vfs`)",
+        ),
+        (
+            "vm1",
+            "hv3",
+            "hv3 has no VF with a LID of its own; name another hypervisor, or give this one a spare VF \
+             (`spare_vfs`)",
+        ),
+        (
+            "net1",
+            "hv3",
+            "hv3 has 1 port and none is free; move a VM away from it, name another hypervisor, or give this one a \
+             spare port (`spare_ports`)",
+        ),
+        (
+            "net1",
+            "hv2",
+            "hv2 has no port; name another hypervisor, or give this one a spare port (`spare_ports`)",
+        ),
+    ] {
+        let refused = migrate(&daemon, &[vm, "--to", to], "");
+        assert_eq!(refused.status, Some(1), "{}", refused.out);
+        let expected = format!("{expected}, {restart}\n");
+        assert!(refused.err.ends_with(&expected), "{}", refused.err);
+    }
+    let exchange = migrate(&daemon, &["net1=hv3", "net3=hv1"], "");
+    assert_eq!(exchange.status, Some(1));
+    let full = "net3 to hv1: hv1 has 1 port and none is free; ";
+    assert!(exchange.out.contains(full), "{}", exchange.out);
 }
 
 /// A link that loses everything stops whom it concerns.

@@ -67,7 +67,7 @@ pub use host_programs::{HostPort, HostTag, Mailbox, Sent, answers};
 pub use image::{VmImage, VmImageError, VmImageV1};
 pub use link::{LinkAction, LinkError, LinkStatus};
 pub use managers::{ExtendedLids, ManagerStatus, SmError};
-pub use migration::{How, MigrateError, Migrated, MoveRequest, NotActive, RegistrationError};
+pub use migration::{How, MigrateError, Migrated, MoveRequest, Need, NotActive, RegistrationError};
 pub use model::Model;
 pub use output::{ForGuest, Output, changes};
 pub use places::Place;

@@ -27,7 +27,7 @@ pub use by_exchange::NotActive;
 use by_manager::Managed;
 use by_registration::Registration;
 pub use by_registration::RegistrationError;
-pub use error::MigrateError;
+pub use error::{MigrateError, Need};
 pub use report::{How, Migrated};
 
 /// Which VM is to move where.
@@ -223,6 +223,16 @@ impl VSwitch {
         at.is_some_and(|at| self.places[at].subnet != self.subnet_at(&wish.request.to))
     }
 
+    /// What a VM needs at its destination.
+    fn need_of(&self, vm: usize) -> Need {
+        let place = &self.places[vm];
+        match place.address {
+            _ if place.ethernet => Need::Port,
+            Address::Dedicated => Need::Dedicated,
+            Address::Shared => Need::Shared,
+        }
+    }
+
     /// What room the destination has for a VM with a LID of its own.
     fn room(&self, state: &SubnetState, wish: &Wish<'_>) -> Result<Room, MigrateError> {
         let request = wish.request;
@@ -249,6 +259,7 @@ impl VSwitch {
             return Err(MigrateError::Full {
                 hypervisor: request.to.clone(),
                 functions: 0,
+                need: self.need_of(wish.vm),
             });
         };
         let occupants = self.occupants(state);

@@ -226,7 +226,7 @@ impl<T: Eq + Hash + Clone> Entry<'_, T> {
         };
         match seen.get(&self.value) {
             Some(first) => self.reject(
-                format!("this {noun} is already that of {first}"),
+                format!("this {noun} is already taken by {first}"),
                 format!("give each its own {noun}"),
             ),
             None => {

@@ -169,5 +169,6 @@ fn free_function(
     chosen.ok_or_else(|| MigrateError::Full {
         hypervisor: wish.request.to.clone(),
         functions: room.functions,
+        need: vswitch.need_of(wish.vm),
     })
 }

@@ -39,6 +39,7 @@ impl Managed {
                 let vf = room.free(&wish).ok_or_else(|| MigrateError::Full {
                     hypervisor: request.to.clone(),
                     functions: room.functions,
+                    need: vswitch.need_of(vm),
                 })?;
                 wish.promised.promise(vf);
                 Target::Function(vswitch.configured_guid(vf))
@@ -61,6 +62,38 @@ impl Managed {
             },
             ticket: None,
         })
+    }
+
+    /// What the subnet manager says, with names.
+    fn explain(
+        &self,
+        vswitch: &VSwitch,
+        state: &SubnetState,
+        error: MigrationError,
+    ) -> MigrateError {
+        match error {
+            MigrationError::NoFreeFunction { functions, .. } => MigrateError::Full {
+                hypervisor: self.to.clone(),
+                functions,
+                need: vswitch.need_of(self.vm),
+            },
+            MigrationError::Occupied { function } => {
+                let occupants = vswitch.occupants(state);
+                let mut places = vswitch.places.iter().zip(&occupants);
+                MigrateError::Occupied {
+                    vf: vswitch.name_of(function),
+                    vm: places
+                        .find(|(place, _)| place.guid == function)
+                        .and_then(|(_, &occupant)| Some(vswitch.places[occupant?].name.clone()))
+                        .unwrap_or_default(),
+                }
+            }
+            MigrationError::Circular { blocker } => MigrateError::Circular {
+                blocker: vswitch.name_of(blocker),
+                need: vswitch.need_of(self.vm),
+            },
+            error => MigrateError::Manager(error),
+        }
     }
 }
 
@@ -86,41 +119,11 @@ impl Move for Managed {
                 former_lid: None,
                 how: How::by_manager(vswitch, state, moved),
             }),
-            Err(error) => Err(explain(vswitch, state, &self.to, error)),
+            Err(error) => Err(self.explain(vswitch, state, error)),
         })
     }
 
     fn due(&self) -> Option<Duration> {
         None
-    }
-}
-
-/// What the subnet manager says, with names.
-fn explain(
-    vswitch: &VSwitch,
-    state: &SubnetState,
-    hypervisor: &str,
-    error: MigrationError,
-) -> MigrateError {
-    match error {
-        MigrationError::NoFreeFunction { functions, .. } => MigrateError::Full {
-            hypervisor: hypervisor.to_owned(),
-            functions,
-        },
-        MigrationError::Occupied { function } => {
-            let occupants = vswitch.occupants(state);
-            let mut places = vswitch.places.iter().zip(&occupants);
-            MigrateError::Occupied {
-                vf: vswitch.name_of(function),
-                vm: places
-                    .find(|(place, _)| place.guid == function)
-                    .and_then(|(_, &occupant)| Some(vswitch.places[occupant?].name.clone()))
-                    .unwrap_or_default(),
-            }
-        }
-        MigrationError::Circular { blocker } => MigrateError::Circular {
-            blocker: vswitch.name_of(blocker),
-        },
-        error => MigrateError::Manager(error),
     }
 }

@@ -205,7 +205,10 @@ fn free_place(
     });
     let full = || MigrateError::Full {
         hypervisor: request.to.clone(),
-        functions: here.len(),
+        functions: { here.iter() }
+            .filter(|&&vf| vswitch.address(vf) == Address::Shared)
+            .count(),
+        need: vswitch.need_of(wish.vm),
     };
     suits(chosen.ok_or_else(full)?)
 }

@@ -1,8 +1,61 @@
 //! Why VMs stay where they are.
 
+use std::fmt;
+
 use subnet::MigrationError;
 
 use super::{NotActive, RegistrationError};
+
+/// What a VM needs at a hypervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// A VF with a LID of its own.
+    Dedicated,
+    /// A VF that shares its LID.
+    Shared,
+    /// A port for an Ethernet card.
+    Port,
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dedicated | Self::Shared => "VF",
+            Self::Port => "port",
+        })
+    }
+}
+
+impl Need {
+    /// One more, and how to get it.
+    fn spare(self) -> String {
+        let key = match self {
+            Self::Dedicated | Self::Shared => "spare_vfs",
+            Self::Port => "spare_ports",
+        };
+        format!("a spare {self} (`{key}`), which takes a restart of the daemon")
+    }
+
+    /// That a hypervisor has so many and none is free, and what to do.
+    fn lacking(self, count: usize) -> String {
+        let spare = self.spare();
+        let none = match self {
+            Self::Dedicated => "no VF with a LID of its own",
+            Self::Shared => "no VF that shares its LID",
+            Self::Port => "no port",
+        };
+        match count {
+            0 => format!("{none}; name another hypervisor, or give this one {spare}"),
+            _ => {
+                let s = if count == 1 { "" } else { "s" };
+                format!(
+                    "{count} {self}{s} and none is free; move a VM away from it, name another \
+                     hypervisor, or give this one {spare}"
+                )
+            }
+        }
+    }
+}
 
 /// Why a VM did not move.
 #[derive(Debug, thiserror::Error)]
@@ -22,13 +75,16 @@ pub enum MigrateError {
     Spare(String),
     /// VMs that each need a place that another of them has.
     #[error(
-        "there is room for it only where `{blocker}` is, whose own move needs a place that one of \
-         these VMs has; give one of the hypervisors another VF (`spare_vfs`), or move one of the VMs \
-         elsewhere first"
+        "there is room for it only where `{blocker}` is, and `{blocker}` needs a place that one of \
+         these VMs has; move one of these VMs to a hypervisor with a free {need} first and then the \
+         others, or give one of the hypervisors {}",
+        .need.spare()
     )]
     Circular {
         /// A VM that has such a place.
         blocker: String,
+        /// What VMs of its kind need.
+        need: Need,
     },
     /// The VF named is another hypervisor's.
     #[error("the VF `{vf}` is on {hypervisor}; name one of the destination, or leave it out")]
@@ -42,16 +98,14 @@ pub enum MigrateError {
     #[error("`{0}` is to move twice; name each VM once")]
     Twice(String),
     /// The hypervisor has no spare VF left.
-    #[error(
-        "{hypervisor} has {functions} VF{} and none is free; move a VM away from it, or give it \
-         spare ones (`spare_vfs`)",
-        if *.functions == 1 { "" } else { "s" }
-    )]
+    #[error("{hypervisor} has {}", .need.lacking(*.functions))]
     Full {
         /// The hypervisor.
         hypervisor: String,
-        /// Its VFs.
+        /// Its places that the VM could have, if they were free.
         functions: usize,
+        /// What the VM needs.
+        need: Need,
     },
     /// The VF named has a VM.
     #[error("the VF `{vf}` has the addresses of `{vm}`; name a free one, or leave it out")]

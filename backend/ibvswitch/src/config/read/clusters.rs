@@ -46,7 +46,7 @@ impl<'d> Reader<'d> {
         let index = self.names.clusters.found.len() - 1;
         let mut guids: Seen<u64> = Seen::new();
         for section in cluster.sections("elsewhere", keys::ELSEWHERE) {
-            let owner = "a VM elsewhere";
+            let owner = "a VM at another daemon";
             let virtual_lid = section.integer("vlid", 1..=LID_MAX, LID_REMEDY);
             let lid = section.integer("lid", 1..=LID_MAX, LID_REMEDY);
             let guid = section.text("guid").and_then(|entry| {

@@ -40,7 +40,7 @@ fn lids() {
     );
     vf_case(
         "lid = 1",
-        "7: `hypervisor.vf.lid = 1`: this LID is already that of the subnet manager; \
+        "7: `hypervisor.vf.lid = 1`: this LID is already taken by the subnet manager; \
          give each its own LID",
     );
 }
@@ -75,32 +75,32 @@ fn duplicates() {
     assert_eq!(
         problems(&second("name = \"vm1\"")),
         [
-            "f.toml:8:8: `hypervisor.vf.name = \"vm1\"`: this name is already that of VF (line 4); give each its own name",
-            "f.toml:8:8: `hypervisor.vf.name = \"vm1\"`: this socket is already that of vm1 (line 4); give each its own socket",
+            "f.toml:8:8: `hypervisor.vf.name = \"vm1\"`: this name is already taken by VF (line 4); give each its own name",
+            "f.toml:8:8: `hypervisor.vf.name = \"vm1\"`: this socket is already taken by vm1 (line 4); give each its own socket",
         ]
     );
     assert_eq!(
         problems(&second("name = \"vm2\"\nlid = 5")),
         [
-            "f.toml:9:7: `hypervisor.vf.lid = 5`: this LID is already that of vm1 (line 5); give each its own LID"
+            "f.toml:9:7: `hypervisor.vf.lid = 5`: this LID is already taken by vm1 (line 5); give each its own LID"
         ]
     );
     assert_eq!(
         problems(&second("name = \"vm2\"\nguid = \"0x0002c90300000101\"")),
         [
-            "f.toml:9:8: `hypervisor.vf.guid = \"0x0002c90300000101\"`: this GUID is already that of vm1 (line 6); give each its own GUID"
+            "f.toml:9:8: `hypervisor.vf.guid = \"0x0002c90300000101\"`: this GUID is already taken by vm1 (line 6); give each its own GUID"
         ]
     );
     assert_eq!(
         problems(&second("name = \"vm2\"\nsocket = \"vm1.sock\"")),
         [
-            "f.toml:9:10: `hypervisor.vf.socket = \"vm1.sock\"`: this socket is already that of vm1 (line 4); give each its own socket"
+            "f.toml:9:10: `hypervisor.vf.socket = \"vm1.sock\"`: this socket is already taken by vm1 (line 4); give each its own socket"
         ]
     );
     assert_eq!(
         problems(&format!("{RIGHT}[[hypervisor]]\nname = \"hv1\"\n")),
         [
-            "f.toml:6:8: `hypervisor.name = \"hv1\"`: this name is already that of hypervisor (line 2); give each its own name"
+            "f.toml:6:8: `hypervisor.name = \"hv1\"`: this name is already taken by hypervisor (line 2); give each its own name"
         ]
     );
 }
@@ -123,7 +123,7 @@ fn a_configured_guid_may_not_be_a_derived_one() {
     assert_eq!(
         problems(&second),
         [format!(
-            "f.toml:7:8: `hypervisor.vf.guid = \"{}\"`: this GUID is already that of the VF `vm1`, whose GUID is derived from its name; give each its own GUID",
+            "f.toml:7:8: `hypervisor.vf.guid = \"{}\"`: this GUID is already taken by the VF `vm1`, whose GUID is derived from its name; give each its own GUID",
             GUIDS_OF_VM1_AND_VM2[0]
         )]
     );

@@ -33,7 +33,7 @@ fn pkeys() {
     );
     vf_case(
         "pkeys = [0x7fff, \"default\"]",
-        "18: `hypervisor.vf.pkeys = \"default\"`: this partition is already that of an entry \
+        "18: `hypervisor.vf.pkeys = \"default\"`: this partition is already taken by an entry \
          before it (line 5); give each its own partition",
     );
 }
@@ -81,7 +81,7 @@ fn rights_of_devices() {
     for (keys, what) in [
         (
             "cluster = \"a\"\nvlid = 1",
-            "this virtual LID is already that of v;",
+            "this virtual LID is already taken by v;",
         ),
         (
             "cluster = \"a\"\nsmp = \"fabric\"",
@@ -140,7 +140,7 @@ fn vms_elsewhere() {
         (
             right,
             "device = \"unix:/v\"\nvlid = 1",
-            "this virtual LID is already that of a VM elsewhere",
+            "this virtual LID is already taken by a VM at another daemon (line 4); give each its own virtual LID",
         ),
         (
             "vlid = 1\nlid = 7",
@@ -316,7 +316,7 @@ fn spare_vfs() {
         ),
         (
             "[[hypervisor]]\nname = \"h\"\nspare_vfs = 1\n[[hypervisor.vf]]\nname = \"h-spare1\"\n",
-            "2:8: `hypervisor.name = \"h\"`: this name is already that of VF (line 5); give \
+            "2:8: `hypervisor.name = \"h\"`: this name is already taken by VF (line 5); give \
              each its own name",
         ),
     ] {
@@ -365,7 +365,7 @@ fn clusters() {
         ),
         (
             vf("v", "cluster = \"a\"\nvlid = 2"),
-            "11:8: `hypervisor.vf.vlid = 2`: this virtual LID is already that of the subnet manager in this cluster; give each its own virtual LID",
+            "11:8: `hypervisor.vf.vlid = 2`: this virtual LID is already taken by the subnet manager in this cluster; give each its own virtual LID",
         ),
         (
             vf("v", "cluster = \"a\"\nsmp = \"fabric\""),

@@ -72,7 +72,7 @@ fn mistakes_about_subnets() {
     case(
         ":0002\"",
         ":0001\"",
-        ":7:10: `subnet.prefix = \"fec0:0000:0000:0001\"`: this prefix is already that of red (line 4); give each its own prefix",
+        ":7:10: `subnet.prefix = \"fec0:0000:0000:0001\"`: this prefix is already taken by red (line 4); give each its own prefix",
     );
     case(
         "fec0:0000:0000:0002",
@@ -98,7 +98,7 @@ fn mistakes_about_subnets() {
         (
             "name = \"blue\"",
             "name = \"red\"",
-            "6:8: `subnet.name = \"red\"`: this name is already that of subnet (line 3); give each its own name",
+            "6:8: `subnet.name = \"red\"`: this name is already taken by subnet (line 3); give each its own name",
         ),
         (
             "subnet = \"blue\"",
@@ -138,7 +138,7 @@ fn mistakes_about_subnets() {
     case(
         "switch = \"sw2\"",
         "switch = \"sw3\"\n[[hypervisor.vf]]\nname = \"vm3\"\nlid = 7",
-        ":36:7: `hypervisor.vf.lid = 7`: this LID is already that of vm3 (line 33); give each its own LID",
+        ":36:7: `hypervisor.vf.lid = 7`: this LID is already taken by vm3 (line 33); give each its own LID",
     );
 }
 

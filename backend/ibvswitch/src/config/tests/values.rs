@@ -253,7 +253,7 @@ fn values_of_the_other_tables() {
         ),
         (
             "[partitions]\na = 1\nb = 1",
-            "3:5: `partitions.b = 1`: this P_Key is already that of a (line 2); give each its own P_Key",
+            "3:5: `partitions.b = 1`: this P_Key is already taken by a (line 2); give each its own P_Key",
         ),
     ] {
         head_case(head, message);

@@ -55,7 +55,7 @@ fn several_switches() {
     for (head, message) in [
         (
             "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"a\"",
-            "4:8: `switch.name = \"a\"`: this name is already that of switch (line 2); give each its own name",
+            "4:8: `switch.name = \"a\"`: this name is already taken by switch (line 2); give each its own name",
         ),
         (
             "[[link]]\nfrom = \"sw1\"\nto = \"sw2\"",
@@ -139,7 +139,7 @@ Ca 1 \"G\" # \"two\"
         let text = format!("[fabric]\ntopology = \"a.net\"\n{one}{vf}");
         let error = parse(&text).expect_err("is taken");
         let expected = format!(
-            ":8:8: `hypervisor.vf.guid = \"{guid}\"`: this GUID is already that of the node `one` in \
+            ":8:8: `hypervisor.vf.guid = \"{guid}\"`: this GUID is already taken by the node `one` in \
              {}; give each its own GUID",
             net.display()
         );
