@@ -14,14 +14,39 @@ use hca::{PathId, PathTraffic};
 use parking_lot::Mutex;
 use wire::Sl;
 
+/// How much memory all paths that have numbers may take, in units of a port on a path: some 32 bytes. Half a
+/// gigabyte is enough for a million paths of six ports.
+const MOST: usize = 16 << 20;
+/// What a path takes besides its ports.
+const PATH: usize = 8;
+
 /// The numbers of the paths in use. Whoever has the engine asks for them, so that nothing here takes
 /// long.
-#[derive(Debug, Default)]
+///
+/// A number stays with its path: an engine may count there at any time. So each service level that a guest uses,
+/// each new forwarding table, and each VM that joins or leaves a multicast group, may bring paths that stay. Their number is bounded
+/// ([`PathId::new`]), and so is their memory: a path to a multicast group may have thousands of ports. Beyond the
+/// bounds new paths have no number: data goes over them, uncounted at switches' ports and untouched by links that
+/// are to lose packets.
+#[derive(Debug)]
 pub(crate) struct PathNumbers {
     /// Of each engine, which counts there alone.
     traffic: Vec<Arc<PathTraffic>>,
     numbers: HashMap<Way, PathId>,
     news: News,
+    /// Of [`MOST`].
+    left: usize,
+}
+
+impl Default for PathNumbers {
+    fn default() -> Self {
+        Self {
+            traffic: Vec::new(),
+            numbers: HashMap::new(),
+            news: News::default(),
+            left: MOST,
+        }
+    }
 }
 
 /// What [`PathCounters`] have not been told yet.
@@ -129,7 +154,12 @@ impl PathNumbers {
             return PathId::NONE;
         }
         let path = PathId::new(self.numbers.len() + 1);
+        let takes = PATH + left_by.len();
+        if takes > self.left {
+            return PathId::NONE;
+        }
         if path != PathId::NONE {
+            self.left -= takes;
             self.traffic.iter().for_each(|traffic| traffic.open(path));
             self.numbers.insert(way, path);
             self.news.crossed.push(Crossed {
@@ -217,5 +247,43 @@ impl PathCounters {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric::{NodeSpec, Topology};
+    use wire::Guid;
+
+    use super::*;
+
+    /// Trees of a multicast group that VMs join and leave are other paths each time.
+    #[test]
+    fn paths_take_no_more_than_their_share() {
+        let mut topology = Topology::new();
+        let switch = topology.add(NodeSpec::switch(Guid::from(1), 8, "switch"));
+        let fabric = Fabric::new(&topology).expect("is one");
+        let tree = |members: u8| -> Vec<PortRef> {
+            let ports = (1..=8).filter(|port| members >> (port - 1) & 1 == 1);
+            ports.map(|port| PortRef { node: switch, port }).collect()
+        };
+        let mut numbers = PathNumbers {
+            left: 100,
+            ..PathNumbers::default()
+        };
+        let mut number = |members| {
+            numbers.number(&fabric, true, Sl::default(), &tree(members), None, |_| {
+                false
+            })
+        };
+        let found: Vec<PathId> = (1..=u8::MAX).map(&mut number).collect();
+        let counted = found.iter().filter(|&&path| path != PathId::NONE);
+        assert!((6..=11).contains(&counted.count()), "{found:?}");
+        // Whoever has a number keeps it.
+        assert_eq!(number(1), found[0]);
+        assert_ne!(found[0], PathId::NONE);
+        let kept = numbers.news.crossed.iter();
+        let kept: usize = kept.map(|crossed| PATH + crossed.left_by.len()).sum();
+        assert!(kept <= 100, "{kept}");
     }
 }
