@@ -84,10 +84,22 @@ pub struct Shape {
 struct Place {
     /// The VF's name, and the node's.
     name: String,
-    /// The port for its Ethernet card. Without one it has IPoIB.
+    /// The port for its Ethernet card.
     ethernet: Option<String>,
-    /// Its IP address.
-    address: String,
+    /// Its number from 1.
+    number: usize,
+}
+
+impl Place {
+    /// The address of its Ethernet card.
+    fn address(&self) -> String {
+        format!("10.18.0.{}", self.number)
+    }
+
+    /// The address of its IP over InfiniBand.
+    fn infiniband_address(&self) -> String {
+        format!("10.19.0.{}", self.number)
+    }
 }
 
 /// A node.
@@ -134,27 +146,32 @@ fn places(status: &Value, most: Option<usize>) -> Result<Vec<Place>> {
              1 to {MOST}"
         )));
     }
-    let mut address = 0;
+    let mut number = 0;
     let place = |vf: &&Value| {
         let port = ports
             .iter()
             .position(|port| port["hypervisor"] == vf["hypervisor"]);
         let port = port.map(|at| ports.remove(at));
-        address += 1;
+        number += 1;
         Place {
             name: vf["name"].as_str().unwrap_or_default().into(),
             ethernet: port.and_then(|port| Some(port["name"].as_str()?.to_owned())),
-            address: format!("10.18.0.{address}"),
+            number,
         }
     };
     Ok(nodes.take(most.unwrap_or(MOST)).map(place).collect())
 }
 
-/// The file /etc/hosts of all nodes.
+/// The file /etc/hosts of all nodes. A node's name is its Ethernet card; with `-ib` behind it, it is its IP over
+/// InfiniBand, by which the connection manager of RDMA finds it. A node without a card has both names for this.
 fn hosts(places: &[Place]) -> String {
-    let lines = places
-        .iter()
-        .map(|it| format!("{} {}\n", it.address, it.name));
+    let lines = places.iter().map(|place| {
+        let (name, infiniband) = (&place.name, place.infiniband_address());
+        match place.ethernet {
+            Some(_) => format!("{} {name}\n{infiniband} {name}-ib\n", place.address()),
+            None => format!("{infiniband} {name} {name}-ib\n"),
+        }
+    });
     "127.0.0.1 localhost\n".to_owned() + &lines.collect::<String>()
 }
 
@@ -250,7 +267,7 @@ fn config(
     config.devices.push(daemon.device(&place.name, None)?);
     config.modules = MLX5.map(str::to_owned).to_vec();
     if let Some(port) = &place.ethernet {
-        let address = format!("address={}/24", place.address);
+        let address = format!("address={}/24", place.address());
         config.kernel_arguments.push(address);
         config.qemu_arguments = daemon.card(port)?;
     }
@@ -298,8 +315,17 @@ impl Node {
                 }
             }
         }
+        let has_ipoib = self
+            .guest
+            .run(&ipoib(&self.place.infiniband_address()), left())?;
         if !shape.any_state {
             self.await_ports(left())?;
+            if has_ipoib.status != 0 || self.guest.run(AWAIT_IPOIB, left())?.status != 0 {
+                progress::step(format_args!(
+                    "{}: IP over InfiniBand does not work",
+                    self.name()
+                ));
+            }
         }
         let logged = self.guest.sh("dmesg | wc -l", left())?;
         self.logged = logged.trim().parse().unwrap_or(0);
@@ -309,14 +335,12 @@ impl Node {
 
     /// Waits until the HCA's port is Active, and the Ethernet card has joined its network.
     fn await_ports(&self, limit: Duration) -> Result<()> {
-        let (interface, first) = match self.place.ethernet {
-            Some(_) => ("eth0", String::new()),
-            None => ("ib0", ipoib(&self.place.address)),
-        };
-        let command = format!(
-            "{first} until grep -q ACTIVE /sys/class/infiniband/{DEVICE}/ports/1/state 2>/dev/null && \
-             grep -q 1 /sys/class/net/{interface}/carrier 2>/dev/null; do usleep 50000; done"
+        let mut command = format!(
+            "until grep -q ACTIVE /sys/class/infiniband/{DEVICE}/ports/1/state 2>/dev/null; do usleep 50000; done;"
         );
+        if self.place.ethernet.is_some() {
+            command += " until grep -q 1 /sys/class/net/eth0/carrier; do usleep 50000; done";
+        }
         self.guest.sh(&command, limit).map(drop).map_err(|error| match error {
             Error::TimeLimit { .. } => self.guest.failed(
                 "the port of its HCA did not become Active in time: see whether the kernel has mlx5_ib; \
@@ -339,13 +363,18 @@ impl Node {
     }
 }
 
-/// What gives a node without an Ethernet card IP over InfiniBand.
+/// What gives a node IP over InfiniBand, where its kernel has that. Its Ethernet card is in the same network, and is
+/// not to answer for this address as well: who took that answer would look for a connection manager there.
 fn ipoib(address: &str) -> String {
     format!(
-        "modprobe ib_ipoib; until [ -e /sys/class/net/ib0 ]; do usleep 50000; done; \
-         ip address add {address}/24 dev ib0; ip link set ib0 up;"
+        "cd /proc/sys/net/ipv4/conf/all; echo 1 >arp_ignore; echo 2 >arp_announce; modprobe ib_ipoib && [ -e /sys/class/net/ib0 ] && ip address add {address}/24 dev ib0 && \
+         ip link set ib0 up"
     )
 }
+
+/// Waits until it has joined its network, which not every partition has.
+const AWAIT_IPOIB: &str = "for i in $(seq 200); do \
+    grep -q 1 /sys/class/net/ib0/carrier && exit; usleep 50000; done; exit 1";
 
 #[cfg(test)]
 mod tests {
@@ -373,7 +402,8 @@ mod tests {
             .map(|it| (it.name.as_str(), it.ethernet.as_deref()))
             .collect();
         assert_eq!(names, [("a", None), ("b", Some("p1")), ("c", None)]);
-        assert_eq!(hosts(&all[..1]), "127.0.0.1 localhost\n10.18.0.1 a\n");
+        let lines = "10.19.0.1 a a-ib\n10.18.0.2 b\n10.19.0.2 b-ib\n";
+        assert_eq!(hosts(&all[..2]), format!("127.0.0.1 localhost\n{lines}"));
         assert_eq!(places(&status, Some(1)).unwrap(), all[..1]);
         for wrong in [places(&status, Some(4)), places(&json!({}), None)] {
             let error = wrong.unwrap_err().to_string();

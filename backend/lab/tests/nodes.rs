@@ -33,9 +33,13 @@ if [ $LAB_NODE = n1 ]; then
     ibv_rc_pingpong -c & await-port 18515 $!
     lab-barrier listening
     wait $!
+    rping -s -C 1 >/dev/null 2>&1 || true
 else
     lab-barrier listening
-    ibv_rc_pingpong -c $LAB_PEER && echo '<6>a message of a kernel' >/dev/kmsg && exit 3
+    ibv_rc_pingpong -c $LAB_PEER || exit 1
+    # It is refused until the other one listens.
+    until rping -c -a $LAB_PEER-ib -C 1 >/dev/null 2>&1; do sleep 0.1; done
+    echo '<6>a message of a kernel' >/dev/kmsg && exit 3
 fi";
 
 #[test]
