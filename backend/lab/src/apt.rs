@@ -100,6 +100,17 @@ impl Apt {
 
     /// Fetches `packages` and unpacks them below `root`. `label` names the lot in progress lines.
     pub fn unpack(&self, label: &str, packages: &[Package], root: &Path) -> Result<()> {
+        self.unpack_each(label, packages, root, |_| Ok(()))
+    }
+
+    /// The same; `each` gets the file of every package.
+    pub fn unpack_each(
+        &self,
+        label: &str,
+        packages: &[Package],
+        root: &Path,
+        mut each: impl FnMut(&Path) -> Result<()>,
+    ) -> Result<()> {
         let megabytes = packages.iter().map(|p| p.size).sum::<u64>() as f64 / 1e6;
         let count = packages.len();
         progress::step(format_args!("{label}: {count} packages, {megabytes:.1} MB"));
@@ -123,6 +134,7 @@ impl Apt {
         progress::step(format_args!("{label}: unpacking"));
         for file in files {
             run(Command::new("dpkg-deb").arg("-x").arg(&file).arg(root))?;
+            each(&file)?;
         }
         paths::remove(&archives)
     }
@@ -216,6 +228,13 @@ Acquire::Retries "3";
 "#
         )
     }
+}
+
+/// The script of a package's maintainer that would run after it is unpacked; none of most packages.
+pub fn postinst(file: &Path) -> String {
+    let mut command = Command::new("dpkg-deb");
+    // It fails where there is none.
+    run(command.arg("-I").arg(file).arg("postinst")).unwrap_or_default()
 }
 
 /// One line of `apt-get --print-uris`: `'URI' name_version_arch.deb size hash`.

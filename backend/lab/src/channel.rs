@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::control::Request;
+
 /// Begins a record; the byte RS of ASCII.
 const RECORD: u8 = 0x1e;
 
@@ -37,6 +39,8 @@ pub enum Event {
     Output(Vec<u8>),
     /// Something that the running command has started waits at a barrier.
     Barrier(Barrier),
+    /// Something that the running command has started asks for a command of ibvswitch.
+    Control(Request),
 }
 
 /// Somebody who waits at a barrier (`guest/lab-barrier`).
@@ -153,6 +157,10 @@ fn parse_record(line: &[u8]) -> Option<Event> {
             let (name, reply) = (name.to_owned(), reply.to_owned());
             return Some(Event::Barrier(Barrier { name, reply }));
         }
+        ("control", Some(words), Some(reply)) => {
+            let (words, reply) = (words.to_owned(), reply.to_owned());
+            return Some(Event::Control(Request { words, reply }));
+        }
         (id, Some(kind), Some(number)) => (id.parse().ok()?, kind, number.parse().ok()?),
         _ => return None,
     };
@@ -170,7 +178,8 @@ mod tests {
     #[test]
     fn records_between_output_and_in_pieces() {
         let mut input =
-            b"\x1ehello\n\x1e7 pid 41\nabc\nno newline\x1ebarrier up /run/b.5\n\x1e7 exit 137\n\x1e8 pi"
+            b"\x1ehello\n\x1e7 pid 41\nabc\nno newline\x1ebarrier up /run/b.5\n\x1econtrol 6100 /run/c\n\
+              \x1e7 exit 137\n\x1e8 pi"
                 .to_vec();
         let mut events = Vec::new();
         while let Some(event) = take_event(&mut input) {
@@ -185,6 +194,10 @@ mod tests {
                 Event::Barrier(Barrier {
                     name: "up".into(),
                     reply: "/run/b.5".into(),
+                }),
+                Event::Control(Request {
+                    words: "6100".into(),
+                    reply: "/run/c".into(),
                 }),
                 Event::Exit(7, 137),
             ]

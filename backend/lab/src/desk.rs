@@ -17,9 +17,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    control::Control,
     error::{Doing, Error, Result},
-    guest::{CHANNELS, Guest, News},
+    guest::{CHANNELS, News},
     nodes::{Lab, Node},
+    outcome::TIME_LIMIT,
     share::quoted,
 };
 
@@ -55,6 +57,8 @@ pub struct Request {
     pub line: String,
     /// Where it starts, if that is there.
     pub directory: String,
+    /// How long it may take; without it as long as it takes.
+    pub limit: Option<Duration>,
 }
 
 /// Has a node run a command; `show` gets what it prints. Gives its exit status.
@@ -100,13 +104,14 @@ pub fn ask(socket: &Path, request: &Request, mut show: impl FnMut(&[u8])) -> Res
     }
 }
 
-/// Takes commands until the lab is interrupted, which is looked at whenever somebody connects.
-pub fn serve(lab: &Lab, listener: &UnixListener) {
+/// Takes commands until the lab is interrupted, which is looked at whenever somebody connects. Nodes may have the
+/// subnet changed with `control`.
+pub fn serve(lab: &Lab, control: bool, listener: &UnixListener) {
     let desk = Desk {
         lab,
         open: Mutex::default(),
         running: Mutex::new(vec![0; lab.nodes().len()]),
-        killing: lab.nodes().iter().map(|_| Mutex::default()).collect(),
+        control: Control::new(control, lab.nodes().len()),
     };
     thread::scope(|scope| {
         for stream in listener.incoming() {
@@ -137,8 +142,7 @@ struct Desk<'a> {
     open: Mutex<Vec<Arc<UnixStream>>>,
     /// How many commands run in each node.
     running: Mutex<Vec<usize>>,
-    /// Held while a node kills a command: it has one channel left for that.
-    killing: Vec<Mutex<()>>,
+    control: Control,
 }
 
 impl Desk<'_> {
@@ -178,13 +182,79 @@ impl Desk<'_> {
             }
             *running += 1;
         }
-        let done = run(&nodes[number].guest, &self.killing[number], &script, stream);
+        let done = self.run(number, &script, request.limit, stream);
         lock(&self.running)[number] -= 1;
         done
     }
+
+    fn run(
+        &self,
+        number: usize,
+        script: &str,
+        limit: Option<Duration>,
+        stream: &UnixStream,
+    ) -> Result<i32> {
+        let Node { guest, errands, .. } = &self.lab.nodes()[number];
+        let known = Mutex::new(Known::default());
+        let note = |note: &dyn Fn(&mut Known)| {
+            let mut known = lock(&known);
+            note(&mut known);
+            known.doomed()
+        };
+        let kill = |group: Option<i32>| {
+            if let Some(group) = group {
+                // It has one channel left for that.
+                let _one = lock(errands);
+                // A guest that does not answer has nothing that could be killed.
+                let _ = guest.run(&format!("kill -KILL -- -{group}"), KILLED);
+            }
+        };
+        let mut job = guest.spawn(script)?;
+        let mut deadline = Instant::now() + limit.unwrap_or(LONG);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Nothing comes but the end.
+                let _ = (&*stream).read(&mut [0]);
+                kill(note(&|known| known.unwanted = true));
+            });
+            let mut late = false;
+            let done = loop {
+                match job.news(deadline) {
+                    Ok(Some(News::Started(group))) => {
+                        kill(note(&|known| known.group = Some(group)));
+                    }
+                    Ok(Some(News::Printed(_))) if late => {}
+                    Ok(Some(News::Printed(bytes))) => drop(send(stream, PRINTED, &bytes)),
+                    Ok(Some(News::Asks(request))) => {
+                        self.control.carry_out(self.lab, number, request);
+                    }
+                    Ok(Some(News::Ended(_))) if late => break Ok(TIME_LIMIT),
+                    Ok(Some(News::Ended(status))) => break Ok(status),
+                    // There are no barriers with one command.
+                    Ok(Some(News::Waits(_))) => {}
+                    Ok(None) if late => {
+                        break Err(
+                            guest.failed("does not answer: its command could not be killed".into())
+                        );
+                    }
+                    Ok(None) => {
+                        late = true;
+                        deadline = Instant::now() + 2 * KILLED;
+                        kill(note(&|known| known.unwanted = true));
+                    }
+                    Err(error) => break Err(error),
+                }
+            };
+            note(&|known| known.ended = true);
+            // The other thread reads, and has to see an end of that.
+            let _ = stream.shutdown(Shutdown::Read);
+            done
+        })
+    }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks what is right whatever has become of who had it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -209,42 +279,4 @@ impl Known {
     fn doomed(&self) -> Option<i32> {
         self.group.filter(|_| self.unwanted && !self.ended)
     }
-}
-
-fn run(guest: &Guest, killing: &Mutex<()>, script: &str, stream: &UnixStream) -> Result<i32> {
-    let known = Mutex::new(Known::default());
-    let note = |note: &dyn Fn(&mut Known)| {
-        let mut known = lock(&known);
-        note(&mut known);
-        known.doomed()
-    };
-    let kill = |group: Option<i32>| {
-        if let Some(group) = group {
-            let _one = lock(killing);
-            // A guest that does not answer has nothing that could be killed.
-            let _ = guest.run(&format!("kill -KILL -- -{group}"), KILLED);
-        }
-    };
-    let mut job = guest.spawn(script)?;
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            // Nothing comes but the end.
-            let _ = (&*stream).read(&mut [0]);
-            kill(note(&|known| known.unwanted = true));
-        });
-        let done = loop {
-            match job.news(Instant::now() + LONG) {
-                Ok(Some(News::Started(group))) => kill(note(&|known| known.group = Some(group))),
-                Ok(Some(News::Printed(bytes))) => drop(send(stream, PRINTED, &bytes)),
-                Ok(Some(News::Ended(status))) => break Ok(status),
-                // There are no barriers with one command, and no end of a year.
-                Ok(Some(News::Waits(_)) | None) => {}
-                Err(error) => break Err(error),
-            }
-        };
-        note(&|known| known.ended = true);
-        // The other thread reads, and has to see an end of that.
-        let _ = stream.shutdown(Shutdown::Read);
-        done
-    })
 }

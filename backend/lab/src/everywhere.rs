@@ -5,16 +5,18 @@ mod printer;
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use crate::{
+    control::Control,
     error::{Error, Result},
     guest::{Job, News},
     nodes::Lab,
     outcome::{End, Outcome},
+    plan::{Happening, Scripts},
     progress,
     share::quoted,
 };
@@ -28,11 +30,15 @@ const TOLD: Duration = Duration::from_secs(20);
 /// What of a command's output is kept beside what is shown.
 const KEPT: usize = 1 << 20;
 
-/// A command for all nodes.
+/// What nodes are to do.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// Its words; a single one is a line for the shell.
-    pub command: Vec<String>,
+    /// What each runs.
+    pub scripts: Scripts,
+    /// What happens to the subnet meanwhile.
+    pub happenings: Vec<Happening>,
+    /// Whether nodes may have the subnet changed.
+    pub control: bool,
     /// How long it may take.
     pub limit: Duration,
     /// Whether the first that fails ends the others.
@@ -42,18 +48,14 @@ pub struct Task {
 }
 
 impl Task {
-    /// The command as one would type it.
-    pub fn line(&self) -> String {
-        line(&self.command)
-    }
-
     /// What the shell of a node is given.
-    fn script(&self, lab: &Lab, node: usize) -> String {
+    fn script(&self, lab: &Lab, node: usize) -> Result<String> {
+        let line = self.scripts.of(lab.nodes()[node].name())?;
         let mut script = lab.environment(node);
         if let Some(directory) = &self.directory {
             script += &format!("cd {} 2>/dev/null || cd /root; ", quoted(directory));
         }
-        script + &self.line()
+        Ok(script + line)
     }
 }
 
@@ -68,15 +70,17 @@ pub fn line(words: &[String]) -> String {
     }
 }
 
-/// Runs a command in all nodes, prints what they print as they do, and tells what became of them, node by
-/// node.
+/// Has all nodes do it, prints what they print as they do, and tells what became of them, node by node. What could not
+/// be done to the subnet is one more.
 pub fn run(lab: &Lab, task: &Task) -> Vec<Outcome> {
     let names = lab.nodes().iter().map(|it| it.name().to_owned()).collect();
     let all = All {
         lab,
         task,
         barriers: Barriers::new(names),
+        control: Control::new(task.control, lab.nodes().len()),
         shared: Mutex::default(),
+        done: Condvar::new(),
     };
     thread::scope(|scope| {
         let each = |node| {
@@ -86,11 +90,18 @@ pub fn run(lab: &Lab, task: &Task) -> Vec<Outcome> {
             })
         };
         let threads: Vec<_> = (0..lab.nodes().len()).map(each).collect();
-        let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
-        joined
-            .map(|it| it.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        let happens = scope.spawn(|| all.happen());
+        let mut outcomes: Vec<Outcome> = threads.into_iter().map(joined).collect();
+        all.shared().ended = true;
+        all.done.notify_all();
+        outcomes.extend(joined(happens));
+        outcomes
     })
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    let result = thread.join();
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// What the threads of nodes share.
@@ -98,7 +109,10 @@ struct All<'a> {
     lab: &'a Lab,
     task: &'a Task,
     barriers: Barriers,
+    control: Control,
     shared: Mutex<Shared>,
+    /// Notified when all nodes are done.
+    done: Condvar,
 }
 
 #[derive(Default)]
@@ -107,6 +121,8 @@ struct Shared {
     running: BTreeMap<usize, i32>,
     /// Whether all are to end.
     ending: bool,
+    /// Whether all have ended.
+    ended: bool,
 }
 
 impl All<'_> {
@@ -155,7 +171,7 @@ impl All<'_> {
     fn command(&self, number: usize, lines: &mut Lines) -> Result<End> {
         let guest = &self.lab.nodes()[number].guest;
         let deadline = Instant::now() + self.task.limit;
-        let mut job = guest.spawn(&self.task.script(self.lab, number))?;
+        let mut job = guest.spawn(&self.task.script(self.lab, number)?)?;
         let end = self.follow(number, &mut job, lines, deadline)?;
         if self.shared().ending && end.status() != 0 && end != End::TimeLimit {
             return Ok(End::Ended);
@@ -177,6 +193,7 @@ impl All<'_> {
                 Some(News::Waits(barrier)) => {
                     self.answer(self.barriers.arrive(number, barrier));
                 }
+                Some(News::Asks(request)) => self.control.carry_out(self.lab, number, request),
                 Some(News::Started(group)) => {
                     let ending = {
                         let mut shared = self.shared();
@@ -190,6 +207,41 @@ impl All<'_> {
                 Some(News::Ended(status)) => return Ok(End::Exited { status }),
             }
         }
+    }
+
+    /// Does to the subnet what is to be done, each in its time, until all nodes are done. What is known of the first that
+    /// could not be done.
+    fn happen(&self) -> Option<Outcome> {
+        let start = Instant::now();
+        let mut happenings = self.task.happenings.clone();
+        happenings.sort_by_key(|it| it.time);
+        for Happening { time, run } in happenings {
+            let left = time.saturating_sub(start.elapsed());
+            let shared = self.shared();
+            let waited = self
+                .done
+                .wait_timeout_while(shared, left, |shared| !shared.ended);
+            let (shared, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if shared.ended {
+                return None;
+            }
+            drop(shared);
+            let words: Vec<&str> = run.split_whitespace().collect();
+            if let Err(error) = self.lab.daemon().ask(&words) {
+                let why = format!("`ibvswitch {run}` after {time:?} has failed: {error}");
+                progress::step(&why);
+                self.end_others();
+                return Some(Outcome {
+                    node: "subnet".into(),
+                    end: End::Lost { why },
+                    seconds: start.elapsed().as_secs_f64(),
+                    output: String::new(),
+                    kernel_log: None,
+                });
+            }
+            progress::step(format_args!("ibvswitch {run}"));
+        }
+        None
     }
 
     /// Kills the commands of all nodes where one runs yet.

@@ -40,6 +40,7 @@ const TOOLS: &[&str] = &[
     "dnsmasq-base",
     "kmod",
     "socat",
+    "dropbear-bin",
 ];
 
 /// Dependencies that a guest whose process 1 is busybox has no use for; names that end in `*`
@@ -98,12 +99,13 @@ const UNREAD: &[&str] = &[
 ];
 
 /// The guest's own scripts: name in the image, content.
-const SCRIPTS: [(&str, &str); 5] = [
+const SCRIPTS: [(&str, &str); 6] = [
     ("etc/inittab", include_str!("../guest/inittab")),
     ("etc/guest/boot", include_str!("../guest/boot")),
     ("etc/guest/channel", include_str!("../guest/channel")),
     ("usr/bin/await-port", include_str!("../guest/await-port")),
     ("usr/bin/lab-barrier", include_str!("../guest/lab-barrier")),
+    ("usr/bin/ibvswitch", include_str!("../guest/ibvswitch")),
 ];
 
 /// A kernel of Debian that guests are tested with.
@@ -222,7 +224,7 @@ impl Image {
 
 /// The tree of tools, the same for all kernels.
 pub(crate) fn tools() -> Result<Sysroot> {
-    let key = paths::key(&(TOOLS, UNNEEDED, UNREAD, TOOLS_RELEASE, 2));
+    let key = paths::key(&(TOOLS, UNNEEDED, UNREAD, TOOLS_RELEASE, 3));
     let dir = paths::cached(&format!("tools-{key}"), |dir| {
         let apt = Apt::new(Kernel::V6_12.suites().1)?;
         let mut packages = apt.resolve(TOOLS_RELEASE, TOOLS)?;
@@ -315,6 +317,9 @@ fn busybox_links(tree: &Path) -> Result<()> {
             symlink("busybox", &link).at("link", &link)?;
         }
     }
+    // Where no package brings OpenSSH's.
+    let ssh = tree.join("usr/bin/ssh");
+    symlink("dbclient", &ssh).at("link", &ssh)?;
     let init = tree.join("init");
     symlink("usr/bin/busybox", &init).at("link", &init)
 }

@@ -7,22 +7,26 @@
 //!   beside the system, without root;
 //! - [`sysroot`]: programs run from such an unpacked tree;
 //! - [`qemu`]: a QEMU that knows `vfio-user-pci`, the system's own or a fetched one;
-//! - [`image`], [`packages`], [`initramfs`], [`modules`]: a guest from Debian's own kernel and packages;
+//! - [`image`], [`packages`], [`alternatives`], [`initramfs`], [`modules`]: a guest from Debian's own kernel and
+//!   packages;
 //! - [`accel`]: whether KVM can run that guest, tried out rather than assumed;
 //! - [`guest`], [`channel`], [`qmp`]: a running guest, commands in it, its monitor;
 //! - [`daemon`]: a daemon for these guests;
+//! - [`ssh`]: keys by which guests reach each other;
 //! - [`hca`]: what a guest says about its HCA;
 //! - [`console`]: a guest's serial console in this terminal;
-//! - [`cli`], [`nodes`], [`everywhere`], [`outcome`], [`desk`]: the program.
+//! - [`cli`], [`plan`], [`nodes`], [`everywhere`], [`control`], [`outcome`], [`desk`]: the program.
 
 #![forbid(unsafe_code)]
 
 pub mod accel;
+pub mod alternatives;
 pub mod apt;
 pub mod bound;
 pub mod channel;
 pub mod cli;
 pub mod console;
+pub mod control;
 pub mod daemon;
 pub mod desk;
 pub mod error;
@@ -38,6 +42,7 @@ pub mod nodes;
 pub mod outcome;
 pub mod packages;
 pub mod paths;
+pub mod plan;
 pub mod progress;
 pub mod qemu;
 pub mod qmp;
@@ -45,6 +50,7 @@ pub mod quantity;
 pub mod rundir;
 pub mod share;
 pub mod sources;
+pub mod ssh;
 pub mod sysroot;
 
 pub use error::{Error, Result};

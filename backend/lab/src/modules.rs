@@ -52,9 +52,14 @@ const WANTED: &[&str] = &[
     "virtio_pci",
     "virtio_net",
     "virtio_console",
-    // folders of the host
+    // folders of the host, and what a node writes over them
     "9p",
     "9pnet_virtio",
+    "overlay",
+    // NFS over RDMA
+    "nfsd",
+    "nfsv4",
+    "rpcrdma",
     // Soft-RoCE
     "rdma_rxe",
     // a guest that plays the host of a passed-through function

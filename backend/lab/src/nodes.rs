@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -15,12 +15,13 @@ use crate::{
     error::{Doing, Error, Result},
     guest::{Config, Guest},
     hca::{DEVICE, MLX5},
-    image::{Image, Kernel},
+    image::{self, Image, Kernel},
     interrupt::Interrupt,
     linux::Build,
     progress,
     qemu::Qemu,
     share::{Share, quoted},
+    ssh::Keys,
 };
 
 /// The folder in a node's part of the lab's folder by which files are copied.
@@ -65,6 +66,8 @@ pub struct Shape {
     pub nodes: Option<usize>,
     /// The configuration of its daemon, of which each VF is a node. Without it: one that is made.
     pub subnet: Option<PathBuf>,
+    /// Names of the nodes of one that is made; without them n1, n2 and so on.
+    pub names: Vec<String>,
     /// Whether nodes are ready before their ports are Active.
     pub any_state: bool,
     /// Memory of a node in MiB.
@@ -77,6 +80,17 @@ pub struct Shape {
     pub exchange: bool,
     /// How long nodes may take until they are ready.
     pub boot_limit: Duration,
+}
+
+impl Shape {
+    /// Names of nodes, where no configuration has them.
+    pub fn names(&self) -> Vec<String> {
+        match (self.nodes, &self.names[..]) {
+            (Some(nodes), _) => (0..nodes).map(node_folder).collect(),
+            (None, []) => (0..2).map(node_folder).collect(),
+            (None, names) => names.to_vec(),
+        }
+    }
 }
 
 /// Where a node is in the subnet.
@@ -112,6 +126,8 @@ pub struct Node {
     shares: Vec<Share>,
     /// Lines of its kernel's log when it was ready.
     logged: usize,
+    /// Held by who uses the channel of commands that is kept for the lab itself.
+    pub errands: Arc<Mutex<()>>,
 }
 
 /// A running lab. Its nodes end when it is dropped, and then its daemon.
@@ -119,15 +135,15 @@ pub struct Node {
 pub struct Lab {
     nodes: Vec<Node>,
     interrupt: Interrupt,
-    _daemon: Daemon,
+    daemon: Daemon,
 }
 
 /// Node to hypervisor: one switch between them, and in each a VF and an Ethernet port.
-fn configuration(nodes: usize) -> String {
-    (1..=nodes).fold(String::new(), |text, node| {
+fn configuration(names: &[String]) -> String {
+    names.iter().fold(String::new(), |text, node| {
         text + &format!(
-            "[[hypervisor]]\nname = \"h-n{node}\"\n[[hypervisor.vf]]\nname = \"n{node}\"\n\
-             [[hypervisor.port]]\nname = \"n{node}-net\"\nkind = \"vhost-user-net\"\n\n"
+            "[[hypervisor]]\nname = \"h-{node}\"\n[[hypervisor.vf]]\nname = \"{node}\"\n\
+             [[hypervisor.port]]\nname = \"{node}-net\"\nkind = \"vhost-user-net\"\n\n"
         )
     })
 }
@@ -175,6 +191,26 @@ fn hosts(places: &[Place]) -> String {
     "127.0.0.1 localhost\n".to_owned() + &lines.collect::<String>()
 }
 
+/// All names by which ssh reaches nodes.
+fn names(places: &[Place]) -> Vec<String> {
+    let names = places.iter().flat_map(|place| {
+        let name = &place.name;
+        let addresses = [place.address(), place.infiniband_address()];
+        [name.clone(), format!("{name}-ib")]
+            .into_iter()
+            .chain(addresses)
+    });
+    names.chain(["localhost".into()]).collect()
+}
+
+/// What all nodes are given when they have booted.
+struct Common {
+    /// The file /etc/hosts.
+    hosts: String,
+    /// The command that installs the keys of ssh.
+    keys: String,
+}
+
 impl Lab {
     /// Boots the nodes, and waits until they have their ports. Sockets and logs go to `dir`.
     pub fn start(means: &Means, shape: &Shape, dir: &Path, interrupt: &Interrupt) -> Result<Self> {
@@ -182,7 +218,7 @@ impl Lab {
         fs::create_dir_all(&folder).at("create", &folder)?;
         let made = folder.join("config.toml");
         if shape.subnet.is_none() {
-            fs::write(&made, configuration(shape.nodes.unwrap_or(2))).at("write", &made)?;
+            fs::write(&made, configuration(&shape.names())).at("write", &made)?;
         }
         let daemon = Daemon::start(Some(shape.subnet.as_ref().unwrap_or(&made)), &folder)?;
         let places = places(&daemon.status()?, shape.nodes)?;
@@ -196,10 +232,14 @@ impl Lab {
         let mut lab = Self {
             nodes: Vec::new(),
             interrupt: interrupt.clone(),
-            _daemon: daemon,
+            daemon,
         };
         let deadline = Instant::now() + shape.boot_limit;
-        let hosts = hosts(&places);
+        let keys = Keys::make(&image::tools()?, &folder)?;
+        let common = Common {
+            hosts: hosts(&places),
+            keys: keys.install(&names(&places)),
+        };
         for place in places {
             let dir = dir.join(node_folder(lab.nodes.len()));
             let mut shares: Vec<Share> = shape.share.iter().cloned().collect();
@@ -208,7 +248,7 @@ impl Lab {
                 fs::create_dir_all(&folder).at("create", &folder)?;
                 shares.push(Share::exchange(&folder));
             }
-            let config = config(means, shape, &lab._daemon, &place, &shares)?;
+            let config = config(means, shape, &lab.daemon, &place, &shares)?;
             let guest = Guest::start(&means.qemu, config, &dir)?;
             let guest = Arc::new(guest);
             interrupt.watch(&guest)?;
@@ -217,10 +257,11 @@ impl Lab {
                 place,
                 shares,
                 logged: 0,
+                errands: Arc::default(),
             });
         }
         for node in &mut lab.nodes {
-            node.settle(shape, &hosts, deadline)?;
+            node.settle(shape, &common, deadline)?;
         }
         Ok(lab)
     }
@@ -240,6 +281,11 @@ impl Lab {
             quoted(peer),
             quoted(&names.join(" "))
         )
+    }
+
+    /// Its daemon.
+    pub fn daemon(&self) -> &Daemon {
+        &self.daemon
     }
 
     /// Its nodes, n1 first.
@@ -286,7 +332,7 @@ impl Node {
 
     /// Waits until the node has booted, and gives it what all nodes have: names of the others, the folder
     /// of the host, a port that is Active.
-    fn settle(&mut self, shape: &Shape, hosts: &str, deadline: Instant) -> Result<()> {
+    fn settle(&mut self, shape: &Shape, common: &Common, deadline: Instant) -> Result<()> {
         let limit = shape.boot_limit;
         self.guest.booted_by(deadline).map_err(|error| {
             if Instant::now() < deadline {
@@ -296,8 +342,9 @@ impl Node {
             self.guest.failed(why)
         })?;
         let left = || deadline.saturating_duration_since(Instant::now());
-        let hosts = format!("printf %s {} >/etc/hosts", quoted(hosts));
+        let hosts = format!("printf %s {} >/etc/hosts", quoted(&common.hosts));
         self.guest.sh(&hosts, left())?;
+        self.guest.sh(&common.keys, left())?;
         for share in &self.shares {
             let mounted = self.guest.run(&share.mount(), left())?;
             match mounted.status {
@@ -383,7 +430,7 @@ mod tests {
 
     #[test]
     fn what_is_made() {
-        let text = configuration(3);
+        let text = configuration(&["n1", "n2", "n3"].map(str::to_owned));
         assert_eq!(text.matches("[[hypervisor]]").count(), 3);
         assert!(text.contains("name = \"n3-net\""), "{text}");
     }

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 /// The status of what was ended at its time limit, as of timeout(1).
-const TIME_LIMIT: i32 = 124;
+pub const TIME_LIMIT: i32 = 124;
 
 /// The status where a node or the lab itself fails, as of env(1) and others that run commands.
 pub const FAILED: i32 = 125;

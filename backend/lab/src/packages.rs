@@ -1,6 +1,7 @@
 //! More of Debian's packages in a guest.
 
 use crate::{
+    alternatives, apt,
     apt::Apt,
     error::{Error, Result},
     image::{Image, Kernel, TOOLS_RELEASE},
@@ -22,7 +23,8 @@ const C_LIBRARY: &str = "libc6";
 
 impl Image {
     /// The image with `kernel`, and these packages of the release that the tools are of, with all that
-    /// they depend on. They are unpacked and not configured: their maintainers' scripts do not run.
+    /// they depend on. They are unpacked and not configured: their maintainers' scripts do not run. Names of
+    /// update-alternatives are there.
     pub fn with_packages(kernel: Kernel, packages: &[String]) -> Result<Self> {
         let image = Self::get(kernel)?;
         if packages.is_empty() {
@@ -31,7 +33,7 @@ impl Image {
         let mut names: Vec<&str> = packages.iter().map(String::as_str).collect();
         names.sort_unstable();
         names.dedup();
-        let key = paths::key(&(&names, &image.initramfs, UNREAD, TOOLS_RELEASE, 1));
+        let key = paths::key(&(&names, &image.initramfs, UNREAD, TOOLS_RELEASE, 2));
         let dir = paths::cached(&format!("packages-{kernel}-{key}"), |dir| {
             let apt = Apt::new(kernel.suites().1)?;
             let mut found = apt.resolve(TOOLS_RELEASE, &names).map_err(unknown)?;
@@ -39,7 +41,12 @@ impl Image {
             let root = dir.join("root");
             let tree = Sysroot::new(&root);
             tree.prepare()?;
-            apt.unpack(&names.join(", "), &found, &root)?;
+            let mut named = Vec::new();
+            apt.unpack_each(&names.join(", "), &found, &root, |file| {
+                named.extend(alternatives::read(&apt::postinst(file)));
+                Ok(())
+            })?;
+            alternatives::link(&root, named)?;
             for unread in UNREAD {
                 paths::remove(&root.join(unread))?;
             }

@@ -18,6 +18,18 @@ pub fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A moment after a beginning: `0s`, `500ms`, or what [`time`] takes.
+pub fn moment(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text);
+    match (number.parse(), unit) {
+        (Ok(number @ 0..=604_800_000), "ms") => Ok(Duration::from_millis(number)),
+        (Ok(0), "s") => Ok(Duration::ZERO),
+        _ => time(text).map_err(|_| {
+            "write milliseconds, seconds or minutes, a week at most, as in 500ms, 3s or 2m".into()
+        }),
+    }
+}
+
 /// `512M` or `2G`, in MiB.
 pub fn memory(text: &str) -> Result<u32, String> {
     let (number, unit) = split(text);
@@ -50,6 +62,19 @@ mod tests {
         assert_eq!(time("2h"), Ok(Duration::from_secs(7200)));
         for wrong in ["", "0", "-1", "5 m", "5d", "200h", "99999999999999999999h"] {
             assert!(time(wrong).unwrap_err().contains("as in 90s"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn moments() {
+        assert_eq!(moment("0s"), Ok(Duration::ZERO));
+        assert_eq!(moment("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(moment("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "ms", "-1s", "1d", "99999999999ms"] {
+            assert!(
+                moment(wrong).unwrap_err().contains("as in 500ms"),
+                "{wrong}"
+            );
         }
     }
 

@@ -88,6 +88,40 @@ fn a_lab_that_is_left_running_obeys_until_it_is_ended() {
     // What begins a record in the channel of commands, before the record of the command's end.
     let prints = place.prints(&["exec", "n1", "--", "printf '\\036'"]);
     assert_eq!(prints, "\x1e");
+    let output = place.output(&[
+        "exec",
+        "--timeout",
+        "1s",
+        "n2",
+        "--",
+        "echo begun; sleep 1000",
+    ]);
+    assert_eq!(output.status.code(), Some(124), "{}", told(&output));
+    assert_eq!(printed(&output), "begun\n");
+    assert!(
+        told(&output).contains("killed at the time limit"),
+        "{}",
+        told(&output)
+    );
+    place.prints(&["exec", "n2", "--", "! pidof sleep"]);
+    let output = place.output(&["exec", "n2", "--", "ibvswitch", "link", "down", "n1:1"]);
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert!(
+        printed(&output).contains("start it with --control"),
+        "{}",
+        printed(&output)
+    );
+    // Names, addresses and ports are a lab's own.
+    assert_eq!(
+        place.prints(&[
+            "run",
+            "--nodes",
+            "1",
+            "--",
+            "ssh n1 hostname; ! ping -c 1 -W 1 n2"
+        ]),
+        "n1: n1\nn1: ping: bad address 'n2'\n"
+    );
     let error = place.fails(&["exec", "n3", "--", "true"]);
     assert!(
         error.contains("there is no node n3; there are n1, n2"),

@@ -26,39 +26,83 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-const PINGPONG: &str = "
-cat greeting
-touch written 2>/dev/null && echo could be written
-if [ $LAB_NODE = n1 ]; then
-    ibv_rc_pingpong -c & await-port 18515 $!
-    lab-barrier listening
-    wait $!
-    rping -s -C 1 >/dev/null 2>&1 || true
-else
-    lab-barrier listening
-    ibv_rc_pingpong -c $LAB_PEER || exit 1
-    # It is refused until the other one listens.
-    until rping -c -a $LAB_PEER-ib -C 1 >/dev/null 2>&1; do sleep 0.1; done
-    echo '<6>a message of a kernel' >/dev/kmsg && exit 3
-fi";
+/// What each of the nodes runs. Both have the same directory, and n2 waits where n1 has to listen.
+const SCRIPTS: [(&str, &str); 3] = [
+    (
+        "lab.toml",
+        "control = true
+         [[node]]
+         name = 'anna'
+         [[node]]
+         name = 'berta'
+         [[at]]
+         time = '0s'
+         run = 'link delay anna:1 0'",
+    ),
+    (
+        "anna.sh",
+        "cat greeting
+        touch written 2>/dev/null && echo could be written
+        ibv_rc_pingpong -c & await-port 18515 $!
+        lab-barrier listening
+        wait $!
+        rping -s -C 1 >/dev/null 2>&1 || true
+        # Every way and name, and nobody asks.
+        for name in berta berta-ib 10.18.0.2 localhost; do ssh $name hostname </dev/null; done
+        echo out | ssh berta 'cat >/tmp/in; echo there; exit 6'; [ $? = 6 ] || echo wrong status
+        lab-barrier done",
+    ),
+    (
+        "berta.sh",
+        "#!/usr/bin/busybox sh
+        cat greeting
+        lab-barrier listening
+        ibv_rc_pingpong -c $LAB_PEER || exit 1
+        # It is refused until the other one listens.
+        until rping -c -a $LAB_PEER-ib -C 1 >/dev/null 2>&1; do sleep 0.1; done
+        lab-barrier done
+        cat /tmp/in
+        state=/sys/class/infiniband/mlx5_0/ports/1/state
+        ibvswitch link down berta:1 || exit 1
+        until grep -q DOWN $state; do sleep 0.05; done
+        ibvswitch link up berta:1 || exit 1
+        until grep -q ACTIVE $state; do sleep 0.05; done
+        ibvswitch link show nothing:1 2>/dev/null; echo status $?
+        ibvswitch external run id; echo status $?
+        ibvswitch topology | grep -c 'VF anna '
+        echo '<6>a message of a kernel' >/dev/kmsg && exit 3",
+    ),
+];
 
 #[test]
-fn two_nodes_run_a_command_and_nothing_is_left() {
+fn two_nodes_run_scripts_and_nothing_is_left() {
     let place = Place::new();
-    fs::write(place.work().join("greeting"), "from the host\n").unwrap();
+    // Beside the directory that this is started in.
+    let folder = place.work().with_file_name("folder");
+    fs::create_dir(&folder).unwrap();
+    for (name, text) in SCRIPTS.iter().chain(&[("greeting", "from the host\n")]) {
+        fs::write(folder.join(name), text).unwrap();
+    }
     let (json, junit) = (place.work().join("out.json"), place.work().join("out.xml"));
     let output = place.output(&[
-        "run", "--nodes", "2", "--json", "out.json", "--junit", "out.xml", "--", PINGPONG,
+        "run",
+        "--json",
+        "out.json",
+        "--junit",
+        "out.xml",
+        "../folder",
     ]);
     let printed = String::from_utf8(output.stdout).unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
-    // The status of the command in n2, which is higher than that of n1.
+    // The status of the script in berta, which is higher than that in anna.
     assert_eq!(output.status.code(), Some(3), "{printed}\n{told}");
-    for node in ["n1", "n2"] {
-        let of_node: Vec<&str> = printed
-            .lines()
-            .filter_map(|line| line.strip_prefix(&format!("{node}: ")))
-            .collect();
+    let lines = |node: &str| -> Vec<&str> {
+        let begin = format!("{node}: ");
+        let lines = printed.lines();
+        lines.filter_map(|line| line.strip_prefix(&begin)).collect()
+    };
+    for node in ["anna", "berta"] {
+        let of_node = lines(node);
         assert_eq!(of_node[0], "from the host", "{printed}");
         // ibv_rc_pingpong ends with status 0 though the payload was wrong.
         assert!(
@@ -68,12 +112,23 @@ fn two_nodes_run_a_command_and_nothing_is_left() {
         assert!(!printed.contains("invalid data"), "{printed}");
         assert!(!printed.contains("could be written"), "{printed}");
     }
-    assert!(told.contains("n2: status 3; its kernel said"), "{told}");
+    let said = lines("anna").join("\n");
+    let names = "berta\nberta\nberta\nanna\nthere";
+    assert!(said.ends_with(names), "{printed}");
+    let said = lines("berta").join("\n");
+    assert!(said.contains("\nout\n"), "{printed}");
+    let refused = "and not `external run id`\nstatus 2\n1";
+    assert!(
+        said.contains("\nstatus 5\n") && said.ends_with(refused),
+        "{printed}"
+    );
+    assert!(told.contains("] ibvswitch link delay anna:1 0"), "{told}");
+    assert!(told.contains("berta: status 3; its kernel said"), "{told}");
     assert!(told.contains("a message of a kernel"), "{told}");
 
     let results: serde_json::Value = serde_json::from_str(&text(&json)).unwrap();
     assert_eq!(results["status"], 3);
-    assert_eq!(results["nodes"][0]["node"], "n1");
+    assert_eq!(results["nodes"][0]["node"], "anna");
     assert_eq!(results["nodes"][0]["status"], 0);
     assert_eq!(results["nodes"][1]["status"], 3);
     let xml = text(&junit);
@@ -116,13 +171,35 @@ fn a_lab_that_is_ended_leaves_nothing_and_a_killed_one_nothing_for_long() {
 #[test]
 fn mistakes_are_told_before_anything_is_booted() {
     let place = Place::new();
+    fs::write(place.work().join("wrong.toml"), "nods = 2").unwrap();
+    for (folder, script) in [("one", "n1.sh"), ("two", "n2.sh")] {
+        fs::create_dir(place.work().join(folder)).unwrap();
+        fs::write(place.work().join(folder).join(script), "true").unwrap();
+    }
     for (arguments, status, message) in [
         (
             vec!["run", "--nodes", "0", "--", "true"],
             2,
             "0 is not in 1..=64",
         ),
-        (vec!["run"], 2, "<COMMAND>..."),
+        (vec!["run"], 2, "<FILE>"),
+        (vec!["run", "."], 125, "there is nothing to run in"),
+        (vec!["run", "wrong.toml"], 125, "unknown field `nods`"),
+        (
+            vec!["run", "--nodes", "3", "one"],
+            125,
+            "node n2 has no script",
+        ),
+        (
+            vec!["run", "--nodes", "1", "two"],
+            125,
+            "a script for a node n2, which there is not",
+        ),
+        (
+            vec!["run", "script", "--", "true"],
+            2,
+            "cannot be used with",
+        ),
         (
             vec!["run", "--memory", "1", "--", "true"],
             2,

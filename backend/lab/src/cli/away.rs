@@ -6,6 +6,7 @@ use std::{
     io::{self, IsTerminal, Write},
     path::PathBuf,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use clap::Args;
@@ -20,6 +21,8 @@ use crate::{
     desk::{self, Request},
     error::{Doing, Error, Result},
     everywhere, nodes,
+    outcome::TIME_LIMIT,
+    quantity,
     rundir::{self, Running},
 };
 
@@ -34,11 +37,14 @@ pub(super) struct LabArgs {
 /// Arguments of `exec`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The exit status is the command's; 125 where it could not be run. Both of its streams come out of standard output;
+The exit status is the command's; 124 where it was killed at the time limit, 125 where it could not be run. Both of its streams come out of standard output;
 it has no input. Ctrl-C kills it.")]
 pub(super) struct ExecArgs {
     #[command(flatten)]
     lab: LabArgs,
+    /// How long the command may take; without it as long as it takes.
+    #[arg(long, value_name = "TIME", value_parser = quantity::time)]
+    timeout: Option<Duration>,
     /// The node.
     #[arg(value_name = "NODE")]
     node: String,
@@ -91,7 +97,11 @@ pub(super) fn exec(args: &ExecArgs) -> i32 {
 fn executed(args: &ExecArgs) -> Result<i32> {
     let lab = args.lab.find()?;
     let line = everywhere::line(&args.command);
-    ask(&lab, &args.node, line, print)
+    let status = ask_within(&lab, &args.node, line, args.timeout, print)?;
+    if let (TIME_LIMIT, Some(limit)) = (status, args.timeout) {
+        eprintln!("ibvswitch lab: killed at the time limit, or ended as if it was ({limit:?})");
+    }
+    Ok(status)
 }
 
 fn print(bytes: &[u8]) {
@@ -102,11 +112,22 @@ fn print(bytes: &[u8]) {
 
 /// Has a node run a line of its shell, in the directory that this is started in.
 pub(super) fn ask(lab: &Running, node: &str, line: String, show: impl FnMut(&[u8])) -> Result<i32> {
+    ask_within(lab, node, line, None, show)
+}
+
+fn ask_within(
+    lab: &Running,
+    node: &str,
+    line: String,
+    limit: Option<Duration>,
+    show: impl FnMut(&[u8]),
+) -> Result<i32> {
     let directory = env::current_dir().doing("find the working directory")?;
     let request = Request {
         node: node.into(),
         line,
         directory: directory.display().to_string(),
+        limit,
     };
     desk::ask(&lab.path.join(desk::SOCKET), &request, show)
 }

@@ -1,11 +1,6 @@
 //! `ibvswitch lab run`
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process,
-    time::Duration,
-};
+use std::{fs, path::PathBuf, process, time::Duration};
 
 use clap::Args;
 
@@ -13,9 +8,10 @@ use crate::{
     error::{Doing, Result},
     everywhere::{self, Task},
     interrupt::Interrupt,
+    nodes::Node,
     outcome::{self, End, FAILED, Outcome},
+    plan::{Plan, Scripts},
     quantity,
-    share::Share,
 };
 
 use super::shape::ShapeArgs;
@@ -26,17 +22,20 @@ use super::shape::ShapeArgs;
 The command is run as it is written; a single word is a line for the shell, as in
   ibvswitch lab run -- 'echo I am $LAB_NODE of $LAB_NODES'
 It finds LAB_NODE (n1, n2, ...), LAB_NODES (all of them), LAB_PEER (the next one) and LAB_RANK (from 0). Nodes
-reach each other by these names. `lab-barrier NAME` returns when all nodes have come to it. The directory that
-this is started in is there in the nodes, to be read.
+reach each other by these names, also by ssh. `lab-barrier NAME` returns when all nodes have come to it. The
+directory that this is started in is there in the nodes, to be read.
+
+FILE is a script for all nodes; a folder with a script for each, n1.sh and so on, or all.sh; or lab.toml, which says
+what nodes are like, too.
 
 Exit status: the highest of the commands' own; 124 where one was killed at the time limit, 125 where a node or
 the lab itself failed, 128 + signal where a signal has ended it.")]
 pub(super) struct RunArgs {
     #[command(flatten)]
     shape: ShapeArgs,
-    /// How long the commands may take.
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = quantity::time)]
-    timeout: Duration,
+    /// How long the commands may take: 10m, where nothing else is said.
+    #[arg(long, value_name = "TIME", value_parser = quantity::time)]
+    timeout: Option<Duration>,
     /// End all commands when the first fails.
     #[arg(long)]
     fail_fast: bool,
@@ -46,9 +45,26 @@ pub(super) struct RunArgs {
     /// Write what became of the commands to this file, as JUnit's XML.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// What nodes run: a script, a folder of scripts, or lab.toml.
+    #[arg(
+        value_name = "FILE",
+        required_unless_present = "command",
+        conflicts_with = "command"
+    )]
+    file: Option<PathBuf>,
     /// The command.
-    #[arg(required = true, last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+impl RunArgs {
+    /// What is run, as one would type it.
+    fn line(&self) -> String {
+        match &self.file {
+            Some(file) => file.display().to_string(),
+            None => everywhere::line(&self.command),
+        }
+    }
 }
 
 /// Does it; the exit status.
@@ -82,26 +98,36 @@ pub(super) fn run(args: &RunArgs) -> i32 {
 }
 
 fn outcomes(args: &RunArgs, signals: &mut Option<Interrupt>) -> Result<Vec<Outcome>> {
-    let means = args.shape.means()?;
+    const LIMIT: Duration = Duration::from_secs(10 * 60);
+    let (plan, scripts) = match &args.file {
+        Some(file) => Plan::read(file)?,
+        None => (Plan::default(), Scripts::all(args.line())),
+    };
+    let shape = args.shape.clone().with(&plan)?;
+    if let Some(names) = shape.names() {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        scripts.check(&names)?;
+    }
+    let means = shape.means()?;
     let interrupt = signals.insert(Interrupt::by_signals()?);
     let name = format!("run-{}", process::id());
-    let (_dir, lab) = args.shape.lab(means, &name, false, interrupt)?;
-    let share = args.shape.share()?;
-    let shared = share.as_ref().map(Share::path);
-    Ok(everywhere::run(&lab, &task(args, shared)))
-}
-
-fn task(args: &RunArgs, directory: Option<&Path>) -> Task {
-    Task {
-        command: args.command.clone(),
-        limit: args.timeout,
-        fail_fast: args.fail_fast,
+    let (_dir, lab) = shape.lab(means, &name, false, interrupt)?;
+    let names: Vec<&str> = lab.nodes().iter().map(Node::name).collect();
+    scripts.check(&names)?;
+    let directory = shape.directory()?;
+    let task = Task {
+        scripts,
+        happenings: plan.at,
+        control: shape.control(),
+        limit: args.timeout.or(plan.timeout).unwrap_or(LIMIT),
+        fail_fast: args.fail_fast || plan.fail_fast,
         directory: directory.map(|it| it.display().to_string()),
-    }
+    };
+    Ok(everywhere::run(&lab, &task))
 }
 
 fn write_results(args: &RunArgs, outcomes: &[Outcome]) -> Result<()> {
-    let command = task(args, None).line();
+    let command = args.line();
     if let Some(path) = &args.json {
         fs::write(path, outcome::json(&command, outcomes)).at("write", path)?;
     }

@@ -15,6 +15,7 @@ use crate::{
     interrupt::Interrupt,
     linux::Build,
     nodes::{Lab, MOST, Means, Shape},
+    plan::Plan,
     quantity,
     rundir::{self, RunDir},
     share::Share,
@@ -42,7 +43,7 @@ impl FromStr for Source {
 }
 
 /// What `run` and `up` have both.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct ShapeArgs {
     /// How many nodes: 2, or as many as the configuration has VFs.
     #[arg(long, short, value_name = "NUMBER",
@@ -51,9 +52,9 @@ pub(super) struct ShapeArgs {
     /// Debian packages to put into the nodes, with commas between.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     packages: Vec<String>,
-    /// The nodes' kernel: Debian's 6.1, 6.12 or 7.2, or the file of one that you have built (bzImage).
-    #[arg(long, value_name = "VERSION|FILE", default_value = "6.12")]
-    kernel: Source,
+    /// The nodes' kernel: Debian's 6.1, 6.12 (the default) or 7.2, or the file of one that you have built (bzImage).
+    #[arg(long, value_name = "VERSION|FILE")]
+    kernel: Option<Source>,
     /// Where `make modules_install INSTALL_MOD_PATH=DIR` has put the modules of a kernel that you have built.
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
@@ -63,35 +64,93 @@ pub(super) struct ShapeArgs {
     /// Do not wait until ports are Active: for subnets of which a node is the subnet manager.
     #[arg(long)]
     any_state: bool,
-    /// Memory of a node.
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = quantity::memory)]
-    memory: u32,
-    /// Processors of a node.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=64))]
-    cpus: u32,
-    /// How long the nodes may take to boot.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = quantity::time)]
-    boot_timeout: Duration,
+    /// Memory of a node: 1G, where nothing else is said.
+    #[arg(long, value_name = "SIZE", value_parser = quantity::memory)]
+    memory: Option<u32>,
+    /// Processors of a node: 1, where nothing else is said.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpus: Option<u32>,
+    /// How long the nodes may take to boot: 5m, where nothing else is said.
+    #[arg(long, value_name = "TIME", value_parser = quantity::time)]
+    boot_timeout: Option<Duration>,
+    /// Let nodes change the subnet: `ibvswitch link down ...` in a node, and other commands.
+    #[arg(long)]
+    control: bool,
     /// Let the nodes write to the directory that this is started in.
     #[arg(long)]
     writable: bool,
     /// Keep that directory out of the nodes.
     #[arg(long, conflicts_with = "writable")]
     no_share: bool,
+    /// Names of nodes, which a file says.
+    #[arg(skip)]
+    names: Vec<String>,
+    /// The folder of a file that says what nodes are like.
+    #[arg(skip)]
+    folder: Option<PathBuf>,
 }
 
 impl ShapeArgs {
+    /// The same with what a file says, where the command line says nothing.
+    pub(super) fn with(mut self, plan: &Plan) -> Result<Self> {
+        let range = |name: &str, given: Option<u32>, most: u32| match given {
+            Some(number) if !(1..=most).contains(&number) => {
+                Err(Error::Host(format!("{name} = {number}: write 1 to {most}")))
+            }
+            given => Ok(given),
+        };
+        if self.nodes.is_none() {
+            self.nodes = range("nodes", plan.nodes, MOST as u32)?.map(u64::from);
+        }
+        if self.nodes.is_none() && self.config.is_none() && plan.config.is_none() {
+            self.names = plan.node.iter().map(|it| it.name.clone()).collect();
+            range("nodes", Some(self.names.len().max(1) as u32), MOST as u32)?;
+        }
+        self.packages.extend(plan.packages.iter().cloned());
+        if self.kernel.is_none() {
+            let kernel = plan.kernel.as_ref().map(|it| it.parse());
+            self.kernel = kernel.transpose().map_err(Error::Host)?;
+            self.modules = self.modules.or(plan.modules.clone());
+        }
+        self.config = self.config.or(plan.config.clone());
+        self.any_state |= plan.any_state;
+        self.memory = self.memory.or(plan.memory);
+        self.cpus = self.cpus.or(range("cpus", plan.cpus, 64)?);
+        self.boot_timeout = self.boot_timeout.or(plan.boot_timeout);
+        self.control |= plan.control;
+        self.writable |= plan.writable && !self.no_share;
+        self.folder = plan.folder.clone();
+        Ok(self)
+    }
+
+    /// Names of its nodes, where no configuration has them.
+    pub(super) fn names(&self) -> Option<Vec<String>> {
+        self.config
+            .is_none()
+            .then(|| self.shape(None, false).names())
+    }
+
+    /// Whether nodes may have the subnet changed.
+    pub(super) fn control(&self) -> bool {
+        self.control
+    }
+
+    fn kernel(&self) -> Source {
+        let default = || Source::Debian(Kernel::default());
+        self.kernel.clone().unwrap_or_else(default)
+    }
+
     /// Fetches and builds what nodes take. While that is done a signal ends this program, and apt, as it does
     /// any program.
     pub(super) fn means(&self) -> Result<Means> {
         self.share()?;
-        if let (Source::Debian(kernel), Some(_)) = (&self.kernel, &self.modules) {
+        let kernel = self.kernel();
+        if let (Source::Debian(kernel), Some(_)) = (&kernel, &self.modules) {
             return Err(Error::Host(format!(
                 "--modules goes with the file of a kernel; {kernel} is Debian's and has its own"
             )));
         }
-        let kernel = match self.kernel {
+        let kernel = match kernel {
             Source::Debian(kernel) => kernel,
             Source::Built(_) => Kernel::default(),
         };
@@ -108,25 +167,31 @@ impl ShapeArgs {
         interrupt: &Interrupt,
     ) -> Result<(RunDir, Lab)> {
         let dir = RunDir::create(&rundir::base(), name)?;
-        let means = match &self.kernel {
+        let means = match self.kernel() {
             Source::Debian(_) => means,
             Source::Built(kernel) => {
-                let (kernel, modules) = (kernel.clone(), self.modules.clone());
+                let modules = self.modules.clone();
                 means.with(&Build { kernel, modules }, dir.path())?
             }
         };
-        let shape = Shape {
-            nodes: self.nodes.and_then(|it| usize::try_from(it).ok()),
-            subnet: self.config.clone(),
-            any_state: self.any_state,
-            memory: self.memory,
-            processors: self.cpus,
-            boot_limit: self.boot_timeout,
-            share: self.share()?,
-            exchange,
-        };
+        let shape = self.shape(self.share()?, exchange);
         let lab = Lab::start(&means, &shape, dir.path(), interrupt)?;
         Ok((dir, lab))
+    }
+
+    fn shape(&self, share: Option<Share>, exchange: bool) -> Shape {
+        const BOOT_LIMIT: Duration = Duration::from_secs(5 * 60);
+        Shape {
+            nodes: self.nodes.and_then(|it| usize::try_from(it).ok()),
+            subnet: self.config.clone(),
+            names: self.names.clone(),
+            any_state: self.any_state,
+            memory: self.memory.unwrap_or(1024),
+            processors: self.cpus.unwrap_or(1),
+            boot_limit: self.boot_timeout.unwrap_or(BOOT_LIMIT),
+            share,
+            exchange,
+        }
     }
 
     /// The directory that nodes have of the host.
@@ -135,6 +200,18 @@ impl ShapeArgs {
             return Ok(None);
         }
         let directory = env::current_dir().doing("find the working directory")?;
+        // What lies beside a file is there, wherever this is started.
+        let directory = match &self.folder {
+            Some(folder) if !folder.starts_with(&directory) => folder.clone(),
+            _ => directory,
+        };
         Share::new(&directory, self.writable).map(Some)
+    }
+
+    /// Where commands begin.
+    pub(super) fn directory(&self) -> Result<Option<PathBuf>> {
+        let share = self.share()?;
+        let begins = |share: Share| self.folder.clone().unwrap_or_else(|| share.path().into());
+        Ok(share.map(begins))
     }
 }

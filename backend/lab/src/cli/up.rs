@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read, Write},
     os::unix::net::{UnixListener, UnixStream},
+    path::PathBuf,
     process::{Command, Stdio},
     thread,
 };
@@ -22,6 +23,7 @@ use crate::{
     interrupt::Interrupt,
     nodes::Node,
     outcome::FAILED,
+    plan::Plan,
 };
 
 /// What the process in the background says when nodes are ready.
@@ -41,6 +43,19 @@ pub(super) struct UpArgs {
     name: String,
     #[command(flatten)]
     shape: ShapeArgs,
+    /// What nodes are like: lab.toml, or a folder with one. Scripts in it are for `ibvswitch lab run`.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl UpArgs {
+    fn shape(&self) -> Result<ShapeArgs> {
+        let shape = self.shape.clone();
+        match &self.file {
+            Some(file) => shape.with(&Plan::read(file)?.0),
+            None => Ok(shape),
+        }
+    }
 }
 
 /// A name that is no path.
@@ -59,7 +74,7 @@ pub(super) fn up(args: &UpArgs) -> i32 {
 
 fn started(args: &UpArgs) -> Result<i32> {
     // Done here, where a signal ends it, and said where it is read.
-    args.shape.means()?;
+    args.shape()?.means()?;
     let program = env::current_exe().doing("find this program")?;
     let (reader, writer) = io::pipe().doing("make a pipe")?;
     let mut command = Command::new(program);
@@ -94,10 +109,11 @@ pub(super) fn hold(args: &UpArgs) -> i32 {
 fn held(args: &UpArgs) -> Result<i32> {
     // Its own session, so that the terminal's signals and end are none to it. Who has one already keeps it.
     let _ = setsid();
-    let means = args.shape.means()?;
+    let shape = args.shape()?;
+    let means = shape.means()?;
     let interrupt = Interrupt::by_signals()?;
     end_with_starter(interrupt.clone());
-    let (dir, lab) = args.shape.lab(means, &args.name, true, &interrupt)?;
+    let (dir, lab) = shape.lab(means, &args.name, true, &interrupt)?;
     let names: Vec<&str> = lab.nodes().iter().map(Node::name).collect();
     let socket = dir.path().join(desk::SOCKET);
     let listener = UnixListener::bind(&socket).at("listen on", &socket)?;
@@ -110,7 +126,7 @@ fn held(args: &UpArgs) -> Result<i32> {
     let _ = writeln!(io::stdout(), "{READY}");
     dup2_stdout(&log).doing("write to the log")?;
     thread::scope(|scope| {
-        scope.spawn(|| desk::serve(&lab, &listener));
+        scope.spawn(|| desk::serve(&lab, shape.control(), &listener));
         interrupt.wait();
         // Who listens looks up.
         let _ = UnixStream::connect(&socket);

@@ -8,8 +8,12 @@ use std::{
 use super::{Guest, Output, lock};
 use crate::{
     channel::{Barrier, Channel, Event, Silence},
+    control::Request,
     error::{Error, Result},
 };
+
+/// What of a command's output is kept, in bytes: the end of it, and up to twice as much in between.
+const KEPT: usize = 16 << 20;
 
 /// How long a killed command may take to be gone.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
@@ -23,6 +27,8 @@ pub enum News {
     Printed(Vec<u8>),
     /// Something that it has started waits at a barrier.
     Waits(Barrier),
+    /// Something that it has started asks for a command of ibvswitch.
+    Asks(Request),
     /// It has ended with this status; 128 + signal if a signal ended it.
     Ended(i32),
 }
@@ -224,6 +230,11 @@ impl Job<'_> {
     fn event(&mut self, deadline: Instant) -> std::result::Result<(), Silence> {
         if let News::Printed(bytes) = self.next(deadline)? {
             self.output.extend(bytes);
+            // A guest prints as much as it likes.
+            if self.output.len() > 2 * KEPT {
+                let over = self.output.len() - KEPT;
+                self.output.drain(..over);
+            }
         }
         Ok(())
     }
@@ -234,6 +245,7 @@ impl Job<'_> {
             match channel.event(deadline)? {
                 Event::Output(bytes) => return Ok(News::Printed(bytes)),
                 Event::Barrier(barrier) => return Ok(News::Waits(barrier)),
+                Event::Control(request) => return Ok(News::Asks(request)),
                 Event::Pid(id, pid) if id == self.id => {
                     self.pid = Some(pid);
                     return Ok(News::Started(pid));
