@@ -35,7 +35,7 @@ fn memory() -> GuestMemory {
         let mapping = Mapping::of_shared(addr, &memory).expect("is valid");
         table.map(mapping).expect("there is room");
     }
-    GuestMemory(table.view())
+    GuestMemory::new(table.view(), None)
 }
 
 /// An RDMA WRITE of 8 inline bytes, as the interface has it.

@@ -24,7 +24,7 @@ fn guest(name: &str, logs: bool) -> Result<(DmaTable, GuestMemory)> {
     if logs {
         table.start_dirty_log();
     }
-    let memory = GuestMemory(table.view());
+    let memory = GuestMemory::new(table.view(), None);
     Ok((table, memory))
 }
 

@@ -6,6 +6,7 @@ use connectx::Region;
 use driver::bits::{cqc, eqc, mkc, put_dword, put_qword, qpc, reply, request, srqc};
 use driver::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Opcode};
 use hca::Dma;
+use hca::dma::DEVICE_MEMORY;
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::Machine;
@@ -32,14 +33,19 @@ const CMDQ_ADDR_H: u64 = 0x10;
 /// Offset in BAR 0 of the doorbell of the command queue.
 pub const CMD_DBELL: u64 = 0x18;
 
-/// Guest memory, one mapping.
+/// Bytes of the device's memory, and where they end in BAR 0.
+const DEVICE: (usize, u64) = (256 << 10, 1 << 20);
+
+/// Guest memory, one mapping, and the device's.
 #[derive(Debug, Clone)]
-pub struct GuestMemory(Arc<MmapRegion>);
+pub struct GuestMemory(Arc<[MmapRegion; 2]>);
 
 impl GuestMemory {
     /// Zeroes.
     pub fn new() -> Self {
-        Self(Arc::new(MmapRegion::new(MEMORY).expect("memory")))
+        Self(Arc::new(
+            [MEMORY, DEVICE.0].map(|size| MmapRegion::new(size).expect("memory")),
+        ))
     }
 
     /// Writes what lies within the memory.
@@ -65,8 +71,14 @@ impl Default for GuestMemory {
 
 impl Dma for GuestMemory {
     fn read_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
-        let addr = usize::try_from(addr).ok().filter(|&addr| addr < MEMORY)?;
-        self.0.get_slice(addr, len.min(MEMORY - addr)).ok()
+        let (of_guest, of_device) = (&self.0[0], &self.0[1]);
+        let begin = DEVICE_MEMORY + DEVICE.1 - DEVICE.0 as u64;
+        let (region, at) = match addr.checked_sub(begin) {
+            Some(at) => (of_device, at),
+            None => (of_guest, addr),
+        };
+        let at = usize::try_from(at).ok().filter(|&at| at < region.len())?;
+        region.get_slice(at, len.min(region.len() - at)).ok()
     }
 
     fn write_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {

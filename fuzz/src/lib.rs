@@ -119,7 +119,7 @@ impl Machine {
         let subnet = FixedSubnet::new(count);
         let mut engine = Engine::new(Box::new(subnet), clock.clone(), 0x5eed);
         let configuration = Configuration {
-            bar_size: 256 << 10,
+            bar_size: 1 << 20,
             ..Configuration::default()
         };
         let quota = Quota {

@@ -22,7 +22,7 @@ pub struct Registers {
     pub health: [u8; 64],
 }
 
-/// Doorbell pages that are memory, which a guest may map.
+/// Doorbell pages that are memory, which a guest may map, and the device's memory behind them, or that alone.
 #[derive(Debug, Clone)]
 pub struct DoorbellPages {
     /// What to map.
@@ -53,7 +53,7 @@ pub trait Backend: Send {
     /// What its initialization segment says now.
     fn registers(&self) -> Registers;
 
-    /// Doorbell pages that the guest may write without the device hearing of it here; `None` where each
+    /// What of BAR 0 the guest may write without the device hearing of it here; `None` where each
     /// write comes by [`Backend::doorbell`].
     fn doorbell_pages(&self) -> Option<DoorbellPages> {
         None

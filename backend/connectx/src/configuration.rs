@@ -61,9 +61,11 @@ pub struct Configuration {
     /// As which device drivers know it.
     pub identity: Identity,
     /// Bytes of BAR 0, a power of two of at least 128 KiB. Every 4 KiB but the
-    /// first 16 KiB are a doorbell page; each process that opens the device
-    /// takes one.
+    /// first 16 KiB and the device's memory are a doorbell page; each process
+    /// that opens the device takes one.
     pub bar_size: u64,
+    /// Bytes of memory of the device, at the end of BAR 0, in whole pages. A small BAR has none.
+    pub device_memory: u64,
     /// Interrupt vectors, 2 to 128: one for asynchronous events and one per
     /// completion vector.
     pub vectors: u16,
@@ -78,6 +80,7 @@ impl Default for Configuration {
         Self {
             identity: Identity::default(),
             bar_size: 8 << 20,
+            device_memory: DEVICE_MEMORY_IN_BAR,
             vectors: 32,
             doorbells: Doorbells::Trap,
             like: Likeness::Plain,
@@ -88,6 +91,12 @@ impl Default for Configuration {
 /// Where a ConnectX has its MSI-X structures in BAR 0, in bytes: in the two pages before the first doorbell
 /// page.
 pub const MSIX_IN_BAR0: u64 = 0x2000;
+
+/// Bytes of BAR 0 for memory of the device. Whoever allocates of it takes whole pages of this area, of which
+/// the memory itself may be less ([`MAX_DEVICE_MEMORY`]).
+const DEVICE_MEMORY_IN_BAR: u64 = 256 << 10;
+/// Bytes of memory of the device that a function has at most.
+pub const MAX_DEVICE_MEMORY: u64 = 128 << 10;
 
 /// Pages of BAR 0 at its start that always trap: the initialization segment,
 /// and the doorbell pages that the kernel's driver gets, which come first.
@@ -118,13 +127,27 @@ impl Configuration {
     pub fn checked(mut self) -> Self {
         self.bar_size = self.bar_size.clamp(128 << 10, 1 << 30).next_power_of_two();
         self.vectors = self.vectors.clamp(2, MAX_VECTORS);
+        let fits =
+            self.device_memory.is_multiple_of(PAGE_SIZE) && self.device_memory <= self.bar_size / 4;
+        if !fits {
+            self.device_memory = 0;
+        }
         self
     }
 
-    /// Number of pages of BAR 0.
+    /// Number of pages of BAR 0 up to the last doorbell page.
     #[must_use]
     pub const fn pages(&self) -> u32 {
-        (self.bar_size / PAGE_SIZE) as u32
+        ((self.bar_size - self.device_memory) / PAGE_SIZE) as u32
+    }
+
+    /// Where the device's memory is in BAR 0, as offset and length in bytes, if it has any.
+    #[must_use]
+    pub const fn device_memory_area(&self) -> Option<(u64, u64)> {
+        match self.device_memory {
+            0 => None,
+            len => Some((self.bar_size - len, len)),
+        }
     }
 
     /// Whether the device sees writes to doorbell page `uar`.
@@ -134,14 +157,23 @@ impl Configuration {
     }
 
     /// The part of BAR 0 that is memory which the guest may map, as offset and
-    /// length in bytes, if any.
+    /// length in bytes, if any: doorbell pages that do not trap, and the device's memory behind them.
     #[must_use]
     pub const fn mapped_area(&self) -> Option<(u64, u64)> {
+        match self.doorbell_area() {
+            Some((start, _)) => Some((start, self.bar_size - start)),
+            None => self.device_memory_area(),
+        }
+    }
+
+    /// The doorbell pages that are memory, as offset and length in bytes, if any.
+    #[must_use]
+    pub const fn doorbell_area(&self) -> Option<(u64, u64)> {
         match self.doorbells {
             Doorbells::Trap => None,
             Doorbells::Poll => {
                 let start = TRAPPED_PAGES as u64 * PAGE_SIZE;
-                Some((start, self.bar_size - start))
+                Some((start, self.bar_size - self.device_memory - start))
             }
         }
     }

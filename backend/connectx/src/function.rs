@@ -1,5 +1,7 @@
 //! The PCI function as its guest sees it: configuration space and BARs.
 
+use hca::dma::{self, DEVICE_MEMORY};
+
 use crate::backend::Backend;
 use crate::bits::initialization::{FIRST_UAR, PAGE_SIZE};
 use crate::configuration::{Configuration, MSIX_IN_BAR0};
@@ -114,6 +116,11 @@ impl<B: Backend> Function<B> {
             Region::Bar0 if offset < u64::from(FIRST_UAR) * PAGE_SIZE => {
                 self.segment.read(offset, data, &self.backend.registers());
             }
+            Region::Bar0 if self.is_device_memory(offset) => {
+                data.fill(0);
+                // A monitor that does not map it. What is past its end reads as zeros.
+                let _ = dma::read(self.backend.dma(), DEVICE_MEMORY + offset, data);
+            }
             // Doorbells read as zero.
             Region::Bar0 => data.fill(0),
             Region::Bar2 => self.msix.read(offset, data),
@@ -149,7 +156,17 @@ impl<B: Backend> Function<B> {
         self.configuration.has_msix_in_bar0() && place.contains(&offset)
     }
 
+    /// Whether the device's memory is at byte `offset` of BAR 0.
+    fn is_device_memory(&self, offset: u64) -> bool {
+        let area = self.configuration.device_memory_area();
+        area.is_some_and(|(begin, len)| (begin..begin + len).contains(&offset))
+    }
+
     fn write_bar0(&mut self, offset: u64, data: &[u8]) -> Effect {
+        if self.is_device_memory(offset) {
+            let _ = dma::write(self.backend.dma(), DEVICE_MEMORY + offset, data);
+            return Effect::None;
+        }
         let page = offset / PAGE_SIZE;
         if page >= u64::from(FIRST_UAR) {
             if page < u64::from(self.configuration.pages()) {

@@ -42,7 +42,9 @@ mod testing;
 
 pub use absent::{Absent, Part};
 pub use backend::{Backend, DoorbellPages, Registers};
-pub use configuration::{Configuration, Doorbells, Identity, Likeness, TRAPPED_PAGES};
+pub use configuration::{
+    Configuration, Doorbells, Identity, Likeness, MAX_DEVICE_MEMORY, TRAPPED_PAGES,
+};
 pub use face::Mlx5;
 pub use function::{Effect, Function, Region};
 pub use image::{FunctionImage, FunctionImageV1, RestoreError, SoftwareImageV1};

@@ -9,6 +9,7 @@ pub mod capability;
 mod completion_queue;
 pub(crate) mod counter;
 mod device;
+mod device_memory;
 mod event_queue;
 pub(crate) mod firmware;
 pub(crate) mod firmware_pages;
@@ -209,6 +210,8 @@ impl<D: Dma + 'static> Commands<'_, D> {
             Opcode::QueryAdapter => query_adapter(reply),
             Opcode::QueryMkey => self.query_mkey(request, reply),
             Opcode::DestroyMkey => self.destroy_mkey(request),
+            Opcode::AllocMemic => self.alloc_memic(request, reply),
+            Opcode::DeallocMemic => self.dealloc_memic(request),
             Opcode::QueryEq => self.query_eq(request, reply),
             Opcode::DestroyEq => self.destroy_eq(request),
             Opcode::QueryCq => self.query_cq(request, reply),

@@ -1,6 +1,7 @@
 //! What a function has besides the engine's objects: event queues, doorbell
 //! pages, capabilities, and the contexts that queries return.
 
+pub(crate) mod device_memory;
 mod uar;
 
 use std::collections::{BTreeMap, HashSet};
@@ -20,6 +21,7 @@ use crate::queue::event::{Entry, EventQueue, EventQueueImageV1, Interrupts};
 use crate::software::capability::{ChosenImageV1, LOG_MAX_EQ};
 use crate::software::user_memory::{UserMemory, UserMemoryImageV1};
 
+use device_memory::DeviceMemory;
 use uar::Uars;
 
 /// How far the driver has brought the function.
@@ -46,6 +48,7 @@ pub struct FunctionState {
     pub(crate) atomic_capabilities: Box<[u8; atomic_caps::SIZE]>,
     pub(crate) contexts: Contexts,
     pub(crate) user_memory: UserMemory,
+    pub(crate) device_memory: DeviceMemory,
     /// Pages that the driver has given to firmware.
     pub(crate) firmware_pages: Vec<u64>,
     /// The version of the command interface that the driver has chosen (ISSI).
@@ -93,6 +96,7 @@ impl FunctionState {
             atomic_capabilities: Box::new([0; atomic_caps::SIZE]),
             contexts: Contexts::default(),
             user_memory: UserMemory::default(),
+            device_memory: DeviceMemory::default(),
             firmware_pages: Vec::new(),
             interface: 0,
             unknown: HashSet::new(),
@@ -116,6 +120,7 @@ impl FunctionState {
     /// Forgets everything that objects have left here, and returns it.
     pub(crate) fn drop_objects(&mut self) -> Left {
         let uars = Uars::new(&self.configuration);
+        self.device_memory = DeviceMemory::default();
         Left {
             _events: std::mem::take(&mut self.events),
             _uars: std::mem::replace(&mut self.uars, uars),
@@ -126,7 +131,7 @@ impl FunctionState {
 
     /// Finds a doorbell page that was rung since this was asked last, and returns
     /// the queue pair that the last doorbell in it was for. `area` is the memory
-    /// behind [`Configuration::mapped_area`]. Ask until there is none; but no
+    /// behind [`Configuration::doorbell_area`]. Ask until there is none; but no
     /// more often than there are pages, since a guest may ring faster than that.
     ///
     /// This is a hint: queue pairs of one program overwrite each other's
@@ -219,6 +224,9 @@ pub struct StateImageV1 {
     counter_set: Option<[u32; 10]>,
     #[serde(default)]
     user_memory: Vec<UserMemoryImageV1>,
+    /// Allocated pieces of the device's memory: where in BAR 0, and how long, in bytes.
+    #[serde(default)]
+    device_memory: Vec<(u64, u64)>,
     #[serde(default)]
     firmware_pages: Vec<u64>,
     #[serde(default)]
@@ -283,6 +291,7 @@ impl FunctionState {
             srq_contexts: Vec::new(),
             counter_set: None,
             user_memory: self.user_memory.save(),
+            device_memory: self.device_memory.save(),
             firmware_pages: self.firmware_pages.clone(),
             interface: self.interface,
         }
@@ -307,6 +316,7 @@ impl FunctionState {
         }
         self.uars.restore(&image.uars, image.any_uar)?;
         self.user_memory = UserMemory::restore(&image.user_memory, &mut held)?;
+        self.device_memory = DeviceMemory::restore(&image.device_memory, &self.configuration)?;
         self.firmware_pages.clone_from(&image.firmware_pages);
         self.interface = image.interface.min(1);
         let (general, atomic) = (

@@ -3,10 +3,16 @@
 use std::sync::{Arc, Mutex};
 
 use crate::Interrupts;
-use hca::{Dma, dma};
-use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileSlice};
+use hca::Dma;
+use hca::dma::{self, DEVICE_MEMORY};
+use vm_memory::{
+    GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, VolatileSlice,
+};
 
-/// Memory from DMA address zero on.
+/// Where the device's memory is in BAR 0 of a function as it is by default, and its length.
+const DEVICE: (u64, usize) = (0x7c_0000, 0x4_0000);
+
+/// Memory from DMA address zero on, and the device's.
 #[derive(Debug, Clone)]
 pub struct Memory(Arc<GuestMemoryMmap>);
 
@@ -14,7 +20,11 @@ impl Memory {
     /// `len` bytes of zeros.
     pub fn new(len: usize) -> Self {
         Self(Arc::new(
-            GuestMemoryMmap::from_ranges(&[(GuestAddress(0), len)]).unwrap(),
+            GuestMemoryMmap::from_ranges(&[
+                (GuestAddress(0), len),
+                (GuestAddress(DEVICE_MEMORY + DEVICE.0), DEVICE.1),
+            ])
+            .unwrap(),
         ))
     }
 
@@ -38,10 +48,7 @@ impl Memory {
 
 impl Dma for Memory {
     fn read_window(&self, addr: u64, len: usize) -> Option<VolatileSlice<'_>> {
-        let end = self.0.last_addr().0;
-        if addr > end {
-            return None;
-        }
+        let end = self.0.find_region(GuestAddress(addr))?.last_addr().0;
         let len = len.min(usize::try_from(end - addr + 1).ok()?);
         self.0.get_slice(GuestAddress(addr), len).ok()
     }

@@ -72,7 +72,8 @@ fn of_vf(vf: &Vf, vfs: u64) -> u64 {
     let mappings = (MAX_DMA_MAPS * size_of::<Mapping>()) as u64;
     let fanouts = FANOUTS * vfs * size_of::<Route>() as u64;
     let doorbells = match vf.doorbells {
-        Doorbells::Trap => 0,
+        // The memory of the device.
+        Doorbells::Trap => Configuration::default().device_memory,
         Doorbells::Poll | Doorbells::Adaptive => Configuration::default().bar_size,
     };
     let tables = match vf.model.cluster {

@@ -226,6 +226,8 @@ fn configuration(physical: &dyn Physical) -> Configuration {
     let mapped = physical.doorbell_pages(TRAPPED_PAGES).is_some();
     Configuration {
         bar_size: physical.bar_size(),
+        // What the VF has of its own is not offered.
+        device_memory: 0,
         vectors: physical.vectors().min(MAX_VECTORS),
         doorbells: if mapped {
             Doorbells::Poll

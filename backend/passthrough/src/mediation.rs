@@ -259,6 +259,11 @@ impl Judge<'_> {
             Opcode::CreateMkey => self.create_key(request),
             Opcode::QueryMkey => self.with(Kind::Key, request),
             Opcode::DestroyMkey => self.gone(Kind::Key, request),
+            // Memory of the VF's own. Whether it is cleared between guests is the VF's matter.
+            Opcode::AllocMemic | Opcode::DeallocMemic => refuse(
+                Status::BadOperation,
+                "memory of the device is not for guests",
+            ),
             Opcode::CreateEq => self.create_event_queue(request),
             Opcode::QueryEq => self.query_event_queue(request),
             Opcode::DestroyEq => self.gone(Kind::EventQueue, request),

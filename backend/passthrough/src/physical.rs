@@ -65,9 +65,9 @@ pub(crate) fn doorbell_area(areas: &[SparseArea], first: u32, bar_size: u64) -> 
     let first = u64::from(first) * PAGE_SIZE;
     let pages = areas.iter().filter_map(|area| {
         let end = area.offset.checked_add(area.size)?;
-        let begin = area.offset.max(first);
-        let aligned = (begin | end).is_multiple_of(PAGE_SIZE);
-        (aligned && begin < end && end <= bar_size).then(|| (begin, end - begin))
+        // Only where the first of them is there: others may be memory of the device and no doorbells.
+        let aligned = (first | end).is_multiple_of(PAGE_SIZE) && area.offset <= first;
+        (aligned && first < end && end <= bar_size).then(|| (first, end - first))
     });
     pages.max_by_key(|(_, len)| *len)
 }

@@ -23,7 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::statfs::{
     BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, HUGETLBFS_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC, fstatfs,
@@ -285,6 +285,16 @@ impl SharedMemory {
     #[inline]
     pub fn slice(&self, offset: usize, len: usize) -> Option<VolatileSlice<'_>> {
         self.mapped.slice(offset, len)
+    }
+
+    /// Makes zeros of whole pages, which the system has again. Whoever maps them sees that.
+    ///
+    /// # Errors
+    /// They are not within the memory.
+    pub fn clear(&self, offset: usize, len: usize) -> io::Result<()> {
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let (offset, len) = (offset as libc::off_t, len as libc::off_t);
+        Ok(fallocate(&self.fd, flags, offset, len)?)
     }
 }
 

@@ -81,11 +81,16 @@ impl Bar {
 
     /// A page of it that is mapped.
     pub(crate) fn page(&self, offset: u64) -> Option<Window> {
+        self.window(offset, PAGE)
+    }
+
+    /// Bytes of it that are mapped.
+    pub(crate) fn window(&self, offset: u64, len: usize) -> Option<Window> {
         let part = self.parts.iter().find(|part| {
             let area = part.area;
-            area.offset <= offset && offset + PAGE as u64 <= area.offset + area.size
+            area.offset <= offset && offset + len as u64 <= area.offset + area.size
         })?;
         let offset = usize::try_from(part.begin + offset - part.area.offset).ok()?;
-        Window::new(&part.memory, offset, PAGE)
+        Window::new(&part.memory, offset, len)
     }
 }

@@ -108,6 +108,33 @@ pub mod request {
     pub const MULTICAST_GID: usize = 0x10;
 }
 
+/// Memory of the device: its capabilities, ALLOC_MEMIC and DEALLOC_MEMIC.
+pub mod dm {
+    use super::{Field, field};
+
+    /// Modifier of a query: what of these capabilities is in use.
+    pub const CURRENT: u16 = 0xf << 1 | 1;
+    /// There is any.
+    pub const MEMIC: Field = field(0x00, 31, 31);
+    /// Where in BAR 0.
+    pub const BAR_START: usize = 0x08;
+    /// How much of BAR 0.
+    pub const BAR_SIZE: Field = field(0x10, 31, 0);
+
+    /// Of ALLOC_MEMIC: where it may begin.
+    pub const RANGE_START: usize = 0x10;
+    /// Of ALLOC_MEMIC: how long the pages are that it may be in.
+    pub const RANGE_SIZE: Field = field(0x18, 31, 0);
+    /// Of ALLOC_MEMIC: its length.
+    pub const SIZE: Field = field(0x1c, 31, 0);
+    /// In the reply: where it begins.
+    pub const ALLOCATED: usize = 0x08;
+    /// Of DEALLOC_MEMIC: where it begins.
+    pub const FREED: usize = 0x10;
+    /// Of DEALLOC_MEMIC: its length.
+    pub const FREED_SIZE: Field = field(0x18, 31, 0);
+}
+
 /// What all replies have in common, `mlx5_ifc_mbox_out`.
 pub mod reply {
     use super::{Field, field};
@@ -326,6 +353,8 @@ pub mod mkc {
     pub const LR: Field = field(0x00, 10, 10);
     /// Kind of translation.
     pub const ACCESS_MODE: Field = field(0x00, 9, 8);
+    /// Its upper bits.
+    pub const ACCESS_MODE_HIGH: Field = field(0x00, 28, 26);
     /// Queue pair that may use it, or all ones.
     pub const QPN: Field = field(0x04, 31, 8);
     /// Variant, chosen by the driver.

@@ -381,7 +381,7 @@ impl Device {
         self.0.capabilities.lock().clone()
     }
 
-    fn query_capabilities(&self, op_mod: u16) -> Result<Vec<u8>> {
+    pub(crate) fn query_capabilities(&self, op_mod: u16) -> Result<Vec<u8>> {
         let input = request(Opcode::QueryHcaCap, op_mod, 16);
         let mut out = self.command(&input, reply::BODY + 4096)?;
         Ok(out.split_off(reply::BODY))

@@ -137,7 +137,7 @@ impl Window {
         unsafe { std::slice::from_raw_parts(self.base.cast(), self.len / 4) }
     }
 
-    fn slice(&self, offset: usize, len: usize) -> VolatileSlice<'_> {
+    pub(crate) fn slice(&self, offset: usize, len: usize) -> VolatileSlice<'_> {
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= self.len),
             "{len} bytes at {offset} of a buffer of {}",

@@ -50,6 +50,8 @@ codes! {
         QueryMkey = 0x201,
         DestroyMkey = 0x202,
         QuerySpecialContexts = 0x203,
+        AllocMemic = 0x205,
+        DeallocMemic = 0x206,
         CreateEq = 0x301,
         DestroyEq = 0x302,
         QueryEq = 0x303,

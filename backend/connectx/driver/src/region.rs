@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::bits::{mkc, put_qword, reply, request};
 use crate::command::request;
 use crate::device::{Device, Object, append_pages};
+use crate::device_memory::DeviceMemory;
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::opcode::Opcode;
@@ -130,6 +131,7 @@ pub(crate) enum Mode {
     Physical = 0,
     Pages = 1,
     Indirect = 2,
+    DeviceMemory = 5,
 }
 
 /// A memory region.
@@ -191,6 +193,28 @@ impl MemoryRegion {
             mkc::LENGTH64.set(context, 1);
         };
         Self::create(pd, Mode::Physical, context, Vec::new(), 0)
+    }
+
+    /// Registers `len` bytes of the device's memory from byte `at` on. Their addresses begin at zero.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    ///
+    /// # Panics
+    /// They are of another device.
+    pub fn of_device(
+        pd: &Arc<ProtectionDomain>,
+        memory: &DeviceMemory,
+        (at, len): (u64, u64),
+        access: Access,
+    ) -> Result<Self> {
+        assert!(Arc::ptr_eq(&memory.device().0, &pd.device().0));
+        let context = |context: &mut [u8]| {
+            access.set(context);
+            put_qword(context, mkc::START_ADDR, memory.offset() + at);
+            put_qword(context, mkc::LEN, len);
+        };
+        Self::create(pd, Mode::DeviceMemory, context, Vec::new(), 0)
     }
 
     /// A region made of stretches of others, from address `start` on.
@@ -260,7 +284,8 @@ impl MemoryRegion {
         request::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, octwords);
         let context = &mut input[request::CONTEXT..];
         mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, octwords);
-        mkc::ACCESS_MODE.set(context, mode as u32);
+        mkc::ACCESS_MODE.set(context, mode as u32 & 3);
+        mkc::ACCESS_MODE_HIGH.set(context, mode as u32 >> 2);
         mkc::QPN.set(context, ANY_QPN);
         mkc::MKEY_7_0.set(context, variant);
         mkc::PD.set(context, pd.number());

@@ -7,6 +7,8 @@ pub const CAPABILITY_SIZE: usize = 4096;
 
 /// General device capabilities (type 0).
 pub const TYPE_GENERAL: u32 = 0;
+/// Memory of the device (type 15).
+pub const TYPE_DEVICE_MEMORY: u32 = 15;
 /// Atomic operations (type 3).
 pub const TYPE_ATOMIC: u32 = 3;
 
@@ -38,6 +40,7 @@ structures! {
         MAX_QP_CNT: 0x030 [25:16];
         PKEY_TABLE_SIZE: 0x030 [15:0];
         IB_VIRT: 0x034 [29:29];
+        DEVICE_MEMORY: 0x034 [23:23];
         LOCAL_CA_ACK_DELAY: 0x034 [20:16];
         ENHANCED_ERROR_Q_COUNTERS: 0x034 [14:14];
         PORT_TYPE: 0x034 [9:8];
@@ -85,6 +88,16 @@ structures! {
         SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1: 0x008 [25:25];
         ATOMIC_OPERATIONS: 0x010 [15:0];
         ATOMIC_SIZE_QP: 0x014 [15:0];
+    }
+
+    /// Capabilities of memory of the device.
+    device_mem_cap(256) {
+        MEMIC: 0x000 [31:31];
+        LOG_MIN_MEMIC_ALLOC_SIZE: 0x004 [20:16];
+        LOG_MAX_MEMIC_ADDR_ALIGNMENT: 0x004 [7:0];
+        MEMIC_BAR_START_ADDR: 0x008 wide;
+        MEMIC_BAR_SIZE: 0x010 [31:0];
+        MAX_MEMIC_SIZE: 0x014 [31:0];
     }
 
     /// Reply of QUERY_HCA_CAP.

@@ -73,6 +73,25 @@ structures! {
         VSD_CONTD_PSID: 0xf0 (16);
     }
 
+    /// Request of ALLOC_MEMIC.
+    alloc_memic_in(32) {
+        LOG_MEMIC_ADDR_ALIGNMENT: 0x0c [7:0];
+        RANGE_START_ADDR: 0x10 wide;
+        RANGE_SIZE: 0x18 [31:0];
+        MEMIC_SIZE: 0x1c [31:0];
+    }
+
+    /// Reply of ALLOC_MEMIC.
+    alloc_memic_out(16) {
+        MEMIC_START_ADDR: 0x08 wide;
+    }
+
+    /// Request of DEALLOC_MEMIC.
+    dealloc_memic_in(32) {
+        MEMIC_START_ADDR: 0x10 wide;
+        MEMIC_SIZE: 0x18 [31:0];
+    }
+
     /// Request of ATTACH_TO_MCG and DETACH_FROM_MCG.
     attach_to_mcg_in(32) {
         QPN: 0x08 [23:0];
@@ -143,6 +162,8 @@ codes! {
         CreateMkey = 0x200,
         QueryMkey = 0x201,
         DestroyMkey = 0x202,
+        AllocMemic = 0x205,
+        DeallocMemic = 0x206,
         CreateEq = 0x301,
         DestroyEq = 0x302,
         QueryEq = 0x303,

@@ -57,6 +57,8 @@ pub const MODE_MTT: u32 = 1;
 pub const MODE_KLM: u32 = 2;
 /// Access mode: stretches of other keys, all of the same size.
 pub const MODE_KSM: u32 = 3;
+/// Access mode: memory of the device.
+pub const MODE_MEMIC: u32 = 5;
 
 /// The local key that ends a scatter list.
 pub const TERMINATOR_LKEY: u32 = 0x100;

@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 use super::user_memory::LOG_MAX as LOG_MAX_USER_MEMORY;
 use super::{Commands, Outcome, Refusal, refuse};
 use crate::bits::capability::{
-    TYPE_ATOMIC, TYPE_GENERAL, atomic_caps as atomic_cap, cmd_hca_cap as cap, query_hca_cap_out,
-    set_hca_cap_in,
+    TYPE_ATOMIC, TYPE_DEVICE_MEMORY, TYPE_GENERAL, atomic_caps as atomic_cap, cmd_hca_cap as cap,
+    device_mem_cap as memory_cap, query_hca_cap_out, set_hca_cap_in,
 };
 use crate::bits::command::{Status, create_eq_in as head_in};
-use crate::configuration::{Configuration, Likeness};
+use crate::configuration::{Configuration, Likeness, MAX_DEVICE_MEMORY};
 use crate::queue::event::LOG_MAX_EQ_SIZE;
+use crate::state::device_memory::UNIT;
 
 /// Largest send and receive queue, as a power of two of blocks and requests.
 pub const LOG_MAX_QP_SIZE: u32 = 15;
@@ -63,6 +64,10 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         // A queue pair may change its set while it sends.
         (cap::RTS2RTS_QP_COUNTERS_SET_ID, 1),
         (cap::IB_VIRT, 1),
+        (
+            cap::DEVICE_MEMORY,
+            configuration.device_memory_area().is_some().into(),
+        ),
         (cap::LOCAL_CA_ACK_DELAY, 16),
         // InfiniBand.
         (cap::PORT_TYPE, 0),
@@ -132,6 +137,23 @@ pub(crate) fn atomic() -> Box<[u8; atomic_cap::SIZE]> {
     caps
 }
 
+/// Capabilities of memory of the device: pieces of 64 bytes and more, and no operations by the addresses of its
+/// own that later devices have.
+fn device_memory(configuration: &Configuration) -> Box<[u8; memory_cap::SIZE]> {
+    let mut caps = Box::new([0; memory_cap::SIZE]);
+    if let Some((offset, len)) = configuration.device_memory_area() {
+        let bytes = caps.as_mut_slice();
+        memory_cap::MEMIC.set(bytes, 1);
+        memory_cap::LOG_MIN_MEMIC_ALLOC_SIZE.set(bytes, UNIT.ilog2());
+        // Pieces begin at a multiple of 64 bytes, or of a page of 4 KiB at most.
+        memory_cap::LOG_MAX_MEMIC_ADDR_ALIGNMENT.set(bytes, 6);
+        memory_cap::MEMIC_BAR_START_ADDR.set(bytes, offset);
+        memory_cap::MEMIC_BAR_SIZE.set(bytes, len as u32);
+        memory_cap::MAX_MEMIC_SIZE.set(bytes, MAX_DEVICE_MEMORY as u32);
+    }
+    caps
+}
+
 /// What a driver has chosen of the capabilities.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -182,6 +204,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
             (TYPE_GENERAL, false) => copy(general(&state.configuration, &state.quota).as_slice()),
             (TYPE_ATOMIC, true) => copy(state.atomic_capabilities.as_slice()),
             (TYPE_ATOMIC, false) => copy(atomic().as_slice()),
+            (TYPE_DEVICE_MEMORY, _) => copy(device_memory(&state.configuration).as_slice()),
             _ => return Err(refuse(Status::BadParameter, "no such kind of capabilities")),
         }
         Ok(())

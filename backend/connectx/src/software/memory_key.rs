@@ -1,12 +1,13 @@
 //! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
 
+use hca::dma::DEVICE_MEMORY;
 use hca::mr::{Access, KlmList, MAX_KLMS, MemoryKey, Translation};
 use hca::{Dma, Face, PageList, VerbError};
 
 use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
 use crate::bits::command::Status;
 use crate::bits::memory_key::{
-    ANY_QPN, MODE_KLM, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc, query_mkey_out,
+    ANY_QPN, MODE_KLM, MODE_MEMIC, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc, query_mkey_out,
 };
 use crate::face::Mlx5;
 use crate::request::{key_length, key_queue_pair};
@@ -72,6 +73,11 @@ fn translation<D: Dma + 'static>(
             Mlx5::<D>::decode_klms(entries, &mut klms);
             Ok((Translation::Indirect(KlmList::new(klms)), octwords))
         }
+        // Whether it is there is seen with the function's state.
+        MODE_MEMIC if !mkc::UMR_EN.is_set(context) && !mkc::LENGTH64.is_set(context) => {
+            let first = DEVICE_MEMORY.wrapping_add(mkc::START_ADDR.get(context));
+            Ok((Translation::Stretch { first }, 0))
+        }
         _ => Err(refuse(
             Status::BadParameter,
             "this access mode is not supported",
@@ -132,6 +138,14 @@ impl<D: Dma + 'static> Commands<'_, D> {
         // Driver and device count in octwords, so a list may be one entry longer
         // than the region needs; never longer than it was sized for.
         let capacity = capacity.max(translation.entries());
+        let start = match &translation {
+            // Such a region has its addresses from zero on.
+            Translation::Stretch { first } => {
+                self.check_device_memory(request, first.wrapping_sub(DEVICE_MEMORY))?;
+                0
+            }
+            _ => mkc::START_ADDR.get(context),
+        };
         let access = RIGHTS.iter().fold(Access::NONE, |access, &(field, right)| {
             access.with(right, field.is_set(context))
         });
@@ -141,7 +155,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
                 variant: mkc::MKEY_7_0.get(context) as u8,
                 free: mkc::FREE.is_set(context),
                 pd: mkc::PD.get(context),
-                start: mkc::START_ADDR.get(context),
+                start,
                 len: key_length(context),
                 access,
                 remote_invalidate: mkc::EN_RINVAL.is_set(context),
@@ -153,6 +167,21 @@ impl<D: Dma + 'static> Commands<'_, D> {
         )?;
         NUMBER.set(reply, index);
         Ok(())
+    }
+
+    /// A region of the device's memory, which begins at this place in BAR 0, is to be of one allocated piece.
+    /// The pieces are the kernel's to tell apart: no other user of the function may name them.
+    fn check_device_memory(&self, request: &[u8], at: u64) -> Outcome {
+        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
+        let is_kernels = crate::bits::dword(request, 0) as u16 == 0;
+        let len = mkc::LEN.get(context);
+        if is_kernels && self.state().device_memory.has(at, len) {
+            return Ok(());
+        }
+        Err(refuse(
+            Status::BadParameter,
+            "the region is not of one allocated piece of the device's memory",
+        ))
     }
 
     pub(super) fn destroy_mkey(&mut self, request: &[u8]) -> Outcome {
@@ -175,13 +204,15 @@ impl<D: Dma + 'static> Commands<'_, D> {
                 (MODE_MTT, key.capacity.div_ceil(2))
             }
             Translation::Indirect(_) => (MODE_KLM, key.capacity),
+            Translation::Stretch { .. } => (MODE_MEMIC, 0),
         };
         for (field, right) in RIGHTS {
             field.set(out, u32::from(key.access.grants(right)));
         }
         let values = [
             (mkc::FREE, u32::from(key.free)),
-            (mkc::ACCESS_MODE_1_0, mode),
+            (mkc::ACCESS_MODE_1_0, mode & 3),
+            (mkc::ACCESS_MODE_4_2, mode >> 2),
             (mkc::UMR_EN, u32::from(key.updatable)),
             (mkc::QPN, key.qpn.map_or(ANY_QPN, wire::Qpn::value)),
             (mkc::MKEY_7_0, u32::from(key.variant)),
@@ -193,7 +224,11 @@ impl<D: Dma + 'static> Commands<'_, D> {
         for (field, value) in values {
             field.set(out, value);
         }
-        mkc::START_ADDR.set(out, key.start);
+        let start = match key.translation {
+            Translation::Stretch { first } => first.wrapping_sub(DEVICE_MEMORY),
+            _ => key.start,
+        };
+        mkc::START_ADDR.set(out, start);
         mkc::LEN.set(out, if key.len == u64::MAX { 0 } else { key.len });
         Ok(())
     }

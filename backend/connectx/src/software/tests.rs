@@ -1,5 +1,6 @@
 //! The whole function, under a driver.
 
+mod device_memory;
 mod guest;
 mod hostile;
 mod images;
@@ -388,7 +389,12 @@ fn a_polled_function_maps_what_it_does_not_trap() {
         (start, start + len),
         (u64::from(TRAPPED_PAGES) * 4096, configuration.bar_size)
     );
-    assert_eq!(Configuration::default().mapped_area(), None);
+    let (memory, len) = configuration.device_memory_area().unwrap();
+    assert_eq!(configuration.doorbell_area(), Some((start, memory - start)));
+    // One that traps has but the device's memory mapped.
+    let trapped = Configuration::default();
+    assert_eq!(trapped.mapped_area(), Some((memory, len)));
+    assert_eq!(trapped.doorbell_area(), None);
     let mut guest = Guest::with(configuration);
     guest.initialize();
     let kernel = guest.plain(Opcode::AllocUar, &[]).number();

@@ -205,6 +205,7 @@ mod tests {
     fn the_first_doorbell_page_traps_and_later_ones_need_not() {
         let mut uars = Uars::new(&Configuration {
             bar_size: 128 << 10,
+            device_memory: 0,
             ..Configuration::default()
         });
         assert_eq!(uars.allocate(), Some(FIRST_UAR));

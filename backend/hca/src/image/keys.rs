@@ -40,6 +40,11 @@ pub enum TranslationImageV1 {
     },
     /// Stretches of other keys.
     Indirect(Vec<Klm>),
+    /// Bytes side by side.
+    Stretch {
+        /// DMA address of the first.
+        first: u64,
+    },
 }
 
 /// A list of pages.
@@ -96,6 +101,7 @@ impl KeyImageV1 {
                 Translation::Indirect(list) => {
                     TranslationImageV1::Indirect(list.entries().to_vec())
                 }
+                Translation::Stretch { first } => TranslationImageV1::Stretch { first: *first },
             },
             capacity: key.capacity as u64,
         }
@@ -157,6 +163,7 @@ impl KeyImageV1 {
                 let (count, most) = (klms.len(), MAX_KLMS);
                 return Err(invalid(format!("{count} stretches are more than {most}")));
             }
+            TranslationImageV1::Stretch { first } => Translation::Stretch { first },
         };
         let access = self.access.checked();
         let access = access.ok_or_else(|| invalid("it has rights that there are not".into()))?;

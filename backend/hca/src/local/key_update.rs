@@ -149,7 +149,7 @@ fn permits(region: &MemoryKey, update: &KeyUpdate) -> bool {
     // Looked at before the payload is read, so that nobody makes the device
     // read what the key cannot hold.
     let fits = match &region.translation {
-        Translation::Physical => count == 0,
+        Translation::Physical | Translation::Stretch { .. } => count == 0,
         Translation::Pages { .. } => first
             .checked_add(count)
             .and_then(|end| end.checked_mul(PAGES_PER_OCTWORD))
@@ -219,7 +219,7 @@ fn lay<F: Face>(
     };
     let step = (*budget).max(SLICE) as usize;
     match &mut region.translation {
-        Translation::Physical => Laid::Refused,
+        Translation::Physical | Translation::Stretch { .. } => Laid::Refused,
         Translation::Pages { pages, .. } => {
             const ENTRY: usize = size_of::<u64>();
             let first = offset * PAGES_PER_OCTWORD as usize;

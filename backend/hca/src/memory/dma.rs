@@ -6,6 +6,9 @@ use std::sync::atomic::{Ordering, fence};
 use thiserror::Error;
 use vm_memory::VolatileSlice;
 
+/// Where a device has its own memory among DMA addresses: behind all that a machine has.
+pub const DEVICE_MEMORY: u64 = 1 << 63;
+
 /// An access to guest memory that no mapping backs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(

@@ -116,6 +116,11 @@ pub enum Translation {
     },
     /// A list of stretches of other keys.
     Indirect(KlmList),
+    /// One stretch, which begins anywhere: memory of the device.
+    Stretch {
+        /// DMA address of the first byte.
+        first: u64,
+    },
 }
 
 /// The stretches of an indirect key, with running totals so that an address is
@@ -225,7 +230,7 @@ impl Translation {
     #[must_use]
     pub fn entries(&self) -> usize {
         match self {
-            Self::Physical => 0,
+            Self::Physical | Self::Stretch { .. } => 0,
             Self::Pages { pages, .. } => pages.len(),
             Self::Indirect(list) => list.entries.len(),
         }
@@ -235,7 +240,7 @@ impl Translation {
     #[must_use]
     pub fn held(&self) -> usize {
         match self {
-            Self::Physical => 0,
+            Self::Physical | Self::Stretch { .. } => 0,
             Self::Pages { pages, .. } => pages.held(),
             Self::Indirect(list) => list.held(),
         }
@@ -495,6 +500,7 @@ impl KeyTable {
             Translation::Indirect(_) => {
                 self.translate_indirect(region, key, addr, len, needed, budget)
             }
+            Translation::Stretch { first } => Ok((within_stretch(*first, region.start, addr), len)),
         }
     }
 
@@ -515,6 +521,9 @@ impl KeyTable {
                     return translate_pages(*log_size, pages, region.start, addr, len)
                         .ok_or(KeyError::Unmapped(key));
                 }
+                Translation::Stretch { first } => {
+                    return Ok((within_stretch(*first, region.start, addr), len));
+                }
                 Translation::Indirect(_) if depth == MAX_INDIRECTION => break,
                 Translation::Indirect(list) => list,
             };
@@ -531,6 +540,12 @@ impl KeyTable {
         }
         Err(KeyError::Invalid(key))
     }
+}
+
+/// DMA address of the byte at `addr` of a region whose bytes lie side by side from `first` on.
+#[inline]
+const fn within_stretch(first: u64, start: u64, addr: u64) -> u64 {
+    first.wrapping_add(addr.wrapping_sub(start))
 }
 
 /// Page-table translation. The first page holds `start` rounded down.

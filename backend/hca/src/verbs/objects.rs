@@ -77,7 +77,7 @@ impl<F: Face> Engine<F> {
         let state = self.vf_mut(vf);
         let pd = key.pd;
         let valid = match &key.translation {
-            Translation::Physical => true,
+            Translation::Physical | Translation::Stretch { .. } => true,
             Translation::Pages { log_size, .. } => PAGE_SIZES.contains(log_size),
             Translation::Indirect(list) => list.entries().len() <= MAX_KLMS,
         };

@@ -24,7 +24,7 @@ use crate::daemon::afterwards::{Bell, Errand, Later, Raised, Vectors};
 use crate::daemon::alarm::Alarm;
 use crate::daemon::client::ClientState;
 use crate::daemon::device::{DoorbellPages, Parts, VfDevice, doorbell_pages, shown};
-use crate::daemon::dma::{Format, GuestMemory};
+use crate::daemon::dma::{DeviceMemory, Format, GuestMemory};
 use crate::daemon::engine::{EngineThread, Idle, SystemClock};
 use crate::daemon::engines::{Engines, Part};
 use crate::daemon::errands::Errands;
@@ -335,8 +335,10 @@ impl Assembly {
             let Some(port) = FunctionPort::new(&vswitch, vf, Arc::clone(&counters)) else {
                 continue;
             };
+            let device_memory =
+                { memory.as_ref() }.and_then(|bar| DeviceMemory::of(&configuration, bar));
             let backend = Software::new(connectx::Parts {
-                host: VfHost::new(Arc::clone(&engines), vf),
+                host: VfHost::new(Arc::clone(&engines), vf, device_memory.clone()),
                 vf,
                 configuration,
                 doorbell_pages: memory.and_then(|pages| shown(&configuration, &pages)),
@@ -364,6 +366,7 @@ impl Assembly {
                 vf,
                 errands: errands.clone(),
                 alarm,
+                memory: device_memory,
             });
             functions.push((vf, device.client(), counters));
             let passage = Passage::new(kept);

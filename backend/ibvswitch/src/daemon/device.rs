@@ -17,7 +17,7 @@ use vswitch::{Input, VSwitch};
 
 use crate::daemon::alarm::Alarm;
 use crate::daemon::client::ClientState;
-use crate::daemon::dma::Format;
+use crate::daemon::dma::{DeviceMemory, Format};
 use crate::daemon::engine::Hints;
 use crate::daemon::errands::Errands;
 use crate::daemon::machine::{
@@ -46,6 +46,7 @@ pub struct VfDevice<B> {
     errands: Errands<Self>,
     /// Rings when a reply is due, where some come late.
     alarm: Option<Alarm>,
+    memory: Option<DeviceMemory>,
 }
 
 impl<B> std::fmt::Debug for VfDevice<B> {
@@ -74,6 +75,8 @@ pub struct Parts<B> {
     pub errands: Errands<VfDevice<B>>,
     /// What wakes its thread where its firmware may take time, beside the errands.
     pub alarm: Option<Alarm>,
+    /// The memory of the device, where it is the daemon's.
+    pub memory: Option<DeviceMemory>,
 }
 
 impl<B> std::fmt::Debug for Parts<B> {
@@ -87,7 +90,7 @@ impl<B> std::fmt::Debug for Parts<B> {
 /// The name under which a keeper has the memory of doorbell pages.
 const DOORBELLS: &str = "doorbells";
 
-/// Memory for the doorbell pages of a function, if it has such that its guest
+/// Memory for the doorbell pages of a function and for that of the device, if it has such that its guest
 /// may map: all of BAR 0, of which only these pages are ever touched.
 ///
 /// A guest that a keeper has, or that the program before has left, goes on with the pages that it has mapped.
@@ -184,6 +187,7 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> VfDevice<B> {
             early: moving::Early::default(),
             errands: parts.errands,
             alarm: parts.alarm,
+            memory: parts.memory,
         }
     }
 
@@ -193,6 +197,13 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> VfDevice<B> {
     {
         if let Some(alarm) = &self.alarm {
             alarm.set(B::next_reply(&self.function));
+        }
+    }
+
+    /// What the guest has put into the memory of the device is gone.
+    fn clear_memory(&self) {
+        if let Some(memory) = &self.memory {
+            memory.clear();
         }
     }
 
@@ -218,7 +229,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Migration for VfDevice<B> {
     }
 
     fn save(&mut self) -> Result<Vec<u8>, Errno> {
-        let bytes = self.save_machine().map_err(|error| {
+        let bytes = self.save_machine(true).map_err(|error| {
             tracing::warn!(vf = self.name, "it cannot be saved: {error}");
             Errno::EFBIG
         })?;
@@ -227,7 +238,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Migration for VfDevice<B> {
     }
 
     fn restore(&mut self, image: &[u8]) -> Result<(), Errno> {
-        self.restore_machine(image).map_err(|error| {
+        self.restore_machine(image, true).map_err(|error| {
             tracing::warn!(vf = self.name, "an image is refused: {error}");
             self.function.reset();
             self.vswitch.handle(Input::Reset(self.vf));
@@ -249,17 +260,30 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Migration for VfDevice<B> {
 }
 
 impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
-    fn save_machine(&self) -> Result<Vec<u8>, MachineError> {
+    /// Where the VM goes elsewhere (`leaves`), what is in the memory of the device goes along. Otherwise its
+    /// guest may be writing there.
+    fn save_machine(&self, leaves: bool) -> Result<Vec<u8>, MachineError> {
         let _one = IN_HAND.lock();
         let function = B::save(&self.function)?;
         let vm = self.vswitch.save(self.vf)?;
-        MachineImage::V1(MachineImageV1 { function, vm }).to_bytes()
+        let memory = self.memory.as_ref().filter(|_| leaves);
+        let image = MachineImageV1 {
+            function,
+            vm,
+            device_memory: memory.map(DeviceMemory::save).unwrap_or_default(),
+        };
+        MachineImage::V1(image).to_bytes()
     }
 
-    fn restore_machine(&mut self, image: &[u8]) -> Result<(), MachineError> {
+    fn restore_machine(&mut self, image: &[u8], comes: bool) -> Result<(), MachineError> {
         let _one = IN_HAND.lock();
         let MachineImage::V1(image) = serde_json::from_slice(image)?;
         B::restore(&mut self.function, image.function)?;
+        if let Some(memory) = self.memory.as_ref().filter(|_| comes) {
+            memory
+                .restore(&image.device_memory)
+                .map_err(MachineError::DeviceMemory)?;
+        }
         // Last: what the function has counted is in the image of the VM's port, too.
         Ok(self.vswitch.restore(self.vf, &image.vm)?)
     }
@@ -343,6 +367,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
             Effect::None => vfio_user::Effect::None,
             Effect::Shown => vfio_user::Effect::Shown,
             Effect::Reset => {
+                self.clear_memory();
                 self.tell_reset();
                 tracing::debug!(vf = self.name, "reset by its guest");
                 vfio_user::Effect::Reset
@@ -379,6 +404,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
 
     fn reset(&mut self) {
         self.function.reset();
+        self.clear_memory();
         self.tell_reset();
     }
 
@@ -412,7 +438,7 @@ struct Pages {
 impl DoorbellPages {
     /// Adds a function and the memory of its pages.
     pub fn add(&mut self, vf: VfId, configuration: &Configuration, memory: Arc<SharedMemory>) {
-        if let Some((offset, len)) = configuration.mapped_area() {
+        if let Some((offset, len)) = configuration.doorbell_area() {
             let (offset, len) = (offset as usize, len as usize);
             self.functions.push(Pages {
                 vf,

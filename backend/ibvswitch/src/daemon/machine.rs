@@ -13,7 +13,7 @@ use thiserror::Error;
 use vfio_user::DmaTable;
 use vswitch::{VmImage, VmImageError};
 
-use crate::daemon::dma::GuestMemory;
+use crate::daemon::dma::{DevicePage, GuestMemory};
 use crate::daemon::vf_host::VfHost;
 
 /// The longest image of a machine, in bytes: room for some ten thousand queue pairs.
@@ -39,6 +39,9 @@ pub struct MachineImageV1 {
     pub function: FunctionImage<GuestMemory>,
     /// What the VM is to the subnet.
     pub vm: VmImage,
+    /// What the VM has in the memory of the device, where that goes along.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_memory: Vec<DevicePage>,
 }
 
 /// Of images and what they are made of, the daemon has one in hand at a time: those who move at the same
@@ -90,6 +93,9 @@ pub enum MachineError {
     /// The function.
     #[error(transparent)]
     Function(#[from] connectx::RestoreError),
+    /// The memory of the device.
+    #[error("{0}; save the image anew")]
+    DeviceMemory(String),
     /// The VM.
     #[error(transparent)]
     Vm(#[from] VmImageError),

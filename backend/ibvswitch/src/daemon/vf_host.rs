@@ -7,7 +7,7 @@ use hca::{Engine, VfId};
 use nix::errno::Errno;
 use vfio_user::{DmaTable, Mapping};
 
-use crate::daemon::dma::{Format, GuestMemory};
+use crate::daemon::dma::{DeviceMemory, Format, GuestMemory};
 use crate::daemon::engines::Engines;
 
 /// A VF's place in the engine.
@@ -18,18 +18,22 @@ pub struct VfHost {
     table: DmaTable,
     /// The guest's memory as the engine has it, to read commands and write replies without it.
     memory: GuestMemory,
+    device: Option<DeviceMemory>,
 }
 
 impl VfHost {
-    /// That of `vf`, whose guest has no memory yet.
+    /// That of `vf`, whose guest has no memory yet but that of the device, if there is any.
     #[must_use]
-    pub fn new(engines: Arc<Engines<Format>>, vf: VfId) -> Self {
-        Self {
+    pub fn new(engines: Arc<Engines<Format>>, vf: VfId, device: Option<DeviceMemory>) -> Self {
+        let mut host = Self {
             engines,
             vf,
             table: DmaTable::new(),
             memory: GuestMemory::default(),
-        }
+            device,
+        };
+        host.show();
+        host
     }
 
     /// Lets the function rest.
@@ -91,7 +95,7 @@ impl VfHost {
     /// Gives everybody the memory as it is now. When this returns, nobody reaches what was unmapped: who
     /// did had the engine, and has given it back.
     fn show(&mut self) {
-        self.memory = GuestMemory(self.table.view());
+        self.memory = GuestMemory::new(self.table.view(), self.device.clone());
         let memory = self.memory.clone();
         let vf = self.vf;
         let before = self.engines.with(vf, move |engine| {

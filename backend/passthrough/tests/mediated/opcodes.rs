@@ -187,6 +187,9 @@ const ANSWERED: &[Opcode] = &[
     Opcode::SetIssi,
 ];
 
+/// What the daemon refuses, whatever is asked.
+const REFUSED: &[Opcode] = &[Opcode::AllocMemic, Opcode::DeallocMemic];
+
 fn place(isolation: Isolation) -> Place {
     Place::new(Policy {
         isolation,
@@ -205,7 +208,7 @@ fn give(at: &mut Place, request: &[u8]) -> (Status, usize) {
 fn every_command_is_in_one_of_the_lists() {
     for opcode in (0..=u16::MAX >> 4).filter_map(Opcode::from_code) {
         let forwarded = FORWARDED.iter().filter(|(of, _)| *of == opcode).count();
-        let others = [ANSWERED, &BEGINNINGS].concat();
+        let others = [ANSWERED, REFUSED, &BEGINNINGS].concat();
         let answered = others.iter().filter(|of| **of == opcode).count();
         assert_eq!(forwarded + answered, 1, "{opcode:?}");
     }
@@ -248,6 +251,19 @@ fn what_is_answered_does_not_reach_the_vf() {
         let mut at = place(Isolation::Strict);
         let right = at.right(opcode);
         assert_eq!(give(&mut at, &right), (Status::Ok, 0), "{opcode:?}");
+    }
+}
+
+#[test]
+fn what_is_refused_does_not_reach_the_vf() {
+    for &opcode in REFUSED {
+        let mut at = place(Isolation::Sriov);
+        let right = at.right(opcode);
+        assert_eq!(
+            give(&mut at, &right),
+            (Status::BadOperation, 0),
+            "{opcode:?}"
+        );
     }
 }
 

@@ -105,7 +105,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
     /// # Errors
     /// [`MovingError`].
     pub fn save_to_move(&mut self) -> Result<Saved, MovingError> {
-        let image = self.save_machine()?;
+        let image = self.save_machine(true)?;
         let (mut pages, mut lost, mut memory) = (Vec::new(), false, None);
         self.with_mappings(&mut |table| {
             pages = table.take_dirty_log();
@@ -141,7 +141,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
         if let Some(page) = missing {
             return Err(MovingError::NoPage(page));
         }
-        let restored = self.restore_machine(&saved.image);
+        let restored = self.restore_machine(&saved.image, true);
         if restored.is_err() {
             self.function.reset();
         }
@@ -165,7 +165,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
     /// # Errors
     /// [`MachineError`].
     pub fn save_to_stay(&mut self) -> Result<String, MachineError> {
-        let image = self.save_machine()?;
+        let image = self.save_machine(false)?;
         Ok(String::from_utf8(image).expect("JSON is text"))
     }
 
@@ -175,7 +175,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
     /// [`MachineError`]: the device is as after a reset.
     pub fn restore_stayed(&mut self, image: &str) -> Result<(), MachineError> {
         self.rest_to_move();
-        let restored = self.restore_machine(image.as_bytes());
+        let restored = self.restore_machine(image.as_bytes(), false);
         if restored.is_err() {
             self.function.reset();
         }
@@ -209,6 +209,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
     /// the subnet administration is taken back, since the VM has it still.
     pub fn go_on_as_new(&mut self) {
         self.function.reset();
+        self.clear_memory();
         self.early = Early::default();
         (self.rests, self.moves) = (false, false);
         B::resume(&mut self.function);
