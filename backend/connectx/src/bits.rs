@@ -10,6 +10,7 @@ pub mod capability;
 pub mod command;
 pub mod completion;
 pub mod counter;
+pub mod dynamic;
 pub mod event;
 pub mod initialization;
 pub mod memory_key;
@@ -282,6 +283,7 @@ mod tests {
             capability::STRUCTURES,
             command::STRUCTURES,
             completion::STRUCTURES,
+            dynamic::STRUCTURES,
             counter::STRUCTURES,
             event::STRUCTURES,
             initialization::STRUCTURES,

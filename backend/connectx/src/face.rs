@@ -6,6 +6,7 @@ use hca::mr::Klm;
 use hca::work::{CompletionEntry, RecvWr, SendWr, WqeError};
 use hca::{Attention, CqError, Dma, Event, Face, PortChange};
 
+use crate::bits::dynamic::EVENT_QUEUE_TYPE;
 use crate::bits::event::{CQ_ERROR_ACCESS, CQ_ERROR_OVERRUN, EventType, PortSubtype};
 use crate::bits::queue_pair::qpc;
 use crate::bits::shared_receive::srqc;
@@ -23,6 +24,8 @@ pub struct Mlx5<D>(PhantomData<D>);
 /// Offset of an object's number in the data of events about completion queues,
 /// queue pairs and shared receive queues.
 const DATA_NUMBER: usize = 0x18;
+/// Offset of the kind of a work queue in the data of events about those.
+const DATA_QUEUE_TYPE: usize = 0x14;
 
 impl<D: Dma + 'static> Face for Mlx5<D> {
     type Dma = D;
@@ -244,6 +247,12 @@ fn entry(event: Event) -> Entry {
         Event::QpCatastrophic(qpn) => numbered(EventType::WqCatastrophic, qpn.value()),
         Event::QpInvalidRequest(qpn) => numbered(EventType::WqInvalidRequest, qpn.value()),
         Event::QpAccess(qpn) => numbered(EventType::WqAccess, qpn.value()),
+        Event::DctDrained(dctn) => numbered(EventType::DctDrained, dctn.value()),
+        Event::DctKeyViolation(dctn) => numbered(EventType::DctKeyViolation, dctn.value()),
+        Event::DctInvalidRequest(dctn) => numbered(EventType::WqInvalidRequest, dctn.value())
+            .with(DATA_QUEUE_TYPE, EVENT_QUEUE_TYPE << 24),
+        Event::DctAccess(dctn) => numbered(EventType::WqAccess, dctn.value())
+            .with(DATA_QUEUE_TYPE, EVENT_QUEUE_TYPE << 24),
         Event::SrqLimit(srqn) => numbered(EventType::SrqLimit, srqn),
         Event::SrqCatastrophic(srqn) => numbered(EventType::SrqCatastrophic, srqn),
         Event::CqError { cqn, error } => {

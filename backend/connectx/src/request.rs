@@ -26,6 +26,8 @@ pub enum Format {
     Xrc,
     /// With an address vector.
     Datagram,
+    /// Connected, with an address vector and an access key.
+    Dynamic,
 }
 
 /// Values of the completion field that ask for an entry on success.
@@ -137,6 +139,11 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
             }
             wr.address = Some(decode_address(&mut segments)?);
         }
+        Format::Dynamic => {
+            let key = segments.0.first_chunk::<8>()?;
+            wr.access_key = u64::from_be_bytes(*key);
+            wr.address = Some(decode_address(&mut segments)?);
+        }
     }
     if matches!(
         wr.operation,
@@ -187,7 +194,7 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
     decode_data(&mut segments, wr)
 }
 
-/// The destination of a datagram: 48 bytes, or 16 if it says so.
+/// The destination of a datagram, or of a dynamic connection's request: 48 bytes, or 16 if it says so.
 #[inline]
 fn decode_address(segments: &mut Segments<'_>) -> Option<AddressVector> {
     let dest = address_vector::DQP_DCT.get(segments.0);
@@ -458,6 +465,28 @@ mod tests {
     }
 
     #[test]
+    fn requests_of_dynamic_connections_have_an_address_and_a_key() {
+        let wr = decoded("dynamic_write", Format::Dynamic);
+        assert_eq!(wr.operation, Operation::Write);
+        assert_eq!(wr.access_key, 0x0102_0304_0506_0708);
+        let address = wr.address.unwrap();
+        assert_eq!(address.dest_qp, Qpn::new(0x123));
+        assert_eq!((address.dlid, address.sl), (Lid::new(0xbeef), Sl::new(5)));
+        assert_eq!(address.global.unwrap().sgid_index, 2);
+        assert_eq!(
+            (wr.remote_addr, wr.rkey),
+            (0x1122_3344_5566_7788, 0x99aa_bbcc)
+        );
+        assert_eq!(wr.sges.len(), 1);
+
+        let wr = decoded("dynamic_fetch_add_compact", Format::Dynamic);
+        assert_eq!(wr.operation, Operation::FetchAdd);
+        assert_eq!(wr.access_key, 0x0102_0304_0506_0708);
+        assert_eq!(wr.address.unwrap().global, None);
+        assert_eq!(wr.atomic.swap_add, 5);
+    }
+
+    #[test]
     fn an_xrc_request_names_the_shared_receive_queue() {
         let mut bytes = vector("write");
         bytes.splice(16..16, [0, 0x12, 0x34, 0x56].into_iter().chain([0; 12]));
@@ -660,7 +689,7 @@ mod tests {
         fn any_bytes_decode_or_are_refused(
             bytes in prop::collection::vec(any::<u8>(), 16..1009),
             opcode in prop::sample::select(vec![0_u8, 1, 8, 9, 0xa, 0xb, 0x10, 0x11, 0x12, 0x14, 0x15, 0x1b, 0x25, 0x77]),
-            format in prop::sample::select(vec![Format::Connected, Format::Xrc, Format::Datagram]),
+            format in prop::sample::select(vec![Format::Connected, Format::Xrc, Format::Datagram, Format::Dynamic]),
         ) {
             let mut bytes = bytes;
             bytes[3] = opcode;

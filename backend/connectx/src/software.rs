@@ -10,6 +10,7 @@ mod completion_queue;
 pub(crate) mod counter;
 mod device;
 mod device_memory;
+mod dynamic;
 mod event_queue;
 pub(crate) mod firmware;
 pub(crate) mod firmware_pages;
@@ -231,6 +232,11 @@ impl<D: Dma + 'static> Commands<'_, D> {
             Opcode::QuerySrq => self.query_srq(request, reply),
             Opcode::ArmRq => self.arm_rq(request),
             Opcode::DestroySrq => self.destroy_srq(request),
+            Opcode::CreateDct => self.create_dct(request, reply),
+            Opcode::DrainDct => self.drain_dct(request),
+            Opcode::DestroyDct => self.destroy_dct(request),
+            Opcode::QueryDct => self.query_dct(request, reply),
+            Opcode::ArmDctForKeyViolation => self.arm_dct(request),
             Opcode::AllocPd => self.alloc_pd(reply),
             Opcode::DeallocPd => self.dealloc_pd(request),
             Opcode::AllocUar => self.alloc_uar(reply),

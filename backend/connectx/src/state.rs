@@ -13,6 +13,7 @@ use vm_memory::VolatileSlice;
 use wire::Qpn;
 
 use crate::bits::capability::{atomic_caps, cmd_hca_cap};
+use crate::bits::dynamic::dctc;
 use crate::bits::event::EventType;
 use crate::bits::queue_pair::qpc;
 use crate::bits::shared_receive::srqc;
@@ -65,6 +66,7 @@ pub(crate) const AT_ONCE: usize = 256;
 pub(crate) struct Contexts {
     pub qps: BTreeMap<u32, Box<[u8; qpc::SIZE]>>,
     pub srqs: BTreeMap<u32, Box<[u8; srqc::SIZE]>>,
+    pub dcts: BTreeMap<u32, Box<[u8; dctc::SIZE]>>,
 }
 
 /// What objects of a function left in its state. To drop it may take long.
@@ -219,6 +221,8 @@ pub struct StateImageV1 {
     chosen: ChosenImageV1,
     qp_contexts: Vec<(u32, Vec<u8>)>,
     srq_contexts: Vec<(u32, Vec<u8>)>,
+    #[serde(default)]
+    dct_contexts: Vec<(u32, Vec<u8>)>,
     /// What counters were when the function's only set was allocated. Later images have sets with the objects.
     #[serde(default, skip_serializing)]
     counter_set: Option<[u32; 10]>,
@@ -239,9 +243,10 @@ impl StateImageV1 {
         self.counter_set.is_some()
     }
 
-    /// Queue pairs that contexts are of.
+    /// Queue pairs, and targets of dynamic connections, that contexts are of.
     pub(crate) fn qp_numbers(&self) -> impl Iterator<Item = u32> {
-        self.qp_contexts.iter().map(|(number, _)| *number)
+        let contexts = self.qp_contexts.iter().chain(&self.dct_contexts);
+        contexts.map(|(number, _)| *number)
     }
 
     /// Shared receive queues that contexts are of.
@@ -289,6 +294,7 @@ impl FunctionState {
             chosen: ChosenImageV1::save(&self.capabilities[..], &self.atomic_capabilities[..]),
             qp_contexts: Vec::new(),
             srq_contexts: Vec::new(),
+            dct_contexts: Vec::new(),
             counter_set: None,
             user_memory: self.user_memory.save(),
             device_memory: self.device_memory.save(),
@@ -331,6 +337,7 @@ impl FunctionState {
     pub(crate) fn save_contexts(&self, image: &mut StateImageV1) -> bool {
         save_more(&self.contexts.qps, &mut image.qp_contexts)
             || save_more(&self.contexts.srqs, &mut image.srq_contexts)
+            || save_more(&self.contexts.dcts, &mut image.dct_contexts)
     }
 
     /// Takes contexts over.
@@ -349,8 +356,10 @@ impl Contexts {
         let contexts = Self {
             qps: restore_contexts(image.qp_contexts)?,
             srqs: restore_contexts(image.srq_contexts)?,
+            dcts: restore_contexts(image.dct_contexts)?,
         };
-        let stray = contexts.qps.keys().find(|number| !qps(**number));
+        let mut qp_numbers = contexts.qps.keys().chain(contexts.dcts.keys());
+        let stray = qp_numbers.find(|number| !qps(**number));
         let stray = stray.or_else(|| contexts.srqs.keys().find(|number| !srqs(**number)));
         match stray {
             None => Ok(contexts),

@@ -118,7 +118,7 @@ pub struct Engine<F: Face> {
     pub(crate) burst: Burst,
     /// Is told of each request that fails, where there is somebody.
     pub(crate) report: Option<Box<dyn Report>>,
-    seed: u64,
+    pub(crate) seed: u64,
 }
 
 impl<F: Face> Engine<F> {

@@ -35,6 +35,14 @@ pub enum Event {
     QpInvalidRequest(Qpn),
     /// The peer violated access rights.
     QpAccess(Qpn),
+    /// A target of dynamic connections has drained.
+    DctDrained(Qpn),
+    /// An initiator does not have a target's access key.
+    DctKeyViolation(Qpn),
+    /// An initiator sent an invalid request.
+    DctInvalidRequest(Qpn),
+    /// An initiator violated access rights.
+    DctAccess(Qpn),
     /// A completion queue overran or cannot be written.
     CqError {
         /// The queue.

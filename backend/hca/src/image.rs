@@ -34,8 +34,8 @@ pub use counters::{CounterSetImageV1, CountersImageV1, QpCountersImageV1};
 pub use held::{FrameImageV1, HeldImageV1};
 pub use keys::{BlockImageV1, KeyImageV1, PagesImageV1, TranslationImageV1};
 pub use qp::{
-    AwayImageV1, FinishedImageV1, InboundImageV1, QpImageV1, RecvImageV1, RequestImageV1,
-    RequesterImageV1, ResponderImageV1,
+    AwayImageV1, ContextImageV1, FinishedImageV1, InboundImageV1, QpImageV1, RecvImageV1,
+    RequestImageV1, RequesterImageV1, ResponderImageV1, TargetImageV1,
 };
 
 pub use restoring::Restoring;

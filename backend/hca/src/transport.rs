@@ -7,6 +7,7 @@
 
 mod capture;
 mod datagrams;
+pub(crate) mod dynamic;
 mod endpoint;
 mod exchange;
 mod exits;
@@ -27,7 +28,7 @@ pub(crate) use endpoint::Afloat;
 pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit, Wire};
 pub(crate) use exchange::Away;
 pub(crate) use exits::Exits;
-pub use frame::{Address, Content, Frame, MAX_PAYLOAD, Syndrome, Tail, Target};
+pub use frame::{Address, Content, Frame, MAX_PAYLOAD, Session, Syndrome, Tail, Target};
 pub(crate) use frame::{DATAGRAM_WORDS, HEADER_WORDS};
 pub use lanes::{Links, Load, Passed, Shared};
 pub use mesh::{Crossings, Door, Homes, Mesh, MyDoor, RING};

@@ -294,6 +294,16 @@ impl Judge<'_> {
             Opcode::ToErr | Opcode::ToRst | Opcode::AttachToMcg | Opcode::DetachFromMcg => {
                 self.with(Kind::QueuePair, request)
             }
+            // The guest is told by its capabilities that there are none: each request of an initiator has an
+            // address of its own, which nobody would translate.
+            Opcode::CreateDct
+            | Opcode::DestroyDct
+            | Opcode::DrainDct
+            | Opcode::QueryDct
+            | Opcode::ArmDctForKeyViolation => refuse(
+                Status::BadOperation,
+                "dynamic connections are not passed through",
+            ),
         }
     }
 

@@ -99,6 +99,9 @@ pub enum Service {
     Ud = 3,
     /// Extended reliable connection.
     Xrc = 5,
+    /// Dynamic connection. The specification leaves these opcodes to manufacturers; what the packets of
+    /// hardware look like is not public.
+    Dc = 6,
 }
 
 /// A packet's operation: service and what the packet is of a message (IBA table 38).
@@ -153,6 +156,7 @@ impl Opcode {
             2 => Some(Service::Rd),
             3 => Some(Service::Ud),
             5 => Some(Service::Xrc),
+            6 => Some(Service::Dc),
             _ => None,
         }
     }
@@ -287,5 +291,19 @@ layout! {
     XrcExtended, 4 bytes, view XrcExtendedPacket {
         /// The shared receive queue meant.
         srq: Qpn = 8..32,
+    }
+}
+
+layout! {
+    /// Header of requests of dynamic connections, in this program's own layout.
+    DynamicExtended, 20 bytes, view DynamicExtendedPacket {
+        /// Access key of the target.
+        key: u64 = 0..64,
+        /// Which of the initiator's connections it is.
+        session: u32 = 64..96,
+        /// The initiator's queue pair.
+        source: Qpn = 104..128,
+        /// Number of the connection's first packet.
+        start: Psn = 136..160,
     }
 }

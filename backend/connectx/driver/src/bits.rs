@@ -375,6 +375,46 @@ pub mod mkc {
     pub const LOG_PAGE_SIZE: Field = field(0x38, 5, 0);
 }
 
+/// `mlx5_ifc_dctc`.
+pub mod dctc {
+    use super::{Field, field};
+
+    /// Bytes of a request to create a target, and of the reply to a query of one.
+    pub const LEN: usize = 0x80;
+    /// State: 2 is drained.
+    pub const STATE: Field = field(0x00, 27, 24);
+    /// Completion queue.
+    pub const CQN: Field = field(0x08, 23, 0);
+    /// Set of counters.
+    pub const COUNTER_SET_ID: Field = field(0x0c, 31, 24);
+    /// Initiators may read.
+    pub const RRE: Field = field(0x0c, 19, 19);
+    /// Initiators may write.
+    pub const RWE: Field = field(0x0c, 18, 18);
+    /// Initiators may do atomics.
+    pub const RAE: Field = field(0x0c, 17, 17);
+    /// Messages of up to 64 bytes are copied into completions.
+    pub const CS_RES: Field = field(0x10, 23, 16);
+    /// Timer code asked of initiators when not ready.
+    pub const MIN_RNR_NAK: Field = field(0x10, 12, 8);
+    /// Shared receive queue.
+    pub const SRQN: Field = field(0x14, 23, 0);
+    /// Protection domain.
+    pub const PD: Field = field(0x18, 23, 0);
+    /// Access key, a quadword.
+    pub const DC_ACCESS_KEY: usize = 0x20;
+    /// Longest path MTU, as a code.
+    pub const MTU: Field = field(0x28, 26, 24);
+    /// Port.
+    pub const PORT: Field = field(0x28, 23, 16);
+    /// P_Key.
+    pub const PKEY_INDEX: Field = field(0x28, 15, 0);
+    /// Hop limit of answers.
+    pub const HOP_LIMIT: Field = field(0x2c, 7, 0);
+    /// Requests with another key.
+    pub const DC_ACCESS_KEY_VIOLATION_COUNT: Field = field(0x30, 31, 0);
+}
+
 /// `mlx5_ifc_srqc`, and `mlx5_ifc_xrc_srqc` where they agree.
 pub mod srqc {
     use super::{Field, field};

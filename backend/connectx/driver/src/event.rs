@@ -46,6 +46,10 @@ codes! {
         SrqLastWqe = 0x13,
         /// A shared receive queue fell below its limit.
         SrqLimit = 0x14,
+        /// A target of dynamic connections has no initiators any more.
+        DctDrained = 0x1c,
+        /// An initiator did not have a target's key.
+        DctKeyViolation = 0x1d,
     }
 }
 
@@ -76,6 +80,11 @@ impl Event {
     /// The queue pair or shared receive queue of an event about one.
     pub fn queue_number(&self) -> u32 {
         self.dword(0x38) & 0x00ff_ffff
+    }
+
+    /// The kind of the work queue of an event about one: 6 is a target of dynamic connections.
+    pub fn queue_type(&self) -> u8 {
+        self.0[0x34]
     }
 
     /// The completion queue of a completion queue error, and its syndrome.

@@ -32,6 +32,8 @@ pub enum Transport {
     XrcInitiator,
     /// Target of an extended reliable connection.
     XrcTarget,
+    /// Initiator of dynamic connections.
+    DynamicInitiator,
     /// QP 0.
     Smi,
     /// QP 1.
@@ -47,6 +49,7 @@ impl Transport {
             Self::Uc => 1,
             Self::Ud => 2,
             Self::XrcInitiator | Self::XrcTarget => 3,
+            Self::DynamicInitiator => 5,
             Self::Smi => 7,
             Self::Gsi => 8,
             Self::KeyUpdate => 0xc,
@@ -108,7 +111,10 @@ impl<'a> Config<'a> {
         cq: &CompletionQueue,
     ) -> Self {
         let receive = match transport {
-            Transport::XrcInitiator | Transport::XrcTarget | Transport::KeyUpdate => Receive::None,
+            Transport::XrcInitiator
+            | Transport::XrcTarget
+            | Transport::DynamicInitiator
+            | Transport::KeyUpdate => Receive::None,
             _ => Receive::Own {
                 log_size: 6,
                 log_sges: 2,
@@ -337,6 +343,9 @@ impl QueuePair {
                 return;
             }
             qpc::MTU.set(context, to.mtu);
+            if self.transport == Transport::DynamicInitiator {
+                return;
+            }
             qpc::REMOTE_QPN.set(context, to.qpn);
             qpc::LOG_RRA_MAX.set(context, 4);
             qpc::MIN_RNR_NAK.set(context, to.min_rnr_nak);

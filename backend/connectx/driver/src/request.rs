@@ -122,6 +122,8 @@ pub struct SendRequest<'a> {
     remote: Option<Remote>,
     atomic: Option<Atomic>,
     destination: Option<&'a AddressVector>,
+    /// In place of the destination's Q_Key.
+    access_key: Option<u64>,
     srqn: Option<u32>,
     key_update: Option<KeyUpdate<'a>>,
 }
@@ -143,6 +145,7 @@ impl<'a> SendRequest<'a> {
             remote: None,
             atomic: None,
             destination: None,
+            access_key: None,
             srqn: None,
             key_update: None,
         }
@@ -266,6 +269,13 @@ impl<'a> SendRequest<'a> {
         self
     }
 
+    /// To a target of dynamic connections, with its access key.
+    pub const fn to_target(mut self, target: &'a AddressVector, key: u64) -> Self {
+        self.destination = Some(target);
+        self.access_key = Some(key);
+        self
+    }
+
     /// To a shared receive queue of the peer, over XRC.
     pub const fn to_srq(mut self, srqn: u32) -> Self {
         self.srqn = Some(srqn);
@@ -323,7 +333,7 @@ impl<'a> SendRequest<'a> {
             put.word(0);
         }
         if let Some(to) = self.destination {
-            to.emit(&mut put);
+            to.emit(self.access_key, &mut put);
         }
         if let Some(remote) = self.remote {
             put.word(remote.addr);
@@ -404,11 +414,14 @@ impl Sge {
 }
 
 impl AddressVector {
-    fn emit(&self, put: &mut Writer<'_>) {
+    fn emit(&self, access_key: Option<u64>, put: &mut Writer<'_>) {
         const EXTENDED: u32 = 1 << 31;
         const GLOBAL: u32 = 1 << 30;
         let mut bytes = [0; 48];
         put_dword(&mut bytes, 0x00, self.qkey);
+        if let Some(key) = access_key {
+            put_qword(&mut bytes, 0x00, key);
+        }
         put_dword(&mut bytes, 0x08, EXTENDED | self.qpn);
         bytes[0x0c] = self.sl & 0xf;
         bytes[0x0e..0x10].copy_from_slice(&self.lid.to_be_bytes());

@@ -31,6 +31,8 @@ structures! {
         LOG_MAX_MRW_SZ: 0x020 [22:16];
         FORCE_TEARDOWN: 0x020 [15:15];
         LOG_MAX_KLM_LIST_SIZE: 0x020 [5:0];
+        LOG_MAX_RA_REQ_DC: 0x024 [21:16];
+        LOG_MAX_RA_RES_DC: 0x024 [5:0];
         LOG_MAX_RA_REQ_QP: 0x028 [21:16];
         LOG_MAX_RA_RES_QP: 0x028 [5:0];
         RTS2RTS_QP_COUNTERS_SET_ID: 0x02c [22:22];
@@ -49,6 +51,7 @@ structures! {
         CQE_VERSION: 0x03c [3:0];
         COMPACT_ADDRESS_VECTOR: 0x040 [31:31];
         UMR_MODIFY_ENTITY_SIZE_DISABLED: 0x040 [24:24];
+        DCT: 0x040 [5:5];
         ATOMIC: 0x040 [1:1];
         CQ_OI: 0x044 [31:31];
         CQ_RESIZE: 0x044 [30:30];
@@ -88,6 +91,7 @@ structures! {
         SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1: 0x008 [25:25];
         ATOMIC_OPERATIONS: 0x010 [15:0];
         ATOMIC_SIZE_QP: 0x014 [15:0];
+        ATOMIC_SIZE_DC: 0x018 [15:0];
     }
 
     /// Capabilities of memory of the device.

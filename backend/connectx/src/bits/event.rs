@@ -68,6 +68,8 @@ codes! {
         SrqCatastrophic = 0x12,
         SrqLastWqe = 0x13,
         SrqLimit = 0x14,
+        DctDrained = 0x1c,
+        DctKeyViolation = 0x1d,
     }
 }
 

@@ -18,7 +18,7 @@ hca_vport_context modify_hca_vport_context_in query_hca_vport_gid_in query_hca_v
 query_hca_vport_context_out access_register_in access_register_out ptys_reg pmtu_reg pvlc_reg mad_ifc_in mad_ifc_out
 query_issi_out set_issi_in query_pages_out query_adapter_out query_adapter_param_block arm_rq_in attach_to_mcg_in query_special_contexts_out
 alloc_uar_out create_eq_out destroy_eq_in create_cq_out create_qp_out create_mkey_out create_srq_out alloc_pd_out
-alloc_xrcd_out alloc_q_counter_out dealloc_q_counter_in query_q_counter_in query_q_counter_out'
+alloc_xrcd_out dctc create_dct_in query_dct_out alloc_q_counter_out dealloc_q_counter_in query_q_counter_in query_q_counter_out'
 # device.h and qp.h of the kernel, mlx5dv.h and wqe.h of rdma-core: plain C.
 kernel='mlx5_init_seg mlx5_cmd_layout mlx5_cmd_prot_block mlx5_wqe_umr_ctrl_seg'
 user='mlx5_cqe64 mlx5_wqe_ctrl_seg mlx5_wqe_raddr_seg mlx5_wqe_atomic_seg mlx5_wqe_data_seg mlx5_wqe_srq_next_seg mlx5_wqe_av

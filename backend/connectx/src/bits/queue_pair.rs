@@ -112,6 +112,7 @@ codes! {
         UnreliableConnection = 0x1,
         UnreliableDatagram = 0x2,
         ExtendedReliableConnection = 0x3,
+        DynamicInitiator = 0x5,
         QueuePair0 = 0x7,
         QueuePair1 = 0x8,
         KeyUpdate = 0xc,

@@ -37,7 +37,8 @@ structures! {
         XRC_SRQN: 0x00 [31:0];
     }
 
-    /// Destination of a datagram. Its first four bytes are the Q_Key.
+    /// Destination of a datagram, whose first four bytes are the Q_Key, or of a dynamic connection, whose first
+    /// eight are the access key.
     mlx5_wqe_av(48) {
         DQP_DCT: 0x08 [31:0];
         STAT_RATE_SL: 0x0c [31:24];

@@ -242,7 +242,10 @@ impl<H: Host> Software<H> {
         for numbers in state.qp_numbers().collect::<Vec<u32>>().chunks(AT_ONCE) {
             let mut numbers = numbers.to_vec();
             qps.extend(host.inspect(move |engine| {
-                numbers.retain(|number| engine.query_qp(vf, Qpn::new(*number)).is_ok());
+                numbers.retain(|number| {
+                    let number = Qpn::new(*number);
+                    engine.query_qp(vf, number).is_ok() || engine.query_dct(vf, number).is_ok()
+                });
                 numbers
             }));
         }

@@ -33,7 +33,7 @@ const ATOMIC_SIZES: u32 = 1 << 3;
 /// General capabilities of a function.
 ///
 /// What is not set here is not there, and drivers do without: Ethernet and its
-/// offloads, on-demand paging, DEVX, dynamic connections, write-combining
+/// offloads, on-demand paging, DEVX, write-combining
 /// doorbells, completion compression.
 pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; cap::SIZE]> {
     let mut caps = Box::new([0; cap::SIZE]);
@@ -52,6 +52,8 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::MAX_INDIRECTION, u32::from(hca::mr::MAX_INDIRECTION)),
         (cap::LOG_MAX_MRW_SZ, 0x40),
         (cap::LOG_MAX_KLM_LIST_SIZE, 16),
+        (cap::LOG_MAX_RA_REQ_DC, 4),
+        (cap::LOG_MAX_RA_RES_DC, 4),
         (cap::LOG_MAX_RA_REQ_QP, 4),
         (cap::LOG_MAX_RA_RES_QP, 4),
         // Codes: 8 GIDs, 128 P_Keys.
@@ -134,6 +136,7 @@ pub(crate) fn atomic() -> Box<[u8; atomic_cap::SIZE]> {
     atomic_cap::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1.set(caps.as_mut_slice(), 1);
     atomic_cap::ATOMIC_OPERATIONS.set(caps.as_mut_slice(), ATOMIC_OPERATIONS);
     atomic_cap::ATOMIC_SIZE_QP.set(caps.as_mut_slice(), ATOMIC_SIZES);
+    atomic_cap::ATOMIC_SIZE_DC.set(caps.as_mut_slice(), ATOMIC_SIZES);
     caps
 }
 

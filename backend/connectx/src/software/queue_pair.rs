@@ -26,6 +26,7 @@ const fn transport(service: ServiceType) -> Transport {
         ServiceType::UnreliableConnection => Transport::Uc,
         ServiceType::UnreliableDatagram => Transport::Ud,
         ServiceType::ExtendedReliableConnection => Transport::Xrc,
+        ServiceType::DynamicInitiator => Transport::Dci,
         ServiceType::QueuePair0 => Transport::Smi,
         ServiceType::QueuePair1 => Transport::Gsi,
         ServiceType::KeyUpdate => Transport::KeyUpdate,
@@ -35,6 +36,7 @@ const fn transport(service: ServiceType) -> Transport {
 const fn format(transport: Transport) -> Format {
     match transport {
         Transport::Xrc => Format::Xrc,
+        Transport::Dci => Format::Dynamic,
         transport if transport.is_datagram() => Format::Datagram,
         _ => Format::Connected,
     }
@@ -63,6 +65,10 @@ impl Receive {
             } else {
                 Self::None
             });
+        }
+        if transport == Transport::Dci {
+            // Drivers name a shared receive queue that nothing comes to.
+            return Ok(Self::None);
         }
         Ok(match kind {
             ReceiveType::None => Self::None,
@@ -354,7 +360,8 @@ impl Given {
             write: self.write.then(|| qpc::RWE.is_set(context)),
             atomic: self.atomic.then(|| qpc::RAE.is_set(context)),
             mtu,
-            path: (self.path && connected).then(|| path(primary)),
+            // Each request of an initiator of dynamic connections has its own.
+            path: (self.path && connected && transport != Transport::Dci).then(|| path(primary)),
             dest_qp: field(self.peer, qpc::REMOTE_QPN).map(Qpn::new),
             rq_psn: field(self.peer, qpc::NEXT_RCV_PSN).map(Psn::new),
             sq_psn: field(self.sending, qpc::NEXT_SEND_PSN).map(Psn::new),

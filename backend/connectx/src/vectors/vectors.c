@@ -68,16 +68,21 @@ static void in_line(const char *text)
 	memcpy(seg + 1, text, len);
 }
 
-static void datagram(uint8_t ext, uint32_t grh)
+static void destination(uint64_t key, uint8_t ext, uint32_t grh)
 {
 	uint8_t mac[6] = { 0 }, gid[16];
 
 	for (int i = 0; i < 16; i++)
 		gid[i] = 0xf0 + i;
-	/* The Q_Key is the first half of the key, as libmlx5 sets it. */
-	mlx5dv_set_dgram_seg((void *)end, 0x80010000ull << 32, 0x000123, ext, 0x35, 0x07, 0xbeef, mac, 0x1c, 64,
+	mlx5dv_set_dgram_seg((void *)end, key, 0x000123, ext, 0x35, 0x07, 0xbeef, mac, 0x1c, 64,
 			     grh, gid);
 	end += ext ? 48 : 16;
+}
+
+static void datagram(uint8_t ext, uint32_t grh)
+{
+	/* The Q_Key is the first half of the key, as libmlx5 sets it. */
+	destination(0x80010000ull << 32, ext, grh);
 }
 
 static void requests(void)
@@ -139,6 +144,20 @@ static void requests(void)
 	datagram(0, 0);
 	data(100, 0x1234, 0x1000);
 	finish("datagram_compact", 6, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+
+	begin();
+	destination(0x0102030405060708, 1, 1u << 30 | 2u << 20 | 0x12345);
+	remote();
+	data(100, 0x1234, 0x1000);
+	finish("dynamic_write", 5, MLX5_OPCODE_RDMA_WRITE, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+
+	begin();
+	destination(0x0102030405060708, 0, 0);
+	remote();
+	atomic = segment(sizeof(*atomic));
+	atomic->swap_add = htobe64(5);
+	data(8, 0x1234, 0x1000);
+	finish("dynamic_fetch_add_compact", 6, MLX5_OPCODE_ATOMIC_FA, MLX5_WQE_CTRL_CQ_UPDATE, 0);
 
 	begin();
 	update = segment(sizeof(*update));

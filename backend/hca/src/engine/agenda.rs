@@ -12,6 +12,7 @@ use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
 use crate::storage::discarded::Discarded;
 use crate::storage::numbers::Numbers;
+use crate::verbs::dynamic::Role;
 use crate::verbs::qp::QpNumbers;
 
 /// Cost of a turn while nobody else has work: 10 to 20 microseconds.
@@ -329,6 +330,14 @@ impl<F: Face> Engine<F> {
             left -= REMOVAL_COST;
             if let Some(slot) = remains.qps.pop() {
                 if let Some(qp) = slot.and_then(|index| self.objects.qps.remove(index.0)) {
+                    if let Role::Target(target) = &qp.resp.role {
+                        for context in target.contexts() {
+                            left -= REMOVAL_COST;
+                            if let Some(context) = self.objects.qps.remove(context.0) {
+                                self.discarded.keep(context);
+                            }
+                        }
+                    }
                     self.discarded.keep(qp);
                 }
             } else if let Some(slot) = remains.cqs.pop() {

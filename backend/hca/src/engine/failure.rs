@@ -133,6 +133,7 @@ impl<F: Face> Engine<F> {
     /// Moves a queue pair to the error state and flushes it.
     #[cold]
     pub(crate) fn fail_qp(&mut self, index: QpIndex) {
+        self.disconnect_all(index);
         if self.enter_error(index) {
             self.flush(index, &mut { FAILURE_COST });
             self.objects.last_request_reached(index);
@@ -402,6 +403,7 @@ impl<F: Face> Engine<F> {
         std::mem::replace(&mut qp.core.set, none).release(&mut vf.memory);
         qp.req.offset = 0;
         qp.req.psn = Psn::default();
+        qp.req.far.forget();
         qp.req.found.route = None;
         qp.req.found.peer = None;
         qp.resp.psn = Psn::default();
@@ -476,7 +478,7 @@ impl<F: Face> Objects<F> {
     #[cold]
     fn ended_badly(&self, cq: CqIndex, entry: &CompletionEntry) {
         let cq = self.cqs.get(cq.0);
-        if let Some(qp) = cq.and_then(|cq| self.qp_index(cq.vf, entry.qpn).ok())
+        if let Some(qp) = cq.and_then(|cq| self.vf(cq.vf).qps.get(entry.qpn.value()))
             && let Some(qp) = self.qps.get(qp.0)
         {
             let counters = &qp.core.set.counters;
@@ -487,7 +489,7 @@ impl<F: Face> Objects<F> {
     /// Counts at a queue pair.
     #[cold]
     fn count_at(&self, vf: VfId, qpn: Qpn, counter: fn(&QpCounters) -> &AtomicU64) {
-        if let Ok(index) = self.qp_index(vf, qpn)
+        if let Some(index) = self.vf(vf).qps.get(qpn.value())
             && let Some(qp) = self.qps.get(index.0)
         {
             TrafficCounters::add(counter(&qp.core.set.counters), 1);

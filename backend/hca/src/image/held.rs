@@ -7,7 +7,7 @@ use super::{ImageError, Object};
 use crate::engine::rest::{For, Held, is_sound};
 use crate::engine::{Engine, VfId};
 use crate::face::Face;
-use crate::transport::{Address, Content, Frame};
+use crate::transport::{Address, Content, Frame, Session};
 
 /// Something that waits for a function.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub struct FrameImageV1 {
     pub(crate) solicited: bool,
     pub(crate) acknowledge: bool,
     pub(crate) srq: Qpn,
+    /// In requests of the DC service.
+    #[serde(default)]
+    pub(crate) session: Option<Session>,
     pub(crate) content: Content,
     /// In hexadecimal.
     #[serde(serialize_with = "to_text", deserialize_with = "from_text")]
@@ -65,6 +68,7 @@ impl HeldImageV1 {
                 solicited: frame.solicited,
                 acknowledge: frame.acknowledge,
                 srq: frame.srq,
+                session: frame.session.as_deref().copied(),
                 content: frame.content.clone(),
                 payload: frame.payload.clone(),
             },
@@ -81,6 +85,7 @@ impl HeldImageV1 {
             solicited,
             acknowledge,
             srq,
+            session,
             content,
             payload,
         } = self.frame;
@@ -93,6 +98,7 @@ impl HeldImageV1 {
                 solicited,
                 acknowledge,
                 srq,
+                session: session.map(Box::new),
                 payload,
                 ..Frame::new(address, mtu, psn, content)
             },

@@ -1,11 +1,12 @@
 //! Queue pairs.
 
 use serde::{Deserialize, Serialize};
-use wire::{Psn, Qpn};
+use wire::{Mtu, Psn, Qpn};
 
 use crate::face::Face;
 use crate::transport::responder::Receiving;
-use crate::verbs::qp::{QpAttr, QpState, Transport, Wait};
+use crate::verbs::dynamic::{FarEnd, Initiator, RouteMarks};
+use crate::verbs::qp::{AddressPath, QpAttr, QpState, Transport, Wait};
 use crate::verbs::work::{RecvWr, SendWr, Status};
 
 /// A queue pair.
@@ -43,6 +44,9 @@ pub struct RequesterImageV1<F: Face> {
     /// Nanoseconds that the wait lasts.
     pub(crate) due: u64,
     pub(crate) away: Option<AwayImageV1>,
+    /// The far end of an initiator of dynamic connections.
+    #[serde(default)]
+    pub(crate) far: FarEnd,
 }
 
 /// Requests that are under way in frames.
@@ -103,6 +107,43 @@ pub struct ResponderImageV1<F: Face> {
     /// Bytes received of a message that is not complete.
     pub(crate) received: u64,
     pub(crate) established: bool,
+    pub(crate) receiving: Receiving,
+    /// Of a target of dynamic connections.
+    #[serde(default)]
+    pub(crate) target: Option<TargetImageV1>,
+}
+
+/// What a target of dynamic connections has besides.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetImageV1 {
+    pub(crate) key: u64,
+    pub(crate) route: RouteMarks,
+    pub(crate) armed: bool,
+    pub(crate) violations: u32,
+    /// Receive requests that contexts have left to the next ones.
+    pub(crate) left_behind: Vec<InboundImageV1>,
+    pub(crate) contexts: Vec<ContextImageV1>,
+}
+
+/// The responder that a target has for one initiator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContextImageV1 {
+    pub(crate) initiator: Initiator,
+    pub(crate) session: u32,
+    pub(crate) earlier: Option<u32>,
+    /// It has refused a request, and takes nothing more of the connection.
+    pub(crate) refused: bool,
+    /// Nanoseconds since something came for it.
+    pub(crate) idle: u64,
+    pub(crate) mtu: Mtu,
+    /// The way back.
+    pub(crate) path: AddressPath,
+    pub(crate) psn: Psn,
+    pub(crate) msn: u32,
+    pub(crate) inbound: Option<InboundImageV1>,
+    pub(crate) received: u64,
     pub(crate) receiving: Receiving,
 }
 

@@ -4,8 +4,8 @@
 use wire::Qpn;
 
 use super::{
-    CqImageV1, ErroredImageV1, ImageError, InboundImageV1, Object, QpImageV1, RecvImageV1,
-    SrqImageV1,
+    ContextImageV1, CqImageV1, ErroredImageV1, ImageError, InboundImageV1, Object, QpImageV1,
+    RecvImageV1, SrqImageV1, TargetImageV1,
 };
 use crate::engine::agenda::Errored;
 use crate::engine::failure::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
@@ -17,9 +17,11 @@ use crate::face::Face;
 use crate::local::requester::MAX_MESSAGE;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
-use crate::transport::Away;
+use crate::transport::dynamic::Call;
+use crate::transport::{Away, Session};
 use crate::verbs::connection::{held, special_slot};
 use crate::verbs::cq::Cq;
+use crate::verbs::dynamic::{LEFT_BEHIND, MAX_CONTEXTS, OF_TARGET, Role, Target};
 use crate::verbs::qp::{
     Core, Found, Inbound, Qp, QpState, RecvQueue, Requester, Responder, Transport, Wait,
 };
@@ -177,17 +179,17 @@ impl<F: Face> Engine<F> {
         if !resp.receiving.is_sound() || resp.msn > 0xff_ffff {
             return Err(invalid(&"its responder keeps what none can"));
         }
-        let inbound = match resp.inbound {
-            None => None,
-            Some(InboundImageV1 { wr, srqn, pd }) => {
-                self.objects.require_pd(vf, of, pd)?;
-                if let Some(srqn) = srqn {
-                    self.objects.restored_srq(vf, of, srqn)?;
-                }
-                let wr = receive_request(&wr).map_err(|error| invalid(&error))?;
-                Some(Inbound { wr, srqn, pd })
-            }
-        };
+        let inbound = resp.inbound;
+        let inbound = inbound.map(|it| self.objects.restore_inbound(vf, of, it));
+        let inbound = inbound.transpose()?;
+        let target = resp.target.is_some();
+        if target != (transport == Transport::Dct)
+            || target && (send.is_some() || !matches!(recv, RecvQueue::Shared(_)))
+        {
+            return Err(invalid(
+                &"it is no target of dynamic connections, or half of one",
+            ));
+        }
         let away = req.away.map(|away| {
             let connected = !transport.is_datagram() && transport != Transport::KeyUpdate;
             if !connected {
@@ -244,6 +246,7 @@ impl<F: Face> Engine<F> {
                 due: 0,
                 queued: false,
                 away: away.map(|requester| Box::new(Away::new(requester))),
+                far: req.far,
                 found: Found::default(),
             },
             resp: Responder {
@@ -257,6 +260,7 @@ impl<F: Face> Engine<F> {
                 receiving: resp.receiving,
                 lending: Default::default(),
                 heard_by: None,
+                role: Role::None,
             },
         };
         let index = QpIndex(self.objects.qps.insert(qp));
@@ -271,6 +275,89 @@ impl<F: Face> Engine<F> {
                 .set_wait(&mut self.objects, index, req.wait, term);
         }
         self.turns.lift_off(&mut self.objects, index, under_way);
+        match resp.target {
+            Some(target) => self.restore_target(vf, of, index, target, now),
+            None => Ok(()),
+        }
+    }
+
+    fn restore_target(
+        &mut self,
+        vf: VfId,
+        of: Object,
+        index: QpIndex,
+        image: TargetImageV1,
+        now: u64,
+    ) -> Result<(), ImageError> {
+        if image.contexts.len() > MAX_CONTEXTS || image.left_behind.len() > LEFT_BEHIND {
+            let what = "it has more contexts than a target may have".into();
+            return Err(ImageError::Invalid { of, what });
+        }
+        if !self.vf_mut(vf).memory.take(OF_TARGET) {
+            return Err(ImageError::Exhausted(of));
+        }
+        if let Some(qp) = self.objects.qps.get_mut(index.0) {
+            let mut target = Target::new(image.key, image.route);
+            (target.armed, target.violations) = (image.armed, image.violations);
+            qp.resp.role = Role::Target(Box::new(target));
+        }
+        for context in image.contexts {
+            self.restore_context(vf, of, index, context, now)?;
+        }
+        for inbound in image.left_behind {
+            let inbound = self.objects.restore_inbound(vf, of, inbound)?;
+            if let Some(target) = self.objects.target_mut(index) {
+                target.left_behind.push(inbound);
+            }
+        }
+        Ok(())
+    }
+
+    fn restore_context(
+        &mut self,
+        vf: VfId,
+        of: Object,
+        index: QpIndex,
+        image: ContextImageV1,
+        now: u64,
+    ) -> Result<(), ImageError> {
+        let known = |target: &Target| target.context(&image.initiator).is_some();
+        let twice = self.objects.target(index).is_none_or(known);
+        let sound = image.receiving.is_sound() && image.received <= MAX_MESSAGE;
+        if twice || !sound || image.msn > 0xff_ffff {
+            let what = "a context of it keeps what none can, or is there twice".into();
+            return Err(ImageError::Invalid { of, what });
+        }
+        let inbound = image.inbound;
+        let inbound = inbound.map(|it| self.objects.restore_inbound(vf, of, it));
+        let inbound = inbound.transpose()?;
+        if !self.vf_mut(vf).memory.take(Objects::<F>::OF_CONTEXT) {
+            return Err(ImageError::Exhausted(of));
+        }
+        let call = Call {
+            initiator: image.initiator,
+            session: Session {
+                key: 0,
+                number: image.session,
+                source: image.initiator.qpn,
+                start: image.psn,
+            },
+            mtu: image.mtu,
+            back: image.path,
+        };
+        let used = now.saturating_sub(image.idle);
+        let context = self.objects.add_context(index, &call, used);
+        if let Some(Qp { core, resp, .. }) = context.and_then(|it| self.objects.qps.get_mut(it.0)) {
+            if image.refused {
+                core.state = QpState::Error;
+            }
+            resp.inbound = inbound;
+            (resp.msn, resp.received) = (image.msn, image.received);
+            resp.receiving = image.receiving;
+            if let Role::Context(context) = &mut resp.role {
+                context.earlier = image.earlier;
+            }
+        }
         Ok(())
     }
 
@@ -330,6 +417,23 @@ impl<F: Face> Objects<F> {
     ) -> Result<SrqIndex, ImageError> {
         let what = Object::new("shared receive queue", srqn);
         require(self.vf(vf).srqs.get(srqn), of, what).copied()
+    }
+
+    fn restore_inbound(
+        &self,
+        vf: VfId,
+        of: Object,
+        InboundImageV1 { wr, srqn, pd }: InboundImageV1,
+    ) -> Result<Inbound, ImageError> {
+        self.require_pd(vf, of, pd)?;
+        if let Some(srqn) = srqn {
+            self.restored_srq(vf, of, srqn)?;
+        }
+        let wr = receive_request(&wr).map_err(|error| ImageError::Invalid {
+            of,
+            what: error.to_string(),
+        })?;
+        Ok(Inbound { wr, srqn, pd })
     }
 
     pub(crate) fn named(&self, vf: VfId, of: Object, qpn: Qpn) -> Result<QpIndex, ImageError> {

@@ -3,15 +3,16 @@
 use wire::Gid;
 
 use super::{
-    CounterSetImageV1, CountersImageV1, CqImageV1, ErroredImageV1, GroupImageV1, HeldImageV1,
-    InboundImageV1, KeyImageV1, QpCountersImageV1, QpImageV1, RecvImageV1, RequesterImageV1,
-    ResponderImageV1, SrqImageV1, VfImage, VfImageV1,
+    ContextImageV1, CounterSetImageV1, CountersImageV1, CqImageV1, ErroredImageV1, GroupImageV1,
+    HeldImageV1, InboundImageV1, KeyImageV1, QpCountersImageV1, QpImageV1, RecvImageV1,
+    RequesterImageV1, ResponderImageV1, SrqImageV1, TargetImageV1, VfImage, VfImageV1,
 };
 use crate::engine::objects::Objects;
 use crate::engine::{CqIndex, Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::verbs::cq::Cq;
-use crate::verbs::qp::{Qp, RecvQueue, Wait};
+use crate::verbs::dynamic::{Role, Target};
+use crate::verbs::qp::{Inbound, Qp, RecvQueue, Wait};
 use crate::verbs::srq::Srq;
 
 /// Cost of a part of an image: 256 objects, or a block of pages of one key. Neighbours wait no longer.
@@ -270,6 +271,37 @@ impl<F: Face> Objects<F> {
         }
     }
 
+    fn save_target(&self, target: &Target, now: u64) -> TargetImageV1 {
+        let contexts = target.contexts().iter().filter_map(|index| {
+            let Qp { core, resp, .. } = self.qps.get(index.0)?;
+            let Role::Context(context) = &resp.role else {
+                return None;
+            };
+            Some(ContextImageV1 {
+                initiator: context.initiator,
+                session: context.session,
+                earlier: context.earlier,
+                refused: !core.state.receives(),
+                idle: now.saturating_sub(context.used),
+                mtu: core.attr.mtu,
+                path: core.attr.path?,
+                psn: resp.psn,
+                msn: resp.msn,
+                inbound: resp.inbound.as_ref().map(save_inbound),
+                received: resp.received,
+                receiving: resp.receiving.clone(),
+            })
+        });
+        TargetImageV1 {
+            key: target.key,
+            route: target.route,
+            armed: target.armed,
+            violations: target.violations,
+            left_behind: target.left_behind.iter().map(save_inbound).collect(),
+            contexts: contexts.collect(),
+        }
+    }
+
     pub(crate) fn save_qp(&self, Qp { core, req, resp }: &Qp<F>, now: u64) -> QpImageV1<F> {
         let wait = match req.wait {
             Wait::Rest => Wait::None,
@@ -301,6 +333,7 @@ impl<F: Face> Objects<F> {
                 wait,
                 due,
                 away: req.away.as_ref().map(|away| away.requester.save(now)),
+                far: req.far,
             },
             responder: ResponderImageV1 {
                 queue: match &resp.queue {
@@ -315,16 +348,24 @@ impl<F: Face> Objects<F> {
                 cqn: resp.cq.and_then(|cq| self.cqn(cq)),
                 psn: resp.psn,
                 msn: resp.msn,
-                inbound: resp.inbound.as_ref().map(|inbound| InboundImageV1 {
-                    wr: (*inbound.wr).clone(),
-                    srqn: inbound.srqn,
-                    pd: inbound.pd,
-                }),
+                inbound: resp.inbound.as_ref().map(save_inbound),
                 received: resp.received,
                 established: resp.established,
                 receiving: resp.receiving.clone(),
+                target: match &resp.role {
+                    Role::Target(target) => Some(self.save_target(target, now)),
+                    Role::None | Role::Context(_) => None,
+                },
             },
         }
+    }
+}
+
+fn save_inbound(inbound: &Inbound) -> InboundImageV1 {
+    InboundImageV1 {
+        wr: (*inbound.wr).clone(),
+        srqn: inbound.srqn,
+        pd: inbound.pd,
     }
 }
 

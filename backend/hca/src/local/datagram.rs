@@ -304,7 +304,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Route of a datagram, from the function's small cache if it still holds.
-    fn datagram_route(
+    pub(crate) fn datagram_route(
         &mut self,
         from: VfId,
         address: &AddressVector,

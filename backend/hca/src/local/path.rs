@@ -12,7 +12,7 @@ use crate::engine::vf::CachedRoute;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::subnet::{Envelope, Heading, Route, WrongKey};
-use crate::verbs::qp::{AddressPath, Peer, Qp};
+use crate::verbs::qp::{AddressPath, Peer, Qp, Transport};
 
 impl<F: Face> Engine<F> {
     /// The peer of a connected queue pair, if a packet to it would arrive and
@@ -45,9 +45,10 @@ impl<F: Face> Engine<F> {
         if !to.port.active || to.rest.is_some() {
             return None;
         }
-        let peer_index = *to.qps.get(u32::from(qp.core.attr.dest_qp))?;
-        let peer = self.objects.qps.get(peer_index.0)?;
-        if !self.objects.connected(qp, peer, route.crossing.is_some()) {
+        let mut peer_index = *to.qps.get(u32::from(qp.core.attr.dest_qp))?;
+        let mut peer = self.objects.qps.get(peer_index.0)?;
+        let is_dynamic = qp.core.transport == Transport::Dci;
+        if !is_dynamic && !self.objects.connected(qp, peer, route.crossing.is_some()) {
             return None;
         }
         let pkey = self.vf(qp.core.vf).port.pkey(qp.core.attr.pkey_index);
@@ -65,7 +66,15 @@ impl<F: Face> Engine<F> {
                 .wrong_key(function, WrongKey::Partition(pkey), &envelope);
             return None;
         }
+        if is_dynamic {
+            peer_index = self.answerer_here(index, peer_index, function, &route)?;
+            peer = self.objects.qps.get(peer_index.0)?;
+        }
+        let qp = self.objects.qps.get(index.0)?;
         let (attr, from) = (&qp.core.attr, qp.core.vf);
+        if is_dynamic && peer.core.attr.mtu != attr.mtu {
+            return None;
+        }
         let (mtu, back) = (attr.mtu.bytes(), peer.core.attr.path);
         let versions = self.objects.versions(from, function);
         let back_sl = back.map_or(path.sl, |back| back.sl);

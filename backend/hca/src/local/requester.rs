@@ -17,6 +17,7 @@ use crate::memory::access::Domain;
 use crate::subnet::NoRoute;
 use crate::transport::HEADER_WORDS;
 use crate::transport::refusal::Refusal;
+use crate::verbs::dynamic::Role;
 use crate::verbs::qp::{Peer, Qp, QpState, RecvQueue, Transport};
 use crate::verbs::reason::Reason;
 use crate::verbs::work::{Operation, RecvKind, SendWr, Status};
@@ -43,6 +44,11 @@ impl<F: Face> Engine<F> {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         if let Some(status) = qp.core.transport.refuses(wr) {
+            return Outcome::Failed(status);
+        }
+        if qp.core.transport == Transport::Dci
+            && let Some(status) = self.objects.turn_to(index, wr)
+        {
             return Outcome::Failed(status);
         }
         let len = wr.payload_len();
@@ -192,10 +198,11 @@ impl<F: Face> Engine<F> {
         if let Some(CachedRoute {
             route: Ok(route), ..
         }) = qp.req.found.route
-            && route.here().is_none_or(|port| self.vf(port).elsewhere)
+            && (route.here().is_none_or(|port| self.vf(port).elsewhere)
+                || qp.core.transport == Transport::Dci)
             && vf.port.active
         {
-            // Somebody may be elsewhere.
+            // Somebody may be elsewhere. What a target refuses for its key, and who has no context, is told in frames.
             return Outcome::Departs;
         }
         if vf.port.active
@@ -264,7 +271,13 @@ impl<F: Face> Engine<F> {
     /// What a responder does that has refused a request, of its `own` queue pair's or another one's.
     #[cold]
     pub(crate) fn refuse(&mut self, index: QpIndex, refusal: Refusal, own: bool) {
+        let is_context = |qp: &Qp<F>| matches!(qp.resp.role, Role::Context(_));
+        let context = self.objects.qps.get(index.0).is_some_and(is_context);
         let (event, responder): (fn(Qpn) -> Event, _) = match refusal {
+            Refusal::Access if context => (Event::DctAccess, Status::LocalAccess),
+            Refusal::Operation if context => (Event::DctAccess, Status::LocalProtection),
+            Refusal::Catastrophe if context => (Event::DctAccess, Status::LocalProtection),
+            _ if context => (Event::DctInvalidRequest, Status::LocalLength),
             Refusal::Access => (Event::QpAccess, Status::LocalAccess),
             Refusal::Operation => (Event::QpAccess, Status::LocalProtection),
             Refusal::Catastrophe => (Event::QpCatastrophic, Status::LocalProtection),
@@ -285,7 +298,10 @@ impl<F: Face> Engine<F> {
             let received = (RecvKind::Send, 0);
             self.complete_recv(index, inbound, responder, 0, received, true);
         }
-        if own {
+        if context {
+            // Nobody else who talks to the target suffers.
+            self.objects.refuse_session(index);
+        } else if own {
             // Its own request's completion comes before those of the others,
             // which are flushed on its next turn.
             if self.enter_error(index) {
@@ -338,7 +354,7 @@ impl Transport {
     #[inline]
     pub(crate) fn refuses(self, wr: &mut SendWr) -> Option<Status> {
         let supported = match self {
-            Self::Rc | Self::Xrc => true,
+            Self::Rc | Self::Xrc | Self::Dci => true,
             Self::Uc => matches!(
                 wr.operation,
                 Operation::Send | Operation::SendImm | Operation::Write | Operation::WriteImm

@@ -72,6 +72,7 @@ impl Seen {
             shown,
             frame: Frame {
                 payload: extract.copied().collect(),
+                session: frame.session.clone(),
                 content: frame.content.clone(),
                 loan: None,
                 ..*frame

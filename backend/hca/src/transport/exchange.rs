@@ -25,8 +25,8 @@ use crate::memory::access::{Cursor, Domain, read_payload};
 use crate::memory::dma::Dma;
 use crate::memory::lending::{Lending, Loan, Unread};
 use crate::memory::mr::Access;
-use crate::subnet::{End, Envelope, LinkId, NoRoute, Route, WrongKey};
-use crate::verbs::qp::{Qp, QpState, Transport};
+use crate::subnet::{End, LinkId, NoRoute, Route};
+use crate::verbs::qp::{AddressPath, Qp, QpState, Transport};
 use crate::verbs::reason::{KeyFault, Reason};
 use crate::verbs::work::{Operation, SendWr, Sge, Status};
 
@@ -120,6 +120,7 @@ const fn service(transport: Transport) -> Service {
     match transport {
         Transport::Uc => Service::Uc,
         Transport::Xrc => Service::Xrc,
+        Transport::Dci | Transport::Dct => Service::Dc,
         _ => Service::Rc,
     }
 }
@@ -255,6 +256,7 @@ impl<F: Face> Engine<F> {
         let around = Surroundings {
             attr: &core.attr,
             transport: core.transport,
+            session: (core.transport == Transport::Dci).then(|| req.far.session(core.qpn)),
             memory: Domain {
                 dma: &vf.dma,
                 keys: &vf.keys,
@@ -295,7 +297,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Sends a frame of a connection. An answer may have `reserved` room.
-    fn transmit(&mut self, index: QpIndex, mut frame: Frame, reserved: Option<Arc<Afloat>>) {
+    fn transmit(&mut self, index: QpIndex, frame: Frame, reserved: Option<Arc<Afloat>>) {
         let generation = self.generation.load(Ordering::Acquire);
         let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
             return;
@@ -325,6 +327,21 @@ impl<F: Face> Engine<F> {
             }
             return;
         };
+        self.emit(from, &path, dest_qp, route, frame, reserved);
+    }
+
+    /// Sends a frame over a way that has been found, to a queue pair.
+    pub(crate) fn emit(
+        &mut self,
+        from: VfId,
+        path: &AddressPath,
+        dest_qp: Qpn,
+        route: Route,
+        mut frame: Frame,
+        reserved: Option<Arc<Afloat>>,
+    ) {
+        let counted = frame.is_counted();
+        let (words, packets) = (frame.words(), u64::from(frame.packets()));
         let dgid = path.global.map(|global| global.dgid);
         if !self.exits.endpoint.lends(&route) {
             frame.take_along();
@@ -589,19 +606,20 @@ impl<F: Face> Engine<F> {
     fn taker(&mut self, at: VfId, frame: &Frame) -> Option<QpIndex> {
         let Address {
             slid,
-            dlid,
-            sl,
             global,
             service: said,
-            pkey,
             dest_qp,
+            ..
         } = frame.address;
+        if said == Service::Dc && !frame.is_response() {
+            return self.answerer(at, frame);
+        }
         let vf = self.vf(at);
         let index = *vf.qps.get(dest_qp.value())?;
         let core = &self.objects.qps.get(index.0)?.core;
         let connected = matches!(
             core.transport,
-            Transport::Rc | Transport::Uc | Transport::Xrc
+            Transport::Rc | Transport::Uc | Transport::Xrc | Transport::Dci
         );
         let back = core.attr.path?;
         let known = match (global, back.global) {
@@ -616,21 +634,9 @@ impl<F: Face> Engine<F> {
         if !listens {
             return None;
         }
-        if !pkey.matches(vf.port.pkey(core.attr.pkey_index)) {
-            TrafficCounters::add(&vf.counters.pkey_violations, 1);
-            let envelope = Envelope {
-                slid,
-                dlid,
-                sl,
-                // A connected packet does not say where it comes from.
-                src_qp: Qpn::new(0),
-                dest_qp,
-            };
-            let key = WrongKey::Partition(pkey);
-            self.subnet.wrong_key(at, key, &envelope);
-            return None;
-        }
-        Some(index)
+        let pkey_index = core.attr.pkey_index;
+        self.shares_partition(at, frame, pkey_index)
+            .then_some(index)
     }
 
     /// The timer of a queue pair's requesting side has fired.
@@ -743,6 +749,10 @@ impl<F: Face> Objects<F> {
         let Some(Qp { core, req, .. }) = self.qps.get_mut(index.0) else {
             return;
         };
+        if req.away.is_none() && core.transport == Transport::Dci {
+            // Whatever the target has kept of the last connection is void.
+            req.far.begin(req.psn);
+        }
         let away = req
             .away
             .get_or_insert_with(|| Box::new(Away::new(Requester::new(req.psn, &core.attr))));
@@ -761,14 +771,14 @@ impl<F: Face> Objects<F> {
         (0..requests).for_each(|_| vf.memory.give(THING));
     }
 
-    /// Whether a request is for the peer, and why it cannot be sent then.
+    /// Whether a request is for the peer that the queue pair has now, and why it cannot be sent then.
     pub(crate) fn fits_transport(&self, index: QpIndex, wr: &mut SendWr) -> Option<Option<Status>> {
         let local = matches!(
             wr.operation,
             Operation::Nop | Operation::LocalInvalidate | Operation::UpdateKey
         );
         let transport = self.qps.get(index.0)?.core.transport;
-        (!local).then(|| transport.refuses(wr))
+        (!local && !self.turns_away(index, wr)).then(|| transport.refuses(wr))
     }
 
     /// Where a connection's frames go and what they say of where they come from.

@@ -59,6 +59,20 @@ pub struct Target {
     pub length: u32,
 }
 
+/// What requests of a dynamic connection say of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    /// Access key of the target.
+    pub key: u64,
+    /// Which of the initiator's connections it is. No two that it has had of late have the same number.
+    pub number: u32,
+    /// The initiator's queue pair.
+    pub source: Qpn,
+    /// Number of the connection's first packet.
+    pub start: Psn,
+}
+
 /// What the last packet of a SEND has besides payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -146,6 +160,8 @@ pub struct Frame {
     pub acknowledge: bool,
     /// Shared receive queue at the responder, in requests of the XRC service.
     pub srq: Qpn,
+    /// In requests of the DC service.
+    pub session: Option<Box<Session>>,
     /// What it is about.
     pub content: Content,
     /// Why a request is refused, which packets do not say.
@@ -193,6 +209,7 @@ impl Frame {
             solicited: false,
             acknowledge: false,
             srq: Qpn::new(0),
+            session: None,
             content,
             reason: Reason::Status,
             borrows: false,
@@ -329,6 +346,7 @@ impl Frame {
                 train.write(&self.payload, number, &mut payload);
                 Self {
                     psn: self.psn.plus(number),
+                    session: None,
                     content: self.content.clone(),
                     payload,
                     loan: None,
@@ -369,6 +387,7 @@ impl Frame {
             last: self.last && ends,
             solicited: self.solicited && ends,
             acknowledge: self.acknowledge && ends,
+            session: self.session.clone(),
             content,
             payload,
             loan,

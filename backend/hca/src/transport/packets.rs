@@ -4,12 +4,12 @@
 use thiserror::Error;
 use wire::header::{
     AcknowledgeExtended, AtomicAcknowledge, AtomicExtended, BaseTransport, DatagramExtended,
-    GlobalRoute as GlobalRouteHeader, Immediate, InvalidateExtended, LocalRoute, NextHeader,
-    Opcode, RdmaExtended, Service, XrcExtended,
+    DynamicExtended, GlobalRoute as GlobalRouteHeader, Immediate, InvalidateExtended, LocalRoute,
+    NextHeader, Opcode, RdmaExtended, Service, XrcExtended,
 };
 use wire::{Mtu, Qpn, Vl, crc};
 
-use super::frame::{Address, Content, Frame, Syndrome, Tail, Target};
+use super::frame::{Address, Content, Frame, Session, Syndrome, Tail, Target};
 use crate::verbs::work::{AtomicOperands, GlobalRoute, Operation};
 
 /// Room for all headers and check sums of a packet.
@@ -151,6 +151,21 @@ fn headers(frame: &Frame, at: u32, ends: bool, place: Place, to: &mut Vec<u8>) -
         // Requests name the shared receive queue (IBA A14).
         let xrceth = XrcExtended { srq: frame.srq };
         put::<{ XrcExtended::SIZE }>(to, |bytes| xrceth.emit(bytes));
+    }
+    if address.service == Service::Dc && !frame.is_response() {
+        let Session {
+            key,
+            number,
+            source,
+            start,
+        } = frame.session.as_deref().copied().unwrap_or_default();
+        let header = DynamicExtended {
+            key,
+            session: number,
+            source,
+            start,
+        };
+        put::<{ DynamicExtended::SIZE }>(to, |bytes| header.emit(bytes));
     }
     let immediate = |data: u32, to: &mut Vec<u8>| {
         put::<{ Immediate::SIZE }>(to, |bytes| Immediate { data }.emit(bytes));
@@ -430,6 +445,16 @@ impl<'a> Reader<'a> {
         if service == Service::Xrc && !is_response {
             srq = self.take(XrcExtended::SIZE, XrcExtended::parse)?.srq;
         }
+        let mut session = None;
+        if service == Service::Dc && !is_response {
+            let header = self.take(DynamicExtended::SIZE, DynamicExtended::parse)?;
+            session = Some(Box::new(Session {
+                key: header.key,
+                number: header.session,
+                source: header.source,
+                start: header.start,
+            }));
+        }
         let (content, place) = match service {
             Service::Ud => (self.datagram(operation)?, Place::Only),
             _ => self.content(operation)?,
@@ -463,6 +488,7 @@ impl<'a> Reader<'a> {
             solicited: bth.solicited,
             acknowledge: bth.acknowledge,
             srq,
+            session,
             payload: self.rest[..length].to_vec(),
             ..Frame::new(address, mtu, bth.psn, content)
         })
@@ -654,17 +680,24 @@ mod tests {
         #[test]
         fn there_and_back(
             (content, carries) in content(),
-            xrc in any::<bool>(),
+            service in prop::sample::select(vec![Service::Rc, Service::Xrc, Service::Dc]),
             global in any::<bool>(),
             flags in any::<[bool; 2]>(),
             psn in any::<u32>(),
             payload in prop::collection::vec(any::<u8>(), 0..2000),
         ) {
-            let service = if xrc { Service::Xrc } else { Service::Rc };
             let mut frame =
                 Frame::new(address(service, global), Mtu::B256, Psn::new(psn), content);
             [frame.solicited, frame.acknowledge] = flags;
-            if xrc && !frame.is_response() {
+            if service == Service::Dc && !frame.is_response() {
+                frame.session = Some(Box::new(Session {
+                    key: 0x0123_4567_89ab_cdef,
+                    number: psn ^ 0x8000_0001,
+                    source: Qpn::new(0x65_4321),
+                    start: Psn::new(psn.wrapping_sub(3)),
+                }));
+            }
+            if service == Service::Xrc && !frame.is_response() {
                 frame.srq = Qpn::new(99);
             }
             if carries {

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 
 use wire::Psn;
 
-use super::frame::{Address, Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
+use super::frame::{
+    Address, Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Session, Syndrome, Tail, Target,
+};
 use crate::engine::counters::Retries;
 use crate::engine::progress::{local_ack_timeout, rnr_time};
 use crate::image::restore::{later, send_request};
@@ -38,6 +40,8 @@ pub(crate) trait Payload {
 pub(crate) struct Surroundings<'a, M> {
     pub attr: &'a QpAttr,
     pub transport: Transport,
+    /// What requests say of their dynamic connection.
+    pub session: Option<Session>,
     pub memory: M,
     /// Frames may lend their payload.
     pub lends: bool,
@@ -723,6 +727,7 @@ impl Request {
         };
         let mut frame = Frame::new(address, mtu, self.psn.plus(packet), content);
         frame.srq = wire::Qpn::new(wr.xrc_srqn);
+        frame.session = around.session.map(Box::new);
         frame.acknowledge = around.transport.is_reliable();
         frame.borrows = lends;
         if !wr.operation.fills_list() {

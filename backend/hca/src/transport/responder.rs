@@ -49,6 +49,11 @@ enum Open {
 }
 
 impl Receiving {
+    /// Whether some packets of a message have come, and others have not.
+    pub const fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Whether a responder may have come to this. An image says so.
     pub fn is_sound(&self) -> bool {
         let fits = match self.open {

@@ -7,6 +7,7 @@ use crate::engine::shared_port::is_free;
 use crate::engine::vf::Vf;
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::{Event, Face};
+use crate::verbs::dynamic::FarEnd;
 use crate::verbs::multicast::ATTACHMENT;
 use crate::verbs::objects::LISTED;
 use crate::verbs::qp::{
@@ -64,6 +65,9 @@ impl<F: Face> Engine<F> {
         if !qps.make_room(memory) || !memory.take_all(held) {
             return Err(VerbError::Exhausted);
         }
+        // No earlier queue pair of the same number has had such connections.
+        let timer = self.turns.timer() as u32;
+        let session = self.seed as u32 ^ timer.wrapping_mul(0x9e37_79b9);
         let mut numbers = std::mem::take(&mut self.vf_mut(vf).qps);
         let Objects { vfs, qps, .. } = &mut self.objects;
         let mut index = None;
@@ -86,7 +90,8 @@ impl<F: Face> Engine<F> {
                     polled_at: 0,
                     errored_at: 0,
                 };
-                let req = Requester::new(send_queue, send_cq);
+                let mut req = Requester::new(send_queue, send_cq);
+                req.far = FarEnd::new(session);
                 let resp = Responder::new(recv_queue, recv_cq);
                 let qp = QpIndex(qps.insert(Qp { core, req, resp }));
                 index = Some(qp);
@@ -256,6 +261,11 @@ impl<F: Face> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn destroy_qp(&mut self, vf: VfId, qpn: Qpn) -> Result<(), VerbError> {
+        self.objects.qp_index(vf, qpn)?;
+        self.remove_qp(vf, qpn)
+    }
+
+    pub(crate) fn remove_qp(&mut self, vf: VfId, qpn: Qpn) -> Result<(), VerbError> {
         let index = self
             .vf_mut(vf)
             .qps
@@ -328,11 +338,10 @@ impl<F: Face> Engine<F> {
 
 impl<F: Face> Objects<F> {
     pub(crate) fn qp_index(&self, vf: VfId, qpn: Qpn) -> Result<QpIndex, VerbError> {
-        self.vf(vf)
-            .qps
-            .get(u32::from(qpn))
-            .copied()
-            .ok_or(VerbError::NotFound)
+        let index = self.vf(vf).qps.get(u32::from(qpn)).copied();
+        // Targets of dynamic connections have verbs of their own.
+        let index = index.filter(|index| self.target(*index).is_none());
+        index.ok_or(VerbError::NotFound)
     }
 }
 

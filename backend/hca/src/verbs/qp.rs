@@ -12,6 +12,7 @@ use crate::storage::numbers::Numbers;
 use crate::transport::Away;
 use crate::transport::responder::Receiving;
 use crate::verbs::counters::CounterSet;
+use crate::verbs::dynamic::{FarEnd, Role};
 use crate::verbs::work::{GlobalRoute, RecvWr, SendWr};
 
 /// Transport service of a queue pair.
@@ -31,6 +32,10 @@ pub enum Transport {
     Gsi,
     /// No transport: executes memory-key updates only.
     KeyUpdate,
+    /// Initiator of dynamic connections: each request names its far end.
+    Dci,
+    /// Target of dynamic connections.
+    Dct,
 }
 
 impl Transport {
@@ -43,7 +48,7 @@ impl Transport {
     /// Whether messages are acknowledged.
     #[must_use]
     pub const fn is_reliable(self) -> bool {
-        matches!(self, Self::Rc | Self::Xrc)
+        matches!(self, Self::Rc | Self::Xrc | Self::Dci | Self::Dct)
     }
 }
 
@@ -343,6 +348,8 @@ pub(crate) struct Requester<F: Face> {
     pub queued: bool,
     /// What it has under way in frames.
     pub away: Option<Box<Away>>,
+    /// The far end that an initiator of dynamic connections has now.
+    pub far: FarEnd,
     /// What is looked up again.
     pub found: Found,
 }
@@ -373,6 +380,7 @@ impl<F: Face> Requester<F> {
             due: 0,
             queued: false,
             away: None,
+            far: FarEnd::default(),
             found: Found::default(),
         }
     }
@@ -443,6 +451,8 @@ pub(crate) struct Responder<F: Face> {
     pub lending: Lending,
     /// The queue pair that keeps this one as its peer; it looks again, so no image has this.
     pub heard_by: Option<QpIndex>,
+    /// What it is of dynamic connections.
+    pub role: Role,
 }
 
 impl<F: Face> Responder<F> {
@@ -458,6 +468,7 @@ impl<F: Face> Responder<F> {
             receiving: Receiving::default(),
             lending: Lending::default(),
             heard_by: None,
+            role: Role::None,
         }
     }
 }

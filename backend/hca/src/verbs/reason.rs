@@ -97,6 +97,12 @@ pub enum Reason {
     /// The named shared receive queue is none of the receiver's.
     #[error("the responder has no such shared receive queue")]
     SharedQueue,
+    /// The access key is not the target's.
+    #[error("the DC access key is not the target's")]
+    AccessKey,
+    /// The far end cannot be one.
+    #[error("the request names no far end that the VF may have a connection with")]
+    FarEnd,
     /// The key to invalidate is none that may be.
     #[error("the responder's key cannot be invalidated")]
     Invalidation,

@@ -234,8 +234,11 @@ pub struct SendWr {
     pub rkey: u32,
     /// Operands of an atomic.
     pub atomic: AtomicOperands,
-    /// Destination of a datagram.
+    /// Destination of a datagram, or of a request of an initiator of dynamic connections.
     pub address: Option<AddressVector>,
+    /// Access key of that destination (dynamic connections).
+    #[serde(default)]
+    pub access_key: u64,
     /// Shared receive queue at the responder (XRC).
     pub xrc_srqn: u32,
     /// Memory-key change.

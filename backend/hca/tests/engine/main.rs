@@ -9,6 +9,7 @@ mod connected;
 mod counters;
 mod data_by_sl;
 mod datagrams;
+mod dynamic;
 mod errors;
 mod images;
 mod keys;

@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use hca::mr::{Access, MemoryKey, Translation};
-use hca::work::{AtomicOperands, Operation, RecvKind, SendWr, Sge, Status};
-use hca::{PageList, QpState, Transport};
+use hca::work::{AtomicOperands, Operation, RecvKind, RecvWr, SendWr, Sge, Status};
+use hca::{PageList, QpChange, QpState, Transport};
 
+use crate::dynamic::Dct;
 use crate::lab::{Lab, Qp, VARIANT, Way, base, everything, pattern, physical, received, sent};
 
 /// Bytes of each function's memory that the keys here reach.
@@ -144,6 +145,16 @@ struct Model {
     /// No packet arrives anywhere.
     cut: bool,
     way: Way,
+    net: Net,
+}
+
+/// What has a connection with what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Net {
+    /// Each queue pair with its peer.
+    Pairs,
+    /// Each initiator with whatever target its request names.
+    Dynamic,
 }
 
 #[derive(Default)]
@@ -163,6 +174,8 @@ struct SendStep {
     remote: Piece,
     operand: u64,
     signaled: bool,
+    /// Whose receive queue and memory it is for.
+    to: usize,
     /// The data is there; the receive request for the immediate data is not.
     written: bool,
 }
@@ -236,8 +249,8 @@ impl Model {
             if wr.signaled || requester != Status::Success {
                 self.qps[qp].sent.push((wr.index, requester));
             }
-            if responder {
-                self.fail(peer(qp));
+            if responder && self.net == Net::Pairs {
+                self.fail(wr.to);
             }
             if requester != Status::Success {
                 self.fail(qp);
@@ -253,6 +266,9 @@ impl Model {
         for wr in qp.sends.drain(..) {
             qp.sent.push((wr.index, Status::Flushed));
         }
+        if self.net == Net::Dynamic {
+            return;
+        }
         for (index, _) in qp.receives.drain(..) {
             qp.received
                 .push((index, Status::Flushed, 0, RecvKind::Send, 0));
@@ -263,7 +279,8 @@ impl Model {
     /// responder is not ready.
     fn execute(&mut self, qp: usize, wr: &mut SendStep) -> Option<(Status, bool)> {
         use Operation::{CompareSwap, FetchAdd, Nop, Read, Send, SendImm, Write, WriteImm};
-        let (here, there) = (node(qp), node(peer(qp)));
+        let (here, there) = (node(qp), node(wr.to));
+        let gone = self.net == Net::Pairs && self.qps[wr.to].failed;
         let len = total(&wr.pieces);
         let local = if wr.operation.fills_list() {
             Access::LOCAL_WRITE
@@ -280,7 +297,7 @@ impl Model {
         if matches!(wr.operation, CompareSwap | FetchAdd) && len != 8 {
             return Some((Status::LocalLength, false));
         }
-        if self.qps[peer(qp)].failed || self.cut {
+        if gone || self.cut {
             // Local faults are found all the same; otherwise nobody answers.
             return (!list_allowed(&wr.pieces, local)).then_some((Status::LocalProtection, false));
         }
@@ -293,14 +310,14 @@ impl Model {
         let mine = places(&wr.pieces);
         match wr.operation {
             Send | SendImm => {
-                let (index, pieces) = self.qps[peer(qp)].receives.front().cloned()?;
-                self.qps[peer(qp)].receives.pop_front();
+                let (index, pieces) = self.qps[wr.to].receives.front().cloned()?;
+                self.qps[wr.to].receives.pop_front();
                 let kind = if wr.operation == Send {
                     RecvKind::Send
                 } else {
                     RecvKind::SendImm
                 };
-                let completions = &mut self.qps[peer(qp)].received;
+                let completions = &mut self.qps[wr.to].received;
                 let mut refuse = |status| completions.push((index, status, 0, RecvKind::Send, 0));
                 let fits = total(&pieces);
                 // Of single packets the first ones are taken.
@@ -338,7 +355,7 @@ impl Model {
                 }
                 self.copy(here, &mine, there, &places(&pieces));
                 let entry = (index, Status::Success, len as u32, kind, wr.immediate());
-                self.qps[peer(qp)].received.push(entry);
+                self.qps[wr.to].received.push(entry);
             }
             Write | WriteImm => {
                 if len > 0 && !allowed(&remote, Access::REMOTE_WRITE) {
@@ -355,15 +372,15 @@ impl Model {
                 self.copy(here, &mine[from..], there, &targets[from..]);
                 wr.written = true;
                 if wr.operation == WriteImm {
-                    if self.qps[peer(qp)].receives.is_empty() {
+                    if self.qps[wr.to].receives.is_empty() {
                         for at in &targets[again..] {
                             self.memory[there][*at] = UNDEFINED;
                         }
                     }
-                    let (index, _) = self.qps[peer(qp)].receives.pop_front()?;
+                    let (index, _) = self.qps[wr.to].receives.pop_front()?;
                     let kind = RecvKind::WriteImm;
                     let entry = (index, Status::Success, len as u32, kind, wr.immediate());
-                    self.qps[peer(qp)].received.push(entry);
+                    self.qps[wr.to].received.push(entry);
                 }
             }
             Read => {
@@ -415,11 +432,13 @@ impl SendStep {
 struct Bench {
     lab: Lab,
     qps: Vec<Qp>,
+    /// Of each initiator's function, where connections are dynamic.
+    targets: Vec<Dct>,
     keys: Vec<Vec<u32>>,
 }
 
 impl Bench {
-    fn new(longest: usize, way: Way) -> Self {
+    fn new(longest: usize, way: Way, net: Net) -> Self {
         let mut lab = Lab::new(NODES);
         lab.go(way);
         for node in 0..NODES {
@@ -454,16 +473,31 @@ impl Bench {
             }
             keys.push(list);
         }
-        let qps: Vec<_> = (0..QPS).map(|qp| lab.qp(node(qp), Transport::Rc)).collect();
-        for qp in [0, 2] {
-            // Nobody's retries run out.
-            lab.connect_with(&qps[qp], &qps[qp + 1], |change| {
-                (change.timeout, change.retry_count) = (Some(0), Some(7));
-                // 81.92 ms (specification table 45): waits are few.
-                change.min_rnr_timer = Some(26);
-            });
+        // Nobody's retries run out.
+        let patient = |change: &mut QpChange| {
+            (change.timeout, change.retry_count) = (Some(0), Some(7));
+            // 81.92 ms (specification table 45): waits are few.
+            change.min_rnr_timer = Some(26);
+        };
+        let (mut qps, mut targets) = (Vec::new(), Vec::new());
+        if net == Net::Dynamic {
+            for qp in 0..QPS {
+                let on = lab.cq(node(qp), 4096);
+                qps.push(lab.dci_on(node(qp), on.clone(), patient));
+                targets.push(lab.dct_on(node(qp), qp as u64 * 0x1_2345_6789, on));
+            }
+        } else {
+            qps.extend((0..QPS).map(|qp| lab.qp(node(qp), Transport::Rc)));
+            for qp in [0, 2] {
+                lab.connect_with(&qps[qp], &qps[qp + 1], patient);
+            }
         }
-        Self { lab, qps, keys }
+        Self {
+            lab,
+            qps,
+            targets,
+            keys,
+        }
     }
 
     fn list(&self, node: usize, pieces: &[Piece]) -> Vec<Sge> {
@@ -478,7 +512,7 @@ impl Bench {
     }
 
     fn post(&mut self, qp: usize, wr: &SendStep) {
-        let (here, there) = (node(qp), node(peer(qp)));
+        let (here, there) = (node(qp), node(wr.to));
         let posted = SendWr {
             operation: wr.operation,
             opcode: 1,
@@ -496,6 +530,10 @@ impl Bench {
             // What comes after a READ would else take what lies there before the READ's answer does.
             fence: true,
             ..SendWr::default()
+        };
+        let posted = match self.targets.get(wr.to) {
+            Some(target) => self.lab.to(target, posted),
+            None => posted,
         };
         let qp = self.qps[qp].clone();
         self.lab.post(&qp, posted);
@@ -552,7 +590,11 @@ fn ambiguous(pieces: &[Piece]) -> bool {
 /// Takes the steps. At any time at most one queue pair has something to do
 /// (others wait for receive requests), so that there is one order of events.
 fn check(steps: Vec<Step>, longest: usize, way: Way) {
-    let mut bench = Bench::new(longest, way);
+    check_in(steps, longest, way, Net::Pairs);
+}
+
+fn check_in(steps: Vec<Step>, longest: usize, way: Way, net: Net) {
+    let mut bench = Bench::new(longest, way, net);
     let cells = |bench: &Bench, node| -> Vec<Cell> {
         let bytes = bench.lab.memory(node).read(base(node), 2 * SPACE as usize);
         bytes.into_iter().map(Cell::from).collect()
@@ -562,6 +604,7 @@ fn check(steps: Vec<Step>, longest: usize, way: Way) {
         qps: (0..QPS).map(|_| ModelQp::default()).collect(),
         cut: false,
         way,
+        net,
     };
     let mut active = 0;
     for (index, step) in steps.into_iter().enumerate() {
@@ -573,7 +616,10 @@ fn check(steps: Vec<Step>, longest: usize, way: Way) {
                 }
                 rest(&mut bench, &mut model);
                 let list = bench.list(node(qp), &pieces);
-                bench.lab.receive(&bench.qps[qp], index, &list);
+                match bench.targets.get(qp) {
+                    Some(target) => target.recv.push(Ok(RecvWr { index, sges: list })),
+                    None => bench.lab.receive(&bench.qps[qp], index, &list),
+                }
                 model.qps[qp].receives.push_back((index, pieces));
                 rest(&mut bench, &mut model);
             }
@@ -590,7 +636,9 @@ fn check(steps: Vec<Step>, longest: usize, way: Way) {
                 }
                 if active != qp {
                     rest(&mut bench, &mut model);
-                    if model.cut && model.qps.iter().any(|qp| !qp.sends.is_empty()) {
+                    // One queue has several users, whose order would be open.
+                    let one_at_a_time = model.cut || net == Net::Dynamic;
+                    if one_at_a_time && model.qps.iter().any(|qp| !qp.sends.is_empty()) {
                         continue;
                     }
                     active = qp;
@@ -602,6 +650,17 @@ fn check(steps: Vec<Step>, longest: usize, way: Way) {
                     remote,
                     operand,
                     signaled,
+                    to: match net {
+                        Net::Pairs => peer(qp),
+                        Net::Dynamic => {
+                            let others: &[usize] = match node(qp) {
+                                1 => &[0, 3],
+                                0 => &[1, 2, 3],
+                                _ => &[0, 1, 2],
+                            };
+                            others[operand as usize / 8 % others.len()]
+                        }
+                    },
                     written: false,
                 };
                 bench.post(qp, &wr);
@@ -737,5 +796,43 @@ proptest! {
         seed in 1..u64::MAX,
     ) {
         check(steps, usize::MAX, Way::Engines(percent, seed));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn dynamic_connections_do_what_the_model_does(
+        steps in prop::collection::vec(step(), 1..80),
+        longest in prop::sample::select(vec![usize::MAX, 61, 9]),
+    ) {
+        check_in(steps, longest, Way::Copied, Net::Dynamic);
+    }
+
+    #[test]
+    fn dynamic_connections_in_frames_do_what_the_model_does(
+        steps in prop::collection::vec(step(), 1..80),
+        longest in prop::sample::select(vec![usize::MAX, 61, 9]),
+    ) {
+        check_in(steps, longest, Way::Frames, Net::Dynamic);
+    }
+
+    #[test]
+    fn dynamic_connections_over_lossy_links_do_what_the_model_does(
+        steps in prop::collection::vec(step(), 1..80),
+        percent in 0..5_u64,
+        seed in 1..u64::MAX,
+    ) {
+        check_in(steps, usize::MAX, Way::Packets(percent, seed), Net::Dynamic);
+    }
+
+    #[test]
+    fn dynamic_connections_between_engines_do_what_the_model_does(
+        steps in prop::collection::vec(step(), 1..80),
+        percent in 0..5_u64,
+        seed in 1..u64::MAX,
+    ) {
+        check_in(steps, usize::MAX, Way::Engines(percent, seed), Net::Dynamic);
     }
 }

@@ -153,6 +153,12 @@ impl Judge<'_> {
         let Some(receives) = ReceiveType::from_code(qpc::RQ_TYPE.get(context)) else {
             return refuse(Status::BadParameter, "no such kind of receive queue");
         };
+        if service == ServiceType::DynamicInitiator {
+            return refuse(
+                Status::BadParameter,
+                "dynamic connections are not passed through",
+            );
+        }
         let is_xrc = service == ServiceType::ExtendedReliableConnection;
         let shares = receives == ReceiveType::Shared;
         for (kind, field, counts) in [

@@ -188,7 +188,15 @@ const ANSWERED: &[Opcode] = &[
 ];
 
 /// What the daemon refuses, whatever is asked.
-const REFUSED: &[Opcode] = &[Opcode::AllocMemic, Opcode::DeallocMemic];
+const REFUSED: &[Opcode] = &[
+    Opcode::AllocMemic,
+    Opcode::DeallocMemic,
+    Opcode::CreateDct,
+    Opcode::DestroyDct,
+    Opcode::DrainDct,
+    Opcode::QueryDct,
+    Opcode::ArmDctForKeyViolation,
+];
 
 fn place(isolation: Isolation) -> Place {
     Place::new(Policy {

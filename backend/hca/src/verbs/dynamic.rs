@@ -1,0 +1,429 @@
+//! Dynamic connections (DC): the verbs for targets, and what either end keeps.
+//!
+//! An initiator (DCI) is a requester whose far end changes: each request names its own, and the initiator
+//! turns from one to the next when nothing is under way. A target (DCT) is a template. Of each initiator that
+//! talks to it the target has a responder, its *context*, which is a queue pair without a number of its own:
+//! what moves data takes it for the responder of a reliable connection. There is a bounded number of contexts;
+//! one that has been idle for long gives way to a new initiator.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use wire::{Gid, Lid, Psn, Qpn};
+
+use crate::engine::objects::Objects;
+use crate::engine::{Engine, QpIndex, VerbError, VfId};
+use crate::face::{Event, Face};
+use crate::transport::Session;
+use crate::verbs::objects::LISTED;
+use crate::verbs::qp::{Inbound, Qp, QpAttr, QpDesc, QpState, QpView, RecvSide, Transport};
+use crate::verbs::work::{AddressVector, MAX_SGE, RecvKind, RecvWr, Sge, Status};
+
+/// Initiators that a target has contexts for at a time.
+pub const MAX_CONTEXTS: usize = 1024;
+/// Receive requests that contexts which are gone have left to the next ones; others are flushed.
+pub(crate) const LEFT_BEHIND: usize = 4;
+/// Contexts that are looked at for one that may give way.
+const CANDIDATES: usize = 64;
+/// How long a context is idle before it may give way, in nanoseconds: what its initiator has sent in a row has
+/// come by then.
+const IDLE: u64 = 10_000_000;
+/// How long nothing comes before a message counts as one whose rest will never come, in nanoseconds.
+const ABANDONED: u64 = 10_000_000_000;
+
+/// A DC target to be created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DctDesc {
+    /// Protection domain.
+    pub pd: u32,
+    /// Shared receive queue.
+    pub srqn: u32,
+    /// Completion queue.
+    pub cqn: u32,
+    /// Access key. Who does not know it is refused.
+    pub key: u64,
+    /// Rights of initiators, P_Key, longest path MTU and RNR timer; the rest has no meaning.
+    pub attr: QpAttr,
+    /// What answers with a global route say besides addresses.
+    pub route: RouteMarks,
+    /// The set of counters that it counts in; 0 is none.
+    pub counter_set: u8,
+}
+
+/// What a global route says besides addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteMarks {
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+}
+
+/// What a query of a DC target tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DctView {
+    /// As of a queue pair: Ready-to-Receive, or Reset where the target is drained.
+    pub qp: QpView,
+    /// Requests with another access key.
+    pub violations: u32,
+    /// Initiators that it has contexts for.
+    pub contexts: usize,
+}
+
+/// The far end of an initiator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FarEnd {
+    /// As the last request named it.
+    vector: Option<AddressVector>,
+    /// Access key.
+    key: u64,
+    /// Which connection of the initiator it is.
+    number: u32,
+    /// Number of its first packet.
+    start: Psn,
+}
+
+impl FarEnd {
+    /// No far end yet. The first connection has the number after this one.
+    pub(crate) fn new(number: u32) -> Self {
+        Self {
+            number,
+            ..Self::default()
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is(&self, vector: &AddressVector, key: u64) -> bool {
+        self.key == key && self.vector.as_ref() == Some(vector)
+    }
+
+    pub(crate) fn turn_to(&mut self, vector: AddressVector, key: u64) {
+        (self.vector, self.key) = (Some(vector), key);
+    }
+
+    /// The next request has another far end, or the same one once more.
+    pub(crate) const fn forget(&mut self) {
+        self.vector = None;
+    }
+
+    /// A connection begins with this packet.
+    pub(crate) fn begin(&mut self, start: Psn) {
+        self.number = self.number.wrapping_add(1);
+        self.start = start;
+    }
+
+    /// What requests of the initiator say of it.
+    pub(crate) const fn session(&self, source: Qpn) -> Session {
+        Session {
+            key: self.key,
+            number: self.number,
+            source,
+            start: self.start,
+        }
+    }
+}
+
+/// Who talks to a target: its port, by LID and, where packets have a global route, by GID, and its queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Initiator {
+    /// Source LID.
+    pub lid: Lid,
+    /// Source GID, or none.
+    pub gid: Gid,
+    /// Queue pair.
+    pub qpn: Qpn,
+}
+
+/// What a responder is of dynamic connections.
+#[derive(Debug, Default)]
+pub(crate) enum Role {
+    /// Nothing.
+    #[default]
+    None,
+    Target(Box<Target>),
+    Context(Box<Context>),
+}
+
+/// What a target has besides what every responder has.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub key: u64,
+    pub route: RouteMarks,
+    /// The next request with another key raises an event.
+    pub armed: bool,
+    pub violations: u32,
+    /// Where in the list an initiator's context is.
+    places: HashMap<Initiator, usize>,
+    list: Vec<QpIndex>,
+    /// Where the next look for one that gives way begins.
+    hand: usize,
+    /// Receive requests of contexts that are gone.
+    pub left_behind: Vec<Inbound>,
+}
+
+/// What a target's responder for one initiator has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context {
+    pub of: QpIndex,
+    pub initiator: Initiator,
+    /// The connection that the initiator has now, and the one before.
+    pub session: u32,
+    pub earlier: Option<u32>,
+    /// When it was looked up last, in the clock's nanoseconds.
+    pub used: u64,
+}
+
+impl Target {
+    pub fn new(key: u64, route: RouteMarks) -> Self {
+        Self {
+            key,
+            route,
+            armed: false,
+            violations: 0,
+            places: HashMap::new(),
+            list: Vec::new(),
+            hand: 0,
+            left_behind: Vec::new(),
+        }
+    }
+
+    pub fn context(&self, initiator: &Initiator) -> Option<QpIndex> {
+        let place = self.places.get(initiator)?;
+        self.list.get(*place).copied()
+    }
+
+    /// All contexts.
+    pub fn contexts(&self) -> &[QpIndex] {
+        &self.list
+    }
+
+    pub fn insert(&mut self, initiator: Initiator, index: QpIndex) {
+        self.places.insert(initiator, self.list.len());
+        self.list.push(index);
+    }
+
+    /// Forgets a context; returns the one that has its place now.
+    fn remove(&mut self, initiator: &Initiator) -> Option<(usize, QpIndex)> {
+        let place = self.places.remove(initiator)?;
+        self.list.swap_remove(place);
+        Some((place, *self.list.get(place)?))
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// Creates a DC target, which receives at once, and returns its number: one of a queue pair.
+    ///
+    /// # Errors
+    /// As of [`Engine::create_qp`].
+    pub fn create_dct(&mut self, vf: VfId, desc: &DctDesc) -> Result<Qpn, VerbError> {
+        if !self.vf_mut(vf).memory.take(OF_TARGET) {
+            return Err(VerbError::Exhausted);
+        }
+        let created = self.create_qp(
+            vf,
+            QpDesc {
+                transport: Transport::Dct,
+                pd: desc.pd,
+                send: None,
+                recv: RecvSide::Shared(desc.srqn),
+                recv_cqn: Some(desc.cqn),
+                source_qpn: None,
+                block_multicast_loopback: false,
+                polled: false,
+                counter_set: desc.counter_set,
+            },
+        );
+        let Ok(qpn) = created else {
+            self.vf_mut(vf).memory.give(OF_TARGET);
+            return created;
+        };
+        if let Some(index) = self.vf(vf).qps.get(u32::from(qpn)).copied()
+            && let Some(qp) = self.objects.qps.get_mut(index.0)
+        {
+            qp.core.attr = QpAttr {
+                path: None,
+                ..desc.attr
+            };
+            qp.core.state = QpState::ReadyToReceive;
+            qp.resp.role = Role::Target(Box::new(Target::new(desc.key, desc.route)));
+        }
+        Ok(qpn)
+    }
+
+    /// Has a DC target take nothing any more. An event says when that is so, which is at once.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn drain_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
+        let index = self.objects.dct_index(vf, dctn)?;
+        self.turns.forget_errored(&mut self.objects, index);
+        if let Some(qp) = self.objects.qps.get_mut(index.0) {
+            qp.core.state = QpState::Reset;
+        }
+        self.disconnect_all(index);
+        self.notify(vf, Event::DctDrained(dctn));
+        Ok(())
+    }
+
+    /// Destroys a DC target.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn destroy_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
+        let index = self.objects.dct_index(vf, dctn)?;
+        self.disconnect_all(index);
+        if let Some(qp) = self.objects.qps.get_mut(index.0)
+            && let Role::Target(target) = std::mem::take(&mut qp.resp.role)
+        {
+            for inbound in target.left_behind {
+                self.spare_recvs.keep(inbound.wr);
+            }
+        }
+        self.vf_mut(vf).memory.give(OF_TARGET);
+        self.remove_qp(vf, dctn)
+    }
+
+    /// What a DC target is now.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn query_dct(&self, vf: VfId, dctn: Qpn) -> Result<DctView, VerbError> {
+        let index = self.objects.dct_index(vf, dctn)?;
+        let qp = self.objects.qps.get(index.0).ok_or(VerbError::NotFound)?;
+        let Role::Target(target) = &qp.resp.role else {
+            return Err(VerbError::NotFound);
+        };
+        Ok(DctView {
+            qp: QpView {
+                state: qp.core.state,
+                attr: qp.core.attr,
+                msn: 0,
+            },
+            violations: target.violations,
+            contexts: target.list.len(),
+        })
+    }
+
+    /// The next request with another key than a DC target's raises an event.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn arm_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
+        let index = self.objects.dct_index(vf, dctn)?;
+        let target = self.objects.target_mut(index);
+        target.ok_or(VerbError::NotFound)?.armed = true;
+        Ok(())
+    }
+
+    /// A target has no contexts any more.
+    pub(crate) fn disconnect_all(&mut self, index: QpIndex) {
+        while let Some(Target { list, .. }) = self.objects.target_mut(index)
+            && let Some(&context) = list.last()
+        {
+            self.disconnect(context);
+        }
+    }
+
+    /// Takes a context away. A receive request that it has begun to fill is left to others.
+    pub(crate) fn disconnect(&mut self, index: QpIndex) {
+        self.objects.forget_as_peer(index);
+        let Some(qp) = self.objects.qps.remove(index.0) else {
+            return;
+        };
+        let Qp { core, resp, .. } = *qp;
+        let state = self.vf_mut(core.vf);
+        state.memory.give(Objects::<F>::OF_CONTEXT);
+        core.set.release(&mut state.memory);
+        let Role::Context(context) = resp.role else {
+            return;
+        };
+        let Some(target) = self.objects.target_mut(context.of) else {
+            return;
+        };
+        if let Some((place, moved)) = target.remove(&context.initiator)
+            && let Some(qp) = self.objects.qps.get(moved.0)
+            && let Role::Context(moved) = &qp.resp.role
+        {
+            let initiator = moved.initiator;
+            if let Some(target) = self.objects.target_mut(context.of) {
+                target.places.insert(initiator, place);
+            }
+        }
+        let Some(inbound) = resp.inbound else { return };
+        match self.objects.target_mut(context.of) {
+            Some(target) if target.left_behind.len() < LEFT_BEHIND => {
+                target.left_behind.push(inbound);
+            }
+            _ => {
+                let received = (RecvKind::Send, 0);
+                self.complete_recv(context.of, inbound, Status::Flushed, 0, received, true);
+            }
+        }
+    }
+
+    /// Makes room among a target's contexts: of some of them the one goes that has been idle for longest.
+    pub(crate) fn make_way(&mut self, index: QpIndex, now: u64) -> bool {
+        let Some(target) = self.objects.target_mut(index) else {
+            return false;
+        };
+        let (count, hand) = (target.list.len(), target.hand);
+        let looked_at = count.min(CANDIDATES);
+        target.hand = (hand + looked_at) % count.max(1);
+        let Some(target) = self.objects.target(index) else {
+            return false;
+        };
+        let candidates = (0..looked_at).map(|at| target.list[(hand + at) % count]);
+        let idle = candidates.filter_map(|index| {
+            let resp = &self.objects.qps.get(index.0)?.resp;
+            let Role::Context(context) = &resp.role else {
+                return None;
+            };
+            let open = resp.receiving.is_open() || resp.received > 0;
+            let least = if open { ABANDONED } else { IDLE };
+            (now.saturating_sub(context.used) >= least).then_some((context.used, index))
+        });
+        let oldest = idle.min_by_key(|(used, _)| *used);
+        if let Some((_, oldest)) = oldest {
+            self.disconnect(oldest);
+        }
+        oldest.is_some()
+    }
+}
+
+/// Bytes of the host's memory that a target takes beyond a queue pair.
+pub(crate) const OF_TARGET: usize =
+    size_of::<Target>() + LEFT_BEHIND * (size_of::<RecvWr>() + MAX_SGE * size_of::<Sge>());
+
+impl<F: Face> Objects<F> {
+    /// Bytes of the host's memory that a context takes.
+    pub(crate) const OF_CONTEXT: usize = size_of::<Qp<F>>()
+        + size_of::<Context>()
+        + LISTED
+        + size_of::<RecvWr>()
+        + MAX_SGE * size_of::<Sge>();
+
+    fn dct_index(&self, vf: VfId, dctn: Qpn) -> Result<QpIndex, VerbError> {
+        let index = self.vf(vf).qps.get(u32::from(dctn)).copied();
+        let index = index.filter(|index| self.target(*index).is_some());
+        index.ok_or(VerbError::NotFound)
+    }
+
+    pub(crate) fn target(&self, index: QpIndex) -> Option<&Target> {
+        match &self.qps.get(index.0)?.resp.role {
+            Role::Target(target) => Some(target),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn target_mut(&mut self, index: QpIndex) -> Option<&mut Target> {
+        match &mut self.qps.get_mut(index.0)?.resp.role {
+            Role::Target(target) => Some(target),
+            _ => None,
+        }
+    }
+}
