@@ -18,6 +18,8 @@ use vfio_user::{Interrupts, IrqInfo};
 const AMPLE: Duration = Duration::from_secs(3600);
 /// The DMA address of the daemon's memory, and its bytes.
 const WINDOW: (u64, u64) = ((1 << 38) - (128 << 20), 128 << 20);
+/// The room for queues of datagrams below it.
+const ROOM: i32 = 128 << 20 >> 3;
 /// The VF's event queue that is the daemon's, and the doorbell page.
 const DAEMONS_QUEUE: u8 = 1;
 const DAEMONS_PAGE: u32 = 4;
@@ -36,6 +38,8 @@ pub enum Value {
     Bit(u8),
     /// This dword and the next one: an address in the daemon's memory, or near it.
     Window(i32),
+    /// The same in the daemon's room for queues.
+    Room(i16),
 }
 
 /// A change to a request.
@@ -68,6 +72,28 @@ pub enum Step {
         /// What is written.
         data: Vec<u8>,
     },
+    /// Posts to the queues of a queue pair for datagrams, and says how much there is in both.
+    Post {
+        /// The block that it begins at.
+        block: u8,
+        /// What is written.
+        bytes: Vec<u8>,
+        /// Requests to receive, and blocks to send.
+        counters: [u16; 2],
+    },
+    /// The same, with a datagram that is in order but for these dwords.
+    Datagram {
+        /// Its number, which the counter follows.
+        number: u16,
+        /// What is changed: dwords, and what they become.
+        patches: Vec<(u8, u32)>,
+        /// The LID, as a place in a list of those that there may be.
+        lid: u8,
+        /// Segments that it has.
+        segments: u8,
+    },
+    /// Resets the queue pair for datagrams, and begins again with it.
+    Begin,
     /// The VF's port has other P_Keys: places in a list of those there are.
     Partition(Vec<u8>),
     /// Resets the function.
@@ -89,6 +115,23 @@ pub enum Rights {
 
 /// P_Keys that a port may have.
 const PKEYS: [u16; 8] = [0, 0xffff, 0x7fff, 0x8010, 0x0010, 0x8030, 0x8040, 0x8020];
+
+/// LIDs that a datagram may be to: of the cluster, of the subnet, of a group, of nobody, and the manager's.
+const LIDS: [u32; 9] = [5, 6, 7, 0x21, 0x22, 0xc001, 9, 0xffff, 0x77];
+
+/// A datagram to a port that has this LID, with so many segments.
+fn datagram(lid: u32, segments: u8) -> Vec<u8> {
+    let mut bytes = vec![0; 256];
+    for (at, value) in [
+        (0x00, 0x0a),
+        (0x04, u32::from(segments) & 0x3f),
+        (0x18, 1 << 31 | 0x11),
+        (0x1c, lid),
+    ] {
+        Field::new(at, 31, 0).set(&mut bytes, value);
+    }
+    bytes
+}
 
 /// All commands.
 fn opcodes() -> Vec<Opcode> {
@@ -151,6 +194,27 @@ impl Hostile {
                         assert!(!events || data[0] != DAEMONS_QUEUE, "rings for the daemon");
                     }
                 }
+                Step::Post {
+                    block,
+                    bytes,
+                    counters,
+                } => self.place.post(*block, bytes, *counters),
+                Step::Datagram {
+                    number,
+                    patches,
+                    lid,
+                    segments,
+                } => {
+                    let mut bytes = datagram(LIDS[usize::from(*lid) % LIDS.len()], *segments);
+                    for (at, value) in patches {
+                        let at = usize::from(*at) * 4 % bytes.len();
+                        Field::new(at, 31, 0).set(&mut bytes, *value);
+                    }
+                    let blocks = u16::from(segments % 64).div_ceil(4).max(1);
+                    let counters = [0, number.wrapping_add(blocks)];
+                    self.place.post(*number as u8, &bytes, counters);
+                }
+                Step::Begin => self.place.begin_datagrams(),
                 Step::Partition(keys) => {
                     let keys = keys.iter().take(128);
                     let keys = keys.map(|key| PKEYS[usize::from(*key) % PKEYS.len()]);
@@ -176,6 +240,13 @@ impl Hostile {
                 let addr = WINDOW.0.wrapping_add_signed(i64::from(delta) << 3);
                 Field::new(offset + 4, 31, 0).set(request, addr as u32);
                 (addr >> 32) as u32
+            }
+            Value::Room(delta) => {
+                let patch = Patch {
+                    offset: patch.offset,
+                    value: Value::Window(i32::from(delta) - ROOM),
+                };
+                return self.patch(request, &patch);
             }
         };
         if offset == 0 {
@@ -374,7 +445,13 @@ mod tests {
                     patches: Vec::new(),
                     len: None,
                 })
-                .chain([Step::Reset, Step::Partition(vec![3, 1, 7])])
+                .chain((0..40).map(|number| Step::Datagram {
+                    number: number * 2,
+                    patches: Vec::new(),
+                    lid: number as u8,
+                    segments: 8,
+                }))
+                .chain([Step::Begin, Step::Reset, Step::Partition(vec![3, 1, 7])])
                 .collect();
             hostile.run(&steps);
         }

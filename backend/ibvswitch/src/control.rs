@@ -34,7 +34,7 @@ pub use migration::{
     Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
     MoveOutcome, Packets, Place, StepPackets, SwitchPackets, Transition, Unmoved, Waited,
 };
-pub use passthrough::{CommandCounts, Elsewhere, PassedVf};
+pub use passthrough::{CommandCounts, Datagrams, Elsewhere, PassedVf};
 pub use placement::{EngineStatus, PinRequest, PinSuggestion, Pinned, Placement};
 pub use server::{Server, StatusSource};
 pub use sm::{

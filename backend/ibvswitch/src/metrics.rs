@@ -134,7 +134,21 @@ impl Metrics {
         let seconds = CounterVec::new(opts, &["vf", "command"]).expect("as for the others");
         let registered = self.0.register(Box::new(seconds.clone()));
         registered.expect("no name is registered twice");
+        let help = "Datagrams of the guest of such a VF that are looked at, by what became of them";
+        let datagrams = self.counters("vf_datagrams_total", help, &["vf", "fate"]);
         for vf in &status.passthrough {
+            let of = vf.datagrams.iter().flat_map(|of| {
+                [
+                    ("passed", of.passed),
+                    ("service level", of.refused_service_level),
+                    ("address", of.refused_address),
+                    ("malformed", of.malformed),
+                ]
+            });
+            for (fate, count) in of {
+                let of = [vf.name.as_str(), fate];
+                datagrams.with_label_values(&of).inc_by(count);
+            }
             alive
                 .with_label_values(&[&vf.name, &vf.device])
                 .set(vf.alive.into());

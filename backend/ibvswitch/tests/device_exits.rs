@@ -31,8 +31,14 @@ struct Pair {
 
 impl Pair {
     fn new(doorbells: &str) -> Self {
+        Self::with(doorbells, "")
+    }
+
+    /// The same with these keys of their VFs.
+    fn with(doorbells: &str, keys: &str) -> Self {
         let inner = Daemon::start(doorbells);
-        let outer = inner.before(&["vm1", "vm2"], "strict");
+        let keys = format!("isolation = 'strict'\n{keys}");
+        let outer = inner.before_with("", &[("vm1", &keys), ("vm2", &keys)]);
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("relay");
         let relay = Relay::start(&path, &outer.socket("vm1")).expect("a socket");
@@ -145,13 +151,13 @@ fn settled(daemon: &Daemon) -> Vec<(String, u64, u64)> {
 }
 
 /// Operations that are polled for, with doorbells in memory, concern nobody but the VF behind.
-fn nothing_happens(doorbells: &str) {
-    let mut pair = Pair::new(doorbells);
+fn nothing_happens(doorbells: &str, keys: &str, operations: usize) {
+    let mut pair = Pair::with(doorbells, keys);
     let before = (settled(&pair.outer), pair.exits());
     assert_eq!(before.0.len(), 2, "{before:?}");
     assert_eq!(before.1[1], 0, "accesses to pages that are mapped");
     let began = Instant::now();
-    for _ in 0..OPERATIONS / AT_ONCE {
+    for _ in 0..operations / AT_ONCE {
         pair.write_many();
     }
     let after = (settled(&pair.outer), pair.exits());
@@ -166,12 +172,18 @@ fn nothing_happens(doorbells: &str) {
 
 #[test]
 fn nothing_happens_while_data_flow() {
-    nothing_happens("poll");
+    nothing_happens("poll", "", OPERATIONS);
+}
+
+/// Where datagrams are looked at, connections are not.
+#[test]
+fn nothing_happens_while_data_flow_and_datagrams_would_be_looked_at() {
+    nothing_happens("poll", "sl = [0, 1]", OPERATIONS / 10);
 }
 
 #[test]
 fn nothing_happens_while_data_flow_and_an_engine_may_rest() {
-    nothing_happens("adaptive");
+    nothing_happens("adaptive", "", OPERATIONS);
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::memory::{GuestMemory, Raise};
 use crate::partitions;
 use crate::physical::{Physical, PhysicalError};
 use crate::policy::Policy;
-use crate::report::{Fate, Report};
+use crate::report::{Datagrams, Fate, Report};
 use crate::wake::Wake;
 use crate::window::Window;
 
@@ -111,12 +111,14 @@ impl Passthrough {
     /// # Errors
     /// [`OpenError`].
     pub fn new(parts: Parts) -> Result<Self, OpenError> {
-        let window = Arc::new(Window::new()?);
+        let reads_datagrams = parts.policy.reads_datagrams();
+        let window = Arc::new(Window::new(reads_datagrams)?);
         let wake = Arc::new(Wake::new()?);
         let adapter = start(&parts.open, &window, &wake)?;
         let configuration = configuration(adapter.physical.as_ref());
         let report = Arc::new(Mutex::new(Report {
             doorbells_mapped: configuration.doorbells == Doorbells::Poll,
+            datagrams: reads_datagrams.then(Datagrams::default),
             ..Report::default()
         }));
         if let Some(Membership { cluster, lid }) = &parts.policy.membership {
@@ -126,6 +128,7 @@ impl Passthrough {
             parts.name.clone(),
             parts.time_limit,
             parts.policy,
+            Arc::clone(&window),
             Arc::clone(&wake),
             Arc::clone(&report),
         );
@@ -215,9 +218,10 @@ impl Passthrough {
 
 fn start(open: &Open, window: &Arc<Window>, wake: &Wake) -> Result<Adapter, PhysicalError> {
     let mut physical = open()?;
-    let mapping = window.mapping();
-    let mapping = mapping.map_err(|error| PhysicalError::Unfit(error.to_string()))?;
-    physical.map(&mapping)?;
+    let mappings = window.mappings();
+    for mapping in mappings.map_err(|error| PhysicalError::Unfit(error.to_string()))? {
+        physical.map(&mapping)?;
+    }
     Adapter::start(physical, Arc::clone(window), wake.event())
 }
 
@@ -352,6 +356,7 @@ impl Backend for Passthrough {
     fn submit(&mut self, slot: u32, request: &mut Vec<u8>, reply_len: usize) {
         let core = self.core.get_mut();
         let opcode = create_eq_in::OPCODE.get(request) as u16;
+        core.look_before(&self.memory);
         let Some(verdict) = core.judge(self.configuration.vectors, self.covered, request) else {
             core.answer(slot, opcode, Fate::Lost, refusal(Status::Internal));
             return;
@@ -387,6 +392,7 @@ impl Backend for Passthrough {
                 let owner = Owner::Guest(slot, after);
                 core.submit(owner, std::mem::take(request), reply_len);
                 core.exchange(self.configuration.pages());
+                core.keep_looking();
             }
         }
     }
@@ -395,16 +401,19 @@ impl Backend for Passthrough {
         let mut raise = self.raise();
         let core = self.core.get_mut();
         if !core.has_done() {
-            let (signalled, expired) = self.wake.take();
-            if signalled || expired {
+            let woken = self.wake.take();
+            if woken.signalled || woken.expired {
                 core.take_events(&self.memory, &mut raise);
-                if signalled && !core.guest.on_vector_0.is_empty() {
+                if woken.signalled && !core.guest.on_vector_0.is_empty() {
                     self.interrupts.trigger(0);
                 }
             }
             core.exchange(self.configuration.pages());
-            if expired {
+            if woken.expired {
                 core.check_time();
+            }
+            if woken.looks {
+                core.look(&self.memory, self.configuration.pages());
             }
         }
         let (slot, done) = core.done()?;
@@ -437,7 +446,12 @@ impl Backend for Passthrough {
         };
         match Doorbell::new(offset, data) {
             None => return,
-            Some(Doorbell::Queue) => {}
+            Some(Doorbell::Queue) => {
+                let pages = self.configuration.pages();
+                if core.rings_for_datagrams(offset, data, &self.memory, pages) {
+                    return;
+                }
+            }
             Some(Doorbell::Events { word, arm }) => {
                 let eqn = (word >> 24) as u8;
                 if let Some(queue) = core.guest.events.get_mut(&eqn) {

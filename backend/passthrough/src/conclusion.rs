@@ -9,10 +9,11 @@ use crate::core::refusal;
 use crate::guest::{Guest, Kind};
 use crate::mediation::partition::show_partitions;
 use crate::mediation::port::{show_agent, show_context};
-use crate::mediation::{After, number_made};
+use crate::mediation::{After, LIST, number_made};
 use crate::memory::{GuestMemory, Raise};
 use crate::partitions::Partitions;
 use crate::policy::Policy;
+use crate::window::Window;
 
 impl Guest {
     /// What a command that the VF has executed has changed. Of doorbell pages that the guest has no room
@@ -24,15 +25,19 @@ impl Guest {
         pages: u32,
         policy: &Policy,
         partitions: &mut Option<Partitions>,
+        window: &Window,
     ) -> Option<u32> {
         match after {
             After::Nothing => {}
             After::Made(kind) => self.made(kind, number_made(kind, reply)),
-            After::QueuePair { connects } => {
+            After::QueuePair { connects, shadow } => {
                 let number = number_made(Kind::QueuePair, reply);
                 self.made(Kind::QueuePair, number);
                 if connects {
                     self.connected.insert(number);
+                }
+                if let Some(shadow) = shadow {
+                    self.shadows.insert(number, *shadow);
                 }
             }
             After::Gone(kind, number) => {
@@ -66,6 +71,7 @@ impl Guest {
                     None => {}
                 }
             }
+            After::Emptied(number) => self.shadows.emptied(number, window),
             After::ShowPage(field, at) => {
                 if let Some(context) = reply.get_mut(at..) {
                     self.show_page(field, context);
@@ -74,11 +80,21 @@ impl Guest {
             After::ShowQueuePair(number) => {
                 let context = query_qp_out::QPC.get_mut(reply);
                 self.show_page(qpc::UAR_PAGE, context);
+                let shadow = self.shadows.queues.get(&number);
+                if let Some(shadow) = shadow {
+                    shadow.show(context);
+                }
                 if let Some(membership) = &policy.membership {
                     self.show_paths(number, membership, context);
                 }
                 if partitions.is_some() {
                     self.show_places(number, context);
+                }
+                // A list of the daemon's pages.
+                if let Some(list) = reply.get_mut(LIST..)
+                    && self.shadows.queues.contains_key(&number)
+                {
+                    list.fill(0);
                 }
             }
             After::Placed(number, places) => self.places.set(number, places),

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use connectx::bits::Field;
 use connectx::bits::command::{Opcode, Status, alloc_pd_out, create_eq_in};
 use connectx::bits::event::EventType;
+use connectx::bits::initialization::UAR_SEND;
+use connectx::bits::queue_pair::{qpc, query_qp_out};
 use connectx::queue::event::Entry;
 use parking_lot::Mutex;
 
@@ -20,8 +22,11 @@ use crate::memory::{GuestMemory, Raise};
 use crate::partitions::{self, Partitions, read_table};
 use crate::physical::PhysicalError;
 use crate::policy::Policy;
-use crate::report::{Fate, Report};
+use crate::report::{Datagrams, Fate, Report};
+use crate::shadow::pace::{Look, Pace};
+use crate::shadow::request::Rules;
 use crate::wake::Wake;
+use crate::window::Window;
 
 /// Events that are taken at a time.
 const EVENTS_AT_ONCE: usize = 1 << crate::window::LOG_EVENTS;
@@ -47,6 +52,9 @@ pub(crate) enum Owner {
     Partitions,
     /// The daemon's, which gives firmware pages, or takes them: the operation.
     Pages(u32),
+    /// The daemon's, which asks how far the VF is with the datagrams of a queue pair: its number, and which of
+    /// that number.
+    Progress(u32, u64),
     /// The daemon's, which wants nothing of the reply.
     Nobody,
 }
@@ -74,6 +82,7 @@ struct Flight {
 #[derive(Debug)]
 pub(crate) struct Core {
     name: String,
+    window: Arc<Window>,
     wake: Arc<Wake>,
     report: Arc<Mutex<Report>>,
     /// `None` when it is lost.
@@ -99,6 +108,9 @@ pub(crate) struct Core {
     port_asked: bool,
     /// Firmware is being given pages, or they are taken from it.
     pages_asked: bool,
+    /// When to look at queues of datagrams, and whether that is set.
+    pace: Pace,
+    looks: bool,
 }
 
 impl Core {
@@ -107,11 +119,13 @@ impl Core {
         name: String,
         time_limit: Duration,
         policy: Policy,
+        window: Arc<Window>,
         wake: Arc<Wake>,
         report: Arc<Mutex<Report>>,
     ) -> Self {
         Self {
             name,
+            window,
             wake,
             report,
             adapter: None,
@@ -128,6 +142,8 @@ impl Core {
             port_changed: false,
             port_asked: false,
             pages_asked: false,
+            pace: Pace::default(),
+            looks: false,
         }
     }
 
@@ -444,6 +460,7 @@ impl Core {
                         pages,
                         &self.policy,
                         &mut self.partitions,
+                        &self.window,
                     );
                     self.stop_astray();
                     if let Some(page) = concluded {
@@ -487,8 +504,146 @@ impl Core {
                     adapter.firmware_pages.answered(operation, reply);
                 }
             }
+            Owner::Progress(number, serial) => {
+                let shadow = self.guest.shadows.queues.get_mut(&number);
+                if let Some(shadow) = shadow.filter(|it| it.serial == serial) {
+                    let context = query_qp_out::QPC.get(&reply);
+                    let read = qpc::HW_SQ_WQEBB_COUNTER.get(context) as u16;
+                    shadow.progressed(is_done.then_some(read));
+                    self.hurry();
+                }
+            }
             Owner::Nobody => {}
         }
+    }
+
+    /// Looks at queues of datagrams soon.
+    fn hurry(&mut self) {
+        self.pace.quicken();
+        self.looks = true;
+        self.wake.look_in(self.pace.next());
+    }
+
+    /// Sees to it that queues of datagrams are looked at.
+    pub fn keep_looking(&mut self) {
+        if !self.looks && self.guest.shadows.are_watched() {
+            self.hurry();
+        }
+    }
+
+    /// Looks at queues of datagrams once: before a command, so that what was posted before counts before.
+    pub fn look_before(&mut self, memory: &GuestMemory) {
+        if self.guest.shadows.are_watched() && self.look_at(None, memory).0 {
+            self.pace.quicken();
+        }
+    }
+
+    /// It is time to look at queues of datagrams. While something is posted, all the time, but not for long.
+    pub fn look(&mut self, memory: &GuestMemory, pages: u32) {
+        self.looks = false;
+        let mut look = Look::new();
+        loop {
+            let (found, more) = self.look_at(None, memory);
+            if found {
+                self.pace.quicken();
+            }
+            if !look.goes_on(found) {
+                if more {
+                    self.pace.quicken();
+                }
+                break;
+            }
+        }
+        if self.adapter.is_some() && self.guest.shadows.are_watched() {
+            self.looks = true;
+            self.wake.look_in(self.pace.next());
+        }
+        self.ask_progress(pages);
+    }
+
+    /// The guest rings a doorbell with these bytes, at this byte of a page. Whether it is for a queue pair of
+    /// datagrams, which the VF does not hear of.
+    pub fn rings_for_datagrams(
+        &mut self,
+        offset: usize,
+        data: &[u8],
+        memory: &GuestMemory,
+        pages: u32,
+    ) -> bool {
+        if self.guest.shadows.queues.is_empty() {
+            return false;
+        }
+        // The second dword of a doorbell has the number, before a byte.
+        let mut dwords = (offset..).step_by(4).zip(data.as_chunks::<4>().0);
+        let number = dwords.find_map(|(at, dword)| {
+            let number = u32::from_be_bytes(*dword) >> 8;
+            let rung = !at.is_multiple_of(8) && self.guest.shadows.queues.contains_key(&number);
+            rung.then_some(number)
+        });
+        let Some(number) = number else {
+            return false;
+        };
+        let (found, more) = self.look_at(Some(number), memory);
+        if more {
+            self.hurry();
+        } else if found {
+            self.pace.quicken();
+        }
+        self.ask_progress(pages);
+        true
+    }
+
+    /// Looks once at the queues of one queue pair of datagrams, or of all. Whether something was posted, and
+    /// whether more may be.
+    fn look_at(&mut self, only: Option<u32>, memory: &GuestMemory) -> (bool, bool) {
+        let Some(adapter) = &mut self.adapter else {
+            return (false, false);
+        };
+        let port = self.report.lock().port;
+        let membership = self.policy.membership.as_ref();
+        let mut rules = Rules::new(self.policy.service_levels, membership, port);
+        let mut counts = Datagrams::default();
+        let (mut found, mut more) = (false, false);
+        let mut lost = None;
+        let queues = match only {
+            Some(number) => self.guest.shadows.queues.range_mut(number..=number),
+            None => self.guest.shadows.queues.range_mut(..),
+        };
+        for (number, shadow) in queues {
+            let turn = shadow.turn(*number, memory, &self.window, &mut rules, &mut counts);
+            found |= turn.found;
+            more |= turn.more;
+            if let Some(doorbell) = turn.doorbell
+                && let Err(error) = adapter.ring(adapter.page, UAR_SEND, &doorbell)
+            {
+                lost = Some(error);
+                break;
+            }
+        }
+        if found && let Some(all) = &mut self.report.lock().datagrams {
+            all.add(&counts);
+        }
+        if let Some(error) = lost {
+            self.lose(&error);
+        }
+        (found, more)
+    }
+
+    /// Asks the VF how far it is with datagrams, where there is little room for more.
+    fn ask_progress(&mut self, pages: u32) {
+        let queues = self.guest.shadows.queues.iter_mut();
+        let asked: Vec<(u32, u64)> = queues
+            .filter_map(|(number, it)| it.wants_progress().then_some((*number, it.serial)))
+            .collect();
+        if asked.is_empty() {
+            return;
+        }
+        for (number, serial) in asked {
+            let mut request = command(Opcode::QueryQp, 0, HEAD);
+            NUMBER.set(&mut request, number);
+            self.submit(Owner::Progress(number, serial), request, query_qp_out::SIZE);
+        }
+        self.exchange(pages);
     }
 
     /// The guest's driver has gone, or begins anew. What the VF still has of it is to be taken away: then

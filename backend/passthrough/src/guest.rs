@@ -8,6 +8,7 @@ use connectx::queue::event::EventQueue;
 
 use crate::partitions::Places;
 use crate::report::Objects;
+use crate::shadow::Shadows;
 
 /// Most objects of a guest.
 const MAX_OBJECTS: usize = 1 << 20;
@@ -53,6 +54,8 @@ pub(crate) struct Guest {
     pub headers_added: HashSet<(u32, bool)>,
     /// Indexes of P_Keys, where the guest has a table of its own.
     pub places: Places,
+    /// Queues of datagrams that the daemon keeps, where they are looked at.
+    pub shadows: Shadows,
     /// What the driver has chosen of the capabilities.
     pub log_max_qp: Option<u32>,
     pub log_uar_page_size: u32,
@@ -93,6 +96,7 @@ impl Guest {
         if kind == Kind::QueuePair {
             self.connected.remove(&number);
             self.places.remove(number);
+            self.shadows.queues.remove(&number);
             for is_primary in [false, true] {
                 self.headers_added.remove(&(number, is_primary));
             }

@@ -8,6 +8,7 @@
 //!   the pages that firmware asks for are the daemon's, in memory of its own ([`window`]).
 //! * A guest's command is copied, judged ([`mediation`]), and answered here, refused, or given to the VF
 //!   from the daemon's mailboxes. What is not on the list is refused.
+//! * Where an operator says where datagrams may go, queues for datagrams are the daemon's (`shadow`).
 //! * The guest's memory, the doorbell pages of its programs and its interrupt vectors from 1 on are the
 //!   VF's: no thread of the daemon has a part in the data path.
 //! * What the VF says in replies and events is as little trusted as what the guest says.
@@ -37,6 +38,7 @@ mod partitions;
 pub mod physical;
 pub mod policy;
 pub mod report;
+mod shadow;
 pub mod socket;
 pub mod survey;
 pub mod testing;

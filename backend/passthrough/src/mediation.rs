@@ -5,6 +5,7 @@
 //! carries them.
 
 pub(crate) mod address_path;
+mod datagram;
 pub(crate) mod memory_key;
 mod pages;
 pub(crate) mod partition;
@@ -28,6 +29,7 @@ use crate::capability;
 use crate::guest::{Guest, Kind, Stage};
 use crate::partitions::{Partitions, Place};
 use crate::policy::{Isolation, Policy};
+use crate::shadow::Shadow;
 
 /// User context that a command is from: none but the kernel's driver has any here.
 const UID: Field = Field::new(0x00, 15, 0);
@@ -36,7 +38,7 @@ const NUMBER: Field = alloc_pd_out::PD;
 /// Bytes of the shortest requests.
 const HEAD: usize = 0x10;
 /// Where the lists of pages begin.
-const LIST: usize = 0x110;
+pub(crate) const LIST: usize = 0x110;
 
 /// Why a command is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub(crate) enum After {
     QueuePair {
         /// Whether it has a path to one other queue pair.
         connects: bool,
+        /// The daemon keeps its queues.
+        shadow: Option<Box<Shadow>>,
     },
     /// An object is gone.
     Gone(Kind, u32),
@@ -84,6 +88,8 @@ pub(crate) enum After {
     EventQueue(Option<Box<EventQueue>>, u32),
     /// The reply names a page, at this offset.
     ShowPage(Field, usize),
+    /// A queue pair is reset.
+    Emptied(u32),
     /// The reply has the context of this queue pair.
     ShowQueuePair(u32),
     /// A queue pair has these indexes of P_Keys.
@@ -291,7 +297,8 @@ impl Judge<'_> {
             | Opcode::Rts2Rts
             | Opcode::Sqerr2Rts
             | Opcode::Sqd2Rts => self.modify_queue_pair(opcode, request),
-            Opcode::ToErr | Opcode::ToRst | Opcode::AttachToMcg | Opcode::DetachFromMcg => {
+            Opcode::ToRst => self.reset_queue_pair(request),
+            Opcode::ToErr | Opcode::AttachToMcg | Opcode::DetachFromMcg => {
                 self.with(Kind::QueuePair, request)
             }
             // The guest is told by its capabilities that there are none: each request of an initiator has an

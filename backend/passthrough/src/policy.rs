@@ -35,11 +35,19 @@ pub struct Policy {
     pub isolation: Isolation,
     /// How far its subnet management packets go.
     pub smp: Smp,
-    /// Service levels of its connections. Those of datagrams are in work requests, which nobody looks at.
+    /// Service levels of its connections and datagrams.
     pub service_levels: ServiceLevels,
     /// The cluster that it is in.
     pub membership: Option<Membership>,
     /// Its P_Key table from index 0, with the bit of full membership: of these it has what the VF behind has.
     /// `None`: it has the table of the VF behind.
     pub pkeys: Option<Vec<u16>>,
+}
+
+impl Policy {
+    /// Whether there is something to look at in datagrams, which say in work requests where they go.
+    #[must_use]
+    pub const fn reads_datagrams(&self) -> bool {
+        self.membership.is_some() || self.service_levels.allowed != u16::MAX
+    }
 }

@@ -99,6 +99,19 @@ pub struct Objects {
     pub queue_pairs: u64,
 }
 
+/// What became of a guest's datagrams, where they are looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Datagrams {
+    /// The VF behind has them.
+    pub passed: u64,
+    /// Lost for a service level that is not the guest's.
+    pub level: u64,
+    /// Lost since nobody in the cluster has the address.
+    pub address: u64,
+    /// Errors: requests that make no sense.
+    pub malformed: u64,
+}
+
 /// What there is to tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
@@ -112,8 +125,20 @@ pub struct Report {
     pub doorbells_mapped: bool,
     /// What the guest has.
     pub objects: Objects,
+    /// What became of its datagrams; `None` where nobody looks at them.
+    pub datagrams: Option<Datagrams>,
     /// Commands by their names in the interface, such as `CREATE_QP`; what is no command is `unknown`.
     pub commands: BTreeMap<String, Commands>,
+}
+
+impl Datagrams {
+    /// Adds those of another count.
+    pub(crate) const fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.level += other.level;
+        self.address += other.address;
+        self.malformed += other.malformed;
+    }
 }
 
 impl Report {

@@ -49,13 +49,15 @@ impl Survey {
     /// [`PhysicalError`].
     pub fn of(device: &Device) -> Result<Self, PhysicalError> {
         let system = |error: std::io::Error| PhysicalError::Unfit(error.to_string());
-        let window = Arc::new(Window::new().map_err(system)?);
+        let window = Arc::new(Window::new(false).map_err(system)?);
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_value_and_flags(0, flags);
         let wake = wake.map_err(|errno| system(errno.into()))?;
         let mut physical = device.open()?;
-        let mapping = window.mapping();
-        physical.map(&mapping.map_err(|error| PhysicalError::Unfit(error.to_string()))?)?;
+        let mappings = window.mappings();
+        for mapping in mappings.map_err(|error| PhysicalError::Unfit(error.to_string()))? {
+            physical.map(&mapping)?;
+        }
         let mut adapter = Adapter::start(physical, window, &wake)?;
         let survey = ask(&mut adapter);
         adapter.physical.reset()?;

@@ -18,6 +18,7 @@ use connectx::bits::command::{
 use connectx::bits::event::{EQE_DATA, EQE_SIZE, EQE_SUBTYPE, EQE_TYPE, create_eq_out, eqc};
 use connectx::bits::initialization::{FIRST_UAR, mlx5_init_seg as segment};
 use connectx::bits::port::{hca_vport_context as vport, query_hca_vport_context_out};
+use connectx::bits::queue_pair::{create_qp_in, qpc, query_qp_out};
 use connectx::bits::{Field, Wide};
 use hca::dma;
 use parking_lot::Mutex;
@@ -68,6 +69,8 @@ struct Inner {
     events: Vec<u64>,
     produced: u32,
     wake: Option<OwnedFd>,
+    /// Records of doorbells, by the numbers of queue pairs.
+    records: HashMap<u32, u64>,
     next: u32,
     pages_allocated: u32,
     queues: u32,
@@ -101,6 +104,7 @@ impl Default for Scripted {
             events: Vec::new(),
             produced: 0,
             wake: None,
+            records: HashMap::new(),
             next: 0,
             pages_allocated: 0,
             queues: 0,
@@ -181,6 +185,12 @@ impl Scripted {
         inner.signal();
     }
 
+    /// Reads what the VF reaches.
+    pub fn read(&self, addr: u64, bytes: &mut [u8]) {
+        let inner = self.0.lock();
+        let _ = dma::read(&inner.memory(), addr, bytes);
+    }
+
     /// Writes anywhere that the VF reaches: it may do anything.
     pub fn scribble(&self, addr: u64, bytes: &[u8]) {
         let inner = self.0.lock();
@@ -249,7 +259,11 @@ impl Inner {
             Some(Opcode::QueryHcaCap) if modifier >> 1 == TYPE_GENERAL => {
                 reply.resize(query_hca_cap_out::SIZE, 0);
                 let general = query_hca_cap_out::CAPABILITY.get_mut(&mut reply);
-                for (field, value) in [(cap::LOG_MAX_QP, 18), (cap::ATOMIC, 1)] {
+                for (field, value) in [
+                    (cap::LOG_MAX_QP, 18),
+                    (cap::LOG_MAX_QP_SZ, 6),
+                    (cap::ATOMIC, 1),
+                ] {
                     field.set(general, value);
                 }
             }
@@ -304,6 +318,23 @@ impl Inner {
                 };
                 let keys = asked.map(|at| self.pkeys.get(at).copied().unwrap_or(0));
                 reply.extend(keys.flat_map(|key| u32::from(key).to_be_bytes()));
+            }
+            Some(Opcode::CreateQp) => {
+                let number = self.number();
+                alloc_pd_out::PD.set(&mut reply, number);
+                let context = create_qp_in::QPC.get(request);
+                self.records.insert(number, qpc::DBR_ADDR.get(context));
+            }
+            Some(Opcode::QueryQp) => {
+                // It has done what there is to do.
+                reply.resize(query_qp_out::SIZE, 0);
+                let record = self.records.get(&alloc_pd_out::PD.get(request));
+                let mut counter = [0; 4];
+                if let Some(record) = record {
+                    let _ = dma::read(&self.memory(), record + 4, &mut counter);
+                }
+                let context = query_qp_out::QPC.get_mut(&mut reply);
+                qpc::HW_SQ_WQEBB_COUNTER.set(context, u32::from_be_bytes(counter) & 0xffff);
             }
             Some(Opcode::AllocUar) => {
                 // Never one that somebody may still have.

@@ -1,4 +1,4 @@
-//! What wakes the thread that serves a guest: vector 0 of the VF, and a timer.
+//! What wakes the thread that serves a guest: vector 0 of the VF, and two timers.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,16 +9,28 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-/// One descriptor that is readable for either of two reasons.
+/// One descriptor that is readable for any of three reasons.
 #[derive(Debug)]
 pub(crate) struct Wake {
-    either: Epoll,
+    any: Epoll,
     event: EventFd,
     timer: TimerFd,
+    look: TimerFd,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Woken {
+    /// The VF has signalled.
+    pub signalled: bool,
+    /// The timer that goes off again and again.
+    pub expired: bool,
+    /// It is time to look at queues.
+    pub looks: bool,
 }
 
 impl Wake {
-    /// One that nothing has happened to, with the timer off.
+    /// One that nothing has happened to, with the timers off.
     ///
     /// # Errors
     /// Where the system has no memory or descriptors left.
@@ -27,14 +39,16 @@ impl Wake {
             EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
-        let either = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        for fd in [event.as_fd(), timer.as_fd()] {
-            either.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        let look = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        let any = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        for fd in [event.as_fd(), timer.as_fd(), look.as_fd()] {
+            any.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         }
         Ok(Self {
-            either,
+            any,
             event,
             timer,
+            look,
         })
     }
 
@@ -49,11 +63,21 @@ impl Wake {
         let _ = self.event.write(1);
     }
 
-    /// What has happened since the last time: whether the VF has signalled, and whether the timer has
-    /// expired.
-    pub fn take(&self) -> (bool, bool) {
-        // Neither blocks.
-        (self.event.read().is_ok(), self.timer.wait().is_ok())
+    /// What has happened since the last time.
+    pub fn take(&self) -> Woken {
+        // None blocks.
+        Woken {
+            signalled: self.event.read().is_ok(),
+            expired: self.timer.wait().is_ok(),
+            looks: self.look.wait().is_ok(),
+        }
+    }
+
+    /// Says when it is time to look at queues, once.
+    pub fn look_in(&self, time: Duration) {
+        let time = Expiration::OneShot(TimeSpec::from_duration(time));
+        let set = self.look.set(time, TimerSetTimeFlags::empty());
+        set.expect("a time that there is");
     }
 
     /// Has the timer expire again and again, this far apart, or stops it.
@@ -70,7 +94,7 @@ impl Wake {
 
     /// Readable when something has happened.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.either.0.as_fd()
+        self.any.0.as_fd()
     }
 }
 
@@ -86,22 +110,38 @@ mod tests {
     }
 
     #[test]
-    fn both_reasons_wake_until_they_are_taken() {
+    fn all_reasons_wake_until_they_are_taken() {
         let wake = Wake::new().expect("descriptors");
+        let nothing = Woken::default();
         assert!(!is_readable(&wake, PollTimeout::ZERO));
-        assert_eq!(wake.take(), (false, false));
+        assert_eq!(wake.take(), nothing);
         wake.signal();
         assert!(is_readable(&wake, PollTimeout::ZERO));
-        assert_eq!(wake.take(), (true, false));
+        let signalled = Woken {
+            signalled: true,
+            ..nothing
+        };
+        assert_eq!(wake.take(), signalled);
+        wake.look_in(Duration::from_micros(20));
+        assert!(is_readable(&wake, PollTimeout::NONE));
+        let looks = Woken {
+            looks: true,
+            ..nothing
+        };
+        assert_eq!(wake.take(), looks);
         assert!(!is_readable(&wake, PollTimeout::ZERO));
         wake.every(Some(Duration::from_millis(1)));
         for _ in 0..2 {
             assert!(is_readable(&wake, PollTimeout::NONE));
-            assert_eq!(wake.take(), (false, true));
+            let expired = Woken {
+                expired: true,
+                ..nothing
+            };
+            assert_eq!(wake.take(), expired);
         }
         wake.every(None);
         wake.take();
         assert!(!is_readable(&wake, PollTimeout::ZERO));
-        assert_eq!(wake.take(), (false, false));
+        assert_eq!(wake.take(), nothing);
     }
 }

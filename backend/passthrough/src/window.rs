@@ -2,7 +2,8 @@
 //! firmware.
 //!
 //! It lies high up in the VF's DMA addresses, where no guest has memory: guests' memory there is refused.
-//! Pages that are not used take no memory of the host.
+//! Below it is room for send queues that the daemon keeps in a guest's place (`shadow`), which only VFs
+//! have whose datagrams are looked at. Pages that are not used take no memory of the host.
 
 use std::io;
 
@@ -15,6 +16,11 @@ pub const PAGE: usize = 4096;
 pub const SIZE: usize = 128 << 20;
 /// Its DMA address: below 2^38, which every IOMMU has.
 pub const BASE: u64 = (1 << 38) - SIZE as u64;
+
+/// Bytes of the room for queues, which is named by offsets from [`SIZE`] on.
+pub const RINGS_SIZE: usize = 64 << 20;
+/// The DMA address of that room. From here to the end of the window no guest names anything, room or not.
+pub const RINGS_BASE: u64 = BASE - SIZE as u64;
 
 /// Where the command queue is, in bytes.
 pub const COMMANDS: usize = 0;
@@ -35,29 +41,43 @@ pub const FIRMWARE_PAGES: usize = (SIZE - FIRMWARE) / PAGE;
 
 /// The window.
 #[derive(Debug)]
-pub struct Window(SharedMemory);
+pub struct Window {
+    memory: SharedMemory,
+    rings: Option<SharedMemory>,
+}
 
 impl Window {
-    /// One of zeros.
+    /// One of zeros, with room for queues or without.
     ///
     /// # Errors
     /// Where the system has no memory or descriptors left.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self(SharedMemory::new("passthrough", SIZE)?))
+    pub fn new(has_rings: bool) -> io::Result<Self> {
+        let rings = has_rings.then(|| SharedMemory::new("passthrough queues", RINGS_SIZE));
+        Ok(Self {
+            memory: SharedMemory::new("passthrough", SIZE)?,
+            rings: rings.transpose()?,
+        })
     }
 
     /// As the VF is to map it.
     ///
     /// # Errors
     /// None: it is aligned.
-    pub fn mapping(&self) -> Result<Mapping, DmaError> {
-        Mapping::of_shared(BASE, &self.0)
+    pub fn mappings(&self) -> Result<Vec<Mapping>, DmaError> {
+        let memory = Mapping::of_shared(BASE, &self.memory);
+        let rings = self.rings.as_ref();
+        let rings = rings.map(|rings| Mapping::of_shared(RINGS_BASE, rings));
+        std::iter::once(memory).chain(rings).collect()
     }
 
     /// The DMA address of a byte of it.
     #[must_use]
     pub const fn address(offset: usize) -> u64 {
-        BASE + offset as u64
+        if offset < SIZE {
+            BASE + offset as u64
+        } else {
+            RINGS_BASE + (offset - SIZE) as u64
+        }
     }
 
     /// `len` bytes from `offset` on, within the window.
@@ -66,12 +86,16 @@ impl Window {
     /// When they are not.
     #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> VolatileSlice<'_> {
-        self.0.slice(offset, len).expect("within the window")
+        let slice = match (&self.rings, offset.checked_sub(SIZE)) {
+            (Some(rings), Some(offset)) => rings.slice(offset, len),
+            _ => self.memory.slice(offset, len),
+        };
+        slice.expect("within the window")
     }
 
-    /// Whether a range of DMA addresses has a part of the window.
+    /// Whether a range of DMA addresses has a part of the window, or of the room for queues.
     #[must_use]
     pub fn overlaps(addr: u64, size: u64) -> bool {
-        addr < BASE + SIZE as u64 && addr.saturating_add(size) > BASE
+        addr < BASE + SIZE as u64 && addr.saturating_add(size) > RINGS_BASE
     }
 }

@@ -54,8 +54,35 @@ pub struct PassedVf {
     pub memory_unshared: bool,
     /// What the guest's driver has created.
     pub objects: Objects,
+    /// What became of the guest's datagrams, where the daemon looks at them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datagrams: Option<Datagrams>,
     /// The guest's commands by their names in the interface, such as `CREATE_QP`.
     pub commands: BTreeMap<String, CommandCounts>,
+}
+
+/// What became of a guest's datagrams since the daemon began to serve.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Datagrams {
+    /// The VF behind has them.
+    pub passed: u64,
+    /// Lost for a service level that is not the guest's.
+    pub refused_service_level: u64,
+    /// Lost since nobody in the cluster has the address.
+    pub refused_address: u64,
+    /// Errors: requests that make no sense.
+    pub malformed: u64,
+}
+
+impl From<passthrough::report::Datagrams> for Datagrams {
+    fn from(of: passthrough::report::Datagrams) -> Self {
+        Self {
+            passed: of.passed,
+            refused_service_level: of.level,
+            refused_address: of.address,
+            malformed: of.malformed,
+        }
+    }
 }
 
 /// What became of a guest's commands of one kind since the daemon began to serve.
@@ -154,6 +181,7 @@ impl PassedVf {
             client_connected,
             memory_unshared,
             objects: report.objects.into(),
+            datagrams: report.datagrams.map(Datagrams::from),
             commands: report
                 .commands
                 .iter()

@@ -63,7 +63,17 @@ pub fn datagrams(peer: &Peer, index: u32) -> QueuePair {
 /// Has a queue pair wait for a datagram.
 pub fn wait_for_one(peer: &Peer, qp: &mut QueuePair) {
     let room = [peer.sge(HALF, GRH + ROOM)];
-    qp.post_receive(&room).expect("is posted");
+    let number = qp.post_receive(&room).expect("is posted");
+    // Where the daemon keeps the queue, it has looked at the queue before the command.
+    assert_eq!(
+        dword(&qp.query().expect("is told"), 0xbc) as u16,
+        number.wrapping_add(1)
+    );
+}
+
+/// A dword of a context.
+pub fn dword(context: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(*context[at..].first_chunk().expect("is there"))
 }
 
 /// Sends a datagram to a queue pair at the port that has this LID.

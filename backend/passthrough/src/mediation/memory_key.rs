@@ -9,11 +9,11 @@ use super::pages::check_pages;
 use super::{Judge, LIST, Refusal, Verdict, made, refuse};
 use crate::guest::Kind;
 use crate::policy::Isolation;
-use crate::window::{BASE, SIZE, Window};
+use crate::window::{BASE, RINGS_BASE, SIZE, Window};
 
 /// Bytes in which translation entries are counted.
 const OCTWORD: usize = 16;
-/// Pages of a key over all memory, as a power of two: the daemon's window is one of them.
+/// Pages of a key over all memory, as a power of two: the daemon's window is two of them.
 const LOG_IDENTITY_PAGE: u32 = 27;
 /// What a key over all memory covers at least, so that memory that is plugged in later is in it, and at
 /// most: a monitor maps more than memory, and its devices' registers lie high up.
@@ -26,6 +26,7 @@ pub(crate) fn covered(ends: impl Iterator<Item = u64>) -> u64 {
 }
 
 const _: () = assert!(SIZE == 1 << LOG_IDENTITY_PAGE && BASE.is_multiple_of(SIZE as u64));
+const _: () = assert!(RINGS_BASE.is_multiple_of(SIZE as u64));
 
 impl Judge<'_> {
     pub(super) fn create_key(&self, request: &mut Vec<u8>) -> Result<Verdict, Refusal> {
@@ -79,7 +80,7 @@ impl Judge<'_> {
     }
 
     /// Makes of a key over all DMA addresses, as kernels have, one over the guest's: pages that are where
-    /// they are. In the place of the daemon's window is the guest's first page once more.
+    /// they are. In the place of the daemon's window is the guest's first page, twice.
     fn make_identity(&self, request: &mut Vec<u8>) -> Result<(), Refusal> {
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get_mut(request);
         if mkc::START_ADDR.get(context) != 0 {
@@ -104,7 +105,7 @@ impl Judge<'_> {
         request.resize(LIST, 0);
         for number in 0..count {
             let addr = match number * page {
-                BASE => 0,
+                addr if Window::overlaps(addr, page) => 0,
                 addr => addr,
             };
             request.extend(addr.to_be_bytes());

@@ -45,7 +45,7 @@ pub(super) fn check_record(addr: u64) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::{BASE, SIZE};
+    use crate::window::{BASE, RINGS_BASE, SIZE};
 
     fn check(pages: &[u64], log_size: u32) -> bool {
         let list: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
@@ -57,20 +57,22 @@ mod tests {
         let end = BASE + SIZE as u64;
         for (page, log_size, fits) in [
             (0, 12, true),
-            (BASE - 4096, 12, true),
+            (RINGS_BASE - 4096, 12, true),
             // A byte of it, a flag, and the page after.
-            (BASE - 4095, 12, false),
+            (RINGS_BASE - 4095, 12, false),
+            (RINGS_BASE, 12, false),
             (BASE, 12, false),
             (end - 4096, 12, false),
             (end, 12, true),
-            (BASE - (1 << 27), 27, true),
+            (RINGS_BASE - (1 << 27), 27, true),
+            (RINGS_BASE, 27, false),
             (BASE, 27, false),
             // The VF might cut the address off, or not.
             (BASE + 7, 30, false),
-            (BASE - (1 << 29), 30, false),
+            (RINGS_BASE - (1 << 29), 30, false),
             (u64::MAX, 31, true),
             // Smaller than there are.
-            (BASE - 4096 + 512, 0, false),
+            (RINGS_BASE - 4096 + 512, 0, false),
             (0, 32, false),
             (0, 63, false),
         ] {
@@ -86,8 +88,8 @@ mod tests {
     fn records_that_touch_the_window() {
         for (addr, fits) in [
             (0, true),
-            (BASE - 0x80, true),
-            (BASE - 8, false),
+            (RINGS_BASE - 0x80, true),
+            (RINGS_BASE - 8, false),
             (BASE + 64, false),
             (BASE + SIZE as u64 - 8, false),
             (BASE + SIZE as u64, true),

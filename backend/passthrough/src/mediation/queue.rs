@@ -141,7 +141,7 @@ impl Judge<'_> {
         made(Kind::SharedReceiveQueue)
     }
 
-    pub(super) fn create_queue_pair(&self, request: &mut [u8]) -> Result<Verdict, Refusal> {
+    pub(super) fn create_queue_pair(&self, request: &mut Vec<u8>) -> Result<Verdict, Refusal> {
         clear(request, QP_USER_MEMORY);
         let context = create_qp_in::QPC.get_mut(request);
         // The queue pair for changes to memory keys has none: what it changes, the keys say.
@@ -181,6 +181,7 @@ impl Judge<'_> {
                 checked => checked?,
             }
         }
+        let page = qpc::UAR_PAGE.get(context);
         // Without a send queue there is nothing to ring: kernels leave the page of an XRC target 0.
         if !qpc::NO_SQ.is_set(context) || qpc::UAR_PAGE.is_set(context) {
             self.translate_page(qpc::UAR_PAGE, context)?;
@@ -194,7 +195,8 @@ impl Judge<'_> {
                 service,
                 ServiceType::ReliableConnection | ServiceType::UnreliableConnection
             );
-        Ok(Verdict::Forward(After::QueuePair { connects }))
+        let shadow = self.shadow(page, request)?;
+        Ok(Verdict::Forward(After::QueuePair { connects, shadow }))
     }
 
     /// Queue pair 0 of a guest that may not send subnet management packets is one for datagrams: it is
@@ -233,6 +235,7 @@ impl Judge<'_> {
         self.confine_management(context);
         self.check_context(context)?;
         self.translate_paths(opcode, number, context)?;
+        self.keep_shadow(opcode, number, context);
         let change = Change {
             opcode,
             number,

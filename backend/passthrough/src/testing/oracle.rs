@@ -19,8 +19,9 @@ enum Class {
 
 use Class::{Counters, Cq, Events, Key, Page, Pd, Qp, Srq, Xrcd};
 
-/// The daemon's memory.
-const WINDOW: std::ops::Range<u64> = (1 << 38) - (128 << 20)..1 << 38;
+/// The daemon's memory, and in it the room for queues of datagrams.
+const WINDOW: std::ops::Range<u64> = (1 << 38) - (256 << 20)..1 << 38;
+const RINGS: std::ops::Range<u64> = (1 << 38) - (256 << 20)..(1 << 38) - (192 << 20);
 
 /// A reference to an object: the byte that its dword begins at, how far it is to be shifted, its bits, and
 /// whether 0 stands for none.
@@ -63,6 +64,40 @@ impl Confines {
     }
 }
 
+impl Confines {
+    /// Looks at the first block of a request to send a datagram: its own number, that of its queue pair, and how
+    /// many blocks it has.
+    fn check_datagram(&self, number: u32, index: u16, bytes: &[u8]) -> Result<u16, String> {
+        let (head, place) = (dword(bytes, 0), dword(bytes, 4));
+        if head >> 8 != u32::from(index) || place >> 8 != number {
+            return Err("a request that is another one's".to_owned());
+        }
+        let blocks = (place & 0x3f).div_ceil(4).max(1) as u16;
+        match head & 0xff {
+            // Nothing, and what is an error at such a queue pair.
+            0x00 | 0x10 => return Ok(blocks),
+            0x0a | 0x0b => {}
+            code => return Err(format!("a request of kind {code:#x}")),
+        }
+        let (level, lid) = (bytes[0x1c] & 0xf, dword(bytes, 0x1c) & 0xffff);
+        if self.levels >> level & 1 == 0 {
+            return Err(format!("service level {level}"));
+        }
+        if let Some(peers) = &self.peers
+            && !(0xc000..0xffff).contains(&lid)
+        {
+            let gid = u128::from(qword(bytes, 0x30)) << 64 | u128::from(qword(bytes, 0x38));
+            let is_global = dword(bytes, 0x18) >> 31 == 1 && dword(bytes, 0x2c) >> 30 & 1 == 1;
+            // Of the manager's port there is queue pair 1.
+            let is_managers = lid == 0x77 && dword(bytes, 0x18) & NUMBER == 1;
+            if !(is_managers || is_global && peers.contains(&(lid, gid))) {
+                return Err(format!("a datagram to {lid:#x}, {gid:#x}"));
+            }
+        }
+        Ok(blocks)
+    }
+}
+
 /// Knows what a guest has made.
 #[derive(Debug)]
 pub struct Oracle {
@@ -70,11 +105,24 @@ pub struct Oracle {
     confines: Option<Confines>,
     /// Queue pairs of connections.
     connected: HashSet<u32>,
+    /// Queue pairs of datagrams, of which the daemon keeps the queues.
+    datagrams: HashMap<u32, Queue>,
     /// Indexes of P_Keys that queue pairs have.
     indexes: HashMap<u32, [u32; 2]>,
     /// The daemon's doorbell page, which is the guest's as well.
     own_page: u32,
     alive: HashSet<(Class, u32)>,
+}
+
+/// The send queue of a queue pair for datagrams, as the VF has it.
+#[derive(Debug, Clone, Copy)]
+struct Queue {
+    /// Where it begins, its bytes, and where its counter is.
+    begin: u64,
+    len: u64,
+    counter: u64,
+    /// Blocks that were looked at.
+    seen: u16,
 }
 
 fn dword(request: &[u8], at: usize) -> u32 {
@@ -94,6 +142,7 @@ impl Oracle {
             strict,
             confines: None,
             connected: HashSet::new(),
+            datagrams: HashMap::new(),
             indexes: HashMap::new(),
             own_page,
             alive: HashSet::new(),
@@ -166,6 +215,27 @@ impl Oracle {
             check_strictly(code, request)?;
         }
         let succeeded = dword(reply, 0) >> 24 == 0;
+        let number = dword(request, 8) & NUMBER;
+        match code {
+            0x500 if succeeded && self.keeps(request) => {
+                let sizes = dword(request, 0x20);
+                let receives = dword(request, 0xc4) >> 24 & 7 == 0;
+                let behind = u64::from(receives) << ((sizes >> 19 & 0xf) + (sizes >> 16 & 7) + 4);
+                let queue = Queue {
+                    begin: qword(request, 0x110) + behind,
+                    len: 64 << (sizes >> 11 & 0xf),
+                    counter: qword(request, 0xb8) + 4,
+                    seen: 0,
+                };
+                self.datagrams.insert(dword(reply, 8) & NUMBER, queue);
+            }
+            0x501 if succeeded => drop(self.datagrams.remove(&number)),
+            0x50a if succeeded => {
+                let queue = self.datagrams.get_mut(&number);
+                queue.into_iter().for_each(|queue| queue.seen = 0);
+            }
+            _ => {}
+        }
         // Reliable or not, and those of extended connections.
         if code == 0x500 && succeeded && matches!(dword(request, 0x18) >> 16 & 0xff, 0 | 1 | 3) {
             self.connected.insert(dword(reply, 8) & NUMBER);
@@ -246,7 +316,72 @@ impl Oracle {
         Ok(())
     }
 
+    /// Whether the daemon keeps the queues of the queue pair that a request makes.
+    fn keeps(&self, request: &[u8]) -> bool {
+        let reads = |it: &Confines| it.peers.is_some() || it.levels != u16::MAX;
+        let sends = dword(request, 0x20) >> 15 & 1 == 0;
+        sends
+            && self.confines.as_ref().is_some_and(reads)
+            && matches!(dword(request, 0x18) >> 16 & 0xff, 2 | 8)
+    }
+
+    /// Looks at the datagrams that the VF may send, which reads its memory so.
+    ///
+    /// # Errors
+    /// One that the guest may not send.
+    pub fn check_datagrams(&mut self, read: impl Fn(u64, &mut [u8])) -> Result<(), String> {
+        let Some(confines) = self.confines.clone() else {
+            return Ok(());
+        };
+        for (number, queue) in &mut self.datagrams {
+            let mut counter = [0; 4];
+            read(queue.counter, &mut counter);
+            let counter = u32::from_be_bytes(counter) as u16;
+            while queue.seen != counter {
+                let left = counter.wrapping_sub(queue.seen);
+                if u64::from(left) * 64 > queue.len {
+                    return Err(format!("{left} blocks in a queue of {} bytes", queue.len));
+                }
+                let mut bytes = [0; 64];
+                read(
+                    queue.begin + u64::from(queue.seen) * 64 % queue.len,
+                    &mut bytes,
+                );
+                let what = confines.check_datagram(*number, queue.seen, &bytes);
+                let blocks = what.map_err(|wrong| format!("{wrong}: {bytes:02x?}"))?;
+                if blocks > left {
+                    return Err(format!(
+                        "a request of {blocks} blocks where there are {left}"
+                    ));
+                }
+                queue.seen = queue.seen.wrapping_add(blocks);
+            }
+        }
+        Ok(())
+    }
+
+    /// The daemon's queues of datagrams are in the daemon's memory, and rung for by the daemon alone.
+    fn check_kept(&self, request: &[u8]) -> Result<(), String> {
+        let page = dword(request, 0x24) & NUMBER;
+        let list = (0x110..request.len()).step_by(8);
+        let mut pages = list.map(|at| qword(request, at));
+        if page != self.own_page || !RINGS.contains(&qword(request, 0xb8)) {
+            return Err(format!(
+                "page {page:#x} for datagrams, or a record of the guest's"
+            ));
+        }
+        if !pages.all(|page| RINGS.contains(&page)) || dword(request, 0x2c) >> 24 & 0x1f != 0 {
+            return Err("a queue of datagrams that the guest reaches".to_owned());
+        }
+        Ok(())
+    }
+
     fn check_addresses(&self, code: u32, request: &[u8]) -> Result<(), String> {
+        let number = dword(request, 8) & NUMBER;
+        let changes = matches!(code, 0x502..=0x506 | 0x50c | 0x50e);
+        if changes && self.datagrams.contains_key(&number) || code == 0x500 && self.keeps(request) {
+            return self.check_kept(request);
+        }
         // Records, and the size of pages in lists.
         let (record, log_page) = match code {
             0x200 => (None, dword(request, 0x48) & 0x3f),

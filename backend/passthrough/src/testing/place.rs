@@ -8,13 +8,16 @@ use connectx::bits::Field;
 use connectx::bits::command::Opcode;
 use hca::{Foreign, ServiceLevels};
 
-use super::{Answer, Confines, Guest, Oracle, Scripted, Stock};
+use super::{Answer, Confines, Guest, Oracle, Scripted, Stock, request};
 use crate::{Cluster, Isolation, Membership, Policy, Smp};
 
 /// Longer than anything takes here.
 const AMPLE: Duration = Duration::from_secs(3600);
 /// The first page that the VF gave, which is the daemon's.
 const DAEMONS_PAGE: u32 = 4;
+/// In the guest's memory, queues of datagrams and their record.
+const QUEUE: usize = 0x6000;
+const RECORD: usize = 0x90c0;
 /// P_Keys of the port in [`Place::confined`], and those of them that the guest may have.
 const PKEYS: &[u16] = &[0xffff, 0, 0x8010, 0x8020, 0x8030];
 const GRANTED: &[u16] = &[0x8030, 0x8040, 0x8010];
@@ -29,6 +32,8 @@ pub struct Place {
     strict: bool,
     confines: Confines,
     oracle: Oracle,
+    /// A queue pair for datagrams.
+    datagrams: u32,
     /// A LID that connections may go to.
     peer: u32,
     resets: u32,
@@ -105,10 +110,10 @@ impl Place {
             guest,
             strict,
             confines,
+            datagrams: 0,
             peer,
         };
-        place.stock = place.guest.stock();
-        place.check();
+        place.bring_stock();
         place
     }
 
@@ -129,6 +134,10 @@ impl Place {
             if let Err(wrong) = self.oracle.check(request, reply) {
                 panic!("{wrong}: {request:02x?}");
             }
+        }
+        let vf = &self.guest.vf;
+        if let Err(wrong) = self.oracle.check_datagrams(|at, bytes| vf.read(at, bytes)) {
+            panic!("{wrong}");
         }
         exchanges.len()
     }
@@ -188,7 +197,60 @@ impl Place {
         self.guest.function.reset();
         self.check();
         self.guest.bring_up();
+        self.bring_stock();
+    }
+
+    fn bring_stock(&mut self) {
         self.stock = self.guest.stock();
+        let mut create = self.stock.create(Opcode::CreateQp);
+        // Of datagrams, with a queue of 16 blocks at 256 bytes of a page, and a record.
+        for (offset, dword) in [
+            (0x18, 2 << 16),
+            (0xbc, RECORD as u32),
+            (0x114, QUEUE as u32),
+        ] {
+            Field::new(offset, 31, 0).set(&mut create, dword);
+        }
+        self.datagrams = self.guest.make(&create);
+        let begin = request(Opcode::Rst2Init, &[(8, self.datagrams), (0x18, 2 << 16)]);
+        self.guest.command(&begin);
+        self.check();
+    }
+
+    /// The guest resets its queue pair for datagrams, and begins again with it.
+    ///
+    /// # Panics
+    /// As [`Place::check`].
+    pub fn begin_datagrams(&mut self) {
+        for opcode in [Opcode::ToRst, Opcode::Rst2Init] {
+            self.guest
+                .command(&request(opcode, &[(8, self.datagrams), (0x18, 2 << 16)]));
+            if opcode == Opcode::ToRst {
+                let memory = self.guest.memory.slice(RECORD, 8).expect("is memory");
+                memory.copy_from(&[0_u8; 8]);
+            }
+        }
+        self.check();
+    }
+
+    /// The guest writes this to its queue of datagrams, from a block on, and says that it has posted so many requests
+    /// to receive and blocks to send.
+    ///
+    /// # Panics
+    /// As [`Place::check`].
+    pub fn post(&mut self, block: u8, bytes: &[u8], counters: [u16; 2]) {
+        const LEN: usize = 1024;
+        const BEHIND: usize = 256;
+        let begin = usize::from(block) * 64 % LEN;
+        let len = bytes.len().min(LEN - begin);
+        let queue = self.guest.memory.slice(QUEUE + BEHIND + begin, len);
+        queue.expect("is memory").copy_from(&bytes[..len]);
+        let record = counters.map(|count| u32::from(count).to_be_bytes());
+        let memory = self.guest.memory.slice(RECORD, 8).expect("is memory");
+        memory.copy_from(record.as_flattened());
+        let doorbell = u64::from(self.datagrams << 8).to_be_bytes();
+        let page = self.stock.numbers[8];
+        self.guest.function.doorbell(page, 0x800, &doorbell);
         self.check();
     }
 

@@ -1,5 +1,6 @@
 //! A guest's function before a VF that does what a test says.
 
+mod datagrams;
 mod fields;
 mod opcodes;
 mod partitions;
@@ -269,7 +270,8 @@ fn what_names_all_memory_is_rewritten() {
         assert_eq!(pages.len() as u64 * (128 << 20), 1 << 38);
         for (number, page) in pages.into_iter().enumerate() {
             let addr = number as u64 * (128 << 20);
-            assert_eq!(page, if addr == WINDOW { 0 } else { addr });
+            let is_daemons = addr >= WINDOW - (128 << 20);
+            assert_eq!(page, if is_daemons { 0 } else { addr });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use wire::Lid;
 
-use crate::control::{CommandCounts, PassedVf};
+use crate::control::{CommandCounts, Datagrams, PassedVf};
 
 /// One of them in the manner of `ibstat`.
 pub(super) fn block(vf: &PassedVf) -> String {
@@ -54,8 +54,26 @@ pub(super) fn block(vf: &PassedVf) -> String {
         super::client(vf.client_connected, vf.memory_unshared).to_owned(),
     );
     line("Objects", super::objects(&vf.objects));
+    if let Some(of) = &vf.datagrams {
+        line("Datagrams", datagrams(of));
+    }
     for (name, of) in &vf.commands {
         line(name, commands(of));
+    }
+    text
+}
+
+/// As in `12 passed; 3 lost for their service level; 1 lost for their address`.
+fn datagrams(of: &Datagrams) -> String {
+    let mut text = format!("{} passed", of.passed);
+    for (count, what) in [
+        (of.refused_service_level, "lost for their service level"),
+        (of.refused_address, "lost for their address"),
+        (of.malformed, "that make no sense"),
+    ] {
+        if count > 0 {
+            let _ = write!(text, "; {count} {what}");
+        }
     }
     text
 }
@@ -85,6 +103,20 @@ fn commands(of: &CommandCounts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_became_of_datagrams() {
+        let mut of = Datagrams {
+            passed: 12,
+            ..Datagrams::default()
+        };
+        assert_eq!(datagrams(&of), "12 passed");
+        (of.refused_service_level, of.malformed) = (3, 1);
+        assert_eq!(
+            datagrams(&of),
+            "12 passed; 3 lost for their service level; 1 that make no sense"
+        );
+    }
 
     #[test]
     fn what_became_of_commands() {

@@ -1,0 +1,58 @@
+//! When to look at queues that nobody rings for.
+
+use std::time::{Duration, Instant};
+
+/// How long one look may go on, again and again: while something is posted, and longer than that by `LINGER`.
+const AT_MOST: Duration = Duration::from_micros(200);
+const LINGER: Duration = Duration::from_micros(20);
+/// From one look to the next: right after something was posted, and when nothing was for a while.
+const SOONEST: Duration = Duration::from_micros(20);
+const LATEST: Duration = Duration::from_millis(1);
+
+/// How often queues are looked at: all the time while something is posted, then less and less.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// To the next look; `None` before the first.
+    period: Option<Duration>,
+}
+
+impl Pace {
+    /// Something was posted.
+    pub const fn quicken(&mut self) {
+        self.period = Some(SOONEST);
+    }
+
+    /// How long to wait until the next look, after one that found nothing.
+    pub fn next(&mut self) -> Duration {
+        let now = self.period.unwrap_or(SOONEST);
+        self.period = Some((now * 2).min(LATEST));
+        now
+    }
+}
+
+/// One look, which begins now.
+#[derive(Debug)]
+pub(crate) struct Look {
+    began: Instant,
+    found: Option<Instant>,
+}
+
+impl Look {
+    /// It begins.
+    pub fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            found: None,
+        }
+    }
+
+    /// Whether to look once more, after something was found or not.
+    pub fn goes_on(&mut self, found: bool) -> bool {
+        let now = Instant::now();
+        if found {
+            self.found = Some(now);
+        }
+        let lingers = self.found.is_some_and(|found| now - found < LINGER);
+        lingers && now - self.began < AT_MOST
+    }
+}
