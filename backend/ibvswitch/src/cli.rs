@@ -30,6 +30,7 @@ mod topology;
 mod upgrade;
 mod vf;
 mod vm;
+mod web;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -136,6 +137,8 @@ enum Command {
     Counters(counters::CountersArgs),
     /// Print everything countable in the text format of Prometheus.
     Metrics(metrics::MetricsArgs),
+    /// Show a running daemon in a browser.
+    Web(web::WebArgs),
     /// Write the packets at ports of VFs to a file, or to tshark or Wireshark.
     Capture(capture::CaptureArgs),
     /// Say what is missing on this host, and how to get it.
@@ -259,6 +262,7 @@ pub fn main() -> ExitCode {
         Command::Link(command) => link::run(source, command),
         Command::Counters(args) => counters::run(source, &args),
         Command::Metrics(args) => metrics::run(source, &args),
+        Command::Web(args) => web::run(source, &args),
         Command::Capture(args) => capture::run(source, &args),
         Command::Sm(command) => sm::run(source, command),
         Command::External(command) => external::run(source, command),

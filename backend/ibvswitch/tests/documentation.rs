@@ -20,6 +20,7 @@ const COMMANDS: &[&str] = &[
     "external",
     "counters",
     "metrics",
+    "web",
     "capture",
     "config",
     "doctor",
@@ -74,6 +75,7 @@ pages! {
     hardware: "hardware.md",
     install: "install.md",
     migrate_a_vm: "migrate-a-vm.md",
+    monitoring: "monitoring.md",
     passthrough: "passthrough.md",
     subnet: "subnet.md",
 }

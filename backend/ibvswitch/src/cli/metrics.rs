@@ -1,27 +1,39 @@
 //! `ibvswitch metrics`
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{CliError, SourceArgs, print};
+use super::{CliError, SourceArgs, print, web};
 use crate::control::{Client, Request, Response};
 use crate::metrics::exposition;
 
 /// Arguments of `metrics`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For Prometheus, by way of node_exporter's textfile collector, from a timer or cron:
+For Prometheus, which asks at http://127.0.0.1:9843/metrics:
+
+  ibvswitch metrics --listen 127.0.0.1:9843
+
+Or by way of node_exporter's textfile collector, from a timer or cron:
 
   ibvswitch metrics --write /var/lib/prometheus/node-exporter/ibvswitch.prom")]
 pub(super) struct MetricsArgs {
     /// Write to this file, which is replaced at once, in place of standard output.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Serve them over HTTP at /metrics, until SIGINT or SIGTERM.
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "write")]
+    listen: Option<SocketAddr>,
 }
 
 pub(super) fn run(source: SourceArgs, args: &MetricsArgs) -> Result<(), CliError> {
+    if let Some(address) = args.listen {
+        let args = ["--metrics".into(), format!("--listen={address}").into()];
+        return web::serve(source, args);
+    }
     let config = source.load()?;
     let mut client = Client::connect(&config.control_socket())?;
     let Response::Status(status) = client.ask(&Request::Status {})? else {

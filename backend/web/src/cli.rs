@@ -1,0 +1,209 @@
+//! The command line of `ibvswitch web`.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use ibvswitch::config::{Config, ConfigError, Source};
+use nix::sys::prctl;
+use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
+use tokio::net::TcpListener;
+
+use crate::guard::{Guard, new_token};
+use crate::server::{Extent, serve};
+
+/// Show a running daemon in a browser: the subnet, VFs, counters, links, and migrations as they happen.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ibvswitch web",
+    bin_name = "ibvswitch web",
+    version,
+    max_term_width = 100,
+    after_help = "\
+The address that is printed has a token, which the browser keeps as a cookie. The server speaks plain HTTP and listens
+on this machine alone; from elsewhere, come by ssh:
+
+  ssh -L 8421:127.0.0.1:8421 HOST"
+)]
+struct Cli {
+    /// Configuration file.
+    #[arg(
+        long,
+        short,
+        value_name = "FILE",
+        env = "IBVSWITCH_CONFIG",
+        hide_env_values = true
+    )]
+    config: Option<PathBuf>,
+    /// Directory of the daemon's sockets, in place of the configured one.
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "IBVSWITCH_RUNTIME_DIR",
+        hide_env_values = true
+    )]
+    runtime_dir: Option<PathBuf>,
+    /// Where to listen. With port 0 the system chooses one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8421")]
+    listen: SocketAddr,
+    /// Another name by which browsers come, as that of a proxy; may be given several times.
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// Let the page take links down and up, and migrate VMs.
+    #[arg(long, conflicts_with = "metrics")]
+    allow_changes: bool,
+    /// Take the token from the first line of this file, in place of a new one.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Serve metrics for Prometheus alone, at /metrics; without a token, unless --token-file names one.
+    #[arg(long)]
+    metrics: bool,
+}
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+enum WebError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("cannot listen on {address}: {source}; choose another address with --listen")]
+    Listen {
+        address: SocketAddr,
+        source: std::io::Error,
+    },
+    #[error("cannot read {}: {source}; name a file that this user may read", .path.display())]
+    Token {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("the token in {} has to be at least 16 letters, digits, `-`, `_` and `.`", .0.display())]
+    ShortToken(PathBuf),
+    #[error("the rights of root cannot be given up: {0}")]
+    Rights(nix::Error),
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Reads the command line and serves until SIGINT or SIGTERM.
+pub fn main() -> ExitCode {
+    // On a mistake, clap prints it and leaves with 2.
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ibvswitch web: {error}");
+            ExitCode::from(if matches!(error, WebError::Config(_)) {
+                3
+            } else {
+                1
+            })
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), WebError> {
+    let config = Source {
+        file: cli.config.clone(),
+        runtime_dir: cli.runtime_dir.clone(),
+    }
+    .load()?;
+    let token = match &cli.token_file {
+        Some(path) => Some(read_token(path)?),
+        None if cli.metrics => None,
+        None => Some(new_token()?),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(listen(cli, &config, token))
+}
+
+async fn listen(cli: &Cli, config: &Config, token: Option<String>) -> Result<(), WebError> {
+    let failed = |source| WebError::Listen {
+        address: cli.listen,
+        source,
+    };
+    let listener = TcpListener::bind(cli.listen).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let control_socket = config.control_socket();
+    give_up_rights(&control_socket).map_err(WebError::Rights)?;
+    if !address.ip().is_loopback() {
+        eprintln!(
+            "whoever can read this network's traffic can read the token: prefer 127.0.0.1, and ssh -L from elsewhere"
+        );
+    }
+    let extent = if cli.metrics {
+        Extent::Metrics
+    } else {
+        Extent::Page
+    };
+    match (extent, &token) {
+        (Extent::Metrics, _) => println!("http://{address}/metrics"),
+        (Extent::Page, Some(token)) if cli.token_file.is_none() => {
+            println!("http://{address}/?token={token}");
+        }
+        (Extent::Page, _) => println!("http://{address}/?token=..."),
+    }
+    let guard = Guard::new(address, &cli.hosts, token, cli.allow_changes);
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        served = serve(listener, guard, extent, &control_socket, &config.runtime_dir) => Ok(served?),
+        interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// A process of root becomes one of the daemon's user, and no process gets new rights by what it executes. Where the
+/// daemon is root's itself, so is its control socket, and nobody else could ask it.
+fn give_up_rights(control_socket: &Path) -> nix::Result<()> {
+    prctl::set_no_new_privs()?;
+    let owner = std::fs::metadata(control_socket).ok();
+    if let Some(owner) = owner.filter(|owner| geteuid().is_root() && owner.uid() != 0) {
+        setgroups(&[])?;
+        setgid(Gid::from_raw(owner.gid()))?;
+        setuid(Uid::from_raw(owner.uid()))?;
+    }
+    Ok(())
+}
+
+fn read_token(path: &Path) -> Result<String, WebError> {
+    let text = std::fs::read_to_string(path).map_err(|source| WebError::Token {
+        path: path.to_owned(),
+        source,
+    })?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if token.len() >= 16 && token.bytes().all(plain) {
+        Ok(token.to_owned())
+    } else {
+        Err(WebError::ShortToken(path.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn tokens_of_files_are_long_enough() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("token");
+        for (text, token) in [
+            ("0123456789abcdef\nmore\n", Some("0123456789abcdef")),
+            ("  a-b_c.d-0123456789  ", Some("a-b_c.d-0123456789")),
+            ("short", None),
+            ("", None),
+            ("0123456789abcde;", None),
+        ] {
+            std::fs::write(&path, text).expect("is writable");
+            assert_eq!(read_token(&path).ok().as_deref(), token, "{text}");
+        }
+    }
+}
