@@ -2,7 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use driver::{Data, SendRequest};
+use driver::{
+    Access, AddressVector, Config, Connection, Data, DynamicTarget, QueuePair, SendRequest,
+    SharedReceiveQueue, TargetConfig, Transport,
+};
 
 use crate::pace::{median, timed, until};
 use crate::reference::CacheLine;
@@ -18,7 +21,20 @@ const LOG_BLOCKS: u32 = 8;
 #[derive(Debug)]
 pub struct PingStream {
     connection: Connected,
+    /// Over a dynamic connection.
+    target: Option<Target>,
     sent: u64,
+}
+
+/// Access key of the target.
+const KEY: u64 = 0x0102_0304_0506_0708;
+
+/// The target of a dynamic connection.
+#[derive(Debug)]
+struct Target {
+    to: AddressVector,
+    _dct: DynamicTarget,
+    _queue: SharedReceiveQueue,
 }
 
 impl PingStream {
@@ -29,6 +45,48 @@ impl PingStream {
     pub fn new(peers: &[Peer; 2]) -> Result<Self> {
         Ok(Self {
             connection: Connected::new(peers, LOG_BLOCKS)?,
+            target: None,
+            sent: 0,
+        })
+    }
+
+    /// The same over a dynamic connection.
+    ///
+    /// # Errors
+    /// [`crate::BenchError`].
+    pub fn dynamic(peers: &[Peer; 2]) -> Result<Self> {
+        let [a, b] = peers;
+        let queue = SharedReceiveQueue::new(&b.pd, 2, 1, None)?;
+        let dct = DynamicTarget::new(&TargetConfig {
+            pd: &b.pd,
+            queue: &queue,
+            cq: &b.cq,
+            access: Access::ALL,
+            key: KEY,
+            mtu: 5,
+            min_rnr_nak: 12,
+        })?;
+        let mut connection = Connected::new(peers, LOG_BLOCKS)?;
+        connection.near = QueuePair::new(&Config {
+            log_send_blocks: LOG_BLOCKS,
+            ..Config::new(Transport::DynamicInitiator, &a.pd, &a.uar, &a.cq)
+        })?;
+        connection
+            .near
+            .connect(Access::ALL, &Connection::to(0, 0))?;
+        let to = AddressVector {
+            lid: b.port.lid,
+            qpn: dct.number(),
+            ..AddressVector::default()
+        };
+        let target = Target {
+            to,
+            _dct: dct,
+            _queue: queue,
+        };
+        Ok(Self {
+            connection,
+            target: Some(target),
             sent: 0,
         })
     }
@@ -43,11 +101,21 @@ impl PingStream {
         let [a, b] = peers;
         let remote = b.remote(0);
         let seen = &b.buffer.words()[0];
-        let Self { connection, sent } = self;
+        let Self {
+            connection,
+            target,
+            sent,
+        } = self;
+        // The last stream has left its own.
+        seen.store(0, Ordering::Release);
         let mut send = |last: bool| {
             *sent += 1;
             let payload = sent.to_ne_bytes();
             let request = SendRequest::write(remote, Data::Inline(&payload));
+            let request = match &target {
+                Some(target) => request.to_target(&target.to, KEY),
+                None => request,
+            };
             if last {
                 connection.post_signaled(&request)?;
             } else {
@@ -72,6 +140,7 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let mut peers = daemon.peers(4096)?;
     let _pinned = Pinned::to(context.processors.driver)?;
     let (mut ratios, mut lines) = (Vec::new(), Vec::new());
+    let (mut dynamic, mut reliable) = (Vec::new(), Vec::new());
     for _ in 0..context.effort.rounds {
         let mut line = CacheLine::start(context.processors.engine)?;
         // A batch of these is shorter than those of other suites.
@@ -81,18 +150,34 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         drop(line);
         // The engine spins, on the line's processor, while there is a queue pair.
         let mut stream = PingStream::new(&peers)?;
-        let device = batches.map(|_| stream.one_way(&mut peers));
+        let device = batches.clone().map(|_| stream.one_way(&mut peers));
         let device = median(device.collect::<Result<_>>()?);
+        drop(stream);
+        let mut stream = PingStream::dynamic(&peers)?;
+        let over = batches.map(|_| stream.one_way(&mut peers));
+        dynamic.push(median(over.collect::<Result<_>>()?) / device);
+        reliable.push(device);
         ratios.push(device / bare);
         lines.push(bare);
     }
-    Ok(vec![Measurement {
-        name: "write_8b_over_cacheline",
-        value: median(ratios),
-        unit: "times",
-        reference: Some(Reference {
-            name: "one-way time of a cache line, ns",
-            value: median(lines),
-        }),
-    }])
+    Ok(vec![
+        Measurement {
+            name: "write_8b_over_cacheline",
+            value: median(ratios),
+            unit: "times",
+            reference: Some(Reference {
+                name: "one-way time of a cache line, ns",
+                value: median(lines),
+            }),
+        },
+        Measurement {
+            name: "dc_over_rc",
+            value: median(dynamic),
+            unit: "times",
+            reference: Some(Reference {
+                name: "one-way time over a reliable connection, ns",
+                value: median(reliable),
+            }),
+        },
+    ])
 }

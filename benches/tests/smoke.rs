@@ -41,6 +41,7 @@ fn every_suite_has_its_results() {
     let mut expected = BTreeSet::from([
         "daemon_rss_mib",
         "daemon_worst_mib_per_vf",
+        "dc_over_rc",
         "dfsssp_5832_over_opensm",
         "dirty_log_64k_over_off",
         "ftree_over_opensm",

@@ -2,7 +2,7 @@
 
 use arbitrary::Arbitrary;
 use hca::VfId;
-use hca::transport::{Address, Content, Frame, Syndrome, Tail, Target};
+use hca::transport::{Address, Content, Frame, Session, Syndrome, Tail, Target};
 use hca::work::{AtomicOperands, GlobalRoute, Operation};
 use wire::header::Service;
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
@@ -12,6 +12,8 @@ use crate::guest::{Objects, PAYLOAD, Qp, RECEIVES};
 
 /// Transports of the queue pairs here: RC, UC, UD, and RC on a shared receive queue.
 const KINDS: [(u32, bool); 4] = [(0, false), (1, false), (2, false), (0, true)];
+/// Access key of the targets of dynamic connections.
+const KEY: u64 = 0x0102_0304_0506_0708;
 /// Bytes on either side of the payload that no key used here reaches.
 const GUARD: u64 = 4096;
 /// Bytes that the key of the payload reaches.
@@ -60,6 +62,8 @@ pub struct Parties {
     pub machine: Machine,
     objects: [Objects; 2],
     qps: Vec<[Qp; 2]>,
+    /// Targets of dynamic connections.
+    targets: [u32; 2],
     received: [[u16; KINDS.len()]; 2],
 }
 
@@ -79,6 +83,7 @@ impl Parties {
             }
             qps.push(pair);
         }
+        let targets = [0, 1].map(|vf| machine.target(vf, &objects[vf], KEY));
         for vf in 0..2 {
             for at in [PAYLOAD - GUARD, PAYLOAD + REGION] {
                 machine.guest(vf).write(at, &[0xa5; GUARD as usize]);
@@ -88,6 +93,7 @@ impl Parties {
             machine,
             objects,
             qps,
+            targets,
             received: Default::default(),
         }
     }
@@ -95,15 +101,19 @@ impl Parties {
     /// A frame arrives.
     pub fn frame(&mut self, to: &Addressee, said: &Said) {
         let vf = usize::from(to.vf);
-        let (id, at) = (VfId(vf as u16), usize::from(to.qp) % KINDS.len());
-        let own = Qpn::new(self.qps[at][vf].number);
+        let (id, at) = (VfId(vf as u16), usize::from(to.qp) % (KINDS.len() + 1));
+        let (own, kind) = match self.qps.get(at) {
+            Some(pair) => (Qpn::new(pair[vf].number), KINDS[at].0),
+            None => (Qpn::new(self.targets[vf]), 4),
+        };
         let view = crate::lock(&self.machine.engine).query_qp(id, own);
         let expected = view.map_or(Psn::default(), |view| view.attr.rq_psn);
-        let service = match to.service.map_or(KINDS[at].0, |service| service.into()) & 3 {
+        let service = match to.service.map_or(kind, |service| service.into()) % 5 {
             0 => Service::Rc,
             1 => Service::Uc,
             2 => Service::Ud,
-            _ => Service::Xrc,
+            3 => Service::Xrc,
+            _ => Service::Dc,
         };
         let address = Address {
             slid: Lid::new(to.slid.unwrap_or(2 - vf as u16)),
@@ -135,6 +145,16 @@ impl Parties {
         (frame.first, frame.last) = (!flag(0), !flag(1));
         (frame.solicited, frame.acknowledge) = (flag(2), !flag(3));
         frame.srq = Qpn::new(self.objects[vf].srqn);
+        if service == Service::Dc {
+            // Of few initiators, which have connected often or not, at the first packet or near it.
+            let [one, other] = said.operands;
+            frame.session = Some(Box::new(Session {
+                key: if one % 16 == 0 { other } else { KEY },
+                number: one as u32 >> 8 & 7,
+                source: Qpn::new(other as u32 >> 8 & 7),
+                start: expected,
+            }));
+        }
         frame.payload = vec![0x5a; (said.payload % (66 << 10)) as usize];
         crate::lock(&self.machine.engine).receive(id, frame);
         self.machine.run();

@@ -338,6 +338,22 @@ impl Machine {
         }
     }
 
+    /// A target of dynamic connections with this access key.
+    pub fn target(&mut self, vf: usize, objects: &Objects, key: u64) -> u32 {
+        use driver::bits::dctc;
+        let mut input = driver::request(Opcode::CreateDct, 0, dctc::LEN);
+        let context = &mut input[request::CONTEXT..];
+        dctc::PD.set(context, objects.pd);
+        dctc::SRQN.set(context, objects.srqn);
+        dctc::CQN.set(context, objects.cqn);
+        dctc::RRE.set(context, 1);
+        dctc::RWE.set(context, 1);
+        dctc::RAE.set(context, 1);
+        dctc::MTU.set(context, 5);
+        put_qword(context, dctc::DC_ACCESS_KEY, key);
+        self.create(vf, &input)
+    }
+
     /// Connects a queue pair, or makes one of datagrams ready.
     pub fn connect(&mut self, vf: usize, qp: &Qp, lid: u32, remote: u32) {
         use driver::bits::ads;
