@@ -52,14 +52,22 @@ pub fn expect(text: &str, wanted: &[&str]) -> Result<()> {
 /// Lines that contain one of `allowed` do not count.
 pub fn no_kernel_warning(guest: &Guest, allowed: &[&str]) -> Result<()> {
     let messages = guest.sh("dmesg -r", LIMIT)?;
-    let bad: Vec<&str> = messages
+    no_warning_among(&messages, allowed).map_err(|warnings| guest.failed(warnings))
+}
+
+/// The same of the kernel messages in `text`, as `dmesg -r` prints them.
+///
+/// # Errors
+/// What the kernel has warned of.
+pub fn no_warning_among(text: &str, allowed: &[&str]) -> std::result::Result<(), String> {
+    let bad: Vec<&str> = text
         .lines()
         .filter(|line| is_warning(line) && !allowed.iter().any(|allowed| line.contains(allowed)))
         .collect();
     if bad.is_empty() {
         return Ok(());
     }
-    Err(guest.failed(format!("its kernel has warned:\n{}", bad.join("\n"))))
+    Err(format!("its kernel has warned:\n{}", bad.join("\n")))
 }
 
 /// Whether a raw kernel message (`<4>[    1.0] …`) is a warning or worse that concerns the device.

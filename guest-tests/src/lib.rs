@@ -7,6 +7,7 @@
 //! - [`capture`], [`requests`]: packets as tshark reads them, and what guests ask of the subnet
 //!   administration;
 //! - [`testbed`], [`checks`]: guests booted once for many named assertions;
+//! - [`nested`]: a guest of a guest;
 //! - [`demo`], [`report`]: what `./scripts/demo` does.
 
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ pub mod driver;
 pub mod ibacm;
 pub mod ipoib;
 pub mod moves;
+pub mod nested;
 pub mod nvme;
 pub mod perftest;
 pub mod pingpong;

@@ -6,9 +6,11 @@ use std::{fs, path::Path, time::Duration};
 use ibvswitch_guest_tests::{
     Result,
     checks::Checks,
-    daemon::program,
+    daemon::{Daemon, program},
+    diags::no_warning_among,
     guest::Guest,
-    image::{Kernel, RDMA_CORE_TESTS, rdma_core_tests},
+    image::{Image, Kernel, RDMA_CORE_TESTS, rdma_core_tests},
+    nested,
     testbed::Testbed,
 };
 
@@ -46,6 +48,27 @@ device = "0000:02:00.0"
 isolation = "sriov"
 "#;
 
+/// The daemon outside of a host with a guest of its own, and the one inside.
+const OUTSIDE_OF_ONE: &str = r#"
+[engine]
+doorbells = "adaptive"
+
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "vm1"
+"#;
+const INSIDE_OF_ONE: &str = r#"
+[[hypervisor]]
+name = "hw"
+[[hypervisor.vf]]
+name = "one"
+device = "0000:01:00.0"
+"#;
+
+/// How long the guest of an emulated guest may take: some 6 minutes of a processor, on a machine that has other work.
+const NESTED_LIMIT: Duration = Duration::from_secs(80 * 60);
+
 /// Starts the daemon inside, which is to say why it cannot go on.
 fn refusal(host: &Guest, why: &str) -> Result<()> {
     let output = host.run("ibvswitch run --config /etc/inside.toml", LIMIT)?;
@@ -53,6 +76,46 @@ fn refusal(host: &Guest, why: &str) -> Result<()> {
         return Ok(());
     }
     Err(host.failed(format!("not {why:?}, but {}", output.text)))
+}
+
+/// Hands the VFs to vfio-pci.
+const BIND: &str = "modprobe vfio-pci && for at in /sys/bus/pci/devices/0000:0[1-3]:00.0; do \
+                    echo vfio-pci >$at/driver_override && echo ${at##*/} >/sys/bus/pci/drivers_probe; done";
+
+/// Boots a guest with an IOMMU and VFs, each at a root port of its own.
+fn host(bed: &Testbed, image: Image, memory: u32, daemon: &Daemon, vfs: &[&str]) -> Result<Guest> {
+    let mut config = bed.config("host");
+    config.image = image;
+    config.memory = memory;
+    // The IOMMU comes first: it has what comes later.
+    config.devices = vec!["intel-iommu,intremap=off,caching-mode=on".into()];
+    for (number, vf) in (1..).zip(vfs) {
+        let port = format!("pcie-root-port,id=rp{number},chassis={number},slot={number}");
+        config
+            .devices
+            .push(format!("{port},addr=0x{:x}", 0x10 + number));
+        let bus = format!("rp{number}");
+        config.devices.push(daemon.device(vf, Some(&bus))?);
+    }
+    config.qemu_arguments = ["-machine", "kernel-irqchip=split"]
+        .map(str::to_owned)
+        .to_vec();
+    config.kernel_arguments = ["intel_iommu=on", "iommu=pt"].map(str::to_owned).to_vec();
+    let host = bed.start(config)?;
+    host.booted()?;
+    Ok(host)
+}
+
+/// Makes a host such that a daemon can have VFs.
+fn ready(host: &Guest) -> Result<()> {
+    let sh = |command: &str| host.sh(command, LIMIT);
+    // There is no interrupt remapping that QEMU could have with devices of other processes.
+    sh("echo 1 >/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts")?;
+    // Each mapping of the virtual IOMMU is an exit; so memory is mapped in pages of 2 MiB.
+    sh(
+        "cd /sys/kernel/mm/transparent_hugepage && echo always >enabled && echo always >shmem_enabled",
+    )
+    .map(drop)
 }
 
 #[test]
@@ -72,25 +135,8 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
     let files = files
         .each_ref()
         .map(|(name, path)| (*name, path.as_path() as &Path));
-    let mut config = bed.config("host");
-    config.image = bed.image.with(&files, &[&rdma_core_tests()?], bed.dir())?;
-    config.memory = 2048;
-    // The IOMMU comes first: it has what comes later.
-    config.devices = vec!["intel-iommu,intremap=off,caching-mode=on".into()];
-    for (number, vf) in [(1, "vm1"), (2, "vm2"), (3, "vm3")] {
-        let port = format!("pcie-root-port,id=rp{number},chassis={number},slot={number}");
-        config
-            .devices
-            .push(format!("{port},addr=0x{:x}", 0x10 + number));
-        let bus = format!("rp{number}");
-        config.devices.push(outside.device(vf, Some(&bus))?);
-    }
-    config.qemu_arguments = ["-machine", "kernel-irqchip=split"]
-        .map(str::to_owned)
-        .to_vec();
-    config.kernel_arguments = ["intel_iommu=on", "iommu=pt"].map(str::to_owned).to_vec();
-    let host = bed.start(config)?;
-    host.booted()?;
+    let image = bed.image.with(&files, &[&rdma_core_tests()?], bed.dir())?;
+    let host = host(&bed, image, 2048, &outside, &["vm1", "vm2", "vm3"])?;
     let mut checks = Checks::default();
     let sh = |command: &str| host.sh(command, LIMIT);
     checks.check("the host is found wanting", || {
@@ -111,11 +157,8 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
             "0000:01:00.0 has no driver, not vfio-pci: `driverctl",
         )
     });
-    let bind = "for at in 1 2 3; do at=0000:0$at:00.0; \
-                echo vfio-pci >/sys/bus/pci/devices/$at/driver_override && \
-                echo $at >/sys/bus/pci/drivers_probe; done";
     checks.check("interrupts that are not remapped are told of", || {
-        sh(&format!("modprobe vfio-pci && {bind}"))?;
+        sh(BIND)?;
         refusal(&host, "VFIO is not loaded")?;
         sh("modprobe vfio_iommu_type1")?;
         refusal(&host, "interrupts are not remapped")
@@ -132,12 +175,7 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
         }
         Err(host.failed(groups))
     });
-    // There is no interrupt remapping that QEMU could have with devices of other processes.
-    sh("echo 1 >/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts")?;
-    // Each mapping of the virtual IOMMU is an exit; so memory is mapped in pages of 2 MiB.
-    sh(
-        "cd /sys/kernel/mm/transparent_hugepage && echo always >enabled && echo always >shmem_enabled",
-    )?;
+    ready(&host)?;
     checks.check("the host is found ready", || {
         let said = sh("ibvswitch host check")?;
         let all = [
@@ -194,6 +232,49 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
     });
     checks.check("a group that is taken is told of", || {
         refusal(&host, "in use")
+    });
+    checks.finish();
+    println!("{}", daemon.text());
+    Ok(())
+}
+
+#[test]
+#[ignore = "emulates a guest in an emulated guest: minutes"]
+fn the_guest_of_a_guest_has_a_vf_by_the_kernels_vfio() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let outside = bed.single_daemon("outside", Some(OUTSIDE_OF_ONE))?;
+    let inside = bed.dir().join("inside.toml");
+    fs::write(&inside, INSIDE_OF_ONE).expect("is written");
+    let program = program()?;
+    let files = [
+        ("usr/bin/ibvswitch", program.as_path()),
+        ("etc/inside.toml", &inside),
+    ];
+    let image = nested::host(&bed.image, &files, bed.dir())?;
+    let host = host(&bed, image, 3072, &outside, &["vm1"])?;
+    host.sh(&format!("{BIND}; modprobe vfio_iommu_type1"), LIMIT)?;
+    ready(&host)?;
+    let mut daemon = host.spawn("ibvswitch run --config /etc/inside.toml")?;
+    daemon.await_text("ready", LIMIT)?;
+    let mut checks = Checks::default();
+    let mut guest = host.spawn(&nested::boot("/run/ibvswitch/one.sock"))?;
+    checks.check("its stock driver finds the port", || {
+        guest.await_text("State: Active", NESTED_LIMIT)
+    });
+    for data in nested::DATA {
+        checks.check(data, || guest.await_text(data, NESTED_LIMIT));
+    }
+    checks.check("its driver ends, without a warning", || {
+        guest.await_text(nested::DONE, NESTED_LIMIT)?;
+        no_warning_among(&guest.text(), &[]).map_err(|warnings| host.failed(warnings))
+    });
+    checks.check("nothing of it is left in the VF", || {
+        let ended = guest.wait(LIMIT)?;
+        let left = outside.status()?["vfs"][0]["objects"].clone();
+        if ended.status == 0 && left["qp"] == 0 {
+            return Ok(());
+        }
+        Err(host.failed(format!("{}\n{left}", ended.text)))
     });
     checks.finish();
     println!("{}", daemon.text());

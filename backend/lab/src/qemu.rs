@@ -83,21 +83,26 @@ impl Qemu {
         if let Ok(Some(qemu)) = Place::System(PROGRAM.into()).usable() {
             return Ok(qemu);
         }
-        let recipe = paths::key(&(SUITES, PACKAGES, 1));
-        let tree = paths::cached(&format!("qemu-{recipe}"), |dir| {
-            progress::step("QEMU: the system has none with vfio-user-pci; fetching one");
-            let apt = Apt::new(&SUITES)?;
-            let packages = apt.resolve("trixie-backports", &PACKAGES)?;
-            let tree = Sysroot::new(dir);
-            tree.prepare()?;
-            apt.unpack("QEMU", &packages, dir)
-        })?;
+        let tree = Self::tree()?;
         Place::Private(Sysroot::new(tree)).usable()?.ok_or_else(|| {
             Error::Host(
                 "the QEMU of trixie-backports on this machine's mirror has no vfio-user-pci; \
                  is the mirror older than November 2025?"
                     .into(),
             )
+        })
+    }
+
+    /// The unpacked tree of a private one, for guests that have guests themselves, whatever the system has.
+    pub fn tree() -> Result<PathBuf> {
+        let recipe = paths::key(&(SUITES, PACKAGES, 1));
+        paths::cached(&format!("qemu-{recipe}"), |dir| {
+            progress::step("QEMU with vfio-user-pci: fetching one");
+            let apt = Apt::new(&SUITES)?;
+            let packages = apt.resolve("trixie-backports", &PACKAGES)?;
+            let tree = Sysroot::new(dir);
+            tree.prepare()?;
+            apt.unpack("QEMU", &packages, dir)
         })
     }
 
