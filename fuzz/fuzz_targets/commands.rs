@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use connectx::Region;
-use driver::bits::{reply, request};
+use driver::bits::{Field, field, reply, request};
 use ibvswitch_fuzz::Machine;
 use ibvswitch_fuzz::guest::{Bystander, CMD_DBELL, COMMAND_QUEUE};
 use libfuzzer_sys::fuzz_target;
@@ -70,13 +70,17 @@ enum Code {
     Any(u16),
 }
 
-const KNOWN: [u16; 58] = [
+const KNOWN: [u16; 67] = [
     0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x107, 0x108, 0x109, 0x10a, 0x10b, 0x200, 0x201,
     0x202, 0x203, 0x301, 0x302, 0x303, 0x400, 0x401, 0x402, 0x403, 0x500, 0x501, 0x502, 0x503,
     0x504, 0x505, 0x506, 0x507, 0x508, 0x509, 0x50a, 0x50b, 0x50c, 0x50d, 0x50e, 0x700, 0x701,
     0x702, 0x703, 0x705, 0x706, 0x762, 0x763, 0x764, 0x765, 0x770, 0x800, 0x801, 0x802, 0x803,
-    0x805, 0x806, 0x807, 0x80e, 0x80f, 0x90c,
+    0x805, 0x806, 0x807, 0x80e, 0x80f, 0x90c, 0x707, 0x708, 0x90d, 0x90e, 0x90f, 0xa04, 0xa06,
+    0xa08, 0xa0a,
 ];
+
+/// In each request: the user context that it is for.
+const UID: Field = field(0x00, 15, 0);
 
 fn region(index: u8) -> Region {
     match index % 3 {
@@ -130,6 +134,8 @@ impl Hostile {
                 }
                 request::OPCODE.set(&mut input, opcode.into());
                 request::OP_MOD.set(&mut input, u32::from(*op_mod % 16));
+                // Contexts are numbered from 1 on.
+                UID.set(&mut input, u32::from(*op_mod >> 13));
                 request::OBJECT.set(&mut input, self.value(object) & 0x00ff_ffff);
                 for Patch { offset, value } in patches.iter().take(32) {
                     let offset = usize::from(*offset) % (input.len() / 4) * 4;

@@ -200,6 +200,10 @@ impl Machine {
             self.write(vf, Region::Bar0, CMDQ_ADDR_H + half * 4, bytes);
         }
         self.create(vf, &driver::request(Opcode::EnableHca, 0, 16));
+        // Version 1 of the interface, for user contexts.
+        let mut issi = driver::request(Opcode::SetIssi, 0, 16);
+        issi[0x0b] = 1;
+        self.create(vf, &issi);
         self.create(vf, &driver::request(Opcode::InitHca, 0, 32));
         let uar = self.create(vf, &driver::request(Opcode::AllocUar, 0, 16));
         assert_eq!(u64::from(uar), UAR);

@@ -19,10 +19,12 @@ mod memory_key;
 mod multicast;
 mod port;
 mod queue_pair;
+mod receive_pool;
 mod resource;
 mod shared_receive_queue;
 #[cfg(test)]
 mod tests;
+pub(crate) mod user_context;
 pub(crate) mod user_memory;
 
 use hca::mr::Translation;
@@ -90,6 +92,11 @@ const TOO_EARLY: Refusal = refuse(
     "the function is not enabled or not initialized",
 );
 const UNKNOWN: Refusal = refuse(Status::BadOperation, "unknown command");
+
+/// The latest version of the command interface that is spoken (ISSI). In version 1 both kinds of shared receive
+/// queues have commands of their own, and there are user contexts. A plain function understands it, and does not
+/// offer it.
+const LATEST_INTERFACE: u32 = 1;
 
 /// Outcome of a command.
 type Outcome = Result<(), Refusal>;
@@ -285,26 +292,20 @@ impl<D: Dma + 'static> Commands<'_, D> {
         }
     }
 
-    /// The latest version of the interface between software and steering that is spoken. A plain
-    /// function speaks the first only: with it, both kinds of shared receive queues have one pair of
-    /// commands, and drivers are content with it.
-    fn latest_interface(&self) -> u32 {
-        match self.state().configuration.like {
-            Likeness::Plain => 0,
-            Likeness::ConnectX5 => 1,
-        }
-    }
-
     fn query_issi(&self, reply: &mut [u8]) -> Outcome {
         use crate::bits::command::query_issi_out as out;
         out::CURRENT_ISSI.set(reply, self.state().interface);
-        out::SUPPORTED_ISSI_DW0.set(reply, (2 << self.latest_interface()) - 1);
+        let offered = match self.state().configuration.like {
+            Likeness::Plain => 0,
+            Likeness::ConnectX5 => LATEST_INTERFACE,
+        };
+        out::SUPPORTED_ISSI_DW0.set(reply, (2 << offered) - 1);
         Ok(())
     }
 
     fn set_issi(&mut self, request: &[u8]) -> Outcome {
         let wanted = crate::bits::command::set_issi_in::CURRENT_ISSI.get(request);
-        if wanted > self.latest_interface() {
+        if wanted > LATEST_INTERFACE {
             return Err(refuse(
                 Status::BadParameter,
                 "this version of the interface is not supported",

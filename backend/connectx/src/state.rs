@@ -20,6 +20,7 @@ use crate::bits::shared_receive::srqc;
 use crate::configuration::Configuration;
 use crate::queue::event::{Entry, EventQueue, EventQueueImageV1, Interrupts};
 use crate::software::capability::{ChosenImageV1, LOG_MAX_EQ};
+use crate::software::user_context::{UserContexts, UserContextsImageV1};
 use crate::software::user_memory::{UserMemory, UserMemoryImageV1};
 
 use device_memory::DeviceMemory;
@@ -49,6 +50,7 @@ pub struct FunctionState {
     pub(crate) atomic_capabilities: Box<[u8; atomic_caps::SIZE]>,
     pub(crate) contexts: Contexts,
     pub(crate) user_memory: UserMemory,
+    pub(crate) user_contexts: UserContexts,
     pub(crate) device_memory: DeviceMemory,
     /// Pages that the driver has given to firmware.
     pub(crate) firmware_pages: Vec<u64>,
@@ -77,6 +79,7 @@ pub struct Left {
     _uars: Uars,
     _contexts: Contexts,
     _user_memory: UserMemory,
+    _user_contexts: UserContexts,
 }
 
 impl FunctionState {
@@ -98,6 +101,7 @@ impl FunctionState {
             atomic_capabilities: Box::new([0; atomic_caps::SIZE]),
             contexts: Contexts::default(),
             user_memory: UserMemory::default(),
+            user_contexts: UserContexts::default(),
             device_memory: DeviceMemory::default(),
             firmware_pages: Vec::new(),
             interface: 0,
@@ -128,6 +132,7 @@ impl FunctionState {
             _uars: std::mem::replace(&mut self.uars, uars),
             _contexts: std::mem::take(&mut self.contexts),
             _user_memory: std::mem::take(&mut self.user_memory),
+            _user_contexts: std::mem::take(&mut self.user_contexts),
         }
     }
 
@@ -232,6 +237,8 @@ pub struct StateImageV1 {
     #[serde(default)]
     device_memory: Vec<(u64, u64)>,
     #[serde(default)]
+    user_contexts: UserContextsImageV1,
+    #[serde(default)]
     firmware_pages: Vec<u64>,
     #[serde(default)]
     interface: u32,
@@ -297,6 +304,7 @@ impl FunctionState {
             dct_contexts: Vec::new(),
             counter_set: None,
             user_memory: self.user_memory.save(),
+            user_contexts: self.user_contexts.save(),
             device_memory: self.device_memory.save(),
             firmware_pages: self.firmware_pages.clone(),
             interface: self.interface,
@@ -322,6 +330,7 @@ impl FunctionState {
         }
         self.uars.restore(&image.uars, image.any_uar)?;
         self.user_memory = UserMemory::restore(&image.user_memory, &mut held)?;
+        self.user_contexts = UserContexts::restore(&image.user_contexts, &mut held)?;
         self.device_memory = DeviceMemory::restore(&image.device_memory, &self.configuration)?;
         self.firmware_pages.clone_from(&image.firmware_pages);
         self.interface = image.interface.min(1);

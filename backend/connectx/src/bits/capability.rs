@@ -83,6 +83,7 @@ structures! {
         NUM_OF_UARS_PER_PAGE: 0x0a4 [31:0];
         UMEM_UID_0: 0x048 [13:13];
         LOG_MAX_UMEM: 0x08c [20:16];
+        LOG_MAX_UCTX: 0x08c [28:24];
     }
 
     /// Capabilities of atomic operations.

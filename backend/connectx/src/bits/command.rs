@@ -221,6 +221,28 @@ codes! {
 }
 
 codes! {
+    /// Commands about user contexts, which drivers send where the capabilities have such contexts.
+    UserContextOpcode: u16 {
+        Create = 0xa04,
+        Destroy = 0xa06,
+    }
+}
+
+codes! {
+    /// Commands about shared receive queues in version 1 of the interface (ISSI).
+    SharedQueueOpcode: u16 {
+        CreateXrcSrq = 0x705,
+        DestroyXrcSrq = 0x706,
+        QueryXrcSrq = 0x707,
+        ArmXrcSrq = 0x708,
+        CreateRmp = 0x90c,
+        ModifyRmp = 0x90d,
+        DestroyRmp = 0x90e,
+        QueryRmp = 0x90f,
+    }
+}
+
+codes! {
     /// Outcome of a command, in the reply.
     Status: u8 {
         Ok = 0x00,

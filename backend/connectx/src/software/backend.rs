@@ -11,11 +11,13 @@ use wire::Qpn;
 use super::counter::ONLY_SET;
 use super::firmware::{Late, Temper};
 use super::port::{self, PortCommands, is_of_port};
-use super::user_memory;
+use super::receive_pool;
+use super::user_context::UID;
+use super::user_memory::{self, Resolved};
 use super::{Commands, Outcome, Prepared, TOO_EARLY, conclude, head_in};
 use crate::backend::{Backend, DoorbellPages, Registers};
-use crate::bits::command::{Opcode, UserMemoryOpcode};
-use crate::configuration::{Configuration, Likeness};
+use crate::bits::command::{Opcode, SharedQueueOpcode, UserContextOpcode, UserMemoryOpcode};
+use crate::configuration::Configuration;
 use crate::face::Mlx5;
 use crate::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;
@@ -267,31 +269,66 @@ impl<H: Host> Software<H> {
         Ok(())
     }
 
+    /// Executes a command about a user context, with others at the engine between parts of it.
+    fn user_context(
+        &self,
+        opcode: UserContextOpcode,
+        request: &mut Vec<u8>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        let Parts { host, vf, .. } = &self.parts;
+        let vf = *vf;
+        loop {
+            let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));
+            let (more, buffers) = host.with_turn(move |engine| {
+                let more = Commands { engine, vf }.user_context(opcode, &asked, &mut answer);
+                (more, (asked, answer))
+            });
+            (*request, *reply) = buffers;
+            if !more? {
+                return Ok(());
+            }
+        }
+    }
+
     /// Executes a command.
     fn execute(&mut self, request: &mut Vec<u8>, reply: &mut Vec<u8>) -> Outcome {
         let code = head_in::OPCODE.get(request) as u16;
         let Parts { host, vf, .. } = &self.parts;
         let vf = *vf;
-        let is_like = self.parts.configuration.like == Likeness::ConnectX5;
-        if is_like && let Some(opcode) = UserMemoryOpcode::from_code(code) {
+        if let Some(opcode) = UserContextOpcode::from_code(code) {
+            return self.user_context(opcode, request, reply);
+        }
+        if let Some(opcode) = UserMemoryOpcode::from_code(code) {
             let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));
             let (outcome, buffers) = host.with(move |engine| {
-                let outcome = Commands { engine, vf }.user_memory(opcode, &asked, &mut answer);
+                let outcome = Commands { engine, vf }.user_memory_of(opcode, &asked, &mut answer);
                 (outcome, (asked, answer))
             });
             (*request, *reply) = buffers;
             return outcome;
         }
-        let Some(opcode) = Opcode::from_code(code) else {
+        let translated = SharedQueueOpcode::from_code(code).map(|opcode| {
+            let (opcode, form) = receive_pool::translated(opcode, request);
+            (opcode, Some(form))
+        });
+        let plain = || Opcode::from_code(code).map(|opcode| (opcode, None));
+        let Some((opcode, form)) = translated.or_else(plain) else {
             let unknown = move |engine: &mut Engine<_>| Commands { engine, vf }.unknown(code);
             return Err(host.with_turn(unknown));
         };
+        let uid = UID.get(request) as u16;
         if is_of_port(opcode) {
             // A port's answer may take its time, and whoever has the engine keeps others waiting.
-            let stage = host.inspect(move |engine| engine.face(vf).stage);
+            let (stage, may) = host.inspect(move |engine| {
+                let state = engine.face(vf);
+                let may = state.user_contexts.check(uid, (opcode, form), false, &[]);
+                (state.stage, may)
+            });
             if stage < port::needed_stage(opcode, request) {
                 return Err(TOO_EARLY);
             }
+            may?;
             let commands = &mut PortCommands(self.parts.port.as_mut());
             commands.dispatch(opcode, request, reply)?;
             if port::turns_up(opcode, request) {
@@ -300,18 +337,33 @@ impl<H: Host> Software<H> {
             }
             return Ok(());
         }
-        if is_like && user_memory::is_named(opcode, request) {
-            let asked = std::mem::take(request);
+        let mut named = Vec::new();
+        if user_memory::is_named(opcode, form, request) {
+            let asked = request.clone();
             let resolve = move |engine: &Engine<Mlx5<H::Dma>>| {
-                engine.face(vf).user_memory.resolved(opcode, asked)
+                let state = engine.face(vf);
+                let may = |number| uid == 0 || state.user_contexts.has_memory(uid, number);
+                state.user_memory.resolved(opcode, form, asked, may)
             };
-            *request = host.inspect(resolve)?;
+            let resolved: Resolved = host.inspect(resolve)?;
+            (*request, named) = (resolved.request, resolved.named);
         }
         let prepared = Prepared::of(opcode, request, &self.parts.configuration);
         let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));
         let executed = host.with_turn(move |engine| {
             let before = engine.memory_taken(vf);
-            let outcome = Commands { engine, vf }.dispatch(opcode, &asked, prepared, &mut answer);
+            let may =
+                engine
+                    .face(vf)
+                    .user_contexts
+                    .check(uid, (opcode, form), !named.is_empty(), &asked);
+            let commands = &mut Commands { engine, vf };
+            let by = (asked.as_slice(), named.as_slice());
+            let outcome = may.and_then(|()| {
+                commands.for_context((uid, opcode), by, &mut answer, |commands, answer| {
+                    commands.dispatch(opcode, &asked, prepared, answer)
+                })
+            });
             Executed {
                 outcome,
                 was_reset: engine.has_remains(vf),
@@ -320,6 +372,9 @@ impl<H: Host> Software<H> {
             }
         });
         (*request, *reply) = executed.buffers;
+        if let Some(form) = form {
+            receive_pool::show(form, opcode, reply);
+        }
         if executed.was_reset {
             host.clear_away();
         }

@@ -3,6 +3,7 @@
 use hca::{Dma, Quota};
 use serde::{Deserialize, Serialize};
 
+use super::user_context::LOG_MAX as LOG_MAX_USER_CONTEXTS;
 use super::user_memory::LOG_MAX as LOG_MAX_USER_MEMORY;
 use super::{Commands, Outcome, Refusal, refuse};
 use crate::bits::capability::{
@@ -33,7 +34,7 @@ const ATOMIC_SIZES: u32 = 1 << 3;
 /// General capabilities of a function.
 ///
 /// What is not set here is not there, and drivers do without: Ethernet and its
-/// offloads, on-demand paging, DEVX, write-combining
+/// offloads, on-demand paging, write-combining
 /// doorbells, completion compression.
 pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; cap::SIZE]> {
     let mut caps = Box::new([0; cap::SIZE]);
@@ -118,9 +119,10 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
     }
     if configuration.like == Likeness::ConnectX5 {
         cap::PAGE_REQUEST_DISABLE.set(caps.as_mut_slice(), 0);
-        // Objects that drivers name their memory by; of the kernel's own user alone.
-        cap::UMEM_UID_0.set(caps.as_mut_slice(), 1);
+        // Programs' own commands, with contexts and memory objects of theirs; memory objects of the kernel, too.
+        cap::LOG_MAX_UCTX.set(caps.as_mut_slice(), LOG_MAX_USER_CONTEXTS);
         cap::LOG_MAX_UMEM.set(caps.as_mut_slice(), LOG_MAX_USER_MEMORY);
+        cap::UMEM_UID_0.set(caps.as_mut_slice(), 1);
     }
     caps
 }

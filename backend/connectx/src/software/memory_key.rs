@@ -1,13 +1,14 @@
 //! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
 
 use hca::dma::DEVICE_MEMORY;
-use hca::mr::{Access, KlmList, MAX_KLMS, MemoryKey, Translation};
+use hca::mr::{Access, Klm, KlmList, MAX_KLMS, MemoryKey, Translation};
 use hca::{Dma, Face, PageList, VerbError};
 
 use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
 use crate::bits::command::Status;
 use crate::bits::memory_key::{
-    ANY_QPN, MODE_KLM, MODE_MEMIC, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc, query_mkey_out,
+    ANY_QPN, MODE_KLM, MODE_KSM, MODE_MEMIC, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc,
+    query_mkey_out,
 };
 use crate::face::Mlx5;
 use crate::request::{key_length, key_queue_pair};
@@ -18,6 +19,8 @@ const OCTWORD: usize = 16;
 const LOG_MIN_PAGE: u32 = 12;
 /// In an entry of a list of pages: the page may be written, the page may be read.
 const PRESENT: u8 = 0b11;
+/// In a context: data under the key is signed or encrypted.
+const BSF_EN: crate::bits::Field = crate::bits::Field::new(0x0c, 30, 30);
 /// Largest page, as a power of two.
 const LOG_MAX_PAGE: u32 = 31;
 
@@ -32,6 +35,18 @@ const RIGHTS: [(crate::bits::Field, Access); 5] = [
 
 fn mode(context: &[u8]) -> u32 {
     mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context)
+}
+
+/// Stretches of a key that are all of one size say nothing of it: the context does.
+fn set_size(klms: &mut [Klm], log_size: u32) -> Outcome {
+    if log_size > LOG_MAX_PAGE {
+        return Err(refuse(
+            Status::BadParameter,
+            "stretches of one size have up to 2 GiB",
+        ));
+    }
+    klms.iter_mut().for_each(|klm| klm.len = 1 << log_size);
+    Ok(())
 }
 
 /// The translation that a context describes, with the entries given, and the
@@ -64,13 +79,16 @@ fn translation<D: Dma + 'static>(
                 octwords * 2,
             ))
         }
-        MODE_KLM => {
+        MODE_KLM | MODE_KSM => {
             // Before anything is made of them.
             if entries.len() > MAX_KLMS * OCTWORD {
                 return Err(VerbError::Invalid.into());
             }
             let mut klms = Vec::new();
             Mlx5::<D>::decode_klms(entries, &mut klms);
+            if mode(context) == MODE_KSM {
+                set_size(&mut klms, mkc::LOG_PAGE_SIZE.get(context))?;
+            }
             Ok((Translation::Indirect(KlmList::new(klms)), octwords))
         }
         // Whether it is there is seen with the function's state.
@@ -87,13 +105,13 @@ fn translation<D: Dma + 'static>(
 
 /// The translation that a CREATE_MKEY asks for, and the most entries it may get.
 pub(super) fn requested<D: Dma + 'static>(request: &[u8]) -> Result<(Translation, usize), Refusal> {
-    if create_mkey_in::MKEY_UMEM_VALID.is_set(request) {
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
+    if BSF_EN.is_set(context) {
         return Err(refuse(
             Status::BadParameter,
-            "keys over user memory objects are not supported",
+            "keys with signatures are not supported",
         ));
     }
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
     let octwords = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.get(request) as usize;
     let given = octwords
         .checked_mul(OCTWORD)

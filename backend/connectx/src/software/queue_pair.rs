@@ -100,6 +100,23 @@ impl Receive {
     }
 }
 
+/// What a user context's queue pair receives into, and whether that is a domain of XRC; `None` where a context may
+/// not have such a queue pair: those of management, and those that change any key of the function, are the
+/// driver's.
+pub(super) fn receives(context: &[u8]) -> Option<(ReceiveType, bool)> {
+    let transport = transport(ServiceType::from_code(qpc::ST.get(context))?);
+    if qpc::DETH_SQPN.is_set(context) {
+        return None;
+    }
+    let kind = ReceiveType::from_code(qpc::RQ_TYPE.get(context))?;
+    match transport {
+        Transport::Rc | Transport::Uc | Transport::Ud => Some((kind, false)),
+        Transport::Xrc if qpc::NO_SQ.is_set(context) => Some((ReceiveType::Shared, true)),
+        Transport::Xrc | Transport::Dci => Some((ReceiveType::None, false)),
+        _ => None,
+    }
+}
+
 /// The queue pair that a CREATE_QP asks for.
 pub(super) fn requested<D: Dma + 'static>(
     request: &[u8],

@@ -11,7 +11,7 @@ use crate::queue::shared::SharedQueue;
 use crate::queue::{Buffer, Record};
 
 /// Modifier of ARM_RQ: of a shared receive queue.
-const ARM_SRQ: u32 = 1;
+pub(super) const ARM_SRQ: u32 = 1;
 
 /// The queue that a CREATE_SRQ asks for.
 pub(super) fn requested(request: &[u8]) -> Result<SharedQueue, Refusal> {

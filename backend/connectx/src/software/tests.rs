@@ -7,6 +7,7 @@ mod images;
 mod likeness;
 mod moderation;
 mod shared;
+mod user_contexts;
 
 use std::sync::atomic::Ordering;
 

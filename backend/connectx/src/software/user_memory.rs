@@ -1,17 +1,21 @@
 //! User memory objects: memory that a driver names once, and queues and doorbell records that lie in it.
 //!
 //! A request that names them is made into one with pages and addresses, as drivers without such objects
-//! send it. Nothing later needs the object: it may go before the queue does.
+//! send it. Nothing later needs the object; it stays all the same while what lies in it does, since a driver that
+//! has been told that it is gone gives the memory to others.
 
 use std::collections::BTreeMap;
 
 use hca::Dma;
 use serde::{Deserialize, Serialize};
 
+use super::receive_pool::{Form, umem};
 use super::{Commands, LIST, NUMBER, Outcome, Refusal, refuse};
-use crate::bits::command::{Opcode, Status, UserMemoryOpcode};
+use crate::bits::command::{Opcode, Status, UserMemoryOpcode, create_eq_in as head_in};
 use crate::bits::completion::{cqc, create_cq_in};
+use crate::bits::memory_key::{MODE_MTT, create_mkey_in, mkc};
 use crate::bits::queue_pair::{create_qp_in, qpc};
+use crate::bits::shared_receive::{create_srq_in, srqc};
 use crate::bits::{Field, Span, Wide};
 
 /// Request of CREATE_UMEM: the page size, as a power of two of 4 KiB.
@@ -65,6 +69,43 @@ impl UserMemoryImageV1 {
         (begin.checked_add(len)? <= self.end()).then_some(begin)
     }
 
+    /// Puts the pages of a region into the request for its key.
+    fn lay(&self, request: &mut Vec<u8>) -> Outcome {
+        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
+        let log_page = mkc::LOG_PAGE_SIZE.get(context);
+        if !(LOG_PAGE..=self.log_page).contains(&log_page) {
+            return Err(refuse(
+                Status::BadParameter,
+                "a region over a memory object has pages of 4 KiB to those of the object",
+            ));
+        }
+        let page = 1 << log_page;
+        let within = mkc::START_ADDR.get(context) & (page - 1);
+        let len = mkc::LEN.get(context);
+        let at = self.position(KEY_OFFSET.get(request), len);
+        let at = at.ok_or(BEYOND)? & !(page - 1);
+        let count = len.checked_add(within).ok_or(BEYOND)?.div_ceil(page);
+        let fits = at
+            .checked_add(count << log_page)
+            .filter(|end| *end <= self.end());
+        if count > KEY_PAGES || fits.is_none() || mkc::LENGTH64.is_set(context) {
+            return Err(BEYOND);
+        }
+        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get_mut(request);
+        let octwords = count.div_ceil(2) as u32;
+        mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, octwords);
+        create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(request, octwords);
+        request.truncate(LIST);
+        for index in 0..count {
+            let address = self.address(at + index * page).ok_or(BEYOND)?;
+            request.extend(address.to_be_bytes());
+        }
+        if count % 2 != 0 {
+            request.extend([0; 8]);
+        }
+        Ok(())
+    }
+
     /// DMA address of a byte from the first page's start.
     fn address(&self, position: u64) -> Option<u64> {
         let page = self.pages.get((position >> self.log_page) as usize)?;
@@ -113,25 +154,64 @@ const QUEUE_PAIR: Queue = Queue {
     page_offset: qpc::PAGE_OFFSET,
 };
 
-const fn queue(opcode: Opcode) -> Option<&'static Queue> {
+const SHARED_QUEUE: Queue = Queue {
+    named: umem::VALID,
+    number: umem::NUMBER,
+    offset: umem::OFFSET,
+    context: create_srq_in::SRQ_CONTEXT_ENTRY,
+    record_named: umem::RECORD_VALID,
+    record_number: umem::RECORD_NUMBER,
+    record: srqc::DBR_ADDR,
+    log_page_size: srqc::LOG_PAGE_SIZE,
+    page_offset: srqc::PAGE_OFFSET,
+};
+
+/// How a key names its object; beside [`create_mkey_in::MKEY_UMEM_VALID`].
+const KEY_NUMBER: Field = Field::new(0x64, 31, 0);
+/// As above: where the region begins in the object, in bytes.
+const KEY_OFFSET: Wide = Wide::new(0x68);
+/// Pages of the longest region over an object.
+const KEY_PAGES: u64 = 1 << 20;
+/// Modifier of MODIFY_CQ: another ring.
+const RESIZE: u32 = 1;
+
+fn queue(opcode: Opcode, form: Option<Form>, request: &[u8]) -> Option<&'static Queue> {
     match opcode {
         Opcode::CreateCq => Some(&COMPLETION_QUEUE),
+        Opcode::ModifyCq if head_in::OP_MOD.get(request) == RESIZE => Some(&COMPLETION_QUEUE),
         Opcode::CreateQp => Some(&QUEUE_PAIR),
+        Opcode::CreateSrq if form.is_some() => Some(&SHARED_QUEUE),
         _ => None,
     }
 }
 
 /// Whether a request names an object in place of pages or an address.
-pub(super) fn is_named(opcode: Opcode, request: &[u8]) -> bool {
-    queue(opcode).is_some_and(|queue| {
+pub(super) fn is_named(opcode: Opcode, form: Option<Form>, request: &[u8]) -> bool {
+    if opcode == Opcode::CreateMkey {
+        return create_mkey_in::MKEY_UMEM_VALID.is_set(request);
+    }
+    queue(opcode, form, request).is_some_and(|queue| {
         queue.named.is_set(request) || queue.record_named.is_set(queue.context.get(request))
     })
 }
 
+/// A request without objects, and those that it has named.
+#[derive(Debug, Default)]
+pub(crate) struct Resolved {
+    pub request: Vec<u8>,
+    pub named: Vec<u32>,
+}
+
 const BEYOND: Refusal = refuse(
     Status::BadParameter,
-    "the queue or its doorbell record is not within the memory object",
+    "the queue, its doorbell record or the region is not within the memory object",
 );
+
+/// Whether a key is over pages. Others are over keys, or over all memory.
+pub(super) fn has_pages(request: &[u8]) -> bool {
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
+    mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context) == MODE_MTT
+}
 
 impl UserMemory {
     fn get(&self, number: u32) -> Result<&UserMemoryImageV1, Refusal> {
@@ -139,22 +219,52 @@ impl UserMemory {
         self.0.get(&number).ok_or(none)
     }
 
-    /// The same request without objects.
-    pub fn resolved(&self, opcode: Opcode, mut request: Vec<u8>) -> Result<Vec<u8>, Refusal> {
-        let Some(queue) = queue(opcode) else {
-            return Ok(request);
+    /// The same request without objects, of which it may name some.
+    pub(super) fn resolved(
+        &self,
+        opcode: Opcode,
+        form: Option<Form>,
+        mut request: Vec<u8>,
+        may: impl Fn(u32) -> bool,
+    ) -> Result<Resolved, Refusal> {
+        let mut named = Vec::new();
+        let mut get = |number: u32| {
+            let object = self.get(number)?;
+            if !may(number) {
+                return Err(refuse(
+                    Status::BadResource,
+                    "the memory object is another user context's",
+                ));
+            }
+            named.push(number);
+            Ok(object)
+        };
+        if opcode == Opcode::CreateMkey {
+            request.resize(request.len().max(LIST), 0);
+            create_mkey_in::MKEY_UMEM_VALID.set(&mut request, 0);
+            if has_pages(&request) {
+                get(KEY_NUMBER.get(&request))?.lay(&mut request)?;
+            }
+            return Ok(Resolved { request, named });
+        }
+        let Some(queue) = queue(opcode, form, &request) else {
+            return Ok(Resolved { request, named });
         };
         request.resize(request.len().max(LIST), 0);
         let context = queue.context.get_mut(&mut request);
+        if opcode == Opcode::ModifyCq {
+            // It stays where it is.
+            queue.record_named.set(context, 0);
+        }
         if queue.record_named.is_set(context) {
-            let object = self.get(queue.record_number.get(context))?;
+            let object = get(queue.record_number.get(context))?;
             let at = object.position(queue.record.get(context), RECORD);
             let at = at.filter(|at| at.is_multiple_of(RECORD)).ok_or(BEYOND)?;
             queue.record.set(context, object.address(at).ok_or(BEYOND)?);
             queue.record_named.set(context, 0);
         }
         if queue.named.is_set(&request) {
-            let object = self.get(queue.number.get(&request))?;
+            let object = get(queue.number.get(&request))?;
             let at = object.position(queue.offset.get(&request), 1);
             let at = at.filter(|at| at.is_multiple_of(QUEUE_ALIGNMENT));
             let at = at.ok_or(BEYOND)?;
@@ -172,7 +282,7 @@ impl UserMemory {
                 request.extend(address.to_be_bytes());
             }
         }
-        Ok(request)
+        Ok(Resolved { request, named })
     }
 
     /// What an image has of them.
@@ -214,12 +324,24 @@ impl<D: Dma + 'static> Commands<'_, D> {
             UserMemoryOpcode::Create => self.create_user_memory(request, reply),
             UserMemoryOpcode::Destroy => {
                 let number = NUMBER.get(request);
-                let held = self.state().user_memory.get(number)?.held();
-                let gone = self.state_mut().user_memory.0.remove(&number);
-                self.engine.discard(gone);
-                self.engine.give_memory(self.vf, held);
+                self.state().user_memory.get(number)?;
+                if self.state().user_contexts.is_used(number) {
+                    return Err(refuse(
+                        Status::BadResourceState,
+                        "something lies in the memory object",
+                    ));
+                }
+                self.drop_user_memory(number);
                 Ok(())
             }
+        }
+    }
+
+    /// Takes an object away.
+    pub(super) fn drop_user_memory(&mut self, number: u32) {
+        if let Some(gone) = self.state_mut().user_memory.0.remove(&number) {
+            self.engine.give_memory(self.vf, gone.held());
+            self.engine.discard(gone);
         }
     }
 
@@ -293,9 +415,11 @@ mod tests {
             offset: 0x1040,
             pages: vec![0x10_0000, 0x40_0000],
         });
-        let made = objects.resolved(Opcode::CreateQp, request(0x40, 0x1f40));
+        let made = objects.resolved(Opcode::CreateQp, None, request(0x40, 0x1f40), |_| true);
         let made = made.expect("is within");
-        assert!(!is_named(Opcode::CreateQp, &made));
+        assert_eq!(made.named, [3, 3]);
+        let made = made.request;
+        assert!(!is_named(Opcode::CreateQp, None, &made));
         let context = QUEUE_PAIR.context.get(&made);
         assert_eq!(qpc::PAGE_OFFSET.get(context), 2);
         // 0x1040 and 0x1f40 is 0x2f80: in the second page of 8 KiB.
@@ -315,13 +439,17 @@ mod tests {
             (0, 4),
             (0, u64::MAX - 0x1040),
         ] {
-            let refused = objects.resolved(Opcode::CreateQp, request(offset, record));
+            let refused =
+                objects.resolved(Opcode::CreateQp, None, request(offset, record), |_| true);
             assert!(refused.is_err(), "{offset:#x} {record:#x}");
         }
-        assert!(
-            UserMemory::default()
-                .resolved(Opcode::CreateQp, request(0, 0))
-                .is_err()
-        );
+        let create = |objects: &UserMemory, may: bool| {
+            objects
+                .resolved(Opcode::CreateQp, None, request(0, 0), |_| may)
+                .is_ok()
+        };
+        assert!(create(&objects, true));
+        assert!(!create(&objects, false));
+        assert!(!create(&UserMemory::default(), true));
     }
 }

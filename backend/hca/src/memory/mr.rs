@@ -90,7 +90,10 @@ impl BitOr for Access {
     }
 }
 
-/// An element of an indirect key: a stretch of another key.
+/// An element of an indirect key: a stretch of another key. Where the first element names [`Klm::REPEATED`], the
+/// list is a pattern, and says how its stretches repeat: the upper 32 bits of the first address are how often, the
+/// lower 16 how many elements follow. In these the upper 16 bits of the length are the bytes of a stretch, and the
+/// lower 16 how far it is to the same stretch of the next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Klm {
@@ -100,6 +103,16 @@ pub struct Klm {
     pub key: u32,
     /// Address within it.
     pub addr: u64,
+}
+
+impl Klm {
+    /// What the first element of a pattern names in place of a key. No key has this number.
+    pub const REPEATED: u32 = 0x400;
+
+    /// How often the pattern that this begins repeats, and how many stretches it has.
+    fn repeats(&self) -> Option<(u64, usize)> {
+        (self.key == Self::REPEATED).then_some((self.addr >> 32, usize::from(self.addr as u16)))
+    }
 }
 
 /// How addresses within a region become DMA addresses.
@@ -135,15 +148,31 @@ impl KlmList {
     /// A list of these entries.
     #[must_use]
     pub fn new(entries: Vec<Klm>) -> Self {
-        let mut end = 0_u64;
-        let ends = entries
-            .iter()
-            .map(|klm| {
-                end += u64::from(klm.len);
-                end
-            })
-            .collect();
-        Self { entries, ends }
+        let mut list = Self {
+            ends: Vec::with_capacity(entries.len()),
+            entries,
+        };
+        list.add_up(0);
+        list
+    }
+
+    /// Adds up the lengths of the entries from `from` on.
+    fn add_up(&mut self, from: usize) {
+        let mut total = match from {
+            0 => 0,
+            _ => self.ends[from - 1],
+        };
+        let pattern = self.entries.first().and_then(Klm::repeats);
+        self.ends.truncate(from);
+        let numbered = self.entries.iter().enumerate().skip(from);
+        self.ends.extend(numbered.map(|(at, klm)| {
+            total += match pattern {
+                None => u64::from(klm.len),
+                Some((_, count)) if (1..=count).contains(&at) => u64::from(klm.len >> 16),
+                Some(_) => 0,
+            };
+            total
+        }));
     }
 
     /// The entries.
@@ -186,21 +215,21 @@ impl KlmList {
         let end = at + new.len();
         self.grow(end, end);
         self.entries[at..end].copy_from_slice(new);
-        let mut total = match self.ends.len().min(at) {
-            0 => 0,
-            before => self.ends[before - 1],
-        };
-        let from = self.ends.len().min(at);
-        self.ends.truncate(from);
-        self.ends.extend(self.entries[from..].iter().map(|klm| {
-            total += u64::from(klm.len);
-            total
-        }));
+        self.add_up(self.ends.len().min(at));
     }
 
     /// The entry that holds byte `offset`, and how far into it that byte lies. What it costs to find is
     /// charged to `budget`.
     fn find(&self, offset: u64, budget: &mut i64) -> Option<(Klm, u64)> {
+        let pattern = self.entries.first().and_then(Klm::repeats);
+        let (turn, offset) = match pattern {
+            None => (0, offset),
+            Some((count, _)) => {
+                let all = self.ends.last().copied().filter(|all| *all != 0)?;
+                let turn = offset / all;
+                (turn < count).then_some((turn, offset % all))?
+            }
+        };
         let at = match self.guess(offset) {
             Some(at) => at,
             None => {
@@ -209,7 +238,12 @@ impl KlmList {
             }
         };
         *budget -= STEP_COST;
-        let klm = *self.entries.get(at)?;
+        let mut klm = *self.entries.get(at)?;
+        if pattern.is_some() {
+            let stride = u64::from(klm.len & 0xffff);
+            klm.addr = klm.addr.wrapping_add(turn.wrapping_mul(stride));
+            klm.len >>= 16;
+        }
         let start = self.ends[at] - u64::from(klm.len);
         Some((klm, offset - start))
     }
@@ -369,7 +403,8 @@ impl KeyTable {
         if !self.slots.make_room(memory) || !memory.take(held) {
             return None;
         }
-        let index = self.slots.insert(key);
+        let may = |index| index != Klm::REPEATED >> 8;
+        let index = self.slots.insert_free(may, |_| key);
         if index.is_none() {
             memory.give(held);
         }
@@ -628,6 +663,52 @@ mod tests {
         assert!(check(0xfff, 1).is_err());
         assert!(check(0x1800, u64::MAX).is_err());
         assert!(check(u64::MAX, 0x1802).is_err());
+    }
+
+    /// The pattern that libmlx5 (rdma-core 56.1) makes for two stretches of 8 bytes, each with 2 bytes between it
+    /// and its next, three times.
+    #[test]
+    fn stretches_repeat() {
+        let head = Klm {
+            len: 16,
+            key: Klm::REPEATED,
+            addr: 3 << 32 | 2,
+        };
+        let stretch = |addr| Klm {
+            len: 8 << 16 | 10,
+            key: 0x1234,
+            addr,
+        };
+        let empty = Klm {
+            len: 0,
+            key: 0,
+            addr: 0,
+        };
+        let list = KlmList::new(vec![head, stretch(0x1000), stretch(0x1040), empty]);
+        let mut laid = KlmList::default();
+        laid.replace(0, &[stretch(1), empty]);
+        laid.replace(2, &list.entries()[2..]);
+        laid.replace(0, &list.entries()[..2]);
+        assert_eq!(laid, list);
+        let find = |offset| {
+            let (klm, into) = list.find(offset, &mut 0)?;
+            Some((klm.addr + into, u64::from(klm.len) - into))
+        };
+        let found: Vec<_> = (0..48).step_by(8).filter_map(find).collect();
+        let places = [0x1000, 0x1040, 0x100a, 0x104a, 0x1014, 0x1054];
+        assert_eq!(found, places.map(|at| (at, 8)));
+        assert_eq!(find(13), Some((0x1045, 3)));
+        assert_eq!(find(48), None);
+        assert_eq!(find(u64::MAX), None);
+        // More stretches than there are, none, and none that has bytes.
+        let of = |count: u64, stretches: Vec<Klm>| {
+            let addr = 7 << 32 | count;
+            let head = Klm { addr, ..head };
+            KlmList::new([vec![head], stretches].concat())
+        };
+        assert!(of(0xffff, vec![stretch(0)]).find(8, &mut 0).is_some());
+        assert!(of(0, vec![stretch(0)]).find(0, &mut 0).is_none());
+        assert!(of(1, vec![empty]).find(0, &mut 0).is_none());
     }
 
     #[test]
