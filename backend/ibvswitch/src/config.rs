@@ -64,6 +64,10 @@ pub struct Config {
     pub log: String,
     /// Permission bits of the VFs' sockets.
     pub socket_mode: u32,
+    /// What the daemon confines itself to.
+    pub sandbox: Sandbox,
+    /// Files that it was read from.
+    pub read: Vec<PathBuf>,
     /// The threads that execute work requests.
     pub engine: Engine,
     /// Links and addresses.
@@ -84,6 +88,21 @@ pub struct Config {
     pub wiring: Wiring,
     /// The hypervisors, at least one unless the switches are those of a file.
     pub hypervisors: Vec<Hypervisor>,
+}
+
+/// What a daemon confines itself to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sandbox {
+    /// What it needs, as far as the kernel can confine it.
+    #[default]
+    Auto,
+    /// Nothing.
+    Off,
+}
+
+impl Sandbox {
+    /// Their names.
+    pub const NAMES: [(&'static str, Self); 2] = [("auto", Self::Auto), ("off", Self::Off)];
 }
 
 /// Table `[engine]`.
@@ -313,7 +332,9 @@ impl Source {
                         path: path.clone(),
                         source,
                     })?;
-                Config::parse(&path.display().to_string(), &text, dirs)
+                let mut config = Config::parse(&path.display().to_string(), &text, dirs)?;
+                config.read.push(path.clone());
+                Ok(config)
             }
         }
     }

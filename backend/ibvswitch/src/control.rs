@@ -15,6 +15,7 @@ mod message;
 mod migration;
 mod passthrough;
 mod placement;
+mod sandbox;
 mod server;
 mod sm;
 mod topology;
@@ -36,6 +37,7 @@ pub use migration::{
 };
 pub use passthrough::{CommandCounts, Datagrams, Elsewhere, PassedVf};
 pub use placement::{EngineStatus, PinRequest, PinSuggestion, Pinned, Placement};
+pub use sandbox::{Landlock, Sandbox};
 pub use server::{Server, StatusSource};
 pub use sm::{
     Balance, ExtendedLids, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps,

@@ -26,6 +26,7 @@ pub mod port;
 pub mod ports;
 pub mod relocation;
 pub mod run;
+pub mod sandbox;
 pub mod sockets;
 pub mod upgrade;
 pub mod vf_host;

@@ -9,8 +9,8 @@ use wire::Guid;
 
 use crate::config::{Config, Hypervisor, Kind, SMP_ACCESS, Vf};
 use crate::control::{
-    Counters, Elsewhere, FabricStatus, Mads, NodeKind, Objects, Status, SubnetName, SubnetStatus,
-    Topology, VfStatus, used_pkeys,
+    Counters, Elsewhere, FabricStatus, Mads, NodeKind, Objects, Sandbox, Status, SubnetName,
+    SubnetStatus, Topology, VfStatus, used_pkeys,
 };
 
 /// What a subnet manager has done.
@@ -102,6 +102,7 @@ impl Observer {
             passthrough: Vec::new(),
             placement: None,
             upgraded: None,
+            sandbox: Sandbox::default(),
         }
     }
 

@@ -12,7 +12,7 @@ use ibvswitch::control::{
     FirmwareReport, FirmwareRequest, LinkAction, LinkEnd, LinkReport, LinkRequest, LiveDone,
     LiveMigration, LiveRequest, Mads, Migrated, MigrationRequest, MigrationsReport,
     MigrationsRequest, Move, MoveOutcome, Objects, PinRequest, Pinned, REQUEST_MAX, RefusedMad,
-    Request, Response, Server, SmAction, SmStatus, StallDirection, Status, StatusSource,
+    Request, Response, Sandbox, Server, SmAction, SmStatus, StallDirection, Status, StatusSource,
     StepPackets, Topology, UpgradeRequest, VfStatus,
 };
 
@@ -76,6 +76,7 @@ impl StatusSource for Fixed {
             passthrough: Vec::new(),
             placement: None,
             upgraded: None,
+            sandbox: Sandbox::default(),
         }
     }
 
@@ -249,7 +250,7 @@ fn status_in_json() {
             r#""counters":{"xmit_bytes":18446744073709551615,"rcv_bytes":0,"xmit_packets":0,"#,
             r#""rcv_packets":0,"retries":{"local_ack_timeout_err":0,"packet_seq_err":0,"#,
             r#""implied_nak_seq_err":0,"rnr_nak_retry_err":0,"out_of_sequence":0,"#,
-            r#""duplicate_request":0}}}]}"#,
+            r#""duplicate_request":0}}}],"sandbox":{"landlock":"none","seccomp":false}}"#,
             "\n"
         )
     );

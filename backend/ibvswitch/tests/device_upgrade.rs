@@ -312,11 +312,41 @@ fn a_vm_that_cannot_go_along_may_fail() {
     Peer::new(device.recover().unwrap()).write_to(&b);
 }
 
+/// In its sandbox a daemon executes what is installed, and nothing else. The programs that take over stay in it.
+#[test]
+fn the_sandbox_is_the_process_s() {
+    let daemon = Daemon::logging(
+        "log = \"warn\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
+         [[hypervisor.vf]]\nname = \"vm2\"\n",
+    );
+    let (a, b) = peers(&daemon);
+    let sandbox = || daemon.ask(&["status"])["sandbox"].clone();
+    let before = sandbox();
+    assert_eq!(before["seccomp"], true, "{before}");
+    let own = env!("CARGO_BIN_EXE_ibvswitch");
+    let program = script(&daemon, "elsewhere", &format!("exec {own} \"$@\""));
+    let outcome = daemon.run(&["upgrade", "--program", &program], "");
+    if before["landlock"] != "none" {
+        assert_eq!(outcome.status, Some(1), "{outcome:?}");
+        for part in ["Permission denied", "the daemon's sandbox"] {
+            assert!(outcome.err.contains(part), "{outcome:?}");
+        }
+    }
+    // More often than the kernel lets a process enter one.
+    for _ in 0..20 {
+        upgrade(&daemon);
+        assert_eq!(sandbox(), before);
+    }
+    let (mut a, mut b) = (a, b);
+    a.write_to(&b);
+    b.write_to(&a);
+}
+
 /// Whatever is wrong with the other program, the daemon serves on, and nobody has lost anything.
 #[test]
 fn a_program_that_cannot_take_over_does_not() {
     let daemon = Daemon::logging(
-        "log = \"warn\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
+        "log = \"warn\"\nsandbox = \"off\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
          [[hypervisor.vf]]\nname = \"vm2\"\n",
     );
     let (mut a, mut b) = peers(&daemon);

@@ -86,11 +86,12 @@ fn text(status: &Status) -> String {
     });
     let passed = passed_through(&status.passthrough);
     format!(
-        "ibvswitch {}, process {}, up {}, sockets in {}\n{subnets}\n{}{passed}{placement}",
+        "ibvswitch {}, process {}, up {}, sockets in {}\nSandbox: {}\n{subnets}\n{}{passed}{placement}",
         status.version,
         status.pid,
         duration(status.uptime_s),
         status.runtime_dir,
+        status.sandbox,
         table(&rows)
     )
 }

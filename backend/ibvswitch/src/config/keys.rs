@@ -5,6 +5,7 @@ pub(super) const ROOT: &[&str] = &[
     "runtime_dir",
     "log",
     "socket_mode",
+    "sandbox",
     "engine",
     "fabric",
     "sm",

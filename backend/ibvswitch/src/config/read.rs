@@ -19,7 +19,7 @@ use wire::{Guid, Lid};
 
 use self::hypervisors::Defaults;
 use super::document::{Document, Problem, Section, Seen};
-use super::{Address, Config, Directories, keys};
+use super::{Address, Config, Directories, Sandbox, keys};
 
 /// The highest unicast LID (IBA 4.1.3).
 const LID_MAX: i64 = 0xbfff;
@@ -60,6 +60,8 @@ pub(super) struct Names {
     sockets: Seen<PathBuf>,
     clusters: clusters::Clusters,
     partitions: HashMap<String, u16>,
+    /// Files beside the configuration.
+    pub(super) files: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,7 @@ impl<'d> Reader<'d> {
         let runtime_dir = self.runtime_dir(root, dirs);
         let log = self.log(root);
         let socket_mode = self.socket_mode(root);
+        let sandbox = root.one_of("sandbox", &Sandbox::NAMES).unwrap_or_default();
         let (engine, doorbells, object_memory) = self.engine(root);
         let sm = root.section("sm", keys::SM);
         let (manager, files) = self.manager(&sm);
@@ -103,6 +106,8 @@ impl<'d> Reader<'d> {
             runtime_dir,
             log,
             socket_mode,
+            sandbox,
+            read: self.names.files,
             engine,
             fabric,
             manager,

@@ -267,6 +267,7 @@ impl<'d> Reader<'d> {
             }
             std::fs::read_to_string(&path)
         });
+        self.names.files.push(path.clone());
         let text = match readable {
             Ok(text) => text,
             Err(error) => {

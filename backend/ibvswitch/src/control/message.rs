@@ -10,7 +10,7 @@ use vswitch::FilterReport;
 use super::{
     CountersReport, Elsewhere, FirmwareReport, FirmwareRequest, LinkReport, LinkRequest, LiveDone,
     LiveRequest, LiveStep, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest,
-    PassedVf, PinRequest, Pinned, Placement, SmAction, SmStatus, UpgradeRequest, Upgraded,
+    PassedVf, PinRequest, Pinned, Placement, Sandbox, SmAction, SmStatus, UpgradeRequest, Upgraded,
 };
 use crate::capture::Wish;
 use crate::config::{Doorbells, ManagerPlace};
@@ -163,6 +163,9 @@ pub struct Status {
     /// How this program has taken another one's place, where it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgraded: Option<Upgraded>,
+    /// What confines the daemon, beside what started it.
+    #[serde(default)]
+    pub sandbox: Sandbox,
 }
 
 /// The subnet at a glance; of several all together, with prefix and manager's LID of the first.

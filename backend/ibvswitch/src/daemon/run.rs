@@ -1,5 +1,6 @@
 //! The life of a daemon: from a configuration to serving, and down again.
 
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, RawFd};
 use std::process;
@@ -22,6 +23,7 @@ use crate::daemon::assembly::{Assembly, AssemblyError};
 use crate::daemon::limits::raise_open_files;
 use crate::daemon::logging;
 use crate::daemon::management::{self, ManagementError};
+use crate::daemon::sandbox;
 use crate::daemon::sockets::{SocketError, Sockets};
 use crate::daemon::upgrade::arrival::Before;
 use crate::daemon::upgrade::{FIT, estate};
@@ -112,16 +114,26 @@ pub fn run(
     if let Some(complaint) = complaint(config) {
         warn!("{complaint}");
     }
+    let mut confined = None;
     let (sockets, before) = match inherit {
         None => (Sockets::create(config, keeper.as_ref())?, None),
         Some(Inherit { estate, trial }) => {
             let mut estate = estate::read(estate).map_err(|source| RunError::Estate { source })?;
+            confined = estate.sandbox;
             let mut before = Before::new(config, &estate, trial);
             let taken = &mut before.taken;
             let sockets = Sockets::inherit(config, keeper.as_ref(), &mut estate, taken, trial)?;
             (sockets, Some(before))
         }
     };
+    // Its directories are there now, and no thread but this one is.
+    match confined {
+        Some(sandbox) => sandbox::stay_in(sandbox),
+        None => {
+            create_state_dir(config);
+            sandbox::enter(config);
+        }
+    }
     let leave = { sockets.to_leave() }.map_err(system("keep sockets for another program"))?;
     let Sockets {
         control,
@@ -180,6 +192,15 @@ pub fn run(
     match abort.reason() {
         Some(reason) => Err(RunError::Aborted(reason)),
         None => Ok(()),
+    }
+}
+
+/// Makes the directory of what is remembered, which the sandbox lets it write to if it is there.
+fn create_state_dir(config: &Config) {
+    if let Some(dir) = &config.files.state_dir
+        && let Err(error) = fs::create_dir_all(dir)
+    {
+        warn!(dir = %dir.display(), %error, "nothing will be remembered");
     }
 }
 

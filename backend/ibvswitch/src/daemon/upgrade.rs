@@ -33,9 +33,11 @@ use tracing::{info, warn};
 use vfio_user::SharedMemory;
 use wire::{Guid, Lid};
 
+use crate::control::{Landlock, Sandbox};
 use crate::daemon::device::{Early, VfDevice};
 use crate::daemon::errands::Detained;
 use crate::daemon::relocation::{DeviceErrands, SoftwareDevice};
+use crate::daemon::sandbox;
 use estate::{EstateV1, Leaving, VfEstate};
 use passage::Passage;
 
@@ -43,6 +45,9 @@ use passage::Passage;
 pub const FIT: &str = "fit\n";
 /// How long it may take until the thread of a device waits for nobody else.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Why a program may not be executed.
+const SANDBOXED: &str = "; the daemon's sandbox lets it execute programs of the system and of the directory that it \
+     was started from itself: put the program there";
 /// Of what a program says that is not fit, so many bytes are told.
 const TOLD: usize = 2000;
 
@@ -291,6 +296,7 @@ impl Heritage {
                 .map(Iterator::collect)
                 .collect(),
             vfs,
+            sandbox: Some(sandbox::state()).filter(|it| *it != Sandbox::default()),
         })
     }
 }
@@ -335,7 +341,12 @@ fn try_out(program: &Path, estate: RawFd, patience: Patience) -> Result<(), Stri
     command.args(arguments(estate)).arg("--trial");
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let spawned = command.stderr(errors).spawn();
-    let mut child = spawned.map_err(|error| wrong(&error.to_string()))?;
+    let mut child = spawned.map_err(|error| {
+        let may_be_sandbox = error.kind() == io::ErrorKind::PermissionDenied
+            && sandbox::state().landlock != Landlock::None;
+        let remedy = if may_be_sandbox { SANDBOXED } else { "" };
+        wrong(&format!("{error}{remedy}"))
+    })?;
     let mut answer = Vec::new();
     let in_time = child.stdout.take().is_some_and(|mut output| {
         let mut read = || -> io::Result<bool> {

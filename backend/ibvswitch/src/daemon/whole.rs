@@ -26,6 +26,7 @@ use crate::daemon::management::{Management, MoveError, SweepError};
 use crate::daemon::placement::{self, Talks};
 use crate::daemon::ports;
 use crate::daemon::relocation::{Claims, End, Relocation};
+use crate::daemon::sandbox;
 use crate::daemon::upgrade::{self, Addresses, Heritage, Terms};
 use crate::status::{Function, Managed, Observer};
 
@@ -139,6 +140,7 @@ impl StatusSource for Whole {
             passthrough: passed.collect(),
             placement,
             upgraded: self.upgraded.get().cloned(),
+            sandbox: sandbox::state(),
             ..status
         }
     }

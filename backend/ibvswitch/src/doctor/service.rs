@@ -75,7 +75,10 @@ pub(super) fn daemon(socket: &Path) -> Finding {
         Ok(Response::Status(status)) => Finding::new(
             WHAT,
             Verdict::Ok,
-            format!("process {} serves, version {}", status.pid, status.version),
+            format!(
+                "process {} serves, version {}, sandbox: {}",
+                status.pid, status.version, status.sandbox
+            ),
         ),
         Ok(_) => Finding::new(WHAT, Verdict::Warning, "it speaks of something else")
             .remedy("use an `ibvswitch` of the daemon's version"),

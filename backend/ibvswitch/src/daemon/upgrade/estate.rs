@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use vfio_user::StandIn;
 use vmm::inheritance;
 
+use crate::control::Sandbox;
+
 /// An estate, in the version that its first key names.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -39,6 +41,9 @@ pub struct EstateV1 {
     pub lids: Vec<Vec<(u64, u16)>>,
     /// VFs, in the order of the configuration.
     pub vfs: Vec<VfEstate>,
+    /// What confines the process.
+    #[serde(default)]
+    pub sandbox: Option<Sandbox>,
 }
 
 /// What is left of a VF.
@@ -172,6 +177,7 @@ mod tests {
                     image: "{\"v1\":\"\\n\"}".to_owned(),
                 }),
             }],
+            sandbox: None,
         }
     }
 
