@@ -124,7 +124,7 @@ impl Metrics {
         if status.passthrough.is_empty() {
             return;
         }
-        let of = ["vf", "device"];
+        let of = ["vf", "device", "isolation"];
         let help = "Whether the VF that a VF is passed through to is there and well";
         let alive = self.gauges("vf_passthrough_alive", help, &of);
         let help = "Commands of the guest of a VF that is passed through, by what became of them";
@@ -150,7 +150,7 @@ impl Metrics {
                 datagrams.with_label_values(&of).inc_by(count);
             }
             alive
-                .with_label_values(&[&vf.name, &vf.device])
+                .with_label_values(&[&vf.name, &vf.device, &vf.isolation])
                 .set(vf.alive.into());
             for (command, counts) in &vf.commands {
                 for (fate, count) in [

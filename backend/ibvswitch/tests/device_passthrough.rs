@@ -118,7 +118,13 @@ fn a_vf_that_is_passed_through_is_told_of() {
     assert_eq!(fates("DEALLOC_PD"), [0, 1, 0, 0]);
     assert_eq!(fates("unknown"), [0, 1, 0, 0]);
     let metrics = outer.run(&["metrics"], "").out;
+    let alive = format!(
+        "ibvswitch_vf_passthrough_alive{{device={},isolation=\"strict\",vf=\"vm1\"}} 1",
+        busy["device"]
+    );
     for line in [
+        alive.as_str(),
+        "ibvswitch_vf_command_seconds_total{command=\"CREATE_QP\",vf=\"vm1\"} ",
         "ibvswitch_vf_commands_total{command=\"CREATE_QP\",fate=\"executed\",vf=\"vm1\"} 1",
         "ibvswitch_vf_active{hypervisor=\"hw\",vf=\"vm1\"} 1",
     ] {
