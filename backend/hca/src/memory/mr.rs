@@ -92,8 +92,8 @@ impl BitOr for Access {
 
 /// An element of an indirect key: a stretch of another key. Where the first element names [`Klm::REPEATED`], the
 /// list is a pattern, and says how its stretches repeat: the upper 32 bits of the first address are how often, the
-/// lower 16 how many elements follow. In these the upper 16 bits of the length are the bytes of a stretch, and the
-/// lower 16 how far it is to the same stretch of the next turn.
+/// lower 16 how many elements follow. In these the lower 16 bits of the length are the bytes of a stretch, and the
+/// upper 16 how far it is to the same stretch of the next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Klm {
@@ -168,7 +168,7 @@ impl KlmList {
         self.ends.extend(numbered.map(|(at, klm)| {
             total += match pattern {
                 None => u64::from(klm.len),
-                Some((_, count)) if (1..=count).contains(&at) => u64::from(klm.len >> 16),
+                Some((_, count)) if (1..=count).contains(&at) => u64::from(klm.len & 0xffff),
                 Some(_) => 0,
             };
             total
@@ -240,9 +240,9 @@ impl KlmList {
         *budget -= STEP_COST;
         let mut klm = *self.entries.get(at)?;
         if pattern.is_some() {
-            let stride = u64::from(klm.len & 0xffff);
+            let stride = u64::from(klm.len >> 16);
             klm.addr = klm.addr.wrapping_add(turn.wrapping_mul(stride));
-            klm.len >>= 16;
+            klm.len &= 0xffff;
         }
         let start = self.ends[at] - u64::from(klm.len);
         Some((klm, offset - start))
@@ -675,7 +675,7 @@ mod tests {
             addr: 3 << 32 | 2,
         };
         let stretch = |addr| Klm {
-            len: 8 << 16 | 10,
+            len: 10 << 16 | 8,
             key: 0x1234,
             addr,
         };
