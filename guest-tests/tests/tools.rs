@@ -377,6 +377,22 @@ fn stock_tools() -> Result<()> {
     checks.check("rdma statistic qp set auto", || {
         statistics_by_type(server, client)
     });
+    checks.check("rdma resource show, raw", || {
+        // A dump begins with a segment of four dwords, of kind 0xfffe. The third is what was asked for.
+        for (what, kind) in [("qp link", "48,0"), ("cq dev", "48,1")] {
+            let device = match what {
+                "qp link" => format!("{DEVICE}/1"),
+                _ => DEVICE.to_owned(),
+            };
+            let show = format!("rdma -r -j resource show {what} {device}");
+            let said = server.sh(&show, LIMIT)?.replace([' ', '\n'], "");
+            expect(
+                &said,
+                &["[0,4,255,254,", "0,5,255,250,", kind, "0,1,255,251]"],
+            )?;
+        }
+        Ok(())
+    });
     checks.check("no kernel warning so far", || {
         guests
             .iter()

@@ -16,6 +16,7 @@ pub mod initialization;
 pub mod memory_key;
 pub mod port;
 pub mod queue_pair;
+pub mod resource_dump;
 pub mod shared_receive;
 pub mod work;
 
@@ -290,6 +291,7 @@ mod tests {
             memory_key::STRUCTURES,
             port::STRUCTURES,
             queue_pair::STRUCTURES,
+            resource_dump::STRUCTURES,
             shared_receive::STRUCTURES,
             work::STRUCTURES,
         ] {

@@ -244,6 +244,7 @@ fn entry(event: Event) -> Entry {
         }
         Event::SendQueueDrained(qpn) => numbered(EventType::SendQueueDrained, qpn.value()),
         Event::LastWqeReached(qpn) => numbered(EventType::SrqLastWqe, qpn.value()),
+        Event::PathMigrated(qpn) => numbered(EventType::PathMigrated, qpn.value()),
         Event::QpCatastrophic(qpn) => numbered(EventType::WqCatastrophic, qpn.value()),
         Event::QpInvalidRequest(qpn) => numbered(EventType::WqInvalidRequest, qpn.value()),
         Event::QpAccess(qpn) => numbered(EventType::WqAccess, qpn.value()),

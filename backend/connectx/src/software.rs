@@ -21,6 +21,7 @@ mod port;
 mod queue_pair;
 mod receive_pool;
 mod resource;
+mod resource_dump;
 mod shared_receive_queue;
 #[cfg(test)]
 mod tests;
@@ -97,6 +98,9 @@ const UNKNOWN: Refusal = refuse(Status::BadOperation, "unknown command");
 /// queues have commands of their own, and there are user contexts. A plain function understands it, and does not
 /// offer it.
 const LATEST_INTERFACE: u32 = 1;
+
+/// Firmware version.
+const FIRMWARE: (u16, u16, u16) = (16, 35, 4030);
 
 /// Outcome of a command.
 type Outcome = Result<(), Refusal>;

@@ -29,6 +29,8 @@ pub enum Event {
     SendQueueDrained(Qpn),
     /// The last work request of a shared receive queue user was reached.
     LastWqeReached(Qpn),
+    /// A connection has gone to its alternate path.
+    PathMigrated(Qpn),
     /// A work queue is unusable.
     QpCatastrophic(Qpn),
     /// The peer sent an invalid request.

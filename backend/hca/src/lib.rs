@@ -54,6 +54,7 @@ pub use subnet::{
 pub use verbs::connection::QpQueues;
 pub use verbs::counters::MAX_COUNTER_SETS;
 pub use verbs::dynamic::{DctDesc, DctView, FarEnd, Initiator, MAX_CONTEXTS, RouteMarks};
+pub use verbs::migration::{AlternatePath, MigrationState};
 pub use verbs::multicast::MAX_GROUP_MEMBERS;
 pub use verbs::objects::CqParts;
 pub use verbs::qp::{

@@ -5,6 +5,7 @@ pub(crate) mod connection;
 pub(crate) mod counters;
 pub(crate) mod cq;
 pub(crate) mod dynamic;
+pub(crate) mod migration;
 pub(crate) mod multicast;
 pub(crate) mod objects;
 pub(crate) mod qp;

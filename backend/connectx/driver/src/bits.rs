@@ -269,6 +269,8 @@ pub mod qpc {
     pub const REMOTE_QPN: Field = field(0x14, 23, 0);
     /// Where the primary path starts, an [`super::ads`].
     pub const PRIMARY_PATH: usize = 0x18;
+    /// Where the alternate path starts.
+    pub const SECONDARY_PATH: usize = 0x44;
     /// Reads and atomics that may be outstanding as a power of two.
     pub const LOG_SRA_MAX: Field = field(0x70, 23, 21);
     /// Retries for lost packets.

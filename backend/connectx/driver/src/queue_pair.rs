@@ -191,6 +191,10 @@ struct ReceiveQueue {
     completed: u16,
 }
 
+/// Optional parameters of a change: the alternate path, and whether to migrate to it.
+const ALTERNATE: u32 = 1 << 0;
+const MIGRATION: u32 = 1 << 10;
+
 /// A queue pair.
 #[derive(Debug)]
 pub struct QueuePair {
@@ -400,6 +404,31 @@ impl QueuePair {
         const COUNTER_SET_ID: u32 = 1 << 25;
         self.modify(Opcode::Rts2RtsQp, COUNTER_SET_ID, |context| {
             qpc::COUNTER_SET_ID.set(context, set);
+        })
+    }
+
+    /// Arms the connection, to migrate to this path.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn arm(&self, to: &Connection) -> Result<()> {
+        const REARM: u32 = 1;
+        self.modify(Opcode::Rts2RtsQp, ALTERNATE | MIGRATION, |context| {
+            qpc::PM_STATE.set(context, REARM);
+            let path = &mut context[qpc::SECONDARY_PATH..];
+            set_path(path, to);
+            ads::ACK_TIMEOUT.set(path, to.ack_timeout);
+        })
+    }
+
+    /// Has the connection migrate to its alternate path.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn migrate(&self) -> Result<()> {
+        const MIGRATED: u32 = 3;
+        self.modify(Opcode::Rts2RtsQp, MIGRATION, |context| {
+            qpc::PM_STATE.set(context, MIGRATED);
         })
     }
 

@@ -7,6 +7,8 @@ pub const CAPABILITY_SIZE: usize = 4096;
 
 /// General device capabilities (type 0).
 pub const TYPE_GENERAL: u32 = 0;
+/// Debugging (type 13).
+pub const TYPE_DEBUG: u32 = 13;
 /// Memory of the device (type 15).
 pub const TYPE_DEVICE_MEMORY: u32 = 15;
 /// Atomic operations (type 3).
@@ -39,6 +41,7 @@ structures! {
         GID_TABLE_SIZE: 0x02c [15:0];
         OUT_OF_SEQ_CNT: 0x030 [31:31];
         RETRANSMISSION_Q_COUNTERS: 0x030 [29:29];
+        DEBUG: 0x030 [28:28];
         MAX_QP_CNT: 0x030 [25:16];
         PKEY_TABLE_SIZE: 0x030 [15:0];
         IB_VIRT: 0x034 [29:29];
@@ -57,6 +60,7 @@ structures! {
         CQ_RESIZE: 0x044 [30:30];
         CQ_MODERATION: 0x044 [29:29];
         BLOCK_LB_MC: 0x044 [23:23];
+        APM: 0x044 [17:17];
         IMAICL: 0x044 [14:14];
         QKV: 0x044 [9:9];
         PKV: 0x044 [8:8];
@@ -93,6 +97,11 @@ structures! {
         ATOMIC_OPERATIONS: 0x010 [15:0];
         ATOMIC_SIZE_QP: 0x014 [15:0];
         ATOMIC_SIZE_DC: 0x018 [15:0];
+    }
+
+    /// Capabilities of debugging.
+    debug_cap(256) {
+        RESOURCE_DUMP: 0x000 [22:22];
     }
 
     /// Capabilities of memory of the device.

@@ -12,7 +12,8 @@ dir=$(mktemp -d)
 trap 'rm -r "$dir"' EXIT
 
 # mlx5_ifc.h: one array element per bit.
-ifc='cmd_hca_cap atomic_caps device_mem_cap alloc_memic_in alloc_memic_out dealloc_memic_in query_hca_cap_out set_hca_cap_in eqc create_eq_in cqc create_cq_in modify_cq_in qpc ads
+ifc='cmd_hca_cap atomic_caps device_mem_cap debug_cap resource_dump resource_dump_segment_header resource_dump_info_segment resource_dump_command_segment
+resource_dump_menu_segment resource_dump_menu_record resource_dump_resource_segment resource_dump_error_segment alloc_memic_in alloc_memic_out dealloc_memic_in query_hca_cap_out set_hca_cap_in eqc create_eq_in cqc create_cq_in modify_cq_in qpc ads
 create_qp_in query_qp_out query_eq_out query_cq_out query_mkey_out query_srq_out mkc create_mkey_in srqc create_srq_in
 hca_vport_context modify_hca_vport_context_in query_hca_vport_gid_in query_hca_vport_gid_out query_hca_vport_pkey_in
 query_hca_vport_context_out access_register_in access_register_out ptys_reg pmtu_reg pvlc_reg mad_ifc_in mad_ifc_out

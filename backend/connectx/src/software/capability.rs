@@ -7,8 +7,8 @@ use super::user_context::LOG_MAX as LOG_MAX_USER_CONTEXTS;
 use super::user_memory::LOG_MAX as LOG_MAX_USER_MEMORY;
 use super::{Commands, Outcome, Refusal, refuse};
 use crate::bits::capability::{
-    TYPE_ATOMIC, TYPE_DEVICE_MEMORY, TYPE_GENERAL, atomic_caps as atomic_cap, cmd_hca_cap as cap,
-    device_mem_cap as memory_cap, query_hca_cap_out, set_hca_cap_in,
+    TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_GENERAL, atomic_caps as atomic_cap,
+    cmd_hca_cap as cap, debug_cap, device_mem_cap as memory_cap, query_hca_cap_out, set_hca_cap_in,
 };
 use crate::bits::command::{Status, create_eq_in as head_in};
 use crate::configuration::{Configuration, Likeness, MAX_DEVICE_MEMORY};
@@ -63,6 +63,8 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::OUT_OF_SEQ_CNT, 1),
         (cap::RETRANSMISSION_Q_COUNTERS, 1),
         (cap::ENHANCED_ERROR_Q_COUNTERS, 1),
+        // Dumps of resources.
+        (cap::DEBUG, 1),
         (cap::MAX_QP_CNT, u32::from(hca::MAX_COUNTER_SETS)),
         // A queue pair may change its set while it sends.
         (cap::RTS2RTS_QP_COUNTERS_SET_ID, 1),
@@ -87,6 +89,8 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::CQE_128_ALWAYS, 1),
         (cap::CQ_MODERATION, 1),
         (cap::BLOCK_LB_MC, 1),
+        // Connections migrate to an alternate path.
+        (cap::APM, 1),
         // Memory windows, and regions of stretches that begin and end anywhere.
         (cap::IMAICL, 1),
         (cap::QKV, 1),
@@ -209,6 +213,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
             (TYPE_GENERAL, false) => copy(general(&state.configuration, &state.quota).as_slice()),
             (TYPE_ATOMIC, true) => copy(state.atomic_capabilities.as_slice()),
             (TYPE_ATOMIC, false) => copy(atomic().as_slice()),
+            (TYPE_DEBUG, _) => debug_cap::RESOURCE_DUMP.set(out, 1),
             (TYPE_DEVICE_MEMORY, _) => copy(device_memory(&state.configuration).as_slice()),
             _ => return Err(refuse(Status::BadParameter, "no such kind of capabilities")),
         }

@@ -2,7 +2,10 @@
 //! DESTROY_QP.
 
 use hca::work::GlobalRoute;
-use hca::{AddressPath, Dma, QpChange, QpDesc, QpState, QpView, RecvSide, Transport};
+use hca::{
+    AddressPath, AlternatePath, Dma, MigrationState as Migration, QpChange, QpDesc, QpState,
+    QpView, RecvSide, Transport,
+};
 use wire::{Gid, Lid, Mtu, Psn, QKey, Qpn, Sl};
 
 use super::capability::LOG_MAX_QP_SIZE;
@@ -244,15 +247,6 @@ impl<D: Dma + 'static> Commands<'_, D> {
         }
         let context = create_qp_in::QPC.get(request);
         let mask = create_qp_in::OPT_PARAM_MASK.get(request);
-        let migrates = mask & optional::MIGRATION_STATE != 0
-            && MigrationState::from_code(qpc::PM_STATE.get(context))
-                != Some(MigrationState::Migrated);
-        if mask & optional::ALTERNATE_PATH != 0 || migrates {
-            return Err(refuse(
-                Status::BadParameter,
-                "alternate paths are not supported",
-            ));
-        }
         let stored = self.state().contexts.qps.get(&qpn.value());
         let service =
             stored.and_then(|stored| ServiceType::from_code(qpc::ST.get(stored.as_slice())));
@@ -335,6 +329,8 @@ struct Given {
     rnr_retry: bool,
     timeout: bool,
     counter_set: bool,
+    alternate: bool,
+    migration: bool,
 }
 
 impl Given {
@@ -357,12 +353,15 @@ impl Given {
             rnr_retry: rts || mask & optional::RNR_RETRY != 0,
             timeout: rts || mask & optional::ACK_TIMEOUT != 0,
             counter_set: init || mask & optional::COUNTER_SET_ID != 0,
+            alternate: mask & optional::ALTERNATE_PATH != 0,
+            migration: mask & optional::MIGRATION_STATE != 0,
         }
     }
 
     fn change(self, context: &[u8], transport: Transport) -> Result<QpChange, Refusal> {
         let primary = qpc::PRIMARY_ADDRESS_PATH.get(context);
         let connected = !transport.is_datagram() && transport != Transport::KeyUpdate;
+        let has_peer = matches!(transport, Transport::Rc | Transport::Uc | Transport::Xrc);
         let mtu = if self.peer && connected {
             let code = qpc::MTU.get(context) as u8;
             Some(Mtu::from_code(code).ok_or(refuse(Status::BadParameter, "no such path MTU"))?)
@@ -387,6 +386,12 @@ impl Given {
             retry_count: field(self.retry_count, qpc::RETRY_COUNT).map(|count| count as u8),
             rnr_retry: field(self.rnr_retry, qpc::RNR_RETRY).map(|count| count as u8),
             counter_set: field(self.counter_set, qpc::COUNTER_SET_ID).map(|set| set as u8),
+            alternate: (self.alternate && has_peer).then(|| alternate(context)),
+            migration: if self.migration && has_peer {
+                Some(migration(context)?)
+            } else {
+                None
+            },
         })
     }
 
@@ -410,9 +415,34 @@ impl Given {
         if self.sending {
             keep(qpc::LOG_SRA_MAX, stored);
         }
+        if self.alternate {
+            qpc::SECONDARY_ADDRESS_PATH.set(stored, qpc::SECONDARY_ADDRESS_PATH.get(context));
+        }
         if self.counter_set {
             keep(qpc::COUNTER_SET_ID, stored);
         }
+    }
+}
+
+/// The path to migrate to.
+fn alternate(context: &[u8]) -> AlternatePath {
+    let secondary = qpc::SECONDARY_ADDRESS_PATH.get(context);
+    AlternatePath {
+        path: path(secondary),
+        pkey_index: ads::PKEY_INDEX.get(secondary) as u16,
+        timeout: ads::ACK_TIMEOUT.get(secondary) as u8,
+    }
+}
+
+/// Where a connection is to be. One that is to be armed again is so at once: nobody waits for the other end.
+fn migration(context: &[u8]) -> Result<Migration, Refusal> {
+    match MigrationState::from_code(qpc::PM_STATE.get(context)) {
+        Some(MigrationState::Migrated) => Ok(Migration::Migrated),
+        Some(MigrationState::Armed | MigrationState::Rearm) => Ok(Migration::Armed),
+        None => Err(refuse(
+            Status::BadParameter,
+            "no such state of the migration to the alternate path",
+        )),
     }
 }
 
@@ -465,7 +495,30 @@ fn show(view: &QpView, out: &mut [u8]) {
     if attr.path.is_some() {
         qpc::MTU.set(out, u32::from(attr.mtu.code()));
     }
+    let migration = match attr.migration {
+        Migration::Migrated => MigrationState::Migrated,
+        Migration::Armed => MigrationState::Armed,
+    };
+    qpc::PM_STATE.set(out, migration.code());
     let primary = qpc::PRIMARY_ADDRESS_PATH.get_mut(out);
+    if let Some(path) = &attr.path {
+        show_path(path, primary);
+    }
     ads::PKEY_INDEX.set(primary, u32::from(attr.pkey_index));
     ads::ACK_TIMEOUT.set(primary, u32::from(attr.timeout));
+}
+
+/// Puts a path over what an address path was: connections migrate.
+fn show_path(path: &AddressPath, out: &mut [u8]) {
+    ads::RLID.set(out, u32::from(path.dlid.value()));
+    ads::SL.set(out, u32::from(path.sl.value()));
+    ads::MLID.set(out, u32::from(path.src_path_bits));
+    ads::GRH.set(out, u32::from(path.global.is_some()));
+    if let Some(global) = &path.global {
+        ads::RGID_RIP.set(out, &global.dgid.to_bytes());
+        ads::SRC_ADDR_INDEX.set(out, u32::from(global.sgid_index));
+        ads::FLOW_LABEL.set(out, global.flow_label);
+        ads::TCLASS.set(out, u32::from(global.traffic_class));
+        ads::HOP_LIMIT.set(out, u32::from(global.hop_limit));
+    }
 }

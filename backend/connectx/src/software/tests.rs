@@ -6,6 +6,7 @@ mod hostile;
 mod images;
 mod likeness;
 mod moderation;
+mod resource_dump;
 mod shared;
 mod user_contexts;
 
@@ -404,7 +405,7 @@ fn a_polled_function_maps_what_it_does_not_trap() {
 }
 
 #[test]
-fn alternate_paths_are_refused() {
+fn connections_are_armed_and_migrate() {
     let mut guest = Guest::initialized();
     let uar = guest.plain(Opcode::AllocUar, &[]).number();
     let pd = guest.plain(Opcode::AllocPd, &[]).number();
@@ -412,26 +413,53 @@ fn alternate_paths_are_refused() {
     let (cqn, ..) = guest.create_cq(eqn, uar);
     let (a, b) = (guest.create_rc(pd, cqn, uar), guest.create_rc(pd, cqn, uar));
     guest.connect(&a, &b);
-    let mut modify = |opcode, mask, migration| {
-        let mut request = Guest::request(opcode, &[]);
-        super::NUMBER.set(&mut request, a.qpn);
-        create_qp_in::OPT_PARAM_MASK.set(&mut request, mask);
-        qpc::PM_STATE.set(create_qp_in::QPC.get_mut(&mut request), migration);
-        guest.command(&request, 16).status()
-    };
+    guest.moves = true;
     const ALTERNATE_PATH: u32 = 1 << 0;
     const MIGRATION_STATE: u32 = 1 << 10;
-    let (rearm, migrated) = (1, 3);
-    for mask in [
-        ALTERNATE_PATH,
-        ALTERNATE_PATH | MIGRATION_STATE,
-        MIGRATION_STATE,
+    let (armed, rearm, migrated) = (0, 1, 3);
+    let modify = |guest: &mut Guest, mask, migration| {
+        let mut request = Guest::request(Opcode::Rts2Rts, &[]);
+        super::NUMBER.set(&mut request, a.qpn);
+        create_qp_in::OPT_PARAM_MASK.set(&mut request, mask);
+        let context = create_qp_in::QPC.get_mut(&mut request);
+        qpc::PM_STATE.set(context, migration);
+        let path = qpc::SECONDARY_ADDRESS_PATH.get_mut(context);
+        ads::RLID.set(path, 9);
+        ads::SL.set(path, 2);
+        ads::ACK_TIMEOUT.set(path, 17);
+        guest.command(&request, 16).status()
+    };
+    // State, and where the first path leads, by what service level, and for how long it is waited.
+    let shown = |guest: &mut Guest| {
+        let mut query = Guest::request(Opcode::QueryQp, &[]);
+        super::NUMBER.set(&mut query, a.qpn);
+        let reply = guest.command(&query, query_qp_out::SIZE).reply;
+        let context = query_qp_out::QPC.get(&reply);
+        let path = qpc::PRIMARY_ADDRESS_PATH.get(context);
+        [
+            qpc::PM_STATE.get(context),
+            ads::RLID.get(path),
+            ads::SL.get(path),
+            ads::ACK_TIMEOUT.get(path),
+        ]
+    };
+    let before = shown(&mut guest);
+    assert_eq!(before[0], migrated);
+    // Nothing to arm it with; no such state; nothing to do.
+    for (mask, state, answer) in [
+        (MIGRATION_STATE, armed, Status::BadParameter),
+        (MIGRATION_STATE, rearm, Status::BadParameter),
+        (MIGRATION_STATE | ALTERNATE_PATH, 2, Status::BadParameter),
+        (MIGRATION_STATE, migrated, Status::Ok),
+        (0, rearm, Status::Ok),
     ] {
-        let answer = modify(Opcode::Rts2Rts, mask, rearm);
-        assert_eq!(answer, Some(Status::BadParameter), "{mask:#x}");
+        assert_eq!(modify(&mut guest, mask, state), Some(answer), "{state}");
+        assert_eq!(shown(&mut guest), before);
     }
-    // It has migrated, as far as it ever does.
-    let answer = modify(Opcode::Rts2Rts, MIGRATION_STATE, migrated);
-    assert_eq!(answer, Some(Status::Ok));
-    assert_eq!(modify(Opcode::Rts2Rts, 0, rearm), Some(Status::Ok));
+    let armed_by = modify(&mut guest, ALTERNATE_PATH | MIGRATION_STATE, rearm);
+    assert_eq!(armed_by, Some(Status::Ok));
+    assert_eq!(shown(&mut guest), [armed, before[1], before[2], before[3]]);
+    let told = modify(&mut guest, MIGRATION_STATE, migrated);
+    assert_eq!(told, Some(Status::Ok));
+    assert_eq!(shown(&mut guest), [migrated, 9, 2, 17]);
 }

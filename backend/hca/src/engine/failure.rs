@@ -385,6 +385,26 @@ impl<F: Face> Engine<F> {
         }
     }
 
+    /// Takes the first request that a queue pair has not completed, to flush it.
+    fn take_unfinished(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
+        let qp = self.objects.qps.get_mut(index.0)?;
+        let unfinished = match &mut qp.req.away {
+            Some(away) => away.requester.take_unfinished(),
+            None => return qp.req.current.take(),
+        };
+        let vf = qp.core.vf;
+        match unfinished {
+            Some(wr) => {
+                self.objects.touch_down(vf, 1);
+                Some(wr)
+            }
+            None => {
+                self.forget_away(index);
+                self.objects.qps.get_mut(index.0)?.req.current.take()
+            }
+        }
+    }
+
     /// Back to Reset: nothing posted, nothing in progress, no completions.
     pub(crate) fn empty_qp(&mut self, index: QpIndex) {
         self.forget_away(index);

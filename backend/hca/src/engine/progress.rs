@@ -89,6 +89,12 @@ impl<F: Face> Engine<F> {
             return self.wait(index, wait, left);
         }
         let excused = self.other_end_rests(index);
+        if !excused && self.is_exhausted(index) && self.migrate(index) {
+            if let Some(qp) = self.objects.qps.get_mut(index.0) {
+                qp.req.wait = Wait::None;
+            }
+            return self.make_ready(index);
+        }
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
@@ -116,6 +122,16 @@ impl<F: Face> Engine<F> {
             Some((None, _)) => {}
             None => self.make_ready(index),
         }
+    }
+
+    /// Whether a queue pair that waits for an answer has no retries left.
+    fn is_exhausted(&self, index: QpIndex) -> bool {
+        let qp = self.objects.qps.get(index.0);
+        qp.is_some_and(|qp| match qp.req.wait {
+            Wait::Ack => qp.core.attr.timeout != 0 && qp.req.retries_left == 0,
+            Wait::Nak => qp.req.retries_left == 0,
+            _ => false,
+        })
     }
 
     fn wait(&mut self, index: QpIndex, wait: Wait, nanoseconds: u64) {

@@ -403,7 +403,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// The function at the other end of a connection, as last found; `None` where it is not known.
-    fn other_end(&self, index: QpIndex) -> Option<VfId> {
+    pub(crate) fn other_end(&self, index: QpIndex) -> Option<VfId> {
         let qp = self.objects.qps.get(index.0)?;
         let port = qp.req.found.route?.route.ok()?.here()?;
         let path = qp.core.attr.path?;

@@ -243,7 +243,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Does something with a queue pair's requesting side.
-    fn with_requester<R>(
+    pub(crate) fn with_requester<R>(
         &mut self,
         index: QpIndex,
         act: impl FnOnce(&mut Requester, &Surroundings<'_, Domain<'_, F::Dma>>) -> R,
@@ -534,6 +534,7 @@ impl<F: Face> Engine<F> {
         }
         if frame.is_response() {
             self.with_requester(index, |requester, around| requester.handle(frame, around));
+            self.migrate_exhausted(index);
             self.finish_requests(index);
             return self.make_ready(index);
         }
@@ -657,6 +658,7 @@ impl<F: Face> Engine<F> {
                 }
                 requester.timeout(around);
             });
+            self.migrate_exhausted(index);
             self.finish_requests(index);
             self.make_ready(index);
         }
@@ -679,26 +681,6 @@ impl<F: Face> Engine<F> {
             }
             self.objects.touch_down(vf, requests);
             self.trim();
-        }
-    }
-
-    /// Takes the first request that a queue pair has not completed, to flush it.
-    pub(crate) fn take_unfinished(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
-        let qp = self.objects.qps.get_mut(index.0)?;
-        let unfinished = match &mut qp.req.away {
-            Some(away) => away.requester.take_unfinished(),
-            None => return qp.req.current.take(),
-        };
-        let vf = qp.core.vf;
-        match unfinished {
-            Some(wr) => {
-                self.objects.touch_down(vf, 1);
-                Some(wr)
-            }
-            None => {
-                self.forget_away(index);
-                self.objects.qps.get_mut(index.0)?.req.current.take()
-            }
         }
     }
 }

@@ -106,6 +106,8 @@ pub(crate) struct Requester {
     /// The last answer that came out of sequence since there was progress.
     strayed: Option<Psn>,
     retries_left: u8,
+    /// There are none left, and there is another path.
+    exhausted: bool,
     rnr_left: u8,
     /// Until when the receiver is not ready.
     pause: Option<u64>,
@@ -127,6 +129,7 @@ impl Requester {
             asked: VecDeque::new(),
             strayed: None,
             retries_left: attr.retry_count,
+            exhausted: false,
             rnr_left: attr.rnr_retry,
             pause: None,
             term: None,
@@ -248,6 +251,7 @@ impl Requester {
             reached: image.reached,
             asked: image.asked.into(),
             strayed: image.strayed,
+            exhausted: false,
             retries_left: image.retries_left,
             rnr_left: image.rnr_left,
             pause: image.pause.map(later),
@@ -436,7 +440,7 @@ impl Requester {
             if self.retries_left > 0 {
                 around.retries.add(|of| &of.local_ack_timeout_err, 1);
             }
-            self.retry();
+            self.retry(around);
         }
     }
 
@@ -561,11 +565,26 @@ impl Requester {
     }
 
     /// Sends again, unless that has been tried often enough.
-    fn retry(&mut self) {
+    fn retry<M>(&mut self, around: &Surroundings<'_, M>) {
+        if self.retries_left == 0 && around.attr.is_armed() {
+            self.exhausted = true;
+            return;
+        }
         if self.retries_left == 0 {
             return self.fail(Status::RetryExceeded);
         }
         self.retries_left -= 1;
+        self.rewind();
+    }
+
+    /// Whether it is to go on by another path, which it has from then on.
+    pub fn take_exhausted(&mut self) -> bool {
+        std::mem::take(&mut self.exhausted)
+    }
+
+    /// Begins anew on another path.
+    pub fn migrated(&mut self, attr: &QpAttr) {
+        self.retries_left = attr.retry_count;
         self.rewind();
     }
 
@@ -575,7 +594,7 @@ impl Requester {
         let earlier = self.strayed.replace(psn);
         if earlier.is_none_or(|earlier| !earlier.precedes(psn)) {
             around.retries.add(|of| &of.implied_nak_seq_err, 1);
-            self.retry();
+            self.retry(around);
         }
     }
 
@@ -601,7 +620,7 @@ impl Requester {
             Syndrome::Sequence if self.take_back() => self.rewind(),
             Syndrome::Sequence => {
                 around.retries.add(|of| &of.packet_seq_err, 1);
-                self.retry();
+                self.retry(around);
             }
             Syndrome::NotReady(code) => {
                 around.retries.add(|of| &of.rnr_nak_retry_err, 1);

@@ -8,6 +8,7 @@ use crate::engine::vf::Vf;
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::{Event, Face};
 use crate::verbs::dynamic::FarEnd;
+use crate::verbs::migration::{AlternatePath, MigrationState};
 use crate::verbs::multicast::ATTACHMENT;
 use crate::verbs::objects::LISTED;
 use crate::verbs::qp::{
@@ -179,6 +180,13 @@ impl<F: Face> Engine<F> {
         {
             path.sl = levels.admit(path.sl).ok_or(VerbError::Invalid)?;
         }
+        if let Some(AlternatePath { path, .. }) = &mut change.alternate {
+            path.sl = levels.admit(path.sl).ok_or(VerbError::Invalid)?;
+        }
+        let has_alternate = change.alternate.or(qp.core.attr.alternate).is_some();
+        if change.migration == Some(MigrationState::Armed) && !has_alternate {
+            return Err(VerbError::Invalid);
+        }
         let change = &change;
         self.objects.forget_as_peer(index);
         let qp = self
@@ -206,6 +214,12 @@ impl<F: Face> Engine<F> {
                 if let Some(psn) = change.sq_psn {
                     qp.req.psn = psn;
                 }
+                if change.migration == Some(MigrationState::Migrated) {
+                    self.migrate(index);
+                }
+                let Some(qp) = self.objects.qps.get_mut(index.0) else {
+                    return Ok(());
+                };
                 if next == QpState::ReadyToSend {
                     qp.req.retries_left = qp.core.attr.retry_count;
                     qp.req.rnr_left = qp.core.attr.rnr_retry;

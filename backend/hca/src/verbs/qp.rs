@@ -13,6 +13,7 @@ use crate::transport::Away;
 use crate::transport::responder::Receiving;
 use crate::verbs::counters::CounterSet;
 use crate::verbs::dynamic::{FarEnd, Role};
+use crate::verbs::migration::{AlternatePath, MigrationState};
 use crate::verbs::work::{GlobalRoute, RecvWr, SendWr};
 
 /// Transport service of a queue pair.
@@ -157,6 +158,12 @@ pub struct QpAttr {
     pub retry_count: u8,
     /// RNR retries, 7 for ever.
     pub rnr_retry: u8,
+    /// Path to migrate to.
+    #[serde(default)]
+    pub alternate: Option<AlternatePath>,
+    /// Whether it may migrate.
+    #[serde(default)]
+    pub migration: MigrationState,
 }
 
 impl Default for QpAttr {
@@ -174,6 +181,8 @@ impl Default for QpAttr {
             timeout: 0,
             retry_count: 0,
             rnr_retry: 0,
+            alternate: None,
+            migration: MigrationState::Migrated,
         }
     }
 }
@@ -211,6 +220,10 @@ pub struct QpChange {
     pub rnr_retry: Option<u8>,
     /// The set of counters that it counts in from now on; 0 is none.
     pub counter_set: Option<u8>,
+    /// See [`QpAttr::alternate`].
+    pub alternate: Option<AlternatePath>,
+    /// See [`QpAttr::migration`]. One that is armed and is to have migrated does so.
+    pub migration: Option<MigrationState>,
 }
 
 impl QpAttr {
@@ -236,6 +249,12 @@ impl QpAttr {
         set(&mut self.timeout, change.timeout);
         set(&mut self.retry_count, change.retry_count);
         set(&mut self.rnr_retry, change.rnr_retry);
+        if change.alternate.is_some() {
+            self.alternate = change.alternate;
+        }
+        if change.migration == Some(MigrationState::Armed) {
+            self.migration = MigrationState::Armed;
+        }
     }
 }
 

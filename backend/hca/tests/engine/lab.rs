@@ -303,6 +303,8 @@ impl Lab {
             timeout: Some(TIMEOUT),
             retry_count: Some(3),
             rnr_retry: Some(7),
+            alternate: None,
+            migration: None,
         }
     }
 

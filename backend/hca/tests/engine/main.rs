@@ -18,6 +18,7 @@ mod lending;
 mod lifecycle;
 mod lossy;
 mod mesh;
+mod migrations;
 mod model;
 mod moved;
 mod neighbours;

@@ -1,0 +1,104 @@
+//! Automatic path migration (specification 17.2.8): a connection has a second path, to which it goes when its
+//! owner says so, or when retries on the first are exhausted.
+//!
+//! Where the other end of the connection is a queue pair of the same engine, it migrates along, as one does on
+//! the wire that hears of it by the MigReq bit. One elsewhere migrates when its own retries are exhausted.
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Engine, QpIndex};
+use crate::face::{Event, Face};
+use crate::verbs::qp::{AddressPath, QpAttr, Transport};
+
+/// A path for later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlternatePath {
+    /// The path.
+    pub path: AddressPath,
+    /// Index into the port's P_Key table on it.
+    pub pkey_index: u16,
+    /// Local ACK timeout code on it.
+    pub timeout: u8,
+}
+
+/// Whether a connection may migrate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum MigrationState {
+    /// It has migrated, or has no other path.
+    #[default]
+    Migrated,
+    /// It may: it has an alternate path.
+    Armed,
+}
+
+impl QpAttr {
+    /// Whether it has a path to go to when this one fails.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.migration == MigrationState::Armed && self.alternate.is_some()
+    }
+
+    /// Goes to the alternate path; whether it could.
+    fn migrate(&mut self) -> bool {
+        let armed = self.is_armed();
+        if armed && let Some(alternate) = self.alternate.take() {
+            self.path = Some(alternate.path);
+            self.pkey_index = alternate.pkey_index;
+            self.timeout = alternate.timeout;
+            self.migration = MigrationState::Migrated;
+        }
+        armed
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// Moves a connection to its alternate path, and its other end with it; whether it could. Its retries count
+    /// anew, and its owner is told.
+    #[cold]
+    pub(crate) fn migrate(&mut self, index: QpIndex) -> bool {
+        if !self.migrate_end(index) {
+            return false;
+        }
+        self.find_other_end(index);
+        let end = self.other_end(index);
+        let qp = self.objects.qps.get(index.0);
+        if let Some((vf, core)) = end.zip(qp.map(|qp| &qp.core))
+            && let Ok(peer) = self.objects.qp_index(vf, core.attr.dest_qp)
+            && let Some(other) = self.objects.qps.get(peer.0)
+            && other.core.transport == core.transport
+            && other.core.attr.dest_qp == core.qpn
+            && core.transport != Transport::Xrc
+        {
+            self.migrate_end(peer);
+        }
+        true
+    }
+
+    /// Has a queue pair go on by its alternate path, if its retries are exhausted.
+    #[inline]
+    pub(crate) fn migrate_exhausted(&mut self, index: QpIndex) {
+        let qp = self.objects.qps.get_mut(index.0);
+        let away = qp.and_then(|qp| qp.req.away.as_mut());
+        if away.is_some_and(|away| away.requester.take_exhausted()) {
+            self.migrate(index);
+            self.with_requester(index, |requester, around| requester.migrated(around.attr));
+        }
+    }
+
+    fn migrate_end(&mut self, index: QpIndex) -> bool {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+            return false;
+        };
+        if !qp.core.attr.migrate() {
+            return false;
+        }
+        let (vf, qpn) = (qp.core.vf, qp.core.qpn);
+        qp.req.found.route = None;
+        qp.req.found.peer = None;
+        qp.req.retries_left = qp.core.attr.retry_count;
+        self.objects.forget_as_peer(index);
+        self.notify(vf, Event::PathMigrated(qpn));
+        true
+    }
+}
