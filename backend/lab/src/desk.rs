@@ -22,7 +22,6 @@ use crate::{
     guest::{CHANNELS, News},
     nodes::{Lab, Node},
     outcome::TIME_LIMIT,
-    share::quoted,
 };
 
 /// The socket in a lab's folder.
@@ -166,12 +165,8 @@ impl Desk<'_> {
             let (node, names) = (&request.node, names.join(", "));
             Error::Host(format!("there is no node {node}; there are {names}"))
         })?;
-        let directory = quoted(&request.directory);
-        let script = format!(
-            "{}cd {directory} 2>/dev/null || cd /root; {}",
-            self.lab.environment(number),
-            request.line
-        );
+        let directory = Some(request.directory.as_str());
+        let script = self.lab.script(number, directory, &request.line);
         {
             let running = &mut lock(&self.running)[number];
             if *running == MOST {

@@ -51,11 +51,7 @@ impl Task {
     /// What the shell of a node is given.
     fn script(&self, lab: &Lab, node: usize) -> Result<String> {
         let line = self.scripts.of(lab.nodes()[node].name())?;
-        let mut script = lab.environment(node);
-        if let Some(directory) = &self.directory {
-            script += &format!("cd {} 2>/dev/null || cd /root; ", quoted(directory));
-        }
-        Ok(script + line)
+        Ok(lab.script(node, self.directory.as_deref(), line))
     }
 }
 
@@ -173,6 +169,11 @@ impl All<'_> {
         let deadline = Instant::now() + self.task.limit;
         let mut job = guest.spawn(&self.task.script(self.lab, number)?)?;
         let end = self.follow(number, &mut job, lines, deadline)?;
+        if end == End::TimeLimit && !job.stop() {
+            let why =
+                "does not answer: its command could not be killed at the time limit (--timeout)";
+            return Ok(End::Lost { why: why.into() });
+        }
         if self.shared().ending && end.status() != 0 && end != End::TimeLimit {
             return Ok(End::Ended);
         }

@@ -5,6 +5,7 @@ mod job;
 use std::{
     fmt, fs,
     fs::File,
+    io,
     os::{
         fd::AsFd,
         unix::net::{UnixListener, UnixStream},
@@ -15,7 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::poll::{PollFd, PollFlags, poll};
+use nix::{
+    poll::{PollFd, PollFlags, poll},
+    sys::stat::Mode,
+    unistd::mkfifo,
+};
 use serde_json::json;
 
 use crate::{
@@ -24,6 +29,7 @@ use crate::{
     channel::{Channel, Event, Silence},
     error::{Doing, Error, Result, tail},
     image::Image,
+    log::{self, Log},
     qemu::Qemu,
     qmp::Qmp,
 };
@@ -32,6 +38,14 @@ pub use job::{Job, News};
 
 /// Command channels of a guest: so many commands can run in it at the same time.
 pub const CHANNELS: usize = 4;
+
+/// Where QEMU writes what the console says, and the files in which the end of it is, and of what QEMU says.
+const CONSOLE_PIPE: &str = "console.pipe";
+const CONSOLE: &str = "console.log";
+const MESSAGES: &str = "qemu.log";
+
+/// So many bytes of a log are shown at most.
+const SHOWN: usize = 8 << 10;
 
 /// How long a guest may take from the start of QEMU to its first command. A guest under emulation
 /// on a busy machine needs about 10 s.
@@ -137,7 +151,7 @@ impl Config {
             format!(
                 "socket,id=console,path={},server=on,wait=off,logfile={}",
                 path("console"),
-                path("console.log")
+                path(CONSOLE_PIPE)
             ),
         );
         add("-serial", "chardev:console".into());
@@ -211,6 +225,7 @@ pub struct Guest {
     /// What it is made of.
     pub config: Config,
     dir: PathBuf,
+    logs: [Log; 2],
     child: Mutex<Child>,
     channels: Mutex<Vec<Channel>>,
     qmp: Mutex<Qmp>,
@@ -242,20 +257,36 @@ impl Guest {
             let _ = fs::remove_file(&path);
             listeners.push(UnixListener::bind(&path).at("listen on", &path)?);
         }
-        let messages = dir.join("qemu.log");
-        let log = File::create(&messages).at("create", &messages)?;
+        let messages = dir.join(MESSAGES);
+        let (said, says) = io::pipe().doing("make a pipe")?;
+        let pipe = dir.join(CONSOLE_PIPE);
+        let _ = fs::remove_file(&pipe);
+        mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).at("create", &pipe)?;
+        // With both ends open, neither waits for the other; QEMU has one when it has its channels.
+        let both = File::options().read(true).write(true).open(&pipe);
+        let both = both.at("open", &pipe)?;
+        let console = dir.join(CONSOLE);
+        let shown = File::open(&pipe).at("open", &pipe)?;
+        let logs = [
+            Log::keep(shown, &console).at("create", &console)?,
+            Log::keep(said, &messages).at("create", &messages)?,
+        ];
         let mut command = qemu.command();
         command.args(config.arguments(dir));
-        let child = bound(&command)
+        let mut command = bound(&command);
+        command
             .stdin(Stdio::null())
-            .stdout(log.try_clone().at("open", &messages)?)
-            .stderr(log)
-            .spawn()
-            .doing("start QEMU")?;
+            .stdout(says.try_clone().doing("make a pipe")?)
+            .stderr(says);
+        let child = command.spawn().doing("start QEMU")?;
+        // It has the other end of the pipe, which nobody else is to have.
+        drop(command);
         let mut starting = Starting {
             child: Some(child),
             dir,
             name: config.name.clone(),
+            logs: logs.clone(),
+            both: Some(both),
         };
         let deadline = Instant::now() + BOOT_LIMIT;
         let mut streams = Vec::new();
@@ -267,9 +298,11 @@ impl Guest {
         let Some(child) = starting.child.take() else {
             return Err(starting.failed("QEMU is gone"));
         };
+        starting.both = None;
         Ok(Self {
             config,
             dir: dir.to_owned(),
+            logs,
             child: Mutex::new(child),
             channels: Mutex::new(streams.into_iter().map(Channel::new).collect()),
             qmp: Mutex::new(qmp),
@@ -426,6 +459,7 @@ impl Guest {
             Silence::Io(e) => self.failed(format!("its command channel failed ({doing}): {e}")),
             Silence::Closed => {
                 let status = lock(&self.child).wait();
+                self.logs.iter().for_each(Log::settle);
                 let status = status.map_or_else(|e| e.to_string(), |s| s.to_string());
                 match self.panic() {
                     Some(panic) => self.failed(format!("its kernel panicked: {panic} ({doing})")),
@@ -437,8 +471,7 @@ impl Guest {
 
     /// What its kernel said last when it panicked, if it did.
     fn panic(&self) -> Option<String> {
-        let bytes = fs::read(self.dir.join("console.log")).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
+        let text = log::read(&self.dir.join(CONSOLE));
         let (_, said) = text.rsplit_once("Kernel panic - not syncing: ")?;
         Some(said.lines().next()?.trim().to_owned())
     }
@@ -455,6 +488,9 @@ struct Starting<'a> {
     child: Option<Child>,
     dir: &'a Path,
     name: String,
+    logs: [Log; 2],
+    /// Both ends of the console's pipe, until QEMU has one.
+    both: Option<File>,
 }
 
 impl Starting<'_> {
@@ -467,6 +503,8 @@ impl Starting<'_> {
             }
             let ended = self.child.as_mut().map(Child::try_wait);
             if let Some(Ok(Some(status))) = ended {
+                self.both = None;
+                self.logs.iter().for_each(Log::settle);
                 return Err(self.failed(&format!("QEMU ended at its start, {status}")));
             }
             if Instant::now() > deadline {
@@ -491,9 +529,11 @@ impl Drop for Starting<'_> {
 
 fn guest_error(guest: &str, dir: &Path, what: String) -> Error {
     let mut console = String::new();
-    for (name, lines) in [("console.log", 30), ("qemu.log", 10)] {
-        let bytes = fs::read(dir.join(name)).unwrap_or_default();
-        console += &tail(&String::from_utf8_lossy(&bytes), lines);
+    for (name, lines) in [(CONSOLE, 30), (MESSAGES, 10)] {
+        let text = log::read(&dir.join(name));
+        // Lines can be of any length.
+        let end = text.ceil_char_boundary(text.len().saturating_sub(SHOWN));
+        console += &tail(&text[end..], lines);
         console += "\n";
     }
     Error::Guest {

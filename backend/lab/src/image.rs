@@ -99,10 +99,12 @@ const UNREAD: &[&str] = &[
 ];
 
 /// The guest's own scripts: name in the image, content.
-const SCRIPTS: [(&str, &str); 6] = [
+const SCRIPTS: [(&str, &str); 8] = [
     ("etc/inittab", include_str!("../guest/inittab")),
     ("etc/guest/boot", include_str!("../guest/boot")),
     ("etc/guest/channel", include_str!("../guest/channel")),
+    ("etc/guest/root", include_str!("../guest/root")),
+    ("etc/guest/shell", include_str!("../guest/shell")),
     ("usr/bin/await-port", include_str!("../guest/await-port")),
     ("usr/bin/lab-barrier", include_str!("../guest/lab-barrier")),
     ("usr/bin/ibvswitch", include_str!("../guest/ibvswitch")),

@@ -10,8 +10,9 @@
 //! - [`image`], [`packages`], [`alternatives`], [`initramfs`], [`modules`]: a guest from Debian's own kernel and
 //!   packages;
 //! - [`accel`]: whether KVM can run that guest, tried out rather than assumed;
-//! - [`guest`], [`channel`], [`qmp`]: a running guest, commands in it, its monitor;
+//! - [`guest`], [`channel`], [`qmp`], [`log`]: a running guest, commands in it, its monitor, what it says;
 //! - [`daemon`]: a daemon for these guests;
+//! - [`share`], [`root`]: folders of the host in guests;
 //! - [`ssh`]: keys by which guests reach each other;
 //! - [`hca`]: what a guest says about its HCA;
 //! - [`console`]: a guest's serial console in this terminal;
@@ -37,6 +38,7 @@ pub mod image;
 pub mod initramfs;
 pub mod interrupt;
 pub mod linux;
+pub mod log;
 pub mod modules;
 pub mod nodes;
 pub mod outcome;
@@ -47,6 +49,7 @@ pub mod progress;
 pub mod qemu;
 pub mod qmp;
 pub mod quantity;
+pub mod root;
 pub mod rundir;
 pub mod share;
 pub mod sources;

@@ -20,6 +20,7 @@ use crate::{
     linux::Build,
     progress,
     qemu::Qemu,
+    root::{self, Root},
     share::{Share, quoted},
     ssh::Keys,
 };
@@ -76,6 +77,8 @@ pub struct Shape {
     pub processors: u32,
     /// The folder of the host that nodes have.
     pub share: Option<Share>,
+    /// The root file system of commands; without it the nodes' own.
+    pub root: Option<Root>,
     /// Whether files can be copied to nodes and from them.
     pub exchange: bool,
     /// How long nodes may take until they are ready.
@@ -136,6 +139,8 @@ pub struct Lab {
     nodes: Vec<Node>,
     interrupt: Interrupt,
     daemon: Daemon,
+    /// Whether commands have a root file system of the host's.
+    rooted: bool,
 }
 
 /// Node to hypervisor: one switch between them, and in each a VF and an Ethernet port.
@@ -233,6 +238,7 @@ impl Lab {
             nodes: Vec::new(),
             interrupt: interrupt.clone(),
             daemon,
+            rooted: shape.root.is_some(),
         };
         let deadline = Instant::now() + shape.boot_limit;
         let keys = Keys::make(&image::tools()?, &folder)?;
@@ -243,12 +249,14 @@ impl Lab {
         for place in places {
             let dir = dir.join(node_folder(lab.nodes.len()));
             let mut shares: Vec<Share> = shape.share.iter().cloned().collect();
+            let root = shape.root.as_ref().map(Root::share);
             if shape.exchange {
                 let folder = dir.join(EXCHANGE);
                 fs::create_dir_all(&folder).at("create", &folder)?;
                 shares.push(Share::exchange(&folder));
             }
-            let config = config(means, shape, &lab.daemon, &place, &shares)?;
+            let all: Vec<&Share> = shares.iter().chain(&root).collect();
+            let config = config(means, shape, &lab.daemon, &place, &all)?;
             let guest = Guest::start(&means.qemu, config, &dir)?;
             let guest = Arc::new(guest);
             interrupt.watch(&guest)?;
@@ -271,16 +279,25 @@ impl Lab {
         self.interrupt.signal().is_some()
     }
 
-    /// What commands in a node find in their environment, as the beginning of a shell's line.
-    pub fn environment(&self, node: usize) -> String {
+    /// What the shell of a node is given for a line of a user's: with its environment, in a directory, if that is there,
+    /// and in the root file system of commands.
+    pub fn script(&self, node: usize, directory: Option<&str>, line: &str) -> String {
         let names: Vec<&str> = self.nodes.iter().map(Node::name).collect();
         let peer = names[(node + 1) % names.len()];
-        format!(
+        let mut script = format!(
             "export LAB_NODE={} LAB_RANK={node} LAB_PEER={} LAB_NODES={}; ",
             quoted(names[node]),
             quoted(peer),
             quoted(&names.join(" "))
-        )
+        );
+        if let Some(directory) = directory {
+            script += &format!("cd {} 2>/dev/null || cd /root; ", quoted(directory));
+        }
+        script += line;
+        if self.rooted {
+            return format!("exec /etc/guest/shell {}", quoted(&script));
+        }
+        script
     }
 
     /// Its daemon.
@@ -305,7 +322,7 @@ fn config(
     shape: &Shape,
     daemon: &Daemon,
     place: &Place,
-    shares: &[Share],
+    shares: &[&Share],
 ) -> Result<Config> {
     let mut config = Config::new(&place.name, &means.image, means.accel);
     config.memory = shape.memory;
@@ -319,7 +336,7 @@ fn config(
     }
     // A kernel that panics ends, rather than boot and panic until the time limit.
     config.qemu_arguments.push("-no-reboot".into());
-    let shares = shares.iter().flat_map(Share::arguments);
+    let shares = shares.iter().flat_map(|it| it.arguments());
     config.qemu_arguments.extend(shares);
     Ok(config)
 }
@@ -345,8 +362,32 @@ impl Node {
         let hosts = format!("printf %s {} >/etc/hosts", quoted(&common.hosts));
         self.guest.sh(&hosts, left())?;
         self.guest.sh(&common.keys, left())?;
+        let mut root = "";
+        if shape.root.is_some() {
+            // What is mounted in /run goes with it.
+            for share in self.shares.iter().filter(|it| it.is_exchange()) {
+                self.guest.sh(&share.mount(""), left())?;
+            }
+            self.shares.retain(|it| !it.is_exchange());
+            let mounted = self.guest.run(&Root::mount(), left())?;
+            let why = match mounted.status {
+                0 => None,
+                9 => Some(
+                    "its kernel has no 9p or no overlay (CONFIG_OVERLAY_FS), which --root takes"
+                        .into(),
+                ),
+                _ => Some(format!(
+                    "cannot mount its root file system: {}",
+                    mounted.text
+                )),
+            };
+            if let Some(why) = why {
+                return Err(self.guest.failed(why));
+            }
+            root = root::PLACE;
+        }
         for share in &self.shares {
-            let mounted = self.guest.run(&share.mount(), left())?;
+            let mounted = self.guest.run(&share.mount(root), left())?;
             match mounted.status {
                 0 => {}
                 9 => {

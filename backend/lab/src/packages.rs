@@ -1,9 +1,11 @@
 //! More of Debian's packages in a guest.
 
+use std::{fs, path::Path};
+
 use crate::{
     alternatives, apt,
     apt::Apt,
-    error::{Error, Result},
+    error::{Doing, Error, Result},
     image::{Image, Kernel, TOOLS_RELEASE},
     paths,
     sysroot::Sysroot,
@@ -11,12 +13,14 @@ use crate::{
 
 /// Parts of packages that take memory of guests and are documentation.
 const UNREAD: &[&str] = &[
-    "usr/share/doc",
     "usr/share/man",
     "usr/share/info",
     "usr/share/locale",
     "usr/share/lintian",
 ];
+
+/// What of a package's documentation is programs.
+const PROGRAMS: &[&str] = &["tests", "examples"];
 
 /// Every guest has it.
 const C_LIBRARY: &str = "libc6";
@@ -33,7 +37,7 @@ impl Image {
         let mut names: Vec<&str> = packages.iter().map(String::as_str).collect();
         names.sort_unstable();
         names.dedup();
-        let key = paths::key(&(&names, &image.initramfs, UNREAD, TOOLS_RELEASE, 2));
+        let key = paths::key(&(&names, &image.initramfs, UNREAD, TOOLS_RELEASE, 3));
         let dir = paths::cached(&format!("packages-{kernel}-{key}"), |dir| {
             let apt = Apt::new(kernel.suites().1)?;
             let mut found = apt.resolve(TOOLS_RELEASE, &names).map_err(unknown)?;
@@ -50,6 +54,7 @@ impl Image {
             for unread in UNREAD {
                 paths::remove(&root.join(unread))?;
             }
+            remove_documentation(&root.join("usr/share/doc"))?;
             image.with(&[], &[&root], dir)?;
             paths::remove(&root)
         })?;
@@ -58,6 +63,26 @@ impl Image {
             ..image
         })
     }
+}
+
+/// Removes what nobody reads of packages' documentation, which is in a folder for each.
+fn remove_documentation(all: &Path) -> Result<()> {
+    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+    for folder in entries(all) {
+        for entry in entries(&folder.path()) {
+            let name = entry.file_name();
+            if PROGRAMS.iter().any(|it| name == *it) {
+                continue;
+            }
+            let path = entry.path();
+            if entry.file_type().is_ok_and(|it| it.is_dir()) {
+                paths::remove(&path)?;
+            } else {
+                fs::remove_file(&path).at("remove", &path)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What apt says of packages that there are not, with what to do.

@@ -37,6 +37,8 @@ pub struct Plan {
     pub modules: Option<PathBuf>,
     /// The subnet's configuration.
     pub config: Option<PathBuf>,
+    /// The root file system of commands.
+    pub root: Option<PathBuf>,
     /// Nodes are ready before ports are Active.
     pub any_state: bool,
     /// Memory of a node in MiB.
@@ -169,7 +171,10 @@ impl Plan {
             None => Self::default(),
         };
         let folder = fs::canonicalize(&folder).at("find", &folder)?;
-        for path in [&mut plan.config, &mut plan.modules].into_iter().flatten() {
+        for path in [&mut plan.config, &mut plan.modules, &mut plan.root]
+            .into_iter()
+            .flatten()
+        {
             *path = folder.join(&path);
         }
         // A file, where it is no version.

@@ -13,7 +13,7 @@ use std::{
     process::{self, Command},
 };
 
-use nix::unistd::geteuid;
+use nix::{sys::statvfs::statvfs, unistd::geteuid};
 
 use crate::{
     apt,
@@ -22,6 +22,9 @@ use crate::{
 
 /// The file that a lab that runs has locked, with the number of its process.
 const LOCK: &str = "lock";
+
+/// Room that a lab takes for its logs: what its daemon says, and what is kept of a node's console.
+const ROOM: u64 = 8 << 20;
 
 /// Sockets in the folder have to fit into sun_path of unix(7).
 const LONGEST: usize = 70;
@@ -64,6 +67,16 @@ impl RunDir {
         // Held while labs are looked at: who makes one has its lock before others see it.
         let _base = locked(&base.join(LOCK))?;
         sweep(base)?;
+        let free = room(base)?;
+        if free < ROOM {
+            return Err(Error::Host(format!(
+                "there is no room in {}: {} KiB are free, and a lab takes {} MiB for what it logs; make some, or set \
+                 IBVSWITCH_LAB_DIR to a folder elsewhere",
+                base.display(),
+                free >> 10,
+                ROOM >> 20
+            )));
+        }
         if path.exists() {
             let by = fs::read_to_string(path.join(LOCK)).unwrap_or_default();
             return Err(Error::Host(format!(
@@ -160,6 +173,12 @@ fn prepare(base: &Path) -> Result<()> {
         .create(base)
         .at("create", base)?;
     ours(base)
+}
+
+/// Bytes that are free in the file system of a folder.
+pub(crate) fn room(folder: &Path) -> Result<u64> {
+    let all = statvfs(folder).at("look for room in", folder)?;
+    Ok(all.blocks_available() * all.fragment_size())
 }
 
 /// Refuses a folder that others may write to: they could put theirs into it.

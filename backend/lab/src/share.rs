@@ -53,6 +53,21 @@ impl Share {
         }
     }
 
+    /// A root file system, which guests only read.
+    pub(crate) fn root(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            target: path.to_owned(),
+            tag: "root",
+            writable: false,
+        }
+    }
+
+    /// Whether files are copied by it.
+    pub(crate) fn is_exchange(&self) -> bool {
+        self.tag == "exchange"
+    }
+
     /// Its path, on the host as in guests.
     pub fn path(&self) -> &Path {
         &self.path
@@ -72,9 +87,10 @@ impl Share {
         ]
     }
 
-    /// The command with which a guest mounts it. Status 9 says that the guest's kernel has no 9p.
-    pub fn mount(&self) -> String {
-        let path = quoted(&self.target.display().to_string());
+    /// The command with which a guest mounts it, below a folder of the guest's. Status 9 says that the guest's kernel
+    /// has no 9p.
+    pub fn mount(&self, below: &str) -> String {
+        let path = quoted(&format!("{below}{}", self.target.display()));
         let tag = self.tag;
         let mode = if self.writable { "rw" } else { "ro" };
         format!(
@@ -108,6 +124,6 @@ mod tests {
         let arguments = share.arguments().join(" ");
         assert!(arguments.contains("path=/a,,b/it's,"), "{arguments}");
         assert!(arguments.contains("readonly=on"), "{arguments}");
-        assert!(share.mount().contains(r"ro share '/a,b/it'\''s'"));
+        assert!(share.mount("").contains(r"ro share '/a,b/it'\''s'"));
     }
 }

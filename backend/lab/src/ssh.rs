@@ -62,7 +62,7 @@ impl Keys {
             "umask 077; mkdir -p /root/.ssh /etc/dropbear && cd /root/.ssh && \
              printf %b {} >id_dropbear && printf %b {} >id_ed25519 && printf %b {} >/etc/dropbear/host && \
              echo {} >authorized_keys && printf %s {} >known_hosts && \
-             dropbear -s -m -r /etc/dropbear/host 9>&- >/dev/null 2>&1",
+             dropbear -s -m -c /etc/guest/shell -r /etc/dropbear/host 9>&- >/dev/null 2>&1",
             escaped(&self.user),
             escaped(&self.user_openssh),
             escaped(&self.host),

@@ -3,7 +3,14 @@
 #[allow(dead_code)] // other tests use more of it
 mod place;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use ibvswitch_lab::image::{Image, Kernel};
 
 use place::Place;
 
@@ -20,6 +27,7 @@ fn succeeds(name: &str, options: &[&str]) -> String {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{printed}\n{told}");
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
     printed
 }
 
@@ -34,6 +42,35 @@ fn mpi(nodes: usize, options: &[&str]) {
     }
 }
 
+/// A folder with what examples call `ibvswitch`, as PATH with it.
+fn path(place: &Place) -> String {
+    let program = place.work().join("ibvswitch");
+    let lab = env!("CARGO_BIN_EXE_ibvswitch-lab");
+    let script = format!("#!/bin/sh\n[ \"$1\" = lab ] && shift && exec {lab} \"$@\"\n");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let others = std::env::var("PATH").unwrap();
+    format!("{}:{others}", place.work().display())
+}
+
+/// Runs a program of the host with that.
+fn host_succeeds(place: &Place, words: &[&str]) -> String {
+    let mut command = Command::new(words[0]);
+    command
+        .args(&words[1..])
+        .current_dir(place.work())
+        .env("PATH", path(place))
+        .env("IBVSWITCH_LAB_DIR", place.labs());
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{words:?}: {e}"));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}\n{told}");
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
+    printed
+}
+
 #[test]
 fn mpi_in_two_nodes() {
     mpi(2, &["--nodes", "2"]);
@@ -43,4 +80,101 @@ fn mpi_in_two_nodes() {
 #[ignore = "four nodes"]
 fn mpi_as_it_is() {
     mpi(4, &[]);
+}
+
+#[test]
+#[ignore = "long"]
+fn a_disk_by_rdma() {
+    let printed = succeeds("nvme", &[]);
+    // Of fio's short form: version, job, group, and that there was no error.
+    assert!(printed.contains("host: 5;fio-"), "{printed}");
+    assert!(printed.contains(";verified;0;0"), "{printed}");
+}
+
+#[test]
+#[ignore = "long"]
+fn files_by_rdma() {
+    let printed = succeeds("nfs", &[]);
+    assert!(printed.contains("client: proto=rdma"), "{printed}");
+    assert!(
+        printed.contains("client: 20000000 bytes are the same"),
+        "{printed}"
+    );
+}
+
+#[test]
+#[ignore = "long"]
+fn a_kernel_of_ones_own() {
+    let built = Image::get(Kernel::V7_2).unwrap();
+    let kernel = built.vmlinuz.display().to_string();
+    let modules = built.vmlinuz.with_file_name("root").display().to_string();
+    let printed = succeeds("kernel", &["--kernel", &kernel, "--modules", &modules]);
+    assert!(
+        printed.contains(&format!("n2: kernel {}", built.release)),
+        "{printed}"
+    );
+}
+
+#[test]
+#[ignore = "long"]
+fn rdma_cores_own_tests() {
+    let printed = succeeds("rdma-core", &[]);
+    assert!(printed.contains("n1: OK (skipped="), "{printed}");
+}
+
+#[test]
+#[ignore = "long; it takes pytest"]
+fn with_pytest() {
+    let printed = host_succeeds(
+        &Place::new(),
+        &[
+            "pytest-3",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            &example("pytest"),
+        ],
+    );
+    assert!(printed.contains("3 passed"), "{printed}");
+}
+
+#[test]
+#[ignore = "long"]
+fn with_cargo() {
+    let place = Place::new();
+    let file = example("cargo/infiniband.rs");
+    host_succeeds(
+        &place,
+        &["rustc", "--edition", "2024", "--test", "-o", "tests", &file],
+    );
+    let printed = host_succeeds(&place, &["./tests"]);
+    assert!(printed.contains("1 passed"), "{printed}");
+}
+
+/// The commands of the files for services that run tests: options that there are, and the same in both.
+#[test]
+fn files_for_services() {
+    let lines = |file: &str| -> Vec<String> {
+        let text = fs::read_to_string(example(file)).unwrap();
+        let found = text
+            .lines()
+            .filter_map(|line| line.split_once("release/ibvswitch lab "));
+        found.map(|(_, words)| words.to_owned()).collect()
+    };
+    let (github, gitlab) = (lines("ci/github.yml"), lines("ci/gitlab.yml"));
+    assert_eq!(github, gitlab);
+    let place = Place::new();
+    for line in github {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        // The folder is the user's, and is what is missing here.
+        let output = place.output(&words);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(125), "{told}");
+        assert!(
+            told.contains("read tests/infiniband: No such file"),
+            "{told}"
+        );
+        words.push("--help");
+        assert!(place.output(&words).status.success());
+    }
 }

@@ -1,5 +1,6 @@
 //! Labs that are left running, as users have them: `up`, `exec`, `cp`, `shell`, `list`, `down`.
 
+#[allow(dead_code)] // other tests use more of it
 mod place;
 
 use std::{

@@ -17,6 +17,7 @@ use crate::{
     nodes::{Lab, MOST, Means, Shape},
     plan::Plan,
     quantity,
+    root::Root,
     rundir::{self, RunDir},
     share::Share,
 };
@@ -73,6 +74,9 @@ pub(super) struct ShapeArgs {
     /// How long the nodes may take to boot: 5m, where nothing else is said.
     #[arg(long, value_name = "TIME", value_parser = quantity::time)]
     boot_timeout: Option<Duration>,
+    /// Have commands run in this root file system, which nodes read and write over: a folder, or / for this machine's.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
     /// Let nodes change the subnet: `ibvswitch link down ...` in a node, and other commands.
     #[arg(long)]
     control: bool,
@@ -113,6 +117,7 @@ impl ShapeArgs {
             self.modules = self.modules.or(plan.modules.clone());
         }
         self.config = self.config.or(plan.config.clone());
+        self.root = self.root.or(plan.root.clone());
         self.any_state |= plan.any_state;
         self.memory = self.memory.or(plan.memory);
         self.cpus = self.cpus.or(range("cpus", plan.cpus, 64)?);
@@ -127,7 +132,7 @@ impl ShapeArgs {
     pub(super) fn names(&self) -> Option<Vec<String>> {
         self.config
             .is_none()
-            .then(|| self.shape(None, false).names())
+            .then(|| self.shape(None, None, false).names())
     }
 
     /// Whether nodes may have the subnet changed.
@@ -144,6 +149,7 @@ impl ShapeArgs {
     /// any program.
     pub(super) fn means(&self) -> Result<Means> {
         self.share()?;
+        self.root()?;
         let kernel = self.kernel();
         if let (Source::Debian(kernel), Some(_)) = (&kernel, &self.modules) {
             return Err(Error::Host(format!(
@@ -174,12 +180,13 @@ impl ShapeArgs {
                 means.with(&Build { kernel, modules }, dir.path())?
             }
         };
-        let shape = self.shape(self.share()?, exchange);
+        let root = self.root()?.inspect(Root::tell);
+        let shape = self.shape(self.share()?, root, exchange);
         let lab = Lab::start(&means, &shape, dir.path(), interrupt)?;
         Ok((dir, lab))
     }
 
-    fn shape(&self, share: Option<Share>, exchange: bool) -> Shape {
+    fn shape(&self, share: Option<Share>, root: Option<Root>, exchange: bool) -> Shape {
         const BOOT_LIMIT: Duration = Duration::from_secs(5 * 60);
         Shape {
             nodes: self.nodes.and_then(|it| usize::try_from(it).ok()),
@@ -190,8 +197,13 @@ impl ShapeArgs {
             processors: self.cpus.unwrap_or(1),
             boot_limit: self.boot_timeout.unwrap_or(BOOT_LIMIT),
             share,
+            root,
             exchange,
         }
+    }
+
+    fn root(&self) -> Result<Option<Root>> {
+        self.root.as_deref().map(Root::new).transpose()
     }
 
     /// The directory that nodes have of the host.

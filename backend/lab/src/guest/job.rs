@@ -86,6 +86,12 @@ impl Job<'_> {
         }
     }
 
+    /// Kills the command, and says whether that is known to have ended it.
+    pub fn stop(mut self) -> bool {
+        self.kill();
+        self.status.is_some()
+    }
+
     /// Waits for the command's end; past `limit` it is killed, and that is an error.
     pub fn wait(mut self, limit: Duration) -> Result<Output> {
         let deadline = Instant::now() + limit;

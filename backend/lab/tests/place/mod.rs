@@ -64,6 +64,19 @@ impl Place {
         lines.filter(|it| it.contains(&labs)).collect()
     }
 
+    /// The process of which the command line has this.
+    pub fn process(&self, text: &str) -> Pid {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let labs = self.labs().display().to_string();
+        let found = all.filter(|it| {
+            let line = fs::read(it.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            line.contains(&labs) && line.contains(text)
+        });
+        let mut pids = found.filter_map(|it| it.file_name().to_str()?.parse().ok());
+        Pid::from_raw(pids.next().expect("it runs"))
+    }
+
     /// Waits until no process is left.
     pub fn await_nobody(&self) {
         while !self.processes().is_empty() {
