@@ -10,6 +10,7 @@ use crate::bits::dynamic::EVENT_QUEUE_TYPE;
 use crate::bits::event::{CQ_ERROR_ACCESS, CQ_ERROR_OVERRUN, EventType, PortSubtype};
 use crate::bits::queue_pair::qpc;
 use crate::bits::shared_receive::srqc;
+use crate::paging;
 use crate::queue::completion::{CompletionQueue, CompletionQueueImageV1, Notice};
 use crate::queue::event::Entry;
 use crate::queue::receive::{ReceiveQueue, ReceiveQueueImageV1};
@@ -192,14 +193,12 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
         vf.event(dma, &entry(event));
     }
 
+    fn hears_of_pages(vf: &FunctionState) -> bool {
+        vf.hears_of(EventType::PageFault)
+    }
+
     fn decode_pages(bytes: &[u8], pages: &mut Vec<u64>) {
-        pages.extend(
-            bytes
-                .as_chunks::<8>()
-                .0
-                .iter()
-                .map(|page| u64::from_be_bytes(*page)),
-        );
+        pages.extend(paging::entries(bytes));
     }
 
     fn decode_klms(bytes: &[u8], klms: &mut Vec<Klm>) {
@@ -265,6 +264,7 @@ fn entry(event: Event) -> Entry {
                 .with(0x0, cqn)
                 .with(0x8, u32::from(syndrome))
         }
+        Event::PageFault(fault) => paging::entry(fault),
         Event::Port(change) => port_entry(change),
     }
 }

@@ -28,6 +28,7 @@ mod configuration;
 mod face;
 mod function;
 mod image;
+mod paging;
 pub mod pci;
 mod port;
 pub mod queue;

@@ -81,6 +81,7 @@ impl Buffer {
             offset,
         } = image;
         let pages = PageList::restore(pages).map_err(|error| error.to_string())?;
+        let pages = pages.present(shift.min(63) as u8);
         if !(12..=43).contains(&shift) || offset >= 1 << shift {
             return Err("a queue does not begin within its first page".into());
         }

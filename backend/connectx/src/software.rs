@@ -17,6 +17,7 @@ pub(crate) mod firmware_pages;
 mod management;
 mod memory_key;
 mod multicast;
+mod paging;
 mod port;
 mod queue_pair;
 mod receive_pool;

@@ -10,6 +10,7 @@ pub(crate) mod agenda;
 pub(crate) mod counters;
 pub(crate) mod failure;
 pub(crate) mod objects;
+pub(crate) mod paging;
 pub(crate) mod poll;
 pub(crate) mod progress;
 pub(crate) mod rest;
@@ -26,6 +27,7 @@ use thiserror::Error;
 
 use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
+use crate::engine::paging::Faults;
 use crate::engine::poll::Polling;
 use crate::engine::traffic::PathTraffic;
 use crate::engine::turns::Turns;
@@ -281,6 +283,7 @@ impl<F: Face> Engine<F> {
             polled,
         );
         state.special = [None; 2];
+        state.faults = Faults::default();
         state.version += 1;
         state.multicast_left = 1 << state.quota.log_multicast;
         state.memory.clear();

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use thiserror::Error;
 use wire::Qpn;
 
+use crate::engine::paging::PageFault;
 use crate::image::Image;
 use crate::memory::dma::Dma;
 use crate::verbs::work::{CompletionEntry, RecvWr, SendWr, WqeError};
@@ -56,6 +57,8 @@ pub enum Event {
     SrqLimit(u32),
     /// A shared receive queue is unusable.
     SrqCatastrophic(u32),
+    /// A page that a queue pair needs is not there. It waits until [`Engine::resume_fault`](crate::Engine::resume_fault).
+    PageFault(PageFault),
     /// The port changed.
     Port(PortChange),
 }
@@ -273,8 +276,15 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// Delivers an asynchronous event.
     fn event(dma: &Self::Dma, vf: &mut Self::Vf, event: Event);
 
+    /// Whether the owner of a function hears of [`Event::PageFault`]. Where it does not, memory that is not there
+    /// is like memory that is none.
+    fn hears_of_pages(_vf: &Self::Vf) -> bool {
+        true
+    }
+
     /// Decodes translation entries of a key update: `bytes` as they lie in the
-    /// payload, appended to `pages` or `klms` by the kind of the key.
+    /// payload, appended to `pages` or `klms` by the kind of the key. Entries of pages say by
+    /// [`NO_READ`](crate::NO_READ) and [`NO_WRITE`](crate::NO_WRITE) what may not be done with them.
     fn decode_pages(bytes: &[u8], pages: &mut Vec<u64>);
 
     /// As [`Face::decode_pages`], for indirect keys.

@@ -36,6 +36,7 @@ mod verbs;
 pub use engine::counters::{
     ErrorCounters, Passed, QpCounters, RequestCounters, RetryCounters, TrafficCounters,
 };
+pub use engine::paging::{Half, MAX_PAGE_FAULTS, Needed, PageFault};
 pub use engine::service_level::{Foreign, ServiceLevels};
 pub use engine::traffic::{PathId, PathTraffic};
 pub use engine::vf::{PortView, Quota};
@@ -43,8 +44,8 @@ pub use engine::{Clock, Engine, VerbError, VfId};
 pub use face::{Attention, CqError, Event, Face, PortChange};
 pub use local::requester::MAX_MESSAGE;
 pub use memory::dma::{Dma, DmaFault, Readable};
-pub use memory::pages::{NoPageList, PageList};
-pub use memory::{dma, mr};
+pub use memory::pages::{ABSENT, NO_READ, NO_WRITE, NoPageList, PageList};
+pub use memory::{dma, mr, uniform};
 pub use storage::discarded::Discarded;
 pub use storage::numbers;
 pub use storage::share::Memory;

@@ -6,3 +6,4 @@ pub mod dma;
 pub(crate) mod lending;
 pub mod mr;
 pub(crate) mod pages;
+pub mod uniform;

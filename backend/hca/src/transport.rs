@@ -15,6 +15,8 @@ mod frame;
 mod lanes;
 mod mesh;
 mod packets;
+mod paging;
+mod payload;
 pub(crate) mod refusal;
 pub(crate) mod requester;
 pub(crate) mod responder;

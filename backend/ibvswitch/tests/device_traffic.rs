@@ -454,7 +454,8 @@ fn keys_are_changed_and_invalidated_by_requests(daemon: &Daemon) {
         .collect();
     // The list in memory, and then in the request.
     for (page, address) in pages.iter().enumerate() {
-        b.buffer.write(page * 8, &address.to_be_bytes());
+        b.buffer
+            .write(page * 8, &(address | driver::PRESENT).to_be_bytes());
     }
     let lists = [PageList::Memory(b.sge(0, 64)), PageList::Inline(&pages)];
     for (variant, list) in (0x71..).zip(lists) {

@@ -85,6 +85,14 @@ pub mod request {
     pub const PAGES: usize = 0x110;
     /// Of CREATE_MKEY: length of the list, in units of 16 bytes.
     pub const TRANSLATIONS_OCTWORD_ACTUAL_SIZE: Field = field(0x60, 31, 0);
+    /// Of CREATE_MKEY: entries of the list say whether their pages are there.
+    pub const PG_ACCESS: Field = field(0x0c, 31, 31);
+    /// Of PAGE_FAULT_RESUME: the page is not there.
+    pub const PAGE_FAULT_ERROR: Field = field(0x08, 31, 31);
+    /// Of PAGE_FAULT_RESUME: who waits.
+    pub const PAGE_FAULT_TYPE: Field = field(0x08, 26, 24);
+    /// Of PAGE_FAULT_RESUME: what the event said.
+    pub const PAGE_FAULT_TOKEN: Field = field(0x0c, 23, 0);
     /// Of CREATE_EQ: the events to deliver there; the first 64 of a bit array
     /// whose quadwords are numbered from the lowest.
     pub const EVENT_BITMASK: usize = 0x58;
@@ -138,6 +146,9 @@ pub mod dm {
 /// What all replies have in common, `mlx5_ifc_mbox_out`.
 pub mod reply {
     use super::{Field, field};
+
+    /// Of QUERY_SPECIAL_CONTEXTS: the key of what is not there.
+    pub const NULL_KEY: Field = field(0x10, 31, 0);
 
     /// Outcome.
     pub const STATUS: Field = field(0x00, 31, 24);

@@ -330,7 +330,7 @@ impl Device {
     fn create_event_queues(&self) -> Result<()> {
         const COMMAND: u64 = 1 << 0x0a;
         const PAGE_REQUEST: u64 = 1 << 0x0b;
-        const ASYNCHRONOUS: u64 = 0x301f_02be;
+        const ASYNCHRONOUS: u64 = 0x301f_02be | 1 << 0xc;
         let command = self.create_eq(8, COMMAND, 0)?;
         self.arm_eq(&command)?;
         self.0.commands.lock().events = Some(command);

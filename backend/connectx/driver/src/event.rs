@@ -36,6 +36,8 @@ codes! {
         Command = 0x0a,
         /// The device wants pages.
         PageRequest = 0x0b,
+        /// A page that a queue pair needs is not there.
+        PageFault = 0x0c,
         /// The peer sent an invalid request.
         InvalidRequest = 0x10,
         /// The peer violated access rights.
@@ -68,7 +70,7 @@ impl Event {
         self.0[3]
     }
 
-    fn dword(&self, offset: usize) -> u32 {
+    pub(crate) fn dword(&self, offset: usize) -> u32 {
         crate::bits::dword(&self.0, offset)
     }
 

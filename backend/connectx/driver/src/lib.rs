@@ -51,6 +51,7 @@ mod event;
 pub mod hoard;
 mod memory;
 mod opcode;
+mod paging;
 pub mod pattern;
 mod port;
 mod queue_pair;
@@ -70,12 +71,13 @@ pub use error::{Error, Result};
 pub use event::{Event, EventType};
 pub use memory::{Buffer, Memory, PAGE};
 pub use opcode::{Opcode, Status};
+pub use paging::PageFault;
 pub use port::Port;
 pub use queue_pair::{Config, Connection, QueuePair, Receive, Transport};
 pub use region::{Access, Klm, MemoryRegion, ProtectionDomain, XrcDomain};
 pub use request::{
-    AddressVector, Atomic, Data, KeyChange, KeyUpdate, MAX_SEGMENTS, PageList, Piece, Remote,
-    SendOpcode, SendRequest, Sge,
+    AddressVector, Atomic, Data, KeyChange, KeyUpdate, MAX_SEGMENTS, PRESENT, PageList, Piece,
+    Remote, SendOpcode, SendRequest, Sge,
 };
 pub use rest::Paused;
 pub use shared::SharedReceiveQueue;

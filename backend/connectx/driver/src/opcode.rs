@@ -50,6 +50,7 @@ codes! {
         QueryMkey = 0x201,
         DestroyMkey = 0x202,
         QuerySpecialContexts = 0x203,
+        PageFaultResume = 0x204,
         AllocMemic = 0x205,
         DeallocMemic = 0x206,
         CreateEq = 0x301,

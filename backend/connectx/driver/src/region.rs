@@ -131,6 +131,9 @@ pub(crate) enum Mode {
     Physical = 0,
     Pages = 1,
     Indirect = 2,
+    Uniform = 3,
+    /// Of pages that say whether they are there.
+    OnDemand = 4,
     DeviceMemory = 5,
 }
 
@@ -180,6 +183,44 @@ impl MemoryRegion {
             mkc::LOG_PAGE_SIZE.set(context, log_page_size);
         };
         Self::create(pd, Mode::Pages, context, pages_to_bytes(&pages), start)
+    }
+
+    /// Registers all of `buffer` in pages of 4 KiB, of which none is there yet. Work requests bring them.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub fn on_demand(pd: &Arc<ProtectionDomain>, buffer: &Buffer, access: Access) -> Result<Self> {
+        let pages = vec![0; buffer.pages(12).count()];
+        let start = buffer.iova();
+        let context = |context: &mut [u8]| {
+            access.set(context);
+            mkc::UMR_EN.set(context, 1);
+            put_qword(context, mkc::START_ADDR, start);
+            put_qword(context, mkc::LEN, buffer.len() as u64);
+            mkc::LOG_PAGE_SIZE.set(context, 12);
+        };
+        Self::create(pd, Mode::OnDemand, context, pages_to_bytes(&pages), start)
+    }
+
+    /// All addresses from 0 on, in stretches of `1 << log_size` bytes of other regions, of which none is there
+    /// yet.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub fn implicit(
+        pd: &Arc<ProtectionDomain>,
+        count: u32,
+        log_size: u32,
+        access: Access,
+    ) -> Result<Self> {
+        let context = |context: &mut [u8]| {
+            access.set(context);
+            mkc::UMR_EN.set(context, 1);
+            mkc::LENGTH64.set(context, 1);
+            mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, count);
+            mkc::LOG_PAGE_SIZE.set(context, log_size);
+        };
+        Self::create(pd, Mode::Uniform, context, Vec::new(), 0)
     }
 
     /// The region that covers all memory at its DMA addresses, as the
@@ -282,6 +323,9 @@ impl MemoryRegion {
         let mut input = request(Opcode::CreateMkey, 0, request::PAGES);
         let octwords = (list.len() / 16) as u32;
         request::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, octwords);
+        let on_demand = mode == Mode::OnDemand;
+        request::PG_ACCESS.set(&mut input, on_demand.into());
+        let mode = if on_demand { Mode::Pages } else { mode };
         let context = &mut input[request::CONTEXT..];
         mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, octwords);
         mkc::ACCESS_MODE.set(context, mode as u32 & 3);

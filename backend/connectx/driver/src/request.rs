@@ -465,6 +465,13 @@ pub enum KeyChange<'a> {
         /// The pages.
         list: PageList<'a>,
     },
+    /// Other entries of its list from this pair of pages on, or this stretch; nothing else.
+    Entries {
+        /// The first octword.
+        first: u32,
+        /// What lies there from now on, in whole octwords.
+        entries: &'a [u8],
+    },
     /// A memory window over this stretch of a region, as by IBV_WR_BIND_MW.
     Window {
         /// New variant byte.
@@ -485,9 +492,12 @@ pub enum KeyChange<'a> {
 pub enum PageList<'a> {
     /// In the request, at most 64 of them.
     Inline(&'a [u64]),
-    /// In memory, 8 bytes each.
+    /// In memory, 8 bytes each, with [`PRESENT`] in those that are there.
     Memory(Sge),
 }
+
+/// Of an entry of a list of pages: the page may be read and written.
+pub const PRESENT: u64 = 3;
 
 const UMR_INLINE: u8 = 1 << 7;
 const UMR_CHECK_FREE: u8 = 1 << 5;
@@ -521,6 +531,7 @@ impl KeyUpdate<'_> {
                     ..
                 } => Self::inline_segments(pages),
                 KeyChange::Region { .. } => 1,
+                KeyChange::Entries { entries, .. } => entries.len().div_ceil(64) * 4,
                 KeyChange::Window { .. } => 4,
                 KeyChange::Free | KeyChange::Unbound => 0,
             }
@@ -534,6 +545,13 @@ impl KeyUpdate<'_> {
                 control[0] = UMR_INLINE;
                 put_qword(&mut control, 8, MASK_FREE);
                 mkc::FREE.set(&mut context, 1);
+            }
+            KeyChange::Entries { first, entries } => {
+                control[0] = UMR_INLINE | UMR_TRANSLATION_OFFSET;
+                let octwords = (entries.len() / 16) as u16;
+                control[4..6].copy_from_slice(&octwords.to_be_bytes());
+                control[6..8].copy_from_slice(&(first as u16).to_be_bytes());
+                put_dword(&mut control, 16, first >> 16);
             }
             KeyChange::Unbound => {
                 control[0] = UMR_INLINE | UMR_TRANSLATION_OFFSET | UMR_CHECK_QPN;
@@ -613,13 +631,17 @@ impl KeyUpdate<'_> {
                 ..
             } => {
                 for index in 0..Self::inline_segments(pages) * 2 {
-                    put.word(pages.get(index).copied().unwrap_or(0));
+                    put.word(pages.get(index).map_or(0, |page| page | PRESENT));
                 }
             }
             KeyChange::Region {
                 list: PageList::Memory(sge),
                 ..
             } => sge.emit(put),
+            KeyChange::Entries { entries, .. } => {
+                put.bytes(entries);
+                put.bytes(&vec![0; entries.len().next_multiple_of(64) - entries.len()]);
+            }
             KeyChange::Window { stretch, .. } => {
                 put.bytes(&stretch.to_bytes());
                 put.bytes(&[0; 48]);

@@ -9,6 +9,8 @@ pub const CAPABILITY_SIZE: usize = 4096;
 pub const TYPE_GENERAL: u32 = 0;
 /// Debugging (type 13).
 pub const TYPE_DEBUG: u32 = 13;
+/// Paging on demand (type 2).
+pub const TYPE_ODP: u32 = 2;
 /// Memory of the device (type 15).
 pub const TYPE_DEVICE_MEMORY: u32 = 15;
 /// Atomic operations (type 3).
@@ -32,6 +34,9 @@ structures! {
         MAX_INDIRECTION: 0x020 [31:24];
         LOG_MAX_MRW_SZ: 0x020 [22:16];
         FORCE_TEARDOWN: 0x020 [15:15];
+        FIXED_BUFFER_SIZE: 0x020 [23:23];
+        UMR_EXTENDED_TRANSLATION_OFFSET: 0x020 [7:7];
+        NULL_MKEY: 0x020 [6:6];
         LOG_MAX_KLM_LIST_SIZE: 0x020 [5:0];
         LOG_MAX_RA_REQ_DC: 0x024 [21:16];
         LOG_MAX_RA_RES_DC: 0x024 [5:0];
@@ -59,6 +64,7 @@ structures! {
         CQ_OI: 0x044 [31:31];
         CQ_RESIZE: 0x044 [30:30];
         CQ_MODERATION: 0x044 [29:29];
+        PG: 0x044 [24:24];
         BLOCK_LB_MC: 0x044 [23:23];
         APM: 0x044 [17:17];
         IMAICL: 0x044 [14:14];
@@ -88,6 +94,13 @@ structures! {
         UMEM_UID_0: 0x048 [13:13];
         LOG_MAX_UMEM: 0x08c [20:16];
         LOG_MAX_UCTX: 0x08c [28:24];
+    }
+
+    /// Capabilities of paging on demand.
+    odp_cap(256) {
+        RC_ODP_CAPS: 0x010 [31:0];
+        UD_ODP_CAPS: 0x018 [31:0];
+        XRC_ODP_CAPS: 0x01c [31:0];
     }
 
     /// Capabilities of atomic operations.

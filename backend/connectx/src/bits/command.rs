@@ -243,6 +243,14 @@ codes! {
 }
 
 codes! {
+    /// Commands about pages that are not there.
+    PagingOpcode: u16 {
+        QuerySpecialContexts = 0x203,
+        PageFaultResume = 0x204,
+    }
+}
+
+codes! {
     /// Outcome of a command, in the reply.
     Status: u8 {
         Ok = 0x00,

@@ -28,6 +28,31 @@ structures! {
         EQ_NUMBER: 0x08 [7:0];
     }
 
+    /// Data of a page fault that is about a work request.
+    wqe_associated_page_fault_event(28) {
+        BYTES_COMMITTED: 0x00 [31:0];
+        WQE_INDEX: 0x04 [15:0];
+        LEN: 0x08 [15:0];
+    }
+
+    /// Data of a page fault that is about memory which the far end names.
+    rdma_page_fault_event(28) {
+        BYTES_COMMITTED: 0x00 [31:0];
+        R_KEY: 0x04 [31:0];
+        PACKET_LEN: 0x08 [15:0];
+        RDMA_OP_LEN: 0x0c [31:0];
+        RDMA_VA: 0x10 wide;
+        QP_NUMBER: 0x18 [23:0];
+    }
+
+    /// Request of PAGE_FAULT_RESUME.
+    page_fault_resume_in(16) {
+        ERROR: 0x08 [31:31];
+        PAGE_FAULT_TYPE: 0x08 [26:24];
+        WQ_NUMBER: 0x08 [23:0];
+        TOKEN: 0x0c [23:0];
+    }
+
     /// Reply of QUERY_EQ.
     query_eq_out(272) {
         EQ_CONTEXT_ENTRY: 0x10 (64);
@@ -63,6 +88,7 @@ codes! {
         PortChange = 0x09,
         Command = 0x0a,
         PageRequest = 0x0b,
+        PageFault = 0x0c,
         WqInvalidRequest = 0x10,
         WqAccess = 0x11,
         SrqCatastrophic = 0x12,
@@ -85,6 +111,29 @@ codes! {
         ClientReregister = 9,
     }
 }
+
+codes! {
+    /// Subtype of a page fault: what the page is for.
+    PageFaultSubtype: u8 {
+        Wqe = 0,
+        Rdma = 1,
+    }
+}
+
+/// What waits for a page, in the type of a page fault: requests of a shared receive queue.
+pub const PAGE_FAULT_SHARED: u32 = 0;
+/// The same: a requester that sends or writes.
+pub const PAGE_FAULT_REQUESTER_WRITE: u32 = 1;
+/// The same: a responder that receives.
+pub const PAGE_FAULT_RESPONDER: u32 = 2;
+/// The same: a requester that reads, or has an atomic done.
+pub const PAGE_FAULT_REQUESTER_READ: u32 = 3;
+/// Bit of the type: a requester.
+pub const PAGE_FAULT_REQUESTER: u32 = 1 << 0;
+/// Bit of the type, of memory that the far end names: it is written.
+pub const PAGE_FAULT_WRITE: u32 = 1 << 1;
+/// Bit of the type: memory that the far end names.
+pub const PAGE_FAULT_RDMA: u32 = 1 << 2;
 
 /// Syndrome of a completion queue error event: the queue overran.
 pub const CQ_ERROR_OVERRUN: u8 = 0x01;

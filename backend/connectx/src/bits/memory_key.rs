@@ -34,6 +34,11 @@ structures! {
         TRANSLATIONS_OCTWORD_ACTUAL_SIZE: 0x60 [31:0];
     }
 
+    /// Reply of QUERY_SPECIAL_CONTEXTS.
+    query_special_contexts_out(32) {
+        NULL_MKEY: 0x10 [31:0];
+    }
+
     /// Reply of QUERY_MKEY.
     query_mkey_out(304) {
         MEMORY_KEY_MKEY_ENTRY: 0x10 (64);
@@ -59,6 +64,11 @@ pub const MODE_KLM: u32 = 2;
 pub const MODE_KSM: u32 = 3;
 /// Access mode: memory of the device.
 pub const MODE_MEMIC: u32 = 5;
+
+/// In an entry of a list of pages: the page may be read.
+pub const MTT_READ: u64 = 1 << 0;
+/// In an entry of a list of pages: the page may be written.
+pub const MTT_WRITE: u64 = 1 << 1;
 
 /// The local key that ends a scatter list.
 pub const TERMINATOR_LKEY: u32 = 0x100;

@@ -16,8 +16,10 @@ use super::user_memory::{self, Resolved};
 use super::{Commands, FIRMWARE, Outcome, Prepared, TOO_EARLY, conclude, head_in};
 use super::{receive_pool, resource_dump};
 use crate::backend::{Backend, DoorbellPages, Registers};
-use crate::bits::command::{Opcode, SharedQueueOpcode, UserContextOpcode, UserMemoryOpcode};
-use crate::configuration::Configuration;
+use crate::bits::command::{
+    Opcode, PagingOpcode, SharedQueueOpcode, UserContextOpcode, UserMemoryOpcode,
+};
+use crate::configuration::{Configuration, Likeness};
 use crate::face::Mlx5;
 use crate::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;
@@ -301,6 +303,15 @@ impl<H: Host> Software<H> {
             let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));
             let (outcome, buffers) = host.with(move |engine| {
                 let outcome = Commands { engine, vf }.user_memory_of(opcode, &asked, &mut answer);
+                (outcome, (asked, answer))
+            });
+            (*request, *reply) = buffers;
+            return outcome;
+        }
+        if let Some(opcode) = PagingOpcode::from_code(code) {
+            let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));
+            let (outcome, buffers) = host.with_turn(move |engine| {
+                let outcome = Commands { engine, vf }.paging(opcode, &asked, &mut answer);
                 (outcome, (asked, answer))
             });
             (*request, *reply) = buffers;

@@ -7,8 +7,9 @@ use super::user_context::LOG_MAX as LOG_MAX_USER_CONTEXTS;
 use super::user_memory::LOG_MAX as LOG_MAX_USER_MEMORY;
 use super::{Commands, Outcome, Refusal, refuse};
 use crate::bits::capability::{
-    TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_GENERAL, atomic_caps as atomic_cap,
-    cmd_hca_cap as cap, debug_cap, device_mem_cap as memory_cap, query_hca_cap_out, set_hca_cap_in,
+    TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_GENERAL, TYPE_ODP, atomic_caps as atomic_cap,
+    cmd_hca_cap as cap, debug_cap, device_mem_cap as memory_cap, odp_cap, query_hca_cap_out,
+    set_hca_cap_in,
 };
 use crate::bits::command::{Status, create_eq_in as head_in};
 use crate::configuration::{Configuration, Likeness, MAX_DEVICE_MEMORY};
@@ -34,7 +35,7 @@ const ATOMIC_SIZES: u32 = 1 << 3;
 /// General capabilities of a function.
 ///
 /// What is not set here is not there, and drivers do without: Ethernet and its
-/// offloads, on-demand paging, write-combining
+/// offloads, write-combining
 /// doorbells, completion compression.
 pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; cap::SIZE]> {
     let mut caps = Box::new([0; cap::SIZE]);
@@ -50,6 +51,11 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::LOG_MAX_EQ_SZ, LOG_MAX_EQ_SIZE),
         (cap::LOG_MAX_MKEY, u32::from(quota.log_keys)),
         (cap::LOG_MAX_EQ, LOG_MAX_EQ),
+        // Pages of memory may be away, and stretches of it; no driver is told so yet.
+        (cap::PG, 0),
+        (cap::NULL_MKEY, 1),
+        (cap::FIXED_BUFFER_SIZE, 1),
+        (cap::UMR_EXTENDED_TRANSLATION_OFFSET, 1),
         (cap::MAX_INDIRECTION, u32::from(hca::mr::MAX_INDIRECTION)),
         (cap::LOG_MAX_MRW_SZ, 0x40),
         (cap::LOG_MAX_KLM_LIST_SIZE, 16),
@@ -163,6 +169,23 @@ fn device_memory(configuration: &Configuration) -> Box<[u8; memory_cap::SIZE]> {
     caps
 }
 
+/// Capabilities of paging on demand, by transport. Unreliable connections have none, and who receives datagrams
+/// into memory that is away loses them.
+pub(crate) fn paging() -> Box<[u8; odp_cap::SIZE]> {
+    const SEND: u32 = 1 << 31;
+    const RECEIVE: u32 = 1 << 30;
+    const WRITE: u32 = 1 << 29;
+    const READ: u32 = 1 << 28;
+    const ATOMIC: u32 = 1 << 27;
+    const SRQ_RECEIVE: u32 = 1 << 26;
+    let reliable = SEND | RECEIVE | WRITE | READ | ATOMIC | SRQ_RECEIVE;
+    let mut caps = Box::new([0; odp_cap::SIZE]);
+    odp_cap::RC_ODP_CAPS.set(caps.as_mut_slice(), reliable);
+    odp_cap::XRC_ODP_CAPS.set(caps.as_mut_slice(), reliable);
+    odp_cap::UD_ODP_CAPS.set(caps.as_mut_slice(), SEND);
+    caps
+}
+
 /// What a driver has chosen of the capabilities.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -211,6 +234,8 @@ impl<D: Dma + 'static> Commands<'_, D> {
         match (modifier >> 1, current) {
             (TYPE_GENERAL, true) => copy(state.capabilities.as_slice()),
             (TYPE_GENERAL, false) => copy(general(&state.configuration, &state.quota).as_slice()),
+            // A driver may ask for less than there is, and has it all.
+            (TYPE_ODP, _) => copy(paging().as_slice()),
             (TYPE_ATOMIC, true) => copy(state.atomic_capabilities.as_slice()),
             (TYPE_ATOMIC, false) => copy(atomic().as_slice()),
             (TYPE_DEBUG, _) => debug_cap::RESOURCE_DUMP.set(out, 1),
@@ -242,6 +267,19 @@ impl<D: Dma + 'static> Commands<'_, D> {
                     state.capabilities.as_mut_slice(),
                     cap::LOG_UAR_PAGE_SZ.get(wanted),
                 );
+                Ok(())
+            }
+            TYPE_ODP => {
+                let max = paging();
+                for field in [
+                    odp_cap::RC_ODP_CAPS,
+                    odp_cap::UD_ODP_CAPS,
+                    odp_cap::XRC_ODP_CAPS,
+                ] {
+                    if field.get(wanted) & !field.get(max.as_slice()) != 0 {
+                        return Err(exceeds());
+                    }
+                }
                 Ok(())
             }
             TYPE_ATOMIC => {

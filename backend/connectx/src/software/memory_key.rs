@@ -1,7 +1,8 @@
 //! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
 
 use hca::dma::DEVICE_MEMORY;
-use hca::mr::{Access, Klm, KlmList, MAX_KLMS, MemoryKey, Translation};
+use hca::mr::{Access, Klm, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use hca::uniform::{MAX_STRETCHES, Stretches};
 use hca::{Dma, Face, PageList, VerbError};
 
 use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
@@ -11,14 +12,13 @@ use crate::bits::memory_key::{
     query_mkey_out,
 };
 use crate::face::Mlx5;
+use crate::paging;
 use crate::request::{key_length, key_queue_pair};
 
 /// Bytes of an octword, the unit in which translation entries are counted.
 const OCTWORD: usize = 16;
 /// Smallest page, as a power of two.
 const LOG_MIN_PAGE: u32 = 12;
-/// In an entry of a list of pages: the page may be written, the page may be read.
-const PRESENT: u8 = 0b11;
 /// In a context: data under the key is signed or encrypted.
 const BSF_EN: crate::bits::Field = crate::bits::Field::new(0x0c, 30, 30);
 /// Largest page, as a power of two.
@@ -54,6 +54,7 @@ fn set_size(klms: &mut [Klm], log_size: u32) -> Outcome {
 fn translation<D: Dma + 'static>(
     context: &[u8],
     entries: &[u8],
+    says: bool,
 ) -> Result<(Translation, usize), Refusal> {
     let octwords = mkc::TRANSLATIONS_OCTWORD_SIZE.get(context) as usize;
     match mode(context) {
@@ -69,15 +70,13 @@ fn translation<D: Dma + 'static>(
             if !(LOG_MIN_PAGE..=LOG_MAX_PAGE).contains(&log_size) {
                 return Err(refuse(Status::BadParameter, "pages have 4 KiB to 2 GiB"));
             }
-            let pages = entries.as_chunks::<8>().0.iter();
-            let pages = pages.map(|page| u64::from_be_bytes(*page));
-            Ok((
-                Translation::Pages {
-                    log_size: log_size as u8,
-                    pages: PageList::new(log_size as u8, pages),
-                },
-                octwords * 2,
-            ))
+            let log_size = log_size as u8;
+            let pages = if says {
+                PageList::with_entries(log_size, paging::entries(entries))
+            } else {
+                PageList::new(log_size, paging::entries(entries))
+            };
+            Ok((Translation::Pages { log_size, pages }, octwords * 2))
         }
         MODE_KLM | MODE_KSM => {
             // Before anything is made of them.
@@ -95,6 +94,25 @@ fn translation<D: Dma + 'static>(
         MODE_MEMIC if !mkc::UMR_EN.is_set(context) && !mkc::LENGTH64.is_set(context) => {
             let first = DEVICE_MEMORY.wrapping_add(mkc::START_ADDR.get(context));
             Ok((Translation::Stretch { first }, 0))
+        }
+        MODE_KSM => {
+            let given = mkc::LOG_PAGE_SIZE.get(context).max(LOG_MIN_PAGE);
+            let log_size = u8::try_from(given).ok();
+            let log_size = log_size.filter(|log_size| PAGE_SIZES.contains(log_size));
+            let (Some(log_size), true) = (log_size, octwords <= MAX_STRETCHES) else {
+                return Err(refuse(
+                    Status::BadParameter,
+                    "stretches have 4 KiB to 1 TiB, and are 2^26 at most",
+                ));
+            };
+            if entries.len() > MAX_KLMS * OCTWORD {
+                return Err(VerbError::Invalid.into());
+            }
+            let mut klms = Vec::new();
+            Mlx5::<D>::decode_klms(entries, &mut klms);
+            let mut list = Stretches::default();
+            list.replace(0, klms.iter().map(|klm| (klm.key, klm.addr)));
+            Ok((Translation::Uniform { log_size, list }, octwords))
         }
         _ => Err(refuse(
             Status::BadParameter,
@@ -120,29 +138,9 @@ pub(super) fn requested<D: Dma + 'static>(request: &[u8]) -> Result<(Translation
             Status::BadInputLength,
             "the translation list is shorter than it says",
         ))?;
-    // With that bit, pages say by their lowest bits whether they are there. All have to be.
-    if create_mkey_in::PG_ACCESS.is_set(request)
-        && (mode(context) != MODE_MTT || !all_present(given, octwords, context))
-    {
-        return Err(refuse(
-            Status::BadParameter,
-            "paging on demand is not supported",
-        ));
-    }
-    translation::<D>(context, given)
-}
-
-/// Whether all pages of a list are there. In octwords, a list may be one entry longer than the region.
-fn all_present(given: &[u8], octwords: usize, context: &[u8]) -> bool {
-    let entries = given.as_chunks::<8>().0;
-    let log_size = mkc::LOG_PAGE_SIZE.get(context).min(LOG_MAX_PAGE);
-    let end = (mkc::START_ADDR.get(context) & ((1 << log_size) - 1))
-        .saturating_add(mkc::LEN.get(context));
-    let needed = end.div_ceil(1 << log_size);
-    let needed = usize::try_from(needed).unwrap_or(usize::MAX);
-    let count = needed.min(octwords * 2);
-    let first = entries.iter().take(count);
-    !mkc::FREE.is_set(context) && first.clone().all(|entry| entry[7] & PRESENT != 0)
+    // With that bit, pages say by their lowest bits whether they are there.
+    let says = create_mkey_in::PG_ACCESS.is_set(request);
+    translation::<D>(context, given, says)
 }
 
 impl<D: Dma + 'static> Commands<'_, D> {
@@ -223,6 +221,10 @@ impl<D: Dma + 'static> Commands<'_, D> {
             }
             Translation::Indirect(_) => (MODE_KLM, key.capacity),
             Translation::Stretch { .. } => (MODE_MEMIC, 0),
+            Translation::Uniform { log_size, .. } => {
+                mkc::LOG_PAGE_SIZE.set(out, u32::from(*log_size));
+                (MODE_KSM, key.capacity)
+            }
         };
         for (field, right) in RIGHTS {
             field.set(out, u32::from(key.access.grants(right)));

@@ -152,7 +152,8 @@ impl<F: Face> Engine<F> {
         if let Some(away) = &mut qp.req.away {
             away.requester.revoke();
         }
-        let waited = qp.req.wait != Wait::None;
+        let waited = !matches!(qp.req.wait, Wait::None | Wait::Page);
+        self.forget_faults(index);
         self.objects.forget_as_peer(index);
         if waited {
             self.turns.end_wait(&mut self.objects, index);

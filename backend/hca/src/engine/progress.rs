@@ -42,6 +42,8 @@ pub(crate) enum Outcome {
     Departs,
     /// There is no room on the way.
     Crowded,
+    /// Its own memory is not there.
+    Absent,
 }
 
 /// A request fails for this reason.
@@ -100,7 +102,7 @@ impl<F: Face> Engine<F> {
         };
         let failed = match qp.req.wait {
             Wait::None => return,
-            Wait::Rnr | Wait::Rest => None,
+            Wait::Rnr | Wait::Rest | Wait::Page => None,
             Wait::Ack | Wait::Nak if excused => None,
             // Without a timeout there is no retry to count (9.7.6.1.3).
             Wait::Ack if qp.core.attr.timeout == 0 => None,
@@ -279,6 +281,7 @@ impl<F: Face> Engine<F> {
                 }
                 self.wait_for_rest(index);
             }
+            Outcome::Absent => self.requester_waits(index, wr),
             Outcome::NotReady(code) => self.not_ready(index, wr, code),
             Outcome::Unanswered => self.wait_answer(index, wr, Wait::Ack),
             Outcome::OutOfSequence => self.wait_answer(index, wr, Wait::Nak),

@@ -8,6 +8,7 @@ use wire::{Gid, Lid, PKey, Sl};
 
 use crate::engine::agenda::Agenda;
 use crate::engine::counters::{Retries, TrafficCounters};
+use crate::engine::paging::Faults;
 use crate::engine::poll::Polled;
 use crate::engine::rest::{RESTS_KEPT, Rest};
 use crate::engine::service_level::ServiceLevels;
@@ -228,6 +229,8 @@ pub(crate) struct Vf<F: Face> {
     pub rested: [(u64, u64); RESTS_KEPT],
     pub quota: Quota,
     pub agenda: Agenda,
+    /// Who waits for pages.
+    pub faults: Faults,
     pub polled: Polled,
 }
 
@@ -261,6 +264,7 @@ impl<F: Face> Vf<F> {
             rested: [(0, 0); RESTS_KEPT],
             quota,
             agenda: Agenda::default(),
+            faults: Faults::default(),
             polled: Polled::default(),
         }
     }

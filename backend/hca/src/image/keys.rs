@@ -6,6 +6,7 @@ use wire::Qpn;
 use super::{ImageError, Object};
 use crate::memory::mr::{Access, Klm, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
 use crate::memory::pages::{MAX_PAGES, PageList};
+use crate::memory::uniform::{MAX_STRETCHES, Stretches};
 
 /// A memory key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,13 @@ pub enum TranslationImageV1 {
     Stretch {
         /// DMA address of the first.
         first: u64,
+    },
+    /// Stretches of other keys, all of one size.
+    Uniform {
+        /// Their size as a power of two.
+        log_size: u8,
+        /// Those that are there: number, key, address.
+        list: Vec<(u32, u32, u64)>,
     },
 }
 
@@ -102,6 +110,12 @@ impl KeyImageV1 {
                     TranslationImageV1::Indirect(list.entries().to_vec())
                 }
                 Translation::Stretch { first } => TranslationImageV1::Stretch { first: *first },
+                Translation::Uniform { log_size, list } => TranslationImageV1::Uniform {
+                    log_size: *log_size,
+                    list: { list.present() }
+                        .map(|(at, (key, addr))| (at as u32, key, addr))
+                        .collect(),
+                },
             },
             capacity: key.capacity as u64,
         }
@@ -115,6 +129,7 @@ impl KeyImageV1 {
                 ..
             } => pages.len() / 16,
             TranslationImageV1::Indirect(list) => list.len() / 8,
+            TranslationImageV1::Uniform { list, .. } => list.len() / 8,
             _ => 0,
         }
     }
@@ -158,6 +173,19 @@ impl KeyImageV1 {
             }
             TranslationImageV1::Indirect(klms) if klms.len() <= MAX_KLMS => {
                 Translation::Indirect(KlmList::new(klms))
+            }
+            TranslationImageV1::Uniform { log_size, list }
+                if PAGE_SIZES.contains(&log_size) && list.len() <= MAX_STRETCHES =>
+            {
+                let mut restored = Stretches::default();
+                for (at, key, addr) in list {
+                    restored.replace(at as usize, std::iter::once((key, addr)));
+                }
+                let list = restored;
+                Translation::Uniform { log_size, list }
+            }
+            TranslationImageV1::Uniform { .. } => {
+                return Err(invalid("its stretches are of no size, or too many".into()));
             }
             TranslationImageV1::Indirect(klms) => {
                 let (count, most) = (klms.len(), MAX_KLMS);

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use wire::{Mtu, Psn, Qpn};
 
+use crate::engine::paging::Paging;
 use crate::face::Face;
 use crate::transport::responder::Receiving;
 use crate::verbs::dynamic::{FarEnd, Initiator, RouteMarks};
@@ -43,6 +44,9 @@ pub struct RequesterImageV1<F: Face> {
     pub(crate) wait: Wait,
     /// Nanoseconds that the wait lasts.
     pub(crate) due: u64,
+    /// Whether it waits for a page.
+    #[serde(default)]
+    pub(crate) paging: Paging,
     pub(crate) away: Option<AwayImageV1>,
     /// The far end of an initiator of dynamic connections.
     #[serde(default)]
@@ -107,6 +111,9 @@ pub struct ResponderImageV1<F: Face> {
     /// Bytes received of a message that is not complete.
     pub(crate) received: u64,
     pub(crate) established: bool,
+    /// Whether it waits for a page.
+    #[serde(default)]
+    pub(crate) paging: Paging,
     pub(crate) receiving: Receiving,
     /// Of a target of dynamic connections.
     #[serde(default)]

@@ -10,6 +10,7 @@ use super::{
 use crate::engine::agenda::Errored;
 use crate::engine::failure::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
 use crate::engine::objects::Objects;
+use crate::engine::paging::Paging;
 use crate::engine::shared_port::is_free;
 use crate::engine::vf::Vf;
 use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VerbError, VfId};
@@ -244,6 +245,7 @@ impl<F: Face> Engine<F> {
                 timer: 0,
                 since: 0,
                 due: 0,
+                paging: Paging::None,
                 queued: false,
                 away: away.map(|requester| Box::new(Away::new(requester))),
                 far: req.far,
@@ -257,6 +259,7 @@ impl<F: Face> Engine<F> {
                 inbound,
                 received: resp.received,
                 established: resp.established,
+                paging: Paging::None,
                 receiving: resp.receiving,
                 lending: Default::default(),
                 heard_by: None,
@@ -275,6 +278,8 @@ impl<F: Face> Engine<F> {
                 .set_wait(&mut self.objects, index, req.wait, term);
         }
         self.turns.lift_off(&mut self.objects, index, under_way);
+        self.objects
+            .waits_for_pages(index, [req.paging, resp.paging]);
         match resp.target {
             Some(target) => self.restore_target(vf, of, index, target, now),
             None => Ok(()),

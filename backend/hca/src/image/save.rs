@@ -214,7 +214,9 @@ impl<F: Face> Engine<F> {
                     .qps
                     .in_slot(at)
                     .and_then(|index| objects.qps.get(index.0));
-                let qp = qp.filter(|qp| qp.req.wait == Wait::Rest);
+                let again =
+                    |qp: &&Qp<F>| qp.req.wait == Wait::Rest || qp.req.paging.is_to_be_told();
+                let qp = qp.filter(again);
                 image.ready.extend(qp.map(|qp| qp.core.qpn));
                 1
             }
@@ -304,7 +306,7 @@ impl<F: Face> Objects<F> {
 
     pub(crate) fn save_qp(&self, Qp { core, req, resp }: &Qp<F>, now: u64) -> QpImageV1<F> {
         let wait = match req.wait {
-            Wait::Rest => Wait::None,
+            Wait::Rest | Wait::Page => Wait::None,
             wait => wait,
         };
         let due = match wait {
@@ -332,6 +334,7 @@ impl<F: Face> Objects<F> {
                 rnr_left: req.rnr_left,
                 wait,
                 due,
+                paging: req.paging.lasting(),
                 away: req.away.as_ref().map(|away| away.requester.save(now)),
                 far: req.far,
             },
@@ -351,6 +354,7 @@ impl<F: Face> Objects<F> {
                 inbound: resp.inbound.as_ref().map(save_inbound),
                 received: resp.received,
                 established: resp.established,
+                paging: resp.paging.lasting(),
                 receiving: resp.receiving.clone(),
                 target: match &resp.role {
                     Role::Target(target) => Some(self.save_target(target, now)),

@@ -7,17 +7,18 @@ use wire::{Gid, Lid, MadPacket, PKey, QKey, Qpn, Sl};
 
 use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
+use crate::engine::paging::{PageFault, Paging};
 use crate::engine::progress::{Outcome, failed};
 use crate::engine::rest::{For, RESTS};
 use crate::engine::vf::{CachedRoute, ROUTE_CACHE};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::memory::access::{Cursor, Domain, Source as Bytes, copy, read_payload};
-use crate::memory::mr::Access;
+use crate::memory::access::{Cursor, Domain, copy_whole, read_payload};
+use crate::memory::mr::{Access, KeyError};
 use crate::subnet::{Crossing, Envelope, Heading, NoRoute, Route, WrongKey};
 use crate::transport::{DATAGRAM_WORDS, Destination};
-use crate::verbs::qp::{Qp, QpState, RecvQueue, Transport};
-use crate::verbs::reason::Reason;
+use crate::verbs::qp::{Inbound, Qp, QpState, RecvQueue, Transport};
+use crate::verbs::reason::{KeyFault, Reason};
 use crate::verbs::work::{
     AddressVector, CompletionEntry, GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status,
 };
@@ -115,6 +116,7 @@ impl<F: Face> Engine<F> {
         self.datagram = Some(buffer);
         match gathered {
             Ok(()) => Outcome::Done(len as u32),
+            Err(Reason::LocalKey(KeyFault::Absent)) => Outcome::Absent,
             Err(reason) => failed(wr, Status::LocalProtection, reason),
         }
     }
@@ -419,6 +421,10 @@ impl<F: Face> Engine<F> {
             };
             return self.subnet.wrong_key(id, key, &envelope);
         }
+        let paging = qp.resp.paging;
+        if paging == Paging::Told {
+            return;
+        }
         let Some((mut recv, srqn)) = self.take_datagram_receive(index) else {
             return;
         };
@@ -441,12 +447,29 @@ impl<F: Face> Engine<F> {
             keys: &vf.keys,
             pd,
         };
-        let status = if capacity < total as u64 {
-            Status::LocalLength
-        } else if scatter_datagram(domain, &recv, datagram) {
-            Status::Success
+        let scattered = if capacity < total as u64 {
+            Err(None)
+        } else if paging == Paging::Denied {
+            Err(Some(KeyError::Unmapped(0)))
         } else {
-            Status::LocalProtection
+            scatter_datagram(domain, &recv, datagram)
+        };
+        if let Err(Some(KeyError::Absent(_))) = scattered
+            && F::hears_of_pages(&vf.face)
+        {
+            // It is dropped, and the next one finds the request here, and the page.
+            let inbound = Inbound { wr: recv, srqn, pd };
+            let fault = PageFault::receive(&qp.core, &inbound, 0);
+            if let Some(qp) = self.objects.qps.get_mut(index.0) {
+                qp.resp.inbound = Some(inbound);
+            }
+            self.responder_waits(index, fault);
+            return;
+        }
+        let status = match scattered {
+            Ok(()) => Status::Success,
+            Err(_) if capacity < total as u64 => Status::LocalLength,
+            Err(_) => Status::LocalProtection,
         };
         let entry = CompletionEntry {
             qpn: qp.core.qpn,
@@ -497,6 +520,12 @@ impl<F: Face> Engine<F> {
         recv.clear();
         let Objects { qps, vfs, srqs, .. } = &mut self.objects;
         let qp = qps.get_mut(index.0)?;
+        if let Some(inbound) = qp.resp.inbound.take() {
+            // Of a datagram that was dropped.
+            qp.resp.paging = Paging::None;
+            self.spare_recvs.keep(recv);
+            return Some((inbound.wr, inbound.srqn));
+        }
         let dma = &vfs[usize::from(qp.core.vf.0)].dma;
         let (taken, srqn) = match &mut qp.resp.queue {
             RecvQueue::Own(queue) => (F::take_recv(dma, queue, &mut recv), None),
@@ -572,7 +601,7 @@ fn scatter_datagram<D: crate::memory::dma::Dma>(
     domain: Domain<'_, D>,
     recv: &RecvWr,
     datagram: &mut Datagram<'_>,
-) -> bool {
+) -> Result<(), Option<KeyError>> {
     let mut left = LONGEST_WALK;
     let scattered = scatter(domain, recv, datagram, &mut left);
     datagram.cost += LONGEST_WALK - left;
@@ -584,21 +613,16 @@ fn scatter<D: crate::memory::dma::Dma>(
     recv: &RecvWr,
     datagram: &mut Datagram<'_>,
     budget: &mut i64,
-) -> bool {
+) -> Result<(), Option<KeyError>> {
     let mut offset = 0;
     if let Some(header) = &mut datagram.grh {
         let mut to = Cursor::new(domain, &recv.sges, 0, Access::LOCAL_WRITE);
-        let bytes = VolatileSlice::from(&mut header[..]);
-        match copy::<D, D>(&mut Bytes::Bytes(bytes), &mut to, GRH_LEN as u64, budget) {
-            Ok(done) if done == GRH_LEN as u64 => {}
-            _ => return false,
-        }
+        copy_whole(VolatileSlice::from(&mut header[..]), &mut to, budget)?;
     }
     offset += GRH_LEN as u64;
-    let len = datagram.payload.len() as u64;
     let mut to = Cursor::new(domain, &recv.sges, offset, Access::LOCAL_WRITE);
-    let bytes = VolatileSlice::from(&mut datagram.payload[..]);
-    matches!(copy::<D, D>(&mut Bytes::Bytes(bytes), &mut to, len, budget), Ok(done) if done == len)
+    let payload = VolatileSlice::from(&mut datagram.payload[..]);
+    copy_whole(payload, &mut to, budget)
 }
 
 /// The global route header that a receiver sees (8.3).

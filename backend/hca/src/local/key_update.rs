@@ -9,7 +9,8 @@ use crate::face::Face;
 use crate::memory::access::{Domain, read_payload};
 use crate::memory::dma::Dma;
 use crate::memory::mr::{Access, KeyError, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
-use crate::memory::pages::is_narrow;
+use crate::memory::pages::{ABSENT, is_narrow};
+use crate::memory::uniform::{MAX_STRETCHES, Stretch};
 use crate::verbs::qp::Transport;
 use crate::verbs::reason::Reason;
 use crate::verbs::work::{KeyUpdate, SendWr, Status};
@@ -157,15 +158,20 @@ fn permits(region: &MemoryKey, update: &KeyUpdate) -> bool {
         Translation::Indirect(_) => first
             .checked_add(count)
             .is_some_and(|end| end <= region.capacity.min(MAX_KLMS) as u64 + PADDING),
+        Translation::Uniform { .. } => first
+            .checked_add(count)
+            .is_some_and(|end| end <= region.capacity.min(MAX_STRETCHES) as u64 + PADDING),
     };
     // A driver may name a page size of keys without pages: Linux does, of 0.
     region.updatable
         && (count == 0 || fits)
         && (region.free || !update.check_free)
-        && (!matches!(region.translation, Translation::Pages { .. })
-            || update
-                .log_page_size
-                .is_none_or(|log_size| PAGE_SIZES.contains(&log_size)))
+        && (!matches!(
+            region.translation,
+            Translation::Pages { .. } | Translation::Uniform { .. }
+        ) || update
+            .log_page_size
+            .is_none_or(|log_size| PAGE_SIZES.contains(&log_size)))
 }
 
 /// Gathers the bytes of the translations, none when the update has none.
@@ -199,7 +205,7 @@ enum Laid {
     All,
     /// The others follow in a later turn.
     Some,
-    /// The key cannot have them, and has none of them.
+    /// The key cannot have them, and has none of them, or, where its stretches are of one size, no more.
     Refused,
 }
 
@@ -233,7 +239,13 @@ fn lay<F: Face>(
                     F::decode_pages(bytes, &mut new);
                     *budget -= bytes.len() as i64;
                     let narrow = new.iter().copied().all(is_narrow);
-                    pages.held_with(first, count, narrow) <= most
+                    let absent = new.iter().all(|&entry| entry & ABSENT == ABSENT);
+                    let held = if absent {
+                        pages.held_without(first, count)
+                    } else {
+                        pages.held_with(first, count, narrow)
+                    };
+                    held <= most
                 };
                 if count == 0 || !fits {
                     return Laid::Refused;
@@ -247,6 +259,29 @@ fn lay<F: Face>(
             pages.replace(first + update.laid / ENTRY, &new);
             // A block that changes its form is made anew.
             *budget -= (bytes.len() + pages.held().saturating_sub(had)) as i64;
+            update.laid += bytes.len();
+            if update.laid == count * ENTRY {
+                Laid::All
+            } else {
+                Laid::Some
+            }
+        }
+        Translation::Uniform { list, .. } => {
+            const ENTRY: usize = OCTWORD as usize;
+            let count = update.gathered.len() / ENTRY;
+            let count = count.min(region.capacity.saturating_sub(offset));
+            let bytes = &update.gathered[update.laid..count * ENTRY];
+            let bytes = &bytes[..bytes.len().min(step / ENTRY * ENTRY)];
+            let mut klms = Vec::with_capacity(bytes.len() / ENTRY);
+            F::decode_klms(bytes, &mut klms);
+            let new: Vec<Stretch> = klms.iter().map(|klm| (klm.key, klm.addr)).collect();
+            let at = offset + update.laid / ENTRY;
+            // Those of earlier turns stay: the key is its owner's.
+            if count == 0 || list.held_with(at, &new) > most {
+                return Laid::Refused;
+            }
+            list.replace(at, new.into_iter());
+            *budget -= 2 * bytes.len() as i64;
             update.laid += bytes.len();
             if update.laid == count * ENTRY {
                 Laid::All
@@ -289,8 +324,10 @@ fn lay<F: Face>(
 
 /// Changes everything else that an update names; the rest stays as the key was created.
 fn set_fields(region: &mut MemoryKey, update: &KeyUpdate) {
-    if let (Some(new), Translation::Pages { log_size, .. }) =
-        (update.log_page_size, &mut region.translation)
+    if let (
+        Some(new),
+        Translation::Pages { log_size, .. } | Translation::Uniform { log_size, .. },
+    ) = (update.log_page_size, &mut region.translation)
     {
         *log_size = new;
     }

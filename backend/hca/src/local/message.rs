@@ -4,12 +4,14 @@
 use vm_memory::VolatileSlice;
 use wire::{Qpn, Sl};
 
+use crate::engine::paging::PageFault;
 use crate::engine::progress::Outcome;
 use crate::engine::traffic::{PathId, PathTraffic};
 use crate::engine::vf::Vf;
 use crate::face::Face;
 use crate::memory::access::{
-    CopyError, Cursor, Domain, Source, WINDOW_COST, check_list, checked_window, copy, fits, window,
+    CopyError, Cursor, Domain, Source, WINDOW_COST, check_list, checked_window, copy, fits,
+    is_absent_at, is_absent_in, window,
 };
 use crate::memory::dma::copy_in_order;
 use crate::memory::mr::{Access, KeyError, MemoryKey};
@@ -174,8 +176,64 @@ impl<F: Face> Message<'_, F> {
                 _ => Refusal::Local,
             };
         }
+        if let Some(absent) = self.absent(wr, refusal) {
+            return absent;
+        }
         wr.reason = self.reason(wr, refusal);
         refusal
+    }
+
+    /// Whether a message stands because a page is not there, and at which end. A copy that comes to such a page
+    /// ends before it.
+    fn absent(&self, wr: &SendWr, refusal: Refusal) -> Option<Refusal> {
+        let at = self.req.offset;
+        let found = match refusal {
+            Refusal::LocalAbsent => true,
+            Refusal::Local => {
+                let needed = local_access(wr.operation);
+                is_absent_at(self.requester_domain(), wr, at, needed)
+            }
+            Refusal::Operation => {
+                let inbound = self.resp.inbound.as_ref()?;
+                let domain = Domain {
+                    pd: inbound.pd,
+                    ..self.responder_domain()
+                };
+                is_absent_in(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE)
+            }
+            Refusal::Access => {
+                let needed = match wr.operation {
+                    Operation::Write | Operation::WriteImm => Access::REMOTE_WRITE,
+                    Operation::Read => Access::REMOTE_READ,
+                    operation if operation.is_atomic() => Access::ATOMIC,
+                    _ => return None,
+                };
+                let list = [Sge {
+                    addr: wr.remote_addr,
+                    lkey: wr.rkey,
+                    len: self.len as u32,
+                }];
+                is_absent_in(self.responder_domain(), &list, at, needed)
+            }
+            _ => false,
+        };
+        found.then_some(match refusal {
+            Refusal::Local | Refusal::LocalAbsent => Refusal::LocalAbsent,
+            _ => Refusal::Absent,
+        })
+    }
+
+    /// The page fault of a responder.
+    #[cold]
+    pub fn fault(&self, wr: &SendWr) -> PageFault {
+        let at = self.req.offset;
+        match (&self.resp.inbound, Refusal::without_page(wr.operation)) {
+            (Some(inbound), Refusal::Operation) => PageFault::receive(self.to_core, inbound, at),
+            _ => {
+                let memory = (wr.rkey, wr.remote_addr, self.len as u32);
+                PageFault::remote(self.to_core, wr.operation, memory, at)
+            }
+        }
     }
 
     /// Why the requester's request was refused, its own list apart.
@@ -471,6 +529,20 @@ impl<F: Face> Message<'_, F> {
         }
         self.check_remote(wr, 8, Access::ATOMIC)?;
         check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
+        // The answer has a place before there is one: an atomic is not done twice.
+        let mut to = Cursor::new(self.requester_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
+        let mut place = None;
+        let mut room = 0;
+        while room < 8 {
+            let window = to.window(8 - room, budget).map_err(|error| match error {
+                KeyError::Absent(_) => Refusal::LocalAbsent,
+                _ => Refusal::Local,
+            })?;
+            let Some(window) = window else { break };
+            room += window.len() as u64;
+            to.advance(window.len() as u64);
+            place = Some(window);
+        }
         let original = atomic_at(
             self.responder_domain(),
             wr.operation,
@@ -484,6 +556,11 @@ impl<F: Face> Message<'_, F> {
         // mode 1 of the interface), little endian for every host we run on.
         let mut bytes = original.to_le_bytes();
         let source = VolatileSlice::from(&mut bytes[..]);
+        if let Some(place) = place.filter(|place| place.len() == 8) {
+            copy_in_order(&source, &place);
+            *budget -= WINDOW_COST;
+            return Ok(Progress::Done);
+        }
         let mut to = Cursor::new(self.requester_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
         // Done as a whole, whatever is left of the turn.
         let mut left = i64::MAX;
@@ -515,15 +592,21 @@ pub(crate) fn check_local<D>(domain: Domain<'_, D>, wr: &SendWr) -> Result<(), K
     if wr.is_inline {
         return Ok(());
     }
-    let needed = if wr.operation.fills_list() {
-        Access::LOCAL_WRITE
-    } else {
-        Access::LOCAL_READ
-    };
+    let needed = local_access(wr.operation);
     if wr.is_mixed() {
         return check_pieces(domain, wr, needed);
     }
     check_list(domain, &wr.sges, needed)
+}
+
+/// What a request does with its own list.
+#[inline]
+const fn local_access(operation: Operation) -> Access {
+    if operation.fills_list() {
+        Access::LOCAL_WRITE
+    } else {
+        Access::LOCAL_READ
+    }
 }
 
 fn check_pieces<D>(domain: Domain<'_, D>, wr: &SendWr, needed: Access) -> Result<(), KeyError> {

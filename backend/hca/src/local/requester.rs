@@ -8,6 +8,7 @@ use wire::{Qpn, Sl};
 
 use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
+use crate::engine::paging::{PageFault, Paging, RETRY_CODE};
 use crate::engine::progress::{Outcome, failed};
 use crate::engine::vf::CachedRoute;
 use crate::engine::{Engine, QpIndex};
@@ -19,7 +20,7 @@ use crate::transport::HEADER_WORDS;
 use crate::transport::refusal::Refusal;
 use crate::verbs::dynamic::Role;
 use crate::verbs::qp::{Peer, Qp, QpState, RecvQueue, Transport};
-use crate::verbs::reason::Reason;
+use crate::verbs::reason::{KeyFault, Reason};
 use crate::verbs::work::{Operation, RecvKind, SendWr, Status};
 
 /// Longest message (the port's maximum, 2^30 bytes).
@@ -118,6 +119,9 @@ impl<F: Face> Engine<F> {
             }
         };
         let transport = message.from_core.transport;
+        if message.resp.paging != Paging::None {
+            return self.waits_for_page(index, peer, wr, len);
+        }
         if message.req.offset == 0 {
             if message.req.psn != message.resp.psn
                 && let Some(outcome) = out_of_order(&mut message, transport, wr.operation)
@@ -138,6 +142,10 @@ impl<F: Face> Engine<F> {
                 Outcome::Done(len as u32)
             }
             Ok(Progress::Partly) => Outcome::Partly,
+            Err(Refusal::Absent) => {
+                let fault = message.fault(wr);
+                return self.misses_page(index, peer, wr, fault);
+            }
             Err(refusal) => return self.refused(index, peer, transport, refusal, len),
         };
         if !std::mem::replace(&mut message.resp.established, true) {
@@ -147,6 +155,43 @@ impl<F: Face> Engine<F> {
             self.deliver(peer, wr, len as u32);
         }
         finished
+    }
+
+    /// The responder waits for a page, or one does not come.
+    #[cold]
+    fn waits_for_page(&mut self, index: QpIndex, peer: Peer, wr: &mut SendWr, len: u64) -> Outcome {
+        let Some(to) = self.objects.qps.get_mut(peer.qp.0) else {
+            return Outcome::Unanswered;
+        };
+        let transport = to.core.transport;
+        let refusal = if to.resp.paging == Paging::Denied {
+            to.resp.paging = Paging::None;
+            wr.reason = Reason::RemoteKey(KeyFault::Absent);
+            Refusal::without_page(wr.operation)
+        } else {
+            Refusal::Absent
+        };
+        self.refused(index, peer, transport, refusal, len)
+    }
+
+    /// The responder needs a page that is not there.
+    #[cold]
+    fn misses_page(
+        &mut self,
+        index: QpIndex,
+        peer: Peer,
+        wr: &mut SendWr,
+        fault: PageFault,
+    ) -> Outcome {
+        let refusal = if self.responder_waits(peer.qp, fault) {
+            Refusal::Absent
+        } else {
+            wr.reason = Reason::RemoteKey(KeyFault::Absent);
+            Refusal::without_page(wr.operation)
+        };
+        let transport = self.objects.qps.get(index.0).map(|qp| qp.core.transport);
+        let transport = transport.unwrap_or(Transport::Rc);
+        self.refused(index, peer, transport, refusal, wr.payload_len())
     }
 
     /// The responder has got a whole message: completes its receive request.
@@ -249,6 +294,9 @@ impl<F: Face> Engine<F> {
         }
         let requester = match refusal {
             Refusal::Local => return Outcome::Failed(Status::LocalProtection),
+            Refusal::LocalAbsent => return Outcome::Absent,
+            Refusal::Absent if reliable => return Outcome::NotReady(RETRY_CODE),
+            Refusal::Absent => return self.objects.dropped(index, len, peer.mtu),
             Refusal::LocalLength => return Outcome::Failed(Status::LocalLength),
             Refusal::NotReady(code) if reliable => return Outcome::NotReady(code),
             Refusal::NotReady(_) | Refusal::Invalid | Refusal::Access if !reliable => {

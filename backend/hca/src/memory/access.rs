@@ -293,7 +293,8 @@ pub(crate) const fn fits(len: u64, budget: i64) -> bool {
 
 /// Copies `len` bytes, or fewer when `budget` (in bytes) runs out but some in
 /// any case, and returns how many. One copy, from guest memory to guest memory.
-/// The last bytes of `len` may overdraw the budget by [`OVERDRAFT`].
+/// The last bytes of `len` may overdraw the budget by [`OVERDRAFT`]. A page that is not there ends the turn where it
+/// is not the first: what precedes it is not copied twice.
 ///
 /// # Errors
 /// [`CopyError`] names the failing end; what precedes it has been copied.
@@ -316,12 +317,18 @@ pub fn copy<A: Dma, B: Dma>(
         } else {
             left.min((*budget).max(WINDOW_COST) as u64)
         };
-        let Some(source) = from.window(max, budget).map_err(CopyError::From)? else {
-            break;
+        let source = match from.window(max, budget) {
+            Ok(Some(source)) => source,
+            Ok(None) => break,
+            Err(error) if done > 0 && is_absent(error) => return pause(done, budget),
+            Err(error) => return Err(CopyError::From(error)),
         };
         let max = max.min(source.len() as u64);
-        let Some(target) = to.window(max, budget).map_err(CopyError::To)? else {
-            break;
+        let target = match to.window(max, budget) {
+            Ok(Some(target)) => target,
+            Ok(None) => break,
+            Err(error) if done > 0 && is_absent(error) => return pause(done, budget),
+            Err(error) => return Err(CopyError::To(error)),
         };
         let source = match source.subslice(0, source.len().min(max as usize)) {
             Ok(slice) => slice,
@@ -334,4 +341,69 @@ pub fn copy<A: Dma, B: Dma>(
         *budget -= (copied as i64).max(WINDOW_COST);
     }
     Ok(done)
+}
+
+#[cold]
+const fn is_absent(error: KeyError) -> bool {
+    matches!(error, KeyError::Absent(_))
+}
+
+/// Some bytes have been copied, and what follows is not there.
+#[cold]
+fn pause(done: u64, budget: &mut i64) -> Result<u64, CopyError> {
+    *budget = (*budget).min(0);
+    Ok(done)
+}
+
+/// Copies all of `from`, as far as `budget` goes.
+///
+/// # Errors
+/// What is wrong with the memory where the copy ended; `None` where it has no room, or is in too many
+/// pieces.
+#[inline]
+pub(crate) fn copy_whole<D: Dma>(
+    from: VolatileSlice<'_>,
+    to: &mut Cursor<'_, D>,
+    budget: &mut i64,
+) -> Result<(), Option<KeyError>> {
+    let len = from.len() as u64;
+    match copy::<D, D>(&mut Source::Bytes(from), to, len, budget) {
+        Ok(copied) if copied == len => Ok(()),
+        Ok(_) => Err(to.window(1, &mut { 0 }).err()),
+        Err(CopyError::To(error) | CopyError::From(error)) => Err(Some(error)),
+    }
+}
+
+/// Whether byte `offset` of a request's own memory is on a page that is not there.
+#[cold]
+pub(crate) fn is_absent_at<D: Dma>(
+    domain: Domain<'_, D>,
+    wr: &SendWr,
+    mut offset: u64,
+    needed: Access,
+) -> bool {
+    for piece in wr.pieces() {
+        if offset < piece.len() {
+            let Piece::Memory(sge) = piece else {
+                return false;
+            };
+            let (addr, len) = (sge.addr.wrapping_add(offset), piece.len() - offset);
+            let found = window(domain, sge.lkey, addr, len, needed, &mut { 0 });
+            return found.is_err_and(is_absent);
+        }
+        offset -= piece.len();
+    }
+    false
+}
+
+/// The same of a list.
+#[cold]
+pub(crate) fn is_absent_in<D: Dma>(
+    domain: Domain<'_, D>,
+    list: &[Sge],
+    offset: u64,
+    needed: Access,
+) -> bool {
+    let found = Cursor::new(domain, list, offset, needed).window(u64::MAX, &mut { 0 });
+    found.is_err_and(is_absent)
 }

@@ -8,7 +8,8 @@ use thiserror::Error;
 use wire::Qpn;
 
 use crate::memory::lending::Lent;
-use crate::memory::pages::PageList;
+use crate::memory::pages::{NO_READ, NO_WRITE, PageList};
+use crate::memory::uniform::{NULL_KEY, Stretches};
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
 
@@ -133,6 +134,13 @@ pub enum Translation {
     Stretch {
         /// DMA address of the first byte.
         first: u64,
+    },
+    /// Stretches of other keys, all of one size, of which any may be away.
+    Uniform {
+        /// Their size as a power of two.
+        log_size: u8,
+        /// The stretches.
+        list: Stretches,
     },
 }
 
@@ -267,6 +275,7 @@ impl Translation {
             Self::Physical | Self::Stretch { .. } => 0,
             Self::Pages { pages, .. } => pages.len(),
             Self::Indirect(list) => list.entries.len(),
+            Self::Uniform { .. } => 0,
         }
     }
 
@@ -277,6 +286,7 @@ impl Translation {
             Self::Physical | Self::Stretch { .. } => 0,
             Self::Pages { pages, .. } => pages.held(),
             Self::Indirect(list) => list.held(),
+            Self::Uniform { list, .. } => list.held(),
         }
     }
 }
@@ -306,6 +316,9 @@ pub enum KeyError {
     /// The guest memory behind the region is gone.
     #[error("memory key {0:#010x} points to memory that is not mapped")]
     Unmapped(u32),
+    /// The page is not there now, or must not be written now. Its owner brings it when it is told.
+    #[error("a page of memory key {0:#010x} is not there")]
+    Absent(u32),
 }
 
 /// A memory key and the region it stands for.
@@ -529,10 +542,9 @@ impl KeyTable {
         match &region.translation {
             Translation::Physical => Ok((addr, len)),
             Translation::Pages { log_size, pages } => {
-                translate_pages(*log_size, pages, region.start, addr, len)
-                    .ok_or(KeyError::Unmapped(key))
+                translate_pages(*log_size, pages, region.start, key, addr, len, needed)
             }
-            Translation::Indirect(_) => {
+            Translation::Indirect(_) | Translation::Uniform { .. } => {
                 self.translate_indirect(region, key, addr, len, needed, budget)
             }
             Translation::Stretch { first } => Ok((within_stretch(*first, region.start, addr), len)),
@@ -550,27 +562,40 @@ impl KeyTable {
         budget: &mut i64,
     ) -> Result<(u64, u64), KeyError> {
         for depth in 0..=MAX_INDIRECTION {
-            let list = match &region.translation {
+            let step = match &region.translation {
                 Translation::Physical => return Ok((addr, len)),
                 Translation::Pages { log_size, pages } => {
-                    return translate_pages(*log_size, pages, region.start, addr, len)
-                        .ok_or(KeyError::Unmapped(key));
+                    return translate_pages(*log_size, pages, region.start, key, addr, len, needed);
+                }
+                _ if depth == MAX_INDIRECTION => break,
+                Translation::Indirect(list) => {
+                    let offset = addr.wrapping_sub(region.start);
+                    let found = list.find(offset, budget);
+                    let (klm, into) = found.ok_or(KeyError::Bounds { key, addr, len })?;
+                    (klm.key, klm.addr, into, u64::from(klm.len) - into)
+                }
+                Translation::Uniform { log_size, list } => {
+                    *budget -= STEP_COST;
+                    let mask = (1 << log_size) - 1;
+                    let offset = addr.wrapping_sub(region.start & !mask);
+                    let at = usize::try_from(offset >> log_size).unwrap_or(usize::MAX);
+                    let (other, first) = list.get(at);
+                    if other == NULL_KEY {
+                        return Err(KeyError::Absent(key));
+                    }
+                    let into = offset & mask;
+                    (other, first, into, mask + 1 - into)
                 }
                 Translation::Stretch { first } => {
                     return Ok((within_stretch(*first, region.start, addr), len));
                 }
-                Translation::Indirect(_) if depth == MAX_INDIRECTION => break,
-                Translation::Indirect(list) => list,
             };
-            let offset = addr.wrapping_sub(region.start);
-            let (klm, into) =
-                list.find(offset, budget)
-                    .ok_or(KeyError::Bounds { key, addr, len })?;
-            len = len.min(u64::from(klm.len) - into);
-            addr = klm.addr.wrapping_add(into);
+            let (other, first, into, most) = step;
+            len = len.min(most);
+            addr = first.wrapping_add(into);
             needed = needed.behind_indirection();
             let pd = region.pd;
-            key = klm.key;
+            key = other;
             region = self.check(key, pd, addr, len, needed)?;
         }
         Err(KeyError::Invalid(key))
@@ -589,14 +614,22 @@ fn translate_pages(
     log_size: u8,
     pages: &PageList,
     start: u64,
+    key: u32,
     addr: u64,
     len: u64,
-) -> Option<(u64, u64)> {
+    needed: Access,
+) -> Result<(u64, u64), KeyError> {
     let mask = (1_u64 << log_size) - 1;
     let offset = addr.wrapping_sub(start & !mask);
-    let index = usize::try_from(offset >> log_size).ok()?;
     let within = offset & mask;
-    let base = pages.get(index)? & !mask;
+    let index = usize::try_from(offset >> log_size).ok();
+    let entry = index.and_then(|index| Some((index, pages.get(index)?)));
+    let (index, entry) = entry.ok_or(KeyError::Unmapped(key))?;
+    // Whatever writes a page needs it writable, atomics too.
+    let missing = if needed.writes() { NO_WRITE } else { NO_READ };
+    if entry & missing != 0 {
+        return Err(KeyError::Absent(key));
+    }
     let mut run = mask + 1 - within;
     // Neighbouring pages often lie side by side; one longer window is cheaper
     // than several short ones.
@@ -604,12 +637,40 @@ fn translate_pages(
         let wanted = usize::try_from((len - run).div_ceil(mask + 1)).unwrap_or(usize::MAX);
         run += pages.side_by_side(index, wanted, log_size) * (mask + 1);
     }
-    Some((base + within, run.min(len)))
+    Ok(((entry & !mask) + within, run.min(len)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at(pages: &PageList, start: u64, addr: u64, len: u64) -> Option<(u64, u64)> {
+        translate_pages(12, pages, start, 7, addr, len, Access::LOCAL_READ).ok()
+    }
+
+    /// A page says by itself what may be done with it, and a window ends before one that says less.
+    #[test]
+    fn pages_that_are_not_there() {
+        let entries = [
+            0x1000,
+            0x2000 | NO_WRITE,
+            0x3000 | NO_WRITE,
+            3,
+            0x5000 | NO_READ,
+        ];
+        let pages = PageList::with_entries(12, entries);
+        let look = |addr, needed| translate_pages(12, &pages, 0, 7, addr, 0x10_0000, needed);
+        let absent = Err(KeyError::Absent(7));
+        assert_eq!(look(0x10, Access::LOCAL_READ), Ok((0x1010, 0xff0)));
+        assert_eq!(look(0x10, Access::REMOTE_WRITE), Ok((0x1010, 0xff0)));
+        assert_eq!(look(0x1000, Access::REMOTE_READ), Ok((0x2000, 0x2000)));
+        assert_eq!(look(0x1000, Access::LOCAL_WRITE), absent);
+        assert_eq!(look(0x1000, Access::ATOMIC), absent);
+        assert_eq!(look(0x3000, Access::LOCAL_READ), absent);
+        assert_eq!(look(0x4000, Access::LOCAL_READ), absent);
+        assert_eq!(look(0x4000, Access::LOCAL_WRITE), Ok((0x5000, 0x1000)));
+        assert_eq!(look(0x5000, Access::LOCAL_READ), Err(KeyError::Unmapped(7)));
+    }
 
     fn key(translation: Translation, start: u64, len: u64) -> MemoryKey {
         MemoryKey {
@@ -631,7 +692,7 @@ mod tests {
     fn pages_start_at_the_rounded_address() {
         let pages = PageList::new(12, [0x10_0000, 0x20_0000, 0x20_1000]);
         assert_eq!(
-            translate_pages(12, &pages, 0x7f00_0123, 0x7f00_0123, 4096),
+            at(&pages, 0x7f00_0123, 0x7f00_0123, 4096),
             Some((0x10_0123, 0xedd))
         );
         // of a longer run too, whatever it ends with
@@ -639,18 +700,15 @@ mod tests {
         for gap in [20, 8, 7, 1] {
             run[gap] += 4096;
             let pages = PageList::new(12, run.iter().copied());
-            let window = translate_pages(12, &pages, 0, 16, 1 << 20);
+            let window = at(&pages, 0, 16, 1 << 20);
             assert_eq!(window, Some((0x40_0010, gap as u64 * 4096 - 16)), "{gap}");
         }
         // the two neighbours are one window
         assert_eq!(
-            translate_pages(12, &pages, 0x7f00_0123, 0x7f00_1000, 8192),
+            at(&pages, 0x7f00_0123, 0x7f00_1000, 8192),
             Some((0x20_0000, 8192))
         );
-        assert_eq!(
-            translate_pages(12, &pages, 0x7f00_0123, 0x7f00_3000, 1),
-            None
-        );
+        assert_eq!(at(&pages, 0x7f00_0123, 0x7f00_3000, 1), None);
     }
 
     #[test]

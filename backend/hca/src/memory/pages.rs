@@ -23,9 +23,17 @@ pub(crate) const MAX_PAGES: u64 = 1 << 28;
 #[error("a list of more than {MAX_PAGES} pages, or of blocks that do not fit it, is none")]
 pub struct NoPageList;
 
-/// DMA addresses of pages, at 4 KiB or more each. Pages that lie side by side
-/// take no room at all, others four bytes each below 2^44 and eight beyond, and
-/// those that were skipped, at address 0, take room with their neighbours only.
+/// In an entry of a list, beside the address: the page may not be written.
+pub const NO_WRITE: u64 = 1;
+/// The same: the page may not be read.
+pub const NO_READ: u64 = 2;
+/// An entry of a page that is not there.
+pub const ABSENT: u64 = NO_WRITE | NO_READ;
+
+/// DMA addresses of pages, at 4 KiB or more each, and in the low bits of an entry what may not be done with
+/// the page ([`NO_READ`], [`NO_WRITE`]). Pages that lie side by side and are there
+/// take no room at all, others four bytes each below 2^42 and eight beyond, and
+/// those that were skipped, and are not there, take room with their neighbours only.
 #[derive(Debug, Clone)]
 pub struct PageList(List);
 
@@ -34,7 +42,7 @@ enum List {
     /// Pages of any number that lie side by side, or of a block's at most.
     Short(Pages),
     /// The first of them, by blocks. A block that is not there, or ends early,
-    /// is of pages at address 0.
+    /// is of pages that are not there.
     Long {
         blocks: Vec<Option<Box<Pages>>>,
         count: usize,
@@ -51,9 +59,9 @@ enum Pages {
         log_stride: u8,
         count: usize,
     },
-    /// Numbers of 4 KiB pages.
+    /// Numbers of 4 KiB pages, and in the low bits of each what may not be done with it.
     Narrow(Vec<u32>),
-    /// Addresses.
+    /// Addresses, with the same bits.
     Wide(Vec<u64>),
 }
 
@@ -74,6 +82,14 @@ impl Eq for PageList {}
 /// The address of a page, whatever its low bits say besides.
 const fn page(address: u64) -> u64 {
     address >> LOG_SMALLEST << LOG_SMALLEST
+}
+
+/// An entry, without bits that mean nothing. A page that is not there has no address.
+const fn entry(said: u64) -> u64 {
+    match said & ABSENT {
+        ABSENT => ABSENT,
+        missing => page(said) | missing,
+    }
 }
 
 /// Which block a page is in, and where there.
@@ -102,7 +118,18 @@ impl PageList {
         I: IntoIterator<Item = u64>,
         I::IntoIter: ExactSizeIterator + Clone,
     {
-        let addresses = addresses.into_iter().map(page);
+        Self::with_entries(log_size, addresses.into_iter().map(page))
+    }
+
+    /// The list of these entries: addresses, and in the two lowest bits what may not be done with the
+    /// pages.
+    #[must_use]
+    pub fn with_entries<I>(log_size: u8, entries: I) -> Self
+    where
+        I: IntoIterator<Item = u64>,
+        I::IntoIter: ExactSizeIterator + Clone,
+    {
+        let addresses = entries.into_iter().map(entry);
         let count = addresses.len();
         if let Some(run) = Pages::run(log_size, addresses.clone()) {
             return Self(List::Short(run));
@@ -145,6 +172,17 @@ impl PageList {
         };
         let block = blocks.get(at)?.as_deref();
         Some((block.map(Pages::save), block.map_or(0, Pages::len)))
+    }
+
+    /// The same pages, each of which may be read and written.
+    #[must_use]
+    pub fn present(self, log_size: u8) -> Self {
+        let misses = |entry: u64| entry & ABSENT != 0;
+        if self.iter().any(misses) {
+            let addresses: Vec<u64> = self.iter().collect();
+            return Self::new(log_size, addresses);
+        }
+        self
     }
 
     /// The list that an image has.
@@ -205,7 +243,7 @@ impl PageList {
         }
     }
 
-    /// The address of page `index`.
+    /// The entry of page `index`: its address, and what may not be done with it.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<u64> {
@@ -215,12 +253,12 @@ impl PageList {
                 let (block, within) = place(index);
                 let pages = blocks.get(block).and_then(Option::as_deref);
                 let address = pages.and_then(|pages| pages.get(within));
-                (index < *count).then(|| address.unwrap_or(0))
+                (index < *count).then(|| address.unwrap_or(ABSENT))
             }
         }
     }
 
-    /// All addresses.
+    /// All entries.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
         (0..self.len()).filter_map(|index| self.get(index))
     }
@@ -244,7 +282,27 @@ impl PageList {
         }
     }
 
-    /// Bytes that it takes at most with `count` pages at index `at`, all of them below 2^44 if `narrow`.
+    /// Bytes that it takes at most with pages at index `at` that are not there, so many of them.
+    pub(crate) fn held_without(&self, at: usize, count: usize) -> usize {
+        match &self.0 {
+            List::Long { blocks, held, .. } => {
+                let len = self.len().max(at.saturating_add(count));
+                let room = Self::directory(blocks.capacity(), len).saturating_mul(BLOCK_ENTRY);
+                by_block(at, count)
+                    .filter_map(|(block, within, part)| {
+                        let pages = blocks.get(block)?.as_deref()?;
+                        Some(pages.held_with(within, part.len(), true) - pages.held())
+                    })
+                    .fold(room.saturating_add(*held), usize::saturating_add)
+            }
+            List::Short(pages) if pages.len() == 0 && at.saturating_add(count) > BLOCK => {
+                Self::directory(0, at.saturating_add(count)).saturating_mul(BLOCK_ENTRY)
+            }
+            List::Short(_) => self.held_with(at, count, true),
+        }
+    }
+
+    /// Bytes that it takes at most with `count` pages at index `at`, all of them below 2^42 if `narrow`.
     pub(crate) fn held_with(&self, at: usize, count: usize, narrow: bool) -> usize {
         let len = self.len().max(at.saturating_add(count));
         let (room, had, more): (_, _, &dyn Fn(usize, usize, usize) -> usize) = match &self.0 {
@@ -277,7 +335,7 @@ impl PageList {
         }
     }
 
-    /// Puts `new` at index `at`; pages at address 0 fill what is between the end and there.
+    /// Puts the entries `new` at index `at`; pages that are not there fill what is between the end and there.
     pub(crate) fn replace(&mut self, at: usize, new: &[u64]) {
         let end = at + new.len();
         if let List::Short(pages) = &mut self.0 {
@@ -308,6 +366,12 @@ impl PageList {
             blocks.resize(needed, None);
         }
         for (block, within, part) in by_block(at, new.len()) {
+            // What is not there takes no room, as long as nothing of the block is.
+            let whole = part.len() == BLOCK || blocks[block].is_none();
+            if whole && new[part.clone()].iter().all(|new| new & ABSENT == ABSENT) {
+                *held -= blocks[block].take().map_or(0, |pages| pages.held());
+                continue;
+            }
             let pages = blocks[block].get_or_insert_with(|| Box::new(Pages::NONE));
             *held -= pages.held();
             pages.replace(within, &new[part]);
@@ -344,8 +408,7 @@ impl Pages {
     /// Those that do not.
     fn list(addresses: impl Iterator<Item = u64> + Clone) -> Self {
         if addresses.clone().all(is_narrow) {
-            let numbers = addresses.map(|page| (page >> LOG_SMALLEST) as u32);
-            Self::Narrow(numbers.collect())
+            Self::Narrow(addresses.map(number).collect())
         } else {
             Self::Wide(addresses.collect())
         }
@@ -355,6 +418,7 @@ impl Pages {
     fn in_blocks(self) -> List {
         let count = self.len();
         let blocks = match self {
+            pages if pages.len() == 0 => Vec::new(),
             Self::Run {
                 first,
                 log_stride,
@@ -411,7 +475,7 @@ impl Pages {
                     .ok_or(NoPageList)
             }
             BlockImageV1::List(addresses) if addresses.len() <= BLOCK => {
-                Ok(Self::list(addresses.into_iter().map(page)))
+                Ok(Self::list(addresses.into_iter().map(entry)))
             }
             BlockImageV1::List(_) => Err(NoPageList),
         }
@@ -457,7 +521,7 @@ impl Pages {
                 log_stride, count, ..
             } if *log_stride == log_size => (count - index - 1).min(most) as u64,
             Self::Run { .. } => {
-                let later = |at: usize| self.get(index + 1 + at).unwrap_or(0);
+                let later = |at: usize| self.get(index + 1 + at).unwrap_or(ABSENT);
                 let base = self.get(index).unwrap_or(0);
                 let most = most.min(self.len() - index - 1);
                 let mask = (1_u64 << log_size) - 1;
@@ -471,7 +535,7 @@ impl Pages {
         }
     }
 
-    /// Bytes that they take at most with `count` pages at index `at`, all of them below 2^44 if `narrow`.
+    /// Bytes that they take at most with `count` pages at index `at`, all of them below 2^42 if `narrow`.
     fn held_with(&self, at: usize, count: usize, narrow: bool) -> usize {
         let narrow = narrow && self.is_narrow();
         let len = self.len().max(at.saturating_add(count));
@@ -479,22 +543,26 @@ impl Pages {
             .max(self.held())
     }
 
-    /// Puts `new` at index `at`, which with what precedes it is there or is filled with zeros.
+    /// Puts the entries `new` at index `at`, which with what precedes it are there or are filled with pages
+    /// that are not.
     fn replace(&mut self, at: usize, new: &[u64]) {
         let end = at + new.len();
         let narrow = self.is_narrow() && new.iter().copied().all(is_narrow);
         match self {
             Self::Narrow(numbers) if narrow => {
-                let new = new.iter().map(|&page| (page >> LOG_SMALLEST) as u32);
-                lay(numbers, at, end, new);
+                let new = new.iter().map(|&said| number(entry(said)));
+                lay(numbers, at, end, ABSENT as u32, new);
             }
-            Self::Wide(addresses) => lay(addresses, at, end, new.iter().copied().map(page)),
+            Self::Wide(addresses) => {
+                let new = new.iter().copied().map(entry);
+                lay(addresses, at, end, ABSENT, new);
+            }
             _ => {
                 let count = self.len().max(end);
                 let old = self.iter();
                 *self = if narrow {
                     let mut numbers = Vec::with_capacity(count);
-                    numbers.extend(old.map(|page| (page >> LOG_SMALLEST) as u32));
+                    numbers.extend(old.map(number));
                     Self::Narrow(numbers)
                 } else {
                     let mut addresses = Vec::with_capacity(count);
@@ -506,7 +574,7 @@ impl Pages {
         }
     }
 
-    /// Whether all addresses are below 2^44.
+    /// Whether all addresses are below 2^42.
     fn is_narrow(&self) -> bool {
         match self {
             Self::Run { .. } => self.iter().all(is_narrow),
@@ -517,26 +585,32 @@ impl Pages {
 }
 
 /// Whether a page takes four bytes.
-pub(crate) const fn is_narrow(page: u64) -> bool {
-    page >> (LOG_SMALLEST + 32) == 0
+pub(crate) const fn is_narrow(entry: u64) -> bool {
+    entry >> (LOG_SMALLEST + 30) == 0
 }
 
+/// An entry in four bytes.
+const fn number(entry: u64) -> u32 {
+    ((entry >> LOG_SMALLEST << 2) | entry & ABSENT) as u32
+}
+
+/// The entry that four bytes stand for.
 const fn address(number: u32) -> u64 {
-    (number as u64) << LOG_SMALLEST
+    (number as u64 >> 2 << LOG_SMALLEST) | number as u64 & ABSENT
 }
 
-/// Puts the entries from index `at` to `end`.
-fn lay<T: Copy + Default>(list: &mut Vec<T>, at: usize, end: usize, new: impl Iterator<Item = T>) {
+/// Puts the entries from index `at` to `end`, and `absent` before them where the list ends early.
+fn lay<T: Copy>(list: &mut Vec<T>, at: usize, end: usize, absent: T, new: impl Iterator<Item = T>) {
     if let Some(more) = end.checked_sub(list.len()) {
         list.reserve_exact(more);
-        list.resize(end, T::default());
+        list.resize(end, absent);
     }
     for (entry, new) in list[at..end].iter_mut().zip(new) {
         *entry = new;
     }
 }
 
-/// How many of the pages behind the first continue it.
+/// How many of the pages behind the first continue it, and may be used in the same way.
 #[inline]
 fn continued<T: Copy>(pages: &[T], most: usize, log_size: u8, address: impl Fn(T) -> u64) -> u64 {
     /// Pages compared without a branch between them.
@@ -546,7 +620,7 @@ fn continued<T: Copy>(pages: &[T], most: usize, log_size: u8, address: impl Fn(T
     };
     let pages = &pages[..most.min(pages.len())];
     let size = 1_u64 << log_size;
-    let mask = size - 1;
+    let mask = (size - 1) & !ABSENT;
     let mut expected = (address(first) & !mask).wrapping_add(size);
     let mut found = 0;
     for group in pages.chunks(GROUP) {
@@ -613,7 +687,7 @@ mod tests {
             for new in changes {
                 for at in [0, 1, 5] {
                     let (mut pages, mut plain) = (list(12, start), start.to_vec());
-                    plain.resize(plain.len().max(at + new.len()), 0);
+                    plain.resize(plain.len().max(at + new.len()), ABSENT);
                     plain[at..at + new.len()].copy_from_slice(new);
                     let narrow = new.iter().copied().all(is_narrow);
                     let most = pages.held_with(at, new.len(), narrow);
@@ -641,7 +715,7 @@ mod tests {
             for new in [&[0x7000, 0x3000, 0x1000, 0][..], &[BEYOND, 0x1000, 0x2000]] {
                 let (mut pages, mut plain) = (list(12, start), start.clone());
                 for at in places {
-                    plain.resize(plain.len().max(at + new.len()), 0);
+                    plain.resize(plain.len().max(at + new.len()), ABSENT);
                     plain[at..at + new.len()].copy_from_slice(new);
                     let narrow = new.iter().copied().all(is_narrow);
                     let most = pages.held_with(at, new.len(), narrow);
@@ -671,7 +745,7 @@ mod tests {
         pages.replace(29_000_000, &[0x7000]);
         assert_eq!(
             (pages.get(28_999_999), pages.get(29_000_000)),
-            (Some(0), Some(0x7000))
+            (Some(ABSENT), Some(0x7000))
         );
         assert!(pages.held() < 256 << 10, "{}", pages.held());
     }

@@ -7,11 +7,11 @@ use wire::header::Service;
 use wire::{Gid, Qpn};
 
 use super::endpoint::{Afloat, Delayed, Destination, Endpoint, Lossy, Outside, Transmit, Wire};
-use super::frame::{Address, Bytes, Content, Frame};
+use super::frame::{Address, Content, Frame};
 use super::lanes::{Links, Shared};
 use super::mesh::Mesh;
-use super::requester::{Finished, Payload, Requester, Surroundings};
-use super::responder::{Delivery, Reception, Reply, fill};
+use super::requester::{Finished, Requester, Surroundings};
+use super::responder::{Delivery, Reception, Reply};
 use crate::engine::agenda::{REQUEST_COST, TURN};
 use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
@@ -20,15 +20,10 @@ use crate::engine::turns::Turns;
 use crate::engine::vf::{CachedRoute, Vf};
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
-use crate::local::message::check_local;
-use crate::memory::access::{Cursor, Domain, read_payload};
-use crate::memory::dma::Dma;
-use crate::memory::lending::{Lending, Loan, Unread};
-use crate::memory::mr::Access;
+use crate::memory::access::Domain;
 use crate::subnet::{End, LinkId, NoRoute, Route};
-use crate::verbs::qp::{AddressPath, Qp, QpState, Transport};
-use crate::verbs::reason::{KeyFault, Reason};
-use crate::verbs::work::{Operation, SendWr, Sge, Status};
+use crate::verbs::qp::{AddressPath, Qp, QpState, Transport, Wait};
+use crate::verbs::work::{Operation, SendWr, Status};
 
 /// Requests of connections that a function may have taken and not completed, and, apart from these, what
 /// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
@@ -59,39 +54,6 @@ impl Away {
             timer: 0,
             due: 0,
         }
-    }
-}
-
-impl<D: Dma> Payload for Domain<'_, D> {
-    fn check(&self, wr: &SendWr) -> Result<(), Reason> {
-        check_local(*self, wr).map_err(|error| Reason::LocalKey(error.into()))
-    }
-
-    fn gather(&self, wr: &SendWr, offset: u64, to: &mut [u8]) -> Result<(), Reason> {
-        let mut budget = i64::MAX;
-        match read_payload(*self, wr, offset, Access::LOCAL_READ, to, &mut budget) {
-            Ok(read) if read == to.len() => Ok(()),
-            Ok(_) => Err(Reason::LocalKey(KeyFault::Unmapped)),
-            Err(error) => Err(Reason::LocalKey(error.into())),
-        }
-    }
-
-    fn lend(&self, wr: &SendWr, offset: u64, len: u32, own: &mut Lending) -> Option<Box<Loan>> {
-        let [sge] = wr.sges[..] else { return None };
-        if wr.is_inline || wr.is_mixed() {
-            return None;
-        }
-        let addr = sge.addr.wrapping_add(offset);
-        Domain::lend(self, &Sge { addr, len, ..sge }, Access::LOCAL_READ, own)
-    }
-
-    fn scatter(&self, wr: &SendWr, offset: u64, from: Bytes<'_>) -> Result<(), Unread<Reason>> {
-        let mut to = Cursor::new(*self, &wr.sges, offset, Access::LOCAL_WRITE);
-        fill(&mut to, from, &mut { i64::MAX }).map_err(|why| match why {
-            Unread::Stale => Unread::Stale,
-            Unread::Void => Unread::Void,
-            Unread::Fault(()) => Unread::Fault(Reason::LocalKey(KeyFault::Unmapped)),
-        })
     }
 }
 
@@ -150,6 +112,15 @@ impl<F: Face> Engine<F> {
                 self.forget_away(index);
                 return self.make_ready(index);
             }
+            if away.requester.absent().is_some() && qp.req.wait != Wait::Page {
+                self.away_waits(index);
+            }
+            let Some(qp) = self.objects.qps.get(index.0) else {
+                return;
+            };
+            if qp.req.wait == Wait::Page {
+                return self.turns.set_away_timer(&mut self.objects, index);
+            }
             *budget -= REQUEST_COST;
             let (from, reliable) = (qp.core.vf, qp.core.transport.is_reliable());
             if self.waits_with_frames(index) {
@@ -164,7 +135,10 @@ impl<F: Face> Engine<F> {
             if !crowded && let Some(frame) = self.next_frame(index) {
                 *budget -= i64::from(frame.len());
                 self.transmit(index, frame, None);
-            } else if self.finish_requests(index) || (takes && !held && self.take_next(index)) {
+            } else if self.sender_misses_page(index)
+                || self.finish_requests(index)
+                || (takes && !held && self.take_next(index))
+            {
                 continue;
             } else {
                 if crowded && !awaits {
@@ -271,7 +245,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Completes requests that have their answers. Returns whether there were any.
-    fn finish_requests(&mut self, index: QpIndex) -> bool {
+    pub(crate) fn finish_requests(&mut self, index: QpIndex) -> bool {
         let mut any = false;
         while let Some(qp) = self.objects.qps.get_mut(index.0)
             && matches!(
@@ -572,7 +546,11 @@ impl<F: Face> Engine<F> {
             reason,
             delivery,
             refusal,
+            fault,
         } = reply;
+        if let Some(fault) = fault {
+            self.responder_waits(index, fault);
+        }
         if let (Some((content, psn, payload)), Some(address)) =
             (answer, self.objects.address(index))
             && let Some(qp) = self.objects.qps.get(index.0)

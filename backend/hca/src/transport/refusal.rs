@@ -1,6 +1,7 @@
 //! How a responder refuses, and why.
 
 use super::frame::Syndrome;
+use crate::engine::paging::RETRY_CODE;
 use crate::memory::access::Domain;
 use crate::memory::mr::Access;
 use crate::verbs::qp::Core;
@@ -28,6 +29,10 @@ pub(crate) enum Refusal {
     Void,
     /// Nothing: the same, and the requester waits for no answer.
     Stale,
+    /// RNR NAK: memory that it needs is not there.
+    Absent,
+    /// Nothing: the requester's own memory is not there.
+    LocalAbsent,
 }
 
 /// A request that a responder refuses.
@@ -46,10 +51,19 @@ pub(crate) struct Refused<'a, D> {
 }
 
 impl Refusal {
+    /// How a message is refused that needs a page which does not come.
+    pub const fn without_page(operation: Operation) -> Self {
+        match operation {
+            Operation::Send | Operation::SendImm | Operation::SendInvalidate => Self::Operation,
+            _ => Self::Access,
+        }
+    }
+
     /// What the requester is told.
     pub const fn syndrome(self) -> Syndrome {
         match self {
             Self::NotReady(code) => Syndrome::NotReady(code),
+            Self::Absent | Self::LocalAbsent => Syndrome::NotReady(RETRY_CODE),
             Self::Void | Self::Stale => Syndrome::Sequence,
             Self::Invalid => Syndrome::InvalidRequest,
             Self::Access => Syndrome::RemoteAccess,
@@ -82,7 +96,9 @@ impl Refusal {
             // The keys are in order, so it is the memory behind them.
             Self::Local => Reason::LocalKey(KeyFault::Unmapped),
             Self::LocalLength => Reason::AnswerLength,
-            Self::NotReady(_) | Self::Void | Self::Stale => Reason::Status,
+            Self::NotReady(_) | Self::Void | Self::Stale | Self::Absent | Self::LocalAbsent => {
+                Reason::Status
+            }
             Self::Invalid if !granted => Reason::RemoteRight,
             Self::Invalid if needed == Access::ATOMIC => Reason::AtomicAddress,
             Self::Invalid if xrc => Reason::SharedQueue,

@@ -16,7 +16,7 @@ use crate::image::{AwayImageV1, FinishedImageV1, RequestImageV1};
 use crate::local::requester::MAX_MESSAGE;
 use crate::memory::lending::{Lending, Loan, Unread};
 use crate::verbs::qp::{QpAttr, Transport};
-use crate::verbs::reason::Reason;
+use crate::verbs::reason::{KeyFault, Reason};
 use crate::verbs::work::{Operation, SendWr, Status};
 
 /// READs and atomics that are asked for at a time; as many results of atomics a responder keeps.
@@ -116,6 +116,9 @@ pub(crate) struct Requester {
     /// When to look again whether there is room for a frame. No image has it: a restored side looks at once.
     looks_again: Option<u64>,
     finished: VecDeque<Finished>,
+    /// A page of its own memory is not there: the number of the request, and how many bytes precede the page.
+    /// No image has it: a restored side meets the page again.
+    absent: Option<(Psn, u64)>,
 }
 
 impl Requester {
@@ -135,6 +138,7 @@ impl Requester {
             term: None,
             looks_again: None,
             finished: VecDeque::new(),
+            absent: None,
         }
     }
 
@@ -258,6 +262,7 @@ impl Requester {
             term: { image.overdue }.map(|left| Term::new(now, later(left))),
             looks_again: Some(now),
             finished,
+            absent: None,
         })
     }
 
@@ -309,7 +314,7 @@ impl Requester {
         address: Address,
         around: &Surroundings<'_, M>,
     ) -> Option<Frame> {
-        if self.pause.is_some() {
+        if self.pause.is_some() || self.absent.is_some() {
             return None;
         }
         let oldest = self.oldest();
@@ -337,6 +342,11 @@ impl Requester {
         let frame = checked.and_then(|()| request.frame(packet, address, around));
         let frame = match frame {
             Ok(frame) => frame,
+            Err(Reason::LocalKey(KeyFault::Absent)) => {
+                let before = u64::from(packet) * u64::from(around.attr.mtu.bytes());
+                self.absent = Some((request.psn, before));
+                return None;
+            }
             Err(reason) => {
                 request.wr.reason = reason;
                 request.fault = Some(Status::LocalProtection);
@@ -546,6 +556,27 @@ impl Requester {
         self.settle();
     }
 
+    /// The request that waits for a page: its index, whether it fills its list, and the bytes before the page.
+    pub fn absent(&self) -> Option<(u16, bool, u64)> {
+        let (psn, before) = self.absent?;
+        let request = self.requests.iter().find(|request| request.psn == psn)?;
+        let wr = &request.wr;
+        Some((wr.index, wr.operation.fills_list(), before))
+    }
+
+    /// The page is there now, or does not come.
+    pub fn paged(&mut self, there: bool) {
+        let Some((psn, _)) = self.absent.take().filter(|_| !there) else {
+            return;
+        };
+        let mut requests = self.requests.iter_mut();
+        if let Some(request) = requests.find(|request| request.psn == psn) {
+            request.wr.reason = Reason::LocalKey(KeyFault::Absent);
+            request.fault = Some(Status::LocalProtection);
+        }
+        self.settle();
+    }
+
     /// Nobody reads lent memory any more.
     pub fn revoke(&mut self) {
         for request in &mut self.requests {
@@ -671,6 +702,12 @@ impl Requester {
         }
         match around.memory.scatter(&request.wr, offset, bytes) {
             Ok(()) => {}
+            Err(Unread::Fault(Reason::LocalKey(KeyFault::Absent))) => {
+                // It is asked for once more when the page is there.
+                self.absent = Some((request.psn, offset));
+                self.strayed = Some(psn);
+                return self.rewind();
+            }
             Err(Unread::Fault(reason)) => {
                 request.wr.reason = reason;
                 return self.fail(Status::LocalProtection);

@@ -12,16 +12,18 @@ use super::frame::{Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Tar
 use super::refusal::{Refusal, Refused};
 use super::requester::MAX_READS;
 use crate::engine::counters::TrafficCounters;
+use crate::engine::paging::{PageFault, Paging};
 use crate::engine::vf::Vf;
 use crate::face::Face;
 use crate::local::atomic::atomic_result;
 use crate::local::requester::MAX_MESSAGE;
-use crate::memory::access::{Cursor, Domain, Source, copy, read_list, window};
+use crate::memory::access::{Cursor, Domain, copy_whole, read_list, window};
 use crate::memory::dma::Dma;
 use crate::memory::lending::{Loan, Unread};
 use crate::memory::mr::{Access, KeyError, MemoryKey};
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
+use crate::verbs::dynamic::Role;
 use crate::verbs::qp::{Core, Inbound, RecvQueue, Responder};
 use crate::verbs::reason::Reason;
 use crate::verbs::srq::Srq;
@@ -32,7 +34,7 @@ use crate::verbs::work::{AtomicOperands, Operation, RecvKind, RecvWr, Sge, WqeEr
 #[serde(deny_unknown_fields)]
 pub(crate) struct Receiving {
     /// The message of which some packets have come.
-    open: Option<Open>,
+    pub(super) open: Option<Open>,
     /// The last packet that came out of sequence since the expected one did, which the requester has
     /// been told.
     strayed: Option<Psn>,
@@ -43,7 +45,7 @@ pub(crate) struct Receiving {
 /// A message of several packets that is not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Open {
+pub(super) enum Open {
     Send,
     Write(Target),
 }
@@ -86,6 +88,8 @@ pub(crate) struct Reply {
     pub delivery: Option<Delivery>,
     /// The responder has refused, other than for the time being, and fails.
     pub refusal: Option<Refusal>,
+    /// A page that it needs is not there.
+    pub fault: Option<PageFault>,
 }
 
 impl Reply {
@@ -163,6 +167,7 @@ impl<F: Face> Reception<'_, F> {
             }
             Err(refusal) => {
                 self.abandon();
+                let fault = self.fault(frame, refusal);
                 match refusal {
                     Refusal::NotReady(_) => self.count_not_ready(),
                     Refusal::Access => self.core.set.counters.refused(refusal, false),
@@ -171,6 +176,7 @@ impl<F: Face> Reception<'_, F> {
                 let fails = matches!(refusal, Refusal::Operation | Refusal::Catastrophe);
                 Reply {
                     refusal: fails.then_some(refusal),
+                    fault,
                     ..Reply::default()
                 }
             }
@@ -262,6 +268,13 @@ impl<F: Face> Reception<'_, F> {
     }
 
     fn refuse(&mut self, frame: &Frame, refusal: Refusal) -> Reply {
+        if refusal == Refusal::Absent {
+            self.resp.receiving.strayed = Some(frame.psn);
+            return Reply {
+                fault: self.fault(frame, refusal),
+                ..Reply::say(refusal.syndrome(), frame.psn, self.resp.msn)
+            };
+        }
         let reply = Reply::say(refusal.syndrome(), frame.psn, self.resp.msn);
         if refusal == Refusal::Stale {
             return Reply::default();
@@ -329,6 +342,33 @@ impl<F: Face> Reception<'_, F> {
         if !frame.is_well_formed() || frame.mtu != self.core.attr.mtu {
             return Err(Refusal::Invalid);
         }
+        match self.resp.paging {
+            Paging::None => {}
+            Paging::Denied => {
+                self.resp.paging = Paging::None;
+                return Err(self.without_page(frame));
+            }
+            Paging::Told | Paging::Later(_) => return Err(Refusal::Absent),
+        }
+        let result = self.carry_out(frame, budget);
+        if let Err(Refusal::Absent) = result
+            && (!F::hears_of_pages(&self.vf.face) || matches!(self.resp.role, Role::Context(_)))
+        {
+            return Err(self.without_page(frame));
+        }
+        result
+    }
+
+    /// How a frame is refused that needs a page which does not come.
+    #[cold]
+    fn without_page(&self, frame: &Frame) -> Refusal {
+        match frame.content {
+            Content::Send(_) => Refusal::without_page(Operation::Send),
+            _ => Refusal::without_page(Operation::Write),
+        }
+    }
+
+    fn carry_out(&mut self, frame: &mut Frame, budget: &mut i64) -> Result<Reply, Refusal> {
         let mut pd = self.core.pd;
         if let RecvQueue::Xrc(xrcd) = self.resp.queue {
             pd = xrc_domain(self.vf, self.srqs, xrcd, frame.srq)?;
@@ -415,7 +455,7 @@ impl<F: Face> Reception<'_, F> {
                 check_remote(self.domain(pd), self.core, rkey, addr, 8, Access::ATOMIC)?;
                 let domain = self.domain(pd);
                 let original = atomic_at(domain, operation, addr, rkey, operands, budget)
-                    .map_err(|_| Refusal::Access)?;
+                    .map_err(|error| refused(Some(error), Refusal::Access))?;
                 let kept = &mut self.resp.receiving.kept;
                 if kept.len() == MAX_READS {
                     kept.pop_front();
@@ -554,39 +594,45 @@ impl<F: Face> Reception<'_, F> {
         *budget -= i64::MAX - left;
         match read {
             Ok(read) if read == payload.len() => Ok(payload),
-            _ => Err(Refusal::Access),
+            Ok(_) => Err(Refusal::Access),
+            Err(error) => Err(refused(Some(error), Refusal::Access)),
         }
     }
 }
 
 /// Copies all of `payload` to keyed memory: at most a frame, so whatever is left of the turn.
+///
+/// # Errors
+/// Why not; of the memory, what is wrong with it, if not that it ends.
 pub(crate) fn fill<D: Dma>(
     to: &mut Cursor<'_, D>,
     payload: Bytes<'_>,
     budget: &mut i64,
-) -> Result<(), Unread<()>> {
+) -> Result<(), Unread<Option<KeyError>>> {
     let mut left = i64::MAX;
-    let mut take = |from: VolatileSlice<'_>| {
-        let len = from.len() as u64;
-        match copy::<D, D>(&mut Source::Bytes(from), to, len, &mut left) {
-            Ok(copied) if copied == len => Ok(()),
-            _ => Err(()),
-        }
-    };
+    let mut take = |from: VolatileSlice<'_>| copy_whole(from, to, &mut left);
     let filled = match payload {
         Bytes::Here(bytes) => take(VolatileSlice::from(bytes)).map_err(Unread::Fault),
         Bytes::Lent(loan) => loan.read(take),
     };
-    *budget -= i64::MAX - left;
+    *budget -= i64::MAX - left.max(1);
     filled
 }
 
+/// What it means that memory cannot be used.
+const fn refused(error: Option<KeyError>, at_fault: Refusal) -> Refusal {
+    match error {
+        Some(KeyError::Absent(_)) => Refusal::Absent,
+        _ => at_fault,
+    }
+}
+
 /// What it means that a payload was not copied.
-const fn unread(why: Unread<()>, at_fault: Refusal) -> Refusal {
+const fn unread(why: Unread<Option<KeyError>>, at_fault: Refusal) -> Refusal {
     match why {
         Unread::Stale => Refusal::Stale,
         Unread::Void => Refusal::Void,
-        Unread::Fault(()) => at_fault,
+        Unread::Fault(error) => refused(error, at_fault),
     }
 }
 

@@ -196,7 +196,10 @@ impl<F: Face> Engine<F> {
             .ok_or(VerbError::NotFound)?;
         match next {
             QpState::Error => self.fail_qp(index),
-            QpState::Reset => self.empty_qp(index),
+            QpState::Reset => {
+                self.forget_faults(index);
+                self.empty_qp(index);
+            }
             _ => {
                 let earlier = qp.core.state;
                 qp.core.attr.apply(change);
@@ -286,6 +289,7 @@ impl<F: Face> Engine<F> {
             .remove(u32::from(qpn))
             .ok_or(VerbError::NotFound)?;
         self.forget_away(index);
+        self.forget_faults(index);
         self.turns.end_wait(&mut self.objects, index);
         self.polling.forget_record(&mut self.objects, index);
         self.turns.forget_errored(&mut self.objects, index);

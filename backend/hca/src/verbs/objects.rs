@@ -80,6 +80,7 @@ impl<F: Face> Engine<F> {
             Translation::Physical | Translation::Stretch { .. } => true,
             Translation::Pages { log_size, .. } => PAGE_SIZES.contains(log_size),
             Translation::Indirect(list) => list.entries().len() <= MAX_KLMS,
+            Translation::Uniform { log_size, .. } => PAGE_SIZES.contains(log_size),
         };
         let refusal = if state.pds.get(pd).is_none() {
             Some(VerbError::NotFound)

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use wire::{Lid, Mtu, Psn, QKey, Qpn, Sl};
 
+use crate::engine::paging::Paging;
 use crate::engine::traffic::PathId;
 use crate::engine::vf::CachedRoute;
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
@@ -342,6 +343,9 @@ pub(crate) enum Wait {
     /// For a peer at rest. No image has it: who waits so looks again.
     #[serde(skip)]
     Rest,
+    /// For a page of its own memory. An image has that with the requester's [`Paging`].
+    #[serde(skip)]
+    Page,
 }
 
 /// The requesting half of a queue pair.
@@ -363,6 +367,8 @@ pub(crate) struct Requester<F: Face> {
     pub since: u64,
     /// When the timer is due.
     pub due: u64,
+    /// Whether it waits for a page.
+    pub paging: Paging,
     /// In the function's ready queue.
     pub queued: bool,
     /// What it has under way in frames.
@@ -397,6 +403,7 @@ impl<F: Face> Requester<F> {
             timer: 0,
             since: 0,
             due: 0,
+            paging: Paging::None,
             queued: false,
             away: None,
             far: FarEnd::default(),
@@ -464,6 +471,8 @@ pub(crate) struct Responder<F: Face> {
     /// Bytes received of a message that is not complete.
     pub received: u64,
     pub established: bool,
+    /// Whether it waits for a page.
+    pub paging: Paging,
     /// What it keeps of messages that come in frames.
     pub receiving: Receiving,
     /// What answers to READs have lent. No image has it.
@@ -484,6 +493,7 @@ impl<F: Face> Responder<F> {
             inbound: None,
             received: 0,
             established: false,
+            paging: Paging::None,
             receiving: Receiving::default(),
             lending: Lending::default(),
             heard_by: None,

@@ -27,6 +27,9 @@ pub enum KeyFault {
     /// The guest memory behind the region is gone.
     #[error("is of memory that the VM does not have")]
     Unmapped,
+    /// The page is not there, and its owner does not bring it.
+    #[error("is of a page that is not there")]
+    Absent,
 }
 
 impl From<KeyError> for KeyFault {
@@ -37,6 +40,7 @@ impl From<KeyError> for KeyFault {
             KeyError::Access(_) => Self::Access,
             KeyError::Bounds { .. } => Self::Bounds,
             KeyError::Unmapped(_) => Self::Unmapped,
+            KeyError::Absent(_) => Self::Absent,
         }
     }
 }

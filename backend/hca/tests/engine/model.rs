@@ -6,11 +6,13 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use hca::mr::{Access, MemoryKey, Translation};
-use hca::work::{AtomicOperands, Operation, RecvKind, RecvWr, SendWr, Sge, Status};
-use hca::{PageList, QpChange, QpState, Transport};
+use hca::work::{AtomicOperands, KeyUpdate, Operation, RecvKind, RecvWr, SendWr, Sge, Status};
+use hca::{ABSENT, Event, NO_READ, NO_WRITE, PageList, QpChange, QpState, Transport};
 
 use crate::dynamic::Dct;
-use crate::lab::{Lab, Qp, VARIANT, Way, base, everything, pattern, physical, received, sent};
+use crate::lab::{
+    Lab, Qp, VARIANT, Way, base, everything, pattern, physical, received, request, sent,
+};
 
 /// Bytes of each function's memory that the keys here reach.
 const SPACE: u64 = 1 << 14;
@@ -45,6 +47,13 @@ enum Step {
     Run,
     /// Cuts all paths, or restores them.
     Cut(bool),
+    /// A page of a key goes away, wholly or as far as these bits say, until somebody needs it.
+    Evict {
+        node: usize,
+        key: usize,
+        page: u64,
+        missing: u64,
+    },
     /// Saves a function, or all of them, and restores them.
     Save(usize, Restored),
 }
@@ -105,6 +114,11 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         3 => Just(Step::Run),
         1 => any::<bool>().prop_map(Step::Cut),
+        6 => (0..NODES, 0..KEYS, 0..SPACE / 4096, prop::sample::select(vec![
+            ABSENT,
+            NO_READ,
+            NO_WRITE,
+        ])).prop_map(|(node, key, page, missing)| Step::Evict { node, key, page, missing }),
         2 => (0..NODES, prop::sample::select(vec![
             Restored::Here,
             Restored::Elsewhere,
@@ -431,6 +445,8 @@ impl SendStep {
 
 struct Bench {
     lab: Lab,
+    /// Those that change the keys of each function.
+    changers: Vec<Qp>,
     qps: Vec<Qp>,
     /// Of each initiator's function, where connections are dynamic.
     targets: Vec<Dct>,
@@ -466,6 +482,8 @@ impl Bench {
                     len: SPACE,
                     access: rights(key),
                     translation,
+                    updatable: true,
+                    capacity: pages as usize,
                     ..physical(pd)
                 };
                 let index = lab.home(vf).create_key(vf, region).unwrap();
@@ -492,12 +510,61 @@ impl Bench {
                 lab.connect_with(&qps[qp], &qps[qp + 1], patient);
             }
         }
+        let changers: Vec<_> = (0..NODES)
+            .map(|node| lab.qp(node, Transport::KeyUpdate))
+            .collect();
+        for changer in &changers {
+            lab.bring_up(changer, &QpChange::default());
+        }
         Self {
             lab,
+            changers,
             qps,
             targets,
             keys,
         }
+    }
+
+    /// Has all pages of a key be there but for one, of which these bits say what may not be done with it.
+    fn change(&mut self, node: usize, key: usize, page: u64, missing: u64) {
+        let entry = |at: u64| {
+            let address = base(node) + place(key, at * 4096) as u64;
+            address | if at == page { missing } else { 0 }
+        };
+        let entries: Vec<u8> = (0..SPACE / 4096)
+            .flat_map(|at| entry(at).to_be_bytes())
+            .collect();
+        let mut wr = request(Operation::UpdateKey, 0, &[]);
+        wr.is_inline = true;
+        wr.key_update = Some(Box::new(KeyUpdate {
+            mkey: self.keys[node][key],
+            translation_octwords: (entries.len() / 16) as u32,
+            ..KeyUpdate::default()
+        }));
+        wr.inline = entries;
+        let changer = self.changers[node].clone();
+        self.lab.post(&changer, wr);
+    }
+
+    /// Brings pages that somebody waits for. Whether there was somebody.
+    fn page(&mut self) -> bool {
+        let mut any = false;
+        for node in 0..NODES {
+            for event in self.lab.events(node) {
+                let Event::PageFault(fault) = event else {
+                    continue;
+                };
+                any = true;
+                (0..KEYS).for_each(|key| self.change(node, key, 0, 0));
+                self.lab.settle();
+                let vf = self.lab.nodes[node].vf;
+                let engine = self.lab.home(vf);
+                let resumed = engine.resume_fault(vf, fault.qpn, fault.half, true);
+                assert_eq!(resumed, Ok(()), "{fault:?}");
+                self.lab.settle();
+            }
+        }
+        any
     }
 
     fn list(&self, node: usize, pieces: &[Piece]) -> Vec<Sge> {
@@ -559,6 +626,7 @@ impl Bench {
         }
         self.lab.save_and_restore(node_, true);
         let vf = self.lab.nodes[node_].vf;
+        self.changers[node_].vf = vf;
         for (at, qp) in self.qps.iter_mut().enumerate() {
             if node(at) == node_ {
                 qp.vf = vf;
@@ -669,6 +737,17 @@ fn check_in(steps: Vec<Step>, longest: usize, way: Way, net: Net) {
             Step::Run => {
                 bench.lab.run_one(usize::from(index));
             }
+            Step::Evict {
+                node,
+                key,
+                page,
+                missing,
+            } => {
+                // Targets of dynamic connections do without.
+                if net == Net::Pairs {
+                    bench.change(node, key, page, missing);
+                }
+            }
             Step::Save(node, restored) => bench.save_and_restore(node, restored, way),
             Step::Cut(cut) => {
                 rest(&mut bench, &mut model);
@@ -730,8 +809,13 @@ fn rest(bench: &mut Bench, model: &mut Model) {
         // What is lost last is missed by a timer.
         Way::Packets(..) | Way::Engines(..) => 12,
     };
-    for _ in 0..turns {
+    let mut left = turns;
+    while left > 0 {
+        left -= 1;
         bench.lab.advance(100_000_000);
+        if bench.page() {
+            left = turns;
+        }
     }
     for _ in 0..2 {
         for qp in 0..QPS {

@@ -94,7 +94,7 @@ fn vendor_syndrome(entry: &CompletionEntry) -> u8 {
         KeyFault::Protection => VendorSyndrome::KeyProtection,
         KeyFault::Access => VendorSyndrome::KeyAccess,
         KeyFault::Bounds => VendorSyndrome::KeyBounds,
-        KeyFault::Unmapped => VendorSyndrome::KeyUnmapped,
+        KeyFault::Unmapped | KeyFault::Absent => VendorSyndrome::KeyUnmapped,
     };
     let vendor = match (entry.status, entry.reason) {
         (Status::RetryExceeded, _) => VendorSyndrome::RetryExceeded,

@@ -1,0 +1,385 @@
+//! Paging on demand: pages of a key may be away, and their owner brings them when it is told that somebody
+//! needs them.
+//!
+//! Whoever meets such a page is one half of a queue pair, and that half alone stops. A requester keeps its
+//! request and goes on where it stood. A responder says that it is not ready, so that the far end, who holds
+//! the message, comes again: nothing of it is kept here. Unreliable messages are dropped. To contexts of
+//! dynamic targets, pages that are away are none.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use wire::Qpn;
+
+use crate::engine::objects::Objects;
+use crate::engine::turns::Turns;
+use crate::engine::{Engine, QpIndex, VerbError, VfId};
+use crate::face::{Event, Face};
+use crate::verbs::dynamic::Role;
+use crate::verbs::qp::{Core, Inbound, QpState, Wait};
+use crate::verbs::reason::{KeyFault, Reason};
+use crate::verbs::work::{Operation, SendWr, Status};
+
+/// Page faults that a function is told of at a time. Those beyond come when it has resumed others: its queue
+/// of events is not to overflow.
+pub const MAX_PAGE_FAULTS: usize = 512;
+
+/// After which time a requester asks again whose responder waits for a page, as a code of the RNR NAK timer:
+/// 0.64 ms.
+pub(crate) const RETRY_CODE: u8 = 12;
+
+/// A half of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Half {
+    /// The one that sends requests.
+    Requester,
+    /// The one that receives them.
+    Responder,
+}
+
+/// A page that a queue pair needs is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageFault {
+    /// The queue pair.
+    pub qpn: Qpn,
+    /// Which half of it waits.
+    pub half: Half,
+    /// What for.
+    pub of: Needed,
+    /// Bytes before the page, which have been moved.
+    pub committed: u32,
+    /// Bytes of a packet.
+    pub packet: u16,
+}
+
+/// For what a page is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needed {
+    /// A request of the send queue.
+    Send {
+        /// [`SendWr::index`].
+        index: u16,
+        /// It fills its list: a READ or an atomic.
+        fills: bool,
+    },
+    /// A receive request.
+    Receive {
+        /// [`crate::work::RecvWr::index`].
+        index: u16,
+        /// The shared receive queue that it came from.
+        srqn: Option<u32>,
+    },
+    /// What a request of the far end names.
+    Remote {
+        /// The key.
+        rkey: u32,
+        /// First address.
+        addr: u64,
+        /// Length in bytes.
+        len: u32,
+        /// It is to be written.
+        writes: bool,
+    },
+}
+
+/// Whether a half of a queue pair waits for a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Paging {
+    /// It does not.
+    #[default]
+    None,
+    /// It does, and its owner has been told.
+    Told,
+    /// It does, and its owner is to be told when others go on. No image has it: who waits so tries again.
+    #[serde(skip)]
+    Later(u64),
+    /// The page does not come: the message that needs it fails when it comes again.
+    Denied,
+}
+
+impl Paging {
+    /// What an image has of it.
+    pub const fn lasting(self) -> Self {
+        match self {
+            Self::Later(_) => Self::None,
+            lasting => lasting,
+        }
+    }
+
+    /// Whether its owner is yet to be told.
+    pub const fn is_to_be_told(self) -> bool {
+        matches!(self, Self::Later(_))
+    }
+}
+
+/// Who waits for pages of a function.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// How many halves of queue pairs of which the owner has been told.
+    pub told: usize,
+    /// Requesters of which it is to be told, in their order.
+    later: BTreeSet<(u64, u32)>,
+    /// Number of the last of them.
+    last: u64,
+}
+
+impl PageFault {
+    /// A responder's, of its receive request.
+    pub(crate) fn receive(core: &Core, inbound: &Inbound, committed: u64) -> Self {
+        let (index, srqn) = (inbound.wr.index, inbound.srqn);
+        Self::of(
+            core,
+            Half::Responder,
+            Needed::Receive { index, srqn },
+            committed,
+        )
+    }
+
+    /// A responder's, of memory that the far end names.
+    pub(crate) fn remote(
+        core: &Core,
+        operation: Operation,
+        (rkey, addr, len): (u32, u64, u32),
+        committed: u64,
+    ) -> Self {
+        let needed = Needed::Remote {
+            rkey,
+            addr,
+            len,
+            writes: operation != Operation::Read,
+        };
+        Self::of(core, Half::Responder, needed, committed)
+    }
+
+    fn of(core: &Core, half: Half, of: Needed, committed: u64) -> Self {
+        Self {
+            qpn: core.qpn,
+            half,
+            of,
+            committed: u32::try_from(committed).unwrap_or(u32::MAX),
+            packet: core.attr.mtu.bytes() as u16,
+        }
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// The owner of a queue pair has done what it can about a page fault, and whether the page is there now.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`], or [`VerbError::BadState`] where that half waits for no page.
+    pub fn resume_fault(
+        &mut self,
+        vf: VfId,
+        qpn: Qpn,
+        half: Half,
+        there: bool,
+    ) -> Result<(), VerbError> {
+        let index = self.objects.qp_index(vf, qpn)?;
+        let qp = { self.objects.qps.get_mut(index.0) }.ok_or(VerbError::NotFound)?;
+        let paging = match half {
+            Half::Requester => &mut qp.req.paging,
+            Half::Responder => &mut qp.resp.paging,
+        };
+        if *paging != Paging::Told {
+            // What it waited for has gone with its state.
+            return match qp.core.state {
+                QpState::Error | QpState::Reset => Ok(()),
+                _ => Err(VerbError::BadState),
+            };
+        }
+        *paging = Paging::None;
+        if half == Half::Responder {
+            if !there {
+                qp.resp.paging = Paging::Denied;
+            }
+            let peer = qp.resp.heard_by;
+            self.call_again(peer);
+        } else {
+            qp.req.wait = Wait::None;
+            if let Some(away) = &mut qp.req.away {
+                away.requester.paged(there);
+                self.finish_requests(index);
+                self.make_ready(index);
+            } else if there {
+                self.make_ready(index);
+            } else if let Some(mut wr) = qp.req.current.take() {
+                wr.reason = Reason::LocalKey(KeyFault::Absent);
+                self.finish(index, wr, Status::LocalProtection, 0);
+            }
+        }
+        self.turns.gone_on(&mut self.objects, vf);
+        Ok(())
+    }
+
+    /// A requester that was told to come again later may come now.
+    fn call_again(&mut self, index: Option<QpIndex>) {
+        if let Some(index) = index
+            && let Some(qp) = self.objects.qps.get(index.0)
+            && qp.req.wait == Wait::Rnr
+        {
+            self.turns.end_wait(&mut self.objects, index);
+            self.make_ready(index);
+        }
+    }
+
+    /// A request's own memory is not there, from the bytes on that have been moved.
+    #[cold]
+    pub(crate) fn requester_waits(&mut self, index: QpIndex, mut wr: Box<SendWr>) {
+        let Some(qp) = self.objects.qps.get(index.0) else {
+            return;
+        };
+        if F::hears_of_pages(&self.vf(qp.core.vf).face) {
+            let needed = Needed::Send {
+                index: wr.index,
+                fills: wr.operation.fills_list(),
+            };
+            let fault = PageFault::of(&qp.core, Half::Requester, needed, qp.req.offset);
+            self.objects.keep(index, wr);
+            self.objects.requester_tells(index, fault);
+        } else {
+            wr.reason = Reason::LocalKey(KeyFault::Absent);
+            self.finish(index, wr, Status::LocalProtection, 0);
+        }
+    }
+
+    /// The same of a request that goes in frames.
+    #[cold]
+    pub(crate) fn away_waits(&mut self, index: QpIndex) {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+            return;
+        };
+        let vf = &self.objects.vfs[usize::from(qp.core.vf.0)];
+        let Some(away) = &mut qp.req.away else { return };
+        let Some((request, fills, committed)) = away.requester.absent() else {
+            return;
+        };
+        if F::hears_of_pages(&vf.face) {
+            let needed = Needed::Send {
+                index: request,
+                fills,
+            };
+            let fault = PageFault::of(&qp.core, Half::Requester, needed, committed);
+            self.objects.requester_tells(index, fault);
+        } else {
+            away.requester.paged(false);
+            self.finish_requests(index);
+            self.make_ready(index);
+        }
+    }
+
+    /// Whether a requester of frames has met such a page.
+    pub(crate) fn sender_misses_page(&self, index: QpIndex) -> bool {
+        let qp = self.objects.qps.get(index.0);
+        let away = qp.and_then(|qp| qp.req.away.as_ref());
+        away.is_some_and(|away| away.requester.absent().is_some())
+    }
+
+    /// A responder's memory is not there. Whether its owner hears of it: a message that nobody can bring the
+    /// page for fails.
+    #[cold]
+    pub(crate) fn responder_waits(&mut self, index: QpIndex, fault: PageFault) -> bool {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+            return false;
+        };
+        let vf = qp.core.vf;
+        let state = &mut self.objects.vfs[usize::from(vf.0)];
+        if !F::hears_of_pages(&state.face) || matches!(qp.resp.role, Role::Context(_)) {
+            return false;
+        }
+        // Beyond what its owner is told of at a time, the far end comes again, and this with it.
+        if qp.resp.paging == Paging::None && state.faults.told < MAX_PAGE_FAULTS {
+            qp.resp.paging = Paging::Told;
+            state.faults.told += 1;
+            self.objects.notify(vf, Event::PageFault(fault));
+        }
+        true
+    }
+
+    /// A queue pair waits for no page any more: its state or the whole of it goes.
+    pub(crate) fn forget_faults(&mut self, index: QpIndex) {
+        let Objects { qps, vfs, .. } = &mut self.objects;
+        let Some(qp) = qps.get_mut(index.0) else {
+            return;
+        };
+        let vf = qp.core.vf;
+        let faults = &mut vfs[usize::from(vf.0)].faults;
+        for paging in [&mut qp.req.paging, &mut qp.resp.paging] {
+            match std::mem::take(paging) {
+                Paging::Told => faults.told = faults.told.saturating_sub(1),
+                Paging::Later(number) => {
+                    faults.later.remove(&(number, index.0));
+                }
+                Paging::None | Paging::Denied => {}
+            }
+        }
+        if qp.req.wait == Wait::Page {
+            qp.req.wait = Wait::None;
+        }
+        self.turns.call_later(&mut self.objects, vf);
+    }
+}
+
+impl<F: Face> Objects<F> {
+    /// A queue pair of an image waits for pages of which its owner was told there.
+    pub(crate) fn waits_for_pages(&mut self, index: QpIndex, [req, resp]: [Paging; 2]) {
+        let Self { qps, vfs, .. } = self;
+        let Some(qp) = qps.get_mut(index.0) else {
+            return;
+        };
+        let faults = &mut vfs[usize::from(qp.core.vf.0)].faults;
+        let has_request = qp.req.current.is_some() || qp.req.away.is_some();
+        if req == Paging::Told && has_request && qp.req.wait == Wait::None {
+            qp.req.paging = req;
+            qp.req.wait = Wait::Page;
+            faults.told += 1;
+        }
+        qp.resp.paging = resp;
+        faults.told += usize::from(resp == Paging::Told);
+    }
+
+    fn requester_tells(&mut self, index: QpIndex, fault: PageFault) {
+        let Self { qps, vfs, .. } = self;
+        let Some(qp) = qps.get_mut(index.0) else {
+            return;
+        };
+        let vf = qp.core.vf;
+        let faults = &mut vfs[usize::from(vf.0)].faults;
+        qp.req.wait = Wait::Page;
+        if faults.told < MAX_PAGE_FAULTS {
+            qp.req.paging = Paging::Told;
+            faults.told += 1;
+            self.notify(vf, Event::PageFault(fault));
+        } else {
+            faults.last += 1;
+            qp.req.paging = Paging::Later(faults.last);
+            faults.later.insert((faults.last, index.0));
+        }
+    }
+}
+
+impl Turns {
+    /// Somebody of whom the function was told goes on.
+    fn gone_on<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+        let faults = &mut objects.vf_mut(vf).faults;
+        faults.told = faults.told.saturating_sub(1);
+        self.call_later(objects, vf);
+    }
+
+    /// Has those try again of whom the function may be told now.
+    fn call_later<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+        let Objects { qps, vfs, .. } = objects;
+        let faults = &mut vfs[usize::from(vf.0)].faults;
+        if faults.told >= MAX_PAGE_FAULTS {
+            return;
+        }
+        let Some((_, index)) = faults.later.pop_first() else {
+            return;
+        };
+        if let Some(qp) = qps.get_mut(index) {
+            qp.req.paging = Paging::None;
+            qp.req.wait = Wait::None;
+            self.make_ready(objects, QpIndex(index));
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Page faults of responders, as frames cause them.
+
+use super::frame::{Content, Frame, Target};
+use super::refusal::Refusal;
+use super::responder::{Open, Reception};
+use crate::engine::paging::{PageFault, Paging};
+use crate::face::Face;
+use crate::verbs::work::Operation;
+
+impl<F: Face> Reception<'_, F> {
+    /// The page fault of a frame that is refused for one, if there is somebody to tell.
+    pub(super) fn fault(&self, frame: &Frame, refusal: Refusal) -> Option<PageFault> {
+        if refusal != Refusal::Absent || self.resp.paging != Paging::None {
+            return None;
+        }
+        let received = self.resp.received;
+        let remote = |operation, target: Target, at| {
+            let memory = (target.rkey, target.addr, target.length);
+            PageFault::remote(self.core, operation, memory, at)
+        };
+        Some(match (frame.content.clone(), self.resp.receiving.open) {
+            (Content::Write(Some(target), _), _) => remote(Operation::Write, target, 0),
+            (Content::Write(None, _), Some(Open::Write(target))) => {
+                remote(Operation::Write, target, received)
+            }
+            (Content::Read(target), _) => remote(Operation::Read, target, 0),
+            (
+                Content::Atomic {
+                    operation,
+                    addr,
+                    rkey,
+                    ..
+                },
+                _,
+            ) => PageFault::remote(self.core, operation, (rkey, addr, 8), 0),
+            _ => PageFault::receive(self.core, self.resp.inbound.as_ref()?, received),
+        })
+    }
+}
