@@ -8,7 +8,7 @@ use std::path::Path;
 
 use page::{Program, directory, follow};
 
-/// All but `lab` and `simulate`, which are programs of their own: backend/lab/tests/documentation.rs and
+/// All but `lab`, `simulate` and `web`, which are programs of their own: backend/lab/tests/documentation.rs and
 /// backend/simulate/tests/documentation.rs test their pages.
 const COMMANDS: &[&str] = &[
     "run",
@@ -20,7 +20,6 @@ const COMMANDS: &[&str] = &[
     "external",
     "counters",
     "metrics",
-    "web",
     "capture",
     "config",
     "doctor",

@@ -10,8 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::control::Request;
-
 /// Begins a record; the byte RS of ASCII.
 const RECORD: u8 = 0x1e;
 
@@ -49,6 +47,15 @@ pub struct Barrier {
     /// The barrier's name.
     pub name: String,
     /// The pipe in the guest that the answer is awaited from.
+    pub reply: String,
+}
+
+/// A command of ibvswitch that somebody asks for (`guest/ibvswitch`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The words of the command, in hexadecimal digits, with a byte of zero after each.
+    pub words: String,
+    /// The pipe in the guest that the answer is awaited from; there are files by its name.
     pub reply: String,
 }
 

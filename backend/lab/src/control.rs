@@ -6,7 +6,7 @@
 use std::{
     process::{Command, Output, Stdio},
     sync::{
-        Arc,
+        Arc, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -17,6 +17,7 @@ use wait_timeout::ChildExt;
 
 use crate::{
     bound::bound,
+    channel::Request,
     error::{Doing, Result},
     nodes::{Lab, Node},
     share::quoted,
@@ -87,29 +88,18 @@ const LONGEST_ANSWER: usize = 1 << 20;
 /// So many commands of a node run at the same time.
 const MOST: usize = 8;
 
-/// What a node has asked for (`channel::Event::Control`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    /// The words of the command, in hexadecimal digits, with a byte of zero after each.
-    pub words: String,
-    /// The pipe in the guest that the answer is awaited from; there are files by its name.
-    pub reply: String,
-}
-
-impl Request {
-    /// The words, where they are some.
-    fn words(&self) -> Option<Vec<String>> {
-        let bytes: Option<Vec<u8>> = (self.words.as_bytes().chunks(2))
-            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-            .collect();
-        let text = String::from_utf8(bytes?).ok()?;
-        let words: Vec<String> = text
-            .strip_suffix('\0')?
-            .split('\0')
-            .map(Into::into)
-            .collect();
-        (words.len() <= MOST_WORDS).then_some(words)
-    }
+/// The words that a node has asked for, where they are some.
+fn words(request: &Request) -> Option<Vec<String>> {
+    let bytes: Option<Vec<u8>> = (request.words.as_bytes().chunks(2))
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect();
+    let text = String::from_utf8(bytes?).ok()?;
+    let words: Vec<String> = text
+        .strip_suffix('\0')?
+        .split('\0')
+        .map(Into::into)
+        .collect();
+    (words.len() <= MOST_WORDS).then_some(words)
 }
 
 /// Why a node does not get a command run, if it does not.
@@ -173,7 +163,7 @@ impl Control {
             out: String::new(),
             err: format!("ibvswitch: {why}\n"),
         };
-        let answer = match request.words() {
+        let answer = match words(&request) {
             _ if !self.allowed => Err(refused(
                 "this lab does not let nodes change its subnet; start it with --control".into(),
             )),
@@ -286,7 +276,8 @@ impl Node {
     fn teller(&self) -> impl Fn(&str, Duration) -> Result<()> + Send + 'static {
         let (guest, errands) = (Arc::clone(&self.guest), Arc::clone(&self.errands));
         move |line, limit| {
-            let _one = crate::desk::lock(&errands);
+            // A command that panicked has left nothing half done in here.
+            let _one = errands.lock().unwrap_or_else(PoisonError::into_inner);
             guest.run(line, limit).map(drop)
         }
     }

@@ -19,7 +19,7 @@ use crate::backend::{Backend, DoorbellPages, Registers};
 use crate::bits::command::{
     Opcode, PagingOpcode, SharedQueueOpcode, UserContextOpcode, UserMemoryOpcode,
 };
-use crate::configuration::{Configuration, Likeness};
+use crate::configuration::Configuration;
 use crate::face::Mlx5;
 use crate::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;

@@ -1,7 +1,7 @@
 //! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
 
 use hca::dma::DEVICE_MEMORY;
-use hca::mr::{Access, Klm, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use hca::mr::{Access, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
 use hca::uniform::{MAX_STRETCHES, Stretches};
 use hca::{Dma, Face, PageList, VerbError};
 
@@ -37,18 +37,6 @@ fn mode(context: &[u8]) -> u32 {
     mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context)
 }
 
-/// Stretches of a key that are all of one size say nothing of it: the context does.
-fn set_size(klms: &mut [Klm], log_size: u32) -> Outcome {
-    if log_size > LOG_MAX_PAGE {
-        return Err(refuse(
-            Status::BadParameter,
-            "stretches of one size have up to 2 GiB",
-        ));
-    }
-    klms.iter_mut().for_each(|klm| klm.len = 1 << log_size);
-    Ok(())
-}
-
 /// The translation that a context describes, with the entries given, and the
 /// most entries it may get.
 fn translation<D: Dma + 'static>(
@@ -78,16 +66,13 @@ fn translation<D: Dma + 'static>(
             };
             Ok((Translation::Pages { log_size, pages }, octwords * 2))
         }
-        MODE_KLM | MODE_KSM => {
+        MODE_KLM => {
             // Before anything is made of them.
             if entries.len() > MAX_KLMS * OCTWORD {
                 return Err(VerbError::Invalid.into());
             }
             let mut klms = Vec::new();
             Mlx5::<D>::decode_klms(entries, &mut klms);
-            if mode(context) == MODE_KSM {
-                set_size(&mut klms, mkc::LOG_PAGE_SIZE.get(context))?;
-            }
             Ok((Translation::Indirect(KlmList::new(klms)), octwords))
         }
         // Whether it is there is seen with the function's state.

@@ -217,7 +217,7 @@ fn a_key_registered_by_a_work_request_is_usable_and_revocable() {
     let list = pair.guest.allocate(4096);
     pair.guest
         .memory
-        .write(list, &(buffer + 4096 | 3).to_be_bytes());
+        .write(list, &((buffer + 4096) | 3).to_be_bytes());
     let second = (buffer | 3).to_be_bytes();
     pair.guest.memory.write(list + 8, &second);
     let mut update = vec![0; 48 + 64];

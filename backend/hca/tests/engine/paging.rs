@@ -27,7 +27,7 @@ fn paged(lab: &mut Lab, node: usize, count: u64, entry: u64) -> u32 {
             log_size: 12,
             pages: PageList::with_entries(
                 12,
-                (0..count as usize).map(|at| base(node) + PAGES + at as u64 * PAGE | entry),
+                (0..count as usize).map(|at| (base(node) + PAGES + at as u64 * PAGE) | entry),
             ),
         },
         ..physical(pd)
@@ -39,7 +39,7 @@ fn paged(lab: &mut Lab, node: usize, count: u64, entry: u64) -> u32 {
 fn set(lab: &mut Lab, node: usize, key: u32, pages: std::ops::Range<u64>, missing: u64) {
     let changer = lab.qp(node, Transport::KeyUpdate);
     lab.bring_up(&changer, &QpChange::default());
-    let entry = |page: u64| (base(node) + PAGES + page * PAGE | missing).to_be_bytes();
+    let entry = |page: u64| ((base(node) + PAGES + page * PAGE) | missing).to_be_bytes();
     let wr = SendWr {
         is_inline: true,
         inline: pages.clone().flat_map(entry).collect(),

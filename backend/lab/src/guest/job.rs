@@ -7,8 +7,7 @@ use std::{
 
 use super::{Guest, Output, lock};
 use crate::{
-    channel::{Barrier, Channel, Event, Silence},
-    control::Request,
+    channel::{Barrier, Channel, Event, Request, Silence},
     error::{Error, Result},
 };
 
