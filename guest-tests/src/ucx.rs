@@ -14,6 +14,8 @@ pub enum Transport {
     RcMlx5,
     /// Reliable connections through libibverbs.
     RcVerbs,
+    /// Dynamic connections, requests written by UCX.
+    DcMlx5,
     /// Datagrams, requests written by UCX.
     UdMlx5,
     /// Datagrams through libibverbs.
@@ -26,6 +28,7 @@ impl fmt::Display for Transport {
         f.write_str(match self {
             Self::RcMlx5 => "rc_x",
             Self::RcVerbs => "rc_v",
+            Self::DcMlx5 => "dc_x",
             Self::UdMlx5 => "ud_x",
             Self::UdVerbs => "ud_v",
         })
@@ -37,7 +40,13 @@ const TERMINAL: &str = "</dev/ptmx";
 
 impl Transport {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::RcMlx5, Self::RcVerbs, Self::UdMlx5, Self::UdVerbs];
+    pub const ALL: [Self; 5] = [
+        Self::RcMlx5,
+        Self::RcVerbs,
+        Self::DcMlx5,
+        Self::UdMlx5,
+        Self::UdVerbs,
+    ];
 
     /// Runs tests of ucx_perftest, one after the other in a pair of processes, over `device`. Each
     /// test is its options. Both ends have to succeed, in `limit` each.

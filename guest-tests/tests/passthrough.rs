@@ -302,6 +302,50 @@ fn data_are_passed_through() -> Result<()> {
     Ok(())
 }
 
+/// Datagrams of programs and of the kernel, in a cluster: by its LIDs, and by those that the subnet administration
+/// tells.
+#[test]
+fn datagrams_are_by_lids_of_a_cluster() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let inner = bed.single_daemon("inner", Some(INNER))?;
+    let config = inner.passed(&VFS, "strict");
+    let in_cluster = "cluster = \"a\"\nsl = [0, 1]\n";
+    let config = config.replace("smp = \"fabric\"\n", in_cluster);
+    let config = format!("[[cluster]]\nname = \"a\"\n{config}");
+    let outer = bed.single_daemon("outer", Some(&config))?;
+    let guests = bed.pair(0, VFS, Some(&outer))?;
+    let [one, two] = &guests;
+    for (guest, lid) in guests.iter().zip(1..) {
+        await_active(guest, DEVICE)?;
+        assert_eq!(Hca::of(guest, DEVICE)?.lid, lid);
+    }
+    let mut checks = Checks::default();
+    for events in [false, true] {
+        checks.check(format_args!("pingpong, events: {events}"), || {
+            Pingpong::Ud.between((one, two), DEVICE, events, "-n 100", LIMIT)
+        });
+    }
+    checks.check("perftest", || {
+        let run = Run::new(Tool::SendLat, DEVICE).with("-c UD -n 100 -e");
+        run.between(one, two, LIMIT).map(drop)
+    });
+    checks.check("IPoIB and the connection manager", || {
+        for (guest, address) in guests.iter().zip(ADDRESSES) {
+            ipoib::up(guest, "ib0", address, LIMIT)?;
+        }
+        ipoib::ping(two, ADDRESSES[0], "", LIMIT)?;
+        ipoib::rping(one, two, ADDRESSES[0], LIMIT)
+    });
+    checks.check("no kernel warning", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    eprintln!("{}", outer.status()?["passthrough"][0]["datagrams"]);
+    checks.finish();
+    Ok(())
+}
+
 /// Has one guest write to the other without end, in the middle of which something happens; it has to end with
 /// an error.
 fn in_mid_transfer([server, client]: &[Guest; 2], happens: impl FnOnce()) -> Result<()> {

@@ -18,9 +18,9 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// The transports that a program knows.
 fn transports(tool: Tool) -> &'static [&'static str] {
     match tool {
-        Tool::SendLat | Tool::SendBw => &["RC", "UC", "UD", "XRC"],
-        Tool::WriteLat | Tool::WriteBw => &["RC", "UC", "XRC"],
-        Tool::ReadLat | Tool::ReadBw | Tool::AtomicLat | Tool::AtomicBw => &["RC", "XRC"],
+        Tool::SendLat | Tool::SendBw => &["RC", "UC", "UD", "XRC", "DC"],
+        Tool::WriteLat | Tool::WriteBw => &["RC", "UC", "XRC", "DC"],
+        Tool::ReadLat | Tool::ReadBw | Tool::AtomicLat | Tool::AtomicBw => &["RC", "XRC", "DC"],
     }
 }
 

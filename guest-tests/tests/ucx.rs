@@ -43,7 +43,7 @@ fn every_transport() -> Result<()> {
         });
     }
     // What UCX writes itself; every byte is compared.
-    for transport in [Transport::RcMlx5, Transport::UdMlx5] {
+    for transport in [Transport::RcMlx5, Transport::DcMlx5, Transport::UdMlx5] {
         checks.check(format_args!("io_demo, {transport}"), || {
             transport.io_demo((server, client), DEVICE, "1:300000", LIMIT)
         });

@@ -351,9 +351,9 @@ mod tests {
             reply: String::new(),
         };
         let made = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(request(&made).words().unwrap(), words);
+        assert_eq!(super::words(&request(&made)).unwrap(), words);
         for wrong in ["-", "61", "6", "zz00", "ff00", &"6100".repeat(65)] {
-            assert_eq!(request(wrong).words(), None, "{wrong}");
+            assert_eq!(super::words(&request(wrong)), None, "{wrong}");
         }
     }
 

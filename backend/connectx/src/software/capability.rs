@@ -88,6 +88,7 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::COMPACT_ADDRESS_VECTOR, 1),
         // Memory keys are changed by work requests: fast registration.
         (cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 0),
+        (cap::DCT, 1),
         (cap::ATOMIC, 1),
         (cap::CQ_OI, 1),
         (cap::CQ_RESIZE, 1),
