@@ -11,7 +11,7 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
-    process::{Child, Stdio},
+    process::Child,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -262,7 +262,8 @@ impl Guest {
         let pipe = dir.join(CONSOLE_PIPE);
         let _ = fs::remove_file(&pipe);
         mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).at("create", &pipe)?;
-        // With both ends open, neither waits for the other; QEMU has one when it has its channels.
+        // With both ends open, neither waits for the other. QEMU gets them as its input, which it does not read: it would
+        // wait here without end if this process was killed before it came to open the pipe.
         let both = File::options().read(true).write(true).open(&pipe);
         let both = both.at("open", &pipe)?;
         let console = dir.join(CONSOLE);
@@ -275,18 +276,17 @@ impl Guest {
         command.args(config.arguments(dir));
         let mut command = bound(&command);
         command
-            .stdin(Stdio::null())
+            .stdin(both)
             .stdout(says.try_clone().doing("make a pipe")?)
             .stderr(says);
         let child = command.spawn().doing("start QEMU")?;
-        // It has the other end of the pipe, which nobody else is to have.
+        // It has the other ends of the pipes, which nobody else is to have.
         drop(command);
         let mut starting = Starting {
             child: Some(child),
             dir,
             name: config.name.clone(),
             logs: logs.clone(),
-            both: Some(both),
         };
         let deadline = Instant::now() + BOOT_LIMIT;
         let mut streams = Vec::new();
@@ -298,7 +298,6 @@ impl Guest {
         let Some(child) = starting.child.take() else {
             return Err(starting.failed("QEMU is gone"));
         };
-        starting.both = None;
         Ok(Self {
             config,
             dir: dir.to_owned(),
@@ -489,8 +488,6 @@ struct Starting<'a> {
     dir: &'a Path,
     name: String,
     logs: [Log; 2],
-    /// Both ends of the console's pipe, until QEMU has one.
-    both: Option<File>,
 }
 
 impl Starting<'_> {
@@ -503,7 +500,6 @@ impl Starting<'_> {
             }
             let ended = self.child.as_mut().map(Child::try_wait);
             if let Some(Ok(Some(status))) = ended {
-                self.both = None;
                 self.logs.iter().for_each(Log::settle);
                 return Err(self.failed(&format!("QEMU ended at its start, {status}")));
             }
