@@ -98,16 +98,13 @@ impl<'a> Rules<'a> {
         let to_manager = address_vector::DQP_DCT.get(vector) & NUMBER == 1
             && lid != 0
             && lid == self.port.sm_lid;
-        // Who hears a group, the subnet manager there says, and partitions do.
-        if MULTICAST.contains(&lid) {
+        // Who hears a group, the subnet manager there says, and partitions do. The guest's port says where the manager
+        // is: a VM of the cluster with the same LID there is reached by others of its queue pairs.
+        if to_manager || MULTICAST.contains(&lid) {
             return Verdict::Passed;
         }
         let Some(peer) = self.find(membership, (lid, gid)) else {
-            return if to_manager {
-                Verdict::Passed
-            } else {
-                Verdict::Address
-            };
+            return Verdict::Address;
         };
         address_vector::RLID.set(vector, peer.lid.into());
         // The LID that one of a range stands for is the peer's, and so is the way there.
