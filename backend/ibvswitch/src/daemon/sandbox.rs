@@ -1,5 +1,5 @@
 //! What the daemon may ask of the system once its sockets are there: files that it names
-//! ([`files`]), and system calls of some kinds ([`calls`]). Threads that it starts later, and programs that it
+//! (`files`), and system calls of some kinds (`calls`). Threads that it starts later, and programs that it
 //! executes, are confined likewise.
 //!
 //! Another program that takes over has started in the sandbox of the program before, and so needs
