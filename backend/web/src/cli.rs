@@ -48,7 +48,7 @@ struct Cli {
     /// Where to listen. With port 0 the system chooses one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8421")]
     listen: SocketAddr,
-    /// Another name by which browsers come, as that of a proxy; may be given several times.
+    /// Another name by which browsers come, such as the name of a proxy; may be given several times.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
     /// Let the page take links down and up, and migrate VMs.
