@@ -368,7 +368,7 @@ impl<F: Face> Engine<F> {
                 kind,
                 immediate,
                 srqn,
-                source: None,
+                source: self.objects.initiator(qp),
             },
         };
         let vf = qp.core.vf;

@@ -1,6 +1,6 @@
 //! How initiators of dynamic connections find their targets, and targets tell initiators apart.
 
-use wire::{Mtu, Qpn};
+use wire::{Mtu, Qpn, Sl};
 
 use super::frame::{Address, Content, Frame, Session, Syndrome};
 use crate::engine::counters::TrafficCounters;
@@ -16,7 +16,7 @@ use crate::verbs::qp::{
     AddressPath, Core, Found, Qp, QpState, RecvQueue, Requester, Responder, Transport,
 };
 use crate::verbs::reason::Reason;
-use crate::verbs::work::{AddressVector, GlobalRoute, SendWr, Status};
+use crate::verbs::work::{AddressVector, GlobalRoute, SendWr, Source, Status};
 
 /// A request of an initiator at a target's door.
 #[derive(Debug, Clone, Copy)]
@@ -254,6 +254,24 @@ impl<F: Face> Engine<F> {
 }
 
 impl<F: Face> Objects<F> {
+    /// Where a message comes from that the context of a target has got: the target's owner can answer there.
+    #[inline]
+    pub(crate) fn initiator(&self, qp: &Qp<F>) -> Option<Source> {
+        let Role::Context(context) = &qp.resp.role else {
+            return None;
+        };
+        let attr = &qp.core.attr;
+        Some(Source {
+            slid: context.initiator.lid,
+            src_qp: context.initiator.qpn,
+            sl: attr.path.map_or_else(Sl::default, |path| path.sl),
+            // A connected packet's is not in the buffer.
+            grh: false,
+            pkey: self.vf(qp.core.vf).port.pkey(attr.pkey_index),
+            path_bits: attr.path.map_or(0, |path| path.src_path_bits),
+        })
+    }
+
     /// Whether a request is for another far end than the one that its initiator has now.
     pub(crate) fn turns_away(&self, index: QpIndex, wr: &SendWr) -> bool {
         let Some(Qp { core, req, .. }) = self.qps.get(index.0) else {

@@ -499,7 +499,7 @@ pub enum RecvKind {
     WriteImm,
 }
 
-/// Where a received datagram came from; zero for connected transports.
+/// Where a datagram, or what a dynamic connection's target has received, came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     /// Source LID.
@@ -555,7 +555,7 @@ pub enum Side {
         immediate: u32,
         /// Shared receive queue, if the request came from one.
         srqn: Option<u32>,
-        /// Datagram source.
+        /// Its source, of a datagram or at a target of dynamic connections.
         source: Option<Source>,
     },
 }

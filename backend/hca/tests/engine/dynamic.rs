@@ -1,6 +1,6 @@
 //! Dynamic connections: initiators whose far end changes, and targets that many of them use.
 
-use hca::work::{AddressVector, AtomicOperands, Operation, RecvKind, RecvWr, SendWr, Status};
+use hca::work::{AddressVector, AtomicOperands, Operation, RecvKind, RecvWr, SendWr, Side, Status};
 use hca::{
     DctDesc, Event, MAX_CONTEXTS, QpAttr, QpChange, QpState, RecvSide, RemoteRights, RouteMarks,
     Transport,
@@ -207,6 +207,12 @@ fn every_operation_reaches_every_target() {
                 let arrived = received(&entries);
                 assert_eq!(arrived, [(9, Status::Success, len as u32, kind, 42)]);
                 assert_eq!(entries[0].qpn, dct.dctn);
+                // UCX answers to where the entry says that a message comes from.
+                let Side::Recv { source, .. } = entries[0].side else {
+                    panic!("{entries:?}")
+                };
+                let source = source.map(|it| (it.slid, it.src_qp));
+                assert_eq!(source, Some((lab.nodes[0].lid, dci.qpn)), "{way:?}");
                 assert_eq!(lab.contexts(dct), 1);
             }
         }

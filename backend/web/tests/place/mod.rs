@@ -174,6 +174,9 @@ fn answer(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answ
         policy: policy.map_or_else(String::new, |value| {
             value.to_str().expect("is text").to_owned()
         }),
-        body: response.body_mut().read_to_vec().expect("is whole"),
+        // A capture has no bound of its own.
+        body: (response.body_mut().with_config().limit(u64::MAX))
+            .read_to_vec()
+            .expect("is whole"),
     }
 }
