@@ -14,7 +14,7 @@ use crate::face::{CqError, Event, Face};
 use crate::memory::lending::Lending;
 use crate::transport::responder::Receiving;
 use crate::verbs::counters::CounterSet;
-use crate::verbs::qp::{Inbound, Qp, QpState, RecvQueue, Wait};
+use crate::verbs::qp::{Found, Inbound, Qp, QpState, RecvQueue, Wait};
 use crate::verbs::reason::Reason;
 use crate::verbs::srq::Srq;
 use crate::verbs::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, Status, WqeError};
@@ -425,8 +425,7 @@ impl<F: Face> Engine<F> {
         qp.req.offset = 0;
         qp.req.psn = Psn::default();
         qp.req.far.forget();
-        qp.req.found.route = None;
-        qp.req.found.peer = None;
+        qp.req.found = Found::default();
         qp.resp.psn = Psn::default();
         qp.resp.msn = 0;
         qp.resp.received = 0;

@@ -405,7 +405,7 @@ impl<F: Face> Engine<F> {
     /// The function at the other end of a connection, as last found; `None` where it is not known.
     pub(crate) fn other_end(&self, index: QpIndex) -> Option<VfId> {
         let qp = self.objects.qps.get(index.0)?;
-        let port = qp.req.found.route?.route.ok()?.here()?;
+        let port = qp.req.found.port()?;
         let path = qp.core.attr.path?;
         let dgid = path.global.map(|global| global.dgid);
         self.objects.function_at(port, dgid, qp.core.attr.dest_qp)
@@ -428,8 +428,7 @@ impl<F: Face> Engine<F> {
             Some(end) => std::slice::from_ref(end),
             // One of those at the port; which of them, its engine knows.
             None => {
-                let route = qp.req.found.route.and_then(|found| found.route.ok());
-                let port = route.and_then(|route| route.here());
+                let port = qp.req.found.port();
                 port.map_or(&[][..], |port| &self.vf(port).sharers)
             }
         };

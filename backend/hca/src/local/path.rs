@@ -128,7 +128,8 @@ impl<F: Face> Engine<F> {
             return cached.route.ok();
         }
         let route = self.subnet.resolve(from, &heading);
-        self.objects.qps.get_mut(index.0)?.req.found.route = Some(CachedRoute {
+        let found = &mut self.objects.qps.get_mut(index.0)?.req.found;
+        found.resolved(CachedRoute {
             heading,
             generation,
             route,

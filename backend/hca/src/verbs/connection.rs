@@ -12,8 +12,8 @@ use crate::verbs::migration::{AlternatePath, MigrationState};
 use crate::verbs::multicast::ATTACHMENT;
 use crate::verbs::objects::LISTED;
 use crate::verbs::qp::{
-    Core, Qp, QpAttr, QpChange, QpDesc, QpState, QpView, RecvQueue, RecvSide, Requester, Responder,
-    Transport,
+    Core, Found, Qp, QpAttr, QpChange, QpDesc, QpState, QpView, RecvQueue, RecvSide, Requester,
+    Responder, Transport,
 };
 use crate::verbs::work::{MAX_INLINE, MAX_SGE, RecvWr, SendWr, Sge};
 
@@ -209,8 +209,7 @@ impl<F: Face> Engine<F> {
                     earlier.release(&mut self.objects.vfs[usize::from(vf.0)].memory);
                 }
                 // Where the path leads may be what has changed.
-                qp.req.found.route = None;
-                qp.req.found.peer = None;
+                qp.req.found = Found::default();
                 if let Some(psn) = change.rq_psn {
                     qp.resp.psn = psn;
                 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{Engine, QpIndex};
 use crate::face::{Event, Face};
-use crate::verbs::qp::{AddressPath, QpAttr, Transport};
+use crate::verbs::qp::{AddressPath, Found, QpAttr, Transport};
 
 /// A path for later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,8 +94,7 @@ impl<F: Face> Engine<F> {
             return false;
         }
         let (vf, qpn) = (qp.core.vf, qp.core.qpn);
-        qp.req.found.route = None;
-        qp.req.found.peer = None;
+        qp.req.found = Found::default();
         qp.req.retries_left = qp.core.attr.retry_count;
         self.objects.forget_as_peer(index);
         self.notify(vf, Event::PathMigrated(qpn));

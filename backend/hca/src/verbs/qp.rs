@@ -385,8 +385,32 @@ pub(crate) struct Requester<F: Face> {
 pub(crate) struct Found {
     /// Path, as last resolved.
     pub route: Option<CachedRoute>,
+    /// Where the path led before it led nowhere. While a function moves, its addresses are at no port for a
+    /// moment: who waits for it goes on to wait.
+    former: Option<VfId>,
     /// Peer, as last found.
     pub peer: Option<Peer>,
+}
+
+impl Found {
+    /// A path has been resolved anew.
+    pub fn resolved(&mut self, route: CachedRoute) {
+        self.former = match route.route {
+            Ok(_) => None,
+            Err(_) => self.port(),
+        };
+        self.route = Some(route);
+    }
+
+    /// The port of this engine's functions where the path leads, or led last.
+    pub fn port(&self) -> Option<VfId> {
+        match self.route {
+            Some(CachedRoute {
+                route: Ok(route), ..
+            }) => route.here(),
+            _ => self.former,
+        }
+    }
 }
 
 impl<F: Face> Requester<F> {
