@@ -133,17 +133,7 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
         Format::Xrc => {
             wr.xrc_srqn = xrc_segment::XRC_SRQN.get(segments.take::<16>()?) & 0x00ff_ffff
         }
-        Format::Datagram => {
-            if !matches!(wr.operation, Operation::Send | Operation::SendImm) {
-                return None;
-            }
-            wr.address = Some(decode_address(&mut segments)?);
-        }
-        Format::Dynamic => {
-            let key = segments.0.first_chunk::<8>()?;
-            wr.access_key = u64::from_be_bytes(*key);
-            wr.address = Some(decode_address(&mut segments)?);
-        }
+        Format::Datagram | Format::Dynamic => decode_destination(&mut segments, format, wr)?,
     }
     if matches!(
         wr.operation,
@@ -192,6 +182,19 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
         _ => {}
     }
     decode_data(&mut segments, wr)
+}
+
+/// Where a request goes that does not go to its queue pair's peer. Not inlined, for the sake of those that do.
+#[inline(never)]
+fn decode_destination(segments: &mut Segments<'_>, format: Format, wr: &mut SendWr) -> Option<()> {
+    if format == Format::Dynamic {
+        let key = segments.0.first_chunk::<8>()?;
+        wr.access_key = u64::from_be_bytes(*key);
+    } else if !matches!(wr.operation, Operation::Send | Operation::SendImm) {
+        return None;
+    }
+    wr.address = Some(decode_address(segments)?);
+    Some(())
 }
 
 /// The destination of a datagram, or of a dynamic connection's request: 48 bytes, or 16 if it says so.

@@ -134,7 +134,7 @@ impl<F: Face> Message<'_, F> {
     /// # Errors
     /// [`Refusal`]; whose fault it is. Where both ends are at fault it is the
     /// requester's, whose HCA would not have sent anything.
-    #[inline]
+    #[inline(always)]
     pub fn execute(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
         if self.req.offset == 0 {
             self.resp.received = 0;
@@ -143,7 +143,7 @@ impl<F: Face> Message<'_, F> {
         result.map_err(|refusal| self.blame(wr, refusal))
     }
 
-    #[inline]
+    #[inline(always)]
     fn dispatch(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
         if let RecvQueue::Xrc(xrcd) = self.resp.queue {
             let vf = &self.vfs[usize::from(self.to_core.vf.0)];
@@ -476,6 +476,7 @@ impl<F: Face> Message<'_, F> {
         Ok(done)
     }
 
+    #[inline(never)]
     fn read(
         &mut self,
         wr: &SendWr,
@@ -518,6 +519,7 @@ impl<F: Face> Message<'_, F> {
         self.advance(done, *budget)
     }
 
+    #[inline(never)]
     fn atomic(
         &mut self,
         wr: &SendWr,

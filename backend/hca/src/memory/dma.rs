@@ -102,7 +102,7 @@ pub fn write<D: Dma>(dma: &D, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
 /// buffer (as `ib_write_lat` and eager RDMA protocols do) rely on what PCI
 /// Express writes give them on hardware, and a library copy does not promise
 /// an order.
-#[inline]
+#[inline(always)]
 pub fn copy_in_order(from: &VolatileSlice<'_>, to: &VolatileSlice<'_>) -> usize {
     const TAIL: usize = 8;
     let len = from.len().min(to.len());
