@@ -275,9 +275,14 @@ impl<F: Face> Engine<F> {
                 self.exits.crowded.push(index);
             }
             Outcome::Rests => {
-                self.objects.keep(index, wr);
-                if let Some(qp) = self.objects.qps.get_mut(index.0) {
-                    qp.req.wait = Wait::Rest;
+                if self.other_end_moves(index) {
+                    // Nobody tells when there is a path again.
+                    self.wait_answer(index, wr, Wait::Rest);
+                } else {
+                    self.objects.keep(index, wr);
+                    if let Some(qp) = self.objects.qps.get_mut(index.0) {
+                        qp.req.wait = Wait::Rest;
+                    }
                 }
                 self.wait_for_rest(index);
             }

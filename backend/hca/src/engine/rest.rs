@@ -405,10 +405,23 @@ impl<F: Face> Engine<F> {
     /// The function at the other end of a connection, as last found; `None` where it is not known.
     pub(crate) fn other_end(&self, index: QpIndex) -> Option<VfId> {
         let qp = self.objects.qps.get(index.0)?;
-        let port = qp.req.found.port()?;
+        let port = qp.req.found.route?.route.ok()?.here()?;
         let path = qp.core.attr.path?;
         let dgid = path.global.map(|global| global.dgid);
         self.objects.function_at(port, dgid, qp.core.attr.dest_qp)
+    }
+
+    /// Whether a connection's path leads nowhere, and the function rests that was at its end: while a function moves,
+    /// its addresses are at no port for a moment.
+    pub(crate) fn other_end_moves(&self, index: QpIndex) -> bool {
+        let other_end = || {
+            let qp = self.objects.qps.get(index.0)?;
+            let (dgid, port) = (qp.core.attr.path?.global, qp.req.found.former?);
+            let dgid = dgid.map(|global| global.dgid);
+            let end = self.objects.function_at(port, dgid, qp.core.attr.dest_qp);
+            end.or(Some(port))
+        };
+        other_end().is_some_and(|end| self.vf(end).back == RESTS)
     }
 
     /// Whether the function at the other end of a connection rests.
@@ -428,7 +441,8 @@ impl<F: Face> Engine<F> {
             Some(end) => std::slice::from_ref(end),
             // One of those at the port; which of them, its engine knows.
             None => {
-                let port = qp.req.found.port();
+                let route = qp.req.found.route.and_then(|found| found.route.ok());
+                let port = route.and_then(|route| route.here());
                 port.map_or(&[][..], |port| &self.vf(port).sharers)
             }
         };

@@ -208,7 +208,7 @@ impl<F: Face> Engine<F> {
                 }
                 None => saving.next_stage(Stage::Waiting),
             },
-            // They look again where they come to be.
+            // They look again where they come to be. Those whose turn is to come are in the image by now.
             Stage::Waiting if at < state.qps.slots() => {
                 let qp = state
                     .qps
@@ -216,7 +216,7 @@ impl<F: Face> Engine<F> {
                     .and_then(|index| objects.qps.get(index.0));
                 let again =
                     |qp: &&Qp<F>| qp.req.wait == Wait::Rest || qp.req.paging.is_to_be_told();
-                let qp = qp.filter(again);
+                let qp = qp.filter(|qp| !qp.req.queued).filter(again);
                 image.ready.extend(qp.map(|qp| qp.core.qpn));
                 1
             }

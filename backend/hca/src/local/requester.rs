@@ -237,7 +237,7 @@ impl<F: Face> Engine<F> {
             let reason = Reason::LocalKey(error.into());
             return failed(wr, Status::LocalProtection, reason);
         }
-        if vf.port.active && self.other_end_rests(index) {
+        if vf.port.active && (self.other_end_rests(index) || self.other_end_moves(index)) {
             return Outcome::Rests;
         }
         if let Some(CachedRoute {

@@ -385,31 +385,26 @@ pub(crate) struct Requester<F: Face> {
 pub(crate) struct Found {
     /// Path, as last resolved.
     pub route: Option<CachedRoute>,
-    /// Where the path led before it led nowhere. While a function moves, its addresses are at no port for a
-    /// moment: who waits for it goes on to wait.
-    former: Option<VfId>,
+    /// The port where the path led before it led nowhere.
+    pub former: Option<VfId>,
     /// Peer, as last found.
     pub peer: Option<Peer>,
 }
 
 impl Found {
     /// A path has been resolved anew.
-    pub fn resolved(&mut self, route: CachedRoute) {
-        self.former = match route.route {
-            Ok(_) => None,
-            Err(_) => self.port(),
+    pub fn resolved(&mut self, found: CachedRoute) {
+        self.former = match (&found.route, &self.route) {
+            (Ok(_), _) => None,
+            (
+                Err(_),
+                Some(CachedRoute {
+                    route: Ok(route), ..
+                }),
+            ) => route.here(),
+            (Err(_), _) => self.former,
         };
-        self.route = Some(route);
-    }
-
-    /// The port of this engine's functions where the path leads, or led last.
-    pub fn port(&self) -> Option<VfId> {
-        match self.route {
-            Some(CachedRoute {
-                route: Ok(route), ..
-            }) => route.here(),
-            _ => self.former,
-        }
+        self.route = Some(found);
     }
 }
 
