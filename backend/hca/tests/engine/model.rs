@@ -806,8 +806,8 @@ fn rest(bench: &mut Bench, model: &mut Model) {
     bench.lab.settle();
     let turns = match model.way {
         Way::Copied | Way::Frames | Way::Line => 2,
-        // What is lost last is missed by a timer.
-        Way::Packets(..) | Way::Engines(..) => 12,
+        // What is lost last is missed by a timer, and a receiver that is not ready says to wait for longer than a turn.
+        Way::Packets(..) | Way::Engines(..) => 32,
     };
     let mut left = turns;
     while left > 0 {
