@@ -36,7 +36,7 @@ enum Between {
 const ALL: [Between; 5] = [
     Between::Nothing,
     Between::Slow,
-    Between::Losses(10),
+    Between::Losses(3),
     Between::Engines,
     Between::SlowEngines,
 ];
