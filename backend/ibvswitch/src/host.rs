@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use passthrough::host::{HostFunction, Sysfs};
 use passthrough::obstacle::{self, Obstacle, locked_memory_limit};
 use passthrough::survey::Survey;
+use passthrough::window::LOCKED;
 use passthrough::{Device, PciAddress, PhysicalError};
 use serde::Serialize;
 
 use crate::finding::{Finding, Verdict};
 
-/// Bytes that the daemon locks for each VF, beside the guest's memory.
-const PER_VF: u64 = 128 << 20;
 /// The bit of a process's capabilities that lifts the limit of locked memory (CAP_IPC_LOCK).
 const IPC_LOCK: u32 = 14;
 
@@ -172,16 +171,17 @@ impl Host {
         match locked_memory_limit() {
             None => Finding::new(WHAT, Verdict::Ok, "no limit"),
             limit => {
-                let wanted = PER_VF;
+                let wanted = LOCKED;
                 let lacks = Obstacle::LockedMemory { wanted, limit };
-                let verdict = if limit.is_some_and(|limit| limit < PER_VF) {
+                let verdict = if limit.is_some_and(|limit| limit < LOCKED) {
                     Verdict::Error
                 } else {
                     Verdict::Warning
                 };
                 let found = format!(
-                    "this shell may lock {} MiB; each VF takes 128 MiB and its guest's memory",
-                    limit.unwrap_or_default() >> 20
+                    "this shell may lock {} MiB; each VF takes up to {} MiB and its guest's memory",
+                    limit.unwrap_or_default() >> 20,
+                    LOCKED >> 20
                 );
                 Finding::new(WHAT, verdict, found).remedy(lacks.remedy())
             }

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::address::PciAddress;
 use crate::host::{HostFunction, MELLANOX, Sysfs, VFIO_PCI};
+use crate::window::LOCKED;
 
 /// An obstacle. Its text is what is wrong; [`Obstacle::remedy`] is what to do.
 #[derive(Debug, Error)]
@@ -109,11 +110,11 @@ impl Obstacle {
                                  AMD-Vi); where all guests are trusted, load vfio_iommu_type1 with \
                                  allow_unsafe_interrupts=1"
                 .into(),
-            Self::LockedMemory { limit: Some(_), .. } => {
-                "raise it to the guest's memory and 128 MiB for each VF: `LimitMEMLOCK=infinity` in \
-                 the service, or `ulimit -l unlimited`"
-                    .into()
-            }
+            Self::LockedMemory { limit: Some(_), .. } => format!(
+                "raise it to the guest's memory and {} MiB for each VF: `LimitMEMLOCK=infinity` in \
+                 the service, or `ulimit -l unlimited`",
+                LOCKED >> 20
+            ),
             Self::LockedMemory { limit: None, .. } => "free memory of the host".into(),
             Self::Addresses { .. } => {
                 "use an IOMMU of at least 39 bits, and give guests less memory than it reaches".into()

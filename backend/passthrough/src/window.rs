@@ -22,6 +22,9 @@ pub const RINGS_SIZE: usize = 64 << 20;
 /// The DMA address of that room. From here to the end of the window no guest names anything, room or not.
 pub const RINGS_BASE: u64 = BASE - SIZE as u64;
 
+/// Bytes of the daemon's memory that a VF maps, at most: the window, and the room for queues.
+pub const LOCKED: u64 = (SIZE + RINGS_SIZE) as u64;
+
 /// Where the command queue is, in bytes.
 pub const COMMANDS: usize = 0;
 /// Where the event queue is, in bytes.

@@ -134,6 +134,20 @@ fn the_fatal_state_of_the_vf_is_the_guests() {
     assert!(guest.function.report().lock().alive);
 }
 
+/// Registers of an adapter that is in its slot no longer read as ones, and nobody answers commands.
+#[test]
+fn an_adapter_that_is_gone_is_in_the_fatal_state() {
+    let mut guest = guest(Isolation::Strict, Duration::from_millis(1));
+    guest.vf.follow(Box::new(|_| Answer::Never));
+    guest.vf.sicken([0xff; 64]);
+    assert_eq!(guest.function.registers().health[0x38] & FATAL, FATAL);
+    assert!(!guest.function.report().lock().alive);
+    assert_eq!(
+        guest.status(&request(Opcode::AllocPd, &[])),
+        Status::Internal
+    );
+}
+
 #[test]
 fn a_page_without_room_goes_back() {
     let mut guest = guest(Isolation::Strict, AMPLE);
