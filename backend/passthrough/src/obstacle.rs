@@ -77,9 +77,11 @@ impl Obstacle {
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
-            Self::NotThere(_) => "`lspci -D -d 15b3:` lists what there is; VFs are made by writing \
+            Self::NotThere(_) => {
+                "`lspci -D -d 15b3:` lists what there is; VFs are made by writing \
                                   their number to sriov_numvfs of the adapter"
-                .into(),
+                    .into()
+            }
             Self::Vendor(..) | Self::NotVirtual(..) => {
                 "name a virtual function: `lspci -D -d 15b3:` calls them so".into()
             }
@@ -117,7 +119,8 @@ impl Obstacle {
             ),
             Self::LockedMemory { limit: None, .. } => "free memory of the host".into(),
             Self::Addresses { .. } => {
-                "use an IOMMU of at least 39 bits, and give guests less memory than it reaches".into()
+                "use an IOMMU of at least 39 bits, and give guests less memory than it reaches"
+                    .into()
             }
         }
     }
