@@ -21,6 +21,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_close,
     libc::SYS_fcntl,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_ppoll,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,

@@ -101,7 +101,15 @@ impl Slot {
                 let label = packet.text();
                 let Some(fd) = packet.fd() else { return };
                 if label == MARK {
-                    self.mark = fd.try_clone().ok().and_then(|fd| Mark::adopt(fd).ok());
+                    let mark = fd.try_clone().and_then(Mark::adopt);
+                    self.mark = mark
+                        .inspect_err(|error| {
+                            warn!(
+                                vf = self.name,
+                                "what a daemon has in hand is not seen: {error}"
+                            );
+                        })
+                        .ok();
                 }
                 self.held.insert(label, fd);
             }
