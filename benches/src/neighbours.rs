@@ -24,6 +24,7 @@ mod death;
 mod errored;
 mod klm;
 mod mads;
+mod passthrough;
 mod start;
 mod sweep;
 mod vhost;
@@ -163,6 +164,7 @@ impl Attack {
             Self::Sweep => names!(doorbells, "sweep"),
             Self::Start => names!(doorbells, "start"),
             Self::Vhost => names!(doorbells, "vhost"),
+            Self::Passthrough => names!(doorbells, "passthrough"),
         }
     }
 }
@@ -246,8 +248,7 @@ pub fn run(context: &Context, tell: Tell<'_>) -> Result<()> {
         let mut rest = Vec::new();
         for attack in attacks() {
             // A daemon for each: some do not survive it.
-            let (sweep, ports) = (attack == Attack::Sweep, attack == Attack::Vhost);
-            let lab = Lab::start(context, scale, doorbells, sweep, ports)?;
+            let lab = Lab::start(context, scale, doorbells, attack)?;
             let mut neighbour = Neighbour::open(&lab)?;
             let rounds = rounds(&lab, &mut neighbour, attack)?;
             rest.extend(rounds.rest.iter().map(|each| each.p99 / 1e3));

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use super::attacker::Attacker;
 use super::lab::Lab;
 use super::neighbour::Neighbour;
-use super::{bulk, commands, death, errored, klm, mads, start, sweep, vhost};
+use super::{bulk, commands, death, errored, klm, mads, passthrough, start, sweep, vhost};
 use crate::Result;
 
 /// What a guest can do to others.
@@ -28,6 +28,9 @@ pub enum Attack {
     Start,
     /// Has an Ethernet card, and sends frames to all and kicks as fast as it can.
     Vhost,
+    /// Has a VF that is passed through to another daemon's, gives commands of the longest page lists and of
+    /// garbage, and resets the device.
+    Passthrough,
     /// Asks for its port while the manager sweeps a large subnet: the last, as
     /// it needs a subnet of its own.
     Sweep,
@@ -49,6 +52,7 @@ impl Attack {
             Self::Mads => Box::new(mads::Mads::prepare(lab, neighbour.lid())?),
             Self::Start => Box::new(start::Start::prepare(lab)),
             Self::Vhost => Box::new(vhost::Vhost::prepare(lab)?),
+            Self::Passthrough => Box::new(passthrough::Passthrough::prepare(lab)),
             Self::Sweep => Box::new(sweep::Sweep::prepare(lab)?),
         })
     }

@@ -9,7 +9,7 @@ use ibvswitch::config::Config;
 use tempfile::TempDir;
 use topologies::{FatTree, Hosts};
 
-use super::{Doorbells, Scale};
+use super::{Attack, Doorbells, Scale};
 use crate::process::Process;
 use crate::vhost::port_text;
 use crate::{BenchError, Context, Pinned, Processors, Result};
@@ -20,6 +20,8 @@ const VFS: [&str; 3] = [NEAR, HOSTILE, FAR];
 pub(super) const NEAR: &str = "near";
 pub(super) const FAR: &str = "far";
 pub(super) const HOSTILE: &str = "hostile";
+/// The VF behind the attacker's, of another daemon, where the attacker's is passed through.
+const BEHIND: &str = "behind";
 
 /// The attacker's ports, of VMs without an InfiniBand driver, on the same hypervisor as the first of [`VFS`];
 /// and the Ethernet addresses of their guests.
@@ -34,21 +36,21 @@ pub(super) struct Lab {
     pub(super) scale: Scale,
     pub(super) doorbells: Doorbells,
     pub(super) processors: Processors,
-    // In this order: the daemon, and the directory that it is in.
+    // In this order: the daemon, the one with the VF behind the attacker's, and the directory that they are in.
     process: Process,
+    _behind: Option<Process>,
     config: Config,
     _dir: TempDir,
 }
 
 impl Lab {
-    /// Starts it, with a fat-tree around it if there is to be a subnet to
-    /// `sweep`.
+    /// Starts it with what an attack needs: a fat-tree around it if there is to be a subnet to sweep, ports, or
+    /// a daemon with the VF behind the attacker's.
     pub(super) fn start(
         context: &Context,
         scale: Scale,
         doorbells: Doorbells,
-        sweep: bool,
-        ports: bool,
+        attack: Attack,
     ) -> Result<Self> {
         let dir =
             tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
@@ -63,7 +65,7 @@ impl Lab {
             doorbells.name()
         );
         let mut switches = vec![];
-        if sweep {
+        if attack == Attack::Sweep {
             let file = dir.path().join("topology");
             switches = write_tree(scale.tree, &file)?;
             text += &format!(
@@ -71,24 +73,30 @@ impl Lab {
                 file.display()
             );
         }
+        // The engine's thread chooses for itself.
+        let _others = others(processors, doorbells)?;
+        let behind = (attack == Attack::Passthrough).then(|| behind(context, dir.path()));
+        let behind = behind.transpose()?;
         for (number, vf) in VFS.iter().enumerate() {
             text += &format!("[[hypervisor]]\nname = \"hv{number}\"\n");
             if let Some(switch) = switches.get(number) {
                 text += &format!("switch = \"{switch}\"\n");
             }
             text += &format!("[[hypervisor.vf]]\nname = \"{vf}\"\n");
-            if ports && number == 0 {
+            if let (&HOSTILE, Some((_, socket))) = (vf, &behind) {
+                text += &format!("device = \"unix:{}\"\n", socket.display());
+            }
+            if attack == Attack::Vhost && number == 0 {
                 text.extend(PORTS.map(|(name, mac)| port_text(name, mac)));
             }
         }
-        // The engine's thread chooses for itself.
-        let _others = others(processors, doorbells)?;
         let (process, config) = Process::start(dir.path(), &text, &context.program)?;
         Ok(Self {
             scale,
             doorbells,
             processors,
             process,
+            _behind: behind.map(|(process, _)| process),
             config,
             _dir: dir,
         })
@@ -96,8 +104,10 @@ impl Lab {
 
     /// The socket of a VF or port.
     pub(super) fn socket(&self, name: &str) -> PathBuf {
-        let vf = self.config.vf(name);
-        vf.map_or_else(|| name.into(), |(_, vf)| vf.socket.clone())
+        let passed = || self.config.hardware().find(|vf| vf.name == name);
+        let vf = self.config.vf(name).map(|(_, vf)| &vf.socket);
+        let socket = vf.or_else(|| passed().map(|vf| &vf.socket));
+        socket.cloned().unwrap_or_else(|| name.into())
     }
 
     /// The socket on which the daemon is asked for a sweep.
@@ -115,6 +125,19 @@ impl Lab {
     pub(super) fn others(&self) -> Result<Option<Pinned>> {
         others(self.processors, self.doorbells)
     }
+}
+
+/// Starts a daemon with the VF behind the attacker's in a folder of `dir`; it, and the VF's socket.
+fn behind(context: &Context, dir: &Path) -> Result<(Process, PathBuf)> {
+    let dir = dir.join(BEHIND);
+    fs::create_dir(&dir).map_err(BenchError::system("create a directory for sockets"))?;
+    let text = format!(
+        "log = \"error\"\n[engine]\ndoorbells = \"trap\"\n\
+         [[hypervisor]]\nname = \"hv\"\n[[hypervisor.vf]]\nname = \"{BEHIND}\"\n"
+    );
+    let (process, config) = Process::start(&dir, &text, &context.program)?;
+    let socket = config.vf(BEHIND).map(|(_, vf)| vf.socket.clone());
+    Ok((process, socket.unwrap_or_default()))
 }
 
 fn others(processors: Processors, doorbells: Doorbells) -> Result<Option<Pinned>> {
