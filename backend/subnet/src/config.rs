@@ -139,6 +139,7 @@ impl Default for Config {
 
 /// What is wrong with a [`Config`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A LID outside the unicast range.
     #[error("LID {lid:#} of port {guid} is no unicast LID; use 0x0001 to 0xbfff")]

@@ -235,6 +235,7 @@ pub struct LinkCircle {
 
 /// Why a VM did not move.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MigrationError {
     /// No port has this GUID, or it is not a function behind a switch.
     #[error("no function of the subnet has the GUID {vm}; name a VM that is on the subnet")]

@@ -38,6 +38,7 @@ use vmm::socket::{Lost, ReceivedFds, Socket};
 
 /// Why a command did not succeed.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ClientError {
     /// The server cannot be reached.
     #[error("cannot connect to {path}: {source}; start the server first")]

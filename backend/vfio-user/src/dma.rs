@@ -51,6 +51,7 @@ impl Protection {
 
 /// Why a mapping or a change of the table is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum DmaError {
     /// The range is empty, ends past the last DMA address, is not of whole
     /// pages, lies outside its memory, or allows nothing.

@@ -57,6 +57,7 @@ impl AsFd for Stop {
 
 /// Why a server cannot listen on a path.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum BindError {
     /// The path does not fit a UNIX socket address.
     #[error(

@@ -64,6 +64,7 @@ pub fn truncations() -> u64 {
 
 /// Why a file cannot back guest memory.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum MapError {
     /// It is a device, pipe, socket or directory.
     #[error("guest memory must be a regular file or memfd: use memory-backend-memfd,share=on")]

@@ -7,6 +7,7 @@ pub type Result<T> = core::result::Result<T, Error>;
 
 /// Why bytes are not the packet, header or attribute they were taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Error {
     /// Fewer bytes than the structure has.
     Truncated {

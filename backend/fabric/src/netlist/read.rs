@@ -17,6 +17,7 @@ pub const NETLIST_MAX: usize = 256 << 20;
 
 /// Why a text is no topology.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NetlistError {
     /// A line is wrong.
     #[error("line {line}: {what}")]

@@ -135,6 +135,7 @@ impl NodeSpec {
 
 /// Why nodes and links do not make a fabric.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TopologyError {
     /// A GUID must not be zero.
     #[error("node {node}: GUID is zero; give every node and port a GUID of its own")]
